@@ -1,0 +1,2 @@
+//! The shootdown program.
+fn main() {}

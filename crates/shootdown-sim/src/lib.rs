@@ -1,0 +1,2 @@
+//! A simulated many-CPU machine.
+pub mod run;

@@ -1,0 +1,140 @@
+//! The facade: atomics, barriers and waiting, as one world provides them.
+//!
+//! The engine never names `core::sync::atomic`. It runs on whatever a [`Facade`] supplies: the processor's own atomics
+//! ([`Native`]), the simulated machine's (every operation is charged to a cache line), or a model checker's. Barriers
+//! carry the name of what they are for, because "full barrier" means something else on every instruction set; each use
+//! in the engine names the barrier it pairs with.
+
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// A 64-bit atomic word of one world.
+///
+/// `load`/`store` take an [`Ordering`] with the C11 meaning. The read-modify-write operations named `*_full` order
+/// everything before them with everything after them, for every other CPU *and for this CPU's table walker*: more than
+/// C11 promises for a `SeqCst` read-modify-write, which is not a fence for its relaxed neighbours.
+pub trait Word: Send + Sync {
+    /// A word that holds `value`.
+    fn new(value: u64) -> Self;
+    /// Reads the word (`Relaxed` or `Acquire`).
+    fn load(&self, order: Ordering) -> u64;
+    /// Writes the word (`Relaxed` or `Release`).
+    fn store(&self, value: u64, order: Ordering);
+    /// Adds, wrapping; a full barrier. Returns the old value.
+    fn fetch_add_full(&self, value: u64) -> u64;
+    /// Sets bits; a full barrier. Returns the old value.
+    fn fetch_or_full(&self, bits: u64) -> u64;
+    /// Keeps only `bits`; a full barrier. Returns the old value.
+    fn fetch_and_full(&self, bits: u64) -> u64;
+    /// Replaces the value; a full barrier. Returns the old value.
+    fn swap_full(&self, value: u64) -> u64;
+    /// Replaces `current` by `new`; a full barrier when it succeeds. `Err` carries what was found.
+    fn compare_exchange_full(&self, current: u64, new: u64) -> Result<u64, u64>;
+}
+
+/// Atomics and barriers of one world. All functions may be called in any context, interrupts on or off.
+///
+/// An implementation MUST give each barrier at least the strength stated here. Stronger is always right.
+pub trait Facade: 'static {
+    /// The atomic word.
+    type U64: Word;
+
+    /// Full barrier: every earlier load and store of this CPU before every later one (x86 `mfence` or a locked
+    /// operation, Arm `dmb ish`, RISC-V `fence rw,rw`).
+    fn full_barrier();
+
+    /// Makes earlier page-table writes visible to every table walker before any later invalidation (Arm `dsb ishst`,
+    /// x86 a full barrier since INVLPGB is weakly ordered, RISC-V `fence rw,rw`).
+    fn publish_tables();
+
+    /// Orders earlier stores before the interrupt that the next `send_ipi` raises (Arm `dsb ishst`: a data *memory*
+    /// barrier does not order stores against a write to the interrupt controller; x2APIC `mfence; lfence`).
+    fn before_ipi();
+
+    /// Orders earlier stores and loads before the root load that follows, and so before any fill from the new tables.
+    /// A root load is serialising on x86, so nothing is needed there; Arm needs `dsb ish` only if the membership was
+    /// not published by a full read-modify-write.
+    fn before_root_load();
+
+    /// Waits until `condition` returns true, calling it again whenever a word that it read may have changed or an
+    /// interrupt was raised for this CPU. Spins politely (`pause`, `yield`). The condition may itself serve requests.
+    fn wait_until(condition: impl FnMut() -> bool);
+}
+
+/// The processor's own atomics.
+#[derive(Debug, Clone, Copy)]
+pub struct Native;
+
+impl Word for AtomicU64 {
+    fn new(value: u64) -> Self {
+        AtomicU64::new(value)
+    }
+    #[inline]
+    fn load(&self, order: Ordering) -> u64 {
+        AtomicU64::load(self, order)
+    }
+    #[inline]
+    fn store(&self, value: u64, order: Ordering) {
+        AtomicU64::store(self, value, order)
+    }
+    #[inline]
+    fn fetch_add_full(&self, value: u64) -> u64 {
+        around_rmw(|| self.fetch_add(value, Ordering::SeqCst))
+    }
+    #[inline]
+    fn fetch_or_full(&self, bits: u64) -> u64 {
+        around_rmw(|| self.fetch_or(bits, Ordering::SeqCst))
+    }
+    #[inline]
+    fn fetch_and_full(&self, bits: u64) -> u64 {
+        around_rmw(|| self.fetch_and(bits, Ordering::SeqCst))
+    }
+    #[inline]
+    fn swap_full(&self, value: u64) -> u64 {
+        around_rmw(|| self.swap(value, Ordering::SeqCst))
+    }
+    #[inline]
+    fn compare_exchange_full(&self, current: u64, new: u64) -> Result<u64, u64> {
+        around_rmw(|| self.compare_exchange(current, new, Ordering::SeqCst, Ordering::SeqCst))
+    }
+}
+
+/// A locked instruction is a full barrier on x86; elsewhere the read-modify-write needs one on either side.
+#[inline]
+fn around_rmw<T>(rmw: impl FnOnce() -> T) -> T {
+    if cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
+        rmw()
+    } else {
+        fence(Ordering::SeqCst);
+        let old = rmw();
+        fence(Ordering::SeqCst);
+        old
+    }
+}
+
+impl Facade for Native {
+    type U64 = AtomicU64;
+
+    #[inline]
+    fn full_barrier() {
+        fence(Ordering::SeqCst);
+    }
+    #[inline]
+    fn publish_tables() {
+        fence(Ordering::SeqCst);
+    }
+    #[inline]
+    fn before_ipi() {
+        fence(Ordering::SeqCst);
+    }
+    #[inline]
+    fn before_root_load() {
+        if !cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
+            fence(Ordering::SeqCst);
+        }
+    }
+    fn wait_until(mut condition: impl FnMut() -> bool) {
+        while !condition() {
+            core::hint::spin_loop();
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! What the kernel implements: everything outside the engine, in one file.
+//!
+//! [`Kernel`] has six required functions; the rest have defaults that are right for a machine without the feature.
+//! Each says when it is called and in which context. None may allocate, take a lock, or call back into the engine.
+
+use crate::cpuset::CpuMask;
+use crate::facade::Facade;
+use crate::range::Stride;
+
+/// The number of a CPU, from 0, dense. Not an APIC id: translating is the implementation's job (regression 19).
+pub type CpuId = usize;
+
+/// A hardware tag: PCID on x86 (12 bits), ASID on Arm and RISC-V (8 or 16 bits).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tag(pub u16);
+
+/// What a root register holds: the physical address of the top table, opaque to the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Root(pub u64);
+
+/// One local invalidation. It MUST be complete (serialised) for this CPU when [`Kernel::invalidate`] returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Local {
+    /// The translation of one page of `stride` at `address` under `tag`, together with every paging-structure entry of
+    /// that tag on the way to it (INVLPG when the tag is loaded, INVPCID type 0 when not; Arm VAE1).
+    Page {
+        /// First byte of the page.
+        address: u64,
+        /// Size of the page.
+        stride: Stride,
+        /// The tag whose entry goes.
+        tag: Tag,
+        /// Only the leaf need go: no table page is being freed (Arm VALE1). Removing more is allowed.
+        leaf_only: bool,
+    },
+    /// Every non-global entry under `tag`, paging-structure entries included (INVPCID type 1, ASIDE1).
+    Tag(Tag),
+    /// One kernel page under every tag, global or not (INVLPG of a global mapping, VAAE1).
+    Kernel {
+        /// First byte of the page.
+        address: u64,
+        /// Size of the page.
+        stride: Stride,
+    },
+    /// Everything on this CPU, global entries included (INVPCID type 2, CR4.PGE toggle, VMALLE1).
+    All,
+}
+
+/// One broadcast invalidation: reaches every CPU of the machine, asynchronously until [`Kernel::broadcast_sync`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Broadcast {
+    /// `count` pages of `stride` from `address` under `tag`; `count` is at most the limit for that stride.
+    Pages {
+        /// First byte of the first page.
+        address: u64,
+        /// Size of each page.
+        stride: Stride,
+        /// How many pages, from 1 (not "extra pages": the encoder subtracts).
+        count: u32,
+        /// The tag whose entries go.
+        tag: Tag,
+        /// Only leaves need go (INVLPGB "final translation only").
+        leaf_only: bool,
+    },
+    /// Every non-global entry under `tag`.
+    Tag(Tag),
+    /// `count` kernel pages under every tag, global entries included.
+    Kernel {
+        /// First byte of the first page.
+        address: u64,
+        /// Size of each page.
+        stride: Stride,
+        /// How many pages, from 1.
+        count: u32,
+    },
+    /// Every non-global entry under every tag.
+    NonGlobal,
+    /// Everything, global entries included.
+    All,
+}
+
+/// What the broadcast hardware can do. Read from CPUID once it is known; until then the kernel reports `None`
+/// (regression 4: a count of 0 read before CPUID made an early flush loop for ever).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BroadcastLimits {
+    /// Most 4 KiB pages in one instruction, at least 1 (CPUID 8000_0008 EDX\[15:0\] + 1).
+    pub max_pages: u32,
+    /// Most 2 MiB pages in one instruction, at least 1.
+    pub max_large_pages: u32,
+}
+
+/// A CPU that did not answer in time (C7). The wait goes on after the report: it never gives up and frees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stuck {
+    /// Who waits.
+    pub waiter: CpuId,
+    /// Who has not answered.
+    pub target: CpuId,
+    /// Space whose flush is waited for, 0 for kernel ranges and batches.
+    pub space: u64,
+    /// Generation asked for, 0 when the request has none.
+    pub generation: u64,
+}
+
+/// What the engine did, for statistics and timelines. Called only when something noteworthy happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A flush was served without any other CPU.
+    LocalOnly,
+    /// A flush interrupted this many CPUs (those already poked are not counted).
+    Interrupted {
+        /// CPUs that needed an interrupt.
+        sent: u32,
+        /// CPUs waited for.
+        targets: u32,
+    },
+    /// A flush went out as this many broadcast instructions.
+    Broadcast {
+        /// Instructions before the synchronising one.
+        instructions: u32,
+    },
+    /// A CPU caught up with a space, page by page.
+    CaughtUpPartly,
+    /// A CPU caught up by flushing a whole tag.
+    CaughtUpWhole,
+    /// A space was promoted to a system-wide tag.
+    Promoted,
+    /// A space should have been promoted but no tag was free.
+    TagsExhausted,
+    /// System-wide tags rolled over.
+    RollOver,
+}
+
+/// The hooks. `W` is the number of 64-bit words in a CPU set: machines of up to `64 * W` CPUs.
+///
+/// Required: [`cpu`](Kernel::cpu), [`interrupts_off`](Kernel::interrupts_off),
+/// [`interrupts_restore`](Kernel::interrupts_restore), [`send_ipi`](Kernel::send_ipi),
+/// [`invalidate`](Kernel::invalidate), [`load_root`](Kernel::load_root).
+pub trait Kernel<const W: usize>: Sync {
+    /// The world whose atomics the engine uses.
+    type Facade: Facade;
+
+    /// The CPU this runs on. Called with interrupts off or migration pinned, so the answer stays true.
+    fn cpu(&self) -> CpuId;
+
+    /// Masks interrupts on this CPU; returns what [`interrupts_restore`](Kernel::interrupts_restore) needs.
+    fn interrupts_off(&self) -> u64;
+
+    /// Restores the mask that [`interrupts_off`](Kernel::interrupts_off) returned.
+    fn interrupts_restore(&self, saved: u64);
+
+    /// Raises the shootdown interrupt, which carries no payload, on every CPU in `targets` (never the sender). Their
+    /// handlers must call `Engine::on_ipi`. Called pinned; may be called with interrupts on or off.
+    fn send_ipi(&self, targets: &CpuMask<W>);
+
+    /// Carries out one local invalidation; complete on return. Called pinned or with interrupts off.
+    fn invalidate(&self, what: Local);
+
+    /// Loads `root` under `tag`. With `keep`, entries under the tag survive (x86 NOFLUSH); without, every non-global
+    /// entry under the tag is gone when it returns. Called with interrupts off, from `switch_to` and the handler.
+    fn load_root(&self, root: Root, tag: Tag, keep: bool);
+
+    /// What the broadcast hardware can do, `None` when there is none.
+    #[inline]
+    fn broadcast_limits(&self) -> Option<BroadcastLimits> {
+        None
+    }
+
+    /// Issues one broadcast invalidation. Asynchronous. Called pinned, only when limits were given.
+    fn broadcast(&self, _what: Broadcast) {
+        unreachable!("broadcast() called on a kernel that reports no broadcast limits")
+    }
+
+    /// Waits until every broadcast *issued by this CPU* is complete everywhere. Called pinned, on the issuing CPU.
+    fn broadcast_sync(&self) {
+        unreachable!("broadcast_sync() called on a kernel that reports no broadcast limits")
+    }
+
+    /// Forbids migration and preemption until [`unpin`](Kernel::unpin). Nests.
+    #[inline]
+    fn pin(&self) {}
+
+    /// Ends one [`pin`](Kernel::pin).
+    #[inline]
+    fn unpin(&self) {}
+
+    /// Monotonic time in nanoseconds; used for sampling windows and stuck reports. A constant disables both.
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        0
+    }
+
+    /// False when the hypervisor has descheduled that virtual CPU *and* will flush it before it runs again.
+    #[inline]
+    fn is_vcpu_running(&self, _cpu: CpuId) -> bool {
+        true
+    }
+
+    /// A CPU has not answered within the configured bound. Log it; the wait continues.
+    fn stuck(&self, _report: Stuck) {}
+
+    /// Statistics. Must be cheap.
+    #[inline]
+    fn event(&self, _event: Event) {}
+
+    /// Which known bugs are switched on. Tests only.
+    #[cfg(feature = "faults")]
+    fn fault(&self, _fault: crate::fault::Fault) -> bool {
+        false
+    }
+}
