@@ -7,6 +7,127 @@ use crate::facade::{Facade, Word};
 use crate::hooks::CpuId;
 use core::sync::atomic::Ordering;
 
+/// Words up to which a scan reads every word: one cache line, 512 CPUs.
+const FLAT_WORDS: usize = 8;
+
+/// A shared set of CPUs, for one space or for the online CPUs. Joining and leaving are full barriers.
+///
+/// Above 512 CPUs a summary counts, per word, the CPUs that are in or about to be in. A joining CPU raises its count
+/// *before* it sets its bit and a leaving one lowers it *after* clearing, so a count of zero proves the word empty: no
+/// bit can be lost as it could with a summary *bit* that one CPU clears while another sets a leaf.
+#[repr(C, align(64))]
+pub struct CpuSet<F: Facade, const W: usize> {
+    leaves: [F::U64; W],
+    /// One 8-bit count per leaf word, eight to a word; a CPU is counted once, so 64 at most. `W / 8` words are used.
+    counts: [F::U64; MAX_COUNT_WORDS],
+}
+
+/// Count words for 8192 CPUs: 128 leaves, eight counts to a word.
+const MAX_COUNT_WORDS: usize = 16;
+
+/// Counts in one word.
+const LANES: usize = 8;
+
+impl<F: Facade, const W: usize> CpuSet<F, W> {
+    const SUMMARISED: bool = W > FLAT_WORDS;
+
+    /// The empty set.
+    ///
+    /// # Panics
+    /// At compile time when `W` is 0 or above 128 (8192 CPUs).
+    pub fn new() -> Self {
+        const {
+            assert!(
+                W >= 1 && W <= LANES * MAX_COUNT_WORDS,
+                "a CPU set holds 64 to 8192 CPUs"
+            )
+        };
+        CpuSet {
+            leaves: core::array::from_fn(|_| F::U64::new(0)),
+            counts: core::array::from_fn(|_| F::U64::new(0)),
+        }
+    }
+
+    /// Adds `cpu`; a full barrier. Any context. Must only be called by the CPU itself, or while it is off.
+    #[inline]
+    pub fn join(&self, cpu: CpuId) {
+        let (leaf, bit) = (cpu / 64, 1 << (cpu % 64));
+        if Self::SUMMARISED {
+            if self.leaves[leaf].load(Ordering::Relaxed) & bit != 0 {
+                F::full_barrier();
+                return;
+            }
+            self.counts[leaf / LANES].fetch_add_full(1 << (leaf % LANES * 8));
+        }
+        self.leaves[leaf].fetch_or_full(bit);
+    }
+
+    /// Removes `cpu`; a full barrier. Any context. Must only be called by the CPU itself, or while it is off.
+    #[inline]
+    pub fn leave(&self, cpu: CpuId) {
+        let (leaf, bit) = (cpu / 64, 1 << (cpu % 64));
+        if self.leaves[leaf].load(Ordering::Relaxed) & bit == 0 {
+            return;
+        }
+        self.leaves[leaf].fetch_and_full(!bit);
+        if Self::SUMMARISED {
+            self.counts[leaf / LANES].fetch_add_full((1_u64 << (leaf % LANES * 8)).wrapping_neg());
+        }
+    }
+
+    /// Whether `cpu` is in the set (acquire).
+    #[inline]
+    pub fn contains(&self, cpu: CpuId) -> bool {
+        self.leaves[cpu / 64].load(Ordering::Acquire) >> (cpu % 64) & 1 == 1
+    }
+
+    /// Calls `visit` for every CPU in the set (acquire loads), in rising order. Not a snapshot: a CPU that joins or
+    /// leaves meanwhile may be seen or not.
+    #[inline]
+    pub fn for_each(&self, mut visit: impl FnMut(CpuId)) {
+        let mut scan = |leaf: usize| {
+            for bit in bits(self.leaves[leaf].load(Ordering::Acquire)) {
+                visit(leaf * 64 + bit);
+            }
+        };
+        if Self::SUMMARISED {
+            for group in 0..W.div_ceil(LANES) {
+                let counts = self.counts[group].load(Ordering::Acquire);
+                if counts == 0 {
+                    continue;
+                }
+                for lane in 0..LANES.min(W - group * LANES) {
+                    if counts >> (lane * 8) & 0xFF != 0 {
+                        scan(group * LANES + lane);
+                    }
+                }
+            }
+        } else {
+            (0..W).for_each(scan);
+        }
+    }
+
+    /// Whether no CPU is in the set.
+    pub fn is_empty(&self) -> bool {
+        let mut empty = true;
+        self.for_each(|_| empty = false);
+        empty
+    }
+
+    /// Joins by a plain read and write, as if the full barrier were missing (regressions 2 and 31).
+    #[cfg(feature = "faults")]
+    pub(crate) fn join_without_barrier(&self, cpu: CpuId) {
+        let leaf = &self.leaves[cpu / 64];
+        leaf.store(leaf.load(Ordering::Relaxed) | 1 << (cpu % 64), Ordering::Relaxed);
+    }
+}
+
+impl<F: Facade, const W: usize> Default for CpuSet<F, W> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// A set of CPUs as a plain value, for targets of one request. Lives on the stack: `8 * W` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuMask<const W: usize> {
@@ -66,7 +187,10 @@ impl<const W: usize> CpuMask<W> {
     /// The CPUs, in rising order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
-        self.words.iter().enumerate().flat_map(|(index, &word)| bits(word).map(move |bit| index * 64 + bit))
+        self.words
+            .iter()
+            .enumerate()
+            .flat_map(|(index, &word)| bits(word).map(move |bit| index * 64 + bit))
     }
 }
 

@@ -1,11 +1,74 @@
 //! Switches that re-introduce bugs that shipped elsewhere. Tests only: the feature `faults` is off in every build that
-//! is not a test.
+//! is not a test, and the calls then compile to nothing.
 
-/// One switchable bug, by its number in the list of regressions.
+#[cfg(feature = "faults")]
+/// One switchable bug. The number is its place in the list of regressions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
 pub enum Fault {
-    /// A CPU that is switching in is skipped (regression 1).
+    /// 1: a CPU that is switching in is skipped by the requester.
     SkipSwitchingCpu,
+    /// 2: joining the CPU set is not a barrier before reading the generation.
+    NoBarrierAfterJoin,
+    /// 3: when tags run out the allocator returns the one past the range, to everybody.
+    TagBeyondRange,
+    /// 4: a broadcast limit of 0 is taken at its word.
+    ZeroBroadcastLimit,
+    /// 5: user halves are only invalidated for tags below 16.
+    UserHalfMask16,
+    /// 6: the handler tests for a system-wide tag before it tests for lazy.
+    TagTestBeforeLazyTest,
+    /// 10: whoever waits does not serve requests aimed at itself.
+    NoSelfService,
+    /// 13: a flush is skipped when its space is not current on the requester.
+    SkipWhenNotCurrent,
+    /// 14: the ready flag of a request is visible before its arguments.
+    FlagBeforeArguments,
+    /// 15: a CPU is counted before it can take interrupts.
+    CountedBeforeOnline,
+    /// 15: the requester may migrate between its local flush and sending.
+    UnpinnedBeforeSending,
+    /// 16: paging-structure caches are not purged when tables are freed.
+    TablesNotPurged,
+    /// 20: what is loaded is read before interrupts are masked.
+    StaleViewOfLoaded,
+    /// 21: targets are filtered by what the *requester* runs.
+    FilterByRequester,
+    /// 22: a departing CPU acknowledges a request twice.
+    DepartingCpuAcknowledgesTwice,
+    /// 23: the membership bit is cleared before the new root is loaded.
+    LeaveBeforeRootLoad,
+    /// 24: the waiter gives up after its bound.
+    GiveUpWaiting,
+    /// 26: count minus one is passed where the count is meant.
+    BroadcastCountOffByOne,
+    /// 30: a broadcast under split tags invalidates one half only.
+    BroadcastOneHalf,
+    /// 31: the root is loaded before the CPU set is joined.
+    RootLoadBeforeJoin,
+    /// 32: no barrier between leaving lazy and reading the generation.
+    NoBarrierAfterLazy,
+    /// 35: lazy CPUs are skipped although table pages are freed.
+    SkipLazyDespiteTables,
+    /// 38: after a roll-over a CPU leaves lazy on its old tag.
+    LazyKeepsOldTag,
+    /// 39: the request is sent before the change is published.
+    SendBeforePublish,
+    /// 40: going lazy clears the membership bit although the root stays loaded.
+    LazyLeavesSet,
+    /// 42: the tag is flushed before the root load instead of with it.
+    FlushBeforeRootLoad,
 }
+
+/// Whether a fault is switched on: `fault!(kernel, Name)`; `false`, at compile time, without the feature.
+macro_rules! fault {
+    ($kernel:expr, $name:ident) => {{
+        #[cfg(feature = "faults")]
+        let on = $kernel.fault($crate::fault::Fault::$name);
+        #[cfg(not(feature = "faults"))]
+        let on = false;
+        on
+    }};
+}
+pub(crate) use fault;

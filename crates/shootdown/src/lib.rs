@@ -1,9 +1,74 @@
-//! TLB coherence as a library.
+//! TLB coherence as a library: the engine of Shootdown.
+//!
+//! When a kernel changes a page-table entry, every CPU that has cached the old translation must forget it before the page
+//! behind it is used again. This crate does that: for kernels, hypervisors and emulators, on per-CPU or system-wide tags,
+//! by interrupts or by broadcast, without allocation and without locks on the flush, switch and interrupt paths.
+//!
+//! # Concepts
+//! * A [`Space`] is an address space. Its **generation** counts flush requests; a CPU's tag slot records the generation it
+//!   has seen, and catches up when it is behind.
+//! * A [`Design`] is one setting per axis: how tags are given out, how invalidations reach other CPUs, who is interrupted,
+//!   how a request is handed over. Published designs are presets.
+//! * The kernel implements [`Kernel`] (six required functions) and picks a [`Facade`] (atomics and barriers; [`Native`] on
+//!   real processors).
+//!
+//! # The calls
+//! | when | call |
+//! | --- | --- |
+//! | a CPU comes or goes | [`Engine::cpu_online`], [`Engine::cpu_offline`] |
+//! | the scheduler switches | [`Engine::switch_to`], [`Engine::enter_lazy`], [`Engine::leave_lazy`], [`Engine::switch_to_kernel`] |
+//! | the shootdown interrupt arrives | [`Engine::on_ipi`] |
+//! | page-table entries were cleared or weakened | [`Engine::flush`], or [`Engine::dispatch`] and [`Token::wait`] |
+//! | many spaces at once | [`Engine::batch`], and [`Engine::settle`] before relying on a cleared entry |
+//! | kernel mappings changed | [`Engine::flush_kernel`] |
+//! | a space ends | [`Engine::retire`] |
+//!
+//! # The contract, and where it is kept
+//! | | what | where |
+//! | --- | --- | --- |
+//! | C1 | no translation is used that the tables did not hold after the flush | `flush.rs` (`dispatch`), `switch.rs`, `catchup.rs` |
+//! | C2 | frames are freed only after that | [`Flushed`], the proof that [`Token::wait`] returns |
+//! | C3 | table pages only after paging-structure caches are purged, lazy CPUs too | [`Range::with_tables`], `targets.rs`, `catchup.rs` |
+//! | C4 | a tag changes hands only when no CPU holds entries under it | `tags.rs`, `rollover.rs`, `switch.rs` (`load_slot`) |
+//! | C5 | handlers take no lock; waiters serve; a CPU that is off is not waited for | `handler.rs`, `flush.rs` (`wait_reporting`), `hotplug.rs` |
+//! | C6 | on any doubt, more | `log.rs`, `catchup.rs` (`missed`), `range.rs`, `tags.rs` |
+//! | C7 | a wait that takes too long is reported, never abandoned | `flush.rs` (`wait_reporting`), [`Kernel::stuck`] |
 #![cfg_attr(not(test), no_std)]
 
+mod batch;
+mod broadcast;
+mod catchup;
 pub mod cpuset;
+mod design;
+mod engine;
 pub mod facade;
-#[cfg(feature = "faults")]
-pub mod fault;
+mod fault;
+mod flush;
+mod handler;
 pub mod hooks;
-pub mod range;
+mod hotplug;
+mod kernel_range;
+mod log;
+mod percpu;
+mod promote;
+mod range;
+mod request;
+mod rollover;
+mod space;
+mod switch;
+mod tags;
+mod targets;
+
+pub use batch::Batch;
+pub use cpuset::{CpuMask, CpuSet};
+pub use design::{CONSIDER_ONE_IN, Design, MAX_SLOTS, Order, Reach, Requests, Tags, Targets, USER_HALF};
+pub use engine::{Engine, Storage, tag_words};
+pub use facade::{Facade, Native, Word};
+#[cfg(feature = "faults")]
+pub use fault::Fault;
+pub use flush::{Flushed, Token};
+pub use hooks::{Broadcast, BroadcastLimits, CpuId, Event, Kernel, Local, Root, Stuck, Tag};
+pub use log::LOG_ENTRIES;
+pub use percpu::PerCpu;
+pub use range::{Chunks, Range, Stride};
+pub use space::Space;

@@ -1,4 +1,4 @@
-//! Ranges of addresses, and how many strides they hold.
+//! Ranges of addresses: what a flush covers, and whether it is worth walking page by page.
 
 /// The page size a range is walked in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -27,5 +27,173 @@ impl Stride {
     #[inline]
     pub const fn bytes(self) -> u64 {
         1 << self.shift()
+    }
+
+    const fn from_bits(bits: u64) -> Stride {
+        match bits & 3 {
+            0 => Stride::Size4K,
+            1 => Stride::Size2M,
+            _ => Stride::Size1G,
+        }
+    }
+}
+
+/// What a flush covers.
+///
+/// `start` is rounded down and `end` up to the stride: more is flushed rather than less (C6). `stride` must be the
+/// smallest page size that the *withdrawn* entries had; when small and large entries may both be cached, as after a
+/// split or a collapse, use the small one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Range {
+    start: u64,
+    end: u64,
+    stride: Stride,
+    tables: bool,
+}
+
+impl Range {
+    /// The whole address space, page tables included.
+    pub const WHOLE: Range = Range {
+        start: 0,
+        end: u64::MAX,
+        stride: Stride::Size4K,
+        tables: true,
+    };
+
+    /// Leaf entries of `start..end` (bytes, end excluded). An empty or inverted range covers the page at `start`.
+    #[inline]
+    pub const fn pages(start: u64, end: u64, stride: Stride) -> Range {
+        let mask = stride.bytes() - 1;
+        let start = start & !mask;
+        let end = if end <= start { start.saturating_add(1) } else { end };
+        // Rounding up past the top of the address space means "to the end".
+        let end = match end.checked_add(mask) {
+            Some(sum) => sum & !mask,
+            None => u64::MAX,
+        };
+        Range {
+            start,
+            end,
+            stride,
+            tables: false,
+        }
+    }
+
+    /// One 4 KiB page.
+    #[inline]
+    pub const fn page(address: u64) -> Range {
+        Range::pages(address, address | 0xFFF, Stride::Size4K)
+    }
+
+    /// The same range, with table pages being freed: paging-structure caches go too, lazy CPUs are not skipped (C3).
+    #[inline]
+    pub const fn with_tables(self) -> Range {
+        Range { tables: true, ..self }
+    }
+
+    /// First byte.
+    #[inline]
+    pub const fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// One past the last byte; `u64::MAX` means to the end of the address space.
+    #[inline]
+    pub const fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Page size it is walked in.
+    #[inline]
+    pub const fn stride(&self) -> Stride {
+        self.stride
+    }
+
+    /// Whether table pages are being freed.
+    #[inline]
+    pub const fn tables(&self) -> bool {
+        self.tables
+    }
+
+    /// How many strides, rounded up.
+    #[inline]
+    pub const fn strides(&self) -> u64 {
+        (self.end - self.start).div_ceil(self.stride.bytes())
+    }
+
+    /// Whether it is walked page by page under a ceiling of that many strides.
+    #[inline]
+    pub const fn is_walkable(&self, ceiling: u32) -> bool {
+        self.strides() <= ceiling as u64
+    }
+
+    /// The first address of every stride.
+    #[inline]
+    pub fn addresses(&self) -> impl Iterator<Item = u64> + use<> {
+        let (start, shift) = (self.start, self.stride.shift());
+        (0..self.strides()).map(move |index| start + (index << shift))
+    }
+
+    /// The range cut into pieces of at most `most` strides (0 counts as 1), as a broadcast instruction takes them:
+    /// first address and number of strides.
+    #[inline]
+    pub fn chunks(&self, most: u32) -> Chunks {
+        Chunks {
+            next: self.start,
+            left: self.strides(),
+            most: u64::from(most.max(1)),
+            shift: self.stride.shift(),
+        }
+    }
+
+    /// Two words that hold the range, for the flush log and for requests. The flags sit below the page size.
+    #[inline]
+    pub(crate) const fn pack(&self) -> [u64; 2] {
+        [self.start | self.stride as u64 | (self.tables as u64) << 2, self.end]
+    }
+
+    /// The inverse of [`pack`](Self::pack).
+    #[inline]
+    pub(crate) const fn unpack([first, end]: [u64; 2]) -> Range {
+        Range {
+            start: first & !0xFFF,
+            end,
+            stride: Stride::from_bits(first),
+            tables: first & 4 != 0,
+        }
+    }
+}
+
+/// Pieces of a range; see [`Range::chunks`].
+#[derive(Debug, Clone)]
+pub struct Chunks {
+    next: u64,
+    left: u64,
+    most: u64,
+    shift: u32,
+}
+
+impl Chunks {
+    /// Regression 4: a limit of 0, read before CPUID, taken at its word.
+    #[cfg(feature = "faults")]
+    pub(crate) fn with_unchecked_limit(mut self, most: u32) -> Self {
+        self.most = u64::from(most);
+        self
+    }
+}
+
+impl Iterator for Chunks {
+    type Item = (u64, u32);
+
+    #[inline]
+    fn next(&mut self) -> Option<(u64, u32)> {
+        if self.left == 0 {
+            return None;
+        }
+        let count = self.left.min(self.most);
+        let start = self.next;
+        self.next = start.wrapping_add(count << self.shift);
+        self.left -= count;
+        Some((start, count as u32))
     }
 }

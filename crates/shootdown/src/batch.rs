@@ -1,0 +1,151 @@
+//! Batches: many changes in many spaces, one request (rules 8 and 9).
+//!
+//! Page reclaim unmaps one page here and one there. Each [`add`](Batch::add) bumps that space's generation and collects
+//! who must be told; [`finish`](Batch::finish) tells everybody once, with a request that names no space. Until then every
+//! space in the batch is marked *flush pending*, and whoever would rely on one of its cleared entries calls
+//! [`Engine::settle`] first (regressions 33 and 34).
+
+use crate::cpuset::CpuMask;
+use crate::design::{Reach, Requests};
+use crate::engine::Engine;
+use crate::facade::Word;
+use crate::flush::Flushed;
+use crate::hooks::{Event, Kernel, Tag};
+use crate::range::Range;
+use crate::request::Ask;
+use crate::space::{Mode, Space};
+use core::sync::atomic::Ordering;
+
+/// Broadcasts held back for one synchronisation; when more come, what is held goes out first.
+const HELD: usize = 16;
+
+/// A batch being collected. Dropping it finishes it: what was unmapped is flushed, the proof is lost.
+#[must_use = "finish the batch to get the proof that allows freeing"]
+pub struct Batch<'e, 'k, K: Kernel<W>, const W: usize> {
+    engine: &'e Engine<'k, K, W>,
+    targets: CpuMask<W>,
+    broadcasts: [(Tag, Range); HELD],
+    held: usize,
+    empty: bool,
+}
+
+impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
+    /// Begins a batch.
+    pub fn batch<'e>(&'e self) -> Batch<'e, 'k, K, W> {
+        Batch {
+            engine: self,
+            targets: CpuMask::EMPTY,
+            broadcasts: [(Tag(0), Range::WHOLE); HELD],
+            held: 0,
+            empty: true,
+        }
+    }
+
+    /// Makes sure that no batched unmap of `space` is still unflushed (rule 9). Call it, under the lock that protects the
+    /// page table, before relying on an entry that is already clear: protection changes, unmaps, moves, migration. One
+    /// load when nothing is pending; else a flush of the whole space. Context as [`flush`](Self::flush).
+    #[inline]
+    pub fn settle(&self, space: &Space<K::Facade, W>) {
+        let pending = space.pending.load(Ordering::Acquire);
+        if pending != 0 {
+            let _done = self.flush(space, Range::WHOLE);
+            // A batch that marked the space meanwhile stored a later generation: then the mark stays.
+            let _ = space.pending.compare_exchange_full(pending, 0);
+        }
+    }
+}
+
+impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
+    /// Adds a range whose entries have been cleared, under the lock that protects the page table. Does not wait, except
+    /// for broadcasts that no longer fit.
+    pub fn add(&mut self, space: &Space<K::Facade, W>, range: Range) {
+        let engine = self.engine;
+        if engine.design.reach == Reach::None {
+            return;
+        }
+        self.empty = false;
+        let pin = engine.pinned();
+        // As in `dispatch`: entry writes, full barrier, then the reads of mode, set and states.
+        let generation = space.generation.0.fetch_add_full(1) + 1;
+        if engine.design.requests == Requests::Log {
+            space.log.append(generation, &range);
+        }
+        space.pending.store(generation, Ordering::Release);
+        match space.mode() {
+            Mode::PerCpu => self.targets.union_with(&engine.targets(space, range.tables(), pin.cpu)),
+            Mode::System(tag) => self.hold(tag, range),
+            Mode::Transition(tag) => {
+                self.hold(tag, range);
+                self.targets.union_with(&engine.stragglers(space, pin.cpu));
+            }
+            Mode::Rolled { epoch: 0, .. } => {}
+            Mode::Rolled { tag, .. } if engine.design.reach == Reach::Broadcast => self.hold(tag, range),
+            Mode::Rolled { .. } => {
+                // A request without a space cannot name this tag.
+                drop(pin);
+                let _done = engine.flush(space, range);
+            }
+        }
+        // The CPU that adds may be another than the one that finishes.
+        self.targets.insert(engine.kernel.cpu());
+    }
+
+    fn hold(&mut self, tag: Tag, range: Range) {
+        if self.held == HELD {
+            self.send_held();
+        }
+        self.broadcasts[self.held] = (tag, range);
+        self.held += 1;
+    }
+
+    /// Issues everything held and synchronises once, pinned.
+    fn send_held(&mut self) {
+        if self.held == 0 {
+            return;
+        }
+        let pin = self.engine.pinned();
+        let mut instructions = 0;
+        for (tag, range) in &self.broadcasts[..self.held] {
+            instructions += self.engine.issue(*tag, range);
+        }
+        self.engine.kernel.broadcast_sync();
+        self.engine.kernel.event(Event::Broadcast { instructions });
+        self.held = 0;
+        drop(pin);
+    }
+
+    /// Tells everybody concerned and waits. The proof covers every range added. Context as [`Engine::flush`].
+    pub fn finish(mut self) -> Flushed {
+        self.complete();
+        Flushed(())
+    }
+
+    fn complete(&mut self) {
+        if self.empty {
+            return;
+        }
+        self.empty = true;
+        self.send_held();
+        let engine = self.engine;
+        let pin = engine.pinned();
+        let me = pin.cpu;
+        let mut targets = core::mem::take(&mut self.targets);
+        targets.remove(me);
+        let mut token = engine.spaceless_token();
+        engine.interrupt(&mut token, targets, Ask::CatchUp, pin, |engine| {
+            engine.masked(|| {
+                let cpu = &engine.cpus[me];
+                if !cpu.state().is_lazy() {
+                    engine.follow_loaded(cpu);
+                }
+            });
+        });
+        let _done = token.wait();
+    }
+}
+
+impl<K: Kernel<W>, const W: usize> Drop for Batch<'_, '_, K, W> {
+    fn drop(&mut self) {
+        self.complete();
+    }
+}

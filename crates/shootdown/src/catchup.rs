@@ -1,0 +1,208 @@
+//! Catching up: bringing one CPU's entries for one space to the current generation.
+//!
+//! Interrupt handler, switch-in, lazy exit and CPU online all come here. Everything in this module runs on the CPU
+//! concerned with interrupts off.
+
+use crate::design::Requests;
+use crate::engine::Engine;
+use crate::facade::{Facade, Word};
+use crate::fault::fault;
+use crate::hooks::{Event, Kernel, Local, Tag};
+use crate::log::{FlushLog, LOG_ENTRIES};
+use crate::percpu::{PerCpu, State};
+use crate::range::Range;
+use crate::space::{Mode, Space};
+use core::sync::atomic::Ordering;
+
+/// What separates a slot from the current generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missed {
+    /// Nothing.
+    Nothing,
+    /// Ranges that the log knows, short enough to walk, none of which frees tables.
+    Leaves,
+    /// The same, but table pages are freed.
+    Tables,
+    /// Too much, or not all known (C6).
+    Whole,
+}
+
+impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
+    /// Compares what was `seen` with `current`, by the log.
+    pub(crate) fn missed(&self, log: &FlushLog<K::Facade>, seen: u64, current: u64) -> Missed {
+        if seen == current {
+            return Missed::Nothing;
+        }
+        if self.design.requests != Requests::Log || current.wrapping_sub(seen) > LOG_ENTRIES as u64 {
+            return Missed::Whole;
+        }
+        let (mut strides, mut tables) = (0, false);
+        for generation in seen + 1..=current {
+            let Some(range) = log.read(generation) else {
+                return Missed::Whole;
+            };
+            strides += range.strides().min(u64::from(u32::MAX));
+            tables |= range.tables();
+            if strides > u64::from(self.design.ceiling) {
+                return Missed::Whole;
+            }
+        }
+        if tables { Missed::Tables } else { Missed::Leaves }
+    }
+
+    /// Brings this CPU's current slot to the space's generation. The generation is read before the flush (rule 6).
+    pub(crate) fn catch_up(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
+        let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
+        let seen = slot.generation.load(Ordering::Relaxed);
+        let current = space.generation.0.load(Ordering::Acquire);
+        let tag = Tag(cpu.own.tag.load(Ordering::Relaxed) as u16);
+        match self.missed(&space.log, seen, current) {
+            Missed::Nothing => return,
+            Missed::Leaves | Missed::Tables => self.flush_logged(&space.log, seen, current, tag),
+            Missed::Whole => self.flush_tag(tag),
+        }
+        slot.generation.store(current, Ordering::Relaxed);
+    }
+
+    /// Flushes every range of the log after `seen` up to `current`; the whole tag if one was overwritten meanwhile.
+    pub(crate) fn flush_logged(&self, log: &FlushLog<K::Facade>, seen: u64, current: u64, tag: Tag) {
+        for generation in seen + 1..=current {
+            match log.read(generation) {
+                Some(range) => self.flush_range(tag, &range),
+                None => return self.flush_tag(tag),
+            }
+        }
+        self.kernel.event(Event::CaughtUpPartly);
+    }
+
+    /// Flushes a walkable range under `tag`, both halves.
+    pub(crate) fn flush_range(&self, tag: Tag, range: &Range) {
+        let leaf_only = !range.tables() || fault!(self.kernel, TablesNotPurged);
+        for address in range.addresses() {
+            for tag in self.halves(tag) {
+                self.kernel.invalidate(Local::Page {
+                    address,
+                    stride: range.stride(),
+                    tag,
+                    leaf_only,
+                });
+            }
+        }
+    }
+
+    /// Flushes everything under `tag`, both halves.
+    pub(crate) fn flush_tag(&self, tag: Tag) {
+        for tag in self.halves(tag) {
+            self.kernel.invalidate(Local::Tag(tag));
+        }
+        self.kernel.event(Event::CaughtUpWhole);
+    }
+
+    /// Brings this CPU up to date with the kernel ranges.
+    pub(crate) fn catch_up_kernel(&self, cpu: &PerCpu<K::Facade>) {
+        let seen = cpu.own.kernel_seen.load(Ordering::Relaxed);
+        let current = self.kernel_generation.0.load(Ordering::Acquire);
+        match self.missed(&self.kernel_log, seen, current) {
+            Missed::Nothing => return,
+            Missed::Leaves | Missed::Tables => {
+                for generation in seen + 1..=current {
+                    match self.kernel_log.read(generation) {
+                        Some(range) => self.flush_kernel_range(cpu, &range),
+                        None => self.kernel.invalidate(Local::All),
+                    }
+                }
+            }
+            Missed::Whole => self.kernel.invalidate(Local::All),
+        }
+        cpu.own.kernel_seen.store(current, Ordering::Relaxed);
+    }
+
+    /// Flushes one kernel range on this CPU. With split tags kernel entries are not global: they stand under every tag
+    /// that this CPU may load, so one that is not loaded is marked behind, and the loaded pair is flushed in both halves.
+    /// A system-wide tag cannot be marked behind on one CPU, so there everything goes (rule 7).
+    pub(crate) fn flush_kernel_range(&self, cpu: &PerCpu<K::Facade>, range: &Range) {
+        if !range.is_walkable(self.design.ceiling) {
+            return self.kernel.invalidate(Local::All);
+        }
+        if !self.design.split {
+            for address in range.addresses() {
+                self.kernel.invalidate(Local::Kernel {
+                    address,
+                    stride: range.stride(),
+                });
+            }
+            return;
+        }
+        if self.design.tags != crate::design::Tags::PerCpu {
+            return self.kernel.invalidate(Local::All);
+        }
+        let loaded = cpu.own.slot.load(Ordering::Relaxed) as usize;
+        for (index, slot) in cpu.own.slots[..usize::from(self.design.slots)].iter().enumerate() {
+            if index != loaded || cpu.own.space.load(Ordering::Relaxed) == 0 {
+                slot.space.store(0, Ordering::Relaxed);
+            }
+        }
+        for address in range.addresses() {
+            self.kernel.invalidate(Local::Kernel {
+                address,
+                stride: range.stride(),
+            });
+        }
+        if cpu.own.space.load(Ordering::Relaxed) != 0 {
+            self.flush_range(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16), range);
+        }
+    }
+
+    /// Does whatever the loaded space asks of this CPU: leave it when lazy, move to its system-wide tag, or catch up.
+    ///
+    /// Lazy comes first (regression 6): a lazy CPU on a system-wide tag must let go of the root as well.
+    pub(crate) fn follow_loaded(&self, cpu: &PerCpu<K::Facade>) {
+        self.catch_up_kernel(cpu);
+        // SAFETY: interrupts are off on this CPU, and the space is loaded here; see `switch_to`.
+        let Some(space) = (unsafe { self.loaded(cpu) }) else {
+            return;
+        };
+        let state = cpu.state();
+        let skip_lazy_test = fault!(self.kernel, TagTestBeforeLazyTest) && state.is_on_system_tag();
+        if state.is_lazy() && !skip_lazy_test {
+            return self.unload(cpu);
+        }
+        match space.mode() {
+            Mode::PerCpu => self.catch_up(cpu, space),
+            Mode::Transition(tag) | Mode::System(tag) => {
+                // Broadcasts have kept entries under the system-wide tag fresh, so there is no generation to compare.
+                if !state.is_on_system_tag() {
+                    self.adopt_system_tag(cpu, space, tag);
+                }
+            }
+            // Its requests name the tag and the range; "catch up" without them means everything.
+            Mode::Rolled { .. } => self.flush_tag(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16)),
+        }
+    }
+
+    /// Moves this CPU from its slot to the space's system-wide tag.
+    ///
+    /// Nothing needs flushing: no entry under the tag is older than its allocation (C4), and a flush that did not see the
+    /// promotion wrote its entries before this CPU's first fill under the tag (the promotion's compare-exchange and the
+    /// barrier here order them).
+    pub(crate) fn adopt_system_tag(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>, tag: Tag) {
+        let state = cpu.state();
+        K::Facade::before_root_load();
+        self.kernel.load_root(space.root, tag, true);
+        cpu.own.tag.store(u64::from(tag.0), Ordering::Relaxed);
+        let adopted = State::loaded(space.id, true);
+        // Release: a requester that sees this CPU on the tag knows that the root load is behind it.
+        cpu.publish(if state.is_lazy() { adopted.lazy() } else { adopted });
+    }
+
+    /// The space loaded on this CPU.
+    ///
+    /// # Safety
+    /// Interrupts must be off on this CPU, and the caller must be it, for as long as the reference is used: then the
+    /// space stays loaded, and whoever called `switch_to` promised that a loaded space lives.
+    pub(crate) unsafe fn loaded<'s>(&self, cpu: &PerCpu<K::Facade>) -> Option<&'s Space<K::Facade, W>> {
+        let address = cpu.own.space.load(Ordering::Relaxed) as usize;
+        // SAFETY: non-zero addresses were stored by `switch_to` from a reference that outlives the loading.
+        (address != 0).then(|| unsafe { &*core::ptr::with_exposed_provenance(address) })
+    }
+}

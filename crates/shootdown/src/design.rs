@@ -1,0 +1,187 @@
+//! The design: one setting per axis. A published design is a named preset; mixing settings is free.
+//!
+//! Adding a design is adding a value to an axis here and serving it where the axis is read (each axis says where).
+
+/// How address spaces get hardware tags. Read in `switch` and `flush`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Tags {
+    /// Dynamic slots per CPU, each with the generation it has seen (x86 PCIDs as Linux and FreeBSD use them).
+    PerCpu,
+    /// One tag per space on all CPUs, with roll-over when they run out (Arm and RISC-V ASIDs).
+    System,
+    /// Per-CPU slots, and a system-wide tag once a space is seen active on `promote_at` CPUs or more.
+    Hybrid {
+        /// CPUs that must be seen active at once.
+        promote_at: u32,
+    },
+}
+
+/// How an invalidation reaches other CPUs. Read in `flush`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reach {
+    /// By interrupts to the CPUs concerned.
+    Ipi,
+    /// By the broadcast instruction wherever the space's tag is system-wide, else by interrupts.
+    Broadcast,
+    /// Not at all. Unsound: the negative control that an oracle must catch at once.
+    None,
+}
+
+/// Which CPUs of the set are interrupted. Read in `targets`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Targets {
+    /// Every online CPU, whatever it runs.
+    All,
+    /// The space's CPU set.
+    Space,
+    /// The CPU set without lazy CPUs and CPUs that have left (lazy ones are kept where C3 needs them).
+    Active,
+}
+
+/// How a request is handed over. Read in `flush` and `handler`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Requests {
+    /// A queue entry at each target points at a descriptor on the requester's stack.
+    PerRequest,
+    /// The range goes to the space's log; an interrupt only says "catch up"; many requesters share one.
+    Log,
+}
+
+/// When the requester does its own invalidation. Read in `flush`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Order {
+    /// Before sending.
+    Serial,
+    /// After sending, while the targets answer.
+    Concurrent,
+}
+
+/// A complete design.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Design {
+    /// How spaces get tags.
+    pub tags: Tags,
+    /// How invalidations reach other CPUs.
+    pub reach: Reach,
+    /// Which CPUs are interrupted.
+    pub targets: Targets,
+    /// How requests are handed over.
+    pub requests: Requests,
+    /// When the requester does its own part.
+    pub order: Order,
+    /// Strides up to which a range is flushed page by page; above, the whole tag goes. 33 is Linux's customary value
+    /// (`tlb_single_page_flush_ceiling`).
+    pub ceiling: u32,
+    /// Per-CPU tag slots in use, 1 to [`MAX_SLOTS`]. 6 is Linux's `TLB_NR_DYN_ASIDS`.
+    pub slots: u8,
+    /// First number of the tags given out by slot or system-wide; tags below stay with the kernel.
+    pub first_tag: u16,
+    /// One past the last tag of the hardware: 4096 for PCIDs, 2048 of them with split tags.
+    pub tag_limit: u16,
+    /// User and kernel halves under a pair of tags that differ in [`USER_HALF`] (PTI style).
+    pub split: bool,
+    /// Length in ns (a power of two) of one sampling window for promotion; a CPU considers in 1 of
+    /// [`CONSIDER_ONE_IN`] windows. Linux samples in jiffies (1 to 4 ms), also 1 in 32; shorter reacts sooner.
+    pub consider_window_ns: u64,
+    /// Wait in ns after which a CPU that has not answered is reported (C7); 0 reports never.
+    pub stuck_ns: u64,
+}
+
+/// Most per-CPU tag slots.
+pub const MAX_SLOTS: usize = 16;
+
+/// A CPU considers promoting the space that it has just flushed in one of this many windows.
+pub const CONSIDER_ONE_IN: u64 = 32;
+
+/// The tag bit that tells the user half of a split pair (bit 11 of the PCID, as Linux's PTI has it).
+pub const USER_HALF: u16 = 1 << 11;
+
+impl Design {
+    /// x86 before broadcast: per-CPU tags, interrupts to active CPUs, requests on the stack, local part first.
+    pub const IPI: Design = Design {
+        tags: Tags::PerCpu,
+        reach: Reach::Ipi,
+        targets: Targets::Active,
+        requests: Requests::PerRequest,
+        order: Order::Serial,
+        ceiling: 33,
+        slots: 6,
+        first_tag: 1,
+        tag_limit: 4096,
+        split: false,
+        consider_window_ns: 1 << 16,
+        stuck_ns: 1_000_000_000,
+    };
+
+    /// AMD broadcast invalidation: hybrid tags from 4 active CPUs, broadcast for promoted spaces, else as [`IPI`](Self::IPI).
+    pub const BROADCAST: Design = Design {
+        tags: Tags::Hybrid { promote_at: 4 },
+        reach: Reach::Broadcast,
+        ..Design::IPI
+    };
+
+    /// Ours: hybrid tags, the flush log, local work while the targets answer.
+    pub const ADAPTIVE: Design = Design {
+        requests: Requests::Log,
+        order: Order::Concurrent,
+        ..Design::BROADCAST
+    };
+
+    /// No invalidation at all. Unsound; the negative control.
+    pub const NONE: Design = Design {
+        reach: Reach::None,
+        ..Design::IPI
+    };
+
+    /// The presets: name, settings, one line about each.
+    pub const PRESETS: [(&'static str, Design, &'static str); 4] = [
+        (
+            "ipi",
+            Design::IPI,
+            "per-CPU tags, interrupts to active CPUs: x86 before broadcast",
+        ),
+        (
+            "broadcast",
+            Design::BROADCAST,
+            "system-wide tags from 4 active CPUs on, INVLPGB/TLBSYNC; else as ipi",
+        ),
+        (
+            "adaptive",
+            Design::ADAPTIVE,
+            "hybrid tags, flush log, local work while targets answer",
+        ),
+        ("none", Design::NONE, "no invalidation: UNSOUND, the negative control"),
+    ];
+
+    /// The preset of that name.
+    pub fn preset(name: &str) -> Option<Design> {
+        Self::PRESETS
+            .iter()
+            .find(|(known, ..)| *known == name)
+            .map(|&(_, design, _)| design)
+    }
+
+    /// The first system-wide tag: above the per-CPU slots where both kinds exist.
+    #[inline]
+    pub(crate) const fn first_system_tag(&self) -> u16 {
+        match self.tags {
+            Tags::System => self.first_tag,
+            Tags::PerCpu | Tags::Hybrid { .. } => self.first_tag + self.slots as u16,
+        }
+    }
+
+    /// One past the last tag that may be given out.
+    #[inline]
+    pub(crate) const fn end_of_tags(&self) -> u16 {
+        if self.split && self.tag_limit > USER_HALF {
+            USER_HALF
+        } else {
+            self.tag_limit
+        }
+    }
+}

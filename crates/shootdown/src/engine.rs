@@ -1,0 +1,150 @@
+//! The engine: what it owns, and how it is built. The calls are in the modules named for what they do.
+
+use crate::cpuset::CpuSet;
+use crate::design::{Design, MAX_SLOTS, Tags};
+use crate::facade::{Facade, Word};
+use crate::hooks::{CpuId, Kernel, Root, Tag};
+use crate::log::FlushLog;
+use crate::percpu::PerCpu;
+use crate::rollover::RollOver;
+use crate::space::{Line, Space};
+use crate::tags::TagPool;
+
+/// Memory that the kernel supplies, for as long as the engine lives.
+pub struct Storage<'a, F: Facade> {
+    /// One per CPU, indexed by CPU id.
+    pub cpus: &'a [PerCpu<F>],
+    /// Bitmaps of system-wide tags: [`tag_words`] words of zero for the design's `tag_limit`; may be empty when the
+    /// design has per-CPU tags only.
+    pub tags: &'a [F::U64],
+}
+
+/// Words of tag bitmaps for tags below `limit`.
+pub const fn tag_words(limit: u16) -> usize {
+    3 * (limit as usize).div_ceil(64)
+}
+
+/// TLB coherence for one machine.
+///
+/// Built once, before the second CPU starts; then shared. `W` is the number of words in a CPU set.
+pub struct Engine<'a, K: Kernel<W>, const W: usize> {
+    pub(crate) kernel: K,
+    pub(crate) design: Design,
+    pub(crate) cpus: &'a [PerCpu<K::Facade>],
+    pub(crate) kernel_root: Root,
+    pub(crate) online: CpuSet<K::Facade, W>,
+    pub(crate) next_space: Line<<K::Facade as Facade>::U64>,
+    /// Kernel ranges have a generation and a log of their own.
+    pub(crate) kernel_generation: Line<<K::Facade as Facade>::U64>,
+    pub(crate) kernel_log: FlushLog<K::Facade>,
+    pub(crate) tags: TagPool<'a, K::Facade>,
+    pub(crate) rollover: RollOver<K::Facade>,
+}
+
+impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
+    /// An engine with every CPU off. `kernel_root` is the top table that maps the kernel only.
+    ///
+    /// # Panics
+    /// When the storage does not fit the design: no CPU, more CPUs than `64 * W`, too few tag words, slots outside
+    /// 1 to [`MAX_SLOTS`], a pool of system-wide tags that does not exceed the number of CPUs (C4 could not be kept).
+    pub fn new(kernel: K, design: Design, kernel_root: Root, storage: Storage<'a, K::Facade>) -> Self {
+        let cpus = storage.cpus.len();
+        assert!(cpus >= 1 && cpus <= 64 * W, "{cpus} CPUs do not fit a set of {W} words");
+        assert!(
+            (1..=MAX_SLOTS as u8).contains(&design.slots),
+            "slots must be 1 to {MAX_SLOTS}"
+        );
+        let (first, end) = (design.first_system_tag(), design.end_of_tags());
+        if design.tags != Tags::PerCpu {
+            assert!(
+                storage.tags.len() >= tag_words(end),
+                "{} tag words needed",
+                tag_words(end)
+            );
+        }
+        if design.tags == Tags::System {
+            assert!(
+                usize::from(end - first) > cpus,
+                "system-wide tags must outnumber the CPUs"
+            );
+        }
+        Engine {
+            kernel,
+            design,
+            cpus: storage.cpus,
+            kernel_root,
+            online: CpuSet::new(),
+            next_space: Line(Word::new(1)),
+            kernel_generation: Line(Word::new(1)),
+            kernel_log: FlushLog::new(),
+            tags: TagPool::new(storage.tags, first, end),
+            rollover: RollOver::new(),
+        }
+    }
+
+    /// The design.
+    pub fn design(&self) -> &Design {
+        &self.design
+    }
+
+    /// The kernel's hooks.
+    pub fn kernel(&self) -> &K {
+        &self.kernel
+    }
+
+    /// CPUs that are on.
+    pub fn online(&self) -> &CpuSet<K::Facade, W> {
+        &self.online
+    }
+
+    /// A new address space with `root` as its top table. Any context. It gets no tag before it is first loaded.
+    pub fn space(&self, root: Root) -> Space<K::Facade, W> {
+        Space::new(self.next_space.0.fetch_add_full(1), root)
+    }
+
+    /// Runs `body` with interrupts masked.
+    #[inline]
+    pub(crate) fn masked<T>(&self, body: impl FnOnce() -> T) -> T {
+        let saved = self.kernel.interrupts_off();
+        let result = body();
+        self.kernel.interrupts_restore(saved);
+        result
+    }
+
+    /// Forbids migration until the guard is dropped.
+    #[inline]
+    pub(crate) fn pinned(&self) -> Pinned<'_, K, W> {
+        self.kernel.pin();
+        Pinned {
+            kernel: &self.kernel,
+            cpu: self.kernel.cpu(),
+        }
+    }
+
+    /// The tags to treat for `tag`: itself, and the user half when tags are split (regression 30).
+    #[inline]
+    pub(crate) fn halves(&self, tag: Tag) -> impl Iterator<Item = Tag> + use<K, W> {
+        #[allow(unused_mut)]
+        let mut split = self.design.split;
+        #[cfg(feature = "faults")]
+        if self.kernel.fault(crate::fault::Fault::UserHalfMask16) && tag.0 >= 16 {
+            split = false;
+        }
+        [Some(tag), split.then_some(Tag(tag.0 | crate::design::USER_HALF))]
+            .into_iter()
+            .flatten()
+    }
+}
+
+/// Proof that migration is pinned, and to which CPU.
+pub(crate) struct Pinned<'k, K: Kernel<W>, const W: usize> {
+    kernel: &'k K,
+    pub(crate) cpu: CpuId,
+}
+
+impl<K: Kernel<W>, const W: usize> Drop for Pinned<'_, K, W> {
+    #[inline]
+    fn drop(&mut self) {
+        self.kernel.unpin();
+    }
+}

@@ -1,0 +1,431 @@
+//! Flushing a range of one space: dispatch, and the token that is waited for.
+
+use crate::cpuset::CpuMask;
+use crate::design::{Order, Reach, Requests, Tags};
+use crate::engine::{Engine, Pinned};
+use crate::facade::{Facade, Word};
+use crate::fault::fault;
+use crate::handler::POSTED;
+#[cfg(feature = "faults")]
+use crate::hooks::Local;
+use crate::hooks::{CpuId, Event, Kernel, Stuck, Tag};
+use crate::range::Range;
+use crate::request::{Ask, Outstanding, Request};
+use crate::space::{Mode, Space};
+use core::sync::atomic::Ordering;
+
+/// Tickets a token keeps one by one; for targets beyond these the waiter accepts a slightly later ticket instead.
+const EXACT_TICKETS: usize = 16;
+
+/// Proof that a flush is complete: C1 holds for everything written before it was dispatched. Frames and table pages may
+/// go back to their allocator (C2, C3 as far as hardware walks go).
+#[derive(Debug)]
+#[must_use = "frames may only be freed with this proof"]
+pub struct Flushed(pub(crate) ());
+
+/// A flush that was dispatched and must be waited for before anything is freed.
+///
+/// Nothing remote refers to it: forgetting it leaks nothing and frees nothing, it only loses the proof. It may be waited
+/// for later, on another CPU, with preemption on.
+#[must_use = "the flush is not complete until it is waited for"]
+pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
+    engine: &'e Engine<'k, K, W>,
+    pub(crate) targets: CpuMask<W>,
+    pub(crate) tickets: [u64; EXACT_TICKETS],
+    space: u64,
+    generation: u64,
+}
+
+impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
+    /// Flushes `range` of `space` everywhere and waits. The entry writes must come before the call.
+    ///
+    /// Calling context: preemption may be on, interrupts should be on (with interrupts off it still makes progress, by
+    /// serving its own requests while it waits). Not from the shootdown interrupt, NMI or machine-check handlers. No lock
+    /// that a handler or `switch_to` takes may be held. No allocation, no lock.
+    ///
+    /// Cost when no other CPU uses the space: one locked add, the log entry if the design has a log, the invalidations.
+    #[inline]
+    pub fn flush(&self, space: &Space<K::Facade, W>, range: Range) -> Flushed {
+        self.dispatch(space, range).wait()
+    }
+
+    /// Begins a flush; see [`flush`](Self::flush). Pinned throughout; the waiting is the token's.
+    ///
+    /// Designs with stack requests finish inside (their descriptors cannot outlive this call); the token is then complete.
+    pub fn dispatch<'e>(&'e self, space: &Space<K::Facade, W>, range: Range) -> Token<'e, 'k, K, W> {
+        if self.design.reach == Reach::None {
+            return self.token(space, 0);
+        }
+        let pin = self.pinned();
+        let me = pin.cpu;
+        if fault!(self.kernel, SkipWhenNotCurrent) && self.cpus[me].state().id() != space.id {
+            return self.token(space, 0);
+        }
+        #[cfg(feature = "faults")]
+        if self.kernel.fault(crate::fault::Fault::SendBeforePublish) {
+            let mut token = self.token(space, 0);
+            self.post(&mut token, self.targets(space, range.tables(), me));
+            space.generation.0.fetch_add_full(1);
+            return token;
+        }
+        // C1: entry writes, then this full barrier, then the reads of mode, set and states below. Pairs with the join of
+        // `switch_to` (step 2), the barrier of `leave_lazy_here`, the compare-exchange of `promote`, the take of `serve`.
+        let generation = space.generation.0.fetch_add_full(1) + 1;
+        if self.design.requests == Requests::Log {
+            space.log.append(generation, &range);
+        }
+        let mut token = self.token(space, generation);
+        match space.mode() {
+            Mode::PerCpu => {
+                let ask = Ask::Space {
+                    id: space.id,
+                    generation,
+                    range,
+                };
+                #[cfg(feature = "faults")]
+                if self.kernel.fault(crate::fault::Fault::UnpinnedBeforeSending) {
+                    self.flush_here(me, space, generation, &range);
+                    drop(pin);
+                    let pin = self.pinned();
+                    let targets = self.targets(space, range.tables(), pin.cpu);
+                    self.interrupt(&mut token, targets, ask, pin, |_| {});
+                    return token;
+                }
+                let targets = self.targets(space, range.tables(), me);
+                self.interrupt(&mut token, targets, ask, pin, |engine| {
+                    engine.flush_here(me, space, generation, &range)
+                });
+                self.consider(space, me);
+            }
+            Mode::System(tag) => {
+                self.broadcast_and_sync(tag, &range);
+                drop(pin);
+            }
+            Mode::Transition(tag) => self.flush_in_transition(&mut token, space, tag, &range, pin),
+            Mode::Rolled { epoch: 0, .. } => {} // never loaded anywhere
+            Mode::Rolled { tag, .. } if self.design.reach == Reach::Broadcast => self.broadcast_and_sync(tag, &range),
+            Mode::Rolled { tag, .. } => {
+                let targets = self.targets(space, range.tables(), me);
+                self.interrupt(&mut token, targets, Ask::Tag { tag, range }, pin, |engine| {
+                    engine.flush_tag_here(tag, &range)
+                });
+            }
+        }
+        token
+    }
+
+    pub(crate) fn token<'e>(&'e self, space: &Space<K::Facade, W>, generation: u64) -> Token<'e, 'k, K, W> {
+        Token {
+            engine: self,
+            targets: CpuMask::EMPTY,
+            tickets: [0; EXACT_TICKETS],
+            space: space.id,
+            generation,
+        }
+    }
+
+    /// A token for requests that concern no single space.
+    pub(crate) fn spaceless_token<'e>(&'e self) -> Token<'e, 'k, K, W> {
+        Token {
+            engine: self,
+            targets: CpuMask::EMPTY,
+            tickets: [0; EXACT_TICKETS],
+            space: 0,
+            generation: 0,
+        }
+    }
+
+    /// Interrupts `targets`, does the local part before or while they answer, and unpins.
+    ///
+    /// With a log the token is left to be waited for; a stack request is waited for here. A request that names a tag
+    /// needs a descriptor whatever the design, because a handler may dereference only the space it has loaded.
+    pub(crate) fn interrupt(
+        &self,
+        token: &mut Token<'_, 'k, K, W>,
+        targets: CpuMask<W>,
+        ask: Ask,
+        pin: Pinned<'_, K, W>,
+        local: impl FnOnce(&Self),
+    ) {
+        if targets.is_empty() {
+            local(self);
+            self.kernel.event(Event::LocalOnly);
+            return;
+        }
+        let mut local = Some(local);
+        let mut run_local = |engine: &Self| {
+            if let Some(local) = local.take() {
+                local(engine);
+            }
+        };
+        if self.design.order == Order::Serial {
+            run_local(self);
+        }
+        if self.design.requests == Requests::Log && !matches!(ask, Ask::Tag { .. }) {
+            self.post(token, targets);
+            run_local(self);
+            drop(pin);
+        } else {
+            self.request(token, &targets, ask, pin, || run_local(self));
+        }
+    }
+
+    /// Posts to every target and interrupts those that nobody has posted to since they last looked.
+    pub(crate) fn post(&self, token: &mut Token<'_, 'k, K, W>, targets: CpuMask<W>) {
+        let mut fresh = CpuMask::EMPTY;
+        let (mut sent, mut count) = (0, 0);
+        for cpu in targets.iter() {
+            let post = &self.cpus[cpu].post.0;
+            // A post that is still there will be taken after this read, and the taker's full barrier comes before its
+            // reads: it will see our generation, whose increment was a full barrier before this read. So no write.
+            let mut seen = post.load(Ordering::Relaxed);
+            if seen & POSTED == 0 {
+                seen = post.fetch_or_full(POSTED);
+                if seen & POSTED == 0 {
+                    fresh.insert(cpu);
+                    sent += 1;
+                }
+            }
+            if let Some(ticket) = token.tickets.get_mut(count as usize) {
+                *ticket = seen >> 1;
+            }
+            count += 1;
+        }
+        token.targets = targets;
+        if sent > 0 {
+            K::Facade::before_ipi();
+            self.kernel.send_ipi(&fresh);
+        }
+        self.kernel.event(Event::Interrupted { sent, targets: count });
+    }
+
+    /// Queues one stack request at every target, sends, runs `meanwhile`, unpins, and waits for all of them.
+    fn request(
+        &self,
+        token: &Token<'_, 'k, K, W>,
+        targets: &CpuMask<W>,
+        ask: Ask,
+        pin: Pinned<'_, K, W>,
+        meanwhile: impl FnOnce(),
+    ) {
+        let me = pin.cpu;
+        let request = Request::<K::Facade>::empty();
+        let late_arguments = fault!(self.kernel, FlagBeforeArguments);
+        if !late_arguments {
+            request.write(ask);
+        }
+        // From here on the frame cannot be left before every target is done with it.
+        let complete = Outstanding(|| {
+            let gave_up = core::cell::Cell::new(false);
+            self.wait_reporting(
+                me,
+                token,
+                || targets.iter().next(),
+                || {
+                    gave_up.set(fault!(self.kernel, GiveUpWaiting));
+                    request.is_complete() || gave_up.get()
+                },
+            );
+        });
+        let mut fresh = CpuMask::EMPTY;
+        let (mut sent, mut count) = (0, 0);
+        for cpu in targets.iter() {
+            let target = &self.cpus[cpu];
+            let mut slot = target.queue.claim();
+            if slot.is_none() {
+                K::Facade::wait_until(|| {
+                    slot = target.queue.claim();
+                    if slot.is_none() {
+                        self.serve_while_waiting();
+                    }
+                    slot.is_some()
+                });
+            }
+            let Some(slot) = slot else {
+                unreachable!("waited for a slot")
+            };
+            request.unacknowledged.0.fetch_add_full(1);
+            if self.push(target, slot, &request) {
+                fresh.insert(cpu);
+                sent += 1;
+            }
+            count += 1;
+            // C5: a CPU that went off after the push was either seen by its own drain (it acknowledges), or is seen off
+            // here, after the full barrier of the push. Pairs with `cpu_offline`.
+            if target.state().is_off() && target.queue.cancel(slot) {
+                request.acknowledge();
+            }
+        }
+        if sent > 0 {
+            K::Facade::before_ipi();
+            self.kernel.send_ipi(&fresh);
+        }
+        if late_arguments {
+            request.write(ask);
+        }
+        self.kernel.event(Event::Interrupted { sent, targets: count });
+        meanwhile();
+        request.acknowledge(); // the requester's own
+        drop(pin);
+        drop(complete);
+    }
+
+    fn push(&self, target: &crate::percpu::PerCpu<K::Facade>, slot: u32, request: &Request<K::Facade>) -> bool {
+        #[cfg(feature = "faults")]
+        if self.kernel.fault(crate::fault::Fault::FlagBeforeArguments) {
+            return target.queue.push_flag_first(slot);
+        }
+        target.queue.push(slot, request)
+    }
+
+    /// The local part of a flush of a space on per-CPU tags: nothing if it is not loaded here (its slot is behind and
+    /// catches up at the next switch-in), else partial if rule 2 allows, else whatever catching up takes.
+    pub(crate) fn flush_here(&self, me: CpuId, space: &Space<K::Facade, W>, generation: u64, range: &Range) {
+        let cpu = &self.cpus[me];
+        #[cfg(feature = "faults")]
+        if self.kernel.fault(crate::fault::Fault::StaleViewOfLoaded) {
+            return self.flush_here_unmasked(cpu, space, generation, range);
+        }
+        self.masked(|| {
+            let state = cpu.state();
+            if state.id() != space.id {
+                return;
+            }
+            if range.is_walkable(self.design.ceiling)
+                && !state.is_on_system_tag()
+                && self.advance_by_one(cpu, generation)
+            {
+                self.flush_range(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16), range);
+            } else if space.mode() == Mode::PerCpu {
+                self.catch_up(cpu, space);
+            } else {
+                self.follow_loaded(cpu);
+            }
+        });
+    }
+
+    /// Regression 20: reads slot and tag, then works on them although a switch may have come in between.
+    #[cfg(feature = "faults")]
+    fn flush_here_unmasked(
+        &self,
+        cpu: &crate::percpu::PerCpu<K::Facade>,
+        space: &Space<K::Facade, W>,
+        generation: u64,
+        range: &Range,
+    ) {
+        if cpu.state().id() != space.id {
+            return;
+        }
+        let slot = cpu.own.slot.load(Ordering::Relaxed) as usize;
+        for address in range.addresses() {
+            // INVLPG works on whatever tag is loaded by now.
+            let tag = Tag(cpu.own.tag.load(Ordering::Acquire) as u16);
+            self.kernel.invalidate(Local::Page {
+                address,
+                stride: range.stride(),
+                tag,
+                leaf_only: !range.tables(),
+            });
+        }
+        cpu.own.slots[slot].generation.store(generation, Ordering::Relaxed);
+    }
+
+    /// The local part under a roll-over tag, whatever is loaded.
+    fn flush_tag_here(&self, tag: Tag, range: &Range) {
+        self.masked(|| {
+            if range.is_walkable(self.design.ceiling) {
+                self.flush_range(tag, range);
+            } else {
+                self.flush_tag(tag);
+            }
+        });
+    }
+
+    /// Waits for `done`, serving own requests, reporting a CPU that does not answer (C7).
+    pub(crate) fn wait_reporting(
+        &self,
+        waiter: CpuId,
+        token: &Token<'_, 'k, K, W>,
+        target: impl Fn() -> Option<CpuId>,
+        mut done: impl FnMut() -> bool,
+    ) {
+        let bound = self.design.stuck_ns;
+        let mut deadline = None;
+        let mut polls = 0_u32;
+        K::Facade::wait_until(|| {
+            if done() {
+                return true;
+            }
+            self.serve_while_waiting();
+            polls = polls.wrapping_add(1);
+            if bound != 0 && polls % 256 == 1 {
+                let now = self.kernel.now_ns();
+                match deadline {
+                    None => deadline = Some(now + bound),
+                    Some(at) if now >= at => {
+                        deadline = Some(u64::MAX);
+                        self.kernel.stuck(Stuck {
+                            waiter,
+                            target: target().unwrap_or(waiter),
+                            space: token.space,
+                            generation: token.generation,
+                        });
+                    }
+                    Some(_) => {}
+                }
+            }
+            done()
+        });
+    }
+
+    /// Whether this design gives out system-wide tags by promotion.
+    pub(crate) fn promotes_at(&self) -> Option<u32> {
+        match self.design.tags {
+            Tags::Hybrid { promote_at } if self.design.reach == Reach::Broadcast => {
+                self.kernel.broadcast_limits().map(|_| promote_at)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
+    /// Whether nobody needs to be waited for.
+    pub fn is_complete(&self) -> bool {
+        self.targets.is_empty()
+    }
+
+    /// Waits until every target has answered or is off. Preemption may be on and the waiter may migrate; must not be
+    /// called while holding a walk guard, from the shootdown handler, or from NMI context. Serves requests aimed at the
+    /// CPU it waits on (C5).
+    pub fn wait(self) -> Flushed {
+        for (index, cpu) in self.targets.iter().enumerate() {
+            let target = &self.engine.cpus[cpu];
+            let needed = match self.tickets.get(index) {
+                Some(&ticket) => ticket,
+                // Not kept: what is posted by now includes our post.
+                None => {
+                    let post = target.post.0.load(Ordering::Relaxed);
+                    if post & POSTED != 0 {
+                        post >> 1
+                    } else {
+                        (post >> 1).wrapping_sub(1)
+                    }
+                }
+            };
+            // Acquire: pairs with the release in `serve`; what the target flushed is flushed. A CPU seen off flushes
+            // everything before it uses anything again (C5).
+            let done = || {
+                target.served.0.load(Ordering::Acquire).wrapping_sub(needed + 1) as i64 >= 0
+                    || target.state().is_off()
+                    || fault!(self.engine.kernel, GiveUpWaiting)
+            };
+            if !done() {
+                // Only for the report: a waiter that migrates is reported where it began.
+                let waiter = self.engine.kernel.cpu();
+                self.engine.wait_reporting(waiter, &self, || Some(cpu), done);
+            }
+        }
+        Flushed(())
+    }
+}

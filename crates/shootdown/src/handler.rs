@@ -1,0 +1,109 @@
+//! The shootdown interrupt, and self-service: doing what others have asked of this CPU.
+//!
+//! Handlers take no lock, allocate nothing and wait for nobody (C5).
+
+use crate::design::Requests;
+use crate::engine::Engine;
+use crate::facade::Word;
+use crate::hooks::{Kernel, Tag};
+use crate::percpu::PerCpu;
+use crate::request::{Ask, Request};
+use core::sync::atomic::Ordering;
+
+/// Set in a CPU's `post` word when something was posted since the last take.
+pub(crate) const POSTED: u64 = 1;
+
+impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
+    /// The shootdown interrupt's handler. Call it with interrupts off, once per interrupt; a spurious call is harmless.
+    pub fn on_ipi(&self) {
+        self.serve(&self.cpus[self.kernel.cpu()]);
+    }
+
+    /// Serves everything asked of this CPU; interrupts off, on that CPU.
+    pub(crate) fn serve(&self, cpu: &PerCpu<K::Facade>) {
+        if cpu.queue.has_ready() {
+            // SAFETY (of the dereference): a request that was ready when taken stays on its requester's stack until it is
+            // acknowledged, which is the last thing done with it.
+            cpu.queue.take(|request| self.answer(cpu, unsafe { &*request }));
+        }
+        if cpu.post.0.load(Ordering::Relaxed) & POSTED == 0 {
+            return;
+        }
+        // The carry clears POSTED and counts one take. A full barrier; pairs with `post`: whoever posts after this gets a
+        // new interrupt, whatever was published before an earlier post is seen by the reads below.
+        let take = cpu.post.0.fetch_add_full(POSTED) >> 1;
+        self.follow_loaded(cpu);
+        // Release: the invalidations, each complete on return, come before it; pairs with the acquire in `wait`.
+        cpu.served.0.store(take + 1, Ordering::Release);
+    }
+
+    /// Serves from within a wait, whether or not interrupts are on (C5: whoever waits serves).
+    #[inline]
+    pub(crate) fn serve_while_waiting(&self) {
+        if crate::fault::fault!(self.kernel, NoSelfService) {
+            return;
+        }
+        let saved = self.kernel.interrupts_off();
+        let cpu = &self.cpus[self.kernel.cpu()];
+        if self.design.requests == Requests::Log || cpu.queue.has_ready() {
+            self.serve(cpu);
+        }
+        self.kernel.interrupts_restore(saved);
+    }
+
+    /// Does what one stack request asks, and acknowledges.
+    fn answer(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>) {
+        #[cfg(feature = "faults")]
+        if core::ptr::from_ref(request).is_null() {
+            return;
+        }
+        match request.ask() {
+            Ask::CatchUp => self.follow_loaded(cpu),
+            Ask::Kernel { range } => self.flush_kernel_range(cpu, &range),
+            Ask::Tag { tag, range } => {
+                if range.is_walkable(self.design.ceiling) {
+                    self.flush_range(tag, &range);
+                } else {
+                    self.flush_tag(tag);
+                }
+            }
+            Ask::Space { id, generation, range } => {
+                let state = cpu.state();
+                // Not loaded any more: the slot is behind and will catch up at the next switch-in.
+                if state.id() == id {
+                    // Rule 2: a partial flush is right only if this is the very next request and the newest.
+                    let partial = range.is_walkable(self.design.ceiling)
+                        && !state.is_lazy()
+                        && !state.is_on_system_tag()
+                        && self.advance_by_one(cpu, generation);
+                    if partial {
+                        self.flush_range(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16), &range);
+                    } else {
+                        self.follow_loaded(cpu);
+                    }
+                }
+            }
+        }
+        if crate::fault::fault!(self.kernel, DepartingCpuAcknowledgesTwice) && cpu.state().is_off() {
+            request.acknowledge();
+        }
+        request.acknowledge();
+    }
+
+    /// Rule 2 for the loaded space: records `generation` and returns true if the slot has seen exactly the one before it
+    /// and it is still the newest. The flush must follow before interrupts go on.
+    pub(crate) fn advance_by_one(&self, cpu: &PerCpu<K::Facade>, generation: u64) -> bool {
+        // SAFETY: interrupts are off; see `loaded`.
+        let Some(space) = (unsafe { self.loaded(cpu) }) else {
+            return false;
+        };
+        let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
+        let next = slot.generation.load(Ordering::Relaxed) + 1 == generation
+            && space.generation.0.load(Ordering::Acquire) == generation
+            && space.mode() == crate::space::Mode::PerCpu;
+        if next {
+            slot.generation.store(generation, Ordering::Relaxed);
+        }
+        next
+    }
+}

@@ -1,0 +1,55 @@
+//! CPUs that come and go (C5).
+
+use crate::design::MAX_SLOTS;
+use crate::engine::Engine;
+use crate::facade::{Facade, Word};
+use crate::fault::fault;
+use crate::hooks::{Kernel, Local};
+use crate::percpu::State;
+use core::sync::atomic::Ordering;
+
+impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
+    /// Brings this CPU in. Called on it, interrupts off but ready to be turned on soon after, before it loads a space or
+    /// touches dynamic kernel mappings, with the kernel's root loaded.
+    ///
+    /// # Panics
+    /// In debug builds when this CPU is on already.
+    pub fn cpu_online(&self) {
+        let me = self.kernel.cpu();
+        let cpu = &self.cpus[me];
+        debug_assert!(cpu.state().is_off(), "CPU {me} is on already");
+        for slot in &cpu.own.slots[..MAX_SLOTS] {
+            slot.space.store(0, Ordering::Relaxed);
+        }
+        // On, then in the set (full barrier), then flush: a requester that saw this CPU off or absent wrote its entries
+        // before, so this flush and every later fill sees them. Pairs with `request`, `wait` and `flush_kernel`.
+        cpu.publish(State::KERNEL);
+        self.online.join(me);
+        K::Facade::full_barrier();
+        cpu.own
+            .kernel_seen
+            .store(self.kernel_generation.0.load(Ordering::Acquire), Ordering::Relaxed);
+        self.kernel.invalidate(Local::All);
+        self.masked(|| self.serve(cpu));
+    }
+
+    /// Takes this CPU out. Called on it, in a context where it will not be interrupted for work again. It leaves its
+    /// space, leaves the online set, and answers what was already asked of it. Afterwards nobody waits for it.
+    pub fn cpu_offline(&self) {
+        self.masked(|| {
+            let me = self.kernel.cpu();
+            let cpu = &self.cpus[me];
+            self.unload(cpu);
+            if fault!(self.kernel, CountedBeforeOnline) {
+                return; // it stays counted while it takes no interrupt
+            }
+            self.online.leave(me);
+            cpu.publish(State::OFF);
+            cpu.forget_running();
+            // Pairs with the full barriers of `push` and `post`, after which requesters read the state: either they see
+            // this CPU off, or this drain sees their request.
+            K::Facade::full_barrier();
+            self.serve(cpu);
+        });
+    }
+}

@@ -1,0 +1,72 @@
+//! Flushing kernel addresses: every online CPU, global entries, both halves (rule 7).
+
+use crate::design::{Reach, Requests};
+use crate::engine::Engine;
+use crate::facade::{Facade, Word};
+use crate::flush::Flushed;
+use crate::hooks::{Broadcast, Event, Kernel};
+use crate::range::{Range, Stride};
+use crate::request::Ask;
+
+impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
+    /// Flushes a range of kernel addresses on every CPU and waits. Context as [`flush`](Self::flush). May be called while
+    /// one CPU is up, before broadcast limits are known.
+    pub fn flush_kernel(&self, range: Range) -> Flushed {
+        if self.design.reach == Reach::None {
+            return Flushed(());
+        }
+        let pin = self.pinned();
+        let me = pin.cpu;
+        if self.design.reach == Reach::Broadcast && self.kernel.broadcast_limits().is_some() {
+            // No generation is bumped here, so nothing else orders the entry writes before the broadcast.
+            K::Facade::publish_tables();
+            self.broadcast_kernel(&range);
+            return Flushed(());
+        }
+        // Pairs with `cpu_online`: joins the online set (full barrier), then flushes and reads this generation.
+        let generation = self.kernel_generation.0.fetch_add_full(1) + 1;
+        if self.design.requests == Requests::Log {
+            self.kernel_log.append(generation, &range);
+        }
+        let mut token = self.spaceless_token();
+        let targets = self.all_targets(me);
+        self.interrupt(&mut token, targets, Ask::Kernel { range }, pin, |engine| {
+            engine.masked(|| match engine.design.requests {
+                Requests::Log => engine.catch_up_kernel(&engine.cpus[me]),
+                Requests::PerRequest => engine.flush_kernel_range(&engine.cpus[me], &range),
+            });
+        });
+        token.wait()
+    }
+
+    fn broadcast_kernel(&self, range: &Range) {
+        let limits = self.kernel.broadcast_limits();
+        let most = limits.map_or(1, |limits| match range.stride() {
+            Stride::Size4K => limits.max_pages,
+            Stride::Size2M | Stride::Size1G => limits.max_large_pages,
+        });
+        let mut instructions = 0;
+        // With split tags kernel entries are not global and stand under every tag, which no page form covers.
+        if range.is_walkable(self.design.ceiling) && range.stride() != Stride::Size1G && !self.design.split {
+            #[allow(unused_mut)]
+            let mut chunks = range.chunks(most);
+            #[cfg(feature = "faults")]
+            if self.kernel.fault(crate::fault::Fault::ZeroBroadcastLimit) {
+                chunks = chunks.with_unchecked_limit(most);
+            }
+            for (address, count) in chunks {
+                self.kernel.broadcast(Broadcast::Kernel {
+                    address,
+                    stride: range.stride(),
+                    count,
+                });
+                instructions += 1;
+            }
+        } else {
+            self.kernel.broadcast(Broadcast::All);
+            instructions = 1;
+        }
+        self.kernel.broadcast_sync();
+        self.kernel.event(Event::Broadcast { instructions });
+    }
+}

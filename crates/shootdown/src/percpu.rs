@@ -1,0 +1,154 @@
+//! What the engine keeps for each CPU, and who may write which line.
+//!
+//! | line | written by | read by |
+//! | --- | --- | --- |
+//! | `state` | the CPU itself, at switch, lazy, online and offline | every requester of a space it is in |
+//! | `post` | requesters (set), the CPU itself (take) | the CPU itself |
+//! | `served` | the CPU itself | waiters |
+//! | `queue` | requesters and the CPU itself | both |
+//! | `running` | the CPU itself; the roll-over, under its lock | the roll-over |
+//! | `own` | the CPU itself, interrupts off | nobody else |
+
+use crate::design::MAX_SLOTS;
+use crate::facade::{Facade, Word};
+use crate::request::Queue;
+use crate::rollover::Running;
+use crate::space::Line;
+use core::sync::atomic::Ordering;
+
+/// Per-CPU state; the kernel supplies an array of these, indexed by CPU id. About 1 KiB.
+#[repr(C, align(64))]
+pub struct PerCpu<F: Facade> {
+    /// [`State`], packed into one word: what is loaded, lazy, switching, on which kind of tag, off. One word because a
+    /// requester must read "loaded" before "lazy" (rule 4): here it cannot do otherwise.
+    pub(crate) state: Line<F::U64>,
+    /// Bit 0: something was posted since the last take. Above: how many takes there were. A requester posts with one
+    /// `fetch_or`, and needs none when the bit is already set; the owner takes with one `fetch_add(1)`, whose carry
+    /// clears the bit and counts. The ticket of a post is the count it saw.
+    pub(crate) post: Line<F::U64>,
+    /// How many takes have been served completely.
+    pub(crate) served: Line<F::U64>,
+    /// Stack requests queued here.
+    pub(crate) queue: Queue<F>,
+    pub(crate) running: Running<F>,
+    pub(crate) own: Own<F>,
+}
+
+/// Lines that only their CPU touches, with interrupts off. Words of the facade so that no data race can exist even when
+/// the contract is broken; all accesses are relaxed.
+#[repr(C, align(64))]
+pub(crate) struct Own<F: Facade> {
+    /// Address of the loaded [`Space`](crate::Space), 0 for none.
+    pub(crate) space: F::U64,
+    /// Slot in use while on per-CPU tags.
+    pub(crate) slot: F::U64,
+    /// Tag loaded.
+    pub(crate) tag: F::U64,
+    /// Generation of the kernel range log that this CPU has seen.
+    pub(crate) kernel_seen: F::U64,
+    /// Next slot to evict.
+    pub(crate) next_victim: F::U64,
+    pub(crate) slots: [Slot<F>; MAX_SLOTS],
+}
+
+/// A per-CPU tag slot: whose entries it may hold, and how fresh they are (rule 1).
+pub(crate) struct Slot<F: Facade> {
+    pub(crate) space: F::U64,
+    pub(crate) generation: F::U64,
+}
+
+impl<F: Facade> PerCpu<F> {
+    /// A CPU that is off.
+    pub fn new() -> Self {
+        PerCpu {
+            state: Line(F::U64::new(State::OFF.0)),
+            post: Line(F::U64::new(0)),
+            served: Line(F::U64::new(0)),
+            queue: Queue::new(),
+            running: Running::new(),
+            own: Own {
+                space: F::U64::new(0),
+                slot: F::U64::new(0),
+                tag: F::U64::new(0),
+                kernel_seen: F::U64::new(0),
+                next_victim: F::U64::new(0),
+                slots: core::array::from_fn(|_| Slot {
+                    space: F::U64::new(0),
+                    generation: F::U64::new(0),
+                }),
+            },
+        }
+    }
+
+    /// The published state (acquire: whoever sees a CPU arrived sees what it did before).
+    #[inline]
+    pub(crate) fn state(&self) -> State {
+        State(self.state.0.load(Ordering::Acquire))
+    }
+
+    /// Publishes a state (release).
+    #[inline]
+    pub(crate) fn publish(&self, state: State) {
+        self.state.0.store(state.0, Ordering::Release);
+    }
+}
+
+impl<F: Facade> Default for PerCpu<F> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What a CPU runs, in one word: the space's id above four flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct State(pub(crate) u64);
+
+impl State {
+    const LAZY: u64 = 1;
+    const SWITCHING: u64 = 2;
+    const SYSTEM: u64 = 4;
+    const IS_OFF: u64 = 8;
+    const ID_SHIFT: u32 = 4;
+
+    /// Off: not yet up, going down, or down.
+    pub(crate) const OFF: State = State(Self::IS_OFF);
+    /// On, kernel tables only.
+    pub(crate) const KERNEL: State = State(0);
+
+    #[inline]
+    pub(crate) const fn loaded(id: u64, system_tag: bool) -> State {
+        State(id << Self::ID_SHIFT | if system_tag { Self::SYSTEM } else { 0 })
+    }
+    #[inline]
+    pub(crate) const fn switching(id: u64) -> State {
+        State(id << Self::ID_SHIFT | Self::SWITCHING)
+    }
+    #[inline]
+    pub(crate) const fn lazy(self) -> State {
+        State(self.0 | Self::LAZY)
+    }
+    #[inline]
+    pub(crate) const fn not_lazy(self) -> State {
+        State(self.0 & !Self::LAZY)
+    }
+    #[inline]
+    pub(crate) const fn id(self) -> u64 {
+        self.0 >> Self::ID_SHIFT
+    }
+    #[inline]
+    pub(crate) const fn is_lazy(self) -> bool {
+        self.0 & Self::LAZY != 0
+    }
+    #[inline]
+    pub(crate) const fn is_switching(self) -> bool {
+        self.0 & Self::SWITCHING != 0
+    }
+    #[inline]
+    pub(crate) const fn is_on_system_tag(self) -> bool {
+        self.0 & Self::SYSTEM != 0
+    }
+    #[inline]
+    pub(crate) const fn is_off(self) -> bool {
+        self.0 & Self::IS_OFF != 0
+    }
+}

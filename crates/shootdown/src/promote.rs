@@ -1,0 +1,133 @@
+//! Hybrid tags: promoting a space to a system-wide tag, and flushing while that is under way.
+//!
+//! 1. A requester that has just interrupted CPUs samples, in one time window of 32, whether the space is active on enough
+//!    of them, allocates a tag, and publishes `Transition(tag)` with one full-barrier compare-exchange.
+//! 2. Every flush from then on broadcasts under the tag *and* interrupts CPUs that still run on a slot, which moves them.
+//! 3. A flush that finds no such CPU publishes `System(tag)`; flushes then only broadcast.
+//!
+//! Why no generation is kept for a system-wide tag: a flush that read `PerCpu` wrote its entries, then passed a full
+//! barrier, then read the mode from before the compare-exchange. A CPU fills under the tag only after it has read the mode
+//! from after it. So those fills see the entries.
+
+use crate::design::CONSIDER_ONE_IN;
+use crate::engine::{Engine, Pinned};
+use crate::facade::Word;
+use crate::flush::{Flushed, Token};
+use crate::hooks::{CpuId, Event, Kernel, Tag};
+use crate::range::Range;
+use crate::request::Ask;
+use crate::space::{Mode, Space};
+
+impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
+    /// After a flush by interrupts: promotes `space` if this CPU's sampling window is open and the space is active on
+    /// enough CPUs. Costs a clock read when closed.
+    pub(crate) fn consider(&self, space: &Space<K::Facade, W>, me: CpuId) {
+        let Some(promote_at) = self.promotes_at() else { return };
+        let window = self.kernel.now_ns() / self.design.consider_window_ns;
+        if window.wrapping_add(me as u64) % CONSIDER_ONE_IN == 0 && self.active_on(space, promote_at) {
+            self.promote(space);
+        }
+    }
+
+    /// Gives `space` a system-wide tag; nothing happens when it has one, or none is free.
+    pub(crate) fn promote(&self, space: &Space<K::Facade, W>) {
+        if space.mode() != Mode::PerCpu {
+            return;
+        }
+        let Some(tag) = self.allocate_tag() else {
+            self.kernel.event(Event::TagsExhausted);
+            return;
+        };
+        // Full barrier; pairs with the reads of the mode in `dispatch` and `switch_to`.
+        match space
+            .mode
+            .0
+            .compare_exchange_full(Mode::PerCpu.pack(), Mode::Transition(tag).pack())
+        {
+            Ok(_) => self.kernel.event(Event::Promoted),
+            // Somebody else was first; this tag was never seen by anyone.
+            Err(_) => self.tags.free_clean(tag),
+        }
+    }
+
+    /// A flush while the space is being promoted.
+    pub(crate) fn flush_in_transition(
+        &self,
+        token: &mut Token<'_, 'k, K, W>,
+        space: &Space<K::Facade, W>,
+        tag: Tag,
+        range: &Range,
+        pin: Pinned<'_, K, W>,
+    ) {
+        let me = pin.cpu;
+        self.masked(|| {
+            let cpu = &self.cpus[me];
+            if cpu.state().id() == space.id {
+                self.follow_loaded(cpu);
+            }
+        });
+        self.broadcast_and_sync(tag, range);
+        let stragglers = self.stragglers(space, me);
+        if stragglers.is_empty() {
+            // Every CPU in the set is on the tag, and one that joins now reads a mode with the tag. Losing the race
+            // means that another flush has done the same.
+            let _ = space
+                .mode
+                .0
+                .compare_exchange_full(Mode::Transition(tag).pack(), Mode::System(tag).pack());
+            return;
+        }
+        self.interrupt(token, stragglers, Ask::CatchUp, pin, |_| {});
+    }
+
+    /// A tag for promotion, reclaiming freed ones by one broadcast over all tags when none is left. Pinned.
+    fn allocate_tag(&self) -> Option<Tag> {
+        if let Some(tag) = self.tags.allocate() {
+            return Some(tag);
+        }
+        let reclaimed = self.tags.reclaim(|| {
+            self.kernel.broadcast(crate::hooks::Broadcast::NonGlobal);
+            self.kernel.broadcast_sync();
+            self.kernel.event(Event::RollOver);
+        });
+        if reclaimed {
+            return self.tags.allocate();
+        }
+        #[cfg(feature = "faults")]
+        if self.kernel.fault(crate::fault::Fault::TagBeyondRange) {
+            return Some(self.tags.beyond());
+        }
+        None
+    }
+
+    /// Takes `space` off every CPU that still has it loaded lazily, and gives up its tag. Call once, when no thread of it
+    /// will run again and before its root is freed; then the space may be dropped and its table pages freed.
+    ///
+    /// The tag is not invalidated: no CPU has it loaded, and it is not given out again before a reclaim or roll-over that
+    /// flushes it everywhere (C4). Context as [`flush`](Self::flush).
+    pub fn retire(&self, space: &Space<K::Facade, W>) -> Flushed {
+        let pin = self.pinned();
+        let me = pin.cpu;
+        // Full barrier: pairs with `switch_to`, as in `dispatch`.
+        let generation = space.generation.0.fetch_add_full(1) + 1;
+        self.masked(|| {
+            let cpu = &self.cpus[me];
+            if cpu.state().id() == space.id {
+                self.unload(cpu);
+            }
+        });
+        let mut token = self.token(space, generation);
+        let mut loaded = crate::cpuset::CpuMask::EMPTY;
+        space.cpus.for_each(|cpu| {
+            if cpu != me && self.cpus[cpu].state().id() == space.id {
+                loaded.insert(cpu);
+            }
+        });
+        self.interrupt(&mut token, loaded, Ask::CatchUp, pin, |_| {});
+        let flushed = token.wait();
+        if let Mode::Transition(tag) | Mode::System(tag) = space.mode() {
+            self.tags.free_dirty(tag);
+        }
+        flushed
+    }
+}

@@ -1,0 +1,181 @@
+//! Stack requests: the descriptor that lives on the requester's stack, and each CPU's queue of pointers to them.
+//!
+//! Used by designs with [`Requests::PerRequest`](crate::Requests::PerRequest). The descriptor is one cache line that
+//! targets read, and another where they acknowledge. A descriptor leaves its stack frame only when every target has
+//! acknowledged or was proved off (C5), enforced by [`Outstanding`], which waits when it is dropped.
+
+use crate::facade::{Facade, Word};
+use crate::hooks::Tag;
+use crate::range::Range;
+use crate::space::Line;
+use core::sync::atomic::Ordering;
+
+/// What a target is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// Flush a range of a space on per-CPU tags, as its `generation`-th request.
+    Space { id: u64, generation: u64, range: Range },
+    /// Flush a range under a tag, whatever is loaded (roll-over tags).
+    Tag { tag: Tag, range: Range },
+    /// Flush a range of the kernel.
+    Kernel { range: Range },
+    /// Catch up with whatever is loaded (batches, tag transitions).
+    CatchUp,
+}
+
+/// A descriptor: 64 bytes that targets read, 64 where they acknowledge.
+pub(crate) struct Request<F: Facade> {
+    body: Line<[F::U64; 5]>,
+    /// Targets that have not acknowledged, and one for the requester while it is still sending.
+    pub(crate) unacknowledged: Line<F::U64>,
+}
+
+impl<F: Facade> Request<F> {
+    pub(crate) fn empty() -> Self {
+        Request {
+            body: Line(core::array::from_fn(|_| F::U64::new(0))),
+            unacknowledged: Line(F::U64::new(1)),
+        }
+    }
+
+    /// Writes what is asked. The stores become visible before the full barrier of the first [`Queue::push`].
+    pub(crate) fn write(&self, ask: Ask) {
+        let words = match ask {
+            Ask::CatchUp => [0, 0, 0, 0, 0],
+            Ask::Space { id, generation, range } => [1, id, generation, range.pack()[0], range.pack()[1]],
+            Ask::Tag { tag, range } => [2, u64::from(tag.0), 0, range.pack()[0], range.pack()[1]],
+            Ask::Kernel { range } => [3, 0, 0, range.pack()[0], range.pack()[1]],
+        };
+        for (word, value) in self.body.0.iter().zip(words) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// What is asked. The acquire was done when the ready bits were taken.
+    pub(crate) fn ask(&self) -> Ask {
+        let word = |index: usize| self.body.0[index].load(Ordering::Relaxed);
+        match word(0) {
+            0 => Ask::CatchUp,
+            1 => Ask::Space {
+                id: word(1),
+                generation: word(2),
+                range: Range::unpack([word(3), word(4)]),
+            },
+            2 => Ask::Tag {
+                tag: Tag(word(1) as u16),
+                range: Range::unpack([word(3), word(4)]),
+            },
+            _ => Ask::Kernel {
+                range: Range::unpack([word(3), word(4)]),
+            },
+        }
+    }
+
+    /// One target (or the requester, when it has sent everything) is done. A full barrier: the invalidation comes
+    /// before it; pairs with the acquire load of the waiter. The descriptor may be gone when this returns.
+    pub(crate) fn acknowledge(&self) {
+        self.unacknowledged.0.fetch_add_full(u64::MAX);
+    }
+
+    /// Whether everybody has acknowledged (acquire; pairs with [`acknowledge`](Self::acknowledge)).
+    pub(crate) fn is_complete(&self) -> bool {
+        self.unacknowledged.0.load(Ordering::Acquire) == 0
+    }
+}
+
+/// Requests that can wait at one CPU at the same time; one bit each in a word. A requester that finds all taken waits
+/// for a free one and meanwhile serves its own.
+const QUEUE_SLOTS: usize = 64;
+
+/// A CPU's queue: many requesters push, the CPU itself takes. No lock; the taking side never waits for a pusher.
+#[repr(C, align(64))]
+pub(crate) struct Queue<F: Facade> {
+    /// Slots a requester holds.
+    claimed: F::U64,
+    /// Slots whose pointer may be read.
+    ready: F::U64,
+    slots: Line<[F::U64; QUEUE_SLOTS]>,
+}
+
+impl<F: Facade> Queue<F> {
+    pub(crate) fn new() -> Self {
+        Queue {
+            claimed: F::U64::new(0),
+            ready: F::U64::new(0),
+            slots: Line(core::array::from_fn(|_| F::U64::new(0))),
+        }
+    }
+
+    /// Claims a slot, or `None` when all are taken.
+    #[inline]
+    pub(crate) fn claim(&self) -> Option<u32> {
+        loop {
+            let claimed = self.claimed.load(Ordering::Relaxed);
+            if claimed == u64::MAX {
+                return None;
+            }
+            let bit = (!claimed).trailing_zeros();
+            if self.claimed.fetch_or_full(1 << bit) >> bit & 1 == 0 {
+                return Some(bit);
+            }
+        }
+    }
+
+    /// Publishes `request` in the claimed slot. Returns whether the queue was empty, so that an interrupt is needed.
+    /// The full barrier makes descriptor and pointer visible before the ready bit (regression 14).
+    #[inline]
+    pub(crate) fn push(&self, slot: u32, request: *const Request<F>) -> bool {
+        self.slots.0[slot as usize].store(request as usize as u64, Ordering::Relaxed);
+        self.ready.fetch_or_full(1 << slot) == 0
+    }
+
+    /// Regression 14: the ready bit before the pointer.
+    #[cfg(feature = "faults")]
+    pub(crate) fn push_flag_first(&self, slot: u32) -> bool {
+        self.ready.fetch_or_full(1 << slot) == 0
+    }
+
+    /// Takes a published request back, because its target turned out to be off. False when the target has taken it: then
+    /// the target acknowledges.
+    #[inline]
+    pub(crate) fn cancel(&self, slot: u32) -> bool {
+        let bit = 1 << slot;
+        let ours = self.ready.fetch_and_full(!bit) & bit != 0;
+        if ours {
+            self.claimed.fetch_and_full(!bit);
+        }
+        ours
+    }
+
+    /// Whether there is anything to take.
+    #[inline]
+    pub(crate) fn has_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed) != 0
+    }
+
+    /// Takes everything that is ready and calls `serve` with each pointer. Owner only, interrupts off. The swap is a full
+    /// barrier: what `serve` reads (descriptor, generation) is at least as new as the ready bit.
+    #[inline]
+    pub(crate) fn take(&self, mut serve: impl FnMut(*const Request<F>)) {
+        let ready = self.ready.swap_full(0);
+        let mut left = ready;
+        while left != 0 {
+            let slot = left.trailing_zeros();
+            left &= left - 1;
+            let request = self.slots.0[slot as usize].swap_full(0);
+            // Free the slot before acknowledging: a requester may need it at once.
+            self.claimed.fetch_and_full(!(1 << slot));
+            serve(request as usize as *const Request<F>);
+        }
+    }
+}
+
+/// Waits for a request when dropped, so that its stack frame cannot be left, not even by a panic, while a target may
+/// still read it.
+pub(crate) struct Outstanding<W: FnMut()>(pub(crate) W);
+
+impl<W: FnMut()> Drop for Outstanding<W> {
+    fn drop(&mut self) {
+        (self.0)()
+    }
+}

@@ -1,0 +1,121 @@
+//! An address space as the engine sees it: its generation, its CPUs, its tag mode, its flush log.
+//!
+//! Owns nothing of the page tables: the root is an opaque number that goes back to the kernel.
+
+use crate::cpuset::CpuSet;
+use crate::facade::{Facade, Word};
+use crate::hooks::{Root, Tag};
+use crate::log::FlushLog;
+use core::sync::atomic::Ordering;
+
+/// Wraps a word that is written by one side and polled by another into a line of its own.
+#[repr(C, align(64))]
+pub(crate) struct Line<T>(pub(crate) T);
+
+/// An address space. `W` words of CPUs; see [`Engine`](crate::Engine) for the calls that take one.
+///
+/// Each group of words that is written together has its own cache line. Size: 1.3 KiB with `W` = 1.
+#[repr(C, align(64))]
+pub struct Space<F: Facade, const W: usize> {
+    /// Never reused, from 1. Read-only.
+    pub(crate) id: u64,
+    pub(crate) root: Root,
+    /// Count of flush requests, from 1. Written by every flush of this space.
+    pub(crate) generation: Line<F::U64>,
+    /// [`Mode`], packed. Read by every flush and switch, written at promotion and roll-over only.
+    pub(crate) mode: Line<F::U64>,
+    /// Generation of the last batched unmap that may not have been flushed, or 0 (rule 9).
+    pub(crate) pending: F::U64,
+    /// CPUs that may cache it.
+    pub(crate) cpus: CpuSet<F, W>,
+    pub(crate) log: FlushLog<F>,
+}
+
+impl<F: Facade, const W: usize> Space<F, W> {
+    pub(crate) fn new(id: u64, root: Root) -> Self {
+        Space {
+            id,
+            root,
+            generation: Line(F::U64::new(1)),
+            mode: Line(F::U64::new(Mode::PerCpu.pack())),
+            pending: F::U64::new(0),
+            cpus: CpuSet::new(),
+            log: FlushLog::new(),
+        }
+    }
+
+    /// The number of this space, never reused, from 1.
+    #[inline]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The top table, as given at creation.
+    #[inline]
+    pub fn root(&self) -> Root {
+        self.root
+    }
+
+    /// CPUs that may hold translations of this space and would have to be told.
+    #[inline]
+    pub fn cpus(&self) -> &CpuSet<F, W> {
+        &self.cpus
+    }
+
+    /// The tag mode (acquire). A flush reads it *after* its increment of the generation; pairs with the full
+    /// compare-exchange that publishes a promotion.
+    #[inline]
+    pub(crate) fn mode(&self) -> Mode {
+        Mode::unpack(self.mode.0.load(Ordering::Acquire))
+    }
+
+    /// The system-wide tag, if the space has one now.
+    pub fn system_tag(&self) -> Option<Tag> {
+        match self.mode() {
+            Mode::PerCpu => None,
+            Mode::Transition(tag) | Mode::System(tag) => Some(tag),
+            Mode::Rolled { tag, .. } => Some(tag),
+        }
+    }
+}
+
+/// Which tags a space is under. State and tag share one word, so nobody can see one without the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Per-CPU slots.
+    PerCpu,
+    /// Being promoted: the tag is in use, some CPUs may still run on a slot.
+    Transition(Tag),
+    /// Promoted: every CPU that has it loaded uses the tag.
+    System(Tag),
+    /// A tag of the roll-over allocator, valid in that roll-over only.
+    Rolled {
+        /// Count of roll-overs, from 1; 0 means "no tag yet".
+        epoch: u64,
+        /// The tag.
+        tag: Tag,
+    },
+}
+
+impl Mode {
+    #[inline]
+    pub(crate) const fn pack(self) -> u64 {
+        match self {
+            Mode::PerCpu => 0,
+            Mode::Transition(Tag(tag)) => 1 | (tag as u64) << 2,
+            Mode::System(Tag(tag)) => 2 | (tag as u64) << 2,
+            Mode::Rolled { epoch, tag: Tag(tag) } => 3 | (tag as u64) << 2 | epoch << 18,
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn unpack(word: u64) -> Mode {
+        let tag = Tag((word >> 2) as u16);
+        match word & 3 {
+            0 => Mode::PerCpu,
+            1 => Mode::Transition(tag),
+            2 => Mode::System(tag),
+            _ => Mode::Rolled { epoch: word >> 18, tag },
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Switching a CPU between spaces, and going lazy: rules 3 and 4.
+
+use crate::catchup::Missed;
+use crate::engine::Engine;
+use crate::facade::{Facade, Word};
+use crate::fault::fault;
+use crate::hooks::{Kernel, Local, Root, Tag};
+use crate::percpu::{PerCpu, State};
+use crate::space::{Mode, Space};
+use core::sync::atomic::Ordering;
+
+impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
+    /// Loads `space` on this CPU; ends laziness when it is loaded already. Any context with a CPU that cannot change
+    /// (the scheduler); masks interrupts itself. Never waits for another CPU, except for the roll-over lock.
+    ///
+    /// When the space is loaded and not lazy this is one load and a compare.
+    ///
+    /// # Safety
+    /// `space` must stay alive and in place until every CPU has left it: by `switch_to` another, `switch_to_kernel`,
+    /// `cpu_offline`, or [`retire`](Self::retire), after which it may be dropped.
+    pub unsafe fn switch_to(&self, space: &Space<K::Facade, W>) {
+        self.masked(|| {
+            let me = self.kernel.cpu();
+            let cpu = &self.cpus[me];
+            let state = State(cpu.state.0.load(Ordering::Relaxed));
+            if state.id() == space.id {
+                if state.is_lazy() {
+                    self.leave_lazy_here(cpu, space);
+                }
+                return;
+            }
+            // SAFETY: interrupts are off; the previous space is loaded until the root load below.
+            let previous = unsafe { self.loaded(cpu) };
+
+            // Step 1: publish that this CPU is switching. Requesters of either space count it (rule 5).
+            cpu.publish(State::switching(space.id));
+            if let Some(previous) = previous
+                && fault!(self.kernel, LeaveBeforeRootLoad)
+            {
+                previous.cpus.leave(me);
+            }
+            // Step 2: join. A full barrier; pairs with `dispatch`, which increments the generation (full barrier) and
+            // then reads set and states: either it sees this CPU, or this CPU sees its generation.
+            let late_join = fault!(self.kernel, RootLoadBeforeJoin);
+            if !late_join {
+                self.join(space, me);
+            }
+            // Step 3: choose the tag (reads the mode), read the generation, load the root.
+            let on_system_tag = self.load(cpu, me, space);
+            if late_join {
+                self.join(space, me);
+            }
+            // Step 4: publish what is loaded (release), then leave the old set: never before the new root is in
+            // (regressions 23 and 40), for until then this CPU can still fill from the old tables.
+            cpu.own
+                .space
+                .store(core::ptr::from_ref(space).expose_provenance() as u64, Ordering::Relaxed);
+            cpu.publish(State::loaded(space.id, on_system_tag));
+            if let Some(previous) = previous {
+                self.depart(previous, me);
+            }
+        });
+    }
+
+    fn join(&self, space: &Space<K::Facade, W>, me: usize) {
+        #[cfg(feature = "faults")]
+        if self.kernel.fault(crate::fault::Fault::NoBarrierAfterJoin) {
+            return space.cpus.join_without_barrier(me);
+        }
+        space.cpus.join(me);
+    }
+
+    /// Leaves the set of a space whose root is no longer loaded here. Under roll-over tags the CPU stays in: it may hold
+    /// entries under the tag until it flushes at the next roll-over.
+    fn depart(&self, space: &Space<K::Facade, W>, me: usize) {
+        if !matches!(space.mode(), Mode::Rolled { .. }) {
+            space.cpus.leave(me);
+        }
+    }
+
+    /// Chooses a tag and loads the root under it. Returns whether the tag is system-wide.
+    fn load(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) -> bool {
+        let tag = match (self.design.tags, space.mode()) {
+            (crate::design::Tags::System, _) => self.rolled_tag(me, space),
+            (_, Mode::PerCpu) => {
+                self.load_slot(cpu, space);
+                return false;
+            }
+            (_, Mode::Transition(tag) | Mode::System(tag) | Mode::Rolled { tag, .. }) => tag,
+        };
+        // Entries under a system-wide tag are kept fresh by broadcasts, by requests that name the tag, or by the local
+        // flush of a roll-over, whether or not the space is loaded here: keep them.
+        K::Facade::before_root_load();
+        self.kernel.load_root(space.root, tag, true);
+        cpu.own.tag.store(u64::from(tag.0), Ordering::Relaxed);
+        true
+    }
+
+    /// Loads `space` under one of this CPU's slots: its own if it still has one, else the next victim's.
+    fn load_slot(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
+        let slots = &cpu.own.slots[..usize::from(self.design.slots)];
+        let found = slots
+            .iter()
+            .position(|slot| slot.space.load(Ordering::Relaxed) == space.id);
+        let index = found.unwrap_or_else(|| {
+            let victim = cpu.own.next_victim.load(Ordering::Relaxed) as usize % slots.len();
+            cpu.own.next_victim.store(victim as u64 + 1, Ordering::Relaxed);
+            victim
+        });
+        let (slot, tag) = (&slots[index], Tag(self.design.first_tag + index as u16));
+        let seen = found.map_or(0, |_| slot.generation.load(Ordering::Relaxed));
+        // After the full barrier of the join (step 2).
+        let current = space.generation.0.load(Ordering::Acquire);
+        let missed = if found.is_some() {
+            self.missed(&space.log, seen, current)
+        } else {
+            Missed::Whole
+        };
+        let flush_first = fault!(self.kernel, FlushBeforeRootLoad) && missed == Missed::Whole;
+        K::Facade::before_root_load();
+        match missed {
+            Missed::Nothing => self.kernel.load_root(space.root, tag, true),
+            // Leaves may go after the load: nothing runs in between. With freed tables the processor must not walk
+            // under the tag even once (C3), so those go with the load.
+            Missed::Leaves => {
+                self.kernel.load_root(space.root, tag, true);
+                self.flush_logged(&space.log, seen, current, tag);
+            }
+            Missed::Tables | Missed::Whole if flush_first => {
+                self.kernel.invalidate(Local::Tag(tag));
+                self.kernel.load_root(space.root, tag, true);
+            }
+            // One step, so that nothing can refill in between (regression 42).
+            Missed::Tables | Missed::Whole => self.load_root_flushing(space.root, tag),
+        }
+        slot.space.store(space.id, Ordering::Relaxed);
+        slot.generation.store(current, Ordering::Relaxed);
+        cpu.own.slot.store(index as u64, Ordering::Relaxed);
+        cpu.own.tag.store(u64::from(tag.0), Ordering::Relaxed);
+    }
+
+    /// Loads a root and drops everything under its tag. The user half is not loaded, so it can go first.
+    fn load_root_flushing(&self, root: Root, tag: Tag) {
+        for half in self.halves(tag).skip(1) {
+            self.kernel.invalidate(Local::Tag(half));
+        }
+        self.kernel.load_root(root, tag, false);
+    }
+
+    /// Marks this CPU lazy: it runs kernel code only, the space stays loaded. Requesters skip it unless table pages are
+    /// freed. Any context with a CPU that cannot change; one store when a space is loaded.
+    pub fn enter_lazy(&self) {
+        self.masked(|| {
+            let me = self.kernel.cpu();
+            let cpu = &self.cpus[me];
+            let state = State(cpu.state.0.load(Ordering::Relaxed));
+            // SAFETY: interrupts are off.
+            let Some(space) = (unsafe { self.loaded(cpu) }) else {
+                return;
+            };
+            if let Mode::Rolled { .. } = space.mode() {
+                // No slot keeps a generation for a roll-over tag: remember here what has been seen.
+                let current = space.generation.0.load(Ordering::Acquire);
+                cpu.own.slots[0].generation.store(current, Ordering::Relaxed);
+            }
+            cpu.publish(state.lazy());
+            if fault!(self.kernel, LazyLeavesSet) {
+                space.cpus.leave(me);
+            }
+        });
+    }
+
+    /// Ends laziness for the space that is loaded, or loads it if an interrupt has unloaded it meanwhile. Before any user
+    /// address is touched.
+    ///
+    /// # Safety
+    /// As [`switch_to`](Self::switch_to).
+    pub unsafe fn leave_lazy(&self, space: &Space<K::Facade, W>) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.switch_to(space) }
+    }
+
+    /// Rule 4: clear lazy, full barrier, read the generation, catch up.
+    fn leave_lazy_here(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
+        let state = cpu.state();
+        cpu.publish(state.not_lazy());
+        // Pairs with `dispatch`: increments the generation (full barrier), then reads the state.
+        if !fault!(self.kernel, NoBarrierAfterLazy) {
+            K::Facade::full_barrier();
+        }
+        match space.mode() {
+            Mode::PerCpu => self.catch_up(cpu, space),
+            Mode::Transition(tag) | Mode::System(tag) => {
+                if !state.is_on_system_tag() {
+                    self.adopt_system_tag(cpu, space, tag);
+                }
+            }
+            Mode::Rolled { .. } => self.leave_lazy_rolled(cpu, space),
+        }
+    }
+
+    /// Lazy exit under roll-over tags. The tag may have changed while this CPU slept (regression 38); and requests that
+    /// skipped it are known only by the generation.
+    fn leave_lazy_rolled(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
+        let mut tag = Tag(cpu.own.tag.load(Ordering::Relaxed) as u16);
+        if !fault!(self.kernel, LazyKeepsOldTag) {
+            let valid = self.rolled_tag(self.kernel.cpu(), space);
+            if valid != tag {
+                tag = valid;
+                K::Facade::before_root_load();
+                self.kernel.load_root(space.root, tag, true);
+                cpu.own.tag.store(u64::from(tag.0), Ordering::Relaxed);
+            }
+        }
+        let current = space.generation.0.load(Ordering::Acquire);
+        if self.design.reach != crate::design::Reach::Broadcast
+            && cpu.own.slots[0].generation.load(Ordering::Relaxed) != current
+        {
+            self.flush_tag(tag);
+        }
+    }
+
+    /// Loads the kernel's own root: this CPU leaves whatever space it has. Same context as `switch_to`.
+    pub fn switch_to_kernel(&self) {
+        self.masked(|| self.unload(&self.cpus[self.kernel.cpu()]));
+    }
+
+    /// Loads the kernel's root in place of the loaded space; interrupts off, on that CPU.
+    pub(crate) fn unload(&self, cpu: &PerCpu<K::Facade>) {
+        // SAFETY: interrupts are off.
+        let Some(space) = (unsafe { self.loaded(cpu) }) else {
+            return;
+        };
+        cpu.publish(State::switching(0));
+        K::Facade::before_root_load();
+        self.kernel.load_root(self.kernel_root, Tag(0), true);
+        cpu.own.space.store(0, Ordering::Relaxed);
+        cpu.own.tag.store(0, Ordering::Relaxed);
+        cpu.publish(State::KERNEL);
+        self.depart(space, self.kernel.cpu());
+    }
+}

@@ -1,0 +1,87 @@
+//! Which CPUs a request concerns.
+
+use crate::cpuset::CpuMask;
+use crate::design::Targets;
+use crate::engine::Engine;
+use crate::facade::Facade;
+use crate::fault::fault;
+use crate::hooks::{CpuId, Kernel};
+use crate::space::{Mode, Space};
+
+impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
+    /// CPUs other than `me` that must answer before a flush of `space` is complete.
+    ///
+    /// Called after the full-barrier increment of the generation (rule 3): a CPU that is missed here because it joined
+    /// later reads the new generation, because its join is a full barrier too.
+    ///
+    /// `keep_lazy`: lazy CPUs may not be skipped, because table pages are freed (C3) or tags change.
+    pub(crate) fn targets(&self, space: &Space<K::Facade, W>, keep_lazy: bool, me: CpuId) -> CpuMask<W> {
+        let mut targets = CpuMask::EMPTY;
+        let keep_lazy = keep_lazy && !fault!(self.kernel, SkipLazyDespiteTables);
+        // Under roll-over tags a CPU that has left still holds entries under the tag.
+        let keep_departed = matches!(space.mode(), Mode::Rolled { .. });
+        let mine = self.cpus[me].state();
+        let mut visit = |cpu: CpuId| {
+            // Acquire, after the acquire load that showed the member: who is seen joined is seen switching (rule 5).
+            let state = self.cpus[cpu].state();
+            let concerned = match self.design.targets {
+                Targets::All | Targets::Space => true,
+                Targets::Active if state.is_switching() => !fault!(self.kernel, SkipSwitchingCpu),
+                Targets::Active if state.id() != space.id => keep_departed,
+                Targets::Active => keep_lazy || !state.is_lazy(),
+            };
+            let concerned = concerned && !(fault!(self.kernel, FilterByRequester) && mine.id() != space.id);
+            // A CPU that is off flushes everything before it uses anything (C5); a virtual CPU that is descheduled
+            // is flushed by the hypervisor at its entry, which proves nothing about walks, so not with tables.
+            if concerned && cpu != me && !state.is_off() && (keep_lazy || self.kernel.is_vcpu_running(cpu)) {
+                targets.insert(cpu);
+            }
+        };
+        match self.design.targets {
+            Targets::All => self.online.for_each(&mut visit),
+            Targets::Space | Targets::Active => space.cpus.for_each(&mut visit),
+        }
+        targets
+    }
+
+    /// Every online CPU but `me`, for kernel ranges (rule 7).
+    pub(crate) fn all_targets(&self, me: CpuId) -> CpuMask<W> {
+        let mut targets = CpuMask::EMPTY;
+        self.online.for_each(|cpu| {
+            if cpu != me && !self.cpus[cpu].state().is_off() {
+                targets.insert(cpu);
+            }
+        });
+        targets
+    }
+
+    /// How many CPUs run `space` right now, lazy ones not counted; stops counting at `enough`.
+    pub(crate) fn active_on(&self, space: &Space<K::Facade, W>, enough: u32) -> bool {
+        let mut active = 0;
+        space.cpus.for_each(|cpu| {
+            let state = self.cpus[cpu].state();
+            active += u32::from(state.id() == space.id && !state.is_lazy());
+        });
+        active >= enough
+    }
+
+    /// CPUs other than `me` that have `space` loaded under a per-CPU slot while it is being promoted, lazy ones included.
+    /// Waits out CPUs that are in the middle of a switch: they have interrupts off and wait for nobody, and what they
+    /// load is known only afterwards.
+    pub(crate) fn stragglers(&self, space: &Space<K::Facade, W>, me: CpuId) -> CpuMask<W> {
+        let mut stragglers = CpuMask::EMPTY;
+        space.cpus.for_each(|cpu| {
+            let mut state = self.cpus[cpu].state();
+            if cpu != me && state.is_switching() {
+                K::Facade::wait_until(|| {
+                    state = self.cpus[cpu].state();
+                    !state.is_switching()
+                });
+            }
+            if cpu != me && state.id() == space.id && !state.is_on_system_tag() && !state.is_off() {
+                stragglers.insert(cpu);
+            }
+        });
+        stragglers
+    }
+}
