@@ -22,9 +22,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Serves everything asked of this CPU; interrupts off, on that CPU.
     pub(crate) fn serve(&self, cpu: &PerCpu<K::Facade>) {
         if cpu.queue.has_ready() {
-            // SAFETY (of the dereference): a request that was ready when taken stays on its requester's stack until it is
-            // acknowledged, which is the last thing done with it.
-            cpu.queue.take(|request| self.answer(cpu, unsafe { &*request }));
+            cpu.queue.take(|request| {
+                // Never null but for regression 14, where the ready bit comes before the pointer.
+                if !request.is_null() {
+                    // SAFETY: a request that was ready when taken stays on its requester's stack until it is
+                    // acknowledged, which is the last thing that `answer` does with it.
+                    self.answer(cpu, unsafe { &*request });
+                }
+            });
         }
         if cpu.post.0.load(Ordering::Relaxed) & POSTED == 0 {
             return;
@@ -53,10 +58,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Does what one stack request asks, and acknowledges.
     fn answer(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>) {
-        #[cfg(feature = "faults")]
-        if core::ptr::from_ref(request).is_null() {
-            return;
-        }
         match request.ask() {
             Ask::CatchUp => self.follow_loaded(cpu),
             Ask::Kernel { range } => self.flush_kernel_range(cpu, &range),
