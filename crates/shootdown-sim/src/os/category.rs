@@ -1,0 +1,51 @@
+//! What a CPU's time is spent on, for the accounts.
+
+use crate::machine;
+
+/// A kind of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Category {
+    /// User code and whatever is not named below.
+    User = 0,
+    /// Page faults and system calls, without what is named below.
+    Kernel = 1,
+    /// Waiting for the address-space lock, asleep or waking others.
+    LockWait = 2,
+    /// Waiting for, and holding, the LRU lock.
+    Lru = 3,
+    /// Invalidation: the requester's side, waiting included.
+    FlushRequester = 4,
+    /// Invalidation: the interrupted side.
+    FlushTarget = 5,
+    /// Catching up at a switch or at the end of laziness.
+    Switch = 6,
+    /// Nothing left to do.
+    Idle = 7,
+}
+
+impl Category {
+    /// All, with their names in reports, in order.
+    pub const NAMES: [&'static str; 8] = [
+        "user",
+        "faults and system calls",
+        "address-space lock",
+        "LRU lock",
+        "invalidation, requester",
+        "invalidation, interrupted",
+        "switches",
+        "idle",
+    ];
+}
+
+/// Counts this CPU's time to `category` from now on; [`leave`] with what it returns ends that.
+#[inline]
+pub fn enter(category: Category) -> u8 {
+    machine::set_category(category as u8)
+}
+
+/// Goes back to the category before.
+#[inline]
+pub fn leave(outer: u8) {
+    machine::set_category(outer);
+}

@@ -1,0 +1,195 @@
+//! The simulated kernel's side of the engine's [`Kernel`] trait: each hook carries the operation out on the simulated
+//! hardware and charges what it costs.
+
+use crate::hw::Hardware;
+use crate::machine::{self, SimWorld};
+use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Stuck, Tag};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Costs and settings that the hooks need.
+#[derive(Debug, Clone)]
+pub struct HookCosts {
+    /// Cycles per nanosecond.
+    pub ghz: f64,
+    /// Issuing one broadcast, cycles.
+    pub broadcast_issue: u64,
+    /// The least a synchronisation takes, cycles.
+    pub broadcast_sync: u64,
+    /// Least time between two broadcasts that the machine carries out, cycles.
+    pub broadcast_interval: u64,
+    /// What the hardware can do; `None` without broadcast.
+    pub limits: Option<BroadcastLimits>,
+}
+
+/// Counts of engine events in one run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EngineCounts {
+    /// Spaces promoted to a system-wide tag.
+    pub promoted: u64,
+    /// Promotions that found no tag.
+    pub exhausted: u64,
+    /// Roll-overs and reclaims of tags.
+    pub rolled_over: u64,
+    /// Broadcast instructions.
+    pub broadcasts: u64,
+    /// Flushes that concerned no other CPU.
+    pub local_only: u64,
+    /// Reports of CPUs that did not answer in time.
+    pub stuck: u64,
+}
+
+/// The hooks.
+pub struct SimKernel {
+    hw: Rc<RefCell<Hardware>>,
+    costs: HookCosts,
+    counts: Cell<EngineCounts>,
+    /// When the machine can carry out the next broadcast, cycles.
+    broadcast_free: Cell<u64>,
+    /// When all broadcasts of each CPU are complete, cycles.
+    broadcast_done: RefCell<Vec<u64>>,
+    /// What happens when a section in which migration was forbidden ends.
+    on_unpin: RefCell<Option<Box<dyn Fn()>>>,
+    #[cfg(feature = "faults")]
+    faults: Cell<u64>,
+}
+
+// SAFETY: a simulated machine and everything on it lives on one host thread; the engine's `Sync` bound is met because no
+// second host thread ever sees it (`SimKernel` is not `Send`, being full of `Rc`).
+unsafe impl Sync for SimKernel {}
+
+impl SimKernel {
+    /// Hooks for a machine of `cpus` CPUs.
+    pub fn new(hw: Rc<RefCell<Hardware>>, costs: HookCosts, cpus: usize) -> Self {
+        SimKernel {
+            hw,
+            costs,
+            counts: Cell::default(),
+            broadcast_free: Cell::new(0),
+            broadcast_done: RefCell::new(vec![0; cpus]),
+            on_unpin: RefCell::default(),
+            #[cfg(feature = "faults")]
+            faults: Cell::new(0),
+        }
+    }
+
+    /// Engine events so far.
+    pub fn counts(&self) -> EngineCounts {
+        self.counts.get()
+    }
+
+    /// Starts the counts anew.
+    pub fn reset_counts(&self) {
+        self.counts.set(EngineCounts::default());
+    }
+
+    /// Sets what happens at every end of a pinned section: tests migrate the task there.
+    pub fn on_unpin(&self, hook: impl Fn() + 'static) {
+        *self.on_unpin.borrow_mut() = Some(Box::new(hook));
+    }
+
+    /// Switches a known bug on.
+    #[cfg(feature = "faults")]
+    pub fn switch_on(&self, fault: shootdown::Fault) {
+        self.faults.set(self.faults.get() | 1 << fault as u8);
+    }
+
+    fn count(&self, change: impl FnOnce(&mut EngineCounts)) {
+        let mut counts = self.counts.get();
+        change(&mut counts);
+        self.counts.set(counts);
+    }
+}
+
+impl<const W: usize> Kernel<W> for SimKernel {
+    type Facade = SimWorld;
+
+    #[inline]
+    fn cpu(&self) -> CpuId {
+        machine::cpu()
+    }
+
+    #[inline]
+    fn interrupts_off(&self) -> u64 {
+        machine::interrupts_off()
+    }
+
+    #[inline]
+    fn interrupts_restore(&self, saved: u64) {
+        machine::interrupts_restore(saved);
+    }
+
+    fn send_ipi(&self, targets: &CpuMask<W>) {
+        machine::send_ipi(targets.iter());
+    }
+
+    fn invalidate(&self, what: Local) {
+        // Invalidations are serialising: earlier stores of this CPU are visible first.
+        machine::drain_stores();
+        machine::synchronise();
+        let cost = self.hw.borrow_mut().local(machine::cpu(), what, machine::now());
+        machine::charge(u64::from(cost));
+    }
+
+    fn load_root(&self, root: Root, tag: Tag, keep: bool) {
+        machine::drain_stores();
+        machine::synchronise();
+        let cost = self.hw.borrow_mut().load_root(machine::cpu(), root, tag, keep, machine::now());
+        machine::charge(u64::from(cost));
+    }
+
+    fn broadcast_limits(&self) -> Option<BroadcastLimits> {
+        self.costs.limits
+    }
+
+    fn broadcast(&self, what: Broadcast) {
+        // Weakly ordered: the store buffer is not drained.
+        machine::charge(self.costs.broadcast_issue);
+        machine::synchronise();
+        let (cpu, now) = (machine::cpu(), machine::now());
+        self.hw.borrow_mut().broadcast(cpu, what, now);
+        // The machine carries out one at a time; each is complete some time after it was begun.
+        let begun = self.broadcast_free.get().max(now);
+        self.broadcast_free.set(begun + self.costs.broadcast_interval);
+        self.broadcast_done.borrow_mut()[cpu] = begun + self.costs.broadcast_sync;
+        self.count(|counts| counts.broadcasts += 1);
+    }
+
+    fn broadcast_sync(&self) {
+        let cpu = machine::cpu();
+        let done = self.broadcast_done.borrow()[cpu];
+        machine::charge(done.saturating_sub(machine::now()).max(1));
+        machine::synchronise();
+        self.hw.borrow_mut().broadcast_sync(machine::cpu(), machine::now());
+    }
+
+    fn unpin(&self) {
+        if let Some(hook) = &*self.on_unpin.borrow() {
+            hook();
+        }
+    }
+
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        (machine::now() as f64 / self.costs.ghz) as u64
+    }
+
+    fn stuck(&self, _report: Stuck) {
+        self.count(|counts| counts.stuck += 1);
+    }
+
+    fn event(&self, event: Event) {
+        self.count(|counts| match event {
+            Event::Promoted => counts.promoted += 1,
+            Event::TagsExhausted => counts.exhausted += 1,
+            Event::RollOver => counts.rolled_over += 1,
+            Event::LocalOnly => counts.local_only += 1,
+            _ => {}
+        });
+    }
+
+    #[cfg(feature = "faults")]
+    fn fault(&self, fault: shootdown::Fault) -> bool {
+        self.faults.get() >> fault as u8 & 1 == 1
+    }
+}

@@ -1,0 +1,266 @@
+//! The simulated kernel: what stands between a workload and the engine.
+//!
+//! Shaped after Linux's memory management as far as translation coherence is concerned. It owns costs of its own (from the
+//! machine model), the locks whose contention matters, and the calls into the engine; it may not look into the engine or
+//! the oracle.
+
+pub mod category;
+mod hooks;
+mod lock;
+mod process;
+
+pub use hooks::{EngineCounts, HookCosts, SimKernel};
+pub use lock::{Access as LockAccess, SleepLock, SpinLock};
+pub use process::{PAGE, Process, USER_BASE, run_thread};
+
+use crate::hw::{Entry, Hw, Stamp};
+use crate::machine::{self, LineId, Machine, Shared, SimWord, SimWorld};
+use category::Category;
+use shootdown::{Design, Engine, PerCpu, Root, Storage, Word, tag_words};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Costs of the kernel model, cycles; see `[kernel]` of the machine files.
+#[derive(Debug, Clone, Default)]
+#[allow(missing_docs)]
+pub struct OsCosts {
+    pub syscall: u64,
+    pub fault: u64,
+    pub page_alloc: u64,
+    pub page_zero: u64,
+    pub page_free: u64,
+    pub map_entry: u64,
+    pub unmap_entry: u64,
+    pub madvise: u64,
+    pub mmap: u64,
+    pub munmap: u64,
+    pub lru_add: u64,
+    pub lru_hold: u64,
+    pub user_access: u64,
+    pub sleep: u64,
+    pub wake: u64,
+    pub wake_latency: u64,
+    pub switch: u64,
+}
+
+/// Settings of the kernel that are not costs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OsSettings {
+    /// Every `madvise` drains the CPU's LRU batch.
+    pub lru_drain: bool,
+    /// Invalidation is perfect and free: the design `ideal`.
+    pub ideal: bool,
+}
+
+/// Pages that a CPU collects before it takes the LRU lock: Linux's `PAGEVEC_SIZE` of 15.
+const LRU_BATCH: u32 = 15;
+
+/// A page-table store in some store buffer.
+#[derive(Debug, Clone, Copy)]
+struct PendingStore {
+    value: Entry,
+    issued: Stamp,
+}
+
+/// Stores under way, by number.
+#[derive(Debug, Default)]
+struct PendingStores {
+    stores: Vec<PendingStore>,
+    free: Vec<u32>,
+}
+
+impl PendingStores {
+    fn put(&mut self, store: PendingStore) -> u32 {
+        match self.free.pop() {
+            Some(number) => {
+                self.stores[number as usize] = store;
+                number
+            }
+            None => {
+                self.stores.push(store);
+                self.stores.len() as u32 - 1
+            }
+        }
+    }
+
+    fn take(&mut self, number: u32) -> PendingStore {
+        self.free.push(number);
+        self.stores[number as usize]
+    }
+}
+
+impl std::ops::Index<usize> for PendingStores {
+    type Output = PendingStore;
+    fn index(&self, number: usize) -> &PendingStore {
+        &self.stores[number]
+    }
+}
+
+/// One simulated kernel on one machine: the engine, the hardware under it, and the kernel's own state.
+pub struct System<const W: usize> {
+    /// The engine; lives in simulated memory.
+    pub engine: &'static Engine<'static, SimKernel, W>,
+    /// The translation hardware and the oracle.
+    pub hw: Rc<RefCell<Hw>>,
+    /// Costs.
+    pub costs: OsCosts,
+    /// Settings.
+    pub settings: OsSettings,
+    stores: Rc<RefCell<PendingStores>>,
+    lru: SpinLock,
+    lru_batches: Vec<Cell<u32>>,
+    spin_nodes: Rc<[Shared<SimWord>]>,
+    cpus: usize,
+    machine: *const Machine,
+}
+
+impl<const W: usize> System<W> {
+    /// A kernel on `machine`, with all CPUs off. Sets the machine's interrupt handler and store hook.
+    ///
+    /// # Panics
+    /// When the design does not fit the machine (see [`Engine::new`]).
+    pub fn new(
+        machine: &Machine,
+        hw: Hw,
+        hooks: HookCosts,
+        design: Design,
+        costs: OsCosts,
+        settings: OsSettings,
+    ) -> Rc<Self> {
+        let cpus = hw.config().cpus;
+        let kernel_root = Root(u64::from(hw.root(0)));
+        let hw = Rc::new(RefCell::new(hw));
+        // SAFETY: the engine and its storage are used by tasks of this machine and through this `System` only, whose
+        // users keep the machine alive longer (`run` and the tests drop the machine last).
+        let engine: &'static Engine<'static, SimKernel, W> = unsafe {
+            let per_cpu = Self::static_slice(machine, cpus, PerCpu::<SimWorld>::new);
+            let tags = Self::static_slice(machine, tag_words(design.tag_limit), || SimWord::new(0));
+            let kernel = SimKernel::new(hw.clone(), hooks, cpus);
+            machine.alloc_static(Engine::new(kernel, design, kernel_root, Storage { cpus: per_cpu, tags }))
+        };
+        let stores: Rc<RefCell<PendingStores>> = Rc::default();
+        let spin_nodes: Rc<[Shared<SimWord>]> = (0..cpus).map(|_| machine.alloc(SimWord::new(0))).collect();
+        let system = Rc::new(System {
+            engine,
+            hw: hw.clone(),
+            costs,
+            settings,
+            stores: stores.clone(),
+            lru: SpinLock { word: machine.alloc(SimWord::new(0)), queue: RefCell::default(), nodes: spin_nodes.clone() },
+            lru_batches: vec![Cell::new(0); cpus],
+            spin_nodes,
+            cpus,
+            machine,
+        });
+        machine.set_interrupt_handler(move || {
+            let outer = category::enter(Category::FlushTarget);
+            engine.on_ipi();
+            category::leave(outer);
+        });
+        machine.set_store_hook(move |key, number| {
+            let PendingStore { value, issued } = stores.borrow_mut().take(number as u32);
+            hw.borrow_mut().set_entry((key >> 9) as u32, (key & 511) as u32, value, issued, machine::now());
+        });
+        system
+    }
+
+    /// # Safety
+    /// As [`Machine::alloc_static`].
+    unsafe fn static_slice<T>(machine: &Machine, count: usize, mut make: impl FnMut() -> T) -> &'static [T] {
+        // SAFETY: the caller's promise. The vector's elements live in simulated memory because `alloc_static` moves the
+        // boxed array there.
+        unsafe { machine.alloc_static_slice((0..count).map(|_| make())) }
+    }
+
+    fn machine(&self) -> &Machine {
+        // SAFETY: set in `new` from a reference to a machine that outlives this value (see there).
+        unsafe { &*self.machine }
+    }
+
+    fn allocate<T>(&self, value: T) -> Shared<T> {
+        self.machine().alloc(value)
+    }
+
+    fn allocate_lines(&self, count: usize) -> LineId {
+        self.machine().alloc_lines(count)
+    }
+
+    /// A new process; before the run or from a task.
+    pub fn process(&self, number: u32, bytes: u64) -> Rc<Process<W>> {
+        Rc::new(Process::new(self, number, bytes))
+    }
+
+    /// Turns this CPU on.
+    pub fn online(&self) {
+        let saved = machine::interrupts_off();
+        self.hw.borrow_mut().set_online(machine::cpu(), true, machine::now());
+        self.engine.cpu_online();
+        self.hw.borrow_mut().came_online(machine::cpu(), machine::now());
+        machine::interrupts_restore(saved);
+    }
+
+    /// Turns this CPU off.
+    pub fn offline(&self) {
+        let saved = machine::interrupts_off();
+        self.engine.cpu_offline();
+        self.hw.borrow_mut().set_online(machine::cpu(), false, machine::now());
+        machine::interrupts_restore(saved);
+    }
+
+    /// Loads a process's space on this CPU.
+    pub fn load(&self, process: &Process<W>) {
+        let outer = category::enter(Category::Switch);
+        // SAFETY: processes live as long as the machine runs, or are retired first.
+        unsafe { self.engine.switch_to(&process.space) };
+        self.now_in_user();
+        category::leave(outer);
+    }
+
+    /// Loads the kernel's own root.
+    pub fn unload(&self) {
+        let outer = category::enter(Category::Switch);
+        self.engine.switch_to_kernel();
+        category::leave(outer);
+    }
+
+    /// This CPU runs kernel code only from now on.
+    pub fn go_lazy(&self) {
+        self.engine.enter_lazy();
+        self.hw.borrow_mut().set_lazy(machine::cpu(), true);
+    }
+
+    /// Back to user code of `process` after [`go_lazy`](Self::go_lazy).
+    pub fn resume(&self, process: &Process<W>) {
+        let outer = category::enter(Category::Switch);
+        // SAFETY: as in `load`.
+        unsafe { self.engine.leave_lazy(&process.space) };
+        self.now_in_user();
+        category::leave(outer);
+    }
+
+    /// From here on this CPU may touch user addresses: the oracle looks whether it has caught up.
+    fn now_in_user(&self) {
+        machine::synchronise();
+        let mut hw = self.hw.borrow_mut();
+        hw.set_lazy(machine::cpu(), false);
+        hw.caught_up(machine::cpu(), machine::now());
+    }
+
+    fn lru_add(&self) {
+        machine::charge(self.costs.lru_add);
+        let batch = &self.lru_batches[machine::cpu()];
+        batch.set(batch.get() + 1);
+        if batch.get() >= LRU_BATCH {
+            self.lru_drain();
+        }
+    }
+
+    /// Moves this CPU's batch to the LRU list, under its lock.
+    fn lru_drain(&self) {
+        if self.lru_batches[machine::cpu()].replace(0) > 0 {
+            let outer = category::enter(Category::Lru);
+            self.lru.with(true, || machine::charge(self.costs.lru_hold));
+            category::leave(outer);
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! A process of the simulated kernel: its page tables, its address-space lock, page faults and the memory system calls.
+//!
+//! Shaped like Linux's: faults and `madvise` hold the address-space lock shared, `mmap` and `munmap` exclusive; a spinlock
+//! protects each lowest-level table; flushes come after the entries are cleared and before frames are freed. Every flush
+//! is announced to the oracle when it begins and when it is said to be complete.
+
+use super::System;
+use super::category::{self, Category};
+use super::lock::{Access as LockAccess, SleepLock, SpinLock};
+use crate::hw::{Access, Entry, Privilege};
+use crate::machine::{self, LineId, Shared, SimWorld};
+use shootdown::{Range, Root, Space, Stride};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Where user regions begin.
+pub const USER_BASE: u64 = 0x7f00_0000_0000;
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+
+/// Bytes that one lowest-level table maps.
+const TABLE_SPAN: u64 = 2 << 20;
+
+/// A process.
+pub struct Process<const W: usize> {
+    /// The engine's view.
+    pub space: Shared<Space<SimWorld, W>>,
+    /// Number of the space in the hardware and the oracle.
+    pub number: u32,
+    root: u32,
+    /// Address-space lock.
+    lock: SleepLock,
+    /// One per lowest-level table, by position.
+    table_locks: Vec<SpinLock>,
+    table_lines: LineId,
+    /// How many mapped regions use each lowest-level table.
+    table_users: RefCell<Vec<u32>>,
+    /// Counter that every unmap of a frame updates now and then: resident pages, per CPU in practice, so free of cost.
+    resident: Cell<i64>,
+}
+
+impl<const W: usize> Process<W> {
+    /// A process whose regions lie within `bytes` from [`USER_BASE`].
+    pub(super) fn new(system: &System<W>, number: u32, bytes: u64) -> Self {
+        let tables = bytes.div_ceil(TABLE_SPAN).max(1) as usize;
+        let root = system.hw.borrow_mut().new_space(number);
+        let costs = &system.costs;
+        Process {
+            space: system.allocate(system.engine.space(Root(u64::from(root)))),
+            number,
+            root,
+            lock: SleepLock::new(system, costs.wake, costs.wake_latency),
+            table_locks: (0..tables).map(|_| SpinLock::new(system)).collect(),
+            table_lines: system.allocate_lines(tables * 64),
+            table_users: RefCell::new(vec![0; tables]),
+            resident: Cell::new(0),
+        }
+    }
+
+    fn table_index(&self, va: u64) -> usize {
+        ((va - USER_BASE) / TABLE_SPAN) as usize
+    }
+
+    /// Line of the entry for `va` in its lowest-level table.
+    fn entry_line(&self, va: u64) -> LineId {
+        self.table_lines.offset(self.table_index(va) * 64 + (va / PAGE % 512 / 8) as usize)
+    }
+
+    /// Pages resident now.
+    pub fn resident(&self) -> i64 {
+        self.resident.get()
+    }
+}
+
+impl<const W: usize> System<W> {
+    /// Touches `va` as user code of the process that this CPU runs: translates, takes the faults that come up.
+    #[inline]
+    pub fn touch(&self, process: &Process<W>, va: u64, access: Access) {
+        loop {
+            machine::synchronise();
+            let result = self.hw.borrow_mut().translate(machine::cpu(), va, access, Privilege::User, machine::now());
+            match result {
+                Ok(translation) => {
+                    return machine::charge(u64::from(translation.cost_cycles) + self.costs.user_access);
+                }
+                Err(fault) => {
+                    let outer = category::enter(Category::Kernel);
+                    machine::charge(u64::from(fault.cost_cycles) + self.costs.fault);
+                    self.fault(process, va, access);
+                    category::leave(outer);
+                }
+            }
+        }
+    }
+
+    /// A page fault on an anonymous mapping: the zero page for a read, a fresh page for a write.
+    fn fault(&self, process: &Process<W>, va: u64, access: Access) {
+        let va = va & !(PAGE - 1);
+        self.lock(process, LockAccess::Shared);
+        let table = self.table_for(process, va);
+        let fresh = (access == Access::Write).then(|| {
+            machine::charge(self.costs.page_alloc + self.costs.page_zero);
+            self.hw.borrow_mut().alloc_data()
+        });
+        let index = crate::hw::table_index(va, 1);
+        let mut used = false;
+        process.table_locks[process.table_index(va)].with(false, || {
+            let old = self.entry(process, va, table, index);
+            let new = match fresh {
+                None if old.is_present() => return, // somebody was faster
+                None => Entry::page(self.hw.borrow().zero_page(), false),
+                Some(_) if old.is_present() && old.is_writable() => return,
+                Some(frame) => Entry::page(frame, true),
+            };
+            if old.is_present() {
+                // Break before make: the old page must be gone everywhere before the new one is seen anywhere.
+                self.store_entry(process, va, table, index, Entry::EMPTY);
+                self.flush(process, Range::page(va));
+            }
+            machine::charge(self.costs.map_entry);
+            self.store_entry(process, va, table, index, new);
+            used = true;
+        });
+        match fresh {
+            Some(_) if used => {
+                process.resident.set(process.resident.get() + 1);
+                self.lru_add();
+            }
+            Some(frame) => self.free(frame),
+            None => {}
+        }
+        self.unlock(process, LockAccess::Shared);
+    }
+
+    /// `madvise(MADV_DONTNEED)` of `pages` pages at `va`.
+    pub fn drop_pages(&self, process: &Process<W>, va: u64, pages: u64) {
+        let outer = category::enter(Category::Kernel);
+        machine::charge(self.costs.syscall + self.costs.madvise);
+        self.lock(process, LockAccess::Shared);
+        if self.settings.lru_drain {
+            self.lru_drain();
+        }
+        let (frames, cleared) = self.clear(process, va, pages);
+        if cleared {
+            self.flush(process, Range::pages(va, va + pages * PAGE, Stride::Size4K));
+        }
+        frames.into_iter().for_each(|frame| self.free(frame));
+        self.unlock(process, LockAccess::Shared);
+        category::leave(outer);
+    }
+
+    /// `mmap` of an anonymous private region.
+    pub fn map(&self, process: &Process<W>, va: u64, bytes: u64) {
+        let outer = category::enter(Category::Kernel);
+        machine::charge(self.costs.syscall + self.costs.mmap);
+        self.lock(process, LockAccess::Exclusive);
+        for table in process.table_index(va)..=process.table_index(va + bytes - 1) {
+            process.table_users.borrow_mut()[table] += 1;
+        }
+        self.unlock(process, LockAccess::Exclusive);
+        category::leave(outer);
+    }
+
+    /// `munmap` of a whole region, freeing the tables that no other region needs.
+    pub fn unmap(&self, process: &Process<W>, va: u64, bytes: u64) {
+        let outer = category::enter(Category::Kernel);
+        machine::charge(self.costs.syscall + self.costs.munmap);
+        self.lock(process, LockAccess::Exclusive);
+        let (frames, cleared) = self.clear(process, va, bytes / PAGE);
+        let mut tables = Vec::new();
+        for position in process.table_index(va)..=process.table_index(va + bytes - 1) {
+            let users = &mut process.table_users.borrow_mut()[position];
+            *users -= 1;
+            if *users == 0 {
+                tables.extend(self.unlink(process, USER_BASE + position as u64 * TABLE_SPAN));
+            }
+        }
+        let range = Range::pages(va, va + bytes, Stride::Size4K);
+        if !tables.is_empty() {
+            self.flush(process, range.with_tables());
+        } else if cleared {
+            self.flush(process, range);
+        }
+        frames.into_iter().for_each(|frame| self.free(frame));
+        for table in tables {
+            machine::charge(self.costs.page_free);
+            self.hw.borrow_mut().free_table(table, machine::cpu(), machine::now());
+        }
+        self.unlock(process, LockAccess::Exclusive);
+        category::leave(outer);
+    }
+
+    /// Clears the entries of `pages` pages. Returns the frames that are no longer mapped, and whether any entry was.
+    fn clear(&self, process: &Process<W>, va: u64, pages: u64) -> (Vec<u32>, bool) {
+        let (mut frames, mut cleared) = (Vec::new(), false);
+        let zero_page = self.hw.borrow().zero_page();
+        let mut next = va;
+        let end = va + pages * PAGE;
+        while next < end {
+            let stop = end.min((next / TABLE_SPAN + 1) * TABLE_SPAN);
+            let table = self.hw.borrow().table_at(process.root, next, 1);
+            if let Some(table) = table {
+                process.table_locks[process.table_index(next)].with(false, || {
+                    for page in (next..stop).step_by(PAGE as usize) {
+                        let index = crate::hw::table_index(page, 1);
+                        let old = self.entry(process, page, table, index);
+                        if !old.is_present() {
+                            continue;
+                        }
+                        machine::charge(self.costs.unmap_entry);
+                        self.store_entry(process, page, table, index, Entry::EMPTY);
+                        cleared = true;
+                        if old.frame() != zero_page {
+                            frames.push(old.frame());
+                        }
+                    }
+                });
+            }
+            next = stop;
+        }
+        (frames, cleared)
+    }
+
+    /// Takes the lowest-level table at `va` out of its parent.
+    fn unlink(&self, process: &Process<W>, va: u64) -> Option<u32> {
+        let (table, parent) = {
+            let hw = self.hw.borrow();
+            (hw.table_at(process.root, va, 1)?, hw.table_at(process.root, va, 2)?)
+        };
+        let line = machine::line_of(std::ptr::from_ref(&*process.space));
+        self.store_at(line, parent, crate::hw::table_index(va, 2), Entry::EMPTY);
+        Some(table)
+    }
+
+    /// The lowest-level table for `va`, made if it is missing.
+    fn table_for(&self, process: &Process<W>, va: u64) -> u32 {
+        let found = self.hw.borrow().table_at(process.root, va, 1);
+        found.unwrap_or_else(|| {
+            machine::charge(self.costs.page_alloc + self.costs.page_zero);
+            machine::synchronise();
+            self.hw.borrow_mut().ensure_table(process.root, va, 1, machine::cpu(), machine::now())
+        })
+    }
+
+    /// Reads an entry, this CPU's own buffered store first.
+    fn entry(&self, process: &Process<W>, va: u64, table: u32, index: u32) -> Entry {
+        machine::read_line(process.entry_line(va));
+        match machine::pending_other(entry_key(table, index)) {
+            Some(pending) => self.stores.borrow()[pending as usize].value,
+            None => self.hw.borrow().entry(table, index),
+        }
+    }
+
+    fn store_entry(&self, process: &Process<W>, va: u64, table: u32, index: u32, value: Entry) {
+        self.store_at(process.entry_line(va), table, index, value);
+    }
+
+    /// Puts the store of an entry into this CPU's store buffer.
+    fn store_at(&self, line: LineId, table: u32, index: u32, value: Entry) {
+        let issued = self.hw.borrow_mut().store_issued(machine::cpu(), machine::now());
+        let number = self.stores.borrow_mut().put(super::PendingStore { value, issued });
+        machine::store_other(line, entry_key(table, index), number as u64);
+    }
+
+    fn free(&self, frame: u32) {
+        machine::charge(self.costs.page_free);
+        self.hw.borrow_mut().free_data(frame, machine::cpu(), machine::now());
+    }
+
+    /// Flushes, and tells the oracle when it began and when it was said to be complete.
+    pub fn flush(&self, process: &Process<W>, range: Range) {
+        let outer = category::enter(Category::FlushRequester);
+        let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
+        let _done = self.engine.flush(&process.space, range);
+        if self.settings.ideal {
+            machine::drain_stores();
+            self.hw.borrow_mut().perfect_invalidate(process.number, range.start(), range.end());
+        }
+        self.hw.borrow_mut().completed(
+            process.number,
+            range.start(),
+            range.end(),
+            stamp,
+            machine::cpu(),
+            machine::now(),
+        );
+        category::leave(outer);
+    }
+
+    fn lock(&self, process: &Process<W>, access: LockAccess) {
+        process.lock.lock(access, || self.block(process));
+    }
+
+    fn unlock(&self, process: &Process<W>, access: LockAccess) {
+        process.lock.unlock(access);
+    }
+
+    /// Puts this thread to sleep until it is woken: the CPU idles, lazily on the thread's space.
+    pub fn block(&self, process: &Process<W>) {
+        machine::charge(self.costs.sleep);
+        self.go_lazy();
+        machine::sleep();
+        machine::charge(self.costs.switch);
+        self.resume(process);
+    }
+}
+
+fn entry_key(table: u32, index: u32) -> u64 {
+    u64::from(table) << 9 | u64::from(index)
+}
+
+/// Runs `body` on this CPU as a thread of `process`.
+pub fn run_thread<const W: usize>(system: &Rc<System<W>>, process: &Rc<Process<W>>, body: impl FnOnce()) {
+    system.load(process);
+    body();
+    system.unload();
+}
