@@ -1,0 +1,257 @@
+//! The functions that code on a simulated CPU calls: they act on the machine that runs on this host thread.
+//!
+//! Unless said otherwise each panics when no machine is installed on the thread. Those that charge are points at which
+//! a due, unmasked interrupt is taken.
+
+use super::account::Statistics;
+use super::config::TICKS_PER_CYCLE;
+use super::cpu::Cpu;
+use super::lines::LineId;
+use super::memory::Target;
+use super::sched::Core;
+use rand_xoshiro::rand_core::Rng;
+use std::cell::Cell;
+
+thread_local! {
+    static INSTALLED: Cell<*const Core> = const { Cell::new(std::ptr::null()) };
+}
+
+/// The machine installed on this host thread.
+#[inline]
+pub(crate) fn try_core<'a>() -> Option<&'a Core> {
+    // SAFETY: `Installed` keeps the pointer valid while it is set; callers use the reference only within one ambient
+    // call, during which the machine cannot be dropped since it is borrowed by `run` or by its own drop.
+    unsafe { INSTALLED.get().as_ref() }
+}
+
+#[inline]
+pub(crate) fn core<'a>() -> &'a Core {
+    match try_core() {
+        Some(core) => core,
+        None => panic!("no simulated machine runs on this thread"),
+    }
+}
+
+/// Installs a machine for as long as the value lives.
+pub(crate) struct Installed(*const Core);
+
+impl Installed {
+    pub(crate) fn new(core: &Core) -> Self {
+        Installed(INSTALLED.replace(core))
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        INSTALLED.set(self.0);
+    }
+}
+
+/// The running CPU, after everything that is due at its time; `None` on the host.
+fn synced(core: &Core) -> Option<&Cpu> {
+    let cpu = core.cpu();
+    if !core.on_cpu() {
+        return None;
+    }
+    cpu.count();
+    core.sync(cpu);
+    core.on_cpu().then_some(cpu)
+}
+
+/// Whether the caller is on a simulated CPU. Never panics.
+pub fn on_cpu() -> bool {
+    try_core().is_some_and(Core::on_cpu)
+}
+
+/// Number of the CPU that the caller runs on; the number of CPUs when it runs on the host (a timer).
+#[inline]
+pub fn cpu() -> usize {
+    core().cpu().id()
+}
+
+/// Virtual time of this CPU (on the host: of the machine), cycles.
+#[inline]
+pub fn now() -> u64 {
+    now_ticks() / TICKS_PER_CYCLE
+}
+
+/// As [`now`], in ticks of 1/16 cycle.
+#[inline]
+pub fn now_ticks() -> u64 {
+    let core = core();
+    if core.on_cpu() { core.cpu().clock.get() } else { core.time.get() }
+}
+
+/// Lets `cycles` pass on this CPU, more while an SMT sibling is active. An interrupt that arrives meanwhile is served
+/// at its arrival.
+#[inline]
+pub fn charge(cycles: u64) {
+    core().charge(cycles * TICKS_PER_CYCLE);
+}
+
+/// As [`charge`], in ticks of 1/16 cycle.
+#[inline]
+pub fn charge_ticks(ticks: u64) {
+    core().charge(ticks);
+}
+
+/// Returns when `condition` holds, blocking on the words that it read. Time passes as spinning. Interrupts are taken
+/// if unmasked; if masked, an arrival evaluates the condition again, which may serve requests itself.
+pub fn wait_until(condition: impl FnMut() -> bool) {
+    core().wait_until(condition);
+}
+
+/// Idles until [`wake`] (one before the sleep counts), or once until the deadline passes. Interrupts are served.
+pub fn sleep() {
+    core().sleep();
+}
+
+/// Wakes `cpu` `after` cycles from now, not before this CPU's earlier stores are visible.
+pub fn wake(cpu: usize, after: u64) {
+    core().wake(cpu, after * TICKS_PER_CYCLE);
+}
+
+/// Masks interrupts on this CPU; returns what [`interrupts_restore`] needs.
+#[inline]
+pub fn interrupts_off() -> u64 {
+    u64::from(core().set_masked(true))
+}
+
+/// Restores the mask that [`interrupts_off`] returned; an interrupt held back is taken now.
+#[inline]
+pub fn interrupts_restore(saved: u64) {
+    core().set_masked(saved != 0);
+}
+
+/// Whether interrupts are unmasked on this CPU.
+#[inline]
+pub fn interrupts_enabled() -> bool {
+    !core().cpu().masked.get()
+}
+
+/// Raises an interrupt on each of `targets`. This CPU pays for the sending. Does not drain its store buffer.
+pub fn send_ipi(targets: impl IntoIterator<Item = usize>) {
+    core().send_ipi(targets.into_iter());
+}
+
+/// Raises an interrupt that arrives at `cpu` at `at` (cycles), at nobody's cost: a timer or a device.
+pub fn raise(cpu: usize, at: u64) {
+    core().raise(cpu, at * TICKS_PER_CYCLE);
+}
+
+/// Runs `call` on the host at `at` (cycles), before any CPU acts at that time. It may use this module's functions that
+/// concern the machine, not those that concern a CPU.
+pub fn at(at: u64, call: impl FnOnce() + 'static) {
+    core().at(at * TICKS_PER_CYCLE, Box::new(call));
+}
+
+/// The next 64 random bits of the machine.
+#[inline]
+pub fn random() -> u64 {
+    core().rng.borrow_mut().next_u64()
+}
+
+/// A random number below `bound`, which is at least 1.
+#[inline]
+pub fn random_below(bound: u64) -> u64 {
+    core().below(bound)
+}
+
+/// True with probability `p`.
+#[inline]
+pub fn chance(p: f64) -> bool {
+    p > 0.0 && ((random() >> 11) as f64) < p * (1u64 << 53) as f64
+}
+
+/// Calls `with` with the machine's generator. `with` must not call other functions of this module.
+pub fn rng<T>(with: impl FnOnce(&mut rand_xoshiro::Xoshiro256PlusPlus) -> T) -> T {
+    with(&mut core().rng.borrow_mut())
+}
+
+/// Whether this CPU's time has passed the deadline of the run: workloads check it between operations.
+#[inline]
+pub fn stop_requested() -> bool {
+    now_ticks() >= core().deadline.get()
+}
+
+/// Sets the category (below 16) that this CPU's time counts to from now on; returns the old one.
+#[inline]
+pub fn set_category(category: u8) -> u8 {
+    core().set_category(category)
+}
+
+/// Counts and times since the last reset.
+pub fn statistics() -> Statistics {
+    core().statistics()
+}
+
+/// Starts all counts and times anew: the end of the warm-up.
+pub fn reset_statistics() {
+    core().reset_statistics();
+}
+
+/// The line of an address in simulated memory; all addresses elsewhere share one line.
+#[inline]
+pub fn line_of<T>(place: *const T) -> LineId {
+    LineId(core().lines.of(place as usize))
+}
+
+/// Charges a read of a line; a `wait_until` condition that calls it waits on the line.
+pub fn read_line(line: LineId) {
+    let core = core();
+    if let Some(cpu) = synced(core) {
+        core.read_line(cpu, line.0);
+    }
+}
+
+/// Charges a plain, unbuffered write of a line that has no value of its own, and wakes who waits for it.
+pub fn write_line(line: LineId) {
+    let core = core();
+    if let Some(cpu) = synced(core) {
+        core.gain_line(cpu, line.0, 0);
+        core.changed(cpu, line.0, cpu.clock.get());
+    }
+}
+
+/// Charges a read-modify-write of a line, a full barrier, and wakes who waits for it.
+pub fn modify_line(line: LineId) {
+    let core = core();
+    let cpu = core.cpu();
+    if core.on_cpu() {
+        core.prepare_modify(cpu, line.0);
+        core.changed(cpu, line.0, cpu.clock.get());
+    }
+}
+
+/// Puts the store of `b` to `a`, whatever that is, on `line`, into this CPU's store buffer, in order with its other
+/// stores; when it becomes visible the machine's store hook is called with `(a, b)`. On the host: at once.
+pub fn store_other(line: LineId, a: u64, b: u64) {
+    let core = core();
+    if core.on_cpu() {
+        core.store_to(core.cpu(), line.0, Target::Other(a), b);
+    } else {
+        core.store_hook.get().expect("store_other needs a store hook")(a, b);
+    }
+}
+
+/// What this CPU last stored to `a` by [`store_other`], if that is not visible yet. Free of charge.
+#[inline]
+pub fn pending_other(a: u64) -> Option<u64> {
+    let core = core();
+    core.forwarded(core.cpu(), Target::Other(a))
+}
+
+/// Waits until this CPU's stores are visible: what a serialising instruction (a root load) does on the side.
+#[inline]
+pub fn drain_stores() {
+    let core = core();
+    core.drain_own(core.cpu());
+}
+
+/// Brings this CPU in line with all others before it touches shared state that is not a word, free of charge: stores
+/// due by now are visible afterwards, interrupts due are taken.
+#[inline]
+pub fn synchronise() {
+    let core = core();
+    core.sync(core.cpu());
+}

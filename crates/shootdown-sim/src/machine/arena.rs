@@ -1,0 +1,190 @@
+//! Simulated memory: one lazily committed mapping that holds every shared word and every CPU's stack.
+//!
+//! Because everything shared lives here, the cache line of an address is its offset divided by 64: the line table is a
+//! plain array, and host addresses never influence a result. Words grow from the start, stacks from the end; nothing
+//! is reused before the region goes. Knows nothing of time.
+
+use corosensei::stack::{STACK_ALIGNMENT, Stack, StackPointer};
+use std::cell::Cell;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+const PAGE: usize = 4096;
+
+/// Bytes in a cache line.
+pub const LINE: usize = 64;
+
+/// An anonymous private mapping, zeroed, committed when touched, unmapped on drop.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Mapping {
+    /// Maps `bytes` (rounded up to pages).
+    ///
+    /// # Panics
+    /// When the host refuses.
+    pub(crate) fn new(bytes: usize) -> Self {
+        let bytes = bytes.next_multiple_of(PAGE).max(PAGE);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a fresh anonymous mapping at an address of the host's choice touches no existing memory.
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        assert!(start != libc::MAP_FAILED, "cannot map {bytes} bytes: {}", std::io::Error::last_os_error());
+        let start = NonNull::new(start.cast()).expect("mmap returned null");
+        Mapping { start, bytes }
+    }
+
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this value owns exactly this mapping, and whoever handed out pointers into it outlived them.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// The memory of one machine.
+#[derive(Debug)]
+pub(crate) struct Region {
+    mapping: Mapping,
+    /// Offset of the next free byte for words.
+    low: Cell<usize>,
+    /// Offset of the first byte used by stacks.
+    high: Cell<usize>,
+}
+
+impl Region {
+    /// A region for `words` bytes of words and `cpus` stacks of `stack` usable bytes.
+    pub(crate) fn new(words: usize, cpus: usize, stack: usize) -> Self {
+        let words = (words + LINE).next_multiple_of(PAGE);
+        let stacks = cpus * (stack.next_multiple_of(PAGE) + 2 * PAGE);
+        let mapping = Mapping::new(words + stacks);
+        assert!(mapping.bytes / LINE < u32::MAX as usize, "the arena is larger than 256 GiB");
+        // SAFETY: the range lies inside the mapping; advice does not change contents. Failure is harmless.
+        unsafe { libc::madvise(mapping.start().add(words).cast(), stacks, libc::MADV_NOHUGEPAGE) };
+        // Line 0 stands for everything outside the region, so no word may live there.
+        Region { low: Cell::new(LINE), high: Cell::new(mapping.bytes), mapping }
+    }
+
+    /// Address of byte 0.
+    pub(crate) fn base(&self) -> usize {
+        self.mapping.start() as usize
+    }
+
+    /// Cache lines in the region.
+    pub(crate) fn lines(&self) -> usize {
+        self.mapping.bytes / LINE
+    }
+
+    /// Reserves `bytes`, on lines of their own.
+    ///
+    /// # Panics
+    /// When the region is full.
+    pub(crate) fn reserve(&self, bytes: usize, align: usize) -> NonNull<u8> {
+        assert!(align <= PAGE, "alignment above a page is not supported");
+        let at = self.low.get().next_multiple_of(align.max(LINE));
+        let end = (at + bytes.max(1)).next_multiple_of(LINE);
+        assert!(end <= self.high.get(), "the machine's arena is full: raise `arena_bytes`");
+        self.low.set(end);
+        // SAFETY: `at` is inside the mapping, checked above.
+        unsafe { self.mapping.start.add(at) }
+    }
+
+    /// Moves `value` into the region, on lines of its own.
+    pub(crate) fn place<T>(&self, value: T) -> NonNull<T> {
+        let slot = self.reserve(size_of::<T>(), align_of::<T>()).cast::<T>();
+        // SAFETY: freshly reserved, large enough and aligned for `T`.
+        unsafe { slot.write(value) };
+        slot
+    }
+
+    /// A stack of `usable` bytes with a guard page below. `colour` shifts the top so that the hot ends of many stacks
+    /// do not fall into the same sets of the host's caches.
+    pub(crate) fn stack(self: &Rc<Self>, usable: usize, colour: usize) -> ArenaStack {
+        let usable = usable.next_multiple_of(PAGE) + PAGE;
+        let end = self.high.get();
+        let start = end - usable - PAGE;
+        assert!(start >= self.low.get(), "the machine's arena is full: raise `arena_bytes`");
+        self.high.set(start);
+        let limit = self.base() + start;
+        // SAFETY: the page lies inside the mapping and nothing uses it: it was just cut off for this stack.
+        let refused = unsafe { libc::mprotect(limit as *mut libc::c_void, PAGE, libc::PROT_NONE) };
+        assert!(refused == 0, "cannot protect a guard page: {}", std::io::Error::last_os_error());
+        let shift = (colour * 7 % 60) * LINE;
+        ArenaStack { base: self.base() + end - shift, limit, _region: Rc::clone(self) }
+    }
+}
+
+/// A coroutine stack inside the region.
+pub(crate) struct ArenaStack {
+    base: usize,
+    limit: usize,
+    _region: Rc<Region>,
+}
+
+// SAFETY: the stack has a guard page at its limit (protected in `Region::stack`), more than a page of usable memory
+// above it, an aligned base, and keeps the mapping alive.
+unsafe impl Stack for ArenaStack {
+    fn base(&self) -> StackPointer {
+        debug_assert!(self.base.is_multiple_of(STACK_ALIGNMENT));
+        StackPointer::new(self.base).expect("stacks are not at address zero")
+    }
+    fn limit(&self) -> StackPointer {
+        StackPointer::new(self.limit).expect("stacks are not at address zero")
+    }
+}
+
+/// A value in simulated memory, shared by reference count; it keeps the memory alive.
+///
+/// The value starts on a cache line of its own. It is dropped with the last handle; its memory is not reused.
+pub struct Shared<T> {
+    value: NonNull<T>,
+    owner: Rc<Owner<T>>,
+}
+
+struct Owner<T> {
+    value: NonNull<T>,
+    _region: Rc<Region>,
+}
+
+impl<T> Shared<T> {
+    pub(crate) fn new(region: &Rc<Region>, value: T) -> Self {
+        let value = region.place(value);
+        Shared { value, owner: Rc::new(Owner { value, _region: Rc::clone(region) }) }
+    }
+}
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Shared { value: self.value, owner: Rc::clone(&self.owner) }
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: `value` was initialised by `place` and lives until the last `Owner` handle goes, which `self` is.
+        unsafe { self.value.as_ref() }
+    }
+}
+
+impl<T: std::fmt::Debug> std::fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T> Drop for Owner<T> {
+    fn drop(&mut self) {
+        // SAFETY: the last handle is gone, so nothing refers to the value; the region is still mapped.
+        unsafe { self.value.drop_in_place() };
+    }
+}

@@ -1,0 +1,217 @@
+//! What a machine is made of: its topology, its costs and how closely virtual time is followed.
+//!
+//! Owns plain data only; every cost is in cycles and may have a fraction. Knows nothing of translation.
+
+/// Most CPUs that one machine can have.
+pub const MAX_CPUS: usize = 1 << 13;
+
+/// Ticks of internal virtual time in one cycle.
+pub const TICKS_PER_CYCLE: u64 = 16;
+
+/// Which CPUs are near each other. Every vector has one entry for each CPU; the numbers are only compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topology {
+    /// Number of CPUs (hardware threads), from 1 to [`MAX_CPUS`].
+    pub cpus: usize,
+    /// Core of each CPU: CPUs with the same number are SMT siblings.
+    pub core_of: Vec<u16>,
+    /// Cluster (shared last-level cache slice, chiplet) of each CPU.
+    pub cluster_of: Vec<u16>,
+    /// Socket of each CPU.
+    pub socket_of: Vec<u16>,
+}
+
+impl Topology {
+    /// `cpus` CPUs without SMT in one cluster of one socket.
+    pub fn flat(cpus: usize) -> Self {
+        Self::regular(cpus, 1, usize::MAX, usize::MAX)
+    }
+
+    /// `cpus` CPUs in numeric order: `threads` to a core, `per_cluster` to a cluster, `per_socket` to a socket.
+    pub fn regular(cpus: usize, threads: usize, per_cluster: usize, per_socket: usize) -> Self {
+        let group = |size: usize| (0..cpus).map(|cpu| (cpu / size.max(1)) as u16).collect();
+        Topology { cpus, core_of: group(threads), cluster_of: group(per_cluster), socket_of: group(per_socket) }
+    }
+
+    /// How far `a` is from `b`.
+    pub fn distance(&self, a: usize, b: usize) -> Distance {
+        if self.socket_of[a] != self.socket_of[b] {
+            Distance::OtherSocket
+        } else if self.cluster_of[a] != self.cluster_of[b] {
+            Distance::SameSocket
+        } else if self.core_of[a] != self.core_of[b] {
+            Distance::SameCluster
+        } else {
+            Distance::SameCore
+        }
+    }
+}
+
+/// How far two CPUs are apart; the index into the cost tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Distance {
+    /// The same CPU or its SMT sibling.
+    SameCore = 0,
+    /// Another core of the same cluster.
+    SameCluster = 1,
+    /// Another cluster of the same socket.
+    SameSocket = 2,
+    /// Another socket.
+    OtherSocket = 3,
+}
+
+/// What the operations of the core machine cost, in cycles. The defaults resemble a current server processor and are
+/// meant for tests; models bring their own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CoreCosts {
+    /// A load or store that hits the first-level cache.
+    pub l1: f64,
+    /// What an atomic read-modify-write costs on top of gaining the line.
+    pub rmw: f64,
+    /// First touch of a line that no CPU ever used.
+    pub cold_line: f64,
+    /// Moving a line from its last owner, by [`Distance`].
+    pub transfer: [f64; 4],
+    /// A full barrier with an empty store buffer.
+    pub fence: f64,
+    /// Sending an interrupt to the first target of a request (sender's time).
+    pub ipi_first: f64,
+    /// Sending to each further target (sender's time).
+    pub ipi_next: f64,
+    /// From the send to the arrival, by [`Distance`].
+    pub ipi_latency: [f64; 4],
+    /// From taking an interrupt to the handler's first instruction.
+    pub interrupt_entry: f64,
+    /// From the handler's last instruction back to what was interrupted.
+    pub interrupt_exit: f64,
+    /// Factor on all charges while an SMT sibling runs, from 1.
+    pub smt_slowdown: f64,
+    /// Factor on all charges while SMT siblings only spin in `wait_until`, from 1.
+    pub smt_spin_slowdown: f64,
+}
+
+impl Default for CoreCosts {
+    fn default() -> Self {
+        CoreCosts {
+            l1: 4.0,
+            rmw: 16.0,
+            cold_line: 14.0,
+            transfer: [24.0, 70.0, 140.0, 320.0],
+            fence: 30.0,
+            ipi_first: 150.0,
+            ipi_next: 60.0,
+            ipi_latency: [900.0, 1000.0, 1200.0, 2000.0],
+            interrupt_entry: 700.0,
+            interrupt_exit: 400.0,
+            smt_slowdown: 1.35,
+            smt_spin_slowdown: 1.1,
+        }
+    }
+}
+
+/// When a plain store becomes visible to other CPUs. In every mode the order of one CPU's stores is kept (x86-TSO).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreBuffer {
+    /// At once; the storing CPU waits for the line.
+    Off,
+    /// When the line is gained; the storing CPU does not wait.
+    Timing,
+    /// As `Timing`, and then a random time later: what a missing barrier needs to show.
+    Random {
+        /// Most extra delay of one store, cycles.
+        max_cycles: u64,
+    },
+}
+
+/// A machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// The CPUs.
+    pub topology: Topology,
+    /// What operations cost.
+    pub costs: CoreCosts,
+    /// The same seed gives the same run.
+    pub seed: u64,
+    /// When plain stores become visible.
+    pub store_buffer: StoreBuffer,
+    /// Stores that one CPU can have buffered; one more waits for the oldest.
+    pub store_buffer_entries: usize,
+    /// How far (cycles) a CPU may be ahead of the slowest one when it touches shared memory; 0 = strict order.
+    pub slack_cycles: u64,
+    /// How far (cycles) a CPU may be ahead while it only touches lines that it owns; ignored when `slack_cycles` is 0.
+    pub private_slack_cycles: u64,
+    /// A waiting CPU evaluates its condition again after this many cycles even if nothing changed; 0 = never.
+    pub recheck_cycles: u64,
+    /// Usable bytes of each CPU's stack.
+    pub stack_bytes: usize,
+    /// Address space for simulated memory, bytes, stacks not included; committed only when touched.
+    pub arena_bytes: usize,
+    /// Charged operations after which a run is given up as a livelock.
+    pub max_events: u64,
+    /// Charged operations between two calls of the progress callback.
+    pub progress_events: u64,
+}
+
+impl Config {
+    /// A machine with this topology and default costs, strictness and sizes.
+    pub fn new(topology: Topology) -> Self {
+        Config {
+            topology,
+            costs: CoreCosts::default(),
+            seed: 1,
+            store_buffer: StoreBuffer::Timing,
+            store_buffer_entries: 56,
+            slack_cycles: 60,
+            private_slack_cycles: 240,
+            recheck_cycles: 0,
+            stack_bytes: 64 << 10,
+            arena_bytes: 64 << 20,
+            max_events: u64::MAX,
+            progress_events: 1 << 20,
+        }
+    }
+}
+
+/// Cycles as internal ticks, rounded to the nearest.
+pub(crate) fn ticks(cycles: f64) -> u64 {
+    (cycles * TICKS_PER_CYCLE as f64).round().max(0.0) as u64
+}
+
+/// [`CoreCosts`] in ticks.
+#[derive(Debug, Clone)]
+pub(crate) struct TickCosts {
+    pub l1: u64,
+    pub rmw: u64,
+    pub cold_line: u64,
+    pub transfer: [u64; 4],
+    pub fence: u64,
+    pub ipi_first: u64,
+    pub ipi_next: u64,
+    pub ipi_latency: [u64; 4],
+    pub interrupt_entry: u64,
+    pub interrupt_exit: u64,
+    /// Factor times 256.
+    pub smt_slowdown: u64,
+    /// Factor times 256.
+    pub smt_spin_slowdown: u64,
+}
+
+impl TickCosts {
+    pub(crate) fn new(costs: &CoreCosts) -> Self {
+        let factor = |factor: f64| (factor.max(1.0) * 256.0).round() as u64;
+        TickCosts {
+            l1: ticks(costs.l1).max(1),
+            rmw: ticks(costs.rmw),
+            cold_line: ticks(costs.cold_line),
+            transfer: costs.transfer.map(ticks),
+            fence: ticks(costs.fence),
+            ipi_first: ticks(costs.ipi_first),
+            ipi_next: ticks(costs.ipi_next),
+            ipi_latency: costs.ipi_latency.map(ticks),
+            interrupt_entry: ticks(costs.interrupt_entry),
+            interrupt_exit: ticks(costs.interrupt_exit),
+            smt_slowdown: factor(costs.smt_slowdown),
+            smt_spin_slowdown: factor(costs.smt_spin_slowdown),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! One simulated CPU: its clock, what it is doing, what may interrupt it, and where its time went.
+//!
+//! Everything is a `Cell`: the record is reached through a shared reference from the scheduler and from the CPU's own
+//! coroutine, and no borrow is ever held across a switch.
+
+use super::arena::ArenaStack;
+use super::config::Topology;
+use super::memory::Buffered;
+use corosensei::{Coroutine, Yielder};
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::collections::VecDeque;
+
+/// A time that never comes.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// Time categories for accounting.
+pub const CATEGORIES: usize = 16;
+
+/// Entries of the per-CPU memory of lines that were read.
+pub(crate) const TAGS: usize = 512;
+
+/// Why the fast paths are closed: stores are buffered.
+pub(crate) const SLOW_BUFFERED: u8 = 1;
+/// Why the fast paths are closed: a condition is being evaluated and its lines recorded.
+pub(crate) const SLOW_RECORDING: u8 = 2;
+/// Why the fast paths are closed: every store is delayed at random.
+pub(crate) const SLOW_RANDOM: u8 = 4;
+/// Why the fast paths are closed: this is not a CPU.
+pub(crate) const SLOW_HOST: u8 = 8;
+
+/// What a CPU is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It has no task.
+    Absent,
+    /// It runs, or would if it were its turn.
+    Running,
+    /// It is inside a long charge, which an interrupt splits.
+    Charging,
+    /// It spins in `wait_until`.
+    Waiting,
+    /// It is idle.
+    Sleeping,
+    /// Its task returned.
+    Finished,
+}
+
+/// Moments at which something arrives at a CPU: interrupts, or wakes. Those that have come are taken together.
+#[derive(Debug, Default)]
+pub(crate) struct Arrivals {
+    /// Latest first.
+    moments: RefCell<Vec<u64>>,
+}
+
+impl Arrivals {
+    /// Adds one; returns the earliest.
+    pub(crate) fn add(&self, at: u64) -> u64 {
+        let mut moments = self.moments.borrow_mut();
+        let place = moments.partition_point(|&moment| moment > at);
+        moments.insert(place, at);
+        moments.last().copied().unwrap_or(NEVER)
+    }
+
+    /// Takes all up to `now`. Returns how many there were and the earliest that is left.
+    pub(crate) fn take(&self, now: u64) -> (usize, u64) {
+        let mut moments = self.moments.borrow_mut();
+        let keep = moments.partition_point(|&moment| moment > now);
+        let taken = moments.len() - keep;
+        moments.truncate(keep);
+        (taken, moments.last().copied().unwrap_or(NEVER))
+    }
+
+    /// The earliest after `now`.
+    pub(crate) fn after(&self, now: u64) -> u64 {
+        let moments = self.moments.borrow();
+        let keep = moments.partition_point(|&moment| moment > now);
+        keep.checked_sub(1).map_or(NEVER, |index| moments[index])
+    }
+}
+
+pub(crate) type Task = Coroutine<(), (), (), ArenaStack>;
+
+/// One CPU.
+#[repr(align(64))]
+pub(crate) struct Cpu {
+    /// Own time, ticks.
+    pub clock: Cell<u64>,
+    /// Charged operations so far.
+    pub events: Cell<u64>,
+    /// `SLOW_*` bits; 0 opens the fast paths.
+    pub slow: Cell<u8>,
+    pub masked: Cell<bool>,
+    pub state: Cell<State>,
+    /// Number plus one, as lines name their owner.
+    pub name: u16,
+    /// An L1 hit and a read-modify-write that hits, in ticks, slowed by the siblings of the moment.
+    pub l1: Cell<u32>,
+    pub rmw_hit: Cell<u32>,
+    /// Slow-down of the moment times 256.
+    pub factor: Cell<u32>,
+    pub core: u16,
+    pub cluster: u16,
+    pub socket: u16,
+    /// (line, version) last read, by line modulo [`TAGS`].
+    pub tags: Box<[Cell<u64>]>,
+
+    /// Next wake-up while suspended, ticks.
+    pub key: Cell<u64>,
+    pub yielder: Cell<*const Yielder<(), ()>>,
+    pub task: UnsafeCell<Option<Task>>,
+    pub daemon: Cell<bool>,
+    pub siblings: Box<[u16]>,
+
+    /// Earliest interrupt not yet taken.
+    pub irq_at: Cell<u64>,
+    pub irqs: Arrivals,
+    /// Interrupts raised so far, merged ones too.
+    pub raised: Cell<u64>,
+    pub wake_at: Cell<u64>,
+    pub wakes: Arrivals,
+    pub deadline_seen: Cell<bool>,
+
+    /// Buffered stores, oldest first.
+    pub buffer: RefCell<VecDeque<Buffered>>,
+    /// When the youngest buffered store drains.
+    pub last_drain: Cell<u64>,
+    /// (line, version) read by the conditions being evaluated; nested evaluations stack up.
+    pub recorded: RefCell<Vec<(u32, u32)>>,
+
+    pub category: Cell<u8>,
+    pub since: Cell<u64>,
+    pub times: [Cell<u64>; CATEGORIES],
+    pub events_base: Cell<u64>,
+    pub ipis_sent: Cell<u64>,
+    pub interrupts: Cell<u64>,
+}
+
+impl Cpu {
+    /// CPU `id` of `topology`; `id == topology.cpus` makes the stand-in for the host.
+    pub(crate) fn new(topology: &Topology, id: usize, siblings: Box<[u16]>) -> Self {
+        let host = id == topology.cpus;
+        let of = |numbers: &[u16]| if host { 0 } else { numbers[id] };
+        Cpu {
+            clock: Cell::new(u64::from(host)),
+            events: Cell::new(0),
+            slow: Cell::new(if host { SLOW_HOST } else { 0 }),
+            masked: Cell::new(false),
+            state: Cell::new(State::Absent),
+            name: id as u16 + 1,
+            l1: Cell::new(0),
+            rmw_hit: Cell::new(0),
+            factor: Cell::new(256),
+            core: of(&topology.core_of),
+            cluster: of(&topology.cluster_of),
+            socket: of(&topology.socket_of),
+            tags: std::iter::repeat_n(0, if host { 1 } else { TAGS }).map(Cell::new).collect(),
+            key: Cell::new(NEVER),
+            yielder: Cell::new(std::ptr::null()),
+            task: UnsafeCell::new(None),
+            daemon: Cell::new(false),
+            siblings,
+            irq_at: Cell::new(NEVER),
+            irqs: Arrivals::default(),
+            raised: Cell::new(0),
+            wake_at: Cell::new(NEVER),
+            wakes: Arrivals::default(),
+            deadline_seen: Cell::new(false),
+            buffer: RefCell::default(),
+            last_drain: Cell::new(0),
+            recorded: RefCell::default(),
+            category: Cell::new(0),
+            since: Cell::new(0),
+            times: Default::default(),
+            events_base: Cell::new(0),
+            ipis_sent: Cell::new(0),
+            interrupts: Cell::new(0),
+        }
+    }
+
+    /// Its number, from 0.
+    #[inline]
+    pub(crate) fn id(&self) -> usize {
+        usize::from(self.name) - 1
+    }
+
+    /// Lets `ticks` pass, slowed by the siblings.
+    #[inline]
+    pub(crate) fn pass(&self, ticks: u64) {
+        self.clock.set(self.clock.get() + self.scaled(ticks));
+    }
+
+    /// `ticks` slowed by the siblings.
+    #[inline]
+    pub(crate) fn scaled(&self, ticks: u64) -> u64 {
+        (ticks * u64::from(self.factor.get())) >> 8
+    }
+
+    #[inline]
+    pub(crate) fn count(&self) {
+        self.events.set(self.events.get() + 1);
+    }
+
+    #[inline]
+    pub(crate) fn set_slow(&self, bit: u8, on: bool) {
+        let slow = self.slow.get();
+        self.slow.set(if on { slow | bit } else { slow & !bit });
+    }
+
+    /// Whether an interrupt is due and unmasked.
+    #[inline]
+    pub(crate) fn interrupt_due(&self) -> bool {
+        !self.masked.get() && self.irq_at.get() <= self.clock.get()
+    }
+
+    /// Raises an interrupt that arrives at `at`.
+    pub(crate) fn raise(&self, at: u64) {
+        self.raised.set(self.raised.get() + 1);
+        self.irq_at.set(self.irqs.add(at));
+    }
+}

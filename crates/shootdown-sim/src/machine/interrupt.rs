@@ -1,0 +1,81 @@
+//! Interrupts without payload: sending, arrival, merging, masking and the handler.
+//!
+//! As in a local APIC there is one pending bit: interrupts that arrive before the earlier one is taken merge with it.
+//! Knows nothing of what handlers do.
+
+use super::cpu::{Cpu, SLOW_HOST, SLOW_RECORDING, State};
+use super::sched::Core;
+
+impl Core {
+    /// Raises an interrupt at each of `targets`; the calling CPU pays for sending.
+    pub(crate) fn send_ipi(&self, targets: impl Iterator<Item = usize>) {
+        let cpu = self.cpu();
+        if !self.on_cpu() {
+            return targets.for_each(|target| self.raise(target, self.time.get()));
+        }
+        cpu.count();
+        self.sync(cpu);
+        let mut cost = self.costs.ipi_first;
+        for target in targets {
+            cpu.pass(cost);
+            cost = self.costs.ipi_next;
+            cpu.ipis_sent.set(cpu.ipis_sent.get() + 1);
+            let latency = self.costs.ipi_latency[self.distance(cpu, target as u16 + 1) as usize];
+            self.raise(target, cpu.clock.get() + latency);
+        }
+    }
+
+    /// Raises an interrupt that arrives at `target` at `at`, ticks.
+    pub(crate) fn raise(&self, target: usize, at: u64) {
+        let target = &self.cpus[target];
+        target.raise(at);
+        if std::ptr::eq(target, self.current.get()) {
+            return self.refresh();
+        }
+        let interruptible = match target.state.get() {
+            State::Charging | State::Sleeping => !target.masked.get(),
+            // Masked or not: the condition may poll for what the interrupt announces.
+            State::Waiting => true,
+            State::Running | State::Absent | State::Finished => false,
+        };
+        if interruptible {
+            self.hasten(target, at.max(target.clock.get()));
+        }
+    }
+
+    /// Takes every interrupt that has arrived at `cpu`, which runs.
+    #[inline(never)]
+    pub(crate) fn take_interrupts(&self, cpu: &Cpu) {
+        while cpu.interrupt_due() && cpu.slow.get() & SLOW_HOST == 0 {
+            let (_, next) = cpu.irqs.take(cpu.clock.get());
+            cpu.irq_at.set(next);
+            cpu.interrupts.set(cpu.interrupts.get() + 1);
+            let recording = cpu.slow.get() & SLOW_RECORDING != 0;
+            cpu.set_slow(SLOW_RECORDING, false);
+            cpu.masked.set(true);
+            self.refresh();
+            cpu.count();
+            cpu.pass(self.costs.interrupt_entry);
+            if let Some(handler) = self.handler.get() {
+                handler();
+            }
+            cpu.pass(self.costs.interrupt_exit);
+            cpu.masked.set(false);
+            cpu.set_slow(SLOW_RECORDING, recording);
+            self.refresh();
+        }
+    }
+
+    /// Masks or unmasks; an interrupt that was held back is taken at once.
+    pub(crate) fn set_masked(&self, masked: bool) -> bool {
+        let cpu = self.cpu();
+        let old = cpu.masked.replace(masked);
+        if old != masked {
+            self.refresh();
+            if cpu.interrupt_due() && self.on_cpu() {
+                self.catch_up(cpu);
+            }
+        }
+        old
+    }
+}

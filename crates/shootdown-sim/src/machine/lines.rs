@@ -1,0 +1,262 @@
+//! Cache lines: who owns each, what touching it costs, and who waits for it to change.
+//!
+//! Owns the line table, indexed by arena offset, and the lists of waiting CPUs. Values live in the words themselves.
+//! Line 0 stands for everything outside the arena; it always costs a first-level hit.
+
+use super::arena::{LINE, Mapping};
+use super::config::Distance;
+use super::cpu::{Cpu, SLOW_RECORDING, State, TAGS};
+use super::sched::Core;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// One cache line of simulated memory, for operations on things that are not words (page-table entries, say).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LineId(pub(crate) u32);
+
+impl LineId {
+    /// The line `index` lines after this one.
+    pub fn offset(self, index: usize) -> LineId {
+        LineId(self.0 + index as u32)
+    }
+}
+
+/// State of one line; all zero = never touched.
+#[repr(C)]
+pub(crate) struct Line {
+    /// End of the latest exclusive transfer, ticks.
+    pub busy: Cell<u64>,
+    /// Raised by two whenever another CPU's copy dies; bit 0: some CPU waits for a change.
+    pub version: Cell<u32>,
+    /// Last writer (or first user), as CPU name; 0 = none.
+    pub owner: Cell<u16>,
+    /// The farthest CPU known to have a copy besides the owner; 0 = the owner has the only one.
+    pub sharer: Cell<u16>,
+}
+
+/// Set in `Line::version` while a CPU waits.
+pub(crate) const WAITED: u32 = 1;
+
+#[derive(Default)]
+pub(crate) struct LineHasher(u64);
+
+impl Hasher for LineHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(u32::from(byte));
+        }
+    }
+    fn write_u32(&mut self, value: u32) {
+        self.0 = (self.0 ^ u64::from(value)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    }
+}
+
+/// The line table.
+pub(crate) struct Lines {
+    base: usize,
+    count: usize,
+    table: Mapping,
+    /// Waiting CPUs by line; only ever looked up, never iterated.
+    waiters: RefCell<HashMap<u32, Vec<u16>, BuildHasherDefault<LineHasher>>>,
+}
+
+impl Lines {
+    pub(crate) fn new(base: usize, count: usize) -> Self {
+        Lines { base, count, table: Mapping::new(count * size_of::<Line>()), waiters: RefCell::default() }
+    }
+
+    /// The line of a host address.
+    #[inline]
+    pub(crate) fn of(&self, address: usize) -> u32 {
+        let index = address.wrapping_sub(self.base) / LINE;
+        if index < self.count { index as u32 } else { 0 }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, line: u32) -> &Line {
+        debug_assert!((line as usize) < self.count);
+        // SAFETY: line numbers come from `of` or from the arena, so they are below `count`; the table has `count`
+        // zeroed entries, and zero is a valid `Line`.
+        unsafe { &*self.table.start().cast::<Line>().add(line as usize) }
+    }
+}
+
+/// What the per-CPU table remembers of a read.
+#[inline]
+pub(crate) fn tag(line: u32, version: u32) -> u64 {
+    u64::from(line) << 32 | u64::from(version | WAITED)
+}
+
+impl Core {
+    /// How far `a` is from the CPU named `b`.
+    #[inline]
+    pub(crate) fn distance(&self, a: &Cpu, b: u16) -> Distance {
+        let b = &self.cpus[usize::from(b) - 1];
+        if a.socket != b.socket {
+            Distance::OtherSocket
+        } else if a.cluster != b.cluster {
+            Distance::SameSocket
+        } else if a.core != b.core {
+            Distance::SameCluster
+        } else {
+            Distance::SameCore
+        }
+    }
+
+    /// Charges a read of `id` to `cpu`.
+    pub(crate) fn read_line(&self, cpu: &Cpu, id: u32) {
+        let line = self.lines.get(id);
+        let owner = line.owner.get();
+        if id == 0 || owner == cpu.name {
+            cpu.pass(self.costs.l1);
+        } else if owner == 0 {
+            line.owner.set(cpu.name);
+            cpu.pass(self.costs.cold_line);
+        } else {
+            let slot = &cpu.tags[id as usize % TAGS];
+            let seen = tag(id, line.version.get());
+            if slot.get() == seen {
+                cpu.pass(self.costs.l1);
+            } else {
+                slot.set(seen);
+                cpu.clock.set(cpu.clock.get().max(line.busy.get()));
+                cpu.pass(self.costs.transfer[self.distance(cpu, owner) as usize]);
+                let from_owner = &self.cpus[usize::from(owner) - 1];
+                let sharer = line.sharer.get();
+                if sharer == 0 || self.distance(from_owner, sharer) < self.distance(from_owner, cpu.name) {
+                    line.sharer.set(cpu.name);
+                }
+            }
+        }
+        self.record(cpu, id);
+    }
+
+    /// What it costs `cpu` to become the only holder of a line, ticks; `None` when it is already.
+    pub(crate) fn gain_cost(&self, cpu: &Cpu, id: u32) -> Option<u64> {
+        let line = self.lines.get(id);
+        let (owner, sharer) = (line.owner.get(), line.sharer.get());
+        if id == 0 || (owner == cpu.name && sharer == 0) {
+            return None;
+        }
+        let far = |name: u16| if name == 0 { Distance::SameCore } else { self.distance(cpu, name) };
+        Some(match owner {
+            0 => self.costs.cold_line,
+            _ => self.costs.transfer[far(owner).max(far(sharer)) as usize],
+        })
+    }
+
+    /// Charges gaining `id` for writing, plus `extra` ticks, to `cpu`, and makes it the owner.
+    pub(crate) fn gain_line(&self, cpu: &Cpu, id: u32, extra: u64) {
+        match self.gain_cost(cpu, id) {
+            None => {
+                cpu.pass(self.costs.l1 + extra);
+                if id == 0 {
+                    self.own(cpu, 0);
+                }
+            }
+            Some(cost) => {
+                let line = self.lines.get(id);
+                let start = cpu.clock.get().max(line.busy.get());
+                line.busy.set(start + cost + extra);
+                cpu.clock.set(start + cpu.scaled(cost + extra));
+                self.own(cpu, id);
+            }
+        }
+        self.record_own_write(cpu, id);
+    }
+
+    /// Makes `cpu` the only holder of `id`; every other copy dies.
+    pub(crate) fn own(&self, cpu: &Cpu, id: u32) {
+        let line = self.lines.get(id);
+        line.owner.set(cpu.name);
+        line.sharer.set(0);
+        line.version.set(line.version.get().wrapping_add(2));
+    }
+
+    /// Lets the CPUs that wait for a change of `id` look again at `at`; `writer` itself has seen the value all along.
+    #[inline]
+    pub(crate) fn changed(&self, writer: &Cpu, id: u32, at: u64) {
+        if self.lines.get(id).version.get() & WAITED != 0 {
+            self.wake_waiters(writer, id, at);
+        }
+    }
+
+    #[inline(never)]
+    fn wake_waiters(&self, writer: &Cpu, id: u32, at: u64) {
+        let waiters = self.lines.waiters.borrow();
+        for &waiter in waiters.get(&id).into_iter().flatten() {
+            let waiter = &self.cpus[usize::from(waiter)];
+            if waiter.name != writer.name && waiter.state.get() == State::Waiting {
+                self.hasten(waiter, at.max(waiter.clock.get()));
+            }
+        }
+    }
+
+    /// Notes that the condition being evaluated depends on `id`.
+    #[inline]
+    pub(crate) fn record(&self, cpu: &Cpu, id: u32) {
+        if cpu.slow.get() & SLOW_RECORDING != 0 {
+            let version = self.lines.get(id).version.get() & !WAITED;
+            let mut recorded = cpu.recorded.borrow_mut();
+            if recorded.last() != Some(&(id, version)) {
+                recorded.push((id, version));
+            }
+        }
+    }
+
+    /// As [`record`](Self::record), when the condition itself wrote: older notes of the line follow.
+    fn record_own_write(&self, cpu: &Cpu, id: u32) {
+        if cpu.slow.get() & SLOW_RECORDING != 0 {
+            let version = self.lines.get(id).version.get() & !WAITED;
+            let mut recorded = cpu.recorded.borrow_mut();
+            for note in recorded.iter_mut().filter(|note| note.0 == id && note.1 == version.wrapping_sub(2)) {
+                note.1 = version;
+            }
+            recorded.push((id, version));
+        }
+    }
+
+    /// Whether no line noted since `from` was written by another CPU; if so, and `enlist`, waits on all of them.
+    pub(crate) fn enlist(&self, cpu: &Cpu, from: usize) -> bool {
+        let mut recorded = cpu.recorded.borrow_mut();
+        let unchanged = |&(id, version): &(u32, u32)| self.lines.get(id).version.get() & !WAITED == version;
+        if !recorded[from..].iter().all(unchanged) {
+            return false;
+        }
+        let own = cpu.id() as u16;
+        let mut waiters = self.lines.waiters.borrow_mut();
+        let mut kept = from;
+        for index in from..recorded.len() {
+            let note = recorded[index];
+            if recorded[from..kept].iter().any(|other| other.0 == note.0) {
+                continue;
+            }
+            recorded[kept] = note;
+            kept += 1;
+            waiters.entry(note.0).or_default().push(own);
+            let line = self.lines.get(note.0);
+            line.version.set(line.version.get() | WAITED);
+        }
+        recorded.truncate(kept);
+        true
+    }
+
+    /// Undoes [`enlist`](Self::enlist).
+    pub(crate) fn delist(&self, cpu: &Cpu, from: usize) {
+        let own = cpu.id() as u16;
+        let mut waiters = self.lines.waiters.borrow_mut();
+        for &(id, _) in &cpu.recorded.borrow()[from..] {
+            if let Some(list) = waiters.get_mut(&id) {
+                list.retain(|&waiter| waiter != own);
+                if list.is_empty() {
+                    let line = self.lines.get(id);
+                    line.version.set(line.version.get() & !WAITED);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Memory operations: loads, stores through a store buffer (x86-TSO), read-modify-writes and barriers.
+//!
+//! Owns the store buffers and the queue of their drains. A buffered store is seen by its own CPU at once and by others
+//! from its drain time on; stores of one CPU drain in order. Charges go through `lines`.
+
+use super::config::StoreBuffer;
+use super::cpu::{Cpu, NEVER, SLOW_BUFFERED, SLOW_HOST, TAGS};
+use super::lines::{WAITED, tag};
+use super::sched::Core;
+use rand_xoshiro::rand_core::Rng;
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Where a buffered store goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A word in the arena, where the memory stays mapped until the machine goes.
+    Word(*const AtomicU64),
+    /// Whatever the store hook makes of this number.
+    Other(u64),
+}
+
+/// A store that others do not see yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Buffered {
+    target: Target,
+    value: u64,
+    line: u32,
+    /// When it becomes visible, ticks.
+    drain: u64,
+}
+
+/// The CPUs with buffered stores, by the drain time of their oldest.
+pub(crate) struct Drains {
+    heads: RefCell<BinaryHeap<Reverse<(u64, u16)>>>,
+    /// Drain time of the first, `NEVER` when no store is buffered.
+    pub next: Cell<u64>,
+}
+
+impl Default for Drains {
+    fn default() -> Self {
+        Drains { heads: RefCell::default(), next: Cell::new(NEVER) }
+    }
+}
+
+impl Core {
+    /// A load of the word at `address`.
+    #[inline]
+    pub(crate) fn load(&self, word: &AtomicU64) -> u64 {
+        let cpu = self.cpu();
+        let id = self.lines.of(std::ptr::from_ref(word) as usize);
+        if cpu.slow.get() == 0 {
+            let line = self.lines.get(id);
+            let hit = if line.owner.get() == cpu.name {
+                cpu.clock.get() <= self.private_limit.get()
+            } else {
+                cpu.clock.get() <= self.shared_limit.get()
+                    && cpu.tags[id as usize % TAGS].get() == tag(id, line.version.get())
+            };
+            if hit {
+                cpu.count();
+                cpu.clock.set(cpu.clock.get() + u64::from(cpu.l1.get()));
+                return word.load(Relaxed);
+            }
+        }
+        self.load_slow(cpu, word, id)
+    }
+
+    #[inline(never)]
+    fn load_slow(&self, cpu: &Cpu, word: &AtomicU64, id: u32) -> u64 {
+        if !self.on_cpu() {
+            return word.load(Relaxed);
+        }
+        cpu.count();
+        self.sync(cpu);
+        if let Some(value) = self.forwarded(cpu, Target::Word(word)) {
+            cpu.pass(self.costs.l1);
+            self.record(cpu, id);
+            return value;
+        }
+        self.read_line(cpu, id);
+        word.load(Relaxed)
+    }
+
+    /// What the youngest buffered store of `cpu` to `target` holds.
+    pub(crate) fn forwarded(&self, cpu: &Cpu, target: Target) -> Option<u64> {
+        if cpu.slow.get() & SLOW_BUFFERED == 0 {
+            return None;
+        }
+        cpu.buffer.borrow().iter().rev().find(|store| store.target == target).map(|store| store.value)
+    }
+
+    /// Whether `cpu` may write `id` at its clock without anyone noticing.
+    #[inline]
+    fn exclusive(&self, cpu: &Cpu, id: u32) -> bool {
+        let line = self.lines.get(id);
+        cpu.slow.get() == 0
+            && line.owner.get() == cpu.name
+            && line.sharer.get() == 0
+            && line.version.get() & WAITED == 0
+            && cpu.clock.get() <= self.private_limit.get()
+    }
+
+    /// A plain store.
+    #[inline]
+    pub(crate) fn store(&self, word: &AtomicU64, value: u64) {
+        let cpu = self.cpu();
+        let id = self.lines.of(std::ptr::from_ref(word) as usize);
+        if self.exclusive(cpu, id) {
+            cpu.count();
+            cpu.clock.set(cpu.clock.get() + u64::from(cpu.l1.get()));
+            word.store(value, Relaxed);
+        } else if self.on_cpu() {
+            self.store_to(cpu, id, Target::Word(word), value);
+        } else {
+            word.store(value, Relaxed);
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn store_to(&self, cpu: &Cpu, id: u32, target: Target, value: u64) {
+        cpu.count();
+        self.sync(cpu);
+        let bufferable = self.mode != StoreBuffer::Off && (id != 0 || matches!(target, Target::Other(_)));
+        if !bufferable {
+            // Not delayed itself, but it must not overtake older stores.
+            self.drain_own(cpu);
+            self.gain_line(cpu, id, 0);
+            self.deliver(cpu, Buffered { target, value, line: id, drain: cpu.clock.get() });
+            return;
+        }
+        while cpu.buffer.borrow().len() >= self.entries {
+            let oldest = cpu.buffer.borrow().front().map_or(0, |store| store.drain);
+            cpu.clock.set(cpu.clock.get().max(oldest));
+            self.catch_up(cpu);
+            if !self.on_cpu() {
+                return self.apply(cpu, Buffered { target, value, line: id, drain: 0 });
+            }
+        }
+        let now = cpu.clock.get();
+        cpu.pass(self.costs.l1);
+        self.record(cpu, id);
+        let gained = match self.gain_cost(cpu, id) {
+            None => cpu.clock.get(),
+            Some(cost) => {
+                let busy = &self.lines.get(id).busy;
+                let end = now.max(busy.get()) + cost;
+                busy.set(end);
+                end
+            }
+        };
+        let delay = match self.mode {
+            StoreBuffer::Random { max_cycles } => self.below(max_cycles * super::TICKS_PER_CYCLE + 1),
+            StoreBuffer::Off | StoreBuffer::Timing => 0,
+        };
+        let empty = cpu.slow.get() & SLOW_BUFFERED == 0;
+        if empty && delay == 0 && gained <= cpu.clock.get() {
+            self.apply(cpu, Buffered { target, value, line: id, drain: gained });
+            return;
+        }
+        let drain = gained.max(if empty { 0 } else { cpu.last_drain.get() }) + delay;
+        cpu.last_drain.set(drain);
+        cpu.buffer.borrow_mut().push_back(Buffered { target, value, line: id, drain });
+        if empty {
+            cpu.set_slow(SLOW_BUFFERED, true);
+            self.drains.heads.borrow_mut().push(Reverse((drain, cpu.name)));
+            if drain < self.drains.next.get() {
+                self.drains.next.set(drain);
+                self.refresh();
+            }
+        }
+    }
+
+    /// Makes a store visible.
+    fn apply(&self, cpu: &Cpu, store: Buffered) {
+        if self.gain_cost(cpu, store.line).is_some() || store.line == 0 {
+            self.own(cpu, store.line);
+        }
+        self.deliver(cpu, store);
+    }
+
+    /// Writes the value of a store whose line is gained.
+    fn deliver(&self, cpu: &Cpu, store: Buffered) {
+        let changed = match store.target {
+            Target::Word(word) => {
+                // SAFETY: the word is either the argument of the call under way, or lies in the arena, which is mapped
+                // as long as the machine lives; `SimWord` forgets its buffered stores before it is dropped.
+                let word = unsafe { &*word };
+                word.swap_value(store.value)
+            }
+            Target::Other(a) => {
+                let hook = self.store_hook.get().expect("store_other needs a store hook");
+                hook(a, store.value);
+                true
+            }
+        };
+        if changed {
+            self.changed(cpu, store.line, store.drain);
+        }
+    }
+
+    /// Makes visible everything that drains by `now`.
+    pub(crate) fn drain_until(&self, now: u64) {
+        loop {
+            let head = self.drains.heads.borrow().peek().map(|head| head.0);
+            let Some((due, name)) = head.filter(|&(due, _)| due <= now) else {
+                self.drains.next.set(head.map_or(NEVER, |(due, _)| due));
+                break;
+            };
+            self.drains.heads.borrow_mut().pop();
+            let cpu = &self.cpus[usize::from(name) - 1];
+            let front = cpu.buffer.borrow().front().copied();
+            // A queue entry can be late to learn that its store went early.
+            if let Some(store) = front.filter(|store| store.drain <= due) {
+                cpu.buffer.borrow_mut().pop_front();
+                self.apply(cpu, store);
+            }
+            let front = cpu.buffer.borrow().front().map(|store| store.drain);
+            match front {
+                Some(drain) => self.drains.heads.borrow_mut().push(Reverse((drain, name))),
+                None => cpu.set_slow(SLOW_BUFFERED, false),
+            }
+        }
+        self.refresh();
+    }
+
+    /// Waits until every store of `cpu` is visible.
+    #[inline]
+    pub(crate) fn drain_own(&self, cpu: &Cpu) {
+        while cpu.slow.get() & (SLOW_BUFFERED | SLOW_HOST) == SLOW_BUFFERED {
+            cpu.clock.set(cpu.clock.get().max(cpu.last_drain.get()));
+            self.catch_up(cpu);
+        }
+    }
+
+    /// A full barrier.
+    #[inline]
+    pub(crate) fn fence(&self) {
+        let cpu = self.cpu();
+        cpu.count();
+        if cpu.slow.get() & SLOW_BUFFERED != 0 {
+            self.drain_own(cpu);
+        } else if cpu.clock.get() > self.private_limit.get() {
+            self.catch_up(cpu);
+        }
+        cpu.pass(self.costs.fence);
+    }
+
+    /// A read-modify-write that is a full barrier: `change` maps the old value to the new one, `None` keeps it.
+    #[inline]
+    pub(crate) fn modify(&self, word: &AtomicU64, change: impl Fn(u64) -> Option<u64>) -> u64 {
+        let cpu = self.cpu();
+        let id = self.lines.of(std::ptr::from_ref(word) as usize);
+        if self.exclusive(cpu, id) {
+            cpu.count();
+            cpu.clock.set(cpu.clock.get() + u64::from(cpu.rmw_hit.get()));
+        } else if self.on_cpu() {
+            self.prepare_modify(cpu, id);
+        }
+        let old = word.load(Relaxed);
+        if let Some(new) = change(old).filter(|&new| new != old) {
+            word.store(new, Relaxed);
+            self.changed(cpu, id, cpu.clock.get());
+        }
+        old
+    }
+
+    #[inline(never)]
+    pub(crate) fn prepare_modify(&self, cpu: &Cpu, id: u32) {
+        cpu.count();
+        loop {
+            self.drain_own(cpu);
+            self.sync(cpu);
+            // An interrupt taken meanwhile can have stored.
+            if cpu.slow.get() & (SLOW_BUFFERED | SLOW_HOST) != SLOW_BUFFERED {
+                break;
+            }
+        }
+        self.gain_line(cpu, id, self.costs.rmw);
+    }
+
+    /// Makes visible at once what any CPU has buffered for a word that is about to go.
+    pub(crate) fn forget_word(&self, word: *const AtomicU64) {
+        if self.drains.next.get() == NEVER {
+            return;
+        }
+        loop {
+            let holds = |cpu: &Cpu| cpu.buffer.borrow().iter().any(|store| store.target == Target::Word(word));
+            let names = self.drains.heads.borrow();
+            let Some(cpu) = names.iter().map(|head| &self.cpus[usize::from(head.0.1) - 1]).find(|cpu| holds(cpu)) else {
+                return;
+            };
+            drop(names);
+            let oldest = cpu.buffer.borrow_mut().pop_front();
+            if let Some(store) = oldest {
+                self.apply(cpu, store);
+            }
+        }
+    }
+
+    /// A random number below `bound` (at least 1).
+    pub(crate) fn below(&self, bound: u64) -> u64 {
+        let random = self.rng.borrow_mut().next_u64();
+        ((u128::from(random) * u128::from(bound)) >> 64) as u64
+    }
+}
+
+trait SwapValue {
+    /// Stores; returns whether the value changed.
+    fn swap_value(&self, value: u64) -> bool;
+}
+
+impl SwapValue for AtomicU64 {
+    fn swap_value(&self, value: u64) -> bool {
+        let changed = self.load(Relaxed) != value;
+        self.store(value, Relaxed);
+        changed
+    }
+}

@@ -1,0 +1,391 @@
+//! The scheduler: whose turn it is, how far a CPU may run ahead, and what a switch does.
+//!
+//! Owns the core record that everything else hangs on. The invariant that makes results exact: a CPU touches shared
+//! state at time T only when no other CPU, buffered store or timer is due before T (minus the slack).
+
+use super::config::{Config, TickCosts, ticks};
+use super::cpu::{Cpu, NEVER, SLOW_HOST, SLOW_RANDOM, State};
+use super::lines::Lines;
+use super::memory::Drains;
+use super::tree::Tree;
+use super::{Outcome, Progress, StoreBuffer};
+use corosensei::CoroutineResult;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeMap;
+
+/// How far a CPU that nobody competes with runs before the scheduler looks at bounds, ticks.
+const WINDOW: u64 = 1 << 22;
+
+pub(crate) type Hook = Box<dyn Fn(u64, u64)>;
+
+/// Everything of a machine that is reached from its CPUs.
+pub(crate) struct Core {
+    /// The CPU that runs; the host's stand-in between turns.
+    pub current: Cell<*const Cpu>,
+    /// Latest clock with which the running CPU may touch memory that others touch, lines it owns, or nothing shared.
+    pub shared_limit: Cell<u64>,
+    pub private_limit: Cell<u64>,
+    pub charge_limit: Cell<u64>,
+    /// When the earliest other CPU is due.
+    pub others: Cell<u64>,
+    window: Cell<u64>,
+
+    pub lines: Lines,
+    pub costs: TickCosts,
+    /// All CPUs, and the host's stand-in last.
+    pub cpus: Box<[Cpu]>,
+    pub tree: Tree,
+    pub drains: Drains,
+    timers: RefCell<BTreeMap<(u64, u64), Box<dyn FnOnce()>>>,
+    timer_at: Cell<u64>,
+    timer_count: Cell<u64>,
+
+    slack: u64,
+    private_slack: u64,
+    /// No interrupt sent now can arrive sooner than this.
+    horizon: u64,
+    pub recheck: u64,
+    pub mode: StoreBuffer,
+    pub entries: usize,
+    pub deadline: Cell<u64>,
+    /// Time of the scheduler: the last turn given or timer run, ticks.
+    pub time: Cell<u64>,
+    pub events: Cell<u64>,
+    max_events: u64,
+    progress_events: u64,
+    /// Tasks that must end before the run does.
+    pub unfinished: Cell<usize>,
+    /// The machine is being taken down: operations still work on memory but never wait.
+    pub dying: Cell<bool>,
+
+    pub rng: RefCell<Xoshiro256PlusPlus>,
+    pub handler: OnceCell<Box<dyn Fn()>>,
+    pub store_hook: OnceCell<Hook>,
+}
+
+impl Core {
+    pub(crate) fn new(config: &Config, base: usize, lines: usize) -> Self {
+        let topology = &config.topology;
+        let mut cores: BTreeMap<_, Vec<u16>> = BTreeMap::new();
+        let core = |cpu: usize| (topology.socket_of[cpu], topology.cluster_of[cpu], topology.core_of[cpu]);
+        for cpu in 0..topology.cpus {
+            cores.entry(core(cpu)).or_default().push(cpu as u16);
+        }
+        let siblings = |cpu: usize| match cpu == topology.cpus {
+            true => Box::default(),
+            false => cores[&core(cpu)].iter().copied().filter(|&other| usize::from(other) != cpu).collect(),
+        };
+        let costs = TickCosts::new(&config.costs);
+        let slack = ticks(config.slack_cycles as f64);
+        let (private_slack, horizon) = match slack {
+            0 => (0, 0),
+            _ => (
+                ticks(config.private_slack_cycles as f64).max(slack),
+                costs.ipi_latency.iter().copied().min().unwrap_or(0).max(slack),
+            ),
+        };
+        let cpus: Box<[Cpu]> = (0..=topology.cpus).map(|cpu| Cpu::new(topology, cpu, siblings(cpu))).collect();
+        let core = Core {
+            current: Cell::new(&cpus[topology.cpus]),
+            shared_limit: Cell::new(0),
+            private_limit: Cell::new(0),
+            charge_limit: Cell::new(0),
+            others: Cell::new(NEVER),
+            window: Cell::new(0),
+            lines: Lines::new(base, lines),
+            costs,
+            tree: Tree::new(topology.cpus, config.seed),
+            cpus,
+            drains: Drains::default(),
+            timers: RefCell::default(),
+            timer_at: Cell::new(NEVER),
+            timer_count: Cell::new(0),
+            slack,
+            private_slack,
+            horizon,
+            recheck: ticks(config.recheck_cycles as f64),
+            mode: config.store_buffer,
+            entries: config.store_buffer_entries.max(1),
+            deadline: Cell::new(NEVER),
+            time: Cell::new(0),
+            events: Cell::new(0),
+            max_events: config.max_events,
+            progress_events: config.progress_events.max(1),
+            unfinished: Cell::new(0),
+            dying: Cell::new(false),
+            rng: RefCell::new(Xoshiro256PlusPlus::seed_from_u64(config.seed)),
+            handler: OnceCell::new(),
+            store_hook: OnceCell::new(),
+        };
+        for cpu in &core.cpus {
+            core.rescale(cpu);
+            cpu.set_slow(SLOW_RANDOM, matches!(core.mode, StoreBuffer::Random { .. }));
+        }
+        core
+    }
+
+    /// The running CPU, or the host's stand-in.
+    #[inline]
+    pub(crate) fn cpu(&self) -> &Cpu {
+        // SAFETY: `current` always points into `self.cpus`, which is neither moved nor replaced.
+        unsafe { &*self.current.get() }
+    }
+
+    fn host(&self) -> &Cpu {
+        &self.cpus[self.cpus.len() - 1]
+    }
+
+    /// Whether a simulated CPU runs, and not the host (setting up, a timer, taking down).
+    #[inline]
+    pub(crate) fn on_cpu(&self) -> bool {
+        !std::ptr::eq(self.current.get(), self.host()) && !self.dying.get()
+    }
+
+    /// Changes what `cpu` does, and with it the speed of its siblings.
+    #[inline]
+    pub(crate) fn set_state(&self, cpu: &Cpu, state: State) {
+        cpu.state.set(state);
+        for &sibling in &cpu.siblings {
+            self.rescale(&self.cpus[usize::from(sibling)]);
+        }
+    }
+
+    fn rescale(&self, cpu: &Cpu) {
+        let slowed = |&sibling: &u16| match self.cpus[usize::from(sibling)].state.get() {
+            State::Running | State::Charging => self.costs.smt_slowdown,
+            State::Waiting => self.costs.smt_spin_slowdown,
+            State::Absent | State::Sleeping | State::Finished => 256,
+        };
+        cpu.factor.set(cpu.siblings.iter().map(slowed).max().unwrap_or(256) as u32);
+        cpu.l1.set(cpu.scaled(self.costs.l1) as u32);
+        cpu.rmw_hit.set(cpu.scaled(self.costs.l1 + self.costs.rmw) as u32);
+    }
+
+    /// Recomputes how far the running CPU may go.
+    #[inline]
+    pub(crate) fn refresh(&self) {
+        let cpu = self.cpu();
+        if cpu.slow.get() & SLOW_HOST != 0 {
+            return;
+        }
+        let irq = if cpu.masked.get() { NEVER } else { cpu.irq_at.get() };
+        let window = self.window.get();
+        let calls = irq.min(self.timer_at.get()).saturating_sub(1).min(window);
+        let cap = calls.min(self.drains.next.get().saturating_sub(1));
+        let others = self.others.get();
+        self.shared_limit.set(others.saturating_add(self.slack).min(cap));
+        self.private_limit.set(others.saturating_add(self.private_slack).min(cap));
+        self.charge_limit.set(others.saturating_add(self.horizon).min(calls));
+    }
+
+    /// Makes a suspended CPU run at `at` if it was to run later.
+    #[inline]
+    pub(crate) fn hasten(&self, cpu: &Cpu, at: u64) {
+        if at < cpu.key.get() {
+            cpu.key.set(at);
+            self.tree.set(cpu.id(), at);
+            if at < self.others.get() {
+                self.others.set(at);
+                self.refresh();
+            }
+        }
+    }
+
+    /// Gives up the turn until `key`, ticks.
+    #[inline]
+    pub(crate) fn suspend(&self, cpu: &Cpu, key: u64) {
+        cpu.key.set(key);
+        // SAFETY: set when the task started, and valid as long as the task's stack is, on which this runs.
+        unsafe { (*cpu.yielder.get()).suspend(()) };
+    }
+
+    /// Brings the running CPU to a point where it may touch shared state at its clock: others have caught up, stores
+    /// due by then are visible, interrupts due are taken.
+    #[inline]
+    pub(crate) fn sync(&self, cpu: &Cpu) {
+        if cpu.clock.get() > self.shared_limit.get() {
+            self.catch_up(cpu);
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn catch_up(&self, cpu: &Cpu) {
+        if !self.on_cpu() {
+            return;
+        }
+        loop {
+            let clock = cpu.clock.get();
+            if clock > self.others.get().saturating_add(self.slack)
+                || clock > self.window.get()
+                || clock >= self.timer_at.get()
+            {
+                self.suspend(cpu, clock);
+                if self.dying.get() {
+                    return;
+                }
+            } else if self.drains.next.get() <= clock {
+                self.drain_until(clock);
+            } else if cpu.interrupt_due() {
+                self.take_interrupts(cpu);
+            } else {
+                break;
+            }
+        }
+        self.refresh();
+    }
+
+    /// Lets virtual time pass without touching anything shared; interrupts split it.
+    #[inline]
+    pub(crate) fn charge(&self, ticks: u64) {
+        let cpu = self.cpu();
+        cpu.count();
+        let rest = cpu.scaled(ticks);
+        let end = cpu.clock.get() + rest;
+        if end <= self.charge_limit.get() {
+            cpu.clock.set(end);
+        } else {
+            self.long_charge(cpu, rest);
+        }
+    }
+
+    #[inline(never)]
+    fn long_charge(&self, cpu: &Cpu, mut rest: u64) {
+        if !self.on_cpu() {
+            return;
+        }
+        loop {
+            let clock = cpu.clock.get();
+            let irq = cpu.irq_at.get();
+            if cpu.masked.get() {
+                cpu.clock.set(clock + rest);
+                break;
+            } else if irq <= clock + rest {
+                rest -= irq.saturating_sub(clock);
+                cpu.clock.set(irq.max(clock));
+                self.take_interrupts(cpu);
+            } else if clock + rest <= self.others.get().saturating_add(self.horizon).min(self.window.get())
+                && clock + rest < self.timer_at.get()
+            {
+                cpu.clock.set(clock + rest);
+                break;
+            } else if rest == 0 {
+                break;
+            } else {
+                let end = clock + rest;
+                self.set_state(cpu, State::Charging);
+                self.suspend(cpu, end);
+                if self.dying.get() {
+                    return;
+                }
+                self.set_state(cpu, State::Running);
+                rest = end.saturating_sub(cpu.clock.get());
+            }
+        }
+        self.refresh();
+    }
+
+    /// Runs `call` on the host at `at`, before any CPU does anything at that time.
+    pub(crate) fn at(&self, at: u64, call: Box<dyn FnOnce()>) {
+        let number = self.timer_count.get();
+        self.timer_count.set(number + 1);
+        self.timers.borrow_mut().insert((at, number), call);
+        self.timer_at.set(self.timer_at.get().min(at));
+        self.refresh();
+    }
+
+    fn run_timer(&self, at: u64) {
+        self.time.set(self.time.get().max(at));
+        let call = self.timers.borrow_mut().pop_first();
+        let next = self.timers.borrow().first_key_value().map_or(NEVER, |(&(at, _), _)| at);
+        self.timer_at.set(next);
+        if let Some((_, call)) = call {
+            call();
+        }
+    }
+
+    /// Gives turns until the run ends.
+    pub(crate) fn run(&self, progress: &mut dyn FnMut(Progress) -> bool) -> Outcome {
+        let mut report_at = self.events.get().saturating_add(self.progress_events);
+        loop {
+            if self.unfinished.get() == 0 {
+                return Outcome::Finished;
+            }
+            let first = self.tree.first();
+            let due = first.map_or(NEVER, |(_, time)| time);
+            let (drain, timer) = (self.drains.next.get(), self.timer_at.get());
+            if timer <= due && timer <= drain && timer != NEVER {
+                self.run_timer(timer);
+                continue;
+            }
+            if drain <= due && drain != NEVER {
+                self.drain_until(drain);
+                continue;
+            }
+            let Some((id, time)) = first else {
+                return Outcome::Deadlock(self.report("nothing can wake any of these CPUs"));
+            };
+            self.turn(id, time);
+            let events = self.events.get();
+            if events >= report_at {
+                report_at = events.saturating_add(self.progress_events);
+                if events >= self.max_events {
+                    return Outcome::Runaway(self.report("the bound on charged operations was reached"));
+                }
+                if !progress(Progress { events, cycles: time / super::config::TICKS_PER_CYCLE }) {
+                    return Outcome::Abandoned;
+                }
+            } else if events >= self.max_events {
+                return Outcome::Runaway(self.report("the bound on charged operations was reached"));
+            }
+        }
+    }
+
+    /// Lets CPU `id` run from `time` until it suspends or ends.
+    #[inline]
+    fn turn(&self, id: usize, time: u64) {
+        let cpu = &self.cpus[id];
+        cpu.clock.set(cpu.clock.get().max(time));
+        self.time.set(self.time.get().max(time));
+        let before = cpu.events.get();
+        self.others.set(self.tree.first_other(id));
+        self.window.set(cpu.clock.get() + WINDOW);
+        self.current.set(cpu);
+        cpu.key.set(0);
+        self.refresh();
+        // SAFETY: only the scheduler touches `task`, and a task is never resumed from within a task.
+        let task = unsafe { &mut *cpu.task.get() };
+        let result = task.as_mut().expect("a CPU without a task has no key").resume(());
+        self.leave();
+        // At least one: a turn without a charged operation must still bring the bound on a livelock nearer.
+        self.events.set(self.events.get() + (cpu.events.get() - before).max(1));
+        let key = match result {
+            CoroutineResult::Yield(()) => cpu.key.get(),
+            CoroutineResult::Return(()) => {
+                self.finish(cpu);
+                NEVER
+            }
+        };
+        self.tree.set(id, key);
+    }
+
+    /// Back to the host: no limits, no fast paths.
+    pub(crate) fn leave(&self) {
+        self.current.set(self.host());
+        self.shared_limit.set(0);
+        self.private_limit.set(0);
+        self.charge_limit.set(0);
+        self.others.set(0);
+    }
+
+    fn finish(&self, cpu: &Cpu) {
+        // SAFETY: as in `turn`; the task has returned, so nothing runs on its stack.
+        unsafe { *cpu.task.get() = None };
+        cpu.key.set(NEVER);
+        self.set_state(cpu, State::Finished);
+        if !cpu.daemon.get() {
+            self.unfinished.set(self.unfinished.get() - 1);
+        }
+    }
+}

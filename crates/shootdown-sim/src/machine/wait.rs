@@ -1,0 +1,104 @@
+//! Waiting and sleeping, without polling.
+//!
+//! A waiting CPU blocks on the lines its condition read; a sleeping one on its wakes. Both are woken by interrupts. A
+//! change between the evaluation and the blocking is noticed by comparing line versions, so no wake-up is lost.
+
+use super::cpu::{Cpu, NEVER, SLOW_HOST, SLOW_RECORDING, State};
+use super::sched::Core;
+
+impl Core {
+    /// Returns when `condition` holds.
+    pub(crate) fn wait_until(&self, mut condition: impl FnMut() -> bool) {
+        let cpu = self.cpu();
+        let from = cpu.recorded.borrow().len();
+        let outer = cpu.slow.get() & SLOW_RECORDING != 0;
+        while self.on_cpu() {
+            let noticed = cpu.clock.get();
+            let seen = (cpu.raised.get(), cpu.interrupts.get());
+            cpu.set_slow(SLOW_RECORDING, true);
+            let holds = condition();
+            cpu.set_slow(SLOW_RECORDING, outer);
+            if holds {
+                break;
+            }
+            let before = cpu.events.get();
+            if (cpu.raised.get(), cpu.interrupts.get()) == seen && self.enlist(cpu, from) {
+                self.block(cpu, noticed);
+                self.delist(cpu, from);
+            }
+            if cpu.events.get() == before {
+                // A condition that touches nothing must not hold the clock still.
+                cpu.count();
+            }
+            cpu.recorded.borrow_mut().truncate(from);
+        }
+        cpu.recorded.borrow_mut().truncate(from);
+    }
+
+    /// Blocks `cpu` until a line it waits on changes or an interrupt arrives that it had not noticed at `noticed`.
+    fn block(&self, cpu: &Cpu, noticed: u64) {
+        let clock = cpu.clock.get();
+        let interrupt = if cpu.masked.get() { cpu.irqs.after(noticed) } else { cpu.irq_at.get() };
+        let recheck = if self.recheck == 0 { NEVER } else { clock + self.recheck };
+        self.set_state(cpu, State::Waiting);
+        self.suspend(cpu, interrupt.max(clock).min(recheck));
+        if self.dying.get() {
+            return;
+        }
+        self.set_state(cpu, State::Running);
+        if cpu.interrupt_due() {
+            self.take_interrupts(cpu);
+        }
+    }
+
+    /// Idles until a wake, or once until the deadline passes. Interrupts are taken meanwhile unless masked.
+    pub(crate) fn sleep(&self) {
+        let cpu = self.cpu();
+        cpu.count();
+        while self.on_cpu() && cpu.slow.get() & SLOW_HOST == 0 {
+            let clock = cpu.clock.get();
+            if cpu.wake_at.get() <= clock {
+                let (_, next) = cpu.wakes.take(clock);
+                cpu.wake_at.set(next);
+                break;
+            }
+            if cpu.interrupt_due() {
+                self.take_interrupts(cpu);
+                continue;
+            }
+            let deadline = if cpu.deadline_seen.get() { NEVER } else { self.deadline.get() };
+            if clock >= deadline {
+                cpu.deadline_seen.set(true);
+                break;
+            }
+            let interrupt = if cpu.masked.get() { NEVER } else { cpu.irq_at.get() };
+            self.set_state(cpu, State::Sleeping);
+            self.suspend(cpu, cpu.wake_at.get().min(interrupt).min(deadline));
+            if self.dying.get() {
+                return;
+            }
+            self.set_state(cpu, State::Running);
+        }
+        self.refresh();
+    }
+
+    /// Wakes `target` after `ticks`; remembered if it does not sleep.
+    pub(crate) fn wake(&self, target: usize, ticks: u64) {
+        let cpu = self.cpu();
+        let mut at = self.time.get();
+        if self.on_cpu() {
+            cpu.count();
+            self.sync(cpu);
+            // Not before this CPU's stores are visible: the sleeper would look, see nothing and sleep on.
+            at = cpu.clock.get();
+            if !cpu.buffer.borrow().is_empty() {
+                at = at.max(cpu.last_drain.get());
+            }
+        }
+        let target = &self.cpus[target];
+        target.wake_at.set(target.wakes.add(at + ticks));
+        if target.state.get() == State::Sleeping {
+            self.hasten(target, (at + ticks).max(target.clock.get()));
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The facade over simulated memory: [`SimWord`] and [`SimWorld`].
+//!
+//! On a CPU of a running machine every operation is charged; anywhere else it is a plain memory operation.
+
+use super::ambient::{core, try_core};
+use shootdown::facade::{Facade, Word};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{self, Relaxed},
+};
+
+/// A word of simulated memory, 8 bytes.
+///
+/// Put it in the machine's memory (`Machine::alloc`, or a simulated CPU's stack): elsewhere it costs a first-level hit
+/// and its stores are not buffered. Do not move it after a CPU has stored to it.
+#[repr(transparent)]
+#[derive(Debug, Default)]
+pub struct SimWord(AtomicU64);
+
+impl SimWord {
+    /// The value, uncharged and without forwarding: for the host, tests and oracles.
+    pub fn peek(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Sets the value, uncharged and unbuffered: for the host and tests.
+    pub fn poke(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+
+    #[inline]
+    fn modify(&self, change: impl Fn(u64) -> Option<u64>) -> u64 {
+        match try_core() {
+            Some(core) => core.modify(&self.0, change),
+            None => {
+                let old = self.0.load(Relaxed);
+                if let Some(new) = change(old) {
+                    self.0.store(new, Relaxed);
+                }
+                old
+            }
+        }
+    }
+}
+
+impl Drop for SimWord {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(core) = try_core() {
+            core.forget_word(&self.0);
+        }
+    }
+}
+
+impl Word for SimWord {
+    fn new(value: u64) -> Self {
+        SimWord(AtomicU64::new(value))
+    }
+    #[inline]
+    fn load(&self, _order: Ordering) -> u64 {
+        match try_core() {
+            Some(core) => core.load(&self.0),
+            None => self.0.load(Relaxed),
+        }
+    }
+    #[inline]
+    fn store(&self, value: u64, _order: Ordering) {
+        match try_core() {
+            Some(core) => core.store(&self.0, value),
+            None => self.0.store(value, Relaxed),
+        }
+    }
+    #[inline]
+    fn fetch_add_full(&self, value: u64) -> u64 {
+        self.modify(|old| Some(old.wrapping_add(value)))
+    }
+    #[inline]
+    fn fetch_or_full(&self, bits: u64) -> u64 {
+        self.modify(|old| Some(old | bits))
+    }
+    #[inline]
+    fn fetch_and_full(&self, bits: u64) -> u64 {
+        self.modify(|old| Some(old & bits))
+    }
+    #[inline]
+    fn swap_full(&self, value: u64) -> u64 {
+        self.modify(|_| Some(value))
+    }
+    #[inline]
+    fn compare_exchange_full(&self, current: u64, new: u64) -> Result<u64, u64> {
+        let old = self.modify(|old| (old == current).then_some(new));
+        if old == current { Ok(old) } else { Err(old) }
+    }
+}
+
+/// The world of the simulated machine, with the barriers of x86.
+#[derive(Debug, Clone, Copy)]
+pub struct SimWorld;
+
+impl Facade for SimWorld {
+    type U64 = SimWord;
+
+    #[inline]
+    fn full_barrier() {
+        if let Some(core) = try_core() {
+            core.fence();
+        }
+    }
+    #[inline]
+    fn publish_tables() {
+        Self::full_barrier();
+    }
+    #[inline]
+    fn before_ipi() {
+        Self::full_barrier();
+    }
+    #[inline]
+    fn before_root_load() {}
+    fn wait_until(condition: impl FnMut() -> bool) {
+        core().wait_until(condition);
+    }
+}
