@@ -1,2 +1,3 @@
 //! A simulated many-CPU machine.
+pub mod model;
 pub mod run;
