@@ -1,2 +1,102 @@
-//! Project chores.
-fn main() {}
+//! Project chores, run as `cargo xtask CHORE`.
+//!
+//! `cargo xtask test` runs everything that must pass and ends with a table and one line, `N passed, N failed`. Exit
+//! status: 0 when everything passed, 1 when a step failed, 2 on bad usage.
+
+mod child;
+mod steps;
+mod verdict;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use steps::Step;
+use verdict::{Outcome, Verdict};
+
+/// Everything together must end within this; what still runs then is stopped and has failed.
+const BUDGET: Duration = Duration::from_secs(25 * 60);
+
+const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only those named
+       cargo xtask steps            list the steps and the command each one runs";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["test", names @ ..] => match select(names) {
+            Ok(steps) => test(&steps),
+            Err(message) => refuse(&message),
+        },
+        ["steps"] => {
+            for step in steps::all() {
+                println!("{:<8} {}", step.name, step.shown());
+            }
+            ExitCode::SUCCESS
+        }
+        ["help" | "-h" | "--help"] => {
+            println!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        [] => refuse("no chore named"),
+        [other, ..] => refuse(&format!("unknown chore {other:?}")),
+    }
+}
+
+fn refuse(message: &str) -> ExitCode {
+    eprintln!("xtask: {message}\n{USAGE}");
+    ExitCode::from(2)
+}
+
+/// The steps with these names, all of them when none is given, in the order in which they run.
+fn select(names: &[&str]) -> Result<Vec<Step>, String> {
+    let all = steps::all();
+    if let Some(unknown) = names.iter().find(|name| !all.iter().any(|step| step.name == **name)) {
+        let known = all.iter().map(|step| step.name).collect::<Vec<_>>().join(", ");
+        return Err(format!("unknown step {unknown:?}; expected {known}"));
+    }
+    Ok(all
+        .into_iter()
+        .filter(|step| names.is_empty() || names.contains(&step.name))
+        .collect())
+}
+
+fn test(steps: &[Step]) -> ExitCode {
+    let end = Instant::now() + BUDGET;
+    let mut verdict = Verdict::default();
+    for step in steps {
+        eprintln!("\n== {}: {}", step.name, step.shown());
+        let start = Instant::now();
+        let failure = step.run(end).err();
+        if let Some(why) = &failure {
+            eprintln!("== {} failed: {why}", step.name);
+        }
+        let failure = failure.map(|why| (why, step.shown()));
+        verdict.add(Outcome {
+            name: step.name,
+            seconds: start.elapsed().as_secs_f64(),
+            failure,
+        });
+    }
+    print!("\n{verdict}");
+    if verdict.failed() == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_step_is_not_silently_skipped() {
+        assert!(select(&["clipy"]).is_err_and(|message| message.contains("expected format, clippy, ")));
+    }
+
+    #[test]
+    fn naming_no_step_means_all_of_them() {
+        assert_eq!(select(&[]).map(|steps| steps.len()), Ok(steps::all().len()));
+        assert_eq!(select(&["clippy"]).map(|steps| steps.len()), Ok(1));
+    }
+}

@@ -1,1 +1,11 @@
-//! Encoders.
+//! Operands of translation-invalidation instructions, as pure functions.
+//!
+//! Nothing here executes an instruction: each module turns an intention into register values and back, so that every
+//! bit can be tested on any host. Kernels put the values into registers; simulators and #UD handlers decode them.
+//! Types are chosen so that operands a processor would refuse, or that would flush too little, cannot be built.
+//!
+//! One module per instruction set: [`x86_64`].
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+pub mod x86_64;

@@ -1,0 +1,12 @@
+//! x86-64: INVLPGB and TLBSYNC, INVPCID, CR3, and the CPUID bits that announce them.
+
+pub mod address;
+pub mod cpuid;
+pub mod cr3;
+pub mod invlpgb;
+pub mod invpcid;
+
+pub use address::{AddressWidth, Canonical};
+pub use cr3::{Cr3, Pcid, PcidPair};
+pub use invlpgb::{Invlpgb, InvlpgbLimits};
+pub use invpcid::Invpcid;

@@ -1,0 +1,305 @@
+//! The tables of a model file and what each number means.
+//!
+//! One macro declares a table once: the struct that the simulator reads, its documentation, and the rule each number
+//! must meet. Times are `f64` processor cycles whichever unit the file used; the numbers themselves, and why they were
+//! chosen, live in the model files and `docs/priors.md`.
+
+use super::topology::Distance;
+
+/// What a number must satisfy, and the unit that it may be written in.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Rule {
+    /// A time, cycles or ns, above zero.
+    Time,
+    /// A time that may be zero.
+    TimeOrZero,
+    /// A whole number between two bounds.
+    Whole(u32, u32),
+    /// How many times longer something takes: at least 1.
+    Factor,
+    /// A probability.
+    Probability,
+    /// A clock in GHz.
+    Clock,
+    /// `true` or `false`.
+    Flag,
+}
+
+impl Rule {
+    /// Longest time accepted, in the unit written: a guard against a slipped decimal point and against overflow.
+    pub(super) const LONGEST: f64 = 1e9;
+
+    /// Whether the number is a time (cycles or ns) and not a pure value.
+    pub(super) const fn is_time(self) -> bool {
+        matches!(self, Rule::Time | Rule::TimeOrZero)
+    }
+
+    /// `Err` says what was expected of a number whose unit is called `unit` (`cycles`, `ns` or `value`).
+    pub(super) fn check(self, value: f64, unit: &str) -> Result<(), String> {
+        let fits = match self {
+            Rule::Time if value <= 0.0 => return Err(format!("expected {unit} > 0")),
+            Rule::TimeOrZero if value < 0.0 => return Err(format!("expected {unit} >= 0")),
+            Rule::Time | Rule::TimeOrZero => value <= Rule::LONGEST,
+            Rule::Whole(least, most) => value.fract() == 0.0 && f64::from(least) <= value && value <= f64::from(most),
+            Rule::Factor => (1.0..=1000.0).contains(&value),
+            Rule::Probability => (0.0..=1.0).contains(&value),
+            Rule::Clock => 0.0 < value && value <= 100.0,
+            Rule::Flag => value == 0.0 || value == 1.0,
+        };
+        if fits {
+            Ok(())
+        } else {
+            Err(format!("expected {}", self.describe(unit)))
+        }
+    }
+
+    fn describe(self, unit: &str) -> String {
+        match self {
+            Rule::Time => format!("finite {unit} > 0 and <= {}", Rule::LONGEST),
+            Rule::TimeOrZero => format!("finite {unit} >= 0 and <= {}", Rule::LONGEST),
+            Rule::Whole(least, most) => format!("a whole value from {least} to {most}"),
+            Rule::Factor => "a value from 1 to 1000".into(),
+            Rule::Probability => "a value from 0 to 1".into(),
+            Rule::Clock => "a value in GHz > 0 and <= 100".into(),
+            Rule::Flag => "value = true or value = false".into(),
+        }
+    }
+}
+
+/// One number that a model file must give.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Field {
+    /// Key in its table.
+    pub name: &'static str,
+    /// Dotted path, `table.name`.
+    pub path: &'static str,
+    /// What the number must satisfy.
+    pub rule: Rule,
+}
+
+/// Turns a checked number into the type of the struct field that holds it.
+trait FromNumber {
+    fn from_number(number: f64) -> Self;
+}
+
+impl FromNumber for f64 {
+    fn from_number(number: f64) -> f64 {
+        number
+    }
+}
+
+impl FromNumber for usize {
+    fn from_number(number: f64) -> usize {
+        number as usize
+    }
+}
+
+impl FromNumber for u32 {
+    fn from_number(number: f64) -> u32 {
+        number as u32
+    }
+}
+
+impl FromNumber for bool {
+    fn from_number(number: f64) -> bool {
+        number != 0.0
+    }
+}
+
+macro_rules! table {
+    ($(#[$about:meta])* $table:literal $name:ident { $($(#[$meaning:meta])* $field:ident: $type:ty = $rule:expr,)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq)]
+        pub struct $name {
+            $($(#[$meaning])* pub $field: $type,)*
+        }
+
+        impl $name {
+            pub(super) const FIELDS: &'static [Field] = &[$(Field {
+                name: stringify!($field),
+                path: concat!($table, ".", stringify!($field)),
+                rule: $rule,
+            },)*];
+
+            /// `number` gives the checked number at a dotted path, times in cycles.
+            pub(super) fn build(number: &dyn Fn(&'static str) -> f64) -> $name {
+                $name {
+                    $($field: FromNumber::from_number(number(concat!($table, ".", stringify!($field)))),)*
+                }
+            }
+        }
+    };
+}
+
+table! {
+    /// What the machine charges for single operations, in cycles.
+    "costs" Costs {
+        /// A load or store that hits the first-level cache.
+        l1_hit: f64 = Rule::Time,
+        /// An atomic read-modify-write on a line already held exclusively, beyond the transfer that fetches the line.
+        rmw: f64 = Rule::Time,
+        /// A full memory barrier with an empty store buffer.
+        full_barrier: f64 = Rule::Time,
+        /// Moving a line from a sibling hardware thread.
+        transfer_core: f64 = Rule::Time,
+        /// Moving a line from another core of the cluster.
+        transfer_cluster: f64 = Rule::Time,
+        /// Moving a line from another cluster of the socket.
+        transfer_socket: f64 = Rule::Time,
+        /// Moving a line from another socket.
+        transfer_remote: f64 = Rule::Time,
+        /// Sender's time for the first target of an interrupt.
+        ipi_send: f64 = Rule::Time,
+        /// Sender's time for each further target.
+        ipi_send_more: f64 = Rule::TimeOrZero,
+        /// Flight time of an interrupt to a CPU of the same cluster: sent to first handler-entry cycle.
+        ipi_deliver_cluster: f64 = Rule::Time,
+        /// Flight time to another cluster of the socket.
+        ipi_deliver_socket: f64 = Rule::Time,
+        /// Flight time to another socket.
+        ipi_deliver_remote: f64 = Rule::Time,
+        /// Target's time from accepting an interrupt to the first line of the handler, the pipeline flush included.
+        interrupt_entry: f64 = Rule::Time,
+        /// Target's time from the last line of the handler to the interrupted instruction.
+        interrupt_exit: f64 = Rule::Time,
+        /// Extra time of an access that hits the TLB.
+        tlb_hit: f64 = Rule::Time,
+        /// One table level read by the hardware walker on a TLB miss, entry cached.
+        walk_step: f64 = Rule::Time,
+        /// INVLPG, the later refill not included (the simulated TLB charges that).
+        invlpg: f64 = Rule::Time,
+        /// INVPCID type 0: one address under one tag.
+        invpcid_address: f64 = Rule::Time,
+        /// INVPCID type 1: one tag.
+        invpcid_tag: f64 = Rule::Time,
+        /// INVPCID type 2: everything, global entries included.
+        invpcid_all: f64 = Rule::Time,
+        /// Loading CR3 with NOFLUSH set.
+        root_load_keep: f64 = Rule::Time,
+        /// Loading CR3 so that the tag's entries go.
+        root_load_flush: f64 = Rule::Time,
+        /// Issuing one INVLPGB; it completes later.
+        broadcast_issue: f64 = Rule::Time,
+        /// TLBSYNC behind one INVLPGB on an otherwise quiet machine.
+        broadcast_sync: f64 = Rule::Time,
+        /// Least time between two broadcast invalidations that the whole machine carries out; 0 for no limit.
+        broadcast_interval: f64 = Rule::TimeOrZero,
+    }
+}
+
+impl Costs {
+    /// Cycles to move a cache line between CPUs this far apart; within one CPU, a first-level hit.
+    pub const fn transfer(&self, distance: Distance) -> f64 {
+        match distance {
+            Distance::Same => self.l1_hit,
+            Distance::Core => self.transfer_core,
+            Distance::Cluster => self.transfer_cluster,
+            Distance::Socket => self.transfer_socket,
+            Distance::Remote => self.transfer_remote,
+        }
+    }
+
+    /// Cycles for which an interrupt is in flight between CPUs this far apart. Siblings count as one cluster.
+    pub const fn ipi_deliver(&self, distance: Distance) -> f64 {
+        match distance {
+            Distance::Same | Distance::Core | Distance::Cluster => self.ipi_deliver_cluster,
+            Distance::Socket => self.ipi_deliver_socket,
+            Distance::Remote => self.ipi_deliver_remote,
+        }
+    }
+}
+
+table! {
+    /// What the kernel around the engine charges, in cycles, without anything the simulation carries out step by step:
+    /// lock words, table writes under the oracle, TLB work and interrupts come on top.
+    "kernel" KernelCosts {
+        /// Entering and leaving the kernel by a system call.
+        syscall: f64 = Rule::TimeOrZero,
+        /// A page fault: exception entry and exit, finding the region, accounting.
+        fault: f64 = Rule::TimeOrZero,
+        /// Taking a frame from the per-CPU free list.
+        page_alloc: f64 = Rule::TimeOrZero,
+        /// Clearing a 4 KiB frame.
+        page_zero: f64 = Rule::TimeOrZero,
+        /// Giving a frame back to the per-CPU free list.
+        page_free: f64 = Rule::TimeOrZero,
+        /// Writing one table entry and its reverse mapping.
+        map_entry: f64 = Rule::TimeOrZero,
+        /// Clearing one table entry and its reverse mapping.
+        unmap_entry: f64 = Rule::TimeOrZero,
+        /// `madvise` apart from the system call and per-page work.
+        madvise: f64 = Rule::TimeOrZero,
+        /// `mmap` apart from the system call.
+        mmap: f64 = Rule::TimeOrZero,
+        /// `munmap` apart from the system call and per-page work.
+        munmap: f64 = Rule::TimeOrZero,
+        /// Adding a page to the CPU's batch for the LRU lists.
+        lru_add: f64 = Rule::TimeOrZero,
+        /// How long the LRU lock is held to drain one batch of pages.
+        lru_hold: f64 = Rule::TimeOrZero,
+        /// One access of the user program, its own instructions included, cache and TLB not.
+        user_access: f64 = Rule::TimeOrZero,
+        /// Blocking a task and switching to the idle task.
+        sleep: f64 = Rule::TimeOrZero,
+        /// The waker's work to make a blocked task runnable, the interrupt not included.
+        wake: f64 = Rule::TimeOrZero,
+        /// From the wake-up until the task runs again: idle exit and scheduling.
+        wake_latency: f64 = Rule::TimeOrZero,
+        /// A context switch without the root load.
+        switch: f64 = Rule::TimeOrZero,
+    }
+}
+
+table! {
+    /// What sharing a core costs, as factors on time.
+    "smt" Smt {
+        /// How many times longer work takes while a sibling works too.
+        slowdown: f64 = Rule::Factor,
+        /// How many times longer work takes while a sibling spins politely (PAUSE).
+        spin_slowdown: f64 = Rule::Factor,
+    }
+}
+
+table! {
+    /// The translation caches of one core.
+    "tlb" Tlb {
+        /// Entries for 4 KiB pages.
+        entries: usize = Rule::Whole(1, 1 << 20),
+        /// Ways of a set; divides `entries`.
+        ways: usize = Rule::Whole(1, 1 << 20),
+        /// Entries for 2 MiB pages.
+        large_entries: usize = Rule::Whole(1, 1 << 20),
+        /// Entries of the cache of upper table levels.
+        paging_structure_entries: usize = Rule::Whole(1, 1 << 20),
+    }
+}
+
+table! {
+    /// Hardware tags (PCID, ASID).
+    "tags" Tags {
+        /// Width of a tag in bits.
+        bits: u32 = Rule::Whole(1, 16),
+        /// Tags that each CPU keeps for recently run spaces under the per-CPU scheme.
+        slots: usize = Rule::Whole(1, 64),
+    }
+}
+
+table! {
+    /// Invalidation broadcast by hardware (INVLPGB and TLBSYNC).
+    "broadcast" BroadcastModel {
+        /// Whether the machine has it.
+        available: bool = Rule::Flag,
+        /// Most 4 KiB pages in one instruction.
+        max_pages: u32 = Rule::Whole(1, 65_536),
+        /// Most 2 MiB pages in one instruction.
+        max_large_pages: u32 = Rule::Whole(1, 65_536),
+    }
+}
+
+table! {
+    /// Properties of the simulation, not of the machine.
+    "simulation" Simulation {
+        /// Probability that an access also makes the CPU fill a translation it did not ask for, per access.
+        speculation: f64 = Rule::Probability,
+    }
+}

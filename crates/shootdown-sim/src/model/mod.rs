@@ -1,0 +1,409 @@
+//! Machine models: the shape of a machine and what every operation costs on it, each number with its provenance.
+//!
+//! A model comes from a TOML file. Models under `machines/` are built into the library; any other file is read by path.
+//! Each number is written as `{ cycles = 180, source = "..." }`, with `ns` or `value` in place of `cycles` where that is
+//! the natural unit, and with exactly one of `source` (a published document, optionally with `range = "low..high"`),
+//! `fitted` (the published rows it was fitted on) or `assumed` (the range to sweep).
+//!
+//! This module owns reading, checking and overriding. It knows nothing of the engine or of the simulation.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+pub use costs::{BroadcastModel, Costs, KernelCosts, Simulation, Smt, Tags, Tlb};
+pub use file::ModelError;
+pub use provenance::{Parameter, Provenance, Range, Unit};
+pub use topology::{Distance, Numbering, Topology};
+
+use costs::{Field, Rule};
+use file::Table;
+
+mod costs;
+mod file;
+mod provenance;
+mod topology;
+
+#[cfg(test)]
+mod tests;
+
+/// The models compiled into the library: name, file, text.
+const BUILTIN: &[(&str, &str, &str)] = &[(
+    "milan-72",
+    "machines/milan-72.toml",
+    include_str!("../../../../machines/milan-72.toml"),
+)];
+
+const BUILTIN_NAMES: &[&str] = &{
+    let mut names = [""; BUILTIN.len()];
+    let mut i = 0;
+    while i < names.len() {
+        names[i] = BUILTIN[i].0;
+        i += 1;
+    }
+    names
+};
+
+/// Largest model file read, in bytes; a guard against being pointed at a device or a disk image.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+const CLOCK: Field = Field {
+    name: "ghz",
+    path: "machine.ghz",
+    rule: Rule::Clock,
+};
+
+const fn shape(name: &'static str, path: &'static str) -> Field {
+    Field {
+        name,
+        path,
+        rule: Rule::Whole(1, Topology::MAX_CPUS as u32),
+    }
+}
+
+/// Every table of a model file, in the order of [`Model::parameters`].
+const TABLES: &[Table] = &[
+    Table {
+        name: "machine",
+        texts: &["name", "description", "arch"],
+        numbers: &[CLOCK],
+    },
+    Table {
+        name: "topology",
+        texts: &["numbering"],
+        numbers: &[
+            shape("sockets", "topology.sockets"),
+            shape("clusters_per_socket", "topology.clusters_per_socket"),
+            shape("cores_per_cluster", "topology.cores_per_cluster"),
+            shape("threads_per_core", "topology.threads_per_core"),
+        ],
+    },
+    Table {
+        name: "costs",
+        texts: &[],
+        numbers: Costs::FIELDS,
+    },
+    Table {
+        name: "kernel",
+        texts: &[],
+        numbers: KernelCosts::FIELDS,
+    },
+    Table {
+        name: "smt",
+        texts: &[],
+        numbers: Smt::FIELDS,
+    },
+    Table {
+        name: "tlb",
+        texts: &[],
+        numbers: Tlb::FIELDS,
+    },
+    Table {
+        name: "tags",
+        texts: &[],
+        numbers: Tags::FIELDS,
+    },
+    Table {
+        name: "broadcast",
+        texts: &[],
+        numbers: BroadcastModel::FIELDS,
+    },
+    Table {
+        name: "simulation",
+        texts: &[],
+        numbers: Simulation::FIELDS,
+    },
+];
+
+/// The instruction set of a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Arch {
+    /// x86-64.
+    X86_64,
+}
+
+/// A machine that can be simulated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Model {
+    /// Short name, as given to `--on`.
+    pub name: String,
+    /// One line for people.
+    pub description: String,
+    /// Instruction set.
+    pub arch: Arch,
+    /// Clock in GHz: cycles per nanosecond.
+    pub ghz: f64,
+    /// Sockets, clusters, cores, threads.
+    pub topology: Topology,
+    /// Costs of machine operations, in cycles.
+    pub costs: Costs,
+    /// Costs of the kernel around the engine, in cycles.
+    pub kernel: KernelCosts,
+    /// What sharing a core costs.
+    pub smt: Smt,
+    /// Translation caches.
+    pub tlb: Tlb,
+    /// Hardware tags.
+    pub tags: Tags,
+    /// Broadcast invalidation.
+    pub broadcast: BroadcastModel,
+    /// Properties of the simulation.
+    pub simulation: Simulation,
+    /// The file that the model was read from, as named in errors.
+    pub source_text_name: String,
+    parameters: Vec<Parameter>,
+    texts: Vec<(String, String, usize)>,
+}
+
+impl Model {
+    /// Names of the models compiled into the library.
+    pub const fn builtin_names() -> &'static [&'static str] {
+        BUILTIN_NAMES
+    }
+
+    /// The model with a built-in name, else the file at a path. What contains a path separator or ends in `.toml` is a
+    /// path; so is the name of any file that exists.
+    ///
+    /// # Errors
+    /// An unknown name lists the known ones; a file is refused as in [`parse`](Model::parse).
+    pub fn find(name_or_path: &str) -> Result<Model, ModelError> {
+        if let Some((_, file, text)) = BUILTIN.iter().find(|(name, ..)| *name == name_or_path) {
+            return Model::parse(text, file);
+        }
+        let looks_like_path =
+            name_or_path.contains(['/', std::path::MAIN_SEPARATOR]) || name_or_path.ends_with(".toml");
+        if looks_like_path || Path::new(name_or_path).is_file() {
+            return Model::load(Path::new(name_or_path));
+        }
+        Err(ModelError {
+            file: if name_or_path.is_empty() {
+                "(empty name)".into()
+            } else {
+                name_or_path.escape_debug().to_string()
+            },
+            line: None,
+            path: None,
+            expected: format!(
+                "unknown machine; expected one of {}, or the path of a model file such as ./my-machine.toml",
+                BUILTIN_NAMES.join(", ")
+            ),
+        })
+    }
+
+    /// Reads the model file at `path`.
+    ///
+    /// # Errors
+    /// When it cannot be read, is larger than 1 MiB or is not UTF-8; else as in [`parse`](Model::parse).
+    pub fn load(path: &Path) -> Result<Model, ModelError> {
+        let file = path.display().to_string();
+        let fail = |line, expected: String| ModelError {
+            file: file.clone(),
+            line,
+            path: None,
+            expected,
+        };
+        let mut bytes = Vec::new();
+        if path.is_dir() {
+            return Err(fail(
+                None,
+                "expected a model file, found a directory; name a .toml file in it".into(),
+            ));
+        }
+        File::open(path)
+            .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes))
+            .map_err(|error| {
+                let builtin = BUILTIN_NAMES.join(", ");
+                fail(
+                    None,
+                    format!("expected a readable model file ({error}); check the path, or use a built-in: {builtin}"),
+                )
+            })?;
+        if bytes.len() as u64 > MAX_FILE_BYTES {
+            return Err(fail(
+                None,
+                "expected a model file of at most 1 MiB; is this the right file?".into(),
+            ));
+        }
+        let text = std::str::from_utf8(&bytes).map_err(|error| {
+            let line = file::line_of(&bytes, error.valid_up_to());
+            fail(Some(line), "expected UTF-8 text; save the file as UTF-8".into())
+        })?;
+        Model::parse(text, &file)
+    }
+
+    /// Reads a model from text; `file_label` names it in errors.
+    ///
+    /// # Errors
+    /// The first thing wrong, as `file:line: dotted path: what is expected`: not TOML, an unknown or missing field, a
+    /// number out of bounds, a unit or a provenance missing or given twice, or numbers that contradict each other.
+    pub fn parse(text: &str, file_label: &str) -> Result<Model, ModelError> {
+        let document = file::read(text, file_label, TABLES)?;
+        Model::build(document.texts, document.parameters, file_label)
+    }
+
+    /// Every number of the model with unit and provenance, in the order of the file's tables.
+    pub fn parameters(&self) -> impl ExactSizeIterator<Item = &Parameter> {
+        self.parameters.iter()
+    }
+
+    /// One number by dotted path.
+    pub fn parameter(&self, path: &str) -> Option<&Parameter> {
+        self.parameters.iter().find(|parameter| parameter.path == path)
+    }
+
+    /// The model with one number replaced: `value` is in the unit that the file uses for it (see
+    /// [`parameter`](Model::parameter)); flags are 0 or 1. It may leave the range stated in the file, not the bounds of
+    /// the field. Changing `machine.ghz` changes how numbers given in ns convert.
+    ///
+    /// # Errors
+    /// An unknown path (the message names the parameters of its table), a value out of bounds, or a contradiction.
+    pub fn with(&self, path: &str, value: f64) -> Result<Model, ModelError> {
+        let mut parameters = self.parameters.clone();
+        let Some(parameter) = parameters.iter_mut().find(|parameter| parameter.path == path) else {
+            return Err(self.unknown_path(path));
+        };
+        let rule = fields()
+            .find(|field| field.path == parameter.path)
+            .map_or(Rule::TimeOrZero, |field| field.rule);
+        let checked = if value.is_finite() {
+            rule.check(value, parameter.unit.key())
+        } else {
+            Err("expected a finite number".into())
+        };
+        checked.map_err(|expected| ModelError {
+            file: self.source_text_name.clone(),
+            line: Some(parameter.line),
+            path: Some(path.into()),
+            expected: format!("{expected}, asked for {value}"),
+        })?;
+        parameter.provenance = match &parameter.provenance {
+            again @ Provenance::Overridden { .. } => again.clone(),
+            written => Provenance::Overridden {
+                was: parameter.value,
+                because: Box::new(written.clone()),
+            },
+        };
+        parameter.value = value;
+        Model::build(self.texts.clone(), parameters, &self.source_text_name)
+    }
+
+    /// Nanoseconds that `cycles` take.
+    pub fn ns(&self, cycles: f64) -> f64 {
+        cycles / self.ghz
+    }
+
+    /// Cycles that pass in `ns` nanoseconds.
+    pub fn cycles(&self, ns: f64) -> f64 {
+        ns * self.ghz
+    }
+
+    fn unknown_path(&self, path: &str) -> ModelError {
+        let table = path.split('.').next().unwrap_or_default();
+        let near: Vec<_> = self
+            .parameters
+            .iter()
+            .map(|p| p.path)
+            .filter(|p| p.split('.').next() == Some(table))
+            .collect();
+        let known = if near.is_empty() {
+            TABLES
+                .iter()
+                .map(|table| format!("{}.*", table.name))
+                .collect::<Vec<_>>()
+                .join(", ")
+        } else {
+            near.join(", ")
+        };
+        ModelError {
+            file: self.source_text_name.clone(),
+            line: None,
+            path: Some(path.escape_debug().to_string()),
+            expected: format!("unknown parameter; expected one of {known}"),
+        }
+    }
+
+    fn build(texts: Vec<(String, String, usize)>, parameters: Vec<Parameter>, file: &str) -> Result<Model, ModelError> {
+        let fail = |path: &str, line: usize, expected: String| ModelError {
+            file: file.into(),
+            line: Some(line),
+            path: Some(path.into()),
+            expected,
+        };
+        let text = |path: &str| {
+            let found = texts.iter().find(|(known, ..)| known == path);
+            found.map_or(("", 1), |(_, text, line)| (text.as_str(), *line))
+        };
+        let find = |path: &str| parameters.iter().find(|parameter| parameter.path == path);
+        let ghz = find(CLOCK.path).map_or(1.0, |clock| clock.value);
+        let number = |path: &'static str| {
+            find(path).map_or(0.0, |parameter| match parameter.unit {
+                Unit::Ns => parameter.value * ghz,
+                Unit::Cycles | Unit::Value => parameter.value,
+            })
+        };
+        let line = |path: &str| find(path).map_or(1, |parameter| parameter.line);
+
+        let arch = match text("machine.arch") {
+            ("x86_64", _) => Arch::X86_64,
+            (_, line) => return Err(fail("machine.arch", line, "expected \"x86_64\"".into())),
+        };
+        let (numbering, numbering_line) = text("topology.numbering");
+        let Some(numbering) = Numbering::parse(numbering) else {
+            let expected = format!("expected \"{}\"", Numbering::NAMES.join("\" or \""));
+            return Err(fail("topology.numbering", numbering_line, expected));
+        };
+        let topology = Topology {
+            sockets: number("topology.sockets") as usize,
+            clusters_per_socket: number("topology.clusters_per_socket") as usize,
+            cores_per_cluster: number("topology.cores_per_cluster") as usize,
+            threads_per_core: number("topology.threads_per_core") as usize,
+            numbering,
+        };
+        if topology.cpus() > Topology::MAX_CPUS {
+            let expected = format!(
+                "expected at most {} CPUs in all, found {}",
+                Topology::MAX_CPUS,
+                topology.cpus()
+            );
+            return Err(fail("topology.sockets", line("topology.sockets"), expected));
+        }
+        let tlb = Tlb::build(&number);
+        if !tlb.entries.is_multiple_of(tlb.ways) {
+            let expected = format!("expected a divisor of tlb.entries ({})", tlb.entries);
+            return Err(fail("tlb.ways", line("tlb.ways"), expected));
+        }
+        let tags = Tags::build(&number);
+        if tags.bits > 12 {
+            return Err(fail(
+                "tags.bits",
+                line("tags.bits"),
+                "expected at most 12 on x86_64".into(),
+            ));
+        }
+        if tags.slots >= 1 << tags.bits {
+            let expected = format!("expected fewer slots than {} tags", 1 << tags.bits);
+            return Err(fail("tags.slots", line("tags.slots"), expected));
+        }
+        Ok(Model {
+            name: text("machine.name").0.into(),
+            description: text("machine.description").0.into(),
+            arch,
+            ghz,
+            topology,
+            costs: Costs::build(&number),
+            kernel: KernelCosts::build(&number),
+            smt: Smt::build(&number),
+            tlb,
+            tags,
+            broadcast: BroadcastModel::build(&number),
+            simulation: Simulation::build(&number),
+            source_text_name: file.into(),
+            parameters,
+            texts,
+        })
+    }
+}
+
+fn fields() -> impl Iterator<Item = &'static Field> {
+    TABLES.iter().flat_map(|table| table.numbers)
+}

@@ -1,0 +1,205 @@
+//! Which CPU sits where: hardware threads in cores, cores in clusters that share a cache, clusters in sockets.
+//!
+//! CPU ids are dense from 0. [`Numbering`] says how an operating system hands them to hardware threads; that decides
+//! from which thread count on a pinned benchmark starts to share cores.
+
+/// How CPU ids are given to hardware threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Numbering {
+    /// First one thread of every core, then the second of every core: CPU `i` and `i + cores` are siblings.
+    CoresFirst,
+    /// All threads of core 0, then all threads of core 1.
+    SiblingsAdjacent,
+}
+
+impl Numbering {
+    /// The names used in model files.
+    pub const NAMES: [&'static str; 2] = ["cores-first", "siblings-adjacent"];
+
+    /// Reads a name used in model files.
+    pub(super) fn parse(name: &str) -> Option<Numbering> {
+        match name {
+            "cores-first" => Some(Numbering::CoresFirst),
+            "siblings-adjacent" => Some(Numbering::SiblingsAdjacent),
+            _ => None,
+        }
+    }
+}
+
+/// How far apart two CPUs are, nearest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Distance {
+    /// One and the same CPU.
+    Same,
+    /// Hardware threads of one core.
+    Core,
+    /// Cores of one cluster.
+    Cluster,
+    /// Clusters of one socket.
+    Socket,
+    /// Different sockets.
+    Remote,
+}
+
+/// The shape of a machine. Every count is at least 1 and [`cpus`](Topology::cpus) is at most
+/// [`MAX_CPUS`](Topology::MAX_CPUS) in a model that was read from a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Topology {
+    /// Sockets in the machine.
+    pub sockets: usize,
+    /// Clusters (groups of cores that share a last-level cache) in a socket.
+    pub clusters_per_socket: usize,
+    /// Cores in a cluster.
+    pub cores_per_cluster: usize,
+    /// Hardware threads in a core.
+    pub threads_per_core: usize,
+    /// Which CPU id is which hardware thread.
+    pub numbering: Numbering,
+}
+
+impl Topology {
+    /// Largest machine accepted, in CPUs. A bound on simulation cost, not on hardware.
+    pub const MAX_CPUS: usize = 4096;
+
+    /// Number of CPUs (hardware threads).
+    pub const fn cpus(&self) -> usize {
+        self.cores() * self.threads_per_core
+    }
+
+    /// Number of cores.
+    pub const fn cores(&self) -> usize {
+        self.clusters() * self.cores_per_cluster
+    }
+
+    /// Number of clusters.
+    pub const fn clusters(&self) -> usize {
+        self.sockets * self.clusters_per_socket
+    }
+
+    /// The core of `cpu`, from 0, dense over the machine.
+    ///
+    /// # Panics
+    /// In debug builds when `cpu` is out of range; so do the functions below.
+    pub const fn core_of(&self, cpu: usize) -> usize {
+        debug_assert!(cpu < self.cpus(), "CPU id out of range");
+        match self.numbering {
+            Numbering::CoresFirst => cpu % self.cores(),
+            Numbering::SiblingsAdjacent => cpu / self.threads_per_core,
+        }
+    }
+
+    /// Which hardware thread of its core `cpu` is, from 0.
+    pub const fn thread_of(&self, cpu: usize) -> usize {
+        debug_assert!(cpu < self.cpus(), "CPU id out of range");
+        match self.numbering {
+            Numbering::CoresFirst => cpu / self.cores(),
+            Numbering::SiblingsAdjacent => cpu % self.threads_per_core,
+        }
+    }
+
+    /// The cluster of `cpu`, from 0, dense over the machine.
+    pub const fn cluster_of(&self, cpu: usize) -> usize {
+        self.core_of(cpu) / self.cores_per_cluster
+    }
+
+    /// The socket of `cpu`, from 0.
+    pub const fn socket_of(&self, cpu: usize) -> usize {
+        self.cluster_of(cpu) / self.clusters_per_socket
+    }
+
+    /// The CPU id of one hardware thread of one core: the inverse of [`core_of`](Self::core_of) and
+    /// [`thread_of`](Self::thread_of).
+    pub const fn cpu_at(&self, core: usize, thread: usize) -> usize {
+        debug_assert!(
+            core < self.cores() && thread < self.threads_per_core,
+            "core or thread out of range"
+        );
+        match self.numbering {
+            Numbering::CoresFirst => thread * self.cores() + core,
+            Numbering::SiblingsAdjacent => core * self.threads_per_core + thread,
+        }
+    }
+
+    /// The other hardware threads of the core of `cpu`.
+    pub fn siblings(&self, cpu: usize) -> impl Iterator<Item = usize> + use<> {
+        let (topology, core) = (*self, self.core_of(cpu));
+        (0..self.threads_per_core)
+            .map(move |thread| topology.cpu_at(core, thread))
+            .filter(move |&other| other != cpu)
+    }
+
+    /// How far apart two CPUs are.
+    pub fn distance(&self, a: usize, b: usize) -> Distance {
+        if a == b {
+            Distance::Same
+        } else if self.core_of(a) == self.core_of(b) {
+            Distance::Core
+        } else if self.cluster_of(a) == self.cluster_of(b) {
+            Distance::Cluster
+        } else if self.socket_of(a) == self.socket_of(b) {
+            Distance::Socket
+        } else {
+            Distance::Remote
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MILAN: Topology = Topology {
+        sockets: 1,
+        clusters_per_socket: 6,
+        cores_per_cluster: 6,
+        threads_per_core: 2,
+        numbering: Numbering::CoresFirst,
+    };
+
+    #[test]
+    fn cores_first_puts_siblings_half_the_machine_apart() {
+        assert_eq!(MILAN.cpus(), 72);
+        assert_eq!((MILAN.core_of(35), MILAN.core_of(36), MILAN.core_of(71)), (35, 0, 35));
+        assert_eq!(MILAN.siblings(3).collect::<Vec<_>>(), [39]);
+        assert_eq!(
+            (MILAN.cluster_of(5), MILAN.cluster_of(6), MILAN.cluster_of(41)),
+            (0, 1, 0)
+        );
+        assert_eq!(MILAN.distance(0, 36), Distance::Core);
+        assert_eq!(MILAN.distance(0, 41), Distance::Cluster);
+        assert_eq!(MILAN.distance(0, 6), Distance::Socket);
+    }
+
+    #[test]
+    fn adjacent_siblings_fill_a_core_before_the_next() {
+        let two = Topology {
+            sockets: 2,
+            numbering: Numbering::SiblingsAdjacent,
+            ..MILAN
+        };
+        assert_eq!((two.core_of(0), two.core_of(1), two.core_of(2)), (0, 0, 1));
+        assert_eq!((two.socket_of(71), two.socket_of(72)), (0, 1));
+        assert_eq!(two.distance(71, 72), Distance::Remote);
+    }
+
+    proptest! {
+        #[test]
+        fn every_cpu_is_exactly_one_thread_of_one_core(
+            sockets in 1usize..4, clusters in 1usize..4, cores in 1usize..5, threads in 1usize..5, adjacent: bool,
+        ) {
+            let numbering = if adjacent { Numbering::SiblingsAdjacent } else { Numbering::CoresFirst };
+            let topology = Topology {
+                sockets, clusters_per_socket: clusters, cores_per_cluster: cores, threads_per_core: threads, numbering,
+            };
+            for cpu in 0..topology.cpus() {
+                prop_assert_eq!(topology.cpu_at(topology.core_of(cpu), topology.thread_of(cpu)), cpu);
+                prop_assert!(topology.socket_of(cpu) < sockets);
+                prop_assert_eq!(topology.siblings(cpu).count(), threads - 1);
+                for other in topology.siblings(cpu) {
+                    prop_assert_eq!(topology.distance(cpu, other), Distance::Core);
+                }
+            }
+        }
+    }
+}

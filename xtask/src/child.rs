@@ -1,0 +1,111 @@
+//! Running a program until it ends or its time is up.
+
+use std::io::{IsTerminal, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Runs `command`, its output going where ours goes.
+///
+/// # Errors
+/// When it cannot be started, fails, or still runs at `end` (it is then killed).
+pub fn run(command: &mut Command, end: Instant) -> Result<(), String> {
+    let mut child = start(command)?;
+    success(wait(&mut child, end)?)
+}
+
+/// Runs `command` and gives back its standard output.
+///
+/// # Errors
+/// As [`run`]; also when the output is not UTF-8.
+pub fn output(command: &mut Command, end: Instant) -> Result<String, String> {
+    let mut child = start(command.stdout(Stdio::piped()))?;
+    let mut pipe = child.stdout.take().ok_or("no pipe to the program's output")?;
+    // Read aside, so that a program that fills the pipe does not wait for us while we wait for it.
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.read_to_end(&mut bytes).map(|_| bytes)
+    });
+    success(wait(&mut child, end)?)?;
+    let bytes = reader
+        .join()
+        .map_err(|_| "the reading thread panicked")?
+        .map_err(|error| error.to_string())?;
+    String::from_utf8(bytes).map_err(|_| "its output is not UTF-8".into())
+}
+
+fn success(status: ExitStatus) -> Result<(), String> {
+    if status.success() {
+        Ok(())
+    } else {
+        Err(status.to_string())
+    }
+}
+
+fn start(command: &mut Command) -> Result<Child, String> {
+    #[cfg(unix)]
+    if !std::io::stdin().is_terminal() {
+        // A group of its own, so that all its children can be stopped. Not at a terminal: ^C must still reach them.
+        std::os::unix::process::CommandExt::process_group(command, 0);
+    }
+    let name = command.get_program().to_string_lossy().into_owned();
+    command
+        .stdin(Stdio::null())
+        .spawn()
+        .map_err(|error| format!("cannot start {name}: {error}"))
+}
+
+fn wait(child: &mut Child, end: Instant) -> Result<ExitStatus, String> {
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(status),
+            Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(20)),
+            Ok(None) => {
+                stop(child);
+                return Err("it did not end within the time for all steps and was stopped".into());
+            }
+            Err(error) => return Err(format!("cannot wait for it: {error}")),
+        }
+    }
+}
+
+fn stop(child: &mut Child) {
+    if cfg!(unix) && !std::io::stdin().is_terminal() {
+        // The group that `start` made; its number is the child's.
+        let group = format!("-{}", child.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_millis(200)
+    }
+
+    #[test]
+    fn a_program_that_never_ends_is_stopped_and_has_failed() {
+        let start = Instant::now();
+        assert!(run(Command::new("sleep").arg("60"), soon()).is_err_and(|why| why.contains("did not end")));
+        assert!(start.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_failing_program_has_not_passed() {
+        assert!(run(&mut Command::new("false"), Instant::now() + BUDGET).is_err());
+        assert!(output(&mut Command::new("false"), Instant::now() + BUDGET).is_err());
+        assert!(run(&mut Command::new("no-such-program"), soon()).is_err_and(|why| why.contains("cannot start")));
+    }
+
+    #[test]
+    fn output_larger_than_a_pipe_arrives_whole() {
+        let mut command = Command::new("head");
+        let text = output(command.args(["-c", "300000", "/dev/zero"]), Instant::now() + BUDGET).expect("it ends");
+        assert_eq!(text.len(), 300_000);
+    }
+
+    const BUDGET: Duration = Duration::from_secs(60);
+}

@@ -1,0 +1,219 @@
+//! What must pass, in the order in which it fails fastest, and what each step needs installed.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use super::child;
+
+/// The target that the engine must build for without a standard library.
+const BARE_TARGET: &str = "x86_64-unknown-none";
+
+const GET_RUSTUP: &str = "install rustup (curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh)";
+
+/// Something to have before a step can run.
+#[derive(Clone, Copy)]
+enum Need {
+    /// A cargo subcommand: its name, the rustup component and the Debian package that hold it.
+    Subcommand(&'static str, &'static str, &'static str),
+    /// The standard library's core for [`BARE_TARGET`].
+    BareTarget,
+}
+
+/// One thing that must pass.
+pub struct Step {
+    /// Short name, at most 8 letters.
+    pub name: &'static str,
+    need: Option<Need>,
+    env: &'static [(&'static str, &'static str)],
+    arguments: &'static [&'static str],
+    /// Whether standard output must be one JSON document.
+    json: bool,
+}
+
+/// Every step.
+pub fn all() -> Vec<Step> {
+    let step = |name, arguments| Step {
+        name,
+        need: None,
+        env: &[],
+        arguments,
+        json: false,
+    };
+    vec![
+        Step {
+            need: Some(Need::Subcommand("fmt", "rustfmt", "rustfmt")),
+            ..step("format", &["fmt", "--all", "--check"])
+        },
+        Step {
+            need: Some(Need::Subcommand("clippy", "clippy", "rust-clippy")),
+            ..step(
+                "clippy",
+                &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
+            )
+        },
+        // The test profile optimises (opt-level 2) and keeps debug assertions: the simulation needs both.
+        step("tests", &["test", "--workspace"]),
+        Step {
+            env: &[("RUSTDOCFLAGS", "-D warnings")],
+            ..step("docs", &["doc", "--workspace", "--no-deps"])
+        },
+        Step {
+            need: Some(Need::BareTarget),
+            ..step(
+                "no-std",
+                &[
+                    "build",
+                    "-p",
+                    "shootdown",
+                    "-p",
+                    "shootdown-arch",
+                    "--target",
+                    BARE_TARGET,
+                ],
+            )
+        },
+        Step {
+            json: true,
+            ..step(
+                "flagship",
+                &[
+                    "run",
+                    "--release",
+                    "--",
+                    "compare",
+                    "tlb_flush2",
+                    "--on",
+                    "milan-72",
+                    "--designs",
+                    "ipi",
+                    "--threads",
+                    "2",
+                    "--json",
+                ],
+            )
+        },
+    ]
+}
+
+impl Step {
+    /// The command, as one would type it.
+    pub fn shown(&self) -> String {
+        let quote = |word: &str| {
+            if word.contains(' ') {
+                format!("'{word}'")
+            } else {
+                word.to_string()
+            }
+        };
+        let env = self.env.iter().map(|(key, value)| format!("{key}={}", quote(value)));
+        env.chain(["cargo".into()])
+            .chain(self.arguments.iter().map(|word| quote(word)))
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+
+    /// Installs what is missing, then runs the command.
+    ///
+    /// # Errors
+    /// Why it failed, with what to install when something is missing.
+    pub fn run(&self, end: Instant) -> Result<(), String> {
+        if let Some(need) = self.need {
+            need.meet(end)?;
+        }
+        let mut command = cargo();
+        command.args(self.arguments).envs(self.env.iter().copied());
+        if !self.json {
+            return child::run(&mut command, end);
+        }
+        let text = child::output(&mut command, end)?;
+        match serde_json::from_str::<serde_json::Value>(&text) {
+            Ok(value) if value.is_object() || value.is_array() => Ok(()),
+            Ok(_) => Err("its output is JSON, but neither an object nor an array".into()),
+            Err(error) => Err(format!("its output is not one JSON document: {error}")),
+        }
+    }
+}
+
+impl Need {
+    /// Installs it unless it is there.
+    fn meet(self, end: Instant) -> Result<(), String> {
+        let (present, rustup, otherwise) = match self {
+            Need::Subcommand(name, component, package) => (
+                quiet(cargo().args([name, "--version"])),
+                ["component", "add", component],
+                format!("or: sudo apt-get install {package}"),
+            ),
+            Need::BareTarget => (
+                bare_target_installed(),
+                ["target", "add", BARE_TARGET],
+                "distribution packages of Rust do not carry this target".to_string(),
+            ),
+        };
+        if present {
+            return Ok(());
+        }
+        let shown = format!("rustup {}", rustup.join(" "));
+        if !quiet(Command::new("rustup").arg("--version")) {
+            return Err(format!(
+                "rustup is not installed; {GET_RUSTUP} and run `{shown}`; {otherwise}"
+            ));
+        }
+        eprintln!("== installing: {shown}");
+        child::run(Command::new("rustup").args(rustup), end)
+            .map_err(|why| format!("`{shown}` failed ({why}); check the network and run it by hand"))
+    }
+}
+
+/// Cargo, in the root of the workspace.
+fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // `cargo run`, so `cargo xtask` too, says where the package lies; the workspace is one level up.
+    if let Some(package) = std::env::var_os("CARGO_MANIFEST_DIR") {
+        command.current_dir(PathBuf::from(package).join(".."));
+    }
+    command
+}
+
+/// Whether a command runs and succeeds; shows nothing.
+fn quiet(command: &mut Command) -> bool {
+    let silent = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    silent.status().is_ok_and(|status| status.success())
+}
+
+fn bare_target_installed() -> bool {
+    let asked = Command::new("rustc")
+        .args(["--print", "target-libdir", "--target", BARE_TARGET])
+        .output();
+    let Ok(answer) = asked else { return false };
+    let folder = PathBuf::from(String::from_utf8_lossy(&answer.stdout).trim());
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    files
+        .into_iter()
+        .any(|file| file.file_name().to_string_lossy().starts_with("libcore-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_step_can_be_rerun_by_hand() {
+        for step in all() {
+            assert!(
+                step.name.len() <= 8 && step.shown().contains("cargo "),
+                "{}",
+                step.shown()
+            );
+        }
+        let docs = all()
+            .into_iter()
+            .find(|step| step.name == "docs")
+            .expect("there is one");
+        assert!(
+            docs.shown().starts_with("RUSTDOCFLAGS='-D warnings' cargo doc "),
+            "{}",
+            docs.shown()
+        );
+    }
+}
