@@ -214,7 +214,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("  model          worst  10.0 %, median  10.0 %\n"),
+            text.contains("  model          worst   10.0%, median   10.0%\n"),
             "{text}"
         );
     }
@@ -223,16 +223,16 @@ mod tests {
     fn the_interpolation_stands_beside_with_its_own_errors() {
         let text = text(&off_by(1.0));
         // broadcast at 1 thread: constant 1368 against 304.
-        assert!(text.contains("interpolation  worst 350.0 %"), "{text}");
+        assert!(text.contains("interpolation  worst  350.0%"), "{text}");
         assert!(
             text.contains("E1. tlb_flush2 on milan-72")
                 && text.contains("E2. tlb_flush2 on milan-72"),
             "{text}"
         );
         assert_eq!(
-            text.matches("fitted │").count() - 2,
-            4,
-            "headers apart, four rows are marked:\n{text}"
+            text.matches("┆ fitted ┆").count(),
+            2 + 4,
+            "two headers, four rows:\n{text}"
         );
     }
 

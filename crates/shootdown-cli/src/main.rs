@@ -27,6 +27,7 @@ mod verdict;
 #[cfg(test)]
 mod fake;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use args::{Cli, Command};
@@ -52,7 +53,8 @@ fn main() -> ExitCode {
     match outcome {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
-            eprintln!("{failure}");
+            // A closed stderr is no reason to panic; the status still tells.
+            let _ = writeln!(std::io::stderr(), "{failure}");
             ExitCode::from(failure.status())
         }
     }

@@ -15,14 +15,14 @@ pub fn rate(per_second: f64) -> String {
     }
 }
 
-/// A signed percentage: `+1.9 %`.
+/// A signed percentage: `+1.9%`.
 pub fn signed_percent(fraction: f64) -> String {
-    format!("{:+.1} %", clean(fraction * 100.0, 0.05))
+    format!("{:+.1}%", clean(fraction * 100.0, 0.05))
 }
 
-/// A percentage: `40.1 %`.
+/// A percentage: `40.1%`.
 pub fn percent(fraction: f64) -> String {
-    format!("{:.1} %", clean(fraction * 100.0, 0.05))
+    format!("{:.1}%", clean(fraction * 100.0, 0.05))
 }
 
 /// A count per operation: two decimals, `0` only when it is exactly none.
@@ -101,8 +101,8 @@ mod tests {
 
     #[test]
     fn no_percentage_prints_a_negative_zero() {
-        assert_eq!(signed_percent(-0.0001), "+0.0 %");
-        assert_eq!(signed_percent(-0.052), "-5.2 %");
+        assert_eq!(signed_percent(-0.0001), "+0.0%");
+        assert_eq!(signed_percent(-0.052), "-5.2%");
     }
 
     #[test]

@@ -114,8 +114,12 @@ impl Plan {
             settings,
             lru_drain: args.lru_drain,
         };
-        for spec in plan.specs() {
-            shootdown_sim::run::validate(&spec).map_err(Failure::Input)?;
+        for spec in plan
+            .specs()
+            .iter()
+            .filter(|spec| spec.seed == plan.settings.seed)
+        {
+            shootdown_sim::run::validate(spec).map_err(Failure::Input)?;
         }
         Ok(plan)
     }

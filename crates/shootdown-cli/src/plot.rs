@@ -208,15 +208,18 @@ fn labelled(threads: &[usize]) -> Vec<f64> {
 fn tick(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_string(),
-        v if v >= 1e6 => format!("{:.4}M", value / 1e6)
-            .replace(".0000M", "M")
-            .replace("000M", "M")
-            .replace("00M", "M"),
+        v if v >= 1e6 => format!("{}M", shortest(value / 1e6, 2)),
         v if v >= 1e3 => format!("{:.0}k", value / 1e3),
         v if v >= 10.0 => format!("{value:.0}"),
-        v if v >= 0.1 => format!("{value:.1}"),
-        _ => format!("{value:.3}"),
+        v if v >= 0.1 => shortest(value, 1),
+        _ => shortest(value, 3),
     }
+}
+
+/// At most `decimals` decimals, without zeros at the end.
+fn shortest(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
 #[cfg(test)]
@@ -279,6 +282,24 @@ mod tests {
                 "1".to_string(),
                 vec![(tone, f64::NAN), (tone, 2.0), (tone, -1.0)],
             )],
+        );
+    }
+
+    #[test]
+    fn ticks_are_short() {
+        let ticks = [
+            0.0,
+            0.02,
+            0.5,
+            6.0,
+            20.0,
+            500_000.0,
+            1_000_000.0,
+            1_500_000.0,
+        ];
+        assert_eq!(
+            ticks.map(tick),
+            ["0", "0.02", "0.5", "6", "20", "500k", "1M", "1.5M"]
         );
     }
 

@@ -27,7 +27,7 @@ pub fn render(comparison: &Comparison) -> String {
     page.push_str(&format!("<h1>{}</h1>\n", escape(&title)));
     page.push_str(&format!(
         "<p class=\"soft\">{}. Simulated machine: {}, {} CPUs. Seed {}, {}.</p>\n",
-        escape(plan.workload.description),
+        escape(&capitalized(plan.workload.description)),
         escape(&plan.machine.description),
         plan.machine.topology.cpus(),
         plan.settings.seed,

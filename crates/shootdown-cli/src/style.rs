@@ -117,7 +117,7 @@ pre{background:var(--card);border:1px solid var(--line);border-radius:6px;paddin
 figure{margin:0}
 figure>svg{display:block;width:100%;height:auto}
 svg text{fill:var(--ink);font-family:system-ui,sans-serif}
-.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(22rem,1fr));gap:1.25rem}
+.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(26rem,100%),1fr));gap:1.25rem}
 .wide{overflow-x:auto}
 table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums;white-space:nowrap}
 th,td{padding:.22rem .75rem;text-align:right}

@@ -41,7 +41,7 @@ pub fn comparison(comparison: &Comparison) -> Grid {
     header.extend([
         format!("IPIs/{operation}"),
         format!("taken/{operation}"),
-        "CPU in flush".to_string(),
+        "flush CPU".to_string(),
         "stale".to_string(),
     ]);
 
@@ -178,7 +178,7 @@ mod tests {
         assert!(
             lines[1].contains("loops/s")
                 && lines[1].contains("published")
-                && lines[1].contains("CPU in flush")
+                && lines[1].contains("flush CPU")
         );
         assert!(lines[3].contains("ipi") && lines[3].contains("315k"));
         assert!(lines[5].starts_with("├╌"), "{text}");
@@ -199,7 +199,7 @@ mod tests {
                 "loops/s",
                 "IPIs/loop",
                 "taken/loop",
-                "CPU in flush",
+                "flush CPU",
                 "stale"
             ]
         );
