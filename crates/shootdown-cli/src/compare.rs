@@ -82,10 +82,8 @@ fn compare(
     } else {
         let mut text = title(&comparison);
         text.push_str(&table::comparison(&comparison).draw());
-        text.push_str(&Verdict::new(&comparison).text());
-        if let Some(destination) = destination {
-            text.push_str(&format!("report: {}\n", destination.shown()));
-        }
+        let report = destination.map(Destination::shown);
+        text.push_str(&Verdict::new(&comparison).text(report.as_deref()));
         output::print(&text)?;
     }
     Ok(if comparison.stale() > 0 {
@@ -134,6 +132,25 @@ mod tests {
                 .unwrap()
                 .ends_with("</html>\n")
         );
+    }
+
+    #[test]
+    fn a_stale_translation_sets_the_exit_status_unless_nobody_promised_otherwise() {
+        let status = |stale_in| {
+            let runner = Fake {
+                stale_in,
+                ..Fake::default()
+            };
+            compare(
+                fake::plan(&["ipi", "none"], &[2]),
+                true,
+                None,
+                &runner,
+                &AtomicBool::new(false),
+            )
+        };
+        assert_eq!(status(Some("ipi")), Ok(STALE));
+        assert_eq!(status(Some("none")), Ok(SUCCESS));
     }
 
     #[test]

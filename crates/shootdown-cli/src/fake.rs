@@ -21,6 +21,8 @@ pub struct Fake<'a> {
     pub on_progress: Option<Box<dyn Fn() + Sync + 'a>>,
     /// Fails the runs with this many threads.
     pub fail_at: Option<usize>,
+    /// Lets this design have a stale translation.
+    pub stale_in: Option<&'static str>,
 }
 
 impl Runner for Fake<'_> {
@@ -40,7 +42,9 @@ impl Runner for Fake<'_> {
             return Err("abandoned".to_string());
         }
         self.finished.lock().unwrap().push(spec.threads);
-        Ok(result(spec))
+        let mut result = result(spec);
+        result.stale += u64::from(self.stale_in == Some(&spec.design));
+        Ok(result)
     }
 }
 

@@ -171,7 +171,6 @@ fn row(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::fake;
 
     #[test]

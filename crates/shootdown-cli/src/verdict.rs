@@ -43,17 +43,14 @@ impl Verdict {
         }
     }
 
-    /// The conclusions as they are printed, every line ending with a newline.
-    pub fn text(&self) -> String {
+    /// The conclusions as they are printed, every line ending with a newline; `report` is where the report went.
+    pub fn text(&self, report: Option<&str>) -> String {
         let mut text = String::new();
         let mut line = |indent: &str, content: &str| {
             text.push_str(indent);
             text.push_str(content);
             text.push('\n');
         };
-        for ratio in self.ratios.iter().flat_map(|ratio| wrapped(ratio)) {
-            line("", &ratio);
-        }
         line("", &self.stale);
         for part in &self.stale_story {
             line("    ", part);
@@ -65,6 +62,12 @@ impl Verdict {
             line("    ", part);
         }
         line("", &self.cost);
+        if let Some(report) = report {
+            line("", &format!("report: {report}"));
+        }
+        for ratio in self.ratios.iter().flat_map(|ratio| wrapped(ratio)) {
+            line("", &ratio);
+        }
         text
     }
 }
@@ -303,7 +306,7 @@ mod tests {
             verdict.stale,
             "STALE TRANSLATIONS: 2 in 8,000 checked accesses (broadcast: 2)"
         );
-        assert!(verdict.text().contains("\n    one\n    two\n"));
+        assert!(verdict.text(None).contains("\n    one\n    two\n"));
     }
 
     #[test]

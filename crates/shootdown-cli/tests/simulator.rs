@@ -131,7 +131,7 @@ fn a_comparison_prints_its_verdict_and_leaves_only_the_report() {
         "{text}"
     );
     assert!(
-        text.contains("broadcast vs ipi: ") && text.ends_with("report: r.html\n"),
+        text.contains("\nreport: r.html\nbroadcast vs ipi: "),
         "{text}"
     );
     assert!(
