@@ -45,7 +45,7 @@ impl Ranged for Axis {
     }
 }
 
-const LABEL: (&str, i32) = ("sans-serif", 13);
+const LABEL: (&str, i32) = ("sans-serif", 16);
 
 /// Lines over thread counts (logarithmic axis), from 0 up.
 pub fn lines(size: (u32, u32), unit: &str, lines: &[Line]) -> String {
@@ -159,7 +159,7 @@ pub fn stacked(size: (u32, u32), x_title: &str, bars: &[Bar]) -> String {
                     .map(|bar| bar.0.clone())
                     .unwrap_or_default()
             })
-            .y_label_formatter(&|y| format!("{:.0} %", y * 100.0))
+            .y_label_formatter(&|y| format!("{:.0}%", y * 100.0))
             .draw()
             .expect("text takes every shape");
         for (index, (_, shares)) in bars.iter().enumerate() {
