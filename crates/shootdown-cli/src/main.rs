@@ -1,2 +1,61 @@
-//! The shootdown program.
-fn main() {}
+//! The `shootdown` program: compares designs for TLB coherence on machines you do not own.
+//!
+//! This file only reads the command line, calls the command and turns its outcome into an exit status.
+
+mod args;
+mod catalog;
+mod compare;
+mod evidence;
+mod failure;
+mod interpolate;
+mod interrupt;
+mod json;
+mod list;
+mod number;
+mod output;
+mod plan;
+mod plot;
+mod progress;
+mod published;
+mod queue;
+mod report;
+mod style;
+mod summary;
+mod table;
+mod verdict;
+
+#[cfg(test)]
+mod fake;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use args::{Cli, Command};
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to stdout with status 0, mistakes to stderr with status 2; a closed pipe is no news.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    let stop = interrupt::install();
+    let simulator = queue::Simulator;
+    let outcome = match &cli.command {
+        None => compare::flagship(&simulator, stop),
+        Some(Command::Compare(args)) => compare::command(args, &simulator, stop),
+        Some(Command::List(args)) => list::command(args),
+        Some(Command::Evidence(args)) => evidence::command(args, &simulator, stop),
+    };
+    match outcome {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => {
+            // A closed stderr is no reason to panic; the status still tells.
+            let _ = writeln!(std::io::stderr(), "{failure}");
+            ExitCode::from(failure.status())
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The command line: one grammar for every run, a workload on a target under a design.
+//!
+//! This file says what can be written; [`crate::plan`] decides whether it makes sense.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// The whole command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "shootdown",
+    version,
+    about = "Compare TLB-coherence designs on machines you do not own",
+    long_about = "Compare TLB-coherence designs (interrupts, broadcast, adaptive) on simulated many-CPU machines.\n\n\
+        Every access is checked by an oracle; simulated throughput is printed beside published measurements.\n\
+        Without a command, the flagship comparison runs: tlb_flush2 on milan-72 at 1 to 72 threads, with an HTML report.",
+    after_help = "Examples:\n  \
+        shootdown                                        the flagship comparison and its HTML report\n  \
+        shootdown compare tlb_flush2 --threads 1,16,72   choose the thread counts\n  \
+        shootdown list                                   workloads, machines and designs\n  \
+        shootdown evidence                               simulated results beside published ones\n\n\
+        Exit status: 0, or 1 when a stale translation was seen, 2 on bad usage, 130 after Ctrl-C."
+)]
+pub struct Cli {
+    /// What to do; nothing means the flagship comparison.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run one workload on one machine under several designs and compare them
+    Compare(CompareArgs),
+    /// List the workloads, machines and designs
+    List(ListArgs),
+    /// Print published tables beside simulated results, with errors on fitted and held-out rows
+    Evidence(EvidenceArgs),
+}
+
+/// Arguments of `compare`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    shootdown compare tlb_flush2 --on milan-72 --designs ipi,broadcast,adaptive --threads 1,4,16,72\n  \
+    shootdown compare tlb_flush2 --runs 5 --html out.html    medians of five seeds, plots\n  \
+    shootdown compare tlb_flush2 --threads 36 --lru-drain    kernels without the LRU fix\n  \
+    shootdown compare tlb_shared --designs none              watch the oracle catch it\n  \
+    shootdown compare tlb_flush2 --json | jq '.runs[].ops_per_s'")]
+pub struct CompareArgs {
+    /// Workload, as in `shootdown list`
+    #[arg(value_name = "WORKLOAD")]
+    pub workload: String,
+
+    /// Machine model: a name as in `shootdown list`, or the path of a .toml file
+    #[arg(long, value_name = "MACHINE", default_value = crate::catalog::FLAGSHIP_MACHINE)]
+    pub on: String,
+
+    /// Designs to compare
+    #[arg(long, value_name = "D,D,..", value_delimiter = ',', default_value = crate::catalog::FLAGSHIP_DESIGNS)]
+    pub designs: Vec<String>,
+
+    /// Thread counts, one thread per CPU [default: 1,2,4,.. and all CPUs]
+    #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = whole_number)]
+    pub threads: Option<Vec<u64>>,
+
+    /// How to run it.
+    #[command(flatten)]
+    pub run: RunArgs,
+
+    /// Drain the CPU's LRU batch under the LRU lock at each madvise, as kernels without the LRU fix do
+    #[arg(long)]
+    pub lru_drain: bool,
+
+    /// Print only JSON, for programs (one element per run, no control run)
+    #[arg(long)]
+    pub json: bool,
+
+    /// Also write a self-contained HTML report to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Arguments shared by every command that runs something.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// Seed of the first run: the same seed gives the same result
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number)]
+    pub seed: u64,
+
+    /// Runs per design and thread count; run k uses seed+k, and medians are shown
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number)]
+    pub runs: u64,
+
+    /// Host threads to run on [default: all]
+    #[arg(long, value_name = "N", value_parser = whole_number)]
+    pub jobs: Option<u64>,
+
+    /// Virtual milliseconds to measure per run [default: the workload's own]
+    #[arg(long, value_name = "MS", allow_negative_numbers = true)]
+    pub virtual_ms: Option<f64>,
+}
+
+/// Arguments of `list`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  shootdown list\n  shootdown list --json | jq -r '.machines[].name'"
+)]
+pub struct ListArgs {
+    /// Print only JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `evidence`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    shootdown evidence             tables E1 and E2, and the errors on held-out rows\n  \
+    shootdown evidence --runs 5    medians of five seeds")]
+pub struct EvidenceArgs {
+    /// How to run it.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// Reads a whole number that is not negative, with a message that says what was expected.
+fn whole_number(text: &str) -> Result<u64, String> {
+    text.trim()
+        .parse()
+        .map_err(|_| "expected a whole number, for example 4".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_grammar_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_help_page_has_examples() {
+        let mut command = Cli::command();
+        assert!(command.render_help().to_string().contains("Examples:"));
+        for sub in command
+            .get_subcommands_mut()
+            .filter(|sub| sub.get_name() != "help")
+        {
+            assert!(
+                sub.render_help().to_string().contains("Examples:"),
+                "{} has no examples",
+                sub.get_name()
+            );
+        }
+    }
+
+    #[test]
+    fn lists_are_separated_by_commas() {
+        let cli = Cli::try_parse_from([
+            "shootdown",
+            "compare",
+            "w",
+            "--threads",
+            "1, 2,4",
+            "--designs",
+            "a,b",
+        ])
+        .unwrap();
+        let Some(Command::Compare(args)) = cli.command else {
+            panic!("not compare")
+        };
+        assert_eq!(args.threads, Some(vec![1, 2, 4]));
+        assert_eq!(args.designs, ["a", "b"]);
+    }
+}

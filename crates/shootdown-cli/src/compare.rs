@@ -1,0 +1,175 @@
+//! The `compare` command: runs a plan and its control, prints the table and the verdict, writes the report.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use crate::args::{CompareArgs, RunArgs};
+use crate::catalog;
+use crate::failure::{Failure, STALE, SUCCESS};
+use crate::output::{self, Destination};
+use crate::plan::Plan;
+use crate::queue::{self, Runner};
+use crate::summary::Comparison;
+use crate::verdict::Verdict;
+use crate::{json, report, table};
+
+/// The comparison that runs when nothing was asked: the flagship workload under every design, with a report.
+///
+/// # Errors
+/// As [`command`].
+pub fn flagship(runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
+    let plan = Plan::new(&CompareArgs {
+        workload: catalog::FLAGSHIP_WORKLOAD.to_string(),
+        on: catalog::FLAGSHIP_MACHINE.to_string(),
+        designs: catalog::FLAGSHIP_DESIGNS
+            .split(',')
+            .map(str::to_string)
+            .collect(),
+        threads: None,
+        run: RunArgs {
+            seed: 1,
+            runs: 1,
+            jobs: None,
+            virtual_ms: None,
+        },
+        lru_drain: false,
+        json: false,
+        html: None,
+    })?;
+    let destination = Destination::default_report()?;
+    compare(plan, false, Some(&destination), runner, stop)
+}
+
+/// Runs `compare` and returns the exit status.
+///
+/// # Errors
+/// Bad input (found before anything runs), a failed run, an unwritable output, Ctrl-C.
+pub fn command(args: &CompareArgs, runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
+    let plan = Plan::new(args)?;
+    let destination = args
+        .html
+        .as_deref()
+        .map(|path| Destination::new("--html", path))
+        .transpose()?;
+    compare(plan, args.json, destination.as_ref(), runner, stop)
+}
+
+fn compare(
+    plan: Plan,
+    as_json: bool,
+    destination: Option<&Destination>,
+    runner: &dyn Runner,
+    stop: &AtomicBool,
+) -> Result<u8, Failure> {
+    let start = Instant::now();
+    // Programs that read JSON asked for these runs only; people also want to see that the oracle is awake.
+    let with_control = !as_json || destination.is_some();
+    let mut specs = plan.specs();
+    specs.extend(with_control.then(|| plan.control()));
+    let mut results = queue::run_all(runner, &specs, plan.settings.jobs, stop)?;
+    let control = if with_control {
+        specs.pop().zip(results.pop())
+    } else {
+        None
+    };
+    let comparison = Comparison::new(plan, results, control, start.elapsed().as_secs_f64());
+
+    if let Some(destination) = destination {
+        destination.write(&report::render(&comparison), stop)?;
+    }
+    if as_json {
+        output::print(&json::render(&comparison))?;
+    } else {
+        let mut text = title(&comparison);
+        text.push_str(&table::comparison(&comparison).draw());
+        let report = destination.map(Destination::shown);
+        text.push_str(&Verdict::new(&comparison).text(report.as_deref()));
+        output::print(&text)?;
+    }
+    Ok(if comparison.stale() > 0 {
+        STALE
+    } else {
+        SUCCESS
+    })
+}
+
+fn title(comparison: &Comparison) -> String {
+    let plan = &comparison.plan;
+    let runs = if plan.settings.runs > 1 {
+        format!(", medians of {} runs", plan.settings.runs)
+    } else {
+        String::new()
+    };
+    let drain = if plan.lru_drain { ", LRU drain" } else { "" };
+    format!(
+        "{} on {} (simulated), seed {}{runs}{drain}\n",
+        plan.workload.name, plan.machine.name, plan.settings.seed
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{self, Fake};
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn a_comparison_writes_its_report_and_reports_success() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r.html");
+        let destination = Destination::new("--html", &path).unwrap();
+        let plan = fake::plan(&["ideal", "ipi"], &[1, 4]);
+        let status = compare(
+            plan,
+            false,
+            Some(&destination),
+            &Fake::default(),
+            &AtomicBool::new(false),
+        );
+        assert_eq!(status, Ok(SUCCESS));
+        assert!(
+            std::fs::read_to_string(path)
+                .unwrap()
+                .ends_with("</html>\n")
+        );
+    }
+
+    #[test]
+    fn a_stale_translation_sets_the_exit_status_unless_nobody_promised_otherwise() {
+        let status = |stale_in| {
+            let runner = Fake {
+                stale_in,
+                ..Fake::default()
+            };
+            compare(
+                fake::plan(&["ipi", "none"], &[2]),
+                true,
+                None,
+                &runner,
+                &AtomicBool::new(false),
+            )
+        };
+        assert_eq!(status(Some("ipi")), Ok(STALE));
+        assert_eq!(status(Some("none")), Ok(SUCCESS));
+    }
+
+    #[test]
+    fn an_interrupted_comparison_writes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let destination = Destination::new("--html", &folder.path().join("r.html")).unwrap();
+        let stop = AtomicBool::new(false);
+        let runner = Fake {
+            on_progress: Some(Box::new(|| stop.store(true, Ordering::Relaxed))),
+            ..Fake::default()
+        };
+        let outcome = compare(
+            fake::plan(&["ipi"], &[1, 4]),
+            false,
+            Some(&destination),
+            &runner,
+            &stop,
+        );
+        assert_eq!(outcome.unwrap_err().status(), 130);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

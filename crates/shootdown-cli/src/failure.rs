@@ -1,0 +1,40 @@
+//! Why a command could not do what was asked, and the exit status that says so.
+
+use std::fmt;
+
+/// Exit status when all went well.
+pub const SUCCESS: u8 = 0;
+/// Exit status when a design other than `none` had a stale translation.
+pub const STALE: u8 = 1;
+/// Exit status on bad usage or bad input.
+pub const BAD_INPUT: u8 = 2;
+/// Exit status after Ctrl-C (128 + SIGINT, as shells have it).
+pub const INTERRUPTED: u8 = 130;
+
+/// What ended a command early.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// Bad usage or bad input: one line naming the thing, the place and the remedy.
+    Input(String),
+    /// Ctrl-C: runs were abandoned and nothing was written.
+    Interrupted,
+}
+
+impl Failure {
+    /// The exit status that reports this.
+    pub fn status(&self) -> u8 {
+        match self {
+            Self::Input(_) => BAD_INPUT,
+            Self::Interrupted => INTERRUPTED,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Input(line) => write!(f, "error: {line}"),
+            Self::Interrupted => f.write_str("interrupted: runs abandoned, no report written"),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! A stand-in for the simulator in tests: made-up results of the right shape, at once and without randomness.
+
+use std::sync::{Arc, Mutex};
+
+use shootdown_sim::model::Model;
+use shootdown_sim::run::{RunResult, RunSpec};
+
+use crate::catalog;
+use crate::plan::{Plan, Settings};
+use crate::queue::Runner;
+use crate::summary::Comparison;
+
+/// A runner that makes results up.
+#[derive(Default)]
+pub struct Fake<'a> {
+    /// Thread counts of the runs, in the order they were started.
+    pub started: Mutex<Vec<usize>>,
+    /// Thread counts of the runs that were not abandoned.
+    pub finished: Mutex<Vec<usize>>,
+    /// Called in the middle of each run.
+    pub on_progress: Option<Box<dyn Fn() + Sync + 'a>>,
+    /// Fails the runs with this many threads.
+    pub fail_at: Option<usize>,
+    /// Lets this design have a stale translation.
+    pub stale_in: Option<&'static str>,
+}
+
+impl Runner for Fake<'_> {
+    fn run(
+        &self,
+        spec: &RunSpec,
+        progress: &mut dyn FnMut(f64) -> bool,
+    ) -> Result<RunResult, String> {
+        self.started.lock().unwrap().push(spec.threads);
+        if self.fail_at == Some(spec.threads) {
+            return Err("out of frames".to_string());
+        }
+        if let Some(hook) = &self.on_progress {
+            hook();
+        }
+        if !progress(0.5) {
+            return Err("abandoned".to_string());
+        }
+        self.finished.lock().unwrap().push(spec.threads);
+        let mut result = result(spec);
+        result.stale += u64::from(self.stale_in == Some(&spec.design));
+        Ok(result)
+    }
+}
+
+/// The result that [`Fake`] makes up for `spec`.
+pub fn result(spec: &RunSpec) -> RunResult {
+    let threads = spec.threads as f64;
+    let (single, contention, sent) = match spec.design.as_str() {
+        "ipi" => (315.0, 0.30, 1.0),
+        "broadcast" => (304.0, 0.13, 0.03),
+        "adaptive" => (312.0, 0.12, 0.05),
+        _ => (320.0, 0.04, 0.0),
+    };
+    let rate = single * threads / (1.0 + contention * threads)
+        * (1.0 + (spec.seed * 7 % 5) as f64 / 100.0);
+    let flush = (sent * 0.4) * (1.0 - 1.0 / threads);
+    let unsound = spec.design == "none";
+    RunResult {
+        ops: (rate * 10.0) as u64,
+        virtual_ns: 1e7,
+        ops_per_s: rate * 1e3,
+        ipis_per_op: sent * (threads - 1.0).min(6.0),
+        interrupts_per_op: sent * (threads - 1.0).min(5.0),
+        flush_share: flush,
+        stale: u64::from(unsound),
+        accesses_checked: 1000 * spec.threads as u64,
+        caught_after: unsound.then_some(17),
+        story: unsound.then(|| {
+            "CPU 1 fills page 7 -> frame 12\nCPU 0 unmaps page 7\nCPU 1 reads page 7 <stale>"
+                .to_string()
+        }),
+        events: 40_000 * spec.threads as u64,
+        time_shares: vec![
+            ("workload", 0.6 - flush),
+            ("lock wait", 0.3),
+            ("invalidation", flush),
+            ("idle", 0.1),
+        ],
+        host_seconds: 0.25,
+    }
+}
+
+/// A plan on `milan-72`, seed 1, one run.
+pub fn plan(designs: &[&str], threads: &[usize]) -> Plan {
+    Plan {
+        workload: catalog::find_workload("tlb_flush2").unwrap(),
+        on: "milan-72".to_string(),
+        machine: Arc::new(Model::find("milan-72").unwrap_or_else(|error| panic!("{error}"))),
+        designs: designs
+            .iter()
+            .map(|name| catalog::find_design(name).unwrap())
+            .collect(),
+        threads: threads.to_vec(),
+        settings: Settings {
+            seed: 1,
+            runs: 1,
+            jobs: 1,
+            virtual_ms: None,
+        },
+        lru_drain: false,
+    }
+}
+
+/// The comparison that `plan` would give, with its control run.
+pub fn comparison(plan: Plan) -> Comparison {
+    let results = plan.specs().iter().map(result).collect();
+    let control = plan.control();
+    let caught = result(&control);
+    Comparison::new(plan, results, Some((control, caught)), 1.5)
+}

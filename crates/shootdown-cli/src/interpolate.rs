@@ -1,0 +1,125 @@
+//! The prediction that a model must beat: plain interpolation through the rows it was fitted on.
+//!
+//! For each design and LRU-drain setting, the logarithm of the throughput is linear in the logarithm of the thread count, through
+//! that design's fitted rows (least squares, should there be more than two). Through a single fitted row it is constant. A drain
+//! setting without a fitted row of its own design takes the fitted drain rows of any design, because with the drain the LRU lock,
+//! not the design, is what was fitted. Without any of these there is no prediction.
+//!
+//! A simulator that does no better than this on the held-out rows has explained nothing.
+
+use crate::published::Published;
+
+/// Predicts the operations per second of `at` from the fitted rows among `rows`.
+pub fn predict(rows: &[Published], at: &Published) -> Option<f64> {
+    let fitted = |same_design: bool| -> Vec<(f64, f64)> {
+        rows.iter()
+            .filter(|row| {
+                row.fitted
+                    && row.workload == at.workload
+                    && row.machine == at.machine
+                    && row.lru_drain == at.lru_drain
+            })
+            .filter(|row| !same_design || row.design == at.design)
+            .map(|row| ((row.threads as f64).ln(), row.ops_per_s().ln()))
+            .collect()
+    };
+    let mut points = fitted(true);
+    if points.is_empty() && at.lru_drain {
+        points = fitted(false);
+    }
+    line(&points, (at.threads as f64).ln()).map(f64::exp)
+}
+
+/// The least-squares line through `points`, evaluated at `x`; constant when all points share one abscissa.
+fn line(points: &[(f64, f64)], x: f64) -> Option<f64> {
+    if points.is_empty() {
+        return None;
+    }
+    let n = points.len() as f64;
+    let mean_x = points.iter().map(|point| point.0).sum::<f64>() / n;
+    let mean_y = points.iter().map(|point| point.1).sum::<f64>() / n;
+    let variance = points
+        .iter()
+        .map(|point| (point.0 - mean_x).powi(2))
+        .sum::<f64>();
+    let covariance = points
+        .iter()
+        .map(|point| (point.0 - mean_x) * (point.1 - mean_y))
+        .sum::<f64>();
+    let slope = if variance > 0.0 {
+        covariance / variance
+    } else {
+        0.0
+    };
+    Some(mean_y + slope * (x - mean_x))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::published::rows;
+
+    fn at(design: &str, threads: usize, lru_drain: bool) -> f64 {
+        let rows = rows();
+        let at = Published {
+            design: design.to_string(),
+            threads,
+            lru_drain,
+            ..rows[0].clone()
+        };
+        predict(&rows, &at).unwrap() / 1000.0
+    }
+
+    #[test]
+    fn fitted_rows_are_met_exactly() {
+        for row in rows().iter().filter(|row| row.fitted) {
+            assert!((predict(&rows(), row).unwrap() / row.ops_per_s() - 1.0).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn halfway_in_log_threads_is_the_geometric_mean() {
+        // 4 is halfway between 1 and 16 in log(threads).
+        assert!((at("ipi", 4, false) - (315.0f64 * 737.0).sqrt()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn beyond_the_fitted_rows_the_line_goes_on() {
+        let slope = (737.0f64 / 315.0).ln() / 16.0f64.ln();
+        assert!((at("ipi", 72, false) - 315.0 * 72.0f64.powf(slope)).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_single_fitted_row_predicts_a_constant() {
+        for threads in [1, 4, 72] {
+            assert!((at("broadcast", threads, false) - 1368.0).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn drain_without_a_row_of_its_own_takes_the_fitted_drain_row() {
+        assert!((at("broadcast", 36, true) - 527.0).abs() < 1e-9);
+        assert!((at("ipi", 36, true) - 527.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn held_out_rows_are_not_looked_at() {
+        let mut rows = rows();
+        let at = rows[1].clone();
+        let before = predict(&rows, &at);
+        rows.iter_mut()
+            .filter(|row| !row.fitted)
+            .for_each(|row| row.kloops_per_s *= 10.0);
+        assert_eq!(predict(&rows, &at), before);
+    }
+
+    #[test]
+    fn a_design_without_fitted_rows_has_no_prediction() {
+        let rows = rows();
+        let at = Published {
+            design: "adaptive".to_string(),
+            ..rows[0].clone()
+        };
+        assert_eq!(predict(&rows, &at), None);
+    }
+}

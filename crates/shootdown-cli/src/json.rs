@@ -1,0 +1,153 @@
+//! The JSON that programs read: a contract, so the keys and their order are fixed and a test holds them.
+
+use serde::Serialize;
+
+use crate::published;
+use crate::summary::{Comparison, relative_error};
+
+/// The document.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    runs: Vec<Run<'a>>,
+}
+
+/// One run.
+#[derive(Debug, Serialize)]
+struct Run<'a> {
+    workload: &'a str,
+    target: &'a str,
+    design: &'a str,
+    threads: usize,
+    seed: u64,
+    ops_per_s: f64,
+    ipis_per_op: f64,
+    interrupts_per_op: f64,
+    flush_share: f64,
+    stale: u64,
+    accesses_checked: u64,
+    events: u64,
+    host_seconds: f64,
+    published: Option<f64>,
+    relative_error: Option<f64>,
+}
+
+/// The runs of a comparison, one element each, rates in operations per second, `null` where unknown.
+pub fn render(comparison: &Comparison) -> String {
+    let runs = comparison
+        .runs
+        .iter()
+        .map(|(spec, result)| {
+            let published = published::lookup(
+                &comparison.published,
+                &spec.workload,
+                &spec.machine.name,
+                &spec.design,
+                spec.threads,
+                spec.lru_drain,
+            );
+            Run {
+                workload: &spec.workload,
+                target: &spec.machine.name,
+                design: &spec.design,
+                threads: spec.threads,
+                seed: spec.seed,
+                ops_per_s: result.ops_per_s,
+                ipis_per_op: result.ipis_per_op,
+                interrupts_per_op: result.interrupts_per_op,
+                flush_share: result.flush_share,
+                stale: result.stale,
+                accesses_checked: result.accesses_checked,
+                events: result.events,
+                host_seconds: result.host_seconds,
+                published,
+                relative_error: published
+                    .map(|published| relative_error(result.ops_per_s, published)),
+            }
+        })
+        .collect();
+    pretty(&Document { runs })
+}
+
+/// Indented JSON with a final newline.
+pub fn pretty(value: &impl Serialize) -> String {
+    // Neither maps with odd keys nor failing serializers occur here; numbers that are not finite become null.
+    let mut text = serde_json::to_string_pretty(value).expect("plain data serializes");
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake;
+
+    /// The contract. Programs rely on it: change it and you break them.
+    const KEYS: [&str; 15] = [
+        "workload",
+        "target",
+        "design",
+        "threads",
+        "seed",
+        "ops_per_s",
+        "ipis_per_op",
+        "interrupts_per_op",
+        "flush_share",
+        "stale",
+        "accesses_checked",
+        "events",
+        "host_seconds",
+        "published",
+        "relative_error",
+    ];
+
+    #[test]
+    fn the_keys_are_exactly_those_of_the_contract_in_order() {
+        let text = render(&fake::comparison(fake::plan(&["ipi"], &[2])));
+        let keys: Vec<&str> = text
+            .lines()
+            .filter_map(|line| {
+                line.strip_prefix("      \"")
+                    .and_then(|rest| rest.split_once("\":"))
+            })
+            .map(|(key, _)| key)
+            .collect();
+        assert_eq!(keys, KEYS);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            value.as_object().unwrap().keys().collect::<Vec<_>>(),
+            ["runs"]
+        );
+    }
+
+    #[test]
+    fn each_run_is_one_element_with_its_own_seed() {
+        let mut plan = fake::plan(&["ipi", "broadcast"], &[1, 4]);
+        plan.settings.runs = 3;
+        plan.settings.seed = 40;
+        let value: serde_json::Value =
+            serde_json::from_str(&render(&fake::comparison(plan))).unwrap();
+        let runs = value["runs"].as_array().unwrap();
+        assert_eq!(runs.len(), 12);
+        assert_eq!(
+            runs.iter()
+                .take(3)
+                .map(|run| run["seed"].as_u64().unwrap())
+                .collect::<Vec<_>>(),
+            [40, 41, 42]
+        );
+    }
+
+    #[test]
+    fn unknown_is_null_and_errors_are_relative_to_the_published_rate() {
+        let value: serde_json::Value =
+            serde_json::from_str(&render(&fake::comparison(fake::plan(&["ipi"], &[2, 4]))))
+                .unwrap();
+        assert!(
+            value["runs"][0]["published"].is_null() && value["runs"][0]["relative_error"].is_null()
+        );
+        let run = &value["runs"][1];
+        assert_eq!(run["published"], 644_000.0);
+        let expected = run["ops_per_s"].as_f64().unwrap() / 644_000.0 - 1.0;
+        assert!((run["relative_error"].as_f64().unwrap() - expected).abs() < 1e-12);
+    }
+}

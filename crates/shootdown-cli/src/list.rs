@@ -1,0 +1,96 @@
+//! The `list` command: what can be named on the command line.
+
+use serde::Serialize;
+use shootdown_sim::model::Model;
+
+use crate::args::ListArgs;
+use crate::catalog::{DESIGNS, Entry, WORKLOADS};
+use crate::failure::{Failure, SUCCESS};
+use crate::{json, output};
+
+#[derive(Debug, Serialize)]
+struct Listing {
+    workloads: Vec<Line>,
+    machines: Vec<Line>,
+    designs: Vec<Line>,
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    name: String,
+    description: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpus: Option<usize>,
+}
+
+/// Prints the workloads, machines and designs.
+///
+/// # Errors
+/// When stdout cannot be written or a built-in machine model does not load.
+pub fn command(args: &ListArgs) -> Result<u8, Failure> {
+    let listing = Listing {
+        workloads: lines(WORKLOADS),
+        machines: machines()?,
+        designs: lines(DESIGNS),
+    };
+    output::print(&if args.json {
+        json::pretty(&listing)
+    } else {
+        text(&listing)
+    })?;
+    Ok(SUCCESS)
+}
+
+fn lines(entries: &[Entry]) -> Vec<Line> {
+    entries
+        .iter()
+        .map(|entry| Line {
+            name: entry.name.to_string(),
+            description: entry.description.to_string(),
+            cpus: None,
+        })
+        .collect()
+}
+
+fn machines() -> Result<Vec<Line>, Failure> {
+    Model::builtin_names()
+        .iter()
+        .map(|name| {
+            let model = Model::find(name).map_err(|error| Failure::Input(error.to_string()))?;
+            Ok(Line {
+                name: model.name.clone(),
+                description: model.description.clone(),
+                cpus: Some(model.topology.cpus()),
+            })
+        })
+        .collect()
+}
+
+fn text(listing: &Listing) -> String {
+    let sections = [
+        ("Workloads", &listing.workloads),
+        ("Machines", &listing.machines),
+        ("Designs", &listing.designs),
+    ];
+    let width = sections
+        .iter()
+        .flat_map(|(_, lines)| lines.iter())
+        .map(|line| line.name.chars().count())
+        .max()
+        .unwrap_or(0);
+    let sections = sections.map(|(title, lines)| {
+        let mut text = format!("{title}\n");
+        for line in lines {
+            let cpus = line
+                .cpus
+                .map(|cpus| format!("{cpus} CPUs; "))
+                .unwrap_or_default();
+            text.push_str(&format!(
+                "  {:width$}  {cpus}{}\n",
+                line.name, line.description
+            ));
+        }
+        text
+    });
+    sections.join("\n")
+}

@@ -1,0 +1,312 @@
+//! Plots as SVG text: lines over thread counts, and stacked shares. What they show is decided in [`crate::report`].
+
+use std::ops::Range;
+
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
+use plotters::prelude::*;
+
+use crate::style::{AXIS, GRID, Tone};
+
+/// One line of a plot.
+#[derive(Debug, Clone)]
+pub struct Line {
+    /// Its colour.
+    pub tone: Tone,
+    /// (threads, value), drawn as a line with filled markers.
+    pub points: Vec<(usize, f64)>,
+    /// (threads, value), drawn as hollow markers.
+    pub hollow: Vec<(usize, f64)>,
+}
+
+/// Shares of one bar, from the bottom, each with its colour.
+pub type Bar = (String, Vec<(Tone, f64)>);
+
+/// A linear axis with labels at chosen places.
+struct Axis {
+    range: Range<f64>,
+    labelled: Vec<f64>,
+}
+
+impl Ranged for Axis {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, (low, high): (i32, i32)) -> i32 {
+        let fraction = (value - self.range.start) / (self.range.end - self.range.start);
+        low + (fraction * f64::from(high - low)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
+        self.labelled.clone()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.range.clone()
+    }
+}
+
+const LABEL: (&str, i32) = ("sans-serif", 16);
+
+/// Lines over thread counts (logarithmic axis), from 0 up.
+pub fn lines(size: (u32, u32), unit: &str, lines: &[Line]) -> String {
+    let all = || {
+        lines
+            .iter()
+            .flat_map(|line| line.points.iter().chain(&line.hollow))
+            .filter(|point| point.1.is_finite())
+    };
+    let mut threads: Vec<usize> = all().map(|point| point.0.max(1)).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    let (first, last) = (
+        log2(threads.first().copied().unwrap_or(1)),
+        log2(threads.last().copied().unwrap_or(1)),
+    );
+    let margin = ((last - first) * 0.03).max(0.1);
+    let top = all().map(|point| point.1).fold(0.0, f64::max);
+    let top = if top > 0.0 { top * 1.08 } else { 1.0 };
+
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        let range = Axis {
+            range: first - margin..last + margin,
+            labelled: labelled(&threads),
+        };
+        let mut chart = ChartBuilder::on(&area)
+            .margin(8)
+            .x_label_area_size(42)
+            .y_label_area_size(62)
+            .build_cartesian_2d(range, 0.0..top)
+            .expect("the ranges are finite");
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .bold_line_style(GRID.light)
+            .light_line_style(TRANSPARENT)
+            .axis_style(AXIS.light)
+            .label_style(LABEL)
+            .axis_desc_style(LABEL)
+            .y_labels(6)
+            .x_desc("threads")
+            .y_desc(unit)
+            .x_label_formatter(&|x| format!("{:.0}", x.exp2()))
+            .y_label_formatter(&|y| tick(*y))
+            .draw()
+            .expect("text takes every shape");
+        for line in lines {
+            let at = |point: &(usize, f64)| (log2(point.0), point.1);
+            let finite = |points: &[(usize, f64)]| -> Vec<(f64, f64)> {
+                points
+                    .iter()
+                    .filter(|point| point.1.is_finite())
+                    .map(at)
+                    .collect()
+            };
+            let points = finite(&line.points);
+            let color = line.tone.light;
+            chart
+                .draw_series(LineSeries::new(points.clone(), color.stroke_width(2)))
+                .expect("text takes every shape");
+            chart
+                .draw_series(
+                    points
+                        .into_iter()
+                        .map(|p| Circle::new(p, 3, color.filled())),
+                )
+                .expect("text takes every shape");
+            let hollow = finite(&line.hollow)
+                .into_iter()
+                .map(|p| Circle::new(p, 6, color.stroke_width(2)));
+            chart.draw_series(hollow).expect("text takes every shape");
+        }
+        area.present().expect("text takes every shape");
+    }
+    svg
+}
+
+/// Stacked shares (0 to 1), one bar per label.
+pub fn stacked(size: (u32, u32), x_title: &str, bars: &[Bar]) -> String {
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        let count = bars.len().max(1) as f64;
+        let middles: Vec<f64> = (0..bars.len()).map(|index| index as f64 + 0.5).collect();
+        let mut chart = ChartBuilder::on(&area)
+            .margin(8)
+            .x_label_area_size(42)
+            .y_label_area_size(52)
+            .build_cartesian_2d(
+                Axis {
+                    range: 0.0..count,
+                    labelled: middles,
+                },
+                0.0..1.0,
+            )
+            .expect("the ranges are finite");
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .bold_line_style(GRID.light)
+            .light_line_style(TRANSPARENT)
+            .axis_style(AXIS.light)
+            .label_style(LABEL)
+            .axis_desc_style(LABEL)
+            .y_labels(5)
+            .x_desc(x_title)
+            .x_label_formatter(&|x| {
+                bars.get(*x as usize)
+                    .map(|bar| bar.0.clone())
+                    .unwrap_or_default()
+            })
+            .y_label_formatter(&|y| format!("{:.0}%", y * 100.0))
+            .draw()
+            .expect("text takes every shape");
+        for (index, (_, shares)) in bars.iter().enumerate() {
+            let left = index as f64;
+            let mut bottom = 0.0;
+            let boxes = shares
+                .iter()
+                .filter(|(_, share)| share.is_finite() && *share > 0.0)
+                .map(|(tone, share)| {
+                    let top = (bottom + share).min(1.0);
+                    let part = Rectangle::new(
+                        [(left + 0.12, bottom), (left + 0.88, top)],
+                        tone.light.filled(),
+                    );
+                    bottom = top;
+                    part
+                });
+            chart.draw_series(boxes).expect("text takes every shape");
+        }
+        area.present().expect("text takes every shape");
+    }
+    svg
+}
+
+fn log2(threads: usize) -> f64 {
+    (threads.max(1) as f64).log2()
+}
+
+/// Where the axis is labelled: every thread count that has room for its label, the last one always.
+fn labelled(threads: &[usize]) -> Vec<f64> {
+    let Some((&last, rest)) = threads.split_last() else {
+        return Vec::new();
+    };
+    let span = (log2(last) - log2(threads[0])).max(1e-9);
+    let mut points: Vec<f64> = Vec::new();
+    for x in rest.iter().map(|&count| log2(count)) {
+        let room = |other: f64| (x - other).abs() / span >= 0.04;
+        if points.last().is_none_or(|&other| room(other)) && room(log2(last)) {
+            points.push(x);
+        }
+    }
+    points.push(log2(last));
+    points
+}
+
+fn tick(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_string(),
+        v if v >= 1e6 => format!("{}M", shortest(value / 1e6, 2)),
+        v if v >= 1e3 => format!("{:.0}k", value / 1e3),
+        v if v >= 10.0 => format!("{value:.0}"),
+        v if v >= 0.1 => shortest(value, 1),
+        _ => shortest(value, 3),
+    }
+}
+
+/// At most `decimals` decimals, without zeros at the end.
+fn shortest(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::style;
+
+    #[test]
+    fn published_points_are_hollow_and_lines_keep_their_colour() {
+        let tone = style::design("ipi");
+        let line = Line {
+            tone,
+            points: vec![(1, 3.0), (16, 7.0)],
+            hollow: vec![(4, 6.0)],
+        };
+        let svg = lines((600, 300), "loops/s", &[line]);
+        let color = style::hex(tone.light);
+        assert!(
+            svg.contains(&format!(
+                "<polyline fill=\"none\" opacity=\"1\" stroke=\"{color}\""
+            )),
+            "{svg}"
+        );
+        let hollow = svg
+            .lines()
+            .filter(|line| line.contains("<circle") && line.contains("fill=\"none\""))
+            .count();
+        let filled = svg
+            .lines()
+            .filter(|line| line.contains("<circle") && line.contains(&format!("fill=\"{color}\"")))
+            .count();
+        assert_eq!((hollow, filled), (1, 2), "{svg}");
+    }
+
+    #[test]
+    fn odd_values_never_panic() {
+        let tone = style::design("ipi");
+        for points in [
+            vec![],
+            vec![(1, 0.0)],
+            vec![(1, f64::NAN), (2, f64::INFINITY)],
+            vec![(0, 1.0)],
+            vec![(5, 1e12)],
+        ] {
+            lines(
+                (600, 300),
+                "x",
+                &[Line {
+                    tone,
+                    points,
+                    hollow: vec![],
+                }],
+            );
+        }
+        stacked((300, 200), "threads", &[]);
+        stacked(
+            (300, 200),
+            "threads",
+            &[(
+                "1".to_string(),
+                vec![(tone, f64::NAN), (tone, 2.0), (tone, -1.0)],
+            )],
+        );
+    }
+
+    #[test]
+    fn ticks_are_short() {
+        let ticks = [
+            0.0,
+            0.02,
+            0.5,
+            6.0,
+            20.0,
+            500_000.0,
+            1_000_000.0,
+            1_500_000.0,
+        ];
+        assert_eq!(
+            ticks.map(tick),
+            ["0", "0.02", "0.5", "6", "20", "500k", "1M", "1.5M"]
+        );
+    }
+
+    #[test]
+    fn labels_that_would_overlap_give_way_to_the_last() {
+        assert_eq!(labelled(&[1, 2, 64, 65]), [0.0, 1.0, log2(65)]);
+        assert_eq!(labelled(&[8]), [3.0]);
+        assert!(labelled(&[]).is_empty());
+    }
+}

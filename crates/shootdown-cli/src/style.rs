@@ -1,0 +1,159 @@
+//! Colours of the report, and the style sheet that gives each a light and a dark form.
+//!
+//! Plots are drawn once, in the light colours. The style sheet then overrides each colour by its value (an attribute selector per
+//! colour), so that the same SVG follows the reader's colour scheme. No two entries may therefore share a light colour.
+
+use plotters::style::RGBColor;
+
+/// A colour in both schemes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tone {
+    /// As drawn, and as shown on a light page.
+    pub light: RGBColor,
+    /// As shown on a dark page.
+    pub dark: RGBColor,
+}
+
+const fn tone(light: u32, dark: u32) -> Tone {
+    Tone {
+        light: rgb(light),
+        dark: rgb(dark),
+    }
+}
+
+const fn rgb(hex: u32) -> RGBColor {
+    RGBColor((hex >> 16) as u8, (hex >> 8) as u8, hex as u8)
+}
+
+/// Grid lines.
+pub const GRID: Tone = tone(0xE3E6EB, 0x2C323B);
+/// Axes.
+pub const AXIS: Tone = tone(0x9AA1AC, 0x5D6673);
+
+/// Designs by name; the hues are told apart by colour-blind readers too.
+const DESIGNS: &[(&str, Tone)] = &[
+    ("ideal", tone(0x8A919C, 0x8F98A5)),
+    ("ipi", tone(0xD55E00, 0xF28C46)),
+    ("broadcast", tone(0x0068B4, 0x5CAEF2)),
+    ("adaptive", tone(0x008F68, 0x33C79A)),
+    ("none", tone(0xA3206E, 0xEC79BB)),
+];
+
+/// Shares of time, in order of appearance.
+const SHARES: &[Tone] = &[
+    tone(0x4C78B5, 0x6F9BD8),
+    tone(0xE8A33A, 0xE9B25C),
+    tone(0xC14B45, 0xE07770),
+    tone(0x7C62A9, 0xA48BD1),
+    tone(0x4F9D76, 0x6FC197),
+    tone(0xC982AB, 0xDDA0C2),
+    tone(0x5DA3B8, 0x7CC3D7),
+    tone(0x94704F, 0xBD9875),
+    tone(0x6E7B33, 0xA9B768),
+    tone(0x3D4F63, 0x8095AC),
+];
+/// Idle time.
+const IDLE: Tone = tone(0xC9CED6, 0x414955);
+
+/// The colour of a design.
+pub fn design(name: &str) -> Tone {
+    DESIGNS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map_or(DESIGNS[0].1, |(_, tone)| *tone)
+}
+
+/// The colour of the `index`-th share of time.
+pub fn share(index: usize, name: &str) -> Tone {
+    if name == "idle" {
+        IDLE
+    } else {
+        SHARES[index % SHARES.len()]
+    }
+}
+
+/// `#RRGGBB`, as plotters writes it.
+pub fn hex(color: RGBColor) -> String {
+    format!("#{:02X}{:02X}{:02X}", color.0, color.1, color.2)
+}
+
+fn tones() -> impl Iterator<Item = Tone> {
+    [GRID, AXIS, IDLE]
+        .into_iter()
+        .chain(DESIGNS.iter().map(|(_, tone)| *tone))
+        .chain(SHARES.iter().copied())
+}
+
+/// The whole style sheet.
+pub fn sheet() -> String {
+    let (mut light, mut dark, mut rules) = (String::new(), String::new(), String::new());
+    for (index, tone) in tones().enumerate() {
+        light.push_str(&format!("--c{index}:{};", hex(tone.light)));
+        dark.push_str(&format!("--c{index}:{};", hex(tone.dark)));
+        let drawn = hex(tone.light);
+        rules.push_str(&format!("[fill=\"{drawn}\"]{{fill:var(--c{index})}}[stroke=\"{drawn}\"]{{stroke:var(--c{index})}}\n"));
+    }
+    format!(
+        ":root{{{light}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}\n{rules}{PAGE}"
+    )
+}
+
+/// Everything but the plots' colours.
+const PAGE: &str = "\
+:root{color-scheme:light dark;--page:#FFFFFF;--ink:#1B1F24;--soft:#5B6470;--card:#F6F7F9;--line:#DFE3E8;--good:#1A7F4B;--bad:#B3261E}
+@media (prefers-color-scheme:dark){:root{--page:#14171C;--ink:#E4E8EE;--soft:#9BA5B2;--card:#1C2027;--line:#303742;--good:#4CC38A;--bad:#FF8A80}}
+*{box-sizing:border-box}
+body{margin:0 auto;max-width:72rem;padding:2rem 1.25rem 4rem;background:var(--page);color:var(--ink);font:16px/1.5 system-ui,sans-serif}
+h1{font-size:1.7rem;line-height:1.2;margin:0 0 .25rem}
+h2{font-size:1.15rem;margin:2.5rem 0 .5rem}
+h3{font-size:.95rem;margin:0 0 .25rem;font-weight:600}
+p{margin:.4rem 0;max-width:60rem}
+.soft,figcaption{color:var(--soft);font-size:.875rem}
+pre{background:var(--card);border:1px solid var(--line);border-radius:6px;padding:.7rem .9rem;overflow-x:auto;font:13px/1.5 ui-monospace,monospace;margin:.6rem 0}
+.verdict{border-left:4px solid var(--good);background:var(--card);border-radius:0 6px 6px 0;padding:.6rem .9rem;margin:1rem 0}
+.verdict.bad{border-color:var(--bad)}
+.legend{display:flex;flex-wrap:wrap;gap:.2rem 1.1rem;margin:.4rem 0;padding:0;list-style:none;font-size:.875rem}
+.legend svg{width:14px;height:14px;vertical-align:-2px;margin-right:.4rem}
+figure{margin:0}
+figure>svg{display:block;width:100%;height:auto}
+svg text{fill:var(--ink);font-family:system-ui,sans-serif}
+.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(26rem,100%),1fr));gap:1.25rem}
+.wide{overflow-x:auto}
+table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums;white-space:nowrap}
+th,td{padding:.22rem .75rem;text-align:right}
+th{color:var(--soft);font-weight:600;border-bottom:1px solid var(--line)}
+th.word,td.word{text-align:left}
+tbody tr:first-child td{border-top:1px solid var(--line)}
+td.prose{white-space:normal}
+summary{cursor:pointer;font-weight:600}
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_tones_share_the_colour_they_are_drawn_in() {
+        let mut drawn: Vec<String> = tones().map(|tone| hex(tone.light)).collect();
+        let all = drawn.len();
+        drawn.sort();
+        drawn.dedup();
+        assert_eq!(drawn.len(), all);
+    }
+
+    #[test]
+    fn every_design_has_its_own_colour() {
+        for entry in crate::catalog::DESIGNS {
+            assert!(
+                DESIGNS.iter().any(|(name, _)| *name == entry.name),
+                "{} has no colour",
+                entry.name
+            );
+        }
+    }
+
+    #[test]
+    fn the_sheet_asks_for_nothing_from_elsewhere() {
+        assert!(!sheet().contains("url(") && !sheet().contains("@import"));
+    }
+}

@@ -1,0 +1,215 @@
+//! What a comparison found: one row per thread count and design, medians over the runs.
+
+use shootdown_sim::run::{RunResult, RunSpec};
+
+use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
+use crate::number::median;
+use crate::plan::Plan;
+use crate::published::{self, Published};
+
+/// One design at one thread count.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Threads.
+    pub threads: usize,
+    /// Design.
+    pub design: &'static str,
+    /// Operations per second, median.
+    pub ops_per_s: f64,
+    /// (Largest - smallest) / median of the throughput.
+    pub spread: f64,
+    /// Published operations per second.
+    pub published: Option<f64>,
+    /// Throughput over that of `ideal` at the same thread count.
+    pub of_ideal: Option<f64>,
+    /// Interrupts sent per operation, median.
+    pub ipis_per_op: f64,
+    /// Interrupts taken per operation, median.
+    pub interrupts_per_op: f64,
+    /// Share of CPU time in invalidation, median.
+    pub flush_share: f64,
+    /// Stale translations, all runs.
+    pub stale: u64,
+    /// Where CPU time went, in the run of median throughput.
+    pub time_shares: Vec<(&'static str, f64)>,
+}
+
+impl Row {
+    /// Relative error against the published rate.
+    pub fn error(&self) -> Option<f64> {
+        self.published
+            .map(|published| relative_error(self.ops_per_s, published))
+    }
+}
+
+/// (simulated - published) / published.
+pub fn relative_error(simulated: f64, published: f64) -> f64 {
+    (simulated - published) / published
+}
+
+/// Everything a comparison found.
+#[derive(Debug, Clone)]
+pub struct Comparison {
+    /// What was asked.
+    pub plan: Plan,
+    /// Each run, in the order of [`Plan::specs`].
+    pub runs: Vec<(RunSpec, RunResult)>,
+    /// The control run, when there was one.
+    pub control: Option<(RunSpec, RunResult)>,
+    /// One row per thread count and design.
+    pub rows: Vec<Row>,
+    /// The published measurements.
+    pub published: Vec<Published>,
+    /// Host seconds from start to end.
+    pub wall_seconds: f64,
+}
+
+impl Comparison {
+    /// Gathers the results of `plan`, given in the order of [`Plan::specs`].
+    pub fn new(
+        plan: Plan,
+        results: Vec<RunResult>,
+        control: Option<(RunSpec, RunResult)>,
+        wall_seconds: f64,
+    ) -> Self {
+        let published = published::rows();
+        let runs: Vec<(RunSpec, RunResult)> = plan.specs().into_iter().zip(results).collect();
+        let mut rows = Vec::new();
+        for &threads in &plan.threads {
+            for design in &plan.designs {
+                let of = |name: &str| -> Vec<&RunResult> {
+                    runs.iter()
+                        .filter(|(spec, _)| spec.threads == threads && spec.design == name)
+                        .map(|(_, result)| result)
+                        .collect()
+                };
+                let ideal = of(IDEAL_DESIGN);
+                let ideal =
+                    (!ideal.is_empty()).then(|| median(ideal.iter().map(|run| run.ops_per_s)));
+                let listed = published::lookup(
+                    &published,
+                    plan.workload.name,
+                    &plan.machine.name,
+                    design.name,
+                    threads,
+                    plan.lru_drain,
+                );
+                rows.push(row(threads, design.name, &of(design.name), ideal, listed));
+            }
+        }
+        Self {
+            plan,
+            runs,
+            control,
+            rows,
+            published,
+            wall_seconds,
+        }
+    }
+
+    /// Stale translations in sound designs, the control's own excepted.
+    pub fn stale(&self) -> u64 {
+        self.rows
+            .iter()
+            .filter(|row| row.design != CONTROL_DESIGN)
+            .map(|row| row.stale)
+            .sum()
+    }
+
+    /// The row of a design at a thread count.
+    pub fn row(&self, design: &str, threads: usize) -> Option<&Row> {
+        self.rows
+            .iter()
+            .find(|row| row.design == design && row.threads == threads)
+    }
+}
+
+fn row(
+    threads: usize,
+    design: &'static str,
+    runs: &[&RunResult],
+    ideal: Option<f64>,
+    published: Option<f64>,
+) -> Row {
+    let of = |field: fn(&RunResult) -> f64| median(runs.iter().map(|run| field(run)));
+    let ops_per_s = of(|run| run.ops_per_s);
+    let most = runs
+        .iter()
+        .map(|run| run.ops_per_s)
+        .fold(f64::NEG_INFINITY, f64::max);
+    let least = runs
+        .iter()
+        .map(|run| run.ops_per_s)
+        .fold(f64::INFINITY, f64::min);
+    let middle = runs.iter().min_by(|a, b| {
+        (a.ops_per_s - ops_per_s)
+            .abs()
+            .total_cmp(&(b.ops_per_s - ops_per_s).abs())
+    });
+    Row {
+        threads,
+        design,
+        ops_per_s,
+        spread: if ops_per_s > 0.0 {
+            (most - least) / ops_per_s
+        } else {
+            0.0
+        },
+        published,
+        of_ideal: ideal
+            .filter(|&ideal| ideal > 0.0)
+            .map(|ideal| ops_per_s / ideal),
+        ipis_per_op: of(|run| run.ipis_per_op),
+        interrupts_per_op: of(|run| run.interrupts_per_op),
+        flush_share: of(|run| run.flush_share),
+        stale: runs.iter().map(|run| run.stale).sum(),
+        time_shares: middle
+            .map(|run| run.time_shares.clone())
+            .unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fake;
+
+    #[test]
+    fn rows_take_medians_over_the_seeds() {
+        let mut plan = fake::plan(&["ideal", "ipi"], &[1, 16]);
+        plan.settings.runs = 3;
+        let comparison = fake::comparison(plan);
+        let row = comparison.row("ipi", 16).unwrap();
+        let mut rates: Vec<f64> = comparison
+            .runs
+            .iter()
+            .filter(|(s, _)| s.design == "ipi" && s.threads == 16)
+            .map(|(_, r)| r.ops_per_s)
+            .collect();
+        rates.sort_by(f64::total_cmp);
+        assert_eq!(rates.len(), 3);
+        assert_eq!(row.ops_per_s, rates[1]);
+        assert!((row.spread - (rates[2] - rates[0]) / rates[1]).abs() < 1e-12);
+        assert!(row.of_ideal.unwrap() < 1.0);
+        assert_eq!(comparison.row("ideal", 16).unwrap().of_ideal, Some(1.0));
+    }
+
+    #[test]
+    fn published_rates_need_the_same_machine_workload_threads_and_drain() {
+        let comparison = fake::comparison(fake::plan(&["ipi"], &[1, 2]));
+        assert_eq!(comparison.row("ipi", 1).unwrap().published, Some(315_000.0));
+        assert_eq!(comparison.row("ipi", 2).unwrap().published, None);
+        let mut plan = fake::plan(&["ipi"], &[1]);
+        plan.lru_drain = true;
+        assert_eq!(
+            fake::comparison(plan).row("ipi", 1).unwrap().published,
+            None
+        );
+    }
+
+    #[test]
+    fn stale_translations_of_the_control_design_are_not_held_against_the_rest() {
+        let comparison = fake::comparison(fake::plan(&["ipi", "none"], &[4]));
+        assert!(comparison.row("none", 4).unwrap().stale > 0);
+        assert_eq!(comparison.stale(), 0);
+    }
+}

@@ -1,0 +1,207 @@
+//! Tables for terminals: one row per thread count and design, grouped by thread count, at most 120 columns wide.
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+
+use crate::catalog;
+use crate::number::{self, UNKNOWN};
+use crate::summary::Comparison;
+
+/// A table as text, before it is drawn: a header, and groups of rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grid {
+    /// Column titles.
+    pub header: Vec<String>,
+    /// Groups of rows; a line is drawn between groups.
+    pub groups: Vec<Vec<Vec<String>>>,
+    /// How many columns, from the left, hold words (the others hold numbers and are aligned right).
+    pub words: usize,
+}
+
+/// The table of a comparison.
+pub fn comparison(comparison: &Comparison) -> Grid {
+    let operation = catalog::operation(comparison.plan.workload.name);
+    let several = comparison.plan.settings.runs > 1;
+    let any_published = comparison.rows.iter().any(|row| row.published.is_some());
+    let any_ideal = comparison.rows.iter().any(|row| row.of_ideal.is_some());
+
+    let mut header = vec![
+        "threads".to_string(),
+        "design".to_string(),
+        format!("{operation}s/s"),
+    ];
+    if several {
+        header.push("spread".to_string());
+    }
+    if any_published {
+        header.extend(["published".to_string(), "error".to_string()]);
+    }
+    if any_ideal {
+        header.push("of ideal".to_string());
+    }
+    header.extend([
+        format!("IPIs/{operation}"),
+        format!("taken/{operation}"),
+        "flush CPU".to_string(),
+        "stale".to_string(),
+    ]);
+
+    let mut groups = Vec::new();
+    for &threads in &comparison.plan.threads {
+        let mut group = Vec::new();
+        for row in comparison.rows.iter().filter(|row| row.threads == threads) {
+            let mut cells = vec![
+                if group.is_empty() {
+                    threads.to_string()
+                } else {
+                    String::new()
+                },
+                row.design.to_string(),
+                number::rate(row.ops_per_s),
+            ];
+            if several {
+                cells.push(number::percent(row.spread));
+            }
+            if any_published {
+                cells.push(row.published.map_or(UNKNOWN.to_string(), number::rate));
+                cells.push(
+                    row.error()
+                        .map_or(UNKNOWN.to_string(), number::signed_percent),
+                );
+            }
+            if any_ideal {
+                cells.push(row.of_ideal.map_or(UNKNOWN.to_string(), number::ratio));
+            }
+            cells.extend([
+                number::per_operation(row.ipis_per_op),
+                number::per_operation(row.interrupts_per_op),
+                number::percent(row.flush_share),
+                number::count(row.stale),
+            ]);
+            group.push(cells);
+        }
+        groups.push(group);
+    }
+    Grid {
+        header,
+        groups,
+        words: 2,
+    }
+}
+
+impl Grid {
+    /// Draws the table; every line ends with a newline.
+    pub fn draw(&self) -> String {
+        let cell = |index: usize, text: &str| {
+            let number = index >= self.words || (index == 0 && self.header[0] == "threads");
+            Cell::new(text).set_alignment(if number {
+                CellAlignment::Right
+            } else {
+                CellAlignment::Left
+            })
+        };
+        let cells = |row: &[String]| {
+            row.iter()
+                .enumerate()
+                .map(|(index, text)| cell(index, text))
+                .collect::<Vec<_>>()
+        };
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_FULL_CONDENSED);
+        table.set_header(cells(&self.header));
+        for row in self.groups.iter().flatten() {
+            table.add_row(cells(row));
+        }
+
+        // Cells hold no line breaks and the width is free, so each row is one line; a rule goes between groups, not between rows.
+        let lines: Vec<String> = table.lines().collect();
+        let rule = lines.get(2).map(|line| {
+            line.replace('╞', "├")
+                .replace('═', "╌")
+                .replace('╪', "┼")
+                .replace('╡', "┤")
+        });
+        let grouped = self.groups.iter().any(|group| group.len() > 1);
+        let mut text = String::new();
+        let mut lines = lines.into_iter();
+        for line in lines.by_ref().take(3) {
+            text.push_str(&line);
+            text.push('\n');
+        }
+        for (index, group) in self.groups.iter().enumerate() {
+            if let Some(rule) = rule.as_ref().filter(|_| index > 0 && grouped) {
+                text.push_str(rule);
+                text.push('\n');
+            }
+            for line in lines.by_ref().take(group.len()) {
+                text.push_str(&line);
+                text.push('\n');
+            }
+        }
+        for line in lines {
+            text.push_str(&line);
+            text.push('\n');
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake;
+
+    #[test]
+    fn the_widest_table_fits_120_columns() {
+        let mut plan = fake::plan(
+            &["ideal", "ipi", "broadcast", "adaptive", "none"],
+            &[1, 4, 16, 72],
+        );
+        plan.settings.runs = 3;
+        let text = comparison(&fake::comparison(plan)).draw();
+        let width = text.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(width <= 120, "{width} columns:\n{text}");
+        assert!(
+            text.lines().all(|line| line.chars().count() == width),
+            "ragged:\n{text}"
+        );
+    }
+
+    #[test]
+    fn each_thread_count_is_one_group_between_rules() {
+        let text = comparison(&fake::comparison(fake::plan(
+            &["ipi", "broadcast"],
+            &[1, 16],
+        )))
+        .draw();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3 + 2 + 1 + 2 + 1, "{text}");
+        assert!(
+            lines[1].contains("loops/s")
+                && lines[1].contains("published")
+                && lines[1].contains("flush CPU")
+        );
+        assert!(lines[3].contains("ipi") && lines[3].contains("315k"));
+        assert!(lines[5].starts_with("├╌"), "{text}");
+        assert!(
+            lines[7].contains("broadcast") && lines[7].contains("1368k"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn columns_without_a_single_value_are_left_out() {
+        let grid = comparison(&fake::comparison(fake::plan(&["adaptive"], &[2])));
+        assert_eq!(
+            grid.header,
+            [
+                "threads",
+                "design",
+                "loops/s",
+                "IPIs/loop",
+                "taken/loop",
+                "flush CPU",
+                "stale"
+            ]
+        );
+    }
+}

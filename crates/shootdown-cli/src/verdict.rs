@@ -1,0 +1,324 @@
+//! What the comparison means, in words: the oracle's verdict, the control, the cost, and who wins where.
+
+use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
+use crate::number;
+use crate::summary::Comparison;
+
+/// The conclusions of a comparison.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether the oracle found nothing in the sound designs.
+    pub sound: bool,
+    /// The oracle's finding.
+    pub stale: String,
+    /// How the first stale translation came about, line by line.
+    pub stale_story: Vec<String>,
+    /// Whether the control was caught, as it must be.
+    pub control: Option<String>,
+    /// How the control went wrong, line by line.
+    pub control_story: Vec<String>,
+    /// Throughput ratios between designs, a sentence each.
+    pub ratios: Vec<String>,
+    /// What the runs cost on this host.
+    pub cost: String,
+}
+
+impl Verdict {
+    /// Draws the conclusions from `comparison`.
+    pub fn new(comparison: &Comparison) -> Self {
+        let (control, control_story) = control(comparison);
+        Self {
+            sound: comparison.stale() == 0,
+            stale: stale(comparison),
+            stale_story: comparison
+                .runs
+                .iter()
+                .find(|(spec, result)| spec.design != CONTROL_DESIGN && result.stale > 0)
+                .map(|(_, result)| lines(result.story.as_deref()))
+                .unwrap_or_default(),
+            control,
+            control_story,
+            ratios: ratios(comparison),
+            cost: cost(comparison),
+        }
+    }
+
+    /// The conclusions as they are printed, every line ending with a newline; `report` is where the report went.
+    pub fn text(&self, report: Option<&str>) -> String {
+        let mut text = String::new();
+        let mut line = |indent: &str, content: &str| {
+            text.push_str(indent);
+            text.push_str(content);
+            text.push('\n');
+        };
+        line("", &self.stale);
+        for part in &self.stale_story {
+            line("    ", part);
+        }
+        if let Some(control) = &self.control {
+            line("", control);
+        }
+        for part in &self.control_story {
+            line("    ", part);
+        }
+        line("", &self.cost);
+        if let Some(report) = report {
+            line("", &format!("report: {report}"));
+        }
+        for ratio in self.ratios.iter().flat_map(|ratio| wrapped(ratio)) {
+            line("", &ratio);
+        }
+        text
+    }
+}
+
+fn stale(comparison: &Comparison) -> String {
+    let designs: Vec<&str> = comparison
+        .plan
+        .designs
+        .iter()
+        .map(|design| design.name)
+        .filter(|&name| name != CONTROL_DESIGN)
+        .collect();
+    let checked: u64 = comparison
+        .runs
+        .iter()
+        .filter(|(spec, _)| spec.design != CONTROL_DESIGN)
+        .map(|(_, result)| result.accesses_checked)
+        .sum();
+    let found = comparison.stale();
+    if designs.is_empty() {
+        return "stale translations: only the unsound design `none` was run, so there is nothing to vouch for".to_string();
+    }
+    if found == 0 {
+        return format!(
+            "stale translations: 0 in {} checked accesses ({})",
+            number::count(checked),
+            designs.join(", ")
+        );
+    }
+    let by_design: Vec<String> = designs
+        .iter()
+        .map(|&name| {
+            (
+                name,
+                comparison
+                    .rows
+                    .iter()
+                    .filter(|row| row.design == name)
+                    .map(|row| row.stale)
+                    .sum::<u64>(),
+            )
+        })
+        .filter(|&(_, stale)| stale > 0)
+        .map(|(name, stale)| format!("{name}: {}", number::count(stale)))
+        .collect();
+    format!(
+        "STALE TRANSLATIONS: {} in {} checked accesses ({})",
+        number::count(found),
+        number::count(checked),
+        by_design.join(", ")
+    )
+}
+
+fn control(comparison: &Comparison) -> (Option<String>, Vec<String>) {
+    let Some((spec, result)) = &comparison.control else {
+        return (None, Vec::new());
+    };
+    let line = match result.caught_after {
+        Some(accesses) if result.stale > 0 => {
+            format!(
+                "control: `{}` on {} caught after {} accesses",
+                spec.design,
+                spec.workload,
+                number::count(accesses)
+            )
+        }
+        _ => format!(
+            "CONTROL NOT CAUGHT: `{}` on {} went through {} checked accesses unseen; do not trust the line above, run longer (--virtual-ms)",
+            spec.design,
+            spec.workload,
+            number::count(result.accesses_checked)
+        ),
+    };
+    (Some(line), lines(result.story.as_deref()))
+}
+
+/// Each real design against the baseline (`ipi`, else the first), and `adaptive` against the best of the others.
+fn ratios(comparison: &Comparison) -> Vec<String> {
+    let real: Vec<&str> = comparison
+        .plan
+        .designs
+        .iter()
+        .map(|design| design.name)
+        .filter(|&name| name != CONTROL_DESIGN && name != IDEAL_DESIGN)
+        .collect();
+    let Some(&baseline) = real.iter().find(|&&name| name == "ipi").or(real.first()) else {
+        return Vec::new();
+    };
+    let mut sentences = Vec::new();
+    for &design in real.iter().filter(|&&design| design != baseline) {
+        let others: Vec<&str> = real
+            .iter()
+            .copied()
+            .filter(|&other| other != design)
+            .collect();
+        let (against, name) = if design == "adaptive" && others.len() > 1 {
+            (others.clone(), format!("the best of {}", others.join(", ")))
+        } else {
+            (vec![baseline], baseline.to_string())
+        };
+        let points: Vec<String> = comparison
+            .plan
+            .threads
+            .iter()
+            .filter_map(|&threads| {
+                let own = comparison.row(design, threads)?.ops_per_s;
+                let best = against
+                    .iter()
+                    .filter_map(|other| comparison.row(other, threads))
+                    .map(|row| row.ops_per_s);
+                Some((threads, own / best.fold(f64::NEG_INFINITY, f64::max)))
+            })
+            .enumerate()
+            .map(|(index, (threads, ratio))| {
+                let unit = match (index, threads) {
+                    (0, 1) => " thread",
+                    (0, _) => " threads",
+                    _ => "",
+                };
+                format!("{} at {threads}{unit}", number::ratio(ratio))
+            })
+            .collect();
+        sentences.push(format!("{design} vs {name}: {}", points.join(", ")));
+    }
+    sentences
+}
+
+fn cost(comparison: &Comparison) -> String {
+    let runs = comparison.runs.iter().chain(&comparison.control);
+    let events: u64 = runs.map(|(_, result)| result.events).sum();
+    let jobs = comparison.plan.settings.jobs;
+    format!(
+        "host: {} events in {:.1} s, {} events per second, on {jobs} host thread{}",
+        number::short_count(events as f64),
+        comparison.wall_seconds,
+        number::short_count(events as f64 / comparison.wall_seconds.max(1e-9)),
+        if jobs == 1 { "" } else { "s" }
+    )
+}
+
+/// A sentence in lines of at most 120 columns, broken after commas; the further lines are indented.
+fn wrapped(sentence: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for part in sentence.split_inclusive(", ") {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + part.trim_end().chars().count() <= 120 => {
+                line.push_str(part)
+            }
+            Some(_) => lines.push(format!("    {part}")),
+            None => lines.push(part.to_string()),
+        }
+    }
+    lines
+        .iter()
+        .map(|line| line.trim_end().to_string())
+        .collect()
+}
+
+fn lines(story: Option<&str>) -> Vec<String> {
+    story
+        .unwrap_or_default()
+        .lines()
+        .map(|line| line.trim_end().to_string())
+        .filter(|line| !line.is_empty())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake;
+
+    #[test]
+    fn a_clean_comparison_names_its_designs_and_how_much_was_checked() {
+        let verdict = Verdict::new(&fake::comparison(fake::plan(
+            &["ideal", "ipi", "broadcast", "none"],
+            &[1, 16],
+        )));
+        assert!(verdict.sound);
+        assert_eq!(
+            verdict.stale,
+            "stale translations: 0 in 51,000 checked accesses (ideal, ipi, broadcast)"
+        );
+        assert_eq!(
+            verdict.control.as_deref(),
+            Some("control: `none` on tlb_shared caught after 17 accesses")
+        );
+        assert_eq!(verdict.control_story.len(), 3);
+        assert_eq!(
+            verdict.ratios,
+            ["broadcast vs ipi: 1.11x at 1 thread, 1.82x at 16"]
+        );
+    }
+
+    #[test]
+    fn adaptive_is_held_against_the_best_of_the_others() {
+        let verdict = Verdict::new(&fake::comparison(fake::plan(
+            &["ipi", "broadcast", "adaptive"],
+            &[4],
+        )));
+        assert_eq!(verdict.ratios.len(), 2);
+        assert!(
+            verdict.ratios[1]
+                .starts_with("adaptive vs the best of ipi, broadcast: 1.05x at 4 threads"),
+            "{verdict:?}"
+        );
+    }
+
+    #[test]
+    fn long_sentences_are_broken_after_commas_and_lose_nothing() {
+        let sentence = (0..30)
+            .map(|n| format!("1.00x at {n}"))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let lines = wrapped(&sentence);
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.chars().count() <= 120));
+        assert_eq!(
+            lines
+                .join(" ")
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" "),
+            sentence
+        );
+    }
+
+    #[test]
+    fn a_stale_translation_is_shouted_with_its_story() {
+        let mut comparison = fake::comparison(fake::plan(&["ipi", "broadcast"], &[4]));
+        comparison.rows[1].stale = 2;
+        comparison.runs[1].1.stale = 2;
+        comparison.runs[1].1.story = Some("one\ntwo".to_string());
+        let verdict = Verdict::new(&comparison);
+        assert!(!verdict.sound);
+        assert_eq!(
+            verdict.stale,
+            "STALE TRANSLATIONS: 2 in 8,000 checked accesses (broadcast: 2)"
+        );
+        assert!(verdict.text(None).contains("\n    one\n    two\n"));
+    }
+
+    #[test]
+    fn a_control_that_slips_through_is_not_passed_over() {
+        let mut comparison = fake::comparison(fake::plan(&["ipi"], &[4]));
+        let control = &mut comparison.control.as_mut().unwrap().1;
+        (control.stale, control.caught_after, control.story) = (0, None, None);
+        assert!(
+            Verdict::new(&comparison)
+                .control
+                .unwrap()
+                .starts_with("CONTROL NOT CAUGHT: `none` on tlb_shared")
+        );
+    }
+}

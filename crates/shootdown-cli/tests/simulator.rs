@@ -1,0 +1,197 @@
+//! The program on the real simulator, with runs as short as they can be. Everything here needs `shootdown_sim::run`.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+const TINY: [&str; 4] = ["--virtual-ms", "0.2", "--jobs", "2"];
+
+fn shootdown(args: &[&str], folder: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_shootdown"))
+        .args(args)
+        .args(TINY)
+        .current_dir(folder)
+        .output()
+        .unwrap()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn every_listed_design_and_workload_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let list: serde_json::Value = serde_json::from_slice(
+        &Command::new(env!("CARGO_BIN_EXE_shootdown"))
+            .args(["list", "--json"])
+            .output()
+            .unwrap()
+            .stdout,
+    )
+    .unwrap();
+    let names = |kind: &str| -> Vec<String> {
+        list[kind]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|line| line["name"].as_str().unwrap().to_string())
+            .collect()
+    };
+    for workload in names("workloads") {
+        let designs = names("designs").join(",");
+        let output = shootdown(
+            &[
+                "compare",
+                &workload,
+                "--designs",
+                &designs,
+                "--threads",
+                "2",
+                "--json",
+            ],
+            folder.path(),
+        );
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{workload}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn json_is_all_there_is_on_stdout_and_repeats_but_for_host_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = [
+        "compare",
+        "tlb_flush2",
+        "--designs",
+        "ipi,ipi",
+        "--threads",
+        "1,2,2",
+        "--runs",
+        "2",
+        "--json",
+    ];
+    let parse = || -> serde_json::Value {
+        let output = shootdown(&args, folder.path());
+        assert!(
+            output.stderr.is_empty(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let mut value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        for run in value["runs"].as_array_mut().unwrap() {
+            run["host_seconds"] = serde_json::Value::Null;
+        }
+        value
+    };
+    let first = parse();
+    assert_eq!(
+        first["runs"].as_array().unwrap().len(),
+        4,
+        "duplicates count once"
+    );
+    assert_eq!(first, parse());
+}
+
+#[test]
+fn a_comparison_prints_its_verdict_and_leaves_only_the_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = [
+        "compare",
+        "tlb_flush2",
+        "--designs",
+        "ideal,ipi,broadcast",
+        "--threads",
+        "1,4",
+        "--html",
+        "r.html",
+    ];
+    let output = shootdown(&args, folder.path());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(
+        text.contains("stale translations: 0 in ") && text.contains("(ideal, ipi, broadcast)"),
+        "{text}"
+    );
+    assert!(
+        text.contains("control: `none` on tlb_shared caught after "),
+        "{text}"
+    );
+    assert!(
+        text.contains("\nreport: r.html\nbroadcast vs ipi: "),
+        "{text}"
+    );
+    assert!(
+        text.lines()
+            .all(|line| line.starts_with("    ") || line.chars().count() <= 120),
+        "{text}"
+    );
+    assert_eq!(names(folder.path()), ["r.html"]);
+}
+
+#[test]
+fn an_unwritable_report_is_refused_before_anything_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    // Long enough that running first would be noticed.
+    let run = |path: &str| {
+        let args = ["compare", "tlb_flush2", "--html", path, "--runs", "1000"];
+        let output = Command::new(env!("CARGO_BIN_EXE_shootdown"))
+            .args(args)
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(
+        run("no/r.html"),
+        "error: --html no/r.html: there is no folder `no`; create it or choose another path\n"
+    );
+    assert_eq!(
+        run("."),
+        "error: --html .: is a folder; name a file in it\n"
+    );
+}
+
+#[test]
+#[cfg(unix)]
+fn ctrl_c_leaves_no_file_and_says_130() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_shootdown"))
+        .args([
+            "compare",
+            "tlb_flush2",
+            "--html",
+            "r.html",
+            "--runs",
+            "1000",
+        ])
+        .current_dir(folder.path())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &child.id().to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(names(folder.path()).is_empty());
+}
