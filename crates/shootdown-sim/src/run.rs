@@ -1,6 +1,18 @@
 //! One run: a workload, on a machine model, under a design, with a thread count and a seed.
 
+use crate::hw::{Costs, Hw, HwConfig};
+use crate::machine::{self, Config, CoreCosts, Machine, Outcome, Topology};
+use crate::model::Model;
+use crate::os::category::Category;
+use crate::os::{HookCosts, OsCosts, OsSettings, System, run_thread};
+use crate::workload::Thread;
+use shootdown::{BroadcastLimits, Design, Reach};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
+
+pub use crate::workload::Workload;
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -8,18 +20,24 @@ pub struct RunSpec {
     /// Name of the workload (`tlb_flush2`, `tlb_shared`).
     pub workload: String,
     /// Machine model.
-    pub machine: Arc<crate::model::Model>,
-    /// Name of the design preset (`ideal`, `ipi`, `broadcast`, `adaptive`, `none`).
+    pub machine: Arc<Model>,
+    /// Name of the design (see [`DESIGNS`]).
     pub design: String,
     /// Simulated threads, one per CPU, from 1.
     pub threads: usize,
     /// Seed: the same seed gives the same run in everything but host time.
     pub seed: u64,
-    /// Virtual time measured, in milliseconds, after the warm-up; `None` = the workload's default.
+    /// Virtual time measured, in milliseconds, after the warm-up; `None` = [`DEFAULT_VIRTUAL_MS`].
     pub virtual_ms: Option<f64>,
     /// Whether each `madvise` drains the CPU's LRU batch under the LRU lock (E2's "unmodified" kernels do).
     pub lru_drain: bool,
 }
+
+/// Virtual time measured when nothing else is asked, ms.
+pub const DEFAULT_VIRTUAL_MS: f64 = 30.0;
+
+/// Virtual time before the measurement, ms: enough for sampled promotion, which looks once in about 2 ms per CPU.
+pub const WARM_UP_MS: f64 = 6.0;
 
 /// What came out. Everything but `host_seconds` is a pure function of the [`RunSpec`].
 #[derive(Debug, Clone, PartialEq)]
@@ -52,18 +70,284 @@ pub struct RunResult {
     pub host_seconds: f64,
 }
 
+/// A design by name, with a line about it.
+#[derive(Debug, Clone, Copy)]
+pub struct DesignEntry {
+    /// Name.
+    pub name: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+    /// Settings of the engine.
+    pub design: Design,
+    /// Whether the machine invalidates everything at once and for free.
+    pub ideal: bool,
+}
+
+/// All designs: the engine's presets, and `ideal`, which only a simulated machine can have.
+pub fn designs() -> impl Iterator<Item = DesignEntry> {
+    let ideal = DesignEntry {
+        name: "ideal",
+        about: "perfect invalidation at no cost: the limit, simulation only",
+        design: Design::NONE,
+        ideal: true,
+    };
+    let presets = Design::PRESETS.iter().map(|&(name, design, about)| DesignEntry { name, about, design, ideal: false });
+    std::iter::once(ideal).chain(presets)
+}
+
+fn find_design(name: &str) -> Result<DesignEntry, String> {
+    designs().find(|entry| entry.name == name).ok_or_else(|| {
+        let known: Vec<_> = designs().map(|entry| entry.name).collect();
+        format!("design `{name}` is not known; use one of: {}", known.join(", "))
+    })
+}
+
 /// Checks a specification without running it.
 ///
 /// # Errors
 /// One line naming what is wrong and the remedy.
-pub fn validate(_spec: &RunSpec) -> Result<(), String> {
-    todo!()
+pub fn validate(spec: &RunSpec) -> Result<(), String> {
+    if Workload::named(&spec.workload).is_none() {
+        let known: Vec<_> = Workload::ALL.iter().map(|(name, ..)| *name).collect();
+        return Err(format!("workload `{}` is not known; use one of: {}", spec.workload, known.join(", ")));
+    }
+    find_design(&spec.design)?;
+    let cpus = spec.machine.topology.cpus();
+    if spec.threads == 0 {
+        return Err("--threads 0: give at least 1 thread".into());
+    }
+    if spec.threads > cpus {
+        return Err(format!(
+            "--threads {}: {} has {cpus} CPUs; give at most {cpus}, or scale the machine with --cpus",
+            spec.threads, spec.machine.name
+        ));
+    }
+    if spec.virtual_ms.is_some_and(|ms| !(ms > 0.0 && ms <= 1e6)) {
+        return Err("--virtual-ms: expected milliseconds above 0, at most 1000000".into());
+    }
+    Ok(())
 }
 
 /// Runs it. `progress` is called now and then with the fraction done (0 to 1); returning `false` abandons the run.
 ///
 /// # Errors
-/// As [`validate`]; also when abandoned.
-pub fn run(_spec: &RunSpec, _progress: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, String> {
-    todo!()
+/// As [`validate`]; also when abandoned, and when the simulated kernel hangs (which is a bug of the design).
+pub fn run(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, String> {
+    validate(spec)?;
+    if spec.machine.topology.cpus() <= 64 * 8 { run_sized::<8>(spec, progress) } else { run_sized::<128>(spec, progress) }
+}
+
+fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, String> {
+    let started = Instant::now();
+    let workload = Workload::named(&spec.workload).ok_or("unknown workload")?;
+    let entry = find_design(&spec.design)?;
+    let model = &spec.machine;
+    let cpus = model.topology.cpus();
+    let mut machine = Machine::new(machine_config(model, spec.threads, spec.seed));
+    let design = fit_design(entry.design, model);
+    let system: Rc<System<W>> = System::new(
+        &machine,
+        Hw::new(hardware_config(model, spec.seed)),
+        hook_costs(model),
+        design,
+        os_costs(model),
+        OsSettings { lru_drain: spec.lru_drain, ideal: entry.ideal },
+    );
+    let process = system.process(1, workload.bytes(spec.threads));
+    let counters: Vec<_> = (0..spec.threads).map(|_| Rc::new(Cell::new(0_u64))).collect();
+    // Threads go to cores first, siblings last, as a scheduler places them.
+    let placement = model.topology.placement();
+    for (index, &cpu) in placement.iter().enumerate().take(spec.threads) {
+        let thread = Thread {
+            system: system.clone(),
+            process: process.clone(),
+            index,
+            threads: spec.threads,
+            operations: counters[index].clone(),
+        };
+        machine.spawn(cpu, move || {
+            thread.system.online();
+            run_thread(&thread.system, &thread.process, || workload.run(&thread));
+            thread.system.offline();
+        });
+    }
+    debug_assert!(cpus >= spec.threads);
+
+    let warm_up = model.cycles(WARM_UP_MS * 1e6) as u64;
+    let window = model.cycles(spec.virtual_ms.unwrap_or(DEFAULT_VIRTUAL_MS) * 1e6) as u64;
+    let deadline = warm_up + window;
+    let total = move |counters: &[Rc<Cell<u64>>]| counters.iter().map(|count| count.get()).sum::<u64>();
+    let before = Rc::new(Cell::new(0));
+    let after = Rc::new(RefCell::new(None));
+    machine.at(warm_up, {
+        let (before, counters) = (before.clone(), counters.clone());
+        move || {
+            before.set(total(&counters));
+            machine::reset_statistics();
+        }
+    });
+    machine.at(deadline, {
+        let (after, counters) = (after.clone(), counters.clone());
+        move || *after.borrow_mut() = Some((total(&counters), machine::statistics()))
+    });
+    let outcome = machine.run(deadline, |at| progress((at.cycles as f64 / deadline as f64).min(1.0)));
+    match outcome {
+        Outcome::Finished => {}
+        Outcome::Abandoned => return Err("abandoned".into()),
+        Outcome::Deadlock(report) => return Err(format!("the simulated kernel hangs under `{}`:\n{report}", spec.design)),
+        Outcome::Runaway(report) => return Err(format!("the simulated kernel spins under `{}`:\n{report}", spec.design)),
+    }
+    let (ended, statistics) = after.take().ok_or("the measured window never ended")?;
+    let ops = ended - before.get();
+    let virtual_ns = model.ns(window as f64);
+    let per_op = |count: u64| if ops == 0 { 0.0 } else { count as f64 / ops as f64 };
+    let mut cycles = statistics.total.cycles;
+    // Entering and leaving the handler counts to the interrupted side.
+    let entry_exit = statistics.total.interrupts_taken as f64 * (model.costs.interrupt_entry + model.costs.interrupt_exit);
+    let all = window as f64 * spec.threads as f64;
+    let moved = entry_exit.min(all);
+    let outside: f64 = [Category::User, Category::Kernel, Category::FlushRequester].iter().map(|c| cycles[*c as usize]).sum();
+    for category in [Category::User, Category::Kernel, Category::FlushRequester] {
+        let share = if outside > 0.0 { cycles[category as usize] / outside } else { 0.0 };
+        cycles[category as usize] = (cycles[category as usize] - moved * share).max(0.0);
+    }
+    cycles[Category::FlushTarget as usize] += moved;
+    let time_shares: Vec<_> =
+        Category::NAMES.iter().zip(cycles).map(|(&name, cycles)| (name, cycles / all)).collect();
+    let flush_share = time_shares[Category::FlushRequester as usize].1 + time_shares[Category::FlushTarget as usize].1;
+    let hw = system.hw.borrow();
+    Ok(RunResult {
+        ops,
+        virtual_ns,
+        ops_per_s: ops as f64 / (virtual_ns * 1e-9),
+        ipis_per_op: per_op(statistics.total.ipis_sent),
+        interrupts_per_op: per_op(statistics.total.interrupts_taken),
+        flush_share,
+        stale: hw.violation_count(),
+        accesses_checked: hw.accesses_checked(),
+        caught_after: hw.first_violation_after(),
+        story: hw.violations().first().map(|violation| violation.to_string()),
+        events: machine.events(),
+        time_shares,
+        host_seconds: started.elapsed().as_secs_f64(),
+    })
+}
+
+/// A design as it can be on a machine: without broadcast hardware nothing is broadcast; slots and tags as the model says.
+fn fit_design(design: Design, model: &Model) -> Design {
+    let reach = match design.reach {
+        Reach::Broadcast if !model.broadcast.available => Reach::Ipi,
+        reach => reach,
+    };
+    Design { reach, slots: model.tags.slots as u8, tag_limit: (1_u32 << model.tags.bits).min(1 << 12) as u16, ..design }
+}
+
+/// The core machine of a model.
+fn machine_config(model: &Model, threads: usize, seed: u64) -> Config {
+    let cpus = model.topology.cpus();
+    let numbers = |of: &dyn Fn(usize) -> usize| (0..cpus).map(|cpu| of(cpu) as u16).collect();
+    let topology = Topology {
+        cpus,
+        core_of: numbers(&|cpu| model.topology.core_of(cpu)),
+        cluster_of: numbers(&|cpu| model.topology.cluster_of(cpu)),
+        socket_of: numbers(&|cpu| model.topology.socket_of(cpu)),
+    };
+    let costs = &model.costs;
+    let mut config = Config::new(topology);
+    config.costs = CoreCosts {
+        l1: costs.l1_hit,
+        rmw: costs.rmw,
+        cold_line: costs.transfer_cluster,
+        transfer: [costs.transfer_core, costs.transfer_cluster, costs.transfer_socket, costs.transfer_remote],
+        fence: costs.full_barrier,
+        ipi_first: costs.ipi_send,
+        ipi_next: costs.ipi_send_more,
+        ipi_latency: [
+            costs.ipi_deliver_cluster,
+            costs.ipi_deliver_cluster,
+            costs.ipi_deliver_socket,
+            costs.ipi_deliver_remote,
+        ],
+        interrupt_entry: costs.interrupt_entry,
+        interrupt_exit: costs.interrupt_exit,
+        smt_slowdown: model.smt.slowdown,
+        smt_spin_slowdown: model.smt.spin_slowdown,
+    };
+    config.seed = seed;
+    // Per-CPU words, spaces, page-table lines; lazily committed.
+    config.arena_bytes = (64 << 20) + cpus * (16 << 10) + threads * (16 << 10);
+    config
+}
+
+/// The translation hardware of a model.
+fn hardware_config(model: &Model, seed: u64) -> HwConfig {
+    let cycles = |cycles: f64| cycles.round() as u32;
+    let costs = &model.costs;
+    HwConfig {
+        cpus: model.topology.cpus(),
+        tlb_entries: model.tlb.entries as usize,
+        tlb_ways: model.tlb.ways as usize,
+        large_entries: model.tlb.large_entries as usize,
+        psc_entries: model.tlb.paging_structure_entries as usize,
+        tags: true,
+        tag_bits: model.tags.bits,
+        broadcast: limits(model),
+        speculation: model.simulation.speculation,
+        costs: Costs {
+            tlb_hit: cycles(costs.tlb_hit),
+            walk_step: cycles(costs.walk_step),
+            invlpg: cycles(costs.invlpg),
+            invpcid_address: cycles(costs.invpcid_address),
+            invpcid_tag: cycles(costs.invpcid_tag),
+            invpcid_all: cycles(costs.invpcid_all),
+            root_load_keep: cycles(costs.root_load_keep),
+            root_load_flush: cycles(costs.root_load_flush),
+            broadcast_issue: cycles(costs.broadcast_issue),
+            broadcast_min: cycles(costs.broadcast_sync / 4.0),
+            broadcast_spread: cycles(costs.broadcast_sync * 0.75),
+        },
+        seed,
+        ..HwConfig::default()
+    }
+}
+
+fn limits(model: &Model) -> Option<BroadcastLimits> {
+    model.broadcast.available.then(|| BroadcastLimits {
+        max_pages: model.broadcast.max_pages,
+        max_large_pages: model.broadcast.max_large_pages,
+    })
+}
+
+fn hook_costs(model: &Model) -> HookCosts {
+    HookCosts {
+        ghz: model.ghz,
+        broadcast_issue: model.costs.broadcast_issue.round() as u64,
+        broadcast_sync: model.costs.broadcast_sync.round() as u64,
+        broadcast_interval: model.costs.broadcast_interval.round() as u64,
+        limits: limits(model),
+    }
+}
+
+fn os_costs(model: &Model) -> OsCosts {
+    let cycles = |cycles: f64| cycles.round() as u64;
+    let kernel = &model.kernel;
+    OsCosts {
+        syscall: cycles(kernel.syscall),
+        fault: cycles(kernel.fault),
+        page_alloc: cycles(kernel.page_alloc),
+        page_zero: cycles(kernel.page_zero),
+        page_free: cycles(kernel.page_free),
+        map_entry: cycles(kernel.map_entry),
+        unmap_entry: cycles(kernel.unmap_entry),
+        madvise: cycles(kernel.madvise),
+        mmap: cycles(kernel.mmap),
+        munmap: cycles(kernel.munmap),
+        lru_add: cycles(kernel.lru_add),
+        lru_hold: cycles(kernel.lru_hold),
+        user_access: cycles(kernel.user_access),
+        sleep: cycles(kernel.sleep),
+        wake: cycles(kernel.wake),
+        wake_latency: cycles(kernel.wake_latency),
+        switch: cycles(kernel.switch),
+    }
 }

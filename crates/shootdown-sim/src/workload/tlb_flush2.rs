@@ -1,0 +1,33 @@
+//! `tlb_flush2`: each thread maps a private 1 MiB anonymous region; for each 4 KiB page it writes a byte (fault), drops
+//! the page, reads it back as zero (fault) and counts one; after 256 pages it unmaps the region and maps it again.
+//!
+//! Regions lie next to each other, as `mmap` places them, so two share each lowest-level table. The threads start at
+//! random pages: left alone long enough they drift apart, and a short run should not show them unmapping in step.
+
+use super::Thread;
+use crate::hw::Access;
+use crate::machine;
+use crate::os::{PAGE, USER_BASE};
+
+/// Bytes of one thread's region.
+pub(super) const REGION: u64 = 1 << 20;
+
+pub(super) fn run<const W: usize>(thread: &Thread<W>) {
+    let (system, process) = (&*thread.system, &*thread.process);
+    let base = USER_BASE + thread.index as u64 * REGION;
+    let mut page = machine::random_below(REGION / PAGE);
+    system.map(process, base, REGION);
+    while !machine::stop_requested() {
+        let va = base + page * PAGE;
+        system.touch(process, va, Access::Write);
+        system.drop_pages(process, va, 1);
+        system.touch(process, va, Access::Read);
+        thread.count();
+        page += 1;
+        if page == REGION / PAGE {
+            page = 0;
+            system.unmap(process, base, REGION);
+            system.map(process, base, REGION);
+        }
+    }
+}
