@@ -23,8 +23,8 @@ const MIXES: [Mix; 4] = [
     Mix { name: "all words shared", private: 0, contended: false, ipis: true },
 ];
 
-/// Runs `mix`; returns charged operations.
-fn run(cpus: usize, mix: Mix, cycles: u64) -> u64 {
+/// Runs `mix`; returns charged operations and host seconds without the setting up.
+fn run(cpus: usize, mix: Mix, cycles: u64) -> (u64, f64) {
     let mut machine = Machine::new(Config::new(Topology::regular(cpus, 2, 16, 36)));
     let hot = machine.alloc([SimWord::new(0)]);
     let board = machine.alloc((0..cpus).map(|_| machine.alloc(SimWord::new(0))).collect::<Vec<_>>());
@@ -61,17 +61,16 @@ fn run(cpus: usize, mix: Mix, cycles: u64) -> u64 {
             }
         });
     }
+    let start = Instant::now();
     machine.run(cycles, |_| true);
-    machine.events()
+    (machine.events(), start.elapsed().as_secs_f64())
 }
 
 fn main() {
-    for (cpus, cycles) in [(72, 400_000), (1024, 60_000), (8192, 10_000)] {
+    for (cpus, cycles) in [(72, 4_000_000), (1024, 200_000), (8192, 30_000)] {
         for mix in MIXES {
-            run(cpus, mix, cycles / 10);
-            let start = Instant::now();
-            let events = run(cpus, mix, cycles);
-            let seconds = start.elapsed().as_secs_f64();
+            let cycles = if mix.contended { cycles * 10 } else { cycles };
+            let (events, seconds) = run(cpus, mix, cycles);
             println!("{cpus:5} CPUs, {:17} {:7.1} M events/s ({events} events)", mix.name, events as f64 / seconds / 1e6);
         }
     }
