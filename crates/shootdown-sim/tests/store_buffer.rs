@@ -129,6 +129,7 @@ fn messages_are_never_reordered() {
                 0
             },
             |words| {
+                m::charge(m::random_below(1000));
                 let flag = words[8].load(Acquire);
                 flag << 1 | words[0].load(Acquire)
             },
