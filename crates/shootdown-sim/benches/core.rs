@@ -17,10 +17,30 @@ struct Mix {
 }
 
 const MIXES: [Mix; 4] = [
-    Mix { name: "private only", private: 16, contended: false, ipis: false },
-    Mix { name: "typical", private: 10, contended: true, ipis: true },
-    Mix { name: "contended only", private: 0, contended: true, ipis: false },
-    Mix { name: "all words shared", private: 0, contended: false, ipis: true },
+    Mix {
+        name: "private only",
+        private: 16,
+        contended: false,
+        ipis: false,
+    },
+    Mix {
+        name: "typical",
+        private: 10,
+        contended: true,
+        ipis: true,
+    },
+    Mix {
+        name: "contended only",
+        private: 0,
+        contended: true,
+        ipis: false,
+    },
+    Mix {
+        name: "all words shared",
+        private: 0,
+        contended: false,
+        ipis: true,
+    },
 ];
 
 /// Runs `mix`; returns charged operations and host seconds without the setting up.
@@ -28,7 +48,9 @@ fn run(cpus: usize, mix: Mix, cycles: u64) -> (u64, f64) {
     let mut machine = Machine::new(Config::new(Topology::regular(cpus, 2, 16, 36)));
     let hot = machine.alloc([SimWord::new(0)]);
     let board = machine.alloc((0..cpus).map(|_| machine.alloc(SimWord::new(0))).collect::<Vec<_>>());
-    let own = (0..cpus).map(|_| machine.alloc([0; 4].map(SimWord::new))).collect::<Vec<_>>();
+    let own = (0..cpus)
+        .map(|_| machine.alloc([0; 4].map(SimWord::new)))
+        .collect::<Vec<_>>();
     {
         let board = board.clone();
         machine.set_interrupt_handler(move || {
@@ -71,7 +93,11 @@ fn main() {
         for mix in MIXES {
             let cycles = if mix.contended { cycles * 10 } else { cycles };
             let (events, seconds) = run(cpus, mix, cycles);
-            println!("{cpus:5} CPUs, {:17} {:7.1} M events/s ({events} events)", mix.name, events as f64 / seconds / 1e6);
+            println!(
+                "{cpus:5} CPUs, {:17} {:7.1} M events/s ({events} events)",
+                mix.name,
+                events as f64 / seconds / 1e6
+            );
         }
     }
     let mut criterion = Criterion::default().configure_from_args().sample_size(10);

@@ -1,16 +1,18 @@
 //! The core machine, told as stories: time, interrupts, waiting, lines, sleeping, failure reports.
 
 use shootdown::facade::{Facade, Word};
-use shootdown_sim::machine::{
-    self as m, Config, Machine, Outcome, Shared, SimWord, SimWorld, StoreBuffer, Topology,
-};
+use shootdown_sim::machine::{self as m, Config, Machine, Outcome, Shared, SimWord, SimWorld, StoreBuffer, Topology};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// A machine of `cpus` CPUs without SMT, in strict order.
 fn strict(cpus: usize) -> Config {
-    Config { slack_cycles: 0, max_events: 10_000_000, ..Config::new(Topology::flat(cpus)) }
+    Config {
+        slack_cycles: 0,
+        max_events: 10_000_000,
+        ..Config::new(Topology::flat(cpus))
+    }
 }
 
 fn word(machine: &Machine) -> Shared<SimWord> {
@@ -26,9 +28,14 @@ type Log<T> = Rc<RefCell<Vec<T>>>;
 
 /// A busy mix on `cpus` CPUs; returns everything observable.
 fn busy_run(seed: u64, store_buffer: StoreBuffer, slack: u64) -> (Vec<u64>, m::Statistics, u64) {
-    let config = Config { seed, store_buffer, slack_cycles: slack, ..Config::new(Topology::regular(12, 2, 4, 8)) };
+    let config = Config {
+        seed,
+        store_buffer,
+        slack_cycles: slack,
+        ..Config::new(Topology::regular(12, 2, 4, 8))
+    };
     let mut machine = Machine::new(config);
-    let words = machine.alloc([const { () }; 16].map(|()| SimWord::new(0)));
+    let words = machine.alloc([0; 16].map(SimWord::new));
     let taken = Rc::new(Cell::new(0));
     let count = Rc::clone(&taken);
     machine.set_interrupt_handler(move || {
@@ -62,7 +69,11 @@ fn busy_run(seed: u64, store_buffer: StoreBuffer, slack: u64) -> (Vec<u64>, m::S
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    for mode in [StoreBuffer::Off, StoreBuffer::Timing, StoreBuffer::Random { max_cycles: 500 }] {
+    for mode in [
+        StoreBuffer::Off,
+        StoreBuffer::Timing,
+        StoreBuffer::Random { max_cycles: 500 },
+    ] {
         let first = busy_run(7, mode, 60);
         // Something in between that shifts host addresses.
         let shift = vec![0u8; 12345];
@@ -95,7 +106,10 @@ fn operations_on_shared_words_happen_in_time_order() {
 
 #[test]
 fn a_cpu_is_never_further_ahead_than_the_slack() {
-    let mut machine = Machine::new(Config { slack_cycles: 100, ..strict(4) });
+    let mut machine = Machine::new(Config {
+        slack_cycles: 100,
+        ..strict(4)
+    });
     let latest = Rc::new(Cell::new(0u64));
     let ahead = Rc::new(Cell::new(0u64));
     for cpu in 0..4 {
@@ -151,7 +165,10 @@ fn an_interrupt_splits_a_long_charge_at_its_arrival() {
     });
     let arrival = 5000.0 + costs.ipi_first + costs.ipi_latency[1];
     assert_eq!(entries, [(arrival + costs.interrupt_entry) as u64]);
-    assert_eq!(end, 100_000 + (costs.interrupt_entry + 100.0 + costs.interrupt_exit) as u64);
+    assert_eq!(
+        end,
+        100_000 + (costs.interrupt_entry + 100.0 + costs.interrupt_exit) as u64
+    );
 }
 
 #[test]
@@ -241,7 +258,11 @@ fn a_wake_before_the_sleep_is_remembered() {
 #[test]
 fn a_wake_is_not_seen_before_the_store_that_it_announces() {
     for seed in 0..200 {
-        let config = Config { store_buffer: StoreBuffer::Random { max_cycles: 2000 }, seed, ..strict(2) };
+        let config = Config {
+            store_buffer: StoreBuffer::Random { max_cycles: 2000 },
+            seed,
+            ..strict(2)
+        };
         let mut machine = Machine::new(config);
         let flag = word(&machine);
         let theirs = flag.clone();
@@ -262,7 +283,11 @@ fn a_wake_is_not_seen_before_the_store_that_it_announces() {
 #[test]
 fn every_wake_in_a_ping_pong_of_sleepers_counts() {
     for (seed, slack_cycles) in [(1, 0), (2, 60), (3, 500)] {
-        let mut machine = Machine::new(Config { seed, slack_cycles, ..strict(2) });
+        let mut machine = Machine::new(Config {
+            seed,
+            slack_cycles,
+            ..strict(2)
+        });
         let turns = machine.alloc([SimWord::new(0), SimWord::new(0)]);
         for cpu in 0..2 {
             let turns = turns.clone();
@@ -304,8 +329,17 @@ fn a_waiter_sees_the_store_and_costs_no_polling() {
 #[test]
 fn no_wake_up_is_lost_when_the_store_races_with_the_evaluation() {
     for seed in 0..300 {
-        let mode = if seed % 2 == 0 { StoreBuffer::Timing } else { StoreBuffer::Random { max_cycles: 300 } };
-        let mut machine = Machine::new(Config { seed, store_buffer: mode, slack_cycles: seed % 3 * 40, ..strict(4) });
+        let mode = if seed % 2 == 0 {
+            StoreBuffer::Timing
+        } else {
+            StoreBuffer::Random { max_cycles: 300 }
+        };
+        let mut machine = Machine::new(Config {
+            seed,
+            store_buffer: mode,
+            slack_cycles: seed % 3 * 40,
+            ..strict(4)
+        });
         let words = machine.alloc([0; 8].map(SimWord::new));
         for cpu in 0..4 {
             let words = words.clone();
@@ -323,7 +357,10 @@ fn no_wake_up_is_lost_when_the_store_races_with_the_evaluation() {
 
 #[test]
 fn a_condition_may_take_the_lock_itself() {
-    let mut machine = Machine::new(Config { slack_cycles: 60, ..strict(6) });
+    let mut machine = Machine::new(Config {
+        slack_cycles: 60,
+        ..strict(6)
+    });
     let lock = word(&machine);
     let guarded = word(&machine);
     let total = guarded.clone();
@@ -414,7 +451,10 @@ fn transfer_from(owner: usize) -> (u64, u64) {
     let mine = words.clone();
     let result = Rc::new(Cell::new((0, 0)));
     let out = Rc::clone(&result);
-    machine.spawn(owner, move || [0, 8].into_iter().for_each(|index| drop(words[index].swap_full(1))));
+    machine.spawn(owner, move || {
+        words[0].swap_full(1);
+        words[8].swap_full(1);
+    });
     machine.spawn(0, move || {
         m::charge(10_000);
         let start = m::now();
@@ -434,7 +474,10 @@ fn transfer_from(owner: usize) -> (u64, u64) {
 
 /// Strict order on `topology`.
 fn strict_of(topology: Topology) -> Config {
-    Config { slack_cycles: 0, ..Config::new(topology) }
+    Config {
+        slack_cycles: 0,
+        ..Config::new(topology)
+    }
 }
 
 #[test]
@@ -487,7 +530,10 @@ fn exclusive_transfers_of_one_line_follow_each_other() {
     finish(&mut machine);
     let mut ends = log.borrow().clone();
     ends.sort_unstable();
-    assert!(ends.windows(2).all(|pair| pair[1] - pair[0] >= transfer), "two transfers overlapped: {ends:?}");
+    assert!(
+        ends.windows(2).all(|pair| pair[1] - pair[0] >= transfer),
+        "two transfers overlapped: {ends:?}"
+    );
     assert_eq!(hot.peek(), 20);
 }
 
@@ -561,8 +607,13 @@ fn a_deadlock_is_reported_with_each_cpu_named() {
     machine.spawn(0, move || m::wait_until(|| never.load(Acquire) == 1));
     machine.spawn(1, m::sleep);
     machine.spawn(2, || m::charge(50));
-    let Outcome::Deadlock(report) = machine.run(u64::MAX, |_| true) else { panic!("not seen") };
-    assert!(report.contains("CPU 0 waits") && report.contains("CPU 1 sleeps"), "{report}");
+    let Outcome::Deadlock(report) = machine.run(u64::MAX, |_| true) else {
+        panic!("not seen")
+    };
+    assert!(
+        report.contains("CPU 0 waits") && report.contains("CPU 1 sleeps"),
+        "{report}"
+    );
     assert!(!report.contains("CPU 2"), "{report}");
 }
 
@@ -580,7 +631,10 @@ fn a_sleeper_returns_once_at_the_deadline() {
 
 #[test]
 fn a_livelock_ends_as_a_runaway() {
-    let mut machine = Machine::new(Config { max_events: 50_000, ..strict(2) });
+    let mut machine = Machine::new(Config {
+        max_events: 50_000,
+        ..strict(2)
+    });
     let own = word(&machine);
     machine.spawn(0, move || {
         loop {
@@ -588,7 +642,9 @@ fn a_livelock_ends_as_a_runaway() {
         }
     });
     machine.spawn(1, m::sleep);
-    let Outcome::Runaway(report) = machine.run(u64::MAX, |_| true) else { panic!("not seen") };
+    let Outcome::Runaway(report) = machine.run(u64::MAX, |_| true) else {
+        panic!("not seen")
+    };
     assert!(report.contains("CPU 0 runs"), "{report}");
 }
 
@@ -609,7 +665,10 @@ impl Drop for Guard {
 #[test]
 fn an_abandoned_run_runs_the_destructors_of_its_tasks() {
     let dropped = Rc::new(Cell::new(0));
-    let mut machine = Machine::new(Config { progress_events: 100, ..strict(3) });
+    let mut machine = Machine::new(Config {
+        progress_events: 100,
+        ..strict(3)
+    });
     for cpu in 0..2 {
         let guard = Guard(Rc::clone(&dropped), word(&machine));
         machine.spawn(cpu, move || {
@@ -649,7 +708,10 @@ fn a_panic_names_its_cpu() {
 
 #[test]
 fn a_word_that_goes_while_a_store_to_it_is_buffered_is_not_written_later() {
-    let mut machine = Machine::new(Config { store_buffer: StoreBuffer::Random { max_cycles: 5000 }, ..strict(1) });
+    let mut machine = Machine::new(Config {
+        store_buffer: StoreBuffer::Random { max_cycles: 5000 },
+        ..strict(1)
+    });
     machine.spawn(0, || {
         for round in 0..200u64 {
             {

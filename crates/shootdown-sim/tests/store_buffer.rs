@@ -10,7 +10,13 @@ const RANDOM: StoreBuffer = StoreBuffer::Random { max_cycles: 400 };
 
 fn machine(cpus: usize, seed: u64, store_buffer: StoreBuffer) -> Machine {
     let slack_cycles = seed % 2 * 60;
-    Machine::new(Config { seed, store_buffer, slack_cycles, max_events: 1_000_000, ..Config::new(Topology::flat(cpus)) })
+    Machine::new(Config {
+        seed,
+        store_buffer,
+        slack_cycles,
+        max_events: 1_000_000,
+        ..Config::new(Topology::flat(cpus))
+    })
 }
 
 /// Runs a litmus shape of two threads on words 0 and 8 (two lines); returns what each read.
@@ -122,18 +128,22 @@ fn store_buffering_never_shows_with_two_full_barriers() {
 fn messages_are_never_reordered() {
     let mut fresh = 0;
     for seed in 0..1000 {
-        let (_, seen) = litmus(seed, RANDOM, [
-            |words| {
-                words[0].store(1, Release);
-                words[8].store(1, Release);
-                0
-            },
-            |words| {
-                m::charge(m::random_below(1000));
-                let flag = words[8].load(Acquire);
-                flag << 1 | words[0].load(Acquire)
-            },
-        ]);
+        let (_, seen) = litmus(
+            seed,
+            RANDOM,
+            [
+                |words| {
+                    words[0].store(1, Release);
+                    words[8].store(1, Release);
+                    0
+                },
+                |words| {
+                    m::charge(m::random_below(1000));
+                    let flag = words[8].load(Acquire);
+                    flag << 1 | words[0].load(Acquire)
+                },
+            ],
+        );
         assert_ne!(seen, 0b10, "seed {seed}: the flag was visible before the data");
         fresh += u64::from(seen == 0b11);
     }
@@ -143,14 +153,18 @@ fn messages_are_never_reordered() {
 #[test]
 fn a_cpu_sees_its_own_stores_at_once() {
     for seed in 0..50 {
-        let (seen, _) = litmus(seed, RANDOM, [
-            |words| {
-                words[0].store(1, Release);
-                words[0].store(2, Release);
-                words[0].load(Relaxed)
-            },
-            |_| 0,
-        ]);
+        let (seen, _) = litmus(
+            seed,
+            RANDOM,
+            [
+                |words| {
+                    words[0].store(1, Release);
+                    words[0].store(2, Release);
+                    words[0].load(Relaxed)
+                },
+                |_| 0,
+            ],
+        );
         assert_eq!(seen, 2);
     }
 }
