@@ -17,18 +17,40 @@ struct Mix {
 }
 
 const MIXES: [Mix; 4] = [
-    Mix { name: "private only", private: 16, contended: false, ipis: false },
-    Mix { name: "typical", private: 10, contended: true, ipis: true },
-    Mix { name: "contended only", private: 0, contended: true, ipis: false },
-    Mix { name: "all words shared", private: 0, contended: false, ipis: true },
+    Mix {
+        name: "private only",
+        private: 16,
+        contended: false,
+        ipis: false,
+    },
+    Mix {
+        name: "typical",
+        private: 10,
+        contended: true,
+        ipis: true,
+    },
+    Mix {
+        name: "contended only",
+        private: 0,
+        contended: true,
+        ipis: false,
+    },
+    Mix {
+        name: "all words shared",
+        private: 0,
+        contended: false,
+        ipis: true,
+    },
 ];
 
-/// Runs `mix`; returns charged operations.
-fn run(cpus: usize, mix: Mix, cycles: u64) -> u64 {
+/// Runs `mix`; returns charged operations and host seconds without the setting up.
+fn run(cpus: usize, mix: Mix, cycles: u64) -> (u64, f64) {
     let mut machine = Machine::new(Config::new(Topology::regular(cpus, 2, 16, 36)));
     let hot = machine.alloc([SimWord::new(0)]);
     let board = machine.alloc((0..cpus).map(|_| machine.alloc(SimWord::new(0))).collect::<Vec<_>>());
-    let own = (0..cpus).map(|_| machine.alloc([0; 4].map(SimWord::new))).collect::<Vec<_>>();
+    let own = (0..cpus)
+        .map(|_| machine.alloc([0; 4].map(SimWord::new)))
+        .collect::<Vec<_>>();
     {
         let board = board.clone();
         machine.set_interrupt_handler(move || {
@@ -61,18 +83,21 @@ fn run(cpus: usize, mix: Mix, cycles: u64) -> u64 {
             }
         });
     }
+    let start = Instant::now();
     machine.run(cycles, |_| true);
-    machine.events()
+    (machine.events(), start.elapsed().as_secs_f64())
 }
 
 fn main() {
-    for (cpus, cycles) in [(72, 400_000), (1024, 60_000), (8192, 10_000)] {
+    for (cpus, cycles) in [(72, 4_000_000), (1024, 200_000), (8192, 30_000)] {
         for mix in MIXES {
-            run(cpus, mix, cycles / 10);
-            let start = Instant::now();
-            let events = run(cpus, mix, cycles);
-            let seconds = start.elapsed().as_secs_f64();
-            println!("{cpus:5} CPUs, {:17} {:7.1} M events/s ({events} events)", mix.name, events as f64 / seconds / 1e6);
+            let cycles = if mix.contended { cycles * 10 } else { cycles };
+            let (events, seconds) = run(cpus, mix, cycles);
+            println!(
+                "{cpus:5} CPUs, {:17} {:7.1} M events/s ({events} events)",
+                mix.name,
+                events as f64 / seconds / 1e6
+            );
         }
     }
     let mut criterion = Criterion::default().configure_from_args().sample_size(10);

@@ -33,14 +33,24 @@ pub struct Statistics {
 impl Core {
     /// The moment that snapshots refer to: the running CPU's time, or the host's.
     fn moment(&self) -> u64 {
-        if self.on_cpu() { self.cpu().clock.get() } else { self.time.get() }
+        if self.on_cpu() {
+            self.cpu().clock.get()
+        } else {
+            self.time.get()
+        }
     }
 
     pub(crate) fn statistics(&self) -> Statistics {
         let now = self.moment();
-        let mut statistics = Statistics { at: now / TICKS_PER_CYCLE, ..Statistics::default() };
+        let mut statistics = Statistics {
+            at: now / TICKS_PER_CYCLE,
+            ..Statistics::default()
+        };
         for cpu in &self.cpus[..self.cpus.len() - 1] {
-            let mut cycles = cpu.times.each_ref().map(|time| time.get() as f64 / TICKS_PER_CYCLE as f64);
+            let mut cycles = cpu
+                .times
+                .each_ref()
+                .map(|time| time.get() as f64 / TICKS_PER_CYCLE as f64);
             cycles[usize::from(cpu.category.get())] += Self::open(cpu, now) as f64 / TICKS_PER_CYCLE as f64;
             let one = CpuStatistics {
                 events: cpu.events.get() - cpu.events_base.get(),
@@ -62,7 +72,11 @@ impl Core {
     /// Time of `cpu` up to `now` that is not booked yet; a CPU that is done has none.
     fn open(cpu: &Cpu, now: u64) -> u64 {
         use super::cpu::State::{Absent, Finished};
-        let until = if matches!(cpu.state.get(), Absent | Finished) { cpu.clock.get() } else { now };
+        let until = if matches!(cpu.state.get(), Absent | Finished) {
+            cpu.clock.get()
+        } else {
+            now
+        };
         until.saturating_sub(cpu.since.get())
     }
 
@@ -81,7 +95,10 @@ impl Core {
     /// Books the time so far and changes the running CPU's category.
     #[inline]
     pub(crate) fn set_category(&self, category: u8) -> u8 {
-        assert!(usize::from(category) < CATEGORIES, "there are {CATEGORIES} time categories");
+        assert!(
+            usize::from(category) < CATEGORIES,
+            "there are {CATEGORIES} time categories"
+        );
         let cpu = self.cpu();
         let old = cpu.category.replace(category);
         let now = cpu.clock.get();

@@ -79,7 +79,11 @@ pub fn now() -> u64 {
 #[inline]
 pub fn now_ticks() -> u64 {
     let core = core();
-    if core.on_cpu() { core.cpu().clock.get() } else { core.time.get() }
+    if core.on_cpu() {
+        core.cpu().clock.get()
+    } else {
+        core.time.get()
+    }
 }
 
 /// Lets `cycles` pass on this CPU, more while an SMT sibling is active. An interrupt that arrives meanwhile is served

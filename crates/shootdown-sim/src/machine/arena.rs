@@ -31,9 +31,21 @@ impl Mapping {
         let bytes = bytes.next_multiple_of(PAGE).max(PAGE);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a fresh anonymous mapping at an address of the host's choice touches no existing memory.
-        let start =
-            unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-        assert!(start != libc::MAP_FAILED, "cannot map {bytes} bytes: {}", std::io::Error::last_os_error());
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags,
+                -1,
+                0,
+            )
+        };
+        assert!(
+            start != libc::MAP_FAILED,
+            "cannot map {bytes} bytes: {}",
+            std::io::Error::last_os_error()
+        );
         let start = NonNull::new(start.cast()).expect("mmap returned null");
         Mapping { start, bytes }
     }
@@ -66,11 +78,18 @@ impl Region {
         let words = (words + LINE).next_multiple_of(PAGE);
         let stacks = cpus * (stack.next_multiple_of(PAGE) + 2 * PAGE);
         let mapping = Mapping::new(words + stacks);
-        assert!(mapping.bytes / LINE < u32::MAX as usize, "the arena is larger than 256 GiB");
+        assert!(
+            mapping.bytes / LINE < u32::MAX as usize,
+            "the arena is larger than 256 GiB"
+        );
         // SAFETY: the range lies inside the mapping; advice does not change contents. Failure is harmless.
         unsafe { libc::madvise(mapping.start().add(words).cast(), stacks, libc::MADV_NOHUGEPAGE) };
         // Line 0 stands for everything outside the region, so no word may live there.
-        Region { low: Cell::new(LINE), high: Cell::new(mapping.bytes), mapping }
+        Region {
+            low: Cell::new(LINE),
+            high: Cell::new(mapping.bytes),
+            mapping,
+        }
     }
 
     /// Address of byte 0.
@@ -91,7 +110,10 @@ impl Region {
         assert!(align <= PAGE, "alignment above a page is not supported");
         let at = self.low.get().next_multiple_of(align.max(LINE));
         let end = (at + bytes.max(1)).next_multiple_of(LINE);
-        assert!(end <= self.high.get(), "the machine's arena is full: raise `arena_bytes`");
+        assert!(
+            end <= self.high.get(),
+            "the machine's arena is full: raise `arena_bytes`"
+        );
         self.low.set(end);
         // SAFETY: `at` is inside the mapping, checked above.
         unsafe { self.mapping.start.add(at) }
@@ -111,14 +133,25 @@ impl Region {
         let usable = usable.next_multiple_of(PAGE) + PAGE;
         let end = self.high.get();
         let start = end - usable - PAGE;
-        assert!(start >= self.low.get(), "the machine's arena is full: raise `arena_bytes`");
+        assert!(
+            start >= self.low.get(),
+            "the machine's arena is full: raise `arena_bytes`"
+        );
         self.high.set(start);
         let limit = self.base() + start;
         // SAFETY: the page lies inside the mapping and nothing uses it: it was just cut off for this stack.
         let refused = unsafe { libc::mprotect(limit as *mut libc::c_void, PAGE, libc::PROT_NONE) };
-        assert!(refused == 0, "cannot protect a guard page: {}", std::io::Error::last_os_error());
+        assert!(
+            refused == 0,
+            "cannot protect a guard page: {}",
+            std::io::Error::last_os_error()
+        );
         let shift = (colour * 7 % 60) * LINE;
-        ArenaStack { base: self.base() + end - shift, limit, _region: Rc::clone(self) }
+        ArenaStack {
+            base: self.base() + end - shift,
+            limit,
+            _region: Rc::clone(self),
+        }
     }
 }
 
@@ -157,13 +190,22 @@ struct Owner<T> {
 impl<T> Shared<T> {
     pub(crate) fn new(region: &Rc<Region>, value: T) -> Self {
         let value = region.place(value);
-        Shared { value, owner: Rc::new(Owner { value, _region: Rc::clone(region) }) }
+        Shared {
+            value,
+            owner: Rc::new(Owner {
+                value,
+                _region: Rc::clone(region),
+            }),
+        }
     }
 }
 
 impl<T> Clone for Shared<T> {
     fn clone(&self) -> Self {
-        Shared { value: self.value, owner: Rc::clone(&self.owner) }
+        Shared {
+            value: self.value,
+            owner: Rc::clone(&self.owner),
+        }
     }
 }
 

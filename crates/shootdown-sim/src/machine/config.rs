@@ -30,7 +30,12 @@ impl Topology {
     /// `cpus` CPUs in numeric order: `threads` to a core, `per_cluster` to a cluster, `per_socket` to a socket.
     pub fn regular(cpus: usize, threads: usize, per_cluster: usize, per_socket: usize) -> Self {
         let group = |size: usize| (0..cpus).map(|cpu| (cpu / size.max(1)) as u16).collect();
-        Topology { cpus, core_of: group(threads), cluster_of: group(per_cluster), socket_of: group(per_socket) }
+        Topology {
+            cpus,
+            core_of: group(threads),
+            cluster_of: group(per_cluster),
+            socket_of: group(per_socket),
+        }
     }
 
     /// How far `a` is from `b`.

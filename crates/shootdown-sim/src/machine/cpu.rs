@@ -153,7 +153,9 @@ impl Cpu {
             core: of(&topology.core_of),
             cluster: of(&topology.cluster_of),
             socket: of(&topology.socket_of),
-            tags: std::iter::repeat_n(0, if host { 1 } else { TAGS }).map(Cell::new).collect(),
+            tags: std::iter::repeat_n(0, if host { 1 } else { TAGS })
+                .map(Cell::new)
+                .collect(),
             key: Cell::new(NEVER),
             yielder: Cell::new(std::ptr::null()),
             task: UnsafeCell::new(None),

@@ -51,7 +51,9 @@ impl Hasher for LineHasher {
         }
     }
     fn write_u32(&mut self, value: u32) {
-        self.0 = (self.0 ^ u64::from(value)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        self.0 = (self.0 ^ u64::from(value))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29);
     }
 }
 
@@ -66,7 +68,12 @@ pub(crate) struct Lines {
 
 impl Lines {
     pub(crate) fn new(base: usize, count: usize) -> Self {
-        Lines { base, count, table: Mapping::new(count * size_of::<Line>()), waiters: RefCell::default() }
+        Lines {
+            base,
+            count,
+            table: Mapping::new(count * size_of::<Line>()),
+            waiters: RefCell::default(),
+        }
     }
 
     /// The line of a host address.
@@ -142,7 +149,13 @@ impl Core {
         if id == 0 || (owner == cpu.name && sharer == 0) {
             return None;
         }
-        let far = |name: u16| if name == 0 { Distance::SameCore } else { self.distance(cpu, name) };
+        let far = |name: u16| {
+            if name == 0 {
+                Distance::SameCore
+            } else {
+                self.distance(cpu, name)
+            }
+        };
         Some(match owner {
             0 => self.costs.cold_line,
             _ => self.costs.transfer[far(owner).max(far(sharer)) as usize],
@@ -213,7 +226,10 @@ impl Core {
         if cpu.slow.get() & SLOW_RECORDING != 0 {
             let version = self.lines.get(id).version.get() & !WAITED;
             let mut recorded = cpu.recorded.borrow_mut();
-            for note in recorded.iter_mut().filter(|note| note.0 == id && note.1 == version.wrapping_sub(2)) {
+            for note in recorded
+                .iter_mut()
+                .filter(|note| note.0 == id && note.1 == version.wrapping_sub(2))
+            {
                 note.1 = version;
             }
             recorded.push((id, version));

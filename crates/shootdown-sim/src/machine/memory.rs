@@ -41,7 +41,10 @@ pub(crate) struct Drains {
 
 impl Default for Drains {
     fn default() -> Self {
-        Drains { heads: RefCell::default(), next: Cell::new(NEVER) }
+        Drains {
+            heads: RefCell::default(),
+            next: Cell::new(NEVER),
+        }
     }
 }
 
@@ -89,7 +92,12 @@ impl Core {
         if cpu.slow.get() & SLOW_BUFFERED == 0 {
             return None;
         }
-        cpu.buffer.borrow().iter().rev().find(|store| store.target == target).map(|store| store.value)
+        cpu.buffer
+            .borrow()
+            .iter()
+            .rev()
+            .find(|store| store.target == target)
+            .map(|store| store.value)
     }
 
     /// Whether `cpu` may write `id` at its clock without anyone noticing.
@@ -128,7 +136,15 @@ impl Core {
             // Not delayed itself, but it must not overtake older stores.
             self.drain_own(cpu);
             self.gain_line(cpu, id, 0);
-            self.deliver(cpu, Buffered { target, value, line: id, drain: cpu.clock.get() });
+            self.deliver(
+                cpu,
+                Buffered {
+                    target,
+                    value,
+                    line: id,
+                    drain: cpu.clock.get(),
+                },
+            );
             return;
         }
         while cpu.buffer.borrow().len() >= self.entries {
@@ -136,7 +152,15 @@ impl Core {
             cpu.clock.set(cpu.clock.get().max(oldest));
             self.catch_up(cpu);
             if !self.on_cpu() {
-                return self.apply(cpu, Buffered { target, value, line: id, drain: 0 });
+                return self.apply(
+                    cpu,
+                    Buffered {
+                        target,
+                        value,
+                        line: id,
+                        drain: 0,
+                    },
+                );
             }
         }
         let now = cpu.clock.get();
@@ -157,12 +181,25 @@ impl Core {
         };
         let empty = cpu.slow.get() & SLOW_BUFFERED == 0;
         if empty && delay == 0 && gained <= cpu.clock.get() {
-            self.apply(cpu, Buffered { target, value, line: id, drain: gained });
+            self.apply(
+                cpu,
+                Buffered {
+                    target,
+                    value,
+                    line: id,
+                    drain: gained,
+                },
+            );
             return;
         }
         let drain = gained.max(if empty { 0 } else { cpu.last_drain.get() }) + delay;
         cpu.last_drain.set(drain);
-        cpu.buffer.borrow_mut().push_back(Buffered { target, value, line: id, drain });
+        cpu.buffer.borrow_mut().push_back(Buffered {
+            target,
+            value,
+            line: id,
+            drain,
+        });
         if empty {
             cpu.set_slow(SLOW_BUFFERED, true);
             self.drains.heads.borrow_mut().push(Reverse((drain, cpu.name)));
@@ -287,9 +324,18 @@ impl Core {
             return;
         }
         loop {
-            let holds = |cpu: &Cpu| cpu.buffer.borrow().iter().any(|store| store.target == Target::Word(word));
+            let holds = |cpu: &Cpu| {
+                cpu.buffer
+                    .borrow()
+                    .iter()
+                    .any(|store| store.target == Target::Word(word))
+            };
             let names = self.drains.heads.borrow();
-            let Some(cpu) = names.iter().map(|head| &self.cpus[usize::from(head.0.1) - 1]).find(|cpu| holds(cpu)) else {
+            let Some(cpu) = names
+                .iter()
+                .map(|head| &self.cpus[usize::from(head.0.1) - 1])
+                .find(|cpu| holds(cpu))
+            else {
                 return;
             };
             drop(names);

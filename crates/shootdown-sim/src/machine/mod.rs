@@ -72,13 +72,20 @@ impl Machine {
     pub fn new(config: Config) -> Self {
         let topology = &config.topology;
         let cpus = topology.cpus;
-        assert!((1..=MAX_CPUS).contains(&cpus), "a machine has 1 to {MAX_CPUS} CPUs, not {cpus}");
+        assert!(
+            (1..=MAX_CPUS).contains(&cpus),
+            "a machine has 1 to {MAX_CPUS} CPUs, not {cpus}"
+        );
         for numbers in [&topology.core_of, &topology.cluster_of, &topology.socket_of] {
             assert!(numbers.len() == cpus, "the topology must place each of the {cpus} CPUs");
         }
         let region = Rc::new(Region::new(config.arena_bytes, cpus, config.stack_bytes));
         let core = Box::new(Core::new(&config, region.base(), region.lines()));
-        Machine { core, region, stack_bytes: config.stack_bytes }
+        Machine {
+            core,
+            region,
+            stack_bytes: config.stack_bytes,
+        }
     }
 
     /// Gives `cpu` its task, which starts at the beginning of the run. One task for each CPU.
@@ -98,7 +105,10 @@ impl Machine {
         let core = &*self.core;
         assert!(id + 1 < core.cpus.len(), "there is no CPU {id}");
         let cpu = &core.cpus[id];
-        assert!(matches!(cpu.state.get(), State::Absent | State::Finished), "CPU {id} has a task");
+        assert!(
+            matches!(cpu.state.get(), State::Absent | State::Finished),
+            "CPU {id} has a task"
+        );
         let record: *const cpu::Cpu = cpu;
         let coroutine = Task::with_stack(self.region.stack(self.stack_bytes, id), move |yielder, ()| {
             // SAFETY: the record lives in the machine, whose drop ends this coroutine first.
@@ -121,7 +131,10 @@ impl Machine {
     /// # Panics
     /// When set before.
     pub fn set_interrupt_handler(&self, handler: impl Fn() + 'static) {
-        assert!(self.core.handler.set(Box::new(handler)).is_ok(), "the interrupt handler is set");
+        assert!(
+            self.core.handler.set(Box::new(handler)).is_ok(),
+            "the interrupt handler is set"
+        );
     }
 
     /// Sets what makes a store by [`store_other`] visible. It is called in whatever context the store's time comes and
@@ -130,7 +143,10 @@ impl Machine {
     /// # Panics
     /// When set before.
     pub fn set_store_hook(&self, hook: impl Fn(u64, u64) + 'static) {
-        assert!(self.core.store_hook.set(Box::new(hook)).is_ok(), "the store hook is set");
+        assert!(
+            self.core.store_hook.set(Box::new(hook)).is_ok(),
+            "the store hook is set"
+        );
     }
 
     /// Raises an interrupt that arrives at `cpu` at `at`, cycles.
@@ -166,7 +182,11 @@ impl Machine {
     /// # Panics
     /// When the arena is full.
     pub fn alloc_lines(&self, count: usize) -> LineId {
-        LineId(self.core.lines.of(self.region.reserve(count * LINE, LINE).as_ptr() as usize))
+        LineId(
+            self.core
+                .lines
+                .of(self.region.reserve(count * LINE, LINE).as_ptr() as usize),
+        )
     }
 
     /// Runs until every task returned, `progress` returns false, or nothing can go on. `deadline`, cycles, is when
@@ -191,7 +211,9 @@ impl Machine {
             }
             Err(panic) if on_cpu => {
                 let text = panic.downcast_ref::<String>().map(String::as_str);
-                let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message");
+                let text = text
+                    .or(panic.downcast_ref::<&str>().copied())
+                    .unwrap_or("a panic without a message");
                 panic!("CPU {id} panicked at cycle {clock}: {text}");
             }
             Err(panic) => resume_unwind(panic),
@@ -216,7 +238,10 @@ impl Machine {
 
 impl std::fmt::Debug for Machine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Machine").field("cpus", &(self.core.cpus.len() - 1)).field("time", &self.time()).finish()
+        f.debug_struct("Machine")
+            .field("cpus", &(self.core.cpus.len() - 1))
+            .field("time", &self.time())
+            .finish()
     }
 }
 

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 const WINDOW: u64 = 1 << 22;
 
 pub(crate) type Hook = Box<dyn Fn(u64, u64)>;
+pub(crate) type Timer = Box<dyn FnOnce()>;
 
 /// Everything of a machine that is reached from its CPUs.
 pub(crate) struct Core {
@@ -38,7 +39,7 @@ pub(crate) struct Core {
     pub cpus: Box<[Cpu]>,
     pub tree: Tree,
     pub drains: Drains,
-    timers: RefCell<BTreeMap<(u64, u64), Box<dyn FnOnce()>>>,
+    timers: RefCell<BTreeMap<(u64, u64), Timer>>,
     timer_at: Cell<u64>,
     timer_count: Cell<u64>,
 
@@ -75,7 +76,11 @@ impl Core {
         }
         let siblings = |cpu: usize| match cpu == topology.cpus {
             true => Box::default(),
-            false => cores[&core(cpu)].iter().copied().filter(|&other| usize::from(other) != cpu).collect(),
+            false => cores[&core(cpu)]
+                .iter()
+                .copied()
+                .filter(|&other| usize::from(other) != cpu)
+                .collect(),
         };
         let costs = TickCosts::new(&config.costs);
         let slack = ticks(config.slack_cycles as f64);
@@ -86,7 +91,9 @@ impl Core {
                 costs.ipi_latency.iter().copied().min().unwrap_or(0).max(slack),
             ),
         };
-        let cpus: Box<[Cpu]> = (0..=topology.cpus).map(|cpu| Cpu::new(topology, cpu, siblings(cpu))).collect();
+        let cpus: Box<[Cpu]> = (0..=topology.cpus)
+            .map(|cpu| Cpu::new(topology, cpu, siblings(cpu)))
+            .collect();
         let core = Core {
             current: Cell::new(&cpus[topology.cpus]),
             shared_limit: Cell::new(0),
@@ -158,7 +165,8 @@ impl Core {
             State::Waiting => self.costs.smt_spin_slowdown,
             State::Absent | State::Sleeping | State::Finished => 256,
         };
-        cpu.factor.set(cpu.siblings.iter().map(slowed).max().unwrap_or(256) as u32);
+        cpu.factor
+            .set(cpu.siblings.iter().map(slowed).max().unwrap_or(256) as u32);
         cpu.l1.set(cpu.scaled(self.costs.l1) as u32);
         cpu.rmw_hit.set(cpu.scaled(self.costs.l1 + self.costs.rmw) as u32);
     }
@@ -176,7 +184,8 @@ impl Core {
         let cap = calls.min(self.drains.next.get().saturating_sub(1));
         let others = self.others.get();
         self.shared_limit.set(others.saturating_add(self.slack).min(cap));
-        self.private_limit.set(others.saturating_add(self.private_slack).min(cap));
+        self.private_limit
+            .set(others.saturating_add(self.private_slack).min(cap));
         self.charge_limit.set(others.saturating_add(self.horizon).min(calls));
     }
 
@@ -287,7 +296,7 @@ impl Core {
     }
 
     /// Runs `call` on the host at `at`, before any CPU does anything at that time.
-    pub(crate) fn at(&self, at: u64, call: Box<dyn FnOnce()>) {
+    pub(crate) fn at(&self, at: u64, call: Timer) {
         let number = self.timer_count.get();
         self.timer_count.set(number + 1);
         self.timers.borrow_mut().insert((at, number), call);
@@ -333,7 +342,10 @@ impl Core {
                 if events >= self.max_events {
                     return Outcome::Runaway(self.report("the bound on charged operations was reached"));
                 }
-                if !progress(Progress { events, cycles: time / super::config::TICKS_PER_CYCLE }) {
+                if !progress(Progress {
+                    events,
+                    cycles: time / super::config::TICKS_PER_CYCLE,
+                }) {
                     return Outcome::Abandoned;
                 }
             } else if events >= self.max_events {

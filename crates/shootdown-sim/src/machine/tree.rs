@@ -23,12 +23,20 @@ impl Tree {
     pub(crate) fn new(cpus: usize, seed: u64) -> Self {
         let leaves = cpus.next_power_of_two().max(2);
         let mix = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - BITS);
-        Tree { nodes: (0..2 * leaves).map(|_| Cell::new(NEVER)).collect(), leaves, mix }
+        Tree {
+            nodes: (0..2 * leaves).map(|_| Cell::new(NEVER)).collect(),
+            leaves,
+            mix,
+        }
     }
 
     #[inline]
     fn key(&self, cpu: usize, time: u64) -> u64 {
-        if time > LATEST { NEVER } else { time << BITS | (cpu as u64 ^ self.mix) }
+        if time > LATEST {
+            NEVER
+        } else {
+            time << BITS | (cpu as u64 ^ self.mix)
+        }
     }
 
     /// Sets the time at which `cpu` is to run; later than [`LATEST`] takes it out.
@@ -51,7 +59,7 @@ impl Tree {
     #[inline]
     pub(crate) fn first(&self) -> Option<(usize, u64)> {
         let key = self.nodes[1].get();
-        (key != NEVER).then(|| (((key & ((1 << BITS) - 1)) ^ self.mix) as usize, key >> BITS))
+        (key != NEVER).then_some((((key & ((1 << BITS) - 1)) ^ self.mix) as usize, key >> BITS))
     }
 
     /// The earliest time of all CPUs but `cpu`, `NEVER` when there is none.

@@ -38,7 +38,11 @@ impl Core {
     /// Blocks `cpu` until a line it waits on changes or an interrupt arrives that it had not noticed at `noticed`.
     fn block(&self, cpu: &Cpu, noticed: u64) {
         let clock = cpu.clock.get();
-        let interrupt = if cpu.masked.get() { cpu.irqs.after(noticed) } else { cpu.irq_at.get() };
+        let interrupt = if cpu.masked.get() {
+            cpu.irqs.after(noticed)
+        } else {
+            cpu.irq_at.get()
+        };
         let recheck = if self.recheck == 0 { NEVER } else { clock + self.recheck };
         self.set_state(cpu, State::Waiting);
         self.suspend(cpu, interrupt.max(clock).min(recheck));
@@ -66,7 +70,11 @@ impl Core {
                 self.take_interrupts(cpu);
                 continue;
             }
-            let deadline = if cpu.deadline_seen.get() { NEVER } else { self.deadline.get() };
+            let deadline = if cpu.deadline_seen.get() {
+                NEVER
+            } else {
+                self.deadline.get()
+            };
             if clock >= deadline {
                 cpu.deadline_seen.set(true);
                 break;
