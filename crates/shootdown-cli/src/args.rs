@@ -103,9 +103,7 @@ pub struct RunArgs {
 
 /// Arguments of `list`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  shootdown list\n  shootdown list --json | jq -r '.machines[].name'"
-)]
+#[command(after_help = "Examples:\n  shootdown list\n  shootdown list --json | jq -r '.machines[].name'")]
 pub struct ListArgs {
     /// Print only JSON, for programs
     #[arg(long)]
@@ -144,10 +142,7 @@ mod tests {
     fn every_help_page_has_examples() {
         let mut command = Cli::command();
         assert!(command.render_help().to_string().contains("Examples:"));
-        for sub in command
-            .get_subcommands_mut()
-            .filter(|sub| sub.get_name() != "help")
-        {
+        for sub in command.get_subcommands_mut().filter(|sub| sub.get_name() != "help") {
             assert!(
                 sub.render_help().to_string().contains("Examples:"),
                 "{} has no examples",
@@ -158,16 +153,8 @@ mod tests {
 
     #[test]
     fn lists_are_separated_by_commas() {
-        let cli = Cli::try_parse_from([
-            "shootdown",
-            "compare",
-            "w",
-            "--threads",
-            "1, 2,4",
-            "--designs",
-            "a,b",
-        ])
-        .unwrap();
+        let cli =
+            Cli::try_parse_from(["shootdown", "compare", "w", "--threads", "1, 2,4", "--designs", "a,b"]).unwrap();
         let Some(Command::Compare(args)) = cli.command else {
             panic!("not compare")
         };

@@ -88,9 +88,8 @@ pub fn find_design(name: &str) -> Result<&'static Entry, Failure> {
 /// One line: the known names, or what is wrong in the file and where.
 pub fn find_machine(name: &str) -> Result<Model, Failure> {
     let known = Model::builtin_names();
-    let looks_like_a_path = name.ends_with(".toml")
-        || name.contains(std::path::MAIN_SEPARATOR)
-        || Path::new(name).is_file();
+    let looks_like_a_path =
+        name.ends_with(".toml") || name.contains(std::path::MAIN_SEPARATOR) || Path::new(name).is_file();
     if !known.contains(&name) && !looks_like_a_path {
         return Err(unknown(
             "--on",
@@ -107,11 +106,7 @@ fn find(entries: &'static [Entry], name: &str) -> Option<&'static Entry> {
 }
 
 fn names(entries: &[Entry]) -> String {
-    entries
-        .iter()
-        .map(|entry| entry.name)
-        .collect::<Vec<_>>()
-        .join(", ")
+    entries.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ")
 }
 
 fn unknown(place: &str, kind: &str, name: &str, known: &str) -> Failure {

@@ -21,10 +21,7 @@ pub fn flagship(runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
     let plan = Plan::new(&CompareArgs {
         workload: catalog::FLAGSHIP_WORKLOAD.to_string(),
         on: catalog::FLAGSHIP_MACHINE.to_string(),
-        designs: catalog::FLAGSHIP_DESIGNS
-            .split(',')
-            .map(str::to_string)
-            .collect(),
+        designs: catalog::FLAGSHIP_DESIGNS.split(',').map(str::to_string).collect(),
         threads: None,
         run: RunArgs {
             seed: 1,
@@ -86,11 +83,7 @@ fn compare(
         text.push_str(&Verdict::new(&comparison).text(report.as_deref()));
         output::print(&text)?;
     }
-    Ok(if comparison.stale() > 0 {
-        STALE
-    } else {
-        SUCCESS
-    })
+    Ok(if comparison.stale() > 0 { STALE } else { SUCCESS })
 }
 
 fn title(comparison: &Comparison) -> String {
@@ -127,11 +120,7 @@ mod tests {
             &AtomicBool::new(false),
         );
         assert_eq!(status, Ok(SUCCESS));
-        assert!(
-            std::fs::read_to_string(path)
-                .unwrap()
-                .ends_with("</html>\n")
-        );
+        assert!(std::fs::read_to_string(path).unwrap().ends_with("</html>\n"));
     }
 
     #[test]
@@ -162,13 +151,7 @@ mod tests {
             on_progress: Some(Box::new(|| stop.store(true, Ordering::Relaxed))),
             ..Fake::default()
         };
-        let outcome = compare(
-            fake::plan(&["ipi"], &[1, 4]),
-            false,
-            Some(&destination),
-            &runner,
-            &stop,
-        );
+        let outcome = compare(fake::plan(&["ipi"], &[1, 4]), false, Some(&destination), &runner, &stop);
         assert_eq!(outcome.unwrap_err().status(), 130);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }

@@ -89,10 +89,7 @@ fn text(lines: &[Line]) -> String {
     }
     let mut text = String::new();
     for table in tables {
-        let of_table: Vec<&Line> = lines
-            .iter()
-            .filter(|line| line.published.table == table)
-            .collect();
+        let of_table: Vec<&Line> = lines.iter().filter(|line| line.published.table == table).collect();
         let first = &of_table[0].published;
         text.push_str(&format!(
             "{table}. {} on {}, loops per second, all threads together\n",
@@ -117,7 +114,9 @@ fn text(lines: &[Line]) -> String {
         held_out.iter().map(|line| line.interpolated),
         &held_out,
     ));
-    text.push_str("interpolation: log(rate) linear in log(threads) through each design's fitted rows, constant through one\n");
+    text.push_str(
+        "interpolation: log(rate) linear in log(threads) through each design's fitted rows, constant through one\n",
+    );
     text
 }
 
@@ -154,10 +153,7 @@ fn grid(lines: &[&Line]) -> Grid {
                 number::signed_percent(relative_error(rate, row.ops_per_s()))
             }),
         ];
-        groups
-            .last_mut()
-            .expect("a group was just pushed")
-            .push(cells);
+        groups.last_mut().expect("a group was just pushed").push(cells);
     }
     Grid {
         header: header.map(str::to_string).to_vec(),
@@ -167,16 +163,10 @@ fn grid(lines: &[&Line]) -> Grid {
 }
 
 /// Worst and median absolute error of predictions on held-out rows.
-fn summary(
-    name: &str,
-    predictions: impl Iterator<Item = Option<f64>>,
-    held_out: &[&Line],
-) -> String {
+fn summary(name: &str, predictions: impl Iterator<Item = Option<f64>>, held_out: &[&Line]) -> String {
     let errors: Vec<f64> = predictions
         .zip(held_out)
-        .filter_map(|(prediction, line)| {
-            prediction.map(|rate| relative_error(rate, line.published.ops_per_s()).abs())
-        })
+        .filter_map(|(prediction, line)| prediction.map(|rate| relative_error(rate, line.published.ops_per_s()).abs()))
         .collect();
     let worst = errors.iter().copied().fold(0.0, f64::max);
     let missing = match held_out.len() - errors.len() {
@@ -225,8 +215,7 @@ mod tests {
         // broadcast at 1 thread: constant 1368 against 304.
         assert!(text.contains("interpolation  worst  350.0%"), "{text}");
         assert!(
-            text.contains("E1. tlb_flush2 on milan-72")
-                && text.contains("E2. tlb_flush2 on milan-72"),
+            text.contains("E1. tlb_flush2 on milan-72") && text.contains("E2. tlb_flush2 on milan-72"),
             "{text}"
         );
         assert_eq!(
@@ -253,11 +242,7 @@ mod tests {
         };
         let specs = specs(&published::rows(), &settings).unwrap();
         assert_eq!(specs.len(), 24);
-        assert!(
-            specs
-                .iter()
-                .all(|spec| spec.threads <= spec.machine.topology.cpus())
-        );
+        assert!(specs.iter().all(|spec| spec.threads <= spec.machine.topology.cpus()));
         assert_eq!((specs[0].seed, specs[1].seed), (5, 6));
     }
 }

@@ -26,11 +26,7 @@ pub struct Fake<'a> {
 }
 
 impl Runner for Fake<'_> {
-    fn run(
-        &self,
-        spec: &RunSpec,
-        progress: &mut dyn FnMut(f64) -> bool,
-    ) -> Result<RunResult, String> {
+    fn run(&self, spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, String> {
         self.started.lock().unwrap().push(spec.threads);
         if self.fail_at == Some(spec.threads) {
             return Err("out of frames".to_string());
@@ -57,8 +53,7 @@ pub fn result(spec: &RunSpec) -> RunResult {
         "adaptive" => (312.0, 0.12, 0.05),
         _ => (320.0, 0.04, 0.0),
     };
-    let rate = single * threads / (1.0 + contention * threads)
-        * (1.0 + (spec.seed * 7 % 5) as f64 / 100.0);
+    let rate = single * threads / (1.0 + contention * threads) * (1.0 + (spec.seed * 7 % 5) as f64 / 100.0);
     let flush = (sent * 0.4) * (1.0 - 1.0 / threads);
     let unsound = spec.design == "none";
     RunResult {
@@ -71,10 +66,8 @@ pub fn result(spec: &RunSpec) -> RunResult {
         stale: u64::from(unsound),
         accesses_checked: 1000 * spec.threads as u64,
         caught_after: unsound.then_some(17),
-        story: unsound.then(|| {
-            "CPU 1 fills page 7 -> frame 12\nCPU 0 unmaps page 7\nCPU 1 reads page 7 <stale>"
-                .to_string()
-        }),
+        story: unsound
+            .then(|| "CPU 1 fills page 7 -> frame 12\nCPU 0 unmaps page 7\nCPU 1 reads page 7 <stale>".to_string()),
         events: 40_000 * spec.threads as u64,
         time_shares: vec![
             ("workload", 0.6 - flush),
@@ -92,10 +85,7 @@ pub fn plan(designs: &[&str], threads: &[usize]) -> Plan {
         workload: catalog::find_workload("tlb_flush2").unwrap(),
         on: "milan-72".to_string(),
         machine: Arc::new(Model::find("milan-72").unwrap_or_else(|error| panic!("{error}"))),
-        designs: designs
-            .iter()
-            .map(|name| catalog::find_design(name).unwrap())
-            .collect(),
+        designs: designs.iter().map(|name| catalog::find_design(name).unwrap()).collect(),
         threads: threads.to_vec(),
         settings: Settings {
             seed: 1,

@@ -14,10 +14,7 @@ pub fn predict(rows: &[Published], at: &Published) -> Option<f64> {
     let fitted = |same_design: bool| -> Vec<(f64, f64)> {
         rows.iter()
             .filter(|row| {
-                row.fitted
-                    && row.workload == at.workload
-                    && row.machine == at.machine
-                    && row.lru_drain == at.lru_drain
+                row.fitted && row.workload == at.workload && row.machine == at.machine && row.lru_drain == at.lru_drain
             })
             .filter(|row| !same_design || row.design == at.design)
             .map(|row| ((row.threads as f64).ln(), row.ops_per_s().ln()))
@@ -38,19 +35,12 @@ fn line(points: &[(f64, f64)], x: f64) -> Option<f64> {
     let n = points.len() as f64;
     let mean_x = points.iter().map(|point| point.0).sum::<f64>() / n;
     let mean_y = points.iter().map(|point| point.1).sum::<f64>() / n;
-    let variance = points
-        .iter()
-        .map(|point| (point.0 - mean_x).powi(2))
-        .sum::<f64>();
+    let variance = points.iter().map(|point| (point.0 - mean_x).powi(2)).sum::<f64>();
     let covariance = points
         .iter()
         .map(|point| (point.0 - mean_x) * (point.1 - mean_y))
         .sum::<f64>();
-    let slope = if variance > 0.0 {
-        covariance / variance
-    } else {
-        0.0
-    };
+    let slope = if variance > 0.0 { covariance / variance } else { 0.0 };
     Some(mean_y + slope * (x - mean_x))
 }
 

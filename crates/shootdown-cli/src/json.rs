@@ -60,8 +60,7 @@ pub fn render(comparison: &Comparison) -> String {
                 events: result.events,
                 host_seconds: result.host_seconds,
                 published,
-                relative_error: published
-                    .map(|published| relative_error(result.ops_per_s, published)),
+                relative_error: published.map(|published| relative_error(result.ops_per_s, published)),
             }
         })
         .collect();
@@ -105,18 +104,12 @@ mod tests {
         let text = render(&fake::comparison(fake::plan(&["ipi"], &[2])));
         let keys: Vec<&str> = text
             .lines()
-            .filter_map(|line| {
-                line.strip_prefix("      \"")
-                    .and_then(|rest| rest.split_once("\":"))
-            })
+            .filter_map(|line| line.strip_prefix("      \"").and_then(|rest| rest.split_once("\":")))
             .map(|(key, _)| key)
             .collect();
         assert_eq!(keys, KEYS);
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(
-            value.as_object().unwrap().keys().collect::<Vec<_>>(),
-            ["runs"]
-        );
+        assert_eq!(value.as_object().unwrap().keys().collect::<Vec<_>>(), ["runs"]);
     }
 
     #[test]
@@ -124,8 +117,7 @@ mod tests {
         let mut plan = fake::plan(&["ipi", "broadcast"], &[1, 4]);
         plan.settings.runs = 3;
         plan.settings.seed = 40;
-        let value: serde_json::Value =
-            serde_json::from_str(&render(&fake::comparison(plan))).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&render(&fake::comparison(plan))).unwrap();
         let runs = value["runs"].as_array().unwrap();
         assert_eq!(runs.len(), 12);
         assert_eq!(
@@ -140,11 +132,8 @@ mod tests {
     #[test]
     fn unknown_is_null_and_errors_are_relative_to_the_published_rate() {
         let value: serde_json::Value =
-            serde_json::from_str(&render(&fake::comparison(fake::plan(&["ipi"], &[2, 4]))))
-                .unwrap();
-        assert!(
-            value["runs"][0]["published"].is_null() && value["runs"][0]["relative_error"].is_null()
-        );
+            serde_json::from_str(&render(&fake::comparison(fake::plan(&["ipi"], &[2, 4])))).unwrap();
+        assert!(value["runs"][0]["published"].is_null() && value["runs"][0]["relative_error"].is_null());
         let run = &value["runs"][1];
         assert_eq!(run["published"], 644_000.0);
         let expected = run["ops_per_s"].as_f64().unwrap() / 644_000.0 - 1.0;

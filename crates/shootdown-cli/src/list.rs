@@ -81,14 +81,8 @@ fn text(listing: &Listing) -> String {
     let sections = sections.map(|(title, lines)| {
         let mut text = format!("{title}\n");
         for line in lines {
-            let cpus = line
-                .cpus
-                .map(|cpus| format!("{cpus} CPUs; "))
-                .unwrap_or_default();
-            text.push_str(&format!(
-                "  {:width$}  {cpus}{}\n",
-                line.name, line.description
-            ));
+            let cpus = line.cpus.map(|cpus| format!("{cpus} CPUs; ")).unwrap_or_default();
+            text.push_str(&format!("  {:width$}  {cpus}{}\n", line.name, line.description));
         }
         text
     });

@@ -19,13 +19,8 @@ const DEFAULT_REPORT: &str = "shootdown-report.html";
 /// One line when stdout cannot take it for another reason, such as a full disk.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    match stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::Input(format!("stdout: {error}")))
-        }
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::Input(format!("stdout: {error}"))),
         _ => Ok(()),
     }
 }
@@ -43,17 +38,14 @@ impl Destination {
     /// # Errors
     /// One line naming the option, the path, and what is in the way.
     pub fn new(option: &str, path: &Path) -> Result<Self, Failure> {
-        let fail =
-            |reason: String| Failure::Input(format!("{option} {}: {reason}", path.display()));
+        let fail = |reason: String| Failure::Input(format!("{option} {}: {reason}", path.display()));
         // Through a symbolic link the target is replaced, not the link.
         let target = match fs::metadata(path) {
             Ok(data) if data.is_dir() => {
                 return Err(fail("is a folder; name a file in it".to_string()));
             }
             Ok(data) if !data.is_file() => {
-                return Err(fail(
-                    "is not a regular file; choose another path".to_string(),
-                ));
+                return Err(fail("is not a regular file; choose another path".to_string()));
             }
             Ok(_) => fs::canonicalize(path).map_err(|error| fail(error.to_string()))?,
             Err(_) if path.file_name().is_none() => {
@@ -95,10 +87,7 @@ impl Destination {
             .flatten()
         {
             let path = folder.join(DEFAULT_REPORT);
-            let shown = path
-                .strip_prefix(&current)
-                .map(Path::to_path_buf)
-                .unwrap_or(path);
+            let shown = path.strip_prefix(&current).map(Path::to_path_buf).unwrap_or(path);
             match Self::new("report", &shown) {
                 Ok(destination) => return Ok(destination),
                 Err(error) => failure = Some(error),
@@ -124,8 +113,7 @@ impl Destination {
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::Interrupted);
         }
-        file.persist(&self.path)
-            .map_err(|error| fail(error.error))?;
+        file.persist(&self.path).map_err(|error| fail(error.error))?;
         Ok(())
     }
 
@@ -216,10 +204,7 @@ mod tests {
             .write("new", &AtomicBool::new(false))
             .unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-        assert_eq!(
-            fs::read_to_string(folder.path().join("real.html")).unwrap(),
-            "new"
-        );
+        assert_eq!(fs::read_to_string(folder.path().join("real.html")).unwrap(), "new");
     }
 
     #[test]
@@ -227,9 +212,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let text = |path: &Path| Destination::new("--html", path).unwrap_err().to_string();
         assert!(text(folder.path()).ends_with(": is a folder; name a file in it"));
-        assert!(
-            text(&folder.path().join("no/r.html")).ends_with("create it or choose another path")
-        );
+        assert!(text(&folder.path().join("no/r.html")).ends_with("create it or choose another path"));
     }
 
     #[test]
@@ -239,8 +222,7 @@ mod tests {
         fs::create_dir_all(&inner).unwrap();
         fs::write(inner.join("Cargo.toml"), "[package]\n").unwrap();
         fs::write(folder.path().join("Cargo.toml"), "[workspace]\n").unwrap();
-        let expected = env::var_os("CARGO_TARGET_DIR")
-            .map_or_else(|| folder.path().join("target"), PathBuf::from);
+        let expected = env::var_os("CARGO_TARGET_DIR").map_or_else(|| folder.path().join("target"), PathBuf::from);
         assert_eq!(build_folder(&inner), Some(expected));
     }
 }

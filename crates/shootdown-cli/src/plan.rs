@@ -114,11 +114,7 @@ impl Plan {
             settings,
             lru_drain: args.lru_drain,
         };
-        for spec in plan
-            .specs()
-            .iter()
-            .filter(|spec| spec.seed == plan.settings.seed)
-        {
+        for spec in plan.specs().iter().filter(|spec| spec.seed == plan.settings.seed) {
             shootdown_sim::run::validate(spec).map_err(Failure::Input)?;
         }
         Ok(plan)
@@ -166,12 +162,7 @@ impl Plan {
             .map(|design| design.name)
             .collect::<Vec<_>>()
             .join(",");
-        let threads = self
-            .threads
-            .iter()
-            .map(usize::to_string)
-            .collect::<Vec<_>>()
-            .join(",");
+        let threads = self.threads.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
         let mut command = format!(
             "shootdown compare {} --on {} --designs {designs} --threads {threads} --seed {}",
             self.workload.name,
@@ -219,11 +210,7 @@ fn check_threads(counts: &[u64], machine: &Model) -> Result<Vec<usize>, Failure>
 
 /// A word as a shell reads it back.
 fn quoted(word: &str) -> String {
-    if word
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || "-_./+".contains(c))
-        && !word.is_empty()
-    {
+    if word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./+".contains(c)) && !word.is_empty() {
         word.to_string()
     } else {
         format!("'{}'", word.replace('\'', r"'\''"))

@@ -97,11 +97,7 @@ pub fn lines(size: (u32, u32), unit: &str, lines: &[Line]) -> String {
         for line in lines {
             let at = |point: &(usize, f64)| (log2(point.0), point.1);
             let finite = |points: &[(usize, f64)]| -> Vec<(f64, f64)> {
-                points
-                    .iter()
-                    .filter(|point| point.1.is_finite())
-                    .map(at)
-                    .collect()
+                points.iter().filter(|point| point.1.is_finite()).map(at).collect()
             };
             let points = finite(&line.points);
             let color = line.tone.light;
@@ -109,11 +105,7 @@ pub fn lines(size: (u32, u32), unit: &str, lines: &[Line]) -> String {
                 .draw_series(LineSeries::new(points.clone(), color.stroke_width(2)))
                 .expect("text takes every shape");
             chart
-                .draw_series(
-                    points
-                        .into_iter()
-                        .map(|p| Circle::new(p, 3, color.filled())),
-                )
+                .draw_series(points.into_iter().map(|p| Circle::new(p, 3, color.filled())))
                 .expect("text takes every shape");
             let hollow = finite(&line.hollow)
                 .into_iter()
@@ -154,11 +146,7 @@ pub fn stacked(size: (u32, u32), x_title: &str, bars: &[Bar]) -> String {
             .axis_desc_style(LABEL)
             .y_labels(5)
             .x_desc(x_title)
-            .x_label_formatter(&|x| {
-                bars.get(*x as usize)
-                    .map(|bar| bar.0.clone())
-                    .unwrap_or_default()
-            })
+            .x_label_formatter(&|x| bars.get(*x as usize).map(|bar| bar.0.clone()).unwrap_or_default())
             .y_label_formatter(&|y| format!("{:.0}%", y * 100.0))
             .draw()
             .expect("text takes every shape");
@@ -170,10 +158,7 @@ pub fn stacked(size: (u32, u32), x_title: &str, bars: &[Bar]) -> String {
                 .filter(|(_, share)| share.is_finite() && *share > 0.0)
                 .map(|(tone, share)| {
                     let top = (bottom + share).min(1.0);
-                    let part = Rectangle::new(
-                        [(left + 0.12, bottom), (left + 0.88, top)],
-                        tone.light.filled(),
-                    );
+                    let part = Rectangle::new([(left + 0.12, bottom), (left + 0.88, top)], tone.light.filled());
                     bottom = top;
                     part
                 });
@@ -238,9 +223,7 @@ mod tests {
         let svg = lines((600, 300), "loops/s", &[line]);
         let color = style::hex(tone.light);
         assert!(
-            svg.contains(&format!(
-                "<polyline fill=\"none\" opacity=\"1\" stroke=\"{color}\""
-            )),
+            svg.contains(&format!("<polyline fill=\"none\" opacity=\"1\" stroke=\"{color}\"")),
             "{svg}"
         );
         let hollow = svg
@@ -278,29 +261,14 @@ mod tests {
         stacked(
             (300, 200),
             "threads",
-            &[(
-                "1".to_string(),
-                vec![(tone, f64::NAN), (tone, 2.0), (tone, -1.0)],
-            )],
+            &[("1".to_string(), vec![(tone, f64::NAN), (tone, 2.0), (tone, -1.0)])],
         );
     }
 
     #[test]
     fn ticks_are_short() {
-        let ticks = [
-            0.0,
-            0.02,
-            0.5,
-            6.0,
-            20.0,
-            500_000.0,
-            1_000_000.0,
-            1_500_000.0,
-        ];
-        assert_eq!(
-            ticks.map(tick),
-            ["0", "0.02", "0.5", "6", "20", "500k", "1M", "1.5M"]
-        );
+        let ticks = [0.0, 0.02, 0.5, 6.0, 20.0, 500_000.0, 1_000_000.0, 1_500_000.0];
+        assert_eq!(ticks.map(tick), ["0", "0.02", "0.5", "6", "20", "500k", "1M", "1.5M"]);
     }
 
     #[test]

@@ -25,14 +25,9 @@ struct State {
 impl Progress {
     /// A bar at zero.
     pub fn new(specs: &[RunSpec]) -> Self {
-        let weights: Vec<f64> = specs
-            .iter()
-            .map(|spec| spec.threads as f64 * STEPS)
-            .collect();
+        let weights: Vec<f64> = specs.iter().map(|spec| spec.threads as f64 * STEPS).collect();
         let bar = ProgressBar::new(weights.iter().sum::<f64>() as u64);
-        if let Ok(style) =
-            ProgressStyle::with_template("{bar:40.cyan/dim} {msg}  {elapsed} elapsed, {eta} left")
-        {
+        if let Ok(style) = ProgressStyle::with_template("{bar:40.cyan/dim} {msg}  {elapsed} elapsed, {eta} left") {
             bar.set_style(style);
         }
         let progress = Self {

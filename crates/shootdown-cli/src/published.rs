@@ -103,11 +103,7 @@ mod tests {
                 row.threads,
                 row.lru_drain,
             );
-            assert_eq!(
-                first,
-                Some(row.ops_per_s()),
-                "row {index} is hidden by an earlier one"
-            );
+            assert_eq!(first, Some(row.ops_per_s()), "row {index} is hidden by an earlier one");
         }
     }
 

@@ -17,11 +17,7 @@ pub trait Runner: Sync {
     ///
     /// # Errors
     /// One line, also when abandoned.
-    fn run(
-        &self,
-        spec: &RunSpec,
-        progress: &mut dyn FnMut(f64) -> bool,
-    ) -> Result<RunResult, String>;
+    fn run(&self, spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, String>;
 }
 
 /// The simulated machine.
@@ -29,11 +25,7 @@ pub trait Runner: Sync {
 pub struct Simulator;
 
 impl Runner for Simulator {
-    fn run(
-        &self,
-        spec: &RunSpec,
-        progress: &mut dyn FnMut(f64) -> bool,
-    ) -> Result<RunResult, String> {
+    fn run(&self, spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, String> {
         shootdown_sim::run::run(spec, progress)
     }
 }
@@ -71,16 +63,12 @@ pub fn run_all(
             match outcome {
                 Ok(result) => {
                     progress.finish(index);
-                    results
-                        .lock()
-                        .expect("no run panics while it holds the results")[index] = Some(result);
+                    results.lock().expect("no run panics while it holds the results")[index] = Some(result);
                 }
                 Err(_) if abandoned() => return,
                 Err(line) => {
                     failed.store(true, Ordering::Relaxed);
-                    let mut first = failure
-                        .lock()
-                        .expect("no run panics while it holds the failure");
+                    let mut first = failure.lock().expect("no run panics while it holds the failure");
                     if first.as_ref().is_none_or(|(earlier, _)| index < *earlier) {
                         *first = Some((index, line));
                     }

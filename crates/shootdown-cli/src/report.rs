@@ -55,11 +55,7 @@ pub fn render(comparison: &Comparison) -> String {
 }
 
 fn headline(verdict: &Verdict) -> String {
-    let class = if verdict.sound {
-        "verdict"
-    } else {
-        "verdict bad"
-    };
+    let class = if verdict.sound { "verdict" } else { "verdict bad" };
     let mut html = format!(
         "<div class=\"{class}\">\n<p><strong>{}</strong></p>\n",
         escape(&verdict.stale)
@@ -139,22 +135,12 @@ fn shares(comparison: &Comparison) -> String {
     if categories.is_empty() {
         return String::new();
     }
-    let tone = |name: &str| {
-        style::share(
-            categories
-                .iter()
-                .position(|known| *known == name)
-                .unwrap_or(0),
-            name,
-        )
-    };
+    let tone = |name: &str| style::share(categories.iter().position(|known| *known == name).unwrap_or(0), name);
     let legend = categories
         .iter()
         .map(|name| swatch(tone(name), name))
         .collect::<String>();
-    let mut html = format!(
-        "<h2>Where CPU time goes</h2>\n<ul class=\"legend\">{legend}</ul>\n<div class=\"pair\">\n"
-    );
+    let mut html = format!("<h2>Where CPU time goes</h2>\n<ul class=\"legend\">{legend}</ul>\n<div class=\"pair\">\n");
     for design in &comparison.plan.designs {
         let bars: Vec<Bar> = by_threads(comparison, design.name)
             .into_iter()
@@ -235,11 +221,7 @@ fn parameters(comparison: &Comparison) -> String {
 
 /// The rows of a design by rising thread count.
 fn by_threads<'a>(comparison: &'a Comparison, design: &str) -> Vec<&'a Row> {
-    let mut rows: Vec<&Row> = comparison
-        .rows
-        .iter()
-        .filter(|row| row.design == design)
-        .collect();
+    let mut rows: Vec<&Row> = comparison.rows.iter().filter(|row| row.design == design).collect();
     rows.sort_by_key(|row| row.threads);
     rows
 }

@@ -91,11 +91,11 @@ pub fn sheet() -> String {
         light.push_str(&format!("--c{index}:{};", hex(tone.light)));
         dark.push_str(&format!("--c{index}:{};", hex(tone.dark)));
         let drawn = hex(tone.light);
-        rules.push_str(&format!("[fill=\"{drawn}\"]{{fill:var(--c{index})}}[stroke=\"{drawn}\"]{{stroke:var(--c{index})}}\n"));
+        rules.push_str(&format!(
+            "[fill=\"{drawn}\"]{{fill:var(--c{index})}}[stroke=\"{drawn}\"]{{stroke:var(--c{index})}}\n"
+        ));
     }
-    format!(
-        ":root{{{light}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}\n{rules}{PAGE}"
-    )
+    format!(":root{{{light}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}\n{rules}{PAGE}")
 }
 
 /// Everything but the plots' colours.

@@ -66,12 +66,7 @@ pub struct Comparison {
 
 impl Comparison {
     /// Gathers the results of `plan`, given in the order of [`Plan::specs`].
-    pub fn new(
-        plan: Plan,
-        results: Vec<RunResult>,
-        control: Option<(RunSpec, RunResult)>,
-        wall_seconds: f64,
-    ) -> Self {
+    pub fn new(plan: Plan, results: Vec<RunResult>, control: Option<(RunSpec, RunResult)>, wall_seconds: f64) -> Self {
         let published = published::rows();
         let runs: Vec<(RunSpec, RunResult)> = plan.specs().into_iter().zip(results).collect();
         let mut rows = Vec::new();
@@ -84,8 +79,7 @@ impl Comparison {
                         .collect()
                 };
                 let ideal = of(IDEAL_DESIGN);
-                let ideal =
-                    (!ideal.is_empty()).then(|| median(ideal.iter().map(|run| run.ops_per_s)));
+                let ideal = (!ideal.is_empty()).then(|| median(ideal.iter().map(|run| run.ops_per_s)));
                 let listed = published::lookup(
                     &published,
                     plan.workload.name,
@@ -124,23 +118,11 @@ impl Comparison {
     }
 }
 
-fn row(
-    threads: usize,
-    design: &'static str,
-    runs: &[&RunResult],
-    ideal: Option<f64>,
-    published: Option<f64>,
-) -> Row {
+fn row(threads: usize, design: &'static str, runs: &[&RunResult], ideal: Option<f64>, published: Option<f64>) -> Row {
     let of = |field: fn(&RunResult) -> f64| median(runs.iter().map(|run| field(run)));
     let ops_per_s = of(|run| run.ops_per_s);
-    let most = runs
-        .iter()
-        .map(|run| run.ops_per_s)
-        .fold(f64::NEG_INFINITY, f64::max);
-    let least = runs
-        .iter()
-        .map(|run| run.ops_per_s)
-        .fold(f64::INFINITY, f64::min);
+    let most = runs.iter().map(|run| run.ops_per_s).fold(f64::NEG_INFINITY, f64::max);
+    let least = runs.iter().map(|run| run.ops_per_s).fold(f64::INFINITY, f64::min);
     let middle = runs.iter().min_by(|a, b| {
         (a.ops_per_s - ops_per_s)
             .abs()
@@ -156,16 +138,12 @@ fn row(
             0.0
         },
         published,
-        of_ideal: ideal
-            .filter(|&ideal| ideal > 0.0)
-            .map(|ideal| ops_per_s / ideal),
+        of_ideal: ideal.filter(|&ideal| ideal > 0.0).map(|ideal| ops_per_s / ideal),
         ipis_per_op: of(|run| run.ipis_per_op),
         interrupts_per_op: of(|run| run.interrupts_per_op),
         flush_share: of(|run| run.flush_share),
         stale: runs.iter().map(|run| run.stale).sum(),
-        time_shares: middle
-            .map(|run| run.time_shares.clone())
-            .unwrap_or_default(),
+        time_shares: middle.map(|run| run.time_shares.clone()).unwrap_or_default(),
     }
 }
 
@@ -200,10 +178,7 @@ mod tests {
         assert_eq!(comparison.row("ipi", 2).unwrap().published, None);
         let mut plan = fake::plan(&["ipi"], &[1]);
         plan.lru_drain = true;
-        assert_eq!(
-            fake::comparison(plan).row("ipi", 1).unwrap().published,
-            None
-        );
+        assert_eq!(fake::comparison(plan).row("ipi", 1).unwrap().published, None);
     }
 
     #[test]

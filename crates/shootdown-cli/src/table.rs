@@ -24,11 +24,7 @@ pub fn comparison(comparison: &Comparison) -> Grid {
     let any_published = comparison.rows.iter().any(|row| row.published.is_some());
     let any_ideal = comparison.rows.iter().any(|row| row.of_ideal.is_some());
 
-    let mut header = vec![
-        "threads".to_string(),
-        "design".to_string(),
-        format!("{operation}s/s"),
-    ];
+    let mut header = vec!["threads".to_string(), "design".to_string(), format!("{operation}s/s")];
     if several {
         header.push("spread".to_string());
     }
@@ -63,10 +59,7 @@ pub fn comparison(comparison: &Comparison) -> Grid {
             }
             if any_published {
                 cells.push(row.published.map_or(UNKNOWN.to_string(), number::rate));
-                cells.push(
-                    row.error()
-                        .map_or(UNKNOWN.to_string(), number::signed_percent),
-                );
+                cells.push(row.error().map_or(UNKNOWN.to_string(), number::signed_percent));
             }
             if any_ideal {
                 cells.push(row.of_ideal.map_or(UNKNOWN.to_string(), number::ratio));
@@ -152,10 +145,7 @@ mod tests {
 
     #[test]
     fn the_widest_table_fits_120_columns() {
-        let mut plan = fake::plan(
-            &["ideal", "ipi", "broadcast", "adaptive", "none"],
-            &[1, 4, 16, 72],
-        );
+        let mut plan = fake::plan(&["ideal", "ipi", "broadcast", "adaptive", "none"], &[1, 4, 16, 72]);
         plan.settings.runs = 3;
         let text = comparison(&fake::comparison(plan)).draw();
         let width = text.lines().map(|line| line.chars().count()).max().unwrap();
@@ -168,24 +158,13 @@ mod tests {
 
     #[test]
     fn each_thread_count_is_one_group_between_rules() {
-        let text = comparison(&fake::comparison(fake::plan(
-            &["ipi", "broadcast"],
-            &[1, 16],
-        )))
-        .draw();
+        let text = comparison(&fake::comparison(fake::plan(&["ipi", "broadcast"], &[1, 16]))).draw();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3 + 2 + 1 + 2 + 1, "{text}");
-        assert!(
-            lines[1].contains("loops/s")
-                && lines[1].contains("published")
-                && lines[1].contains("flush CPU")
-        );
+        assert!(lines[1].contains("loops/s") && lines[1].contains("published") && lines[1].contains("flush CPU"));
         assert!(lines[3].contains("ipi") && lines[3].contains("315k"));
         assert!(lines[5].starts_with("├╌"), "{text}");
-        assert!(
-            lines[7].contains("broadcast") && lines[7].contains("1368k"),
-            "{text}"
-        );
+        assert!(lines[7].contains("broadcast") && lines[7].contains("1368k"), "{text}");
     }
 
     #[test]

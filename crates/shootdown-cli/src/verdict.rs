@@ -88,7 +88,8 @@ fn stale(comparison: &Comparison) -> String {
         .sum();
     let found = comparison.stale();
     if designs.is_empty() {
-        return "stale translations: only the unsound design `none` was run, so there is nothing to vouch for".to_string();
+        return "stale translations: only the unsound design `none` was run, so there is nothing to vouch for"
+            .to_string();
     }
     if found == 0 {
         return format!(
@@ -158,11 +159,7 @@ fn ratios(comparison: &Comparison) -> Vec<String> {
     };
     let mut sentences = Vec::new();
     for &design in real.iter().filter(|&&design| design != baseline) {
-        let others: Vec<&str> = real
-            .iter()
-            .copied()
-            .filter(|&other| other != design)
-            .collect();
+        let others: Vec<&str> = real.iter().copied().filter(|&other| other != design).collect();
         let (against, name) = if design == "adaptive" && others.len() > 1 {
             (others.clone(), format!("the best of {}", others.join(", ")))
         } else {
@@ -213,17 +210,12 @@ fn wrapped(sentence: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for part in sentence.split_inclusive(", ") {
         match lines.last_mut() {
-            Some(line) if line.chars().count() + part.trim_end().chars().count() <= 120 => {
-                line.push_str(part)
-            }
+            Some(line) if line.chars().count() + part.trim_end().chars().count() <= 120 => line.push_str(part),
             Some(_) => lines.push(format!("    {part}")),
             None => lines.push(part.to_string()),
         }
     }
-    lines
-        .iter()
-        .map(|line| line.trim_end().to_string())
-        .collect()
+    lines.iter().map(|line| line.trim_end().to_string()).collect()
 }
 
 fn lines(story: Option<&str>) -> Vec<String> {
@@ -256,40 +248,26 @@ mod tests {
             Some("control: `none` on tlb_shared caught after 17 accesses")
         );
         assert_eq!(verdict.control_story.len(), 3);
-        assert_eq!(
-            verdict.ratios,
-            ["broadcast vs ipi: 1.11x at 1 thread, 1.82x at 16"]
-        );
+        assert_eq!(verdict.ratios, ["broadcast vs ipi: 1.11x at 1 thread, 1.82x at 16"]);
     }
 
     #[test]
     fn adaptive_is_held_against_the_best_of_the_others() {
-        let verdict = Verdict::new(&fake::comparison(fake::plan(
-            &["ipi", "broadcast", "adaptive"],
-            &[4],
-        )));
+        let verdict = Verdict::new(&fake::comparison(fake::plan(&["ipi", "broadcast", "adaptive"], &[4])));
         assert_eq!(verdict.ratios.len(), 2);
         assert!(
-            verdict.ratios[1]
-                .starts_with("adaptive vs the best of ipi, broadcast: 1.05x at 4 threads"),
+            verdict.ratios[1].starts_with("adaptive vs the best of ipi, broadcast: 1.05x at 4 threads"),
             "{verdict:?}"
         );
     }
 
     #[test]
     fn long_sentences_are_broken_after_commas_and_lose_nothing() {
-        let sentence = (0..30)
-            .map(|n| format!("1.00x at {n}"))
-            .collect::<Vec<_>>()
-            .join(", ");
+        let sentence = (0..30).map(|n| format!("1.00x at {n}")).collect::<Vec<_>>().join(", ");
         let lines = wrapped(&sentence);
         assert!(lines.len() > 1 && lines.iter().all(|line| line.chars().count() <= 120));
         assert_eq!(
-            lines
-                .join(" ")
-                .split_whitespace()
-                .collect::<Vec<_>>()
-                .join(" "),
+            lines.join(" ").split_whitespace().collect::<Vec<_>>().join(" "),
             sentence
         );
     }

@@ -45,15 +45,7 @@ fn every_listed_design_and_workload_runs() {
     for workload in names("workloads") {
         let designs = names("designs").join(",");
         let output = shootdown(
-            &[
-                "compare",
-                &workload,
-                "--designs",
-                &designs,
-                "--threads",
-                "2",
-                "--json",
-            ],
+            &["compare", &workload, "--designs", &designs, "--threads", "2", "--json"],
             folder.path(),
         );
         assert_eq!(
@@ -81,11 +73,7 @@ fn json_is_all_there_is_on_stdout_and_repeats_but_for_host_time() {
     ];
     let parse = || -> serde_json::Value {
         let output = shootdown(&args, folder.path());
-        assert!(
-            output.stderr.is_empty(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
         let mut value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         for run in value["runs"].as_array_mut().unwrap() {
             run["host_seconds"] = serde_json::Value::Null;
@@ -93,11 +81,7 @@ fn json_is_all_there_is_on_stdout_and_repeats_but_for_host_time() {
         value
     };
     let first = parse();
-    assert_eq!(
-        first["runs"].as_array().unwrap().len(),
-        4,
-        "duplicates count once"
-    );
+    assert_eq!(first["runs"].as_array().unwrap().len(), 4, "duplicates count once");
     assert_eq!(first, parse());
 }
 
@@ -126,14 +110,8 @@ fn a_comparison_prints_its_verdict_and_leaves_only_the_report() {
         text.contains("stale translations: 0 in ") && text.contains("(ideal, ipi, broadcast)"),
         "{text}"
     );
-    assert!(
-        text.contains("control: `none` on tlb_shared caught after "),
-        "{text}"
-    );
-    assert!(
-        text.contains("\nreport: r.html\nbroadcast vs ipi: "),
-        "{text}"
-    );
+    assert!(text.contains("control: `none` on tlb_shared caught after "), "{text}");
+    assert!(text.contains("\nreport: r.html\nbroadcast vs ipi: "), "{text}");
     assert!(
         text.lines()
             .all(|line| line.starts_with("    ") || line.chars().count() <= 120),
@@ -160,10 +138,7 @@ fn an_unwritable_report_is_refused_before_anything_runs() {
         run("no/r.html"),
         "error: --html no/r.html: there is no folder `no`; create it or choose another path\n"
     );
-    assert_eq!(
-        run("."),
-        "error: --html .: is a folder; name a file in it\n"
-    );
+    assert_eq!(run("."), "error: --html .: is a folder; name a file in it\n");
 }
 
 #[test]
@@ -171,14 +146,7 @@ fn an_unwritable_report_is_refused_before_anything_runs() {
 fn ctrl_c_leaves_no_file_and_says_130() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_shootdown"))
-        .args([
-            "compare",
-            "tlb_flush2",
-            "--html",
-            "r.html",
-            "--runs",
-            "1000",
-        ])
+        .args(["compare", "tlb_flush2", "--html", "r.html", "--runs", "1000"])
         .current_dir(folder.path())
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())

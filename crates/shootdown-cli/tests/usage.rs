@@ -46,25 +46,15 @@ fn unknown_names_list_the_known_ones() {
 #[test]
 fn counts_out_of_range_name_their_range() {
     let threads = "milan-72 has 72 CPUs and runs one thread on each; expected 1 to 72\n";
-    assert_eq!(
-        compare(&["--threads", "4,0"]),
-        format!("error: --threads 0: {threads}")
-    );
-    assert_eq!(
-        compare(&["--threads", "73"]),
-        format!("error: --threads 73: {threads}")
-    );
-    assert_eq!(
-        compare(&["--runs", "0"]),
-        "error: --runs 0: expected 1 to 1000 runs\n"
-    );
+    assert_eq!(compare(&["--threads", "4,0"]), format!("error: --threads 0: {threads}"));
+    assert_eq!(compare(&["--threads", "73"]), format!("error: --threads 73: {threads}"));
+    assert_eq!(compare(&["--runs", "0"]), "error: --runs 0: expected 1 to 1000 runs\n");
     assert_eq!(
         compare(&["--jobs", "0"]),
         "error: --jobs 0: expected 1 to 1024 host threads\n"
     );
     for (text, shown) in [("0", "0"), ("-3", "-3"), ("nan", "NaN"), ("inf", "inf")] {
-        let expected =
-            format!("error: --virtual-ms {shown}: expected milliseconds > 0, for example 5\n");
+        let expected = format!("error: --virtual-ms {shown}: expected milliseconds > 0, for example 5\n");
         assert_eq!(compare(&["--virtual-ms", text]), expected);
     }
 }
@@ -73,10 +63,7 @@ fn counts_out_of_range_name_their_range() {
 fn words_where_numbers_belong_are_told_what_was_expected() {
     for option in ["--threads", "--runs", "--jobs", "--seed"] {
         let message = compare(&[option, "many"]);
-        assert!(
-            message.starts_with("error: invalid value 'many' for '"),
-            "{message}"
-        );
+        assert!(message.starts_with("error: invalid value 'many' for '"), "{message}");
         assert!(
             message.contains(option) && message.contains("expected a whole number, for example 4"),
             "{message}"
@@ -107,11 +94,7 @@ fn a_missing_machine_file_is_named() {
 fn help_is_not_a_mistake() {
     let output = shootdown(&["--help"]);
     assert_eq!(output.status.code(), Some(0));
-    assert!(
-        String::from_utf8(output.stdout)
-            .unwrap()
-            .contains("Examples:")
-    );
+    assert!(String::from_utf8(output.stdout).unwrap().contains("Examples:"));
 }
 
 #[test]
@@ -132,8 +115,7 @@ fn the_listing_names_workloads_machines_and_designs() {
             "{name} is missing:\n{text}"
         );
     }
-    let json: serde_json::Value =
-        serde_json::from_slice(&shootdown(&["list", "--json"]).stdout).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&shootdown(&["list", "--json"]).stdout).unwrap();
     for kind in ["workloads", "machines", "designs"] {
         assert!(
             json[kind]
@@ -157,9 +139,5 @@ fn a_reader_that_goes_away_is_silent() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(0));
-    assert!(
-        output.stderr.is_empty(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -91,7 +91,12 @@ pub fn designs() -> impl Iterator<Item = DesignEntry> {
         design: Design::NONE,
         ideal: true,
     };
-    let presets = Design::PRESETS.iter().map(|&(name, design, about)| DesignEntry { name, about, design, ideal: false });
+    let presets = Design::PRESETS.iter().map(|&(name, design, about)| DesignEntry {
+        name,
+        about,
+        design,
+        ideal: false,
+    });
     std::iter::once(ideal).chain(presets)
 }
 
@@ -109,7 +114,11 @@ fn find_design(name: &str) -> Result<DesignEntry, String> {
 pub fn validate(spec: &RunSpec) -> Result<(), String> {
     if Workload::named(&spec.workload).is_none() {
         let known: Vec<_> = Workload::ALL.iter().map(|(name, ..)| *name).collect();
-        return Err(format!("workload `{}` is not known; use one of: {}", spec.workload, known.join(", ")));
+        return Err(format!(
+            "workload `{}` is not known; use one of: {}",
+            spec.workload,
+            known.join(", ")
+        ));
     }
     find_design(&spec.design)?;
     let cpus = spec.machine.topology.cpus();
@@ -134,7 +143,11 @@ pub fn validate(spec: &RunSpec) -> Result<(), String> {
 /// As [`validate`]; also when abandoned, and when the simulated kernel hangs (which is a bug of the design).
 pub fn run(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, String> {
     validate(spec)?;
-    if spec.machine.topology.cpus() <= 64 * 8 { run_sized::<8>(spec, progress) } else { run_sized::<128>(spec, progress) }
+    if spec.machine.topology.cpus() <= 64 * 8 {
+        run_sized::<8>(spec, progress)
+    } else {
+        run_sized::<128>(spec, progress)
+    }
 }
 
 fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, String> {
@@ -142,7 +155,6 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
     let workload = Workload::named(&spec.workload).ok_or("unknown workload")?;
     let entry = find_design(&spec.design)?;
     let model = &spec.machine;
-    let cpus = model.topology.cpus();
     let mut machine = Machine::new(machine_config(model, spec.threads, spec.seed));
     let design = fit_design(entry.design, model);
     let system: Rc<System<W>> = System::new(
@@ -151,13 +163,15 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
         hook_costs(model),
         design,
         os_costs(model),
-        OsSettings { lru_drain: spec.lru_drain, ideal: entry.ideal },
+        OsSettings {
+            lru_drain: spec.lru_drain,
+            ideal: entry.ideal,
+        },
     );
     let process = system.process(1, workload.bytes(spec.threads));
     let counters: Vec<_> = (0..spec.threads).map(|_| Rc::new(Cell::new(0_u64))).collect();
     // Threads go to cores first, siblings last, as a scheduler places them.
-    let placement = model.topology.placement();
-    for (index, &cpu) in placement.iter().enumerate().take(spec.threads) {
+    for (index, cpu) in model.topology.placement().enumerate().take(spec.threads) {
         let thread = Thread {
             system: system.clone(),
             process: process.clone(),
@@ -171,7 +185,6 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
             thread.system.offline();
         });
     }
-    debug_assert!(cpus >= spec.threads);
 
     let warm_up = model.cycles(WARM_UP_MS * 1e6) as u64;
     let window = model.cycles(spec.virtual_ms.unwrap_or(DEFAULT_VIRTUAL_MS) * 1e6) as u64;
@@ -194,8 +207,12 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
     match outcome {
         Outcome::Finished => {}
         Outcome::Abandoned => return Err("abandoned".into()),
-        Outcome::Deadlock(report) => return Err(format!("the simulated kernel hangs under `{}`:\n{report}", spec.design)),
-        Outcome::Runaway(report) => return Err(format!("the simulated kernel spins under `{}`:\n{report}", spec.design)),
+        Outcome::Deadlock(report) => {
+            return Err(format!("the simulated kernel hangs under `{}`:\n{report}", spec.design));
+        }
+        Outcome::Runaway(report) => {
+            return Err(format!("the simulated kernel spins under `{}`:\n{report}", spec.design));
+        }
     }
     let (ended, statistics) = after.take().ok_or("the measured window never ended")?;
     let ops = ended - before.get();
@@ -203,17 +220,28 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
     let per_op = |count: u64| if ops == 0 { 0.0 } else { count as f64 / ops as f64 };
     let mut cycles = statistics.total.cycles;
     // Entering and leaving the handler counts to the interrupted side.
-    let entry_exit = statistics.total.interrupts_taken as f64 * (model.costs.interrupt_entry + model.costs.interrupt_exit);
+    let entry_exit =
+        statistics.total.interrupts_taken as f64 * (model.costs.interrupt_entry + model.costs.interrupt_exit);
     let all = window as f64 * spec.threads as f64;
     let moved = entry_exit.min(all);
-    let outside: f64 = [Category::User, Category::Kernel, Category::FlushRequester].iter().map(|c| cycles[*c as usize]).sum();
+    let outside: f64 = [Category::User, Category::Kernel, Category::FlushRequester]
+        .iter()
+        .map(|c| cycles[*c as usize])
+        .sum();
     for category in [Category::User, Category::Kernel, Category::FlushRequester] {
-        let share = if outside > 0.0 { cycles[category as usize] / outside } else { 0.0 };
+        let share = if outside > 0.0 {
+            cycles[category as usize] / outside
+        } else {
+            0.0
+        };
         cycles[category as usize] = (cycles[category as usize] - moved * share).max(0.0);
     }
     cycles[Category::FlushTarget as usize] += moved;
-    let time_shares: Vec<_> =
-        Category::NAMES.iter().zip(cycles).map(|(&name, cycles)| (name, cycles / all)).collect();
+    let time_shares: Vec<_> = Category::NAMES
+        .iter()
+        .zip(cycles)
+        .map(|(&name, cycles)| (name, cycles / all))
+        .collect();
     let flush_share = time_shares[Category::FlushRequester as usize].1 + time_shares[Category::FlushTarget as usize].1;
     let hw = system.hw.borrow();
     Ok(RunResult {
@@ -239,7 +267,12 @@ fn fit_design(design: Design, model: &Model) -> Design {
         Reach::Broadcast if !model.broadcast.available => Reach::Ipi,
         reach => reach,
     };
-    Design { reach, slots: model.tags.slots as u8, tag_limit: (1_u32 << model.tags.bits).min(1 << 12) as u16, ..design }
+    Design {
+        reach,
+        slots: model.tags.slots as u8,
+        tag_limit: (1_u32 << model.tags.bits).min(1 << 12) as u16,
+        ..design
+    }
 }
 
 /// The core machine of a model.
@@ -258,7 +291,12 @@ fn machine_config(model: &Model, threads: usize, seed: u64) -> Config {
         l1: costs.l1_hit,
         rmw: costs.rmw,
         cold_line: costs.transfer_cluster,
-        transfer: [costs.transfer_core, costs.transfer_cluster, costs.transfer_socket, costs.transfer_remote],
+        transfer: [
+            costs.transfer_core,
+            costs.transfer_cluster,
+            costs.transfer_socket,
+            costs.transfer_remote,
+        ],
         fence: costs.full_barrier,
         ipi_first: costs.ipi_send,
         ipi_next: costs.ipi_send_more,
@@ -321,7 +359,6 @@ fn limits(model: &Model) -> Option<BroadcastLimits> {
 fn hook_costs(model: &Model) -> HookCosts {
     HookCosts {
         ghz: model.ghz,
-        broadcast_issue: model.costs.broadcast_issue.round() as u64,
         broadcast_sync: model.costs.broadcast_sync.round() as u64,
         broadcast_interval: model.costs.broadcast_interval.round() as u64,
         limits: limits(model),

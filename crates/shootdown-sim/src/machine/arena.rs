@@ -127,6 +127,17 @@ impl Region {
         slot
     }
 
+    /// Moves the values into the region, one after the other as in an array.
+    pub(crate) fn place_slice<T>(&self, values: impl ExactSizeIterator<Item = T>) -> NonNull<[T]> {
+        let count = values.len();
+        let first = self.reserve(size_of::<T>() * count, align_of::<T>()).cast::<T>();
+        for (index, value) in values.take(count).enumerate() {
+            // SAFETY: freshly reserved for `count` values, aligned for `T`; `index` is below `count`.
+            unsafe { first.add(index).write(value) };
+        }
+        NonNull::slice_from_raw_parts(first, count)
+    }
+
     /// A stack of `usable` bytes with a guard page below. `colour` shifts the top so that the hot ends of many stacks
     /// do not fall into the same sets of the host's caches.
     pub(crate) fn stack(self: &Rc<Self>, usable: usize, colour: usize) -> ArenaStack {

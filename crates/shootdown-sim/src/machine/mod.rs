@@ -177,6 +177,16 @@ impl Machine {
         unsafe { self.region.place(value).as_ref() }
     }
 
+    /// As [`alloc_static`](Self::alloc_static), for an array made by `make`.
+    ///
+    /// # Safety
+    /// As [`alloc_static`](Self::alloc_static).
+    pub unsafe fn alloc_static_slice<T>(&self, count: usize, mut make: impl FnMut() -> T) -> &'static [T] {
+        // SAFETY: all initialised by `place_slice`, unless the iterator were shorter than it says, which a range is not;
+        // valid as long as the caller promises to use it.
+        unsafe { self.region.place_slice((0..count).map(|_| make())).as_ref() }
+    }
+
     /// Reserves `count` cache lines that hold no words, for [`read_line`] and its like.
     ///
     /// # Panics

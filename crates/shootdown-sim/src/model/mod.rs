@@ -287,6 +287,17 @@ impl Model {
         Model::build(self.texts.clone(), parameters, &self.source_text_name)
     }
 
+    /// The same machine with at least `cpus` CPUs, by the rule: as many more sockets of the same kind as it takes, with
+    /// `transfer_remote` and `ipi_deliver_remote` between any two of them. Never fewer sockets than the file gives.
+    ///
+    /// # Errors
+    /// When that is more than [`Topology::MAX_CPUS`] CPUs.
+    pub fn scaled_to(&self, cpus: usize) -> Result<Model, ModelError> {
+        let per_socket = self.topology.cpus() / self.topology.sockets;
+        let sockets = cpus.div_ceil(per_socket).max(self.topology.sockets);
+        self.with("topology.sockets", sockets as f64)
+    }
+
     /// Nanoseconds that `cycles` take.
     pub fn ns(&self, cycles: f64) -> f64 {
         cycles / self.ghz

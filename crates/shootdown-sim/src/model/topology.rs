@@ -59,7 +59,7 @@ pub struct Topology {
 
 impl Topology {
     /// Largest machine accepted, in CPUs. A bound on simulation cost, not on hardware.
-    pub const MAX_CPUS: usize = 4096;
+    pub const MAX_CPUS: usize = 8192;
 
     /// Number of CPUs (hardware threads).
     pub const fn cpus(&self) -> usize {
@@ -118,6 +118,14 @@ impl Topology {
             Numbering::CoresFirst => thread * self.cores() + core,
             Numbering::SiblingsAdjacent => core * self.threads_per_core + thread,
         }
+    }
+
+    /// CPUs in the order in which pinned threads are placed: the first hardware thread of every core, cluster by cluster,
+    /// then the second ones.
+    pub fn placement(&self) -> impl Iterator<Item = usize> + use<> {
+        let topology = *self;
+        (0..self.threads_per_core)
+            .flat_map(move |thread| (0..topology.cores()).map(move |core| topology.cpu_at(core, thread)))
     }
 
     /// The other hardware threads of the core of `cpu`.

@@ -1,10 +1,11 @@
 //! The simulated kernel's side of the engine's [`Kernel`] trait: each hook carries the operation out on the simulated
 //! hardware and charges what it costs.
 
-use crate::hw::Hardware;
+use crate::hw::{HardwareFault, Hw};
 use crate::machine::{self, SimWorld};
 use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Stuck, Tag};
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 /// Costs and settings that the hooks need.
@@ -12,8 +13,6 @@ use std::rc::Rc;
 pub struct HookCosts {
     /// Cycles per nanosecond.
     pub ghz: f64,
-    /// Issuing one broadcast, cycles.
-    pub broadcast_issue: u64,
     /// The least a synchronisation takes, cycles.
     pub broadcast_sync: u64,
     /// Least time between two broadcasts that the machine carries out, cycles.
@@ -41,9 +40,11 @@ pub struct EngineCounts {
 
 /// The hooks.
 pub struct SimKernel {
-    hw: Rc<RefCell<Hardware>>,
+    hw: Rc<RefCell<Hw>>,
     costs: HookCosts,
     counts: Cell<EngineCounts>,
+    /// Which space a root belongs to.
+    spaces: RefCell<HashMap<u32, u32>>,
     /// When the machine can carry out the next broadcast, cycles.
     broadcast_free: Cell<u64>,
     /// When all broadcasts of each CPU are complete, cycles.
@@ -60,17 +61,23 @@ unsafe impl Sync for SimKernel {}
 
 impl SimKernel {
     /// Hooks for a machine of `cpus` CPUs.
-    pub fn new(hw: Rc<RefCell<Hardware>>, costs: HookCosts, cpus: usize) -> Self {
+    pub fn new(hw: Rc<RefCell<Hw>>, costs: HookCosts, cpus: usize) -> Self {
         SimKernel {
             hw,
             costs,
             counts: Cell::default(),
+            spaces: RefCell::default(),
             broadcast_free: Cell::new(0),
             broadcast_done: RefCell::new(vec![0; cpus]),
             on_unpin: RefCell::default(),
             #[cfg(feature = "faults")]
             faults: Cell::new(0),
         }
+    }
+
+    /// Says that `root` is the top table of space `number`.
+    pub(super) fn know(&self, root: u32, number: u32) {
+        self.spaces.borrow_mut().insert(root, number);
     }
 
     /// Engine events so far.
@@ -101,6 +108,12 @@ impl SimKernel {
     }
 }
 
+/// # Panics
+/// When the engine made the hardware fault: an operand that the machine does not have.
+fn carried_out(result: Result<u32, HardwareFault>) -> u32 {
+    result.unwrap_or_else(|fault| panic!("the engine made the hardware fault: {fault:?}"))
+}
+
 impl<const W: usize> Kernel<W> for SimKernel {
     type Facade = SimWorld;
 
@@ -128,14 +141,19 @@ impl<const W: usize> Kernel<W> for SimKernel {
         machine::drain_stores();
         machine::synchronise();
         let cost = self.hw.borrow_mut().local(machine::cpu(), what, machine::now());
-        machine::charge(u64::from(cost));
+        machine::charge(u64::from(carried_out(cost)));
     }
 
     fn load_root(&self, root: Root, tag: Tag, keep: bool) {
         machine::drain_stores();
         machine::synchronise();
-        let cost = self.hw.borrow_mut().load_root(machine::cpu(), root, tag, keep, machine::now());
-        machine::charge(u64::from(cost));
+        let root = root.0 as u32;
+        let space = self.spaces.borrow().get(&root).copied().unwrap_or(0);
+        let cost = self
+            .hw
+            .borrow_mut()
+            .load_root(machine::cpu(), root, tag.0, keep, space, machine::now());
+        machine::charge(u64::from(carried_out(cost)));
     }
 
     fn broadcast_limits(&self) -> Option<BroadcastLimits> {
@@ -144,23 +162,24 @@ impl<const W: usize> Kernel<W> for SimKernel {
 
     fn broadcast(&self, what: Broadcast) {
         // Weakly ordered: the store buffer is not drained.
-        machine::charge(self.costs.broadcast_issue);
         machine::synchronise();
         let (cpu, now) = (machine::cpu(), machine::now());
-        self.hw.borrow_mut().broadcast(cpu, what, now);
+        let cost = carried_out(self.hw.borrow_mut().broadcast(cpu, what, now));
         // The machine carries out one at a time; each is complete some time after it was begun.
         let begun = self.broadcast_free.get().max(now);
         self.broadcast_free.set(begun + self.costs.broadcast_interval);
         self.broadcast_done.borrow_mut()[cpu] = begun + self.costs.broadcast_sync;
         self.count(|counts| counts.broadcasts += 1);
+        machine::charge(u64::from(cost));
     }
 
     fn broadcast_sync(&self) {
         let cpu = machine::cpu();
-        let done = self.broadcast_done.borrow()[cpu];
+        let ready = self.hw.borrow().sync_ready_at(cpu, machine::now());
+        let done = self.broadcast_done.borrow()[cpu].max(ready);
         machine::charge(done.saturating_sub(machine::now()).max(1));
         machine::synchronise();
-        self.hw.borrow_mut().broadcast_sync(machine::cpu(), machine::now());
+        self.hw.borrow_mut().sync_done(machine::cpu());
     }
 
     fn unpin(&self) {

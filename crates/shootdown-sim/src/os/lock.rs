@@ -7,24 +7,26 @@ use crate::machine::{self, Machine, Shared, SimWord};
 use shootdown::Word;
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 /// A queued spinlock, as kernels have it for short sections: acquiring is one read-modify-write; a waiter spins on a word
-/// of its own, which the holder before it sets.
+/// of its CPU, which the holder before it sets.
 pub struct SpinLock {
+    /// Counts the holder and the waiters.
     word: Shared<SimWord>,
     queue: RefCell<VecDeque<Shared<SimWord>>>,
-    /// One word per CPU to spin on.
-    nodes: Vec<Shared<SimWord>>,
+    /// One word per CPU to spin on; shared by all locks, since a CPU waits for one at a time.
+    nodes: Rc<[Shared<SimWord>]>,
 }
 
 impl SpinLock {
-    /// A free lock for a machine of `cpus` CPUs.
-    pub fn new(machine: &Machine, cpus: usize) -> Self {
+    /// A free lock; `nodes` has a word per CPU.
+    pub fn new(machine: &Machine, nodes: Rc<[Shared<SimWord>]>) -> Self {
         SpinLock {
             word: machine.alloc(SimWord::new(0)),
             queue: RefCell::default(),
-            nodes: (0..cpus).map(|_| machine.alloc(SimWord::new(0))).collect(),
+            nodes,
         }
     }
 
@@ -32,7 +34,7 @@ impl SpinLock {
     /// lock that interrupt handlers take too.
     pub fn with<T>(&self, masked: bool, section: impl FnOnce() -> T) -> T {
         let saved = masked.then(machine::interrupts_off);
-        // The word counts the holder and the waiters. Queueing follows its read-modify-write without anything in between
+        // Queueing follows its read-modify-write without anything in between
         // that takes virtual time, so a release that counts a waiter finds it queued.
         let node = &self.nodes[machine::cpu()];
         if self.word.fetch_add_full(1) != 0 {

@@ -133,10 +133,15 @@ impl<const W: usize> System<W> {
         // SAFETY: the engine and its storage are used by tasks of this machine and through this `System` only, whose
         // users keep the machine alive longer (`run` and the tests drop the machine last).
         let engine: &'static Engine<'static, SimKernel, W> = unsafe {
-            let per_cpu = Self::static_slice(machine, cpus, PerCpu::<SimWorld>::new);
-            let tags = Self::static_slice(machine, tag_words(design.tag_limit), || SimWord::new(0));
+            let per_cpu = machine.alloc_static_slice(cpus, PerCpu::<SimWorld>::new);
+            let tags = machine.alloc_static_slice(tag_words(design.tag_limit), || SimWord::new(0));
             let kernel = SimKernel::new(hw.clone(), hooks, cpus);
-            machine.alloc_static(Engine::new(kernel, design, kernel_root, Storage { cpus: per_cpu, tags }))
+            machine.alloc_static(Engine::new(
+                kernel,
+                design,
+                kernel_root,
+                Storage { cpus: per_cpu, tags },
+            ))
         };
         let stores: Rc<RefCell<PendingStores>> = Rc::default();
         let spin_nodes: Rc<[Shared<SimWord>]> = (0..cpus).map(|_| machine.alloc(SimWord::new(0))).collect();
@@ -146,7 +151,7 @@ impl<const W: usize> System<W> {
             costs,
             settings,
             stores: stores.clone(),
-            lru: SpinLock { word: machine.alloc(SimWord::new(0)), queue: RefCell::default(), nodes: spin_nodes.clone() },
+            lru: SpinLock::new(machine, spin_nodes.clone()),
             lru_batches: vec![Cell::new(0); cpus],
             spin_nodes,
             cpus,
@@ -159,17 +164,10 @@ impl<const W: usize> System<W> {
         });
         machine.set_store_hook(move |key, number| {
             let PendingStore { value, issued } = stores.borrow_mut().take(number as u32);
-            hw.borrow_mut().set_entry((key >> 9) as u32, (key & 511) as u32, value, issued, machine::now());
+            hw.borrow_mut()
+                .set_entry((key >> 9) as u32, (key & 511) as u32, value, issued, machine::now());
         });
         system
-    }
-
-    /// # Safety
-    /// As [`Machine::alloc_static`].
-    unsafe fn static_slice<T>(machine: &Machine, count: usize, mut make: impl FnMut() -> T) -> &'static [T] {
-        // SAFETY: the caller's promise. The vector's elements live in simulated memory because `alloc_static` moves the
-        // boxed array there.
-        unsafe { machine.alloc_static_slice((0..count).map(|_| make())) }
     }
 
     fn machine(&self) -> &Machine {
@@ -193,7 +191,7 @@ impl<const W: usize> System<W> {
     /// Turns this CPU on.
     pub fn online(&self) {
         let saved = machine::interrupts_off();
-        self.hw.borrow_mut().set_online(machine::cpu(), true, machine::now());
+        self.hw.borrow_mut().set_online(machine::cpu(), true);
         self.engine.cpu_online();
         self.hw.borrow_mut().came_online(machine::cpu(), machine::now());
         machine::interrupts_restore(saved);
@@ -203,7 +201,7 @@ impl<const W: usize> System<W> {
     pub fn offline(&self) {
         let saved = machine::interrupts_off();
         self.engine.cpu_offline();
-        self.hw.borrow_mut().set_online(machine::cpu(), false, machine::now());
+        self.hw.borrow_mut().set_online(machine::cpu(), false);
         machine::interrupts_restore(saved);
     }
 

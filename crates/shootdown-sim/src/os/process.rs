@@ -45,13 +45,16 @@ impl<const W: usize> Process<W> {
     pub(super) fn new(system: &System<W>, number: u32, bytes: u64) -> Self {
         let tables = bytes.div_ceil(TABLE_SPAN).max(1) as usize;
         let root = system.hw.borrow_mut().new_space(number);
+        system.engine.kernel().know(root, number);
         let costs = &system.costs;
         Process {
             space: system.allocate(system.engine.space(Root(u64::from(root)))),
             number,
             root,
-            lock: SleepLock::new(system, costs.wake, costs.wake_latency),
-            table_locks: (0..tables).map(|_| SpinLock::new(system)).collect(),
+            lock: SleepLock::new(system.machine(), system.cpus, costs.wake, costs.wake_latency),
+            table_locks: (0..tables)
+                .map(|_| SpinLock::new(system.machine(), system.spin_nodes.clone()))
+                .collect(),
             table_lines: system.allocate_lines(tables * 64),
             table_users: RefCell::new(vec![0; tables]),
             resident: Cell::new(0),
@@ -64,7 +67,8 @@ impl<const W: usize> Process<W> {
 
     /// Line of the entry for `va` in its lowest-level table.
     fn entry_line(&self, va: u64) -> LineId {
-        self.table_lines.offset(self.table_index(va) * 64 + (va / PAGE % 512 / 8) as usize)
+        self.table_lines
+            .offset(self.table_index(va) * 64 + (va / PAGE % 512 / 8) as usize)
     }
 
     /// Pages resident now.
@@ -79,14 +83,17 @@ impl<const W: usize> System<W> {
     pub fn touch(&self, process: &Process<W>, va: u64, access: Access) {
         loop {
             machine::synchronise();
-            let result = self.hw.borrow_mut().translate(machine::cpu(), va, access, Privilege::User, machine::now());
+            let result = self
+                .hw
+                .borrow_mut()
+                .translate(machine::cpu(), va, access, Privilege::User, machine::now());
             match result {
                 Ok(translation) => {
-                    return machine::charge(u64::from(translation.cost_cycles) + self.costs.user_access);
+                    return machine::charge(u64::from(translation.cost) + self.costs.user_access);
                 }
                 Err(fault) => {
                     let outer = category::enter(Category::Kernel);
-                    machine::charge(u64::from(fault.cost_cycles) + self.costs.fault);
+                    machine::charge(u64::from(fault.cost) + self.costs.fault);
                     self.fault(process, va, access);
                     category::leave(outer);
                 }
@@ -109,13 +116,13 @@ impl<const W: usize> System<W> {
             let old = self.entry(process, va, table, index);
             let new = match fresh {
                 None if old.is_present() => return, // somebody was faster
-                None => Entry::page(self.hw.borrow().zero_page(), false),
-                Some(_) if old.is_present() && old.is_writable() => return,
-                Some(frame) => Entry::page(frame, true),
+                None => Entry::page(self.hw.borrow().zero_page()).with(Entry::USER),
+                Some(_) if old.is_present() && old.has(Entry::WRITE) => return,
+                Some(frame) => Entry::page(frame).with(Entry::USER | Entry::WRITE),
             };
             if old.is_present() {
                 // Break before make: the old page must be gone everywhere before the new one is seen anywhere.
-                self.store_entry(process, va, table, index, Entry::EMPTY);
+                self.store_entry(process, va, table, index, Entry::NONE);
                 self.flush(process, Range::page(va));
             }
             machine::charge(self.costs.map_entry);
@@ -209,7 +216,7 @@ impl<const W: usize> System<W> {
                             continue;
                         }
                         machine::charge(self.costs.unmap_entry);
-                        self.store_entry(process, page, table, index, Entry::EMPTY);
+                        self.store_entry(process, page, table, index, Entry::NONE);
                         cleared = true;
                         if old.frame() != zero_page {
                             frames.push(old.frame());
@@ -229,7 +236,7 @@ impl<const W: usize> System<W> {
             (hw.table_at(process.root, va, 1)?, hw.table_at(process.root, va, 2)?)
         };
         let line = machine::line_of(std::ptr::from_ref(&*process.space));
-        self.store_at(line, parent, crate::hw::table_index(va, 2), Entry::EMPTY);
+        self.store_at(line, parent, crate::hw::table_index(va, 2), Entry::NONE);
         Some(table)
     }
 
@@ -239,7 +246,9 @@ impl<const W: usize> System<W> {
         found.unwrap_or_else(|| {
             machine::charge(self.costs.page_alloc + self.costs.page_zero);
             machine::synchronise();
-            self.hw.borrow_mut().ensure_table(process.root, va, 1, machine::cpu(), machine::now())
+            self.hw
+                .borrow_mut()
+                .ensure_table(process.root, va, 1, machine::cpu(), machine::now())
         })
     }
 
@@ -275,12 +284,13 @@ impl<const W: usize> System<W> {
         let _done = self.engine.flush(&process.space, range);
         if self.settings.ideal {
             machine::drain_stores();
-            self.hw.borrow_mut().perfect_invalidate(process.number, range.start(), range.end());
+            self.hw
+                .borrow_mut()
+                .perfect_invalidate(process.number, range.start()..range.end());
         }
         self.hw.borrow_mut().completed(
             process.number,
-            range.start(),
-            range.end(),
+            range.start()..range.end(),
             stamp,
             machine::cpu(),
             machine::now(),

@@ -53,7 +53,10 @@ impl Workload {
 
     /// The workload of that name.
     pub fn named(name: &str) -> Option<Workload> {
-        Self::ALL.iter().find(|(known, ..)| *known == name).map(|&(_, workload, _)| workload)
+        Self::ALL
+            .iter()
+            .find(|(known, ..)| *known == name)
+            .map(|&(_, workload, _)| workload)
     }
 
     /// Bytes of user address space that `threads` threads need.

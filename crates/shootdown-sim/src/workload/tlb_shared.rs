@@ -28,14 +28,26 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>) {
     while !machine::stop_requested() {
         if thread.index % 4 == 0 {
             let first = random_page();
-            let pages = if machine::chance(0.03) { 48.min(PAGES - first) } else { 1 };
+            let pages = if machine::chance(0.03) {
+                48.min(PAGES - first)
+            } else {
+                1
+            };
             system.touch(process, USER_BASE + first * PAGE, Access::Write);
             system.drop_pages(process, USER_BASE + first * PAGE, pages);
             thread.count();
         }
-        let reads = if thread.index % 4 == 0 && thread.threads > 1 { 8 } else { 64 };
+        let reads = if thread.index % 4 == 0 && thread.threads > 1 {
+            8
+        } else {
+            64
+        };
         for _ in 0..reads {
-            let access = if machine::chance(0.02) { Access::Write } else { Access::Read };
+            let access = if machine::chance(0.02) {
+                Access::Write
+            } else {
+                Access::Read
+            };
             system.touch(process, USER_BASE + random_page() * PAGE, access);
         }
     }
