@@ -238,12 +238,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     if slot.is_none() {
                         self.serve_while_waiting();
                     }
-                    slot.is_some()
+                    slot.is_some() || target.state().is_off()
                 });
             }
-            let Some(slot) = slot else {
-                unreachable!("waited for a slot")
-            };
+            // A CPU that is off with a full queue frees no slot, and need not be told.
+            let Some(slot) = slot else { continue };
             request.unacknowledged.0.fetch_add_full(1);
             if self.push(target, slot, &request) {
                 fresh.insert(cpu);
@@ -252,7 +251,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             count += 1;
             // C5: a CPU that went off after the push was either seen by its own drain (it acknowledges), or is seen off
             // here, after the full barrier of the push. Pairs with `cpu_offline`.
-            if target.state().is_off() && target.queue.cancel(slot) {
+            if target.state().is_off() && target.queue.cancel(slot, &request) {
                 request.acknowledge();
             }
         }

@@ -137,14 +137,14 @@ impl<F: Facade> Queue<F> {
 
     /// Takes a published request back, because its target turned out to be off. False when the target has taken it: then
     /// the target acknowledges.
+    ///
+    /// Decided by the pointer, not by the ready bit: the target may have taken the request and freed the slot, and another
+    /// requester may have filled it since. The bit and the claim stay until the target's next take.
     #[inline]
-    pub(crate) fn cancel(&self, slot: u32) -> bool {
-        let bit = 1 << slot;
-        let ours = self.ready.fetch_and_full(!bit) & bit != 0;
-        if ours {
-            self.claimed.fetch_and_full(!bit);
-        }
-        ours
+    pub(crate) fn cancel(&self, slot: u32, request: *const Request<F>) -> bool {
+        self.slots.0[slot as usize]
+            .compare_exchange_full(request as usize as u64, 0)
+            .is_ok()
     }
 
     /// Whether there is anything to take.
@@ -153,7 +153,7 @@ impl<F: Facade> Queue<F> {
         self.ready.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes everything that is ready and calls `serve` with each pointer. Owner only, interrupts off. The swap is a full
+    /// Takes everything that is ready and calls `serve` with each pointer that was not cancelled. Owner only, interrupts off. The swap is a full
     /// barrier: what `serve` reads (descriptor, generation) is at least as new as the ready bit.
     #[inline]
     pub(crate) fn take(&self, mut serve: impl FnMut(*const Request<F>)) {
@@ -165,7 +165,9 @@ impl<F: Facade> Queue<F> {
             let request = self.slots.0[slot as usize].swap_full(0);
             // Free the slot before acknowledging: a requester may need it at once.
             self.claimed.fetch_and_full(!(1 << slot));
-            serve(request as usize as *const Request<F>);
+            if request != 0 {
+                serve(request as usize as *const Request<F>);
+            }
         }
     }
 }
