@@ -366,8 +366,8 @@ fn hook_costs(model: &Model) -> HookCosts {
 }
 
 fn os_costs(model: &Model) -> OsCosts {
-    let cycles = |cycles: f64| cycles.round() as u64;
     let kernel = &model.kernel;
+    let cycles = |cycles: f64| (cycles * kernel.slowdown).round() as u64;
     OsCosts {
         syscall: cycles(kernel.syscall),
         fault: cycles(kernel.fault),
@@ -380,8 +380,8 @@ fn os_costs(model: &Model) -> OsCosts {
         mmap: cycles(kernel.mmap),
         munmap: cycles(kernel.munmap),
         lru_add: cycles(kernel.lru_add),
-        lru_hold: cycles(kernel.lru_hold),
-        user_access: cycles(kernel.user_access),
+        lru_hold: kernel.lru_hold.round() as u64,
+        user_access: kernel.user_access.round() as u64,
         sleep: cycles(kernel.sleep),
         wake: cycles(kernel.wake),
         wake_latency: cycles(kernel.wake_latency),

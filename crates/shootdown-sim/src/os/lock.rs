@@ -122,6 +122,14 @@ impl SleepLock {
         }
     }
 
+    /// Turns exclusive into shared access without letting go, and lets the readers that wait first in.
+    pub fn downgrade(&self) {
+        let before = self.word.fetch_add_full(READER - WRITER);
+        if before & WAITERS != 0 {
+            self.hand_on();
+        }
+    }
+
     /// Releases the lock.
     pub fn unlock(&self, access: Access) {
         let held = match access {

@@ -1,15 +1,16 @@
 //! A process of the simulated kernel: its page tables, its address-space lock, page faults and the memory system calls.
 //!
 //! Shaped like Linux's: faults and `madvise` hold the address-space lock shared, `mmap` and `munmap` exclusive; a spinlock
-//! protects each lowest-level table; flushes come after the entries are cleared and before frames are freed. Every flush
+//! protects each lowest-level table; `munmap` takes the region off the list exclusively and goes on shared, as Linux does
+//! since 4.20, unless a table is freed; flushes come after the entries are cleared and before frames are freed. Every flush
 //! is announced to the oracle when it begins and when it is said to be complete.
 
 use super::System;
 use super::category::{self, Category};
 use super::lock::{Access as LockAccess, SleepLock, SpinLock};
 use crate::hw::{Access, Entry, Privilege};
-use crate::machine::{self, LineId, Shared, SimWorld};
-use shootdown::{Range, Root, Space, Stride};
+use crate::machine::{self, LineId, Shared, SimWord, SimWorld};
+use shootdown::{Range, Root, Space, Stride, Word};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -36,6 +37,8 @@ pub struct Process<const W: usize> {
     table_lines: LineId,
     /// How many mapped regions use each lowest-level table.
     table_users: RefCell<Vec<u32>>,
+    /// Counts unmaps under way in the process; Linux raises and lowers `mm->tlb_flush_pending` around each.
+    unmapping: Shared<SimWord>,
     /// Counter that every unmap of a frame updates now and then: resident pages, per CPU in practice, so free of cost.
     resident: Cell<i64>,
 }
@@ -57,6 +60,7 @@ impl<const W: usize> Process<W> {
                 .collect(),
             table_lines: system.allocate_lines(tables * 64),
             table_users: RefCell::new(vec![0; tables]),
+            unmapping: system.allocate(SimWord::new(0)),
             resident: Cell::new(0),
         }
     }
@@ -148,11 +152,13 @@ impl<const W: usize> System<W> {
         if self.settings.lru_drain {
             self.lru_drain();
         }
+        process.unmapping.fetch_add_full(1);
         let (frames, cleared) = self.clear(process, va, pages);
         if cleared {
             self.flush(process, Range::pages(va, va + pages * PAGE, Stride::Size4K));
         }
         frames.into_iter().for_each(|frame| self.free(frame));
+        process.unmapping.fetch_add_full(u64::MAX);
         self.unlock(process, LockAccess::Shared);
         category::leave(outer);
     }
@@ -174,15 +180,29 @@ impl<const W: usize> System<W> {
         let outer = category::enter(Category::Kernel);
         machine::charge(self.costs.syscall + self.costs.munmap);
         self.lock(process, LockAccess::Exclusive);
-        let (frames, cleared) = self.clear(process, va, bytes / PAGE);
-        let mut tables = Vec::new();
-        for position in process.table_index(va)..=process.table_index(va + bytes - 1) {
-            let users = &mut process.table_users.borrow_mut()[position];
-            *users -= 1;
-            if *users == 0 {
-                tables.extend(self.unlink(process, USER_BASE + position as u64 * TABLE_SPAN));
-            }
+        let positions = process.table_index(va)..=process.table_index(va + bytes - 1);
+        let unused: Vec<_> = positions
+            .filter(|&position| {
+                let users = &mut process.table_users.borrow_mut()[position];
+                *users -= 1;
+                *users == 0
+            })
+            .collect();
+        // The region is off the list. A table that another region could still need keeps the lock exclusive.
+        let access = if unused.is_empty() {
+            LockAccess::Shared
+        } else {
+            LockAccess::Exclusive
+        };
+        if access == LockAccess::Shared {
+            process.lock.downgrade();
         }
+        process.unmapping.fetch_add_full(1);
+        let (frames, cleared) = self.clear(process, va, bytes / PAGE);
+        let tables: Vec<_> = unused
+            .into_iter()
+            .filter_map(|position| self.unlink(process, USER_BASE + position as u64 * TABLE_SPAN))
+            .collect();
         let range = Range::pages(va, va + bytes, Stride::Size4K);
         if !tables.is_empty() {
             self.flush(process, range.with_tables());
@@ -194,7 +214,8 @@ impl<const W: usize> System<W> {
             machine::charge(self.costs.page_free);
             self.hw.borrow_mut().free_table(table, machine::cpu(), machine::now());
         }
-        self.unlock(process, LockAccess::Exclusive);
+        process.unmapping.fetch_add_full(u64::MAX);
+        self.unlock(process, access);
         category::leave(outer);
     }
 
