@@ -21,7 +21,7 @@ struct Row {
     published: f64,
 }
 
-const ROWS: [Row; 4] = [
+const ROWS: [Row; 3] = [
     Row {
         parameter: "kernel.slowdown",
         prior: 1.5,
@@ -39,14 +39,6 @@ const ROWS: [Row; 4] = [
         published: 1368e3,
     },
     Row {
-        parameter: "costs.interrupt_entry",
-        prior: 600.0,
-        design: "ipi",
-        threads: 16,
-        lru_drain: false,
-        published: 737e3,
-    },
-    Row {
         parameter: "kernel.lru_hold",
         prior: 250.0,
         design: "ipi",
@@ -57,7 +49,7 @@ const ROWS: [Row; 4] = [
 ];
 
 const SEEDS: u64 = 3;
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 3;
 
 fn simulate(model: &Model, row: &Row) -> f64 {
     let one = |seed| {

@@ -382,9 +382,9 @@ fn os_costs(model: &Model) -> OsCosts {
         lru_add: cycles(kernel.lru_add),
         lru_hold: kernel.lru_hold.round() as u64,
         user_access: kernel.user_access.round() as u64,
-        sleep: cycles(kernel.sleep),
-        wake: cycles(kernel.wake),
-        wake_latency: cycles(kernel.wake_latency),
-        switch: cycles(kernel.switch),
+        sleep: kernel.sleep.round() as u64,
+        wake: kernel.wake.round() as u64,
+        wake_latency: kernel.wake_latency.round() as u64,
+        switch: kernel.switch.round() as u64,
     }
 }

@@ -68,10 +68,19 @@ const WRITER: u64 = 1;
 const WAITERS: u64 = 2;
 const READER: u64 = 4;
 
-/// The address-space lock: a reader/writer semaphore. Every acquisition and release is one read-modify-write of its word;
-/// whoever cannot have it sleeps. A release hands the lock to the longest waiter, or to all readers that wait in a row.
+/// The words of a [`SleepLock`] that every user writes, on one line.
+struct Words {
+    /// Readers, whether a writer holds it, whether anybody waits.
+    count: SimWord,
+    /// Who took it last, for spinning writers to look at; Linux's `rwsem` writes it at every acquisition, by readers too,
+    /// which makes the line move once more under contention.
+    owner: SimWord,
+}
+
+/// The address-space lock: a reader/writer semaphore, as Linux's `rwsem`. Every acquisition is one read-modify-write of its
+/// count and one store to its owner, every release one read-modify-write; whoever cannot have it sleeps. A release hands the lock to the longest waiter, or to all readers that wait in a row.
 pub struct SleepLock {
-    word: Shared<SimWord>,
+    words: Shared<Words>,
     /// Stands for the line of the wait list, which its users modify.
     list: Shared<SimWord>,
     waiters: RefCell<VecDeque<(usize, Access)>>,
@@ -84,7 +93,10 @@ impl SleepLock {
     /// A free lock. `wake_cost`: what waking one sleeper costs the waker; `wake_latency`: until it runs (cycles).
     pub fn new(machine: &Machine, cpus: usize, wake_cost: u64, wake_latency: u64) -> Self {
         SleepLock {
-            word: machine.alloc(SimWord::new(0)),
+            words: machine.alloc(Words {
+                count: SimWord::new(0),
+                owner: SimWord::new(0),
+            }),
             list: machine.alloc(SimWord::new(0)),
             waiters: RefCell::default(),
             granted: (0..cpus).map(|_| machine.alloc(SimWord::new(0))).collect(),
@@ -96,14 +108,15 @@ impl SleepLock {
     /// Takes the lock, sleeping by `block` (which returns when this CPU was woken) while it cannot be had.
     pub fn lock(&self, access: Access, block: impl Fn()) {
         let taken = match access {
-            Access::Shared => self.word.fetch_add_full(READER) & (WRITER | WAITERS) == 0,
-            Access::Exclusive => self.word.compare_exchange_full(0, WRITER).is_ok(),
+            Access::Shared => self.words.count.fetch_add_full(READER) & (WRITER | WAITERS) == 0,
+            Access::Exclusive => self.words.count.compare_exchange_full(0, WRITER).is_ok(),
         };
         if !taken {
             let outer = category::enter(Category::LockWait);
             self.wait(access, block);
             category::leave(outer);
         }
+        self.words.owner.store(machine::cpu() as u64 + 1, Ordering::Relaxed);
     }
 
     fn wait(&self, access: Access, block: impl Fn()) {
@@ -112,9 +125,9 @@ impl SleepLock {
         self.list.fetch_add_full(1);
         self.waiters.borrow_mut().push_back((me, access));
         // Give back the reader's claim and leave the mark in one step; whoever leaves the lock free hands it on.
-        self.word.fetch_or_full(WAITERS);
+        self.words.count.fetch_or_full(WAITERS);
         if access == Access::Shared {
-            self.word.fetch_add_full(READER.wrapping_neg());
+            self.words.count.fetch_add_full(READER.wrapping_neg());
         }
         self.hand_on();
         while self.granted[me].load(Ordering::Acquire) == 0 {
@@ -124,7 +137,7 @@ impl SleepLock {
 
     /// Turns exclusive into shared access without letting go, and lets the readers that wait first in.
     pub fn downgrade(&self) {
-        let before = self.word.fetch_add_full(READER - WRITER);
+        let before = self.words.count.fetch_add_full(READER - WRITER);
         if before & WAITERS != 0 {
             self.hand_on();
         }
@@ -136,7 +149,7 @@ impl SleepLock {
             Access::Shared => READER,
             Access::Exclusive => WRITER,
         };
-        let before = self.word.fetch_add_full(held.wrapping_neg());
+        let before = self.words.count.fetch_add_full(held.wrapping_neg());
         if before & WAITERS != 0 && before - held < READER {
             self.hand_on();
         }
@@ -148,7 +161,7 @@ impl SleepLock {
         let mut chosen = Vec::new();
         {
             let mut waiters = self.waiters.borrow_mut();
-            let word = self.word.peek();
+            let word = self.words.count.peek();
             if word & WRITER != 0 || waiters.is_empty() {
                 return;
             }
@@ -166,10 +179,10 @@ impl SleepLock {
                 Access::Shared => READER * chosen.len() as u64,
             };
             let still = if waiters.is_empty() { 0 } else { WAITERS };
-            self.word.poke((word & !WAITERS) + claim | still);
+            self.words.count.poke((word & !WAITERS) + claim | still);
         }
         // The line was modified above without charge, so that choosing and claiming are one step.
-        machine::modify_line(machine::line_of(&*self.word));
+        machine::modify_line(machine::line_of(&self.words.count));
         for (cpu, _) in chosen {
             machine::charge(self.wake_cost);
             self.granted[cpu].store(1, Ordering::Release);
