@@ -1,2 +1,2 @@
 //! A simulated many-CPU machine.
-pub mod run;
+pub mod hw;

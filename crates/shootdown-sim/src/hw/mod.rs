@@ -1,0 +1,265 @@
+//! The translation hardware of the simulated machine, and the oracle that watches it.
+//!
+//! [`Hw`] is plain data: page tables, the translation caches (TLB) and paging-structure caches (PSC) of every CPU, and
+//! broadcast invalidation. It has no clock (callers pass `now`, in cycles), no threads and no randomness but its seed:
+//! the same calls give the same answers. It owns nothing of the kernel, the engine or the memory system: in particular
+//! the caller decides *when* a store to a page table becomes visible ([`Hw::set_entry`]).
+//!
+//! Everything that happens takes a machine-wide *sequence number*. An entry is live while its fill is younger than
+//! every flush that concerns it, so flushing a whole tag is one store. The same numbers let the oracle decide exactly
+//! whether a use is allowed by the contract (C1 to C4, see [`Rule`]).
+//!
+//! ```text
+//!   entry.rs    one page-table entry          cpu.rs        a CPU's registers and flush horizons
+//!   frames.rs   physical memory, reuse        walk.rs       translate, walk, speculate
+//!   tables.rs   page tables, link, withdraw   invalidate.rs local invalidation (INVLPG, INVPCID)
+//!   tlb.rs      translation caches            broadcast.rs  INVLPGB and TLBSYNC
+//!   psc.rs      paging-structure caches       ledger.rs     what each page's translation was, and when
+//!   story.rs    violations, told              oracle.rs     C1 to C4, checked
+//! ```
+
+mod broadcast;
+mod cpu;
+mod entry;
+mod frames;
+mod invalidate;
+mod ledger;
+mod oracle;
+mod psc;
+mod story;
+mod tables;
+mod tlb;
+mod walk;
+
+pub use cpu::HardwareFault;
+pub use entry::Entry;
+pub use frames::FrameKind;
+pub use ledger::Stamp;
+pub use story::{Rule, Violation};
+pub use tables::table_index;
+pub use walk::{Access, FaultKind, PageFault, Privilege, Translation};
+
+use shootdown::hooks::BroadcastLimits;
+use std::collections::{HashMap, VecDeque};
+
+/// What operations cost, in cycles of the CPU that carries them out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Costs {
+    /// An access that hits the TLB.
+    pub tlb_hit: u32,
+    /// One table read by a walk; a walk is 1 to 4 of them on top of [`tlb_hit`](Costs::tlb_hit).
+    pub walk_step: u32,
+    /// Invalidating one page under the loaded tag, or of the kernel (INVLPG).
+    pub invlpg: u32,
+    /// Invalidating one page under another tag (INVPCID type 0).
+    pub invpcid_address: u32,
+    /// Invalidating a tag (INVPCID type 1).
+    pub invpcid_tag: u32,
+    /// Invalidating everything (INVPCID type 2).
+    pub invpcid_all: u32,
+    /// Loading a root and keeping the tag's entries.
+    pub root_load_keep: u32,
+    /// Loading a root and flushing its tag.
+    pub root_load_flush: u32,
+    /// Issuing one broadcast instruction.
+    pub broadcast_issue: u32,
+    /// Issue of a broadcast to its first possible effect elsewhere.
+    pub broadcast_min: u32,
+    /// Longest further delay until every CPU has applied it; each CPU draws its own up to this.
+    pub broadcast_spread: u32,
+}
+
+/// Sizes, features and costs of the translation hardware.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HwConfig {
+    /// CPUs, from 1.
+    pub cpus: usize,
+    /// 4 KiB entries per CPU; rounded down to `tlb_ways` times a power of two.
+    pub tlb_entries: usize,
+    /// Associativity of the TLB, 1 to 128.
+    pub tlb_ways: usize,
+    /// Entries for 2 MiB and 1 GiB pages per CPU.
+    pub large_entries: usize,
+    /// Paging-structure entries per level and CPU; rounded up to a power of two.
+    pub psc_entries: usize,
+    /// Whether tags exist. Without them every root load flushes and a tag other than 0 is a fault.
+    pub tags: bool,
+    /// Width of a tag in bits, up to 16.
+    pub tag_bits: u32,
+    /// Broadcast invalidation, if the machine has it.
+    pub broadcast: Option<BroadcastLimits>,
+    /// Page invalidation drops only the paging-structure entries on the path (x86 TCE).
+    pub tce: bool,
+    /// A leaf-only request keeps paging-structure entries (Arm); off on x86, where there is no such form locally.
+    pub leaf_only_keeps_psc: bool,
+    /// Mean speculative fills per access, 0 to 1.
+    pub speculation: f64,
+    /// Costs.
+    pub costs: Costs,
+    /// Seed of replacement, speculation and broadcast delays.
+    pub seed: u64,
+    /// How many violations are kept with their story; all are counted.
+    pub stories: usize,
+}
+
+impl Default for HwConfig {
+    /// A middling x86-64 server core: 1536 entries of 6 ways, PCIDs, no broadcast, costs in the range published
+    /// measurements give.
+    fn default() -> Self {
+        HwConfig {
+            cpus: 1,
+            tlb_entries: 1536,
+            tlb_ways: 6,
+            large_entries: 32,
+            psc_entries: 16,
+            tags: true,
+            tag_bits: 12,
+            broadcast: None,
+            tce: false,
+            leaf_only_keeps_psc: false,
+            speculation: 0.0,
+            costs: Costs {
+                tlb_hit: 1,
+                walk_step: 8,
+                invlpg: 120,
+                invpcid_address: 130,
+                invpcid_tag: 170,
+                invpcid_all: 250,
+                root_load_keep: 100,
+                root_load_flush: 180,
+                broadcast_issue: 30,
+                broadcast_min: 100,
+                broadcast_spread: 1000,
+            },
+            seed: 1,
+            stories: 8,
+        }
+    }
+}
+
+/// The machine's translation hardware. See the module documentation.
+#[derive(Debug, Clone)]
+pub struct Hw {
+    config: HwConfig,
+    /// Last sequence number given out.
+    seq: u64,
+    rng: u64,
+    accesses: u64,
+    /// Accesses until the next speculative fill; `u64::MAX` when speculation is off.
+    until_speculation: u64,
+    /// Moves when a broadcast is issued or completes: CPUs compare it with the one they have seen.
+    version: u64,
+    frames: frames::Frames,
+    bodies: Vec<tables::Table>,
+    free_bodies: Vec<u32>,
+    kernel_root: u32,
+    ledger: ledger::Ledger,
+    tlb: tlb::Tlb,
+    psc: psc::Psc,
+    cpus: Vec<cpu::Cpu>,
+    epochs: broadcast::Epochs,
+    outstanding: VecDeque<broadcast::Outstanding>,
+    /// Who uses a tag anywhere, for broadcasts to find holders.
+    tag_users: HashMap<u16, broadcast::TagUsers>,
+    violations: Vec<Violation>,
+    violation_count: u64,
+    first_violation_after: Option<u64>,
+}
+
+/// Sign-extends a 48-bit virtual address.
+#[inline]
+const fn canonical(va: u64) -> u64 {
+    (((va << 16) as i64) >> 16) as u64
+}
+
+/// Whether an address belongs to the kernel's half.
+#[inline]
+const fn is_kernel(va: u64) -> bool {
+    va >> 47 & 1 == 1
+}
+
+/// One step of SplitMix64, as a stateless mixer.
+#[inline]
+const fn mix(x: u64) -> u64 {
+    let z = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl Hw {
+    /// A machine with every CPU online, running the kernel's space 0 under tag 0, nothing mapped.
+    ///
+    /// # Panics
+    /// If `cpus` is 0 or `speculation` is not between 0 and 1.
+    pub fn new(config: HwConfig) -> Hw {
+        assert!(config.cpus > 0, "a machine has at least one CPU");
+        assert!((0.0..=1.0).contains(&config.speculation), "speculation is a probability");
+        let cpus = config.cpus;
+        let mut hw = Hw {
+            seq: 1,
+            rng: mix(config.seed),
+            accesses: 0,
+            until_speculation: u64::MAX,
+            version: 1,
+            frames: frames::Frames::new(),
+            bodies: Vec::new(),
+            free_bodies: Vec::new(),
+            kernel_root: 0,
+            ledger: ledger::Ledger::new(cpus),
+            tlb: tlb::Tlb::new(cpus, config.tlb_entries, config.tlb_ways, config.large_entries),
+            psc: psc::Psc::new(cpus, config.psc_entries.max(1)),
+            cpus: Vec::new(),
+            epochs: broadcast::Epochs::default(),
+            outstanding: VecDeque::new(),
+            tag_users: HashMap::new(),
+            violations: Vec::new(),
+            violation_count: 0,
+            first_violation_after: None,
+            config,
+        };
+        hw.kernel_root = hw.new_root(0);
+        hw.ledger.set_root(0, hw.kernel_root);
+        hw.cpus = (0..cpus).map(|_| cpu::Cpu::new(hw.kernel_root)).collect();
+        hw.frames.get_mut(hw.kernel_root).loaded = cpus as u32;
+        hw.draw_speculation();
+        hw
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &HwConfig {
+        &self.config
+    }
+
+    /// Violations found, the first [`HwConfig::stories`] of them.
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// How many violations were found in all.
+    pub fn violation_count(&self) -> u64 {
+        self.violation_count
+    }
+
+    /// Accesses checked so far.
+    pub fn accesses_checked(&self) -> u64 {
+        self.accesses
+    }
+
+    /// Accesses checked when the first violation was found.
+    pub fn first_violation_after(&self) -> Option<u64> {
+        self.first_violation_after
+    }
+
+    /// The next sequence number.
+    #[inline]
+    fn tick(&mut self) -> u64 {
+        self.seq += 1;
+        self.seq
+    }
+
+    fn random(&mut self) -> u64 {
+        self.rng = self.rng.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.rng)
+    }
+}

@@ -1,0 +1,102 @@
+//! The paging-structure caches of all CPUs: links to table pages, so that a walk can start low.
+//!
+//! Owns where a link sits. Liveness is decided in `cpu.rs`, misuse in `oracle.rs`.
+
+const VALID: u64 = 1 << 63;
+const LEVEL_SHIFT: u32 = 60;
+const TAG_SHIFT: u32 = 40;
+
+/// A cached link.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Link {
+    /// Machine sequence number of the fill.
+    pub(super) fill: u64,
+    /// The table page linked to.
+    pub(super) frame: u32,
+    /// Its life at the fill.
+    pub(super) life: u32,
+    /// Space whose tables it came from (0: the kernel's).
+    pub(super) space: u32,
+    /// Tag it is held under.
+    pub(super) tag: u16,
+}
+
+/// Direct-mapped, `entries` per level and CPU.
+#[derive(Debug, Clone)]
+pub(super) struct Psc {
+    entries: usize,
+    keys: Vec<u64>,
+    links: Vec<[u64; 3]>,
+}
+
+/// How many address bits a table of this level spans.
+#[inline]
+pub(super) const fn span_shift(level: u32) -> u32 {
+    12 + 9 * level
+}
+
+impl Psc {
+    pub(super) fn new(cpus: usize, entries: usize) -> Psc {
+        let entries = entries.next_power_of_two();
+        Psc { entries, keys: vec![0; cpus * 3 * entries], links: vec![[0; 3]; cpus * 3 * entries] }
+    }
+
+    #[inline]
+    fn position(&self, cpu: usize, level: u32, va: u64, tag: u16) -> (usize, u64) {
+        let prefix = (va & super::tlb::VA_MASK) >> span_shift(level);
+        let key = VALID | ((level as u64) << LEVEL_SHIFT) | ((tag as u64) << TAG_SHIFT) | prefix;
+        let slot = (prefix as usize ^ tag as usize) & (self.entries - 1);
+        ((cpu * 3 + level as usize - 1) * self.entries + slot, key)
+    }
+
+    /// The position of the link to the table of `level` (1 to 3) on the path to `va`, if cached.
+    #[inline]
+    pub(super) fn find(&self, cpu: usize, level: u32, va: u64, tag: u16) -> Option<usize> {
+        let (at, key) = self.position(cpu, level, va, tag);
+        (self.keys[at] == key).then_some(at)
+    }
+
+    /// The link at a position, if any.
+    #[inline]
+    pub(super) fn link(&self, at: usize) -> Option<Link> {
+        let key = self.keys[at];
+        let w = &self.links[at];
+        (key != 0).then(|| Link {
+            fill: w[0],
+            frame: w[1] as u32,
+            life: (w[1] >> 32) as u32,
+            space: w[2] as u32,
+            tag: (key >> TAG_SHIFT) as u16,
+        })
+    }
+
+    /// The first address a position's link spans, sign-extended.
+    pub(super) fn base(&self, at: usize) -> u64 {
+        let key = self.keys[at];
+        let level = ((key >> LEVEL_SHIFT) & 7) as u32;
+        super::canonical((key & ((1 << TAG_SHIFT) - 1)) << span_shift(level))
+    }
+
+    /// Puts a link in; returns the one that made room.
+    #[inline]
+    pub(super) fn put(&mut self, cpu: usize, level: u32, va: u64, link: Link) -> Option<Link> {
+        let (at, key) = self.position(cpu, level, va, link.tag);
+        let old = self.link(at);
+        self.keys[at] = key;
+        self.links[at] = [link.fill, link.frame as u64 | (link.life as u64) << 32, link.space as u64];
+        old
+    }
+
+    /// Empties a position; returns what was there.
+    #[inline]
+    pub(super) fn take(&mut self, at: usize) -> Option<Link> {
+        let old = self.link(at);
+        self.keys[at] = 0;
+        old
+    }
+
+    /// The positions of one CPU.
+    pub(super) fn positions(&self, cpu: usize) -> std::ops::Range<usize> {
+        cpu * 3 * self.entries..(cpu + 1) * 3 * self.entries
+    }
+}
