@@ -83,6 +83,8 @@ pub(super) struct Space {
     pub(super) psc_floor: u64,
     /// Chunks with TLB copies keep an ended space's history alive.
     copies: u32,
+    /// Table pages allocated for it.
+    pub(super) tables: u32,
     /// CPUs that ever loaded the space.
     pub(super) cpus: Vec<u64>,
     chunks: BTreeMap<u64, u32>,
@@ -128,14 +130,14 @@ impl Ledger {
         }
     }
 
-    pub(super) fn set_root(&mut self, space: u32, root: u32) {
+    pub(super) fn open(&mut self, space: u32) {
         if self.spaces.len() <= space as usize {
             self.spaces.resize_with(space as usize + 1, Space::default);
         }
         let words = if space == 0 { 0 } else { self.words };
         let s = &mut self.spaces[space as usize];
         assert!(!s.known, "space {space} exists already");
-        *s = Space { known: true, root, cpus: vec![0; words], last: (u64::MAX, 0), ..Space::default() };
+        *s = Space { known: true, cpus: vec![0; words], last: (u64::MAX, 0), ..Space::default() };
     }
 
     /// The chunk of the page at `va` of size class `level`, made if need be.
@@ -236,9 +238,9 @@ impl Ledger {
         self.retire(space);
     }
 
-    fn retire(&mut self, space: u32) {
+    pub(super) fn retire(&mut self, space: u32) {
         let s = &mut self.spaces[space as usize];
-        if s.ended && s.copies == 0 {
+        if s.ended && s.copies == 0 && s.tables == 0 {
             self.free.extend(std::mem::take(&mut s.chunks).into_values());
             s.last = (u64::MAX, 0);
             s.cpus = Vec::new();

@@ -32,6 +32,7 @@ mod tlb;
 mod walk;
 
 pub use cpu::HardwareFault;
+use cpu::Reason;
 pub use entry::Entry;
 pub use frames::FrameKind;
 pub use ledger::Stamp;
@@ -218,8 +219,7 @@ impl Hw {
             first_violation_after: None,
             config,
         };
-        hw.kernel_root = hw.new_root(0);
-        hw.ledger.set_root(0, hw.kernel_root);
+        hw.kernel_root = hw.new_space(0);
         hw.cpus = (0..cpus).map(|_| cpu::Cpu::new(hw.kernel_root)).collect();
         hw.frames.get_mut(hw.kernel_root).loaded = cpus as u32;
         hw.draw_speculation();

@@ -77,6 +77,13 @@ impl Psc {
         super::canonical((key & ((1 << TAG_SHIFT) - 1)) << span_shift(level))
     }
 
+    /// Whether a position's link is on the path to `va`.
+    pub(super) fn spans(&self, at: usize, va: u64) -> bool {
+        let key = self.keys[at];
+        let level = ((key >> LEVEL_SHIFT) & 7) as u32;
+        key != 0 && key & ((1 << TAG_SHIFT) - 1) == (va & super::tlb::VA_MASK) >> span_shift(level)
+    }
+
     /// Puts a link in; returns the one that made room.
     #[inline]
     pub(super) fn put(&mut self, cpu: usize, level: u32, va: u64, link: Link) -> Option<Link> {

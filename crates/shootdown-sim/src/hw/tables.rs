@@ -18,6 +18,8 @@ pub(super) struct Table {
     pub(super) level: u8,
     /// Space it belongs to.
     pub(super) space: u32,
+    /// Space it was allocated for.
+    pub(super) home: u32,
     /// Links to it from linked tables; a root has one by nature.
     pub(super) linked: u32,
     /// First address it spans, where it is linked.
@@ -38,7 +40,7 @@ impl Hw {
     fn new_table(&mut self, level: u8, space: u32) -> u32 {
         let frame = self.frames.take(FrameKind::Table(level));
         let table =
-            Table { entries: Box::new([0; 512]), level, space, linked: 0, base: 0, present: 0, chunk: 0 };
+            Table { entries: Box::new([0; 512]), level, space, home: space, linked: 0, base: 0, present: 0, chunk: 0 };
         let body = match self.free_bodies.pop() {
             Some(body) => {
                 self.bodies[body as usize] = table;
@@ -50,6 +52,7 @@ impl Hw {
             }
         };
         self.frames.get_mut(frame).body = body;
+        self.ledger.spaces[space as usize].tables += 1;
         frame
     }
 
@@ -66,8 +69,9 @@ impl Hw {
     /// # Panics
     /// If the number was used before.
     pub fn new_space(&mut self, space: u32) -> u32 {
+        self.ledger.open(space);
         let root = self.new_root(space);
-        self.ledger.set_root(space, root);
+        self.ledger.spaces[space as usize].root = root;
         root
     }
 
@@ -82,7 +86,8 @@ impl Hw {
         self.ledger.spaces[space as usize].root
     }
 
-    /// Declares that a space has ended. Freeing its tables is the caller's task, before or after.
+    /// Declares that a space has ended. Freeing its tables is the caller's task, before or after; its history is kept
+    /// until the last table is freed and the last TLB entry filled from it has gone.
     pub fn end_space(&mut self, space: u32) {
         self.ledger.end(space);
     }
@@ -167,6 +172,9 @@ impl Hw {
     }
 
     fn link(&mut self, child: u32, space: u32, base: u64, issued: Stamp, now: u64) {
+        if self.table(child).is_none() {
+            return; // A link to a free frame: reported by the first walk that follows it.
+        }
         let body = self.frames.get(child).body as usize;
         let t = &mut self.bodies[body];
         t.linked += 1;

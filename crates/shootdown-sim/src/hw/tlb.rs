@@ -46,7 +46,7 @@ pub(super) struct Body {
     pub(super) frame: u32,
     /// Space whose tables it came from (0: the kernel's).
     pub(super) space: u32,
-    /// Low 15 bits: entry flags. Bit 15: [`SUSPECT`]. High 16: life of the frame at the fill.
+    /// Low 12 bits: entry flags. Bit 15: [`SUSPECT`]. High 16: life of the frame at the fill.
     pub(super) bits: u32,
 }
 
@@ -72,7 +72,7 @@ impl Body {
     /// The cached translation, as an entry.
     #[inline]
     pub(super) fn entry(&self) -> Entry {
-        Entry::page(self.frame).with((self.bits & 0x7fff) as u64)
+        Entry::page(self.frame).with((self.bits & 0xfff) as u64)
     }
 }
 
@@ -170,6 +170,12 @@ impl Tlb {
         (from..bank.ways)
             .find(|way| (bank.keys[base + way] ^ key) & PAGE == 0)
             .map(|way| (way, At { large, index: base + way }))
+    }
+
+    /// Whether the CPU has any key for a large page.
+    #[inline]
+    pub(super) fn has_large(&self, cpu: usize) -> bool {
+        self.large_keys[cpu] > 0
     }
 
     #[inline]

@@ -1,0 +1,274 @@
+//! What a CPU has loaded, and its flush horizons: an entry is live while its fill is younger than all that concern it.
+//!
+//! Owns liveness and root loads. Does not touch tables; asks `oracle.rs` for the checks that a load needs.
+
+use super::tlb::{At, Body, GLOBAL, key_tag};
+use super::{Hw, psc};
+use std::collections::HashMap;
+
+/// An operation the hardware refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HardwareFault {
+    /// The instruction does not exist on this machine (#UD).
+    Undefined,
+    /// An operand is out of bounds (#GP): a tag without tags or too wide, a broadcast count of 0 or above the limit.
+    GeneralProtection,
+}
+
+/// Why the oracle looks at an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// A withdrawal became binding (C1).
+    Stale,
+    /// Its frame, in this life, is being freed (C2).
+    Freed(u32, u32),
+}
+
+/// A tag on a CPU. All numbers are machine sequence numbers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TagState {
+    pub(super) flushed: u64,
+    pub(super) psc_flushed: u64,
+    /// When the oracle last tolerated a stale entry under it because it could not be used; 0 never.
+    pub(super) tolerated: u64,
+    /// The same for links to freed tables.
+    pub(super) links_tolerated: u64,
+    /// The space last loaded under it, plus 1.
+    pub(super) space: u32,
+}
+
+/// Per-CPU tags are small numbers, with bit 11 set in a split pair.
+const DENSE: usize = 32;
+
+#[inline]
+fn dense(tag: u16) -> Option<usize> {
+    (tag & !0x80f == 0).then_some((tag as usize & 15) | (tag as usize >> 11) << 4)
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Cpu {
+    /// Cached horizons for the loaded tag: non-global, global, links.
+    pub(super) floor: u64,
+    pub(super) floor_global: u64,
+    pub(super) floor_links: u64,
+    /// The machine version these are good for, and the time they are good until.
+    pub(super) version: u64,
+    pub(super) next_due: u64,
+    pub(super) space: u32,
+    pub(super) root: u32,
+    pub(super) tag: u16,
+    /// Runs kernel code only.
+    pub(super) lazy: bool,
+    pub(super) online: bool,
+    /// Between a root load or the end of laziness and `caught_up`: no user address is touched.
+    pub(super) settling: bool,
+    /// Between coming online and `came_online`.
+    pub(super) booting: bool,
+    pub(super) flushed_nonglobal: u64,
+    pub(super) flushed_all: u64,
+    pub(super) flushed_links: u64,
+    /// When the oracle last tolerated a stale global entry.
+    pub(super) global_tolerated: u64,
+    /// When broadcasts that are due were last carried out.
+    pub(super) checked: u64,
+    /// Pages recently walked, for speculation.
+    pub(super) recent: [u64; 4],
+    pub(super) recent_next: u8,
+    small: Vec<TagState>,
+    big: HashMap<u16, TagState>,
+}
+
+impl Cpu {
+    pub(super) fn new(root: u32) -> Cpu {
+        Cpu {
+            floor: 0,
+            floor_global: 0,
+            floor_links: 0,
+            version: 0,
+            next_due: 0,
+            space: 0,
+            root,
+            tag: 0,
+            lazy: false,
+            online: true,
+            settling: false,
+            booting: false,
+            flushed_nonglobal: 0,
+            flushed_all: 0,
+            flushed_links: 0,
+            global_tolerated: 0,
+            checked: 0,
+            recent: [0; 4],
+            recent_next: 0,
+            small: Vec::new(),
+            big: HashMap::new(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn tag_state(&self, tag: u16) -> TagState {
+        match dense(tag) {
+            Some(i) => self.small.get(i).copied().unwrap_or_default(),
+            None => self.big.get(&tag).copied().unwrap_or_default(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn tag_state_mut(&mut self, tag: u16) -> &mut TagState {
+        match dense(tag) {
+            Some(i) => {
+                if self.small.is_empty() {
+                    self.small = vec![TagState::default(); DENSE];
+                }
+                &mut self.small[i]
+            }
+            None => self.big.entry(tag).or_default(),
+        }
+    }
+}
+
+impl Hw {
+    /// Non-global entries of `tag` filled up to here are dead on this CPU.
+    pub(super) fn floor(&self, cpu: usize, tag: u16) -> u64 {
+        let c = &self.cpus[cpu];
+        let local = c.tag_state(tag).flushed.max(c.flushed_nonglobal).max(c.flushed_all);
+        local.max(self.epochs.tag(tag)).max(self.epochs.nonglobal)
+    }
+
+    /// Links of `tag` filled up to here are dead on this CPU.
+    pub(super) fn floor_links(&self, cpu: usize, tag: u16) -> u64 {
+        let c = &self.cpus[cpu];
+        let local = c.tag_state(tag).psc_flushed.max(c.flushed_links);
+        self.floor(cpu, tag).max(local).max(self.epochs.links(tag)).max(self.epochs.all_links)
+    }
+
+    /// Global entries filled up to here are dead on this CPU.
+    pub(super) fn floor_global(&self, cpu: usize) -> u64 {
+        self.cpus[cpu].flushed_all.max(self.epochs.all)
+    }
+
+    /// Recomputes the cached horizons of the loaded tag.
+    pub(super) fn refresh(&mut self, cpu: usize) {
+        let tag = self.cpus[cpu].tag;
+        let (floor, links, global) = (self.floor(cpu, tag), self.floor_links(cpu, tag), self.floor_global(cpu));
+        let c = &mut self.cpus[cpu];
+        (c.floor, c.floor_links, c.floor_global) = (floor, links, global);
+    }
+
+    /// Whether the entry is still cached, as far as the CPU is concerned.
+    pub(super) fn is_live(&self, cpu: usize, key: u64, body: &Body) -> bool {
+        let floor = if key & GLOBAL != 0 { self.floor_global(cpu) } else { self.floor(cpu, key_tag(key)) };
+        body.fill > floor
+    }
+
+    /// Removes a TLB entry and its counts.
+    #[inline]
+    pub(super) fn drop_entry(&mut self, cpu: usize, at: At) -> Body {
+        let body = self.tlb.take(cpu, at);
+        self.uncount(&body);
+        body
+    }
+
+    #[inline]
+    pub(super) fn uncount(&mut self, body: &Body) {
+        self.ledger.copy_dropped(body.slot);
+        self.frames.get_mut(body.frame).copies -= 1;
+    }
+
+    /// Removes a link and its count.
+    pub(super) fn drop_link(&mut self, position: usize) {
+        if let Some(link) = self.psc.take(position) {
+            self.uncount_link(link);
+        }
+    }
+
+    pub(super) fn uncount_link(&mut self, link: psc::Link) {
+        let f = self.frames.get_mut(link.frame);
+        if f.life == link.life {
+            f.links -= 1;
+        }
+    }
+
+    /// The largest tag there is.
+    pub(super) fn check_tag(&self, tag: u16) -> Result<(), HardwareFault> {
+        let ok = if self.config.tags { (tag as u32) < 1 << self.config.tag_bits } else { tag == 0 };
+        if ok { Ok(()) } else { Err(HardwareFault::GeneralProtection) }
+    }
+
+    /// Loads a root under a tag, for `space` (as the kernel understands it; the hardware only sees root and tag).
+    /// With `keep`, the tag's entries survive; without tags nothing non-global does. Returns the cost in cycles.
+    ///
+    /// The oracle then expects a [`caught_up`](Hw::caught_up) before the CPU touches user addresses; links to freed
+    /// tables are not granted that time, since the CPU may speculate through them at once.
+    ///
+    /// # Errors
+    /// [`HardwareFault::GeneralProtection`] for a tag that the machine does not have; nothing is loaded.
+    pub fn load_root(
+        &mut self,
+        cpu: usize,
+        root: u32,
+        tag: u16,
+        keep: bool,
+        space: u32,
+        now: u64,
+    ) -> Result<u32, HardwareFault> {
+        self.check_tag(tag)?;
+        let seq = self.tick();
+        let tagged = self.config.tags;
+        let c = &mut self.cpus[cpu];
+        let left = std::mem::replace(&mut c.root, root);
+        c.next_due = 0;
+        (c.tag, c.space, c.settling) = (tag, space, true);
+        let state = c.tag_state_mut(tag);
+        let new_user = state.space != space + 1;
+        if new_user && state.space != 0 {
+            state.tolerated = seq; // C4: entries of another space may be left, `caught_up` looks.
+        }
+        state.space = space + 1;
+        let cost = if tagged && keep {
+            self.config.costs.root_load_keep
+        } else {
+            if tagged {
+                state.flushed = seq;
+            } else {
+                c.flushed_nonglobal = seq;
+            }
+            self.config.costs.root_load_flush
+        };
+        let f = self.frames.get_mut(left);
+        f.loaded = f.loaded.saturating_sub(1);
+        self.frames.get_mut(root).loaded += 1;
+        if new_user {
+            self.tag_used(cpu, tag, space);
+        }
+        self.refresh(cpu);
+        self.look_at_broadcasts(cpu, now);
+        let links_tolerated = self.cpus[cpu].tag_state(tag).links_tolerated;
+        if links_tolerated > self.cpus[cpu].floor_links {
+            self.check_links(cpu, now);
+        }
+        Ok(cost)
+    }
+
+    /// Declares that the CPU runs kernel code only (`true`), or may touch user addresses again (`false`; the oracle
+    /// then expects a [`caught_up`](Hw::caught_up) before it does).
+    pub fn set_lazy(&mut self, cpu: usize, lazy: bool) {
+        let c = &mut self.cpus[cpu];
+        c.settling |= c.lazy && !lazy;
+        c.lazy = lazy;
+    }
+
+    /// The CPU goes off, or starts to come on. Its caches are neither used nor checked until
+    /// [`came_online`](Hw::came_online).
+    pub fn set_online(&mut self, cpu: usize, online: bool) {
+        let c = &mut self.cpus[cpu];
+        c.booting = online && (c.booting || !c.online);
+        c.online = online;
+    }
+
+    /// The root, tag and space that a CPU has loaded.
+    pub fn loaded(&self, cpu: usize) -> (u32, u16, u32) {
+        let c = &self.cpus[cpu];
+        (c.root, c.tag, c.space)
+    }
+}

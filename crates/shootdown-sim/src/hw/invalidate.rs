@@ -1,0 +1,178 @@
+//! Local invalidation with x86 semantics (and Arm's leaf-only form), and the impossible one that is free.
+//!
+//! Owns which entries an operation removes. Liveness of what stays is in `cpu.rs`.
+
+use super::cpu::HardwareFault;
+use super::tlb::{self, GLOBAL, key_tag};
+use super::Hw;
+use shootdown::hooks::Local;
+use shootdown::range::Stride;
+use std::ops::Range;
+
+/// Which entries of a page go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    /// Those of this tag; not global ones.
+    Tag(u16),
+    /// Those of this tag, and global ones.
+    TagAndGlobal(u16),
+    /// All.
+    Any,
+}
+
+const SIZES: [Stride; 3] = [Stride::Size4K, Stride::Size2M, Stride::Size1G];
+
+impl Hw {
+    /// Carries out a local invalidation on `cpu`; complete on return. Returns its cost in cycles.
+    ///
+    /// A page goes whatever size it is cached in, but only the page that holds the address. Without TCE, *every*
+    /// paging-structure entry of the tag goes with it; with TCE only those on the path.
+    ///
+    /// # Errors
+    /// [`HardwareFault::GeneralProtection`] for a tag the machine does not have; nothing is invalidated.
+    pub fn local(&mut self, cpu: usize, what: Local, now: u64) -> Result<u32, HardwareFault> {
+        let costs = self.config.costs;
+        self.look_at_broadcasts(cpu, now);
+        match what {
+            Local::Page { address, tag, leaf_only, .. } => {
+                self.check_tag(tag.0)?;
+                let loaded = self.cpus[cpu].tag == tag.0;
+                let of = if loaded { Of::TagAndGlobal(tag.0) } else { Of::Tag(tag.0) };
+                self.drop_page(cpu, address, of, u64::MAX);
+                if !(leaf_only && self.config.leaf_only_keeps_psc) {
+                    self.drop_links_for(cpu, address, Some(tag.0));
+                }
+                Ok(if loaded { costs.invlpg } else { costs.invpcid_address })
+            }
+            Local::Tag(tag) => {
+                self.check_tag(tag.0)?;
+                let seq = self.tick();
+                self.cpus[cpu].tag_state_mut(tag.0).flushed = seq;
+                self.refresh(cpu);
+                Ok(costs.invpcid_tag)
+            }
+            Local::Kernel { address, .. } => {
+                self.drop_page(cpu, address, Of::Any, u64::MAX);
+                self.drop_links_for(cpu, address, None);
+                Ok(costs.invlpg)
+            }
+            Local::All => {
+                let seq = self.tick();
+                self.cpus[cpu].flushed_all = seq;
+                self.cpus[cpu].flushed_links = seq;
+                self.refresh(cpu);
+                Ok(costs.invpcid_all)
+            }
+        }
+    }
+
+    /// Drops the entries for the page at `va`, of every size, filled before `before`. Returns how many.
+    pub(super) fn drop_page(&mut self, cpu: usize, va: u64, of: Of, before: u64) -> u32 {
+        let mut dropped = 0;
+        for size in SIZES {
+            if size != Stride::Size4K && !self.tlb.has_large(cpu) {
+                break;
+            }
+            let key = tlb::key(va, size, 0);
+            let mut way = 0;
+            while let Some((found, at)) = self.tlb.find_page(cpu, size, key, way) {
+                way = found + 1;
+                let key = self.tlb.key(at);
+                let global = key & GLOBAL != 0;
+                let chosen = match of {
+                    Of::Tag(tag) => !global && key_tag(key) == tag,
+                    Of::TagAndGlobal(tag) => global || key_tag(key) == tag,
+                    Of::Any => true,
+                };
+                if chosen && self.tlb.body(at).fill < before {
+                    self.drop_entry(cpu, at);
+                    dropped += 1;
+                }
+            }
+        }
+        dropped
+    }
+
+    /// Drops links on a page invalidation, under one tag or all.
+    pub(super) fn drop_links_for(&mut self, cpu: usize, va: u64, tag: Option<u16>) {
+        if !self.config.tce {
+            let seq = self.tick();
+            match tag {
+                Some(tag) => {
+                    self.cpus[cpu].tag_state_mut(tag).psc_flushed = seq;
+                    if tag == self.cpus[cpu].tag {
+                        self.cpus[cpu].floor_links = seq;
+                    }
+                }
+                None => {
+                    self.cpus[cpu].flushed_links = seq;
+                    self.cpus[cpu].floor_links = seq;
+                }
+            }
+            return;
+        }
+        match tag {
+            Some(tag) => {
+                for level in 1..=3 {
+                    if let Some(position) = self.psc.find(cpu, level, va, tag) {
+                        self.drop_link(position);
+                    }
+                }
+            }
+            None => {
+                for position in self.psc.positions(cpu) {
+                    if self.psc.spans(position, va) {
+                        self.drop_link(position);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Removes every entry and link for the bytes `range` of a space from every CPU, at once and for free: the bound
+    /// that no real machine reaches (design `ideal`). Page sizes and tags do not matter.
+    pub fn perfect_invalidate(&mut self, space: u32, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let seq = self.tick();
+        self.ledger.spaces[space as usize].psc_floor = seq;
+        let (first, last) = (range.start, range.end - 1);
+        for level in 1..=self.ledger.spaces[space as usize].levels {
+            let page = super::psc::span_shift(level as u32 - 1);
+            for chunk in self.ledger.chunks_in(space, level, first, last) {
+                if !self.ledger.chunk_has_copies(chunk) {
+                    continue;
+                }
+                let base = self.ledger.chunks[chunk as usize].base;
+                let from = (first.saturating_sub(base) >> page) as u32;
+                let to = ((last - base) >> page).min(511) as u32;
+                for slot in chunk * 512 + from..=chunk * 512 + to {
+                    if self.ledger.slots[slot as usize].copies > 0 {
+                        self.drop_slot(slot, Of::Any, u64::MAX, 0);
+                    }
+                }
+            }
+        }
+    }
+
+    /// [`perfect_invalidate`](Hw::perfect_invalidate) for the whole of a space.
+    pub fn perfect_invalidate_space(&mut self, space: u32) {
+        self.perfect_invalidate(space, 0..u64::MAX);
+    }
+
+    /// Drops the entries of a slot's page on every CPU that may hold some, `first` first, filled before `before`.
+    pub(super) fn drop_slot(&mut self, slot: u32, of: Of, before: u64, first: usize) {
+        let va = self.ledger.va(slot);
+        let space = self.ledger.chunks[slot as usize >> 9].space;
+        self.drop_page(first, va, of, before);
+        for word in 0..self.config.cpus.div_ceil(64) {
+            for cpu in super::oracle::bits_of(word, self.cpus_word(space, word)) {
+                if self.ledger.slots[slot as usize].copies == 0 {
+                    return;
+                }
+                self.drop_page(cpu, va, of, before);
+            }
+        }
+    }
+}

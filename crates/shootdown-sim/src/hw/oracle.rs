@@ -1,0 +1,478 @@
+//! C1 to C4, checked exactly: at every access, every completion, every free, every load.
+//!
+//! A cached translation may be used while the tables hold it (or more), and after that until a request that began
+//! after the store was *issued* has completed. Where a CPU cannot use an entry (lazy, offline, other tag loaded) it is
+//! tolerated, and looked at again by [`Hw::caught_up`] or [`Hw::came_online`]. In doubt (a history longer than is kept)
+//! the oracle stays silent; it never reports what is allowed.
+
+use super::cpu::Reason;
+use super::frames::FrameKind;
+use super::ledger::{Completion, Record, Stamp};
+use super::psc::span_shift;
+use super::story::Rule;
+use super::tlb::{At, Body, GLOBAL, Tlb, key_tag};
+use super::{Entry, Hw, is_kernel};
+use shootdown::range::Stride;
+use std::ops::Range;
+
+impl Hw {
+    /// A flush request begins now: after its entry writes were issued, before anything else it does.
+    pub fn request_begins(&self, cpu: usize, now: u64) -> Stamp {
+        Stamp { seq: self.seq, at: now, cpu: cpu as u32 }
+    }
+
+    /// The request that began at `stamp` for the bytes `range` of `space` (0: the kernel's) is complete: every
+    /// withdrawal in the range issued before it is binding from here on, and all TLBs are checked for it.
+    pub fn completed(&mut self, space: u32, range: Range<u64>, stamp: Stamp, cpu: usize, now: u64) {
+        if range.is_empty() {
+            return;
+        }
+        let (first, last) = (range.start, range.end - 1);
+        self.ledger.complete(Completion { space, first, last, begun: stamp, cpu: cpu as u32, at: now });
+        for level in 1..=self.ledger.spaces[space as usize].levels {
+            let span = span_shift(level as u32);
+            if first >> span == last >> span {
+                if let Some(chunk) = self.ledger.find_chunk(space, level, first) {
+                    self.completed_in(chunk, first, last, stamp, cpu, now);
+                }
+            } else {
+                for chunk in self.ledger.chunks_in(space, level, first, last) {
+                    self.completed_in(chunk, first, last, stamp, cpu, now);
+                }
+            }
+        }
+    }
+
+    fn completed_in(&mut self, chunk: u32, first: u64, last: u64, stamp: Stamp, cpu: usize, now: u64) {
+        let c = self.ledger.chunks[chunk as usize];
+        let page = span_shift(c.level as u32 - 1);
+        let from = first.saturating_sub(c.base) >> page;
+        let to = ((last - c.base) >> page).min(511);
+        let before = c.enforced.max(self.ledger.spaces[c.space as usize].enforced);
+        if from == 0 && to == 511 {
+            let c = &mut self.ledger.chunks[chunk as usize];
+            c.enforced = c.enforced.max(stamp.seq);
+            if c.withdrawn <= before {
+                return;
+            }
+        }
+        for slot in chunk * 512 + from as u32..=chunk * 512 + to as u32 {
+            let s = &mut self.ledger.slots[slot as usize];
+            let before = before.max(s.enforced);
+            s.enforced = s.enforced.max(stamp.seq);
+            if s.copies > 0 && s.withdrawn > before {
+                self.examine_slot(slot, cpu, Reason::Stale, now);
+            }
+        }
+    }
+
+    /// Like [`completed`](Hw::completed), for the whole of a space.
+    pub fn completed_space(&mut self, space: u32, stamp: Stamp, cpu: usize, now: u64) {
+        let s = &mut self.ledger.spaces[space as usize];
+        let before = s.enforced;
+        s.enforced = s.enforced.max(stamp.seq);
+        let levels = s.levels;
+        self.ledger.complete(Completion { space, first: 0, last: u64::MAX, begun: stamp, cpu: cpu as u32, at: now });
+        for level in 1..=levels {
+            for chunk in self.ledger.chunks_in(space, level, 0, u64::MAX) {
+                let c = self.ledger.chunks[chunk as usize];
+                if !self.ledger.chunk_has_copies(chunk) || c.withdrawn <= before.max(c.enforced) {
+                    continue;
+                }
+                for slot in chunk * 512..(chunk + 1) * 512 {
+                    let s = &self.ledger.slots[slot as usize];
+                    if s.copies > 0 && s.withdrawn > before.max(s.enforced) {
+                        self.examine_slot(slot, cpu, Reason::Stale, now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The withdrawal that took away what an entry caches, if the tables do not hold it now.
+    pub(super) fn withdrawal_of(&self, body: &Body) -> Option<&Record> {
+        let cached = body.entry();
+        if Entry(self.ledger.slots[body.slot as usize].held).covers(cached) {
+            return None;
+        }
+        let mut newest = None;
+        for record in self.ledger.records(body.slot) {
+            if record.old.covers(cached) {
+                return Some(record);
+            }
+            newest.get_or_insert(record);
+        }
+        // Filled from a table that was not linked: never held here, at best before the oldest record kept. Or the
+        // history is too long. The newest withdrawal is the latest it can have been.
+        newest
+    }
+
+    /// Whether using this entry is forbidden by a completed request.
+    pub(super) fn is_stale(&self, body: &Body) -> bool {
+        let withdrawn = self.ledger.slots[body.slot as usize].withdrawn;
+        (body.fill < withdrawn || body.bits & super::tlb::SUSPECT != 0)
+            && self.withdrawal_of(body).is_some_and(|w| w.issued.seq <= self.ledger.enforced(body.slot))
+    }
+
+    fn frame_was_freed(&self, body: &Body) -> bool {
+        self.frames.get(body.frame).life as u16 != (body.bits >> 16) as u16
+    }
+
+    /// Checks an entry that is being used; drops it and returns `false` if it must not be.
+    pub(super) fn check_use(&mut self, cpu: usize, va: u64, at: At, now: u64) -> bool {
+        let (key, body) = (self.tlb.key(at), self.tlb.body(at));
+        let rule = if body.space != 0 && body.space != self.cpus[cpu].space {
+            Rule::C4
+        } else if self.is_stale(&body) {
+            Rule::C1
+        } else if self.frame_was_freed(&body) {
+            Rule::C2
+        } else {
+            return true;
+        };
+        self.report(rule, cpu, va, now, |hw| {
+            let mut lines = hw.tell_entry(cpu, key, &body);
+            lines.push(format!("used:      at {now}, by an access of CPU {cpu}"));
+            lines
+        });
+        self.drop_entry(cpu, at);
+        false
+    }
+
+    /// Looks at every TLB entry filled from a slot: `first`'s, then the other CPUs that may have one, until as many
+    /// were seen as there are.
+    pub(super) fn examine_slot(&mut self, slot: u32, first: usize, reason: Reason, now: u64) {
+        let chunk = self.ledger.chunks[slot as usize >> 9];
+        let mut left = self.ledger.slots[slot as usize].copies;
+        self.examine_slot_on(slot, first, reason, &mut left, now);
+        for word in 0..self.config.cpus.div_ceil(64) {
+            let bits = self.cpus_word(chunk.space, word);
+            for cpu in bits_of(word, bits).filter(|&cpu| cpu != first) {
+                if left == 0 {
+                    return;
+                }
+                self.examine_slot_on(slot, cpu, reason, &mut left, now);
+            }
+        }
+    }
+
+    /// A word of the set of CPUs that may hold entries of a space: those that ever loaded it, all for the kernel's.
+    pub(super) fn cpus_word(&self, space: u32, word: usize) -> u64 {
+        let cpus = self.config.cpus;
+        let existing = if (word + 1) * 64 <= cpus { u64::MAX } else { (1 << (cpus % 64)) - 1 };
+        match space {
+            0 => existing,
+            _ => self.ledger.spaces[space as usize].cpus.get(word).copied().unwrap_or(0),
+        }
+    }
+
+    fn examine_slot_on(&mut self, slot: u32, cpu: usize, reason: Reason, left: &mut u32, now: u64) {
+        let level = self.ledger.chunks[slot as usize >> 9].level;
+        let size = [Stride::Size4K, Stride::Size2M, Stride::Size1G][level as usize - 1];
+        let key = super::tlb::key(self.ledger.va(slot), size, 0);
+        let mut way = 0;
+        while let Some((found, at)) = self.tlb.find_page(cpu, size, key, way) {
+            way = found + 1;
+            if self.tlb.body(at).slot == slot {
+                *left = left.saturating_sub(1);
+                self.examine_entry(cpu, at, reason, now);
+            }
+        }
+    }
+
+    /// Looks at one entry: dead ones go, forbidden ones are reported where the CPU can use them and else remembered.
+    pub(super) fn examine_entry(&mut self, cpu: usize, at: At, reason: Reason, now: u64) {
+        let (key, body) = (self.tlb.key(at), self.tlb.body(at));
+        if !self.is_live(cpu, key, &body) {
+            self.drop_entry(cpu, at);
+            return;
+        }
+        let (rule, bad) = match reason {
+            Reason::Stale => (Rule::C1, self.is_stale(&body)),
+            Reason::Freed(frame, life) => (Rule::C2, body.frame == frame && (body.bits >> 16) as u16 == life as u16),
+        };
+        if !bad {
+            return;
+        }
+        let (va, _) = Tlb::page_of(key);
+        if !self.is_usable(cpu, key, va) {
+            let (seq, c) = (self.seq, &mut self.cpus[cpu]);
+            if key & GLOBAL != 0 {
+                c.global_tolerated = seq;
+            } else {
+                c.tag_state_mut(key_tag(key)).tolerated = seq;
+            }
+            return;
+        }
+        self.report(rule, cpu, va, now, |hw| {
+            let mut lines = hw.tell_entry(cpu, key, &body);
+            lines.push(match reason {
+                Reason::Stale => format!("still usable on CPU {cpu} at {now}"),
+                Reason::Freed(frame, _) => format!("frame {frame} is freed at {now} while CPU {cpu} can still use it"),
+            });
+            lines
+        });
+        self.drop_entry(cpu, at);
+    }
+
+    /// Whether the CPU could use the entry now.
+    fn is_usable(&self, cpu: usize, key: u64, va: u64) -> bool {
+        let c = &self.cpus[cpu];
+        let reachable = key & GLOBAL != 0 || key_tag(key) == c.tag;
+        c.online && !c.booting && reachable && (is_kernel(va) || !(c.lazy || c.settling))
+    }
+
+    /// The kernel is done with a switch or with leaving laziness on this CPU: from now on it may touch user addresses.
+    /// Anything stale that was tolerated under the loaded tag is a violation if it is still there.
+    pub fn caught_up(&mut self, cpu: usize, now: u64) {
+        self.look_at_broadcasts(cpu, now);
+        let c = &mut self.cpus[cpu];
+        c.settling = false;
+        let tag = c.tag;
+        // A mark older than the last flush of the tag concerns entries that are gone.
+        let marked = c.tag_state(tag).tolerated > c.floor || c.global_tolerated > c.floor_global;
+        if marked && !c.lazy {
+            self.scan(cpu, Some(tag), now);
+            let c = &mut self.cpus[cpu];
+            c.global_tolerated = 0;
+            c.tag_state_mut(tag).tolerated = 0;
+        }
+    }
+
+    /// The CPU has done what C5 asks before it uses any mapping: nothing stale may survive, global entries and links
+    /// to freed tables included. Also ends [`set_online`](Hw::set_online)'s grace.
+    pub fn came_online(&mut self, cpu: usize, now: u64) {
+        let c = &mut self.cpus[cpu];
+        (c.online, c.booting) = (true, false);
+        self.scan(cpu, None, now);
+        self.check_all_links(cpu, None, now);
+    }
+
+    /// Checks every live entry of a CPU, or only those that a tag reaches.
+    fn scan(&mut self, cpu: usize, tag: Option<u16>, now: u64) {
+        for at in self.tlb.positions(cpu) {
+            let key = self.tlb.key(at);
+            if key == 0 || tag.is_some_and(|tag| key & GLOBAL == 0 && key_tag(key) != tag) {
+                continue;
+            }
+            let body = self.tlb.body(at);
+            if !self.is_live(cpu, key, &body) {
+                self.drop_entry(cpu, at);
+                continue;
+            }
+            let (va, _) = Tlb::page_of(key);
+            let rule = if self.is_stale(&body) {
+                Rule::C1
+            } else if self.frame_was_freed(&body) {
+                Rule::C2
+            } else if tag.is_some() && body.space != 0 && body.space != self.cpus[cpu].space {
+                Rule::C4
+            } else {
+                continue;
+            };
+            self.report(rule, cpu, va, now, |hw| {
+                let mut lines = hw.tell_entry(cpu, key, &body);
+                lines.push(match tag {
+                    Some(tag) => format!("CPU {cpu} can use tag {tag} again from {now} on, without having caught up"),
+                    None => format!("CPU {cpu} is online from {now} on, without having flushed it"),
+                });
+                lines
+            });
+            self.drop_entry(cpu, at);
+        }
+    }
+
+    /// A frame of data goes back to the allocator (C2).
+    ///
+    /// # Panics
+    /// If the frame is free or holds a table.
+    pub fn free_data(&mut self, frame: u32, cpu: usize, now: u64) {
+        let f = *self.frames.get(frame);
+        assert_eq!(f.kind, FrameKind::Data, "frame {frame} freed as data");
+        if f.mapped > 0 {
+            let va = if f.slot == 0 { 0 } else { self.ledger.va(f.slot) };
+            self.report(Rule::C2, cpu, va, now, |_| {
+                vec![format!("frame {frame} is freed at {now} by CPU {cpu} while {} entries map it", f.mapped)]
+            });
+        }
+        if f.copies > 0 {
+            let reason = Reason::Freed(frame, f.life);
+            if f.shared {
+                for other in 0..self.config.cpus {
+                    for at in self.tlb.positions(other) {
+                        if self.tlb.key(at) != 0 && self.tlb.body(at).frame == frame {
+                            self.examine_entry(other, at, reason, now);
+                        }
+                    }
+                }
+            } else if f.slot != 0 {
+                self.examine_slot(f.slot, cpu, reason, now);
+            }
+        }
+        self.frames.give_back(frame);
+    }
+
+    /// A table page, or a root, goes back to the allocator (C3). Lazy CPUs that have its space loaded make one
+    /// speculative walk through where it was.
+    ///
+    /// # Panics
+    /// If the frame holds no table.
+    pub fn free_table(&mut self, frame: u32, cpu: usize, now: u64) {
+        let f = *self.frames.get(frame);
+        let t = self.table(frame).unwrap_or_else(|| panic!("frame {frame} freed as a table"));
+        let (level, base, space, home, linked) = (t.level as u32, t.base, t.space, t.home, t.linked);
+        if level < 4 && linked > 0 {
+            self.report(Rule::C3, cpu, base, now, |_| {
+                vec![format!("table page {frame} (level {level}) is freed at {now} by CPU {cpu} while linked")]
+            });
+        }
+        if f.loaded > 0 {
+            let holder = (0..self.config.cpus).find(|&c| self.cpus[c].root == frame).unwrap_or(cpu);
+            self.report(Rule::C3, holder, 0, now, |_| {
+                vec![format!("root {frame} is freed at {now} by CPU {cpu} while CPU {holder} has it loaded")]
+            });
+        }
+        *self.bodies[f.body as usize].entries = [0; 512];
+        self.free_bodies.push(f.body);
+        self.frames.give_back(frame);
+        if f.links > 0 {
+            self.examine_links(frame, f.life, level, base, space, f.links, now);
+        }
+        let home = &mut self.ledger.spaces[home as usize];
+        home.tables -= 1;
+        if home.ended && home.tables == 0 {
+            let space = self.bodies[f.body as usize].home;
+            self.ledger.retire(space);
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // One call, and each is a different fact about the table freed.
+    fn examine_links(&mut self, frame: u32, life: u32, level: u32, base: u64, space: u32, links: u32, now: u64) {
+        let mut left = links;
+        for word in 0..self.config.cpus.div_ceil(64) {
+            let bits = self.cpus_word(space, word);
+            for cpu in bits_of(word, bits) {
+                if left == 0 {
+                    return;
+                }
+                if self.cpus[cpu].lazy && self.cpus[cpu].space == space && level < 4 {
+                    self.speculate(cpu, base, now);
+                }
+                for position in self.psc.positions(cpu) {
+                    let Some(link) = self.psc.link(position) else { continue };
+                    if (link.frame, link.life) != (frame, life) {
+                        continue;
+                    }
+                    left = left.saturating_sub(1);
+                    self.examine_link(cpu, position, now);
+                }
+            }
+        }
+    }
+
+    fn link_is_live(&self, cpu: usize, position: usize) -> bool {
+        self.psc.link(position).is_some_and(|link| {
+            link.fill > self.floor_links(cpu, link.tag)
+                && link.fill > self.ledger.spaces[link.space as usize].psc_floor
+        })
+    }
+
+    /// A link to a freed table: gone if dead, a violation where a walk can use it, else remembered.
+    fn examine_link(&mut self, cpu: usize, position: usize, now: u64) {
+        let Some(link) = self.psc.link(position) else { return };
+        if !self.link_is_live(cpu, position) {
+            self.drop_link(position);
+            return;
+        }
+        let c = &self.cpus[cpu];
+        if !c.online || c.booting || link.tag != c.tag {
+            let seq = self.seq;
+            self.cpus[cpu].tag_state_mut(link.tag).links_tolerated = seq;
+            return;
+        }
+        self.report_link(cpu, position, now, "can walk it");
+    }
+
+    fn report_link(&mut self, cpu: usize, position: usize, now: u64, how: &str) {
+        let base = self.psc.base(position);
+        let Some(link) = self.psc.take(position) else { return };
+        self.report(Rule::C3, cpu, base, now, |hw| {
+            let c = &hw.cpus[cpu];
+            vec![
+                format!("cached:    link to table page {}, tag {}, space {}", link.frame, link.tag, link.space),
+                format!(
+                    "CPU {cpu}:     space {} under tag {}{}",
+                    c.space,
+                    c.tag,
+                    if c.lazy { ", lazy (it speculates)" } else { "" }
+                ),
+                format!("frame:     {} is {:?} now", link.frame, hw.frames.get(link.frame).kind),
+                format!("the table page was freed, and CPU {cpu} {how} at {now}"),
+            ]
+        });
+    }
+
+    /// Checks the links of the loaded tag (a load made tolerated ones walkable).
+    pub(super) fn check_links(&mut self, cpu: usize, now: u64) {
+        let tag = self.cpus[cpu].tag;
+        self.check_all_links(cpu, Some(tag), now);
+        self.cpus[cpu].tag_state_mut(tag).links_tolerated = 0;
+    }
+
+    fn check_all_links(&mut self, cpu: usize, tag: Option<u16>, now: u64) {
+        for position in self.psc.positions(cpu) {
+            let Some(link) = self.psc.link(position) else { continue };
+            if tag.is_some_and(|tag| link.tag != tag) || self.frames.get(link.frame).life == link.life {
+                continue;
+            }
+            if self.link_is_live(cpu, position) {
+                self.report_link(cpu, position, now, "can walk it again");
+            } else {
+                self.drop_link(position);
+            }
+        }
+    }
+
+    /// Checks a link that a walk is about to follow; drops it and returns `false` if it must not.
+    #[inline]
+    pub(super) fn check_link_use(&mut self, cpu: usize, va: u64, position: usize, now: u64) -> bool {
+        let Some(link) = self.psc.link(position) else { return false };
+        if self.frames.get(link.frame).life != link.life {
+            self.report_link(cpu, position, now, "walks through it");
+            return false;
+        }
+        if link.space != 0 && link.space != self.cpus[cpu].space {
+            self.report(Rule::C4, cpu, va, now, |hw| {
+                vec![
+                    format!("cached:    link to table page {}, tag {}, space {}", link.frame, link.tag, link.space),
+                    format!("CPU {cpu} walks through it at {now} for space {}", hw.cpus[cpu].space),
+                ]
+            });
+            self.drop_link(position);
+            return false;
+        }
+        true
+    }
+
+    /// A walk followed an entry (or a root register) to a frame that holds no table.
+    pub(super) fn walked_into_freed(&mut self, cpu: usize, va: u64, frame: u32, now: u64) {
+        self.report(Rule::C3, cpu, va, now, |hw| {
+            vec![format!(
+                "CPU {cpu} walks into table page {frame} at {now}, which was freed and is {:?} now",
+                hw.frames.get(frame).kind
+            )]
+        });
+    }
+}
+
+/// The numbers of the bits set in a word of a bit set.
+pub(super) fn bits_of(word: usize, mut bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        if bits == 0 {
+            return None;
+        }
+        let bit = bits.trailing_zeros() as usize;
+        bits &= bits - 1;
+        Some(word * 64 + bit)
+    })
+}
