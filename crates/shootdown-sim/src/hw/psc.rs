@@ -45,7 +45,9 @@ impl Psc {
     fn position(&self, cpu: usize, level: u32, va: u64, tag: u16) -> (usize, u64) {
         let prefix = (va & super::tlb::VA_MASK) >> span_shift(level);
         let key = VALID | ((level as u64) << LEVEL_SHIFT) | ((tag as u64) << TAG_SHIFT) | prefix;
-        let slot = (prefix as usize ^ tag as usize) & (self.entries - 1);
+        // Multiplicative hashing: regions at the same offset of different gigabytes do not evict each other.
+        let hash = (prefix ^ (tag as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        let slot = hash as usize & (self.entries - 1);
         ((cpu * 3 + level as usize - 1) * self.entries + slot, key)
     }
 
