@@ -81,7 +81,7 @@ pub struct HwConfig {
     pub tlb_ways: usize,
     /// Entries for 2 MiB and 1 GiB pages per CPU.
     pub large_entries: usize,
-    /// Paging-structure entries per level and CPU; rounded up to a power of two.
+    /// Paging-structure entries per level and CPU, in sets of 4; rounded up to a power of two.
     pub psc_entries: usize,
     /// Whether tags exist. Without them every root load flushes and a tag other than 0 is a fault.
     pub tags: bool,
