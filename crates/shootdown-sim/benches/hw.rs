@@ -78,6 +78,7 @@ fn operations(c: &mut Criterion) {
                 read(&mut m.hw, 0, 0, i);
             })
         });
+        let mut m = machine(cpus);
         c.bench_function(&format!("{cpus} cpus/unmap, flush, complete, map, refill"), |b| {
             b.iter(|| {
                 i += 1;
@@ -92,6 +93,7 @@ fn operations(c: &mut Criterion) {
                 read(&mut m.hw, 0, i % 128, i);
             })
         });
+        assert_eq!(m.hw.violation_count(), 0);
     }
     c.bench_function("a machine of 8192 cpus", |b| {
         b.iter_batched(|| (), |()| black_box(Hw::new(HwConfig { cpus: 8192, ..HwConfig::default() })), BatchSize::PerIteration)

@@ -60,7 +60,7 @@ pub(super) struct Cpu {
     /// Runs kernel code only.
     pub(super) lazy: bool,
     pub(super) online: bool,
-    /// Between a root load or the end of laziness and `caught_up`: no user address is touched.
+    /// Between a root load or the end of laziness and `caught_up`: what it has under the tag is not judged unless used.
     pub(super) settling: bool,
     /// Between coming online and `came_online`.
     pub(super) booting: bool,

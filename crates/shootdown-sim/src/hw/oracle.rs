@@ -218,12 +218,13 @@ impl Hw {
     /// Whether the CPU could use the entry now.
     fn is_usable(&self, cpu: usize, key: u64, va: u64) -> bool {
         let c = &self.cpus[cpu];
-        let reachable = key & GLOBAL != 0 || key_tag(key) == c.tag;
+        let global = key & GLOBAL != 0;
+        let reachable = global || (key_tag(key) == c.tag && !c.settling);
         c.online && !c.booting && reachable && (is_kernel(va) || !(c.lazy || c.settling))
     }
 
-    /// The kernel is done with a switch or with leaving laziness on this CPU: from now on it may touch user addresses.
-    /// Anything stale that was tolerated under the loaded tag is a violation if it is still there.
+    /// The kernel is done with a switch or with leaving laziness on this CPU: from now on it may touch user addresses
+    /// (unless lazy). Anything stale that was tolerated under the loaded tag is a violation if it is still there.
     pub fn caught_up(&mut self, cpu: usize, now: u64) {
         self.look_at_broadcasts(cpu, now);
         let c = &mut self.cpus[cpu];
@@ -231,11 +232,13 @@ impl Hw {
         let tag = c.tag;
         // A mark older than the last flush of the tag concerns entries that are gone.
         let marked = c.tag_state(tag).tolerated > c.floor || c.global_tolerated > c.floor_global;
-        if marked && !c.lazy {
+        if marked {
             self.scan(cpu, Some(tag), now);
             let c = &mut self.cpus[cpu];
-            c.global_tolerated = 0;
-            c.tag_state_mut(tag).tolerated = 0;
+            if !c.lazy {
+                c.global_tolerated = 0;
+                c.tag_state_mut(tag).tolerated = 0;
+            }
         }
     }
 
@@ -261,6 +264,9 @@ impl Hw {
                 continue;
             }
             let (va, _) = Tlb::page_of(key);
+            if tag.is_some() && !self.is_usable(cpu, key, va) {
+                continue; // A lazy CPU: user addresses wait.
+            }
             let rule = if self.is_stale(&body) {
                 Rule::C1
             } else if self.frame_was_freed(&body) {

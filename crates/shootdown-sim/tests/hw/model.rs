@@ -113,7 +113,7 @@ impl Reference {
     }
 
     fn usable(&self, cpu: usize, key: (Option<u16>, usize)) -> bool {
-        let reachable = key.0.is_none_or(|t| t as u32 == self.loaded[cpu]);
+        let reachable = key.0.is_none_or(|t| t as u32 == self.loaded[cpu] && !self.settling[cpu]);
         reachable && (key.1 == PAGES - 1 || !(self.lazy[cpu] || self.settling[cpu]))
     }
 
@@ -285,9 +285,7 @@ impl Pair {
             Step::CaughtUp(cpu) => {
                 self.hw.caught_up(cpu, now);
                 self.r.settling[cpu] = false;
-                if !self.r.lazy[cpu] {
-                    self.r.look_at(cpu);
-                }
+                self.r.look_at(cpu);
             }
             Step::Begin => {
                 self.stamps.push((self.hw.request_begins(0, now), self.r.clock));
@@ -342,18 +340,7 @@ impl Pair {
     fn bind(&mut self, space: u32, page: usize, order: usize) {
         let bound = self.r.bound.entry((space, page)).or_default();
         *bound = (*bound).max(order);
-        // Only this page is looked at; elsewhere nothing became binding.
-        for cpu in 0..CPUS {
-            let bad: Vec<_> = self.r.tlbs[cpu]
-                .iter()
-                .filter(|(k, c)| k.1 == page && c.space == space && self.r.stale(page, c) && self.r.usable(cpu, **k))
-                .map(|(k, _)| *k)
-                .collect();
-            for k in bad {
-                self.r.tlbs[cpu].remove(&k);
-                self.r.violations += 1;
-            }
-        }
+        self.r.look_everywhere();
     }
 }
 
