@@ -2,6 +2,7 @@
 
 mod bed;
 mod conformance;
+mod kernel;
 mod model;
 mod oracle;
 mod x86;
