@@ -18,7 +18,10 @@ struct Machine {
 fn machine(cpus: usize) -> Machine {
     let mut hw = Hw::new(HwConfig {
         cpus,
-        broadcast: Some(BroadcastLimits { max_pages: 8, max_large_pages: 8 }),
+        broadcast: Some(BroadcastLimits {
+            max_pages: 8,
+            max_large_pages: 8,
+        }),
         ..HwConfig::default()
     });
     let root = hw.new_space(1);
@@ -39,7 +42,12 @@ fn leaf(frame: u32) -> Entry {
 }
 
 fn page(i: u64) -> Local {
-    Local::Page { address: VA + i * PAGE, stride: Stride::Size4K, tag: Tag(1), leaf_only: true }
+    Local::Page {
+        address: VA + i * PAGE,
+        stride: Stride::Size4K,
+        tag: Tag(1),
+        leaf_only: true,
+    }
 }
 
 fn read(hw: &mut Hw, cpu: usize, i: u64, now: u64) {
@@ -69,7 +77,13 @@ fn operations(c: &mut Criterion) {
                 read(&mut m.hw, 0, i % 128, i);
             })
         });
-        let what = Broadcast::Pages { address: VA, stride: Stride::Size4K, count: 1, tag: Tag(1), leaf_only: true };
+        let what = Broadcast::Pages {
+            address: VA,
+            stride: Stride::Size4K,
+            count: 1,
+            tag: Tag(1),
+            leaf_only: true,
+        };
         c.bench_function(&format!("{cpus} cpus/broadcast + sync + refill"), |b| {
             b.iter(|| {
                 i += 1;
@@ -96,7 +110,16 @@ fn operations(c: &mut Criterion) {
         assert_eq!(m.hw.violation_count(), 0);
     }
     c.bench_function("a machine of 8192 cpus", |b| {
-        b.iter_batched(|| (), |()| black_box(Hw::new(HwConfig { cpus: 8192, ..HwConfig::default() })), BatchSize::PerIteration)
+        b.iter_batched(
+            || (),
+            |()| {
+                black_box(Hw::new(HwConfig {
+                    cpus: 8192,
+                    ..HwConfig::default()
+                }))
+            },
+            BatchSize::PerIteration,
+        )
     });
 }
 

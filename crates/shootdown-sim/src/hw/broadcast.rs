@@ -25,12 +25,20 @@ pub(super) struct Epochs {
 impl Epochs {
     #[inline]
     pub(super) fn tag(&self, tag: u16) -> u64 {
-        if self.tags.is_empty() { 0 } else { self.tags.get(&tag).map_or(0, |e| e.0) }
+        if self.tags.is_empty() {
+            0
+        } else {
+            self.tags.get(&tag).map_or(0, |e| e.0)
+        }
     }
 
     #[inline]
     pub(super) fn links(&self, tag: u16) -> u64 {
-        if self.tags.is_empty() { 0 } else { self.tags.get(&tag).map_or(0, |e| e.1) }
+        if self.tags.is_empty() {
+            0
+        } else {
+            self.tags.get(&tag).map_or(0, |e| e.1)
+        }
     }
 }
 
@@ -65,7 +73,11 @@ impl Hw {
     pub fn broadcast(&mut self, cpu: usize, what: Broadcast, now: u64) -> Result<u32, HardwareFault> {
         let limits = self.config.broadcast.ok_or(HardwareFault::Undefined)?;
         if let Broadcast::Pages { stride, count, .. } | Broadcast::Kernel { stride, count, .. } = what {
-            let most = if stride == Stride::Size4K { limits.max_pages } else { limits.max_large_pages };
+            let most = if stride == Stride::Size4K {
+                limits.max_pages
+            } else {
+                limits.max_large_pages
+            };
             if count == 0 || count > most || stride == Stride::Size1G {
                 return Err(HardwareFault::GeneralProtection);
             }
@@ -77,14 +89,24 @@ impl Hw {
             self.retire_old(now);
         }
         let seq = self.tick();
-        self.outstanding.push_back(Outstanding { issuer: cpu as u32, seq, at: now, what });
+        self.outstanding.push_back(Outstanding {
+            issuer: cpu as u32,
+            seq,
+            at: now,
+            what,
+        });
         self.version += 1;
         Ok(self.config.costs.broadcast_issue)
     }
 
     /// The time, in cycles and not before `now`, at which everything this CPU has broadcast has reached every CPU.
     pub fn sync_ready_at(&self, cpu: usize, now: u64) -> u64 {
-        let latest = self.outstanding.iter().filter(|op| op.issuer == cpu as u32).map(|op| op.at).max();
+        let latest = self
+            .outstanding
+            .iter()
+            .filter(|op| op.issuer == cpu as u32)
+            .map(|op| op.at)
+            .max();
         latest.map_or(now, |at| now.max(at + self.longest_delay()))
     }
 
@@ -136,13 +158,20 @@ impl Hw {
         }
     }
 
-    /// Carries out what is due on a CPU, and notes when to look again. Cheap when nothing is outstanding.
+    /// Carries out what is due on a CPU, and notes when to look again. Two compares when there is nothing to do.
+    #[inline]
     pub(super) fn look_at_broadcasts(&mut self, cpu: usize, now: u64) {
+        let c = &self.cpus[cpu];
+        if c.version != self.version || now >= c.next_due {
+            self.carry_out_due(cpu, now);
+        }
+    }
+
+    #[inline(never)]
+    fn carry_out_due(&mut self, cpu: usize, now: u64) {
         if self.cpus[cpu].version != self.version {
             self.cpus[cpu].version = self.version;
             self.refresh(cpu);
-        } else if now < self.cpus[cpu].next_due {
-            return;
         }
         let (checked, mut next) = (self.cpus[cpu].checked, u64::MAX);
         self.cpus[cpu].checked = checked.max(now);
@@ -163,7 +192,13 @@ impl Hw {
 
     fn apply_on(&mut self, op: Outstanding, cpu: usize) {
         match op.what {
-            Broadcast::Pages { address, stride, count, tag, leaf_only } => {
+            Broadcast::Pages {
+                address,
+                stride,
+                count,
+                tag,
+                leaf_only,
+            } => {
                 for page in pages(address, stride, count) {
                     self.drop_page(cpu, page, Of::Tag(tag.0), u64::MAX);
                     if !leaf_only {
@@ -199,7 +234,13 @@ impl Hw {
     fn apply_everywhere(&mut self, op: Outstanding) {
         let issuer = op.issuer as usize;
         match op.what {
-            Broadcast::Pages { address, stride, count, tag, leaf_only } => {
+            Broadcast::Pages {
+                address,
+                stride,
+                count,
+                tag,
+                leaf_only,
+            } => {
                 for page in pages(address, stride, count) {
                     self.drop_everywhere(page, Of::Tag(tag.0), op.seq, issuer);
                     if !leaf_only && self.config.tce {
@@ -270,10 +311,10 @@ impl Hw {
 
     fn drop_held(&mut self, space: u32, va: u64, of: Of, before: u64, issuer: usize) {
         for level in 1..=self.ledger.spaces[space as usize].levels {
-            if let Some(slot) = self.ledger.find(space, level, va) {
-                if self.ledger.slots[slot as usize].copies > 0 {
-                    self.drop_slot(slot, of, before, issuer);
-                }
+            if let Some(slot) = self.ledger.find(space, level, va)
+                && self.ledger.slots[slot as usize].copies > 0
+            {
+                self.drop_slot(slot, of, before, issuer);
             }
         }
     }
@@ -300,9 +341,12 @@ impl Hw {
 
     fn cpus_of(&self, tag: u16) -> Vec<usize> {
         match self.tag_users.get(&tag) {
-            Some(users) => {
-                users.cpus.iter().enumerate().flat_map(|(w, &bits)| super::oracle::bits_of(w, bits)).collect()
-            }
+            Some(users) => users
+                .cpus
+                .iter()
+                .enumerate()
+                .flat_map(|(w, &bits)| super::oracle::bits_of(w, bits))
+                .collect(),
             None if tag == 0 => (0..self.config.cpus).collect(),
             None => Vec::new(),
         }

@@ -139,7 +139,10 @@ impl Hw {
     pub(super) fn floor_links(&self, cpu: usize, tag: u16) -> u64 {
         let c = &self.cpus[cpu];
         let local = c.tag_state(tag).psc_flushed.max(c.flushed_links);
-        self.floor(cpu, tag).max(local).max(self.epochs.links(tag)).max(self.epochs.all_links)
+        self.floor(cpu, tag)
+            .max(local)
+            .max(self.epochs.links(tag))
+            .max(self.epochs.all_links)
     }
 
     /// Global entries filled up to here are dead on this CPU.
@@ -157,7 +160,11 @@ impl Hw {
 
     /// Whether the entry is still cached, as far as the CPU is concerned.
     pub(super) fn is_live(&self, cpu: usize, key: u64, body: &Body) -> bool {
-        let floor = if key & GLOBAL != 0 { self.floor_global(cpu) } else { self.floor(cpu, key_tag(key)) };
+        let floor = if key & GLOBAL != 0 {
+            self.floor_global(cpu)
+        } else {
+            self.floor(cpu, key_tag(key))
+        };
         body.fill > floor
     }
 
@@ -191,8 +198,16 @@ impl Hw {
 
     /// The largest tag there is.
     pub(super) fn check_tag(&self, tag: u16) -> Result<(), HardwareFault> {
-        let ok = if self.config.tags { (tag as u32) < 1 << self.config.tag_bits } else { tag == 0 };
-        if ok { Ok(()) } else { Err(HardwareFault::GeneralProtection) }
+        let ok = if self.config.tags {
+            (tag as u32) < 1 << self.config.tag_bits
+        } else {
+            tag == 0
+        };
+        if ok {
+            Ok(())
+        } else {
+            Err(HardwareFault::GeneralProtection)
+        }
     }
 
     /// Loads a root under a tag, for `space` (as the kernel understands it; the hardware only sees root and tag).

@@ -60,8 +60,14 @@ pub(super) struct Frames {
 
 impl Frames {
     pub(super) fn new() -> Frames {
-        let zero = Frame { kind: FrameKind::Data, ..EMPTY };
-        Frames { all: vec![EMPTY, zero], free: Vec::new() }
+        let zero = Frame {
+            kind: FrameKind::Data,
+            ..EMPTY
+        };
+        Frames {
+            all: vec![EMPTY, zero],
+            free: Vec::new(),
+        }
     }
 
     #[inline]
@@ -87,7 +93,12 @@ impl Frames {
     pub(super) fn give_back(&mut self, frame: u32) {
         let f = self.get_mut(frame);
         assert!(f.kind != FrameKind::Free, "frame {frame} freed twice");
-        *f = Frame { life: f.life + 1, copies: f.copies, mapped: f.mapped, ..EMPTY };
+        *f = Frame {
+            life: f.life + 1,
+            copies: f.copies,
+            mapped: f.mapped,
+            ..EMPTY
+        };
         self.free.push(frame);
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Owns which entries an operation removes. Liveness of what stays is in `cpu.rs`.
 
+use super::Hw;
 use super::cpu::HardwareFault;
 use super::tlb::{self, GLOBAL, key_tag};
-use super::Hw;
 use shootdown::hooks::Local;
 use shootdown::range::Stride;
 use std::ops::Range;
@@ -34,10 +34,19 @@ impl Hw {
         let costs = self.config.costs;
         self.look_at_broadcasts(cpu, now);
         match what {
-            Local::Page { address, tag, leaf_only, .. } => {
+            Local::Page {
+                address,
+                tag,
+                leaf_only,
+                ..
+            } => {
                 self.check_tag(tag.0)?;
                 let loaded = self.cpus[cpu].tag == tag.0;
-                let of = if loaded { Of::TagAndGlobal(tag.0) } else { Of::Tag(tag.0) };
+                let of = if loaded {
+                    Of::TagAndGlobal(tag.0)
+                } else {
+                    Of::Tag(tag.0)
+                };
                 self.drop_page(cpu, address, of, u64::MAX);
                 if !(leaf_only && self.config.leaf_only_keeps_psc) {
                     self.drop_links_for(cpu, address, Some(tag.0));

@@ -137,7 +137,12 @@ impl Ledger {
         let words = if space == 0 { 0 } else { self.words };
         let s = &mut self.spaces[space as usize];
         assert!(!s.known, "space {space} exists already");
-        *s = Space { known: true, cpus: vec![0; words], last: (u64::MAX, 0), ..Space::default() };
+        *s = Space {
+            known: true,
+            cpus: vec![0; words],
+            last: (u64::MAX, 0),
+            ..Space::default()
+        };
     }
 
     /// The chunk of the page at `va` of size class `level`, made if need be.
@@ -146,7 +151,12 @@ impl Ledger {
             return chunk;
         }
         let shift = super::psc::span_shift(level as u32);
-        let new = Chunk { space, level, base: super::canonical(va >> shift << shift), ..Chunk::default() };
+        let new = Chunk {
+            space,
+            level,
+            base: super::canonical(va >> shift << shift),
+            ..Chunk::default()
+        };
         let chunk = match self.free.pop() {
             Some(chunk) => {
                 self.slots[chunk as usize * 512..][..512].fill(Slot::default());
@@ -186,7 +196,11 @@ impl Ledger {
     /// The chunks of one size class that overlap a range of addresses (first and last byte, same half).
     pub(super) fn chunks_in(&self, space: u32, level: u8, first: u64, last: u64) -> Vec<u32> {
         let keys = chunk_key(level, first)..=chunk_key(level, last);
-        self.spaces[space as usize].chunks.range(keys).map(|(_, &c)| c).collect()
+        self.spaces[space as usize]
+            .chunks
+            .range(keys)
+            .map(|(_, &c)| c)
+            .collect()
     }
 
     /// First byte of a slot's page.

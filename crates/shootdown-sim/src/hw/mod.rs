@@ -195,7 +195,10 @@ impl Hw {
     /// If `cpus` is 0 or `speculation` is not between 0 and 1.
     pub fn new(config: HwConfig) -> Hw {
         assert!(config.cpus > 0, "a machine has at least one CPU");
-        assert!((0.0..=1.0).contains(&config.speculation), "speculation is a probability");
+        assert!(
+            (0.0..=1.0).contains(&config.speculation),
+            "speculation is a probability"
+        );
         let cpus = config.cpus;
         let mut hw = Hw {
             seq: 1,

@@ -18,7 +18,11 @@ use std::ops::Range;
 impl Hw {
     /// A flush request begins now: after its entry writes were issued, before anything else it does.
     pub fn request_begins(&self, cpu: usize, now: u64) -> Stamp {
-        Stamp { seq: self.seq, at: now, cpu: cpu as u32 }
+        Stamp {
+            seq: self.seq,
+            at: now,
+            cpu: cpu as u32,
+        }
     }
 
     /// The request that began at `stamp` for the bytes `range` of `space` (0: the kernel's) is complete: every
@@ -28,7 +32,14 @@ impl Hw {
             return;
         }
         let (first, last) = (range.start, range.end - 1);
-        self.ledger.complete(Completion { space, first, last, begun: stamp, cpu: cpu as u32, at: now });
+        self.ledger.complete(Completion {
+            space,
+            first,
+            last,
+            begun: stamp,
+            cpu: cpu as u32,
+            at: now,
+        });
         for level in 1..=self.ledger.spaces[space as usize].levels {
             let span = span_shift(level as u32);
             if first >> span == last >> span {
@@ -72,7 +83,14 @@ impl Hw {
         let before = s.enforced;
         s.enforced = s.enforced.max(stamp.seq);
         let levels = s.levels;
-        self.ledger.complete(Completion { space, first: 0, last: u64::MAX, begun: stamp, cpu: cpu as u32, at: now });
+        self.ledger.complete(Completion {
+            space,
+            first: 0,
+            last: u64::MAX,
+            begun: stamp,
+            cpu: cpu as u32,
+            at: now,
+        });
         for level in 1..=levels {
             for chunk in self.ledger.chunks_in(space, level, 0, u64::MAX) {
                 let c = self.ledger.chunks[chunk as usize];
@@ -111,7 +129,9 @@ impl Hw {
     pub(super) fn is_stale(&self, body: &Body) -> bool {
         let withdrawn = self.ledger.slots[body.slot as usize].withdrawn;
         (body.fill < withdrawn || body.bits & super::tlb::SUSPECT != 0)
-            && self.withdrawal_of(body).is_some_and(|w| w.issued.seq <= self.ledger.enforced(body.slot))
+            && self
+                .withdrawal_of(body)
+                .is_some_and(|w| w.issued.seq <= self.ledger.enforced(body.slot))
     }
 
     fn frame_was_freed(&self, body: &Body) -> bool {
@@ -159,7 +179,11 @@ impl Hw {
     /// A word of the set of CPUs that may hold entries of a space: those that ever loaded it, all for the kernel's.
     pub(super) fn cpus_word(&self, space: u32, word: usize) -> u64 {
         let cpus = self.config.cpus;
-        let existing = if (word + 1) * 64 <= cpus { u64::MAX } else { (1 << (cpus % 64)) - 1 };
+        let existing = if (word + 1) * 64 <= cpus {
+            u64::MAX
+        } else {
+            (1 << (cpus % 64)) - 1
+        };
         match space {
             0 => existing,
             _ => self.ledger.spaces[space as usize].cpus.get(word).copied().unwrap_or(0),
@@ -298,7 +322,10 @@ impl Hw {
         if f.mapped > 0 {
             let va = if f.slot == 0 { 0 } else { self.ledger.va(f.slot) };
             self.report(Rule::C2, cpu, va, now, |_| {
-                vec![format!("frame {frame} is freed at {now} by CPU {cpu} while {} entries map it", f.mapped)]
+                vec![format!(
+                    "frame {frame} is freed at {now} by CPU {cpu} while {} entries map it",
+                    f.mapped
+                )]
             });
         }
         if f.copies > 0 {
@@ -325,17 +352,25 @@ impl Hw {
     /// If the frame holds no table.
     pub fn free_table(&mut self, frame: u32, cpu: usize, now: u64) {
         let f = *self.frames.get(frame);
-        let t = self.table(frame).unwrap_or_else(|| panic!("frame {frame} freed as a table"));
+        let t = self
+            .table(frame)
+            .unwrap_or_else(|| panic!("frame {frame} freed as a table"));
         let (level, base, space, home, linked) = (t.level as u32, t.base, t.space, t.home, t.linked);
         if level < 4 && linked > 0 {
             self.report(Rule::C3, cpu, base, now, |_| {
-                vec![format!("table page {frame} (level {level}) is freed at {now} by CPU {cpu} while linked")]
+                vec![format!(
+                    "table page {frame} (level {level}) is freed at {now} by CPU {cpu} while linked"
+                )]
             });
         }
         if f.loaded > 0 {
-            let holder = (0..self.config.cpus).find(|&c| self.cpus[c].root == frame).unwrap_or(cpu);
+            let holder = (0..self.config.cpus)
+                .find(|&c| self.cpus[c].root == frame)
+                .unwrap_or(cpu);
             self.report(Rule::C3, holder, 0, now, |_| {
-                vec![format!("root {frame} is freed at {now} by CPU {cpu} while CPU {holder} has it loaded")]
+                vec![format!(
+                    "root {frame} is freed at {now} by CPU {cpu} while CPU {holder} has it loaded"
+                )]
             });
         }
         *self.bodies[f.body as usize].entries = [0; 512];
@@ -378,8 +413,7 @@ impl Hw {
 
     fn link_is_live(&self, cpu: usize, position: usize) -> bool {
         self.psc.link(position).is_some_and(|link| {
-            link.fill > self.floor_links(cpu, link.tag)
-                && link.fill > self.ledger.spaces[link.space as usize].psc_floor
+            link.fill > self.floor_links(cpu, link.tag) && link.fill > self.ledger.spaces[link.space as usize].psc_floor
         })
     }
 
@@ -405,7 +439,10 @@ impl Hw {
         self.report(Rule::C3, cpu, base, now, |hw| {
             let c = &hw.cpus[cpu];
             vec![
-                format!("cached:    link to table page {}, tag {}, space {}", link.frame, link.tag, link.space),
+                format!(
+                    "cached:    link to table page {}, tag {}, space {}",
+                    link.frame, link.tag, link.space
+                ),
                 format!(
                     "CPU {cpu}:     space {} under tag {}{}",
                     c.space,
@@ -442,7 +479,9 @@ impl Hw {
     /// Checks a link that a walk is about to follow; drops it and returns `false` if it must not.
     #[inline]
     pub(super) fn check_link_use(&mut self, cpu: usize, va: u64, position: usize, now: u64) -> bool {
-        let Some(link) = self.psc.link(position) else { return false };
+        let Some(link) = self.psc.link(position) else {
+            return false;
+        };
         if self.frames.get(link.frame).life != link.life {
             self.report_link(cpu, position, now, "walks through it");
             return false;
@@ -450,7 +489,10 @@ impl Hw {
         if link.space != 0 && link.space != self.cpus[cpu].space {
             self.report(Rule::C4, cpu, va, now, |hw| {
                 vec![
-                    format!("cached:    link to table page {}, tag {}, space {}", link.frame, link.tag, link.space),
+                    format!(
+                        "cached:    link to table page {}, tag {}, space {}",
+                        link.frame, link.tag, link.space
+                    ),
                     format!("CPU {cpu} walks through it at {now} for space {}", hw.cpus[cpu].space),
                 ]
             });

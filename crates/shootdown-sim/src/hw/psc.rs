@@ -41,7 +41,11 @@ pub(super) const fn span_shift(level: u32) -> u32 {
 impl Psc {
     pub(super) fn new(cpus: usize, entries: usize) -> Psc {
         let entries = entries.next_power_of_two().max(WAYS);
-        Psc { entries, keys: vec![0; cpus * 3 * entries], links: vec![[0; 3]; cpus * 3 * entries] }
+        Psc {
+            entries,
+            keys: vec![0; cpus * 3 * entries],
+            links: vec![[0; 3]; cpus * 3 * entries],
+        }
     }
 
     /// The first position of the set where a link belongs, and its key.
@@ -59,7 +63,10 @@ impl Psc {
     #[inline]
     pub(super) fn find(&self, cpu: usize, level: u32, va: u64, tag: u16) -> Option<usize> {
         let (set, key) = self.set(cpu, level, va, tag);
-        self.keys[set..set + WAYS].iter().position(|&k| k == key).map(|way| set + way)
+        self.keys[set..set + WAYS]
+            .iter()
+            .position(|&k| k == key)
+            .map(|way| set + way)
     }
 
     /// The link at a position, if any.
@@ -97,10 +104,16 @@ impl Psc {
         let ways = &self.keys[set..set + WAYS];
         let room = ways.iter().position(|&k| k == key || k == 0).unwrap_or(WAYS - 1);
         let old = self.link(set + room);
-        self.keys.copy_within(set..set + room, set + 1);
-        self.links.copy_within(set..set + room, set + 1);
+        for way in (set..set + room).rev() {
+            self.keys[way + 1] = self.keys[way];
+            self.links[way + 1] = self.links[way];
+        }
         self.keys[set] = key;
-        self.links[set] = [link.fill, link.frame as u64 | (link.life as u64) << 32, link.space as u64];
+        self.links[set] = [
+            link.fill,
+            link.frame as u64 | (link.life as u64) << 32,
+            link.space as u64,
+        ];
         old
     }
 

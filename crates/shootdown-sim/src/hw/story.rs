@@ -56,33 +56,44 @@ impl fmt::Display for Violation {
 
 impl Hw {
     /// Counts a violation, and keeps it while there is room.
-    pub(super) fn report(
-        &mut self,
-        rule: Rule,
-        cpu: usize,
-        va: u64,
-        now: u64,
-        tell: impl FnOnce(&Hw) -> Vec<String>,
-    ) {
+    pub(super) fn report(&mut self, rule: Rule, cpu: usize, va: u64, now: u64, tell: impl FnOnce(&Hw) -> Vec<String>) {
         self.violation_count += 1;
         self.first_violation_after.get_or_insert(self.accesses);
         if self.violations.len() >= self.config.stories {
             return;
         }
         let space = self.cpus[cpu].space;
-        let mut lines = vec![format!("{rule} broken: CPU {cpu}, address {va:#x}, space {space}, at cycle {now}")];
+        let mut lines = vec![format!(
+            "{rule} broken: CPU {cpu}, address {va:#x}, space {space}, at cycle {now}"
+        )];
         lines.extend(tell(self).into_iter().map(|l| format!("  {l}")));
         let story = lines.join("\n");
-        self.violations.push(Violation { rule, cpu, va, space, at: now, story });
+        self.violations.push(Violation {
+            rule,
+            cpu,
+            va,
+            space,
+            at: now,
+            story,
+        });
     }
 
     /// The history of a TLB entry: what it is, when it was withdrawn, who should have removed it.
     pub(super) fn tell_entry(&self, cpu: usize, key: u64, body: &Body) -> Vec<String> {
-        let under = if key & GLOBAL != 0 { "global".to_string() } else { format!("tag {}", key_tag(key)) };
+        let under = if key & GLOBAL != 0 {
+            "global".to_string()
+        } else {
+            format!("tag {}", key_tag(key))
+        };
         let (va, _) = Tlb::page_of(key);
         let c = &self.cpus[cpu];
         let mut lines = vec![
-            format!("cached:    {:?}, {under}, space {}, filled at {}", body.entry(), body.space, body.at),
+            format!(
+                "cached:    {:?}, {under}, space {}, filled at {}",
+                body.entry(),
+                body.space,
+                body.at
+            ),
             format!(
                 "CPU {cpu}:     space {} under tag {}{}{}",
                 c.space,
@@ -100,16 +111,27 @@ impl Hw {
         }
         let frame = self.frames.get(body.frame);
         if frame.life as u16 != (body.bits >> 16) as u16 {
-            lines.push(format!("frame:     {} was freed since the fill, and is {:?} now", body.frame, frame.kind));
+            lines.push(format!(
+                "frame:     {} was freed since the fill, and is {:?} now",
+                body.frame, frame.kind
+            ));
         }
         lines
     }
 
     fn tell_withdrawal(&self, record: &Record, space: u32, va: u64) -> Vec<String> {
-        let Record { old, new, issued, at, .. } = record;
-        let mut lines = vec![format!("withdrawn: at {at} by CPU {}: {old:?} became {new:?}", issued.cpu)];
+        let Record {
+            old, new, issued, at, ..
+        } = record;
+        let mut lines = vec![format!(
+            "withdrawn: at {at} by CPU {}: {old:?} became {new:?}",
+            issued.cpu
+        )];
         if issued.at != *at {
-            lines.push(format!("           (the store was issued at {} and sat in a store buffer)", issued.at));
+            lines.push(format!(
+                "           (the store was issued at {} and sat in a store buffer)",
+                issued.at
+            ));
         }
         lines.push(match self.ledger.completion_of(space, va, issued.seq) {
             Some(c) => format!(

@@ -39,8 +39,16 @@ pub const fn table_index(va: u64, level: u32) -> u32 {
 impl Hw {
     fn new_table(&mut self, level: u8, space: u32) -> u32 {
         let frame = self.frames.take(FrameKind::Table(level));
-        let table =
-            Table { entries: Box::new([0; 512]), level, space, home: space, linked: 0, base: 0, present: 0, chunk: 0 };
+        let table = Table {
+            entries: Box::new([0; 512]),
+            level,
+            space,
+            home: space,
+            linked: 0,
+            base: 0,
+            present: 0,
+            chunk: 0,
+        };
         let body = match self.free_bodies.pop() {
             Some(body) => {
                 self.bodies[body as usize] = table;
@@ -107,9 +115,15 @@ impl Hw {
 
     fn body_of(&self, frame: u32, index: u32) -> usize {
         let f = self.frames.get(frame);
-        let FrameKind::Table(level) = f.kind else { panic!("frame {frame} holds no table") };
+        let FrameKind::Table(level) = f.kind else {
+            panic!("frame {frame} holds no table")
+        };
         // The kernel's half of every root is the kernel root's.
-        let body = if level == 4 && index >= 256 { self.frames.get(self.kernel_root).body } else { f.body };
+        let body = if level == 4 && index >= 256 {
+            self.frames.get(self.kernel_root).body
+        } else {
+            f.body
+        };
         body as usize
     }
 
@@ -125,7 +139,11 @@ impl Hw {
     /// The moment a CPU *issues* a store to a page table (program order). What it returns goes to [`Hw::set_entry`]
     /// when the store becomes visible. A request that begins later covers the store even while it sits in a buffer.
     pub fn store_issued(&mut self, cpu: usize, now: u64) -> Stamp {
-        Stamp { seq: self.tick(), at: now, cpu: cpu as u32 }
+        Stamp {
+            seq: self.tick(),
+            at: now,
+            cpu: cpu as u32,
+        }
     }
 
     /// [`store_issued`](Hw::store_issued) and [`set_entry`](Hw::set_entry) in one: a store visible at once.
@@ -240,7 +258,15 @@ impl Hw {
         }
         if old.is_present() && !new.covers(old) {
             let seen = self.tick();
-            self.ledger.record(Record { slot, before: 0, old, new, issued, seen, at: now });
+            self.ledger.record(Record {
+                slot,
+                before: 0,
+                old,
+                new,
+                issued,
+                seen,
+                at: now,
+            });
             if issued.seq <= self.ledger.enforced(slot) {
                 // The request that should cover this store completed while it sat in a store buffer.
                 self.examine_slot(slot, issued.cpu as usize, Reason::Stale, now);

@@ -54,7 +54,12 @@ impl Body {
     #[inline]
     fn pack(self) -> [u64; 4] {
         let two = |low: u32, high: u32| low as u64 | (high as u64) << 32;
-        [self.fill, self.at, two(self.slot, self.frame), two(self.space, self.bits)]
+        [
+            self.fill,
+            self.at,
+            two(self.slot, self.frame),
+            two(self.space, self.bits),
+        ]
     }
 
     #[inline]
@@ -97,9 +102,19 @@ impl Bank {
     fn new(cpus: usize, entries: usize, ways: usize) -> Bank {
         let ways = ways.clamp(1, 128);
         let sets = (entries / ways).max(1).next_power_of_two();
-        let sets = if sets * ways > entries.max(ways) { (sets / 2).max(1) } else { sets };
+        let sets = if sets * ways > entries.max(ways) {
+            (sets / 2).max(1)
+        } else {
+            sets
+        };
         let n = cpus * sets * ways;
-        Bank { sets, ways, keys: vec![0; n], bodies: vec![[0; 4]; n], hands: vec![0; cpus * sets] }
+        Bank {
+            sets,
+            ways,
+            keys: vec![0; n],
+            bodies: vec![[0; 4]; n],
+            hands: vec![0; cpus * sets],
+        }
     }
 
     #[inline]
@@ -167,9 +182,18 @@ impl Tlb {
         let large = size != Stride::Size4K;
         let bank = self.bank(large);
         let base = bank.set(cpu, key) * bank.ways;
-        (from..bank.ways)
-            .find(|way| (bank.keys[base + way] ^ key) & PAGE == 0)
-            .map(|way| (way, At { large, index: base + way }))
+        bank.keys[base..base + bank.ways][from..]
+            .iter()
+            .position(|k| (k ^ key) & PAGE == 0)
+            .map(|way| {
+                (
+                    from + way,
+                    At {
+                        large,
+                        index: base + from + way,
+                    },
+                )
+            })
     }
 
     /// Whether the CPU has any key for a large page.
@@ -227,8 +251,14 @@ impl Tlb {
     pub(super) fn positions(&self, cpu: usize) -> impl Iterator<Item = At> + use<> {
         let (small, large) = (self.small.sets * self.small.ways, self.large.sets * self.large.ways);
         (0..small)
-            .map(move |i| At { large: false, index: cpu * small + i })
-            .chain((0..large).map(move |i| At { large: true, index: cpu * large + i }))
+            .map(move |i| At {
+                large: false,
+                index: cpu * small + i,
+            })
+            .chain((0..large).map(move |i| At {
+                large: true,
+                index: cpu * large + i,
+            }))
     }
 
     /// The first byte of the page a key names, sign-extended, and its size.

@@ -82,10 +82,7 @@ impl Hw {
         now: u64,
     ) -> Result<Translation, PageFault> {
         self.accesses += 1;
-        let c = &self.cpus[cpu];
-        if c.version != self.version || now >= c.next_due {
-            self.look_at_broadcasts(cpu, now);
-        }
+        self.look_at_broadcasts(cpu, now);
         self.until_speculation -= 1;
         if self.until_speculation == 0 {
             self.speculate_nearby(cpu, va, now);
@@ -99,7 +96,11 @@ impl Hw {
         let c = &self.cpus[cpu];
         if let Some(at) = self.tlb.find_small(cpu, tlb::key(va, Stride::Size4K, c.tag)) {
             let body = self.tlb.body(at);
-            let floor = if self.tlb.key(at) & GLOBAL == 0 { c.floor } else { c.floor_global };
+            let floor = if self.tlb.key(at) & GLOBAL == 0 {
+                c.floor
+            } else {
+                c.floor_global
+            };
             // One compare each: live, allowed, ours, and not withdrawn since.
             if body.fill > floor
                 && (body.bits & need) == need
@@ -107,7 +108,11 @@ impl Hw {
                 && body.bits & SUSPECT == 0
                 && body.fill >= self.ledger.slots[body.slot as usize].withdrawn
             {
-                return Ok(Translation { frame: body.frame, cost: self.config.costs.tlb_hit, walked: false });
+                return Ok(Translation {
+                    frame: body.frame,
+                    cost: self.config.costs.tlb_hit,
+                    walked: false,
+                });
             }
         }
         self.translate_slowly(cpu, va, need, now)
@@ -120,7 +125,11 @@ impl Hw {
             if body.bits & need != need {
                 self.drop_entry(cpu, at);
             } else if self.check_use(cpu, va, at, now) {
-                return Ok(Translation { frame: body.frame, cost: self.config.costs.tlb_hit, walked: false });
+                return Ok(Translation {
+                    frame: body.frame,
+                    cost: self.config.costs.tlb_hit,
+                    walked: false,
+                });
             }
         }
         let costs = self.config.costs;
@@ -131,10 +140,16 @@ impl Hw {
         let (leaf, steps) = self.walk(cpu, va, now);
         let cost = costs.tlb_hit + costs.walk_step * steps;
         let Some(mut leaf) = leaf else {
-            return Err(PageFault { kind: FaultKind::NotPresent, cost });
+            return Err(PageFault {
+                kind: FaultKind::NotPresent,
+                cost,
+            });
         };
         if leaf.entry.0 as u32 & (need & !(Entry::DIRTY as u32)) != need & !(Entry::DIRTY as u32) {
-            return Err(PageFault { kind: FaultKind::Protection, cost });
+            return Err(PageFault {
+                kind: FaultKind::Protection,
+                cost,
+            });
         }
         let dirty = if write { Entry::DIRTY } else { 0 };
         self.mark_used(&mut leaf, va, dirty);
@@ -143,7 +158,11 @@ impl Hw {
         if leaf.suspect {
             self.check_use(cpu, va, at, now);
         }
-        Ok(Translation { frame, cost, walked: true })
+        Ok(Translation {
+            frame,
+            cost,
+            walked: true,
+        })
     }
 
     /// The live entry that an access to `va` hits. Dead entries in its way are removed.
@@ -164,7 +183,9 @@ impl Hw {
         let c = &self.cpus[cpu];
         let (tag, floor, mut table, mut level) = (c.tag, c.floor_links, c.root, 4);
         for l in 1..=3 {
-            let Some(position) = self.psc.find(cpu, l, va, tag) else { continue };
+            let Some(position) = self.psc.find(cpu, l, va, tag) else {
+                continue;
+            };
             let Some(link) = self.psc.link(position) else { continue };
             if link.fill <= floor || link.fill <= self.ledger.spaces[link.space as usize].psc_floor {
                 self.drop_link(position);
@@ -181,7 +202,11 @@ impl Hw {
             };
             steps += 1;
             let index = table_index(va, level);
-            let body = if level == 4 && index >= 256 { self.frames.get(self.kernel_root).body } else { self.frames.get(table).body };
+            let body = if level == 4 && index >= 256 {
+                self.frames.get(self.kernel_root).body
+            } else {
+                self.frames.get(table).body
+            };
             let (base, linked) = (t.base, t.linked > 0);
             let entry = Entry(self.bodies[body as usize].entries[index as usize]);
             if !entry.is_present() {
@@ -190,7 +215,15 @@ impl Hw {
             if entry.is_leaf(level) {
                 let shift = super::psc::span_shift(level);
                 let suspect = !linked || base >> shift != super::canonical(va) >> shift;
-                return (Some(Leaf { entry, level, body: body as usize, suspect }), steps);
+                return (
+                    Some(Leaf {
+                        entry,
+                        level,
+                        body: body as usize,
+                        suspect,
+                    }),
+                    steps,
+                );
             }
             table = entry.frame();
             level -= 1;
@@ -199,7 +232,18 @@ impl Hw {
                 let fill = self.tick();
                 let space = if is_kernel(va) { 0 } else { self.cpus[cpu].space };
                 self.frames.get_mut(table).links += 1;
-                if let Some(old) = self.psc.put(cpu, level, va, Link { fill, frame: table, life, space, tag }) {
+                if let Some(old) = self.psc.put(
+                    cpu,
+                    level,
+                    va,
+                    Link {
+                        fill,
+                        frame: table,
+                        life,
+                        space,
+                        tag,
+                    },
+                ) {
                     self.uncount_link(old);
                 }
             }
@@ -228,13 +272,28 @@ impl Hw {
         self.ledger.copy_made(slot);
         let global = entry.has(Entry::GLOBAL);
         let tag = self.cpus[cpu].tag;
-        let key = if global { tlb::key(va, size, 0) | GLOBAL } else { tlb::key(va, size, tag) };
-        let body = Body { fill, at: now, slot, frame: entry.frame(), space, bits };
+        let key = if global {
+            tlb::key(va, size, 0) | GLOBAL
+        } else {
+            tlb::key(va, size, tag)
+        };
+        let body = Body {
+            fill,
+            at: now,
+            slot,
+            frame: entry.frame(),
+            space,
+            bits,
+        };
         if let Some(old) = self.tlb.put(cpu, size, key, body) {
             self.uncount(&old);
         }
         let probe = tlb::key(va, size, tag);
-        let at = if size == Stride::Size4K { self.tlb.find_small(cpu, probe) } else { self.tlb.find_large(cpu, va, tag) };
+        let at = if size == Stride::Size4K {
+            self.tlb.find_small(cpu, probe)
+        } else {
+            self.tlb.find_large(cpu, va, tag)
+        };
         at.expect("the entry just filled")
     }
 

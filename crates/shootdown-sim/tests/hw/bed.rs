@@ -20,7 +20,10 @@ pub struct Bed {
 pub fn config(cpus: usize) -> HwConfig {
     HwConfig {
         cpus,
-        broadcast: Some(BroadcastLimits { max_pages: 8, max_large_pages: 4 }),
+        broadcast: Some(BroadcastLimits {
+            max_pages: 8,
+            max_large_pages: 4,
+        }),
         ..HwConfig::default()
     }
 }
@@ -41,7 +44,9 @@ impl Bed {
 
     pub fn load(&mut self, cpu: usize, space: u32, tag: u16, keep: bool) {
         let root = self.hw.root(space);
-        self.hw.load_root(cpu, root, tag, keep, space, self.now).expect("a valid tag");
+        self.hw
+            .load_root(cpu, root, tag, keep, space, self.now)
+            .expect("a valid tag");
     }
 
     /// Stores a leaf, visible at once.
@@ -80,7 +85,15 @@ impl Bed {
     }
 
     pub fn page(&mut self, cpu: usize, va: u64, tag: u16) {
-        self.local(cpu, Local::Page { address: va, stride: Stride::Size4K, tag: Tag(tag), leaf_only: false });
+        self.local(
+            cpu,
+            Local::Page {
+                address: va,
+                stride: Stride::Size4K,
+                tag: Tag(tag),
+                leaf_only: false,
+            },
+        );
     }
 
     pub fn local(&mut self, cpu: usize, what: Local) -> u32 {
@@ -101,7 +114,11 @@ impl Bed {
 
     #[track_caller]
     pub fn assert_clean(&self) {
-        assert!(self.hw.violations().is_empty(), "false alarm:\n{}", self.hw.violations()[0]);
+        assert!(
+            self.hw.violations().is_empty(),
+            "false alarm:\n{}",
+            self.hw.violations()[0]
+        );
     }
 }
 

@@ -25,14 +25,24 @@ fn stale(flush: impl Fn(&mut Bed)) -> usize {
 }
 
 fn pages(tag: u16) -> Broadcast {
-    Broadcast::Pages { address: VA, stride: Stride::Size4K, count: 1, tag: Tag(tag), leaf_only: true }
+    Broadcast::Pages {
+        address: VA,
+        stride: Stride::Size4K,
+        count: 1,
+        tag: Tag(tag),
+        leaf_only: true,
+    }
 }
 
 #[test]
 fn invlpg_on_one_cpu_does_not_affect_another() {
     assert_eq!(stale(|b| b.page(0, VA, TAG)), SEEDS as usize);
     assert_eq!(stale(|b| b.page(1, VA, TAG)), 0, "in the other's handler it does");
-    assert_eq!(stale(|b| b.page(1, VA, TAG + 1)), SEEDS as usize, "with the wrong tag it does not");
+    assert_eq!(
+        stale(|b| b.page(1, VA, TAG + 1)),
+        SEEDS as usize,
+        "with the wrong tag it does not"
+    );
 }
 
 #[test]
@@ -58,7 +68,11 @@ fn broadcast_with_sync_is_never_stale() {
         || Broadcast::Tag(Tag(TAG)),
         || Broadcast::NonGlobal,
         || Broadcast::All,
-        || Broadcast::Kernel { address: VA, stride: Stride::Size4K, count: 1 },
+        || Broadcast::Kernel {
+            address: VA,
+            stride: Stride::Size4K,
+            count: 1,
+        },
     ];
     for what in all {
         let n = stale(|b| {
@@ -109,11 +123,21 @@ fn a_leaf_only_broadcast_keeps_links_and_a_full_one_does_not() {
             let f = b.hw.alloc_data();
             b.map(VA, f);
             b.read(1, VA).unwrap();
-            let what = Broadcast::Pages { address: VA, stride: Stride::Size4K, count: 1, tag: Tag(TAG), leaf_only };
+            let what = Broadcast::Pages {
+                address: VA,
+                stride: Stride::Size4K,
+                count: 1,
+                tag: Tag(TAG),
+                leaf_only,
+            };
             b.hw.broadcast(0, what, b.now).unwrap();
             b.hw.sync_done(0);
             let costs = b.hw.config().costs;
-            assert_eq!(b.read(1, VA).unwrap().cost, costs.tlb_hit + steps * costs.walk_step, "tce {tce}");
+            assert_eq!(
+                b.read(1, VA).unwrap().cost,
+                costs.tlb_hit + steps * costs.walk_step,
+                "tce {tce}"
+            );
         }
     }
 }
@@ -149,7 +173,11 @@ fn switching_tables_under_one_tag_without_invalidation_is_stale() {
     // As the hardware sees it; the oracle objects (C4).
     b.load(0, 2, TAG, true);
     assert!(b.read(0, VA).is_err());
-    assert!(b.rules().iter().all(|&r| r == Rule::C4) && !b.rules().is_empty(), "{:?}", b.rules());
+    assert!(
+        b.rules().iter().all(|&r| r == Rule::C4) && !b.rules().is_empty(),
+        "{:?}",
+        b.rules()
+    );
 }
 
 #[test]

@@ -54,13 +54,21 @@ fn run(seed: u64, forget: Forget, broadcast: bool) -> Bed {
         match random(8) {
             0..=3 => {
                 if !lazy[cpu] {
-                    let _ = if random(2) == 0 { b.read(cpu, va) } else { b.write(cpu, va) };
+                    let _ = if random(2) == 0 {
+                        b.read(cpu, va)
+                    } else {
+                        b.write(cpu, va)
+                    };
                 }
             }
             4 => {
                 let old = b.hw.table_at(root, va, 1).map(|t| b.hw.entry(t, table_index(va, 1)));
                 if old.is_none_or(|e| !e.is_present()) {
-                    let value = if random(3) == 0 { ro(zero) } else { rw(b.hw.alloc_data()) };
+                    let value = if random(3) == 0 {
+                        ro(zero)
+                    } else {
+                        rw(b.hw.alloc_data())
+                    };
                     b.set(root, va, 1, value);
                 }
             }
@@ -69,7 +77,12 @@ fn run(seed: u64, forget: Forget, broadcast: bool) -> Bed {
                     lazy[cpu] = false;
                     b.hw.set_lazy(cpu, false);
                 } else {
-                    b.load(cpu, space, space as u16, !behind[space as usize][cpu] || forget == Forget::CatchUp);
+                    b.load(
+                        cpu,
+                        space,
+                        space as u16,
+                        !behind[space as usize][cpu] || forget == Forget::CatchUp,
+                    );
                     behind[space as usize][cpu] = false;
                 }
                 let loaded = b.hw.loaded(cpu).2 as usize;
@@ -85,7 +98,9 @@ fn run(seed: u64, forget: Forget, broadcast: bool) -> Bed {
             }
             _ => {
                 // Unmap a page, and free the table with it when it was the last one.
-                let Some(table) = b.hw.table_at(root, va, 1) else { continue };
+                let Some(table) = b.hw.table_at(root, va, 1) else {
+                    continue;
+                };
                 let old = b.hw.entry(table, table_index(va, 1));
                 if !old.is_present() {
                     continue;
@@ -99,7 +114,13 @@ fn run(seed: u64, forget: Forget, broadcast: bool) -> Bed {
                 let stamp = b.hw.request_begins(cpu, b.now);
                 let leaf_only = !empty || forget == Forget::Links;
                 if broadcast {
-                    let what = Broadcast::Pages { address: va, stride: Stride::Size4K, count: 1, tag: Tag(space as u16), leaf_only };
+                    let what = Broadcast::Pages {
+                        address: va,
+                        stride: Stride::Size4K,
+                        count: 1,
+                        tag: Tag(space as u16),
+                        leaf_only,
+                    };
                     b.hw.broadcast(cpu, what, b.now).unwrap();
                     if forget != Forget::Sync {
                         b.now = b.hw.sync_ready_at(cpu, b.now);
@@ -110,7 +131,12 @@ fn run(seed: u64, forget: Forget, broadcast: bool) -> Bed {
                         if b.hw.loaded(other).2 != space || (lazy[other] && !empty) {
                             behind[space as usize][other] = true;
                         } else if !(forget == Forget::OneCpu && other == 2) {
-                            let what = Local::Page { address: va, stride: Stride::Size4K, tag: Tag(space as u16), leaf_only };
+                            let what = Local::Page {
+                                address: va,
+                                stride: Stride::Size4K,
+                                tag: Tag(space as u16),
+                                leaf_only,
+                            };
                             b.local(other, what);
                         }
                     }
@@ -148,7 +174,9 @@ fn a_kernel_that_forgets_a_step_is_accused() {
         (Forget::Sync, true, Rule::C1),
     ];
     for (forget, broadcast, rule) in forgotten {
-        let caught = (0..100).filter(|&seed| run(seed, forget, broadcast).rules().contains(&rule)).count();
+        let caught = (0..100)
+            .filter(|&seed| run(seed, forget, broadcast).rules().contains(&rule))
+            .count();
         assert!(caught >= 60, "{forget:?}: {caught} of 100");
     }
 }

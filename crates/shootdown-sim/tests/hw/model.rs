@@ -5,7 +5,7 @@
 
 use crate::bed::{KVA, PAGE, VA};
 use proptest::prelude::*;
-use shootdown::hooks::{BroadcastLimits, Broadcast, Local, Tag};
+use shootdown::hooks::{Broadcast, BroadcastLimits, Local, Tag};
 use shootdown::range::Stride;
 use shootdown_sim::hw::*;
 use std::collections::BTreeMap;
@@ -67,7 +67,11 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn va(page: usize) -> u64 {
-    if page == PAGES - 1 { KVA } else { VA + page as u64 * PAGE }
+    if page == PAGES - 1 {
+        KVA
+    } else {
+        VA + page as u64 * PAGE
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -108,12 +112,19 @@ impl Reference {
     fn stale(&self, page: usize, c: &Cached) -> bool {
         let at = (c.space, page);
         let stores = &self.tables[&at];
-        let last = stores.iter().rposition(|s| s.1.covers(c.value)).expect("it was held when it was filled");
-        stores.get(last + 1).is_some_and(|next| next.0 <= self.bound.get(&at).copied().unwrap_or(0))
+        let last = stores
+            .iter()
+            .rposition(|s| s.1.covers(c.value))
+            .expect("it was held when it was filled");
+        stores
+            .get(last + 1)
+            .is_some_and(|next| next.0 <= self.bound.get(&at).copied().unwrap_or(0))
     }
 
     fn usable(&self, cpu: usize, key: (Option<u16>, usize)) -> bool {
-        let reachable = key.0.is_none_or(|t| t as u32 == self.loaded[cpu] && !self.settling[cpu]);
+        let reachable = key
+            .0
+            .is_none_or(|t| t as u32 == self.loaded[cpu] && !self.settling[cpu]);
         reachable && (key.1 == PAGES - 1 || !(self.lazy[cpu] || self.settling[cpu]))
     }
 
@@ -154,9 +165,20 @@ impl Reference {
         if write && !value.has(Entry::WRITE) {
             return Err(FaultKind::Protection);
         }
-        let key = if value.has(Entry::GLOBAL) { (None, page) } else { (Some(tag), page) };
+        let key = if value.has(Entry::GLOBAL) {
+            (None, page)
+        } else {
+            (Some(tag), page)
+        };
         let known_dirty = self.tables[&(space, page)].last().unwrap().1.has(Entry::DIRTY);
-        self.tlbs[cpu].insert(key, Cached { space, value, dirty: write || known_dirty });
+        self.tlbs[cpu].insert(
+            key,
+            Cached {
+                space,
+                value,
+                dirty: write || known_dirty,
+            },
+        );
         if write {
             self.tables.get_mut(&(space, page)).unwrap().last_mut().unwrap().1 = value.with(Entry::DIRTY);
         }
@@ -179,8 +201,14 @@ impl Pair {
             tlb_entries: 64,
             tlb_ways: 8,
             // Broadcasts that nobody carries out before the sync: the reference knows no delays.
-            broadcast: Some(BroadcastLimits { max_pages: 8, max_large_pages: 8 }),
-            costs: Costs { broadcast_min: u32::MAX, ..HwConfig::default().costs },
+            broadcast: Some(BroadcastLimits {
+                max_pages: 8,
+                max_large_pages: 8,
+            }),
+            costs: Costs {
+                broadcast_min: u32::MAX,
+                ..HwConfig::default().costs
+            },
             ..HwConfig::default()
         });
         for _ in 0..200 {
@@ -208,19 +236,30 @@ impl Pair {
             hw.load_root(cpu, hw.root(1), 1, true, 1, 0).unwrap();
             hw.caught_up(cpu, 0);
         }
-        Pair { hw, r, now: 1, buffered: Default::default(), stamps: Vec::new() }
+        Pair {
+            hw,
+            r,
+            now: 1,
+            buffered: Default::default(),
+            stamps: Vec::new(),
+        }
     }
 
     fn show(&mut self, (space, page, value, stamp, order): (u32, usize, Entry, Stamp, usize)) {
         let table = self.hw.table_at(self.hw.root(space), va(page), 1).unwrap();
-        self.hw.set_entry(table, table_index(va(page), 1), value, stamp, self.now);
+        self.hw
+            .set_entry(table, table_index(va(page), 1), value, stamp, self.now);
         self.r.tables.get_mut(&(space, page)).unwrap().push((order, value));
         self.r.look_everywhere();
     }
 
     fn issue(&mut self, space: u32, page: usize, value: Entry) -> (u32, usize, Entry, Stamp, usize) {
         let space = Reference::home(space, page);
-        let value = if space == 0 && value.is_present() && value.frame() % 2 == 0 { value.with(Entry::GLOBAL) } else { value };
+        let value = if space == 0 && value.is_present() && value.frame() % 2 == 0 {
+            value.with(Entry::GLOBAL)
+        } else {
+            value
+        };
         self.r.clock += 1;
         (space, page, value, self.hw.store_issued(0, self.now), self.r.clock)
     }
@@ -249,7 +288,12 @@ impl Pair {
                 prop_assert_eq!(got.map(|t| t.frame).map_err(|f| f.kind), want);
             }
             Step::Page(cpu, page, tag) => {
-                let what = Local::Page { address: va(page), stride: Stride::Size4K, tag: Tag(tag), leaf_only: true };
+                let what = Local::Page {
+                    address: va(page),
+                    stride: Stride::Size4K,
+                    tag: Tag(tag),
+                    leaf_only: true,
+                };
                 self.hw.local(cpu, what, now).unwrap();
                 self.r.tlbs[cpu].remove(&(Some(tag), page));
                 if self.r.loaded[cpu] == tag as u32 {
@@ -261,7 +305,16 @@ impl Pair {
                 self.r.tlbs[cpu].retain(|k, _| k.0 != Some(tag));
             }
             Step::Kernel(cpu) => {
-                self.hw.local(cpu, Local::Kernel { address: KVA, stride: Stride::Size4K }, now).unwrap();
+                self.hw
+                    .local(
+                        cpu,
+                        Local::Kernel {
+                            address: KVA,
+                            stride: Stride::Size4K,
+                        },
+                        now,
+                    )
+                    .unwrap();
                 self.r.tlbs[cpu].retain(|k, _| k.1 != PAGES - 1);
             }
             Step::All(cpu) => {
@@ -269,7 +322,9 @@ impl Pair {
                 self.r.tlbs[cpu].clear();
             }
             Step::Load(cpu, space, keep) => {
-                self.hw.load_root(cpu, self.hw.root(space), space as u16, keep, space, now).unwrap();
+                self.hw
+                    .load_root(cpu, self.hw.root(space), space as u16, keep, space, now)
+                    .unwrap();
                 if !keep {
                     self.r.tlbs[cpu].retain(|k, _| k.0 != Some(space as u16));
                 }
@@ -292,14 +347,18 @@ impl Pair {
             }
             Step::Complete(i, space, page) => {
                 let n = self.stamps.len();
-                let Some(&(stamp, order)) = self.stamps.get(n.wrapping_sub(1 + i % n.max(1))) else { return Ok(()) };
+                let Some(&(stamp, order)) = self.stamps.get(n.wrapping_sub(1 + i % n.max(1))) else {
+                    return Ok(());
+                };
                 let space = Reference::home(space, page);
                 self.hw.completed(space, va(page)..va(page) + PAGE, stamp, 0, now);
                 self.bind(space, page, order);
             }
             Step::CompleteSpace(i, space) => {
                 let n = self.stamps.len();
-                let Some(&(stamp, order)) = self.stamps.get(n.wrapping_sub(1 + i % n.max(1))) else { return Ok(()) };
+                let Some(&(stamp, order)) = self.stamps.get(n.wrapping_sub(1 + i % n.max(1))) else {
+                    return Ok(());
+                };
                 self.hw.completed_space(space, stamp, 0, now);
                 for page in 0..PAGES {
                     self.bind(space, page, order);

@@ -24,7 +24,17 @@ fn c1_a_completed_request_that_forgot_a_cpu_is_told_with_its_story() {
     assert_eq!(b.rules(), [Rule::C1]);
     let v = &b.hw.violations()[0];
     assert_eq!((v.cpu, v.va, v.space), (1, VA, 1));
-    for part in ["C1", "CPU 1", "tag 1", "filled at", "withdrawn", "CPU 0", "begun at", "still usable", &f.to_string()] {
+    for part in [
+        "C1",
+        "CPU 1",
+        "tag 1",
+        "filled at",
+        "withdrawn",
+        "CPU 0",
+        "begun at",
+        "still usable",
+        &f.to_string(),
+    ] {
         assert!(v.story.contains(part), "{part} missing in:\n{}", v.story);
     }
     assert!(v.story.lines().count() >= 5);
@@ -79,7 +89,11 @@ fn c1_a_store_that_sat_in_a_buffer_past_its_flush_is_caught_when_it_emerges() {
 
 #[test]
 fn c1_lost_rights_are_withdrawals_and_gained_ones_are_not() {
-    for (first, second, bad) in [(rw(9), ro(9), true), (ro(9), rw(9), false), (rw(9), rw(9).with(Entry::DIRTY), false)] {
+    for (first, second, bad) in [
+        (rw(9), ro(9), true),
+        (ro(9), rw(9), false),
+        (rw(9), rw(9).with(Entry::DIRTY), false),
+    ] {
         let mut b = Bed::new(config(2));
         let f = b.hw.alloc_data();
         let with = |e: Entry| Entry::page(f).with(e.0 & 0xfff);
@@ -223,7 +237,11 @@ fn c1_kernel_pages_bind_lazy_and_switching_cpus_but_not_offline_ones() {
                 b.hw.set_online(1, true);
                 b.local(1, Local::Tag(Tag(TAG)));
                 b.hw.came_online(1, 9);
-                assert_eq!(b.rules().len(), (global != 0) as usize, "only a global entry survives a tag flush");
+                assert_eq!(
+                    b.rules().len(),
+                    (global != 0) as usize,
+                    "only a global entry survives a tag flush"
+                );
             }
         }
     }
@@ -261,7 +279,17 @@ fn c1_a_fill_through_a_link_to_an_unlinked_table_is_caught() {
     b.map(VA + PAGE, f);
     b.read(1, VA).unwrap(); // caches the links
     b.set_over(VA, Entry::NONE); // both pages go, still present in the table
-    b.hw.local(1, Local::Page { address: VA, stride: Stride::Size4K, tag: Tag(9), leaf_only: false }, 0).unwrap();
+    b.hw.local(
+        1,
+        Local::Page {
+            address: VA,
+            stride: Stride::Size4K,
+            tag: Tag(9),
+            leaf_only: false,
+        },
+        0,
+    )
+    .unwrap();
     b.read(1, VA + PAGE).expect("allowed: no request has completed");
     let stamp = b.hw.request_begins(0, b.now);
     b.hw.completed(1, VA..VA + (2 << 20), stamp, 0, b.now);
@@ -279,7 +307,10 @@ fn c1_a_table_that_moves_takes_its_translations_along() {
     b.map(VA, f);
     b.read(1, VA).unwrap();
     let to = 0x1000_0000;
-    let (from_table, to_table) = (b.hw.table_at(b.root, VA, 2).unwrap(), b.hw.ensure_table(b.root, to, 2, 0, 0));
+    let (from_table, to_table) = (
+        b.hw.table_at(b.root, VA, 2).unwrap(),
+        b.hw.ensure_table(b.root, to, 2, 0, 0),
+    );
     let leaf_table = b.hw.table_at(b.root, VA, 1).unwrap();
     b.hw.store_entry(from_table, table_index(VA, 2), Entry::NONE, 0, b.now);
     b.hw.store_entry(to_table, table_index(to, 2), Entry::table(leaf_table), 0, b.now);
@@ -351,14 +382,25 @@ fn c2_flushed_copies_and_reuse_make_no_noise() {
 
 /// The leaf table of `VA`, unlinked, its one page unmapped and flushed as a leaf only where `links` is false.
 fn table_unlinked(tag: u16) -> (Bed, u32) {
-    let mut b = Bed::new(HwConfig { leaf_only_keeps_psc: true, ..config(2) });
+    let mut b = Bed::new(HwConfig {
+        leaf_only_keeps_psc: true,
+        ..config(2)
+    });
     let f = b.hw.alloc_data();
     b.map(VA, f);
     b.read(1, VA).unwrap();
     let table = b.hw.table_at(b.root, VA, 1).unwrap();
     b.unmap(VA);
     b.set_over(VA, Entry::NONE);
-    b.local(1, Local::Page { address: VA, stride: Stride::Size4K, tag: Tag(tag), leaf_only: true });
+    b.local(
+        1,
+        Local::Page {
+            address: VA,
+            stride: Stride::Size4K,
+            tag: Tag(tag),
+            leaf_only: true,
+        },
+    );
     b.claim_flushed(0, 1, VA);
     b.assert_clean();
     (b, table)
@@ -415,7 +457,13 @@ fn c3_a_leaf_only_broadcast_does_not_make_a_table_free() {
             let table = b.hw.table_at(b.root, VA, 1).unwrap();
             b.unmap(VA);
             b.set_over(VA, Entry::NONE);
-            let what = Broadcast::Pages { address: VA, stride: Stride::Size4K, count: 1, tag: Tag(TAG), leaf_only };
+            let what = Broadcast::Pages {
+                address: VA,
+                stride: Stride::Size4K,
+                count: 1,
+                tag: Tag(TAG),
+                leaf_only,
+            };
             b.hw.broadcast(0, what, b.now).unwrap();
             b.hw.sync_done(0);
             b.hw.free_table(table, 0, b.now);
@@ -499,7 +547,10 @@ fn a_space_that_ended_leaves_no_history_and_no_noise() {
 
 #[test]
 fn only_the_first_violations_keep_a_story_but_all_are_counted() {
-    let mut b = Bed::new(HwConfig { stories: 2, ..config(2) });
+    let mut b = Bed::new(HwConfig {
+        stories: 2,
+        ..config(2)
+    });
     let f = b.hw.alloc_data();
     for i in 0..5 {
         b.map(VA, f);

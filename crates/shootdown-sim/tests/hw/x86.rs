@@ -16,8 +16,22 @@ fn a_walk_costs_four_steps_then_one_through_the_cached_links() {
     b.map(VA, f);
     b.map(VA + PAGE, f);
     let costs = b.hw.config().costs;
-    assert_eq!(b.read(0, VA), Ok(Translation { frame: f, cost: costs.tlb_hit + 4 * costs.walk_step, walked: true }));
-    assert_eq!(b.read(0, VA), Ok(Translation { frame: f, cost: costs.tlb_hit, walked: false }));
+    assert_eq!(
+        b.read(0, VA),
+        Ok(Translation {
+            frame: f,
+            cost: costs.tlb_hit + 4 * costs.walk_step,
+            walked: true
+        })
+    );
+    assert_eq!(
+        b.read(0, VA),
+        Ok(Translation {
+            frame: f,
+            cost: costs.tlb_hit,
+            walked: false
+        })
+    );
     assert_eq!(b.read(0, VA + PAGE).unwrap().cost, costs.tlb_hit + costs.walk_step);
 }
 
@@ -105,7 +119,10 @@ fn tags_keep_entries_apart_and_alive_across_switches() {
 
 #[test]
 fn without_tags_every_load_flushes_and_a_tag_faults() {
-    let mut b = Bed::new(HwConfig { tags: false, ..config(1) });
+    let mut b = Bed::new(HwConfig {
+        tags: false,
+        ..config(1)
+    });
     let f = b.hw.alloc_data();
     b.map(VA, f);
     b.read(0, VA).unwrap();
@@ -114,14 +131,22 @@ fn without_tags_every_load_flushes_and_a_tag_faults() {
     let gp = Err(HardwareFault::GeneralProtection);
     assert_eq!(b.hw.load_root(0, b.root, 1, true, 1, 0), gp);
     assert_eq!(b.hw.local(0, Local::Tag(Tag(1)), 0), gp);
-    let page = Local::Page { address: VA, stride: Stride::Size4K, tag: Tag(1), leaf_only: false };
+    let page = Local::Page {
+        address: VA,
+        stride: Stride::Size4K,
+        tag: Tag(1),
+        leaf_only: false,
+    };
     assert_eq!(b.hw.local(0, page, 0), gp);
 }
 
 #[test]
 fn a_tag_wider_than_the_register_faults() {
     let mut b = bed();
-    assert_eq!(b.hw.local(0, Local::Tag(Tag(4096)), 0), Err(HardwareFault::GeneralProtection));
+    assert_eq!(
+        b.hw.local(0, Local::Tag(Tag(4096)), 0),
+        Err(HardwareFault::GeneralProtection)
+    );
     assert!(b.hw.local(0, Local::Tag(Tag(4095)), 0).is_ok());
 }
 
@@ -136,7 +161,13 @@ fn global_entries_survive_tag_flushes_and_loads_but_not_their_page_nor_all() {
     b.load(0, 1, 2, false);
     b.local(0, Local::Tag(Tag(2)));
     assert!(hits(&mut b));
-    b.local(0, Local::Kernel { address: KVA, stride: Stride::Size4K });
+    b.local(
+        0,
+        Local::Kernel {
+            address: KVA,
+            stride: Stride::Size4K,
+        },
+    );
     assert!(!hits(&mut b));
     assert!(hits(&mut b));
     b.local(0, Local::All);
@@ -159,7 +190,13 @@ fn kernel_invalidation_reaches_non_global_entries_of_every_tag() {
         b.load(0, 1, tag, true);
         b.kernel_read(0, KVA).unwrap();
     }
-    b.local(0, Local::Kernel { address: KVA, stride: Stride::Size4K });
+    b.local(
+        0,
+        Local::Kernel {
+            address: KVA,
+            stride: Stride::Size4K,
+        },
+    );
     for tag in [1, 2] {
         b.load(0, 1, tag, true);
         assert!(b.kernel_read(0, KVA).unwrap().walked, "tag {tag}");
@@ -181,20 +218,40 @@ fn large_pages_go_by_any_address_inside_and_small_ones_do_not() {
         b.map(low + i * PAGE, f);
         b.read(0, low + i * PAGE).unwrap();
     }
-    b.local(0, Local::Page { address: low, stride: Stride::Size2M, tag: Tag(TAG), leaf_only: false });
+    b.local(
+        0,
+        Local::Page {
+            address: low,
+            stride: Stride::Size2M,
+            tag: Tag(TAG),
+            leaf_only: false,
+        },
+    );
     assert!(b.hits(0, low + PAGE));
 }
 
 /// Steps of a fresh walk of `near` after the page of `away` (512 GiB apart) was invalidated.
 fn steps_after(tce: bool, keeps: bool, leaf_only: bool, invalidated: u64, probed: u64) -> u32 {
-    let mut b = Bed::new(HwConfig { tce, leaf_only_keeps_psc: keeps, ..config(1) });
+    let mut b = Bed::new(HwConfig {
+        tce,
+        leaf_only_keeps_psc: keeps,
+        ..config(1)
+    });
     let f = b.hw.alloc_data();
     for va in [VA, VA + PAGE, 0x40_0000, 0x40_1000] {
         b.map(va, f);
     }
     b.read(0, VA).unwrap();
     b.read(0, 0x40_0000).unwrap();
-    b.local(0, Local::Page { address: invalidated, stride: Stride::Size4K, tag: Tag(TAG), leaf_only });
+    b.local(
+        0,
+        Local::Page {
+            address: invalidated,
+            stride: Stride::Size4K,
+            tag: Tag(TAG),
+            leaf_only,
+        },
+    );
     let costs = b.hw.config().costs;
     (b.read(0, probed + PAGE).unwrap().cost - costs.tlb_hit) / costs.walk_step
 }
@@ -210,7 +267,11 @@ fn page_invalidation_drops_all_links_without_tce_and_the_path_with_it() {
 
 #[test]
 fn the_tlb_has_as_many_ways_as_it_says() {
-    let mut b = Bed::new(HwConfig { tlb_entries: 64, tlb_ways: 4, ..config(1) });
+    let mut b = Bed::new(HwConfig {
+        tlb_entries: 64,
+        tlb_ways: 4,
+        ..config(1)
+    });
     let f = b.hw.alloc_data();
     let sets = 16;
     for i in 0..5 {
@@ -231,13 +292,20 @@ fn speculation_fills_without_an_access_and_never_faults() {
     let f = b.hw.alloc_data();
     b.hw.speculate(0, VA, 0);
     b.map(VA, f);
-    assert!(!b.hw.entry(b.hw.table_at(b.root, VA, 1).unwrap(), table_index(VA, 1)).has(Entry::ACCESSED));
+    assert!(
+        !b.hw
+            .entry(b.hw.table_at(b.root, VA, 1).unwrap(), table_index(VA, 1))
+            .has(Entry::ACCESSED)
+    );
     b.hw.set_lazy(0, true);
     b.hw.speculate(0, VA, 0);
     b.hw.set_lazy(0, false);
     assert!(b.hits(0, VA), "a lazy CPU speculates through the root it has loaded");
     // And by itself, when asked to.
-    let mut b = Bed::new(HwConfig { speculation: 0.5, ..config(1) });
+    let mut b = Bed::new(HwConfig {
+        speculation: 0.5,
+        ..config(1)
+    });
     b.map(VA, f);
     b.map(VA + PAGE, f);
     for _ in 0..100 {
@@ -249,7 +317,13 @@ fn speculation_fills_without_an_access_and_never_faults() {
 #[test]
 fn broadcast_operands_out_of_bounds_fault() {
     let mut b = bed();
-    let pages = |count, stride| Broadcast::Pages { address: VA, stride, count, tag: Tag(TAG), leaf_only: false };
+    let pages = |count, stride| Broadcast::Pages {
+        address: VA,
+        stride,
+        count,
+        tag: Tag(TAG),
+        leaf_only: false,
+    };
     let gp = Err(HardwareFault::GeneralProtection);
     assert_eq!(b.hw.broadcast(0, pages(0, Stride::Size4K), 0), gp);
     assert_eq!(b.hw.broadcast(0, pages(9, Stride::Size4K), 0), gp);
@@ -257,8 +331,14 @@ fn broadcast_operands_out_of_bounds_fault() {
     assert_eq!(b.hw.broadcast(0, Broadcast::Tag(Tag(4096)), 0), gp);
     assert_eq!(b.hw.broadcasts_outstanding(), 0);
     assert!(b.hw.broadcast(0, pages(8, Stride::Size4K), 0).is_ok());
-    let mut none = Bed::new(HwConfig { broadcast: None, ..config(1) });
-    assert_eq!(none.hw.broadcast(0, pages(1, Stride::Size4K), 0), Err(HardwareFault::Undefined));
+    let mut none = Bed::new(HwConfig {
+        broadcast: None,
+        ..config(1)
+    });
+    assert_eq!(
+        none.hw.broadcast(0, pages(1, Stride::Size4K), 0),
+        Err(HardwareFault::Undefined)
+    );
 }
 
 #[test]
