@@ -15,13 +15,15 @@
 //!   tables.rs   page tables, link, withdraw   invalidate.rs local invalidation (INVLPG, INVPCID)
 //!   tlb.rs      translation caches            broadcast.rs  INVLPGB and TLBSYNC
 //!   psc.rs      paging-structure caches       ledger.rs     what each page's translation was, and when
-//!   story.rs    violations, told              oracle.rs     C1 to C4, checked
+//!   oracle.rs   C1 to C4 of translations      freeing.rs    C2 and C3 of what is freed
+//!   story.rs    violations, told
 //! ```
 
 mod broadcast;
 mod cpu;
 mod entry;
 mod frames;
+mod freeing;
 mod invalidate;
 mod ledger;
 mod oracle;

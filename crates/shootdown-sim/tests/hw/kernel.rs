@@ -32,7 +32,7 @@ fn run(seed: u64, forget: Forget, broadcast: bool) -> Bed {
         psc_entries: 4,
         speculation: 0.3,
         leaf_only_keeps_psc: true,
-        tce: seed % 2 == 0,
+        tce: seed.is_multiple_of(2),
         seed,
         ..config(CPUS)
     });

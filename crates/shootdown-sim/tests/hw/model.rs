@@ -255,7 +255,7 @@ impl Pair {
 
     fn issue(&mut self, space: u32, page: usize, value: Entry) -> (u32, usize, Entry, Stamp, usize) {
         let space = Reference::home(space, page);
-        let value = if space == 0 && value.is_present() && value.frame() % 2 == 0 {
+        let value = if space == 0 && value.is_present() && value.frame().is_multiple_of(2) {
             value.with(Entry::GLOBAL)
         } else {
             value
