@@ -9,8 +9,8 @@ use super::cpu::HardwareFault;
 use super::invalidate::Of;
 use super::tlb::VA_MASK;
 use super::{Hw, canonical, mix};
-use shootdown::Stride;
 use shootdown::hooks::Broadcast;
+use shootdown::range::Stride;
 use std::collections::HashMap;
 
 /// Machine-wide flush horizons.
@@ -158,13 +158,20 @@ impl Hw {
         }
     }
 
-    /// Carries out what is due on a CPU, and notes when to look again. Cheap when nothing is outstanding.
+    /// Carries out what is due on a CPU, and notes when to look again. Two compares when there is nothing to do.
+    #[inline]
     pub(super) fn look_at_broadcasts(&mut self, cpu: usize, now: u64) {
+        let c = &self.cpus[cpu];
+        if c.version != self.version || now >= c.next_due {
+            self.carry_out_due(cpu, now);
+        }
+    }
+
+    #[inline(never)]
+    fn carry_out_due(&mut self, cpu: usize, now: u64) {
         if self.cpus[cpu].version != self.version {
             self.cpus[cpu].version = self.version;
             self.refresh(cpu);
-        } else if now < self.cpus[cpu].next_due {
-            return;
         }
         let (checked, mut next) = (self.cpus[cpu].checked, u64::MAX);
         self.cpus[cpu].checked = checked.max(now);
@@ -304,10 +311,10 @@ impl Hw {
 
     fn drop_held(&mut self, space: u32, va: u64, of: Of, before: u64, issuer: usize) {
         for level in 1..=self.ledger.spaces[space as usize].levels {
-            if let Some(slot) = self.ledger.find(space, level, va) {
-                if self.ledger.slots[slot as usize].copies > 0 {
-                    self.drop_slot(slot, of, before, issuer);
-                }
+            if let Some(slot) = self.ledger.find(space, level, va)
+                && self.ledger.slots[slot as usize].copies > 0
+            {
+                self.drop_slot(slot, of, before, issuer);
             }
         }
     }

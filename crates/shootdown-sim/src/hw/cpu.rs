@@ -60,15 +60,16 @@ pub(super) struct Cpu {
     /// Runs kernel code only.
     pub(super) lazy: bool,
     pub(super) online: bool,
-    /// Between a root load or the end of laziness and `caught_up`: no user address is touched.
+    /// Between a root load or the end of laziness and `caught_up`: what it has under the tag is not judged unless used.
     pub(super) settling: bool,
     /// Between coming online and `came_online`.
     pub(super) booting: bool,
     pub(super) flushed_nonglobal: u64,
     pub(super) flushed_all: u64,
     pub(super) flushed_links: u64,
-    /// Broadcasts: the newest looked at, and when those due were last applied.
-    pub(super) seen: u64,
+    /// When the oracle last tolerated a stale global entry.
+    pub(super) global_tolerated: u64,
+    /// When broadcasts that are due were last carried out.
     pub(super) checked: u64,
     /// Pages recently walked, for speculation.
     pub(super) recent: [u64; 4],
@@ -95,7 +96,7 @@ impl Cpu {
             flushed_nonglobal: 0,
             flushed_all: 0,
             flushed_links: 0,
-            seen: 0,
+            global_tolerated: 0,
             checked: 0,
             recent: [0; 4],
             recent_next: 0,
@@ -231,7 +232,7 @@ impl Hw {
         let tagged = self.config.tags;
         let c = &mut self.cpus[cpu];
         let left = std::mem::replace(&mut c.root, root);
-        c.seen = 0;
+        c.next_due = 0;
         (c.tag, c.space, c.settling) = (tag, space, true);
         let state = c.tag_state_mut(tag);
         let new_user = state.space != space + 1;

@@ -5,8 +5,8 @@
 use super::Hw;
 use super::cpu::HardwareFault;
 use super::tlb::{self, GLOBAL, key_tag};
-use shootdown::Stride;
 use shootdown::hooks::Local;
+use shootdown::range::Stride;
 use std::ops::Range;
 
 /// Which entries of a page go.
@@ -175,19 +175,8 @@ impl Hw {
         let va = self.ledger.va(slot);
         let space = self.ledger.chunks[slot as usize >> 9].space;
         self.drop_page(first, va, of, before);
-        let words = if space == 0 {
-            self.config.cpus.div_ceil(64)
-        } else {
-            self.ledger.spaces[space as usize].cpus.len()
-        };
-        for word in 0..words {
-            let bits = if space == 0 {
-                u64::MAX
-            } else {
-                self.ledger.spaces[space as usize].cpus.get(word).copied().unwrap_or(0)
-            };
-            let cpus = self.config.cpus;
-            for cpu in super::oracle::bits_of(word, bits).take_while(|&cpu| cpu < cpus) {
+        for word in 0..self.config.cpus.div_ceil(64) {
+            for cpu in super::oracle::bits_of(word, self.cpus_word(space, word)) {
                 if self.ledger.slots[slot as usize].copies == 0 {
                     return;
                 }

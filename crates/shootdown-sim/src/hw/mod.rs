@@ -15,13 +15,15 @@
 //!   tables.rs   page tables, link, withdraw   invalidate.rs local invalidation (INVLPG, INVPCID)
 //!   tlb.rs      translation caches            broadcast.rs  INVLPGB and TLBSYNC
 //!   psc.rs      paging-structure caches       ledger.rs     what each page's translation was, and when
-//!   story.rs    violations, told              oracle.rs     C1 to C4, checked
+//!   oracle.rs   C1 to C4 of translations      freeing.rs    C2 and C3 of what is freed
+//!   story.rs    violations, told
 //! ```
 
 mod broadcast;
 mod cpu;
 mod entry;
 mod frames;
+mod freeing;
 mod invalidate;
 mod ledger;
 mod oracle;
@@ -81,7 +83,7 @@ pub struct HwConfig {
     pub tlb_ways: usize,
     /// Entries for 2 MiB and 1 GiB pages per CPU.
     pub large_entries: usize,
-    /// Paging-structure entries per level and CPU; rounded up to a power of two.
+    /// Paging-structure entries per level and CPU, in sets of 4; rounded up to a power of two.
     pub psc_entries: usize,
     /// Whether tags exist. Without them every root load flushes and a tag other than 0 is a fault.
     pub tags: bool,

@@ -1,4 +1,4 @@
-//! C1 to C4, checked exactly: at every access, every completion, every free, every load.
+//! C1, C2 and C4 of translations, checked exactly: at every access, completion and catch-up. Freeing is in `freeing.rs`.
 //!
 //! A cached translation may be used while the tables hold it (or more), and after that until a request that began
 //! after the store was *issued* has completed. Where a CPU cannot use an entry (lazy, offline, other tag loaded) it is
@@ -6,13 +6,12 @@
 //! the oracle stays silent; it never reports what is allowed.
 
 use super::cpu::Reason;
-use super::frames::FrameKind;
 use super::ledger::{Completion, Record, Stamp};
 use super::psc::span_shift;
 use super::story::Rule;
 use super::tlb::{At, Body, GLOBAL, Tlb, key_tag};
 use super::{Entry, Hw, is_kernel};
-use shootdown::Stride;
+use shootdown::range::Stride;
 use std::ops::Range;
 
 impl Hw {
@@ -165,25 +164,28 @@ impl Hw {
         let chunk = self.ledger.chunks[slot as usize >> 9];
         let mut left = self.ledger.slots[slot as usize].copies;
         self.examine_slot_on(slot, first, reason, &mut left, now);
-        if chunk.space == 0 {
-            for cpu in (0..self.config.cpus).filter(|&cpu| cpu != first) {
-                if left == 0 {
-                    return;
-                }
-                self.examine_slot_on(slot, cpu, reason, &mut left, now);
-            }
-            return;
-        }
-        for word in 0..self.ledger.spaces[chunk.space as usize].cpus.len() {
-            let Some(&bits) = self.ledger.spaces[chunk.space as usize].cpus.get(word) else {
-                return;
-            };
+        for word in 0..self.config.cpus.div_ceil(64) {
+            let bits = self.cpus_word(chunk.space, word);
             for cpu in bits_of(word, bits).filter(|&cpu| cpu != first) {
                 if left == 0 {
                     return;
                 }
                 self.examine_slot_on(slot, cpu, reason, &mut left, now);
             }
+        }
+    }
+
+    /// A word of the set of CPUs that may hold entries of a space: those that ever loaded it, all for the kernel's.
+    pub(super) fn cpus_word(&self, space: u32, word: usize) -> u64 {
+        let cpus = self.config.cpus;
+        let existing = if (word + 1) * 64 <= cpus {
+            u64::MAX
+        } else {
+            (1 << (cpus % 64)) - 1
+        };
+        match space {
+            0 => existing,
+            _ => self.ledger.spaces[space as usize].cpus.get(word).copied().unwrap_or(0),
         }
     }
 
@@ -217,8 +219,12 @@ impl Hw {
         }
         let (va, _) = Tlb::page_of(key);
         if !self.is_usable(cpu, key, va) {
-            let seq = self.seq;
-            self.cpus[cpu].tag_state_mut(key_tag(key)).tolerated = seq;
+            let (seq, c) = (self.seq, &mut self.cpus[cpu]);
+            if key & GLOBAL != 0 {
+                c.global_tolerated = seq;
+            } else {
+                c.tag_state_mut(key_tag(key)).tolerated = seq;
+            }
             return;
         }
         self.report(rule, cpu, va, now, |hw| {
@@ -235,30 +241,28 @@ impl Hw {
     /// Whether the CPU could use the entry now.
     fn is_usable(&self, cpu: usize, key: u64, va: u64) -> bool {
         let c = &self.cpus[cpu];
-        let reachable = key & GLOBAL != 0 || key_tag(key) == c.tag;
+        let global = key & GLOBAL != 0;
+        let reachable = global || (key_tag(key) == c.tag && !c.settling);
         c.online && !c.booting && reachable && (is_kernel(va) || !(c.lazy || c.settling))
     }
 
-    /// The kernel is done with a switch or with leaving laziness on this CPU: from now on it may touch user addresses.
-    /// Anything stale that was tolerated under the loaded tag is a violation if it is still there.
+    /// The kernel is done with a switch or with leaving laziness on this CPU: from now on it may touch user addresses
+    /// (unless lazy). Anything stale that was tolerated under the loaded tag is a violation if it is still there.
     pub fn caught_up(&mut self, cpu: usize, now: u64) {
         self.look_at_broadcasts(cpu, now);
         let c = &mut self.cpus[cpu];
         c.settling = false;
-        let (tag, floor, lazy) = (c.tag, c.floor, c.lazy);
-        // Only marks made under the tag count, and only if no flush of the tag came after. A global user page leaves
-        // its mark under tag 0.
-        let marked = c
-            .tag_state(tag)
-            .tolerated
-            .max(if tag == 0 { 0 } else { c.tag_state(0).tolerated });
-        if lazy || marked == 0 {
-            return;
-        }
-        if marked > floor.min(c.floor_global) {
+        let tag = c.tag;
+        // A mark older than the last flush of the tag concerns entries that are gone.
+        let marked = c.tag_state(tag).tolerated > c.floor || c.global_tolerated > c.floor_global;
+        if marked {
             self.scan(cpu, Some(tag), now);
+            let c = &mut self.cpus[cpu];
+            if !c.lazy {
+                c.global_tolerated = 0;
+                c.tag_state_mut(tag).tolerated = 0;
+            }
         }
-        self.cpus[cpu].tag_state_mut(tag).tolerated = 0;
     }
 
     /// The CPU has done what C5 asks before it uses any mapping: nothing stale may survive, global entries and links
@@ -283,6 +287,9 @@ impl Hw {
                 continue;
             }
             let (va, _) = Tlb::page_of(key);
+            if tag.is_some() && !self.is_usable(cpu, key, va) {
+                continue; // A lazy CPU: user addresses wait.
+            }
             let rule = if self.is_stale(&body) {
                 Rule::C1
             } else if self.frame_was_freed(&body) {
@@ -302,216 +309,6 @@ impl Hw {
             });
             self.drop_entry(cpu, at);
         }
-    }
-
-    /// A frame of data goes back to the allocator (C2).
-    ///
-    /// # Panics
-    /// If the frame is free or holds a table.
-    pub fn free_data(&mut self, frame: u32, cpu: usize, now: u64) {
-        let f = *self.frames.get(frame);
-        assert_eq!(f.kind, FrameKind::Data, "frame {frame} freed as data");
-        if f.mapped > 0 {
-            let va = if f.slot == 0 { 0 } else { self.ledger.va(f.slot) };
-            self.report(Rule::C2, cpu, va, now, |_| {
-                vec![format!(
-                    "frame {frame} is freed at {now} by CPU {cpu} while {} entries map it",
-                    f.mapped
-                )]
-            });
-        }
-        if f.copies > 0 {
-            let reason = Reason::Freed(frame, f.life);
-            if f.shared {
-                for other in 0..self.config.cpus {
-                    for at in self.tlb.positions(other) {
-                        if self.tlb.key(at) != 0 && self.tlb.body(at).frame == frame {
-                            self.examine_entry(other, at, reason, now);
-                        }
-                    }
-                }
-            } else if f.slot != 0 {
-                self.examine_slot(f.slot, cpu, reason, now);
-            }
-        }
-        self.frames.give_back(frame);
-    }
-
-    /// A table page, or a root, goes back to the allocator (C3). Lazy CPUs that have its space loaded make one
-    /// speculative walk through where it was.
-    ///
-    /// # Panics
-    /// If the frame holds no table.
-    pub fn free_table(&mut self, frame: u32, cpu: usize, now: u64) {
-        let f = *self.frames.get(frame);
-        let t = self
-            .table(frame)
-            .unwrap_or_else(|| panic!("frame {frame} freed as a table"));
-        let (level, base, space, home, linked) = (t.level as u32, t.base, t.space, t.home, t.linked);
-        if level < 4 && linked > 0 {
-            self.report(Rule::C3, cpu, base, now, |_| {
-                vec![format!(
-                    "table page {frame} (level {level}) is freed at {now} by CPU {cpu} while linked"
-                )]
-            });
-        }
-        if f.loaded > 0 {
-            let holder = (0..self.config.cpus)
-                .find(|&c| self.cpus[c].root == frame)
-                .unwrap_or(cpu);
-            self.report(Rule::C3, holder, 0, now, |_| {
-                vec![format!(
-                    "root {frame} is freed at {now} by CPU {cpu} while CPU {holder} has it loaded"
-                )]
-            });
-        }
-        *self.bodies[f.body as usize].entries = [0; 512];
-        self.free_bodies.push(f.body);
-        self.frames.give_back(frame);
-        if f.links > 0 {
-            self.examine_links(frame, f.life, level, base, space, f.links, now);
-        }
-        let home = &mut self.ledger.spaces[home as usize];
-        home.tables -= 1;
-        if home.ended && home.tables == 0 {
-            let space = self.bodies[f.body as usize].home;
-            self.ledger.retire(space);
-        }
-    }
-
-    #[allow(clippy::too_many_arguments)] // One call, and each is a different fact about the table freed.
-    fn examine_links(&mut self, frame: u32, life: u32, level: u32, base: u64, space: u32, links: u32, now: u64) {
-        let words = if space == 0 {
-            self.config.cpus.div_ceil(64)
-        } else {
-            self.ledger.spaces[space as usize].cpus.len()
-        };
-        let mut left = links;
-        for word in 0..words {
-            let bits = if space == 0 {
-                u64::MAX
-            } else {
-                self.ledger.spaces[space as usize].cpus[word]
-            };
-            let cpus = self.config.cpus;
-            for cpu in bits_of(word, bits).take_while(|&cpu| cpu < cpus) {
-                if left == 0 {
-                    return;
-                }
-                if self.cpus[cpu].lazy && self.cpus[cpu].space == space && level < 4 {
-                    self.speculate(cpu, base, now);
-                }
-                for position in self.psc.positions(cpu) {
-                    let Some(link) = self.psc.link(position) else { continue };
-                    if (link.frame, link.life) != (frame, life) {
-                        continue;
-                    }
-                    left = left.saturating_sub(1);
-                    self.examine_link(cpu, position, now);
-                }
-            }
-        }
-    }
-
-    fn link_is_live(&self, cpu: usize, position: usize) -> bool {
-        self.psc.link(position).is_some_and(|link| {
-            link.fill > self.floor_links(cpu, link.tag) && link.fill > self.ledger.spaces[link.space as usize].psc_floor
-        })
-    }
-
-    /// A link to a freed table: gone if dead, a violation where a walk can use it, else remembered.
-    fn examine_link(&mut self, cpu: usize, position: usize, now: u64) {
-        let Some(link) = self.psc.link(position) else { return };
-        if !self.link_is_live(cpu, position) {
-            self.drop_link(position);
-            return;
-        }
-        let c = &self.cpus[cpu];
-        if !c.online || c.booting || link.tag != c.tag {
-            let seq = self.seq;
-            self.cpus[cpu].tag_state_mut(link.tag).links_tolerated = seq;
-            return;
-        }
-        self.report_link(cpu, position, now, "can walk it");
-    }
-
-    fn report_link(&mut self, cpu: usize, position: usize, now: u64, how: &str) {
-        let base = self.psc.base(position);
-        let Some(link) = self.psc.take(position) else { return };
-        self.report(Rule::C3, cpu, base, now, |hw| {
-            let c = &hw.cpus[cpu];
-            vec![
-                format!(
-                    "cached:    link to table page {}, tag {}, space {}",
-                    link.frame, link.tag, link.space
-                ),
-                format!(
-                    "CPU {cpu}:     space {} under tag {}{}",
-                    c.space,
-                    c.tag,
-                    if c.lazy { ", lazy (it speculates)" } else { "" }
-                ),
-                format!("frame:     {} is {:?} now", link.frame, hw.frames.get(link.frame).kind),
-                format!("the table page was freed, and CPU {cpu} {how} at {now}"),
-            ]
-        });
-    }
-
-    /// Checks the links of the loaded tag (a load made tolerated ones walkable).
-    pub(super) fn check_links(&mut self, cpu: usize, now: u64) {
-        let tag = self.cpus[cpu].tag;
-        self.check_all_links(cpu, Some(tag), now);
-        self.cpus[cpu].tag_state_mut(tag).links_tolerated = 0;
-    }
-
-    fn check_all_links(&mut self, cpu: usize, tag: Option<u16>, now: u64) {
-        for position in self.psc.positions(cpu) {
-            let Some(link) = self.psc.link(position) else { continue };
-            if tag.is_some_and(|tag| link.tag != tag) || self.frames.get(link.frame).life == link.life {
-                continue;
-            }
-            if self.link_is_live(cpu, position) {
-                self.report_link(cpu, position, now, "can walk it again");
-            } else {
-                self.drop_link(position);
-            }
-        }
-    }
-
-    /// Checks a link that a walk is about to follow; drops it and returns `false` if it must not.
-    #[inline]
-    pub(super) fn check_link_use(&mut self, cpu: usize, va: u64, position: usize, now: u64) -> bool {
-        let Some(link) = self.psc.link(position) else {
-            return false;
-        };
-        if self.frames.get(link.frame).life != link.life {
-            self.report_link(cpu, position, now, "walks through it");
-            return false;
-        }
-        if link.space != 0 && link.space != self.cpus[cpu].space {
-            self.report(Rule::C4, cpu, va, now, |hw| {
-                vec![
-                    format!(
-                        "cached:    link to table page {}, tag {}, space {}",
-                        link.frame, link.tag, link.space
-                    ),
-                    format!("CPU {cpu} walks through it at {now} for space {}", hw.cpus[cpu].space),
-                ]
-            });
-            self.drop_link(position);
-            return false;
-        }
-        true
-    }
-
-    /// A walk followed an entry (or a root register) to a frame that holds no table.
-    pub(super) fn walked_into_freed(&mut self, cpu: usize, va: u64, frame: u32, now: u64) {
-        self.report(Rule::C3, cpu, va, now, |hw| {
-            vec![format!(
-                "CPU {cpu} walks into table page {frame} at {now}, which was freed and is {:?} now",
-                hw.frames.get(frame).kind
-            )]
-        });
     }
 }
 

@@ -21,7 +21,10 @@ pub(super) struct Link {
     pub(super) tag: u16,
 }
 
-/// Direct-mapped, `entries` per level and CPU.
+/// Entries of a set; the newest is first, the last makes room.
+const WAYS: usize = 4;
+
+/// Four-way sets, `entries` per level and CPU.
 #[derive(Debug, Clone)]
 pub(super) struct Psc {
     entries: usize,
@@ -37,7 +40,7 @@ pub(super) const fn span_shift(level: u32) -> u32 {
 
 impl Psc {
     pub(super) fn new(cpus: usize, entries: usize) -> Psc {
-        let entries = entries.next_power_of_two();
+        let entries = entries.next_power_of_two().max(WAYS);
         Psc {
             entries,
             keys: vec![0; cpus * 3 * entries],
@@ -45,19 +48,25 @@ impl Psc {
         }
     }
 
+    /// The first position of the set where a link belongs, and its key.
     #[inline]
-    fn position(&self, cpu: usize, level: u32, va: u64, tag: u16) -> (usize, u64) {
+    fn set(&self, cpu: usize, level: u32, va: u64, tag: u16) -> (usize, u64) {
         let prefix = (va & super::tlb::VA_MASK) >> span_shift(level);
         let key = VALID | ((level as u64) << LEVEL_SHIFT) | ((tag as u64) << TAG_SHIFT) | prefix;
-        let slot = (prefix as usize ^ tag as usize) & (self.entries - 1);
-        ((cpu * 3 + level as usize - 1) * self.entries + slot, key)
+        // Multiplicative hashing: regions at the same offset of different gigabytes do not evict each other.
+        let hash = (prefix ^ (tag as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        let set = hash as usize & (self.entries / WAYS - 1);
+        ((cpu * 3 + level as usize - 1) * self.entries + set * WAYS, key)
     }
 
     /// The position of the link to the table of `level` (1 to 3) on the path to `va`, if cached.
     #[inline]
     pub(super) fn find(&self, cpu: usize, level: u32, va: u64, tag: u16) -> Option<usize> {
-        let (at, key) = self.position(cpu, level, va, tag);
-        (self.keys[at] == key).then_some(at)
+        let (set, key) = self.set(cpu, level, va, tag);
+        self.keys[set..set + WAYS]
+            .iter()
+            .position(|&k| k == key)
+            .map(|way| set + way)
     }
 
     /// The link at a position, if any.
@@ -91,10 +100,16 @@ impl Psc {
     /// Puts a link in; returns the one that made room.
     #[inline]
     pub(super) fn put(&mut self, cpu: usize, level: u32, va: u64, link: Link) -> Option<Link> {
-        let (at, key) = self.position(cpu, level, va, link.tag);
-        let old = self.link(at);
-        self.keys[at] = key;
-        self.links[at] = [
+        let (set, key) = self.set(cpu, level, va, link.tag);
+        let ways = &self.keys[set..set + WAYS];
+        let room = ways.iter().position(|&k| k == key || k == 0).unwrap_or(WAYS - 1);
+        let old = self.link(set + room);
+        for way in (set..set + room).rev() {
+            self.keys[way + 1] = self.keys[way];
+            self.links[way + 1] = self.links[way];
+        }
+        self.keys[set] = key;
+        self.links[set] = [
             link.fill,
             link.frame as u64 | (link.life as u64) << 32,
             link.space as u64,

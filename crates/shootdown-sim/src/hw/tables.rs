@@ -203,6 +203,11 @@ impl Hw {
             t.chunk = 0;
         }
         (t.space, t.base) = (space, base);
+        if t.level == 1 {
+            // Now, not at the first leaf: a request may complete while that leaf's store sits in a buffer.
+            self.slot_of(body, 0);
+        }
+        let t = &self.bodies[body];
         if t.present > 0 {
             for index in 0..512 {
                 let e = Entry(self.bodies[body].entries[index]);

@@ -4,7 +4,7 @@
 //! right (that is `oracle.rs`), and keeps no counts.
 
 use super::entry::Entry;
-use shootdown::Stride;
+use shootdown::range::Stride;
 
 /// Bits of a key: valid, global, size, tag, virtual page number. All that a lookup compares is in one word.
 pub(super) const VALID: u64 = 1 << 63;
@@ -182,14 +182,15 @@ impl Tlb {
         let large = size != Stride::Size4K;
         let bank = self.bank(large);
         let base = bank.set(cpu, key) * bank.ways;
-        (from..bank.ways)
-            .find(|way| (bank.keys[base + way] ^ key) & PAGE == 0)
+        bank.keys[base..base + bank.ways][from..]
+            .iter()
+            .position(|k| (k ^ key) & PAGE == 0)
             .map(|way| {
                 (
-                    way,
+                    from + way,
                     At {
                         large,
-                        index: base + way,
+                        index: base + from + way,
                     },
                 )
             })

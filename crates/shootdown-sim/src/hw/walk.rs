@@ -6,7 +6,7 @@ use super::entry::Entry;
 use super::psc::Link;
 use super::tlb::{self, At, Body, GLOBAL, SUSPECT};
 use super::{Hw, Reason, is_kernel, table_index};
-use shootdown::Stride;
+use shootdown::range::Stride;
 
 /// What an access wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,10 +82,7 @@ impl Hw {
         now: u64,
     ) -> Result<Translation, PageFault> {
         self.accesses += 1;
-        let c = &self.cpus[cpu];
-        if c.version != self.version || now >= c.next_due {
-            self.look_at_broadcasts(cpu, now);
-        }
+        self.look_at_broadcasts(cpu, now);
         self.until_speculation -= 1;
         if self.until_speculation == 0 {
             self.speculate_nearby(cpu, va, now);

@@ -1,0 +1,8 @@
+//! The translation hardware and its oracle: what the hardware must and may do, what the oracle must and must not say.
+
+mod bed;
+mod conformance;
+mod kernel;
+mod model;
+mod oracle;
+mod x86;

@@ -1,0 +1,564 @@
+//! True positives for each rule, and the near misses that must stay silent.
+
+use crate::bed::*;
+use shootdown::hooks::{Broadcast, Local, Tag};
+use shootdown::range::Stride;
+use shootdown_sim::hw::*;
+
+/// Both CPUs have cached a page that was then unmapped.
+fn unmapped() -> (Bed, u32) {
+    let mut b = Bed::new(config(2));
+    let f = b.hw.alloc_data();
+    b.map(VA, f);
+    b.read(0, VA).unwrap();
+    b.read(1, VA).unwrap();
+    b.unmap(VA);
+    b.page(0, VA, TAG);
+    (b, f)
+}
+
+#[test]
+fn c1_a_completed_request_that_forgot_a_cpu_is_told_with_its_story() {
+    let (mut b, f) = unmapped();
+    b.claim_flushed(0, 1, VA);
+    assert_eq!(b.rules(), [Rule::C1]);
+    let v = &b.hw.violations()[0];
+    assert_eq!((v.cpu, v.va, v.space), (1, VA, 1));
+    for part in [
+        "C1",
+        "CPU 1",
+        "tag 1",
+        "filled at",
+        "withdrawn",
+        "CPU 0",
+        "begun at",
+        "still usable",
+        &f.to_string(),
+    ] {
+        assert!(v.story.contains(part), "{part} missing in:\n{}", v.story);
+    }
+    assert!(v.story.lines().count() >= 5);
+    assert!(b.read(1, VA).is_err(), "the entry is dropped");
+    assert_eq!(b.hw.violation_count(), 1);
+}
+
+#[test]
+fn c1_before_the_request_completes_a_stale_hit_is_allowed() {
+    let (mut b, _) = unmapped();
+    assert!(b.hits(1, VA));
+    let stamp = b.hw.request_begins(0, b.now);
+    assert!(b.hits(1, VA));
+    b.page(1, VA, TAG);
+    b.hw.completed(1, VA..VA + PAGE, stamp, 0, b.now);
+    assert!(b.read(1, VA).is_err());
+    b.assert_clean();
+}
+
+#[test]
+fn c1_a_withdrawal_after_the_request_began_is_not_its_business() {
+    let mut b = Bed::new(config(2));
+    let f = b.hw.alloc_data();
+    b.map(VA, f);
+    b.read(1, VA).unwrap();
+    let stamp = b.hw.request_begins(0, b.now);
+    b.unmap(VA);
+    b.hw.completed(1, VA..VA + PAGE, stamp, 0, b.now);
+    b.hw.completed_space(1, stamp, 0, b.now);
+    assert!(b.hits(1, VA));
+    b.assert_clean();
+    b.claim_flushed(0, 1, VA);
+    assert_eq!(b.rules(), [Rule::C1]);
+}
+
+#[test]
+fn c1_a_store_that_sat_in_a_buffer_past_its_flush_is_caught_when_it_emerges() {
+    let mut b = Bed::new(config(2));
+    let f = b.hw.alloc_data();
+    b.map(VA, f);
+    let table = b.hw.table_at(b.root, VA, 1).unwrap();
+    let issued = b.hw.store_issued(0, b.now);
+    let stamp = b.hw.request_begins(0, b.now);
+    b.page(1, VA, TAG);
+    b.read(1, VA).unwrap(); // refills the old translation: the store is not visible yet
+    b.hw.completed(1, VA..VA + PAGE, stamp, 0, b.now);
+    b.assert_clean();
+    b.hw.set_entry(table, table_index(VA, 1), Entry::NONE, issued, b.now + 10);
+    assert_eq!(b.rules(), [Rule::C1]);
+    assert!(b.hw.violations()[0].story.contains("store buffer"));
+}
+
+#[test]
+fn c1_lost_rights_are_withdrawals_and_gained_ones_are_not() {
+    for (first, second, bad) in [
+        (rw(9), ro(9), true),
+        (ro(9), rw(9), false),
+        (rw(9), rw(9).with(Entry::DIRTY), false),
+    ] {
+        let mut b = Bed::new(config(2));
+        let f = b.hw.alloc_data();
+        let with = |e: Entry| Entry::page(f).with(e.0 & 0xfff);
+        b.set(b.root, VA, 1, with(first));
+        b.read(1, VA).unwrap();
+        b.set(b.root, VA, 1, with(second));
+        b.claim_flushed(0, 1, VA);
+        assert_eq!(b.rules().len(), bad as usize, "{first:?} to {second:?}");
+    }
+}
+
+#[test]
+fn c1_the_same_frame_mapped_again_is_no_violation() {
+    let (mut b, f) = unmapped();
+    b.map(VA, f);
+    b.claim_flushed(0, 1, VA);
+    assert!(b.hits(1, VA));
+    b.assert_clean();
+    // Until it goes again: its old request does not cover the new withdrawal.
+    b.unmap(VA);
+    assert!(b.hits(1, VA));
+    b.assert_clean();
+    b.claim_flushed(0, 1, VA);
+    assert_eq!(b.rules(), [Rule::C1]);
+}
+
+#[test]
+fn c1_an_older_withdrawal_is_told_from_a_newer_one_still_in_flight() {
+    let (mut b, _) = unmapped(); // CPU 1 caches the first frame
+    let stamp = b.hw.request_begins(0, b.now);
+    let g = b.hw.alloc_data();
+    b.map(VA, g);
+    b.read(0, VA).unwrap(); // CPU 0 caches the second
+    b.unmap(VA);
+    b.hw.completed(1, VA..VA + PAGE, stamp, 0, b.now);
+    assert_eq!(b.hw.violations().iter().map(|v| v.cpu).collect::<Vec<_>>(), [1]);
+    assert!(b.hits(0, VA));
+    assert_eq!(b.hw.violation_count(), 1);
+}
+
+#[test]
+fn c1_a_lazy_cpu_may_keep_what_it_cannot_use_until_it_leaves() {
+    let (mut b, _) = unmapped();
+    b.hw.set_lazy(1, true);
+    b.claim_flushed(0, 1, VA);
+    b.hw.caught_up(1, b.now);
+    b.assert_clean();
+    let mut good = Bed { hw: b.hw.clone(), ..b };
+    good.hw.set_lazy(1, false);
+    good.page(1, VA, TAG);
+    good.hw.caught_up(1, good.now);
+    good.assert_clean();
+    b.hw.set_lazy(1, false);
+    b.assert_clean();
+    b.hw.caught_up(1, b.now);
+    assert_eq!(b.rules(), [Rule::C1]);
+}
+
+#[test]
+fn c1_a_lazy_cpu_that_uses_what_it_kept_is_caught() {
+    let (mut b, _) = unmapped();
+    b.hw.set_lazy(1, true);
+    b.claim_flushed(0, 1, VA);
+    assert!(b.read(1, VA).is_err());
+    assert_eq!(b.rules(), [Rule::C1]);
+}
+
+#[test]
+fn c1_a_tag_not_loaded_may_stay_behind_until_it_is_loaded_without_catching_up() {
+    for flush in [true, false] {
+        let (mut b, _) = unmapped();
+        b.load(1, 0, 0, true);
+        b.claim_flushed(0, 1, VA);
+        b.load(1, 1, TAG, !flush);
+        b.assert_clean();
+        b.hw.caught_up(1, b.now);
+        assert_eq!(b.rules().len(), !flush as usize);
+    }
+}
+
+#[test]
+fn c1_a_switch_may_finish_catching_up_after_a_completion() {
+    let (mut b, _) = unmapped();
+    b.load(1, 0, 0, true);
+    b.load(1, 1, TAG, true);
+    b.claim_flushed(0, 1, VA);
+    b.page(1, VA, TAG);
+    b.hw.caught_up(1, b.now);
+    b.assert_clean();
+}
+
+#[test]
+fn c1_whole_space_and_large_completions_find_what_page_completions_find() {
+    let claims: [fn(&mut Bed, Stamp); 2] = [
+        |b, s| b.hw.completed_space(1, s, 0, 9),
+        |b, s| b.hw.completed(1, 0..1 << 47, s, 0, 9),
+    ];
+    for claim in claims {
+        let (mut b, _) = unmapped();
+        let stamp = b.hw.request_begins(0, 8);
+        claim(&mut b, stamp);
+        assert_eq!(b.rules(), [Rule::C1]);
+        // And bind later uses: an entry hidden by a switch is caught at its use.
+        let (mut b, _) = unmapped();
+        b.load(1, 0, 0, true);
+        let stamp = b.hw.request_begins(0, 8);
+        claim(&mut b, stamp);
+        b.assert_clean();
+        b.load(1, 1, TAG, true);
+        assert!(b.read(1, VA).is_err());
+        assert_eq!(b.rules(), [Rule::C1]);
+        let (mut b, _) = unmapped();
+        b.local(1, Local::Tag(Tag(TAG)));
+        claim(&mut b, Stamp::default());
+        let stamp = b.hw.request_begins(0, 8);
+        claim(&mut b, stamp);
+        b.assert_clean();
+    }
+}
+
+#[test]
+fn c1_kernel_pages_bind_lazy_and_switching_cpus_but_not_offline_ones() {
+    for (lazy, online, bad) in [(false, true, true), (true, true, true), (false, false, false)] {
+        for global in [0, Entry::GLOBAL] {
+            let mut b = Bed::new(config(2));
+            let f = b.hw.alloc_data();
+            let kernel = b.hw.root(0);
+            b.set(kernel, KVA, 1, Entry::page(f).with(global));
+            b.kernel_read(1, KVA).unwrap();
+            b.hw.set_lazy(1, lazy);
+            b.hw.set_online(1, online);
+            b.set(kernel, KVA, 1, Entry::NONE);
+            b.claim_flushed(0, 0, KVA);
+            assert_eq!(b.rules().len(), bad as usize);
+            if !online {
+                let mut good = Bed { hw: b.hw.clone(), ..b };
+                good.hw.set_online(1, true);
+                good.local(1, Local::All);
+                good.hw.came_online(1, 9);
+                good.assert_clean();
+                b.hw.set_online(1, true);
+                b.local(1, Local::Tag(Tag(TAG)));
+                b.hw.came_online(1, 9);
+                assert_eq!(
+                    b.rules().len(),
+                    (global != 0) as usize,
+                    "only a global entry survives a tag flush"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn c1_collapse_into_a_large_page_withdraws_the_small_ones() {
+    let mut b = Bed::new(config(2));
+    let (f, large) = (b.hw.alloc_data(), b.hw.alloc_data());
+    b.map(VA, f);
+    b.map(VA + PAGE, f);
+    b.read(1, VA + PAGE).unwrap();
+    b.set_over(VA, rw(large).with(Entry::LARGE));
+    b.claim_flushed(0, 1, VA);
+    b.assert_clean();
+    let stamp = b.hw.request_begins(0, b.now);
+    b.hw.completed(1, VA..VA + (2 << 20), stamp, 0, b.now);
+    assert_eq!(b.rules(), [Rule::C1]);
+    assert_eq!(b.hw.violations()[0].va, VA + PAGE);
+}
+
+impl Bed {
+    /// Puts a large page where a table is linked.
+    fn set_over(&mut self, va: u64, value: Entry) {
+        let table = self.hw.table_at(self.root, va, 2).unwrap();
+        self.hw.store_entry(table, table_index(va, 2), value, 0, self.now);
+    }
+}
+
+#[test]
+fn c1_a_fill_through_a_link_to_an_unlinked_table_is_caught() {
+    let mut b = Bed::new(config(2));
+    let f = b.hw.alloc_data();
+    b.map(VA, f);
+    b.map(VA + PAGE, f);
+    b.read(1, VA).unwrap(); // caches the links
+    b.set_over(VA, Entry::NONE); // both pages go, still present in the table
+    b.hw.local(
+        1,
+        Local::Page {
+            address: VA,
+            stride: Stride::Size4K,
+            tag: Tag(9),
+            leaf_only: false,
+        },
+        0,
+    )
+    .unwrap();
+    b.read(1, VA + PAGE).expect("allowed: no request has completed");
+    let stamp = b.hw.request_begins(0, b.now);
+    b.hw.completed(1, VA..VA + (2 << 20), stamp, 0, b.now);
+    assert_eq!(b.rules(), [Rule::C1, Rule::C1], "both entries");
+    b.read(1, VA + PAGE).expect("refilled from the withdrawn table");
+    assert_eq!(b.hw.violation_count(), 3);
+    b.hw.speculate(1, VA, b.now);
+    assert_eq!(b.hw.violation_count(), 4, "a speculative fill counts too");
+}
+
+#[test]
+fn c1_a_table_that_moves_takes_its_translations_along() {
+    let mut b = Bed::new(config(2));
+    let f = b.hw.alloc_data();
+    b.map(VA, f);
+    b.read(1, VA).unwrap();
+    let to = 0x1000_0000;
+    let (from_table, to_table) = (
+        b.hw.table_at(b.root, VA, 2).unwrap(),
+        b.hw.ensure_table(b.root, to, 2, 0, 0),
+    );
+    let leaf_table = b.hw.table_at(b.root, VA, 1).unwrap();
+    b.hw.store_entry(from_table, table_index(VA, 2), Entry::NONE, 0, b.now);
+    b.hw.store_entry(to_table, table_index(to, 2), Entry::table(leaf_table), 0, b.now);
+    assert_eq!(b.read(0, to).unwrap().frame, f);
+    assert!(b.read(0, VA).is_err());
+    b.assert_clean();
+    b.claim_flushed(0, 1, VA);
+    assert_eq!(b.rules(), [Rule::C1]);
+}
+
+#[test]
+fn c2_a_frame_freed_while_a_cpu_can_use_it() {
+    let (mut b, f) = unmapped();
+    b.hw.free_data(f, 0, b.now);
+    assert_eq!(b.rules(), [Rule::C2]);
+    assert_eq!(b.hw.violations()[0].cpu, 1);
+}
+
+#[test]
+fn c2_a_frame_freed_while_mapped() {
+    let mut b = Bed::new(config(1));
+    let f = b.hw.alloc_data();
+    b.map(VA, f);
+    b.hw.free_data(f, 0, b.now);
+    assert_eq!(b.rules(), [Rule::C2]);
+}
+
+#[test]
+fn c2_a_frame_mapped_twice_is_found_under_both_addresses() {
+    let mut b = Bed::new(config(2));
+    let f = b.hw.alloc_data();
+    for va in [VA, VA + 8 * PAGE] {
+        b.map(va, f);
+        b.read(1, va).unwrap();
+        b.unmap(va);
+    }
+    b.hw.free_data(f, 0, b.now);
+    assert_eq!(b.rules(), [Rule::C2, Rule::C2]);
+}
+
+#[test]
+fn c2_a_frame_kept_by_a_lazy_cpu_is_caught_at_its_use_even_before_any_completion() {
+    let (mut b, f) = unmapped();
+    b.hw.set_lazy(1, true);
+    b.hw.free_data(f, 0, b.now);
+    b.assert_clean();
+    b.hw.set_lazy(1, false);
+    let mut used = Bed { hw: b.hw.clone(), ..b };
+    assert!(used.read(1, VA).is_err());
+    assert_eq!(used.rules(), [Rule::C2]);
+    b.hw.caught_up(1, b.now);
+    assert_eq!(b.rules(), [Rule::C2]);
+}
+
+#[test]
+fn c2_flushed_copies_and_reuse_make_no_noise() {
+    let (mut b, f) = unmapped();
+    b.local(1, Local::Tag(Tag(TAG)));
+    b.claim_flushed(0, 1, VA);
+    b.hw.free_data(f, 0, b.now);
+    assert_eq!(b.hw.alloc_data(), f);
+    b.map(VA + PAGE, f);
+    b.read(1, VA + PAGE).unwrap();
+    b.unmap(VA + PAGE);
+    b.page(1, VA + PAGE, TAG);
+    b.hw.free_data(f, 0, b.now);
+    b.assert_clean();
+}
+
+/// The leaf table of `VA`, unlinked, its one page unmapped and flushed as a leaf only where `links` is false.
+fn table_unlinked(tag: u16) -> (Bed, u32) {
+    let mut b = Bed::new(HwConfig {
+        leaf_only_keeps_psc: true,
+        ..config(2)
+    });
+    let f = b.hw.alloc_data();
+    b.map(VA, f);
+    b.read(1, VA).unwrap();
+    let table = b.hw.table_at(b.root, VA, 1).unwrap();
+    b.unmap(VA);
+    b.set_over(VA, Entry::NONE);
+    b.local(
+        1,
+        Local::Page {
+            address: VA,
+            stride: Stride::Size4K,
+            tag: Tag(tag),
+            leaf_only: true,
+        },
+    );
+    b.claim_flushed(0, 1, VA);
+    b.assert_clean();
+    (b, table)
+}
+
+#[test]
+fn c3_a_table_freed_while_linked() {
+    let mut b = Bed::new(config(2));
+    let f = b.hw.alloc_data();
+    b.map(VA, f);
+    b.unmap(VA);
+    let table = b.hw.table_at(b.root, VA, 1).unwrap();
+    b.hw.free_table(table, 0, b.now);
+    assert_eq!(b.rules(), [Rule::C3]);
+    assert!(b.read(0, VA).is_err(), "the walk runs into it");
+    assert_eq!(b.rules(), [Rule::C3, Rule::C3]);
+}
+
+#[test]
+fn c3_a_table_freed_while_a_cpu_caches_a_link_lazy_or_not() {
+    for lazy in [false, true] {
+        let (mut b, table) = table_unlinked(TAG);
+        b.hw.set_lazy(1, lazy);
+        b.hw.free_table(table, 0, b.now);
+        assert_eq!(b.rules(), [Rule::C3], "lazy {lazy}");
+        assert_eq!(b.hw.violations()[0].cpu, 1);
+    }
+}
+
+#[test]
+fn c3_links_flushed_or_unreachable_are_tolerated_until_loaded() {
+    let (mut b, table) = table_unlinked(TAG);
+    b.page(1, VA, TAG);
+    b.hw.free_table(table, 0, b.now);
+    b.assert_clean();
+    for keep in [false, true] {
+        let (mut b, table) = table_unlinked(TAG);
+        b.load(1, 0, 0, true);
+        b.hw.free_table(table, 0, b.now);
+        b.assert_clean();
+        b.load(1, 1, TAG, keep);
+        assert_eq!(b.rules().len(), keep as usize);
+    }
+}
+
+#[test]
+fn c3_a_leaf_only_broadcast_does_not_make_a_table_free() {
+    for (leaf_only, bad) in [(true, 1), (false, 0)] {
+        for tce in [false, true] {
+            let mut b = Bed::new(HwConfig { tce, ..config(2) });
+            let f = b.hw.alloc_data();
+            b.map(VA, f);
+            b.read(1, VA).unwrap();
+            let table = b.hw.table_at(b.root, VA, 1).unwrap();
+            b.unmap(VA);
+            b.set_over(VA, Entry::NONE);
+            let what = Broadcast::Pages {
+                address: VA,
+                stride: Stride::Size4K,
+                count: 1,
+                tag: Tag(TAG),
+                leaf_only,
+            };
+            b.hw.broadcast(0, what, b.now).unwrap();
+            b.hw.sync_done(0);
+            b.hw.free_table(table, 0, b.now);
+            assert_eq!(b.rules().len(), bad, "tce {tce}");
+        }
+    }
+}
+
+#[test]
+fn c3_a_root_freed_while_loaded() {
+    let mut b = Bed::new(config(2));
+    b.hw.new_space(2);
+    b.load(1, 2, 2, true);
+    b.hw.set_lazy(1, true);
+    let root = b.hw.root(2);
+    let mut good = Bed { hw: b.hw.clone(), ..b };
+    good.load(1, 0, 0, true);
+    good.hw.free_table(root, 0, 0);
+    good.hw.end_space(2);
+    good.assert_clean();
+    b.hw.free_table(root, 0, 0);
+    assert_eq!(b.rules(), [Rule::C3]);
+}
+
+#[test]
+fn c4_a_tag_that_changed_hands_with_entries_left() {
+    for keep in [false, true] {
+        let mut b = Bed::new(config(1));
+        b.hw.new_space(2);
+        let f = b.hw.alloc_data();
+        b.map(VA, f);
+        b.read(0, VA).unwrap();
+        b.load(0, 2, TAG, keep);
+        b.hw.caught_up(0, 0);
+        assert_eq!(b.rules().len(), keep as usize);
+    }
+}
+
+#[test]
+fn c4_global_kernel_entries_belong_to_everyone() {
+    let mut b = Bed::new(config(1));
+    b.hw.new_space(2);
+    let f = b.hw.alloc_data();
+    let kernel = b.hw.root(0);
+    b.set(kernel, KVA, 1, Entry::page(f).with(Entry::GLOBAL));
+    b.kernel_read(0, KVA).unwrap();
+    b.load(0, 2, TAG, true);
+    assert!(!b.kernel_read(0, KVA).unwrap().walked);
+    b.assert_clean();
+}
+
+#[test]
+fn a_space_that_ended_leaves_no_history_and_no_noise() {
+    let mut b = Bed::new(config(2));
+    for space in 2..200 {
+        let root = b.hw.new_space(space);
+        b.load(0, space, 2, false);
+        b.hw.caught_up(0, b.now);
+        let f = b.hw.alloc_data();
+        b.set(root, VA, 1, rw(f));
+        b.write(0, VA).unwrap();
+        b.set(root, VA, 1, Entry::NONE);
+        b.load(0, 1, TAG, true);
+        b.hw.caught_up(0, b.now);
+        b.local(0, Local::Tag(Tag(2)));
+        let tables: Vec<u32> = (1..=4).map(|l| b.hw.table_at(root, VA, l).unwrap()).collect();
+        for l in 2..=4 {
+            b.hw.store_entry(tables[l as usize - 1], table_index(VA, l), Entry::NONE, 0, b.now);
+        }
+        let stamp = b.hw.request_begins(0, b.now);
+        b.hw.completed_space(space, stamp, 0, b.now);
+        b.hw.free_data(f, 0, b.now);
+        for t in tables {
+            b.hw.free_table(t, 0, b.now);
+        }
+        b.hw.end_space(space);
+    }
+    b.assert_clean();
+    assert!(b.hw.alloc_data() < 40, "frames are reused");
+}
+
+#[test]
+fn only_the_first_violations_keep_a_story_but_all_are_counted() {
+    let mut b = Bed::new(HwConfig {
+        stories: 2,
+        ..config(2)
+    });
+    let f = b.hw.alloc_data();
+    for i in 0..5 {
+        b.map(VA, f);
+        b.read(1, VA).unwrap();
+        b.unmap(VA);
+        b.claim_flushed(0, 1, VA);
+        assert_eq!(b.hw.violation_count(), i + 1);
+    }
+    assert_eq!(b.hw.violations().len(), 2);
+    assert_eq!(b.hw.first_violation_after(), Some(1));
+}
