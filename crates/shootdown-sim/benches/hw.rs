@@ -1,8 +1,8 @@
 //! Host time of the operations that a run is made of. Look at the ratios, and at what grows with the number of CPUs.
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use shootdown::hooks::{Broadcast, BroadcastLimits, Local, Tag};
-use shootdown::range::Stride;
+use shootdown::Stride;
+use shootdown::{Broadcast, BroadcastLimits, Local, Tag};
 use shootdown_sim::hw::*;
 use std::hint::black_box;
 

@@ -9,8 +9,8 @@ use super::cpu::HardwareFault;
 use super::invalidate::Of;
 use super::tlb::VA_MASK;
 use super::{Hw, canonical, mix};
-use shootdown::hooks::Broadcast;
-use shootdown::range::Stride;
+use shootdown::Broadcast;
+use shootdown::Stride;
 use std::collections::HashMap;
 
 /// Machine-wide flush horizons.

@@ -5,8 +5,8 @@
 use super::Hw;
 use super::cpu::HardwareFault;
 use super::tlb::{self, GLOBAL, key_tag};
-use shootdown::hooks::Local;
-use shootdown::range::Stride;
+use shootdown::Local;
+use shootdown::Stride;
 use std::ops::Range;
 
 /// Which entries of a page go.

@@ -42,7 +42,7 @@ pub use story::{Rule, Violation};
 pub use tables::table_index;
 pub use walk::{Access, FaultKind, PageFault, Privilege, Translation};
 
-use shootdown::hooks::BroadcastLimits;
+use shootdown::BroadcastLimits;
 use std::collections::{HashMap, VecDeque};
 
 /// What operations cost, in cycles of the CPU that carries them out.

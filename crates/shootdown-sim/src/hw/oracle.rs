@@ -11,7 +11,7 @@ use super::psc::span_shift;
 use super::story::Rule;
 use super::tlb::{At, Body, GLOBAL, Tlb, key_tag};
 use super::{Entry, Hw, is_kernel};
-use shootdown::range::Stride;
+use shootdown::Stride;
 use std::ops::Range;
 
 impl Hw {

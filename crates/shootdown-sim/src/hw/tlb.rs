@@ -4,7 +4,7 @@
 //! right (that is `oracle.rs`), and keeps no counts.
 
 use super::entry::Entry;
-use shootdown::range::Stride;
+use shootdown::Stride;
 
 /// Bits of a key: valid, global, size, tag, virtual page number. All that a lookup compares is in one word.
 pub(super) const VALID: u64 = 1 << 63;

@@ -6,7 +6,7 @@ use super::entry::Entry;
 use super::psc::Link;
 use super::tlb::{self, At, Body, GLOBAL, SUSPECT};
 use super::{Hw, Reason, is_kernel, table_index};
-use shootdown::range::Stride;
+use shootdown::Stride;
 
 /// What an access wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

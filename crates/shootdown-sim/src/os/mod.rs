@@ -157,9 +157,12 @@ impl<const W: usize> System<W> {
             cpus,
             machine,
         });
+        let handled = hw.clone();
         machine.set_interrupt_handler(move || {
             let outer = category::enter(Category::FlushTarget);
             engine.on_ipi();
+            // The handler may have loaded another tag.
+            handled.borrow_mut().caught_up(machine::cpu(), machine::now());
             category::leave(outer);
         });
         machine.set_store_hook(move |key, number| {

@@ -1,7 +1,7 @@
 //! A test bed: a small machine with one user space on every CPU, and words for what a kernel does to it.
 
-use shootdown::hooks::{BroadcastLimits, Local, Tag};
-use shootdown::range::Stride;
+use shootdown::Stride;
+use shootdown::{BroadcastLimits, Local, Tag};
 use shootdown_sim::hw::*;
 
 pub const PAGE: u64 = 4096;

@@ -1,8 +1,8 @@
 //! Forbidden outcomes are unreachable, allowed ones reachable: the shapes of `docs` "conformance", for x86.
 
 use crate::bed::*;
-use shootdown::hooks::{Broadcast, Local, Tag};
-use shootdown::range::Stride;
+use shootdown::Stride;
+use shootdown::{Broadcast, Local, Tag};
 use shootdown_sim::hw::*;
 
 const SEEDS: u64 = 400;

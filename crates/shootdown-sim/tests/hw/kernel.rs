@@ -1,8 +1,8 @@
 //! A small correct kernel on a cramped, speculating machine is never accused; with one step left out it is.
 
 use crate::bed::*;
-use shootdown::hooks::{Broadcast, Local, Tag};
-use shootdown::range::Stride;
+use shootdown::Stride;
+use shootdown::{Broadcast, Local, Tag};
 use shootdown_sim::hw::*;
 
 /// Which step the kernel forgets.

@@ -5,8 +5,8 @@
 
 use crate::bed::{KVA, PAGE, VA};
 use proptest::prelude::*;
-use shootdown::hooks::{Broadcast, BroadcastLimits, Local, Tag};
-use shootdown::range::Stride;
+use shootdown::Stride;
+use shootdown::{Broadcast, BroadcastLimits, Local, Tag};
 use shootdown_sim::hw::*;
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! True positives for each rule, and the near misses that must stay silent.
 
 use crate::bed::*;
-use shootdown::hooks::{Broadcast, Local, Tag};
-use shootdown::range::Stride;
+use shootdown::Stride;
+use shootdown::{Broadcast, Local, Tag};
 use shootdown_sim::hw::*;
 
 /// Both CPUs have cached a page that was then unmapped.

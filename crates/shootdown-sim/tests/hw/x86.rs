@@ -1,8 +1,8 @@
 //! What the instructions and the caches do.
 
 use crate::bed::*;
-use shootdown::hooks::{Broadcast, Local, Tag};
-use shootdown::range::Stride;
+use shootdown::Stride;
+use shootdown::{Broadcast, Local, Tag};
 use shootdown_sim::hw::*;
 
 fn bed() -> Bed {
