@@ -21,7 +21,7 @@ struct Row {
     published: f64,
 }
 
-const ROWS: [Row; 3] = [
+const ROWS: [Row; 4] = [
     Row {
         parameter: "kernel.slowdown",
         prior: 1.5,
@@ -37,6 +37,14 @@ const ROWS: [Row; 3] = [
         threads: 16,
         lru_drain: false,
         published: 1368e3,
+    },
+    Row {
+        parameter: "costs.interrupt_entry",
+        prior: 600.0,
+        design: "ipi",
+        threads: 16,
+        lru_drain: false,
+        published: 737e3,
     },
     Row {
         parameter: "kernel.lru_hold",
