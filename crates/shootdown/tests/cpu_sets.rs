@@ -1,0 +1,88 @@
+//! Sets of CPUs: plain ones against a model, shared ones under real threads.
+
+use proptest::prelude::*;
+use shootdown::{CpuMask, CpuSet, Native};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[derive(Debug, Clone)]
+enum Step {
+    Join(usize),
+    Leave(usize),
+}
+
+fn steps(cpus: usize) -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![(0..cpus).prop_map(Step::Join), (0..cpus).prop_map(Step::Leave)];
+    proptest::collection::vec(step, 0..200)
+}
+
+/// The shared set and the plain one after the same steps.
+fn agree<const W: usize>(steps: &[Step]) -> Result<(), TestCaseError> {
+    let (set, mut mask, mut model) = (CpuSet::<Native, W>::new(), CpuMask::<W>::EMPTY, BTreeSet::new());
+    for step in steps {
+        match *step {
+            Step::Join(cpu) => {
+                set.join(cpu);
+                mask.insert(cpu);
+                model.insert(cpu);
+            }
+            Step::Leave(cpu) => {
+                set.leave(cpu);
+                mask.remove(cpu);
+                model.remove(&cpu);
+            }
+        }
+        let mut seen = Vec::new();
+        set.for_each(|cpu| seen.push(cpu));
+        prop_assert_eq!(&seen, &model.iter().copied().collect::<Vec<_>>());
+        prop_assert_eq!(mask.iter().collect::<Vec<_>>(), seen);
+        prop_assert_eq!(mask.len(), model.len());
+        prop_assert_eq!(mask.is_empty(), model.is_empty());
+        prop_assert_eq!(set.is_empty(), model.is_empty());
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn sets_agree_with_a_model_at_64_cpus(steps in steps(64)) {
+        agree::<1>(&steps)?;
+    }
+
+    #[test]
+    fn sets_agree_with_a_model_at_8192_cpus(steps in steps(8192)) {
+        agree::<128>(&steps)?;
+    }
+}
+
+/// The summary of a large set must not lose a word while one CPU of the word leaves and another stays: the reader looks
+/// for the one that stays, all the time.
+#[test]
+fn a_member_is_never_missed_while_its_neighbours_come_and_go() {
+    let set = CpuSet::<Native, 128>::new();
+    let stop = AtomicBool::new(false);
+    set.join(4000);
+    let missed = std::thread::scope(|scope| {
+        for neighbour in [4001, 4002, 4003] {
+            let (set, stop) = (&set, &stop);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    set.join(neighbour);
+                    set.leave(neighbour);
+                }
+            });
+        }
+        let mut missed = 0;
+        for _ in 0..200_000 {
+            let mut found = false;
+            set.for_each(|cpu| found |= cpu == 4000);
+            missed += u32::from(!found);
+        }
+        stop.store(true, Ordering::Relaxed);
+        missed
+    });
+    assert_eq!(missed, 0);
+    let mut left = Vec::new();
+    set.for_each(|cpu| left.push(cpu));
+    assert_eq!(left, [4000], "nothing is left behind");
+}

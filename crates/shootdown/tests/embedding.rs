@@ -1,0 +1,312 @@
+//! The engine on this host's own atomics, embedded in the smallest kernel that can show what it asks for.
+
+use shootdown::{
+    Broadcast, BroadcastLimits, CpuMask, Design, Engine, Kernel, Local, Native, PerCpu, Range, Root, Storage,
+};
+use shootdown::{Stride, Tag, Tags, tag_words};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::AtomicU64;
+
+/// A kernel on one host thread: records what the engine asks for. "CPUs" are switched by hand.
+#[derive(Default)]
+struct Recorder {
+    cpu: Cell<usize>,
+    masked: Cell<bool>,
+    local: RefCell<Vec<(usize, Local)>>,
+    loads: RefCell<Vec<(usize, Tag, bool)>>,
+    broadcasts: RefCell<Vec<Broadcast>>,
+    synced: Cell<u32>,
+    ipis: Cell<usize>,
+    limits: Option<BroadcastLimits>,
+}
+
+// SAFETY: each test uses its kernel from one thread.
+unsafe impl Sync for Recorder {}
+
+impl Kernel<1> for &Recorder {
+    type Facade = Native;
+    fn cpu(&self) -> usize {
+        self.cpu.get()
+    }
+    fn interrupts_off(&self) -> u64 {
+        u64::from(self.masked.replace(true))
+    }
+    fn interrupts_restore(&self, saved: u64) {
+        self.masked.set(saved != 0);
+    }
+    fn send_ipi(&self, targets: &CpuMask<1>) {
+        assert!(!targets.contains(self.cpu.get()), "nobody interrupts itself");
+        self.ipis.set(self.ipis.get() + targets.len());
+    }
+    fn invalidate(&self, what: Local) {
+        self.local.borrow_mut().push((self.cpu.get(), what));
+    }
+    fn load_root(&self, _root: Root, tag: Tag, keep: bool) {
+        assert!(self.masked.get(), "roots are loaded with interrupts off");
+        self.loads.borrow_mut().push((self.cpu.get(), tag, keep));
+    }
+    fn broadcast_limits(&self) -> Option<BroadcastLimits> {
+        self.limits
+    }
+    fn broadcast(&self, what: Broadcast) {
+        self.broadcasts.borrow_mut().push(what);
+    }
+    fn broadcast_sync(&self) {
+        self.synced.set(self.synced.get() + 1);
+    }
+}
+
+struct Machine {
+    cpus: Vec<PerCpu<Native>>,
+    tags: Vec<AtomicU64>,
+}
+
+impl Machine {
+    fn new(cpus: usize, design: &Design) -> Self {
+        Machine {
+            cpus: (0..cpus).map(|_| PerCpu::new()).collect(),
+            tags: (0..tag_words(design.tag_limit)).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    fn engine<'a>(&'a self, kernel: &'a Recorder, design: Design) -> Engine<'a, &'a Recorder, 1> {
+        let engine = Engine::new(
+            kernel,
+            design,
+            Root(0),
+            Storage {
+                cpus: &self.cpus,
+                tags: &self.tags,
+            },
+        );
+        for cpu in 0..self.cpus.len() {
+            kernel.cpu.set(cpu);
+            engine.cpu_online();
+        }
+        kernel.cpu.set(0);
+        kernel.local.borrow_mut().clear();
+        engine
+    }
+}
+
+#[test]
+fn a_space_on_one_cpu_is_flushed_without_interrupts_page_by_page() {
+    let (kernel, machine) = (Recorder::default(), Machine::new(4, &Design::IPI));
+    let engine = machine.engine(&kernel, Design::IPI);
+    let space = engine.space(Root(1));
+    // SAFETY: the space outlives the engine's use of it.
+    unsafe { engine.switch_to(&space) };
+    let _done = engine.flush(&space, Range::pages(0x5000, 0x8000, Stride::Size4K));
+    assert_eq!(kernel.ipis.get(), 0);
+    let pages: Vec<_> = kernel.local.borrow().iter().map(|&(cpu, what)| (cpu, what)).collect();
+    assert_eq!(pages.len(), 3, "{pages:?}");
+    for (index, (cpu, what)) in pages.into_iter().enumerate() {
+        let address = 0x5000 + index as u64 * 4096;
+        assert_eq!(
+            (cpu, what),
+            (
+                0,
+                Local::Page {
+                    address,
+                    stride: Stride::Size4K,
+                    tag: Tag(1),
+                    leaf_only: true
+                }
+            )
+        );
+    }
+}
+
+#[test]
+fn a_range_above_the_ceiling_flushes_the_tag() {
+    let (kernel, machine) = (Recorder::default(), Machine::new(1, &Design::IPI));
+    let engine = machine.engine(&kernel, Design::IPI);
+    let space = engine.space(Root(1));
+    // SAFETY: as above.
+    unsafe { engine.switch_to(&space) };
+    let _done = engine.flush(&space, Range::pages(0, 34 * 4096, Stride::Size4K));
+    assert_eq!(*kernel.local.borrow(), [(0, Local::Tag(Tag(1)))]);
+}
+
+#[test]
+fn a_slot_that_is_behind_is_flushed_at_its_next_load_and_one_that_is_not_is_kept() {
+    let (kernel, machine) = (Recorder::default(), Machine::new(2, &Design::IPI));
+    let engine = machine.engine(&kernel, Design::IPI);
+    let (a, b) = (engine.space(Root(1)), engine.space(Root(2)));
+    // SAFETY: as above.
+    unsafe {
+        engine.switch_to(&a);
+        engine.switch_to(&b);
+        engine.switch_to(&a);
+    }
+    let _done = engine.flush(&b, Range::page(0x1000));
+    // SAFETY: as above.
+    unsafe { engine.switch_to(&b) };
+    let loads: Vec<_> = kernel
+        .loads
+        .borrow()
+        .iter()
+        .map(|&(_, tag, keep)| (tag.0, keep))
+        .collect();
+    assert_eq!(loads, [(1, false), (2, false), (1, true), (2, false)]);
+}
+
+#[test]
+fn the_flush_log_lets_a_slot_several_generations_behind_catch_up_page_by_page() {
+    let design = Design {
+        tags: Tags::PerCpu,
+        ..Design::ADAPTIVE
+    };
+    let (kernel, machine) = (Recorder::default(), Machine::new(2, &design));
+    let engine = machine.engine(&kernel, design);
+    let (a, b) = (engine.space(Root(1)), engine.space(Root(2)));
+    // SAFETY: as above.
+    unsafe {
+        engine.switch_to(&a);
+        engine.switch_to(&b);
+    }
+    for page in 0..5 {
+        let _done = engine.flush(&a, Range::page(page * 4096));
+    }
+    assert!(
+        kernel.local.borrow().is_empty(),
+        "the space is not loaded, nothing is due yet"
+    );
+    // SAFETY: as above.
+    unsafe { engine.switch_to(&a) };
+    assert_eq!(
+        kernel.loads.borrow().last().copied(),
+        Some((0, Tag(1), true)),
+        "its entries are kept"
+    );
+    let flushed: Vec<_> = kernel.local.borrow().iter().map(|&(_, what)| what).collect();
+    assert_eq!(flushed.len(), 5);
+    assert!(
+        flushed.iter().all(|what| matches!(what, Local::Page { .. })),
+        "{flushed:?}"
+    );
+}
+
+#[test]
+fn a_log_that_was_overrun_means_the_whole_tag() {
+    let design = Design {
+        tags: Tags::PerCpu,
+        ..Design::ADAPTIVE
+    };
+    let (kernel, machine) = (Recorder::default(), Machine::new(2, &design));
+    let engine = machine.engine(&kernel, design);
+    let (a, b) = (engine.space(Root(1)), engine.space(Root(2)));
+    // SAFETY: as above.
+    unsafe {
+        engine.switch_to(&a);
+        engine.switch_to(&b);
+    }
+    for page in 0..=shootdown::LOG_ENTRIES as u64 {
+        let _done = engine.flush(&a, Range::page(page * 4096));
+    }
+    // SAFETY: as above.
+    unsafe { engine.switch_to(&a) };
+    assert_eq!(
+        kernel.loads.borrow().last().copied(),
+        Some((0, Tag(1), false)),
+        "flushed with the load"
+    );
+}
+
+#[test]
+fn a_forgotten_token_leaves_nothing_behind() {
+    let (kernel, machine) = (Recorder::default(), Machine::new(2, &Design::ADAPTIVE));
+    let engine = machine.engine(&kernel, Design::ADAPTIVE);
+    let space = engine.space(Root(1));
+    for cpu in [1, 0] {
+        kernel.cpu.set(cpu);
+        // SAFETY: as above.
+        unsafe { engine.switch_to(&space) };
+    }
+    let token = engine.dispatch(&space, Range::page(0x1000));
+    assert!(!token.is_complete());
+    assert_eq!(kernel.ipis.get(), 1);
+    std::mem::forget(token);
+    // A second request finds the first still posted: no second interrupt.
+    let token = engine.dispatch(&space, Range::page(0x2000));
+    assert_eq!(kernel.ipis.get(), 1);
+    kernel.cpu.set(1);
+    kernel.masked.set(true);
+    engine.on_ipi();
+    kernel.masked.set(false);
+    kernel.cpu.set(0);
+    let _done = token.wait();
+    let on_1: Vec<_> = kernel
+        .local
+        .borrow()
+        .iter()
+        .filter(|(cpu, _)| *cpu == 1)
+        .map(|&(_, what)| what)
+        .collect();
+    assert_eq!(on_1.len(), 2, "both ranges, by one interrupt: {on_1:?}");
+}
+
+#[test]
+fn the_user_half_goes_with_the_kernel_half() {
+    let design = Design {
+        split: true,
+        ..Design::IPI
+    };
+    let (kernel, machine) = (Recorder::default(), Machine::new(1, &design));
+    let engine = machine.engine(&kernel, design);
+    let space = engine.space(Root(1));
+    // SAFETY: as above.
+    unsafe { engine.switch_to(&space) };
+    kernel.local.borrow_mut().clear();
+    let _done = engine.flush(&space, Range::page(0x1000));
+    let tags: Vec<_> = kernel
+        .local
+        .borrow()
+        .iter()
+        .map(|(_, what)| match what {
+            Local::Page { tag, .. } => tag.0,
+            other => panic!("unexpected {other:?}"),
+        })
+        .collect();
+    assert_eq!(tags, [1, 1 | shootdown::USER_HALF]);
+}
+
+#[test]
+fn a_kernel_range_is_broadcast_in_chunks_and_synchronised_once() {
+    let limits = Some(BroadcastLimits {
+        max_pages: 8,
+        max_large_pages: 8,
+    });
+    let (kernel, machine) = (
+        Recorder {
+            limits,
+            ..Recorder::default()
+        },
+        Machine::new(2, &Design::BROADCAST),
+    );
+    let engine = machine.engine(&kernel, Design::BROADCAST);
+    let start = 0xffff_8000_0000_0000;
+    let _done = engine.flush_kernel(Range::pages(start, start + 20 * 4096, Stride::Size4K));
+    let counts: Vec<_> = kernel
+        .broadcasts
+        .borrow()
+        .iter()
+        .map(|what| match what {
+            Broadcast::Kernel { count, .. } => *count,
+            other => panic!("unexpected {other:?}"),
+        })
+        .collect();
+    assert_eq!((counts.as_slice(), kernel.synced.get()), ([8, 8, 4].as_slice(), 1));
+}
+
+#[test]
+#[should_panic(expected = "system-wide tags must outnumber the CPUs")]
+fn fewer_tags_than_cpus_are_refused() {
+    let design = Design {
+        tags: Tags::System,
+        tag_limit: 4,
+        ..Design::IPI
+    };
+    let (kernel, machine) = (Recorder::default(), Machine::new(4, &design));
+    let _engine = machine.engine(&kernel, design);
+}
