@@ -200,21 +200,21 @@ fn control(verdict: &Verdict) -> String {
 
 fn parameters(comparison: &Comparison) -> String {
     let parameters = comparison.plan.machine.parameters();
+    let count = parameters.len();
     let rows: String = parameters
-        .iter()
         .map(|parameter| {
             format!(
                 "<tr><td class=\"word\"><code>{}</code></td><td>{}</td><td class=\"word\">{}</td><td class=\"word prose\">{}</td></tr>\n",
-                escape(&parameter.path),
+                escape(parameter.path),
                 parameter.value,
-                escape(&parameter.unit),
-                escape(&parameter.provenance)
+                escape(parameter.unit.key()),
+                escape(&parameter.provenance.to_string())
             )
         })
         .collect();
     format!(
         "<h2>Machine model</h2>\n<details><summary>{} parameters of {}, each with its source</summary>\n<div class=\"wide\"><table>\n<thead><tr><th class=\"word\">parameter</th><th>value</th><th class=\"word\">unit</th><th class=\"word\">source</th></tr></thead>\n<tbody>{rows}</tbody>\n</table></div></details>\n",
-        number::count(parameters.len() as u64),
+        number::count(count as u64),
         escape(&comparison.plan.machine.name)
     )
 }
