@@ -22,6 +22,7 @@ mod report;
 mod style;
 mod summary;
 mod table;
+mod target;
 mod verdict;
 
 #[cfg(test)]

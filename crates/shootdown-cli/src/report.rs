@@ -14,7 +14,7 @@ use crate::verdict::Verdict;
 pub fn render(comparison: &Comparison) -> String {
     let plan = &comparison.plan;
     let verdict = Verdict::new(comparison);
-    let title = format!("{} on {}", plan.workload.name, plan.machine.name);
+    let title = format!("{} on {}", plan.workload.name, plan.target);
     let mut page = String::new();
     page.push_str("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n");
     page.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n");
@@ -28,8 +28,8 @@ pub fn render(comparison: &Comparison) -> String {
     page.push_str(&format!(
         "<p class=\"soft\">{}. Simulated machine: {}, {} CPUs. Seed {}, {}.</p>\n",
         escape(&capitalized(plan.workload.description)),
-        escape(&plan.machine.description),
-        plan.machine.topology.cpus(),
+        escape(&plan.target.machine.description),
+        plan.target.machine.topology.cpus(),
         plan.settings.seed,
         if plan.settings.runs > 1 {
             format!("medians of {} runs", plan.settings.runs)
@@ -61,6 +61,7 @@ fn headline(verdict: &Verdict) -> String {
         escape(&verdict.stale)
     );
     html.push_str(&story(&verdict.stale_story));
+    html.push_str(&story(&verdict.failed));
     for sentence in &verdict.ratios {
         html.push_str(&format!("<p>{}</p>\n", escape(sentence)));
     }
@@ -78,12 +79,7 @@ fn throughput(comparison: &Comparison) -> String {
             hollow: comparison
                 .published
                 .iter()
-                .filter(|row| {
-                    row.workload == plan.workload.name
-                        && row.machine == plan.machine.name
-                        && row.design == design.name
-                        && row.lru_drain == plan.lru_drain
-                })
+                .filter(|row| row.design == design.name)
                 .map(|row| (row.threads, row.ops_per_s()))
                 .collect(),
             ..line(comparison, design.name, |row| row.ops_per_s)
@@ -199,7 +195,7 @@ fn control(verdict: &Verdict) -> String {
 }
 
 fn parameters(comparison: &Comparison) -> String {
-    let parameters = comparison.plan.machine.parameters();
+    let parameters = comparison.plan.target.machine.parameters();
     let count = parameters.len();
     let rows: String = parameters
         .map(|parameter| {
@@ -215,7 +211,7 @@ fn parameters(comparison: &Comparison) -> String {
     format!(
         "<h2>Machine model</h2>\n<details><summary>{} parameters of {}, each with its source</summary>\n<div class=\"wide\"><table>\n<thead><tr><th class=\"word\">parameter</th><th>value</th><th class=\"word\">unit</th><th class=\"word\">source</th></tr></thead>\n<tbody>{rows}</tbody>\n</table></div></details>\n",
         number::count(count as u64),
-        escape(&comparison.plan.machine.name)
+        escape(&comparison.plan.target.machine.name)
     )
 }
 

@@ -45,6 +45,7 @@ pub fn comparison(comparison: &Comparison) -> Grid {
     for &threads in &comparison.plan.threads {
         let mut group = Vec::new();
         for row in comparison.rows.iter().filter(|row| row.threads == threads) {
+            let all_failed = row.ops_per_s.is_nan();
             let mut cells = vec![
                 if group.is_empty() {
                     threads.to_string()
@@ -52,7 +53,11 @@ pub fn comparison(comparison: &Comparison) -> Grid {
                     String::new()
                 },
                 row.design.to_string(),
-                number::rate(row.ops_per_s),
+                if all_failed {
+                    "failed".to_string()
+                } else {
+                    number::rate(row.ops_per_s)
+                },
             ];
             if several {
                 cells.push(number::percent(row.spread));
@@ -68,7 +73,11 @@ pub fn comparison(comparison: &Comparison) -> Grid {
                 number::per_operation(row.ipis_per_op),
                 number::per_operation(row.interrupts_per_op),
                 number::percent(row.flush_share),
-                number::count(row.stale),
+                if all_failed {
+                    UNKNOWN.to_string()
+                } else {
+                    number::count(row.stale)
+                },
             ]);
             group.push(cells);
         }
@@ -165,6 +174,17 @@ mod tests {
         assert!(lines[3].contains("ipi") && lines[3].contains("315k"));
         assert!(lines[5].starts_with("├╌"), "{text}");
         assert!(lines[7].contains("broadcast") && lines[7].contains("1368k"), "{text}");
+    }
+
+    #[test]
+    fn a_cell_without_a_single_result_says_failed_and_claims_no_zero() {
+        let mut comparison = fake::comparison(fake::plan(&["ideal", "ipi"], &[4]));
+        let outcomes = vec![comparison.runs.remove(0).1, Err("hangs".to_string())];
+        let grid = super::comparison(&Comparison::new(comparison.plan, outcomes, None, 1.0));
+        assert_eq!(
+            grid.groups[0][1],
+            ["", "ipi", "failed", "644k", "–", "–", "–", "–", "–", "–"]
+        );
     }
 
     #[test]

@@ -4,13 +4,18 @@ use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
 use crate::number;
 use crate::summary::Comparison;
 
+/// Lines told of the reason of a failure; that of a hang has one for each CPU.
+const REASON_LINES: usize = 6;
+
 /// The conclusions of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// Whether the oracle found nothing in the sound designs.
+    /// Whether the oracle found nothing in the sound designs and no run failed.
     pub sound: bool,
     /// The oracle's finding.
     pub stale: String,
+    /// The runs that failed, line by line; empty when none did.
+    pub failed: Vec<String>,
     /// How the first stale translation came about, line by line.
     pub stale_story: Vec<String>,
     /// Whether the control was caught, as it must be.
@@ -28,11 +33,11 @@ impl Verdict {
     pub fn new(comparison: &Comparison) -> Self {
         let (control, control_story) = control(comparison);
         Self {
-            sound: comparison.stale() == 0,
+            sound: comparison.stale() == 0 && comparison.failures().is_empty(),
             stale: stale(comparison),
+            failed: failed(comparison),
             stale_story: comparison
-                .runs
-                .iter()
+                .results()
                 .find(|(spec, result)| spec.design != CONTROL_DESIGN && result.stale > 0)
                 .map(|(_, result)| lines(result.story.as_deref()))
                 .unwrap_or_default(),
@@ -51,6 +56,9 @@ impl Verdict {
             text.push_str(content);
             text.push('\n');
         };
+        for part in &self.failed {
+            line("", part);
+        }
         line("", &self.stale);
         for part in &self.stale_story {
             line("    ", part);
@@ -81,8 +89,7 @@ fn stale(comparison: &Comparison) -> String {
         .filter(|&name| name != CONTROL_DESIGN)
         .collect();
     let checked: u64 = comparison
-        .runs
-        .iter()
+        .results()
         .filter(|(spec, _)| spec.design != CONTROL_DESIGN)
         .map(|(_, result)| result.accesses_checked)
         .sum();
@@ -122,8 +129,41 @@ fn stale(comparison: &Comparison) -> String {
     )
 }
 
+/// A line with the count, then each failure: which run, and why in at most [`REASON_LINES`] lines.
+fn failed(comparison: &Comparison) -> Vec<String> {
+    let failures = comparison.failures();
+    let mut lines = Vec::new();
+    if !failures.is_empty() {
+        lines.push(format!(
+            "FAILED RUNS: {} of {}",
+            failures.len(),
+            comparison.runs.len() + usize::from(comparison.control.is_some())
+        ));
+    }
+    for (spec, reason) in failures {
+        let name = format!(
+            "{} under {} at {} threads, seed {}",
+            spec.workload, spec.design, spec.threads, spec.seed
+        );
+        let mut reasons = reason.lines();
+        lines.push(format!("    {name}: {}", reasons.next().unwrap_or("no reason given")));
+        lines.extend(
+            reasons
+                .by_ref()
+                .take(REASON_LINES - 1)
+                .map(|line| format!("    {line}")),
+        );
+        let more = reasons.count();
+        if more > 0 {
+            lines.push(format!("      and {more} more lines (--json has all)"));
+        }
+    }
+    lines
+}
+
 fn control(comparison: &Comparison) -> (Option<String>, Vec<String>) {
-    let Some((spec, result)) = &comparison.control else {
+    // A control that failed is told with the other failures.
+    let Some((spec, Ok(result))) = &comparison.control else {
         return (None, Vec::new());
     };
     let line = match result.caught_after {
@@ -174,9 +214,11 @@ fn ratios(comparison: &Comparison) -> Vec<String> {
                 let best = against
                     .iter()
                     .filter_map(|other| comparison.row(other, threads))
-                    .map(|row| row.ops_per_s);
+                    .map(|row| row.ops_per_s)
+                    .filter(|rate| rate.is_finite());
                 Some((threads, own / best.fold(f64::NEG_INFINITY, f64::max)))
             })
+            .filter(|(_, ratio)| ratio.is_finite() && *ratio > 0.0)
             .enumerate()
             .map(|(index, (threads, ratio))| {
                 let unit = match (index, threads) {
@@ -187,14 +229,19 @@ fn ratios(comparison: &Comparison) -> Vec<String> {
                 format!("{} at {threads}{unit}", number::ratio(ratio))
             })
             .collect();
-        sentences.push(format!("{design} vs {name}: {}", points.join(", ")));
+        if !points.is_empty() {
+            sentences.push(format!("{design} vs {name}: {}", points.join(", ")));
+        }
     }
     sentences
 }
 
 fn cost(comparison: &Comparison) -> String {
     let runs = comparison.runs.iter().chain(&comparison.control);
-    let events: u64 = runs.map(|(_, result)| result.events).sum();
+    let events: u64 = runs
+        .filter_map(|(_, outcome)| outcome.as_ref().ok())
+        .map(|result| result.events)
+        .sum();
     let jobs = comparison.plan.settings.jobs;
     format!(
         "host: {} events in {:.1} s, {} events per second, on {jobs} host thread{}",
@@ -276,8 +323,9 @@ mod tests {
     fn a_stale_translation_is_shouted_with_its_story() {
         let mut comparison = fake::comparison(fake::plan(&["ipi", "broadcast"], &[4]));
         comparison.rows[1].stale = 2;
-        comparison.runs[1].1.stale = 2;
-        comparison.runs[1].1.story = Some("one\ntwo".to_string());
+        let result = comparison.runs[1].1.as_mut().unwrap();
+        result.stale = 2;
+        result.story = Some("one\ntwo".to_string());
         let verdict = Verdict::new(&comparison);
         assert!(!verdict.sound);
         assert_eq!(
@@ -288,9 +336,31 @@ mod tests {
     }
 
     #[test]
+    fn a_failed_run_is_shouted_with_its_reason_and_left_out_of_the_ratios() {
+        let plan = fake::plan(&["ipi", "broadcast"], &[1, 4]);
+        let mut outcomes: Vec<_> = plan.specs().iter().map(|spec| Ok(fake::result(spec))).collect();
+        let reason = (0..20)
+            .map(|cpu| format!("CPU {cpu} sleeps"))
+            .collect::<Vec<_>>()
+            .join("\n");
+        outcomes[2] = Err(format!("the simulated kernel hangs:\n{reason}"));
+        let verdict = Verdict::new(&Comparison::new(plan, outcomes, None, 1.0));
+        assert!(!verdict.sound);
+        let text = verdict.text(None);
+        assert!(
+            text.starts_with(
+                "FAILED RUNS: 1 of 4\n    tlb_flush2 under ipi at 4 threads, seed 1: the simulated kernel hangs:\n    CPU 0 sleeps\n"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("and 15 more lines"), "{text}");
+        assert_eq!(verdict.ratios, ["broadcast vs ipi: 1.11x at 1 thread"]);
+    }
+
+    #[test]
     fn a_control_that_slips_through_is_not_passed_over() {
         let mut comparison = fake::comparison(fake::plan(&["ipi"], &[4]));
-        let control = &mut comparison.control.as_mut().unwrap().1;
+        let control = comparison.control.as_mut().unwrap().1.as_mut().unwrap();
         (control.stale, control.caught_after, control.story) = (0, None, None);
         assert!(
             Verdict::new(&comparison)
