@@ -59,7 +59,7 @@ pub struct CompareArgs {
     pub on: String,
 
     /// Make the machine large enough for N CPUs, with more sockets of the same kind
-    #[arg(long, value_name = "N", value_parser = whole_number)]
+    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
     pub cpus: Option<u64>,
 
     /// Replace one number of the machine model, in the unit of its file (repeatable)
@@ -71,11 +71,11 @@ pub struct CompareArgs {
     pub designs: Vec<String>,
 
     /// Thread counts, one thread per CPU [default: 1,2,4,.. and all CPUs]
-    #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = whole_number)]
+    #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = whole_number, allow_negative_numbers = true)]
     pub threads: Option<Vec<u64>>,
 
     /// Runs per design and thread count; run k uses seed+k, and medians are shown
-    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
     pub runs: u64,
 
     /// How to run it.
@@ -99,11 +99,11 @@ pub struct CompareArgs {
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
     /// Seed of the first run: the same seed gives the same result
-    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
     pub seed: u64,
 
     /// Host threads to run on [default: all]
-    #[arg(long, value_name = "N", value_parser = whole_number)]
+    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
     pub jobs: Option<u64>,
 
     /// Virtual milliseconds to measure per run [default: 30]
@@ -127,12 +127,25 @@ pub struct ListArgs {
     shootdown evidence --runs 5    medians of five seeds, as published")]
 pub struct EvidenceArgs {
     /// Runs per row; run k uses seed+k, and medians are shown
-    #[arg(long, value_name = "N", default_value = "3", value_parser = whole_number)]
+    #[arg(long, value_name = "N", default_value = "3", value_parser = whole_number, allow_negative_numbers = true)]
     pub runs: u64,
 
     /// How to run it.
     #[command(flatten)]
     pub run: RunArgs,
+}
+
+/// A mistake on the command line in one line, as every other error here: what is wrong, a tip if there is one, where help is.
+pub fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let joined = |block: &str| block.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut blocks = text.split("\n\n").map(joined);
+    let mut line = blocks.next().unwrap_or_default();
+    if let Some(tip) = blocks.find_map(|block| block.strip_prefix("tip: ").map(str::to_string)) {
+        line.push_str(&format!("; {tip}"));
+    }
+    line.push_str("; see `shootdown --help`");
+    line
 }
 
 /// Reads a whole number that is not negative, with a message that says what was expected.

@@ -42,7 +42,7 @@ pub fn render(comparison: &Comparison) -> String {
     page.push_str(&throughput(comparison));
     page.push_str(&interrupts(comparison));
     page.push_str(&shares(comparison));
-    page.push_str(&numbers(comparison));
+    page.push_str(&numbers(comparison, &verdict));
     page.push_str(&control(&verdict));
     page.push_str(&parameters(comparison));
     page.push_str(&format!(
@@ -160,7 +160,7 @@ fn shares(comparison: &Comparison) -> String {
     html
 }
 
-fn numbers(comparison: &Comparison) -> String {
+fn numbers(comparison: &Comparison, verdict: &Verdict) -> String {
     let grid = table::comparison(comparison);
     let class = |index: usize| if index == 1 { " class=\"word\"" } else { "" };
     let row = |tag: &str, cells: &[String]| {
@@ -180,6 +180,9 @@ fn numbers(comparison: &Comparison) -> String {
         html.push_str(&format!("<tbody>{rows}</tbody>\n"));
     }
     html.push_str("</table></div>\n");
+    if let Some(fitted) = &verdict.fitted {
+        html.push_str(&format!("<p class=\"soft\">{}.</p>\n", escape(&capitalized(fitted))));
+    }
     html
 }
 

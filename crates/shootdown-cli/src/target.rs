@@ -94,10 +94,13 @@ fn assignment(text: &str) -> Result<(String, f64), Failure> {
         ))
     };
     let (path, value) = text.split_once('=').ok_or_else(|| fail("PATH=VALUE"))?;
+    if path.trim().is_empty() {
+        return Err(fail("PATH=VALUE"));
+    }
     let value = match value.trim() {
         "true" => 1.0,
         "false" => 0.0,
-        number => number.parse().map_err(|_| fail("a number after `=`"))?,
+        number => number.parse().map_err(|_| fail("a number, true or false after `=`"))?,
     };
     Ok((path.trim().to_string(), value))
 }

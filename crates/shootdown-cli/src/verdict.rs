@@ -4,6 +4,8 @@ use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
 use crate::number;
 use crate::summary::Comparison;
 
+/// Columns of printed sentences.
+const WIDTH: usize = 100;
 /// Lines told of the reason of a failure; that of a hang has one for each CPU.
 const REASON_LINES: usize = 6;
 
@@ -22,6 +24,8 @@ pub struct Verdict {
     pub control: Option<String>,
     /// How the control went wrong, line by line.
     pub control_story: Vec<String>,
+    /// Which of the published rows shown the machine model was fitted on.
+    pub fitted: Option<String>,
     /// Throughput ratios between designs, a sentence each.
     pub ratios: Vec<String>,
     /// What the runs cost on this host.
@@ -43,6 +47,7 @@ impl Verdict {
                 .unwrap_or_default(),
             control,
             control_story,
+            fitted: fitted(comparison),
             ratios: ratios(comparison),
             cost: cost(comparison),
         }
@@ -59,6 +64,10 @@ impl Verdict {
         for part in &self.failed {
             line("", part);
         }
+        let sentences = self.fitted.iter().chain(&self.ratios);
+        for part in sentences.flat_map(|sentence| wrapped(sentence)) {
+            line("", &part);
+        }
         line("", &self.stale);
         for part in &self.stale_story {
             line("    ", part);
@@ -66,15 +75,13 @@ impl Verdict {
         if let Some(control) = &self.control {
             line("", control);
         }
-        for part in &self.control_story {
+        // Where there is a report, it tells how.
+        for part in self.control_story.iter().filter(|_| report.is_none()) {
             line("    ", part);
         }
         line("", &self.cost);
         if let Some(report) = report {
             line("", &format!("report: {report}"));
-        }
-        for ratio in self.ratios.iter().flat_map(|ratio| wrapped(ratio)) {
-            line("", &ratio);
         }
         text
     }
@@ -185,6 +192,27 @@ fn control(comparison: &Comparison) -> (Option<String>, Vec<String>) {
     (Some(line), lines(result.story.as_deref()))
 }
 
+/// The published rows beside the table that are no predictions.
+fn fitted(comparison: &Comparison) -> Option<String> {
+    if comparison.rows.iter().all(|row| row.published.is_none()) {
+        return None;
+    }
+    let rows: Vec<String> = comparison
+        .published
+        .iter()
+        .filter(|row| row.fitted)
+        .map(|row| format!("{} at {}", row.design, row.threads))
+        .collect();
+    Some(if rows.is_empty() {
+        "published: none of these rows was used for fitting".to_string()
+    } else {
+        format!(
+            "published: used for fitting: {}; the others are predictions",
+            rows.join(", ")
+        )
+    })
+}
+
 /// Each real design against the baseline (`ipi`, else the first), and `adaptive` against the best of the others.
 fn ratios(comparison: &Comparison) -> Vec<String> {
     let real: Vec<&str> = comparison
@@ -252,12 +280,12 @@ fn cost(comparison: &Comparison) -> String {
     )
 }
 
-/// A sentence in lines of at most 120 columns, broken after commas; the further lines are indented.
+/// A sentence in lines of at most 100 columns, broken after commas; the further lines are indented.
 fn wrapped(sentence: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for part in sentence.split_inclusive(", ") {
         match lines.last_mut() {
-            Some(line) if line.chars().count() + part.trim_end().chars().count() <= 120 => line.push_str(part),
+            Some(line) if line.chars().count() + part.trim_end().chars().count() <= WIDTH => line.push_str(part),
             Some(_) => lines.push(format!("    {part}")),
             None => lines.push(part.to_string()),
         }
@@ -296,6 +324,10 @@ mod tests {
         );
         assert_eq!(verdict.control_story.len(), 3);
         assert_eq!(verdict.ratios, ["broadcast vs ipi: 1.11x at 1 thread, 1.82x at 16"]);
+        assert_eq!(
+            verdict.fitted.as_deref(),
+            Some("published: used for fitting: ipi at 1, ipi at 16, broadcast at 16; the others are predictions")
+        );
     }
 
     #[test]
@@ -312,7 +344,7 @@ mod tests {
     fn long_sentences_are_broken_after_commas_and_lose_nothing() {
         let sentence = (0..30).map(|n| format!("1.00x at {n}")).collect::<Vec<_>>().join(", ");
         let lines = wrapped(&sentence);
-        assert!(lines.len() > 1 && lines.iter().all(|line| line.chars().count() <= 120));
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.chars().count() <= WIDTH));
         assert_eq!(
             lines.join(" ").split_whitespace().collect::<Vec<_>>().join(" "),
             sentence
