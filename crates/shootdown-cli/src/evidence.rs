@@ -257,7 +257,7 @@ mod tests {
             "{text}"
         );
         assert_eq!(
-            text.matches(" fitted ").count(),
+            text.matches("  fitted  ").count(),
             2 + 4,
             "two headers, four rows:\n{text}"
         );
