@@ -139,10 +139,9 @@ impl Destination {
     }
 }
 
-/// Why, without the name of the temporary file.
+/// Why, without the name of the temporary file, which nobody asked for.
 fn reason(error: &io::Error) -> String {
-    let inner = error.get_ref().and_then(|outer| outer.source());
-    inner.map_or_else(|| error.to_string(), ToString::to_string)
+    io::Error::from(error.kind()).to_string()
 }
 
 /// The build folder of the nearest Cargo workspace that holds `current`, if there is one.
