@@ -26,9 +26,10 @@ pub fn render(comparison: &Comparison) -> String {
     ));
     page.push_str(&format!("<h1>{}</h1>\n", escape(&title)));
     page.push_str(&format!(
-        "<p class=\"soft\">{}. Simulated machine: {}, {} CPUs. Seed {}, {}.</p>\n",
+        "<p class=\"soft\">{}. Simulated machine: {}{}{} CPUs. Seed {}, {}.</p>\n",
         escape(&capitalized(plan.workload.description)),
         escape(&plan.target.machine.description),
+        if plan.target.as_measured { ", " } else { "; changed to " },
         plan.target.machine.topology.cpus(),
         plan.settings.seed,
         if plan.settings.runs > 1 {
@@ -37,7 +38,7 @@ pub fn render(comparison: &Comparison) -> String {
             "one run each".to_string()
         }
     ));
-    page.push_str(&format!("<pre>{}</pre>\n", escape(&plan.command())));
+    page.push_str(&format!("<pre class=\"command\">{}</pre>\n", escape(&plan.command())));
     page.push_str(&headline(&verdict));
     page.push_str(&throughput(comparison));
     page.push_str(&interrupts(comparison));

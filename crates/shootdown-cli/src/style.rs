@@ -124,6 +124,7 @@ h3{font-size:.95rem;margin:0 0 .25rem;font-weight:600}
 p{margin:.4rem 0;max-width:60rem}
 .soft,figcaption{color:var(--soft);font-size:.875rem}
 pre{background:var(--card);border:1px solid var(--line);border-radius:6px;padding:.7rem .9rem;overflow-x:auto;font:13px/1.5 ui-monospace,monospace;margin:.6rem 0}
+.command{white-space:pre-wrap;overflow-wrap:anywhere}
 .verdict{border-left:4px solid var(--good);background:var(--card);border-radius:0 6px 6px 0;padding:.6rem .9rem;margin:1rem 0}
 .verdict.bad{border-color:var(--bad)}
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1.1rem;margin:.4rem 0;padding:0;list-style:none;font-size:.875rem}
