@@ -20,7 +20,7 @@ use clap::{Args, Parser, Subcommand};
         shootdown compare tlb_flush2 --threads 1,16,72   choose the thread counts\n  \
         shootdown list                                   workloads, machines and designs\n  \
         shootdown evidence                               simulated results beside published ones\n\n\
-        Exit status: 0, or 1 when a stale translation was seen, 2 on bad usage, 130 after Ctrl-C."
+        Exit status: 0; 1 when a stale translation was seen or a run failed; 2 on bad usage; 130 after Ctrl-C."
 )]
 pub struct Cli {
     /// What to do; nothing means the flagship comparison.
@@ -45,6 +45,8 @@ pub enum Command {
     shootdown compare tlb_flush2 --on milan-72 --designs ipi,broadcast,adaptive --threads 1,4,16,72\n  \
     shootdown compare tlb_flush2 --runs 5 --html out.html    medians of five seeds, plots\n  \
     shootdown compare tlb_flush2 --threads 36 --lru-drain    kernels without the LRU fix\n  \
+    shootdown compare tlb_flush2 --cpus 1024 --threads 1024  the same kind of machine, only larger\n  \
+    shootdown compare tlb_flush2 --set costs.invlpg=200      what if one cost were different\n  \
     shootdown compare tlb_shared --designs none              watch the oracle catch it\n  \
     shootdown compare tlb_flush2 --json | jq '.runs[].ops_per_s'")]
 pub struct CompareArgs {
@@ -56,13 +58,25 @@ pub struct CompareArgs {
     #[arg(long, value_name = "MACHINE", default_value = crate::catalog::FLAGSHIP_MACHINE)]
     pub on: String,
 
+    /// Make the machine large enough for N CPUs, with more sockets of the same kind
+    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
+    pub cpus: Option<u64>,
+
+    /// Replace one number of the machine model, in the unit of its file (repeatable)
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub set: Vec<String>,
+
     /// Designs to compare
     #[arg(long, value_name = "D,D,..", value_delimiter = ',', default_value = crate::catalog::FLAGSHIP_DESIGNS)]
     pub designs: Vec<String>,
 
     /// Thread counts, one thread per CPU [default: 1,2,4,.. and all CPUs]
-    #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = whole_number)]
+    #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = whole_number, allow_negative_numbers = true)]
     pub threads: Option<Vec<u64>>,
+
+    /// Runs per design and thread count; run k uses seed+k, and medians are shown
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
+    pub runs: u64,
 
     /// How to run it.
     #[command(flatten)]
@@ -85,18 +99,14 @@ pub struct CompareArgs {
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
     /// Seed of the first run: the same seed gives the same result
-    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
     pub seed: u64,
 
-    /// Runs per design and thread count; run k uses seed+k, and medians are shown
-    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number)]
-    pub runs: u64,
-
     /// Host threads to run on [default: all]
-    #[arg(long, value_name = "N", value_parser = whole_number)]
+    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
     pub jobs: Option<u64>,
 
-    /// Virtual milliseconds to measure per run [default: the workload's own]
+    /// Virtual milliseconds to measure per run [default: 30]
     #[arg(long, value_name = "MS", allow_negative_numbers = true)]
     pub virtual_ms: Option<f64>,
 }
@@ -114,11 +124,28 @@ pub struct ListArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     shootdown evidence             tables E1 and E2, and the errors on held-out rows\n  \
-    shootdown evidence --runs 5    medians of five seeds")]
+    shootdown evidence --runs 5    medians of five seeds, as published")]
 pub struct EvidenceArgs {
+    /// Runs per row; run k uses seed+k, and medians are shown
+    #[arg(long, value_name = "N", default_value = "3", value_parser = whole_number, allow_negative_numbers = true)]
+    pub runs: u64,
+
     /// How to run it.
     #[command(flatten)]
     pub run: RunArgs,
+}
+
+/// A mistake on the command line in one line, as every other error here: what is wrong, a tip if there is one, where help is.
+pub fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let joined = |block: &str| block.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut blocks = text.split("\n\n").map(joined);
+    let mut line = blocks.next().unwrap_or_default();
+    if let Some(tip) = blocks.find_map(|block| block.strip_prefix("tip: ").map(str::to_string)) {
+        line.push_str(&format!("; {tip}"));
+    }
+    line.push_str("; see `shootdown --help`");
+    line
 }
 
 /// Reads a whole number that is not negative, with a message that says what was expected.

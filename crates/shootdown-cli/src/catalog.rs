@@ -1,12 +1,6 @@
-//! What can be named on the command line: workloads and designs, each with one line that describes it.
-//!
-//! Machines come from the simulator's own models; [`find_machine`] only words the mistakes.
+//! What can be named on the command line, as the simulator lists it, and the names that mean something to this program.
 
-use std::path::Path;
-
-use shootdown_sim::model::Model;
-
-use crate::failure::Failure;
+use shootdown_sim::run;
 
 /// The machine of the flagship comparison.
 pub const FLAGSHIP_MACHINE: &str = "milan-72";
@@ -31,86 +25,28 @@ pub struct Entry {
 }
 
 /// Every workload.
-pub const WORKLOADS: &[Entry] = &[
-    Entry {
-        name: "tlb_flush2",
-        description: "each thread writes a page of its own region, drops it and reads it back as 0 (private anonymous memory)",
-    },
-    Entry {
-        name: "tlb_shared",
-        description: "threads drop and touch pages of one shared region, so that a missed invalidation shows at once",
-    },
-];
+pub fn workloads() -> impl Iterator<Item = Entry> {
+    run::Workload::ALL
+        .iter()
+        .map(|&(name, _, description)| Entry { name, description })
+}
 
 /// Every design.
-pub const DESIGNS: &[Entry] = &[
-    Entry {
-        name: "ideal",
-        description: "perfect invalidation at no cost (simulation only): the limit the others are measured against",
-    },
-    Entry {
-        name: "ipi",
-        description: "per-CPU tags, interrupts to the active CPUs of the space, spinning waits: x86 before broadcast",
-    },
-    Entry {
-        name: "broadcast",
-        description: "hybrid tags: spaces seen on 4 or more CPUs are promoted and use broadcast, the others interrupts",
-    },
-    Entry {
-        name: "adaptive",
-        description: "hybrid tags with demotion, reach chosen per request from measured costs, flush log",
-    },
-    Entry {
-        name: "none",
-        description: "no invalidation: UNSOUND, the control that the oracle must catch",
-    },
-];
-
-/// Finds a workload by name.
-///
-/// # Errors
-/// One line that lists the known ones.
-pub fn find_workload(name: &str) -> Result<&'static Entry, Failure> {
-    find(WORKLOADS, name).ok_or_else(|| unknown("WORKLOAD", "workload", name, &names(WORKLOADS)))
+pub fn designs() -> impl Iterator<Item = Entry> {
+    run::designs().map(|design| Entry {
+        name: design.name,
+        description: design.about,
+    })
 }
 
-/// Finds a design by name.
-///
-/// # Errors
-/// One line that lists the known ones.
-pub fn find_design(name: &str) -> Result<&'static Entry, Failure> {
-    find(DESIGNS, name).ok_or_else(|| unknown("--designs", "design", name, &names(DESIGNS)))
+/// The workload of that name.
+pub fn workload(name: &str) -> Option<Entry> {
+    workloads().find(|entry| entry.name == name)
 }
 
-/// Finds a machine model by name, or reads the file of that path.
-///
-/// # Errors
-/// One line: the known names, or what is wrong in the file and where.
-pub fn find_machine(name: &str) -> Result<Model, Failure> {
-    let known = Model::builtin_names();
-    let looks_like_a_path =
-        name.ends_with(".toml") || name.contains(std::path::MAIN_SEPARATOR) || Path::new(name).is_file();
-    if !known.contains(&name) && !looks_like_a_path {
-        return Err(unknown(
-            "--on",
-            "machine",
-            name,
-            &format!("{}, or the path of a .toml file", known.join(", ")),
-        ));
-    }
-    Model::find(name).map_err(|error| Failure::Input(error.to_string()))
-}
-
-fn find(entries: &'static [Entry], name: &str) -> Option<&'static Entry> {
-    entries.iter().find(|entry| entry.name == name.trim())
-}
-
-fn names(entries: &[Entry]) -> String {
-    entries.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ")
-}
-
-fn unknown(place: &str, kind: &str, name: &str, known: &str) -> Failure {
-    Failure::Input(format!("{place}: unknown {kind} `{name}`; known: {known}"))
+/// The design of that name.
+pub fn design(name: &str) -> Option<Entry> {
+    designs().find(|entry| entry.name == name)
 }
 
 /// The noun of one operation of a workload, as in "loops per second".
@@ -119,5 +55,18 @@ pub fn operation(workload: &str) -> &'static str {
         "loop"
     } else {
         "op"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_used_here_are_known_to_the_simulator() {
+        for name in FLAGSHIP_DESIGNS.split(',').chain([CONTROL_DESIGN, IDEAL_DESIGN]) {
+            assert!(design(name).is_some(), "{name}");
+        }
+        assert!(workload(FLAGSHIP_WORKLOAD).is_some() && workload(CONTROL_WORKLOAD).is_some());
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::args::{CompareArgs, RunArgs};
 use crate::catalog;
-use crate::failure::{Failure, STALE, SUCCESS};
+use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::output::{self, Destination};
 use crate::plan::Plan;
 use crate::queue::{self, Runner};
@@ -22,10 +22,12 @@ pub fn flagship(runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
         workload: catalog::FLAGSHIP_WORKLOAD.to_string(),
         on: catalog::FLAGSHIP_MACHINE.to_string(),
         designs: catalog::FLAGSHIP_DESIGNS.split(',').map(str::to_string).collect(),
+        cpus: None,
+        set: Vec::new(),
         threads: None,
+        runs: 1,
         run: RunArgs {
             seed: 1,
-            runs: 1,
             jobs: None,
             virtual_ms: None,
         },
@@ -37,10 +39,10 @@ pub fn flagship(runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
     compare(plan, false, Some(&destination), runner, stop)
 }
 
-/// Runs `compare` and returns the exit status.
+/// Runs `compare` and returns the exit status: that of a bad run when a translation was stale or a run failed.
 ///
 /// # Errors
-/// Bad input (found before anything runs), a failed run, an unwritable output, Ctrl-C.
+/// Bad input (found before anything runs), an unwritable output, Ctrl-C.
 pub fn command(args: &CompareArgs, runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
     let plan = Plan::new(args)?;
     let destination = args
@@ -63,13 +65,13 @@ fn compare(
     let with_control = !as_json || destination.is_some();
     let mut specs = plan.specs();
     specs.extend(with_control.then(|| plan.control()));
-    let mut results = queue::run_all(runner, &specs, plan.settings.jobs, stop)?;
+    let mut outcomes = queue::run_all(runner, &specs, plan.settings.jobs, stop)?;
     let control = if with_control {
-        specs.pop().zip(results.pop())
+        specs.pop().zip(outcomes.pop())
     } else {
         None
     };
-    let comparison = Comparison::new(plan, results, control, start.elapsed().as_secs_f64());
+    let comparison = Comparison::new(plan, outcomes, control, start.elapsed().as_secs_f64());
 
     if let Some(destination) = destination {
         destination.write(&report::render(&comparison), stop)?;
@@ -83,7 +85,11 @@ fn compare(
         text.push_str(&Verdict::new(&comparison).text(report.as_deref()));
         output::print(&text)?;
     }
-    Ok(if comparison.stale() > 0 { STALE } else { SUCCESS })
+    Ok(if comparison.stale() > 0 || !comparison.failures().is_empty() {
+        BAD_RUN
+    } else {
+        SUCCESS
+    })
 }
 
 fn title(comparison: &Comparison) -> String {
@@ -96,7 +102,7 @@ fn title(comparison: &Comparison) -> String {
     let drain = if plan.lru_drain { ", LRU drain" } else { "" };
     format!(
         "{} on {} (simulated), seed {}{runs}{drain}\n",
-        plan.workload.name, plan.machine.name, plan.settings.seed
+        plan.workload.name, plan.target, plan.settings.seed
     )
 }
 
@@ -138,8 +144,27 @@ mod tests {
                 &AtomicBool::new(false),
             )
         };
-        assert_eq!(status(Some("ipi")), Ok(STALE));
+        assert_eq!(status(Some("ipi")), Ok(BAD_RUN));
         assert_eq!(status(Some("none")), Ok(SUCCESS));
+    }
+
+    #[test]
+    fn a_failed_run_sets_the_exit_status_and_the_report_has_the_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r.html");
+        let destination = Destination::new("--html", &path).unwrap();
+        let runner = Fake {
+            fail_at: Some(16),
+            ..Fake::default()
+        };
+        let plan = fake::plan(&["ideal", "ipi"], &[1, 16]);
+        let status = compare(plan, false, Some(&destination), &runner, &AtomicBool::new(false));
+        assert_eq!(status, Ok(BAD_RUN));
+        let page = std::fs::read_to_string(path).unwrap();
+        assert!(
+            page.contains("FAILED RUNS: 2 of 5") && page.contains("<td>315k</td>"),
+            "{page}"
+        );
     }
 
     #[test]

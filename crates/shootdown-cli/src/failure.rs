@@ -4,8 +4,8 @@ use std::fmt;
 
 /// Exit status when all went well.
 pub const SUCCESS: u8 = 0;
-/// Exit status when a design other than `none` had a stale translation.
-pub const STALE: u8 = 1;
+/// Exit status when a design other than `none` had a stale translation, or a run failed.
+pub const BAD_RUN: u8 = 1;
 /// Exit status on bad usage or bad input.
 pub const BAD_INPUT: u8 = 2;
 /// Exit status after Ctrl-C (128 + SIGINT, as shells have it).

@@ -1,14 +1,14 @@
 //! A stand-in for the simulator in tests: made-up results of the right shape, at once and without randomness.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use shootdown_sim::model::Model;
 use shootdown_sim::run::{RunResult, RunSpec};
 
 use crate::catalog;
 use crate::plan::{Plan, Settings};
 use crate::queue::Runner;
 use crate::summary::Comparison;
+use crate::target::Target;
 
 /// A runner that makes results up.
 #[derive(Default)]
@@ -21,6 +21,8 @@ pub struct Fake<'a> {
     pub on_progress: Option<Box<dyn Fn() + Sync + 'a>>,
     /// Fails the runs with this many threads.
     pub fail_at: Option<usize>,
+    /// Panics in the runs with this many threads.
+    pub panic_at: Option<usize>,
     /// Lets this design have a stale translation.
     pub stale_in: Option<&'static str>,
 }
@@ -31,6 +33,7 @@ impl Runner for Fake<'_> {
         if self.fail_at == Some(spec.threads) {
             return Err("out of frames".to_string());
         }
+        assert!(self.panic_at != Some(spec.threads), "on purpose");
         if let Some(hook) = &self.on_progress {
             hook();
         }
@@ -82,10 +85,9 @@ pub fn result(spec: &RunSpec) -> RunResult {
 /// A plan on `milan-72`, seed 1, one run.
 pub fn plan(designs: &[&str], threads: &[usize]) -> Plan {
     Plan {
-        workload: catalog::find_workload("tlb_flush2").unwrap(),
-        on: "milan-72".to_string(),
-        machine: Arc::new(Model::find("milan-72").unwrap_or_else(|error| panic!("{error}"))),
-        designs: designs.iter().map(|name| catalog::find_design(name).unwrap()).collect(),
+        workload: catalog::workload("tlb_flush2").unwrap(),
+        target: Target::new("milan-72", None, &[]).unwrap(),
+        designs: designs.iter().map(|name| catalog::design(name).unwrap()).collect(),
         threads: threads.to_vec(),
         settings: Settings {
             seed: 1,
@@ -99,8 +101,8 @@ pub fn plan(designs: &[&str], threads: &[usize]) -> Plan {
 
 /// The comparison that `plan` would give, with its control run.
 pub fn comparison(plan: Plan) -> Comparison {
-    let results = plan.specs().iter().map(result).collect();
+    let outcomes = plan.specs().iter().map(|spec| Ok(result(spec))).collect();
     let control = plan.control();
     let caught = result(&control);
-    Comparison::new(plan, results, Some((control, caught)), 1.5)
+    Comparison::new(plan, outcomes, Some((control, Ok(caught))), 1.5)
 }

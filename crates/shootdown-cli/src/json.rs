@@ -1,6 +1,7 @@
 //! The JSON that programs read: a contract, so the keys and their order are fixed and a test holds them.
 
 use serde::Serialize;
+use shootdown_sim::run::RunResult;
 
 use crate::published;
 use crate::summary::{Comparison, relative_error};
@@ -11,24 +12,25 @@ struct Document<'a> {
     runs: Vec<Run<'a>>,
 }
 
-/// One run.
+/// One run; all numbers of what came out are null when it failed, and `error` says why.
 #[derive(Debug, Serialize)]
 struct Run<'a> {
     workload: &'a str,
-    target: &'a str,
+    target: String,
     design: &'a str,
     threads: usize,
     seed: u64,
-    ops_per_s: f64,
-    ipis_per_op: f64,
-    interrupts_per_op: f64,
-    flush_share: f64,
-    stale: u64,
-    accesses_checked: u64,
-    events: u64,
-    host_seconds: f64,
+    ops_per_s: Option<f64>,
+    ipis_per_op: Option<f64>,
+    interrupts_per_op: Option<f64>,
+    flush_share: Option<f64>,
+    stale: Option<u64>,
+    accesses_checked: Option<u64>,
+    events: Option<u64>,
+    host_seconds: Option<f64>,
     published: Option<f64>,
     relative_error: Option<f64>,
+    error: Option<&'a str>,
 }
 
 /// The runs of a comparison, one element each, rates in operations per second, `null` where unknown.
@@ -36,31 +38,30 @@ pub fn render(comparison: &Comparison) -> String {
     let runs = comparison
         .runs
         .iter()
-        .map(|(spec, result)| {
-            let published = published::lookup(
-                &comparison.published,
-                &spec.workload,
-                &spec.machine.name,
-                &spec.design,
-                spec.threads,
-                spec.lru_drain,
-            );
+        .map(|(spec, outcome)| {
+            let published = published::lookup(&comparison.published, &spec.design, spec.threads);
+            let result = outcome.as_ref().ok();
+            let number = |field: fn(&RunResult) -> f64| result.map(field);
+            let count = |field: fn(&RunResult) -> u64| result.map(field);
             Run {
                 workload: &spec.workload,
-                target: &spec.machine.name,
+                target: comparison.plan.target.to_string(),
                 design: &spec.design,
                 threads: spec.threads,
                 seed: spec.seed,
-                ops_per_s: result.ops_per_s,
-                ipis_per_op: result.ipis_per_op,
-                interrupts_per_op: result.interrupts_per_op,
-                flush_share: result.flush_share,
-                stale: result.stale,
-                accesses_checked: result.accesses_checked,
-                events: result.events,
-                host_seconds: result.host_seconds,
+                ops_per_s: number(|result| result.ops_per_s),
+                ipis_per_op: number(|result| result.ipis_per_op),
+                interrupts_per_op: number(|result| result.interrupts_per_op),
+                flush_share: number(|result| result.flush_share),
+                stale: count(|result| result.stale),
+                accesses_checked: count(|result| result.accesses_checked),
+                events: count(|result| result.events),
+                host_seconds: number(|result| result.host_seconds),
                 published,
-                relative_error: published.map(|published| relative_error(result.ops_per_s, published)),
+                relative_error: published
+                    .zip(result)
+                    .map(|(published, result)| relative_error(result.ops_per_s, published)),
+                error: outcome.as_ref().err().map(String::as_str),
             }
         })
         .collect();
@@ -81,7 +82,7 @@ mod tests {
     use crate::fake;
 
     /// The contract. Programs rely on it: change it and you break them.
-    const KEYS: [&str; 15] = [
+    const KEYS: [&str; 16] = [
         "workload",
         "target",
         "design",
@@ -97,6 +98,7 @@ mod tests {
         "host_seconds",
         "published",
         "relative_error",
+        "error",
     ];
 
     #[test]
@@ -127,6 +129,17 @@ mod tests {
                 .collect::<Vec<_>>(),
             [40, 41, 42]
         );
+    }
+
+    #[test]
+    fn a_failed_run_has_a_reason_and_no_numbers() {
+        let plan = fake::plan(&["ipi"], &[4]);
+        let comparison = Comparison::new(plan, vec![Err("hangs".to_string())], None, 1.0);
+        let value: serde_json::Value = serde_json::from_str(&render(&comparison)).unwrap();
+        let run = &value["runs"][0];
+        assert_eq!(run["error"], "hangs");
+        assert!(run["ops_per_s"].is_null() && run["stale"].is_null() && run["relative_error"].is_null());
+        assert_eq!(run["published"], 644_000.0);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use serde::Serialize;
 use shootdown_sim::model::Model;
 
 use crate::args::ListArgs;
-use crate::catalog::{DESIGNS, Entry, WORKLOADS};
+use crate::catalog::{self, Entry};
 use crate::failure::{Failure, SUCCESS};
 use crate::{json, output};
 
@@ -29,9 +29,9 @@ struct Line {
 /// When stdout cannot be written or a built-in machine model does not load.
 pub fn command(args: &ListArgs) -> Result<u8, Failure> {
     let listing = Listing {
-        workloads: lines(WORKLOADS),
+        workloads: lines(catalog::workloads()),
         machines: machines()?,
-        designs: lines(DESIGNS),
+        designs: lines(catalog::designs()),
     };
     output::print(&if args.json {
         json::pretty(&listing)
@@ -41,9 +41,8 @@ pub fn command(args: &ListArgs) -> Result<u8, Failure> {
     Ok(SUCCESS)
 }
 
-fn lines(entries: &[Entry]) -> Vec<Line> {
+fn lines(entries: impl Iterator<Item = Entry>) -> Vec<Line> {
     entries
-        .iter()
         .map(|entry| Line {
             name: entry.name.to_string(),
             description: entry.description.to_string(),

@@ -22,6 +22,7 @@ mod report;
 mod style;
 mod summary;
 mod table;
+mod target;
 mod verdict;
 
 #[cfg(test)]
@@ -38,8 +39,12 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version go to stdout with status 0, mistakes to stderr with status 2; a closed pipe is no news.
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+            if !error.use_stderr() {
+                let _ = error.print();
+                return ExitCode::from(failure::SUCCESS);
+            }
+            let _ = writeln!(std::io::stderr(), "{}", args::one_line(&error));
+            return ExitCode::from(failure::BAD_INPUT);
         }
     };
     let stop = interrupt::install();

@@ -17,17 +17,25 @@ pub fn rate(per_second: f64) -> String {
 
 /// A signed percentage: `+1.9%`.
 pub fn signed_percent(fraction: f64) -> String {
+    if !fraction.is_finite() {
+        return UNKNOWN.to_string();
+    }
     format!("{:+.1}%", clean(fraction * 100.0, 0.05))
 }
 
 /// A percentage: `40.1%`.
 pub fn percent(fraction: f64) -> String {
+    if !fraction.is_finite() {
+        return UNKNOWN.to_string();
+    }
     format!("{:.1}%", clean(fraction * 100.0, 0.05))
 }
 
 /// A count per operation: two decimals, `0` only when it is exactly none.
 pub fn per_operation(count: f64) -> String {
-    if count == 0.0 {
+    if !count.is_finite() {
+        UNKNOWN.to_string()
+    } else if count == 0.0 {
         "0".to_string()
     } else if count < 0.005 {
         "<0.01".to_string()

@@ -66,8 +66,9 @@ impl Destination {
         }
         destination.temporary().map_err(|error| {
             fail(format!(
-                "cannot write in `{}` ({error}); choose another path",
-                folder.display()
+                "cannot write in `{}` ({}); choose another path",
+                folder.display(),
+                reason(&error)
             ))
         })?;
         Ok(destination)
@@ -136,6 +137,11 @@ impl Destination {
         }
         builder.tempfile_in(self.folder())
     }
+}
+
+/// Why, without the name of the temporary file, which nobody asked for.
+fn reason(error: &io::Error) -> String {
+    io::Error::from(error.kind()).to_string()
 }
 
 /// The build folder of the nearest Cargo workspace that holds `current`, if there is one.

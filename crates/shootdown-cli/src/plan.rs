@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use shootdown_sim::model::Model;
-use shootdown_sim::run::RunSpec;
+use shootdown_sim::run::{RunSpec, validate};
 
 use crate::args::{CompareArgs, RunArgs};
 use crate::catalog::{self, Entry};
 use crate::failure::Failure;
+use crate::target::Target;
 
 /// Most runs per design and thread count, so that a slip of the finger does not fill the memory with results.
 pub const MOST_RUNS: u64 = 1000;
@@ -25,7 +25,7 @@ pub struct Settings {
     pub runs: u64,
     /// Host threads.
     pub jobs: usize,
-    /// Virtual milliseconds measured; `None` = the workload's default.
+    /// Virtual milliseconds measured; `None` = the simulator's default. Checked with the runs.
     pub virtual_ms: Option<f64>,
 }
 
@@ -34,12 +34,9 @@ impl Settings {
     ///
     /// # Errors
     /// One line naming the option and its range.
-    pub fn new(args: &RunArgs) -> Result<Self, Failure> {
-        if !(1..=MOST_RUNS).contains(&args.runs) {
-            return Err(Failure::Input(format!(
-                "--runs {}: expected 1 to {MOST_RUNS} runs",
-                args.runs
-            )));
+    pub fn new(args: &RunArgs, runs: u64) -> Result<Self, Failure> {
+        if !(1..=MOST_RUNS).contains(&runs) {
+            return Err(Failure::Input(format!("--runs {runs}: expected 1 to {MOST_RUNS} runs")));
         }
         let jobs = match args.jobs {
             None => std::thread::available_parallelism().map_or(1, usize::from),
@@ -50,16 +47,9 @@ impl Settings {
                 )));
             }
         };
-        if let Some(ms) = args.virtual_ms
-            && !(ms.is_finite() && ms > 0.0)
-        {
-            return Err(Failure::Input(format!(
-                "--virtual-ms {ms}: expected milliseconds > 0, for example 5"
-            )));
-        }
         Ok(Self {
             seed: args.seed,
-            runs: args.runs,
+            runs,
             jobs,
             virtual_ms: args.virtual_ms,
         })
@@ -70,13 +60,11 @@ impl Settings {
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The workload.
-    pub workload: &'static Entry,
-    /// The machine as it was named on the command line.
-    pub on: String,
+    pub workload: Entry,
     /// The machine.
-    pub machine: Arc<Model>,
+    pub target: Target,
     /// The designs, each once, in the order given.
-    pub designs: Vec<&'static Entry>,
+    pub designs: Vec<Entry>,
     /// The thread counts, each once, in the order given.
     pub threads: Vec<usize>,
     /// Seed, runs, host threads.
@@ -86,38 +74,52 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Checks the arguments against each other, the catalog and the machine.
+    /// Checks the arguments against each other and with the simulator, whose words a mistake is told in.
     ///
     /// # Errors
-    /// One line naming the option, what is wrong and what would be right.
+    /// One line naming what is wrong and what would be right.
     pub fn new(args: &CompareArgs) -> Result<Self, Failure> {
-        let workload = catalog::find_workload(&args.workload)?;
-        let settings = Settings::new(&args.run)?;
-        let mut designs = Vec::new();
+        let settings = Settings::new(&args.run, args.runs)?;
+        let target = Target::new(&args.on, args.cpus, &args.set)?;
+        let counts = match &args.threads {
+            None => default_threads(target.machine.topology.cpus()),
+            Some(counts) => counts
+                .iter()
+                .map(|&count| usize::try_from(count).unwrap_or(usize::MAX))
+                .collect(),
+        };
+        let mut spec = RunSpec {
+            workload: args.workload.trim().to_string(),
+            machine: Arc::clone(&target.machine),
+            design: String::new(),
+            threads: 1,
+            seed: settings.seed,
+            virtual_ms: settings.virtual_ms,
+            lru_drain: args.lru_drain,
+        };
+        let (mut designs, mut threads) = (Vec::new(), Vec::new());
         for name in &args.designs {
-            let design = catalog::find_design(name)?;
+            spec.design = name.trim().to_string();
+            for &count in &counts {
+                spec.threads = count;
+                validate(&spec).map_err(Failure::Input)?;
+                if !threads.contains(&count) {
+                    threads.push(count);
+                }
+            }
+            let design = catalog::design(&spec.design).expect("the simulator knows the design");
             if !designs.contains(&design) {
                 designs.push(design);
             }
         }
-        let machine = catalog::find_machine(&args.on)?;
-        let threads = match &args.threads {
-            None => default_threads(machine.topology.cpus()),
-            Some(counts) => check_threads(counts, &machine)?,
-        };
-        let plan = Self {
-            workload,
-            on: args.on.clone(),
-            machine: Arc::new(machine),
+        Ok(Self {
+            workload: catalog::workload(&spec.workload).expect("the simulator knows the workload"),
+            target,
             designs,
             threads,
             settings,
             lru_drain: args.lru_drain,
-        };
-        for spec in plan.specs().iter().filter(|spec| spec.seed == plan.settings.seed) {
-            shootdown_sim::run::validate(spec).map_err(Failure::Input)?;
-        }
-        Ok(plan)
+        })
     }
 
     /// Every run: by thread count, then design, then run.
@@ -128,7 +130,7 @@ impl Plan {
                 for run in 0..self.settings.runs {
                     specs.push(RunSpec {
                         workload: self.workload.name.to_string(),
-                        machine: Arc::clone(&self.machine),
+                        machine: Arc::clone(&self.target.machine),
                         design: design.name.to_string(),
                         threads,
                         seed: self.settings.seed.wrapping_add(run),
@@ -145,9 +147,9 @@ impl Plan {
     pub fn control(&self) -> RunSpec {
         RunSpec {
             workload: catalog::CONTROL_WORKLOAD.to_string(),
-            machine: Arc::clone(&self.machine),
+            machine: Arc::clone(&self.target.machine),
             design: catalog::CONTROL_DESIGN.to_string(),
-            threads: self.machine.topology.cpus().min(CONTROL_THREADS),
+            threads: self.target.machine.topology.cpus().min(CONTROL_THREADS),
             seed: self.settings.seed,
             virtual_ms: self.settings.virtual_ms,
             lru_drain: false,
@@ -166,7 +168,7 @@ impl Plan {
         let mut command = format!(
             "shootdown compare {} --on {} --designs {designs} --threads {threads} --seed {}",
             self.workload.name,
-            quoted(&self.on),
+            self.target.options(),
             self.settings.seed
         );
         if self.settings.runs > 1 {
@@ -191,32 +193,6 @@ fn default_threads(cpus: usize) -> Vec<usize> {
     counts
 }
 
-fn check_threads(counts: &[u64], machine: &Model) -> Result<Vec<usize>, Failure> {
-    let cpus = machine.topology.cpus();
-    let mut threads = Vec::new();
-    for &count in counts {
-        if count == 0 || count > cpus as u64 {
-            return Err(Failure::Input(format!(
-                "--threads {count}: {} has {cpus} CPUs and runs one thread on each; expected 1 to {cpus}",
-                machine.name
-            )));
-        }
-        if !threads.contains(&(count as usize)) {
-            threads.push(count as usize);
-        }
-    }
-    Ok(threads)
-}
-
-/// A word as a shell reads it back.
-fn quoted(word: &str) -> String {
-    if word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./+".contains(c)) && !word.is_empty() {
-        word.to_string()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,11 +202,5 @@ mod tests {
         assert_eq!(default_threads(72), [1, 2, 4, 8, 16, 32, 64, 72]);
         assert_eq!(default_threads(64), [1, 2, 4, 8, 16, 32, 64]);
         assert_eq!(default_threads(1), [1]);
-    }
-
-    #[test]
-    fn words_survive_the_shell() {
-        assert_eq!(quoted("milan-72"), "milan-72");
-        assert_eq!(quoted("my box's.toml"), r"'my box'\''s.toml'");
     }
 }

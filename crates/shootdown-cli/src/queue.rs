@@ -3,7 +3,9 @@
 //! One run is single-threaded on one host thread, so the longest runs (most simulated threads) start first and short ones fill up
 //! the end. Results do not depend on the number of host threads.
 
-use std::sync::Mutex;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use shootdown_sim::run::{RunResult, RunSpec};
@@ -30,50 +32,41 @@ impl Runner for Simulator {
     }
 }
 
-/// Runs every specification on up to `jobs` host threads.
+/// How a run ended: a result, or why there is none (a simulated kernel that hangs, above all).
+pub type Outcome = Result<RunResult, String>;
+
+/// Runs every specification on up to `jobs` host threads. A run that fails, or panics, does not touch the others.
 ///
 /// # Errors
-/// [`Failure::Interrupted`] once `stop` is set; otherwise the first failed run, in the order of `specs`. Either way the runs still
-/// going are abandoned.
+/// [`Failure::Interrupted`] once `stop` is set; the runs still going are abandoned.
 pub fn run_all(
     runner: &dyn Runner,
     specs: &[RunSpec],
     jobs: usize,
     stop: &AtomicBool,
-) -> Result<Vec<RunResult>, Failure> {
+) -> Result<Vec<Outcome>, Failure> {
     let mut order: Vec<usize> = (0..specs.len()).collect();
     order.sort_by_key(|&index| std::cmp::Reverse(specs[index].threads));
     let progress = Progress::new(specs);
     let next = AtomicUsize::new(0);
-    let failed = AtomicBool::new(false);
-    let results: Mutex<Vec<Option<RunResult>>> = Mutex::new(vec![None; specs.len()]);
-    let failure: Mutex<Option<(usize, String)>> = Mutex::new(None);
+    let outcomes: Vec<OnceLock<Outcome>> = specs.iter().map(|_| OnceLock::new()).collect();
 
-    // Relaxed throughout: each atomic stands for itself, and results travel through the mutexes.
-    let abandoned = || stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed);
+    // Relaxed throughout: each atomic stands for itself, and outcomes travel through their locks.
+    let stopped = || stop.load(Ordering::Relaxed);
     let work = || {
-        while !abandoned() {
+        while !stopped() {
             let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) else {
                 return;
             };
-            let outcome = runner.run(&specs[index], &mut |fraction| {
+            let mut on_progress = |fraction| {
                 progress.update(index, fraction);
-                !abandoned()
-            });
-            match outcome {
-                Ok(result) => {
-                    progress.finish(index);
-                    results.lock().expect("no run panics while it holds the results")[index] = Some(result);
-                }
-                Err(_) if abandoned() => return,
-                Err(line) => {
-                    failed.store(true, Ordering::Relaxed);
-                    let mut first = failure.lock().expect("no run panics while it holds the failure");
-                    if first.as_ref().is_none_or(|(earlier, _)| index < *earlier) {
-                        *first = Some((index, line));
-                    }
-                }
-            }
+                !stopped()
+            };
+            // A run owns all that it changes, so nothing half-changed is seen after a panic.
+            let run = AssertUnwindSafe(|| runner.run(&specs[index], &mut on_progress));
+            let outcome = catch_unwind(run).unwrap_or_else(|panic| Err(format!("panicked: {}", message(&*panic))));
+            progress.finish(index);
+            outcomes[index].get_or_init(|| outcome);
         }
     };
     std::thread::scope(|scope| {
@@ -83,21 +76,21 @@ pub fn run_all(
     });
     progress.clear();
 
-    if stop.load(Ordering::Relaxed) {
+    if stopped() {
         return Err(Failure::Interrupted);
     }
-    if let Some((index, line)) = failure.into_inner().expect("all threads have ended") {
-        let spec = &specs[index];
-        return Err(Failure::Input(format!(
-            "{} under {} at {} threads: {line}",
-            spec.workload, spec.design, spec.threads
-        )));
-    }
-    let results = results.into_inner().expect("all threads have ended");
-    Ok(results
+    Ok(outcomes
         .into_iter()
-        .map(|result| result.expect("every cell ran"))
+        .map(|outcome| outcome.into_inner().expect("every run was taken from the queue"))
         .collect())
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or(panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message")
 }
 
 #[cfg(test)]
@@ -112,7 +105,7 @@ mod tests {
         let many = run_all(&Fake::default(), &specs, 7, &AtomicBool::new(false)).unwrap();
         assert_eq!(one, many);
         for (spec, result) in specs.iter().zip(&one) {
-            assert_eq!(result.ops_per_s, fake::result(spec).ops_per_s);
+            assert_eq!(result, &Ok(fake::result(spec)));
         }
     }
 
@@ -140,17 +133,22 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_run_is_named_and_ends_the_others() {
-        let specs = fake::plan(&["ipi", "broadcast"], &[1, 4]).specs();
+    fn a_run_that_fails_or_panics_does_not_lose_the_others() {
+        let specs = fake::plan(&["ipi", "broadcast"], &[1, 4, 16]).specs();
         let fake = Fake {
             fail_at: Some(4),
+            panic_at: Some(16),
             ..Fake::default()
         };
-        let failure = run_all(&fake, &specs, 1, &AtomicBool::new(false)).unwrap_err();
-        assert_eq!(
-            failure.to_string(),
-            "error: tlb_flush2 under ipi at 4 threads: out of frames"
-        );
+        let outcomes = run_all(&fake, &specs, 2, &AtomicBool::new(false)).unwrap();
+        for (spec, outcome) in specs.iter().zip(outcomes) {
+            let expected = match spec.threads {
+                4 => Err("out of frames".to_string()),
+                16 => Err("panicked: on purpose".to_string()),
+                _ => Ok(fake::result(spec)),
+            };
+            assert_eq!(outcome, expected);
+        }
     }
 
     #[test]

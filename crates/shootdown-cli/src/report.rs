@@ -14,7 +14,7 @@ use crate::verdict::Verdict;
 pub fn render(comparison: &Comparison) -> String {
     let plan = &comparison.plan;
     let verdict = Verdict::new(comparison);
-    let title = format!("{} on {}", plan.workload.name, plan.machine.name);
+    let title = format!("{} on {}", plan.workload.name, plan.target);
     let mut page = String::new();
     page.push_str("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n");
     page.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n");
@@ -26,10 +26,11 @@ pub fn render(comparison: &Comparison) -> String {
     ));
     page.push_str(&format!("<h1>{}</h1>\n", escape(&title)));
     page.push_str(&format!(
-        "<p class=\"soft\">{}. Simulated machine: {}, {} CPUs. Seed {}, {}.</p>\n",
+        "<p class=\"soft\">{}. Simulated machine: {}{}{} CPUs. Seed {}, {}.</p>\n",
         escape(&capitalized(plan.workload.description)),
-        escape(&plan.machine.description),
-        plan.machine.topology.cpus(),
+        escape(&plan.target.machine.description),
+        if plan.target.as_measured { ", " } else { "; changed to " },
+        plan.target.machine.topology.cpus(),
         plan.settings.seed,
         if plan.settings.runs > 1 {
             format!("medians of {} runs", plan.settings.runs)
@@ -37,12 +38,12 @@ pub fn render(comparison: &Comparison) -> String {
             "one run each".to_string()
         }
     ));
-    page.push_str(&format!("<pre>{}</pre>\n", escape(&plan.command())));
+    page.push_str(&format!("<pre class=\"command\">{}</pre>\n", escape(&plan.command())));
     page.push_str(&headline(&verdict));
     page.push_str(&throughput(comparison));
     page.push_str(&interrupts(comparison));
     page.push_str(&shares(comparison));
-    page.push_str(&numbers(comparison));
+    page.push_str(&numbers(comparison, &verdict));
     page.push_str(&control(&verdict));
     page.push_str(&parameters(comparison));
     page.push_str(&format!(
@@ -61,6 +62,7 @@ fn headline(verdict: &Verdict) -> String {
         escape(&verdict.stale)
     );
     html.push_str(&story(&verdict.stale_story));
+    html.push_str(&story(&verdict.failed));
     for sentence in &verdict.ratios {
         html.push_str(&format!("<p>{}</p>\n", escape(sentence)));
     }
@@ -78,12 +80,7 @@ fn throughput(comparison: &Comparison) -> String {
             hollow: comparison
                 .published
                 .iter()
-                .filter(|row| {
-                    row.workload == plan.workload.name
-                        && row.machine == plan.machine.name
-                        && row.design == design.name
-                        && row.lru_drain == plan.lru_drain
-                })
+                .filter(|row| row.design == design.name)
                 .map(|row| (row.threads, row.ops_per_s()))
                 .collect(),
             ..line(comparison, design.name, |row| row.ops_per_s)
@@ -164,7 +161,7 @@ fn shares(comparison: &Comparison) -> String {
     html
 }
 
-fn numbers(comparison: &Comparison) -> String {
+fn numbers(comparison: &Comparison, verdict: &Verdict) -> String {
     let grid = table::comparison(comparison);
     let class = |index: usize| if index == 1 { " class=\"word\"" } else { "" };
     let row = |tag: &str, cells: &[String]| {
@@ -184,6 +181,9 @@ fn numbers(comparison: &Comparison) -> String {
         html.push_str(&format!("<tbody>{rows}</tbody>\n"));
     }
     html.push_str("</table></div>\n");
+    if let Some(fitted) = &verdict.fitted {
+        html.push_str(&format!("<p class=\"soft\">{}.</p>\n", escape(&capitalized(fitted))));
+    }
     html
 }
 
@@ -199,23 +199,23 @@ fn control(verdict: &Verdict) -> String {
 }
 
 fn parameters(comparison: &Comparison) -> String {
-    let parameters = comparison.plan.machine.parameters();
+    let parameters = comparison.plan.target.machine.parameters();
+    let count = parameters.len();
     let rows: String = parameters
-        .iter()
         .map(|parameter| {
             format!(
                 "<tr><td class=\"word\"><code>{}</code></td><td>{}</td><td class=\"word\">{}</td><td class=\"word prose\">{}</td></tr>\n",
-                escape(&parameter.path),
+                escape(parameter.path),
                 parameter.value,
-                escape(&parameter.unit),
-                escape(&parameter.provenance)
+                escape(parameter.unit.key()),
+                escape(&parameter.provenance.to_string())
             )
         })
         .collect();
     format!(
         "<h2>Machine model</h2>\n<details><summary>{} parameters of {}, each with its source</summary>\n<div class=\"wide\"><table>\n<thead><tr><th class=\"word\">parameter</th><th>value</th><th class=\"word\">unit</th><th class=\"word\">source</th></tr></thead>\n<tbody>{rows}</tbody>\n</table></div></details>\n",
-        number::count(parameters.len() as u64),
-        escape(&comparison.plan.machine.name)
+        number::count(count as u64),
+        escape(&comparison.plan.target.machine.name)
     )
 }
 

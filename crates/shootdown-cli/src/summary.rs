@@ -6,14 +6,17 @@ use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
 use crate::number::median;
 use crate::plan::Plan;
 use crate::published::{self, Published};
+use crate::queue::Outcome;
 
-/// One design at one thread count.
+/// One design at one thread count, over the runs that did not fail; numbers are NaN when all failed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     /// Threads.
     pub threads: usize,
     /// Design.
     pub design: &'static str,
+    /// Runs that failed.
+    pub failed: usize,
     /// Operations per second, median.
     pub ops_per_s: f64,
     /// (Largest - smallest) / median of the throughput.
@@ -53,12 +56,12 @@ pub struct Comparison {
     /// What was asked.
     pub plan: Plan,
     /// Each run, in the order of [`Plan::specs`].
-    pub runs: Vec<(RunSpec, RunResult)>,
+    pub runs: Vec<(RunSpec, Outcome)>,
     /// The control run, when there was one.
-    pub control: Option<(RunSpec, RunResult)>,
+    pub control: Option<(RunSpec, Outcome)>,
     /// One row per thread count and design.
     pub rows: Vec<Row>,
-    /// The published measurements.
+    /// The published measurements of this workload on this machine, if it has its real shape.
     pub published: Vec<Published>,
     /// Host seconds from start to end.
     pub wall_seconds: f64,
@@ -66,29 +69,33 @@ pub struct Comparison {
 
 impl Comparison {
     /// Gathers the results of `plan`, given in the order of [`Plan::specs`].
-    pub fn new(plan: Plan, results: Vec<RunResult>, control: Option<(RunSpec, RunResult)>, wall_seconds: f64) -> Self {
-        let published = published::rows();
-        let runs: Vec<(RunSpec, RunResult)> = plan.specs().into_iter().zip(results).collect();
+    pub fn new(plan: Plan, outcomes: Vec<Outcome>, control: Option<(RunSpec, Outcome)>, wall_seconds: f64) -> Self {
+        let published: Vec<Published> = published::rows()
+            .into_iter()
+            .filter(|row| {
+                plan.target.as_measured
+                    && row.workload == plan.workload.name
+                    && row.machine == plan.target.machine.name
+                    && row.lru_drain == plan.lru_drain
+            })
+            .collect();
+        let runs: Vec<(RunSpec, Outcome)> = plan.specs().into_iter().zip(outcomes).collect();
         let mut rows = Vec::new();
         for &threads in &plan.threads {
             for design in &plan.designs {
                 let of = |name: &str| -> Vec<&RunResult> {
                     runs.iter()
                         .filter(|(spec, _)| spec.threads == threads && spec.design == name)
-                        .map(|(_, result)| result)
+                        .filter_map(|(_, outcome)| outcome.as_ref().ok())
                         .collect()
                 };
-                let ideal = of(IDEAL_DESIGN);
+                let (own, ideal) = (of(design.name), of(IDEAL_DESIGN));
                 let ideal = (!ideal.is_empty()).then(|| median(ideal.iter().map(|run| run.ops_per_s)));
-                let listed = published::lookup(
-                    &published,
-                    plan.workload.name,
-                    &plan.machine.name,
-                    design.name,
-                    threads,
-                    plan.lru_drain,
-                );
-                rows.push(row(threads, design.name, &of(design.name), ideal, listed));
+                rows.push(Row {
+                    failed: plan.settings.runs as usize - own.len(),
+                    published: published::lookup(&published, design.name, threads),
+                    ..row(threads, design.name, &own, ideal)
+                });
             }
         }
         Self {
@@ -110,6 +117,20 @@ impl Comparison {
             .sum()
     }
 
+    /// The runs that failed, the control included, each with the reason.
+    pub fn failures(&self) -> Vec<(&RunSpec, &str)> {
+        let runs = self.runs.iter().chain(&self.control);
+        runs.filter_map(|(spec, outcome)| Some((spec, outcome.as_ref().err()?.as_str())))
+            .collect()
+    }
+
+    /// The results of the runs that did not fail, without the control.
+    pub fn results(&self) -> impl Iterator<Item = (&RunSpec, &RunResult)> {
+        self.runs
+            .iter()
+            .filter_map(|(spec, outcome)| Some((spec, outcome.as_ref().ok()?)))
+    }
+
     /// The row of a design at a thread count.
     pub fn row(&self, design: &str, threads: usize) -> Option<&Row> {
         self.rows
@@ -118,8 +139,11 @@ impl Comparison {
     }
 }
 
-fn row(threads: usize, design: &'static str, runs: &[&RunResult], ideal: Option<f64>, published: Option<f64>) -> Row {
-    let of = |field: fn(&RunResult) -> f64| median(runs.iter().map(|run| field(run)));
+fn row(threads: usize, design: &'static str, runs: &[&RunResult], ideal: Option<f64>) -> Row {
+    let of = |field: fn(&RunResult) -> f64| match runs {
+        [] => f64::NAN,
+        runs => median(runs.iter().map(|run| field(run))),
+    };
     let ops_per_s = of(|run| run.ops_per_s);
     let most = runs.iter().map(|run| run.ops_per_s).fold(f64::NEG_INFINITY, f64::max);
     let least = runs.iter().map(|run| run.ops_per_s).fold(f64::INFINITY, f64::min);
@@ -131,13 +155,14 @@ fn row(threads: usize, design: &'static str, runs: &[&RunResult], ideal: Option<
     Row {
         threads,
         design,
+        failed: 0,
         ops_per_s,
         spread: if ops_per_s > 0.0 {
             (most - least) / ops_per_s
         } else {
             0.0
         },
-        published,
+        published: None,
         of_ideal: ideal.filter(|&ideal| ideal > 0.0).map(|ideal| ops_per_s / ideal),
         ipis_per_op: of(|run| run.ipis_per_op),
         interrupts_per_op: of(|run| run.interrupts_per_op),
@@ -149,7 +174,9 @@ fn row(threads: usize, design: &'static str, runs: &[&RunResult], ideal: Option<
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::fake;
+    use crate::target::Target;
 
     #[test]
     fn rows_take_medians_over_the_seeds() {
@@ -161,7 +188,7 @@ mod tests {
             .runs
             .iter()
             .filter(|(s, _)| s.design == "ipi" && s.threads == 16)
-            .map(|(_, r)| r.ops_per_s)
+            .map(|(_, r)| r.as_ref().unwrap().ops_per_s)
             .collect();
         rates.sort_by(f64::total_cmp);
         assert_eq!(rates.len(), 3);
@@ -178,6 +205,29 @@ mod tests {
         assert_eq!(comparison.row("ipi", 2).unwrap().published, None);
         let mut plan = fake::plan(&["ipi"], &[1]);
         plan.lru_drain = true;
+        assert_eq!(fake::comparison(plan).row("ipi", 1).unwrap().published, None);
+    }
+
+    #[test]
+    fn medians_leave_failed_runs_out_and_nothing_is_made_up_when_all_failed() {
+        let mut plan = fake::plan(&["ideal", "ipi"], &[4]);
+        plan.settings.runs = 2;
+        let mut outcomes: Vec<_> = plan.specs().iter().map(|spec| Ok(fake::result(spec))).collect();
+        outcomes[1] = Err("hangs".to_string());
+        outcomes[2] = Err("hangs".to_string());
+        outcomes[3] = Err("hangs".to_string());
+        let comparison = Comparison::new(plan, outcomes, None, 1.0);
+        let (ideal, ipi) = (comparison.row("ideal", 4).unwrap(), comparison.row("ipi", 4).unwrap());
+        assert_eq!((ideal.failed, ipi.failed), (1, 2));
+        assert_eq!(ideal.ops_per_s, comparison.runs[0].1.as_ref().unwrap().ops_per_s);
+        assert!(ipi.ops_per_s.is_nan() && ipi.flush_share.is_nan());
+        assert_eq!(comparison.failures().len(), 3);
+    }
+
+    #[test]
+    fn nothing_published_stands_beside_a_machine_of_another_shape() {
+        let mut plan = fake::plan(&["ipi"], &[1]);
+        plan.target = Target::new("milan-72", Some(1000), &[]).unwrap();
         assert_eq!(fake::comparison(plan).row("ipi", 1).unwrap().published, None);
     }
 

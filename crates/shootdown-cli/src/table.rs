@@ -1,4 +1,4 @@
-//! Tables for terminals: one row per thread count and design, grouped by thread count, at most 120 columns wide.
+//! Tables for terminals: one row per thread count and design, grouped by thread count, 100 columns wide, or 110 with several runs.
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
@@ -45,6 +45,7 @@ pub fn comparison(comparison: &Comparison) -> Grid {
     for &threads in &comparison.plan.threads {
         let mut group = Vec::new();
         for row in comparison.rows.iter().filter(|row| row.threads == threads) {
+            let all_failed = row.failed as u64 >= comparison.plan.settings.runs;
             let mut cells = vec![
                 if group.is_empty() {
                     threads.to_string()
@@ -52,7 +53,11 @@ pub fn comparison(comparison: &Comparison) -> Grid {
                     String::new()
                 },
                 row.design.to_string(),
-                number::rate(row.ops_per_s),
+                if all_failed {
+                    "failed".to_string()
+                } else {
+                    number::rate(row.ops_per_s)
+                },
             ];
             if several {
                 cells.push(number::percent(row.spread));
@@ -68,7 +73,11 @@ pub fn comparison(comparison: &Comparison) -> Grid {
                 number::per_operation(row.ipis_per_op),
                 number::per_operation(row.interrupts_per_op),
                 number::percent(row.flush_share),
-                number::count(row.stale),
+                if all_failed {
+                    UNKNOWN.to_string()
+                } else {
+                    number::count(row.stale)
+                },
             ]);
             group.push(cells);
         }
@@ -99,41 +108,30 @@ impl Grid {
                 .collect::<Vec<_>>()
         };
         let mut table = Table::new();
-        table.load_style(presets::UTF8_FULL_CONDENSED);
+        table.load_style(presets::NOTHING);
         table.set_header(cells(&self.header));
         for row in self.groups.iter().flatten() {
             table.add_row(cells(row));
         }
 
         // Cells hold no line breaks and the width is free, so each row is one line; a rule goes between groups, not between rows.
-        let lines: Vec<String> = table.lines().collect();
-        let rule = lines.get(2).map(|line| {
-            line.replace('╞', "├")
-                .replace('═', "╌")
-                .replace('╪', "┼")
-                .replace('╡', "┤")
-        });
         let grouped = self.groups.iter().any(|group| group.len() > 1);
+        let mut lines = table.lines();
+        let header = lines.next().unwrap_or_default();
+        let rule = "─".repeat(header.chars().count());
         let mut text = String::new();
-        let mut lines = lines.into_iter();
-        for line in lines.by_ref().take(3) {
-            text.push_str(&line);
+        let mut line = |content: &str| {
+            text.push_str(content.trim_end());
             text.push('\n');
-        }
+        };
+        line(&header);
         for (index, group) in self.groups.iter().enumerate() {
-            if let Some(rule) = rule.as_ref().filter(|_| index > 0 && grouped) {
-                text.push_str(rule);
-                text.push('\n');
+            if index == 0 || grouped {
+                line(&rule);
             }
-            for line in lines.by_ref().take(group.len()) {
-                text.push_str(&line);
-                text.push('\n');
-            }
+            lines.by_ref().take(group.len()).for_each(|row| line(&row));
         }
-        for line in lines {
-            text.push_str(&line);
-            text.push('\n');
-        }
+        line(&rule);
         text
     }
 }
@@ -144,27 +142,36 @@ mod tests {
     use crate::fake;
 
     #[test]
-    fn the_widest_table_fits_120_columns() {
-        let mut plan = fake::plan(&["ideal", "ipi", "broadcast", "adaptive", "none"], &[1, 4, 16, 72]);
-        plan.settings.runs = 3;
-        let text = comparison(&fake::comparison(plan)).draw();
-        let width = text.lines().map(|line| line.chars().count()).max().unwrap();
-        assert!(width <= 120, "{width} columns:\n{text}");
-        assert!(
-            text.lines().all(|line| line.chars().count() == width),
-            "ragged:\n{text}"
-        );
+    fn the_widest_table_fits_the_terminal() {
+        for runs in [1, 3] {
+            let mut plan = fake::plan(&["ideal", "ipi", "broadcast", "adaptive", "none"], &[1, 4, 16, 72]);
+            plan.settings.runs = runs;
+            let text = comparison(&fake::comparison(plan)).draw();
+            let width = text.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(width <= if runs == 1 { 100 } else { 110 }, "{width} columns:\n{text}");
+        }
     }
 
     #[test]
     fn each_thread_count_is_one_group_between_rules() {
         let text = comparison(&fake::comparison(fake::plan(&["ipi", "broadcast"], &[1, 16]))).draw();
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 3 + 2 + 1 + 2 + 1, "{text}");
-        assert!(lines[1].contains("loops/s") && lines[1].contains("published") && lines[1].contains("flush CPU"));
-        assert!(lines[3].contains("ipi") && lines[3].contains("315k"));
-        assert!(lines[5].starts_with("├╌"), "{text}");
-        assert!(lines[7].contains("broadcast") && lines[7].contains("1368k"), "{text}");
+        assert_eq!(lines.len(), 2 + 2 + 1 + 2 + 1, "{text}");
+        assert!(lines[0].contains("loops/s") && lines[0].contains("published") && lines[0].contains("flush CPU"));
+        assert!(lines[2].contains("ipi") && lines[2].contains("315k"));
+        assert!(lines[4].starts_with("──"), "{text}");
+        assert!(lines[6].contains("broadcast") && lines[6].contains("1368k"), "{text}");
+    }
+
+    #[test]
+    fn a_cell_without_a_single_result_says_failed_and_claims_no_zero() {
+        let mut comparison = fake::comparison(fake::plan(&["ideal", "ipi"], &[4]));
+        let outcomes = vec![comparison.runs.remove(0).1, Err("hangs".to_string())];
+        let grid = super::comparison(&Comparison::new(comparison.plan, outcomes, None, 1.0));
+        assert_eq!(
+            grid.groups[0][1],
+            ["", "ipi", "failed", "644k", "–", "–", "–", "–", "–", "–"]
+        );
     }
 
     #[test]

@@ -4,19 +4,28 @@ use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
 use crate::number;
 use crate::summary::Comparison;
 
+/// Columns of printed sentences.
+const WIDTH: usize = 100;
+/// Lines told of the reason of a failure; that of a hang has one for each CPU.
+const REASON_LINES: usize = 6;
+
 /// The conclusions of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// Whether the oracle found nothing in the sound designs.
+    /// Whether the oracle found nothing in the sound designs and no run failed.
     pub sound: bool,
     /// The oracle's finding.
     pub stale: String,
+    /// The runs that failed, line by line; empty when none did.
+    pub failed: Vec<String>,
     /// How the first stale translation came about, line by line.
     pub stale_story: Vec<String>,
     /// Whether the control was caught, as it must be.
     pub control: Option<String>,
     /// How the control went wrong, line by line.
     pub control_story: Vec<String>,
+    /// Which of the published rows shown the machine model was fitted on.
+    pub fitted: Option<String>,
     /// Throughput ratios between designs, a sentence each.
     pub ratios: Vec<String>,
     /// What the runs cost on this host.
@@ -28,16 +37,17 @@ impl Verdict {
     pub fn new(comparison: &Comparison) -> Self {
         let (control, control_story) = control(comparison);
         Self {
-            sound: comparison.stale() == 0,
+            sound: comparison.stale() == 0 && comparison.failures().is_empty(),
             stale: stale(comparison),
+            failed: failed(comparison),
             stale_story: comparison
-                .runs
-                .iter()
+                .results()
                 .find(|(spec, result)| spec.design != CONTROL_DESIGN && result.stale > 0)
                 .map(|(_, result)| lines(result.story.as_deref()))
                 .unwrap_or_default(),
             control,
             control_story,
+            fitted: fitted(comparison),
             ratios: ratios(comparison),
             cost: cost(comparison),
         }
@@ -51,6 +61,13 @@ impl Verdict {
             text.push_str(content);
             text.push('\n');
         };
+        for part in &self.failed {
+            line("", part);
+        }
+        let sentences = self.fitted.iter().chain(&self.ratios);
+        for part in sentences.flat_map(|sentence| wrapped(sentence)) {
+            line("", &part);
+        }
         line("", &self.stale);
         for part in &self.stale_story {
             line("    ", part);
@@ -58,15 +75,13 @@ impl Verdict {
         if let Some(control) = &self.control {
             line("", control);
         }
-        for part in &self.control_story {
+        // Where there is a report, it tells how.
+        for part in self.control_story.iter().filter(|_| report.is_none()) {
             line("    ", part);
         }
         line("", &self.cost);
         if let Some(report) = report {
             line("", &format!("report: {report}"));
-        }
-        for ratio in self.ratios.iter().flat_map(|ratio| wrapped(ratio)) {
-            line("", &ratio);
         }
         text
     }
@@ -81,8 +96,7 @@ fn stale(comparison: &Comparison) -> String {
         .filter(|&name| name != CONTROL_DESIGN)
         .collect();
     let checked: u64 = comparison
-        .runs
-        .iter()
+        .results()
         .filter(|(spec, _)| spec.design != CONTROL_DESIGN)
         .map(|(_, result)| result.accesses_checked)
         .sum();
@@ -122,8 +136,41 @@ fn stale(comparison: &Comparison) -> String {
     )
 }
 
+/// A line with the count, then each failure: which run, and why in at most [`REASON_LINES`] lines.
+fn failed(comparison: &Comparison) -> Vec<String> {
+    let failures = comparison.failures();
+    let mut lines = Vec::new();
+    if !failures.is_empty() {
+        lines.push(format!(
+            "FAILED RUNS: {} of {}",
+            failures.len(),
+            comparison.runs.len() + usize::from(comparison.control.is_some())
+        ));
+    }
+    for (spec, reason) in failures {
+        let name = format!(
+            "{} under {} at {} threads, seed {}",
+            spec.workload, spec.design, spec.threads, spec.seed
+        );
+        let mut reasons = reason.lines();
+        lines.push(format!("    {name}: {}", reasons.next().unwrap_or("no reason given")));
+        lines.extend(
+            reasons
+                .by_ref()
+                .take(REASON_LINES - 1)
+                .map(|line| format!("    {line}")),
+        );
+        let more = reasons.count();
+        if more > 0 {
+            lines.push(format!("      and {more} more lines (--json has all)"));
+        }
+    }
+    lines
+}
+
 fn control(comparison: &Comparison) -> (Option<String>, Vec<String>) {
-    let Some((spec, result)) = &comparison.control else {
+    // A control that failed is told with the other failures.
+    let Some((spec, Ok(result))) = &comparison.control else {
         return (None, Vec::new());
     };
     let line = match result.caught_after {
@@ -143,6 +190,27 @@ fn control(comparison: &Comparison) -> (Option<String>, Vec<String>) {
         ),
     };
     (Some(line), lines(result.story.as_deref()))
+}
+
+/// The published rows beside the table that are no predictions.
+fn fitted(comparison: &Comparison) -> Option<String> {
+    if comparison.rows.iter().all(|row| row.published.is_none()) {
+        return None;
+    }
+    let rows: Vec<String> = comparison
+        .published
+        .iter()
+        .filter(|row| row.fitted)
+        .map(|row| format!("{} at {}", row.design, row.threads))
+        .collect();
+    Some(if rows.is_empty() {
+        "published: none of these rows was used for fitting".to_string()
+    } else {
+        format!(
+            "published: used for fitting: {}; the others are predictions",
+            rows.join(", ")
+        )
+    })
 }
 
 /// Each real design against the baseline (`ipi`, else the first), and `adaptive` against the best of the others.
@@ -174,9 +242,11 @@ fn ratios(comparison: &Comparison) -> Vec<String> {
                 let best = against
                     .iter()
                     .filter_map(|other| comparison.row(other, threads))
-                    .map(|row| row.ops_per_s);
+                    .map(|row| row.ops_per_s)
+                    .filter(|rate| rate.is_finite());
                 Some((threads, own / best.fold(f64::NEG_INFINITY, f64::max)))
             })
+            .filter(|(_, ratio)| ratio.is_finite() && *ratio > 0.0)
             .enumerate()
             .map(|(index, (threads, ratio))| {
                 let unit = match (index, threads) {
@@ -187,14 +257,19 @@ fn ratios(comparison: &Comparison) -> Vec<String> {
                 format!("{} at {threads}{unit}", number::ratio(ratio))
             })
             .collect();
-        sentences.push(format!("{design} vs {name}: {}", points.join(", ")));
+        if !points.is_empty() {
+            sentences.push(format!("{design} vs {name}: {}", points.join(", ")));
+        }
     }
     sentences
 }
 
 fn cost(comparison: &Comparison) -> String {
     let runs = comparison.runs.iter().chain(&comparison.control);
-    let events: u64 = runs.map(|(_, result)| result.events).sum();
+    let events: u64 = runs
+        .filter_map(|(_, outcome)| outcome.as_ref().ok())
+        .map(|result| result.events)
+        .sum();
     let jobs = comparison.plan.settings.jobs;
     format!(
         "host: {} events in {:.1} s, {} events per second, on {jobs} host thread{}",
@@ -205,12 +280,12 @@ fn cost(comparison: &Comparison) -> String {
     )
 }
 
-/// A sentence in lines of at most 120 columns, broken after commas; the further lines are indented.
+/// A sentence in lines of at most 100 columns, broken after commas; the further lines are indented.
 fn wrapped(sentence: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for part in sentence.split_inclusive(", ") {
         match lines.last_mut() {
-            Some(line) if line.chars().count() + part.trim_end().chars().count() <= 120 => line.push_str(part),
+            Some(line) if line.chars().count() + part.trim_end().chars().count() <= WIDTH => line.push_str(part),
             Some(_) => lines.push(format!("    {part}")),
             None => lines.push(part.to_string()),
         }
@@ -249,6 +324,10 @@ mod tests {
         );
         assert_eq!(verdict.control_story.len(), 3);
         assert_eq!(verdict.ratios, ["broadcast vs ipi: 1.11x at 1 thread, 1.82x at 16"]);
+        assert_eq!(
+            verdict.fitted.as_deref(),
+            Some("published: used for fitting: ipi at 1, ipi at 16, broadcast at 16; the others are predictions")
+        );
     }
 
     #[test]
@@ -265,7 +344,7 @@ mod tests {
     fn long_sentences_are_broken_after_commas_and_lose_nothing() {
         let sentence = (0..30).map(|n| format!("1.00x at {n}")).collect::<Vec<_>>().join(", ");
         let lines = wrapped(&sentence);
-        assert!(lines.len() > 1 && lines.iter().all(|line| line.chars().count() <= 120));
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.chars().count() <= WIDTH));
         assert_eq!(
             lines.join(" ").split_whitespace().collect::<Vec<_>>().join(" "),
             sentence
@@ -276,8 +355,9 @@ mod tests {
     fn a_stale_translation_is_shouted_with_its_story() {
         let mut comparison = fake::comparison(fake::plan(&["ipi", "broadcast"], &[4]));
         comparison.rows[1].stale = 2;
-        comparison.runs[1].1.stale = 2;
-        comparison.runs[1].1.story = Some("one\ntwo".to_string());
+        let result = comparison.runs[1].1.as_mut().unwrap();
+        result.stale = 2;
+        result.story = Some("one\ntwo".to_string());
         let verdict = Verdict::new(&comparison);
         assert!(!verdict.sound);
         assert_eq!(
@@ -288,9 +368,31 @@ mod tests {
     }
 
     #[test]
+    fn a_failed_run_is_shouted_with_its_reason_and_left_out_of_the_ratios() {
+        let plan = fake::plan(&["ipi", "broadcast"], &[1, 4]);
+        let mut outcomes: Vec<_> = plan.specs().iter().map(|spec| Ok(fake::result(spec))).collect();
+        let reason = (0..20)
+            .map(|cpu| format!("CPU {cpu} sleeps"))
+            .collect::<Vec<_>>()
+            .join("\n");
+        outcomes[2] = Err(format!("the simulated kernel hangs:\n{reason}"));
+        let verdict = Verdict::new(&Comparison::new(plan, outcomes, None, 1.0));
+        assert!(!verdict.sound);
+        let text = verdict.text(None);
+        assert!(
+            text.starts_with(
+                "FAILED RUNS: 1 of 4\n    tlb_flush2 under ipi at 4 threads, seed 1: the simulated kernel hangs:\n    CPU 0 sleeps\n"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("and 15 more lines"), "{text}");
+        assert_eq!(verdict.ratios, ["broadcast vs ipi: 1.11x at 1 thread"]);
+    }
+
+    #[test]
     fn a_control_that_slips_through_is_not_passed_over() {
         let mut comparison = fake::comparison(fake::plan(&["ipi"], &[4]));
-        let control = &mut comparison.control.as_mut().unwrap().1;
+        let control = comparison.control.as_mut().unwrap().1.as_mut().unwrap();
         (control.stale, control.caught_after, control.story) = (0, None, None);
         assert!(
             Verdict::new(&comparison)

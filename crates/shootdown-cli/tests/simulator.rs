@@ -111,13 +111,44 @@ fn a_comparison_prints_its_verdict_and_leaves_only_the_report() {
         "{text}"
     );
     assert!(text.contains("control: `none` on tlb_shared caught after "), "{text}");
-    assert!(text.contains("\nreport: r.html\nbroadcast vs ipi: "), "{text}");
+    assert!(
+        text.contains("\nbroadcast vs ipi: ") && text.ends_with("\nreport: r.html\n"),
+        "{text}"
+    );
+    assert!(!text.contains('\u{1b}'), "colours in a pipe: {text}");
     assert!(
         text.lines()
-            .all(|line| line.starts_with("    ") || line.chars().count() <= 120),
+            .all(|line| line.starts_with("    ") || line.chars().count() <= 100),
         "{text}"
     );
     assert_eq!(names(folder.path()), ["r.html"]);
+}
+
+#[test]
+fn a_machine_can_be_made_larger_and_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = [
+        "compare",
+        "tlb_flush2",
+        "--designs",
+        "broadcast",
+        "--threads",
+        "100",
+        "--cpus",
+        "100",
+        "--set",
+        "costs.invlpg=200",
+        "--json",
+    ];
+    let output = shootdown(&args, folder.path());
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(value["runs"][0]["target"], "milan-72 --set costs.invlpg=200 --cpus 144");
 }
 
 #[test]

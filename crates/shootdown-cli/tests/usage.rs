@@ -15,6 +15,7 @@ fn refused(args: &[&str]) -> String {
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{args:?}: {message}");
     assert!(output.stdout.is_empty(), "{args:?} printed on stdout");
+    assert_eq!(message.lines().count(), 1, "{args:?}: {message}");
     message
 }
 
@@ -24,53 +25,99 @@ fn compare(args: &[&str]) -> String {
 
 #[test]
 fn unknown_names_list_the_known_ones() {
-    assert_eq!(
-        refused(&["compare", "tlb_flash", "--on", "milan-72"]),
-        "error: WORKLOAD: unknown workload `tlb_flash`; known: tlb_flush2, tlb_shared\n"
-    );
-    assert_eq!(
-        compare(&["--designs", "ipi,smoke"]),
-        "error: --designs: unknown design `smoke`; known: ideal, ipi, broadcast, adaptive, none\n"
-    );
-    let machine = refused(&["compare", "tlb_flush2", "--on", "abacus"]);
-    assert!(
-        machine.starts_with("error: --on: unknown machine `abacus`; known: "),
-        "{machine}"
-    );
-    assert!(
-        machine.contains("milan-72") && machine.ends_with(", or the path of a .toml file\n"),
-        "{machine}"
-    );
+    for (args, unknown, known) in [
+        (
+            ["compare", "tlb_flash", "--on", "milan-72"],
+            "`tlb_flash` is not known",
+            "tlb_flush2",
+        ),
+        (
+            ["compare", "tlb_flush2", "--designs", "ipi,smoke"],
+            "`smoke` is not known",
+            "adaptive",
+        ),
+        (
+            ["compare", "tlb_flush2", "--on", "abacus"],
+            "abacus: unknown machine",
+            "milan-72",
+        ),
+        (
+            ["compare", "tlb_flush2", "--set", "costs.foo=1"],
+            "unknown parameter",
+            "costs.invlpg",
+        ),
+    ] {
+        let message = refused(&args);
+        assert!(message.contains(unknown) && message.contains(known), "{message}");
+    }
 }
 
 #[test]
 fn counts_out_of_range_name_their_range() {
-    let threads = "milan-72 has 72 CPUs and runs one thread on each; expected 1 to 72\n";
-    assert_eq!(compare(&["--threads", "4,0"]), format!("error: --threads 0: {threads}"));
-    assert_eq!(compare(&["--threads", "73"]), format!("error: --threads 73: {threads}"));
+    assert_eq!(
+        compare(&["--threads", "4,0"]),
+        "error: --threads 0: give at least 1 thread\n"
+    );
+    assert_eq!(
+        compare(&["--threads", "73"]),
+        "error: --threads 73: milan-72 has 72 CPUs; give at most 72, or scale the machine with --cpus\n"
+    );
     assert_eq!(compare(&["--runs", "0"]), "error: --runs 0: expected 1 to 1000 runs\n");
     assert_eq!(
         compare(&["--jobs", "0"]),
         "error: --jobs 0: expected 1 to 1024 host threads\n"
     );
-    for (text, shown) in [("0", "0"), ("-3", "-3"), ("nan", "NaN"), ("inf", "inf")] {
-        let expected = format!("error: --virtual-ms {shown}: expected milliseconds > 0, for example 5\n");
-        assert_eq!(compare(&["--virtual-ms", text]), expected);
+    for cpus in ["0", "99999999"] {
+        assert_eq!(
+            compare(&["--cpus", cpus]),
+            format!("error: --cpus {cpus}: expected 1 to 8192 CPUs\n")
+        );
+    }
+    for text in ["0", "-3", "nan", "inf"] {
+        let message = compare(&["--virtual-ms", text]);
+        assert!(
+            message.starts_with("error: --virtual-ms: expected milliseconds above 0"),
+            "{message}"
+        );
     }
 }
 
 #[test]
 fn words_where_numbers_belong_are_told_what_was_expected() {
-    for option in ["--threads", "--runs", "--jobs", "--seed"] {
-        let message = compare(&[option, "many"]);
-        assert!(message.starts_with("error: invalid value 'many' for '"), "{message}");
-        assert!(
-            message.contains(option) && message.contains("expected a whole number, for example 4"),
-            "{message}"
-        );
+    for option in ["--threads", "--runs", "--jobs", "--seed", "--cpus"] {
+        for value in ["many", "-1"] {
+            let message = compare(&[option, value]);
+            assert!(
+                message.starts_with(&format!("error: invalid value '{value}' for '{option}")),
+                "{message}"
+            );
+            assert!(
+                message.contains("expected a whole number, for example 4; see"),
+                "{message}"
+            );
+        }
     }
     assert!(refused(&["compare"]).contains("<WORKLOAD>"));
     assert!(refused(&["conjure"]).contains("unrecognized subcommand 'conjure'"));
+}
+
+#[test]
+fn replaced_numbers_are_checked_like_those_of_a_file() {
+    for (text, expected) in [
+        ("costs.invlpg", "expected PATH=VALUE"),
+        ("=3", "expected PATH=VALUE"),
+        ("costs.invlpg=much", "expected a number, true or false after `=`"),
+        ("costs.invlpg=-1", "costs.invlpg: expected cycles > 0, asked for -1"),
+        ("costs.invlpg=nan", "expected a finite number"),
+        ("topology.sockets=1000", "expected at most 8192 CPUs in all"),
+    ] {
+        let message = compare(&["--set", text]);
+        assert!(
+            message.starts_with(&format!("error: --set {text}").to_lowercase().replace("nan", "NaN")),
+            "{message}"
+        );
+        assert!(message.contains(expected), "{message}");
+    }
 }
 
 #[test]
@@ -82,12 +129,37 @@ fn evidence_checks_its_options_too() {
 }
 
 #[test]
-fn a_missing_machine_file_is_named() {
+fn a_bad_machine_file_is_named_with_the_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = include_str!("../../../machines/milan-72.toml");
+    let cost = good.lines().position(|line| line.starts_with("invlpg ")).unwrap();
+    let with_line = |line: &str| {
+        let mut lines: Vec<&str> = good.lines().collect();
+        lines[cost] = line;
+        lines.join("\n")
+    };
+    for (content, expected) in [
+        (good[..good.len() / 2].to_string(), "m.toml:".to_string()),
+        (
+            with_line("invlpg = { cycles = -5, source = \"x\" }"),
+            format!("m.toml:{}: costs.invlpg: expected cycles > 0", cost + 1),
+        ),
+        (
+            with_line("wibble = { cycles = 5, source = \"x\" }"),
+            format!("m.toml:{}: costs.wibble: unknown field", cost + 1),
+        ),
+        (String::new(), "m.toml:1: machine: missing table".to_string()),
+    ] {
+        let path = folder.path().join("m.toml");
+        std::fs::write(&path, content).unwrap();
+        let message = refused(&["compare", "tlb_flush2", "--on", path.to_str().unwrap()]);
+        assert!(
+            message.starts_with("error: ") && message.contains(&expected),
+            "{message}"
+        );
+    }
     let message = refused(&["compare", "tlb_flush2", "--on", "no/such/machine.toml"]);
-    assert!(
-        message.starts_with("error: ") && message.contains("machine.toml"),
-        "{message}"
-    );
+    assert!(message.starts_with("error: no/such/machine.toml: "), "{message}");
 }
 
 #[test]

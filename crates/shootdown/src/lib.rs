@@ -35,6 +35,11 @@
 //! | C7 | a wait that takes too long is reported, never abandoned | `flush.rs` (`wait_reporting`), [`Kernel::stuck`] |
 #![cfg_attr(not(test), no_std)]
 
+/// The program in the README, compiled and run as a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 mod batch;
 mod broadcast;
 mod catchup;

@@ -24,7 +24,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub(crate) fn consider(&self, space: &Space<K::Facade, W>, me: CpuId) {
         let Some(promote_at) = self.promotes_at() else { return };
         let window = self.kernel.now_ns() / self.design.consider_window_ns;
-        if window.wrapping_add(me as u64) % CONSIDER_ONE_IN == 0 && self.active_on(space, promote_at) {
+        if window.wrapping_add(me as u64).is_multiple_of(CONSIDER_ONE_IN) && self.active_on(space, promote_at) {
             self.promote(space);
         }
     }

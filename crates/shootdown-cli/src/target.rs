@@ -1,0 +1,143 @@
+//! The machine that a comparison runs on: a model, some of its numbers replaced (`--set`), made larger (`--cpus`).
+
+use std::fmt;
+use std::sync::Arc;
+
+use shootdown_sim::model::{Model, Topology};
+
+use crate::failure::Failure;
+
+/// A machine model as it was asked for.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The model as it was named: a built-in name or a path.
+    pub on: String,
+    /// CPUs of the machine, when it was made larger.
+    pub cpus: Option<usize>,
+    /// Numbers that were replaced, by dotted path, in the order given.
+    pub set: Vec<(String, f64)>,
+    /// The model that results.
+    pub machine: Arc<Model>,
+    /// Whether the machine still has the shape in its file, so that measurements of the real one can stand beside it.
+    pub as_measured: bool,
+}
+
+impl Target {
+    /// Finds the model `on`, replaces the numbers of `set` in order, then makes the machine large enough for `cpus`.
+    ///
+    /// The scaling rule is that of [`Model::scaled_to`]: more sockets of the same kind, as many as `cpus` CPUs take, as far from
+    /// each other as two sockets are in the model. It never removes any, so 1,024 CPUs asked of a model with 72 per socket are
+    /// 15 sockets, 1,080 CPUs.
+    ///
+    /// # Errors
+    /// One line naming the option or the place in the file, what is wrong and what would be right.
+    pub fn new(on: &str, cpus: Option<u64>, set: &[String]) -> Result<Self, Failure> {
+        let model = Model::find(on).map_err(|error| Failure::Input(error.to_string()))?;
+        let shape = model.topology;
+        let set = set.iter().map(|text| assignment(text)).collect::<Result<Vec<_>, _>>()?;
+        let mut machine = model;
+        for (path, value) in &set {
+            machine = machine
+                .with(path, *value)
+                .map_err(|error| Failure::Input(format!("--set {path}={value}: {error}")))?;
+        }
+        let before = machine.topology.cpus();
+        if let Some(cpus) = cpus {
+            let most = Topology::MAX_CPUS;
+            if cpus == 0 || cpus > most as u64 {
+                return Err(Failure::Input(format!("--cpus {cpus}: expected 1 to {most} CPUs")));
+            }
+            machine = machine
+                .scaled_to(cpus as usize)
+                .map_err(|error| Failure::Input(format!("--cpus {cpus}: {error}")))?;
+        }
+        let after = machine.topology.cpus();
+        Ok(Self {
+            on: on.to_string(),
+            cpus: (after != before).then_some(after),
+            set,
+            as_measured: machine.topology == shape,
+            machine: Arc::new(machine),
+        })
+    }
+
+    /// The options that name this target on a command line.
+    pub fn options(&self) -> String {
+        format!("{}{}", quoted(&self.on), self.changes())
+    }
+
+    fn changes(&self) -> String {
+        let mut text = String::new();
+        for (path, value) in &self.set {
+            text.push_str(&format!(" --set {path}={value}"));
+        }
+        if let Some(cpus) = self.cpus {
+            text.push_str(&format!(" --cpus {cpus}"));
+        }
+        text
+    }
+}
+
+/// As in `milan-72 --cpus 1080`.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.machine.name, self.changes())
+    }
+}
+
+/// Reads `PATH=VALUE`; a flag may be given as `true` or `false`.
+fn assignment(text: &str) -> Result<(String, f64), Failure> {
+    let fail = |expected: &str| {
+        Failure::Input(format!(
+            "--set {}: expected {expected}, for example costs.ipi_send=300",
+            text.escape_debug()
+        ))
+    };
+    let (path, value) = text.split_once('=').ok_or_else(|| fail("PATH=VALUE"))?;
+    if path.trim().is_empty() {
+        return Err(fail("PATH=VALUE"));
+    }
+    let value = match value.trim() {
+        "true" => 1.0,
+        "false" => 0.0,
+        number => number.parse().map_err(|_| fail("a number, true or false after `=`"))?,
+    };
+    Ok((path.trim().to_string(), value))
+}
+
+/// A word as a shell reads it back.
+fn quoted(word: &str) -> String {
+    if word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./+".contains(c)) && !word.is_empty() {
+        word.to_string()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_larger_machine_says_how_many_cpus_it_really_has() {
+        let target = Target::new("milan-72", Some(1024), &[]).unwrap();
+        assert_eq!(target.machine.topology.cpus(), 1080);
+        assert_eq!(target.to_string(), "milan-72 --cpus 1080");
+        assert!(!target.as_measured, "nobody measured that machine");
+        assert_eq!(Target::new("milan-72", Some(72), &[]).unwrap().to_string(), "milan-72");
+    }
+
+    #[test]
+    fn replaced_numbers_are_part_of_the_name() {
+        let target = Target::new("milan-72", None, &["costs.invlpg=200".to_string()]).unwrap();
+        assert_eq!(target.machine.costs.invlpg, 200.0);
+        assert_eq!(target.to_string(), "milan-72 --set costs.invlpg=200");
+        assert!(target.as_measured);
+    }
+
+    #[test]
+    fn words_survive_the_shell() {
+        assert_eq!(quoted("milan-72"), "milan-72");
+        assert_eq!(quoted("my box's.toml"), r"'my box'\''s.toml'");
+    }
+}
