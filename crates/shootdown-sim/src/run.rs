@@ -33,11 +33,16 @@ pub struct RunSpec {
     pub lru_drain: bool,
 }
 
-/// Virtual time measured when nothing else is asked, ms.
+/// Virtual time measured when nothing else is asked, ms; beyond 256 threads as many times longer as there are 256 threads,
+/// since each thread then does less in a given time.
 pub const DEFAULT_VIRTUAL_MS: f64 = 30.0;
 
-/// Virtual time before the measurement, ms: enough for sampled promotion, which looks once in about 2 ms per CPU.
+/// Virtual time before the measurement, ms: enough for sampled promotion, which looks once in about 2 ms per CPU; beyond 64
+/// threads as many times longer as there are 64 threads, since all of them map their region at the start, one by one.
 pub const WARM_UP_MS: f64 = 6.0;
+
+/// Shortest window that is accepted, ms: a few operations of one thread.
+pub const LEAST_VIRTUAL_MS: f64 = 0.05;
 
 /// What came out. Everything but `host_seconds` is a pure function of the [`RunSpec`].
 #[derive(Debug, Clone, PartialEq)]
@@ -131,8 +136,13 @@ pub fn validate(spec: &RunSpec) -> Result<(), String> {
             spec.threads, spec.machine.name
         ));
     }
-    if spec.virtual_ms.is_some_and(|ms| !(ms > 0.0 && ms <= 1e6)) {
-        return Err("--virtual-ms: expected milliseconds above 0, at most 1000000".into());
+    if spec
+        .virtual_ms
+        .is_some_and(|ms| !(LEAST_VIRTUAL_MS..=1e6).contains(&ms))
+    {
+        return Err(format!(
+            "--virtual-ms: expected milliseconds from {LEAST_VIRTUAL_MS} to 1000000"
+        ));
     }
     Ok(())
 }
@@ -186,8 +196,9 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
         });
     }
 
-    let warm_up = model.cycles(WARM_UP_MS * 1e6) as u64;
-    let window = model.cycles(spec.virtual_ms.unwrap_or(DEFAULT_VIRTUAL_MS) * 1e6) as u64;
+    let longer = |threads: f64| (spec.threads as f64 / threads).max(1.0);
+    let warm_up = model.cycles(WARM_UP_MS * longer(64.0) * 1e6) as u64;
+    let window = model.cycles(spec.virtual_ms.unwrap_or(DEFAULT_VIRTUAL_MS * longer(256.0)) * 1e6) as u64;
     let deadline = warm_up + window;
     let total = move |counters: &[Rc<Cell<u64>>]| counters.iter().map(|count| count.get()).sum::<u64>();
     let before = Rc::new(Cell::new(0));
@@ -323,10 +334,10 @@ fn hardware_config(model: &Model, seed: u64) -> HwConfig {
     let costs = &model.costs;
     HwConfig {
         cpus: model.topology.cpus(),
-        tlb_entries: model.tlb.entries as usize,
-        tlb_ways: model.tlb.ways as usize,
-        large_entries: model.tlb.large_entries as usize,
-        psc_entries: model.tlb.paging_structure_entries as usize,
+        tlb_entries: model.tlb.entries,
+        tlb_ways: model.tlb.ways,
+        large_entries: model.tlb.large_entries,
+        psc_entries: model.tlb.paging_structure_entries,
         tags: true,
         tag_bits: model.tags.bits,
         broadcast: limits(model),
@@ -350,7 +361,7 @@ fn hardware_config(model: &Model, seed: u64) -> HwConfig {
 }
 
 fn limits(model: &Model) -> Option<BroadcastLimits> {
-    model.broadcast.available.then(|| BroadcastLimits {
+    model.broadcast.available.then_some(BroadcastLimits {
         max_pages: model.broadcast.max_pages,
         max_large_pages: model.broadcast.max_large_pages,
     })

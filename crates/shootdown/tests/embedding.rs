@@ -214,6 +214,7 @@ fn a_log_that_was_overrun_means_the_whole_tag() {
 }
 
 #[test]
+#[allow(clippy::forget_non_drop, reason = "that it has nothing to drop is what is tested")]
 fn a_forgotten_token_leaves_nothing_behind() {
     let (kernel, machine) = (Recorder::default(), Machine::new(2, &Design::ADAPTIVE));
     let engine = machine.engine(&kernel, Design::ADAPTIVE);

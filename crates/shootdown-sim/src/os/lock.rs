@@ -179,7 +179,7 @@ impl SleepLock {
                 Access::Shared => READER * chosen.len() as u64,
             };
             let still = if waiters.is_empty() { 0 } else { WAITERS };
-            self.words.count.poke((word & !WAITERS) + claim | still);
+            self.words.count.poke(((word & !WAITERS) + claim) | still);
         }
         // The line was modified above without charge, so that choosing and claiming are one step.
         machine::modify_line(machine::line_of(&self.words.count));

@@ -26,7 +26,7 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>) {
         machine::random_below(among)
     };
     while !machine::stop_requested() {
-        if thread.index % 4 == 0 {
+        if thread.index.is_multiple_of(4) {
             let first = random_page();
             let pages = if machine::chance(0.03) {
                 48.min(PAGES - first)
@@ -37,7 +37,7 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>) {
             system.drop_pages(process, USER_BASE + first * PAGE, pages);
             thread.count();
         }
-        let reads = if thread.index % 4 == 0 && thread.threads > 1 {
+        let reads = if thread.index.is_multiple_of(4) && thread.threads > 1 {
             8
         } else {
             64
