@@ -235,7 +235,7 @@ table! {
         munmap: f64 = Rule::TimeOrZero,
         /// Adding a page to the CPU's batch for the LRU lists.
         lru_add: f64 = Rule::TimeOrZero,
-        /// How long the LRU lock is held to drain one batch of pages.
+        /// How long the LRU lock is held, to put a batch of pages on the list or to take one off.
         lru_hold: f64 = Rule::TimeOrZero,
         /// One access of the user program, its own instructions included, cache and TLB not.
         user_access: f64 = Rule::TimeOrZero,

@@ -259,9 +259,14 @@ impl<const W: usize> System<W> {
     /// Moves this CPU's batch to the LRU list, under its lock.
     fn lru_drain(&self) {
         if self.lru_batches[machine::cpu()].replace(0) > 0 {
-            let outer = category::enter(Category::Lru);
-            self.lru.with(true, || machine::charge(self.costs.lru_hold));
-            category::leave(outer);
+            self.lru_section();
         }
+    }
+
+    /// One section under the LRU lock, interrupts off.
+    fn lru_section(&self) {
+        let outer = category::enter(Category::Lru);
+        self.lru.with(true, || machine::charge(self.costs.lru_hold));
+        category::leave(outer);
     }
 }

@@ -157,6 +157,10 @@ impl<const W: usize> System<W> {
         if cleared {
             self.flush(process, Range::pages(va, va + pages * PAGE, Stride::Size4K));
         }
+        if self.settings.lru_drain && !frames.is_empty() {
+            // The drain has put them on the list, so they have to be taken off. In a batch they would only be marked.
+            self.lru_section();
+        }
         frames.into_iter().for_each(|frame| self.free(frame));
         process.unmapping.fetch_add_full(u64::MAX);
         self.unlock(process, LockAccess::Shared);
