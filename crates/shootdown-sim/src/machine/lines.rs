@@ -67,10 +67,12 @@ pub(crate) struct Lines {
 
 impl Lines {
     pub(crate) fn new(base: usize, count: usize) -> Self {
+        let table = Mapping::new(count * size_of::<Line>());
+        table.prefer_large_pages();
         Lines {
             base,
             count,
-            table: Mapping::new(count * size_of::<Line>()),
+            table,
             waiters: RefCell::default(),
         }
     }

@@ -211,7 +211,7 @@ impl Core {
     }
 
     /// Gives up the turn until `key`, ticks.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn suspend(&self, cpu: &Cpu, key: u64) {
         cpu.key.set(key);
         // SAFETY: set when the task started, and valid as long as the task's stack is, on which this runs.
@@ -220,11 +220,23 @@ impl Core {
 
     /// Brings the running CPU to a point where it may touch shared state at its clock: others have caught up, stores
     /// due by then are visible, interrupts due are taken.
-    #[inline]
+    ///
+    /// The usual switch is inlined into each operation: every return from a frame that was entered before a switch is
+    /// a branch that the host mispredicts, so there should be few.
+    #[inline(always)]
     pub(crate) fn sync(&self, cpu: &Cpu) {
-        if cpu.clock.get() > self.shared_limit.get() {
-            self.catch_up(cpu);
+        let clock = cpu.clock.get();
+        if clock <= self.shared_limit.get() {
+            return;
         }
+        if clock > self.others.get().saturating_add(self.slack) && self.on_cpu() {
+            self.suspend(cpu, clock);
+            // The turn has set the limits anew, to 0 when the machine is being taken down.
+            if cpu.clock.get() <= self.shared_limit.get() {
+                return;
+            }
+        }
+        self.catch_up(cpu);
     }
 
     #[inline(never)]
@@ -239,10 +251,6 @@ impl Core {
                 || clock >= self.timer_at.get()
             {
                 self.suspend(cpu, clock);
-                // The usual end: the turn set the limits, and nothing else is due. Never so while dying.
-                if cpu.clock.get() <= self.shared_limit.get() {
-                    return;
-                }
                 if self.dying.get() {
                     return;
                 }
