@@ -1,4 +1,4 @@
-//! Scratch.
+//! Scratch: WORKLOAD DESIGN THREADS VIRTUAL_MS [cpus=N] [PATH=VALUE...]
 use shootdown_sim::{
     model::Model,
     run::{RunSpec, run},
@@ -9,7 +9,10 @@ fn main() {
     let mut model = Model::find("milan-72").unwrap();
     for set in &a[5..] {
         let (k, v) = set.split_once('=').unwrap();
-        model = model.with(k, v.parse().unwrap()).unwrap();
+        model = match k {
+            "cpus" => model.scaled_to(v.parse().unwrap()).unwrap(),
+            _ => model.with(k, v.parse().unwrap()).unwrap(),
+        };
     }
     let spec = RunSpec {
         workload: a[1].clone(),

@@ -50,6 +50,12 @@ impl Mapping {
         Mapping { start, bytes }
     }
 
+    /// Asks for large host pages, which save much of the host's own address translation; refused is fine.
+    pub(crate) fn prefer_large_pages(&self) {
+        // SAFETY: the range is this mapping; advice does not change contents.
+        unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_HUGEPAGE) };
+    }
+
     pub(crate) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
@@ -82,6 +88,7 @@ impl Region {
             mapping.bytes / LINE < u32::MAX as usize,
             "the arena is larger than 256 GiB"
         );
+        mapping.prefer_large_pages();
         // SAFETY: the range lies inside the mapping; advice does not change contents. Failure is harmless.
         unsafe { libc::madvise(mapping.start().add(words).cast(), stacks, libc::MADV_NOHUGEPAGE) };
         // Line 0 stands for everything outside the region, so no word may live there.

@@ -20,7 +20,7 @@ impl Core {
             cpu.pass(cost);
             cost = self.costs.ipi_next;
             cpu.ipis_sent.set(cpu.ipis_sent.get() + 1);
-            let latency = self.costs.ipi_latency[self.distance(cpu, target as u16 + 1) as usize];
+            let latency = self.costs.ipi_latency[self.distance(cpu.name, target as u16 + 1)];
             self.raise(target, cpu.clock.get() + latency);
         }
     }

@@ -4,7 +4,6 @@
 //! Line 0 stands for everything outside the arena; it always costs a first-level hit.
 
 use super::arena::{LINE, Mapping};
-use super::config::Distance;
 use super::cpu::{Cpu, SLOW_RECORDING, State, TAGS};
 use super::sched::Core;
 use std::cell::{Cell, RefCell};
@@ -68,10 +67,12 @@ pub(crate) struct Lines {
 
 impl Lines {
     pub(crate) fn new(base: usize, count: usize) -> Self {
+        let table = Mapping::new(count * size_of::<Line>());
+        table.prefer_large_pages();
         Lines {
             base,
             count,
-            table: Mapping::new(count * size_of::<Line>()),
+            table,
             waiters: RefCell::default(),
         }
     }
@@ -99,22 +100,16 @@ pub(crate) fn tag(line: u32, version: u32) -> u64 {
 }
 
 impl Core {
-    /// How far `a` is from the CPU named `b`.
+    /// How far the CPUs named `a` and `b` are apart, as an index into cost tables (see `Distance`). Without branches,
+    /// because no processor can guess them.
     #[inline]
-    pub(crate) fn distance(&self, a: &Cpu, b: u16) -> Distance {
-        let b = &self.cpus[usize::from(b) - 1];
-        if a.socket != b.socket {
-            Distance::OtherSocket
-        } else if a.cluster != b.cluster {
-            Distance::SameSocket
-        } else if a.core != b.core {
-            Distance::SameCluster
-        } else {
-            Distance::SameCore
-        }
+    pub(crate) fn distance(&self, a: u16, b: u16) -> usize {
+        let apart = self.places[usize::from(a)] ^ self.places[usize::from(b)];
+        usize::from(apart != 0) + usize::from(apart >> 16 != 0) + usize::from(apart >> 32 != 0)
     }
 
     /// Charges a read of `id` to `cpu`.
+    #[inline]
     pub(crate) fn read_line(&self, cpu: &Cpu, id: u32) {
         let line = self.lines.get(id);
         let owner = line.owner.get();
@@ -131,35 +126,31 @@ impl Core {
             } else {
                 slot.set(seen);
                 cpu.clock.set(cpu.clock.get().max(line.busy.get()));
-                cpu.pass(self.costs.transfer[self.distance(cpu, owner) as usize]);
-                let from_owner = &self.cpus[usize::from(owner) - 1];
+                let distance = self.distance(owner, cpu.name);
+                cpu.pass(self.costs.transfer[distance & 3]);
                 let sharer = line.sharer.get();
-                if sharer == 0 || self.distance(from_owner, sharer) < self.distance(from_owner, cpu.name) {
-                    line.sharer.set(cpu.name);
-                }
+                let farther = (sharer == 0) | (self.distance(owner, sharer) < distance);
+                line.sharer.set(if farther { cpu.name } else { sharer });
             }
         }
         self.record(cpu, id);
     }
 
     /// What it costs `cpu` to become the only holder of a line, ticks; `None` when it is already.
+    #[inline]
     pub(crate) fn gain_cost(&self, cpu: &Cpu, id: u32) -> Option<u64> {
         let line = self.lines.get(id);
         let (owner, sharer) = (line.owner.get(), line.sharer.get());
         if id == 0 || (owner == cpu.name && sharer == 0) {
             return None;
         }
-        let far = |name: u16| {
-            if name == 0 {
-                Distance::SameCore
-            } else {
-                self.distance(cpu, name)
-            }
-        };
-        Some(match owner {
-            0 => self.costs.cold_line,
-            _ => self.costs.transfer[far(owner).max(far(sharer)) as usize],
-        })
+        if owner == 0 {
+            return Some(self.costs.cold_line);
+        }
+        // The owner stands in for a sharer that does not exist.
+        let sharer = if sharer == 0 { owner } else { sharer };
+        let farthest = self.distance(cpu.name, owner).max(self.distance(cpu.name, sharer));
+        Some(self.costs.transfer[farthest & 3])
     }
 
     /// Charges gaining `id` for writing, plus `extra` ticks, to `cpu`, and makes it the owner.

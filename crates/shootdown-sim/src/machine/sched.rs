@@ -37,6 +37,8 @@ pub(crate) struct Core {
     pub costs: TickCosts,
     /// All CPUs, and the host's stand-in last.
     pub cpus: Box<[Cpu]>,
+    /// Socket, cluster and core of each CPU, 16 bits each from the high end, by name.
+    pub places: Box<[u64]>,
     pub tree: Tree,
     pub drains: Drains,
     timers: RefCell<BTreeMap<(u64, u64), Timer>>,
@@ -94,6 +96,10 @@ impl Core {
         let cpus: Box<[Cpu]> = (0..=topology.cpus)
             .map(|cpu| Cpu::new(topology, cpu, siblings(cpu)))
             .collect();
+        let place = |cpu: usize| {
+            let of = |numbers: &[u16]| u64::from(numbers[cpu]);
+            of(&topology.socket_of) << 32 | of(&topology.cluster_of) << 16 | of(&topology.core_of)
+        };
         let core = Core {
             current: Cell::new(&cpus[topology.cpus]),
             shared_limit: Cell::new(0),
@@ -105,6 +111,7 @@ impl Core {
             costs,
             tree: Tree::new(topology.cpus, config.seed),
             cpus,
+            places: std::iter::once(0).chain((0..topology.cpus).map(place)).collect(),
             drains: Drains::default(),
             timers: RefCell::default(),
             timer_at: Cell::new(NEVER),
@@ -147,7 +154,8 @@ impl Core {
     /// Whether a simulated CPU runs, and not the host (setting up, a timer, taking down).
     #[inline]
     pub(crate) fn on_cpu(&self) -> bool {
-        !std::ptr::eq(self.current.get(), self.host()) && !self.dying.get()
+        // The bit is set for the host's stand-in, and for all CPUs while the machine is taken down.
+        self.cpu().slow.get() & SLOW_HOST == 0
     }
 
     /// Changes what `cpu` does, and with it the speed of its siblings.
@@ -203,7 +211,7 @@ impl Core {
     }
 
     /// Gives up the turn until `key`, ticks.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn suspend(&self, cpu: &Cpu, key: u64) {
         cpu.key.set(key);
         // SAFETY: set when the task started, and valid as long as the task's stack is, on which this runs.
@@ -212,11 +220,23 @@ impl Core {
 
     /// Brings the running CPU to a point where it may touch shared state at its clock: others have caught up, stores
     /// due by then are visible, interrupts due are taken.
-    #[inline]
+    ///
+    /// The usual switch is inlined into each operation: every return from a frame that was entered before a switch is
+    /// a branch that the host mispredicts, so there should be few.
+    #[inline(always)]
     pub(crate) fn sync(&self, cpu: &Cpu) {
-        if cpu.clock.get() > self.shared_limit.get() {
-            self.catch_up(cpu);
+        let clock = cpu.clock.get();
+        if clock <= self.shared_limit.get() {
+            return;
         }
+        if clock > self.others.get().saturating_add(self.slack) && self.on_cpu() {
+            self.suspend(cpu, clock);
+            // The turn has set the limits anew, to 0 when the machine is being taken down.
+            if cpu.clock.get() <= self.shared_limit.get() {
+                return;
+            }
+        }
+        self.catch_up(cpu);
     }
 
     #[inline(never)]
@@ -316,7 +336,8 @@ impl Core {
 
     /// Gives turns until the run ends.
     pub(crate) fn run(&self, progress: &mut dyn FnMut(Progress) -> bool) -> Outcome {
-        let mut report_at = self.events.get().saturating_add(self.progress_events);
+        let report_after = |events: u64| events.saturating_add(self.progress_events).min(self.max_events);
+        let mut report_at = report_after(self.events.get());
         loop {
             if self.unfinished.get() == 0 {
                 return Outcome::Finished;
@@ -324,12 +345,13 @@ impl Core {
             let first = self.tree.first();
             let due = first.map_or(NEVER, |(_, time)| time);
             let (drain, timer) = (self.drains.next.get(), self.timer_at.get());
-            if timer <= due && timer <= drain && timer != NEVER {
-                self.run_timer(timer);
-                continue;
-            }
-            if drain <= due && drain != NEVER {
-                self.drain_until(drain);
+            let earliest = drain.min(timer);
+            if earliest <= due && earliest != NEVER {
+                if timer <= drain {
+                    self.run_timer(timer);
+                } else {
+                    self.drain_until(drain);
+                }
                 continue;
             }
             let Some((id, time)) = first else {
@@ -338,7 +360,7 @@ impl Core {
             self.turn(id, time);
             let events = self.events.get();
             if events >= report_at {
-                report_at = events.saturating_add(self.progress_events);
+                report_at = report_after(events);
                 if events >= self.max_events {
                     return Outcome::Runaway(self.report("the bound on charged operations was reached"));
                 }
@@ -348,8 +370,6 @@ impl Core {
                 }) {
                     return Outcome::Abandoned;
                 }
-            } else if events >= self.max_events {
-                return Outcome::Runaway(self.report("the bound on charged operations was reached"));
             }
         }
     }

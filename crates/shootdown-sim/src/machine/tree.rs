@@ -13,9 +13,13 @@ const BITS: u32 = 13;
 pub(crate) const LATEST: u64 = (1 << (64 - BITS)) - 2;
 
 pub(crate) struct Tree {
-    /// Node 1 is the root; leaf of CPU `i` is node `leaves + i`.
+    /// As in a heap: the children of node `i` are `2 * i` and `2 * i + 1`, the leaves are the last half. Only the
+    /// subtree under `top` is kept up; it covers all leaves in use.
     nodes: Box<[Cell<u64>]>,
-    leaves: usize,
+    /// Leaf of each CPU, 0 while it has none: CPUs that never run do not make the tree higher.
+    leaf_of: Box<[Cell<u32>]>,
+    used: Cell<usize>,
+    top: Cell<usize>,
     mix: u64,
 }
 
@@ -25,7 +29,9 @@ impl Tree {
         let mix = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - BITS);
         Tree {
             nodes: (0..2 * leaves).map(|_| Cell::new(NEVER)).collect(),
-            leaves,
+            leaf_of: vec![Cell::new(0); cpus].into(),
+            used: Cell::new(0),
+            top: Cell::new(leaves),
             mix,
         }
     }
@@ -43,32 +49,57 @@ impl Tree {
     #[inline]
     pub(crate) fn set(&self, cpu: usize, time: u64) {
         let mut value = self.key(cpu, time);
-        let mut node = self.leaves + cpu;
-        self.nodes[node].set(value);
-        while node > 1 {
-            value = value.min(self.nodes[node ^ 1].get());
-            node >>= 1;
-            if self.nodes[node].get() == value {
-                break;
-            }
-            self.nodes[node].set(value);
+        let mut node = self.leaf_of[cpu].get() as usize;
+        if node == 0 {
+            node = self.new_leaf(cpu);
         }
+        self.node(node).set(value);
+        // No early end when a value stays as it was: guessing wrongly costs a processor more than all levels do.
+        let top = self.top.get();
+        while node > top {
+            value = value.min(self.node(node ^ 1).get());
+            node >>= 1;
+            self.node(node).set(value);
+        }
+    }
+
+    /// Gives `cpu` the next free leaf, and the tree another level when that does not fit under the top.
+    #[cold]
+    fn new_leaf(&self, cpu: usize) -> usize {
+        let leaves = self.nodes.len() / 2;
+        let used = self.used.get();
+        self.used.set(used + 1);
+        if used >> (leaves.ilog2() - self.top.get().ilog2()) != 0 {
+            let below = self.nodes[self.top.get()].get();
+            self.top.set(self.top.get() / 2);
+            self.nodes[self.top.get()].set(below);
+        }
+        self.leaf_of[cpu].set((leaves + used) as u32);
+        leaves + used
+    }
+
+    #[inline]
+    fn node(&self, node: usize) -> &Cell<u64> {
+        debug_assert!(node < self.nodes.len());
+        // SAFETY: every caller starts at a leaf from `new_leaf`, or at the top, and goes upwards or to a sibling.
+        unsafe { self.nodes.get_unchecked(node) }
     }
 
     /// Who is first, and when.
     #[inline]
     pub(crate) fn first(&self) -> Option<(usize, u64)> {
-        let key = self.nodes[1].get();
+        let key = self.node(self.top.get()).get();
         (key != NEVER).then_some((((key & ((1 << BITS) - 1)) ^ self.mix) as usize, key >> BITS))
     }
 
-    /// The earliest time of all CPUs but `cpu`, `NEVER` when there is none.
+    /// The earliest time of all CPUs but `cpu`, which has been set before; `NEVER` when there is none.
     #[inline]
     pub(crate) fn first_other(&self, cpu: usize) -> u64 {
         let mut least = NEVER;
-        let mut node = self.leaves + cpu;
-        while node > 1 {
-            least = least.min(self.nodes[node ^ 1].get());
+        let mut node = self.leaf_of[cpu].get() as usize;
+        let top = self.top.get();
+        while node > top {
+            least = least.min(self.node(node ^ 1).get());
             node >>= 1;
         }
         if least == NEVER { NEVER } else { least >> BITS }
