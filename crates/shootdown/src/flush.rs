@@ -65,7 +65,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if self.kernel.fault(crate::fault::Fault::SendBeforePublish) {
             let mut token = self.token(space, 0);
             self.post(&mut token, self.targets(space, range.tables(), me));
-            space.generation.0.fetch_add_full(1);
+            let generation = space.generation.0.fetch_add_full(1) + 1;
+            self.flush_here(me, space, generation, &range);
             return token;
         }
         // C1: entry writes, then this full barrier, then the reads of mode, set and states below. Pairs with the join of
@@ -209,7 +210,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         meanwhile: impl FnOnce(),
     ) {
         let me = pin.cpu;
-        let request = Request::<K::Facade>::empty();
+        let own = Request::<K::Facade>::empty();
+        let request = &own;
+        // Regressions 22 and 24 leave this frame while targets still refer to the request.
+        #[cfg(feature = "faults")]
+        let request = if fault!(self.kernel, GiveUpWaiting) || fault!(self.kernel, DepartingCpuAcknowledgesTwice) {
+            self.cpus[me].spare.reopen();
+            &self.cpus[me].spare
+        } else {
+            request
+        };
         let late_arguments = fault!(self.kernel, FlagBeforeArguments);
         if !late_arguments {
             request.write(ask);
@@ -245,7 +255,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 unreachable!("waited for a slot")
             };
             request.unacknowledged.0.fetch_add_full(1);
-            if self.push(target, slot, &request) {
+            if self.push(target, slot, request) {
                 fresh.insert(cpu);
                 sent += 1;
             }

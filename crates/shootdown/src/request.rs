@@ -38,6 +38,12 @@ impl<F: Facade> Request<F> {
         }
     }
 
+    /// Makes a request that was used before new.
+    #[cfg(feature = "faults")]
+    pub(crate) fn reopen(&self) {
+        self.unacknowledged.0.store(1, Ordering::Relaxed);
+    }
+
     /// Writes what is asked. The stores become visible before the full barrier of the first [`Queue::push`].
     pub(crate) fn write(&self, ask: Ask) {
         let words = match ask {
