@@ -220,8 +220,9 @@ impl<const W: usize> System<W> {
     /// Turns this CPU off.
     pub fn offline(&self) {
         let saved = machine::interrupts_off();
-        self.engine.cpu_offline();
+        // From here on it touches neither user nor dynamic kernel addresses: nobody need wait for it (C5).
         self.hw.borrow_mut().set_online(machine::cpu(), false);
+        self.engine.cpu_offline();
         machine::interrupts_restore(saved);
     }
 
