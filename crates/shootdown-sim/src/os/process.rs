@@ -190,10 +190,7 @@ impl<const W: usize> System<W> {
             self.flush(process, range);
         }
         frames.into_iter().for_each(|frame| self.free(frame));
-        for table in tables {
-            machine::charge(self.costs.page_free);
-            self.hw.borrow_mut().free_table(table, machine::cpu(), machine::now());
-        }
+        tables.into_iter().for_each(|table| self.free_table(table));
         self.unlock(process, LockAccess::Exclusive);
         category::leave(outer);
     }
@@ -240,8 +237,15 @@ impl<const W: usize> System<W> {
         frames.into_iter().for_each(|frame| self.free(frame));
     }
 
-    /// Takes the lowest-level table at `va` out of its parent.
-    fn unlink(&self, process: &Process<W>, va: u64) -> Option<u32> {
+    /// Frees a table that is linked nowhere.
+    pub fn free_table(&self, table: u32) {
+        machine::charge(self.costs.page_free);
+        self.hw.borrow_mut().free_table(table, machine::cpu(), machine::now());
+    }
+
+    /// Takes the lowest-level table at `va` out of its parent; it is for the caller to flush, and then to
+    /// [`free_table`](Self::free_table) it.
+    pub fn unlink(&self, process: &Process<W>, va: u64) -> Option<u32> {
         let (table, parent) = {
             let hw = self.hw.borrow();
             (hw.table_at(process.root, va, 1)?, hw.table_at(process.root, va, 2)?)

@@ -213,12 +213,18 @@ pub fn play(scene: &Scene, seed: u64, fault: Option<Fault>, script: &dyn Fn(&Sta
     Ending { outcome, violations }
 }
 
-/// Plays a scene over its seeds: clean without the fault, and for one seed with it, its symptom.
+/// Plays a scene over its seeds: always clean.
 #[track_caller]
-pub fn contract(scene: &Scene, fault: Fault, symptom: Symptom, script: impl Fn(&Stage)) {
+pub fn never_broken(scene: &Scene, script: impl Fn(&Stage)) {
     for seed in 0..scene.seeds {
         play(scene, seed, None, &script).assert_clean(seed);
     }
+}
+
+/// Plays a scene over its seeds: clean without the fault, and for one seed with it, its symptom.
+#[track_caller]
+pub fn contract(scene: &Scene, fault: Fault, symptom: Symptom, script: impl Fn(&Stage)) {
+    never_broken(scene, &script);
     let shown = (0..scene.tries).find(|&seed| play(scene, seed, Some(fault), &script).shows(symptom));
     match shown {
         Some(seed) => println!("{fault:?}: {symptom:?}, seed {seed} of 0 to {}", scene.tries - 1),
