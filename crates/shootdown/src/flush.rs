@@ -262,7 +262,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             count += 1;
             // C5: a CPU that went off after the push was either seen by its own drain (it acknowledges), or is seen off
             // here, after the full barrier of the push. Pairs with `cpu_offline`.
-            if target.state().is_off() && target.queue.cancel(slot) {
+            if target.state().is_off() && target.queue.cancel(slot, request) {
                 request.acknowledge();
             }
         }

@@ -23,7 +23,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     pub(crate) fn serve(&self, cpu: &PerCpu<K::Facade>) {
         if cpu.queue.has_ready() {
             cpu.queue.take(|request| {
-                // Never null but for regression 14, where the ready bit comes before the pointer.
+                // Null: taken back (or regression 14, where the ready bit comes before the pointer).
                 if !request.is_null() {
                     // SAFETY: a request that was ready when taken stays on its requester's stack until it is
                     // acknowledged, which is the last thing that `answer` does with it.

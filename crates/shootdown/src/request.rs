@@ -143,14 +143,21 @@ impl<F: Facade> Queue<F> {
 
     /// Takes a published request back, because its target turned out to be off. False when the target has taken it: then
     /// the target acknowledges.
+    ///
+    /// Whose request it is is decided by the pointer, not by the ready bit: when the target has taken ours, somebody
+    /// else may have claimed the same slot and set its bit again.
     #[inline]
-    pub(crate) fn cancel(&self, slot: u32) -> bool {
+    pub(crate) fn cancel(&self, slot: u32, request: *const Request<F>) -> bool {
+        let pointer = &self.slots.0[slot as usize];
+        if pointer.compare_exchange_full(request as usize as u64, 0).is_err() {
+            return false;
+        }
+        // Until one side frees it the slot is nobody else's: this one, unless the target has the bit and will find null.
         let bit = 1 << slot;
-        let ours = self.ready.fetch_and_full(!bit) & bit != 0;
-        if ours {
+        if self.ready.fetch_and_full(!bit) & bit != 0 {
             self.claimed.fetch_and_full(!bit);
         }
-        ours
+        true
     }
 
     /// Whether there is anything to take.
@@ -159,8 +166,9 @@ impl<F: Facade> Queue<F> {
         self.ready.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes everything that is ready and calls `serve` with each pointer. Owner only, interrupts off. The swap is a full
-    /// barrier: what `serve` reads (descriptor, generation) is at least as new as the ready bit.
+    /// Takes everything that is ready and calls `serve` with each pointer; null for a request that was taken back. Owner
+    /// only, interrupts off. The swap is a full barrier: what `serve` reads (descriptor, generation) is at least as new
+    /// as the ready bit.
     #[inline]
     pub(crate) fn take(&self, mut serve: impl FnMut(*const Request<F>)) {
         let ready = self.ready.swap_full(0);

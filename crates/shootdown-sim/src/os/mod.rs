@@ -244,8 +244,9 @@ impl<const W: usize> System<W> {
 
     /// This CPU runs kernel code only from now on.
     pub fn go_lazy(&self) {
-        self.engine.enter_lazy();
+        // The promise first: an interrupt may come between the two.
         self.hw.borrow_mut().set_lazy(machine::cpu(), true);
+        self.engine.enter_lazy();
     }
 
     /// Back to user code of `process` after [`go_lazy`](Self::go_lazy).

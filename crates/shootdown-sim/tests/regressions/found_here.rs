@@ -2,7 +2,7 @@
 //! shipped elsewhere, or not reported.
 
 use crate::scene::*;
-use shootdown::{Design, Range, Reach, Stride, Tags};
+use shootdown::{Design, Range, Reach, Stride, Tags, Targets};
 use shootdown_sim::machine;
 use shootdown_sim::os::PAGE;
 use std::rc::Rc;
@@ -148,4 +148,47 @@ fn a_roll_over_does_not_take_away_the_tag_that_a_switching_cpu_has_still_loaded(
             }
         });
     }
+}
+
+/// A requester that finds its target off takes its request back by the number of its place in the queue. The target had
+/// served it already, and another requester had taken the place: that one's request was taken back, and waited for for
+/// ever.
+#[test]
+fn a_request_that_is_taken_back_is_not_somebody_elses() {
+    let design = Design {
+        targets: Targets::All,
+        ..IPI
+    };
+    never_broken(&Scene::new(4, design), |stage| {
+        let a = stage.process(1);
+        stage.system.on_interrupt(|| dawdle(1500));
+        for cpu in 0..3_u64 {
+            let a = a.clone();
+            stage.cpu(cpu as usize, move |system| {
+                system.load(&a);
+                rounds(|start| {
+                    for turn in 0..4 {
+                        until(start + turn * 9_000);
+                        dawdle(400);
+                        // Interrupted between handing the request over and looking whether the target is off.
+                        machine::raise(cpu as usize, machine::now() + machine::random_below(1500));
+                        system.flush(&a, Range::page(P + cpu * PAGE));
+                    }
+                });
+            });
+        }
+        stage.cpu(3, move |system| {
+            rounds(|start| {
+                for turn in 0..4 {
+                    until(start + turn * 9_000);
+                    dawdle(800);
+                    let masked = machine::interrupts_off();
+                    system.offline();
+                    until(start + turn * 9_000 + 4_000);
+                    system.online();
+                    machine::interrupts_restore(masked);
+                }
+            });
+        });
+    });
 }

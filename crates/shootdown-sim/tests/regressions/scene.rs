@@ -75,8 +75,8 @@ impl Scene {
             store_delay: 400,
             limits: Some(LIMITS),
             leaf_only_keeps_psc: false,
-            seeds: 40,
-            tries: 40,
+            seeds: 3000,
+            tries: 60,
         }
     }
 }
