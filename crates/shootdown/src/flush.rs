@@ -248,12 +248,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     if slot.is_none() {
                         self.serve_while_waiting();
                     }
-                    slot.is_some()
+                    slot.is_some() || target.state().is_off()
                 });
             }
-            let Some(slot) = slot else {
-                unreachable!("waited for a slot")
-            };
+            // Off since it was chosen, with all its slots taken until it comes online: not to be waited for (C5).
+            let Some(slot) = slot else { continue };
             request.unacknowledged.0.fetch_add_full(1);
             if self.push(target, slot, request) {
                 fresh.insert(cpu);

@@ -145,19 +145,12 @@ impl<F: Facade> Queue<F> {
     /// the target acknowledges.
     ///
     /// Whose request it is is decided by the pointer, not by the ready bit: when the target has taken ours, somebody
-    /// else may have claimed the same slot and set its bit again.
+    /// else may have claimed the same slot and set its bit again. For the same reason bit and slot are left to the
+    /// target, which takes them, with a null pointer, at the latest when it comes online.
     #[inline]
     pub(crate) fn cancel(&self, slot: u32, request: *const Request<F>) -> bool {
         let pointer = &self.slots.0[slot as usize];
-        if pointer.compare_exchange_full(request as usize as u64, 0).is_err() {
-            return false;
-        }
-        // Until one side frees it the slot is nobody else's: this one, unless the target has the bit and will find null.
-        let bit = 1 << slot;
-        if self.ready.fetch_and_full(!bit) & bit != 0 {
-            self.claimed.fetch_and_full(!bit);
-        }
-        true
+        pointer.compare_exchange_full(request as usize as u64, 0).is_ok()
     }
 
     /// Whether there is anything to take.
