@@ -27,6 +27,8 @@ pub struct Batch<'e, 'k, K: Kernel<W>, const W: usize> {
     broadcasts: [(Tag, Range); HELD],
     held: usize,
     empty: bool,
+    /// Whether table pages are freed: then a lazy CPU is not spared, not even the one that finishes (C3).
+    tables: bool,
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
@@ -38,6 +40,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             broadcasts: [(Tag(0), Range::WHOLE); HELD],
             held: 0,
             empty: true,
+            tables: false,
         }
     }
 
@@ -64,6 +67,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
             return;
         }
         self.empty = false;
+        self.tables |= range.tables();
         let pin = engine.pinned();
         // As in `dispatch`: entry writes, full barrier, then the reads of mode, set and states.
         let generation = space.generation.0.fetch_add_full(1) + 1;
@@ -128,14 +132,14 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         self.send_held();
         let engine = self.engine;
         let pin = engine.pinned();
-        let me = pin.cpu;
+        let (me, tables) = (pin.cpu, self.tables);
         let mut targets = core::mem::take(&mut self.targets);
         targets.remove(me);
         let mut token = engine.spaceless_token();
         engine.interrupt(&mut token, targets, Ask::CatchUp, pin, |engine| {
             engine.masked(|| {
                 let cpu = &engine.cpus[me];
-                if !cpu.state().is_lazy() {
+                if tables || !cpu.state().is_lazy() {
                     engine.follow_loaded(cpu);
                 }
             });

@@ -51,7 +51,7 @@ pub enum Fault {
     NoBarrierAfterLazy,
     /// 35: lazy CPUs are skipped although table pages are freed.
     SkipLazyDespiteTables,
-    /// 38: after a roll-over a CPU leaves lazy on its old tag.
+    /// 38: a roll-over does not keep the tags of lazy CPUs, and a CPU leaves lazy on its old tag.
     LazyKeepsOldTag,
     /// 39: the request is sent before the change is published.
     SendBeforePublish,

@@ -65,7 +65,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if self.kernel.fault(crate::fault::Fault::SendBeforePublish) {
             let mut token = self.token(space, 0);
             self.post(&mut token, self.targets(space, range.tables(), me));
-            space.generation.0.fetch_add_full(1);
+            let generation = space.generation.0.fetch_add_full(1) + 1;
+            self.flush_here(me, space, generation, &range);
             return token;
         }
         // C1: entry writes, then this full barrier, then the reads of mode, set and states below. Pairs with the join of
@@ -209,7 +210,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         meanwhile: impl FnOnce(),
     ) {
         let me = pin.cpu;
-        let request = Request::<K::Facade>::empty();
+        let own = Request::<K::Facade>::for_targets(targets.len());
+        let request = &own;
+        // Regressions 22 and 24 leave this frame while targets still refer to the request.
+        #[cfg(feature = "faults")]
+        let request = if fault!(self.kernel, GiveUpWaiting) || fault!(self.kernel, DepartingCpuAcknowledgesTwice) {
+            self.cpus[me].spare.reopen(targets.len());
+            &self.cpus[me].spare
+        } else {
+            request
+        };
         let late_arguments = fault!(self.kernel, FlagBeforeArguments);
         if !late_arguments {
             request.write(ask);
@@ -231,27 +241,29 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let (mut sent, mut count) = (0, 0);
         for cpu in targets.iter() {
             let target = &self.cpus[cpu];
-            let mut slot = target.queue.claim();
+            let mut slot = target.queue.claim(me);
             if slot.is_none() {
                 K::Facade::wait_until(|| {
-                    slot = target.queue.claim();
+                    slot = target.queue.claim(me);
                     if slot.is_none() {
                         self.serve_while_waiting();
                     }
                     slot.is_some() || target.state().is_off()
                 });
             }
-            // A CPU that is off with a full queue frees no slot, and need not be told.
-            let Some(slot) = slot else { continue };
-            request.unacknowledged.0.fetch_add_full(1);
-            if self.push(target, slot, &request) {
+            // Off since it was chosen, with all its slots taken until it comes online: not to be waited for (C5).
+            let Some(slot) = slot else {
+                request.acknowledge();
+                continue;
+            };
+            if self.push(target, slot, request) {
                 fresh.insert(cpu);
                 sent += 1;
             }
             count += 1;
             // C5: a CPU that went off after the push was either seen by its own drain (it acknowledges), or is seen off
             // here, after the full barrier of the push. Pairs with `cpu_offline`.
-            if target.state().is_off() && target.queue.cancel(slot, &request) {
+            if target.state().is_off() && target.queue.cancel(slot, request) {
                 request.acknowledge();
             }
         }

@@ -22,11 +22,16 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Serves everything asked of this CPU; interrupts off, on that CPU.
     pub(crate) fn serve(&self, cpu: &PerCpu<K::Facade>) {
         if cpu.queue.has_ready() {
-            // SAFETY: a request that is taken stays on its requester's stack until it is acknowledged, which is the last
-            // thing that `answer` does with it.
-            cpu.queue.take(|request| self.answer(cpu, unsafe { &*request }));
+            cpu.queue.take(|request| {
+                // Null: taken back (or regression 14, where the ready bit comes before the pointer).
+                if !request.is_null() {
+                    // SAFETY: a request that was ready when taken stays on its requester's stack until it is
+                    // acknowledged, which is the last thing that `answer` does with it.
+                    self.answer(cpu, unsafe { &*request });
+                }
+            });
         }
-        if cpu.post.0.load(Ordering::Relaxed) & POSTED == 0 {
+        if self.design.requests == Requests::PerRequest || cpu.post.0.load(Ordering::Relaxed) & POSTED == 0 {
             return;
         }
         // The carry clears POSTED and counts one take. A full barrier; pairs with `post`: whoever posts after this gets a

@@ -55,6 +55,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 chunks = chunks.with_unchecked_limit(most);
             }
             for (address, count) in chunks {
+                #[cfg(feature = "faults")]
+                if count == 0 {
+                    K::Facade::full_barrier(); // regression 4: nothing to issue, no progress, for ever
+                    continue;
+                }
                 self.kernel.broadcast(Broadcast::Kernel {
                     address,
                     stride: range.stride(),

@@ -31,6 +31,9 @@ pub struct PerCpu<F: Facade> {
     /// Stack requests queued here.
     pub(crate) queue: Queue<F>,
     pub(crate) running: Running<F>,
+    /// For regressions in which a requester does not wait for its request.
+    #[cfg(feature = "faults")]
+    pub(crate) spare: crate::request::Request<F>,
     pub(crate) own: Own<F>,
 }
 
@@ -66,6 +69,8 @@ impl<F: Facade> PerCpu<F> {
             served: Line(F::U64::new(0)),
             queue: Queue::new(),
             running: Running::new(),
+            #[cfg(feature = "faults")]
+            spare: crate::request::Request::for_targets(0),
             own: Own {
                 space: F::U64::new(0),
                 slot: F::U64::new(0),

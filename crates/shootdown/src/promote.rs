@@ -119,7 +119,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let mut token = self.token(space, generation);
         let mut loaded = crate::cpuset::CpuMask::EMPTY;
         space.cpus.for_each(|cpu| {
-            if cpu != me && self.cpus[cpu].state().id() == space.id {
+            let state = self.cpus[cpu].state();
+            // A member that is switching may be on its way out, with the root still loaded: its state names the space
+            // that comes next. Its answer proves that the switch is over (C3).
+            if cpu != me && (state.id() == space.id || state.is_switching()) {
                 loaded.insert(cpu);
             }
         });

@@ -5,7 +5,7 @@
 //! acknowledged or was proved off (C5), enforced by [`Outstanding`], which waits when it is dropped.
 
 use crate::facade::{Facade, Word};
-use crate::hooks::Tag;
+use crate::hooks::{CpuId, Tag};
 use crate::range::Range;
 use crate::space::Line;
 use core::sync::atomic::Ordering;
@@ -31,11 +31,18 @@ pub(crate) struct Request<F: Facade> {
 }
 
 impl<F: Facade> Request<F> {
-    pub(crate) fn empty() -> Self {
+    /// An empty descriptor that `targets` CPUs will acknowledge, and the requester.
+    pub(crate) fn for_targets(targets: usize) -> Self {
         Request {
             body: Line(core::array::from_fn(|_| F::U64::new(0))),
-            unacknowledged: Line(F::U64::new(1)),
+            unacknowledged: Line(F::U64::new(targets as u64 + 1)),
         }
+    }
+
+    /// Makes a request that was used before new.
+    #[cfg(feature = "faults")]
+    pub(crate) fn reopen(&self, targets: usize) {
+        self.unacknowledged.0.store(targets as u64 + 1, Ordering::Relaxed);
     }
 
     /// Writes what is asked. The stores become visible before the full barrier of the first [`Queue::push`].
@@ -106,9 +113,13 @@ impl<F: Facade> Queue<F> {
         }
     }
 
-    /// Claims a slot, or `None` when all are taken.
+    /// Claims a slot, or `None` when all are taken. CPU `me` tries its own first, so that requesters seldom meet.
     #[inline]
-    pub(crate) fn claim(&self) -> Option<u32> {
+    pub(crate) fn claim(&self, me: CpuId) -> Option<u32> {
+        let preferred = (me % QUEUE_SLOTS) as u32;
+        if self.claimed.fetch_or_full(1 << preferred) >> preferred & 1 == 0 {
+            return Some(preferred);
+        }
         loop {
             let claimed = self.claimed.load(Ordering::Relaxed);
             if claimed == u64::MAX {
@@ -138,13 +149,13 @@ impl<F: Facade> Queue<F> {
     /// Takes a published request back, because its target turned out to be off. False when the target has taken it: then
     /// the target acknowledges.
     ///
-    /// Decided by the pointer, not by the ready bit: the target may have taken the request and freed the slot, and another
-    /// requester may have filled it since. The bit and the claim stay until the target's next take.
+    /// Whose request it is is decided by the pointer, not by the ready bit: when the target has taken ours, somebody
+    /// else may have claimed the same slot and set its bit again. For the same reason bit and slot are left to the
+    /// target, which takes them, with a null pointer, at the latest when it comes online.
     #[inline]
     pub(crate) fn cancel(&self, slot: u32, request: *const Request<F>) -> bool {
-        self.slots.0[slot as usize]
-            .compare_exchange_full(request as usize as u64, 0)
-            .is_ok()
+        let pointer = &self.slots.0[slot as usize];
+        pointer.compare_exchange_full(request as usize as u64, 0).is_ok()
     }
 
     /// Whether there is anything to take.
@@ -153,21 +164,25 @@ impl<F: Facade> Queue<F> {
         self.ready.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes everything that is ready and calls `serve` with each pointer that was not cancelled. Owner only, interrupts off. The swap is a full
-    /// barrier: what `serve` reads (descriptor, generation) is at least as new as the ready bit.
+    /// Takes everything that is ready and calls `serve` with each pointer; null for a request that was taken back. Owner
+    /// only, interrupts off. The swap is a full barrier: what `serve` reads (descriptor, generation) is at least as new
+    /// as the ready bit.
     #[inline]
     pub(crate) fn take(&self, mut serve: impl FnMut(*const Request<F>)) {
         let ready = self.ready.swap_full(0);
+        let mut taken = [0_usize; QUEUE_SLOTS];
+        let mut count = 0;
         let mut left = ready;
         while left != 0 {
             let slot = left.trailing_zeros();
             left &= left - 1;
-            let request = self.slots.0[slot as usize].swap_full(0);
-            // Free the slot before acknowledging: a requester may need it at once.
-            self.claimed.fetch_and_full(!(1 << slot));
-            if request != 0 {
-                serve(request as usize as *const Request<F>);
-            }
+            taken[count] = self.slots.0[slot as usize].swap_full(0) as usize;
+            count += 1;
+        }
+        // Free the slots before acknowledging: a requester may need one at once.
+        self.claimed.fetch_and_full(!ready);
+        for request in &taken[..count] {
+            serve(*request as *const Request<F>);
         }
     }
 }

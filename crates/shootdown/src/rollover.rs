@@ -131,6 +131,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 // No slow path since the last roll-over: it still runs on what was reserved then.
                 kept = cpu.running.reserved.load(Ordering::Relaxed);
             }
+            if crate::fault::fault!(self.kernel, LazyKeepsOldTag) && cpu.state().is_lazy() {
+                kept = 0; // regression 38: a lazy CPU's tag is not kept for it either
+            }
             if let Mode::Rolled { tag, .. } = Mode::unpack(kept) {
                 self.tags.reserve(tag);
             }

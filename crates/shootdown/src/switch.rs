@@ -81,7 +81,15 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Chooses a tag and loads the root under it. Returns whether the tag is system-wide.
     fn load(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) -> bool {
         let tag = match (self.design.tags, space.mode()) {
-            (crate::design::Tags::System, _) => self.rolled_tag(me, space),
+            (crate::design::Tags::System, _) => {
+                // From the choice of the next tag on a roll-over keeps that one for this CPU, and no longer the one that
+                // is loaded: let go of it first, so that nothing is filled or walked under it (C3, C4).
+                if cpu.own.space.load(Ordering::Relaxed) != 0 {
+                    K::Facade::before_root_load();
+                    self.kernel.load_root(self.kernel_root, Tag(0), true);
+                }
+                self.rolled_tag(me, space)
+            }
             (_, Mode::PerCpu) => {
                 self.load_slot(cpu, space);
                 return false;
@@ -158,11 +166,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             let Some(space) = (unsafe { self.loaded(cpu) }) else {
                 return;
             };
-            if let Mode::Rolled { .. } = space.mode() {
-                // No slot keeps a generation for a roll-over tag: remember here what has been seen.
-                let current = space.generation.0.load(Ordering::Acquire);
-                cpu.own.slots[0].generation.store(current, Ordering::Relaxed);
-            }
             cpu.publish(state.lazy());
             if fault!(self.kernel, LazyLeavesSet) {
                 space.cpus.leave(me);
@@ -199,24 +202,18 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Lazy exit under roll-over tags. The tag may have changed while this CPU slept (regression 38); and requests that
-    /// skipped it are known only by the generation.
+    /// Lazy exit under roll-over tags. No request has skipped this CPU meanwhile, but the tag may have been renewed, and a
+    /// flush of everything may be due (regression 38).
     fn leave_lazy_rolled(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
-        let mut tag = Tag(cpu.own.tag.load(Ordering::Relaxed) as u16);
-        if !fault!(self.kernel, LazyKeepsOldTag) {
-            let valid = self.rolled_tag(self.kernel.cpu(), space);
-            if valid != tag {
-                tag = valid;
-                K::Facade::before_root_load();
-                self.kernel.load_root(space.root, tag, true);
-                cpu.own.tag.store(u64::from(tag.0), Ordering::Relaxed);
-            }
+        let tag = Tag(cpu.own.tag.load(Ordering::Relaxed) as u16);
+        if fault!(self.kernel, LazyKeepsOldTag) {
+            return;
         }
-        let current = space.generation.0.load(Ordering::Acquire);
-        if self.design.reach != crate::design::Reach::Broadcast
-            && cpu.own.slots[0].generation.load(Ordering::Relaxed) != current
-        {
-            self.flush_tag(tag);
+        let valid = self.rolled_tag(self.kernel.cpu(), space);
+        if valid != tag {
+            K::Facade::before_root_load();
+            self.kernel.load_root(space.root, valid, true);
+            cpu.own.tag.store(u64::from(valid.0), Ordering::Relaxed);
         }
     }
 

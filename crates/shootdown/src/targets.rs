@@ -17,9 +17,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// `keep_lazy`: lazy CPUs may not be skipped, because table pages are freed (C3) or tags change.
     pub(crate) fn targets(&self, space: &Space<K::Facade, W>, keep_lazy: bool, me: CpuId) -> CpuMask<W> {
         let mut targets = CpuMask::EMPTY;
-        let keep_lazy = keep_lazy && !fault!(self.kernel, SkipLazyDespiteTables);
-        // Under roll-over tags a CPU that has left still holds entries under the tag.
+        // Under roll-over tags a CPU that has left still holds entries under the tag, and nothing on it remembers which
+        // requests it was spared: neither those CPUs nor lazy ones can be skipped.
         let keep_departed = matches!(space.mode(), Mode::Rolled { .. });
+        let keep_lazy = (keep_lazy && !fault!(self.kernel, SkipLazyDespiteTables)) || keep_departed;
         let mine = self.cpus[me].state();
         let mut visit = |cpu: CpuId| {
             // Acquire, after the acquire load that showed the member: who is seen joined is seen switching (rule 5).

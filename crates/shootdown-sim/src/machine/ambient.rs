@@ -115,6 +115,15 @@ pub fn wake(cpu: usize, after: u64) {
     core().wake(cpu, after * TICKS_PER_CYCLE);
 }
 
+/// Moves the running task to CPU `to`, where it goes on, not before this CPU's time and with nothing left in this CPU's
+/// store buffer; this CPU is left without a task. Not with interrupts off, nor from a condition of [`wait_until`].
+///
+/// # Panics
+/// When `to` has a task that did not return.
+pub fn migrate(to: usize) {
+    core().migrate(to);
+}
+
 /// Masks interrupts on this CPU; returns what [`interrupts_restore`] needs.
 #[inline]
 pub fn interrupts_off() -> u64 {

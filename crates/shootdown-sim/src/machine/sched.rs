@@ -4,7 +4,7 @@
 //! state at time T only when no other CPU, buffered store or timer is due before T (minus the slack).
 
 use super::config::{Config, TickCosts, ticks};
-use super::cpu::{Cpu, NEVER, SLOW_HOST, SLOW_RANDOM, State};
+use super::cpu::{Cpu, NEVER, SLOW_HOST, SLOW_RANDOM, SLOW_RECORDING, State};
 use super::lines::Lines;
 use super::memory::Drains;
 use super::tree::Tree;
@@ -58,6 +58,8 @@ pub(crate) struct Core {
     pub events: Cell<u64>,
     max_events: u64,
     progress_events: u64,
+    /// Where the task that just gave up its turn goes on.
+    moving: Cell<Option<usize>>,
     /// Tasks that must end before the run does.
     pub unfinished: Cell<usize>,
     /// The machine is being taken down: operations still work on memory but never wait.
@@ -127,6 +129,7 @@ impl Core {
             events: Cell::new(0),
             max_events: config.max_events,
             progress_events: config.progress_events.max(1),
+            moving: Cell::new(None),
             unfinished: Cell::new(0),
             dying: Cell::new(false),
             rng: RefCell::new(Xoshiro256PlusPlus::seed_from_u64(config.seed)),
@@ -393,13 +396,61 @@ impl Core {
         // At least one: a turn without a charged operation must still bring the bound on a livelock nearer.
         self.events.set(self.events.get() + (cpu.events.get() - before).max(1));
         let key = match result {
-            CoroutineResult::Yield(()) => cpu.key.get(),
+            CoroutineResult::Yield(()) => match self.moving.take() {
+                Some(to) => {
+                    self.move_task(cpu, &self.cpus[to]);
+                    NEVER
+                }
+                None => cpu.key.get(),
+            },
             CoroutineResult::Return(()) => {
                 self.finish(cpu);
                 NEVER
             }
         };
         self.tree.set(id, key);
+    }
+
+    /// Goes on with the running task on CPU `to`, not before this CPU's time.
+    pub(crate) fn migrate(&self, to: usize) {
+        let from = self.cpu();
+        if !self.on_cpu() || from.id() == to {
+            return;
+        }
+        assert!(
+            !from.masked.get() && from.slow.get() & SLOW_RECORDING == 0,
+            "a task can migrate neither with interrupts off nor from within a condition"
+        );
+        from.count();
+        self.drain_own(from);
+        self.set_category(from.category.get()); // books the time up to here
+        let idle = |cpu: &&Cpu| matches!(cpu.state.get(), State::Absent | State::Finished);
+        assert!(
+            to + 1 < self.cpus.len() && self.cpus.get(to).filter(idle).is_some(),
+            "CPU {to} is not idle"
+        );
+        self.moving.set(Some(to));
+        self.suspend(from, from.clock.get());
+        // From here on the running CPU is `to`; `from` must not be used any more.
+        if !self.dying.get() {
+            self.sync(self.cpu());
+        }
+    }
+
+    fn move_task(&self, from: &Cpu, to: &Cpu) {
+        // SAFETY: only the scheduler touches `task`, and neither CPU's task runs.
+        unsafe { *to.task.get() = (*from.task.get()).take() };
+        to.yielder.set(from.yielder.get());
+        to.daemon.set(from.daemon.get());
+        to.masked.set(false);
+        to.category.set(from.category.get());
+        to.clock.set(to.clock.get().max(from.clock.get()));
+        to.since.set(to.clock.get());
+        to.key.set(to.clock.get());
+        from.key.set(NEVER);
+        self.set_state(from, State::Finished);
+        self.set_state(to, State::Running);
+        self.tree.set(to.id(), to.clock.get());
     }
 
     /// Back to the host: no limits, no fast paths.

@@ -34,6 +34,12 @@ pub struct EngineCounts {
     pub broadcasts: u64,
     /// Flushes that concerned no other CPU.
     pub local_only: u64,
+    /// Flushes that concerned other CPUs by interrupt.
+    pub interrupting: u64,
+    /// Times a CPU caught up page by page.
+    pub caught_up_partly: u64,
+    /// Times a CPU caught up by flushing a whole tag.
+    pub caught_up_whole: u64,
     /// Reports of CPUs that did not answer in time.
     pub stuck: u64,
 }
@@ -203,7 +209,10 @@ impl<const W: usize> Kernel<W> for SimKernel {
             Event::TagsExhausted => counts.exhausted += 1,
             Event::RollOver => counts.rolled_over += 1,
             Event::LocalOnly => counts.local_only += 1,
-            _ => {}
+            Event::Interrupted { .. } => counts.interrupting += 1,
+            Event::CaughtUpPartly => counts.caught_up_partly += 1,
+            Event::CaughtUpWhole => counts.caught_up_whole += 1,
+            Event::Broadcast { .. } => {}
         });
     }
 

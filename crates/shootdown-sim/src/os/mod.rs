@@ -5,11 +5,16 @@
 //! the oracle.
 
 pub mod category;
+mod exit;
 mod hooks;
+mod kernel_pages;
 mod lock;
 mod process;
+mod reclaim;
+mod split;
 
 pub use hooks::{EngineCounts, HookCosts, SimKernel};
+pub use kernel_pages::{KERNEL_BASE, KernelPages};
 pub use lock::{Access as LockAccess, SleepLock, SpinLock};
 pub use process::{PAGE, Process, USER_BASE, run_thread};
 
@@ -17,7 +22,7 @@ use crate::hw::{Entry, Hw, Stamp};
 use crate::machine::{self, LineId, Machine, Shared, SimWord, SimWorld};
 use category::Category;
 use shootdown::{Design, Engine, PerCpu, Root, Storage, Word, tag_words};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 /// Costs of the kernel model, cycles; see `[kernel]` of the machine files.
@@ -107,6 +112,7 @@ pub struct System<const W: usize> {
     /// Settings.
     pub settings: OsSettings,
     stores: Rc<RefCell<PendingStores>>,
+    on_interrupt: Rc<OnceCell<Box<dyn Fn()>>>,
     lru: SpinLock,
     lru_batches: Vec<Cell<u32>>,
     spin_nodes: Rc<[Shared<SimWord>]>,
@@ -145,12 +151,14 @@ impl<const W: usize> System<W> {
         };
         let stores: Rc<RefCell<PendingStores>> = Rc::default();
         let spin_nodes: Rc<[Shared<SimWord>]> = (0..cpus).map(|_| machine.alloc(SimWord::new(0))).collect();
+        let on_interrupt: Rc<OnceCell<Box<dyn Fn()>>> = Rc::default();
         let system = Rc::new(System {
             engine,
             hw: hw.clone(),
             costs,
             settings,
             stores: stores.clone(),
+            on_interrupt: on_interrupt.clone(),
             lru: SpinLock::new(machine, spin_nodes.clone()),
             lru_batches: vec![Cell::new(0); cpus],
             spin_nodes,
@@ -159,6 +167,9 @@ impl<const W: usize> System<W> {
         });
         let handled = hw.clone();
         machine.set_interrupt_handler(move || {
+            if let Some(first) = on_interrupt.get() {
+                first();
+            }
             let outer = category::enter(Category::FlushTarget);
             engine.on_ipi();
             // The handler may have loaded another tag.
@@ -171,6 +182,15 @@ impl<const W: usize> System<W> {
                 .set_entry((key >> 9) as u32, (key & 511) as u32, value, issued, machine::now());
         });
         system
+    }
+
+    /// Sets what every interrupt does before the shootdown handler, with interrupts masked: what a scheduler's timer or a
+    /// device would. Once.
+    ///
+    /// # Panics
+    /// When set before.
+    pub fn on_interrupt(&self, hook: impl Fn() + 'static) {
+        assert!(self.on_interrupt.set(Box::new(hook)).is_ok(), "the hook is set");
     }
 
     fn machine(&self) -> &Machine {
@@ -203,8 +223,9 @@ impl<const W: usize> System<W> {
     /// Turns this CPU off.
     pub fn offline(&self) {
         let saved = machine::interrupts_off();
-        self.engine.cpu_offline();
+        // From here on it touches neither user nor dynamic kernel addresses: nobody need wait for it (C5).
         self.hw.borrow_mut().set_online(machine::cpu(), false);
+        self.engine.cpu_offline();
         machine::interrupts_restore(saved);
     }
 
@@ -226,8 +247,9 @@ impl<const W: usize> System<W> {
 
     /// This CPU runs kernel code only from now on.
     pub fn go_lazy(&self) {
-        self.engine.enter_lazy();
+        // The promise first: an interrupt may come between the two.
         self.hw.borrow_mut().set_lazy(machine::cpu(), true);
+        self.engine.enter_lazy();
     }
 
     /// Back to user code of `process` after [`go_lazy`](Self::go_lazy).

@@ -21,7 +21,7 @@ pub const USER_BASE: u64 = 0x7f00_0000_0000;
 pub const PAGE: u64 = 4096;
 
 /// Bytes that one lowest-level table maps.
-const TABLE_SPAN: u64 = 2 << 20;
+pub(super) const TABLE_SPAN: u64 = 2 << 20;
 
 /// A process.
 pub struct Process<const W: usize> {
@@ -29,11 +29,11 @@ pub struct Process<const W: usize> {
     pub space: Shared<Space<SimWorld, W>>,
     /// Number of the space in the hardware and the oracle.
     pub number: u32,
-    root: u32,
+    pub(super) root: u32,
     /// Address-space lock.
     lock: SleepLock,
     /// One per lowest-level table, by position.
-    table_locks: Vec<SpinLock>,
+    pub(super) table_locks: Vec<SpinLock>,
     table_lines: LineId,
     /// How many mapped regions use each lowest-level table.
     table_users: RefCell<Vec<u32>>,
@@ -65,7 +65,7 @@ impl<const W: usize> Process<W> {
         }
     }
 
-    fn table_index(&self, va: u64) -> usize {
+    pub(super) fn table_index(&self, va: u64) -> usize {
         ((va - USER_BASE) / TABLE_SPAN) as usize
     }
 
@@ -214,17 +214,14 @@ impl<const W: usize> System<W> {
             self.flush(process, range);
         }
         frames.into_iter().for_each(|frame| self.free(frame));
-        for table in tables {
-            machine::charge(self.costs.page_free);
-            self.hw.borrow_mut().free_table(table, machine::cpu(), machine::now());
-        }
+        tables.into_iter().for_each(|table| self.free_table(table));
         process.unmapping.fetch_add_full(u64::MAX);
         self.unlock(process, access);
         category::leave(outer);
     }
 
     /// Clears the entries of `pages` pages. Returns the frames that are no longer mapped, and whether any entry was.
-    fn clear(&self, process: &Process<W>, va: u64, pages: u64) -> (Vec<u32>, bool) {
+    pub(super) fn clear(&self, process: &Process<W>, va: u64, pages: u64) -> (Vec<u32>, bool) {
         let (mut frames, mut cleared) = (Vec::new(), false);
         let zero_page = self.hw.borrow().zero_page();
         let mut next = va;
@@ -254,8 +251,26 @@ impl<const W: usize> System<W> {
         (frames, cleared)
     }
 
-    /// Takes the lowest-level table at `va` out of its parent.
-    fn unlink(&self, process: &Process<W>, va: u64) -> Option<u32> {
+    /// Clears the entries of `pages` pages and does nothing else: flushing, and only then giving the returned frames to
+    /// [`free_frames`](Self::free_frames), is left to the caller.
+    pub fn withdraw(&self, process: &Process<W>, va: u64, pages: u64) -> Vec<u32> {
+        self.clear(process, va, pages).0
+    }
+
+    /// Frees frames that [`withdraw`](Self::withdraw) returned.
+    pub fn free_frames(&self, frames: Vec<u32>) {
+        frames.into_iter().for_each(|frame| self.free(frame));
+    }
+
+    /// Frees a table that is linked nowhere.
+    pub fn free_table(&self, table: u32) {
+        machine::charge(self.costs.page_free);
+        self.hw.borrow_mut().free_table(table, machine::cpu(), machine::now());
+    }
+
+    /// Takes the lowest-level table at `va` out of its parent; it is for the caller to flush, and then to
+    /// [`free_table`](Self::free_table) it.
+    pub fn unlink(&self, process: &Process<W>, va: u64) -> Option<u32> {
         let (table, parent) = {
             let hw = self.hw.borrow();
             (hw.table_at(process.root, va, 1)?, hw.table_at(process.root, va, 2)?)
@@ -278,7 +293,7 @@ impl<const W: usize> System<W> {
     }
 
     /// Reads an entry, this CPU's own buffered store first.
-    fn entry(&self, process: &Process<W>, va: u64, table: u32, index: u32) -> Entry {
+    pub(super) fn entry(&self, process: &Process<W>, va: u64, table: u32, index: u32) -> Entry {
         machine::read_line(process.entry_line(va));
         match machine::pending_other(entry_key(table, index)) {
             Some(pending) => self.stores.borrow()[pending as usize].value,
@@ -286,18 +301,18 @@ impl<const W: usize> System<W> {
         }
     }
 
-    fn store_entry(&self, process: &Process<W>, va: u64, table: u32, index: u32, value: Entry) {
+    pub(super) fn store_entry(&self, process: &Process<W>, va: u64, table: u32, index: u32, value: Entry) {
         self.store_at(process.entry_line(va), table, index, value);
     }
 
     /// Puts the store of an entry into this CPU's store buffer.
-    fn store_at(&self, line: LineId, table: u32, index: u32, value: Entry) {
+    pub(super) fn store_at(&self, line: LineId, table: u32, index: u32, value: Entry) {
         let issued = self.hw.borrow_mut().store_issued(machine::cpu(), machine::now());
         let number = self.stores.borrow_mut().put(super::PendingStore { value, issued });
         machine::store_other(line, entry_key(table, index), number as u64);
     }
 
-    fn free(&self, frame: u32) {
+    pub(super) fn free(&self, frame: u32) {
         machine::charge(self.costs.page_free);
         self.hw.borrow_mut().free_data(frame, machine::cpu(), machine::now());
     }

@@ -1,0 +1,60 @@
+//! Page reclaim: one page here, one there, from several processes, flushed together; and what must not overtake it.
+
+use super::System;
+use super::process::{PAGE, Process};
+use crate::hw::{Entry, table_index};
+use crate::machine;
+use shootdown::Range;
+
+impl<const W: usize> System<W> {
+    /// Takes the page at each address from its process, flushes all of them in one batch, and frees the frames.
+    pub fn reclaim(&self, victims: &[(&Process<W>, u64)]) {
+        let mut batch = self.engine.batch();
+        let (mut frames, mut covered) = (Vec::new(), Vec::new());
+        for &(process, va) in victims {
+            let Some(table) = self.hw.borrow().table_at(process.root, va, 1) else {
+                continue;
+            };
+            // Cleared and added under one hold of the lock, so that whoever finds it cleared finds the batch pending.
+            process.table_locks[process.table_index(va)].with(false, || {
+                let index = table_index(va, 1);
+                let old = self.entry(process, va, table, index);
+                if !old.is_present() {
+                    return;
+                }
+                self.store_entry(process, va, table, index, Entry::NONE);
+                let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
+                batch.add(&process.space, Range::page(va));
+                covered.push((process.number, va, stamp));
+                if old.frame() != self.hw.borrow().zero_page() {
+                    frames.push(old.frame());
+                }
+            });
+        }
+        let _done = batch.finish();
+        for (number, va, stamp) in covered {
+            self.hw
+                .borrow_mut()
+                .completed(number, va..va + PAGE, stamp, machine::cpu(), machine::now());
+        }
+        self.free_frames(frames);
+    }
+
+    /// What an `mprotect` or an unmap does that finds the page at `va` not mapped: before it relies on that, a batch that
+    /// took the page must have been flushed.
+    pub fn rely_on_absence(&self, process: &Process<W>, va: u64) {
+        let Some(table) = self.hw.borrow().table_at(process.root, va, 1) else {
+            return;
+        };
+        process.table_locks[process.table_index(va)].with(false, || {
+            if self.entry(process, va, table, table_index(va, 1)).is_present() {
+                return;
+            }
+            let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
+            self.engine.settle(&process.space);
+            self.hw
+                .borrow_mut()
+                .completed(process.number, va..va + PAGE, stamp, machine::cpu(), machine::now());
+        });
+    }
+}

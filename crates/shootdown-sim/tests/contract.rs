@@ -1,0 +1,484 @@
+//! The contract under random traffic: several processes on a few CPUs, with everything that a kernel does to address
+//! spaces going on at once, under every combination of axis values, on machines so small that slots are evicted, tags run
+//! out and roll over. The oracle must find nothing, nothing may hang, and the machinery must have been exercised.
+
+use shootdown::{BroadcastLimits, Design, Order, Reach, Requests, Tags, Targets};
+use shootdown_sim::hw::{Access, Hw, HwConfig};
+use shootdown_sim::machine::{self, Config, Machine, Outcome, StoreBuffer, Topology};
+use shootdown_sim::os::{EngineCounts, HookCosts, KernelPages, OsCosts, OsSettings, PAGE, Process, System, USER_BASE};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+const LIMITS: BroadcastLimits = BroadcastLimits {
+    max_pages: 3,
+    max_large_pages: 2,
+};
+
+/// Pages that any thread touches, drops and unmaps.
+const COMMON: u64 = 12;
+
+/// Pages that are only written and reclaimed: what finds one of these absent relies on a batch.
+const RECLAIMED: u64 = 4;
+
+/// The reclaimed pages have a table of their own, which the unmapping of the common ones never frees.
+const RECLAIM_BASE: u64 = USER_BASE + (2 << 20);
+
+/// Kernel pages of each CPU.
+const KERNEL_PAGES: u64 = 6;
+
+/// What one run is made of.
+#[derive(Debug, Clone, Copy)]
+struct Traffic {
+    design: Design,
+    cpus: usize,
+    steps: u64,
+    seed: u64,
+}
+
+/// A process and how many threads run it now.
+struct Member {
+    process: Process<1>,
+    threads: Cell<u32>,
+    /// Somebody maps the common region anew.
+    remapping: Cell<bool>,
+}
+
+/// What the CPUs of a run share.
+struct World {
+    system: Rc<System<1>>,
+    cpus: usize,
+    members: RefCell<Vec<Rc<Member>>>,
+    next_number: Cell<u32>,
+    kernel: KernelPages,
+    online: Cell<usize>,
+    retired: Cell<u64>,
+    offlined: Cell<u64>,
+}
+
+impl World {
+    fn member(&self) -> Rc<Member> {
+        let number = self.next_number.get();
+        self.next_number.set(number + 1);
+        Rc::new(Member {
+            process: Rc::into_inner(self.system.process(number, 4 << 20)).expect("just made"),
+            threads: Cell::new(0),
+            remapping: Cell::new(false),
+        })
+    }
+
+    fn any(&self) -> Rc<Member> {
+        let members = self.members.borrow();
+        members[machine::random_below(members.len() as u64) as usize].clone()
+    }
+
+    /// One CPU's life.
+    fn live(&self, steps: u64) {
+        self.system.online();
+        self.online.set(self.online.get() + 1);
+        let mut mapped = false;
+        for _ in 0..steps {
+            match machine::random_below(20) {
+                0 => self.change_kernel_pages(&mut mapped),
+                1 => self.replace_a_process(),
+                2 => self.reclaim(),
+                3 if machine::chance(0.3) => self.nap(),
+                4 => self.drop_from_outside(),
+                _ => self.run_a_thread(),
+            }
+        }
+        self.online.set(self.online.get() - 1);
+        self.system.offline();
+    }
+
+    /// Runs a thread of some process for a while, and leaves by going lazy or by unloading.
+    fn run_a_thread(&self) {
+        let (system, member) = (&self.system, self.any());
+        let process = &member.process;
+        member.threads.set(member.threads.get() + 1);
+        if machine::chance(0.5) {
+            system.load(process);
+        } else {
+            system.resume(process);
+        }
+        for _ in 0..machine::random_below(12) {
+            let page = USER_BASE + machine::random_below(COMMON) * PAGE;
+            match machine::random_below(24) {
+                0..8 => system.touch(process, page, Access::Read),
+                8..14 => self.touch_under_the_user_half(page, || system.touch(process, page, Access::Write)),
+                14..17 => {
+                    let pages = 1 + machine::random_below(COMMON - (page - USER_BASE) / PAGE);
+                    system.drop_pages(process, page, pages);
+                }
+                17 => self.remap(&member),
+                18..20 => {
+                    let page = RECLAIM_BASE + machine::random_below(RECLAIMED) * PAGE;
+                    system.touch(process, page, Access::Write);
+                }
+                20 => {
+                    let page = RECLAIM_BASE + machine::random_below(RECLAIMED) * PAGE;
+                    system.rely_on_absence(process, page);
+                }
+                21 => {
+                    system.go_lazy();
+                    machine::charge(machine::random_below(5000));
+                    system.resume(process);
+                }
+                22 => self.touch_kernel_pages(),
+                _ => machine::charge(machine::random_below(2000)),
+            }
+        }
+        // The thread ends; the scheduler keeps the space loaded, or not.
+        if machine::chance(0.6) {
+            system.go_lazy();
+        } else {
+            system.unload();
+        }
+        member.threads.set(member.threads.get() - 1);
+        machine::charge(machine::random_below(2000));
+    }
+
+    /// With split tags a user access happens under the user half; if it faults, the kernel's half comes back first.
+    fn touch_under_the_user_half(&self, page: u64, touch: impl Fn()) {
+        touch();
+        if self.system.engine.design().split {
+            self.system.in_user_half(|| {
+                let _ = self.system.hw.borrow_mut().translate(
+                    machine::cpu(),
+                    page,
+                    Access::Read,
+                    shootdown_sim::hw::Privilege::User,
+                    machine::now(),
+                );
+            });
+        }
+    }
+
+    /// Unmaps the common region, freeing its table, and maps it again.
+    fn remap(&self, member: &Member) {
+        if !member.remapping.replace(true) {
+            self.system.unmap(&member.process, USER_BASE, COMMON * PAGE);
+            self.system.map(&member.process, USER_BASE, COMMON * PAGE);
+            member.remapping.set(false);
+        }
+    }
+
+    /// A kernel thread drops pages of a process that this CPU does not run.
+    fn drop_from_outside(&self) {
+        let member = self.any();
+        member.threads.set(member.threads.get() + 1);
+        let first = machine::random_below(COMMON);
+        self.system
+            .drop_pages(&member.process, USER_BASE + first * PAGE, COMMON - first);
+        // Waiting for the lock may have loaded the process.
+        self.system.unload();
+        member.threads.set(member.threads.get() - 1);
+    }
+
+    fn reclaim(&self) {
+        let victims: Vec<_> = (0..1 + machine::random_below(6))
+            .map(|_| (self.any(), RECLAIM_BASE + machine::random_below(RECLAIMED) * PAGE))
+            .collect();
+        for (member, _) in &victims {
+            member.threads.set(member.threads.get() + 1);
+        }
+        let pages: Vec<_> = victims.iter().map(|(member, va)| (&member.process, *va)).collect();
+        self.system.reclaim(&pages);
+        for (member, _) in &victims {
+            member.threads.set(member.threads.get() - 1);
+        }
+    }
+
+    fn touch_kernel_pages(&self) {
+        let pages = KERNEL_PAGES * self.cpus as u64;
+        for _ in 0..4 {
+            self.system.touch_kernel(machine::random_below(pages));
+        }
+    }
+
+    /// Maps or unmaps this CPU's own kernel pages; others touch them.
+    fn change_kernel_pages(&self, mapped: &mut bool) {
+        let first = machine::cpu() as u64 * KERNEL_PAGES;
+        if *mapped {
+            self.touch_kernel_pages();
+            self.system.unmap_kernel(&self.kernel, first, KERNEL_PAGES);
+        } else {
+            for page in first..first + KERNEL_PAGES {
+                self.system.map_kernel(&self.kernel, page);
+                self.system.touch_kernel(page);
+            }
+        }
+        *mapped = !*mapped;
+    }
+
+    /// Ends a process that nobody runs, though CPUs may be lazy on it, and starts another.
+    fn replace_a_process(&self) {
+        let idle = {
+            let mut members = self.members.borrow_mut();
+            match members.iter().position(|member| member.threads.get() == 0) {
+                Some(index) if members.len() > 1 => members.swap_remove(index),
+                _ => return,
+            }
+        };
+        self.system.exit(&idle.process);
+        self.retired.set(self.retired.get() + 1);
+        let member = self.member();
+        self.system.map(&member.process, USER_BASE, COMMON * PAGE);
+        self.system.map(&member.process, RECLAIM_BASE, RECLAIMED * PAGE);
+        self.members.borrow_mut().push(member);
+    }
+
+    /// Turns this CPU off for a while, unless it is the last.
+    fn nap(&self) {
+        if self.online.get() < 2 {
+            return;
+        }
+        self.online.set(self.online.get() - 1);
+        let masked = machine::interrupts_off();
+        self.system.offline();
+        machine::charge(machine::random_below(20_000));
+        self.system.online();
+        machine::interrupts_restore(masked);
+        self.online.set(self.online.get() + 1);
+        self.offlined.set(self.offlined.get() + 1);
+    }
+}
+
+/// What a run came to.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Tally {
+    engine: EngineCounts,
+    interrupts: u64,
+    retired: u64,
+    offlined: u64,
+    checked: u64,
+    events: u64,
+    violations: u64,
+}
+
+impl Tally {
+    fn add(&mut self, other: &Tally) {
+        let (to, from) = (&mut self.engine, &other.engine);
+        to.promoted += from.promoted;
+        to.exhausted += from.exhausted;
+        to.rolled_over += from.rolled_over;
+        to.broadcasts += from.broadcasts;
+        to.local_only += from.local_only;
+        to.interrupting += from.interrupting;
+        to.caught_up_partly += from.caught_up_partly;
+        to.caught_up_whole += from.caught_up_whole;
+        self.interrupts += other.interrupts;
+        self.retired += other.retired;
+        self.offlined += other.offlined;
+        self.checked += other.checked;
+        self.events += other.events;
+    }
+}
+
+/// Runs the traffic; the first violation's story if there was one, and whether it finished.
+fn run(traffic: &Traffic) -> (Tally, Option<String>, Outcome) {
+    let Traffic {
+        design,
+        cpus,
+        steps,
+        seed,
+    } = *traffic;
+    let mut machine = Machine::new(Config {
+        seed,
+        slack_cycles: 0,
+        store_buffer: StoreBuffer::Random { max_cycles: 300 },
+        max_events: 20_000_000,
+        arena_bytes: 32 << 20,
+        ..Config::new(Topology::regular(cpus, 2, 4, 8))
+    });
+    let hw = Hw::new(HwConfig {
+        cpus,
+        tlb_entries: 64,
+        tlb_ways: 4,
+        broadcast: Some(LIMITS),
+        tce: seed % 2 == 0,
+        leaf_only_keeps_psc: true,
+        speculation: 0.3,
+        seed,
+        ..HwConfig::default()
+    });
+    let hooks = HookCosts {
+        ghz: 2.0,
+        broadcast_sync: 500,
+        broadcast_interval: 50,
+        limits: Some(LIMITS),
+    };
+    let costs = OsCosts {
+        wake_latency: 500,
+        ..OsCosts::default()
+    };
+    let system = System::new(&machine, hw, hooks, design, costs, OsSettings::default());
+    let world = Rc::new(World {
+        kernel: system.kernel_pages(),
+        system: system.clone(),
+        cpus,
+        members: RefCell::default(),
+        next_number: Cell::new(1),
+        online: Cell::new(0),
+        retired: Cell::new(0),
+        offlined: Cell::new(0),
+    });
+    machine.spawn(0, {
+        let world = world.clone();
+        move || {
+            for _ in 0..4 {
+                let member = world.member();
+                world.system.map(&member.process, USER_BASE, COMMON * PAGE);
+                world.system.map(&member.process, RECLAIM_BASE, RECLAIMED * PAGE);
+                world.members.borrow_mut().push(member);
+            }
+            world.live(steps);
+        }
+    });
+    for cpu in 1..cpus {
+        let world = world.clone();
+        machine.spawn(cpu, move || {
+            machine::charge(20_000);
+            world.live(steps);
+        });
+    }
+    let outcome = machine.run(u64::MAX, |_| true);
+    let hw = system.hw.borrow();
+    let tally = Tally {
+        engine: system.engine.kernel().counts(),
+        interrupts: machine.statistics().total.interrupts_taken,
+        retired: world.retired.get(),
+        offlined: world.offlined.get(),
+        checked: hw.accesses_checked(),
+        events: machine.events(),
+        violations: hw.violation_count(),
+    };
+    let story = hw.violations().first().map(ToString::to_string);
+    drop(hw);
+    (tally, story, outcome)
+}
+
+/// Runs the traffic over seeds; nothing may be found.
+#[track_caller]
+fn must_hold(design: Design, cpus: usize, seeds: std::ops::Range<u64>) -> Tally {
+    let mut sum = Tally::default();
+    for seed in seeds {
+        let traffic = Traffic {
+            design,
+            cpus,
+            steps: 60,
+            seed,
+        };
+        let (tally, story, outcome) = run(&traffic);
+        if let Some(story) = story {
+            panic!("{traffic:?}\n{story}");
+        }
+        assert_eq!(outcome, Outcome::Finished, "{traffic:?}");
+        sum.add(&tally);
+    }
+    sum
+}
+
+/// Every combination of the other axes, on `tags` over `reach`.
+#[track_caller]
+fn every_combination(tags: Tags, reach: Reach) -> Tally {
+    let mut sum = Tally::default();
+    let mut number = 0;
+    for requests in [Requests::PerRequest, Requests::Log] {
+        for order in [Order::Serial, Order::Concurrent] {
+            for split in [false, true] {
+                for targets in [Targets::Active, Targets::Space, Targets::All] {
+                    number += 1;
+                    let cpus = [4, 6, 8, 5][number % 4];
+                    let slots = 1 + number as u8 % 6;
+                    let first_tag = 1 + number as u16 % 17;
+                    let design = Design {
+                        tags,
+                        reach,
+                        targets,
+                        requests,
+                        order,
+                        ceiling: [33, 5, 1][number % 3],
+                        slots,
+                        first_tag,
+                        tag_limit: match tags {
+                            Tags::System => first_tag + cpus as u16 + 2,
+                            _ => first_tag + u16::from(slots) + 2,
+                        },
+                        split,
+                        consider_window_ns: 64,
+                        stuck_ns: 0,
+                    };
+                    let seeds = number as u64 * 100;
+                    sum.add(&must_hold(design, cpus, seeds..seeds + SEEDS));
+                }
+            }
+        }
+    }
+    println!("{tags:?} {reach:?}: {sum:?}");
+    assert!(sum.retired > 0 && sum.offlined > 0 && sum.interrupts > 0);
+    assert!(sum.engine.interrupting > 0 && sum.engine.local_only > 0);
+    assert!(sum.engine.caught_up_whole > 0);
+    sum
+}
+
+/// Runs of each combination.
+const SEEDS: u64 = 3;
+
+#[test]
+fn no_translation_outlives_its_flush_on_per_cpu_tags() {
+    let sum = every_combination(Tags::PerCpu, Reach::Ipi);
+    assert!(sum.engine.caught_up_partly > 0, "the log was used");
+}
+
+#[test]
+fn no_translation_outlives_its_flush_on_per_cpu_tags_with_kernel_broadcasts() {
+    let sum = every_combination(Tags::PerCpu, Reach::Broadcast);
+    assert!(sum.engine.broadcasts > 0);
+}
+
+#[test]
+fn no_translation_outlives_its_flush_while_spaces_are_promoted() {
+    let sum = every_combination(Tags::Hybrid { promote_at: 2 }, Reach::Broadcast);
+    assert!(sum.engine.promoted > 0 && sum.engine.broadcasts > 0);
+    assert!(sum.engine.rolled_over > 0, "freed tags were reclaimed");
+    assert!(sum.engine.exhausted > 0, "tags ran out");
+}
+
+#[test]
+fn no_translation_outlives_its_flush_when_system_wide_tags_roll_over() {
+    let sum = every_combination(Tags::System, Reach::Ipi);
+    assert!(sum.engine.rolled_over > 0);
+}
+
+#[test]
+fn no_translation_outlives_its_flush_when_system_wide_tags_roll_over_under_broadcasts() {
+    let sum = every_combination(Tags::System, Reach::Broadcast);
+    assert!(sum.engine.rolled_over > 0 && sum.engine.broadcasts > 0);
+}
+
+/// The negative control: the same traffic without invalidation is caught, at once.
+#[test]
+fn a_design_that_invalidates_nothing_does_not_get_away() {
+    let (tally, story, _) = run(&Traffic {
+        design: Design::NONE,
+        cpus: 4,
+        steps: 60,
+        seed: 1,
+    });
+    assert!(tally.violations > 0, "{story:?}");
+}
+
+#[test]
+fn the_same_seed_does_not_give_two_histories() {
+    for (_, design, _) in Design::PRESETS {
+        let traffic = Traffic {
+            design,
+            cpus: 6,
+            steps: 40,
+            seed: 7,
+        };
+        assert_eq!(run(&traffic), run(&traffic), "{design:?}");
+        let other = Traffic { seed: 8, ..traffic };
+        assert_ne!(run(&traffic).0, run(&other).0, "{design:?}");
+    }
+}

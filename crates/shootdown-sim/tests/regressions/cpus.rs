@@ -1,0 +1,82 @@
+//! CPUs that come and go, and tasks that move between them.
+
+use crate::scene::*;
+use shootdown::Fault;
+use shootdown_sim::hw::Rule;
+use shootdown_sim::machine;
+use std::rc::Rc;
+
+/// 15, OSv 102: a CPU was counted as a target while it could not take interrupts; the requester waited for ever.
+#[test]
+fn a_cpu_that_takes_no_interrupts_is_not_waited_for() {
+    for design in [IPI, LOG] {
+        let scene = Scene::new(2, design);
+        contract(&scene, Fault::CountedBeforeOnline, Symptom::Hangs, |stage| {
+            let pages = stage.system.kernel_pages();
+            stage.cpu(0, move |system| {
+                rounds(|_| {
+                    dawdle(1500);
+                    system.map_kernel(&pages, 0);
+                    system.touch_kernel(0);
+                    system.unmap_kernel(&pages, 0, 1);
+                });
+            });
+            let system = Rc::clone(&stage.system);
+            stage.task(1, move || {
+                system.online();
+                for round in 1..6 {
+                    until(round * ROUND);
+                    dawdle(1500);
+                    system.touch_kernel(0);
+                }
+                system.offline();
+            });
+        });
+    }
+}
+
+/// 15, OSv d6dfa22d: the requester flushed its CPU, was moved to another, and sent to everybody but *that* one.
+#[test]
+fn a_requester_that_migrates_does_not_leave_its_new_cpu_out() {
+    for design in [IPI, LOG] {
+        let scene = Scene::new(3, design);
+        let symptom = Symptom::Breaks(Rule::C1);
+        contract(&scene, Fault::UnpinnedBeforeSending, symptom, |stage| {
+            let a = stage.process(1);
+            let (b, c) = (a.clone(), a.clone());
+            let armed = Flag::default();
+            let scheduler = (Rc::clone(&stage.system), armed.clone());
+            stage.system.engine.kernel().on_unpin(move || {
+                let (system, armed) = &scheduler;
+                if machine::cpu() == 0 && armed.replace(false) {
+                    // CPU 0 goes on with something else; CPU 2, where a thread of the process has just ended, takes over.
+                    system.unload();
+                    machine::migrate(2);
+                }
+            });
+            stage.cpu(0, move |system| {
+                system.load(&a);
+                write(system, &a, 1);
+                until(2 * ROUND);
+                let frames = system.withdraw(&a, P, 1);
+                armed.set(true);
+                system.flush(&a, shootdown::Range::page(P));
+                system.free_frames(frames);
+                assert_eq!(machine::cpu(), 2, "the requester was moved");
+            });
+            stage.cpu(1, move |system| {
+                system.load(&b);
+                until(ROUND);
+                look(system, P);
+                until(3 * ROUND);
+            });
+            let system = Rc::clone(&stage.system);
+            stage.task(2, move || {
+                system.online();
+                system.load(&c);
+                until(ROUND);
+                look(&system, P);
+            });
+        });
+    }
+}

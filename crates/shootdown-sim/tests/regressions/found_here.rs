@@ -1,0 +1,194 @@
+//! Races that these scenarios and the random traffic found in Shootdown itself: none has a switch, for the mistake was never
+//! shipped elsewhere, or not reported.
+
+use crate::scene::*;
+use shootdown::{Design, Range, Reach, Stride, Tags, Targets};
+use shootdown_sim::machine;
+use shootdown_sim::os::PAGE;
+use std::rc::Rc;
+
+/// A CPU that is switching *away* says what it is going to load, and still has the root of a space that ends.
+#[test]
+fn a_space_does_not_end_while_a_cpu_is_still_switching_away_from_it() {
+    for design in [IPI, LOG, BROADCAST] {
+        never_broken(&Scene::new(2, design), |stage| {
+            let doomed: Vec<_> = (1..=ROUNDS as u32).map(|number| stage.process(number)).collect();
+            let (same, b) = (doomed.clone(), stage.process(100));
+            stage.cpu(0, move |system| {
+                let mut doomed = doomed.iter();
+                rounds(|start| {
+                    until(start + 10_000);
+                    dawdle(1500);
+                    system.exit(doomed.next().expect("one for each round"));
+                });
+            });
+            stage.cpu(1, move |system| {
+                let mut doomed = same.iter();
+                rounds(|start| {
+                    system.load(doomed.next().expect("one for each round"));
+                    until(start + 8_000);
+                    system.go_lazy();
+                    until(start + 10_000);
+                    dawdle(1500);
+                    if machine::chance(0.5) {
+                        system.load(&b);
+                    } else {
+                        system.unload();
+                    }
+                });
+            });
+        });
+    }
+}
+
+/// Nobody interrupts the CPU that collects a batch: if it is lazy on a space in it, it must purge its own links.
+#[test]
+fn a_batch_that_frees_tables_does_not_spare_the_lazy_cpu_that_collects_it() {
+    for design in [IPI, LOG] {
+        never_broken(&Scene::new(2, design), |stage| {
+            let a = stage.process(1);
+            stage.cpu(0, move |system| {
+                rounds(|_| {
+                    system.load(&a);
+                    write(system, &a, 4);
+                    system.go_lazy();
+                    let frames = system.withdraw(&a, P, 4);
+                    let table = system.unlink(&a, P).expect("it was written to");
+                    let mut batch = system.engine.batch();
+                    batch.add(&a.space, Range::pages(P, P + 4 * PAGE, Stride::Size4K).with_tables());
+                    let _done = batch.finish();
+                    system.free_frames(frames);
+                    system.free_table(table);
+                });
+            });
+        });
+    }
+}
+
+/// On roll-over tags nothing remembers which flushes a CPU has missed. One that was skipped while lazy, ran something else
+/// and came back found its tag valid and its entries stale; and one that went lazy just after a requester had counted
+/// its flush, and just before that requester looked, took the flush as seen.
+#[test]
+fn a_flush_that_a_lazy_cpu_missed_is_not_forgotten_under_a_roll_over_tag() {
+    let design = Design {
+        tags: Tags::System,
+        tag_limit: 100,
+        ..IPI
+    };
+    never_broken(&Scene::new(2, design), |stage| {
+        let (a, b) = (stage.process(1), stage.process(2));
+        let same = a.clone();
+        stage.cpu(0, move |system| {
+            system.load(&a);
+            rounds(|start| {
+                write(system, &a, 1);
+                until(start + 10_000);
+                dawdle(2500);
+                system.drop_pages(&a, P, 1);
+            });
+        });
+        stage.cpu(1, move |system| {
+            rounds(|start| {
+                system.load(&same);
+                until(start + 8_000);
+                look(system, P);
+                until(start + 10_000);
+                dawdle(1500);
+                system.go_lazy();
+                dawdle(1500);
+                if machine::chance(0.5) {
+                    system.load(&b);
+                }
+                until(start + 20_000);
+                system.resume(&same);
+                look(system, P);
+            });
+        });
+    });
+}
+
+/// A roll-over keeps the tag that each CPU says it runs on. A CPU that switches says so before it has loaded the root: for
+/// a moment the old tag, still loaded, was kept for nobody, and flushes were aimed at the old space's next tag.
+#[test]
+fn a_roll_over_does_not_take_away_the_tag_that_a_switching_cpu_has_still_loaded() {
+    for reach in [Reach::Ipi, Reach::Broadcast] {
+        let design = Design {
+            tags: Tags::System,
+            reach,
+            tag_limit: 6,
+            ..IPI
+        };
+        never_broken(&Scene::new(3, design), |stage| {
+            let a = stage.process(1);
+            let others: Rc<[_]> = (2..8).map(|number| stage.process(number)).collect();
+            for cpu in 0..3_usize {
+                let (a, others) = (a.clone(), others.clone());
+                stage.cpu(cpu, move |system| {
+                    rounds(|start| {
+                        for turn in 0..8 {
+                            until(start + turn * 4_000);
+                            if cpu == 0 {
+                                system.load(&a);
+                                system.map(&a, P, 4 * PAGE);
+                                write(system, &a, 4);
+                                dawdle(1000);
+                                system.unmap(&a, P, 4 * PAGE);
+                            } else {
+                                system.load(&a);
+                                look(system, P);
+                                dawdle(1500);
+                                look(system, P);
+                                for _ in 0..2 {
+                                    system.load(&others[machine::random_below(6) as usize]);
+                                }
+                            }
+                        }
+                    });
+                });
+            }
+        });
+    }
+}
+
+/// A requester that finds its target off takes its request back by the number of its place in the queue. The target had
+/// served it already, and another requester had taken the place: that one's request was taken back, and waited for for
+/// ever.
+#[test]
+fn a_request_that_is_taken_back_is_not_somebody_elses() {
+    let design = Design {
+        targets: Targets::All,
+        ..IPI
+    };
+    never_broken(&Scene::new(4, design), |stage| {
+        let a = stage.process(1);
+        stage.system.on_interrupt(|| dawdle(1500));
+        for cpu in 0..3_u64 {
+            let a = a.clone();
+            stage.cpu(cpu as usize, move |system| {
+                system.load(&a);
+                rounds(|start| {
+                    for turn in 0..4 {
+                        until(start + turn * 9_000);
+                        dawdle(400);
+                        // Interrupted between handing the request over and looking whether the target is off.
+                        machine::raise(cpu as usize, machine::now() + machine::random_below(1500));
+                        system.flush(&a, Range::page(P + cpu * PAGE));
+                    }
+                });
+            });
+        }
+        stage.cpu(3, move |system| {
+            rounds(|start| {
+                for turn in 0..4 {
+                    until(start + turn * 9_000);
+                    dawdle(800);
+                    let masked = machine::interrupts_off();
+                    system.offline();
+                    until(start + turn * 9_000 + 4_000);
+                    system.online();
+                    machine::interrupts_restore(masked);
+                }
+            });
+        });
+    });
+}

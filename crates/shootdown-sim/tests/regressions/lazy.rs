@@ -1,0 +1,172 @@
+//! CPUs that are lazy: they run kernel code with a space still loaded, and speculate through it.
+
+use crate::scene::*;
+use shootdown::{Design, Fault, Reach, Tags};
+use shootdown_sim::hw::Rule;
+use shootdown_sim::machine;
+use shootdown_sim::os::PAGE;
+
+/// 32, Linux 83b0177a6c48: a CPU that left lazy read the generation while "not lazy" was still in its store buffer; the
+/// requester read "lazy" and skipped it.
+#[test]
+fn the_end_of_laziness_is_not_overtaken_by_reading_the_generation() {
+    for design in [IPI, LOG] {
+        let scene = Scene::new(2, design);
+        let symptom = Symptom::Breaks(Rule::C1);
+        contract(&scene, Fault::NoBarrierAfterLazy, symptom, |stage| {
+            let a = stage.process(1);
+            let b = a.clone();
+            stage.cpu(0, move |system| {
+                system.load(&a);
+                rounds(|start| {
+                    write(system, &a, 1);
+                    until(start + 10_000);
+                    dawdle(1200);
+                    system.drop_pages(&a, P, 1);
+                });
+            });
+            stage.cpu(1, move |system| {
+                rounds(|start| {
+                    system.load(&b);
+                    until(start + 4_000);
+                    look(system, P);
+                    system.go_lazy();
+                    until(start + 10_000);
+                    dawdle(1200);
+                    system.resume(&b);
+                    dawdle(2_000);
+                    look(system, P);
+                });
+            });
+        });
+    }
+}
+
+/// CPU 1 goes lazy with links to a table cached; CPU 0 unmaps the region and frees the table.
+fn free_a_table_under_a_lazy_cpu(stage: &Stage) {
+    let a = stage.process(1);
+    let b = a.clone();
+    stage.cpu(0, move |system| {
+        system.load(&a);
+        rounds(|start| {
+            system.map(&a, P, 4 * PAGE);
+            write(system, &a, 4);
+            until(start + 10_000);
+            system.unmap(&a, P, 4 * PAGE);
+        });
+    });
+    stage.cpu(1, move |system| {
+        rounds(|start| {
+            system.load(&b);
+            until(start + 4_000);
+            look(system, P);
+            system.go_lazy();
+            until(start + 30_000);
+            system.resume(&b);
+        });
+    });
+}
+
+/// 35, Linux 2ff6ddf19c0e: lazy CPUs were skipped although table pages were freed; they walked the freed table
+/// speculatively.
+#[test]
+fn a_lazy_cpu_is_not_skipped_when_tables_are_freed() {
+    for design in [IPI, LOG] {
+        let scene = Scene::new(2, design);
+        let symptom = Symptom::Breaks(Rule::C3);
+        contract(
+            &scene,
+            Fault::SkipLazyDespiteTables,
+            symptom,
+            free_a_table_under_a_lazy_cpu,
+        );
+    }
+}
+
+/// 40, OpenBSD 9f1181d59de3: going lazy cleared the bit in the CPU set, with the root still loaded.
+#[test]
+fn going_lazy_does_not_leave_the_set() {
+    for design in [IPI, LOG] {
+        let scene = Scene::new(2, design);
+        let symptom = Symptom::Breaks(Rule::C3);
+        contract(&scene, Fault::LazyLeavesSet, symptom, free_a_table_under_a_lazy_cpu);
+    }
+}
+
+/// 6, Linux, 2025: the handler asked "on a broadcast tag? then nothing is to be done" before it asked "lazy?", so a lazy
+/// CPU kept the root of a space that ended.
+#[test]
+fn a_lazy_cpu_on_a_system_wide_tag_does_not_keep_the_root_of_a_space_that_ends() {
+    let scene = Scene::new(2, BROADCAST);
+    let symptom = Symptom::Breaks(Rule::C3);
+    contract(&scene, Fault::TagTestBeforeLazyTest, symptom, |stage| {
+        let a = stage.process(1);
+        let b = a.clone();
+        stage.cpu(0, move |system| {
+            system.load(&a);
+            until(ROUND);
+            for _ in 0..3 {
+                write(system, &a, 1);
+                system.drop_pages(&a, P, 1);
+            }
+            assert!(a.space.system_tag().is_some(), "the space was promoted");
+            until(3 * ROUND);
+            system.unload();
+            system.exit(&a);
+        });
+        stage.cpu(1, move |system| {
+            system.load(&b);
+            until(2 * ROUND);
+            system.go_lazy();
+            until(4 * ROUND);
+            system.unload();
+        });
+    });
+}
+
+/// 38, ARM 8678c1f04277: tags rolled over while a CPU was lazy. It came back on its old tag, while flushes were aimed at
+/// the space's new one.
+#[test]
+fn a_cpu_that_was_lazy_during_a_roll_over_does_not_come_back_on_a_tag_that_flushes_miss() {
+    for reach in [Reach::Ipi, Reach::Broadcast] {
+        let design = Design {
+            tags: Tags::System,
+            reach,
+            tag_limit: 5,
+            ..IPI
+        };
+        let scene = Scene::new(2, design);
+        let symptom = Symptom::Breaks(Rule::C1);
+        contract(&scene, Fault::LazyKeepsOldTag, symptom, |stage| {
+            let a = stage.process(1);
+            let b = a.clone();
+            let others: Vec<_> = (2..10).map(|number| stage.process(number)).collect();
+            stage.cpu(0, move |system| {
+                rounds(|start| {
+                    system.load(&a);
+                    write(system, &a, 1);
+                    until(start + 8_000);
+                    for _ in 0..2 + machine::random_below(7) {
+                        system.load(&others[machine::random_below(8) as usize]);
+                    }
+                    system.load(&a);
+                    until(start + 20_000);
+                    dawdle(1200);
+                    system.drop_pages(&a, P, 1);
+                });
+                assert!(system.engine.kernel().counts().rolled_over > 0, "tags rolled over");
+            });
+            stage.cpu(1, move |system| {
+                rounds(|start| {
+                    system.load(&b);
+                    until(start + 4_000);
+                    look(system, P);
+                    system.go_lazy();
+                    until(start + 16_000);
+                    system.resume(&b);
+                    look(system, P);
+                });
+            });
+        });
+    }
+}

@@ -1,0 +1,12 @@
+//! Bugs that shipped elsewhere, as races on the simulated machine. Each scenario runs over many seeds: on the engine no
+//! rule is broken; with the bug switched on at least one seed shows what it does. Numbers are those of the list of
+//! regressions in the documentation.
+
+mod cpus;
+mod found_here;
+mod lazy;
+mod ranges;
+mod requests;
+mod scene;
+mod switching;
+mod tags;

@@ -1,0 +1,143 @@
+//! What a flush covers: counts, table pages, and the frames behind.
+
+use crate::scene::*;
+use shootdown::{BroadcastLimits, Design, Fault, Range};
+use shootdown_sim::hw::Rule;
+use shootdown_sim::os::PAGE;
+
+/// 4, Linux, 2025: the most pages a broadcast takes read as 0 before CPUID was looked at; an early flush of a kernel
+/// range was cut into pieces of nothing, for ever.
+#[test]
+fn an_early_kernel_flush_does_not_loop_on_a_limit_of_nothing() {
+    let mut scene = Scene::new(1, BROADCAST);
+    scene.limits = Some(BroadcastLimits {
+        max_pages: 0,
+        max_large_pages: 0,
+    });
+    scene.tries = 1;
+    contract(&scene, Fault::ZeroBroadcastLimit, Symptom::Spins, |stage| {
+        let pages = stage.system.kernel_pages();
+        stage.cpu(0, move |system| {
+            for page in 0..4 {
+                system.map_kernel(&pages, page);
+                system.touch_kernel(page);
+            }
+            system.unmap_kernel(&pages, 0, 4);
+            for page in 0..4 {
+                assert!(!system.touch_kernel(page));
+            }
+        });
+    });
+}
+
+/// CPU 1 caches four pages and the links to their table; CPU 0 unmaps them and frees the table.
+fn free_a_table_in_use(stage: &Stage) {
+    let a = stage.process(1);
+    let b = a.clone();
+    stage.cpu(0, move |system| {
+        system.load(&a);
+        rounds(|start| {
+            system.map(&a, P, 4 * PAGE);
+            write(system, &a, 4);
+            until(start + 10_000);
+            dawdle(1500);
+            system.unmap(&a, P, 4 * PAGE);
+        });
+    });
+    stage.cpu(1, move |system| {
+        system.load(&b);
+        rounds(|start| {
+            until(start + 6_000);
+            for page in 0..4 {
+                look(system, P + page * PAGE);
+            }
+            until(start + 10_000);
+            for page in 0..16 {
+                dawdle(200);
+                look(system, P + page % 4 * PAGE);
+            }
+        });
+    });
+}
+
+/// 16, OSv 61b3f772: the leaves were invalidated, but the paging-structure caches kept their links to the freed table.
+#[test]
+fn a_freed_table_does_not_stay_in_paging_structure_caches() {
+    for design in [IPI, LOG, BROADCAST] {
+        let mut scene = Scene::new(2, design);
+        scene.leaf_only_keeps_psc = true;
+        let symptom = Symptom::Breaks(Rule::C3);
+        contract(&scene, Fault::TablesNotPurged, symptom, free_a_table_in_use);
+    }
+}
+
+/// 16, OSv 73a97f11: frames were freed when the flush had been sent, not when it had been answered. Here the script makes
+/// that mistake, not the engine.
+#[test]
+fn a_frame_is_not_freed_before_the_flush_was_waited_for() {
+    let scene = Scene::new(2, LOG);
+    let script = |wait_first: bool| {
+        move |stage: &Stage| {
+            let a = stage.process(1);
+            let b = a.clone();
+            stage.cpu(0, move |system| {
+                system.load(&a);
+                rounds(|start| {
+                    write(system, &a, 1);
+                    until(start + 10_000);
+                    let mut frames = system.withdraw(&a, P, 1);
+                    let token = system.engine.dispatch(&a.space, Range::page(P));
+                    if !wait_first {
+                        system.free_frames(std::mem::take(&mut frames));
+                    }
+                    let _done = token.wait();
+                    system.free_frames(frames);
+                });
+            });
+            stage.cpu(1, move |system| {
+                system.load(&b);
+                rounds(|start| {
+                    until(start + 6_000);
+                    look(system, P);
+                });
+            });
+        }
+    };
+    never_broken(&scene, script(true));
+    let wrong = play(&scene, 0, None, &script(false));
+    assert!(wrong.shows(Symptom::Breaks(Rule::C2)), "the oracle saw nothing");
+}
+
+/// 26, SVSM and a Rust crate: the number of pages less one was passed where the number was meant, so that the last page
+/// of each piece stayed.
+#[test]
+fn the_last_page_of_a_broadcast_is_not_left_out() {
+    let design = Design {
+        ceiling: 33,
+        ..BROADCAST
+    };
+    let scene = Scene::new(2, design);
+    let symptom = Symptom::Breaks(Rule::C1);
+    contract(&scene, Fault::BroadcastCountOffByOne, symptom, |stage| {
+        let a = stage.process(1);
+        for cpu in 0..2 {
+            let a = a.clone();
+            stage.cpu(cpu, move |system| {
+                system.load(&a);
+                rounds(|start| {
+                    if cpu == 0 {
+                        write(system, &a, 4);
+                    }
+                    until(start + 6_000);
+                    for page in 0..4 {
+                        look(system, P + page * PAGE);
+                    }
+                    until(start + 10_000);
+                    if cpu == 0 {
+                        system.drop_pages(&a, P, 4);
+                    }
+                });
+            });
+        }
+    });
+}

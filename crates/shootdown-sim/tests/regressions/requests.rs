@@ -1,0 +1,242 @@
+//! Requests: whom they reach, and when they count as answered.
+
+use crate::scene::*;
+use shootdown::{Design, Fault, Order, Range, Targets};
+use shootdown_sim::hw::Rule;
+use shootdown_sim::machine;
+use shootdown_sim::os::PAGE;
+
+/// 10, Redox 7d42e8d9, 4158d899: two CPUs waited for each other's answer, both with interrupts off.
+#[test]
+fn two_requesters_with_interrupts_off_do_not_wait_for_each_other_for_ever() {
+    for design in [IPI, LOG] {
+        let scene = Scene::new(2, design);
+        contract(&scene, Fault::NoSelfService, Symptom::Hangs, |stage| {
+            let a = stage.process(1);
+            for cpu in 0..2 {
+                let a = a.clone();
+                stage.cpu(cpu, move |system| {
+                    system.load(&a);
+                    rounds(|_| {
+                        dawdle(300);
+                        let masked = machine::interrupts_off();
+                        system.flush(&a, Range::page(P + cpu as u64 * PAGE));
+                        machine::interrupts_restore(masked);
+                    });
+                });
+            }
+        });
+    }
+}
+
+/// CPU 0 runs another space, or none, and withdraws a page that CPU 1 has cached.
+fn flush_a_space_that_runs_elsewhere(stage: &Stage) {
+    let (a, b) = (stage.process(1), stage.process(2));
+    let owner = a.clone();
+    stage.cpu(0, move |system| {
+        rounds(|start| {
+            if machine::chance(0.5) {
+                system.load(&b);
+            } else {
+                system.unload();
+            }
+            until(start + 10_000);
+            system.drop_pages(&a, P, 1);
+        });
+    });
+    stage.cpu(1, move |system| {
+        system.load(&owner);
+        rounds(|start| {
+            until(start + 2_000);
+            write(system, &owner, 1);
+            until(start + 30_000);
+            look(system, P);
+        });
+    });
+}
+
+/// 13, seL4 107: a flush was skipped because its space was not current on the requester.
+#[test]
+fn a_flush_is_not_skipped_because_its_space_is_not_current_on_the_requester() {
+    for design in [IPI, LOG, BROADCAST] {
+        let scene = Scene::new(2, design);
+        let symptom = Symptom::Breaks(Rule::C1);
+        contract(
+            &scene,
+            Fault::SkipWhenNotCurrent,
+            symptom,
+            flush_a_space_that_runs_elsewhere,
+        );
+    }
+}
+
+/// 21, Haiku, Serenity: targets were filtered by what the requester ran.
+#[test]
+fn targets_are_not_chosen_by_what_the_requester_runs() {
+    for targets in [Targets::All, Targets::Space, Targets::Active] {
+        let design = Design { targets, ..IPI };
+        let scene = Scene::new(2, design);
+        let symptom = Symptom::Breaks(Rule::C1);
+        contract(
+            &scene,
+            Fault::FilterByRequester,
+            symptom,
+            flush_a_space_that_runs_elsewhere,
+        );
+    }
+}
+
+/// CPU 1 runs what CPU 0 withdraws from.
+fn flush_a_space_that_runs_on_both(stage: &Stage) {
+    let a = stage.process(1);
+    for cpu in 0..2 {
+        let a = a.clone();
+        stage.cpu(cpu, move |system| {
+            system.load(&a);
+            rounds(|start| {
+                if cpu == 0 {
+                    write(system, &a, 2);
+                    until(start + 10_000);
+                    system.drop_pages(&a, P, 2);
+                } else {
+                    until(start + 6_000);
+                    look(system, P);
+                    look(system, P + PAGE);
+                }
+            });
+        });
+    }
+}
+
+/// 14, seL4 81679f2b: the pending flag was visible before what was asked; the target found nothing to do, and its answer
+/// was lost.
+#[test]
+fn a_request_is_not_seen_before_its_arguments() {
+    for order in [Order::Serial, Order::Concurrent] {
+        let scene = Scene::new(2, Design { order, ..IPI });
+        contract(
+            &scene,
+            Fault::FlagBeforeArguments,
+            Symptom::Hangs,
+            flush_a_space_that_runs_on_both,
+        );
+    }
+}
+
+/// 24, Twizzler: after a bound the waiter gave up and freed the page all the same.
+#[test]
+fn a_wait_does_not_end_before_everybody_has_answered() {
+    for design in [IPI, LOG] {
+        let scene = Scene::new(2, design);
+        for rule in [Rule::C1, Rule::C2] {
+            contract(
+                &scene,
+                Fault::GiveUpWaiting,
+                Symptom::Breaks(rule),
+                if rule == Rule::C1 {
+                    flush_a_space_that_runs_on_both
+                } else {
+                    free_before_the_answer
+                },
+            );
+        }
+    }
+}
+
+/// As above, but the frame is freed without telling the oracle that a flush is complete.
+fn free_before_the_answer(stage: &Stage) {
+    let a = stage.process(1);
+    for cpu in 0..2 {
+        let a = a.clone();
+        stage.cpu(cpu, move |system| {
+            system.load(&a);
+            rounds(|start| {
+                if cpu == 0 {
+                    write(system, &a, 1);
+                    until(start + 10_000);
+                    let frames = system.withdraw(&a, P, 1);
+                    let _done = system.engine.flush(&a.space, Range::page(P));
+                    system.free_frames(frames);
+                } else {
+                    until(start + 6_000);
+                    look(system, P);
+                }
+            });
+        });
+    }
+}
+
+/// 22, Redox: a departing CPU acknowledged a request once more than it was counted, and the waiter went on while another
+/// CPU had not answered.
+#[test]
+fn a_departing_cpu_does_not_answer_for_another() {
+    let design = Design {
+        targets: Targets::All,
+        ..IPI
+    };
+    let scene = Scene::new(3, design);
+    let symptom = Symptom::Breaks(Rule::C1);
+    contract(&scene, Fault::DepartingCpuAcknowledgesTwice, symptom, |stage| {
+        let a = stage.process(1);
+        let (b, c) = (a.clone(), a.clone());
+        stage.cpu(0, move |system| {
+            system.load(&a);
+            rounds(|start| {
+                write(system, &a, 1);
+                until(start + 10_000);
+                dawdle(800);
+                system.drop_pages(&a, P, 1);
+            });
+        });
+        stage.cpu(1, move |system| {
+            rounds(|start| {
+                system.load(&b);
+                until(start + 10_000);
+                dawdle(800);
+                let masked = machine::interrupts_off();
+                system.offline();
+                until(start + 20_000);
+                system.online();
+                machine::interrupts_restore(masked);
+            });
+        });
+        stage.cpu(2, move |system| {
+            system.load(&c);
+            rounds(|start| {
+                until(start + 6_000);
+                look(system, P);
+            });
+        });
+    });
+}
+
+/// 39, FreeBSD-EN-22:04: the request was sent before the change was published; a target that looked at once found nothing
+/// new, and answered.
+#[test]
+fn a_request_is_not_sent_before_the_change_is_published() {
+    let scene = Scene::new(3, LOG);
+    let symptom = Symptom::Breaks(Rule::C1);
+    contract(&scene, Fault::SendBeforePublish, symptom, |stage| {
+        let a = stage.process(1);
+        for cpu in 0..3 {
+            let a = a.clone();
+            stage.cpu(cpu, move |system| {
+                system.load(&a);
+                rounds(|start| {
+                    if cpu == 0 {
+                        write(system, &a, 1);
+                    }
+                    until(start + 6_000);
+                    look(system, P);
+                    until(start + 10_000);
+                    dawdle(1500);
+                    match cpu {
+                        0 => system.drop_pages(&a, P, 1),
+                        1 => system.flush(&a, Range::page(P + PAGE)),
+                        _ => {}
+                    }
+                });
+            });
+        }
+    });
+}

@@ -1,0 +1,275 @@
+//! How a scenario is set up, played over seeds, and judged.
+//!
+//! A [`Scene`] says what the machine and the design are; a script gives each CPU of a [`Stage`] what it does, mostly in
+//! rounds that start at fixed times and race within. CPUs speculate at random moments throughout.
+
+use shootdown::{BroadcastLimits, Design, Fault, Order, Reach, Requests, Tags};
+use shootdown_sim::hw::{Access, Hw, HwConfig, Privilege, Rule, Violation};
+use shootdown_sim::machine::{self, Config, Machine, Outcome, StoreBuffer, Topology};
+use shootdown_sim::os::{HookCosts, OsCosts, OsSettings, PAGE, Process, System, USER_BASE};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+pub type Sys = Rc<System<1>>;
+pub type Proc = Rc<Process<1>>;
+
+/// The page that most races are about.
+pub const P: u64 = USER_BASE;
+
+/// Length of a round, cycles: longer than anything that happens in one.
+pub const ROUND: u64 = 40_000;
+
+/// Rounds in a run.
+pub const ROUNDS: u64 = 12;
+
+/// A sampling window that is always open on CPU 0, so that it promotes whatever it may.
+pub const ALWAYS_CONSIDER: u64 = 1 << 62;
+
+/// Interrupts, per-CPU tags, stack requests.
+pub const IPI: Design = Design {
+    stuck_ns: 0,
+    ..Design::IPI
+};
+
+/// The same with the flush log.
+pub const LOG: Design = Design {
+    requests: Requests::Log,
+    order: Order::Concurrent,
+    ..IPI
+};
+
+/// Broadcast; a space is promoted as soon as CPU 0 flushes it while two CPUs run it.
+pub const BROADCAST: Design = Design {
+    tags: Tags::Hybrid { promote_at: 2 },
+    reach: Reach::Broadcast,
+    consider_window_ns: ALWAYS_CONSIDER,
+    ..IPI
+};
+
+/// What the machine is.
+pub struct Scene {
+    pub cpus: usize,
+    pub design: Design,
+    /// Most extra cycles that a store stays in its buffer.
+    pub store_delay: u64,
+    /// Broadcast limits as the kernel knows them; the hardware takes 8 pages.
+    pub limits: Option<BroadcastLimits>,
+    /// A leaf-only invalidation keeps paging-structure entries.
+    pub leaf_only_keeps_psc: bool,
+    /// Seeds that the engine must survive.
+    pub seeds: u64,
+    /// Seeds within which the fault must show.
+    pub tries: u64,
+}
+
+const LIMITS: BroadcastLimits = BroadcastLimits {
+    max_pages: 8,
+    max_large_pages: 8,
+};
+
+impl Scene {
+    pub fn new(cpus: usize, design: Design) -> Self {
+        Scene {
+            cpus,
+            design,
+            store_delay: 400,
+            limits: Some(LIMITS),
+            leaf_only_keeps_psc: false,
+            seeds: 3000,
+            tries: 60,
+        }
+    }
+}
+
+/// What a fault does.
+#[derive(Debug, Clone, Copy)]
+pub enum Symptom {
+    /// The oracle finds this rule broken.
+    Breaks(Rule),
+    /// CPUs wait for ever.
+    Hangs,
+    /// A CPU works for ever.
+    Spins,
+}
+
+/// How one run ended.
+pub struct Ending {
+    pub outcome: Outcome,
+    pub violations: Vec<Violation>,
+}
+
+impl Ending {
+    pub fn shows(&self, symptom: Symptom) -> bool {
+        match symptom {
+            Symptom::Breaks(rule) => self.violations.iter().any(|violation| violation.rule == rule),
+            Symptom::Hangs => matches!(self.outcome, Outcome::Deadlock(_)),
+            Symptom::Spins => matches!(self.outcome, Outcome::Runaway(_)),
+        }
+    }
+
+    #[track_caller]
+    pub fn assert_clean(&self, seed: u64) {
+        if let Some(violation) = self.violations.first() {
+            panic!("seed {seed}: the engine broke a rule:\n{violation}");
+        }
+        assert_eq!(self.outcome, Outcome::Finished, "seed {seed}");
+    }
+}
+
+/// A machine before the curtain rises.
+pub struct Stage {
+    pub system: Sys,
+    machine: RefCell<Machine>,
+    seed: u64,
+}
+
+impl Stage {
+    /// A process with two megabytes of address space, mapped.
+    pub fn process(&self, number: u32) -> Proc {
+        self.system.process(number, 2 << 20)
+    }
+
+    /// What `cpu` does; it comes online before and goes offline after.
+    pub fn cpu(&self, cpu: usize, body: impl FnOnce(&Sys) + 'static) {
+        let system = self.system.clone();
+        self.task(cpu, move || {
+            system.online();
+            body(&system);
+            system.offline();
+        });
+    }
+
+    /// As [`cpu`](Self::cpu), but `cpu` stays as `body` leaves it.
+    pub fn task(&self, cpu: usize, body: impl FnOnce() + 'static) {
+        self.machine.borrow().spawn(cpu, body);
+    }
+
+    /// `cpu` fills the translations of `pages` pages from [`P`] on its own accord, at random moments, about every `mean`
+    /// cycles for as long as the rounds last.
+    pub fn speculate(&self, cpu: usize, pages: u64, mean: u64) {
+        let mut random = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (cpu as u64) << 32;
+        let mut draw = |below: u64| {
+            random = random
+                .wrapping_mul(0x5851_f42d_4c95_7f2d)
+                .wrapping_add(0x1405_7b7e_f767_814f);
+            (random >> 33) % below
+        };
+        let mut at = 0;
+        while at < ROUND * (ROUNDS + 1) {
+            at += 1 + draw(2 * mean);
+            let (hw, va) = (self.system.hw.clone(), P + draw(pages) * PAGE);
+            self.machine
+                .borrow()
+                .at(at, move || hw.borrow_mut().speculate(cpu, va, at));
+        }
+    }
+}
+
+/// One run.
+pub fn play(scene: &Scene, seed: u64, fault: Option<Fault>, script: &dyn Fn(&Stage)) -> Ending {
+    let config = Config {
+        seed,
+        slack_cycles: 0,
+        store_buffer: StoreBuffer::Random {
+            max_cycles: scene.store_delay,
+        },
+        max_events: 400_000,
+        arena_bytes: 4 << 20,
+        ..Config::new(Topology::flat(scene.cpus))
+    };
+    let machine = Machine::new(config);
+    let hw = Hw::new(HwConfig {
+        cpus: scene.cpus,
+        tlb_entries: 64,
+        tlb_ways: 4,
+        broadcast: Some(LIMITS),
+        leaf_only_keeps_psc: scene.leaf_only_keeps_psc,
+        speculation: 0.2,
+        seed,
+        ..HwConfig::default()
+    });
+    let hooks = HookCosts {
+        ghz: 2.0,
+        broadcast_sync: 500,
+        broadcast_interval: 50,
+        limits: scene.limits,
+    };
+    let costs = OsCosts::default();
+    let system = System::new(&machine, hw, hooks, scene.design, costs, OsSettings::default());
+    if let Some(fault) = fault {
+        system.engine.kernel().switch_on(fault);
+    }
+    let stage = Stage {
+        system,
+        machine: RefCell::new(machine),
+        seed,
+    };
+    script(&stage);
+    for cpu in 0..scene.cpus {
+        stage.speculate(cpu, 4, 1500);
+    }
+    let outcome = stage.machine.borrow_mut().run(u64::MAX, |_| true);
+    let violations = stage.system.hw.borrow().violations().to_vec();
+    Ending { outcome, violations }
+}
+
+/// Plays a scene over its seeds: always clean.
+#[track_caller]
+pub fn never_broken(scene: &Scene, script: impl Fn(&Stage)) {
+    for seed in 0..scene.seeds {
+        play(scene, seed, None, &script).assert_clean(seed);
+    }
+}
+
+/// Plays a scene over its seeds: clean without the fault, and for one seed with it, its symptom.
+#[track_caller]
+pub fn contract(scene: &Scene, fault: Fault, symptom: Symptom, script: impl Fn(&Stage)) {
+    never_broken(scene, &script);
+    let shown = (0..scene.tries).find(|&seed| play(scene, seed, Some(fault), &script).shows(symptom));
+    match shown {
+        Some(seed) => println!("{fault:?}: {symptom:?}, seed {seed} of 0 to {}", scene.tries - 1),
+        None => panic!(
+            "{fault:?} was switched on for {} seeds and {symptom:?} did not show",
+            scene.tries
+        ),
+    }
+}
+
+/// Lets time pass until `at`, cycles; interrupts are taken.
+pub fn until(at: u64) {
+    machine::charge(at.saturating_sub(machine::now()));
+}
+
+/// Calls `body` with the start of each round, once that has come.
+pub fn rounds(mut body: impl FnMut(u64)) {
+    for round in 1..=ROUNDS {
+        until(round * ROUND);
+        body(round * ROUND);
+    }
+    until((ROUNDS + 1) * ROUND);
+}
+
+/// Lets up to `most` cycles pass.
+pub fn dawdle(most: u64) {
+    machine::charge(machine::random_below(most + 1));
+}
+
+/// Reads `va` if it is mapped, without a page fault if it is not: this CPU may cache the translation.
+pub fn look(system: &Sys, va: u64) {
+    machine::synchronise();
+    let result = {
+        let mut hw = system.hw.borrow_mut();
+        hw.translate(machine::cpu(), va, Access::Read, Privilege::User, machine::now())
+    };
+    machine::charge(result.map_or_else(|fault| u64::from(fault.cost), |found| u64::from(found.cost)));
+}
+
+/// Writes the first `pages` pages, mapping those that are not, from the CPU that runs `process`.
+pub fn write(system: &Sys, process: &Proc, pages: u64) {
+    for page in 0..pages {
+        system.touch(process, P + page * PAGE, Access::Write);
+    }
+}
+
+/// A flag that a script's CPUs share; costs no virtual time.
+pub type Flag = Rc<Cell<bool>>;

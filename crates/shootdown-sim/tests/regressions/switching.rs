@@ -1,0 +1,162 @@
+//! A CPU that switches while another flushes.
+
+use crate::scene::*;
+use shootdown::{Design, Fault, Range, Stride};
+use shootdown_sim::hw::Rule;
+use shootdown_sim::machine;
+use shootdown_sim::os::PAGE;
+use std::rc::Rc;
+
+/// CPU 1 has cached a page of a space that it left. In each round it comes back, just when CPU 0 withdraws the page.
+fn come_back_during_a_flush(stage: &Stage) {
+    let a = stage.process(1);
+    let b = a.clone();
+    stage.cpu(0, move |system| {
+        system.load(&a);
+        rounds(|start| {
+            write(system, &a, 1);
+            until(start + 10_000);
+            dawdle(1200);
+            system.drop_pages(&a, P, 1);
+        });
+    });
+    stage.cpu(1, move |system| {
+        rounds(|start| {
+            until(start + 4_000);
+            system.load(&b);
+            look(system, P);
+            system.unload();
+            until(start + 10_000);
+            dawdle(1200);
+            system.load(&b);
+            dawdle(2_000);
+            look(system, P);
+        });
+    });
+}
+
+/// 1, Linux CVE-2025-37964: the requester looked at what a CPU had loaded, saw that it was only about to load the space,
+/// and skipped it; but the CPU had read the generation already.
+#[test]
+fn a_cpu_that_is_switching_in_is_not_skipped() {
+    for design in [IPI, LOG] {
+        let scene = Scene::new(2, design);
+        let symptom = Symptom::Breaks(Rule::C1);
+        contract(&scene, Fault::SkipSwitchingCpu, symptom, come_back_during_a_flush);
+    }
+}
+
+/// 2, Linux CVE-2025-40174: the switching CPU's bit in the set was still in its store buffer when it read the generation,
+/// so that neither side saw the other.
+#[test]
+fn joining_the_set_is_not_overtaken_by_reading_the_generation() {
+    for design in [IPI, LOG] {
+        let scene = Scene::new(2, design);
+        let symptom = Symptom::Breaks(Rule::C1);
+        contract(&scene, Fault::NoBarrierAfterJoin, symptom, come_back_during_a_flush);
+    }
+}
+
+/// 31, Linux 71b3c126e611: the root was loaded before the bit in the CPU set was visible; a flush in between saw an
+/// empty set.
+#[test]
+fn the_root_is_not_loaded_before_the_set_is_joined() {
+    for design in [IPI, LOG] {
+        let scene = Scene::new(2, design);
+        let symptom = Symptom::Breaks(Rule::C1);
+        contract(&scene, Fault::RootLoadBeforeJoin, symptom, come_back_during_a_flush);
+    }
+}
+
+/// 23, several kernels: a CPU that switches away gave up its bit first and loaded the new root after; a flush in between
+/// did not wait for it although it could still use the old space.
+#[test]
+fn the_set_is_not_left_while_the_old_root_is_loaded() {
+    let scene = Scene::new(2, IPI);
+    let symptom = Symptom::Breaks(Rule::C1);
+    contract(&scene, Fault::LeaveBeforeRootLoad, symptom, |stage| {
+        let (a, b) = (stage.process(1), stage.process(2));
+        let other = a.clone();
+        stage.cpu(0, move |system| {
+            system.load(&a);
+            rounds(|start| {
+                write(system, &a, 1);
+                until(start + 10_000);
+                dawdle(1200);
+                system.drop_pages(&a, P, 1);
+            });
+        });
+        stage.cpu(1, move |system| {
+            rounds(|start| {
+                system.load(&other);
+                until(start + 4_000);
+                look(system, P);
+                until(start + 10_000);
+                dawdle(1200);
+                system.load(&b);
+            });
+        });
+    });
+}
+
+/// 42, XSA-292: a tag was flushed and then the root was loaded under it with "keep": in between the processor filled
+/// entries of the old space, which the new one found under its tag.
+#[test]
+fn nothing_is_filled_between_the_flush_of_a_tag_and_the_root_load() {
+    let design = Design { slots: 1, ..IPI };
+    let scene = Scene::new(2, design);
+    let symptom = Symptom::Breaks(Rule::C4);
+    contract(&scene, Fault::FlushBeforeRootLoad, symptom, |stage| {
+        let (a, b) = (stage.process(1), stage.process(2));
+        stage.speculate(0, 4, 100);
+        stage.cpu(0, move |system| {
+            system.load(&a);
+            write(system, &a, 4);
+            rounds(|_| {
+                for _ in 0..8 {
+                    system.load(&b);
+                    dawdle(300);
+                    look(system, P);
+                    system.load(&a);
+                    dawdle(300);
+                    look(system, P);
+                }
+            });
+        });
+    });
+}
+
+/// 20, Haiku ddff61f3, ee280b59: the local flush read which space was loaded, was preempted, and went on under whatever
+/// was loaded by then; the slot was marked fresh all the same.
+#[test]
+fn a_local_flush_does_not_work_on_what_was_loaded_before_an_interrupt() {
+    for design in [IPI, LOG] {
+        let scene = Scene::new(2, design);
+        let symptom = Symptom::Breaks(Rule::C1);
+        contract(&scene, Fault::StaleViewOfLoaded, symptom, |stage| {
+            let (a, b) = (stage.process(1), stage.process(2));
+            let armed = Flag::default();
+            let preempt = (Rc::clone(&stage.system), armed.clone());
+            stage.system.on_interrupt(move || {
+                let (system, armed) = &preempt;
+                if machine::cpu() == 0 && armed.replace(false) {
+                    system.load(&b);
+                }
+            });
+            stage.cpu(0, move |system| {
+                rounds(|_| {
+                    system.load(&a);
+                    write(system, &a, 8);
+                    let frames = system.withdraw(&a, P, 8);
+                    armed.set(true);
+                    machine::raise(0, machine::now() + machine::random_below(1500));
+                    system.flush(&a, Range::pages(P, P + 8 * PAGE, Stride::Size4K));
+                    armed.set(false);
+                    system.load(&a);
+                    system.free_frames(frames);
+                    look(system, P + 7 * PAGE);
+                });
+            });
+        });
+    }
+}

@@ -1,0 +1,109 @@
+//! Tags: who has which, and that both halves of a split pair are treated.
+
+use crate::scene::*;
+use shootdown::{Design, Fault};
+use shootdown_sim::hw::Rule;
+
+/// 3, Linux, 2025: the allocator of broadcast tags returned an id beyond the range when it was exhausted, so that two
+/// live spaces shared a tag.
+#[test]
+fn exhausted_tags_are_not_handed_out_twice() {
+    let design = Design {
+        slots: 2,
+        tag_limit: 1 + 2 + 1,
+        ..BROADCAST
+    };
+    let scene = Scene::new(2, design);
+    let symptom = Symptom::Breaks(Rule::C4);
+    contract(&scene, Fault::TagBeyondRange, symptom, |stage| {
+        let spaces = [1, 2, 3].map(|number| stage.process(number));
+        for cpu in 0..2 {
+            let spaces = spaces.clone();
+            stage.cpu(cpu, move |system| {
+                rounds(|start| {
+                    for (process, turn) in spaces.iter().zip(0..) {
+                        until(start + turn * 10_000);
+                        system.load(process);
+                        until(start + turn * 10_000 + 2_000);
+                        if cpu == 0 {
+                            write(system, process, 2);
+                            system.drop_pages(process, P, 1);
+                            write(system, process, 1);
+                        }
+                        until(start + turn * 10_000 + 9_000);
+                        look(system, P);
+                    }
+                });
+                if cpu == 0 {
+                    assert!(system.engine.kernel().counts().promoted > 0, "somebody was promoted");
+                }
+            });
+        }
+    });
+}
+
+/// CPU 1 reads a page under the user half of its pair; CPU 0 withdraws the page.
+fn withdraw_what_the_user_half_holds(stage: &Stage) {
+    let a = stage.process(1);
+    let b = a.clone();
+    stage.cpu(0, move |system| {
+        system.load(&a);
+        rounds(|start| {
+            write(system, &a, 2);
+            until(start + 10_000);
+            system.drop_pages(&a, P, 2);
+        });
+    });
+    stage.cpu(1, move |system| {
+        system.load(&b);
+        rounds(|start| {
+            until(start + 6_000);
+            system.in_user_half(|| look(system, P));
+            until(start + 30_000);
+            system.in_user_half(|| look(system, P));
+        });
+    });
+}
+
+/// 5, Linux, 2025: which user halves to flush was kept in a mask of 16 bits, indexed by tags that went further.
+#[test]
+fn the_user_half_of_a_tag_above_15_is_not_forgotten() {
+    let design = Design {
+        split: true,
+        first_tag: 20,
+        ..IPI
+    };
+    for design in [
+        design,
+        Design {
+            requests: LOG.requests,
+            ..design
+        },
+    ] {
+        let scene = Scene::new(2, design);
+        let symptom = Symptom::Breaks(Rule::C1);
+        contract(
+            &scene,
+            Fault::UserHalfMask16,
+            symptom,
+            withdraw_what_the_user_half_holds,
+        );
+    }
+}
+
+/// 30: a broadcast under split tags invalidated only the half that the kernel runs on.
+#[test]
+fn a_broadcast_does_not_stop_at_one_half_of_a_split_pair() {
+    let design = Design {
+        split: true,
+        ..BROADCAST
+    };
+    let scene = Scene::new(2, design);
+    let symptom = Symptom::Breaks(Rule::C1);
+    contract(
+        &scene,
+        Fault::BroadcastOneHalf,
+        symptom,
+        withdraw_what_the_user_half_holds,
+    );
+}
