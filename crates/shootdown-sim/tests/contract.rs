@@ -5,9 +5,12 @@
 use shootdown::{BroadcastLimits, Design, Order, Reach, Requests, Tags, Targets};
 use shootdown_sim::hw::{Access, Hw, HwConfig};
 use shootdown_sim::machine::{self, Config, Machine, Outcome, StoreBuffer, Topology};
+use shootdown_sim::model::Model;
 use shootdown_sim::os::{EngineCounts, HookCosts, KernelPages, OsCosts, OsSettings, PAGE, Process, System, USER_BASE};
+use shootdown_sim::run::{self, RunResult, RunSpec, designs};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 const LIMITS: BroadcastLimits = BroadcastLimits {
     max_pages: 3,
@@ -275,7 +278,7 @@ impl Tally {
 }
 
 /// Runs the traffic; the first violation's story if there was one, and whether it finished.
-fn run(traffic: &Traffic) -> (Tally, Option<String>, Outcome) {
+fn play(traffic: &Traffic) -> (Tally, Option<String>, Outcome) {
     let Traffic {
         design,
         cpus,
@@ -368,7 +371,7 @@ fn must_hold(design: Design, cpus: usize, seeds: std::ops::Range<u64>) -> Tally 
             steps: 60,
             seed,
         };
-        let (tally, story, outcome) = run(&traffic);
+        let (tally, story, outcome) = play(&traffic);
         if let Some(story) = story {
             panic!("{traffic:?}\n{story}");
         }
@@ -459,7 +462,7 @@ fn no_translation_outlives_its_flush_when_system_wide_tags_roll_over_under_broad
 /// The negative control: the same traffic without invalidation is caught, at once.
 #[test]
 fn a_design_that_invalidates_nothing_does_not_get_away() {
-    let (tally, story, _) = run(&Traffic {
+    let (tally, story, _) = play(&Traffic {
         design: Design::NONE,
         cpus: 4,
         steps: 60,
@@ -477,8 +480,51 @@ fn the_same_seed_does_not_give_two_histories() {
             steps: 40,
             seed: 7,
         };
-        assert_eq!(run(&traffic), run(&traffic), "{design:?}");
+        assert_eq!(play(&traffic), play(&traffic), "{design:?}");
         let other = Traffic { seed: 8, ..traffic };
-        assert_ne!(run(&traffic).0, run(&other).0, "{design:?}");
+        assert_ne!(play(&traffic).0, play(&other).0, "{design:?}");
+    }
+}
+
+/// The shortest run of a workload on a model.
+fn spec(workload: &str, design: &str) -> RunSpec {
+    RunSpec {
+        workload: workload.into(),
+        machine: Arc::new(Model::find("milan-72").expect("shipped")),
+        design: design.into(),
+        threads: 6,
+        seed: 3,
+        virtual_ms: Some(0.5),
+        lru_drain: false,
+    }
+}
+
+/// A run is a pure function of its specification, in everything but the time it takes the host.
+#[test]
+fn a_run_does_not_depend_on_anything_but_its_specification() {
+    for entry in designs() {
+        let once = || {
+            let result = run::run(&spec("tlb_flush2", entry.name), &mut |_| true).expect("it runs");
+            RunResult {
+                host_seconds: 0.0,
+                ..result
+            }
+        };
+        assert_eq!(once(), once(), "{}", entry.name);
+    }
+}
+
+/// Threads that read what others withdraw: nothing stale under any design that invalidates, and caught under the one that
+/// does not.
+#[test]
+fn readers_of_a_shared_region_do_not_see_what_was_withdrawn() {
+    for entry in designs() {
+        let result = run::run(&spec("tlb_shared", entry.name), &mut |_| true).expect("it runs");
+        assert!(result.ops > 0 && result.accesses_checked > 1000, "{}", entry.name);
+        if entry.name == "none" {
+            assert!(result.stale > 0 && result.story.is_some());
+        } else {
+            assert_eq!(result.stale, 0, "{}: {:?}", entry.name, result.story);
+        }
     }
 }
