@@ -57,6 +57,8 @@ pub struct SimKernel {
     broadcast_done: RefCell<Vec<u64>>,
     /// What happens when a section in which migration was forbidden ends.
     on_unpin: RefCell<Option<Box<dyn Fn()>>>,
+    /// What happens before each root load.
+    on_load_root: RefCell<Option<Box<dyn Fn()>>>,
     #[cfg(feature = "faults")]
     faults: Cell<u64>,
 }
@@ -76,6 +78,7 @@ impl SimKernel {
             broadcast_free: Cell::new(0),
             broadcast_done: RefCell::new(vec![0; cpus]),
             on_unpin: RefCell::default(),
+            on_load_root: RefCell::default(),
             #[cfg(feature = "faults")]
             faults: Cell::new(0),
         }
@@ -99,6 +102,12 @@ impl SimKernel {
     /// Sets what happens at every end of a pinned section: tests migrate the task there.
     pub fn on_unpin(&self, hook: impl Fn() + 'static) {
         *self.on_unpin.borrow_mut() = Some(Box::new(hook));
+    }
+
+    /// Sets what happens before every root load, interrupts off: tests let time pass, as a hypervisor does that takes the
+    /// processor away there.
+    pub fn on_load_root(&self, hook: impl Fn() + 'static) {
+        *self.on_load_root.borrow_mut() = Some(Box::new(hook));
     }
 
     /// Switches a known bug on.
@@ -151,6 +160,9 @@ impl<const W: usize> Kernel<W> for SimKernel {
     }
 
     fn load_root(&self, root: Root, tag: Tag, keep: bool) {
+        if let Some(hook) = &*self.on_load_root.borrow() {
+            hook();
+        }
         machine::drain_stores();
         machine::synchronise();
         let root = root.0 as u32;

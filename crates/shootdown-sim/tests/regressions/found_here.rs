@@ -5,7 +5,6 @@ use crate::scene::*;
 use shootdown::{Design, Range, Reach, Stride, Tags, Targets};
 use shootdown_sim::machine;
 use shootdown_sim::os::PAGE;
-use std::rc::Rc;
 
 /// A CPU that is switching *away* says what it is going to load, and still has the root of a space that ends.
 #[test]
@@ -108,46 +107,48 @@ fn a_flush_that_a_lazy_cpu_missed_is_not_forgotten_under_a_roll_over_tag() {
 }
 
 /// A roll-over keeps the tag that each CPU says it runs on. A CPU that switches says so before it has loaded the root: for
-/// a moment the old tag, still loaded, was kept for nobody, and flushes were aimed at the old space's next tag.
+/// a moment, long when a hypervisor takes the processor away just then, the old tag was still loaded and kept for nobody,
+/// and flushes were aimed at the old space's next tag.
 #[test]
 fn a_roll_over_does_not_take_away_the_tag_that_a_switching_cpu_has_still_loaded() {
-    for reach in [Reach::Ipi, Reach::Broadcast] {
-        let design = Design {
-            tags: Tags::System,
-            reach,
-            tag_limit: 6,
-            ..IPI
-        };
-        never_broken(&Scene::new(3, design), |stage| {
-            let a = stage.process(1);
-            let others: Rc<[_]> = (2..8).map(|number| stage.process(number)).collect();
-            for cpu in 0..3_usize {
-                let (a, others) = (a.clone(), others.clone());
-                stage.cpu(cpu, move |system| {
-                    rounds(|start| {
-                        for turn in 0..8 {
-                            until(start + turn * 4_000);
-                            if cpu == 0 {
-                                system.load(&a);
-                                system.map(&a, P, 4 * PAGE);
-                                write(system, &a, 4);
-                                dawdle(1000);
-                                system.unmap(&a, P, 4 * PAGE);
-                            } else {
-                                system.load(&a);
-                                look(system, P);
-                                dawdle(1500);
-                                look(system, P);
-                                for _ in 0..2 {
-                                    system.load(&others[machine::random_below(6) as usize]);
-                                }
-                            }
-                        }
-                    });
-                });
+    let design = Design {
+        tags: Tags::System,
+        reach: Reach::Broadcast,
+        tag_limit: 6,
+        ..IPI
+    };
+    never_broken(&Scene::new(2, design), |stage| {
+        let (a, b) = (stage.process(1), stage.process(2));
+        let same = a.clone();
+        let others: Vec<_> = (3..9).map(|number| stage.process(number)).collect();
+        stage.system.engine.kernel().on_load_root(|| {
+            if machine::cpu() == 1 && machine::chance(0.5) {
+                machine::charge(10_000);
             }
         });
-    }
+        stage.cpu(0, move |system| {
+            rounds(|start| {
+                system.load(&a);
+                system.map(&a, P, 4 * PAGE);
+                write(system, &a, 4);
+                until(start + 26_000);
+                for _ in 0..6 {
+                    system.load(&others[machine::random_below(6) as usize]);
+                }
+                system.load(&a);
+                system.unmap(&a, P, 4 * PAGE);
+            });
+        });
+        stage.cpu(1, move |system| {
+            rounds(|start| {
+                system.load(&same);
+                until(start + 24_000);
+                look(system, P);
+                dawdle(1000);
+                system.load(&b);
+            });
+        });
+    });
 }
 
 /// A requester that finds its target off takes its request back by the number of its place in the queue. The target had
@@ -159,7 +160,9 @@ fn a_request_that_is_taken_back_is_not_somebody_elses() {
         targets: Targets::All,
         ..IPI
     };
-    never_broken(&Scene::new(4, design), |stage| {
+    let mut scene = Scene::new(4, design);
+    scene.seeds = 1500; // it took 89 for the first mistake here, 635 for the second
+    never_broken(&scene, |stage| {
         let a = stage.process(1);
         stage.system.on_interrupt(|| dawdle(1500));
         for cpu in 0..3_u64 {

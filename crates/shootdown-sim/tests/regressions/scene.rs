@@ -75,7 +75,7 @@ impl Scene {
             store_delay: 400,
             limits: Some(LIMITS),
             leaf_only_keeps_psc: false,
-            seeds: 3000,
+            seeds: 150,
             tries: 60,
         }
     }

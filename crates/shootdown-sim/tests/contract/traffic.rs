@@ -1,8 +1,6 @@
-//! The contract under random traffic: several processes on a few CPUs, with everything that a kernel does to address
-//! spaces going on at once, under every combination of axis values, on machines so small that slots are evicted, tags run
-//! out and roll over. The oracle must find nothing, nothing may hang, and the machinery must have been exercised.
+//! Random traffic: what each CPU of a run does, and what the run came to.
 
-use shootdown::{BroadcastLimits, Design, Order, Reach, Requests, Tags, Targets};
+use shootdown::{BroadcastLimits, Design};
 use shootdown_sim::hw::{Access, Hw, HwConfig};
 use shootdown_sim::machine::{self, Config, Machine, Outcome, StoreBuffer, Topology};
 use shootdown_sim::os::{EngineCounts, HookCosts, KernelPages, OsCosts, OsSettings, PAGE, Process, System, USER_BASE};
@@ -28,11 +26,11 @@ const KERNEL_PAGES: u64 = 6;
 
 /// What one run is made of.
 #[derive(Debug, Clone, Copy)]
-struct Traffic {
-    design: Design,
-    cpus: usize,
-    steps: u64,
-    seed: u64,
+pub struct Traffic {
+    pub design: Design,
+    pub cpus: usize,
+    pub steps: u64,
+    pub seed: u64,
 }
 
 /// A process and how many threads run it now.
@@ -245,18 +243,19 @@ impl World {
 
 /// What a run came to.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Tally {
-    engine: EngineCounts,
-    interrupts: u64,
-    retired: u64,
-    offlined: u64,
-    checked: u64,
-    events: u64,
-    violations: u64,
+pub struct Tally {
+    pub engine: EngineCounts,
+    pub interrupts: u64,
+    pub retired: u64,
+    pub offlined: u64,
+    pub checked: u64,
+    pub events: u64,
+    pub violations: u64,
 }
 
 impl Tally {
-    fn add(&mut self, other: &Tally) {
+    /// Adds the counts of another run.
+    pub fn add(&mut self, other: &Tally) {
         let (to, from) = (&mut self.engine, &other.engine);
         to.promoted += from.promoted;
         to.exhausted += from.exhausted;
@@ -275,7 +274,7 @@ impl Tally {
 }
 
 /// Runs the traffic; the first violation's story if there was one, and whether it finished.
-fn run(traffic: &Traffic) -> (Tally, Option<String>, Outcome) {
+pub fn play(traffic: &Traffic) -> (Tally, Option<String>, Outcome) {
     let Traffic {
         design,
         cpus,
@@ -355,130 +354,4 @@ fn run(traffic: &Traffic) -> (Tally, Option<String>, Outcome) {
     let story = hw.violations().first().map(ToString::to_string);
     drop(hw);
     (tally, story, outcome)
-}
-
-/// Runs the traffic over seeds; nothing may be found.
-#[track_caller]
-fn must_hold(design: Design, cpus: usize, seeds: std::ops::Range<u64>) -> Tally {
-    let mut sum = Tally::default();
-    for seed in seeds {
-        let traffic = Traffic {
-            design,
-            cpus,
-            steps: 60,
-            seed,
-        };
-        let (tally, story, outcome) = run(&traffic);
-        if let Some(story) = story {
-            panic!("{traffic:?}\n{story}");
-        }
-        assert_eq!(outcome, Outcome::Finished, "{traffic:?}");
-        sum.add(&tally);
-    }
-    sum
-}
-
-/// Every combination of the other axes, on `tags` over `reach`.
-#[track_caller]
-fn every_combination(tags: Tags, reach: Reach) -> Tally {
-    let mut sum = Tally::default();
-    let mut number = 0;
-    for requests in [Requests::PerRequest, Requests::Log] {
-        for order in [Order::Serial, Order::Concurrent] {
-            for split in [false, true] {
-                for targets in [Targets::Active, Targets::Space, Targets::All] {
-                    number += 1;
-                    let cpus = [4, 6, 8, 5][number % 4];
-                    let slots = 1 + number as u8 % 6;
-                    let first_tag = 1 + number as u16 % 17;
-                    let design = Design {
-                        tags,
-                        reach,
-                        targets,
-                        requests,
-                        order,
-                        ceiling: [33, 5, 1][number % 3],
-                        slots,
-                        first_tag,
-                        tag_limit: match tags {
-                            Tags::System => first_tag + cpus as u16 + 2,
-                            _ => first_tag + u16::from(slots) + 2,
-                        },
-                        split,
-                        consider_window_ns: 64,
-                        stuck_ns: 0,
-                    };
-                    let seeds = number as u64 * 100;
-                    sum.add(&must_hold(design, cpus, seeds..seeds + SEEDS));
-                }
-            }
-        }
-    }
-    println!("{tags:?} {reach:?}: {sum:?}");
-    assert!(sum.retired > 0 && sum.offlined > 0 && sum.interrupts > 0);
-    assert!(sum.engine.interrupting > 0 && sum.engine.local_only > 0);
-    assert!(sum.engine.caught_up_whole > 0);
-    sum
-}
-
-/// Runs of each combination.
-const SEEDS: u64 = 3;
-
-#[test]
-fn no_translation_outlives_its_flush_on_per_cpu_tags() {
-    let sum = every_combination(Tags::PerCpu, Reach::Ipi);
-    assert!(sum.engine.caught_up_partly > 0, "the log was used");
-}
-
-#[test]
-fn no_translation_outlives_its_flush_on_per_cpu_tags_with_kernel_broadcasts() {
-    let sum = every_combination(Tags::PerCpu, Reach::Broadcast);
-    assert!(sum.engine.broadcasts > 0);
-}
-
-#[test]
-fn no_translation_outlives_its_flush_while_spaces_are_promoted() {
-    let sum = every_combination(Tags::Hybrid { promote_at: 2 }, Reach::Broadcast);
-    assert!(sum.engine.promoted > 0 && sum.engine.broadcasts > 0);
-    assert!(sum.engine.rolled_over > 0, "freed tags were reclaimed");
-    assert!(sum.engine.exhausted > 0, "tags ran out");
-}
-
-#[test]
-fn no_translation_outlives_its_flush_when_system_wide_tags_roll_over() {
-    let sum = every_combination(Tags::System, Reach::Ipi);
-    assert!(sum.engine.rolled_over > 0);
-}
-
-#[test]
-fn no_translation_outlives_its_flush_when_system_wide_tags_roll_over_under_broadcasts() {
-    let sum = every_combination(Tags::System, Reach::Broadcast);
-    assert!(sum.engine.rolled_over > 0 && sum.engine.broadcasts > 0);
-}
-
-/// The negative control: the same traffic without invalidation is caught, at once.
-#[test]
-fn a_design_that_invalidates_nothing_does_not_get_away() {
-    let (tally, story, _) = run(&Traffic {
-        design: Design::NONE,
-        cpus: 4,
-        steps: 60,
-        seed: 1,
-    });
-    assert!(tally.violations > 0, "{story:?}");
-}
-
-#[test]
-fn the_same_seed_does_not_give_two_histories() {
-    for (_, design, _) in Design::PRESETS {
-        let traffic = Traffic {
-            design,
-            cpus: 6,
-            steps: 40,
-            seed: 7,
-        };
-        assert_eq!(run(&traffic), run(&traffic), "{design:?}");
-        let other = Traffic { seed: 8, ..traffic };
-        assert_ne!(run(&traffic).0, run(&other).0, "{design:?}");
-    }
 }
