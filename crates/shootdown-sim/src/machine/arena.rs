@@ -78,6 +78,9 @@ pub(crate) struct Region {
     high: Cell<usize>,
 }
 
+/// Bytes of words from which large host pages pay: a small machine would spend more time clearing them than running.
+const LARGE_FROM: usize = 65 << 20;
+
 impl Region {
     /// A region for `words` bytes of words and `cpus` stacks of `stack` usable bytes.
     pub(crate) fn new(words: usize, cpus: usize, stack: usize) -> Self {
@@ -88,7 +91,9 @@ impl Region {
             mapping.bytes / LINE < u32::MAX as usize,
             "the arena is larger than 256 GiB"
         );
-        mapping.prefer_large_pages();
+        if words > LARGE_FROM {
+            mapping.prefer_large_pages();
+        }
         // SAFETY: the range lies inside the mapping; advice does not change contents. Failure is harmless.
         unsafe { libc::madvise(mapping.start().add(words).cast(), stacks, libc::MADV_NOHUGEPAGE) };
         // Line 0 stands for everything outside the region, so no word may live there.

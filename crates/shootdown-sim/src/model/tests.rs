@@ -118,11 +118,11 @@ fn numbers_out_of_bounds_are_refused_with_what_was_expected() {
     };
     assert_eq!(free("-1"), "costs.ipi_send_more: expected ns >= 0");
     let count = |value: &str| complaint("sockets =", &format!("sockets = {{ value = {value}, source = \"x\" }}"));
-    assert_eq!(count("0"), "topology.sockets: expected a whole value from 1 to 4096");
-    assert_eq!(count("1.5"), "topology.sockets: expected a whole value from 1 to 4096");
+    assert_eq!(count("0"), "topology.sockets: expected a whole value from 1 to 8192");
+    assert_eq!(count("1.5"), "topology.sockets: expected a whole value from 1 to 8192");
     assert_eq!(
         count("4096"),
-        "topology.sockets: expected at most 4096 CPUs in all, found 294912"
+        "topology.sockets: expected at most 8192 CPUs in all, found 294912"
     );
     let clock = |value: &str| complaint("ghz =", &format!("ghz = {{ value = {value}, source = \"x\" }}"));
     assert_eq!(clock("0"), "machine.ghz: expected a value in GHz > 0 and <= 100");

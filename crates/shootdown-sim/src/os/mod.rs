@@ -120,6 +120,14 @@ pub struct System<const W: usize> {
     machine: *const Machine,
 }
 
+impl<const W: usize> Drop for System<W> {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, moved into simulated memory, and dropped here only. Nobody calls the engine any more: the
+        // tasks, which hold this system, are gone, and without them no interrupt is taken.
+        unsafe { std::ptr::drop_in_place(std::ptr::from_ref(self.engine).cast_mut()) };
+    }
+}
+
 impl<const W: usize> System<W> {
     /// A kernel on `machine`, with all CPUs off. Sets the machine's interrupt handler and store hook.
     ///
