@@ -76,7 +76,7 @@ fn counts_out_of_range_name_their_range() {
     for text in ["0", "-3", "nan", "inf"] {
         let message = compare(&["--virtual-ms", text]);
         assert!(
-            message.starts_with("error: --virtual-ms: expected milliseconds above 0"),
+            message.starts_with("error: --virtual-ms: expected milliseconds from 0.05 to 1000000"),
             "{message}"
         );
     }

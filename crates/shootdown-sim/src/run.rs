@@ -21,7 +21,7 @@ pub struct RunSpec {
     pub workload: String,
     /// Machine model.
     pub machine: Arc<Model>,
-    /// Name of the design (see [`DESIGNS`]).
+    /// Name of the design (see [`designs`]).
     pub design: String,
     /// Simulated threads, one per CPU, from 1.
     pub threads: usize,
