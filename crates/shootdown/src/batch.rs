@@ -71,12 +71,14 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         let pin = engine.pinned();
         // As in `dispatch`: entry writes, full barrier, then the reads of mode, set and states.
         let generation = space.generation.0.fetch_add_full(1) + 1;
-        if engine.design.requests == Requests::Log {
-            space.log.append(generation, &range);
-        }
         space.pending.store(generation, Ordering::Release);
         match space.mode() {
-            Mode::PerCpu => self.targets.union_with(&engine.targets(space, range.tables(), pin.cpu)),
+            Mode::PerCpu => {
+                if engine.design.requests == Requests::Log {
+                    space.log.append(generation, &range);
+                }
+                self.targets.union_with(&engine.targets(space, range.tables(), pin.cpu));
+            }
             Mode::System(tag) => self.hold(tag, range),
             Mode::Transition(tag) => {
                 self.hold(tag, range);

@@ -72,12 +72,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // C1: entry writes, then this full barrier, then the reads of mode, set and states below. Pairs with the join of
         // `switch_to` (step 2), the barrier of `leave_lazy_here`, the compare-exchange of `promote`, the take of `serve`.
         let generation = space.generation.0.fetch_add_full(1) + 1;
-        if self.design.requests == Requests::Log {
-            space.log.append(generation, &range);
-        }
         let mut token = self.token(space, generation);
         match space.mode() {
             Mode::PerCpu => {
+                // Only slots read the log. A generation that went out as a broadcast has no entry: a slot that is behind
+                // across it flushes everything (C6).
+                if self.design.requests == Requests::Log {
+                    space.log.append(generation, &range);
+                }
                 let ask = Ask::Space {
                     id: space.id,
                     generation,
