@@ -14,7 +14,7 @@ use crate::queue::{self, Outcome, Runner};
 use crate::summary::relative_error;
 use crate::table::Grid;
 use crate::target::Target;
-use crate::{interpolate, output};
+use crate::{interpolate, output, shape};
 
 /// One published row beside its predictions, in operations per second.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,12 +32,18 @@ struct Line {
 pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
     let settings = Settings::new(&args.run, args.runs)?;
     let rows = published::rows();
-    let specs = specs(&rows, &settings)?;
+    let mut specs = specs(&rows, &settings)?;
+    let of_rows = specs.len();
+    specs.extend(shape::specs(&settings)?);
     for spec in &specs {
         shootdown_sim::run::validate(spec).map_err(Failure::Input)?;
     }
     let outcomes = queue::run_all(runner, &specs, settings.jobs, stop)?;
-    let mut report = text(&lines(&rows, &outcomes, settings.runs as usize), settings.runs);
+    let mut report = text(
+        &lines(&rows, &outcomes[..of_rows], settings.runs as usize),
+        settings.runs,
+    );
+    report.extend(shape::text(&outcomes[of_rows..]));
 
     let results = || outcomes.iter().filter_map(|outcome| outcome.as_ref().ok());
     let stale: u64 = results().map(|result| result.stale).sum();

@@ -19,6 +19,7 @@ mod progress;
 mod published;
 mod queue;
 mod report;
+mod shape;
 mod style;
 mod summary;
 mod table;

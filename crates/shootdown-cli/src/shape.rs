@@ -1,0 +1,141 @@
+//! The shape of the curves of `evidence`: what is said of E1 and E2 beside single rows, and whether the simulation has it.
+//!
+//! The statements are the specification's reading of the published tables; nothing was fitted on them.
+
+use std::sync::Arc;
+
+use shootdown_sim::run::RunSpec;
+
+use crate::failure::Failure;
+use crate::number;
+use crate::plan::Settings;
+use crate::queue::Outcome;
+use crate::target::Target;
+
+/// Thread counts at which the curves are looked at.
+const THREADS: [usize; 10] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 72];
+
+/// The designs whose curves are looked at.
+const DESIGNS: [&str; 2] = ["ipi", "broadcast"];
+
+/// Threads of the two unmodified variants of E2.
+const E2_THREADS: usize = 36;
+
+/// A peak is near another when they are at most this factor apart.
+const NEAR: f64 = 1.5;
+
+/// The runs: both curves, then both unmodified variants.
+pub fn specs(settings: &Settings) -> Result<Vec<RunSpec>, Failure> {
+    let machine = Target::new("milan-72", None, &[])?.machine;
+    let spec = |design: &str, threads, lru_drain| RunSpec {
+        workload: "tlb_flush2".to_string(),
+        machine: Arc::clone(&machine),
+        design: design.to_string(),
+        threads,
+        seed: settings.seed,
+        virtual_ms: settings.virtual_ms,
+        lru_drain,
+    };
+    let curves = DESIGNS
+        .iter()
+        .flat_map(|design| THREADS.map(|threads| spec(design, threads, false)));
+    let unmodified = DESIGNS.map(|design| spec(design, E2_THREADS, true));
+    Ok(curves.chain(unmodified).collect())
+}
+
+/// What the curves look like, given the outcomes of [`specs`] in order; `None` when a run failed.
+pub fn text(outcomes: &[Outcome]) -> Option<String> {
+    let rates: Vec<f64> = outcomes
+        .iter()
+        .map(|outcome| outcome.as_ref().ok().map(|result| result.ops_per_s))
+        .collect::<Option<_>>()?;
+    let (curves, unmodified) = rates.split_at_checked(2 * THREADS.len())?;
+    let (ipi, broadcast) = curves.split_at(THREADS.len());
+    let peak = |curve: &[f64]| {
+        (0..THREADS.len())
+            .max_by(|&a, &b| curve[a].total_cmp(&curve[b]))
+            .map(|at| THREADS[at])
+    };
+    let near = |peak: usize, expected: usize| {
+        let apart = peak as f64 / expected as f64;
+        (1.0 / NEAR..=NEAR).contains(&apart)
+    };
+    let (ipi_peak, broadcast_peak) = (peak(ipi)?, peak(broadcast)?);
+    let (least, at) = (0..THREADS.len())
+        .filter(|&at| THREADS[at] >= 4)
+        .map(|at| (broadcast[at] / ipi[at], THREADS[at]))
+        .min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let apart = unmodified.get(1)? / unmodified.first()? - 1.0;
+    let line = |what: String, expected: &str, met: bool| {
+        format!("  {what:<58} {expected:<14} {}\n", if met { "met" } else { "MISSED" })
+    };
+    let mut text = String::from("shape, and what is said of it (nothing was fitted on this; one run each):\n");
+    text += &line(
+        format!("ipi peaks at {ipi_peak} threads"),
+        "near 32",
+        near(ipi_peak, 32),
+    );
+    text += &line(
+        format!("broadcast peaks at {broadcast_peak} threads"),
+        "near 16",
+        near(broadcast_peak, 16),
+    );
+    text += &line(
+        format!("broadcast is at least {least:.2}x ipi from 4 threads up (at {at})"),
+        "at least 1.4x",
+        least >= 1.4,
+    );
+    text += &line(
+        format!(
+            "E2 unmodified, broadcast against ipi: {}",
+            number::signed_percent(apart)
+        ),
+        "within 10 %",
+        apart.abs() <= 0.1,
+    );
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake;
+    use shootdown_sim::run::RunResult;
+
+    fn outcome(rate: f64) -> Outcome {
+        let specs = fake::plan(&["ipi"], &[1]).specs();
+        Ok(RunResult {
+            ops_per_s: rate,
+            ..fake::result(&specs[0])
+        })
+    }
+
+    fn shape_of(ipi: [f64; 10], broadcast: [f64; 10], unmodified: [f64; 2]) -> String {
+        let outcomes: Vec<_> = ipi
+            .into_iter()
+            .chain(broadcast)
+            .chain(unmodified)
+            .map(outcome)
+            .collect();
+        text(&outcomes).expect("no run failed")
+    }
+
+    #[test]
+    fn a_curve_as_published_meets_all_and_a_flat_one_does_not() {
+        let ipi = [3.0, 4.0, 5.0, 6.0, 7.0, 7.4, 7.5, 7.0, 6.5, 6.0];
+        let broadcast = [3.0, 4.0, 10.0, 12.0, 14.0, 13.0, 12.0, 11.0, 10.5, 10.0];
+        let good = shape_of(ipi, broadcast, [5.0, 5.2]);
+        assert_eq!(
+            (good.matches(" met").count(), good.matches("MISSED").count()),
+            (4, 0),
+            "{good}"
+        );
+        let flat = shape_of([1.0; 10], [1.0; 10], [1.0, 2.0]);
+        assert!(flat.matches("MISSED").count() >= 3, "{flat}");
+    }
+
+    #[test]
+    fn a_failed_run_leaves_no_shape() {
+        assert_eq!(text(&[Err("hangs".to_string())]), None);
+    }
+}
