@@ -80,12 +80,15 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.interrupt(token, stragglers, Ask::CatchUp, pin, |_| {});
     }
 
-    /// A tag for promotion, reclaiming freed ones by one broadcast over all tags when none is left. Pinned.
+    /// A tag for promotion, reclaiming freed ones by one broadcast over all tags when none is left. The caller's pin ended
+    /// with the sending, so the reclaim takes one of its own: on another CPU the synchronising instruction would not wait
+    /// for the broadcast, and a tag would change hands with entries under it (C4).
     fn allocate_tag(&self) -> Option<Tag> {
         if let Some(tag) = self.tags.allocate() {
             return Some(tag);
         }
         let reclaimed = self.tags.reclaim(|| {
+            let _pin = self.pinned();
             self.kernel.broadcast(crate::hooks::Broadcast::NonGlobal);
             self.kernel.broadcast_sync();
             self.kernel.event(Event::RollOver);
