@@ -9,7 +9,7 @@
 //! barrier, then read the mode from before the compare-exchange. A CPU fills under the tag only after it has read the mode
 //! from after it. So those fills see the entries.
 
-use crate::design::CONSIDER_ONE_IN;
+use crate::design::{CONSIDER_ONE_IN, Tags};
 use crate::engine::{Engine, Pinned};
 use crate::facade::Word;
 use crate::flush::{Flushed, Token};
@@ -131,7 +131,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         });
         self.interrupt(&mut token, loaded, Ask::CatchUp, pin, |_| {});
         let flushed = token.wait();
-        if let Mode::Transition(tag) | Mode::System(tag) = space.mode() {
+        // One exchange gives up the tag, so that it is freed once, and a space that is loaded again by mistake finds itself
+        // on per-CPU slots, which catch up, not on a tag that is somebody else's (C4).
+        if matches!(self.design.tags, Tags::Hybrid { .. })
+            && let Mode::Transition(tag) | Mode::System(tag) =
+                Mode::unpack(space.mode.0.swap_full(Mode::PerCpu.pack()))
+        {
             self.tags.free_dirty(tag);
         }
         flushed
