@@ -385,3 +385,17 @@ fn a_space_that_is_retired_twice_does_not_give_back_a_tag_that_is_somebody_elses
     let loaded = kernel.loads.borrow().last().map(|&(_, tag, _)| tag);
     assert_ne!(loaded, Some(tag), "a space that ended has no tag of its own");
 }
+
+#[test]
+fn links_to_a_freed_kernel_table_do_not_stay_under_tags_that_are_not_loaded() {
+    for design in [Design::IPI, Design::ADAPTIVE] {
+        let (kernel, machine) = (Recorder::default(), Machine::new(2, &design));
+        let engine = machine.engine(&kernel, design);
+        let range = Range::page(0xffff_8000_0000_0000).with_tables();
+        kernel.cpu.set(1);
+        engine.cpu_offline();
+        kernel.cpu.set(0);
+        let _done = engine.flush_kernel(range);
+        assert_eq!(*kernel.local.borrow(), [(0, Local::All)], "a page invalidation is not enough");
+    }
+}
