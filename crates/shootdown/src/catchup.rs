@@ -119,9 +119,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Flushes one kernel range on this CPU. With split tags kernel entries are not global: they stand under every tag
     /// that this CPU may load, so one that is not loaded is marked behind, and the loaded pair is flushed in both halves.
-    /// A system-wide tag cannot be marked behind on one CPU, so there everything goes (rule 7).
+    /// A system-wide tag cannot be marked behind on one CPU, so there everything goes (rule 7). Everything goes as well when
+    /// kernel table pages are freed: a page invalidation on x86 purges the paging-structure entries of the loaded PCID
+    /// only, and links to kernel tables stand under every tag (C3).
     pub(crate) fn flush_kernel_range(&self, cpu: &PerCpu<K::Facade>, range: &Range) {
-        if !range.is_walkable(self.design.ceiling) {
+        if !range.is_walkable(self.design.ceiling) || range.tables() {
             return self.kernel.invalidate(Local::All);
         }
         if !self.design.split {

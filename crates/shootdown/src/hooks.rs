@@ -35,7 +35,9 @@ pub enum Local {
     },
     /// Every non-global entry under `tag`, paging-structure entries included (INVPCID type 1, ASIDE1).
     Tag(Tag),
-    /// One kernel page under every tag, global or not (INVLPG of a global mapping, VAAE1).
+    /// The leaf translation of one kernel page under every tag (INVLPG of a global mapping, VAALE1). Asked for only where
+    /// kernel mappings are global or the loaded tag is treated besides, and never when kernel table pages are freed:
+    /// INVLPG leaves paging-structure entries of tags that are not loaded.
     Kernel {
         /// First byte of the page.
         address: u64,
@@ -64,7 +66,8 @@ pub enum Broadcast {
     },
     /// Every non-global entry under `tag`.
     Tag(Tag),
-    /// `count` kernel pages under every tag, global entries included.
+    /// `count` kernel pages under every tag, global entries and the paging-structure entries on the way included
+    /// (INVLPGB without a valid PCID, "final translation only" clear).
     Kernel {
         /// First byte of the first page.
         address: u64,

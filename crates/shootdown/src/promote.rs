@@ -9,7 +9,7 @@
 //! barrier, then read the mode from before the compare-exchange. A CPU fills under the tag only after it has read the mode
 //! from after it. So those fills see the entries.
 
-use crate::design::CONSIDER_ONE_IN;
+use crate::design::{CONSIDER_ONE_IN, Tags};
 use crate::engine::{Engine, Pinned};
 use crate::facade::Word;
 use crate::flush::{Flushed, Token};
@@ -80,12 +80,15 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.interrupt(token, stragglers, Ask::CatchUp, pin, |_| {});
     }
 
-    /// A tag for promotion, reclaiming freed ones by one broadcast over all tags when none is left. Pinned.
+    /// A tag for promotion, reclaiming freed ones by one broadcast over all tags when none is left. The caller's pin ended
+    /// with the sending, so the reclaim takes one of its own: on another CPU the synchronising instruction would not wait
+    /// for the broadcast, and a tag would change hands with entries under it (C4).
     fn allocate_tag(&self) -> Option<Tag> {
         if let Some(tag) = self.tags.allocate() {
             return Some(tag);
         }
         let reclaimed = self.tags.reclaim(|| {
+            let _pin = self.pinned();
             self.kernel.broadcast(crate::hooks::Broadcast::NonGlobal);
             self.kernel.broadcast_sync();
             self.kernel.event(Event::RollOver);
@@ -128,7 +131,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         });
         self.interrupt(&mut token, loaded, Ask::CatchUp, pin, |_| {});
         let flushed = token.wait();
-        if let Mode::Transition(tag) | Mode::System(tag) = space.mode() {
+        // One exchange gives up the tag, so that it is freed once, and a space that is loaded again by mistake finds itself
+        // on per-CPU slots, which catch up, not on a tag that is somebody else's (C4).
+        if matches!(self.design.tags, Tags::Hybrid { .. })
+            && let Mode::Transition(tag) | Mode::System(tag) =
+                Mode::unpack(space.mode.0.swap_full(Mode::PerCpu.pack()))
+        {
             self.tags.free_dirty(tag);
         }
         flushed

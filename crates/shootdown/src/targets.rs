@@ -71,6 +71,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// load is known only afterwards.
     pub(crate) fn stragglers(&self, space: &Space<K::Facade, W>, me: CpuId) -> CpuMask<W> {
         let mut stragglers = CpuMask::EMPTY;
+        // The caller has read a mode with the tag; now set and states are read. Pairs with the join of `switch_to`: a CPU
+        // that is missed here joins later, and reads that mode too. Its own increment of the generation came before its
+        // read of the mode, so that barrier does not serve.
+        K::Facade::full_barrier();
         space.cpus.for_each(|cpu| {
             let mut state = self.cpus[cpu].state();
             if cpu != me && state.is_switching() {

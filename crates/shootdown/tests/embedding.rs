@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicU64;
 struct Recorder {
     cpu: Cell<usize>,
     masked: Cell<bool>,
+    pins: Cell<u32>,
     local: RefCell<Vec<(usize, Local)>>,
     loads: RefCell<Vec<(usize, Tag, bool)>>,
     broadcasts: RefCell<Vec<Broadcast>>,
@@ -48,10 +49,18 @@ impl Kernel<1> for &Recorder {
     fn broadcast_limits(&self) -> Option<BroadcastLimits> {
         self.limits
     }
+    fn pin(&self) {
+        self.pins.set(self.pins.get() + 1);
+    }
+    fn unpin(&self) {
+        self.pins.set(self.pins.get() - 1);
+    }
     fn broadcast(&self, what: Broadcast) {
+        assert_ne!(self.pins.get(), 0, "broadcasts are issued where migration is forbidden");
         self.broadcasts.borrow_mut().push(what);
     }
     fn broadcast_sync(&self) {
+        assert_ne!(self.pins.get(), 0, "the CPU that issued is the one that synchronises");
         self.synced.set(self.synced.get() + 1);
     }
 }
@@ -310,4 +319,83 @@ fn fewer_tags_than_cpus_are_refused() {
     };
     let (kernel, machine) = (Recorder::default(), Machine::new(4, &design));
     let _engine = machine.engine(&kernel, design);
+}
+
+const LIMITS: Option<BroadcastLimits> = Some(BroadcastLimits {
+    max_pages: 8,
+    max_large_pages: 8,
+});
+
+/// Every space that runs on one CPU is promoted as soon as CPU 0 flushes it and another CPU has it in its set.
+const PROMOTE_AT_ONCE: Design = Design {
+    tags: Tags::Hybrid { promote_at: 1 },
+    slots: 2,
+    tag_limit: 1 + 2 + 1,
+    ..Design::ADAPTIVE
+};
+
+/// Runs a new space on CPU 0, flushes it there, retires it; returns whether it was promoted.
+fn promote_and_retire(engine: &Engine<'_, &Recorder, 1>, root: u64) -> bool {
+    let space = engine.space(Root(root));
+    // SAFETY: the space is retired before it is dropped.
+    unsafe { engine.switch_to(&space) };
+    let _done = engine.flush(&space, Range::page(0x1000));
+    let promoted = space.system_tag().is_some();
+    let _done = engine.retire(&space);
+    promoted
+}
+
+#[test]
+fn tags_are_not_reclaimed_by_a_task_that_may_migrate_before_the_broadcast_is_synchronised() {
+    let kernel = Recorder {
+        limits: LIMITS,
+        ..Recorder::default()
+    };
+    let machine = Machine::new(2, &PROMOTE_AT_ONCE);
+    let engine = machine.engine(&kernel, PROMOTE_AT_ONCE);
+    assert!(promote_and_retire(&engine, 1), "there is one tag");
+    // The hooks check that they are called pinned.
+    assert!(promote_and_retire(&engine, 2), "the tag was reclaimed");
+    assert!(kernel.broadcasts.borrow().contains(&Broadcast::NonGlobal));
+}
+
+#[test]
+fn a_space_that_is_retired_twice_does_not_give_back_a_tag_that_is_somebody_elses() {
+    let kernel = Recorder {
+        limits: LIMITS,
+        ..Recorder::default()
+    };
+    let machine = Machine::new(2, &PROMOTE_AT_ONCE);
+    let engine = machine.engine(&kernel, PROMOTE_AT_ONCE);
+    let (a, b, c) = (engine.space(Root(1)), engine.space(Root(2)), engine.space(Root(3)));
+    let promote = |space| {
+        // SAFETY: the spaces outlive the engine's use of them.
+        unsafe { engine.switch_to(space) };
+        let _done = engine.flush(space, Range::page(0x1000));
+    };
+    promote(&a);
+    let _done = engine.retire(&a);
+    promote(&b);
+    let tag = b.system_tag().expect("the tag of the first space was reclaimed");
+    let _done = engine.retire(&a);
+    promote(&c);
+    assert_eq!(c.system_tag(), None, "the tag is in use");
+    // SAFETY: as above.
+    unsafe { engine.switch_to(&a) };
+    let loaded = kernel.loads.borrow().last().map(|&(_, tag, _)| tag);
+    assert_ne!(loaded, Some(tag), "a space that ended has no tag of its own");
+}
+
+#[test]
+fn links_to_a_freed_kernel_table_do_not_stay_under_tags_that_are_not_loaded() {
+    for design in [Design::IPI, Design::ADAPTIVE] {
+        let (kernel, machine) = (Recorder::default(), Machine::new(2, &design));
+        let engine = machine.engine(&kernel, design);
+        let range = Range::page(0xffff_8000_0000_0000).with_tables();
+        kernel.cpu.set(1);
+        engine.cpu_offline();
+        kernel.cpu.set(0);
+        let _done = engine.flush_kernel(range);
+        assert_eq!(*kernel.local.borrow(), [(0, Local::All)], "a page invalidation is not enough");
+    }
 }
