@@ -788,3 +788,63 @@ fn a_task_does_not_migrate_to_a_cpu_that_has_one() {
     machine.spawn(1, || m::charge(1000));
     finish(&mut machine);
 }
+
+/// Words on a line of their own, as a request on a stack has them.
+#[repr(align(64))]
+struct OwnLine([SimWord; 2]);
+
+/// Eats about `depth` times 200 bytes of stack, then calls `then`.
+#[inline(never)]
+fn deeper(depth: usize, then: &mut dyn FnMut()) {
+    let eaten = std::hint::black_box([depth; 24]);
+    match depth {
+        0 => then(),
+        _ => deeper(depth - 1, then),
+    }
+    std::hint::black_box(eaten);
+}
+
+/// Times of a run in which two CPUs put words on their stacks, now deep and now shallow, and the other one answers.
+fn stack_words(depths: [usize; 4]) -> Vec<u64> {
+    let mut machine = Machine::new(Config {
+        slack_cycles: 60,
+        ..Config::new(Topology::regular(4, 1, 2, 4))
+    });
+    let (mailbox, times) = (word(&machine), Log::default());
+    for cpu in [0, 3] {
+        let (mailbox, times) = (mailbox.clone(), Rc::clone(&times));
+        machine.spawn(cpu, move || {
+            for round in 0..40 {
+                let mut ask = || {
+                    let request = (OwnLine([0, 0].map(SimWord::new)), OwnLine([0, 0].map(SimWord::new)));
+                    request.0.0[1].store(round, Release);
+                    let address = std::ptr::from_ref(&request).expose_provenance() as u64;
+                    SimWorld::wait_until(|| mailbox.compare_exchange_full(0, address).is_ok());
+                    SimWorld::wait_until(|| request.1.0[0].load(Acquire) != 0);
+                    times.borrow_mut().push(m::now_ticks());
+                };
+                deeper(depths[(cpu + round as usize) % 4], &mut ask);
+            }
+        });
+    }
+    machine.spawn_daemon(1, move || {
+        loop {
+            SimWorld::wait_until(|| mailbox.load(Acquire) != 0);
+            let address = mailbox.swap_full(0) as usize;
+            // SAFETY: the asking CPU keeps the request until the answer.
+            let request = unsafe { &*std::ptr::with_exposed_provenance::<(OwnLine, OwnLine)>(address) };
+            request.0.0[1].load(Acquire);
+            request.1.0[0].store(1, Release);
+        }
+    });
+    finish(&mut machine);
+    times.take()
+}
+
+#[test]
+fn how_deep_words_lie_on_a_stack_changes_nothing() {
+    let shallow = stack_words([0, 0, 0, 0]);
+    assert_eq!(shallow.len(), 80);
+    assert_eq!(shallow, stack_words([20, 20, 20, 20]));
+    assert_eq!(shallow, stack_words([3, 41, 1, 12]));
+}

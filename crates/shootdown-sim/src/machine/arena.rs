@@ -1,7 +1,7 @@
 //! Simulated memory: one lazily committed mapping that holds every shared word and every CPU's stack.
 //!
-//! Because everything shared lives here, the cache line of an address is its offset divided by 64: the line table is a
-//! plain array, and host addresses never influence a result. Words grow from the start, stacks from the end; nothing
+//! Because everything shared lives here, the cache line of an address follows from its offset (see `lines`), and host
+//! addresses never influence a result. Words grow from the start, stacks from the end; nothing
 //! is reused before the region goes. Knows nothing of time.
 
 use corosensei::stack::{STACK_ALIGNMENT, Stack, StackPointer};
@@ -112,6 +112,16 @@ impl Region {
     /// Cache lines in the region.
     pub(crate) fn lines(&self) -> usize {
         self.mapping.bytes / LINE
+    }
+
+    /// Line, by offset, from which on there are stacks.
+    pub(crate) fn stacks_from(&self) -> usize {
+        self.high.get() / LINE
+    }
+
+    /// Lines that one stack of `usable` bytes takes, its guard page included.
+    pub(crate) fn stack_lines(usable: usize) -> usize {
+        (usable.next_multiple_of(PAGE) + 2 * PAGE) / LINE
     }
 
     /// Reserves `bytes`, on lines of their own.

@@ -1,7 +1,9 @@
 //! Cache lines: who owns each, what touching it costs, and who waits for it to change.
 //!
-//! Owns the line table, indexed by arena offset, and the lists of waiting CPUs. Values live in the words themselves.
-//! Line 0 stands for everything outside the arena; it always costs a first-level hit.
+//! Owns the line table and the lists of waiting CPUs. Values live in the words themselves. The line of a word is its
+//! arena offset, except on stacks, where the offset depends on how a compiler laid out frames: lines there get numbers in
+//! the order of first use, and give them back when a word on them is dropped. Line 0 stands for everything outside the
+//! arena; it always costs a first-level hit.
 
 use super::arena::{LINE, Mapping};
 use super::cpu::{Cpu, SLOW_RECORDING, State, TAGS};
@@ -61,18 +63,41 @@ pub(crate) struct Lines {
     base: usize,
     count: usize,
     table: Mapping,
+    stacks: StackLines,
     /// Waiting CPUs by line; only ever looked up, never iterated.
     waiters: RefCell<HashMap<u32, Vec<u16>, BuildHasherDefault<LineHasher>>>,
 }
 
+/// The numbers of lines on stacks.
+struct StackLines {
+    /// First line, by offset, that can be on a stack.
+    start: Cell<usize>,
+    /// Lines of one stack; stacks are cut off from the end of the arena.
+    each: usize,
+    /// Number of each line in use, by offset; 0 = none.
+    numbers: Mapping,
+    /// The next number nobody had.
+    fresh: Cell<u32>,
+    /// Numbers given back, by stack, the last first: a stack goes on with lines that its CPU had.
+    free: RefCell<Vec<Vec<u32>>>,
+}
+
 impl Lines {
-    pub(crate) fn new(base: usize, count: usize) -> Self {
+    /// A table for `count` lines from address `base` on, those from offset `stacks` on for stacks of `each` lines.
+    pub(crate) fn new(base: usize, count: usize, stacks: usize, each: usize) -> Self {
         let table = Mapping::new(count * size_of::<Line>());
         table.prefer_large_pages();
         Lines {
             base,
             count,
             table,
+            stacks: StackLines {
+                start: Cell::new(stacks),
+                each,
+                numbers: Mapping::new(count * size_of::<u32>()),
+                fresh: Cell::new(stacks as u32),
+                free: RefCell::default(),
+            },
             waiters: RefCell::default(),
         }
     }
@@ -81,7 +106,70 @@ impl Lines {
     #[inline]
     pub(crate) fn of(&self, address: usize) -> u32 {
         let index = address.wrapping_sub(self.base) / LINE;
-        if index < self.count { index as u32 } else { 0 }
+        if index < self.stacks.start.get() {
+            index as u32
+        } else if index < self.count {
+            self.on_stack(index)
+        } else {
+            0
+        }
+    }
+
+    /// Says that stacks reach down to offset `index`.
+    pub(crate) fn stacks_from(&self, index: usize) {
+        self.stacks.start.set(self.stacks.start.get().min(index));
+    }
+
+    #[inline]
+    fn number(&self, index: usize) -> &Cell<u32> {
+        debug_assert!(index < self.count);
+        // SAFETY: every caller has compared `index` with `count`; the mapping has `count` zeroed entries.
+        unsafe { &*self.stacks.numbers.start().cast::<Cell<u32>>().add(index) }
+    }
+
+    #[inline]
+    fn on_stack(&self, index: usize) -> u32 {
+        match self.number(index).get() {
+            0 => self.give_number(index),
+            number => number,
+        }
+    }
+
+    /// Which stack a line is on.
+    fn stack_of(&self, index: usize) -> usize {
+        (self.count - 1 - index) / self.stacks.each
+    }
+
+    #[inline(never)]
+    fn give_number(&self, index: usize) -> u32 {
+        let mut free = self.stacks.free.borrow_mut();
+        let number = free.get_mut(self.stack_of(index)).and_then(Vec::pop).unwrap_or_else(|| {
+            let number = self.stacks.fresh.get();
+            assert!((number as usize) < self.count, "too many words on stacks");
+            self.stacks.fresh.set(number + 1);
+            number
+        });
+        self.number(index).set(number);
+        number
+    }
+
+    /// The word at `address` is dropped: its line, if on a stack, gives its number back.
+    #[inline]
+    pub(crate) fn forget(&self, address: usize) {
+        let index = address.wrapping_sub(self.base) / LINE;
+        if index >= self.stacks.start.get() && index < self.count && self.number(index).get() != 0 {
+            self.take_number(index);
+        }
+    }
+
+    #[inline(never)]
+    fn take_number(&self, index: usize) {
+        let (stack, number) = (self.stack_of(index), self.number(index).replace(0));
+        let mut free = self.stacks.free.borrow_mut();
+        if free.len() <= stack {
+            free.resize_with(stack + 1, Vec::new);
+        }
+        free[stack].push(number);
     }
 
     #[inline]

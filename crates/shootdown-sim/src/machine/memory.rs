@@ -318,11 +318,17 @@ impl Core {
         self.gain_line(cpu, id, self.costs.rmw);
     }
 
-    /// Makes visible at once what any CPU has buffered for a word that is about to go.
+    /// Makes visible at once what any CPU has buffered for a word that is about to go, and gives up its line.
+    #[inline]
     pub(crate) fn forget_word(&self, word: *const AtomicU64) {
-        if self.drains.next.get() == NEVER {
-            return;
+        if self.drains.next.get() != NEVER {
+            self.forget_stores(word);
         }
+        self.lines.forget(word as usize);
+    }
+
+    #[inline(never)]
+    fn forget_stores(&self, word: *const AtomicU64) {
         loop {
             let holds = |cpu: &Cpu| {
                 cpu.buffer

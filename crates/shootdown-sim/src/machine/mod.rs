@@ -31,6 +31,7 @@ pub use word::{SimWord, SimWorld};
 use ambient::Installed;
 use arena::Region;
 use cpu::{NEVER, SLOW_HOST, State, Task};
+use lines::Lines;
 use sched::Core;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
@@ -80,7 +81,14 @@ impl Machine {
             assert!(numbers.len() == cpus, "the topology must place each of the {cpus} CPUs");
         }
         let region = Rc::new(Region::new(config.arena_bytes, cpus, config.stack_bytes));
-        let core = Box::new(Core::new(&config, region.base(), region.lines()));
+        let stacks = region.lines() - cpus * Region::stack_lines(config.stack_bytes);
+        let lines = Lines::new(
+            region.base(),
+            region.lines(),
+            stacks,
+            Region::stack_lines(config.stack_bytes),
+        );
+        let core = Box::new(Core::new(&config, lines));
         Machine {
             core,
             region,
@@ -110,7 +118,9 @@ impl Machine {
             "CPU {id} has a task"
         );
         let record: *const cpu::Cpu = cpu;
-        let coroutine = Task::with_stack(self.region.stack(self.stack_bytes, id), move |yielder, ()| {
+        let stack = self.region.stack(self.stack_bytes, id);
+        core.lines.stacks_from(self.region.stacks_from());
+        let coroutine = Task::with_stack(stack, move |yielder, ()| {
             // SAFETY: the record lives in the machine, whose drop ends this coroutine first.
             unsafe { (*record).yielder.set(yielder) };
             task();

@@ -71,7 +71,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(config: &Config, base: usize, lines: usize) -> Self {
+    pub(crate) fn new(config: &Config, lines: Lines) -> Self {
         let topology = &config.topology;
         let mut cores: BTreeMap<_, Vec<u16>> = BTreeMap::new();
         let core = |cpu: usize| (topology.socket_of[cpu], topology.cluster_of[cpu], topology.core_of[cpu]);
@@ -109,7 +109,7 @@ impl Core {
             charge_limit: Cell::new(0),
             others: Cell::new(NEVER),
             window: Cell::new(0),
-            lines: Lines::new(base, lines),
+            lines,
             costs,
             tree: Tree::new(topology.cpus, config.seed),
             cpus,
