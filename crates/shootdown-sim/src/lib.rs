@@ -1,11 +1,13 @@
 //! A simulated many-CPU machine that runs the engine under an oracle.
 //!
 //! `machine` is virtual time, coroutines, cache lines and interrupts; `hw` the translation hardware and the oracle;
-//! `model` the costs, from files; `os` a kernel that implements the engine's hooks; `workload` what it runs; `run` one run.
+//! `model` the costs, from files; `os` a kernel that implements the engine's hooks; `workload` what it runs; `run` one run, put
+//! together by `setup`.
 
 pub mod hw;
 pub mod machine;
 pub mod model;
 pub mod os;
 pub mod run;
+mod setup;
 mod workload;

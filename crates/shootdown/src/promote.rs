@@ -134,8 +134,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // One exchange gives up the tag, so that it is freed once, and a space that is loaded again by mistake finds itself
         // on per-CPU slots, which catch up, not on a tag that is somebody else's (C4).
         if matches!(self.design.tags, Tags::Hybrid { .. })
-            && let Mode::Transition(tag) | Mode::System(tag) =
-                Mode::unpack(space.mode.0.swap_full(Mode::PerCpu.pack()))
+            && let Mode::Transition(tag) | Mode::System(tag) = Mode::unpack(space.mode.0.swap_full(Mode::PerCpu.pack()))
         {
             self.tags.free_dirty(tag);
         }

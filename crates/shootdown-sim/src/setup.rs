@@ -1,0 +1,138 @@
+//! From a machine model to what the simulated machine, its hardware and its kernel are built with.
+//!
+//! Owns the translation of names and units, cycles rounded to what each part takes. No number of its own but sizes of host
+//! memory.
+
+use crate::hw::{Costs, HwConfig};
+use crate::machine::{Config, CoreCosts, Topology};
+use crate::model::Model;
+use crate::os::{HookCosts, OsCosts};
+use shootdown::{BroadcastLimits, Design, Reach};
+
+/// A design as it can be on a machine: without broadcast hardware nothing is broadcast; slots and tags as the model says.
+pub(crate) fn fit_design(design: Design, model: &Model) -> Design {
+    let reach = match design.reach {
+        Reach::Broadcast if !model.broadcast.available => Reach::Ipi,
+        reach => reach,
+    };
+    Design {
+        reach,
+        slots: model.tags.slots as u8,
+        tag_limit: (1_u32 << model.tags.bits).min(1 << 12) as u16,
+        ..design
+    }
+}
+
+/// The core machine of a model.
+pub(crate) fn machine_config(model: &Model, threads: usize, seed: u64) -> Config {
+    let cpus = model.topology.cpus();
+    let numbers = |of: &dyn Fn(usize) -> usize| (0..cpus).map(|cpu| of(cpu) as u16).collect();
+    let topology = Topology {
+        cpus,
+        core_of: numbers(&|cpu| model.topology.core_of(cpu)),
+        cluster_of: numbers(&|cpu| model.topology.cluster_of(cpu)),
+        socket_of: numbers(&|cpu| model.topology.socket_of(cpu)),
+    };
+    let costs = &model.costs;
+    let mut config = Config::new(topology);
+    config.costs = CoreCosts {
+        l1: costs.l1_hit,
+        rmw: costs.rmw,
+        cold_line: costs.transfer_cluster,
+        transfer: [
+            costs.transfer_core,
+            costs.transfer_cluster,
+            costs.transfer_socket,
+            costs.transfer_remote,
+        ],
+        fence: costs.full_barrier,
+        ipi_first: costs.ipi_send,
+        ipi_next: costs.ipi_send_more,
+        ipi_latency: [
+            costs.ipi_deliver_cluster,
+            costs.ipi_deliver_cluster,
+            costs.ipi_deliver_socket,
+            costs.ipi_deliver_remote,
+        ],
+        interrupt_entry: costs.interrupt_entry,
+        interrupt_exit: costs.interrupt_exit,
+        smt_slowdown: model.smt.slowdown,
+        smt_spin_slowdown: model.smt.spin_slowdown,
+    };
+    config.seed = seed;
+    // Per-CPU words, spaces, page-table lines; lazily committed.
+    config.arena_bytes = (64 << 20) + cpus * (16 << 10) + threads * (16 << 10);
+    config
+}
+
+/// The translation hardware of a model.
+pub(crate) fn hardware_config(model: &Model, seed: u64) -> HwConfig {
+    let cycles = |cycles: f64| cycles.round() as u32;
+    let costs = &model.costs;
+    HwConfig {
+        cpus: model.topology.cpus(),
+        tlb_entries: model.tlb.entries,
+        tlb_ways: model.tlb.ways,
+        large_entries: model.tlb.large_entries,
+        psc_entries: model.tlb.paging_structure_entries,
+        tags: true,
+        tag_bits: model.tags.bits,
+        broadcast: limits(model),
+        speculation: model.simulation.speculation,
+        costs: Costs {
+            tlb_hit: cycles(costs.tlb_hit),
+            walk_step: cycles(costs.walk_step),
+            invlpg: cycles(costs.invlpg),
+            invpcid_address: cycles(costs.invpcid_address),
+            invpcid_tag: cycles(costs.invpcid_tag),
+            invpcid_all: cycles(costs.invpcid_all),
+            root_load_keep: cycles(costs.root_load_keep),
+            root_load_flush: cycles(costs.root_load_flush),
+            broadcast_issue: cycles(costs.broadcast_issue),
+            broadcast_min: cycles(costs.broadcast_sync / 4.0),
+            broadcast_spread: cycles(costs.broadcast_sync * 0.75),
+        },
+        seed,
+        ..HwConfig::default()
+    }
+}
+
+fn limits(model: &Model) -> Option<BroadcastLimits> {
+    model.broadcast.available.then_some(BroadcastLimits {
+        max_pages: model.broadcast.max_pages,
+        max_large_pages: model.broadcast.max_large_pages,
+    })
+}
+
+pub(crate) fn hook_costs(model: &Model) -> HookCosts {
+    HookCosts {
+        ghz: model.ghz,
+        broadcast_sync: model.costs.broadcast_sync.round() as u64,
+        broadcast_interval: model.costs.broadcast_interval.round() as u64,
+        limits: limits(model),
+    }
+}
+
+pub(crate) fn os_costs(model: &Model) -> OsCosts {
+    let kernel = &model.kernel;
+    let cycles = |cycles: f64| (cycles * kernel.slowdown).round() as u64;
+    OsCosts {
+        syscall: cycles(kernel.syscall),
+        fault: cycles(kernel.fault),
+        page_alloc: cycles(kernel.page_alloc),
+        page_zero: cycles(kernel.page_zero),
+        page_free: cycles(kernel.page_free),
+        map_entry: cycles(kernel.map_entry),
+        unmap_entry: cycles(kernel.unmap_entry),
+        madvise: cycles(kernel.madvise),
+        mmap: cycles(kernel.mmap),
+        munmap: cycles(kernel.munmap),
+        lru_add: cycles(kernel.lru_add),
+        lru_hold: kernel.lru_hold.round() as u64,
+        user_access: kernel.user_access.round() as u64,
+        sleep: kernel.sleep.round() as u64,
+        wake: kernel.wake.round() as u64,
+        wake_latency: kernel.wake_latency.round() as u64,
+        switch: kernel.switch.round() as u64,
+    }
+}
