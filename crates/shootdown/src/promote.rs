@@ -107,7 +107,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// will run again and before its root is freed; then the space may be dropped and its table pages freed.
     ///
     /// The tag is not invalidated: no CPU has it loaded, and it is not given out again before a reclaim or roll-over that
-    /// flushes it everywhere (C4). Context as [`flush`](Self::flush).
+    /// flushes it everywhere (C4). Context as [`flush`](Self::flush). Retiring it twice, or flushing it
+    /// afterwards, is a mistake that costs flushes and harms nobody while the space lives: it is on per-CPU slots then.
     pub fn retire(&self, space: &Space<K::Facade, W>) -> Flushed {
         let pin = self.pinned();
         let me = pin.cpu;
@@ -134,8 +135,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // One exchange gives up the tag, so that it is freed once, and a space that is loaded again by mistake finds itself
         // on per-CPU slots, which catch up, not on a tag that is somebody else's (C4).
         if matches!(self.design.tags, Tags::Hybrid { .. })
-            && let Mode::Transition(tag) | Mode::System(tag) =
-                Mode::unpack(space.mode.0.swap_full(Mode::PerCpu.pack()))
+            && let Mode::Transition(tag) | Mode::System(tag) = Mode::unpack(space.mode.0.swap_full(Mode::PerCpu.pack()))
         {
             self.tags.free_dirty(tag);
         }

@@ -409,7 +409,11 @@ fn links_to_a_freed_kernel_table_do_not_stay_under_tags_that_are_not_loaded() {
         engine.cpu_offline();
         kernel.cpu.set(0);
         let _done = engine.flush_kernel(range);
-        assert_eq!(*kernel.local.borrow(), [(0, Local::All)], "a page invalidation is not enough");
+        assert_eq!(
+            *kernel.local.borrow(),
+            [(0, Local::All)],
+            "a page invalidation is not enough"
+        );
     }
 }
 
