@@ -9,6 +9,7 @@ use crate::cpuset::CpuMask;
 use crate::design::{Reach, Requests};
 use crate::engine::Engine;
 use crate::facade::Word;
+use crate::fault::fault;
 use crate::flush::Flushed;
 use crate::hooks::{Event, Kernel, Tag};
 use crate::range::Range;
@@ -50,7 +51,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     #[inline]
     pub fn settle(&self, space: &Space<K::Facade, W>) {
         let pending = space.pending.load(Ordering::Acquire);
-        if pending != 0 {
+        if pending != 0 && !fault!(self.kernel, SettleIgnoresPending) {
             let _done = self.flush(space, Range::WHOLE);
             // A batch that marked the space meanwhile stored a later generation: then the mark stays.
             let _ = space.pending.compare_exchange_full(pending, 0);
@@ -59,8 +60,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 }
 
 impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
-    /// Adds a range whose entries have been cleared, under the lock that protects the page table. Does not wait, except
-    /// for broadcasts that no longer fit.
+    /// Adds a range whose entries have been cleared, under the lock that protects the page table.
+    ///
+    /// Does not wait for other CPUs, except for broadcasts that no longer fit, for CPUs in the middle of a switch while the
+    /// space is being promoted, and, where tags roll over and invalidation is by interrupts, for the whole flush of this
+    /// range: a request without a space cannot name the tag. Context as [`Engine::flush`]. Ordering: the entry writes come
+    /// before the call; a full barrier.
     pub fn add(&mut self, space: &Space<K::Facade, W>, range: Range) {
         let engine = self.engine;
         if engine.design.reach == Reach::None {
@@ -84,7 +89,6 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
                 self.hold(tag, range);
                 self.targets.union_with(&engine.stragglers(space, pin.cpu));
             }
-            Mode::Rolled { epoch: 0, .. } => {}
             Mode::Rolled { tag, .. } if engine.design.reach == Reach::Broadcast => self.hold(tag, range),
             Mode::Rolled { .. } => {
                 // A request without a space cannot name this tag.

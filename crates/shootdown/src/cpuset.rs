@@ -62,7 +62,7 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
         self.leaves[leaf].fetch_or_full(bit);
     }
 
-    /// Removes `cpu`; a full barrier. Any context. Must only be called by the CPU itself, or while it is off.
+    /// Removes `cpu`; a full barrier if it was in. Any context. Must only be called by the CPU itself, or while it is off.
     #[inline]
     pub fn leave(&self, cpu: CpuId) {
         let (leaf, bit) = (cpu / 64, 1 << (cpu % 64));

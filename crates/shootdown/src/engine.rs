@@ -45,8 +45,10 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     /// An engine with every CPU off. `kernel_root` is the top table that maps the kernel only.
     ///
     /// # Panics
-    /// When the storage does not fit the design: no CPU, more CPUs than `64 * W`, too few tag words, slots outside
-    /// 1 to [`MAX_SLOTS`], a pool of system-wide tags that does not exceed the number of CPUs (C4 could not be kept).
+    /// When the storage does not fit the design: no CPU, more CPUs than `64 * W`, too few tag words. When the design does
+    /// not fit itself: slots outside 1 to [`MAX_SLOTS`], a first tag of 0 (the kernel's root is loaded under it), slots
+    /// whose tags reach the end of tags (with split tags, the other half's), a sampling window of no length where spaces
+    /// are promoted, a pool of system-wide tags that does not exceed the number of CPUs (C4 could not be kept).
     pub fn new(kernel: K, design: Design, kernel_root: Root, storage: Storage<'a, K::Facade>) -> Self {
         let cpus = storage.cpus.len();
         assert!(cpus >= 1 && cpus <= 64 * W, "{cpus} CPUs do not fit a set of {W} words");
@@ -54,7 +56,18 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
             (1..=MAX_SLOTS as u8).contains(&design.slots),
             "slots must be 1 to {MAX_SLOTS}"
         );
-        let (first, end) = (design.first_system_tag(), design.end_of_tags());
+        assert!(design.first_tag >= 1, "tag 0 is the kernel's root's");
+        let end = design.end_of_tags();
+        if design.tags != Tags::System {
+            assert!(
+                u32::from(design.first_tag) + u32::from(design.slots) <= u32::from(end),
+                "the slots' tags must lie below the end of tags, {end}"
+            );
+        }
+        if let Tags::Hybrid { .. } = design.tags {
+            assert!(design.consider_window_ns > 0, "a sampling window has a length");
+        }
+        let first = design.first_system_tag();
         if design.tags != Tags::PerCpu {
             assert!(
                 storage.tags.len() >= tag_words(end),
@@ -64,7 +77,7 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         }
         if design.tags == Tags::System {
             assert!(
-                usize::from(end - first) > cpus,
+                usize::from(end.saturating_sub(first)) > cpus,
                 "system-wide tags must outnumber the CPUs"
             );
         }

@@ -51,8 +51,8 @@ pub trait Facade: 'static {
     fn before_ipi();
 
     /// Orders earlier stores and loads before the root load that follows, and so before any fill from the new tables.
-    /// A root load is serialising on x86, so nothing is needed there; Arm needs `dsb ish` only if the membership was
-    /// not published by a full read-modify-write.
+    /// A root load is serialising on x86, so nothing is needed there; Arm needs `dsb ish`: not every use comes after a full
+    /// read-modify-write (the handler moves to a system-wide tag after a plain read of the mode).
     fn before_root_load();
 
     /// Waits until `condition` returns true, calling it again whenever a word that it read may have changed or an
@@ -60,7 +60,9 @@ pub trait Facade: 'static {
     fn wait_until(condition: impl FnMut() -> bool);
 }
 
-/// The processor's own atomics.
+/// The processor's own atomics: complete on x86. Elsewhere it is for host threads, which have no table walker to order
+/// against: a `SeqCst` fence on Arm is a `dmb`, not the `dsb` that TLBI and interrupt-register writes need, so a kernel
+/// there brings a facade of its own.
 #[derive(Debug, Clone, Copy)]
 pub struct Native;
 

@@ -49,6 +49,8 @@ pub enum Fault {
     RootLoadBeforeJoin,
     /// 32: no barrier between leaving lazy and reading the generation.
     NoBarrierAfterLazy,
+    /// 33, 34: whoever relies on a cleared entry does not look for a batch that has still to flush it.
+    SettleIgnoresPending,
     /// 35: lazy CPUs are skipped although table pages are freed.
     SkipLazyDespiteTables,
     /// 38: a roll-over does not keep the tags of lazy CPUs, and a CPU leaves lazy on its old tag.

@@ -105,7 +105,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 drop(pin);
             }
             Mode::Transition(tag) => self.flush_in_transition(&mut token, space, tag, &range, pin),
-            Mode::Rolled { epoch: 0, .. } => {} // never loaded anywhere
             Mode::Rolled { tag, .. } if self.design.reach == Reach::Broadcast => self.broadcast_and_sync(tag, &range),
             Mode::Rolled { tag, .. } => {
                 let targets = self.targets(space, range.tables(), me);
@@ -232,7 +231,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.wait_reporting(
                 me,
                 token,
-                || targets.iter().next(),
+                // Who has not taken it; if all have, one of them is still at it.
+                || {
+                    let waits = |cpu: &CpuId| self.cpus[*cpu].queue.holds(request);
+                    targets.iter().find(waits).or_else(|| targets.iter().next())
+                },
                 || {
                     gave_up.set(fault!(self.kernel, GiveUpWaiting));
                     request.is_complete() || gave_up.get()
@@ -374,7 +377,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if bound != 0 && polls % 256 == 1 {
                 let now = self.kernel.now_ns();
                 match deadline {
-                    None => deadline = Some(now + bound),
+                    None => deadline = Some(now.saturating_add(bound)),
                     Some(at) if now >= at => {
                         deadline = Some(u64::MAX);
                         self.kernel.stuck(Stuck {

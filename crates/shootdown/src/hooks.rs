@@ -187,7 +187,8 @@ pub trait Kernel<const W: usize>: Sync {
     #[inline]
     fn unpin(&self) {}
 
-    /// Monotonic time in nanoseconds; used for sampling windows and stuck reports. A constant disables both.
+    /// Monotonic time in nanoseconds; used for sampling windows and stuck reports. A constant disables the reports, and
+    /// leaves promotion to the CPUs whose window it happens to be (with 0, every 32nd from CPU 0).
     #[inline]
     fn now_ns(&self) -> u64 {
         0

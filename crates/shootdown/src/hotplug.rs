@@ -12,12 +12,19 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Brings this CPU in. Called on it, interrupts off but ready to be turned on soon after, before it loads a space or
     /// touches dynamic kernel mappings, with the kernel's root loaded.
     ///
+    /// Ordering: entry writes that precede a flush which did not wait for this CPU are seen by everything it fills later.
+    ///
     /// # Panics
-    /// In debug builds when this CPU is on already.
+    /// In debug builds when this CPU is on already; a release build then flushes everything here and changes nothing else.
+    /// When the CPU's number is not below the number of CPUs given to [`Engine::new`].
     pub fn cpu_online(&self) {
         let me = self.kernel.cpu();
         let cpu = &self.cpus[me];
-        debug_assert!(cpu.state().is_off(), "CPU {me} is on already");
+        if !cpu.state().is_off() {
+            debug_assert!(false, "CPU {me} is on already");
+            // It may have a space loaded: to say that it has none would hide it from requesters.
+            return self.kernel.invalidate(Local::All);
+        }
         for slot in &cpu.own.slots[..MAX_SLOTS] {
             slot.space.store(0, Ordering::Relaxed);
         }
@@ -34,7 +41,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// Takes this CPU out. Called on it, in a context where it will not be interrupted for work again. It leaves its
-    /// space, leaves the online set, and answers what was already asked of it. Afterwards nobody waits for it.
+    /// space, leaves the online set, and answers what was already asked of it. Afterwards nobody waits for it, and it may
+    /// touch neither user nor dynamic kernel addresses before [`cpu_online`](Self::cpu_online). Masks interrupts itself;
+    /// waits for nobody. Harmless on a CPU that is off already.
     pub fn cpu_offline(&self) {
         self.masked(|| {
             let me = self.kernel.cpu();

@@ -23,10 +23,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             self.broadcast_kernel(&range);
             return Flushed(());
         }
-        // Pairs with `cpu_online`: joins the online set (full barrier), then flushes and reads this generation.
-        let generation = self.kernel_generation.0.fetch_add_full(1) + 1;
-        if self.design.requests == Requests::Log {
-            self.kernel_log.append(generation, &range);
+        // Entry writes, full barrier, then the read of the online set. Pairs with `cpu_online`: joins the online set (full
+        // barrier), then flushes and reads this generation.
+        match self.design.requests {
+            Requests::Log => {
+                let generation = self.kernel_generation.0.fetch_add_full(1) + 1;
+                self.kernel_log.append(generation, &range);
+            }
+            Requests::PerRequest => K::Facade::full_barrier(),
         }
         let mut token = self.spaceless_token();
         let targets = self.all_targets(me);

@@ -107,7 +107,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// will run again and before its root is freed; then the space may be dropped and its table pages freed.
     ///
     /// The tag is not invalidated: no CPU has it loaded, and it is not given out again before a reclaim or roll-over that
-    /// flushes it everywhere (C4). Context as [`flush`](Self::flush).
+    /// flushes it everywhere (C4). Context as [`flush`](Self::flush). Retiring it twice, or flushing it
+    /// afterwards, is a mistake that costs flushes and harms nobody while the space lives: it is on per-CPU slots then.
     pub fn retire(&self, space: &Space<K::Facade, W>) -> Flushed {
         let pin = self.pinned();
         let me = pin.cpu;

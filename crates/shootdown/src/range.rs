@@ -85,7 +85,9 @@ impl Range {
         Range::pages(address, address | 0xFFF, Stride::Size4K)
     }
 
-    /// The same range, with table pages being freed: paging-structure caches go too, lazy CPUs are not skipped (C3).
+    /// The same range, with table pages being freed: paging-structure caches go too, lazy CPUs are not skipped (C3). The
+    /// range must meet the span of each freed table, and its stride be no larger than that span (2 MiB for a lowest-level
+    /// table): an invalidation may purge only the links on the way to its own address.
     #[inline]
     pub const fn with_tables(self) -> Range {
         Range { tables: true, ..self }

@@ -158,6 +158,12 @@ impl<F: Facade> Queue<F> {
         pointer.compare_exchange_full(request as usize as u64, 0).is_ok()
     }
 
+    /// Whether `request` still waits here. For reports only (C7): relaxed, and false while the target is serving it.
+    pub(crate) fn holds(&self, request: *const Request<F>) -> bool {
+        let pointer = request as usize as u64;
+        self.slots.0.iter().any(|slot| slot.load(Ordering::Relaxed) == pointer)
+    }
+
     /// Whether there is anything to take.
     #[inline]
     pub(crate) fn has_ready(&self) -> bool {

@@ -90,7 +90,7 @@ pub(crate) enum Mode {
     System(Tag),
     /// A tag of the roll-over allocator, valid in that roll-over only.
     Rolled {
-        /// Count of roll-overs, from 1; 0 means "no tag yet".
+        /// Count of roll-overs, from 1.
         epoch: u64,
         /// The tag.
         tag: Tag,

@@ -13,7 +13,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Loads `space` on this CPU; ends laziness when it is loaded already. Any context with a CPU that cannot change
     /// (the scheduler); masks interrupts itself. Never waits for another CPU, except for the roll-over lock.
     ///
-    /// When the space is loaded and not lazy this is one load and a compare.
+    /// When the space is loaded and not lazy this is one load and a compare. Ordering: on return everything that was
+    /// written before a completed flush of `space` is seen by this CPU's walker; joining the set is a full barrier.
+    ///
+    /// # Panics
+    /// In debug builds when this CPU is off; a release build brings it online first, which flushes everything here. When
+    /// the CPU's number is not below the number of CPUs given to [`Engine::new`].
     ///
     /// # Safety
     /// `space` must stay alive and in place until every CPU has left it: by `switch_to` another, `switch_to_kernel`,
@@ -28,6 +33,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                     self.leave_lazy_here(cpu, space);
                 }
                 return;
+            }
+            if state.is_off() {
+                debug_assert!(false, "CPU {me} loads a space while it is off");
+                // Flushes have not waited for it: what it holds is of no use (C5, C6).
+                self.cpu_online();
             }
             // SAFETY: interrupts are off; the previous space is loaded until the root load below.
             let previous = unsafe { self.loaded(cpu) };

@@ -80,6 +80,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             if cpu != me && state.is_switching() {
                 K::Facade::wait_until(|| {
                     state = self.cpus[cpu].state();
+                    if state.is_switching() {
+                        self.serve_while_waiting(); // C5
+                    }
                     !state.is_switching()
                 });
             }

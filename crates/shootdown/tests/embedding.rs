@@ -3,7 +3,7 @@
 use shootdown::{
     Broadcast, BroadcastLimits, CpuMask, Design, Engine, Kernel, Local, Native, PerCpu, Range, Root, Storage,
 };
-use shootdown::{Stride, Tag, Tags, tag_words};
+use shootdown::{Stride, Stuck, Tag, Tags, tag_words};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicU64;
 
@@ -19,6 +19,9 @@ struct Recorder {
     synced: Cell<u32>,
     ipis: Cell<usize>,
     limits: Option<BroadcastLimits>,
+    now: Cell<u64>,
+    on_clock: RefCell<Option<Box<dyn Fn()>>>,
+    reported: RefCell<Vec<usize>>,
 }
 
 // SAFETY: each test uses its kernel from one thread.
@@ -48,6 +51,16 @@ impl Kernel<1> for &Recorder {
     }
     fn broadcast_limits(&self) -> Option<BroadcastLimits> {
         self.limits
+    }
+    fn now_ns(&self) -> u64 {
+        if let Some(act) = &*self.on_clock.borrow() {
+            self.now.set(self.now.get() + 1);
+            act();
+        }
+        self.now.get()
+    }
+    fn stuck(&self, report: Stuck) {
+        self.reported.borrow_mut().push(report.target);
     }
     fn pin(&self) {
         self.pins.set(self.pins.get() + 1);
@@ -401,5 +414,103 @@ fn links_to_a_freed_kernel_table_do_not_stay_under_tags_that_are_not_loaded() {
             [(0, Local::All)],
             "a page invalidation is not enough"
         );
+    }
+}
+
+#[test]
+fn a_report_does_not_name_a_cpu_that_has_answered() {
+    let design = Design {
+        stuck_ns: 1,
+        ..Design::IPI
+    };
+    // Leaked, so that the clock can let the other CPUs act while CPU 0 waits.
+    let kernel: &'static Recorder = Box::leak(Box::default());
+    let machine: &'static Machine = Box::leak(Box::new(Machine::new(3, &design)));
+    let engine: &'static _ = Box::leak(Box::new(machine.engine(kernel, design)));
+    let space = engine.space(Root(1));
+    for cpu in [2, 1, 0] {
+        kernel.cpu.set(cpu);
+        // SAFETY: the space outlives the engine's use of it.
+        unsafe { engine.switch_to(&space) };
+    }
+    *kernel.on_clock.borrow_mut() = Some(Box::new(move || {
+        // CPU 1 answers at once, CPU 2 when it has been reported.
+        let answers = if kernel.reported.borrow().is_empty() { 1 } else { 2 };
+        let me = kernel.cpu.replace(answers);
+        engine.on_ipi();
+        kernel.cpu.set(me);
+    }));
+    let _done = engine.flush(&space, Range::page(0x1000));
+    assert_eq!(*kernel.reported.borrow(), [2]);
+}
+
+#[test]
+fn a_design_whose_slots_have_the_kernels_tag_or_the_user_halves_is_refused() {
+    let refused = [
+        Design {
+            first_tag: 0,
+            ..Design::IPI
+        },
+        Design {
+            tag_limit: 6,
+            ..Design::IPI
+        },
+        Design {
+            split: true,
+            first_tag: shootdown::USER_HALF - 5,
+            ..Design::IPI
+        },
+        Design {
+            consider_window_ns: 0,
+            ..Design::BROADCAST
+        },
+        Design {
+            tags: Tags::System,
+            first_tag: 100,
+            tag_limit: 50,
+            ..Design::IPI
+        },
+    ];
+    for design in refused {
+        let made = std::panic::catch_unwind(|| {
+            let (kernel, machine) = (Recorder::default(), Machine::new(1, &design));
+            let _engine = machine.engine(&kernel, design);
+        });
+        assert!(made.is_err(), "{design:?}");
+    }
+}
+
+/// What a misuse does: a debug build panics, a release build does more than it was asked.
+fn panics_in_debug_builds(misuse: impl FnOnce()) {
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(misuse));
+    assert_eq!(outcome.is_err(), cfg!(debug_assertions));
+}
+
+#[test]
+fn a_cpu_that_comes_online_twice_does_not_hide_what_it_has_loaded() {
+    let (kernel, machine) = (Recorder::default(), Machine::new(2, &Design::ADAPTIVE));
+    let engine = machine.engine(&kernel, Design::ADAPTIVE);
+    let space = engine.space(Root(1));
+    kernel.cpu.set(1);
+    // SAFETY: the space outlives the engine's use of it.
+    unsafe { engine.switch_to(&space) };
+    panics_in_debug_builds(|| engine.cpu_online());
+    kernel.cpu.set(0);
+    let _token = engine.dispatch(&space, Range::page(0x1000));
+    assert_eq!(kernel.ipis.get(), 1, "CPU 1 is told");
+}
+
+#[test]
+fn a_cpu_that_is_off_does_not_load_a_space_with_what_it_had_before() {
+    let (kernel, machine) = (Recorder::default(), Machine::new(2, &Design::IPI));
+    let engine = machine.engine(&kernel, Design::IPI);
+    let space = engine.space(Root(1));
+    kernel.cpu.set(1);
+    engine.cpu_offline();
+    // SAFETY: the space outlives the engine's use of it.
+    panics_in_debug_builds(|| unsafe { engine.switch_to(&space) });
+    if !cfg!(debug_assertions) {
+        assert!(engine.online().contains(1), "it was brought online");
+        assert!(kernel.local.borrow().contains(&(1, Local::All)));
     }
 }

@@ -1,7 +1,7 @@
 //! What a flush covers: counts, table pages, and the frames behind.
 
 use crate::scene::*;
-use shootdown::{BroadcastLimits, Design, Fault, Range};
+use shootdown::{BroadcastLimits, Design, Fault, Range, Stride};
 use shootdown_sim::hw::Rule;
 use shootdown_sim::os::PAGE;
 
@@ -140,4 +140,43 @@ fn the_last_page_of_a_broadcast_is_not_left_out() {
             });
         }
     });
+}
+
+/// 41, FreeBSD a0f64f38a183: pages were promoted to a superpage and only the superpage's base was invalidated; small
+/// entries from before survived. Here the script makes that mistake, not the engine: it names the stride of what comes, not
+/// of what goes.
+#[test]
+fn small_entries_do_not_survive_a_collapse_that_names_the_small_stride() {
+    for design in [IPI, LOG, BROADCAST] {
+        let mut scene = Scene::new(2, design);
+        scene.seeds = 50;
+        let script = |stride: Stride| {
+            move |stage: &Stage| {
+                let a = stage.process(1);
+                let b = a.clone();
+                stage.cpu(0, move |system| {
+                    system.load(&a);
+                    rounds(|start| {
+                        write(system, &a, 4);
+                        until(start + 10_000);
+                        let frames = system.withdraw(&a, P, 4);
+                        system.flush(&a, Range::pages(P, P + Stride::Size2M.bytes(), stride));
+                        system.free_frames(frames);
+                    });
+                });
+                stage.cpu(1, move |system| {
+                    system.load(&b);
+                    rounds(|start| {
+                        until(start + 6_000);
+                        for page in 0..4 {
+                            look(system, P + page * PAGE);
+                        }
+                    });
+                });
+            }
+        };
+        never_broken(&scene, script(Stride::Size4K));
+        let wrong = play(&scene, 0, None, &script(Stride::Size2M));
+        assert!(wrong.shows(Symptom::Breaks(Rule::C1)), "the oracle saw nothing");
+    }
 }

@@ -240,3 +240,42 @@ fn a_request_is_not_sent_before_the_change_is_published() {
         }
     });
 }
+
+/// 33, Linux 3ea277194daa, and 34, b67fbebd4cf9 (CVE-2022-39188): a batch had cleared an entry and not yet flushed it; an
+/// `mprotect`, or an unmap, found nothing there and returned without a flush.
+#[test]
+fn an_entry_that_a_batch_has_cleared_is_not_relied_on_before_it_is_flushed() {
+    for design in [IPI, LOG, BROADCAST] {
+        let mut scene = Scene::new(3, design);
+        scene.seeds = 50;
+        let symptom = Symptom::Breaks(Rule::C1);
+        contract(&scene, Fault::SettleIgnoresPending, symptom, |stage| {
+            let a = stage.process(1);
+            let (b, c) = (a.clone(), a.clone());
+            stage.cpu(0, move |system| {
+                system.load(&a);
+                rounds(|start| {
+                    write(system, &a, 8);
+                    until(start + 10_000);
+                    let victims: Vec<_> = (0..8).map(|page| (&*a, P + page * PAGE)).collect();
+                    system.reclaim(&victims);
+                });
+            });
+            stage.cpu(1, move |system| {
+                system.load(&b);
+                rounds(|start| {
+                    until(start + 10_000);
+                    dawdle(2500);
+                    system.rely_on_absence(&b, P);
+                });
+            });
+            stage.cpu(2, move |system| {
+                system.load(&c);
+                rounds(|start| {
+                    until(start + 6_000);
+                    look(system, P);
+                });
+            });
+        });
+    }
+}
