@@ -127,8 +127,8 @@ fn numbers_out_of_bounds_are_refused_with_what_was_expected() {
     let clock = |value: &str| complaint("ghz =", &format!("ghz = {{ value = {value}, source = \"x\" }}"));
     assert_eq!(clock("0"), "machine.ghz: expected a value in GHz > 0 and <= 100");
     assert_eq!(
-        complaint("slowdown =", "slowdown = { value = 0.9, source = \"x\" }"),
-        "smt.slowdown: expected a value from 1 to 1000"
+        complaint("spin_slowdown =", "spin_slowdown = { value = 0.9, source = \"x\" }"),
+        "smt.spin_slowdown: expected a value from 1 to 1000"
     );
     assert_eq!(
         complaint("speculation =", "speculation = { value = 1.1, source = \"x\" }"),
