@@ -152,6 +152,15 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         if cpu.own.space.load(Ordering::Relaxed) != 0 {
             self.flush_range(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16), range);
+            // The kernel's own root keeps its entries between loads, under the tag that belongs to no slot.
+            for address in range.addresses() {
+                self.kernel.invalidate(Local::Page {
+                    address,
+                    stride: range.stride(),
+                    tag: Tag(0),
+                    leaf_only: !range.tables(),
+                });
+            }
         }
     }
 

@@ -61,8 +61,10 @@ impl Hw {
                 Ok(costs.invpcid_tag)
             }
             Local::Kernel { address, .. } => {
-                self.drop_page(cpu, address, Of::Any, u64::MAX);
-                self.drop_links_for(cpu, address, None);
+                // INVLPG: the loaded tag and global entries; links of the loaded tag only.
+                let tag = self.cpus[cpu].tag;
+                self.drop_page(cpu, address, Of::TagAndGlobal(tag), u64::MAX);
+                self.drop_links_for(cpu, address, Some(tag));
                 Ok(costs.invlpg)
             }
             Local::All => {
