@@ -39,8 +39,8 @@ const ROWS: [Row; 4] = [
         published: 1368e3,
     },
     Row {
-        parameter: "costs.interrupt_entry",
-        prior: 600.0,
+        parameter: "kernel.call_target",
+        prior: 100.0,
         design: "ipi",
         threads: 16,
         lru_drain: false,
@@ -57,7 +57,7 @@ const ROWS: [Row; 4] = [
 ];
 
 const SEEDS: u64 = 3;
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 2;
 
 fn simulate(model: &Model, row: &Row) -> f64 {
     let one = |seed| {

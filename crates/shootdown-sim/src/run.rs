@@ -171,7 +171,7 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
     let system: Rc<System<W>> = System::new(
         &machine,
         Hw::new(hardware_config(model, spec.seed)),
-        hook_costs(model),
+        hook_costs(model, &design),
         design,
         os_costs(model),
         OsSettings {

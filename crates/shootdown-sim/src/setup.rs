@@ -7,7 +7,7 @@ use crate::hw::{Costs, HwConfig};
 use crate::machine::{Config, CoreCosts, Topology};
 use crate::model::Model;
 use crate::os::{HookCosts, OsCosts};
-use shootdown::{BroadcastLimits, Design, Reach};
+use shootdown::{BroadcastLimits, Design, Reach, Requests};
 
 /// A design as it can be on a machine: without broadcast hardware nothing is broadcast; slots and tags as the model says.
 pub(crate) fn fit_design(design: Design, model: &Model) -> Design {
@@ -104,8 +104,15 @@ fn limits(model: &Model) -> Option<BroadcastLimits> {
     })
 }
 
-pub(crate) fn hook_costs(model: &Model) -> HookCosts {
+pub(crate) fn hook_costs(model: &Model, design: &Design) -> HookCosts {
+    // The log needs no descriptor per target.
+    let calls = design.requests == Requests::PerRequest;
     HookCosts {
+        call_target: if calls {
+            model.kernel.call_target.round() as u64
+        } else {
+            0
+        },
         ghz: model.ghz,
         broadcast_sync: model.costs.broadcast_sync.round() as u64,
         broadcast_interval: model.costs.broadcast_interval.round() as u64,

@@ -246,10 +246,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let (mut sent, mut count) = (0, 0);
         for cpu in targets.iter() {
             let target = &self.cpus[cpu];
-            let mut slot = target.queue.claim(me);
+            let mut slot = target.queue.claim();
             if slot.is_none() {
                 K::Facade::wait_until(|| {
-                    slot = target.queue.claim(me);
+                    slot = target.queue.claim();
                     if slot.is_none() {
                         self.serve_while_waiting();
                     }

@@ -5,7 +5,7 @@
 //! acknowledged or was proved off (C5), enforced by [`Outstanding`], which waits when it is dropped.
 
 use crate::facade::{Facade, Word};
-use crate::hooks::{CpuId, Tag};
+use crate::hooks::Tag;
 use crate::range::Range;
 use crate::space::Line;
 use core::sync::atomic::Ordering;
@@ -113,13 +113,10 @@ impl<F: Facade> Queue<F> {
         }
     }
 
-    /// Claims a slot, or `None` when all are taken. CPU `me` tries its own first, so that requesters seldom meet.
+    /// Claims a slot, or `None` when all are taken. Reads before it writes, to find a free one; so do the call queues of the
+    /// kernels that the presets with stack requests stand for, and the second transfer of the line is part of their cost.
     #[inline]
-    pub(crate) fn claim(&self, me: CpuId) -> Option<u32> {
-        let preferred = (me % QUEUE_SLOTS) as u32;
-        if self.claimed.fetch_or_full(1 << preferred) >> preferred & 1 == 0 {
-            return Some(preferred);
-        }
+    pub(crate) fn claim(&self) -> Option<u32> {
         loop {
             let claimed = self.claimed.load(Ordering::Relaxed);
             if claimed == u64::MAX {

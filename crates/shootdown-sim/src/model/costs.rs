@@ -247,6 +247,8 @@ table! {
         wake_latency: f64 = Rule::TimeOrZero,
         /// A context switch without the root load.
         switch: f64 = Rule::TimeOrZero,
+        /// A cross-CPU call, for each target: its descriptor's line fetched to be written and again to be waited for.
+        call_target: f64 = Rule::TimeOrZero,
         /// Factor on all times of this table but `lru_hold` and `user_access`: what mitigations, debug options and accounting cost.
         slowdown: f64 = Rule::Factor,
     }

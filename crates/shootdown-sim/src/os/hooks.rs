@@ -17,6 +17,8 @@ pub struct HookCosts {
     pub broadcast_sync: u64,
     /// Least time between two broadcasts that the machine carries out, cycles.
     pub broadcast_interval: u64,
+    /// Bookkeeping of a cross-CPU call, for each target, cycles.
+    pub call_target: u64,
     /// What the hardware can do; `None` without broadcast.
     pub limits: Option<BroadcastLimits>,
 }
@@ -216,6 +218,9 @@ impl<const W: usize> Kernel<W> for SimKernel {
     }
 
     fn event(&self, event: Event) {
+        if let Event::Interrupted { targets, .. } = event {
+            machine::charge(u64::from(targets) * self.costs.call_target);
+        }
         self.count(|counts| match event {
             Event::Promoted => counts.promoted += 1,
             Event::TagsExhausted => counts.exhausted += 1,

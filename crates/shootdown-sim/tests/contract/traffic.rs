@@ -301,6 +301,7 @@ pub fn play(traffic: &Traffic) -> (Tally, Option<String>, Outcome) {
         ..HwConfig::default()
     });
     let hooks = HookCosts {
+        call_target: 0,
         ghz: 2.0,
         broadcast_sync: 500,
         broadcast_interval: 50,
