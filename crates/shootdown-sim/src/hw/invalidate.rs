@@ -141,8 +141,9 @@ impl Hw {
     }
 
     /// Removes every entry and link for the bytes `range` of a space from every CPU, at once and for free: the bound
-    /// that no real machine reaches (design `ideal`). Page sizes and tags do not matter.
-    pub fn perfect_invalidate(&mut self, space: u32, range: Range<u64>) {
+    /// that no real machine reaches (design `ideal`). Page sizes and tags do not matter; `cpu` is looked at first, which
+    /// only saves host time.
+    pub fn perfect_invalidate(&mut self, cpu: usize, space: u32, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
@@ -160,7 +161,7 @@ impl Hw {
                 let to = ((last - base) >> page).min(511) as u32;
                 for slot in chunk * 512 + from..=chunk * 512 + to {
                     if self.ledger.slots[slot as usize].copies > 0 {
-                        self.drop_slot(slot, Of::Any, u64::MAX, 0);
+                        self.drop_slot(slot, Of::Any, u64::MAX, cpu);
                     }
                 }
             }
@@ -169,7 +170,7 @@ impl Hw {
 
     /// [`perfect_invalidate`](Hw::perfect_invalidate) for the whole of a space.
     pub fn perfect_invalidate_space(&mut self, space: u32) {
-        self.perfect_invalidate(space, 0..u64::MAX);
+        self.perfect_invalidate(0, space, 0..u64::MAX);
     }
 
     /// Drops the entries of a slot's page on every CPU that may hold some, `first` first, filled before `before`.

@@ -326,7 +326,7 @@ impl<const W: usize> System<W> {
             machine::drain_stores();
             self.hw
                 .borrow_mut()
-                .perfect_invalidate(process.number, range.start()..range.end());
+                .perfect_invalidate(machine::cpu(), process.number, range.start()..range.end());
         }
         self.hw.borrow_mut().completed(
             process.number,

@@ -363,7 +363,7 @@ fn perfect_invalidation_reaches_every_cpu_and_link() {
     }
     b.unmap(VA);
     let stamp = b.hw.request_begins(0, b.now);
-    b.hw.perfect_invalidate(1, VA..VA + PAGE);
+    b.hw.perfect_invalidate(0, 1, VA..VA + PAGE);
     b.hw.completed(1, VA..VA + PAGE, stamp, 0, b.now);
     b.hw.free_data(f, 0, b.now);
     for cpu in 0..2 {
