@@ -77,16 +77,18 @@ impl Core {
             return word.load(Relaxed);
         }
         cpu.count();
-        if !self.near(cpu, id) {
+        let near = self.near(cpu, id);
+        if !near {
             self.sync(cpu);
         }
-        if let Some(value) = self.forwarded(cpu, Target::Word(word)) {
+        let forwarded = self.forwarded(cpu, Target::Word(word));
+        if near || forwarded.is_some() {
             cpu.pass(self.costs.l1);
             self.record(cpu, id);
-            return value;
+        } else {
+            self.read_line(cpu, id);
         }
-        self.read_line(cpu, id);
-        word.load(Relaxed)
+        forwarded.unwrap_or_else(|| word.load(Relaxed))
     }
 
     /// What the youngest buffered store of `cpu` to `target` holds.
