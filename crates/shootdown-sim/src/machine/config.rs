@@ -144,7 +144,7 @@ pub struct Config {
     /// How far (cycles) a CPU may be ahead of the slowest one when it touches shared memory; 0 = strict order.
     ///
     /// The default is about what a line needs to cross a socket. Against strict order it moves the throughput of
-    /// `tlb_flush2` on the Milan model by -1.0 % (IPI, 16 threads), -0.7 % (IPI, 72), +1.3 % (broadcast, 16), +0.2 %
+    /// `tlb_flush2` on the Milan model by -1.0 % (IPI, 16 threads), -0.6 % (IPI, 72), +1.3 % (broadcast, 16), +0.2 %
     /// (broadcast, 72) and 0.0 % (adaptive, 72).
     pub slack_cycles: u64,
     /// How far (cycles) a CPU may be ahead while it only touches lines that it has and fills its store buffer; at least

@@ -143,12 +143,15 @@ impl Lines {
     #[inline(never)]
     fn give_number(&self, index: usize) -> u32 {
         let mut free = self.stacks.free.borrow_mut();
-        let number = free.get_mut(self.stack_of(index)).and_then(Vec::pop).unwrap_or_else(|| {
-            let number = self.stacks.fresh.get();
-            assert!((number as usize) < self.count, "too many words on stacks");
-            self.stacks.fresh.set(number + 1);
-            number
-        });
+        let number = free
+            .get_mut(self.stack_of(index))
+            .and_then(Vec::pop)
+            .unwrap_or_else(|| {
+                let number = self.stacks.fresh.get();
+                assert!((number as usize) < self.count, "too many words on stacks");
+                self.stacks.fresh.set(number + 1);
+                number
+            });
         self.number(index).set(number);
         number
     }
