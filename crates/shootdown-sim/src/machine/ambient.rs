@@ -212,9 +212,15 @@ pub fn line_of<T>(place: *const T) -> LineId {
 /// Charges a read of a line; a `wait_until` condition that calls it waits on the line.
 pub fn read_line(line: LineId) {
     let core = core();
-    if let Some(cpu) = synced(core) {
-        core.read_line(cpu, line.0);
+    let cpu = core.cpu();
+    if !core.on_cpu() {
+        return;
     }
+    cpu.count();
+    if !core.near(cpu, line.0) {
+        core.sync(cpu);
+    }
+    core.read_line(cpu, line.0);
 }
 
 /// Charges a plain, unbuffered write of a line that has no value of its own, and wakes who waits for it.

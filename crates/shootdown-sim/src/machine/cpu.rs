@@ -45,6 +45,25 @@ pub(crate) enum State {
     Finished,
 }
 
+/// How much a CPU slows its siblings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Load {
+    None,
+    Spinning,
+    Working,
+}
+
+impl State {
+    #[inline]
+    pub(crate) fn load(self) -> Load {
+        match self {
+            State::Running | State::Charging => Load::Working,
+            State::Waiting => Load::Spinning,
+            State::Absent | State::Sleeping | State::Finished => Load::None,
+        }
+    }
+}
+
 /// Moments at which something arrives at a CPU: interrupts, or wakes. Those that have come are taken together.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {

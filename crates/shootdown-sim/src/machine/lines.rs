@@ -227,12 +227,19 @@ impl Core {
         self.record(cpu, id);
     }
 
-    /// What it costs `cpu` to become the only holder of a line, ticks; `None` when it is already.
+    /// Whether `cpu` is the only holder of a line. Nobody holds line 0, which costs nothing to gain.
     #[inline]
+    pub(crate) fn alone(&self, cpu: &Cpu, id: u32) -> bool {
+        let line = self.lines.get(id);
+        id == 0 || (line.owner.get() == cpu.name && line.sharer.get() == 0)
+    }
+
+    /// What it costs `cpu` to become the only holder of a line, ticks; `None` when it is already.
+    #[inline(always)]
     pub(crate) fn gain_cost(&self, cpu: &Cpu, id: u32) -> Option<u64> {
         let line = self.lines.get(id);
         let (owner, sharer) = (line.owner.get(), line.sharer.get());
-        if id == 0 || (owner == cpu.name && sharer == 0) {
+        if self.alone(cpu, id) {
             return None;
         }
         if owner == 0 {
@@ -265,6 +272,7 @@ impl Core {
     }
 
     /// Makes `cpu` the only holder of `id`; every other copy dies.
+    #[inline]
     pub(crate) fn own(&self, cpu: &Cpu, id: u32) {
         let line = self.lines.get(id);
         line.owner.set(cpu.name);

@@ -54,21 +54,21 @@ impl Core {
     pub(crate) fn load(&self, word: &AtomicU64) -> u64 {
         let cpu = self.cpu();
         let id = self.lines.of(std::ptr::from_ref(word) as usize);
-        if cpu.slow.get() == 0 {
-            let line = self.lines.get(id);
-            let hit = if line.owner.get() == cpu.name {
-                cpu.clock.get() <= self.private_limit.get()
-            } else {
-                cpu.clock.get() <= self.shared_limit.get()
-                    && cpu.tags[id as usize % TAGS].get() == tag(id, line.version.get())
-            };
-            if hit {
-                cpu.count();
-                cpu.clock.set(cpu.clock.get() + u64::from(cpu.l1.get()));
-                return word.load(Relaxed);
-            }
+        if cpu.slow.get() == 0 && self.near(cpu, id) {
+            cpu.count();
+            cpu.clock.set(cpu.clock.get() + u64::from(cpu.l1.get()));
+            return word.load(Relaxed);
         }
         self.load_slow(cpu, word, id)
+    }
+
+    /// Whether `cpu` has a copy of `id` that it may read at its clock: such a copy lives until a writer has gained the
+    /// line, so that what others are still to do by now cannot have changed it yet.
+    #[inline]
+    pub(crate) fn near(&self, cpu: &Cpu, id: u32) -> bool {
+        let line = self.lines.get(id);
+        cpu.clock.get() <= self.private_limit.get()
+            && (line.owner.get() == cpu.name || cpu.tags[id as usize % TAGS].get() == tag(id, line.version.get()))
     }
 
     #[inline(never)]
@@ -77,14 +77,18 @@ impl Core {
             return word.load(Relaxed);
         }
         cpu.count();
-        self.sync(cpu);
-        if let Some(value) = self.forwarded(cpu, Target::Word(word)) {
+        let near = self.near(cpu, id);
+        if !near {
+            self.sync(cpu);
+        }
+        let forwarded = self.forwarded(cpu, Target::Word(word));
+        if near || forwarded.is_some() {
             cpu.pass(self.costs.l1);
             self.record(cpu, id);
-            return value;
+        } else {
+            self.read_line(cpu, id);
         }
-        self.read_line(cpu, id);
-        word.load(Relaxed)
+        forwarded.unwrap_or_else(|| word.load(Relaxed))
     }
 
     /// What the youngest buffered store of `cpu` to `target` holds.
@@ -130,8 +134,11 @@ impl Core {
     #[inline(never)]
     pub(crate) fn store_to(&self, cpu: &Cpu, id: u32, target: Target, value: u64) {
         cpu.count();
-        self.sync(cpu);
         let bufferable = self.mode != StoreBuffer::Off && (id != 0 || matches!(target, Target::Other(_)));
+        // Nobody sees it enter the buffer, and it leaves in its turn.
+        if !bufferable || cpu.clock.get() > self.private_limit.get() {
+            self.sync(cpu);
+        }
         if !bufferable {
             // Not delayed itself, but it must not overtake older stores.
             self.drain_own(cpu);
@@ -212,7 +219,7 @@ impl Core {
 
     /// Makes a store visible.
     fn apply(&self, cpu: &Cpu, store: Buffered) {
-        if self.gain_cost(cpu, store.line).is_some() || store.line == 0 {
+        if store.line == 0 || !self.alone(cpu, store.line) {
             self.own(cpu, store.line);
         }
         self.deliver(cpu, store);
@@ -246,18 +253,28 @@ impl Core {
                 self.drains.next.set(head.map_or(NEVER, |(due, _)| due));
                 break;
             };
-            self.drains.heads.borrow_mut().pop();
             let cpu = &self.cpus[usize::from(name) - 1];
-            let front = cpu.buffer.borrow().front().copied();
+            let mut buffer = cpu.buffer.borrow_mut();
             // A queue entry can be late to learn that its store went early.
-            if let Some(store) = front.filter(|store| store.drain <= due) {
-                cpu.buffer.borrow_mut().pop_front();
-                self.apply(cpu, store);
+            let ready = buffer.front().is_some_and(|store| store.drain <= due);
+            let store = if ready { buffer.pop_front() } else { None };
+            let next = buffer.front().map(|store| store.drain);
+            drop(buffer);
+            let mut heads = self.drains.heads.borrow_mut();
+            match next {
+                Some(drain) => {
+                    if let Some(mut head) = heads.peek_mut() {
+                        *head = Reverse((drain, name));
+                    }
+                }
+                None => {
+                    heads.pop();
+                    cpu.set_slow(SLOW_BUFFERED, false);
+                }
             }
-            let front = cpu.buffer.borrow().front().map(|store| store.drain);
-            match front {
-                Some(drain) => self.drains.heads.borrow_mut().push(Reverse((drain, name))),
-                None => cpu.set_slow(SLOW_BUFFERED, false),
+            drop(heads);
+            if let Some(store) = store {
+                self.apply(cpu, store);
             }
         }
         self.refresh();

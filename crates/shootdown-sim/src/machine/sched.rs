@@ -4,7 +4,7 @@
 //! state at time T only when no other CPU, buffered store or timer is due before T (minus the slack).
 
 use super::config::{Config, TickCosts, ticks};
-use super::cpu::{Cpu, NEVER, SLOW_HOST, SLOW_RANDOM, SLOW_RECORDING, State};
+use super::cpu::{Cpu, Load, NEVER, SLOW_HOST, SLOW_RANDOM, SLOW_RECORDING, State};
 use super::lines::Lines;
 use super::memory::Drains;
 use super::tree::Tree;
@@ -164,17 +164,19 @@ impl Core {
     /// Changes what `cpu` does, and with it the speed of its siblings.
     #[inline]
     pub(crate) fn set_state(&self, cpu: &Cpu, state: State) {
-        cpu.state.set(state);
-        for &sibling in &cpu.siblings {
-            self.rescale(&self.cpus[usize::from(sibling)]);
+        let old = cpu.state.replace(state);
+        if old.load() != state.load() {
+            for &sibling in &cpu.siblings {
+                self.rescale(&self.cpus[usize::from(sibling)]);
+            }
         }
     }
 
     fn rescale(&self, cpu: &Cpu) {
-        let slowed = |&sibling: &u16| match self.cpus[usize::from(sibling)].state.get() {
-            State::Running | State::Charging => self.costs.smt_slowdown,
-            State::Waiting => self.costs.smt_spin_slowdown,
-            State::Absent | State::Sleeping | State::Finished => 256,
+        let slowed = |&sibling: &u16| match self.cpus[usize::from(sibling)].state.get().load() {
+            Load::Working => self.costs.smt_slowdown,
+            Load::Spinning => self.costs.smt_spin_slowdown,
+            Load::None => 256,
         };
         cpu.factor
             .set(cpu.siblings.iter().map(slowed).max().unwrap_or(256) as u32);
@@ -262,10 +264,10 @@ impl Core {
             } else if cpu.interrupt_due() {
                 self.take_interrupts(cpu);
             } else {
+                // Each of the above has set the limits anew.
                 break;
             }
         }
-        self.refresh();
     }
 
     /// Lets virtual time pass without touching anything shared; interrupts split it.
@@ -315,7 +317,6 @@ impl Core {
                 rest = end.saturating_sub(cpu.clock.get());
             }
         }
-        self.refresh();
     }
 
     /// Runs `call` on the host at `at`, before any CPU does anything at that time.
