@@ -248,6 +248,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             let target = &self.cpus[cpu];
             let mut slot = target.queue.claim();
             if slot.is_none() {
+                // Whoever found a queue empty owes its CPU the interrupt that all later requesters count on. Send what is
+                // owed before waiting, or two requesters could each wait for a queue that only the other would have had
+                // served (C5).
+                if !fresh.is_empty() {
+                    K::Facade::before_ipi();
+                    self.kernel.send_ipi(&core::mem::take(&mut fresh));
+                }
                 K::Facade::wait_until(|| {
                     slot = target.queue.claim();
                     if slot.is_none() {
@@ -272,7 +279,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 request.acknowledge();
             }
         }
-        if sent > 0 {
+        if !fresh.is_empty() {
             K::Facade::before_ipi();
             self.kernel.send_ipi(&fresh);
         }
