@@ -25,6 +25,10 @@ pub enum Reach {
     Ipi,
     /// By the broadcast instruction wherever the space's tag is system-wide, else by interrupts.
     Broadcast,
+    /// Locally when no other CPU was ever active in the space, else as [`Broadcast`](Reach::Broadcast).
+    LocalFirst,
+    /// Per request, whichever is expected to cost less, from costs that the engine measures for itself.
+    Adaptive,
     /// Not at all. Unsound: the negative control that an oracle must catch at once.
     None,
 }
@@ -61,6 +65,85 @@ pub enum Order {
     Concurrent,
 }
 
+/// When a target acknowledges. Read in `handler`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ack {
+    /// After it has invalidated.
+    Late,
+    /// On entry, before it invalidates, where the request allows it (no table pages, no kernel range).
+    Early,
+}
+
+/// How a requester waits. Read in `flush`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wait {
+    /// Pinned, with preemption off.
+    Spin,
+    /// With preemption on: the waiter may be preempted and may migrate. Only targets and sending are pinned.
+    Preemptible,
+}
+
+/// How the freeing side of a table page knows that no lockless walk still holds a link to it. Read in `walk`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Walkers {
+    /// Interrupts every online CPU; walks run with interrupts off and cost nothing.
+    InterruptAll,
+    /// A walk publishes its space in a slot of its CPU with a full barrier, and clears it afterwards.
+    Precise,
+    /// A walk registers its CPU once; it stays registered until a freeing side asks.
+    Sticky,
+    /// Table pages go to a reclaimer that frees them after a grace period.
+    GracePeriod,
+    /// Sticky or precise, per space, by which of walking and freeing is the more frequent.
+    Adaptive,
+}
+
+/// What happens to a space's tag when the space ends. Read in `promote` (`retire`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Exit {
+    /// Its translations are invalidated.
+    Flush,
+    /// Nothing: the tag is not used again before a roll-over has invalidated it.
+    DeferToRollOver,
+}
+
+/// When unmapped frames are given back. Read in `free`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Free {
+    /// After the flush of each request.
+    Synchronous,
+    /// One request for many spaces.
+    Batched,
+    /// Frames and addresses are quarantined until every CPU has flushed at a tick or a switch. A relaxed contract: a thread
+    /// may read through the old translation until then, though never a frame that is somebody else's.
+    Deferred,
+}
+
+/// Workarounds for processors that do not invalidate as they should. Read in `flush` and `broadcast`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Errata {
+    /// Never broadcast, whatever the reach says: interrupts instead (ThunderX pass 1, ThunderX 27456).
+    pub never_broadcast: bool,
+    /// Interrupt besides every broadcast: the synchronisation is acknowledged too early (C1-Pro 4193714).
+    pub interrupt_too: bool,
+    /// Invalidate and synchronise twice (Falkor 1009, A76 1286807, A55 2441007, A510 2441009).
+    pub repeat: bool,
+}
+
+impl Errata {
+    /// A processor that does as it should.
+    pub const NONE: Errata = Errata {
+        never_broadcast: false,
+        interrupt_too: false,
+        repeat: false,
+    };
+}
+
 /// A complete design.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Design {
@@ -74,6 +157,18 @@ pub struct Design {
     pub requests: Requests,
     /// When the requester does its own part.
     pub order: Order,
+    /// When targets acknowledge.
+    pub ack: Ack,
+    /// How the requester waits.
+    pub wait: Wait,
+    /// How lockless walks are kept off freed table pages.
+    pub walkers: Walkers,
+    /// What happens when a space ends.
+    pub exit: Exit,
+    /// When frames are given back.
+    pub free: Free,
+    /// Workarounds for the processor at hand.
+    pub errata: Errata,
     /// Strides up to which a range is flushed page by page; above, the whole tag goes. 33 is Linux's customary value
     /// (`tlb_single_page_flush_ceiling`).
     pub ceiling: u32,
@@ -109,6 +204,12 @@ impl Design {
         targets: Targets::Active,
         requests: Requests::PerRequest,
         order: Order::Serial,
+        ack: Ack::Late,
+        wait: Wait::Spin,
+        walkers: Walkers::InterruptAll,
+        exit: Exit::Flush,
+        free: Free::Synchronous,
+        errata: Errata::NONE,
         ceiling: 33,
         slots: 6,
         first_tag: 1,

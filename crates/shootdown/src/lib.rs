@@ -66,7 +66,10 @@ mod targets;
 
 pub use batch::Batch;
 pub use cpuset::{CpuMask, CpuSet};
-pub use design::{CONSIDER_ONE_IN, Design, MAX_SLOTS, Order, Reach, Requests, Tags, Targets, USER_HALF};
+pub use design::{
+    Ack, CONSIDER_ONE_IN, Design, Errata, Exit, Free, MAX_SLOTS, Order, Reach, Requests, Tags, Targets, USER_HALF,
+    Wait, Walkers,
+};
 pub use engine::{Engine, Storage, tag_words};
 pub use facade::{Facade, Native, Word};
 #[cfg(feature = "faults")]

@@ -61,6 +61,7 @@ fn every_combination(tags: Tags, reach: Reach) -> Tally {
                         split,
                         consider_window_ns: 64,
                         stuck_ns: 0,
+                        ..Design::IPI
                     };
                     let seeds = number as u64 * 100;
                     sum.add(&must_hold(design, cpus, seeds..seeds + SEEDS));
