@@ -113,7 +113,10 @@ impl Core {
             costs,
             tree: Tree::new(topology.cpus, config.seed),
             cpus,
-            places: std::iter::once(0).chain((0..topology.cpus).map(place)).collect(),
+            places: std::iter::once(0)
+                .chain((0..topology.cpus).map(place))
+                .chain(std::iter::once(0))
+                .collect(),
             drains: Drains::default(),
             timers: RefCell::default(),
             timer_at: Cell::new(NEVER),
@@ -338,7 +341,8 @@ impl Core {
         }
     }
 
-    /// Gives turns until the run ends.
+    /// Gives turns until the run ends. Between two turns the CPU of the first stays the current one, which nothing looks at:
+    /// before anything but a turn comes `leave`.
     pub(crate) fn run(&self, progress: &mut dyn FnMut(Progress) -> bool) -> Outcome {
         let report_after = |events: u64| events.saturating_add(self.progress_events).min(self.max_events);
         let mut report_at = report_after(self.events.get());
@@ -351,6 +355,7 @@ impl Core {
             let (drain, timer) = (self.drains.next.get(), self.timer_at.get());
             let earliest = drain.min(timer);
             if earliest <= due && earliest != NEVER {
+                self.leave();
                 if timer <= drain {
                     self.run_timer(timer);
                 } else {
@@ -359,12 +364,14 @@ impl Core {
                 continue;
             }
             let Some((id, time)) = first else {
+                self.leave();
                 return Outcome::Deadlock(self.report("nothing can wake any of these CPUs"));
             };
             self.turn(id, time);
             let events = self.events.get();
             if events >= report_at {
                 report_at = report_after(events);
+                self.leave();
                 if events >= self.max_events {
                     return Outcome::Runaway(self.report("the bound on charged operations was reached"));
                 }
@@ -378,7 +385,7 @@ impl Core {
         }
     }
 
-    /// Lets CPU `id` run from `time` until it suspends or ends.
+    /// Lets CPU `id` run from `time` until it suspends or ends; it stays the current one.
     #[inline]
     fn turn(&self, id: usize, time: u64) {
         let cpu = &self.cpus[id];
@@ -393,7 +400,6 @@ impl Core {
         // SAFETY: only the scheduler touches `task`, and a task is never resumed from within a task.
         let task = unsafe { &mut *cpu.task.get() };
         let result = task.as_mut().expect("a CPU without a task has no key").resume(());
-        self.leave();
         // At least one: a turn without a charged operation must still bring the bound on a livelock nearer.
         self.events.set(self.events.get() + (cpu.events.get() - before).max(1));
         let key = match result {
