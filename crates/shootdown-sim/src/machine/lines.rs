@@ -6,7 +6,7 @@
 //! arena; it always costs a first-level hit.
 
 use super::arena::{LINE, Mapping};
-use super::cpu::{Cpu, SLOW_RECORDING, State, TAGS};
+use super::cpu::{Cpu, SLOW_RECORDING, State};
 use super::sched::Core;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -224,7 +224,7 @@ impl Core {
             line.owner.set(cpu.name);
             cpu.pass(self.costs.cold_line);
         } else {
-            let slot = &cpu.tags[id as usize % TAGS];
+            let slot = cpu.tag(id);
             let seen = tag(id, line.version.get());
             if slot.get() == seen {
                 cpu.pass(self.costs.l1);

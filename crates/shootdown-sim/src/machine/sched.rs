@@ -3,8 +3,9 @@
 //! Owns the core record that everything else hangs on. The invariant that makes results exact: a CPU touches shared
 //! state at time T only when no other CPU, buffered store or timer is due before T (minus the slack).
 
+use super::arena::Mapping;
 use super::config::{Config, TickCosts, ticks};
-use super::cpu::{Cpu, Load, NEVER, SLOW_HOST, SLOW_RANDOM, SLOW_RECORDING, State};
+use super::cpu::{Cpu, Load, NEVER, SLOW_HOST, SLOW_RANDOM, SLOW_RECORDING, State, TAGS};
 use super::lines::Lines;
 use super::memory::Drains;
 use super::tree::Tree;
@@ -14,6 +15,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
+use std::ptr::NonNull;
 
 /// How far a CPU that nobody competes with runs before the scheduler looks at bounds, ticks.
 const WINDOW: u64 = 1 << 22;
@@ -37,6 +39,8 @@ pub(crate) struct Core {
     pub costs: TickCosts,
     /// All CPUs, and the host's stand-in last.
     pub cpus: Box<[Cpu]>,
+    /// What the CPUs' `tags` point into.
+    _tags: Mapping,
     /// Socket, cluster and core of each CPU, 16 bits each from the high end, by name.
     pub places: Box<[u64]>,
     pub tree: Tree,
@@ -95,8 +99,14 @@ impl Core {
                 costs.ipi_latency.iter().copied().min().unwrap_or(0).max(slack),
             ),
         };
+        let tags = Mapping::new((topology.cpus + 1) * TAGS * size_of::<u64>());
+        tags.prefer_large_pages();
         let cpus: Box<[Cpu]> = (0..=topology.cpus)
-            .map(|cpu| Cpu::new(topology, cpu, siblings(cpu)))
+            .map(|cpu| {
+                // SAFETY: the mapping has as many arrays of zeroes as there are CPUs, the host's stand-in included.
+                let own = unsafe { NonNull::new_unchecked(tags.start().cast::<[Cell<u64>; TAGS]>().add(cpu)) };
+                Cpu::new(topology, cpu, siblings(cpu), own)
+            })
             .collect();
         let place = |cpu: usize| {
             let of = |numbers: &[u16]| u64::from(numbers[cpu]);
@@ -113,6 +123,7 @@ impl Core {
             costs,
             tree: Tree::new(topology.cpus, config.seed),
             cpus,
+            _tags: tags,
             places: std::iter::once(0)
                 .chain((0..topology.cpus).map(place))
                 .chain(std::iter::once(0))
