@@ -106,7 +106,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
     pub jobs: Option<u64>,
 
-    /// Virtual milliseconds to measure per run [default: 30]
+    /// Virtual milliseconds to measure per run [default: 30; with more than 256 threads longer in proportion, but no longer
+    /// than two billion simulated operations take]
     #[arg(long, value_name = "MS", allow_negative_numbers = true)]
     pub virtual_ms: Option<f64>,
 }

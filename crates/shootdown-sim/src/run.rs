@@ -1,18 +1,20 @@
 //! One run: a workload, on a machine model, under a design, with a thread count and a seed.
 
 use crate::hw::Hw;
-use crate::machine::{self, Machine, Outcome};
+use crate::machine::{Machine, Outcome};
 use crate::model::Model;
 use crate::os::category::Category;
 use crate::os::{OsSettings, System, run_thread};
 use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs};
+use crate::window::{Measured, Window};
 use crate::workload::Thread;
 use shootdown::Design;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use crate::window::{WARM_UP_EVENTS, WINDOW_EVENTS};
 pub use crate::workload::Workload;
 
 /// What to run.
@@ -35,11 +37,11 @@ pub struct RunSpec {
 }
 
 /// Virtual time measured when nothing else is asked, ms; beyond 256 threads as many times longer as there are 256 threads,
-/// since each thread then does less in a given time.
+/// since each thread then does less in a given time; and ended early after [`WINDOW_EVENTS`].
 pub const DEFAULT_VIRTUAL_MS: f64 = 30.0;
 
 /// Virtual time before the measurement, ms: enough for sampled promotion, which looks once in about 2 ms per CPU; beyond 64
-/// threads as many times longer as there are 64 threads, since all of them map their region at the start, one by one.
+/// threads as many times longer as there are 64 threads, since all of them map their region at the start, one by one; and ended early after [`WARM_UP_EVENTS`].
 pub const WARM_UP_MS: f64 = 6.0;
 
 /// Shortest window that is accepted, ms: a few operations of one thread.
@@ -201,23 +203,15 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
     let warm_up = model.cycles(WARM_UP_MS * longer(64.0) * 1e6) as u64;
     let window = model.cycles(spec.virtual_ms.unwrap_or(DEFAULT_VIRTUAL_MS * longer(256.0)) * 1e6) as u64;
     let deadline = warm_up + window;
-    let total = move |counters: &[Rc<Cell<u64>>]| counters.iter().map(|count| count.get()).sum::<u64>();
-    let before = Rc::new(Cell::new(0));
-    let after = Rc::new(RefCell::new(None));
-    machine.at(warm_up, {
-        let (before, counters) = (before.clone(), counters.clone());
-        move || {
-            before.set(total(&counters));
-            machine::reset_statistics();
-        }
+    let window = Window::new(&machine, warm_up, window, spec.virtual_ms.is_some(), counters);
+    let mut abandoned = false;
+    let outcome = machine.run(deadline, |at| {
+        abandoned = !progress((at.cycles as f64 / deadline as f64).min(1.0));
+        window.look(at) && !abandoned
     });
-    machine.at(deadline, {
-        let (after, counters) = (after.clone(), counters.clone());
-        move || *after.borrow_mut() = Some((total(&counters), machine::statistics()))
-    });
-    let outcome = machine.run(deadline, |at| progress((at.cycles as f64 / deadline as f64).min(1.0)));
     match outcome {
         Outcome::Finished => {}
+        Outcome::Abandoned if !abandoned => {}
         Outcome::Abandoned => return Err("abandoned".into()),
         Outcome::Deadlock(report) => {
             return Err(format!("the simulated kernel hangs under `{}`:\n{report}", spec.design));
@@ -226,8 +220,11 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
             return Err(format!("the simulated kernel spins under `{}`:\n{report}", spec.design));
         }
     }
-    let (ended, statistics) = after.take().ok_or("the measured window never ended")?;
-    let ops = ended - before.get();
+    let Measured {
+        ops,
+        cycles: window,
+        statistics,
+    } = window.take().ok_or("the measured window never ended")?;
     let virtual_ns = model.ns(window as f64);
     let per_op = |count: u64| if ops == 0 { 0.0 } else { count as f64 / ops as f64 };
     let mut cycles = statistics.total.cycles;

@@ -9,6 +9,7 @@ use super::memory::Buffered;
 use corosensei::{Coroutine, Yielder};
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::collections::VecDeque;
+use std::ptr::NonNull;
 
 /// A time that never comes.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -118,8 +119,8 @@ pub(crate) struct Cpu {
     pub rmw_hit: Cell<u32>,
     /// Slow-down of the moment times 256.
     pub factor: Cell<u32>,
-    /// (line, version) last read, by line modulo [`TAGS`].
-    pub tags: Box<[Cell<u64>; TAGS]>,
+    /// (line, version) last read, by line modulo [`TAGS`]. All CPUs' lie together, in large host pages.
+    tags: NonNull<[Cell<u64>; TAGS]>,
 
     /// Next wake-up while suspended, ticks.
     pub key: Cell<u64>,
@@ -154,8 +155,8 @@ pub(crate) struct Cpu {
 }
 
 impl Cpu {
-    /// CPU `id` of `topology`; `id == topology.cpus` makes the stand-in for the host.
-    pub(crate) fn new(topology: &Topology, id: usize, siblings: Box<[u16]>) -> Self {
+    /// CPU `id` of `topology`; `id == topology.cpus` makes the stand-in for the host. `tags` outlives it.
+    pub(crate) fn new(topology: &Topology, id: usize, siblings: Box<[u16]>, tags: NonNull<[Cell<u64>; TAGS]>) -> Self {
         let host = id == topology.cpus;
         Cpu {
             clock: Cell::new(u64::from(host)),
@@ -167,7 +168,7 @@ impl Cpu {
             l1: Cell::new(0),
             rmw_hit: Cell::new(0),
             factor: Cell::new(256),
-            tags: Box::new([const { Cell::new(0) }; TAGS]),
+            tags,
             key: Cell::new(NEVER),
             yielder: Cell::new(std::ptr::null()),
             task: UnsafeCell::new(None),
@@ -195,6 +196,13 @@ impl Cpu {
     #[inline]
     pub(crate) fn id(&self) -> usize {
         usize::from(self.name) - 1
+    }
+
+    /// What it remembers of a read of `line`.
+    #[inline]
+    pub(crate) fn tag(&self, line: u32) -> &Cell<u64> {
+        // SAFETY: `Core` keeps the memory, zeroed and as large as the type says, as long as the CPU.
+        unsafe { &self.tags.as_ref()[line as usize % TAGS] }
     }
 
     /// Lets `ticks` pass, slowed by the siblings.

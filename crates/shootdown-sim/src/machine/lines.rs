@@ -6,7 +6,7 @@
 //! arena; it always costs a first-level hit.
 
 use super::arena::{LINE, Mapping};
-use super::cpu::{Cpu, SLOW_RECORDING, State, TAGS};
+use super::cpu::{Cpu, SLOW_RECORDING, State};
 use super::sched::Core;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -190,13 +190,27 @@ pub(crate) fn tag(line: u32, version: u32) -> u64 {
     u64::from(line) << 32 | u64::from(version | WAITED)
 }
 
+/// In which 16 bits two places differ, counted from the low end and 0 for nowhere (see `Core::places`). Of several
+/// differences OR-ed together: the farthest.
+#[inline]
+fn distance_of(apart: u64) -> usize {
+    debug_assert!(apart < 1 << 48);
+    (apart << 1 | 1).ilog2().div_ceil(16) as usize
+}
+
 impl Core {
     /// How far the CPUs named `a` and `b` are apart, as an index into cost tables (see `Distance`). Without branches,
     /// because no processor can guess them.
     #[inline]
     pub(crate) fn distance(&self, a: u16, b: u16) -> usize {
-        let apart = self.places[usize::from(a)] ^ self.places[usize::from(b)];
-        usize::from(apart != 0) + usize::from(apart >> 16 != 0) + usize::from(apart >> 32 != 0)
+        distance_of(self.place(a) ^ self.place(b))
+    }
+
+    #[inline]
+    fn place(&self, name: u16) -> u64 {
+        debug_assert!(usize::from(name) < self.places.len());
+        // SAFETY: names are 0 for nobody, 1 to the number of CPUs, and one more for the host; `places` has them all.
+        unsafe { *self.places.get_unchecked(usize::from(name)) }
     }
 
     /// Charges a read of `id` to `cpu`.
@@ -210,7 +224,7 @@ impl Core {
             line.owner.set(cpu.name);
             cpu.pass(self.costs.cold_line);
         } else {
-            let slot = &cpu.tags[id as usize % TAGS];
+            let slot = cpu.tag(id);
             let seen = tag(id, line.version.get());
             if slot.get() == seen {
                 cpu.pass(self.costs.l1);
@@ -247,7 +261,8 @@ impl Core {
         }
         // The owner stands in for a sharer that does not exist.
         let sharer = if sharer == 0 { owner } else { sharer };
-        let farthest = self.distance(cpu.name, owner).max(self.distance(cpu.name, sharer));
+        let own = self.place(cpu.name);
+        let farthest = distance_of((own ^ self.place(owner)) | (own ^ self.place(sharer)));
         Some(self.costs.transfer[farthest & 3])
     }
 

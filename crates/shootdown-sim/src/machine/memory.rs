@@ -4,7 +4,7 @@
 //! from its drain time on; stores of one CPU drain in order. Charges go through `lines`.
 
 use super::config::StoreBuffer;
-use super::cpu::{Cpu, NEVER, SLOW_BUFFERED, SLOW_HOST, TAGS};
+use super::cpu::{Cpu, NEVER, SLOW_BUFFERED, SLOW_HOST};
 use super::lines::{WAITED, tag};
 use super::sched::Core;
 use rand_xoshiro::rand_core::Rng;
@@ -68,7 +68,7 @@ impl Core {
     pub(crate) fn near(&self, cpu: &Cpu, id: u32) -> bool {
         let line = self.lines.get(id);
         cpu.clock.get() <= self.private_limit.get()
-            && (line.owner.get() == cpu.name || cpu.tags[id as usize % TAGS].get() == tag(id, line.version.get()))
+            && (line.owner.get() == cpu.name || cpu.tag(id).get() == tag(id, line.version.get()))
     }
 
     #[inline(never)]

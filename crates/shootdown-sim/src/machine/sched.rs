@@ -3,8 +3,9 @@
 //! Owns the core record that everything else hangs on. The invariant that makes results exact: a CPU touches shared
 //! state at time T only when no other CPU, buffered store or timer is due before T (minus the slack).
 
+use super::arena::Mapping;
 use super::config::{Config, TickCosts, ticks};
-use super::cpu::{Cpu, Load, NEVER, SLOW_HOST, SLOW_RANDOM, SLOW_RECORDING, State};
+use super::cpu::{Cpu, Load, NEVER, SLOW_HOST, SLOW_RANDOM, SLOW_RECORDING, State, TAGS};
 use super::lines::Lines;
 use super::memory::Drains;
 use super::tree::Tree;
@@ -14,6 +15,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
+use std::ptr::NonNull;
 
 /// How far a CPU that nobody competes with runs before the scheduler looks at bounds, ticks.
 const WINDOW: u64 = 1 << 22;
@@ -37,6 +39,8 @@ pub(crate) struct Core {
     pub costs: TickCosts,
     /// All CPUs, and the host's stand-in last.
     pub cpus: Box<[Cpu]>,
+    /// What the CPUs' `tags` point into.
+    _tags: Mapping,
     /// Socket, cluster and core of each CPU, 16 bits each from the high end, by name.
     pub places: Box<[u64]>,
     pub tree: Tree,
@@ -95,8 +99,14 @@ impl Core {
                 costs.ipi_latency.iter().copied().min().unwrap_or(0).max(slack),
             ),
         };
+        let tags = Mapping::new((topology.cpus + 1) * TAGS * size_of::<u64>());
+        tags.prefer_large_pages();
         let cpus: Box<[Cpu]> = (0..=topology.cpus)
-            .map(|cpu| Cpu::new(topology, cpu, siblings(cpu)))
+            .map(|cpu| {
+                // SAFETY: the mapping has as many arrays of zeroes as there are CPUs, the host's stand-in included.
+                let own = unsafe { NonNull::new_unchecked(tags.start().cast::<[Cell<u64>; TAGS]>().add(cpu)) };
+                Cpu::new(topology, cpu, siblings(cpu), own)
+            })
             .collect();
         let place = |cpu: usize| {
             let of = |numbers: &[u16]| u64::from(numbers[cpu]);
@@ -113,7 +123,11 @@ impl Core {
             costs,
             tree: Tree::new(topology.cpus, config.seed),
             cpus,
-            places: std::iter::once(0).chain((0..topology.cpus).map(place)).collect(),
+            _tags: tags,
+            places: std::iter::once(0)
+                .chain((0..topology.cpus).map(place))
+                .chain(std::iter::once(0))
+                .collect(),
             drains: Drains::default(),
             timers: RefCell::default(),
             timer_at: Cell::new(NEVER),
@@ -338,7 +352,8 @@ impl Core {
         }
     }
 
-    /// Gives turns until the run ends.
+    /// Gives turns until the run ends. Between two turns the CPU of the first stays the current one, which nothing looks at:
+    /// before anything but a turn comes `leave`.
     pub(crate) fn run(&self, progress: &mut dyn FnMut(Progress) -> bool) -> Outcome {
         let report_after = |events: u64| events.saturating_add(self.progress_events).min(self.max_events);
         let mut report_at = report_after(self.events.get());
@@ -351,6 +366,7 @@ impl Core {
             let (drain, timer) = (self.drains.next.get(), self.timer_at.get());
             let earliest = drain.min(timer);
             if earliest <= due && earliest != NEVER {
+                self.leave();
                 if timer <= drain {
                     self.run_timer(timer);
                 } else {
@@ -359,12 +375,14 @@ impl Core {
                 continue;
             }
             let Some((id, time)) = first else {
+                self.leave();
                 return Outcome::Deadlock(self.report("nothing can wake any of these CPUs"));
             };
             self.turn(id, time);
             let events = self.events.get();
             if events >= report_at {
                 report_at = report_after(events);
+                self.leave();
                 if events >= self.max_events {
                     return Outcome::Runaway(self.report("the bound on charged operations was reached"));
                 }
@@ -378,7 +396,7 @@ impl Core {
         }
     }
 
-    /// Lets CPU `id` run from `time` until it suspends or ends.
+    /// Lets CPU `id` run from `time` until it suspends or ends; it stays the current one.
     #[inline]
     fn turn(&self, id: usize, time: u64) {
         let cpu = &self.cpus[id];
@@ -393,7 +411,6 @@ impl Core {
         // SAFETY: only the scheduler touches `task`, and a task is never resumed from within a task.
         let task = unsafe { &mut *cpu.task.get() };
         let result = task.as_mut().expect("a CPU without a task has no key").resume(());
-        self.leave();
         // At least one: a turn without a charged operation must still bring the bound on a livelock nearer.
         self.events.set(self.events.get() + (cpu.events.get() - before).max(1));
         let key = match result {

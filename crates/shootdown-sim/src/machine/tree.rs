@@ -12,25 +12,30 @@ const BITS: u32 = 13;
 /// Latest representable time, ticks; 2^47 cycles, nine hours at 4 GHz.
 pub(crate) const LATEST: u64 = (1 << (64 - BITS)) - 2;
 
+/// Children of a node, as a power of two. With four, a level costs less than two levels of two.
+const FAN: u32 = 2;
+
 pub(crate) struct Tree {
-    /// As in a heap: the children of node `i` are `2 * i` and `2 * i + 1`, the leaves are the last half. Only the
-    /// subtree under `top` is kept up; it covers all leaves in use.
+    /// The children of node `i` are `4 * i` to `4 * i + 3`, so the leaves, a power of four, begin at their number; what
+    /// lies between two levels is unused. Only the subtree under `top` is kept up; it covers all leaves in use.
     nodes: Box<[Cell<u64>]>,
     /// Leaf of each CPU, 0 while it has none: CPUs that never run do not make the tree higher.
     leaf_of: Box<[Cell<u32>]>,
     used: Cell<usize>,
+    leaves: usize,
     top: Cell<usize>,
     mix: u64,
 }
 
 impl Tree {
     pub(crate) fn new(cpus: usize, seed: u64) -> Self {
-        let leaves = cpus.next_power_of_two().max(2);
+        let leaves = 1 << cpus.next_power_of_two().ilog2().next_multiple_of(FAN);
         let mix = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - BITS);
         Tree {
             nodes: (0..2 * leaves).map(|_| Cell::new(NEVER)).collect(),
             leaf_of: vec![Cell::new(0); cpus].into(),
             used: Cell::new(0),
+            leaves,
             top: Cell::new(leaves),
             mix,
         }
@@ -57,8 +62,8 @@ impl Tree {
         // No early end when a value stays as it was: guessing wrongly costs a processor more than all levels do.
         let top = self.top.get();
         while node > top {
-            value = value.min(self.node(node ^ 1).get());
-            node >>= 1;
+            value = value.min(self.siblings(node));
+            node >>= FAN;
             self.node(node).set(value);
         }
     }
@@ -66,16 +71,23 @@ impl Tree {
     /// Gives `cpu` the next free leaf, and the tree another level when that does not fit under the top.
     #[cold]
     fn new_leaf(&self, cpu: usize) -> usize {
-        let leaves = self.nodes.len() / 2;
-        let used = self.used.get();
-        self.used.set(used + 1);
-        if used >> (leaves.ilog2() - self.top.get().ilog2()) != 0 {
-            let below = self.nodes[self.top.get()].get();
-            self.top.set(self.top.get() / 2);
-            self.nodes[self.top.get()].set(below);
+        let leaf = self.leaves + self.used.get();
+        self.used.set(self.used.get() + 1);
+        let top = self.top.get();
+        if leaf >> (self.leaves.ilog2() - top.ilog2()) != top {
+            let below = self.nodes[top].get();
+            self.top.set(top >> FAN);
+            self.nodes[top >> FAN].set(below);
         }
-        self.leaf_of[cpu].set((leaves + used) as u32);
-        leaves + used
+        self.leaf_of[cpu].set(leaf as u32);
+        leaf
+    }
+
+    /// The least of the three nodes beside `node`.
+    #[inline]
+    fn siblings(&self, node: usize) -> u64 {
+        let [a, b, c] = [1, 2, 3].map(|other| self.node(node ^ other).get());
+        a.min(b).min(c)
     }
 
     #[inline]
@@ -99,9 +111,39 @@ impl Tree {
         let mut node = self.leaf_of[cpu].get() as usize;
         let top = self.top.get();
         while node > top {
-            least = least.min(self.node(node ^ 1).get());
-            node >>= 1;
+            least = least.min(self.siblings(node));
+            node >>= FAN;
         }
         if least == NEVER { NEVER } else { least >> BITS }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn first_and_first_other_are_what_a_scan_finds(
+            cpus in 1usize..300, seed: u64, steps in prop::collection::vec((any::<u16>(), prop::option::of(0u64..50)), 1..400),
+        ) {
+            let tree = Tree::new(cpus, seed);
+            let mut times = vec![None; cpus];
+            for (cpu, time) in steps {
+                let cpu = usize::from(cpu) % cpus;
+                times[cpu] = time;
+                tree.set(cpu, time.unwrap_or(NEVER));
+                let least = |except: Option<usize>| {
+                    let others = times.iter().enumerate().filter(|&(other, _)| Some(other) != except);
+                    others.filter_map(|(_, &time)| time).min()
+                };
+                prop_assert_eq!(tree.first_other(cpu), least(Some(cpu)).unwrap_or(NEVER));
+                prop_assert_eq!(tree.first().map(|(_, time)| time), least(None));
+                if let Some((first, time)) = tree.first() {
+                    prop_assert_eq!(times[first], Some(time));
+                }
+            }
+        }
     }
 }

@@ -288,12 +288,13 @@ impl Model {
     }
 
     /// The same machine with at least `cpus` CPUs, by the rule: as many more sockets of the same kind as it takes, with
-    /// `transfer_remote` and `ipi_deliver_remote` between any two of them. Never fewer sockets than the file gives.
+    /// `transfer_remote` and `ipi_deliver_remote` between any two of them. Never fewer sockets than the file gives. Of a
+    /// last socket that exceeds [`Topology::MAX_CPUS`] CPUs only those up to it are on.
     ///
     /// # Errors
-    /// When that is more than [`Topology::MAX_CPUS`] CPUs.
+    /// When that takes a whole socket or more beyond [`Topology::MAX_CPUS`] CPUs.
     pub fn scaled_to(&self, cpus: usize) -> Result<Model, ModelError> {
-        let per_socket = self.topology.cpus() / self.topology.sockets;
+        let per_socket = self.topology.hardware_threads() / self.topology.sockets;
         let sockets = cpus.div_ceil(per_socket).max(self.topology.sockets);
         self.with("topology.sockets", sockets as f64)
     }
@@ -370,12 +371,10 @@ impl Model {
             threads_per_core: number("topology.threads_per_core") as usize,
             numbering,
         };
-        if topology.cpus() > Topology::MAX_CPUS {
-            let expected = format!(
-                "expected at most {} CPUs in all, found {}",
-                Topology::MAX_CPUS,
-                topology.cpus()
-            );
+        // The last socket may be there in part, or a machine of odd sockets could not have the most CPUs.
+        let all = topology.hardware_threads();
+        if all - all / topology.sockets >= Topology::MAX_CPUS {
+            let expected = format!("expected at most {} CPUs in all, found {all}", Topology::MAX_CPUS);
             return Err(fail("topology.sockets", line("topology.sockets"), expected));
         }
         let tlb = Tlb::build(&number);

@@ -61,8 +61,14 @@ impl Topology {
     /// Largest machine accepted, in CPUs. A bound on simulation cost, not on hardware.
     pub const MAX_CPUS: usize = 8192;
 
-    /// Number of CPUs (hardware threads).
+    /// Number of CPUs: all hardware threads up to [`MAX_CPUS`](Self::MAX_CPUS); the last ones of a larger machine are off.
     pub const fn cpus(&self) -> usize {
+        let all = self.hardware_threads();
+        if all < Self::MAX_CPUS { all } else { Self::MAX_CPUS }
+    }
+
+    /// Number of hardware threads, those that are off included.
+    pub const fn hardware_threads(&self) -> usize {
         self.cores() * self.threads_per_core
     }
 
@@ -108,7 +114,7 @@ impl Topology {
     }
 
     /// The CPU id of one hardware thread of one core: the inverse of [`core_of`](Self::core_of) and
-    /// [`thread_of`](Self::thread_of).
+    /// [`thread_of`](Self::thread_of). Not below [`cpus`](Self::cpus) for one that is off.
     pub const fn cpu_at(&self, core: usize, thread: usize) -> usize {
         debug_assert!(
             core < self.cores() && thread < self.threads_per_core,
@@ -126,6 +132,7 @@ impl Topology {
         let topology = *self;
         (0..self.threads_per_core)
             .flat_map(move |thread| (0..topology.cores()).map(move |core| topology.cpu_at(core, thread)))
+            .filter(move |&cpu| cpu < topology.cpus())
     }
 
     /// The other hardware threads of the core of `cpu`.
@@ -133,7 +140,7 @@ impl Topology {
         let (topology, core) = (*self, self.core_of(cpu));
         (0..self.threads_per_core)
             .map(move |thread| topology.cpu_at(core, thread))
-            .filter(move |&other| other != cpu)
+            .filter(move |&other| other != cpu && other < topology.cpus())
     }
 
     /// How far apart two CPUs are.
@@ -177,6 +184,23 @@ mod tests {
         assert_eq!(MILAN.distance(0, 36), Distance::Core);
         assert_eq!(MILAN.distance(0, 41), Distance::Cluster);
         assert_eq!(MILAN.distance(0, 6), Distance::Socket);
+    }
+
+    #[test]
+    fn hardware_threads_beyond_the_most_cpus_are_off() {
+        for numbering in [Numbering::CoresFirst, Numbering::SiblingsAdjacent] {
+            let many = Topology {
+                sockets: 114,
+                numbering,
+                ..MILAN
+            };
+            assert_eq!((many.hardware_threads(), many.cpus()), (8208, 8192));
+            let mut placed: Vec<_> = many.placement().collect();
+            placed.sort_unstable();
+            assert_eq!(placed, Vec::from_iter(0..8192));
+            assert!((0..8192).all(|cpu| many.siblings(cpu).all(|other| other < 8192)));
+            assert_eq!((0..8192).filter(|&cpu| many.siblings(cpu).count() == 0).count() % 16, 0);
+        }
     }
 
     #[test]
