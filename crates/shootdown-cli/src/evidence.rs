@@ -1,28 +1,54 @@
 //! The `evidence` command: published tables beside simulated results, and beside them the interpolation to beat.
+//!
+//! A row whose workload, design or machine this program does not have is listed as not run, with the reason, and counts
+//! for nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use shootdown_sim::run::RunSpec;
+use shootdown_sim::run::{RunResult, RunSpec};
 
 use crate::args::EvidenceArgs;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::number::{self, UNKNOWN, median};
 use crate::plan::Settings;
-use crate::published::{self, Published};
+use crate::published::{self, Metric, Published};
 use crate::queue::{self, Outcome, Runner};
 use crate::summary::relative_error;
 use crate::table::Grid;
 use crate::target::Target;
 use crate::{interpolate, output, shape};
 
-/// One published row beside its predictions, in operations per second.
+/// One published row beside its predictions, in the unit of its metric.
 #[derive(Debug, Clone, PartialEq)]
 struct Line {
     published: Published,
-    /// Median over the runs; none when all failed.
+    /// Median over the runs; none when all failed or nothing was run.
     simulated: Option<f64>,
     interpolated: Option<f64>,
+}
+
+/// The simulated number that stands beside a published one.
+fn measured(metric: Metric, result: &RunResult) -> f64 {
+    match metric {
+        Metric::OpsPerS => result.ops_per_s,
+        Metric::NsPerOp => 1e9 / result.ops_per_s,
+        Metric::InterruptsPerOp => result.interrupts_per_op,
+        // Whoever waits for the address-space lock sleeps: its CPU is idle, but for going to sleep and waking others.
+        Metric::IdleShare => {
+            let idle = |(name, _): &&(&str, f64)| ["address-space lock", "idle"].contains(name);
+            result.time_shares.iter().filter(idle).map(|(_, share)| share).sum()
+        }
+    }
+}
+
+fn shown(metric: Metric, value: f64) -> String {
+    match metric {
+        Metric::OpsPerS => number::rate(value),
+        Metric::NsPerOp => format!("{value:.0} ns"),
+        Metric::InterruptsPerOp => format!("{} int.", number::per_operation(value)),
+        Metric::IdleShare => format!("{} idle", number::percent(value)),
+    }
 }
 
 /// Runs every row of the published tables and prints the errors.
@@ -32,6 +58,7 @@ struct Line {
 pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
     let settings = Settings::new(&args.run, args.runs)?;
     let rows = published::rows();
+    let (rows, left): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.not_run().is_none());
     let mut specs = specs(&rows, &settings)?;
     let of_rows = specs.len();
     specs.extend(shape::specs(&settings)?);
@@ -41,6 +68,7 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
     let outcomes = queue::run_all(runner, &specs, settings.jobs, stop)?;
     let mut report = text(
         &lines(&rows, &outcomes[..of_rows], settings.runs as usize),
+        &left,
         settings.runs,
     );
     report.extend(shape::text(&outcomes[of_rows..]));
@@ -78,7 +106,7 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
 fn specs(rows: &[Published], settings: &Settings) -> Result<Vec<RunSpec>, Failure> {
     let mut specs = Vec::new();
     for row in rows {
-        let machine = Target::new(&row.machine, None, &[])?.machine;
+        let machine = Target::new(&row.machine, None, &row.set)?.machine;
         for run in 0..settings.runs {
             specs.push(RunSpec {
                 workload: row.workload.clone(),
@@ -98,31 +126,42 @@ fn lines(rows: &[Published], outcomes: &[Outcome], runs: usize) -> Vec<Line> {
     rows.iter()
         .zip(outcomes.chunks(runs.max(1)))
         .map(|(row, outcomes)| {
-            let rates: Vec<f64> = outcomes.iter().flatten().map(|result| result.ops_per_s).collect();
+            let results = outcomes.iter().flatten();
+            let numbers: Vec<f64> = results.map(|result| measured(row.metric, result)).collect();
             Line {
                 published: row.clone(),
-                simulated: (!rates.is_empty()).then(|| median(rates)),
+                simulated: (!numbers.is_empty()).then(|| median(numbers)),
                 interpolated: interpolate::predict(rows, row),
             }
         })
         .collect()
 }
 
-fn text(lines: &[Line], runs: u64) -> String {
-    let mut tables: Vec<&str> = Vec::new();
-    for line in lines {
-        if !tables.contains(&line.published.table.as_str()) {
-            tables.push(&line.published.table);
+/// The different values of `of` over `items`, in order of appearance.
+fn distinct<'a, T>(items: &'a [T], of: impl Fn(&'a T) -> &'a str) -> Vec<&'a str> {
+    let mut seen: Vec<&str> = Vec::new();
+    for item in items {
+        if !seen.contains(&of(item)) {
+            seen.push(of(item));
         }
     }
+    seen
+}
+
+fn text(lines: &[Line], left: &[Published], runs: u64) -> String {
     let mut text = String::new();
-    for table in tables {
+    for table in distinct(lines, |line| &line.published.table) {
         let of_table: Vec<&Line> = lines.iter().filter(|line| line.published.table == table).collect();
-        let first = &of_table[0].published;
+        let machines: Vec<Line> = of_table.iter().map(|line| (*line).clone()).collect();
         text.push_str(&format!(
-            "{table}. {} on {}, loops per second, all threads together{}\n",
-            first.workload,
-            first.machine,
+            "{table}. {} on {}{}{}\n",
+            of_table[0].published.workload,
+            distinct(&machines, |line| &line.published.machine).join(" and "),
+            if of_table.iter().any(|line| line.published.metric == Metric::OpsPerS) {
+                ", loops per second, all threads together"
+            } else {
+                ""
+            },
             if runs > 1 {
                 format!("; simulated: medians of {runs} runs")
             } else {
@@ -132,18 +171,30 @@ fn text(lines: &[Line], runs: u64) -> String {
         text.push_str(&grid(&of_table).draw());
         text.push('\n');
     }
-    let held_out: Vec<&Line> = lines.iter().filter(|line| !line.published.fitted).collect();
-    let fitted = lines.len() - held_out.len();
-    text.push_str(&format!(
-        "{fitted} rows were used for fitting; on the {} others, absolute error:\n",
-        held_out.len()
-    ));
-    text.push_str(&summary("model", held_out.iter().map(|line| line.simulated), &held_out));
-    text.push_str(&summary(
-        "interpolation",
-        held_out.iter().map(|line| line.interpolated),
-        &held_out,
-    ));
+    for table in distinct(left, |row| &row.table) {
+        let rows: Vec<&Published> = left.iter().filter(|row| row.table == table).collect();
+        let mut reasons: Vec<String> = rows.iter().filter_map(|row| row.not_run()).collect();
+        reasons.dedup();
+        text.push_str(&format!(
+            "{table}: {} rows not run: {}\n",
+            rows.len(),
+            reasons.join("; ")
+        ));
+    }
+    for machine in distinct(lines, |line| &line.published.machine) {
+        let of_machine = lines.iter().filter(|line| line.published.machine == machine);
+        let (fitted, held_out): (Vec<&Line>, Vec<&Line>) = of_machine.partition(|line| line.published.fitted);
+        text.push_str(&format!(
+            "{machine}: {} rows were used for fitting; on the {} others, absolute error:\n",
+            fitted.len(),
+            held_out.len()
+        ));
+        text.push_str(&summary("model", held_out.iter().map(|line| line.simulated), &held_out));
+        if held_out.iter().any(|line| line.interpolated.is_some()) {
+            let interpolated = held_out.iter().map(|line| line.interpolated);
+            text.push_str(&summary("interpolation", interpolated, &held_out));
+        }
+    }
     text.push_str(
         "interpolation: log(rate) linear in log(threads) through each design's fitted rows, constant through one\n",
     );
@@ -152,6 +203,7 @@ fn text(lines: &[Line], runs: u64) -> String {
 
 fn grid(lines: &[&Line]) -> Grid {
     let header = [
+        "machine",
         "design",
         "threads",
         "LRU drain",
@@ -163,27 +215,31 @@ fn grid(lines: &[&Line]) -> Grid {
         "error",
     ];
     let mut groups: Vec<Vec<Vec<String>>> = Vec::new();
-    let mut design = None;
+    let mut group = None;
     for line in lines {
         let row = &line.published;
-        if design != Some(&row.design) {
-            design = Some(&row.design);
+        if group != Some((&row.machine, &row.design)) {
+            group = Some((&row.machine, &row.design));
             groups.push(Vec::new());
         }
-        let error_of = |rate: Option<f64>| {
-            rate.map_or(UNKNOWN.to_string(), |rate| {
-                number::signed_percent(relative_error(rate, row.ops_per_s()))
+        let error_of = |number: Option<f64>| {
+            number.map_or(UNKNOWN.to_string(), |number| {
+                number::signed_percent(relative_error(number, row.value))
             })
         };
+        let set = row.set.iter().map(|set| format!(" {set}"));
         let cells = vec![
-            row.design.clone(),
+            row.machine.clone(),
+            format!("{}{}", row.design, set.collect::<String>()),
             row.threads.to_string(),
             if row.lru_drain { "yes" } else { "no" }.to_string(),
-            number::rate(row.ops_per_s()),
-            line.simulated.map_or("failed".to_string(), number::rate),
+            shown(row.metric, row.value),
+            line.simulated
+                .map_or("failed".to_string(), |number| shown(row.metric, number)),
             error_of(line.simulated),
             if row.fitted { "fitted" } else { "" }.to_string(),
-            line.interpolated.map_or(UNKNOWN.to_string(), number::rate),
+            line.interpolated
+                .map_or(UNKNOWN.to_string(), |number| shown(row.metric, number)),
             error_of(line.interpolated),
         ];
         groups.last_mut().expect("a group was just pushed").push(cells);
@@ -191,7 +247,7 @@ fn grid(lines: &[&Line]) -> Grid {
     Grid {
         header: header.map(str::to_string).to_vec(),
         groups,
-        words: 1,
+        words: 2,
     }
 }
 
@@ -199,7 +255,7 @@ fn grid(lines: &[&Line]) -> Grid {
 fn summary(name: &str, predictions: impl Iterator<Item = Option<f64>>, held_out: &[&Line]) -> String {
     let errors: Vec<f64> = predictions
         .zip(held_out)
-        .filter_map(|(prediction, line)| prediction.map(|rate| relative_error(rate, line.published.ops_per_s()).abs()))
+        .filter_map(|(prediction, line)| prediction.map(|number| relative_error(number, line.published.value).abs()))
         .collect();
     let worst = errors.iter().copied().fold(0.0, f64::max);
     let missing = match held_out.len() - errors.len() {
@@ -228,10 +284,15 @@ mod tests {
         })
     }
 
+    fn of_milan() -> Vec<Published> {
+        let rows = published::rows().into_iter();
+        rows.filter(|row| row.machine == "milan-72").collect()
+    }
+
     /// Lines of a simulator that is `factor` off on every row.
     fn off_by(factor: f64) -> Vec<Line> {
-        let rows = published::rows();
-        let outcomes: Vec<Outcome> = rows.iter().map(|row| outcome(row.ops_per_s() * factor)).collect();
+        let rows = of_milan();
+        let outcomes: Vec<Outcome> = rows.iter().map(|row| outcome(row.value * factor)).collect();
         lines(&rows, &outcomes, 1)
     }
 
@@ -242,9 +303,9 @@ mod tests {
             .iter_mut()
             .filter(|line| line.published.fitted)
             .for_each(|line| line.simulated = line.simulated.map(|rate| rate * 50.0));
-        let text = text(&lines, 1);
+        let text = text(&lines, &[], 1);
         assert!(
-            text.contains("4 rows were used for fitting; on the 8 others, absolute error:"),
+            text.contains("milan-72: 4 rows were used for fitting; on the 8 others, absolute error:"),
             "{text}"
         );
         assert!(
@@ -255,7 +316,7 @@ mod tests {
 
     #[test]
     fn the_interpolation_stands_beside_with_its_own_errors() {
-        let text = text(&off_by(1.0), 1);
+        let text = text(&off_by(1.0), &[], 1);
         // broadcast at 1 thread: constant 1368 against 304.
         assert!(text.contains("interpolation  worst  350.0%"), "{text}");
         assert!(
@@ -281,7 +342,7 @@ mod tests {
         let rows = &published::rows()[..2];
         let lines = lines(rows, &[Err("hangs".to_string()), outcome(1.0)], 1);
         assert_eq!((lines[0].simulated, lines[1].simulated), (None, Some(1.0)));
-        assert!(text(&lines, 1).contains(" failed "), "{}", text(&lines, 1));
+        assert!(text(&lines, &[], 1).contains(" failed "), "{}", text(&lines, &[], 1));
     }
 
     #[test]
@@ -305,16 +366,55 @@ mod tests {
     }
 
     #[test]
-    fn every_row_can_be_run() {
+    fn every_row_that_this_program_knows_can_be_run() {
         let settings = Settings {
             seed: 5,
             runs: 2,
             jobs: 1,
             virtual_ms: None,
         };
-        let specs = specs(&published::rows(), &settings).unwrap();
-        assert_eq!(specs.len(), 24);
+        let rows: Vec<_> = published::rows()
+            .into_iter()
+            .filter(|row| row.not_run().is_none())
+            .collect();
+        let specs = specs(&rows, &settings).unwrap();
+        assert_eq!(specs.len(), 2 * rows.len());
+        assert!(rows.len() >= 23, "E1, E2, E3 and E8 at least");
         assert!(specs.iter().all(|spec| spec.threads <= spec.machine.topology.cpus()));
         assert_eq!((specs[0].seed, specs[1].seed), (5, 6));
+    }
+
+    #[test]
+    fn rows_that_cannot_be_run_say_why_and_are_in_no_table() {
+        let unknown = Published {
+            table: "E99".to_string(),
+            workload: "nothing".to_string(),
+            ..of_milan()[0].clone()
+        };
+        let text = text(&off_by(1.0), &[unknown.clone(), unknown], 1);
+        assert!(
+            text.contains("E99: 2 rows not run: there is no workload `nothing`\n"),
+            "{text}"
+        );
+        assert_eq!(text.matches("E99").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn each_metric_is_taken_from_its_own_number() {
+        let spec = &fake::plan(&["ipi"], &[1]).specs()[0];
+        let result = RunResult {
+            ops_per_s: 2e6,
+            interrupts_per_op: 3.0,
+            time_shares: vec![("user", 0.5), ("address-space lock", 0.25), ("idle", 0.125)],
+            ..fake::result(spec)
+        };
+        let numbers = [
+            Metric::OpsPerS,
+            Metric::NsPerOp,
+            Metric::InterruptsPerOp,
+            Metric::IdleShare,
+        ]
+        .map(|metric| measured(metric, &result));
+        assert_eq!(numbers, [2e6, 500.0, 3.0, 0.375]);
     }
 }

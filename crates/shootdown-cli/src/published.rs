@@ -1,10 +1,25 @@
 //! The published measurements, embedded from `evidence/published.toml`.
 
 use serde::Deserialize;
+use shootdown_sim::model::Model;
+
+use crate::catalog;
+
+/// What was measured, and the unit that its numbers are in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Metric {
+    /// Operations per second, all threads together.
+    OpsPerS,
+    /// Nanoseconds per operation, where one thread does all operations.
+    NsPerOp,
+    /// Interrupts taken per operation.
+    InterruptsPerOp,
+    /// Share of CPU time that the CPUs of the threads are idle, 0 to 1.
+    IdleShare,
+}
 
 /// One published measurement.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Published {
     /// The table it belongs to (`E1`).
     pub table: String,
@@ -18,8 +33,12 @@ pub struct Published {
     pub threads: usize,
     /// Whether each madvise drained the LRU batch under the LRU lock.
     pub lru_drain: bool,
-    /// Thousands of loops per second, all threads together.
-    pub kloops_per_s: f64,
+    /// Numbers of the machine model that were different in this measurement, as `path=value`.
+    pub set: Vec<String>,
+    /// What was measured.
+    pub metric: Metric,
+    /// The number, in the unit of `metric`.
+    pub value: f64,
     /// Whether machine-model parameters were fitted on this row.
     pub fitted: bool,
     /// What was measured, in words.
@@ -27,31 +46,95 @@ pub struct Published {
 }
 
 impl Published {
-    /// Loops per second, all threads together.
-    pub fn ops_per_s(&self) -> f64 {
-        self.kloops_per_s * 1000.0
+    /// Why this row cannot be run by this program, if so.
+    pub fn not_run(&self) -> Option<String> {
+        if catalog::workload(&self.workload).is_none() {
+            return Some(format!("there is no workload `{}`", self.workload));
+        }
+        if catalog::design(&self.design).is_none() {
+            return Some(format!("there is no design `{}`", self.design));
+        }
+        if !Model::builtin_names().contains(&&*self.machine) {
+            return Some(format!("there is no machine `{}`", self.machine));
+        }
+        None
+    }
+}
+
+/// A row as the file has it: exactly one of the four numbers.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    table: String,
+    workload: String,
+    machine: String,
+    design: String,
+    threads: usize,
+    #[serde(default)]
+    lru_drain: bool,
+    #[serde(default)]
+    set: Vec<String>,
+    kloops_per_s: Option<f64>,
+    ns_per_op: Option<f64>,
+    interrupts_per_op: Option<f64>,
+    idle_share: Option<f64>,
+    #[serde(default)]
+    fitted: bool,
+    source: String,
+}
+
+impl TryFrom<Row> for Published {
+    type Error = String;
+
+    fn try_from(row: Row) -> Result<Self, String> {
+        let given = [
+            (Metric::OpsPerS, row.kloops_per_s.map(|thousands| thousands * 1e3)),
+            (Metric::NsPerOp, row.ns_per_op),
+            (Metric::InterruptsPerOp, row.interrupts_per_op),
+            (Metric::IdleShare, row.idle_share),
+        ];
+        let mut numbers = given.into_iter().filter_map(|(metric, value)| Some((metric, value?)));
+        let (Some((metric, value)), None) = (numbers.next(), numbers.next()) else {
+            return Err(format!("{}, {}: expected exactly one number", row.table, row.source));
+        };
+        Ok(Published {
+            table: row.table,
+            workload: row.workload,
+            machine: row.machine,
+            design: row.design,
+            threads: row.threads,
+            lru_drain: row.lru_drain,
+            set: row.set,
+            metric,
+            value,
+            fitted: row.fitted,
+            source: row.source,
+        })
     }
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    row: Vec<Published>,
+    row: Vec<Row>,
+}
+
+fn read(text: &str) -> Result<Vec<Published>, String> {
+    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+    file.row.into_iter().map(Published::try_from).collect()
 }
 
 /// Every published row, in the order of the file.
 pub fn rows() -> Vec<Published> {
     // The file is part of the program and a test parses it, so a mistake cannot reach a user.
-    toml::from_str::<File>(include_str!("../../../evidence/published.toml"))
-        .expect("embedded evidence/published.toml")
-        .row
+    read(include_str!("../../../evidence/published.toml")).expect("embedded evidence/published.toml")
 }
 
 /// The published rate of a design at a thread count among `rows`, in operations per second, if there is one.
 pub fn lookup(rows: &[Published], design: &str, threads: usize) -> Option<f64> {
     rows.iter()
-        .find(|row| row.design == design && row.threads == threads)
-        .map(Published::ops_per_s)
+        .find(|row| row.metric == Metric::OpsPerS && row.design == design && row.threads == threads)
+        .map(|row| row.value)
 }
 
 #[cfg(test)]
@@ -59,16 +142,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_most_four_rows_are_fitted() {
+    fn few_rows_are_fitted_on_each_machine() {
         let rows = rows();
-        assert_eq!(rows.len(), 12);
-        let fitted: Vec<_> = rows
-            .iter()
-            .filter(|row| row.fitted)
-            .map(|row| (&*row.design, row.threads, row.lru_drain))
-            .collect();
+        let fitted = |machine: &str| -> Vec<_> {
+            rows.iter()
+                .filter(|row| row.fitted && row.machine == machine)
+                .map(|row| (&*row.design, row.threads, row.lru_drain))
+                .collect()
+        };
         assert_eq!(
-            fitted,
+            fitted("milan-72"),
             [
                 ("ipi", 1, false),
                 ("ipi", 16, false),
@@ -76,15 +159,38 @@ mod tests {
                 ("ipi", 36, true)
             ]
         );
+        for machine in rows.iter().map(|row| &row.machine).filter(|name| *name != "milan-72") {
+            assert!(fitted(machine).len() <= 2, "{machine}");
+        }
     }
 
     #[test]
-    fn no_two_rows_describe_the_same_run() {
+    fn what_a_model_says_it_was_fitted_on_is_marked_as_fitted() {
+        let rows = rows();
+        for name in Model::builtin_names() {
+            let model = Model::find(name).unwrap();
+            for parameter in model.parameters() {
+                let shown = parameter.provenance.to_string();
+                let Some(on) = shown.strip_prefix("fitted on ") else {
+                    continue;
+                };
+                let table = &on[..2];
+                assert!(
+                    rows.iter().any(|row| row.fitted && row.table == table),
+                    "{name}: {shown}, but no row of {table} is marked so"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_rows_describe_the_same_number_of_the_same_run() {
         let rows = rows();
         for (index, row) in rows.iter().enumerate() {
             let same = |other: &Published| {
                 (&other.workload, &other.machine, &other.design) == (&row.workload, &row.machine, &row.design)
-                    && (other.threads, other.lru_drain) == (row.threads, row.lru_drain)
+                    && (other.threads, other.lru_drain, other.metric) == (row.threads, row.lru_drain, row.metric)
+                    && other.set == row.set
             };
             assert!(
                 !rows[..index].iter().any(same),
@@ -94,11 +200,30 @@ mod tests {
     }
 
     #[test]
-    fn rows_name_known_workloads_designs_and_positive_rates() {
+    fn rows_that_can_be_run_fit_their_machine_and_others_say_why_not() {
         for row in rows() {
-            assert!(crate::catalog::workload(&row.workload).is_some());
-            assert!(crate::catalog::design(&row.design).is_some());
-            assert!(row.kloops_per_s > 0.0 && row.threads > 0);
+            assert!(row.value > 0.0 && row.threads > 0, "{row:?}");
+            assert!(row.metric != Metric::IdleShare || row.value < 1.0, "{row:?}");
+            match row.not_run() {
+                None => assert!(
+                    row.threads <= Model::find(&row.machine).unwrap().topology.cpus(),
+                    "{row:?}"
+                ),
+                Some(reason) => assert!(reason.contains('`'), "{reason}"),
+            }
         }
+    }
+
+    #[test]
+    fn a_row_has_exactly_one_number() {
+        let row = |numbers: &str| {
+            read(&format!(
+                "[[row]]\ntable = \"E0\"\nworkload = \"w\"\nmachine = \"m\"\ndesign = \"d\"\nthreads = 1\n\
+                 {numbers}\nsource = \"s\""
+            ))
+        };
+        let one = row("ns_per_op = 5").unwrap();
+        assert_eq!((one[0].metric, one[0].value), (Metric::NsPerOp, 5.0));
+        assert!(row("").is_err() && row("ns_per_op = 5\nidle_share = 0.5").is_err());
     }
 }

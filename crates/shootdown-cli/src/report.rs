@@ -81,7 +81,7 @@ fn throughput(comparison: &Comparison) -> String {
                 .published
                 .iter()
                 .filter(|row| row.design == design.name)
-                .map(|row| (row.threads, row.ops_per_s()))
+                .map(|row| (row.threads, row.value))
                 .collect(),
             ..line(comparison, design.name, |row| row.ops_per_s)
         })

@@ -77,6 +77,8 @@ impl Comparison {
                     && row.workload == plan.workload.name
                     && row.machine == plan.target.machine.name
                     && row.lru_drain == plan.lru_drain
+                    && row.set.is_empty()
+                    && row.metric == published::Metric::OpsPerS
             })
             .collect();
         let runs: Vec<(RunSpec, Outcome)> = plan.specs().into_iter().zip(outcomes).collect();

@@ -141,5 +141,6 @@ pub(crate) fn os_costs(model: &Model) -> OsCosts {
         wake: kernel.wake.round() as u64,
         wake_latency: kernel.wake_latency.round() as u64,
         switch: kernel.switch.round() as u64,
+        microsecond: model.cycles(1e3).round() as u64,
     }
 }

@@ -27,12 +27,27 @@ mod topology;
 #[cfg(test)]
 mod tests;
 
+/// A model under `machines/`, by name.
+macro_rules! builtin {
+    ($name:literal) => {
+        (
+            $name,
+            concat!("machines/", $name, ".toml"),
+            include_str!(concat!("../../../../machines/", $name, ".toml")),
+        )
+    };
+}
+
 /// The models compiled into the library: name, file, text.
-const BUILTIN: &[(&str, &str, &str)] = &[(
-    "milan-72",
-    "machines/milan-72.toml",
-    include_str!("../../../../machines/milan-72.toml"),
-)];
+const BUILTIN: &[(&str, &str, &str)] = &[
+    builtin!("milan-72"),
+    builtin!("milan-128"),
+    builtin!("turin-2p"),
+    builtin!("icelake-128"),
+    builtin!("skylake-104"),
+    builtin!("haswell-48"),
+    builtin!("gup-64"),
+];
 
 const BUILTIN_NAMES: &[&str] = &{
     let mut names = [""; BUILTIN.len()];

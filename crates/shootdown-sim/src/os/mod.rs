@@ -11,12 +11,14 @@ mod kernel_pages;
 mod lock;
 mod process;
 mod reclaim;
+mod rwsem;
 mod split;
 
 pub use hooks::{EngineCounts, HookCosts, SimKernel};
 pub use kernel_pages::{KERNEL_BASE, KernelPages};
-pub use lock::{Access as LockAccess, SleepLock, SpinLock};
+pub use lock::{Access as LockAccess, SpinLock};
 pub use process::{PAGE, Process, USER_BASE, run_thread};
+pub use rwsem::{SleepCosts, SleepLock};
 
 use crate::hw::{Entry, Hw, Stamp};
 use crate::machine::{self, LineId, Machine, Shared, SimWord, SimWorld};
@@ -46,6 +48,8 @@ pub struct OsCosts {
     pub wake: u64,
     pub wake_latency: u64,
     pub switch: u64,
+    /// Not a cost but a length of time, for the limits that the kernel sets in microseconds.
+    pub microsecond: u64,
 }
 
 /// Settings of the kernel that are not costs.
@@ -116,7 +120,6 @@ pub struct System<const W: usize> {
     lru: SpinLock,
     lru_batches: Vec<Cell<u32>>,
     spin_nodes: Rc<[Shared<SimWord>]>,
-    cpus: usize,
     machine: *const Machine,
 }
 
@@ -170,7 +173,6 @@ impl<const W: usize> System<W> {
             lru: SpinLock::new(machine, spin_nodes.clone()),
             lru_batches: vec![Cell::new(0); cpus],
             spin_nodes,
-            cpus,
             machine,
         });
         let handled = hw.clone();

@@ -7,7 +7,8 @@
 
 use super::System;
 use super::category::{self, Category};
-use super::lock::{Access as LockAccess, SleepLock, SpinLock};
+use super::lock::{Access as LockAccess, SpinLock};
+use super::rwsem::{SleepCosts, SleepLock};
 use crate::hw::{Access, Entry, Privilege};
 use crate::machine::{self, LineId, Shared, SimWord, SimWorld};
 use shootdown::{Range, Root, Space, Stride, Word};
@@ -54,7 +55,15 @@ impl<const W: usize> Process<W> {
             space: system.allocate(system.engine.space(Root(u64::from(root)))),
             number,
             root,
-            lock: SleepLock::new(system.machine(), system.cpus, costs.wake, costs.wake_latency),
+            lock: SleepLock::new(
+                system.machine(),
+                system.spin_nodes.clone(),
+                SleepCosts {
+                    wake: costs.wake,
+                    wake_latency: costs.wake_latency,
+                    microsecond: costs.microsecond,
+                },
+            ),
             table_locks: (0..tables)
                 .map(|_| SpinLock::new(system.machine(), system.spin_nodes.clone()))
                 .collect(),

@@ -1,0 +1,365 @@
+//! The address-space lock: a reader/writer semaphore that follows the rules of Linux's `rwsem` since 5.11.
+//!
+//! What those rules decide is how often the readers of a busy address space come to a standstill, so they are kept:
+//! - a reader is in at once unless a writer holds the lock or somebody waits; a writer only if the lock is free;
+//! - a writer spins first: without limit while another writer holds the lock, for 10 us and half a microsecond per reader
+//!   (at most 25 us) while readers do; readers come and go meanwhile. One writer at a time, the others queue to spin;
+//! - who then still waits sleeps in a queue. A release that leaves the lock free wakes the first, and if that is a reader,
+//!   every reader in the queue, also those behind a writer;
+//! - a writer that is woken has to win the lock. Until it runs, a reader or a spinning writer may steal it; after 4 ms the
+//!   waiter asks for hand-off and nobody can.
+//!
+//! Owns who holds, spins and waits; costs come from the lines of the words. Each acquisition is one read-modify-write of
+//! the count and one store of the owner, each release one read-modify-write.
+
+use super::category::{self, Category};
+use super::lock::{Access, SpinLock};
+use crate::machine::{self, Machine, Shared, SimWord};
+use shootdown::Word;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+// The count.
+const WRITER: u64 = 1;
+const WAITERS: u64 = 2;
+const HANDOFF: u64 = 4;
+const READER: u64 = 8;
+
+// The owner: the CPU that took it last, from 1, above these.
+const BY_READER: u64 = 1;
+const NO_SPINNING: u64 = 2;
+
+/// A turn of a loop that polls: PAUSE and two loads, cycles.
+const POLL: u64 = 60;
+const HANDOFF_US: u64 = 0;
+
+/// The words that every user writes, on one line.
+struct Words {
+    count: SimWord,
+    owner: SimWord,
+}
+
+/// Who waits.
+struct Waiter {
+    cpu: usize,
+    access: Access,
+    /// Since when, cycles.
+    since: u64,
+    /// A writer that has been woken and has not tried yet.
+    woken: bool,
+}
+
+/// Which waiters may be woken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wake {
+    /// Whoever is first.
+    Any,
+    /// Readers, if they are first.
+    Readers,
+    /// The same, by a reader that holds the lock.
+    AsReader,
+}
+
+/// What the lock's slow paths cost, cycles.
+#[derive(Debug, Clone, Copy)]
+pub struct SleepCosts {
+    /// The waker's work for each sleeper.
+    pub wake: u64,
+    /// From the wake-up until the sleeper runs.
+    pub wake_latency: u64,
+    /// A microsecond: the limits of spinning and of waiting are times.
+    pub microsecond: u64,
+}
+
+/// The lock.
+pub struct SleepLock {
+    words: Shared<Words>,
+    /// Guards the queue of sleepers.
+    queue_lock: SpinLock,
+    /// Writers queue here to spin.
+    spinners: SpinLock,
+    waiters: RefCell<VecDeque<Waiter>>,
+    granted: Vec<Shared<SimWord>>,
+    costs: SleepCosts,
+}
+
+fn is_held(count: u64) -> bool {
+    count & WRITER != 0 || count >= READER
+}
+
+impl SleepLock {
+    /// A free lock; `nodes` has a word per CPU to spin on.
+    pub fn new(machine: &Machine, nodes: Rc<[Shared<SimWord>]>, costs: SleepCosts) -> Self {
+        SleepLock {
+            words: machine.alloc(Words {
+                count: SimWord::new(0),
+                owner: SimWord::new(0),
+            }),
+            granted: nodes.iter().map(|_| machine.alloc(SimWord::new(0))).collect(),
+            queue_lock: SpinLock::new(machine, nodes.clone()),
+            spinners: SpinLock::new(machine, nodes),
+            waiters: RefCell::default(),
+            costs,
+        }
+    }
+
+    /// Takes the lock, sleeping by `block` (which returns when this CPU was woken) while it cannot be had.
+    pub fn lock(&self, access: Access, block: impl Fn()) {
+        match access {
+            Access::Shared => {
+                let before = self.words.count.fetch_add_full(READER);
+                if before & (WRITER | WAITERS | HANDOFF) != 0 {
+                    let outer = category::enter(Category::LockWait);
+                    self.read_slow(before, block);
+                    category::leave(outer);
+                }
+                self.owned_by_reader();
+            }
+            Access::Exclusive => {
+                if self.words.count.compare_exchange_full(0, WRITER).is_err() {
+                    let outer = category::enter(Category::LockWait);
+                    if !self.spin() {
+                        self.write_queued(block);
+                    }
+                    category::leave(outer);
+                }
+                self.set_owner(0);
+            }
+        }
+    }
+
+    fn set_owner(&self, flags: u64) {
+        let me = machine::cpu() as u64 + 1;
+        self.words.owner.store(me << 2 | flags, Ordering::Relaxed);
+    }
+
+    /// A reader keeps what a writer has said about spinning.
+    fn owned_by_reader(&self) {
+        self.set_owner(BY_READER | self.words.owner.peek() & NO_SPINNING);
+    }
+
+    fn read_slow(&self, before: u64, block: impl Fn()) {
+        let alone = before < READER;
+        let by_reader = self.words.owner.load(Ordering::Relaxed) & BY_READER != 0;
+        let passed_over = by_reader && !alone && before & WRITER == 0;
+        if !passed_over && before & (WRITER | HANDOFF) == 0 {
+            self.owned_by_reader();
+            if alone && before & WAITERS != 0 {
+                let woken = self.queue_lock.with(true, || self.choose(Wake::AsReader));
+                self.wake(&woken);
+            }
+            return;
+        }
+        let me = machine::cpu();
+        let woken = self.queue_lock.with(true, || {
+            let first = self.waiters.borrow().is_empty();
+            if first && self.words.count.load(Ordering::Relaxed) & (WRITER | HANDOFF) == 0 {
+                return None;
+            }
+            self.granted[me].store(0, Ordering::Relaxed);
+            self.enqueue(me, Access::Shared);
+            let change = if first { WAITERS } else { 0 }.wrapping_sub(READER);
+            let count = self.words.count.fetch_add_full(change).wrapping_add(change);
+            Some(self.choose_if_free(count))
+        });
+        let Some(woken) = woken else { return };
+        self.wake(&woken);
+        while self.granted[me].load(Ordering::Acquire) == 0 {
+            block();
+        }
+    }
+
+    /// Spins for the lock as a writer; false: sleep.
+    fn spin(&self) -> bool {
+        if self.words.owner.load(Ordering::Relaxed) & NO_SPINNING != 0 {
+            return false;
+        }
+        self.spinners.with(false, || {
+            let mut limit = None;
+            loop {
+                let owner = self.words.owner.load(Ordering::Relaxed);
+                if owner & NO_SPINNING != 0 {
+                    return false;
+                }
+                if owner != 0 && owner & BY_READER == 0 {
+                    machine::wait_until(|| self.words.owner.load(Ordering::Relaxed) != owner);
+                    limit = None;
+                    continue;
+                }
+                let count = self.words.count.load(Ordering::Relaxed);
+                let free = !is_held(count) && count & HANDOFF == 0;
+                if free && self.words.count.compare_exchange_full(count, count | WRITER).is_ok() {
+                    return true;
+                }
+                if owner & BY_READER != 0 {
+                    let half_microseconds = 20 + (count / READER).min(30);
+                    let allowed = || machine::now() + half_microseconds * self.costs.microsecond / 2;
+                    if machine::now() > *limit.get_or_insert_with(allowed) {
+                        self.words.owner.fetch_or_full(NO_SPINNING);
+                        return false;
+                    }
+                }
+                machine::charge(POLL);
+            }
+        })
+    }
+
+    fn write_queued(&self, block: impl Fn()) {
+        let me = machine::cpu();
+        let woken = self.queue_lock.with(true, || {
+            let first = self.waiters.borrow().is_empty();
+            self.enqueue(me, Access::Exclusive);
+            if first {
+                self.words.count.fetch_or_full(WAITERS);
+                Vec::new()
+            } else {
+                self.choose_if_free(self.words.count.load(Ordering::Relaxed))
+            }
+        });
+        self.wake(&woken);
+        while !self.queue_lock.with(true, || self.try_as_waiter(me)) {
+            block();
+        }
+    }
+
+    /// A queued writer tries, under the queue's lock.
+    fn try_as_waiter(&self, me: usize) -> bool {
+        let (place, since, last) = {
+            let mut waiters = self.waiters.borrow_mut();
+            let place = waiters
+                .iter()
+                .position(|waiter| waiter.cpu == me)
+                .expect("still queued");
+            waiters[place].woken = false;
+            (place, waiters[place].since, waiters.len() == 1)
+        };
+        loop {
+            let count = self.words.count.load(Ordering::Relaxed);
+            if count & HANDOFF != 0 && place != 0 {
+                return false;
+            }
+            if is_held(count) {
+                if place == 0 && count & HANDOFF == 0 && self.overdue(since) {
+                    self.words.count.fetch_or_full(HANDOFF);
+                }
+                return false;
+            }
+            let cleared = if last { HANDOFF | WAITERS } else { HANDOFF };
+            let taken = count & !cleared | WRITER;
+            if self.words.count.compare_exchange_full(count, taken).is_ok() {
+                self.waiters.borrow_mut().remove(place);
+                return true;
+            }
+        }
+    }
+
+    fn overdue(&self, since: u64) -> bool {
+        machine::now() > since + HANDOFF_US * self.costs.microsecond
+    }
+
+    fn enqueue(&self, cpu: usize, access: Access) {
+        self.waiters.borrow_mut().push_back(Waiter {
+            cpu,
+            access,
+            since: machine::now(),
+            woken: false,
+        });
+    }
+
+    /// Turns exclusive into shared access without letting go, and lets the readers in if they wait first.
+    pub fn downgrade(&self) {
+        let before = self.words.count.fetch_add_full(READER - WRITER);
+        self.set_owner(BY_READER);
+        if before & WAITERS != 0 {
+            let woken = self.queue_lock.with(true, || self.choose(Wake::AsReader));
+            self.wake(&woken);
+        }
+    }
+
+    /// Releases the lock.
+    pub fn unlock(&self, access: Access) {
+        let held = match access {
+            Access::Shared => READER,
+            Access::Exclusive => {
+                self.words.owner.store(0, Ordering::Relaxed);
+                WRITER
+            }
+        };
+        let count = self.words.count.fetch_add_full(held.wrapping_neg()) - held;
+        if count & WAITERS != 0 && !is_held(count) {
+            if access == Access::Shared {
+                self.allow_spinning();
+            }
+            let woken = self.queue_lock.with(true, || self.choose(Wake::Any));
+            self.wake(&woken);
+        }
+    }
+
+    fn allow_spinning(&self) {
+        if self.words.owner.load(Ordering::Relaxed) & NO_SPINNING != 0 {
+            self.words.owner.fetch_and_full(!NO_SPINNING);
+        }
+    }
+
+    /// After `count` was seen by somebody who has just queued, under the queue's lock: nobody else may come to look.
+    fn choose_if_free(&self, count: u64) -> Vec<usize> {
+        if count & WRITER != 0 {
+            return Vec::new();
+        }
+        if count >= READER {
+            return self.choose(Wake::Readers);
+        }
+        self.allow_spinning();
+        self.choose(Wake::Any)
+    }
+
+    /// Picks who is to be woken and gives readers the lock, under the queue's lock.
+    fn choose(&self, wake: Wake) -> Vec<usize> {
+        let (access, since) = match self.waiters.borrow_mut().front_mut() {
+            None => return Vec::new(),
+            Some(first) if first.access == Access::Exclusive => {
+                let chosen = wake == Wake::Any && !std::mem::replace(&mut first.woken, true);
+                return if chosen { vec![first.cpu] } else { Vec::new() };
+            }
+            Some(first) => (first.access, first.since),
+        };
+        debug_assert!(access == Access::Shared);
+        let claimed = if wake == Wake::AsReader { 0 } else { READER };
+        if claimed != 0 {
+            // Claim it for the first before the others are looked for: a spinning writer may be faster.
+            let before = self.words.count.fetch_add_full(claimed);
+            if before & WRITER != 0 {
+                self.words.count.fetch_add_full(claimed.wrapping_neg());
+                if before & HANDOFF == 0 && self.overdue(since) {
+                    self.words.count.fetch_or_full(HANDOFF);
+                }
+                return Vec::new();
+            }
+            self.owned_by_reader();
+        }
+        let (chosen, all) = {
+            let mut waiters = self.waiters.borrow_mut();
+            let readers = waiters.iter().filter(|waiter| waiter.access == Access::Shared);
+            let chosen: Vec<usize> = readers.map(|waiter| waiter.cpu).collect();
+            waiters.retain(|waiter| waiter.access == Access::Exclusive);
+            (chosen, waiters.is_empty())
+        };
+        let mut cleared = self.words.count.load(Ordering::Relaxed) & HANDOFF;
+        if all {
+            cleared |= WAITERS;
+        }
+        let change = (READER * chosen.len() as u64).wrapping_sub(claimed + cleared);
+        self.words.count.fetch_add_full(change);
+        chosen
+    }
+
+    fn wake(&self, chosen: &[usize]) {
+        for &cpu in chosen {
+            machine::charge(self.costs.wake);
+            self.granted[cpu].store(1, Ordering::Release);
+            machine::wake(cpu, self.costs.wake_latency);
+        }
+    }
+}
