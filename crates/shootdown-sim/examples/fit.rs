@@ -9,7 +9,7 @@
 //! Paste what it prints into `machines/milan-72.toml`.
 
 use shootdown_sim::model::Model;
-use shootdown_sim::run::{RunSpec, run};
+use shootdown_sim::run::{Parameters, RunSpec, run};
 use std::sync::Arc;
 
 struct Row {
@@ -69,6 +69,7 @@ fn simulate(model: &Model, row: &Row) -> f64 {
             seed,
             virtual_ms: None,
             lru_drain: row.lru_drain,
+            parameters: Parameters::default(),
         };
         run(&spec, &mut |_| true).expect("the machine runs").ops_per_s
     };

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use crate::workload::Workload;
+pub use crate::workload::{PARAMETER_PREFIX, Parameter, Parameters, Workload, parameters};
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -32,6 +32,8 @@ pub struct RunSpec {
     pub virtual_ms: Option<f64>,
     /// Whether each `madvise` drains the CPU's LRU batch under the LRU lock (E2's "unmodified" kernels do).
     pub lru_drain: bool,
+    /// Numbers of the workload that are not at their defaults.
+    pub parameters: Parameters,
 }
 
 /// Virtual time measured when nothing else is asked, ms; beyond 256 threads as many times longer as there are 256 threads,
@@ -118,14 +120,15 @@ fn find_design(name: &str) -> Result<DesignEntry, String> {
 /// # Errors
 /// One line naming what is wrong and the remedy.
 pub fn validate(spec: &RunSpec) -> Result<(), String> {
-    if Workload::named(&spec.workload).is_none() {
+    let Some(workload) = Workload::named(&spec.workload) else {
         let known: Vec<_> = Workload::ALL.iter().map(|(name, ..)| *name).collect();
         return Err(format!(
             "workload `{}` is not known; use one of: {}",
             spec.workload,
             known.join(", ")
         ));
-    }
+    };
+    spec.parameters.check_for(workload)?;
     find_design(&spec.design)?;
     let cpus = spec.machine.topology.cpus();
     if spec.threads == 0 {
@@ -179,13 +182,17 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
             ideal: entry.ideal,
         },
     );
-    let process = system.process(1, workload.bytes(spec.threads));
+    let parameters = Rc::new(spec.parameters.clone());
+    let processes: Vec<_> = (1..=workload.processes(spec.threads))
+        .map(|number| system.process(number as u32, workload.bytes(spec.threads, &parameters)))
+        .collect();
     let counters: Vec<_> = (0..spec.threads).map(|_| Rc::new(Cell::new(0_u64))).collect();
     // Threads go to cores first, siblings last, as a scheduler places them.
     for (index, cpu) in model.topology.placement().enumerate().take(spec.threads) {
         let thread = Thread {
             system: system.clone(),
-            process: process.clone(),
+            process: processes[index % processes.len()].clone(),
+            parameters: parameters.clone(),
             index,
             threads: spec.threads,
             operations: counters[index].clone(),

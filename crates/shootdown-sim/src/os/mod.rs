@@ -10,6 +10,7 @@ mod hooks;
 mod kernel_pages;
 mod lock;
 mod process;
+mod protect;
 mod reclaim;
 mod split;
 

@@ -338,11 +338,11 @@ impl<const W: usize> System<W> {
         category::leave(outer);
     }
 
-    fn lock(&self, process: &Process<W>, access: LockAccess) {
+    pub(super) fn lock(&self, process: &Process<W>, access: LockAccess) {
         process.lock.lock(access, || self.block(process));
     }
 
-    fn unlock(&self, process: &Process<W>, access: LockAccess) {
+    pub(super) fn unlock(&self, process: &Process<W>, access: LockAccess) {
         process.lock.unlock(access);
     }
 

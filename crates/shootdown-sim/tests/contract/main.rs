@@ -7,7 +7,7 @@ mod traffic;
 use shootdown::{Design, Order, Reach, Requests, Tags, Targets};
 use shootdown_sim::machine::Outcome;
 use shootdown_sim::model::Model;
-use shootdown_sim::run::{self, RunResult, RunSpec, designs};
+use shootdown_sim::run::{self, Parameters, RunResult, RunSpec, designs};
 use std::sync::Arc;
 use traffic::{Tally, Traffic, play};
 
@@ -148,6 +148,7 @@ fn spec(workload: &str, design: &str) -> RunSpec {
         seed: 3,
         virtual_ms: Some(0.5),
         lru_drain: false,
+        parameters: Parameters::default(),
     }
 }
 
