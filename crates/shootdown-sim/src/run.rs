@@ -7,7 +7,7 @@ use crate::os::category::Category;
 use crate::os::{OsSettings, System, run_thread};
 use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs};
 use crate::workload::Thread;
-use shootdown::Design;
+use shootdown::{Design, Walkers};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -70,6 +70,8 @@ pub struct RunResult {
     pub caught_after: Option<u64>,
     /// The first violation, told as a story of several lines.
     pub story: Option<String>,
+    /// Table pages freed per virtual second by a workload that frees them for their own sake (`gup`).
+    pub tables_freed_per_s: f64,
     /// Charged operations simulated, warm-up included.
     pub events: u64,
     /// Where CPU time went in the measured window: (category, share of all CPU time of the threads' CPUs).
@@ -170,7 +172,11 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
     let entry = find_design(&spec.design)?;
     let model = &spec.machine;
     let mut machine = Machine::new(machine_config(model, spec.threads, spec.seed));
-    let design = fit_design(entry.design, model);
+    let mut design = fit_design(entry.design, model);
+    if !workload.walks() {
+        // A kernel without lockless walks owes them nothing when it frees table pages.
+        design.walkers = Walkers::None;
+    }
     let system: Rc<System<W>> = System::new(
         &machine,
         Hw::new(hardware_config(model, spec.seed)),
@@ -211,16 +217,23 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
     let total = move |counters: &[Rc<Cell<u64>>]| counters.iter().map(|count| count.get()).sum::<u64>();
     let before = Rc::new(Cell::new(0));
     let after = Rc::new(RefCell::new(None));
+    let freed = Rc::new(Cell::new(0));
     machine.at(warm_up, {
         let (before, counters) = (before.clone(), counters.clone());
+        let (freed, system) = (freed.clone(), system.clone());
         move || {
+            freed.set(system.tables_freed());
             before.set(total(&counters));
             machine::reset_statistics();
         }
     });
     machine.at(deadline, {
         let (after, counters) = (after.clone(), counters.clone());
-        move || *after.borrow_mut() = Some((total(&counters), machine::statistics()))
+        let (freed, system) = (freed.clone(), system.clone());
+        move || {
+            freed.set(system.tables_freed() - freed.get());
+            *after.borrow_mut() = Some((total(&counters), machine::statistics()));
+        }
     });
     let outcome = machine.run(deadline, |at| progress((at.cycles as f64 / deadline as f64).min(1.0)));
     match outcome {
@@ -274,6 +287,7 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
         accesses_checked: hw.accesses_checked(),
         caught_after: hw.first_violation_after(),
         story: hw.violations().first().map(|violation| violation.to_string()),
+        tables_freed_per_s: freed.get() as f64 / (virtual_ns * 1e-9),
         events: machine.events(),
         time_shares,
         host_seconds: started.elapsed().as_secs_f64(),

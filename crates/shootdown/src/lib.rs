@@ -85,4 +85,4 @@ pub use log::LOG_ENTRIES;
 pub use percpu::PerCpu;
 pub use range::{Chunks, Range, Stride};
 pub use space::Space;
-pub use walk::{Grace, Retired, TablesFree, Walk};
+pub use walk::{Grace, GracesOver, Retired, TablesFree, Walk};

@@ -91,6 +91,11 @@ impl SimKernel {
         self.spaces.borrow_mut().insert(root, number);
     }
 
+    /// Nanoseconds as cycles of this machine.
+    pub fn cycles(&self, ns: f64) -> u64 {
+        (ns * self.costs.ghz).round() as u64
+    }
+
     /// Engine events so far.
     pub fn counts(&self) -> EngineCounts {
         self.counts.get()

@@ -2,6 +2,7 @@
 //!
 //! Each is a function that one thread runs until the machine's deadline; it counts finished operations.
 
+mod gup;
 mod mprotect_all;
 mod parameters;
 mod tlb_flush2;
@@ -43,11 +44,13 @@ pub enum Workload {
     TlbShared,
     /// A process per CPU that toggles the protection of a range of its own.
     MprotectAll,
+    /// Lockless walks that pin pages, and a freeing side of table pages.
+    Gup,
 }
 
 impl Workload {
     /// All, with their names and a line about each.
-    pub const ALL: [(&'static str, Workload, &'static str); 3] = [
+    pub const ALL: [(&'static str, Workload, &'static str); 4] = [
         (
             "tlb_flush2",
             Workload::TlbFlush2,
@@ -62,6 +65,11 @@ impl Workload {
             "mprotect_all",
             Workload::MprotectAll,
             "a process per CPU makes a range of its own read-only and writable again (one op: both calls)",
+        ),
+        (
+            "gup",
+            Workload::Gup,
+            "each thread pins and unpins 8 pages of its own by lockless walks; some may free table pages meanwhile",
         ),
     ];
 
@@ -78,13 +86,19 @@ impl Workload {
         match self {
             Workload::TlbFlush2 | Workload::TlbShared => &[],
             Workload::MprotectAll => mprotect_all::PARAMETERS,
+            Workload::Gup => gup::PARAMETERS,
         }
+    }
+
+    /// Whether its kernel walks page tables without a lock.
+    pub(crate) fn walks(self) -> bool {
+        self == Workload::Gup
     }
 
     /// Processes that `threads` threads are spread over, thread after thread.
     pub(crate) fn processes(self, threads: usize) -> usize {
         match self {
-            Workload::TlbFlush2 | Workload::TlbShared => 1,
+            Workload::TlbFlush2 | Workload::TlbShared | Workload::Gup => 1,
             Workload::MprotectAll => threads,
         }
     }
@@ -93,6 +107,7 @@ impl Workload {
     pub(crate) fn bytes(self, threads: usize, parameters: &Parameters) -> u64 {
         match self {
             Workload::MprotectAll => mprotect_all::bytes(parameters),
+            Workload::Gup => gup::bytes(threads, parameters),
             Workload::TlbFlush2 => threads as u64 * tlb_flush2::REGION,
             Workload::TlbShared => tlb_shared::REGION,
         }
@@ -104,6 +119,7 @@ impl Workload {
             Workload::TlbFlush2 => tlb_flush2::run(thread),
             Workload::TlbShared => tlb_shared::run(thread),
             Workload::MprotectAll => mprotect_all::run(thread),
+            Workload::Gup => gup::run(thread),
         }
     }
 }

@@ -19,13 +19,24 @@ use core::sync::atomic::Ordering;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Grace(u64);
 
+/// The grace periods that were over at some moment.
+#[derive(Debug, Clone, Copy)]
+pub struct GracesOver(u64);
+
+impl GracesOver {
+    /// The proof for table pages that waited for `grace`, if that is over.
+    pub fn proof(&self, grace: Grace) -> Option<TablesFree> {
+        (grace.0 <= self.0).then_some(TablesFree(()))
+    }
+}
+
 /// When table pages may be freed.
 #[derive(Debug)]
 #[must_use = "table pages may only be freed with the proof"]
 pub enum Retired {
     /// Now.
     Now(TablesFree),
-    /// When [`Engine::grace_is_over`] gives the proof.
+    /// When [`Engine::graces_over`] has the proof.
     Later(Grace),
 }
 
@@ -43,18 +54,21 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         Retired::Later(Grace(self.grace.0.fetch_add_full(1) + 1))
     }
 
-    /// The proof, once every online CPU has been seen outside a walk since `grace` was asked for. Reads one word of every
+    /// Which grace periods are over: those after which every online CPU has been seen outside a walk. Reads one word of every
     /// CPU; meant for ticks, not for spinning. Context: a CPU that cannot change, not in a walk.
-    pub fn grace_is_over(&self, grace: Grace) -> Option<TablesFree> {
+    pub fn graces_over(&self) -> GracesOver {
         self.quiescent();
-        let mut over = true;
+        let mut until = self.grace.0.load(Ordering::Acquire);
         self.online.for_each(|cpu| {
             let cpu = &self.cpus[cpu];
-            // Acquire: pairs with the release in `quiescent_here`; the reads of earlier walks are over. One that is off was
+            // Acquire: pairs with the release in `quiescent_here`; the reads of earlier walks are over. A CPU that is off was
             // in no walk when it said so, and passes a full barrier before its next.
-            over = over && (cpu.walking.quiescent.0.load(Ordering::Acquire) >= grace.0 || cpu.state().is_off());
+            let seen = cpu.walking.quiescent.0.load(Ordering::Acquire);
+            if seen < until && !cpu.state().is_off() {
+                until = seen;
+            }
         });
-        over.then_some(TablesFree(()))
+        GracesOver(until)
     }
 
     /// This CPU is in no walk now. Call it at every tick; switches, idleness and the handler report by themselves. Any

@@ -26,7 +26,7 @@ pub(crate) mod policy;
 mod retire;
 mod slots;
 
-pub use grace::{Grace, Retired};
+pub use grace::{Grace, GracesOver, Retired};
 pub(crate) use policy::Counts;
 pub use retire::TablesFree;
 pub(crate) use slots::Walking;
