@@ -65,8 +65,8 @@ pub enum Fault {
     WalkInterruptible,
     /// After a change of policy the freeing side honours the new mode only.
     PolicyForgetsOldWalkers,
-    /// A CPU reports a quiescent moment in the middle of a walk.
-    QuiescentInsideWalk,
+    /// A grace period is taken to be over one too early.
+    GracePeriodTooShort,
     /// 38: a roll-over does not keep the tags of lazy CPUs, and a CPU leaves lazy on its old tag.
     LazyKeepsOldTag,
     /// 39: the request is sent before the change is published.

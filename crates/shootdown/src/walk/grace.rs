@@ -68,6 +68,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 until = seen;
             }
         });
+        if fault!(self.kernel, GracePeriodTooShort) {
+            until += 1;
+        }
         GracesOver(until)
     }
 
@@ -90,7 +93,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if cpu.walking.quiescent.0.load(Ordering::Relaxed) == current {
             return;
         }
-        if cpu.walking.inside() && !fault!(self.kernel, QuiescentInsideWalk) {
+        if cpu.walking.inside() {
             debug_assert!(false, "a CPU calls itself quiescent while it holds a walk guard");
             return;
         }
