@@ -12,7 +12,7 @@ use crate::design::Walkers;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::fault::fault;
-use crate::hooks::Kernel;
+use crate::hooks::{Event, Kernel};
 use crate::space::Space;
 use core::sync::atomic::Ordering;
 
@@ -104,6 +104,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // mode reads tables later than a freeing side that read the old one has written them.
         if space.walk_mode.compare_exchange_full(from, to | CHANGING).is_ok() {
             self.end_all_walks(space);
+            self.kernel.event(Event::WalksChanged);
             space.walk_mode.store(to, Ordering::Release);
         }
     }
