@@ -62,7 +62,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
     pub cpus: Option<u64>,
 
-    /// Replace one number of the machine model, in the unit of its file (repeatable)
+    /// Replace one number of the machine model, in the unit of its file, or of the workload (`workload.NAME.PARAMETER`); repeatable
     #[arg(long, value_name = "PATH=VALUE")]
     pub set: Vec<String>,
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use shootdown_sim::run::{RunResult, RunSpec};
+use shootdown_sim::run::{Parameters, RunResult, RunSpec};
 
 use crate::args::EvidenceArgs;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
@@ -116,6 +116,7 @@ fn specs(rows: &[Published], settings: &Settings) -> Result<Vec<RunSpec>, Failur
                 seed: settings.seed.wrapping_add(run),
                 virtual_ms: settings.virtual_ms,
                 lru_drain: row.lru_drain,
+                parameters: Parameters::default(),
             });
         }
     }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use shootdown_sim::model::Model;
+use shootdown_sim::run;
 
 use crate::args::ListArgs;
 use crate::catalog::{self, Entry};
@@ -13,6 +14,7 @@ struct Listing {
     workloads: Vec<Line>,
     machines: Vec<Line>,
     designs: Vec<Line>,
+    parameters: Vec<ParameterLine>,
 }
 
 #[derive(Debug, Serialize)]
@@ -23,7 +25,17 @@ struct Line {
     cpus: Option<usize>,
 }
 
-/// Prints the workloads, machines and designs.
+/// A number of a workload, for `--set`.
+#[derive(Debug, Serialize)]
+struct ParameterLine {
+    name: &'static str,
+    default: f64,
+    least: f64,
+    most: f64,
+    description: &'static str,
+}
+
+/// Prints the workloads and their parameters, the machines and the designs.
 ///
 /// # Errors
 /// When stdout cannot be written or a built-in machine model does not load.
@@ -32,6 +44,15 @@ pub fn command(args: &ListArgs) -> Result<u8, Failure> {
         workloads: lines(catalog::workloads()),
         machines: machines()?,
         designs: lines(catalog::designs()),
+        parameters: run::parameters()
+            .map(|parameter| ParameterLine {
+                name: parameter.path,
+                default: parameter.default,
+                least: parameter.least,
+                most: parameter.most,
+                description: parameter.about,
+            })
+            .collect(),
     };
     output::print(&if args.json {
         json::pretty(&listing)
@@ -85,5 +106,14 @@ fn text(listing: &Listing) -> String {
         }
         text
     });
-    sections.join("\n")
+    let mut text = sections.join("\n");
+    text.push_str("\nWorkload parameters (--set NAME=VALUE)\n");
+    let width = listing.parameters.iter().map(|line| line.name.len()).max().unwrap_or(0);
+    for line in &listing.parameters {
+        text.push_str(&format!(
+            "  {:width$}  {} [{} to {}]; {}\n",
+            line.name, line.default, line.least, line.most, line.description
+        ));
+    }
+    text
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shootdown_sim::run::{RunSpec, validate};
+use shootdown_sim::run::{Parameters, RunSpec, validate};
 
 use crate::args::{CompareArgs, RunArgs};
 use crate::catalog::{self, Entry};
@@ -96,6 +96,7 @@ impl Plan {
             seed: settings.seed,
             virtual_ms: settings.virtual_ms,
             lru_drain: args.lru_drain,
+            parameters: target.parameters.clone(),
         };
         let (mut designs, mut threads) = (Vec::new(), Vec::new());
         for name in &args.designs {
@@ -136,6 +137,7 @@ impl Plan {
                         seed: self.settings.seed.wrapping_add(run),
                         virtual_ms: self.settings.virtual_ms,
                         lru_drain: self.lru_drain,
+                        parameters: self.target.parameters.clone(),
                     });
                 }
             }
@@ -153,6 +155,7 @@ impl Plan {
             seed: self.settings.seed,
             virtual_ms: self.settings.virtual_ms,
             lru_drain: false,
+            parameters: Parameters::default(),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use shootdown_sim::run::RunSpec;
+use shootdown_sim::run::{Parameters, RunSpec};
 
 use crate::failure::Failure;
 use crate::number;
@@ -39,6 +39,7 @@ pub fn specs(settings: &Settings) -> Result<Vec<RunSpec>, Failure> {
         seed: settings.seed,
         virtual_ms: settings.virtual_ms,
         lru_drain,
+        parameters: Parameters::default(),
     };
     let curves = DESIGNS
         .iter()

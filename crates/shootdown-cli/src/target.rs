@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use shootdown_sim::model::{Model, Topology};
+use shootdown_sim::run::{PARAMETER_PREFIX, Parameters};
 
 use crate::failure::Failure;
 
@@ -14,8 +15,10 @@ pub struct Target {
     pub on: String,
     /// CPUs of the machine, when it was made larger.
     pub cpus: Option<usize>,
-    /// Numbers that were replaced, by dotted path, in the order given.
+    /// Numbers that were replaced, of the model and of the workload, by dotted path, in the order given.
     pub set: Vec<(String, f64)>,
+    /// Those of the workload.
+    pub parameters: Parameters,
     /// The model that results.
     pub machine: Arc<Model>,
     /// Whether the machine still has the shape in its file, so that measurements of the real one can stand beside it.
@@ -36,10 +39,14 @@ impl Target {
         let shape = model.topology;
         let set = set.iter().map(|text| assignment(text)).collect::<Result<Vec<_>, _>>()?;
         let mut machine = model;
+        let mut parameters = Parameters::default();
         for (path, value) in &set {
-            machine = machine
-                .with(path, *value)
-                .map_err(|error| Failure::Input(format!("--set {path}={value}: {error}")))?;
+            let fail = |error: String| Failure::Input(format!("--set {path}={value}: {error}"));
+            if path.starts_with(PARAMETER_PREFIX) {
+                parameters = parameters.with(path, *value).map_err(fail)?;
+            } else {
+                machine = machine.with(path, *value).map_err(|error| fail(error.to_string()))?;
+            }
         }
         let before = machine.topology.cpus();
         if let Some(cpus) = cpus {
@@ -56,6 +63,7 @@ impl Target {
             on: on.to_string(),
             cpus: (after != before).then_some(after),
             set,
+            parameters,
             as_measured: machine.topology == shape,
             machine: Arc::new(machine),
         })

@@ -46,6 +46,16 @@ fn unknown_names_list_the_known_ones() {
             "unknown parameter",
             "costs.invlpg",
         ),
+        (
+            ["compare", "mprotect_all", "--set", "workload.mprotect_all.foo=1"],
+            "unknown parameter",
+            "workload.mprotect_all.pages",
+        ),
+        (
+            ["compare", "tlb_flush2", "--set", "workload.mprotect_all.pages=2"],
+            "workload.mprotect_all.pages",
+            "no parameters",
+        ),
     ] {
         let message = refused(&args);
         assert!(message.contains(unknown) && message.contains(known), "{message}");
@@ -181,6 +191,7 @@ fn the_listing_names_workloads_machines_and_designs() {
         "broadcast",
         "adaptive",
         "none",
+        "workload.mprotect_all.pages",
     ] {
         assert!(
             text.lines().any(|line| line.trim_start().starts_with(name)),

@@ -11,7 +11,7 @@
 //! every parameter a little. Paste what the chosen hypothesis prints into `machines/milan-72.toml`.
 
 use shootdown_sim::model::Model;
-use shootdown_sim::run::{RunSpec, run};
+use shootdown_sim::run::{Parameters, RunSpec, run};
 use std::sync::Arc;
 
 /// What is held and what is fitted, on which row.
@@ -122,6 +122,7 @@ fn simulate(model: &Model, (design, threads, lru_drain): (&str, usize, bool)) ->
             seed,
             virtual_ms: None,
             lru_drain,
+            parameters: Parameters::default(),
         };
         run(&spec, &mut |_| true).expect("the machine runs").ops_per_s
     };

@@ -6,16 +6,16 @@ use crate::model::Model;
 use crate::os::category::Category;
 use crate::os::{OsSettings, System, run_thread};
 use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs};
-use crate::window::{Measured, Window};
+use crate::window::{Edge, Measured, Window};
 use crate::workload::Thread;
-use shootdown::Design;
+use shootdown::{Design, Walkers};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 pub use crate::window::{WARM_UP_EVENTS, WINDOW_EVENTS};
-pub use crate::workload::Workload;
+pub use crate::workload::{PARAMETER_PREFIX, Parameter, Parameters, Workload, parameters};
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -34,6 +34,8 @@ pub struct RunSpec {
     pub virtual_ms: Option<f64>,
     /// Whether each `madvise` drains the CPU's LRU batch under the LRU lock (E2's "unmodified" kernels do).
     pub lru_drain: bool,
+    /// Numbers of the workload that are not at their defaults.
+    pub parameters: Parameters,
 }
 
 /// Virtual time measured when nothing else is asked, ms; beyond 256 threads as many times longer as there are 256 threads,
@@ -70,6 +72,8 @@ pub struct RunResult {
     pub caught_after: Option<u64>,
     /// The first violation, told as a story of several lines.
     pub story: Option<String>,
+    /// Table pages freed per virtual second by a workload that frees them for their own sake (`gup`).
+    pub tables_freed_per_s: f64,
     /// Charged operations simulated, warm-up included.
     pub events: u64,
     /// Where CPU time went in the measured window: (category, share of all CPU time of the threads' CPUs).
@@ -120,14 +124,15 @@ fn find_design(name: &str) -> Result<DesignEntry, String> {
 /// # Errors
 /// One line naming what is wrong and the remedy.
 pub fn validate(spec: &RunSpec) -> Result<(), String> {
-    if Workload::named(&spec.workload).is_none() {
+    let Some(workload) = Workload::named(&spec.workload) else {
         let known: Vec<_> = Workload::ALL.iter().map(|(name, ..)| *name).collect();
         return Err(format!(
             "workload `{}` is not known; use one of: {}",
             spec.workload,
             known.join(", ")
         ));
-    }
+    };
+    spec.parameters.check_for(workload)?;
     find_design(&spec.design)?;
     let cpus = spec.machine.topology.cpus();
     if spec.threads == 0 {
@@ -169,7 +174,11 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
     let entry = find_design(&spec.design)?;
     let model = &spec.machine;
     let mut machine = Machine::new(machine_config(model, spec.threads, spec.seed));
-    let design = fit_design(entry.design, model);
+    let mut design = fit_design(entry.design, model);
+    if !workload.walks() {
+        // A kernel without lockless walks owes them nothing when it frees table pages.
+        design.walkers = Walkers::None;
+    }
     let system: Rc<System<W>> = System::new(
         &machine,
         Hw::new(hardware_config(model, spec.seed)),
@@ -181,13 +190,17 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
             ideal: entry.ideal,
         },
     );
-    let process = system.process(1, workload.bytes(spec.threads));
+    let parameters = Rc::new(spec.parameters.clone());
+    let processes: Vec<_> = (1..=workload.processes(spec.threads))
+        .map(|number| system.process(number as u32, workload.bytes(spec.threads, &parameters)))
+        .collect();
     let counters: Vec<_> = (0..spec.threads).map(|_| Rc::new(Cell::new(0_u64))).collect();
     // Threads go to cores first, siblings last, as a scheduler places them.
     for (index, cpu) in model.topology.placement().enumerate().take(spec.threads) {
         let thread = Thread {
             system: system.clone(),
-            process: process.clone(),
+            process: processes[index % processes.len()].clone(),
+            parameters: parameters.clone(),
             index,
             threads: spec.threads,
             operations: counters[index].clone(),
@@ -203,7 +216,14 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
     let warm_up = model.cycles(WARM_UP_MS * longer(64.0) * 1e6) as u64;
     let window = model.cycles(spec.virtual_ms.unwrap_or(DEFAULT_VIRTUAL_MS * longer(256.0)) * 1e6) as u64;
     let deadline = warm_up + window;
-    let window = Window::new(&machine, warm_up, window, spec.virtual_ms.is_some(), counters);
+    let freed = Rc::new(Cell::new(0));
+    let window = Window::new(&machine, warm_up, window, spec.virtual_ms.is_some(), counters, {
+        let (freed, system) = (freed.clone(), system.clone());
+        move |edge| match edge {
+            Edge::Begin => freed.set(system.tables_freed()),
+            Edge::End => freed.set(system.tables_freed() - freed.get()),
+        }
+    });
     let mut abandoned = false;
     let outcome = machine.run(deadline, |at| {
         abandoned = !progress((at.cycles as f64 / deadline as f64).min(1.0));
@@ -264,6 +284,7 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
         accesses_checked: hw.accesses_checked(),
         caught_after: hw.first_violation_after(),
         story: hw.violations().first().map(|violation| violation.to_string()),
+        tables_freed_per_s: freed.get() as f64 / (virtual_ns * 1e-9),
         events: machine.events(),
         time_shares,
         host_seconds: started.elapsed().as_secs_f64(),

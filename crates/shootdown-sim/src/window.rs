@@ -32,9 +32,19 @@ struct Begun {
     ops: u64,
 }
 
+/// The two ends of the window, for whoever keeps counts of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Edge {
+    /// Counting begins.
+    Begin,
+    /// Counting ends.
+    End,
+}
+
 /// One run's window.
 pub(crate) struct Window {
     counters: Vec<Rc<Cell<u64>>>,
+    observer: Box<dyn Fn(Edge)>,
     /// Cycles asked for, when they were.
     length: Option<u64>,
     begun: Cell<Option<Begun>>,
@@ -45,16 +55,19 @@ pub(crate) struct Window {
 
 impl Window {
     /// A window of `length` cycles after `warm_up` cycles, that ends early if there is too much to simulate unless its length
-    /// was `asked` for. `counters` count the workload's operations.
+    /// was `asked` for. `counters` count the workload's operations; `observer` is told when the window begins and ends, on the
+    /// machine.
     pub(crate) fn new(
         machine: &Machine,
         warm_up: u64,
         length: u64,
         asked: bool,
         counters: Vec<Rc<Cell<u64>>>,
+        observer: impl Fn(Edge) + 'static,
     ) -> Rc<Self> {
         let window = Rc::new(Window {
             counters,
+            observer: Box::new(observer),
             length: asked.then_some(length),
             begun: Cell::default(),
             measured: RefCell::default(),
@@ -80,6 +93,7 @@ impl Window {
                 ops: self.ops(),
             }));
             machine::reset_statistics();
+            (self.observer)(Edge::Begin);
         }
     }
 
@@ -91,6 +105,7 @@ impl Window {
                 cycles: now - begun.at,
                 statistics: machine::statistics(),
             });
+            (self.observer)(Edge::End);
         }
     }
 

@@ -89,10 +89,14 @@ pub enum Wait {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Walkers {
+    /// The kernel has no lockless walks: nothing is done, nothing is checked, and [`walk`](crate::Engine::walk) panics.
+    None,
     /// Interrupts every online CPU; walks run with interrupts off and cost nothing.
     InterruptAll,
-    /// A walk publishes its space in a slot of its CPU with a full barrier, and clears it afterwards.
+    /// A walk publishes its space in a word of its CPU by a store and a full barrier, and clears it afterwards.
     Precise,
+    /// The same with one atomic exchange in place of store and barrier.
+    PreciseExchange,
     /// A walk registers its CPU once; it stays registered until a freeing side asks.
     Sticky,
     /// Table pages go to a reclaimer that frees them after a grace period.
@@ -220,9 +224,13 @@ impl Design {
     };
 
     /// AMD broadcast invalidation: hybrid tags from 4 active CPUs, broadcast for promoted spaces, else as [`IPI`](Self::IPI).
+    ///
+    /// Its flushes interrupt nobody, so they prove nothing about walks: table pages wait for a grace period, as in the Linux
+    /// that has it.
     pub const BROADCAST: Design = Design {
         tags: Tags::Hybrid { promote_at: 4 },
         reach: Reach::Broadcast,
+        walkers: Walkers::GracePeriod,
         ..Design::IPI
     };
 
@@ -233,7 +241,32 @@ impl Design {
         tags: Tags::Hybrid { promote_at: 2 },
         requests: Requests::Log,
         order: Order::Concurrent,
+        walkers: Walkers::Adaptive,
         ..Design::BROADCAST
+    };
+
+    /// [`IPI`](Self::IPI), whose freeing side of table pages interrupts every CPU: walks cost nothing.
+    pub const WALK_INTERRUPT_ALL: Design = Design {
+        walkers: Walkers::InterruptAll,
+        ..Design::IPI
+    };
+
+    /// [`IPI`](Self::IPI) with every lockless walk published by a store and a full barrier.
+    pub const WALK_PRECISE: Design = Design {
+        walkers: Walkers::Precise,
+        ..Design::IPI
+    };
+
+    /// [`IPI`](Self::IPI) with walkers that register once and stay registered until somebody frees.
+    pub const WALK_STICKY: Design = Design {
+        walkers: Walkers::Sticky,
+        ..Design::IPI
+    };
+
+    /// [`IPI`](Self::IPI) with table pages that wait for a grace period.
+    pub const WALK_GRACE: Design = Design {
+        walkers: Walkers::GracePeriod,
+        ..Design::IPI
     };
 
     /// No invalidation at all. Unsound; the negative control.
@@ -243,7 +276,7 @@ impl Design {
     };
 
     /// The presets: name, settings, one line about each.
-    pub const PRESETS: [(&'static str, Design, &'static str); 4] = [
+    pub const PRESETS: [(&'static str, Design, &'static str); 8] = [
         (
             "ipi",
             Design::IPI,
@@ -258,6 +291,26 @@ impl Design {
             "adaptive",
             Design::ADAPTIVE,
             "system-wide tags from 2 active CPUs on, flush log, local work while targets answer",
+        ),
+        (
+            "walk-interrupt-all",
+            Design::WALK_INTERRUPT_ALL,
+            "as ipi; freeing a table page interrupts every CPU, lockless walks cost nothing",
+        ),
+        (
+            "walk-precise",
+            Design::WALK_PRECISE,
+            "as ipi; every lockless walk is published by a store and a full barrier",
+        ),
+        (
+            "walk-sticky",
+            Design::WALK_STICKY,
+            "as ipi; a walker registers once and stays registered until somebody frees",
+        ),
+        (
+            "walk-grace",
+            Design::WALK_GRACE,
+            "as ipi; table pages wait for a grace period, nobody is interrupted for walks",
         ),
         ("none", Design::NONE, "no invalidation: UNSOUND, the negative control"),
     ];

@@ -39,6 +39,10 @@ pub struct Engine<'a, K: Kernel<W>, const W: usize> {
     pub(crate) kernel_log: FlushLog<K::Facade>,
     pub(crate) tags: TagPool<'a, K::Facade>,
     pub(crate) rollover: RollOver<K::Facade>,
+    /// CPUs in a walk from NMI context.
+    pub(crate) nmi_walkers: CpuSet<K::Facade, W>,
+    /// Count of grace periods asked for.
+    pub(crate) grace: Line<<K::Facade as Facade>::U64>,
 }
 
 impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
@@ -92,6 +96,8 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
             kernel_log: FlushLog::new(),
             tags: TagPool::new(storage.tags, first, end),
             rollover: RollOver::new(),
+            nmi_walkers: CpuSet::new(),
+            grace: Line(Word::new(0)),
         }
     }
 

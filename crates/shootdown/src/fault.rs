@@ -19,6 +19,10 @@ pub enum Fault {
     UserHalfMask16,
     /// 6: the handler tests for a system-wide tag before it tests for lazy.
     TagTestBeforeLazyTest,
+    /// 7: a table page is reused without asking whether a lockless walk still holds a link to it.
+    ReusedUnderWalk,
+    /// 9: a walk publishes itself by less than a full barrier.
+    WalkWithoutFullBarrier,
     /// 10: whoever waits does not serve requests aimed at itself.
     NoSelfService,
     /// 13: a flush is skipped when its space is not current on the requester.
@@ -53,6 +57,16 @@ pub enum Fault {
     SettleIgnoresPending,
     /// 35: lazy CPUs are skipped although table pages are freed.
     SkipLazyDespiteTables,
+    /// 36: a flush that frees tables tells the CPUs that run the space, and not those that walk it.
+    FlushTellsNoWalkers,
+    /// The freeing side looks for walkers before its barrier.
+    WalkersReadBeforeBarrier,
+    /// Walks leave interrupts on, so the handler forgets a registration in the middle of a walk.
+    WalkInterruptible,
+    /// After a change of policy the freeing side honours the new mode only.
+    PolicyForgetsOldWalkers,
+    /// A grace period is taken to be over one too early.
+    GracePeriodTooShort,
     /// 38: a roll-over does not keep the tags of lazy CPUs, and a CPU leaves lazy on its old tag.
     LazyKeepsOldTag,
     /// 39: the request is sent before the change is published.

@@ -34,6 +34,11 @@ pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     pub(crate) tickets: [u64; EXACT_TICKETS],
     space: u64,
     generation: u64,
+    /// Address of the space whose walkers the request forgets; 0 for none. The requester borrows that space until it has
+    /// waited, inside `request`.
+    pub(crate) walked: u64,
+    /// Walkers among the targets, if every walk that could hold a link is.
+    pub(crate) walkers_told: Option<usize>,
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
@@ -53,6 +58,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     ///
     /// Designs with stack requests finish inside (their descriptors cannot outlive this call); the token is then complete.
     pub fn dispatch<'e>(&'e self, space: &Space<K::Facade, W>, range: Range) -> Token<'e, 'k, K, W> {
+        self.dispatch_telling(space, range, false)
+    }
+
+    /// [`dispatch`](Self::dispatch); with `walkers`, and where it goes by interrupts, one request tells lockless walkers
+    /// too, and the token says so.
+    pub(crate) fn dispatch_telling<'e>(
+        &'e self,
+        space: &Space<K::Facade, W>,
+        range: Range,
+        walkers: bool,
+    ) -> Token<'e, 'k, K, W> {
         if self.design.reach == Reach::None {
             return self.token(space, 0);
         }
@@ -69,6 +85,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.flush_here(me, space, generation, &range);
             return token;
         }
+        #[cfg(feature = "faults")]
+        let too_early = (walkers && self.kernel.fault(crate::fault::Fault::WalkersReadBeforeBarrier))
+            .then(|| self.walkers_of(space, me));
         // C1: entry writes, then this full barrier, then the reads of mode, set and states below. Pairs with the join of
         // `switch_to` (step 2), the barrier of `leave_lazy_here`, the compare-exchange of `promote`, the take of `serve`.
         let generation = space.generation.0.fetch_add_full(1) + 1;
@@ -94,7 +113,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     self.interrupt(&mut token, targets, ask, pin, |_| {});
                     return token;
                 }
-                let targets = self.targets(space, range.tables(), me);
+                let mut targets = self.targets(space, range.tables(), me);
+                if walkers {
+                    #[cfg(not(feature = "faults"))]
+                    let walking = self.walkers_of(space, me);
+                    #[cfg(feature = "faults")]
+                    let walking = too_early.unwrap_or_else(|| self.walkers_of(space, me));
+                    token.tell(space, &walking, &mut targets);
+                }
                 self.interrupt(&mut token, targets, ask, pin, |engine| {
                     engine.flush_here(me, space, generation, &range)
                 });
@@ -107,7 +133,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             Mode::Transition(tag) => self.flush_in_transition(&mut token, space, tag, &range, pin),
             Mode::Rolled { tag, .. } if self.design.reach == Reach::Broadcast => self.broadcast_and_sync(tag, &range),
             Mode::Rolled { tag, .. } => {
-                let targets = self.targets(space, range.tables(), me);
+                let mut targets = self.targets(space, range.tables(), me);
+                if walkers {
+                    token.tell(space, &self.walkers_of(space, me), &mut targets);
+                }
                 self.interrupt(&mut token, targets, Ask::Tag { tag, range }, pin, |engine| {
                     engine.flush_tag_here(tag, &range)
                 });
@@ -123,6 +152,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             tickets: [0; EXACT_TICKETS],
             space: space.id,
             generation,
+            walked: 0,
+            walkers_told: None,
         }
     }
 
@@ -134,13 +165,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             tickets: [0; EXACT_TICKETS],
             space: 0,
             generation: 0,
+            walked: 0,
+            walkers_told: None,
         }
     }
 
     /// Interrupts `targets`, does the local part before or while they answer, and unpins.
     ///
-    /// With a log the token is left to be waited for; a stack request is waited for here. A request that names a tag
-    /// needs a descriptor whatever the design, because a handler may dereference only the space it has loaded.
+    /// With a log the token is left to be waited for; a stack request is waited for here. A request that names a tag, or a
+    /// space whose walkers are to be forgotten, needs a descriptor whatever the design, because a handler may dereference
+    /// only the space it has loaded, and what a requester that waits holds for it.
     pub(crate) fn interrupt(
         &self,
         token: &mut Token<'_, 'k, K, W>,
@@ -163,7 +197,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if self.design.order == Order::Serial {
             run_local(self);
         }
-        if self.design.requests == Requests::Log && !matches!(ask, Ask::Tag { .. }) {
+        if self.design.requests == Requests::Log && !matches!(ask, Ask::Tag { .. }) && token.walked == 0 {
             self.post(token, targets);
             run_local(self);
             drop(pin);
@@ -223,7 +257,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         };
         let late_arguments = fault!(self.kernel, FlagBeforeArguments);
         if !late_arguments {
-            request.write(ask);
+            request.write(ask, token.walked);
         }
         // From here on the frame cannot be left before every target is done with it.
         let complete = Outstanding(|| {
@@ -284,7 +318,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.kernel.send_ipi(&fresh);
         }
         if late_arguments {
-            request.write(ask);
+            request.write(ask, token.walked);
         }
         self.kernel.event(Event::Interrupted { sent, targets: count });
         meanwhile();
@@ -372,6 +406,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         target: impl Fn() -> Option<CpuId>,
         mut done: impl FnMut() -> bool,
     ) {
+        let _ = self.waits_inside_walk(&self.cpus[waiter]);
         let bound = self.design.stuck_ns;
         let mut deadline = None;
         let mut polls = 0_u32;

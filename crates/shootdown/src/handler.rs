@@ -15,8 +15,12 @@ pub(crate) const POSTED: u64 = 1;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// The shootdown interrupt's handler. Call it with interrupts off, once per interrupt; a spurious call is harmless.
+    ///
+    /// Walks run with interrupts off, so a handler that runs proves that none is under way on this CPU.
     pub fn on_ipi(&self) {
-        self.serve(&self.cpus[self.kernel.cpu()]);
+        let cpu = &self.cpus[self.kernel.cpu()];
+        self.serve(cpu);
+        self.quiescent_here(cpu);
     }
 
     /// Serves everything asked of this CPU; interrupts off, on that CPU.
@@ -50,7 +54,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         let saved = self.kernel.interrupts_off();
         let cpu = &self.cpus[self.kernel.cpu()];
-        if self.design.requests == Requests::Log || cpu.queue.has_ready() {
+        // To answer in the middle of a walk would say that it has ended (C3).
+        if (self.design.requests == Requests::Log || cpu.queue.has_ready()) && !self.waits_inside_walk(cpu) {
             self.serve(cpu);
         }
         self.kernel.interrupts_restore(saved);
@@ -58,8 +63,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Does what one stack request asks, and acknowledges.
     fn answer(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>) {
-        match request.ask() {
+        let (ask, walked) = request.ask();
+        match ask {
             Ask::CatchUp => self.follow_loaded(cpu),
+            Ask::EndWalks => {}
             Ask::Kernel { range } => self.flush_kernel_range(cpu, &range),
             Ask::Tag { tag, range } => {
                 if range.is_walkable(self.design.ceiling) {
@@ -85,6 +92,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 }
             }
         }
+        self.forget_walks(cpu, walked);
         if crate::fault::fault!(self.kernel, DepartingCpuAcknowledgesTwice) && cpu.state().is_off() {
             request.acknowledge();
         }

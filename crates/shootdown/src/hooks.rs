@@ -132,6 +132,8 @@ pub enum Event {
     TagsExhausted,
     /// System-wide tags rolled over.
     RollOver,
+    /// A space changed between registered and published walks.
+    WalksChanged,
 }
 
 /// The hooks. `W` is the number of 64-bit words in a CPU set: machines of up to `64 * W` CPUs.

@@ -28,11 +28,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         for slot in &cpu.own.slots[..MAX_SLOTS] {
             slot.space.store(0, Ordering::Relaxed);
         }
+        // Before any walk, and before freeing sides wait for this CPU again.
+        cpu.walking.forget_all();
         // On, then in the set (full barrier), then flush: a requester that saw this CPU off or absent wrote its entries
         // before, so this flush and every later fill sees them. Pairs with `request`, `wait` and `flush_kernel`.
         cpu.publish(State::KERNEL);
         self.online.join(me);
         K::Facade::full_barrier();
+        self.quiescent_here(cpu);
         cpu.own
             .kernel_seen
             .store(self.kernel_generation.0.load(Ordering::Acquire), Ordering::Relaxed);
@@ -48,6 +51,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.masked(|| {
             let me = self.kernel.cpu();
             let cpu = &self.cpus[me];
+            // Freeing sides skip this CPU from here on: no walk may be under way, and the drain below must be able to answer.
+            let _ = self.waits_inside_walk(cpu);
             self.unload(cpu);
             if fault!(self.kernel, CountedBeforeOnline) {
                 return; // it stays counted while it takes no interrupt

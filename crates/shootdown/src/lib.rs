@@ -21,6 +21,9 @@
 //! | page-table entries were cleared or weakened | [`Engine::flush`], or [`Engine::dispatch`] and [`Token::wait`] |
 //! | many spaces at once | [`Engine::batch`], and [`Engine::settle`] before relying on a cleared entry |
 //! | kernel mappings changed | [`Engine::flush_kernel`] |
+//! | page tables are read without a lock | [`Engine::walk`] |
+//! | table pages were unlinked | [`Engine::flush_tables`], or [`Engine::flush`] and [`Engine::retire_tables`] |
+//! | the same, and nobody reuses them at once | [`Engine::flush_tables_later`], with [`Engine::quiescent`] on every CPU |
 //! | a space ends | [`Engine::retire`] |
 //!
 //! # The contract, and where it is kept
@@ -29,6 +32,7 @@
 //! | C1 | no translation is used that the tables did not hold after the flush | `flush.rs` (`dispatch`), `switch.rs`, `catchup.rs` |
 //! | C2 | frames are freed only after that | [`Flushed`], the proof that [`Token::wait`] returns |
 //! | C3 | table pages only after paging-structure caches are purged, lazy CPUs too | [`Range::with_tables`], `targets.rs`, `catchup.rs` |
+//! | | and after every lockless walk that could hold a link | [`TablesFree`], the proof; `walk/` |
 //! | C4 | a tag changes hands only when no CPU holds entries under it | `tags.rs`, `rollover.rs`, `switch.rs` (`load_slot`) |
 //! | C5 | handlers take no lock; waiters serve; a CPU that is off is not waited for | `handler.rs`, `flush.rs` (`wait_reporting`), `hotplug.rs` |
 //! | C6 | on any doubt, more | `log.rs`, `catchup.rs` (`missed`), `range.rs`, `tags.rs` |
@@ -63,6 +67,7 @@ mod space;
 mod switch;
 mod tags;
 mod targets;
+mod walk;
 
 pub use batch::Batch;
 pub use cpuset::{CpuMask, CpuSet};
@@ -80,3 +85,4 @@ pub use log::LOG_ENTRIES;
 pub use percpu::PerCpu;
 pub use range::{Chunks, Range, Stride};
 pub use space::Space;
+pub use walk::{Grace, GracesOver, Retired, TablesFree, Walk};

@@ -8,6 +8,7 @@
 //! | `queue` | requesters and the CPU itself | both |
 //! | `running` | the CPU itself; the roll-over, under its lock | the roll-over |
 //! | `own` | the CPU itself, interrupts off | nobody else |
+//! | `walking` | the CPU itself (see `walk/slots.rs`) | freeing sides, two of its three lines |
 
 use crate::design::MAX_SLOTS;
 use crate::facade::{Facade, Word};
@@ -16,7 +17,7 @@ use crate::rollover::Running;
 use crate::space::Line;
 use core::sync::atomic::Ordering;
 
-/// Per-CPU state; the kernel supplies an array of these, indexed by CPU id. About 1 KiB.
+/// Per-CPU state; the kernel supplies an array of these, indexed by CPU id. About 1.3 KiB.
 #[repr(C, align(64))]
 pub struct PerCpu<F: Facade> {
     /// [`State`], packed into one word: what is loaded, lazy, switching, on which kind of tag, off. One word because a
@@ -35,6 +36,7 @@ pub struct PerCpu<F: Facade> {
     #[cfg(feature = "faults")]
     pub(crate) spare: crate::request::Request<F>,
     pub(crate) own: Own<F>,
+    pub(crate) walking: crate::walk::Walking<F>,
 }
 
 /// Lines that only their CPU touches, with interrupts off. Words of the facade so that no data race can exist even when
@@ -82,6 +84,7 @@ impl<F: Facade> PerCpu<F> {
                     generation: F::U64::new(0),
                 }),
             },
+            walking: crate::walk::Walking::new(),
         }
     }
 

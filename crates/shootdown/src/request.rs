@@ -21,11 +21,16 @@ pub(crate) enum Ask {
     Kernel { range: Range },
     /// Catch up with whatever is loaded (batches, tag transitions).
     CatchUp,
+    /// Nothing: that it is answered proves that no walk is under way.
+    EndWalks,
 }
+
+/// Set in the kind of a request that names, in its last word, a space whose walkers are to be forgotten.
+const FORGET: u64 = 8;
 
 /// A descriptor: 64 bytes that targets read, 64 where they acknowledge.
 pub(crate) struct Request<F: Facade> {
-    body: Line<[F::U64; 5]>,
+    body: Line<[F::U64; 6]>,
     /// Targets that have not acknowledged, and one for the requester while it is still sending.
     pub(crate) unacknowledged: Line<F::U64>,
 }
@@ -46,23 +51,34 @@ impl<F: Facade> Request<F> {
     }
 
     /// Writes what is asked. The stores become visible before the full barrier of the first [`Queue::push`].
-    pub(crate) fn write(&self, ask: Ask) {
-        let words = match ask {
+    ///
+    /// `walked`: address of a space in whose walker set targets are forgotten, or 0.
+    pub(crate) fn write(&self, ask: Ask, walked: u64) {
+        let mut words = match ask {
             Ask::CatchUp => [0, 0, 0, 0, 0],
             Ask::Space { id, generation, range } => [1, id, generation, range.pack()[0], range.pack()[1]],
             Ask::Tag { tag, range } => [2, u64::from(tag.0), 0, range.pack()[0], range.pack()[1]],
             Ask::Kernel { range } => [3, 0, 0, range.pack()[0], range.pack()[1]],
+            Ask::EndWalks => [4, 0, 0, 0, 0],
         };
+        if walked != 0 {
+            words[0] |= FORGET;
+            self.body.0[5].store(walked, Ordering::Relaxed);
+        }
         for (word, value) in self.body.0.iter().zip(words) {
             word.store(value, Ordering::Relaxed);
         }
     }
 
-    /// What is asked. The acquire was done when the ready bits were taken.
-    pub(crate) fn ask(&self) -> Ask {
+    /// What is asked, and the address of the space in whose walker set this target is forgotten (0 for none), which the
+    /// requester keeps alive until this is acknowledged. The acquire was done when the ready bits were taken.
+    pub(crate) fn ask(&self) -> (Ask, u64) {
         let word = |index: usize| self.body.0[index].load(Ordering::Relaxed);
-        match word(0) {
+        let kind = word(0);
+        let walked = if kind & FORGET == 0 { 0 } else { word(5) };
+        let ask = match kind & !FORGET {
             0 => Ask::CatchUp,
+            4 => Ask::EndWalks,
             1 => Ask::Space {
                 id: word(1),
                 generation: word(2),
@@ -75,7 +91,8 @@ impl<F: Facade> Request<F> {
             _ => Ask::Kernel {
                 range: Range::unpack([word(3), word(4)]),
             },
-        }
+        };
+        (ask, walked)
     }
 
     /// One target (or the requester, when it has sent everything) is done. A full barrier: the invalidation comes

@@ -20,6 +20,9 @@ pub struct Space<F: Facade, const W: usize> {
     /// Never reused, from 1. Read-only.
     pub(crate) id: u64,
     pub(crate) root: Root,
+    /// How walks of this space register, where that is decided per space ([`crate::walk::policy`]). Here, on a line that is
+    /// otherwise read-only, because walks read the id anyway.
+    pub(crate) walk_mode: F::U64,
     /// Count of flush requests, from 1. Written by every flush of this space.
     pub(crate) generation: Line<F::U64>,
     /// [`Mode`], packed. Read by every flush and switch, written at promotion and roll-over only.
@@ -29,6 +32,10 @@ pub struct Space<F: Facade, const W: usize> {
     /// CPUs that may cache it.
     pub(crate) cpus: CpuSet<F, W>,
     pub(crate) log: FlushLog<F>,
+    /// CPUs that may walk it without a lock, registered by their walks. Not `cpus`: whoever walks need not have it loaded.
+    pub(crate) walkers: CpuSet<F, W>,
+    /// What the freeing side has counted, for the policy.
+    pub(crate) walk_counts: Line<crate::walk::Counts<F>>,
 }
 
 impl<F: Facade, const W: usize> Space<F, W> {
@@ -36,11 +43,14 @@ impl<F: Facade, const W: usize> Space<F, W> {
         Space {
             id,
             root,
+            walk_mode: F::U64::new(0),
             generation: Line(F::U64::new(1)),
             mode: Line(F::U64::new(Mode::PerCpu.pack())),
             pending: F::U64::new(0),
             cpus: CpuSet::new(),
             log: FlushLog::new(),
+            walkers: CpuSet::new(),
+            walk_counts: Line(crate::walk::Counts::new()),
         }
     }
 

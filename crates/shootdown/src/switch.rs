@@ -27,6 +27,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.masked(|| {
             let me = self.kernel.cpu();
             let cpu = &self.cpus[me];
+            self.quiescent_here(cpu);
             let state = State(cpu.state.0.load(Ordering::Relaxed));
             if state.id() == space.id {
                 if state.is_lazy() {
@@ -171,6 +172,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.masked(|| {
             let me = self.kernel.cpu();
             let cpu = &self.cpus[me];
+            self.quiescent_here(cpu);
             let state = State(cpu.state.0.load(Ordering::Relaxed));
             // SAFETY: interrupts are off.
             let Some(space) = (unsafe { self.loaded(cpu) }) else {
@@ -229,7 +231,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Loads the kernel's own root: this CPU leaves whatever space it has. Same context as `switch_to`.
     pub fn switch_to_kernel(&self) {
-        self.masked(|| self.unload(&self.cpus[self.kernel.cpu()]));
+        self.masked(|| {
+            let cpu = &self.cpus[self.kernel.cpu()];
+            self.quiescent_here(cpu);
+            self.unload(cpu);
+        });
     }
 
     /// Loads the kernel's root in place of the loaded space; interrupts off, on that CPU.

@@ -70,6 +70,7 @@ impl Hw {
                 )]
             });
         }
+        self.check_software_walks(frame, base, cpu, now);
         *self.bodies[f.body as usize].entries = [0; 512];
         self.free_bodies.push(f.body);
         self.frames.give_back(frame);
@@ -82,6 +83,19 @@ impl Hw {
             let space = self.bodies[f.body as usize].home;
             self.ledger.retire(space);
         }
+    }
+
+    /// A table page that is linked nowhere goes to another space at once, without passing the allocator: it must be as free
+    /// as one that is freed (C3). Returns it, empty.
+    ///
+    /// # Panics
+    /// If the frame holds no table.
+    pub fn reuse_table(&mut self, frame: u32, space: u32, cpu: usize, now: u64) -> u32 {
+        let level = self.table(frame).expect("a table page is reused").level;
+        self.free_table(frame, cpu, now);
+        let again = self.alloc_table(level, space);
+        assert_eq!(again, frame, "the last frame freed is the first reused");
+        again
     }
 
     #[allow(clippy::too_many_arguments)] // One call, and each is a different fact about the table freed.

@@ -16,7 +16,7 @@
 //!   tlb.rs      translation caches            broadcast.rs  INVLPGB and TLBSYNC
 //!   psc.rs      paging-structure caches       ledger.rs     what each page's translation was, and when
 //!   oracle.rs   C1 to C4 of translations      freeing.rs    C2 and C3 of what is freed
-//!   story.rs    violations, told
+//!   story.rs    violations, told               software_walk.rs  C3 of lockless walks by software
 //! ```
 
 mod broadcast;
@@ -28,6 +28,7 @@ mod invalidate;
 mod ledger;
 mod oracle;
 mod psc;
+mod software_walk;
 mod story;
 mod tables;
 mod tlb;
@@ -38,6 +39,7 @@ use cpu::Reason;
 pub use entry::Entry;
 pub use frames::FrameKind;
 pub use ledger::Stamp;
+pub use software_walk::TableLink;
 pub use story::{Rule, Violation};
 pub use tables::table_index;
 pub use walk::{Access, FaultKind, PageFault, Privilege, Translation};
@@ -164,6 +166,7 @@ pub struct Hw {
     outstanding: VecDeque<broadcast::Outstanding>,
     /// Who uses a tag anywhere, for broadcasts to find holders.
     tag_users: HashMap<u16, broadcast::TagUsers>,
+    software: software_walk::SoftwareWalks,
     violations: Vec<Violation>,
     violation_count: u64,
     first_violation_after: Option<u64>,
@@ -219,6 +222,7 @@ impl Hw {
             epochs: broadcast::Epochs::default(),
             outstanding: VecDeque::new(),
             tag_users: HashMap::new(),
+            software: software_walk::SoftwareWalks::default(),
             violations: Vec::new(),
             violation_count: 0,
             first_violation_after: None,

@@ -42,6 +42,8 @@ pub struct EngineCounts {
     pub caught_up_partly: u64,
     /// Times a CPU caught up by flushing a whole tag.
     pub caught_up_whole: u64,
+    /// Changes between registered and published walks.
+    pub walks_changed: u64,
     /// Reports of CPUs that did not answer in time.
     pub stuck: u64,
 }
@@ -89,6 +91,11 @@ impl SimKernel {
     /// Says that `root` is the top table of space `number`.
     pub(super) fn know(&self, root: u32, number: u32) {
         self.spaces.borrow_mut().insert(root, number);
+    }
+
+    /// Nanoseconds as cycles of this machine.
+    pub fn cycles(&self, ns: f64) -> u64 {
+        (ns * self.costs.ghz).round() as u64
     }
 
     /// Engine events so far.
@@ -229,6 +236,7 @@ impl<const W: usize> Kernel<W> for SimKernel {
             Event::Interrupted { .. } => counts.interrupting += 1,
             Event::CaughtUpPartly => counts.caught_up_partly += 1,
             Event::CaughtUpWhole => counts.caught_up_whole += 1,
+            Event::WalksChanged => counts.walks_changed += 1,
             Event::Broadcast { .. } => {}
         });
     }

@@ -10,21 +10,25 @@ mod hooks;
 mod kernel_pages;
 mod lock;
 mod process;
+mod protect;
 mod reclaim;
 mod rwsem;
 mod split;
+mod walk;
 
 pub use hooks::{EngineCounts, HookCosts, SimKernel};
 pub use kernel_pages::{KERNEL_BASE, KernelPages};
 pub use lock::{Access as LockAccess, SpinLock};
 pub use process::{PAGE, Process, USER_BASE, run_thread};
 pub use rwsem::{SleepCosts, SleepLock};
+pub use walk::PageReferences;
 
 use crate::hw::{Entry, Hw, Stamp};
 use crate::machine::{self, LineId, Machine, Shared, SimWord, SimWorld};
 use category::Category;
 use shootdown::{Design, Engine, PerCpu, Root, Storage, Word, tag_words};
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// Costs of the kernel model, cycles; see `[kernel]` of the machine files.
@@ -120,6 +124,9 @@ pub struct System<const W: usize> {
     lru: SpinLock,
     lru_batches: Vec<Cell<u32>>,
     spin_nodes: Rc<[Shared<SimWord>]>,
+    /// Table pages that are unlinked and flushed, and wait for the end of walks; in the order of their grace periods.
+    waiting_tables: RefCell<VecDeque<walk::WaitingTable>>,
+    tables_freed: Cell<u64>,
     machine: *const Machine,
 }
 
@@ -173,6 +180,8 @@ impl<const W: usize> System<W> {
             lru: SpinLock::new(machine, spin_nodes.clone()),
             lru_batches: vec![Cell::new(0); cpus],
             spin_nodes,
+            waiting_tables: RefCell::default(),
+            tables_freed: Cell::new(0),
             machine,
         });
         let handled = hw.clone();

@@ -79,7 +79,7 @@ impl<const W: usize> Process<W> {
     }
 
     /// Line of the entry for `va` in its lowest-level table.
-    fn entry_line(&self, va: u64) -> LineId {
+    pub(super) fn entry_line(&self, va: u64) -> LineId {
         self.table_lines
             .offset(self.table_index(va) * 64 + (va / PAGE % 512 / 8) as usize)
     }
@@ -218,12 +218,11 @@ impl<const W: usize> System<W> {
             .collect();
         let range = Range::pages(va, va + bytes, Stride::Size4K);
         if !tables.is_empty() {
-            self.flush(process, range.with_tables());
+            self.flush_and_free(process, range.with_tables(), &tables);
         } else if cleared {
             self.flush(process, range);
         }
         frames.into_iter().for_each(|frame| self.free(frame));
-        tables.into_iter().for_each(|table| self.free_table(table));
         process.unmapping.fetch_add_full(u64::MAX);
         self.unlock(process, access);
         category::leave(outer);
@@ -290,7 +289,7 @@ impl<const W: usize> System<W> {
     }
 
     /// The lowest-level table for `va`, made if it is missing.
-    fn table_for(&self, process: &Process<W>, va: u64) -> u32 {
+    pub(super) fn table_for(&self, process: &Process<W>, va: u64) -> u32 {
         let found = self.hw.borrow().table_at(process.root, va, 1);
         found.unwrap_or_else(|| {
             machine::charge(self.costs.page_alloc + self.costs.page_zero);
@@ -329,8 +328,16 @@ impl<const W: usize> System<W> {
     /// Flushes, and tells the oracle when it began and when it was said to be complete.
     pub fn flush(&self, process: &Process<W>, range: Range) {
         let outer = category::enter(Category::FlushRequester);
+        self.announced(process, range, || {
+            let _done = self.engine.flush(&process.space, range);
+        });
+        category::leave(outer);
+    }
+
+    /// Runs `flush`, and tells the oracle when it began and when it was said to be complete.
+    pub(super) fn announced(&self, process: &Process<W>, range: Range, flush: impl FnOnce()) {
         let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
-        let _done = self.engine.flush(&process.space, range);
+        flush();
         if self.settings.ideal {
             machine::drain_stores();
             self.hw
@@ -344,14 +351,13 @@ impl<const W: usize> System<W> {
             machine::cpu(),
             machine::now(),
         );
-        category::leave(outer);
     }
 
-    fn lock(&self, process: &Process<W>, access: LockAccess) {
+    pub(super) fn lock(&self, process: &Process<W>, access: LockAccess) {
         process.lock.lock(access, || self.block(process));
     }
 
-    fn unlock(&self, process: &Process<W>, access: LockAccess) {
+    pub(super) fn unlock(&self, process: &Process<W>, access: LockAccess) {
         process.lock.unlock(access);
     }
 
@@ -365,7 +371,7 @@ impl<const W: usize> System<W> {
     }
 }
 
-fn entry_key(table: u32, index: u32) -> u64 {
+pub(super) fn entry_key(table: u32, index: u32) -> u64 {
     u64::from(table) << 9 | u64::from(index)
 }
 

@@ -4,10 +4,10 @@
 
 mod traffic;
 
-use shootdown::{Design, Order, Reach, Requests, Tags, Targets};
+use shootdown::{Design, Order, Reach, Requests, Tags, Targets, Walkers};
 use shootdown_sim::machine::Outcome;
 use shootdown_sim::model::Model;
-use shootdown_sim::run::{self, RunResult, RunSpec, designs};
+use shootdown_sim::run::{self, Parameters, RunResult, RunSpec, designs};
 use std::sync::Arc;
 use traffic::{Tally, Traffic, play};
 
@@ -32,7 +32,17 @@ fn must_hold(design: Design, cpus: usize, seeds: std::ops::Range<u64>) -> Tally 
     sum
 }
 
-/// Every combination of the other axes, on `tags` over `reach`.
+/// Every way of keeping table pages from walks.
+const WALKERS: [Walkers; 6] = [
+    Walkers::InterruptAll,
+    Walkers::Precise,
+    Walkers::PreciseExchange,
+    Walkers::Sticky,
+    Walkers::GracePeriod,
+    Walkers::Adaptive,
+];
+
+/// Every combination of the other axes (the walkers in turn), on `tags` over `reach`.
 #[track_caller]
 fn every_combination(tags: Tags, reach: Reach) -> Tally {
     let mut sum = Tally::default();
@@ -59,6 +69,7 @@ fn every_combination(tags: Tags, reach: Reach) -> Tally {
                             _ => first_tag + u16::from(slots) + 2,
                         },
                         split,
+                        walkers: WALKERS[number / 2 % WALKERS.len()],
                         consider_window_ns: 64,
                         stuck_ns: 0,
                         ..Design::IPI
@@ -73,6 +84,7 @@ fn every_combination(tags: Tags, reach: Reach) -> Tally {
     assert!(sum.retired > 0 && sum.offlined > 0 && sum.interrupts > 0);
     assert!(sum.engine.interrupting > 0 && sum.engine.local_only > 0);
     assert!(sum.engine.caught_up_whole > 0);
+    assert!(sum.walked > 0 && sum.tables_freed > 0);
     sum
 }
 
@@ -109,6 +121,25 @@ fn no_translation_outlives_its_flush_when_system_wide_tags_roll_over() {
 fn no_translation_outlives_its_flush_when_system_wide_tags_roll_over_under_broadcasts() {
     let sum = every_combination(Tags::System, Reach::Broadcast);
     assert!(sum.engine.rolled_over > 0 && sum.engine.broadcasts > 0);
+}
+
+#[test]
+fn no_table_page_goes_while_it_is_walked() {
+    for walkers in WALKERS {
+        let mut sum = Tally::default();
+        for (index, base) in [Design::IPI, Design::BROADCAST, Design::ADAPTIVE].into_iter().enumerate() {
+            let design = Design {
+                walkers,
+                consider_window_ns: 64,
+                stuck_ns: 0,
+                ..base
+            };
+            let first = 10_000 + 1000 * index as u64;
+            sum.add(&must_hold(design, 6, first..first + 3 * SEEDS));
+        }
+        println!("{walkers:?}: {sum:?}");
+        assert!(sum.walked > 0 && sum.tables_freed > 0 && sum.offlined > 0);
+    }
 }
 
 /// The negative control: the same traffic without invalidation is caught, at once.
@@ -148,6 +179,7 @@ fn spec(workload: &str, design: &str) -> RunSpec {
         seed: 3,
         virtual_ms: Some(0.5),
         lru_drain: false,
+        parameters: Parameters::default(),
     }
 }
 
@@ -176,6 +208,27 @@ fn readers_of_a_shared_region_do_not_see_what_was_withdrawn() {
         if entry.name == "none" {
             assert!(result.stale > 0 && result.story.is_some());
         } else {
+            assert_eq!(result.stale, 0, "{}: {:?}", entry.name, result.story);
+        }
+    }
+}
+
+/// Pinning threads and a freeing side, in a space of its own and in the one that is walked.
+#[test]
+fn pages_are_pinned_under_every_design_while_tables_are_freed() {
+    for own_space in [0.0, 1.0] {
+        let parameters = Parameters::default()
+            .with("workload.gup.frees_per_s", 2e5)
+            .and_then(|some| some.with("workload.gup.freeing_threads", 2.0))
+            .and_then(|some| some.with("workload.gup.own_space", own_space))
+            .expect("parameters of the workload");
+        for entry in designs().filter(|entry| entry.name != "none") {
+            let spec = RunSpec {
+                parameters: parameters.clone(),
+                ..spec("gup", entry.name)
+            };
+            let result = run::run(&spec, &mut |_| true).expect("it runs");
+            assert!(result.ops > 0 && result.tables_freed_per_s > 1e4, "{}: {result:?}", entry.name);
             assert_eq!(result.stale, 0, "{}: {:?}", entry.name, result.story);
         }
     }

@@ -3,7 +3,7 @@
 use shootdown::{BroadcastLimits, Design};
 use shootdown_sim::hw::{Access, Hw, HwConfig};
 use shootdown_sim::machine::{self, Config, Machine, Outcome, StoreBuffer, Topology};
-use shootdown_sim::os::{EngineCounts, HookCosts, KernelPages, OsCosts, OsSettings, PAGE, Process, System, USER_BASE};
+use shootdown_sim::os::{EngineCounts, HookCosts, KernelPages, OsCosts, OsSettings, PAGE, PageReferences, Process, System, USER_BASE};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -48,6 +48,7 @@ struct World {
     members: RefCell<Vec<Rc<Member>>>,
     next_number: Cell<u32>,
     kernel: KernelPages,
+    references: PageReferences,
     online: Cell<usize>,
     retired: Cell<u64>,
     offlined: Cell<u64>,
@@ -81,7 +82,11 @@ impl World {
                 2 => self.reclaim(),
                 3 if machine::chance(0.3) => self.nap(),
                 4 => self.drop_from_outside(),
+                5 => self.walk_another(),
                 _ => self.run_a_thread(),
+            }
+            if machine::chance(0.3) {
+                self.system.tick();
             }
         }
         self.online.set(self.online.get() - 1);
@@ -100,7 +105,7 @@ impl World {
         }
         for _ in 0..machine::random_below(12) {
             let page = USER_BASE + machine::random_below(COMMON) * PAGE;
-            match machine::random_below(24) {
+            match machine::random_below(26) {
                 0..8 => system.touch(process, page, Access::Read),
                 8..14 => self.touch_under_the_user_half(page, || system.touch(process, page, Access::Write)),
                 14..17 => {
@@ -122,6 +127,7 @@ impl World {
                     system.resume(process);
                 }
                 22 => self.touch_kernel_pages(),
+                23 => self.walk(&member),
                 _ => machine::charge(machine::random_below(2000)),
             }
         }
@@ -133,6 +139,41 @@ impl World {
         }
         member.threads.set(member.threads.get() - 1);
         machine::charge(machine::random_below(2000));
+    }
+
+    /// Pins pages of the common region by a lockless walk, short or long, in any context.
+    fn walk(&self, member: &Member) {
+        let walk = || {
+            for _ in 0..1 + machine::random_below(6) {
+                let page = USER_BASE + machine::random_below(COMMON) * PAGE;
+                if self.system.pin_page(&member.process, self.references, page) {
+                    self.system.unpin(self.references, page, 1);
+                }
+                machine::charge(machine::random_below(400));
+            }
+        };
+        if machine::chance(0.2) {
+            self.system.in_nmi_walk(&member.process, walk);
+        } else {
+            self.system.in_walk(&member.process, walk);
+        }
+    }
+
+    /// Walks processes that this CPU need not run, one within the other at times.
+    fn walk_another(&self) {
+        let (one, two) = (self.any(), self.any());
+        for member in [&one, &two] {
+            member.threads.set(member.threads.get() + 1);
+        }
+        for _ in 0..4 {
+            self.walk(&one);
+            if machine::chance(0.3) {
+                self.system.in_walk(&two.process, || self.walk(&one));
+            }
+        }
+        for member in [&one, &two] {
+            member.threads.set(member.threads.get() - 1);
+        }
     }
 
     /// With split tags a user access happens under the user half; if it faults, the kernel's half comes back first.
@@ -249,6 +290,8 @@ pub struct Tally {
     pub retired: u64,
     pub offlined: u64,
     pub checked: u64,
+    pub walked: u64,
+    pub tables_freed: u64,
     pub events: u64,
     pub violations: u64,
 }
@@ -265,10 +308,13 @@ impl Tally {
         to.interrupting += from.interrupting;
         to.caught_up_partly += from.caught_up_partly;
         to.caught_up_whole += from.caught_up_whole;
+        to.walks_changed += from.walks_changed;
         self.interrupts += other.interrupts;
         self.retired += other.retired;
         self.offlined += other.offlined;
         self.checked += other.checked;
+        self.walked += other.walked;
+        self.tables_freed += other.tables_freed;
         self.events += other.events;
     }
 }
@@ -314,6 +360,7 @@ pub fn play(traffic: &Traffic) -> (Tally, Option<String>, Outcome) {
     let system = System::new(&machine, hw, hooks, design, costs, OsSettings::default());
     let world = Rc::new(World {
         kernel: system.kernel_pages(),
+        references: system.page_references(USER_BASE, COMMON),
         system: system.clone(),
         cpus,
         members: RefCell::default(),
@@ -349,6 +396,8 @@ pub fn play(traffic: &Traffic) -> (Tally, Option<String>, Outcome) {
         retired: world.retired.get(),
         offlined: world.offlined.get(),
         checked: hw.accesses_checked(),
+        walked: hw.software_reads(),
+        tables_freed: system.tables_freed(),
         events: machine.events(),
         violations: hw.violation_count(),
     };

@@ -10,3 +10,4 @@ mod requests;
 mod scene;
 mod switching;
 mod tags;
+mod walks;

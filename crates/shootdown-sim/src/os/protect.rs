@@ -1,0 +1,52 @@
+//! `mprotect`: taking the write permission of resident pages away, and giving it back.
+
+use super::System;
+use super::category::{self, Category};
+use super::lock::Access as LockAccess;
+use super::process::{PAGE, Process, TABLE_SPAN};
+use crate::hw::{Entry, table_index};
+use crate::machine;
+use shootdown::{Range, Stride};
+
+impl<const W: usize> System<W> {
+    /// `mprotect` of `pages` pages at `va`. Exclusive lock throughout, as in Linux. Charged as `mmap`, which like it finds,
+    /// splits and merges regions, and for each page as an unmap.
+    ///
+    /// Flushes whenever an entry changed, also when permission is given back: that is what kernels do whose architecture
+    /// does not say otherwise (Arm's; x86 leaves the old entries to be found out by a fault).
+    pub fn protect(&self, process: &Process<W>, va: u64, pages: u64, writable: bool) {
+        let outer = category::enter(Category::Kernel);
+        machine::charge(self.costs.syscall + self.costs.mmap);
+        self.lock(process, LockAccess::Exclusive);
+        let end = va + pages * PAGE;
+        let (mut next, mut changed) = (va, false);
+        while next < end {
+            let stop = end.min((next / TABLE_SPAN + 1) * TABLE_SPAN);
+            let table = self.hw.borrow().table_at(process.root, next, 1);
+            if let Some(table) = table {
+                process.table_locks[process.table_index(next)].with(false, || {
+                    for page in (next..stop).step_by(PAGE as usize) {
+                        let index = table_index(page, 1);
+                        let old = self.entry(process, page, table, index);
+                        let new = match writable {
+                            true => old.with(Entry::WRITE),
+                            false => old.without(Entry::WRITE),
+                        };
+                        if !old.is_present() || new == old {
+                            continue;
+                        }
+                        machine::charge(self.costs.unmap_entry);
+                        self.store_entry(process, page, table, index, new);
+                        changed = true;
+                    }
+                });
+            }
+            next = stop;
+        }
+        if changed {
+            self.flush(process, Range::pages(va, end, Stride::Size4K));
+        }
+        self.unlock(process, LockAccess::Exclusive);
+        category::leave(outer);
+    }
+}

@@ -1,0 +1,294 @@
+//! Lockless walks by software, and table pages that are freed or reused under them (C3). CPU 0 runs process A and takes its
+//! table away; CPU 1 runs another process and walks A's tables, so that no flush of A interrupts it.
+
+use crate::scene::*;
+use shootdown::{Design, Fault, Range, Stride, Walkers};
+use shootdown_sim::hw::Rule;
+use shootdown_sim::machine;
+use shootdown_sim::os::{PAGE, PageReferences};
+
+/// Modes under which an answered interrupt is what proves that a walk ended.
+const BY_INTERRUPT: [Walkers; 5] = [
+    Walkers::InterruptAll,
+    Walkers::Precise,
+    Walkers::PreciseExchange,
+    Walkers::Sticky,
+    Walkers::Adaptive,
+];
+
+const EVERY: [Walkers; 6] = [
+    Walkers::InterruptAll,
+    Walkers::Precise,
+    Walkers::PreciseExchange,
+    Walkers::Sticky,
+    Walkers::Adaptive,
+    Walkers::GracePeriod,
+];
+
+fn with(walkers: Walkers, base: Design) -> Design {
+    Design { walkers, ..base }
+}
+
+/// Walks `a` for about `long` cycles under one guard: pins pages and looks at their leaves again.
+fn walk(system: &Sys, a: &Proc, references: PageReferences, long: u64) {
+    system.in_walk(a, || linger(system, a, references, long));
+}
+
+fn linger(system: &Sys, a: &Proc, references: PageReferences, long: u64) {
+    let end = machine::now() + long;
+    loop {
+        system.pin_page(a, references, P + machine::random_below(4) * PAGE);
+        if machine::now() >= end {
+            return;
+        }
+        dawdle(long / 4);
+    }
+}
+
+/// How CPU 0 takes the table away.
+#[derive(Clone, Copy)]
+enum Taking {
+    /// It is freed (an unmap, a collapse).
+    Free,
+    /// It goes to another process at once.
+    Reuse,
+}
+
+/// In every round CPU 0 maps pages of A, and about when CPU 1 walks them takes the table away. `masked` keeps CPU 1 from
+/// being interrupted by anything but the walk's own end.
+fn take_a_table_under_a_walk(stage: &Stage, taking: Taking, jitter: u64, long: u64) {
+    let (a, b, other) = (stage.process(1), stage.process(2), stage.process(3));
+    let references = stage.system.page_references(P, 4);
+    let same = a.clone();
+    stage.cpu(0, move |system| {
+        system.load(&a);
+        rounds(|start| {
+            system.map(&a, P, 4 * PAGE);
+            write(system, &a, 4);
+            system.tick();
+            until(start + 15_000);
+            dawdle(jitter);
+            match taking {
+                Taking::Free => system.unmap(&a, P, 4 * PAGE),
+                Taking::Reuse => {
+                    let frames = system.withdraw(&a, P, 4);
+                    let table = system.unlink(&a, P).expect("it was written to");
+                    system.flush_for_reuse(&a, Range::pages(P, P + 4 * PAGE, Stride::Size4K));
+                    system.free_frames(frames);
+                    let (cpu, now) = (machine::cpu(), machine::now());
+                    let table = system.hw.borrow_mut().reuse_table(table, other.number, cpu, now);
+                    system.free_table(table);
+                    // The region is still on the list.
+                    system.unmap(&a, P, 4 * PAGE);
+                }
+            }
+            for _ in 0..4 {
+                dawdle(jitter);
+                system.tick();
+            }
+        });
+    });
+    stage.cpu(1, move |system| {
+        system.load(&b);
+        rounds(|start| {
+            until(start + 15_000);
+            dawdle(jitter);
+            walk(system, &same, references, long);
+            system.tick();
+            walk(system, &same, references, long / 8);
+            system.tick();
+        });
+    });
+}
+
+/// 7, Linux CVE-2025-38085: a shared page table was given to one of its processes for good while GUP-fast of another still
+/// walked it.
+#[test]
+fn a_table_page_is_not_reused_under_a_walk() {
+    for walkers in EVERY {
+        for base in [IPI, LOG] {
+            let scene = Scene::new(2, with(walkers, base));
+            contract(&scene, Fault::ReusedUnderWalk, Symptom::Breaks(Rule::C3), |stage| {
+                take_a_table_under_a_walk(stage, Taking::Reuse, 4_000, 6_000);
+            });
+        }
+    }
+}
+
+/// 36, Linux 2ba99c5e0881: a collapse to a huge page freed the table after a flush, and told no lockless walker.
+#[test]
+fn a_flush_that_frees_a_table_does_not_forget_the_walkers() {
+    for walkers in BY_INTERRUPT {
+        for base in [IPI, LOG, BROADCAST] {
+            let scene = Scene::new(2, with(walkers, base));
+            contract(&scene, Fault::FlushTellsNoWalkers, Symptom::Breaks(Rule::C3), |stage| {
+                take_a_table_under_a_walk(stage, Taking::Free, 4_000, 6_000);
+            });
+        }
+    }
+}
+
+/// 9, from the review of walker tracking: the walk published itself by a store that a later load may overtake.
+#[test]
+fn a_walk_does_not_read_tables_before_it_is_published() {
+    for walkers in [
+        Walkers::Precise,
+        Walkers::PreciseExchange,
+        Walkers::Sticky,
+        Walkers::Adaptive,
+    ] {
+        let scene = Scene {
+            tries: 400,
+            ..Scene::new(2, with(walkers, IPI))
+        };
+        contract(&scene, Fault::WalkWithoutFullBarrier, Symptom::Breaks(Rule::C3), |stage| {
+            take_a_table_under_a_walk(stage, Taking::Free, 1_200, 1_500);
+        });
+    }
+}
+
+/// The other side of 9: the freeing side looked for walkers while its own store was still in the buffer.
+#[test]
+fn the_freeing_side_does_not_look_for_walkers_before_its_barrier() {
+    for walkers in [Walkers::Precise, Walkers::Sticky] {
+        let scene = Scene {
+            tries: 400,
+            ..Scene::new(2, with(walkers, IPI))
+        };
+        contract(&scene, Fault::WalkersReadBeforeBarrier, Symptom::Breaks(Rule::C3), |stage| {
+            take_a_table_under_a_walk(stage, Taking::Free, 1_200, 1_500);
+        });
+    }
+}
+
+/// A registration that is forgotten in the middle of the walk it stands for.
+#[test]
+fn a_handler_does_not_forget_a_walk_that_goes_on() {
+    for walkers in BY_INTERRUPT {
+        let scene = Scene::new(2, with(walkers, IPI));
+        contract(&scene, Fault::WalkInterruptible, Symptom::Breaks(Rule::C3), |stage| {
+            take_a_table_under_a_walk(stage, Taking::Free, 4_000, 6_000);
+        });
+    }
+}
+
+/// A table page that waits for a grace period does not go before the last walk that began before it.
+#[test]
+fn a_grace_period_is_not_over_before_the_walks_in_it() {
+    for base in [IPI, LOG, BROADCAST] {
+        let scene = Scene::new(2, with(Walkers::GracePeriod, base));
+        contract(&scene, Fault::GracePeriodTooShort, Symptom::Breaks(Rule::C3), |stage| {
+            take_a_table_under_a_walk(stage, Taking::Free, 4_000, 6_000);
+        });
+    }
+}
+
+/// The mode of a space changes while a walk that registered under the old one goes on: the next freeing side must not look
+/// for it in the new place only.
+#[test]
+fn a_walk_of_the_old_mode_is_not_forgotten_when_the_mode_changes() {
+    let scene = Scene {
+        seeds: 40,
+        tries: 200,
+        ..Scene::new(4, with(Walkers::Adaptive, IPI))
+    };
+    contract(&scene, Fault::PolicyForgetsOldWalkers, Symptom::Breaks(Rule::C3), |stage| {
+        let (a, b) = (stage.process(1), stage.process(2));
+        let references = stage.system.page_references(P, 4);
+        for cpu in 1..4 {
+            let (same, b) = (a.clone(), b.clone());
+            stage.cpu(cpu, move |system| {
+                system.load(&b);
+                while machine::now() < ROUNDS * ROUND {
+                    let long = if machine::chance(0.3) { 12_000 } else { 300 };
+                    walk(system, &same, references, long);
+                    dawdle(600);
+                }
+            });
+        }
+        stage.cpu(0, move |system| {
+            system.load(&a);
+            while machine::now() < ROUNDS * ROUND {
+                system.map(&a, P, 4 * PAGE);
+                write(system, &a, 4);
+                dawdle(500);
+                system.unmap(&a, P, 4 * PAGE);
+            }
+        });
+    });
+}
+
+/// Walks in NMI context interrupt walks, registrations and handlers, and are honoured all the same.
+#[test]
+fn a_walk_from_nmi_context_is_not_missed() {
+    for walkers in EVERY {
+        never_broken(&Scene::new(2, with(walkers, IPI)), |stage| {
+            let (a, b) = (stage.process(1), stage.process(2));
+            let references = stage.system.page_references(P, 4);
+            let same = a.clone();
+            stage.cpu(0, move |system| {
+                system.load(&a);
+                rounds(|start| {
+                    system.map(&a, P, 4 * PAGE);
+                    write(system, &a, 4);
+                    until(start + 15_000);
+                    dawdle(4_000);
+                    system.unmap(&a, P, 4 * PAGE);
+                    system.tick();
+                });
+            });
+            stage.cpu(1, move |system| {
+                system.load(&b);
+                rounds(|start| {
+                    until(start + 15_000);
+                    dawdle(4_000);
+                    let from_nmi = || system.in_nmi_walk(&same, || linger(system, &same, references, 3_000));
+                    if machine::chance(0.5) {
+                        from_nmi();
+                    } else {
+                        system.in_walk(&b, from_nmi);
+                    }
+                    system.tick();
+                });
+            });
+        });
+    }
+}
+
+/// A CPU that goes off with a registration, and walks again when it is back.
+#[test]
+fn a_cpu_that_was_off_does_not_walk_unseen() {
+    for walkers in EVERY {
+        never_broken(&Scene::new(2, with(walkers, IPI)), |stage| {
+            let (a, b) = (stage.process(1), stage.process(2));
+            let references = stage.system.page_references(P, 4);
+            let same = a.clone();
+            stage.cpu(0, move |system| {
+                system.load(&a);
+                rounds(|start| {
+                    system.map(&a, P, 4 * PAGE);
+                    write(system, &a, 4);
+                    until(start + 10_000);
+                    dawdle(6_000);
+                    system.unmap(&a, P, 4 * PAGE);
+                    system.tick();
+                });
+            });
+            stage.cpu(1, move |system| {
+                rounds(|start| {
+                    system.load(&b);
+                    walk(system, &same, references, 300);
+                    until(start + 10_000);
+                    dawdle(3_000);
+                    let masked = machine::interrupts_off();
+                    system.offline();
+                    dawdle(2_000);
+                    system.online();
+                    machine::interrupts_restore(masked);
+                    walk(system, &same, references, 2_000);
+                    system.tick();
+                });
+            });
+        });
+    }
+}

@@ -1,0 +1,211 @@
+//! Lockless walks: software that reads page tables without a lock, and how the freeing side of a table page knows that
+//! none is left that could hold a link to it (C3).
+//!
+//! ```text
+//!   mod.rs      the guard that a walk holds           retire.rs   the freeing side: who must be told, the proof
+//!   slots.rs    what a CPU keeps about its walks      grace.rs    table pages that wait for a grace period
+//!                                                     policy.rs   sticky or precise, decided per space
+//! ```
+//!
+//! Walks run with interrupts off, so a CPU that answers an interrupt is in no walk. The modes differ in who is interrupted:
+//!
+//! | [`Walkers`] | a walk pays | the freeing side |
+//! | --- | --- | --- |
+//! | `InterruptAll` | nothing | interrupts every online CPU |
+//! | `Precise` | a store and a full barrier | reads one word of every online CPU, interrupts those in a walk of the space |
+//! | `PreciseExchange` | an exchange | the same |
+//! | `Sticky` | a load and a compare; the first one an atomic | reads the space's walker set, interrupts and forgets its members |
+//! | `GracePeriod` | nothing | waits until every CPU was seen outside a walk; interrupts nobody |
+//! | `Adaptive` | as sticky or precise, and reads which | the same |
+//!
+//! Neither broadcast invalidation, nor skipping lazy CPUs, nor skipping descheduled virtual CPUs proves anything about
+//! walks; none of them is used here.
+
+mod grace;
+pub(crate) mod policy;
+mod retire;
+mod slots;
+
+pub use grace::{Grace, GracesOver, Retired};
+pub(crate) use policy::Counts;
+pub use retire::TablesFree;
+pub(crate) use slots::Walking;
+
+use crate::design::Walkers;
+use crate::engine::Engine;
+use crate::facade::{Facade, Word};
+use crate::fault::fault;
+use crate::hooks::Kernel;
+use crate::percpu::PerCpu;
+use crate::space::Space;
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering;
+use slots::ANY;
+
+/// A lockless walk under way on this CPU. While it is held, no table page that the walk can reach from tables it has read
+/// goes back to its allocator. Interrupts are off; it ends, and they are restored, when it is dropped.
+///
+/// Tied to its CPU: not `Send`. Guards nest and must be dropped in the reverse order. Nothing may wait while one is held
+/// (flush, retire, `Token::wait`): the CPU would answer for walks that go on. A debug build panics; a release build does not
+/// answer until the walk is over, so nothing is freed too early, and two CPUs that both break the rule may wait for ever.
+#[must_use = "the walk is over when the guard is dropped"]
+pub struct Walk<'e, 'k, K: Kernel<W>, const W: usize> {
+    engine: &'e Engine<'k, K, W>,
+    cpu: &'e PerCpu<K::Facade>,
+    saved: u64,
+    end: End,
+    /// The end belongs to the CPU of the beginning.
+    not_send: PhantomData<*mut ()>,
+}
+
+/// What ends a walk.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    /// That slot gets this word.
+    Slot(u8, u64),
+    /// The published word gets this value.
+    Published(u64),
+    /// Nothing: a walk within walks whose mark stands.
+    Outer,
+    /// This CPU leaves the set of walkers in NMI context, unless it was in it.
+    Nmi { leave: bool },
+}
+
+impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
+    /// Begins a lockless walk of `space`'s tables; read no table of it before. Masks interrupts until the guard is dropped.
+    ///
+    /// Context: any but NMI (see [`walk_from_nmi`](Self::walk_from_nmi)), on a CPU that is online; preemption is implied off.
+    /// The space need not be loaded here. No allocation, no lock, no wait. Ordering: every table page that this walk reaches
+    /// from the root is either seen unlinked, or its freeing side sees this walk.
+    ///
+    /// # Panics
+    /// When the design says that the kernel has no lockless walks.
+    #[inline]
+    pub fn walk<'e>(&'e self, space: &Space<K::Facade, W>) -> Walk<'e, 'k, K, W> {
+        let saved = self.kernel.interrupts_off();
+        let me = self.kernel.cpu();
+        let cpu = &self.cpus[me];
+        let end = match self.design.walkers {
+            Walkers::InterruptAll | Walkers::GracePeriod => cpu.walking.mark(),
+            Walkers::Sticky => self.walk_registered(cpu, me, space),
+            Walkers::Precise => self.walk_published(cpu, space, false),
+            Walkers::PreciseExchange => self.walk_published(cpu, space, true),
+            // Acquire: pairs with the stores of the policy; see there for a walk that reads the old one.
+            Walkers::Adaptive if policy::is_precise(space.walk_mode.load(Ordering::Acquire)) => {
+                self.walk_published(cpu, space, false)
+            }
+            Walkers::Adaptive => self.walk_registered(cpu, me, space),
+            Walkers::None => panic!("the design says that there are no lockless walks: set its walkers"),
+        };
+        if fault!(self.kernel, WalkInterruptible) {
+            self.kernel.interrupts_restore(saved);
+        }
+        Walk {
+            engine: self,
+            cpu,
+            saved,
+            end,
+            not_send: PhantomData,
+        }
+    }
+
+    /// Begins a walk in NMI context, which may have interrupted a walk, a registration, or the handler that forgets one, and
+    /// so touches none of their words: this CPU is entered in a set of the machine, by a full-barrier read-modify-write,
+    /// that every freeing side reads. Masks nothing: an NMI handler is not interrupted by the shootdown interrupt.
+    ///
+    /// # Panics
+    /// As [`walk`](Self::walk).
+    pub fn walk_from_nmi<'e>(&'e self, _space: &Space<K::Facade, W>) -> Walk<'e, 'k, K, W> {
+        assert!(
+            self.design.walkers != Walkers::None,
+            "the design says that there are no lockless walks: set its walkers"
+        );
+        let me = self.kernel.cpu();
+        let leave = !self.nmi_walkers.contains(me);
+        if leave {
+            // Pairs with the full barrier of the freeing side, as in `walk_published`.
+            self.nmi_walkers.join(me);
+        }
+        Walk {
+            engine: self,
+            cpu: &self.cpus[me],
+            saved: 0,
+            end: End::Nmi { leave },
+            not_send: PhantomData,
+        }
+    }
+
+    /// Publishes a walk of `space` in this CPU's word.
+    #[inline]
+    fn walk_published(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>, exchange: bool) -> End {
+        let word = &cpu.walking.published.0;
+        let outer = word.load(Ordering::Relaxed);
+        let published = match outer {
+            0 => space.id,
+            same if same == space.id => return End::Outer,
+            _ => ANY,
+        };
+        // Publish, full barrier, read tables. Pairs with the freeing side: writes tables, full barrier, reads this word. One
+        // of them sees the other; a release store, or a barrier for reads on the other side, would not do (regression 9).
+        if fault!(self.kernel, WalkWithoutFullBarrier) {
+            word.store(published, Ordering::Release);
+        } else if exchange {
+            word.swap_full(published);
+        } else {
+            word.store(published, Ordering::Relaxed);
+            K::Facade::full_barrier();
+        }
+        End::Published(outer)
+    }
+
+    /// Marks a walk of `space` in the slot that stands for this CPU's registration; registers if there is none.
+    #[inline]
+    fn walk_registered(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) -> End {
+        // No barrier: the registration was one, and since then nobody but this CPU could have taken it back. A freeing side
+        // that has not seen it is one whose unlinking this CPU has seen ever since.
+        match cpu.walking.mark_registered(space.id) {
+            Some(end) => end,
+            None => self.register_walker(cpu, me, space),
+        }
+    }
+
+    /// The first walk since this CPU was last forgotten: bit, full barrier, slot.
+    #[cold]
+    fn register_walker(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) -> End {
+        debug_assert!(!cpu.state().is_off(), "CPU {me} walks while it is off");
+        // Pairs with the freeing side: writes tables, full barrier, reads the set. The bit comes before the slot, so that a
+        // slot never stands without its bit; a bit without a slot only costs an interrupt.
+        if fault!(self.kernel, WalkWithoutFullBarrier) {
+            #[cfg(feature = "faults")]
+            space.walkers.join_without_barrier(me);
+        } else {
+            space.walkers.join(me);
+        }
+        cpu.walking.register(space.id)
+    }
+}
+
+impl<K: Kernel<W>, const W: usize> Drop for Walk<'_, '_, K, W> {
+    #[inline]
+    fn drop(&mut self) {
+        match self.end {
+            End::Slot(index, word) => self.cpu.walking.unmark(index, word),
+            // Release: the table reads come before it; pairs with the acquire read of the freeing side.
+            End::Published(outer) => self.cpu.walking.published.0.store(outer, Ordering::Release),
+            End::Outer => {}
+            End::Nmi { leave } => {
+                if leave {
+                    self.engine.nmi_walkers.leave(self.engine.kernel.cpu());
+                }
+                return;
+            }
+        }
+        self.engine.kernel.interrupts_restore(self.saved);
+    }
+}
+
+impl<K: Kernel<W>, const W: usize> core::fmt::Debug for Walk<'_, '_, K, W> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Walk").field("end", &self.end).finish_non_exhaustive()
+    }
+}

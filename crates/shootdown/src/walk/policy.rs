@@ -1,0 +1,111 @@
+//! Sticky or precise, decided per space ([`Walkers::Adaptive`]): whichever costs the walkers less, as the freeing side sees it.
+//!
+//! A registration costs its walker one interrupt and one atomic for each free that finds it; publishing costs every walk a
+//! barrier. So sticky pays as long as a registration serves more walks than an interrupt is worth barriers. The walks that a
+//! registration has served are in its slot, and the handler that forgets it hands them in: walks count nothing more.
+//!
+//! Changing the mode: mark the space as changing, interrupt every CPU, then say that it has changed. A freeing side that finds
+//! the mark honours both modes. A walk reads the mode with interrupts off before it registers or publishes, so the round of
+//! interrupts proves that whoever read the old mode is through.
+
+use crate::design::Walkers;
+use crate::engine::Engine;
+use crate::facade::{Facade, Word};
+use crate::fault::fault;
+use crate::hooks::{Event, Kernel};
+use crate::space::Space;
+use core::sync::atomic::Ordering;
+
+const PRECISE: u64 = 1;
+const CHANGING: u64 = 2;
+
+/// Walks that a registration must serve to be worth an interrupt: about 1,200 cycles for entry, exit and registering anew
+/// (interrupt entry and exit are assumed 500 to 1,500) over 30 for a barrier (published: 20 to 40).
+const WORTH_AN_INTERRUPT: u64 = 40;
+
+/// Frees between two decisions.
+const REVIEW: u64 = 16;
+
+/// How much rarer frees must be than when a space became precise before it goes back: hysteresis.
+const RARER: u64 = 4;
+
+/// Counts of one space, on a line that only freeing sides and their handlers write.
+pub(crate) struct Counts<F: Facade> {
+    /// Frees so far.
+    frees: F::U64,
+    /// Registrations found by frees since the last decision.
+    told: F::U64,
+    /// Walks that those registrations have served.
+    pub(crate) walks: F::U64,
+    /// When the last decision was made, ns.
+    since: F::U64,
+    /// Time between two frees when the space became precise, ns.
+    at_change: F::U64,
+}
+
+impl<F: Facade> Counts<F> {
+    pub(crate) fn new() -> Self {
+        let zero = || F::U64::new(0);
+        Counts {
+            frees: zero(),
+            told: zero(),
+            walks: zero(),
+            since: zero(),
+            at_change: zero(),
+        }
+    }
+}
+
+#[inline]
+pub(super) const fn is_precise(mode: u64) -> bool {
+    mode & PRECISE != 0
+}
+
+#[inline]
+pub(super) const fn honours_published(mode: u64) -> bool {
+    mode & (PRECISE | CHANGING) != 0
+}
+
+#[inline]
+pub(super) const fn honours_registered(mode: u64) -> bool {
+    mode & PRECISE == 0 || mode & CHANGING != 0
+}
+
+impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
+    /// After a free that `told` CPUs had to hear of: decides anew, once in [`REVIEW`] frees. Waits when the mode changes.
+    pub(super) fn review_walks(&self, space: &Space<K::Facade, W>, told: usize) {
+        if self.design.walkers != Walkers::Adaptive {
+            return;
+        }
+        let counts = &space.walk_counts.0;
+        counts.told.fetch_add_full(told as u64);
+        if !(counts.frees.fetch_add_full(1) + 1).is_multiple_of(REVIEW) {
+            return;
+        }
+        let now = self.kernel.now_ns();
+        let interval = now.wrapping_sub(counts.since.swap_full(now)) / REVIEW;
+        let (told, walks) = (counts.told.swap_full(0), counts.walks.swap_full(0));
+        let mode = space.walk_mode.load(Ordering::Acquire);
+        if is_precise(mode) {
+            if interval > counts.at_change.load(Ordering::Relaxed).saturating_mul(RARER) {
+                self.change_walks(space, PRECISE, 0);
+            }
+        } else if told >= REVIEW && walks < told * WORTH_AN_INTERRUPT {
+            counts.at_change.store(interval, Ordering::Relaxed);
+            self.change_walks(space, 0, PRECISE);
+        }
+    }
+
+    fn change_walks(&self, space: &Space<K::Facade, W>, from: u64, to: u64) {
+        if fault!(self.kernel, PolicyForgetsOldWalkers) {
+            return space.walk_mode.store(to, Ordering::Release);
+        }
+        // Full barrier; one freeing side changes it at a time. Pairs with the acquire in `walk`: a walk that reads the new
+        // mode reads tables later than a freeing side that read the old one has written them.
+        if space.walk_mode.compare_exchange_full(from, to | CHANGING).is_ok() {
+            self.end_all_walks(space);
+            self.kernel.event(Event::WalksChanged);
+            space.walk_mode.store(to, Ordering::Release);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The freeing side: who must be told before a table page may be freed or reused, and the proof that they were.
+//!
+//! In order: unlink the page; flush with tables; wait for every walk that could hold the link; free. [`flush_tables`] does the
+//! middle two in one request where invalidation goes by interrupts, [`retire_tables`] the third alone.
+//!
+//! [`flush_tables`]: Engine::flush_tables
+//! [`retire_tables`]: Engine::retire_tables
+
+use super::policy;
+use super::slots::ANY;
+use crate::cpuset::CpuMask;
+use crate::design::{Reach, Walkers};
+use crate::engine::Engine;
+use crate::facade::{Facade, Word};
+use crate::fault::fault;
+use crate::flush::{Flushed, Token};
+use crate::hooks::{CpuId, Kernel};
+use crate::percpu::PerCpu;
+use crate::range::Range;
+use crate::request::Ask;
+use crate::space::Space;
+use core::sync::atomic::Ordering;
+
+/// Proof that table pages unlinked before the flush may be freed, or reused at once: paging-structure caches are purged on
+/// every CPU, and every lockless walk that could hold a link to them has ended (C3). Data frames of the range may go too.
+#[derive(Debug)]
+#[must_use = "table pages may only be freed with this proof"]
+pub struct TablesFree(pub(super) ());
+
+/// Who may hold a link.
+pub(crate) struct Found<const W: usize> {
+    cpus: CpuMask<W>,
+    /// Members of the walker set are among them: their registrations are to be forgotten.
+    registered: bool,
+}
+
+impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
+    /// Flushes `range` of `space`, table pages included, and waits for lockless walks: with the proof, table pages that were
+    /// unlinked before the call may be freed or reused at once. Where the flush goes by interrupts, each CPU is interrupted
+    /// at most once for both.
+    ///
+    /// Context as [`flush`](Self::flush).
+    ///
+    /// # Panics
+    /// While this CPU holds a walk guard: it would wait for itself.
+    pub fn flush_tables(&self, space: &Space<K::Facade, W>, range: Range) -> TablesFree {
+        if self.design.walkers == Walkers::None || fault!(self.kernel, FlushTellsNoWalkers) {
+            let _flushed = self.flush(space, range.with_tables());
+            return TablesFree(());
+        }
+        let token = self.dispatch_telling(space, range.with_tables(), true);
+        let told = token.walkers_told;
+        let flushed = token.wait();
+        let Some(told) = told else {
+            return self.retire_tables(space, &flushed);
+        };
+        self.review_walks(space, told);
+        TablesFree(())
+    }
+
+    /// Waits until every lockless walk that could hold a link to table pages of `space` has ended. Those pages were unlinked,
+    /// and the flush that `flushed` proves came after and was [with tables](Range::with_tables). Under
+    /// [`Walkers::GracePeriod`] it interrupts every CPU, because the pages may be reused at once;
+    /// [`flush_tables_later`](Self::flush_tables_later) does not.
+    ///
+    /// Context as [`flush`](Self::flush).
+    ///
+    /// # Panics
+    /// While this CPU holds a walk guard: it would wait for itself.
+    pub fn retire_tables(&self, space: &Space<K::Facade, W>, flushed: &Flushed) -> TablesFree {
+        let Flushed(()) = flushed;
+        if self.design.walkers == Walkers::None
+            || self.design.reach == Reach::None
+            || fault!(self.kernel, ReusedUnderWalk)
+        {
+            return TablesFree(());
+        }
+        let pin = self.pinned();
+        let me = pin.cpu;
+        // Unlink, full barrier, then the reads of sets and words. Pairs with the full barrier of `walk_published`,
+        // `register_walker`, `walk_from_nmi` and `cpu_online`: a walk that is missed here sees the tables without the link.
+        K::Facade::full_barrier();
+        let found = self.walkers_of(space, me);
+        let mut token = self.token(space, 0);
+        let mut targets = CpuMask::EMPTY;
+        token.tell(space, &found, &mut targets);
+        let told = found.cpus.len();
+        if targets.is_empty() {
+            drop(pin);
+        } else {
+            self.interrupt(&mut token, targets, Ask::EndWalks, pin, |_| {});
+        }
+        let _done = token.wait();
+        self.review_walks(space, told);
+        TablesFree(())
+    }
+
+    /// Interrupts every online CPU and waits: no walk that was under way when this was called still is.
+    pub(super) fn end_all_walks(&self, space: &Space<K::Facade, W>) {
+        let pin = self.pinned();
+        let targets = self.all_targets(pin.cpu);
+        let mut token = self.token(space, 0);
+        if !targets.is_empty() {
+            self.interrupt(&mut token, targets, Ask::EndWalks, pin, |_| {});
+        }
+        let _done = token.wait();
+    }
+
+    /// CPUs other than `me` that may be in a walk which read a link to tables of `space` before they were unlinked. The
+    /// caller has unlinked and passed a full barrier. `me` is in none: a walk guard forbids what the caller does.
+    pub(crate) fn walkers_of(&self, space: &Space<K::Facade, W>, me: CpuId) -> Found<W> {
+        assert!(
+            !self.cpus[me].walking.inside(),
+            "table pages are freed by a CPU that holds a walk guard: drop it first"
+        );
+        let (published, registered) = match self.design.walkers {
+            Walkers::None => (false, false),
+            Walkers::InterruptAll | Walkers::GracePeriod => {
+                return Found {
+                    cpus: self.all_targets(me),
+                    registered: false,
+                };
+            }
+            Walkers::Precise | Walkers::PreciseExchange => (true, false),
+            Walkers::Sticky => (false, true),
+            Walkers::Adaptive => {
+                let mode = space.walk_mode.load(Ordering::Acquire);
+                (policy::honours_published(mode), policy::honours_registered(mode))
+            }
+        };
+        let mut cpus = CpuMask::EMPTY;
+        if published {
+            self.online.for_each(|cpu| {
+                // Acquire: pairs with the release store that ends a walk: its table reads are over.
+                let walked = self.cpus[cpu].walking.published.0.load(Ordering::Acquire);
+                if walked == space.id || walked == ANY {
+                    cpus.insert(cpu);
+                }
+            });
+        }
+        if registered {
+            space.walkers.for_each(|cpu| cpus.insert(cpu));
+        }
+        self.nmi_walkers.for_each(|cpu| cpus.insert(cpu));
+        cpus.remove(me);
+        // A CPU that is off was in no walk when it said so, and clears what it published before its next (`cpu_online`).
+        let candidates = cpus;
+        for cpu in candidates.iter() {
+            if self.cpus[cpu].state().is_off() {
+                cpus.remove(cpu);
+            }
+        }
+        Found { cpus, registered }
+    }
+
+    /// Takes this CPU's registration as a walker of a space back; the handler's part, not in a walk. Slot first: it never
+    /// stands without its bit.
+    pub(crate) fn forget_walks(&self, cpu: &PerCpu<K::Facade>, walked: u64) {
+        if walked == 0 {
+            return;
+        }
+        // SAFETY: whoever sent the request borrows the space until it is acknowledged, which comes after this.
+        let space: &Space<K::Facade, W> = unsafe { &*core::ptr::with_exposed_provenance(walked as usize) };
+        let walks = cpu.walking.forget(space.id);
+        // Full barrier; a walk that registers after this reads tables after it, and so what any freeing side has written
+        // that misses the bit.
+        space.walkers.leave(self.kernel.cpu());
+        if self.design.walkers == Walkers::Adaptive {
+            space.walk_counts.0.walks.fetch_add_full(walks);
+        }
+    }
+
+    /// Whether this CPU is about to wait, or to go off, in the middle of a walk: a mistake of the caller's, which a debug
+    /// build does not let pass. In a release build the CPU then does not answer before the walk is over.
+    #[inline]
+    pub(crate) fn waits_inside_walk(&self, cpu: &PerCpu<K::Facade>) -> bool {
+        if self.design.walkers == Walkers::None {
+            return false;
+        }
+        let inside = cpu.walking.inside();
+        debug_assert!(!inside, "a CPU waits while it holds a walk guard");
+        inside
+    }
+}
+
+impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
+    /// Adds walkers to the targets of this request.
+    pub(crate) fn tell(&mut self, space: &Space<K::Facade, W>, found: &Found<W>, targets: &mut CpuMask<W>) {
+        targets.union_with(&found.cpus);
+        if found.registered && !found.cpus.is_empty() {
+            self.walked = core::ptr::from_ref(space).expose_provenance() as u64;
+        }
+        self.walkers_told = Some(found.cpus.len());
+    }
+}
