@@ -191,15 +191,20 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
         },
     );
     let parameters = Rc::new(spec.parameters.clone());
-    let processes: Vec<_> = (1..=workload.processes(spec.threads))
+    let processes: Rc<[_]> = (1..=workload.processes(spec.threads))
         .map(|number| system.process(number as u32, workload.bytes(spec.threads, &parameters)))
         .collect();
+    let commons = Rc::new(workload.commons(&system));
     let counters: Vec<_> = (0..spec.threads).map(|_| Rc::new(Cell::new(0_u64))).collect();
     // Threads go to cores first, siblings last, as a scheduler places them.
     for (index, cpu) in model.topology.placement().enumerate().take(spec.threads) {
         let thread = Thread {
             system: system.clone(),
             process: processes[index % processes.len()].clone(),
+            processes: processes.clone(),
+            commons: commons.clone(),
+            model: model.clone(),
+            seed: spec.seed,
             parameters: parameters.clone(),
             index,
             threads: spec.threads,
@@ -214,7 +219,11 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
 
     let longer = |threads: f64| (spec.threads as f64 / threads).max(1.0);
     let warm_up = model.cycles(WARM_UP_MS * longer(64.0) * 1e6) as u64;
-    let window = model.cycles(spec.virtual_ms.unwrap_or(DEFAULT_VIRTUAL_MS * longer(256.0)) * 1e6) as u64;
+    let window = model.cycles(
+        spec.virtual_ms
+            .unwrap_or(DEFAULT_VIRTUAL_MS * longer(256.0) * workload.patience())
+            * 1e6,
+    ) as u64;
     let deadline = warm_up + window;
     let freed = Rc::new(Cell::new(0));
     let window = Window::new(&machine, warm_up, window, spec.virtual_ms.is_some(), counters, {

@@ -13,6 +13,10 @@ impl<const W: usize> System<W> {
         let frames = self.withdraw(process, USER_BASE, spans * TABLE_SPAN / super::PAGE);
         let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
         let _done = self.engine.retire(&process.space);
+        if self.settings.ideal {
+            machine::drain_stores();
+            self.hw.borrow_mut().perfect_invalidate_space(process.number);
+        }
         self.hw
             .borrow_mut()
             .completed_space(process.number, stamp, machine::cpu(), machine::now());
@@ -33,5 +37,7 @@ impl<const W: usize> System<W> {
             hw.free_table(table, machine::cpu(), machine::now());
         }
         hw.end_space(process.number);
+        drop(hw);
+        self.spare.borrow_mut().push(process.memory());
     }
 }

@@ -6,21 +6,26 @@
 
 pub mod category;
 mod exit;
+mod fork;
 mod hooks;
 mod kernel_pages;
 mod lock;
+mod mapping;
 mod process;
 mod protect;
 mod reclaim;
 mod rwsem;
+mod share;
 mod split;
 mod walk;
 
 pub use hooks::{EngineCounts, HookCosts, SimKernel};
 pub use kernel_pages::{KERNEL_BASE, KernelPages};
 pub use lock::{Access as LockAccess, SpinLock};
+pub use mapping::Mapping;
 pub use process::{PAGE, Process, USER_BASE, run_thread};
 pub use rwsem::{SleepCosts, SleepLock};
+pub use share::File;
 pub use walk::PageReferences;
 
 use crate::hw::{Entry, Hw, Stamp};
@@ -121,6 +126,11 @@ pub struct System<const W: usize> {
     pub settings: OsSettings,
     stores: Rc<RefCell<PendingStores>>,
     on_interrupt: Rc<OnceCell<Box<dyn Fn()>>>,
+    sharing: RefCell<share::Sharing>,
+    /// The highest number of a process so far.
+    numbers: Cell<u32>,
+    /// Left by processes that ended.
+    spare: RefCell<Vec<process::Memory>>,
     lru: SpinLock,
     lru_batches: Vec<Cell<u32>>,
     spin_nodes: Rc<[Shared<SimWord>]>,
@@ -177,6 +187,9 @@ impl<const W: usize> System<W> {
             settings,
             stores: stores.clone(),
             on_interrupt: on_interrupt.clone(),
+            sharing: RefCell::default(),
+            numbers: Cell::new(0),
+            spare: RefCell::default(),
             lru: SpinLock::new(machine, spin_nodes.clone()),
             lru_batches: vec![Cell::new(0); cpus],
             spin_nodes,
@@ -228,6 +241,18 @@ impl<const W: usize> System<W> {
     /// A new process; before the run or from a task.
     pub fn process(&self, number: u32, bytes: u64) -> Rc<Process<W>> {
         Rc::new(Process::new(self, number, bytes))
+    }
+
+    /// A number that no process has had.
+    pub fn next_number(&self) -> u32 {
+        self.numbers.get() + 1
+    }
+
+    /// What an ended process left, if it had that many lowest-level tables.
+    fn spare_memory(&self, tables: usize) -> Option<process::Memory> {
+        let mut spare = self.spare.borrow_mut();
+        let fits = spare.iter().position(|memory| memory.table_locks.len() == tables)?;
+        Some(spare.swap_remove(fits))
     }
 
     /// Turns this CPU on.

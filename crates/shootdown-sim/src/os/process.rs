@@ -8,6 +8,7 @@
 use super::System;
 use super::category::{self, Category};
 use super::lock::{Access as LockAccess, SpinLock};
+use super::mapping::FileRegion;
 use super::rwsem::{SleepCosts, SleepLock};
 use crate::hw::{Access, Entry, Privilege};
 use crate::machine::{self, LineId, Shared, SimWord, SimWorld};
@@ -32,16 +33,27 @@ pub struct Process<const W: usize> {
     pub number: u32,
     pub(super) root: u32,
     /// Address-space lock.
-    lock: SleepLock,
+    lock: Rc<SleepLock>,
     /// One per lowest-level table, by position.
-    pub(super) table_locks: Vec<SpinLock>,
+    pub(super) table_locks: Rc<[SpinLock]>,
     table_lines: LineId,
     /// How many mapped regions use each lowest-level table.
     table_users: RefCell<Vec<u32>>,
     /// Counts unmaps under way in the process; Linux raises and lowers `mm->tlb_flush_pending` around each.
     unmapping: Shared<SimWord>,
+    /// Regions that files back.
+    pub(super) files: RefCell<Vec<FileRegion>>,
     /// Counter that every unmap of a frame updates now and then: resident pages, per CPU in practice, so free of cost.
     resident: Cell<i64>,
+}
+
+/// The kernel's own memory for a process. It is free of holders and waiters when the process ends, and serves the next one,
+/// as slab caches have it.
+pub(super) struct Memory {
+    lock: Rc<SleepLock>,
+    pub(super) table_locks: Rc<[SpinLock]>,
+    table_lines: LineId,
+    unmapping: Shared<SimWord>,
 }
 
 impl<const W: usize> Process<W> {
@@ -50,28 +62,71 @@ impl<const W: usize> Process<W> {
         let tables = bytes.div_ceil(TABLE_SPAN).max(1) as usize;
         let root = system.hw.borrow_mut().new_space(number);
         system.engine.kernel().know(root, number);
-        let costs = &system.costs;
-        Process {
-            space: system.allocate(system.engine.space(Root(u64::from(root)))),
-            number,
-            root,
-            lock: SleepLock::new(
+        system.numbers.set(system.numbers.get().max(number));
+        let space = system.allocate(system.engine.space(Root(u64::from(root))));
+        let Memory {
+            lock,
+            table_locks,
+            table_lines,
+            unmapping,
+        } = system.spare_memory(tables).unwrap_or_else(|| Memory {
+            lock: Rc::new(SleepLock::new(
                 system.machine(),
                 system.spin_nodes.clone(),
                 SleepCosts {
-                    wake: costs.wake,
-                    wake_latency: costs.wake_latency,
-                    microsecond: costs.microsecond,
+                    wake: system.costs.wake,
+                    wake_latency: system.costs.wake_latency,
+                    microsecond: system.costs.microsecond,
                 },
-            ),
+            )),
             table_locks: (0..tables)
                 .map(|_| SpinLock::new(system.machine(), system.spin_nodes.clone()))
                 .collect(),
             table_lines: system.allocate_lines(tables * 64),
-            table_users: RefCell::new(vec![0; tables]),
             unmapping: system.allocate(SimWord::new(0)),
+        });
+        Process {
+            space,
+            number,
+            root,
+            lock,
+            table_locks,
+            table_lines,
+            table_users: RefCell::new(vec![0; tables]),
+            unmapping,
+            files: RefCell::default(),
             resident: Cell::new(0),
         }
+    }
+
+    /// What of a process that ends a later one can have.
+    pub(super) fn memory(&self) -> Memory {
+        Memory {
+            lock: self.lock.clone(),
+            table_locks: self.table_locks.clone(),
+            table_lines: self.table_lines,
+            unmapping: self.unmapping.clone(),
+        }
+    }
+
+    /// As a forked process begins.
+    pub(super) fn take_regions_of(&self, parent: &Process<W>) {
+        *self.files.borrow_mut() = parent.files.borrow().clone();
+        *self.table_users.borrow_mut() = parent.table_users.borrow().clone();
+        self.resident.set(parent.resident.get());
+    }
+
+    /// A page that was written for the first time is accounted for.
+    pub(super) fn now_resident(&self, system: &System<W>) {
+        self.resident.set(self.resident.get() + 1);
+        system.lru_add();
+    }
+
+    /// A region gives up the lowest-level table at `va`. True when no other region uses it.
+    pub(super) fn release_table(&self, va: u64) -> bool {
+        let users = &mut self.table_users.borrow_mut()[self.table_index(va)];
+        *users -= 1;
+        *users == 0
     }
 
     pub(super) fn table_index(&self, va: u64) -> usize {
@@ -114,11 +169,18 @@ impl<const W: usize> System<W> {
         }
     }
 
-    /// A page fault on an anonymous mapping: the zero page for a read, a fresh page for a write.
+    /// A page fault. On an anonymous mapping: the zero page for a read, a fresh page for a write, a copy of a shared one.
     fn fault(&self, process: &Process<W>, va: u64, access: Access) {
         let va = va & !(PAGE - 1);
+        if !process.files.borrow().is_empty() && self.file_fault(process, va, access) {
+            return;
+        }
         self.lock(process, LockAccess::Shared);
         let table = self.table_for(process, va);
+        if access == Access::Write && self.is_protected(table, va) {
+            self.copy_on_write(process, va, table, None);
+            return self.unlock(process, LockAccess::Shared);
+        }
         let fresh = (access == Access::Write).then(|| {
             machine::charge(self.costs.page_alloc + self.costs.page_zero);
             self.hw.borrow_mut().alloc_data()
@@ -144,13 +206,22 @@ impl<const W: usize> System<W> {
         });
         match fresh {
             Some(_) if used => {
-                process.resident.set(process.resident.get() + 1);
-                self.lru_add();
+                process.now_resident(self);
             }
             Some(frame) => self.free(frame),
             None => {}
         }
         self.unlock(process, LockAccess::Shared);
+    }
+
+    /// Whether a page other than the zero page is mapped read-only: a look before the lock is taken, free of charge.
+    fn is_protected(&self, table: u32, va: u64) -> bool {
+        let index = crate::hw::table_index(va, 1);
+        let entry = match machine::pending_other(entry_key(table, index)) {
+            Some(pending) => self.stores.borrow()[pending as usize].value,
+            None => self.hw.borrow().entry(table, index),
+        };
+        entry.is_present() && !entry.has(Entry::WRITE) && entry.frame() != self.hw.borrow().zero_page()
     }
 
     /// `madvise(MADV_DONTNEED)` of `pages` pages at `va`.
@@ -201,6 +272,7 @@ impl<const W: usize> System<W> {
                 *users == 0
             })
             .collect();
+        self.forget_file(process, va);
         // The region is off the list. A table that another region could still need keeps the lock exclusive.
         let access = if unused.is_empty() {
             LockAccess::Shared
@@ -320,8 +392,12 @@ impl<const W: usize> System<W> {
         machine::store_other(line, entry_key(table, index), number as u64);
     }
 
+    /// Gives up a reference to a frame; the last one frees it.
     pub(super) fn free(&self, frame: u32) {
         machine::charge(self.costs.page_free);
+        if self.put_shared(frame) {
+            return;
+        }
         self.hw.borrow_mut().free_data(frame, machine::cpu(), machine::now());
     }
 

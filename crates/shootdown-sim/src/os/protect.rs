@@ -15,6 +15,15 @@ impl<const W: usize> System<W> {
     /// Flushes whenever an entry changed, also when permission is given back: that is what kernels do whose architecture
     /// does not say otherwise (Arm's; x86 leaves the old entries to be found out by a fault).
     pub fn protect(&self, process: &Process<W>, va: u64, pages: u64, writable: bool) {
+        self.change_protection(process, va, pages, writable, true);
+    }
+
+    /// The same without a flush, which is right only where permission is given.
+    pub fn allow_writes(&self, process: &Process<W>, va: u64, pages: u64) {
+        self.change_protection(process, va, pages, true, false);
+    }
+
+    fn change_protection(&self, process: &Process<W>, va: u64, pages: u64, writable: bool, flushes: bool) {
         let outer = category::enter(Category::Kernel);
         machine::charge(self.costs.syscall + self.costs.mmap);
         self.lock(process, LockAccess::Exclusive);
@@ -32,7 +41,9 @@ impl<const W: usize> System<W> {
                             true => old.with(Entry::WRITE),
                             false => old.without(Entry::WRITE),
                         };
-                        if !old.is_present() || new == old {
+                        // A page that is somebody else's too becomes writable by a fault, which copies it.
+                        let copies = writable && self.must_copy(old.frame());
+                        if !old.is_present() || new == old || copies {
                             continue;
                         }
                         machine::charge(self.costs.unmap_entry);
@@ -43,7 +54,7 @@ impl<const W: usize> System<W> {
             }
             next = stop;
         }
-        if changed {
+        if changed && flushes {
             self.flush(process, Range::pages(va, end, Stride::Size4K));
         }
         self.unlock(process, LockAccess::Exclusive);

@@ -8,7 +8,8 @@ use shootdown::Range;
 
 impl<const W: usize> System<W> {
     /// Takes the page at each address from its process, flushes all of them in one batch, and frees the frames.
-    pub fn reclaim(&self, victims: &[(&Process<W>, u64)]) {
+    /// Returns how many pages were there to be taken.
+    pub fn reclaim(&self, victims: &[(&Process<W>, u64)]) -> usize {
         let mut batch = self.engine.batch();
         let (mut frames, mut covered) = (Vec::new(), Vec::new());
         for &(process, va) in victims {
@@ -32,12 +33,21 @@ impl<const W: usize> System<W> {
             });
         }
         let _done = batch.finish();
+        if self.settings.ideal {
+            machine::drain_stores();
+            for &(number, va, _) in &covered {
+                let mut hw = self.hw.borrow_mut();
+                hw.perfect_invalidate(machine::cpu(), number, va..va + PAGE);
+            }
+        }
+        let taken = covered.len();
         for (number, va, stamp) in covered {
             self.hw
                 .borrow_mut()
                 .completed(number, va..va + PAGE, stamp, machine::cpu(), machine::now());
         }
         self.free_frames(frames);
+        taken
     }
 
     /// What an `mprotect` or an unmap does that finds the page at `va` not mapped: before it relies on that, a batch that

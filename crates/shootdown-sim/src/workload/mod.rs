@@ -3,22 +3,44 @@
 //! Each is a function that one thread runs until the machine's deadline; it counts finished operations.
 
 mod gup;
+mod build;
+mod context_switch;
 mod mprotect_all;
 mod parameters;
+mod reclaim;
 mod tlb_flush2;
+mod tlb_flush_file;
 mod tlb_shared;
 
 pub use parameters::{PREFIX as PARAMETER_PREFIX, Parameter, Parameters, all as parameters};
 
+use crate::model::Model;
 use crate::os::{Process, System};
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
+
+/// What the threads of a workload share besides processes.
+pub(crate) enum Commons<const W: usize> {
+    /// Nothing.
+    Nothing,
+    /// Of `build`.
+    Build(build::Commons<W>),
+}
 
 /// What a thread of a workload gets.
 pub(crate) struct Thread<const W: usize> {
     pub system: Rc<System<W>>,
     /// The process that it is a thread of.
     pub process: Rc<Process<W>>,
+    /// All processes that the run began with.
+    pub processes: Rc<[Rc<Process<W>>]>,
+    /// What all threads share besides.
+    pub commons: Rc<Commons<W>>,
+    /// The machine.
+    pub model: Arc<Model>,
+    /// Seed of the run.
+    pub seed: u64,
     /// The numbers that the run may change.
     pub parameters: Rc<Parameters>,
     /// Number of this thread, from 0.
@@ -46,11 +68,21 @@ pub enum Workload {
     MprotectAll,
     /// Lockless walks that pin pages, and a freeing side of table pages.
     Gup,
+    /// `TlbFlush2` on private file mappings.
+    TlbFlush1,
+    /// `TlbFlush2` on shared file mappings.
+    TlbFlush3,
+    /// Many short processes.
+    Build,
+    /// Batches of pages taken from many processes.
+    Reclaim,
+    /// Switches between processes and idle.
+    ContextSwitch,
 }
 
 impl Workload {
     /// All, with their names and a line about each.
-    pub const ALL: [(&'static str, Workload, &'static str); 4] = [
+    pub const ALL: [(&'static str, Workload, &'static str); 9] = [
         (
             "tlb_flush2",
             Workload::TlbFlush2,
@@ -71,6 +103,31 @@ impl Workload {
             Workload::Gup,
             "each thread pins and unpins 8 pages of its own by lockless walks; some may free table pages meanwhile",
         ),
+        (
+            "tlb_flush1",
+            Workload::TlbFlush1,
+            "the loop of tlb_flush2 on a private mapping of a cached file",
+        ),
+        (
+            "tlb_flush3",
+            Workload::TlbFlush3,
+            "the loop of tlb_flush2 on a shared mapping of a cached file",
+        ),
+        (
+            "build",
+            Workload::Build,
+            "a parallel compile: short processes with the flushes of a recorded one (one op: a process, exec to exit)",
+        ),
+        (
+            "reclaim",
+            Workload::Reclaim,
+            "a kernel thread takes pages in batches from a process on each other CPU (one op: a page taken)",
+        ),
+        (
+            "context_switch",
+            Workload::ContextSwitch,
+            "CPUs switch between two processes and idle while pages are dropped (one op: a switch to user code)",
+        ),
     ];
 
     /// The workload of that name.
@@ -84,9 +141,13 @@ impl Workload {
     /// The numbers that `--set workload.NAME.PARAMETER=VALUE` can change.
     pub fn parameters(self) -> &'static [Parameter] {
         match self {
-            Workload::TlbFlush2 | Workload::TlbShared => &[],
+            Workload::TlbFlush1 | Workload::TlbFlush2 | Workload::TlbShared => &[],
+            Workload::TlbFlush3 => tlb_flush_file::PARAMETERS,
             Workload::MprotectAll => mprotect_all::PARAMETERS,
             Workload::Gup => gup::PARAMETERS,
+            Workload::Build => build::PARAMETERS,
+            Workload::Reclaim => reclaim::PARAMETERS,
+            Workload::ContextSwitch => context_switch::PARAMETERS,
         }
     }
 
@@ -98,8 +159,15 @@ impl Workload {
     /// Processes that `threads` threads are spread over, thread after thread.
     pub(crate) fn processes(self, threads: usize) -> usize {
         match self {
-            Workload::TlbFlush2 | Workload::TlbShared | Workload::Gup => 1,
-            Workload::MprotectAll => threads,
+            Workload::TlbFlush1
+            | Workload::TlbFlush2
+            | Workload::TlbFlush3
+            | Workload::TlbShared
+            | Workload::Gup => 1,
+            Workload::MprotectAll | Workload::Reclaim => threads,
+            // Makes its own; a thread begins in one that does nothing.
+            Workload::Build => 1,
+            Workload::ContextSwitch => context_switch::PROCESSES,
         }
     }
 
@@ -108,8 +176,27 @@ impl Workload {
         match self {
             Workload::MprotectAll => mprotect_all::bytes(parameters),
             Workload::Gup => gup::bytes(threads, parameters),
-            Workload::TlbFlush2 => threads as u64 * tlb_flush2::REGION,
+            Workload::TlbFlush1 | Workload::TlbFlush2 | Workload::TlbFlush3 => threads as u64 * tlb_flush2::REGION,
+            Workload::Build => build::BYTES,
+            Workload::Reclaim => reclaim::bytes(parameters),
+            Workload::ContextSwitch => context_switch::bytes(parameters),
             Workload::TlbShared => tlb_shared::REGION,
+        }
+    }
+
+    /// What its threads share.
+    pub(crate) fn commons<const W: usize>(self, system: &System<W>) -> Commons<W> {
+        match self {
+            Workload::Build => Commons::Build(build::Commons::new(system)),
+            _ => Commons::Nothing,
+        }
+    }
+
+    /// How many times longer than others it is measured, so that there is something to count.
+    pub(crate) fn patience(self) -> f64 {
+        match self {
+            Workload::Build => 10.0,
+            _ => 1.0,
         }
     }
 
@@ -120,6 +207,15 @@ impl Workload {
             Workload::TlbShared => tlb_shared::run(thread),
             Workload::MprotectAll => mprotect_all::run(thread),
             Workload::Gup => gup::run(thread),
+            Workload::TlbFlush1 => tlb_flush_file::run(thread, false),
+            Workload::TlbFlush3 => tlb_flush_file::run(thread, true),
+            Workload::Build => {
+                if let Commons::Build(commons) = &*thread.commons {
+                    build::run(thread, commons);
+                }
+            }
+            Workload::Reclaim => reclaim::run(thread),
+            Workload::ContextSwitch => context_switch::run(thread),
         }
     }
 }

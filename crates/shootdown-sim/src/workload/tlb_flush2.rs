@@ -13,10 +13,15 @@ use crate::os::{PAGE, USER_BASE};
 pub(super) const REGION: u64 = 1 << 20;
 
 pub(super) fn run<const W: usize>(thread: &Thread<W>) {
+    run_on(thread, |base| thread.system.map(&thread.process, base, REGION));
+}
+
+/// The loop, on whatever `map` maps at the address it is given.
+pub(super) fn run_on<const W: usize>(thread: &Thread<W>, map: impl Fn(u64)) {
     let (system, process) = (&*thread.system, &*thread.process);
     let base = USER_BASE + thread.index as u64 * REGION;
     let mut page = machine::random_below(REGION / PAGE);
-    system.map(process, base, REGION);
+    map(base);
     while !machine::stop_requested() {
         let va = base + page * PAGE;
         system.touch(process, va, Access::Write);
@@ -27,7 +32,7 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>) {
         if page == REGION / PAGE {
             page = 0;
             system.unmap(process, base, REGION);
-            system.map(process, base, REGION);
+            map(base);
         }
     }
 }

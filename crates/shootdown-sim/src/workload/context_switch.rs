@@ -1,0 +1,101 @@
+//! `context_switch`: every CPU goes to and fro between a thread of one process, the idle loop or a kernel thread (the
+//! space stays loaded, lazily), and now and then a thread of a second process. Every fourth CPU, from the first, drops pages
+//! of the process that the others have loaded, so that flushes arrive while they are lazy. One operation is one switch to
+//! user code.
+
+use super::{Parameter, Thread};
+use crate::hw::Access;
+use crate::machine;
+use crate::os::{PAGE, USER_BASE};
+
+/// How long a CPU stays lazy.
+const LAZY_NS: Parameter = Parameter {
+    path: "workload.context_switch.lazy_ns",
+    default: 2000.0,
+    least: 0.0,
+    most: 1e7,
+    whole: false,
+    about: "nanoseconds that a CPU stays lazy between two stretches of user code",
+};
+
+/// One in how many switches goes to the other process.
+const OTHER: Parameter = Parameter {
+    path: "workload.context_switch.other_one_in",
+    default: 4.0,
+    least: 1.0,
+    most: 1e6,
+    whole: true,
+    about: "one in so many switches goes to the other process and back, instead of to the idle loop",
+};
+
+/// Pages of each process.
+const PAGES: Parameter = Parameter {
+    path: "workload.context_switch.pages",
+    default: 32.0,
+    least: 1.0,
+    most: 512.0,
+    whole: true,
+    about: "pages of each process; all are read in each stretch of user code",
+};
+
+/// Switches of a dropping CPU for each page dropped.
+const DROP: Parameter = Parameter {
+    path: "workload.context_switch.drop_one_in",
+    default: 1.0,
+    least: 1.0,
+    most: 1e6,
+    whole: true,
+    about: "a dropping CPU drops a page in one of so many stretches of user code",
+};
+
+pub(super) const PARAMETERS: &[Parameter] = &[LAZY_NS, OTHER, PAGES, DROP];
+
+/// Processes in all.
+pub(super) const PROCESSES: usize = 2;
+
+/// Bytes of each process.
+pub(super) fn bytes(parameters: &super::Parameters) -> u64 {
+    parameters.count(&PAGES) * PAGE
+}
+
+pub(super) fn run<const W: usize>(thread: &Thread<W>) {
+    let system = &*thread.system;
+    let pages = thread.parameters.count(&PAGES);
+    let other_one_in = thread.parameters.count(&OTHER);
+    let drop_one_in = thread.parameters.count(&DROP);
+    let lazy = thread.model.cycles(thread.parameters.get(&LAZY_NS)) as u64;
+    let (own, other) = (&*thread.processes[0], &*thread.processes[1]);
+    let drops = thread.index.is_multiple_of(4);
+    if thread.index == 0 {
+        system.map(own, USER_BASE, pages * PAGE);
+        system.map(other, USER_BASE, pages * PAGE);
+    }
+    let user = |process| {
+        for page in 0..pages {
+            system.touch(process, USER_BASE + page * PAGE, Access::Read);
+        }
+        thread.count();
+    };
+    system.load(own);
+    let mut switches = 0_u64;
+    while !machine::stop_requested() {
+        switches += 1;
+        user(own);
+        if drops && switches.is_multiple_of(drop_one_in) {
+            let va = USER_BASE + machine::random_below(pages) * PAGE;
+            system.touch(own, va, Access::Write);
+            system.drop_pages(own, va, 1);
+        }
+        machine::charge(system.costs.switch);
+        if switches.is_multiple_of(other_one_in) {
+            system.load(other);
+            user(other);
+            machine::charge(system.costs.switch);
+            system.load(own);
+        } else {
+            system.go_lazy();
+            machine::charge(lazy);
+            system.resume(own);
+        }
+    }
+}
