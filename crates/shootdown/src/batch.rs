@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::facade::Word;
 use crate::fault::fault;
 use crate::flush::Flushed;
-use crate::hooks::{Event, Kernel, Tag};
+use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::range::Range;
 use crate::request::Ask;
 use crate::space::{Mode, Space};
@@ -84,12 +84,23 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
                 }
                 self.targets.union_with(&engine.targets(space, range.tables(), pin.cpu));
             }
-            Mode::System(tag) => self.hold(tag, range),
+            Mode::System(tag) => self.hold(space, pin.cpu, tag, range),
             Mode::Transition(tag) => {
-                self.hold(tag, range);
+                self.hold(space, pin.cpu, tag, range);
                 self.targets.union_with(&engine.stragglers(space, pin.cpu));
             }
-            Mode::Rolled { tag, .. } if engine.design.reach == Reach::Broadcast => self.hold(tag, range),
+            Mode::Rolled { tag, .. } if engine.design.reach == Reach::LocalFirst => {
+                engine.publish_tables();
+                if engine.flush_alone(space, tag, &range, pin.cpu) {
+                    engine.kernel.event(Event::LocalOnly);
+                } else if engine.broadcasts() {
+                    self.hold(space, pin.cpu, tag, range);
+                } else {
+                    drop(pin);
+                    let _done = engine.flush(space, range);
+                }
+            }
+            Mode::Rolled { tag, .. } if engine.broadcasts() => self.hold(space, pin.cpu, tag, range),
             Mode::Rolled { .. } => {
                 // A request without a space cannot name this tag.
                 drop(pin);
@@ -100,7 +111,10 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         self.targets.insert(engine.kernel.cpu());
     }
 
-    fn hold(&mut self, tag: Tag, range: Range) {
+    fn hold(&mut self, space: &Space<K::Facade, W>, me: CpuId, tag: Tag, range: Range) {
+        if self.engine.design.errata.interrupt_too {
+            self.targets.union_with(&self.engine.running(space, me));
+        }
         if self.held == HELD {
             self.send_held();
         }
@@ -114,12 +128,14 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
             return;
         }
         let pin = self.engine.pinned();
-        let mut instructions = 0;
-        for (tag, range) in &self.broadcasts[..self.held] {
-            instructions += self.engine.issue(*tag, range);
-        }
-        self.engine.kernel.broadcast_sync();
-        self.engine.kernel.event(Event::Broadcast { instructions });
+        // Once for all: a barrier before each would, on processors where it waits for earlier invalidations, undo what
+        // postponing the synchronisation gains.
+        self.engine.publish_tables();
+        let held = &self.broadcasts[..self.held];
+        self.engine.broadcast_complete(|| {
+            let issued = held.iter().map(|(tag, range)| self.engine.issue(*tag, range));
+            issued.sum()
+        });
         self.held = 0;
         drop(pin);
     }
@@ -138,6 +154,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         self.send_held();
         let engine = self.engine;
         let pin = engine.pinned();
+        engine.publish_tables();
         let (me, tables) = (pin.cpu, self.tables);
         let mut targets = core::mem::take(&mut self.targets);
         targets.remove(me);

@@ -21,6 +21,8 @@ pub(crate) enum Ask {
     Kernel { range: Range },
     /// Catch up with whatever is loaded (batches, tag transitions).
     CatchUp,
+    /// Wait until everything under way on this CPU has finished: the interrupt is all that is needed.
+    Synchronise,
 }
 
 /// A descriptor: 64 bytes that targets read, 64 where they acknowledge.
@@ -52,6 +54,7 @@ impl<F: Facade> Request<F> {
             Ask::Space { id, generation, range } => [1, id, generation, range.pack()[0], range.pack()[1]],
             Ask::Tag { tag, range } => [2, u64::from(tag.0), 0, range.pack()[0], range.pack()[1]],
             Ask::Kernel { range } => [3, 0, 0, range.pack()[0], range.pack()[1]],
+            Ask::Synchronise => [4, 0, 0, 0, 0],
         };
         for (word, value) in self.body.0.iter().zip(words) {
             word.store(value, Ordering::Relaxed);
@@ -72,9 +75,10 @@ impl<F: Facade> Request<F> {
                 tag: Tag(word(1) as u16),
                 range: Range::unpack([word(3), word(4)]),
             },
-            _ => Ask::Kernel {
+            3 => Ask::Kernel {
                 range: Range::unpack([word(3), word(4)]),
             },
+            _ => Ask::Synchronise,
         }
     }
 
