@@ -103,7 +103,7 @@ impl Hw {
         if self.loses(cpu, Asked::Everywhere(what)) {
             return Ok(cost);
         }
-        if let Some(moment) = self.overtakes(cpu) {
+        if let Some(moment) = self.overtakes(cpu, now) {
             op.seq = moment;
             self.apply_everywhere(op);
             return Ok(cost);
@@ -164,6 +164,7 @@ impl Hw {
     #[inline]
     pub fn exception_taken(&mut self, cpu: usize, now: u64) {
         if self.later.is_some() {
+            self.begins_anew(cpu);
             self.late_arrives(cpu);
             self.root_takes_effect(cpu, now);
         }

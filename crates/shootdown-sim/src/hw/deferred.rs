@@ -5,10 +5,11 @@
 //! complete is in `aarch64.rs` and `riscv64.rs`. On an x86 machine there is none of this: [`Hw::later`] is `None`.
 //!
 //! A table write that was not published does not order an invalidation: the processor may carry the invalidation out first.
-//! That is modelled as it looks from outside: an invalidation that follows unpublished writes takes effect, half the time,
-//! at the moment of the last publication, so that what was filled since then stays.
+//! That is modelled as it looks from outside: an invalidation that follows an unpublished withdrawal takes effect, half the
+//! time, at the moment when that store was issued, so that what was filled since then stays.
 
 use super::invalidate::Of;
+use super::ledger::Stamp;
 use super::{Hw, mix};
 use shootdown::{Broadcast, Local};
 use std::collections::VecDeque;
@@ -49,8 +50,8 @@ pub(super) enum Asked {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct LaterCpu {
-    /// It has stored to a table since it last published.
-    unpublished: bool,
+    /// The first withdrawal since it last published: sequence number and time of the store's issue.
+    unpublished: Option<(u64, u64)>,
     /// Sequence number when it last published.
     published: u64,
     pub(super) local: Vec<Pending>,
@@ -76,6 +77,9 @@ const UNMAPPED: usize = 32;
 /// bounds it but the barrier.
 pub(super) const LONGEST_LOCAL: u64 = 300;
 
+/// No store stays invisible for longer than this, cycles.
+const LONGEST_STORE: u64 = 2000;
+
 impl Later {
     pub(super) fn new(cpus: usize) -> Box<Later> {
         Box::new(Later {
@@ -86,13 +90,13 @@ impl Later {
 }
 
 impl Hw {
-    /// A store to a table was issued.
-    #[inline]
-    pub(super) fn table_store_issued(&mut self, cpu: usize) {
+    /// A store took a translation, or a link, away.
+    pub(super) fn withdrew(&mut self, issued: Stamp) {
         if let Some(later) = &mut self.later
-            && let Some(cpu) = later.cpus.get_mut(cpu)
+            && let Some(cpu) = later.cpus.get_mut(issued.cpu as usize)
+            && cpu.published < issued.seq
         {
-            cpu.unpublished = true;
+            cpu.unpublished.get_or_insert((issued.seq, issued.at));
         }
     }
 
@@ -101,20 +105,26 @@ impl Hw {
         let seq = self.tick();
         if let Some(later) = &mut self.later {
             let cpu = &mut later.cpus[cpu];
-            (cpu.unpublished, cpu.published) = (false, seq);
+            (cpu.unpublished, cpu.published) = (None, seq);
         }
     }
 
     /// The moment at which an invalidation took effect that was carried out before the table writes in front of it.
-    pub(super) fn overtakes(&mut self, cpu: usize) -> Option<u64> {
-        let odd = self.random() & 1 == 1;
-        let later = &self.later.as_ref()?.cpus[cpu];
-        (later.unpublished && odd).then_some(later.published)
+    pub(super) fn overtakes(&mut self, cpu: usize, now: u64) -> Option<u64> {
+        let (seq, at) = self.later.as_ref()?.cpus[cpu].unpublished?;
+        (now < at + LONGEST_STORE && self.random() & 1 == 1).then_some(seq)
+    }
+
+    /// The CPU takes an exception: what it invalidates from here on was not begun before.
+    pub(super) fn begins_anew(&mut self, cpu: usize) {
+        if let Some(later) = &mut self.later {
+            later.cpus[cpu].unpublished = None;
+        }
     }
 
     /// Issues a local invalidation that is complete at the next synchronisation of this CPU.
     pub(super) fn defer_local(&mut self, cpu: usize, what: Local, now: u64) {
-        if let Some(moment) = self.overtakes(cpu) {
+        if let Some(moment) = self.overtakes(cpu, now) {
             return self.invalidate_on(cpu, what, moment);
         }
         let seq = self.tick();

@@ -139,7 +139,6 @@ impl Hw {
     /// The moment a CPU *issues* a store to a page table (program order). What it returns goes to [`Hw::set_entry`]
     /// when the store becomes visible. A request that begins later covers the store even while it sits in a buffer.
     pub fn store_issued(&mut self, cpu: usize, now: u64) -> Stamp {
-        self.table_store_issued(cpu);
         Stamp {
             seq: self.tick(),
             at: now,
@@ -172,6 +171,9 @@ impl Hw {
         let level = self.bodies[body].level as u32;
         let (was_leaf, is_leaf) = (old.is_leaf(level), new.is_leaf(level));
         if self.later.is_some() {
+            if old.is_present() && !new.covers(old) {
+                self.withdrew(issued);
+            }
             let change = super::aarch64::Change {
                 old,
                 new,
