@@ -9,7 +9,7 @@ use super::deferred::{Asked, Late, WrittenRoot};
 use super::entry::Entry;
 use super::ledger::Stamp;
 use super::story::Rule;
-use super::{Hw, HardwareFault, Isa, mix};
+use super::{HardwareFault, Hw, Isa, mix};
 use shootdown::{Broadcast, Local};
 
 /// What an AArch64 machine is like, beyond what every machine has.

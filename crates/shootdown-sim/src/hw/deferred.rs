@@ -232,11 +232,7 @@ impl Hw {
                 leaf_only,
                 ..
             } => {
-                let of = if riscv {
-                    Of::Tag(tag.0)
-                } else {
-                    Of::TagAndGlobal(tag.0)
-                };
+                let of = if riscv { Of::Tag(tag.0) } else { Of::TagAndGlobal(tag.0) };
                 self.drop_page(cpu, address, of, before);
                 // RISC-V: with an address only leaves go.
                 if !leaf_only && !riscv {
