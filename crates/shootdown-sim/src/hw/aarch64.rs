@@ -111,7 +111,7 @@ impl Hw {
         if self.errata().early_sync && self.config.cpus > 1 {
             let drawn = mix(self.config.seed ^ op.seq.wrapping_mul(0x1_0007));
             let other = drawn as usize % self.config.cpus;
-            if other != cpu {
+            if other != cpu && self.is_in_user_code(other) {
                 op.spared = other as u32;
             }
         }
@@ -182,10 +182,19 @@ impl Hw {
         self.errata().repeat && !self.asks_again(cpu, what) && self.random() & 3 == 0
     }
 
+    /// Whether a CPU may be in the middle of accesses to user addresses: a lazy one has taken an exception since.
+    fn is_in_user_code(&self, cpu: usize) -> bool {
+        let c = &self.cpus[cpu];
+        c.online && !c.booting && !c.lazy
+    }
+
     /// Completes a broadcast on every CPU but the one that is spared, where it takes effect later.
     fn apply_but_for(&mut self, op: Outstanding, now: u64) {
         for cpu in (0..self.config.cpus).filter(|&cpu| cpu != op.spared as usize) {
             self.broadcast_on(cpu, op.what, op.seq);
+        }
+        if !self.is_in_user_code(op.spared as usize) {
+            return self.broadcast_on(op.spared as usize, op.what, op.seq);
         }
         let late = Late {
             cpu: op.spared,

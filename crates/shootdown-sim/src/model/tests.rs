@@ -261,7 +261,7 @@ fn unknown_and_missing_entries_are_named_with_the_remedy() {
     assert_eq!(
         complaint("[smt]", "[htt]"),
         "htt: unknown table; expected one of [machine], [topology], [costs], [kernel], [smt], [tlb], [tags], \
-         [broadcast], [simulation]"
+         [broadcast], [simulation], [aarch64], [riscv64]"
     );
     // A field that is not there is reported where it belongs: at the header of its table.
     let (text, _) = edited("invlpg =", "");
@@ -359,8 +359,9 @@ fn files_that_cannot_be_read_say_so_and_name_the_remedy() {
         missing.starts_with("no/such/file.toml: expected a readable model file ("),
         "{missing}"
     );
+    let known = Model::builtin_names().join(", ");
     assert!(
-        missing.ends_with("); check the path, or use a built-in: milan-72"),
+        missing.ends_with(&format!("); check the path, or use a built-in: {known}")),
         "{missing}"
     );
     let directory = Model::find("./").expect_err("a directory").to_string();

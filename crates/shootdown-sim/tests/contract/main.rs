@@ -2,6 +2,7 @@
 //! spaces going on at once, under every combination of axis values, on machines so small that slots are evicted, tags run
 //! out and roll over. The oracle must find nothing, nothing may hang, and the machinery must have been exercised.
 
+mod isa;
 mod traffic;
 
 use shootdown::{Design, Order, Reach, Requests, Tags, Targets};
