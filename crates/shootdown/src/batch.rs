@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::facade::Word;
 use crate::fault::fault;
 use crate::flush::Flushed;
-use crate::hooks::{CpuId, Event, Kernel, Tag};
+use crate::hooks::{Event, Kernel, Tag};
 use crate::range::Range;
 use crate::request::Ask;
 use crate::space::{Mode, Space};
@@ -84,9 +84,9 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
                 }
                 self.targets.union_with(&engine.targets(space, range.tables(), pin.cpu));
             }
-            Mode::System(tag) => self.hold(space, pin.cpu, tag, range),
+            Mode::System(tag) => self.hold(tag, range),
             Mode::Transition(tag) => {
-                self.hold(space, pin.cpu, tag, range);
+                self.hold(tag, range);
                 self.targets.union_with(&engine.stragglers(space, pin.cpu));
             }
             Mode::Rolled { tag, .. } if engine.design.reach == Reach::LocalFirst => {
@@ -94,13 +94,13 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
                 if engine.flush_alone(space, tag, &range, pin.cpu) {
                     engine.kernel.event(Event::LocalOnly);
                 } else if engine.broadcasts() {
-                    self.hold(space, pin.cpu, tag, range);
+                    self.hold(tag, range);
                 } else {
                     drop(pin);
                     let _done = engine.flush(space, range);
                 }
             }
-            Mode::Rolled { tag, .. } if engine.broadcasts() => self.hold(space, pin.cpu, tag, range),
+            Mode::Rolled { tag, .. } if engine.broadcasts() => self.hold(tag, range),
             Mode::Rolled { .. } => {
                 // A request without a space cannot name this tag.
                 drop(pin);
@@ -111,10 +111,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         self.targets.insert(engine.kernel.cpu());
     }
 
-    fn hold(&mut self, space: &Space<K::Facade, W>, me: CpuId, tag: Tag, range: Range) {
-        if self.engine.design.errata.interrupt_too {
-            self.targets.union_with(&self.engine.running(space, me));
-        }
+    fn hold(&mut self, tag: Tag, range: Range) {
         if self.held == HELD {
             self.send_held();
         }
@@ -137,6 +134,10 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
             issued.sum()
         });
         self.held = 0;
+        if self.engine.design.errata.interrupt_too {
+            // Whoever runs one of the spaces now, which are not remembered: everybody.
+            self.targets.union_with(&self.engine.all_targets(pin.cpu));
+        }
         drop(pin);
     }
 
