@@ -75,9 +75,17 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         self.tables |= range.tables();
         let pin = engine.pinned();
         // As in `dispatch`: entry writes, full barrier, then the reads of mode, set and states.
+        #[cfg(feature = "faults")]
+        let early = engine
+            .kernel
+            .fault(crate::fault::Fault::TagReadBeforePublish)
+            .then(|| space.mode());
         let generation = space.generation.0.fetch_add_full(1) + 1;
         space.pending.store(generation, Ordering::Release);
-        match space.mode() {
+        let mode = space.mode();
+        #[cfg(feature = "faults")]
+        let mode = early.unwrap_or(mode);
+        match mode {
             Mode::PerCpu => {
                 if engine.design.requests == Requests::Log {
                     space.log.append(generation, &range);

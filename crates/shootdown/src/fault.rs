@@ -69,7 +69,7 @@ pub enum Fault {
     FlushBeforeRootLoad,
     /// 44: a CPU that is off is waited for.
     WaitForCpuThatIsOff,
-    /// 46: the tag is read before the request is published, and not again.
+    /// 46: a batch reads the tag before the change is published, and not again.
     TagReadBeforePublish,
     /// 47: local invalidations are acknowledged before they are complete.
     AcknowledgeBeforeLocalSync,

@@ -71,18 +71,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         // C1: entry writes, then this full barrier, then the reads of mode, set and states below. Pairs with the join of
         // `switch_to` (step 2), the barrier of `leave_lazy_here`, the compare-exchange of `promote`, the take of `serve`.
-        #[cfg(feature = "faults")]
-        let early = self
-            .kernel
-            .fault(crate::fault::Fault::TagReadBeforePublish)
-            .then(|| space.mode());
         let generation = space.generation.0.fetch_add_full(1) + 1;
         self.publish_tables();
         let mut token = self.token(space, generation);
-        let mode = space.mode();
-        #[cfg(feature = "faults")]
-        let mode = early.unwrap_or(mode);
-        match mode {
+        match space.mode() {
             Mode::PerCpu => {
                 // Only slots read the log. A generation that went out as a broadcast has no entry: a slot that is behind
                 // across it flushes everything (C6).
