@@ -3,13 +3,14 @@
 //! Owns the translation of names and units, cycles rounded to what each part takes. No number of its own but sizes of host
 //! memory.
 
-use crate::hw::{Costs, HwConfig};
+use crate::hw::{Aarch64, ArmErrata, Costs, HwConfig, Isa, Riscv64};
 use crate::machine::{Config, CoreCosts, Topology};
-use crate::model::Model;
+use crate::model::{Arch, Model};
 use crate::os::{HookCosts, OsCosts};
-use shootdown::{BroadcastLimits, Design, Reach, Requests};
+use shootdown::{BroadcastLimits, Design, Errata, Reach, Requests};
 
-/// A design as it can be on a machine: without broadcast hardware nothing is broadcast; slots and tags as the model says.
+/// A design as it can be on a machine: without broadcast hardware nothing is broadcast; slots and tags as the model says;
+/// with the workarounds that the processor needs.
 pub(crate) fn fit_design(design: Design, model: &Model) -> Design {
     let reach = match design.reach {
         Reach::Broadcast if !model.broadcast.available => Reach::Ipi,
@@ -18,8 +19,47 @@ pub(crate) fn fit_design(design: Design, model: &Model) -> Design {
     Design {
         reach,
         slots: model.tags.slots as u8,
-        tag_limit: (1_u32 << model.tags.bits).min(1 << 12) as u16,
+        tag_limit: match model.arch {
+            Arch::X86_64 => (1_u32 << model.tags.bits).min(1 << 12) as u16,
+            Arch::Aarch64(_) | Arch::Riscv64(_) => (1_u32 << model.tags.bits).min(u32::from(u16::MAX)) as u16,
+        },
+        errata: workarounds(design.errata, model),
         ..design
+    }
+}
+
+fn workarounds(errata: Errata, model: &Model) -> Errata {
+    match model.arch {
+        Arch::Aarch64(arm) => Errata {
+            never_broadcast: errata.never_broadcast || arm.erratum_never_broadcast,
+            interrupt_too: errata.interrupt_too || arm.erratum_early_sync,
+            repeat: errata.repeat || arm.erratum_repeat,
+        },
+        Arch::X86_64 | Arch::Riscv64(_) => errata,
+    }
+}
+
+/// The instruction set as the hardware has it.
+fn isa(model: &Model) -> Isa {
+    let cycles = |cycles: f64| cycles.round() as u32;
+    match model.arch {
+        Arch::X86_64 => Isa::X86_64,
+        Arch::Aarch64(arm) => Isa::Aarch64(Aarch64 {
+            range: arm.range,
+            store_barrier_drains: arm.store_barrier_drains,
+            store_barrier: cycles(arm.store_barrier),
+            local_barrier: cycles(arm.local_barrier),
+            sync_per_cpu: cycles(arm.sync_per_cpu),
+            errata: ArmErrata {
+                repeat: arm.erratum_repeat,
+                early_sync: arm.erratum_early_sync,
+            },
+        }),
+        Arch::Riscv64(riscv) => Isa::Riscv64(Riscv64 {
+            svinval: riscv.svinval,
+            sbi_call: cycles(riscv.sbi_call),
+            sbi_per_hart: cycles(riscv.sbi_per_hart),
+        }),
     }
 }
 
@@ -93,6 +133,10 @@ pub(crate) fn hardware_config(model: &Model, seed: u64) -> HwConfig {
             broadcast_spread: cycles(costs.broadcast_sync * 0.75),
         },
         seed,
+        // An invalidation by address keeps to the path to it, and the leaf-only form leaves that too.
+        tce: matches!(model.arch, Arch::Aarch64(_)),
+        leaf_only_keeps_psc: matches!(model.arch, Arch::Aarch64(_)),
+        isa: isa(model),
         ..HwConfig::default()
     }
 }

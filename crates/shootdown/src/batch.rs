@@ -75,9 +75,17 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         self.tables |= range.tables();
         let pin = engine.pinned();
         // As in `dispatch`: entry writes, full barrier, then the reads of mode, set and states.
+        #[cfg(feature = "faults")]
+        let early = engine
+            .kernel
+            .fault(crate::fault::Fault::TagReadBeforePublish)
+            .then(|| space.mode());
         let generation = space.generation.0.fetch_add_full(1) + 1;
         space.pending.store(generation, Ordering::Release);
-        match space.mode() {
+        let mode = space.mode();
+        #[cfg(feature = "faults")]
+        let mode = early.unwrap_or(mode);
+        match mode {
             Mode::PerCpu => {
                 if engine.design.requests == Requests::Log {
                     space.log.append(generation, &range);
@@ -89,7 +97,18 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
                 self.hold(tag, range);
                 self.targets.union_with(&engine.stragglers(space, pin.cpu));
             }
-            Mode::Rolled { tag, .. } if engine.design.reach == Reach::Broadcast => self.hold(tag, range),
+            Mode::Rolled { tag, .. } if engine.design.reach == Reach::LocalFirst => {
+                engine.publish_tables();
+                if engine.flush_alone(space, tag, &range, pin.cpu) {
+                    engine.kernel.event(Event::LocalOnly);
+                } else if engine.broadcasts() {
+                    self.hold(tag, range);
+                } else {
+                    drop(pin);
+                    let _done = engine.flush(space, range);
+                }
+            }
+            Mode::Rolled { tag, .. } if engine.broadcasts() => self.hold(tag, range),
             Mode::Rolled { .. } => {
                 // A request without a space cannot name this tag.
                 drop(pin);
@@ -114,13 +133,19 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
             return;
         }
         let pin = self.engine.pinned();
-        let mut instructions = 0;
-        for (tag, range) in &self.broadcasts[..self.held] {
-            instructions += self.engine.issue(*tag, range);
-        }
-        self.engine.kernel.broadcast_sync();
-        self.engine.kernel.event(Event::Broadcast { instructions });
+        // Once for all: a barrier before each would, on processors where it waits for earlier invalidations, undo what
+        // postponing the synchronisation gains.
+        self.engine.publish_tables();
+        let held = &self.broadcasts[..self.held];
+        self.engine.broadcast_complete(|| {
+            let issued = held.iter().map(|(tag, range)| self.engine.issue(*tag, range));
+            issued.sum()
+        });
         self.held = 0;
+        if self.engine.design.errata.interrupt_too {
+            // Whoever runs one of the spaces now, which are not remembered: everybody.
+            self.targets.union_with(&self.engine.all_targets(pin.cpu));
+        }
         drop(pin);
     }
 
@@ -138,6 +163,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         self.send_held();
         let engine = self.engine;
         let pin = engine.pinned();
+        engine.publish_tables();
         let (me, tables) = (pin.cpu, self.tables);
         let mut targets = core::mem::take(&mut self.targets);
         targets.remove(me);

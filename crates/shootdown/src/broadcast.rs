@@ -1,8 +1,12 @@
 //! Broadcast invalidation: cutting a range into what the instruction takes, both halves of split tags, and the
 //! synchronising instruction on the same CPU.
 
+use crate::design::Reach;
 use crate::engine::Engine;
+use crate::facade::Facade;
 use crate::fault::fault;
+#[cfg(feature = "faults")]
+use crate::hooks::Local;
 use crate::hooks::{Broadcast, Event, Kernel, Tag};
 use crate::range::{Range, Stride};
 
@@ -10,11 +14,52 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Broadcasts `range` under `tag` and waits until it is complete everywhere. The caller is pinned: the synchronising
     /// instruction waits only for broadcasts of its own CPU.
     ///
-    /// The entry writes are visible: the caller's full-barrier increment of the generation came after them.
+    /// The entry writes are visible to walkers: the caller published them.
     pub(crate) fn broadcast_and_sync(&self, tag: Tag, range: &Range) {
-        let instructions = self.issue(tag, range);
+        self.broadcast_complete(|| self.issue(tag, range));
+    }
+
+    /// Broadcasts what `issue` issues, which returns the number of instructions, and waits until it is complete everywhere,
+    /// twice over where the processor needs that. The caller is pinned.
+    pub(crate) fn broadcast_complete(&self, issue: impl Fn() -> u32) {
+        let mut instructions = issue();
         self.kernel.broadcast_sync();
+        if self.design.errata.repeat {
+            instructions += issue();
+            self.kernel.broadcast_sync();
+        }
         self.kernel.event(Event::Broadcast { instructions });
+    }
+
+    /// Carries out the local invalidations that `issue` issues and waits until they are complete, twice over where the
+    /// processor needs that. The caller is pinned or has interrupts off.
+    #[inline]
+    pub(crate) fn complete_here(&self, issue: impl Fn()) {
+        issue();
+        if !fault!(self.kernel, AcknowledgeBeforeLocalSync) {
+            self.kernel.local_sync();
+        }
+        if self.design.errata.repeat {
+            issue();
+            self.kernel.local_sync();
+        }
+    }
+
+    /// Whether invalidations under a system-wide tag, and of the kernel, go out as broadcasts.
+    #[inline]
+    pub(crate) fn broadcasts(&self) -> bool {
+        matches!(self.design.reach, Reach::Broadcast | Reach::LocalFirst)
+            && !self.design.errata.never_broadcast
+            && self.kernel.broadcast_limits().is_some()
+    }
+
+    /// Table writes before this are seen by every walker that fills after an invalidation issued later. A `*_full`
+    /// operation lies between. Pairs with the walk that follows the invalidation, on any CPU (regression 17).
+    #[inline]
+    pub(crate) fn publish_tables(&self) {
+        if !fault!(self.kernel, NoPublishBeforeInvalidation) {
+            K::Facade::publish_tables_after_full();
+        }
     }
 
     /// Issues without waiting; returns the number of instructions.
@@ -40,6 +85,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                     }
                 }
                 None => {
+                    #[cfg(feature = "faults")]
+                    if self.kernel.fault(crate::fault::Fault::WholeTagOnlyHere) {
+                        self.kernel.invalidate(Local::Tag(tag));
+                        continue;
+                    }
                     self.kernel.broadcast(Broadcast::Tag(tag));
                     instructions += 1;
                 }
@@ -48,8 +98,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         instructions
     }
 
-    /// Pages per instruction if `range` is worth cutting up; `None` for the whole-tag form. The instruction has strides of
-    /// 4 KiB and 2 MiB only.
+    /// Pages per instruction if `range` is worth cutting up, or fits one; `None` for the whole-tag form. The instruction has
+    /// strides of 4 KiB and 2 MiB only.
     pub(crate) fn page_limit(&self, range: &Range) -> Option<u32> {
         let limits = self.kernel.broadcast_limits()?;
         let most = match range.stride() {
@@ -57,6 +107,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             Stride::Size2M => limits.max_large_pages,
             Stride::Size1G => return None,
         };
-        range.is_walkable(self.design.ceiling).then_some(most)
+        range.is_walkable(self.design.ceiling.max(most)).then_some(most)
     }
 }

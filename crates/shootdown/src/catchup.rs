@@ -66,17 +66,28 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Flushes every range of the log after `seen` up to `current`; the whole tag if one was overwritten meanwhile.
     pub(crate) fn flush_logged(&self, log: &FlushLog<K::Facade>, seen: u64, current: u64, tag: Tag) {
-        for generation in seen + 1..=current {
-            match log.read(generation) {
-                Some(range) => self.flush_range(tag, &range),
-                None => return self.flush_tag(tag),
+        let overrun = core::cell::Cell::new(false);
+        self.complete_here(|| {
+            for generation in seen + 1..=current {
+                match log.read(generation) {
+                    Some(range) => self.invalidate_range(tag, &range),
+                    None => return overrun.set(true),
+                }
             }
+        });
+        if overrun.get() {
+            return self.flush_tag(tag);
         }
         self.kernel.event(Event::CaughtUpPartly);
     }
 
     /// Flushes a walkable range under `tag`, both halves.
     pub(crate) fn flush_range(&self, tag: Tag, range: &Range) {
+        self.complete_here(|| self.invalidate_range(tag, range));
+    }
+
+    /// As [`flush_range`](Self::flush_range), to be completed by the caller.
+    fn invalidate_range(&self, tag: Tag, range: &Range) {
         let leaf_only = !range.tables() || fault!(self.kernel, TablesNotPurged);
         for address in range.addresses() {
             for tag in self.halves(tag) {
@@ -92,10 +103,17 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Flushes everything under `tag`, both halves.
     pub(crate) fn flush_tag(&self, tag: Tag) {
-        for tag in self.halves(tag) {
-            self.kernel.invalidate(Local::Tag(tag));
-        }
+        self.complete_here(|| {
+            for tag in self.halves(tag) {
+                self.kernel.invalidate(Local::Tag(tag));
+            }
+        });
         self.kernel.event(Event::CaughtUpWhole);
+    }
+
+    /// Flushes everything on this CPU.
+    pub(crate) fn flush_everything_here(&self) {
+        self.complete_here(|| self.kernel.invalidate(Local::All));
     }
 
     /// Brings this CPU up to date with the kernel ranges.
@@ -108,11 +126,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 for generation in seen + 1..=current {
                     match self.kernel_log.read(generation) {
                         Some(range) => self.flush_kernel_range(cpu, &range),
-                        None => self.kernel.invalidate(Local::All),
+                        None => self.flush_everything_here(),
                     }
                 }
             }
-            Missed::Whole => self.kernel.invalidate(Local::All),
+            Missed::Whole => self.flush_everything_here(),
         }
         cpu.own.kernel_seen.store(current, Ordering::Relaxed);
     }
@@ -124,19 +142,20 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// only, and links to kernel tables stand under every tag (C3).
     pub(crate) fn flush_kernel_range(&self, cpu: &PerCpu<K::Facade>, range: &Range) {
         if !range.is_walkable(self.design.ceiling) || range.tables() {
-            return self.kernel.invalidate(Local::All);
+            return self.flush_everything_here();
         }
         if !self.design.split {
-            for address in range.addresses() {
-                self.kernel.invalidate(Local::Kernel {
-                    address,
-                    stride: range.stride(),
-                });
-            }
-            return;
+            return self.complete_here(|| {
+                for address in range.addresses() {
+                    self.kernel.invalidate(Local::Kernel {
+                        address,
+                        stride: range.stride(),
+                    });
+                }
+            });
         }
         if self.design.tags != crate::design::Tags::PerCpu {
-            return self.kernel.invalidate(Local::All);
+            return self.flush_everything_here();
         }
         let loaded = cpu.own.slot.load(Ordering::Relaxed) as usize;
         for (index, slot) in cpu.own.slots[..usize::from(self.design.slots)].iter().enumerate() {
@@ -144,24 +163,26 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 slot.space.store(0, Ordering::Relaxed);
             }
         }
-        for address in range.addresses() {
-            self.kernel.invalidate(Local::Kernel {
-                address,
-                stride: range.stride(),
-            });
-        }
-        if cpu.own.space.load(Ordering::Relaxed) != 0 {
-            self.flush_range(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16), range);
-            // The kernel's own root keeps its entries between loads, under the tag that belongs to no slot.
+        self.complete_here(|| {
             for address in range.addresses() {
-                self.kernel.invalidate(Local::Page {
+                self.kernel.invalidate(Local::Kernel {
                     address,
                     stride: range.stride(),
-                    tag: Tag(0),
-                    leaf_only: !range.tables(),
                 });
             }
-        }
+            if cpu.own.space.load(Ordering::Relaxed) != 0 {
+                self.invalidate_range(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16), range);
+                // The kernel's own root keeps its entries between loads, under the tag that belongs to no slot.
+                for address in range.addresses() {
+                    self.kernel.invalidate(Local::Page {
+                        address,
+                        stride: range.stride(),
+                        tag: Tag(0),
+                        leaf_only: !range.tables(),
+                    });
+                }
+            }
+        });
     }
 
     /// Does whatever the loaded space asks of this CPU: leave it when lazy, move to its system-wide tag, or catch up.

@@ -269,6 +269,31 @@ impl Design {
         ..Design::IPI
     };
 
+    /// What AArch64 kernels do: one tag per space on all CPUs, roll-over, everything by broadcast, the tag flushed when a
+    /// space ends. 512 pages or more become one whole-tag invalidation, the limit without range instructions.
+    pub const ARM_BROADCAST: Design = Design {
+        tags: Tags::System,
+        reach: Reach::Broadcast,
+        targets: Targets::Space,
+        ceiling: 511,
+        ..Design::IPI
+    };
+
+    /// The same tags without broadcast: interrupts to every CPU that was ever active in the space, each of which flushes the
+    /// whole tag. Proposed for ThunderX in 2015; also for processors that must not broadcast.
+    pub const ARM_IPI: Design = Design {
+        reach: Reach::Ipi,
+        ceiling: 0,
+        ..Design::ARM_BROADCAST
+    };
+
+    /// The same tags; locally while only one CPU was ever active in the space, else by broadcast; nothing when it ends.
+    pub const ARM_LOCAL_FIRST: Design = Design {
+        reach: Reach::LocalFirst,
+        exit: Exit::DeferToRollOver,
+        ..Design::ARM_BROADCAST
+    };
+
     /// No invalidation at all. Unsound; the negative control.
     pub const NONE: Design = Design {
         reach: Reach::None,
@@ -276,7 +301,7 @@ impl Design {
     };
 
     /// The presets: name, settings, one line about each.
-    pub const PRESETS: [(&'static str, Design, &'static str); 8] = [
+    pub const PRESETS: [(&'static str, Design, &'static str); 13] = [
         (
             "ipi",
             Design::IPI,
@@ -311,6 +336,43 @@ impl Design {
             "walk-grace",
             Design::WALK_GRACE,
             "as ipi; table pages wait for a grace period, nobody is interrupted for walks",
+        ),
+        (
+            "arm-broadcast",
+            Design::ARM_BROADCAST,
+            "one tag per space with roll-over, broadcast always: the AArch64 default",
+        ),
+        (
+            "arm-ipi",
+            Design::ARM_IPI,
+            "the same tags, interrupts to CPUs ever active, each flushes the whole tag",
+        ),
+        (
+            "arm-local-first",
+            Design::ARM_LOCAL_FIRST,
+            "the same tags, local if only this CPU was ever active, else broadcast; no flush at exit",
+        ),
+        (
+            "never-broadcast",
+            Design {
+                errata: Errata {
+                    never_broadcast: true,
+                    ..Errata::NONE
+                },
+                ..Design::ARM_BROADCAST
+            },
+            "arm-broadcast on a processor that must not broadcast: interrupts, page by page",
+        ),
+        (
+            "broadcast+ipi",
+            Design {
+                errata: Errata {
+                    interrupt_too: true,
+                    ..Errata::NONE
+                },
+                ..Design::ARM_BROADCAST
+            },
+            "arm-broadcast on a processor whose synchronisation is acknowledged too early",
         ),
         ("none", Design::NONE, "no invalidation: UNSOUND, the negative control"),
     ];

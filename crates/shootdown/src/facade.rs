@@ -11,7 +11,8 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 ///
 /// `load`/`store` take an [`Ordering`] with the C11 meaning. The read-modify-write operations named `*_full` order
 /// everything before them with everything after them, for every other CPU *and for this CPU's table walker*: more than
-/// C11 promises for a `SeqCst` read-modify-write, which is not a fence for its relaxed neighbours.
+/// C11 promises for a `SeqCst` read-modify-write, which is not a fence for its relaxed neighbours. They need not order
+/// invalidation instructions (Arm `dmb` does not): that is [`Facade::publish_tables_after_full`].
 pub trait Word: Send + Sync {
     /// A word that holds `value`.
     fn new(value: u64) -> Self;
@@ -45,6 +46,13 @@ pub trait Facade: 'static {
     /// Makes earlier page-table writes visible to every table walker before any later invalidation (Arm `dsb ishst`,
     /// x86 a full barrier since INVLPGB is weakly ordered, RISC-V `fence rw,rw`).
     fn publish_tables();
+
+    /// As [`publish_tables`](Facade::publish_tables), where a `*_full` read-modify-write or a full barrier lies between the
+    /// writes and this call: nothing on x86, where that was enough; Arm `dsb ishst`, for neither orders a TLBI.
+    #[inline]
+    fn publish_tables_after_full() {
+        Self::publish_tables();
+    }
 
     /// Orders earlier stores before the interrupt that the next `send_ipi` raises (Arm `dsb ishst`: a data *memory*
     /// barrier does not order stores against a write to the interrupt controller; x2APIC `mfence; lfence`).
@@ -124,6 +132,8 @@ impl Facade for Native {
     fn publish_tables() {
         fence(Ordering::SeqCst);
     }
+    #[inline]
+    fn publish_tables_after_full() {}
     #[inline]
     fn before_ipi() {
         fence(Ordering::SeqCst);

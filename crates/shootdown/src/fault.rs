@@ -35,6 +35,12 @@ pub enum Fault {
     UnpinnedBeforeSending,
     /// 16: paging-structure caches are not purged when tables are freed.
     TablesNotPurged,
+    /// 17: table writes are not made visible to walkers before the invalidation.
+    NoPublishBeforeInvalidation,
+    /// 17: a range too large to be cut up is flushed as a whole tag, but on this CPU only.
+    WholeTagOnlyHere,
+    /// 18: a tag is reused without a flush of what is left under it.
+    TagReusedWithoutFlush,
     /// 20: what is loaded is read before interrupts are masked.
     StaleViewOfLoaded,
     /// 21: targets are filtered by what the *requester* runs.
@@ -75,6 +81,12 @@ pub enum Fault {
     LazyLeavesSet,
     /// 42: the tag is flushed before the root load instead of with it.
     FlushBeforeRootLoad,
+    /// 44: a CPU that is off is waited for.
+    WaitForCpuThatIsOff,
+    /// 46: a batch reads the tag before the change is published, and not again.
+    TagReadBeforePublish,
+    /// 47: local invalidations are acknowledged before they are complete.
+    AcknowledgeBeforeLocalSync,
 }
 
 /// Whether a fault is switched on: `fault!(kernel, Name)`; `false`, at compile time, without the feature.

@@ -91,6 +91,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // C1: entry writes, then this full barrier, then the reads of mode, set and states below. Pairs with the join of
         // `switch_to` (step 2), the barrier of `leave_lazy_here`, the compare-exchange of `promote`, the take of `serve`.
         let generation = space.generation.0.fetch_add_full(1) + 1;
+        self.publish_tables();
         let mut token = self.token(space, generation);
         match space.mode() {
             Mode::PerCpu => {
@@ -128,19 +129,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             }
             Mode::System(tag) => {
                 self.broadcast_and_sync(tag, &range);
-                drop(pin);
+                self.interrupt_besides(&mut token, space, pin);
             }
             Mode::Transition(tag) => self.flush_in_transition(&mut token, space, tag, &range, pin),
-            Mode::Rolled { tag, .. } if self.design.reach == Reach::Broadcast => self.broadcast_and_sync(tag, &range),
-            Mode::Rolled { tag, .. } => {
-                let mut targets = self.targets(space, range.tables(), me);
-                if walkers {
-                    token.tell(space, &self.walkers_of(space, me), &mut targets);
-                }
-                self.interrupt(&mut token, targets, Ask::Tag { tag, range }, pin, |engine| {
-                    engine.flush_tag_here(tag, &range)
-                });
-            }
+            Mode::Rolled { tag, .. } => self.flush_rolled(&mut token, space, tag, &range, walkers, pin),
         }
         token
     }
@@ -197,7 +189,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if self.design.order == Order::Serial {
             run_local(self);
         }
-        if self.design.requests == Requests::Log && !matches!(ask, Ask::Tag { .. }) && token.walked == 0 {
+        if self.design.requests == Requests::Log
+            && !matches!(ask, Ask::Tag { .. } | Ask::Synchronise)
+            && token.walked == 0
+        {
             self.post(token, targets);
             run_local(self);
             drop(pin);
@@ -294,7 +289,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     if slot.is_none() {
                         self.serve_while_waiting();
                     }
-                    slot.is_some() || target.state().is_off()
+                    slot.is_some() || (target.state().is_off() && !fault!(self.kernel, WaitForCpuThatIsOff))
                 });
             }
             // Off since it was chosen, with all its slots taken until it comes online: not to be waited for (C5).
@@ -309,7 +304,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             count += 1;
             // C5: a CPU that went off after the push was either seen by its own drain (it acknowledges), or is seen off
             // here, after the full barrier of the push. Pairs with `cpu_offline`.
-            if target.state().is_off() && target.queue.cancel(slot, request) {
+            let off = target.state().is_off() && !fault!(self.kernel, WaitForCpuThatIsOff);
+            if off && target.queue.cancel(slot, request) {
                 request.acknowledge();
             }
         }
@@ -388,7 +384,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// The local part under a roll-over tag, whatever is loaded.
-    fn flush_tag_here(&self, tag: Tag, range: &Range) {
+    pub(crate) fn flush_tag_here(&self, tag: Tag, range: &Range) {
         self.masked(|| {
             if range.is_walkable(self.design.ceiling) {
                 self.flush_range(tag, range);
@@ -439,9 +435,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Whether this design gives out system-wide tags by promotion.
     pub(crate) fn promotes_at(&self) -> Option<u32> {
         match self.design.tags {
-            Tags::Hybrid { promote_at } if self.design.reach == Reach::Broadcast => {
-                self.kernel.broadcast_limits().map(|_| promote_at)
-            }
+            Tags::Hybrid { promote_at } if self.broadcasts() => Some(promote_at),
             _ => None,
         }
     }

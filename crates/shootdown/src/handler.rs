@@ -65,8 +65,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     fn answer(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>) {
         let (ask, walked) = request.ask();
         match ask {
-            Ask::CatchUp => self.follow_loaded(cpu),
             Ask::EndWalks => {}
+            Ask::CatchUp => {
+                self.follow_loaded(cpu);
+                if self.design.errata.interrupt_too {
+                    self.kernel.local_sync();
+                }
+            }
+            Ask::Synchronise => self.kernel.local_sync(),
             Ask::Kernel { range } => self.flush_kernel_range(cpu, &range),
             Ask::Tag { tag, range } => {
                 if range.is_walkable(self.design.ceiling) {

@@ -158,8 +158,16 @@ pub trait Kernel<const W: usize>: Sync {
     /// handlers must call `Engine::on_ipi`. Called pinned; may be called with interrupts on or off.
     fn send_ipi(&self, targets: &CpuMask<W>);
 
-    /// Carries out one local invalidation; complete on return. Called pinned or with interrupts off.
+    /// Carries out one local invalidation: complete on return, or at the latest when [`local_sync`](Kernel::local_sync)
+    /// on the same CPU returns. Called pinned or with interrupts off.
     fn invalidate(&self, what: Local);
+
+    /// Waits until the local invalidations of this CPU are complete, and what it runs afterwards sees them: for processors
+    /// whose invalidations are asynchronous (Arm `dsb nsh; isb`, RISC-V with Svinval `sfence.inval.ir`), so that many share
+    /// one wait. Called after every group of [`invalidate`](Kernel::invalidate), before anybody is told that they are done;
+    /// on the same CPU, pinned or with interrupts off. Nothing to do where each is complete on return (x86, SFENCE.VMA).
+    #[inline]
+    fn local_sync(&self) {}
 
     /// Loads `root` under `tag`. With `keep`, entries under the tag survive (x86 NOFLUSH); without, every non-global
     /// entry under the tag is gone when it returns. Called with interrupts off, from `switch_to` and the handler.

@@ -4,7 +4,7 @@ use crate::design::MAX_SLOTS;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::fault::fault;
-use crate::hooks::{Kernel, Local};
+use crate::hooks::Kernel;
 use crate::percpu::State;
 use core::sync::atomic::Ordering;
 
@@ -23,7 +23,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if !cpu.state().is_off() {
             debug_assert!(false, "CPU {me} is on already");
             // It may have a space loaded: to say that it has none would hide it from requesters.
-            return self.kernel.invalidate(Local::All);
+            return self.flush_everything_here();
         }
         for slot in &cpu.own.slots[..MAX_SLOTS] {
             slot.space.store(0, Ordering::Relaxed);
@@ -39,7 +39,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         cpu.own
             .kernel_seen
             .store(self.kernel_generation.0.load(Ordering::Acquire), Ordering::Relaxed);
-        self.kernel.invalidate(Local::All);
+        self.flush_everything_here();
         self.masked(|| self.serve(cpu));
     }
 

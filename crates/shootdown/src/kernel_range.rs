@@ -3,8 +3,9 @@
 use crate::design::{Reach, Requests};
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
+use crate::fault::fault;
 use crate::flush::Flushed;
-use crate::hooks::{Broadcast, Event, Kernel};
+use crate::hooks::{Broadcast, Kernel};
 use crate::range::{Range, Stride};
 use crate::request::Ask;
 
@@ -17,11 +18,18 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         let pin = self.pinned();
         let me = pin.cpu;
-        if self.design.reach == Reach::Broadcast && self.kernel.broadcast_limits().is_some() {
+        if self.broadcasts() {
             // No generation is bumped here, so nothing else orders the entry writes before the broadcast.
-            K::Facade::publish_tables();
+            if !fault!(self.kernel, NoPublishBeforeInvalidation) {
+                K::Facade::publish_tables();
+            }
             self.broadcast_kernel(&range);
-            return Flushed(());
+            let mut token = self.spaceless_token();
+            if self.design.errata.interrupt_too {
+                let running = self.all_targets(me);
+                self.interrupt(&mut token, running, Ask::Synchronise, pin, |_| {});
+            }
+            return token.wait();
         }
         // Entry writes, full barrier, then the read of the online set. Pairs with `cpu_online`: joins the online set (full
         // barrier), then flushes and reads this generation.
@@ -32,6 +40,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             }
             Requests::PerRequest => K::Facade::full_barrier(),
         }
+        self.publish_tables();
         let mut token = self.spaceless_token();
         let targets = self.all_targets(me);
         self.interrupt(&mut token, targets, Ask::Kernel { range }, pin, |engine| {
@@ -49,33 +58,36 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             Stride::Size4K => limits.max_pages,
             Stride::Size2M | Stride::Size1G => limits.max_large_pages,
         });
-        let mut instructions = 0;
         // With split tags kernel entries are not global and stand under every tag, which no page form covers.
-        if range.is_walkable(self.design.ceiling) && range.stride() != Stride::Size1G && !self.design.split {
-            #[allow(unused_mut)]
-            let mut chunks = range.chunks(most);
-            #[cfg(feature = "faults")]
-            if self.kernel.fault(crate::fault::Fault::ZeroBroadcastLimit) {
-                chunks = chunks.with_unchecked_limit(most);
-            }
-            for (address, count) in chunks {
+        if range.is_walkable(self.design.ceiling.max(most)) && range.stride() != Stride::Size1G && !self.design.split {
+            self.broadcast_complete(|| {
+                let mut instructions = 0;
+                #[allow(unused_mut)]
+                let mut chunks = range.chunks(most);
                 #[cfg(feature = "faults")]
-                if count == 0 {
-                    K::Facade::full_barrier(); // regression 4: nothing to issue, no progress, for ever
-                    continue;
+                if self.kernel.fault(crate::fault::Fault::ZeroBroadcastLimit) {
+                    chunks = chunks.with_unchecked_limit(most);
                 }
-                self.kernel.broadcast(Broadcast::Kernel {
-                    address,
-                    stride: range.stride(),
-                    count,
-                });
-                instructions += 1;
-            }
+                for (address, count) in chunks {
+                    #[cfg(feature = "faults")]
+                    if count == 0 {
+                        K::Facade::full_barrier(); // regression 4: nothing to issue, no progress, for ever
+                        continue;
+                    }
+                    self.kernel.broadcast(Broadcast::Kernel {
+                        address,
+                        stride: range.stride(),
+                        count,
+                    });
+                    instructions += 1;
+                }
+                instructions
+            });
         } else {
-            self.kernel.broadcast(Broadcast::All);
-            instructions = 1;
+            self.broadcast_complete(|| {
+                self.kernel.broadcast(Broadcast::All);
+                1
+            });
         }
-        self.kernel.broadcast_sync();
-        self.kernel.event(Event::Broadcast { instructions });
     }
 }

@@ -57,6 +57,7 @@ mod handler;
 pub mod hooks;
 mod hotplug;
 mod kernel_range;
+mod local_first;
 mod log;
 mod percpu;
 mod promote;

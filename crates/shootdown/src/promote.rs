@@ -9,7 +9,7 @@
 //! barrier, then read the mode from before the compare-exchange. A CPU fills under the tag only after it has read the mode
 //! from after it. So those fills see the entries.
 
-use crate::design::{CONSIDER_ONE_IN, Tags};
+use crate::design::{CONSIDER_ONE_IN, Exit, Tags};
 use crate::engine::{Engine, Pinned};
 use crate::facade::Word;
 use crate::flush::{Flushed, Token};
@@ -67,7 +67,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             }
         });
         self.broadcast_and_sync(tag, range);
-        let stragglers = self.stragglers(space, me);
+        let mut stragglers = self.stragglers(space, me);
+        if self.design.errata.interrupt_too {
+            stragglers.union_with(&self.running(space, me));
+        }
         if stragglers.is_empty() {
             // Every CPU in the set is on the tag, and one that joins now reads a mode with the tag. Losing the race
             // means that another flush has done the same.
@@ -89,8 +92,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         let reclaimed = self.tags.reclaim(|| {
             let _pin = self.pinned();
-            self.kernel.broadcast(crate::hooks::Broadcast::NonGlobal);
-            self.kernel.broadcast_sync();
+            self.broadcast_complete(|| {
+                self.kernel.broadcast(crate::hooks::Broadcast::NonGlobal);
+                1
+            });
             self.kernel.event(Event::RollOver);
         });
         if reclaimed {
@@ -106,8 +111,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Takes `space` off every CPU that still has it loaded lazily, and gives up its tag. Call once, when no thread of it
     /// will run again and before its root is freed; then the space may be dropped and its table pages freed.
     ///
-    /// The tag is not invalidated: no CPU has it loaded, and it is not given out again before a reclaim or roll-over that
-    /// flushes it everywhere (C4). Context as [`flush`](Self::flush). Retiring it twice, or flushing it
+    /// The tag need not be invalidated: no CPU has it loaded, and it is not given out again before a reclaim or roll-over
+    /// that flushes it everywhere (C4). Under a roll-over tag it is all the same where the design says
+    /// [`Exit::Flush`], as kernels do that flush whenever table pages go. Context as [`flush`](Self::flush). Retiring it twice, or flushing it
     /// afterwards, is a mistake that costs flushes and harms nobody while the space lives: it is on per-CPU slots then.
     pub fn retire(&self, space: &Space<K::Facade, W>) -> Flushed {
         let pin = self.pinned();
@@ -131,7 +137,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             }
         });
         self.interrupt(&mut token, loaded, Ask::CatchUp, pin, |_| {});
-        let flushed = token.wait();
+        let mut flushed = token.wait();
+        if self.design.exit == Exit::Flush
+            && let Mode::Rolled { tag, .. } = space.mode()
+        {
+            let pin = self.pinned();
+            self.publish_tables();
+            let mut token = self.token(space, generation);
+            self.flush_rolled(&mut token, space, tag, &Range::WHOLE, false, pin);
+            flushed = token.wait();
+        }
         // One exchange gives up the tag, so that it is freed once, and a space that is loaded again by mistake finds itself
         // on per-CPU slots, which catch up, not on a tag that is somebody else's (C4).
         if matches!(self.design.tags, Tags::Hybrid { .. })

@@ -23,6 +23,8 @@ pub(crate) enum Ask {
     CatchUp,
     /// Nothing: that it is answered proves that no walk is under way.
     EndWalks,
+    /// Wait until everything under way on this CPU has finished: the interrupt is all that is needed.
+    Synchronise,
 }
 
 /// Set in the kind of a request that names, in its last word, a space whose walkers are to be forgotten.
@@ -60,6 +62,7 @@ impl<F: Facade> Request<F> {
             Ask::Tag { tag, range } => [2, u64::from(tag.0), 0, range.pack()[0], range.pack()[1]],
             Ask::Kernel { range } => [3, 0, 0, range.pack()[0], range.pack()[1]],
             Ask::EndWalks => [4, 0, 0, 0, 0],
+            Ask::Synchronise => [5, 0, 0, 0, 0],
         };
         if walked != 0 {
             words[0] |= FORGET;
@@ -79,6 +82,7 @@ impl<F: Facade> Request<F> {
         let ask = match kind & !FORGET {
             0 => Ask::CatchUp,
             4 => Ask::EndWalks,
+            5 => Ask::Synchronise,
             1 => Ask::Space {
                 id: word(1),
                 generation: word(2),

@@ -6,7 +6,7 @@
 
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::hooks::{CpuId, Event, Kernel, Local, Tag};
+use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::percpu::PerCpu;
 use crate::space::{Line, Mode, Space};
 use core::sync::atomic::Ordering;
@@ -91,7 +91,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Everything non-global under every tag. There is no such operation among the local ones that keeps global entries on
     /// all machines, so those go too.
     fn flush_every_tag_here(&self) {
-        self.kernel.invalidate(Local::All);
+        if !crate::fault::fault!(self.kernel, TagReusedWithoutFlush) {
+            self.flush_everything_here();
+        }
     }
 
     /// A tag in the current epoch for a space that had `old`. Under the lock.

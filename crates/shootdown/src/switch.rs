@@ -146,7 +146,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 self.flush_logged(&space.log, seen, current, tag);
             }
             Missed::Tables | Missed::Whole if flush_first => {
-                self.kernel.invalidate(Local::Tag(tag));
+                self.flush_tag(tag);
                 self.kernel.load_root(space.root, tag, true);
             }
             // One step, so that nothing can refill in between (regression 42).
@@ -160,8 +160,15 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Loads a root and drops everything under its tag. The user half is not loaded, so it can go first.
     fn load_root_flushing(&self, root: Root, tag: Tag) {
-        for half in self.halves(tag).skip(1) {
-            self.kernel.invalidate(Local::Tag(half));
+        if fault!(self.kernel, TagReusedWithoutFlush) {
+            return self.kernel.load_root(root, tag, true);
+        }
+        if self.design.split {
+            self.complete_here(|| {
+                for half in self.halves(tag).skip(1) {
+                    self.kernel.invalidate(Local::Tag(half));
+                }
+            });
         }
         self.kernel.load_root(root, tag, false);
     }

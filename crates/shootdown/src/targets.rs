@@ -34,7 +34,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             let concerned = concerned && !(fault!(self.kernel, FilterByRequester) && mine.id() != space.id);
             // A CPU that is off flushes everything before it uses anything (C5); a virtual CPU that is descheduled
             // is flushed by the hypervisor at its entry, which proves nothing about walks, so not with tables.
-            if concerned && cpu != me && !state.is_off() && (keep_lazy || self.kernel.is_vcpu_running(cpu)) {
+            let off = state.is_off() && !fault!(self.kernel, WaitForCpuThatIsOff);
+            if concerned && cpu != me && !off && (keep_lazy || self.kernel.is_vcpu_running(cpu)) {
                 targets.insert(cpu);
             }
         };
@@ -54,6 +55,18 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             }
         });
         targets
+    }
+
+    /// CPUs other than `me` that may be using translations of `space` right now: those that run it, or are switching.
+    pub(crate) fn running(&self, space: &Space<K::Facade, W>, me: CpuId) -> CpuMask<W> {
+        let mut running = CpuMask::EMPTY;
+        space.cpus.for_each(|cpu| {
+            let state = self.cpus[cpu].state();
+            if cpu != me && (state.is_switching() || (state.id() == space.id && !state.is_lazy())) {
+                running.insert(cpu);
+            }
+        });
+        running
     }
 
     /// How many CPUs run `space` right now, lazy ones not counted; stops counting at `enough`.

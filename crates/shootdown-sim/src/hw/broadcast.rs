@@ -45,12 +45,19 @@ impl Epochs {
 /// An operation not yet synchronised.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Outstanding {
-    issuer: u32,
+    pub(super) issuer: u32,
     /// Sequence number of the issue; orders operations and names them.
-    seq: u64,
+    pub(super) seq: u64,
     /// Time of the issue, cycles.
     at: u64,
-    what: Broadcast,
+    pub(super) what: Broadcast,
+    /// The CPU on which it takes effect late, by an erratum.
+    pub(super) spared: u32,
+}
+
+impl Outstanding {
+    /// No CPU is spared.
+    pub(super) const NOBODY: u32 = u32::MAX;
 }
 
 /// Who may hold entries under a tag.
@@ -94,6 +101,7 @@ impl Hw {
             seq,
             at: now,
             what,
+            spared: Outstanding::NOBODY,
         });
         self.version += 1;
         Ok(self.config.costs.broadcast_issue)
@@ -152,6 +160,9 @@ impl Hw {
 
     /// Whether an operation can matter to a CPU as it is. What it holds under other tags may wait for the sync.
     fn concerns(&self, op: &Outstanding, cpu: usize) -> bool {
+        if op.spared == cpu as u32 {
+            return false;
+        }
         match op.what {
             Broadcast::Pages { tag, .. } | Broadcast::Tag(tag) => tag.0 == self.cpus[cpu].tag,
             Broadcast::Kernel { .. } | Broadcast::NonGlobal | Broadcast::All => true,
@@ -186,6 +197,10 @@ impl Hw {
             } else if due > checked {
                 self.apply_on(op, cpu);
             }
+        }
+        if self.later.is_some() {
+            self.cpus[cpu].next_due = u64::MAX;
+            next = next.min(self.carry_out_later(cpu, now));
         }
         self.cpus[cpu].next_due = next;
     }
@@ -231,7 +246,7 @@ impl Hw {
         }
     }
 
-    fn apply_everywhere(&mut self, op: Outstanding) {
+    pub(super) fn apply_everywhere(&mut self, op: Outstanding) {
         let issuer = op.issuer as usize;
         match op.what {
             Broadcast::Pages {
@@ -353,6 +368,6 @@ impl Hw {
     }
 }
 
-fn pages(address: u64, stride: Stride, count: u32) -> impl Iterator<Item = u64> {
+pub(super) fn pages(address: u64, stride: Stride, count: u32) -> impl Iterator<Item = u64> {
     (0..count as u64).map(move |i| address.wrapping_add(i << stride.shift()))
 }

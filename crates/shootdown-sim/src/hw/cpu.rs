@@ -268,6 +268,9 @@ impl Hw {
     /// Declares that the CPU runs kernel code only (`true`), or may touch user addresses again (`false`; the oracle
     /// then expects a [`caught_up`](Hw::caught_up) before it does).
     pub fn set_lazy(&mut self, cpu: usize, lazy: bool) {
+        if lazy && self.later.is_some() {
+            self.late_arrives(cpu);
+        }
         let c = &mut self.cpus[cpu];
         c.settling |= c.lazy && !lazy;
         c.lazy = lazy;

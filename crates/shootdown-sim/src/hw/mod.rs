@@ -17,10 +17,15 @@
 //!   psc.rs      paging-structure caches       ledger.rs     what each page's translation was, and when
 //!   oracle.rs   C1 to C4 of translations      freeing.rs    C2 and C3 of what is freed
 //!   story.rs    violations, told               software_walk.rs  C3 of lockless walks by software
+//!   aarch64.rs  TLBI, DSB, ISB, break before make
+//!   riscv64.rs  SFENCE.VMA, Svinval, remote fences by firmware
+//!   deferred.rs what those two do later than x86
 //! ```
 
+mod aarch64;
 mod broadcast;
 mod cpu;
+mod deferred;
 mod entry;
 mod frames;
 mod freeing;
@@ -28,17 +33,20 @@ mod invalidate;
 mod ledger;
 mod oracle;
 mod psc;
+mod riscv64;
 mod software_walk;
 mod story;
 mod tables;
 mod tlb;
 mod walk;
 
+pub use aarch64::{Aarch64, ArmErrata, Scope};
 pub use cpu::HardwareFault;
 use cpu::Reason;
 pub use entry::Entry;
 pub use frames::FrameKind;
 pub use ledger::Stamp;
+pub use riscv64::Riscv64;
 pub use software_walk::TableLink;
 pub use story::{Rule, Violation};
 pub use tables::table_index;
@@ -74,6 +82,18 @@ pub struct Costs {
     pub broadcast_spread: u32,
 }
 
+/// The instruction set: when invalidations are complete, and what they remove.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Isa {
+    /// Local invalidations are complete on return; barriers and atomic operations order table writes before them.
+    #[default]
+    X86_64,
+    /// Invalidations are complete at a DSB.
+    Aarch64(Aarch64),
+    /// Invalidations are local; remote ones are calls into the firmware.
+    Riscv64(Riscv64),
+}
+
 /// Sizes, features and costs of the translation hardware.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HwConfig {
@@ -105,6 +125,8 @@ pub struct HwConfig {
     pub seed: u64,
     /// How many violations are kept with their story; all are counted.
     pub stories: usize,
+    /// The instruction set.
+    pub isa: Isa,
 }
 
 impl Default for HwConfig {
@@ -138,6 +160,7 @@ impl Default for HwConfig {
             },
             seed: 1,
             stories: 8,
+            isa: Isa::X86_64,
         }
     }
 }
@@ -164,6 +187,8 @@ pub struct Hw {
     cpus: Vec<cpu::Cpu>,
     epochs: broadcast::Epochs,
     outstanding: VecDeque<broadcast::Outstanding>,
+    /// What is under way on a machine that is not x86.
+    later: Option<Box<deferred::Later>>,
     /// Who uses a tag anywhere, for broadcasts to find holders.
     tag_users: HashMap<u16, broadcast::TagUsers>,
     software: software_walk::SoftwareWalks,
@@ -221,6 +246,7 @@ impl Hw {
             cpus: Vec::new(),
             epochs: broadcast::Epochs::default(),
             outstanding: VecDeque::new(),
+            later: (config.isa != Isa::X86_64).then(|| deferred::Later::new(cpus)),
             tag_users: HashMap::new(),
             software: software_walk::SoftwareWalks::default(),
             violations: Vec::new(),

@@ -18,6 +18,8 @@ pub enum Rule {
     C3,
     /// Tags: a tag reached another space while entries were left under it.
     C4,
+    /// AArch64: an entry went from one output address or size to another without "not mapped" and a completed flush between.
+    BreakBeforeMake,
 }
 
 impl fmt::Display for Rule {
@@ -27,6 +29,7 @@ impl fmt::Display for Rule {
             Rule::C2 => "C2 (frames)",
             Rule::C3 => "C3 (tables)",
             Rule::C4 => "C4 (tags)",
+            Rule::BreakBeforeMake => "break before make",
         })
     }
 }

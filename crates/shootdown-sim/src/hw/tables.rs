@@ -170,6 +170,19 @@ impl Hw {
     fn changed(&mut self, body: usize, index: u32, old: Entry, new: Entry, issued: Stamp, now: u64) {
         let level = self.bodies[body].level as u32;
         let (was_leaf, is_leaf) = (old.is_leaf(level), new.is_leaf(level));
+        if self.later.is_some() {
+            if old.is_present() && !new.covers(old) {
+                self.withdrew(issued);
+            }
+            let change = super::aarch64::Change {
+                old,
+                new,
+                leaf: (was_leaf, is_leaf),
+                slot: is_leaf.then(|| self.slot_of(body, index)),
+            };
+            let base = self.bodies[body].base + ((index as u64) << span_shift(level - 1));
+            self.check_break_before_make(super::canonical(base), change, issued, now);
+        }
         if was_leaf || is_leaf {
             let or_none = |leaf: bool, e: Entry| if leaf { e } else { Entry::NONE };
             self.translation_changed(body, index, or_none(was_leaf, old), or_none(is_leaf, new), issued, now);

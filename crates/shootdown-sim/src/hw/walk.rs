@@ -137,9 +137,16 @@ impl Hw {
         let c = &mut self.cpus[cpu];
         c.recent[c.recent_next as usize & 3] = va;
         c.recent_next = c.recent_next.wrapping_add(1);
+        if self.knows_unmapped(cpu, va) {
+            return Err(PageFault {
+                kind: FaultKind::NotPresent,
+                cost: costs.tlb_hit,
+            });
+        }
         let (leaf, steps) = self.walk(cpu, va, now);
         let cost = costs.tlb_hit + costs.walk_step * steps;
         let Some(mut leaf) = leaf else {
+            self.found_unmapped(cpu, va);
             return Err(PageFault {
                 kind: FaultKind::NotPresent,
                 cost,

@@ -58,6 +58,15 @@ pub struct Progress {
     pub cycles: u64,
 }
 
+/// A barrier with a name (see the engine's facade).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Barrier {
+    /// Table writes before it are visible to walkers before later invalidations.
+    PublishTables,
+    /// Earlier stores come before a root load.
+    BeforeRootLoad,
+}
+
 /// A simulated machine.
 pub struct Machine {
     core: Box<Core>,
@@ -144,6 +153,18 @@ impl Machine {
         assert!(
             self.core.handler.set(Box::new(handler)).is_ok(),
             "the interrupt handler is set"
+        );
+    }
+
+    /// Sets what the named barriers of the facade do besides what they do on x86: a machine whose invalidation instructions
+    /// are not ordered by memory barriers. Once.
+    ///
+    /// # Panics
+    /// When set before.
+    pub fn set_barrier_hook(&self, hook: impl Fn(Barrier) + 'static) {
+        assert!(
+            self.core.barrier_hook.set(Box::new(hook)).is_ok(),
+            "the barrier hook is set"
         );
     }
 

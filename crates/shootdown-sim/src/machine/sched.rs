@@ -72,6 +72,8 @@ pub(crate) struct Core {
     pub rng: RefCell<Xoshiro256PlusPlus>,
     pub handler: OnceCell<Box<dyn Fn()>>,
     pub store_hook: OnceCell<Hook>,
+    /// What barriers do besides; unset where those of x86 are all there is.
+    pub barrier_hook: OnceCell<Box<dyn Fn(super::Barrier)>>,
 }
 
 impl Core {
@@ -149,6 +151,7 @@ impl Core {
             rng: RefCell::new(Xoshiro256PlusPlus::seed_from_u64(config.seed)),
             handler: OnceCell::new(),
             store_hook: OnceCell::new(),
+            barrier_hook: OnceCell::new(),
         };
         for cpu in &core.cpus {
             core.rescale(cpu);

@@ -2,6 +2,7 @@
 //!
 //! On a CPU of a running machine every operation is charged; anywhere else it is a plain memory operation.
 
+use super::Barrier;
 use super::ambient::{core, try_core};
 use shootdown::facade::{Facade, Word};
 use std::sync::atomic::{
@@ -93,7 +94,7 @@ impl Word for SimWord {
     }
 }
 
-/// The world of the simulated machine, with the barriers of x86.
+/// The world of the simulated machine, with the barriers of x86 and what the machine's barrier hook adds.
 #[derive(Debug, Clone, Copy)]
 pub struct SimWorld;
 
@@ -109,14 +110,29 @@ impl Facade for SimWorld {
     #[inline]
     fn publish_tables() {
         Self::full_barrier();
+        besides(Barrier::PublishTables);
+    }
+    #[inline]
+    fn publish_tables_after_full() {
+        besides(Barrier::PublishTables);
     }
     #[inline]
     fn before_ipi() {
         Self::full_barrier();
     }
     #[inline]
-    fn before_root_load() {}
+    fn before_root_load() {
+        besides(Barrier::BeforeRootLoad);
+    }
     fn wait_until(condition: impl FnMut() -> bool) {
         core().wait_until(condition);
+    }
+}
+
+/// What a barrier does on this machine besides what it does on x86.
+#[inline]
+fn besides(barrier: Barrier) {
+    if let Some(hook) = try_core().and_then(|core| core.barrier_hook.get()) {
+        hook(barrier);
     }
 }

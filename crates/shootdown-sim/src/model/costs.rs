@@ -301,6 +301,40 @@ table! {
 }
 
 table! {
+    /// What only AArch64 machines have.
+    "aarch64" Aarch64Model {
+        /// Range operations (FEAT_TLBIRANGE).
+        range: bool = Rule::Flag,
+        /// A store barrier also waits for the CPU's own earlier broadcasts.
+        store_barrier_drains: bool = Rule::Flag,
+        /// DSB ISHST with nothing to wait for.
+        store_barrier: f64 = Rule::TimeOrZero,
+        /// DSB NSH and ISB behind local invalidations.
+        local_barrier: f64 = Rule::TimeOrZero,
+        /// What each further CPU with broadcasts under way adds to a synchronisation.
+        sync_per_cpu: f64 = Rule::TimeOrZero,
+        /// Erratum: an invalidation may be lost unless it is repeated. Designs are run with the workaround.
+        erratum_repeat: bool = Rule::Flag,
+        /// Erratum: synchronisations are acknowledged too early. Designs are run with the workaround.
+        erratum_early_sync: bool = Rule::Flag,
+        /// Erratum: broadcasts must not be used. Designs are run with the workaround.
+        erratum_never_broadcast: bool = Rule::Flag,
+    }
+}
+
+table! {
+    /// What only RISC-V machines have.
+    "riscv64" Riscv64Model {
+        /// Invalidations in three steps (Svinval).
+        svinval: bool = Rule::Flag,
+        /// A call into the firmware for remote fences, without what each hart takes.
+        sbi_call: f64 = Rule::TimeOrZero,
+        /// What the firmware spends on each hart that it fences.
+        sbi_per_hart: f64 = Rule::TimeOrZero,
+    }
+}
+
+table! {
     /// Properties of the simulation, not of the machine.
     "simulation" Simulation {
         /// Probability that an access also makes the CPU fill a translation it did not ask for, per access.

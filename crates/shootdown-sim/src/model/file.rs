@@ -57,8 +57,9 @@ pub(super) struct Document {
     pub parameters: Vec<Parameter>,
 }
 
-/// Reads `text` against `tables`; `file` names it in errors.
-pub(super) fn read(text: &str, file: &str, tables: &[Table]) -> Result<Document, ModelError> {
+/// Reads `text` against `tables`, all of which it must have, and those of `optional` that it has; `file` names it in errors.
+pub(super) fn read(text: &str, file: &str, tables: &[Table], optional: &[Table]) -> Result<Document, ModelError> {
+    let known = || tables.iter().chain(optional);
     let reader = Reader { text, file };
     let root = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(text.len(), |span| span.start);
@@ -67,9 +68,8 @@ pub(super) fn read(text: &str, file: &str, tables: &[Table]) -> Result<Document,
     })?;
     let root = root.get_ref();
     for key in root.keys() {
-        if !tables.iter().any(|table| table.name == key.get_ref().as_ref()) {
-            let known = tables
-                .iter()
+        if !known().any(|table| table.name == key.get_ref().as_ref()) {
+            let known = known()
                 .map(|table| format!("[{}]", table.name))
                 .collect::<Vec<_>>()
                 .join(", ");
@@ -81,8 +81,13 @@ pub(super) fn read(text: &str, file: &str, tables: &[Table]) -> Result<Document,
         texts: Vec::new(),
         parameters: Vec::new(),
     };
-    for table in tables {
+    for (table, required) in
+        (tables.iter().map(|table| (table, true))).chain(optional.iter().map(|table| (table, false)))
+    {
         let Some((key, value)) = root.get_key_value(table.name) else {
+            if !required {
+                continue;
+            }
             let expected = format!("missing table; add [{}]", table.name);
             return Err(reader.error(text.len(), Some(table.name), expected));
         };

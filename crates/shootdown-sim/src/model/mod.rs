@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-pub use costs::{BroadcastModel, Costs, KernelCosts, Simulation, Smt, Tags, Tlb};
+pub use costs::{Aarch64Model, BroadcastModel, Costs, KernelCosts, Riscv64Model, Simulation, Smt, Tags, Tlb};
 pub use file::ModelError;
 pub use provenance::{Parameter, Provenance, Range, Unit};
 pub use topology::{Distance, Numbering, Topology};
@@ -47,6 +47,9 @@ const BUILTIN: &[(&str, &str, &str)] = &[
     builtin!("skylake-104"),
     builtin!("haswell-48"),
     builtin!("gup-64"),
+    builtin!("thunderx-48"),
+    builtin!("ampere-32"),
+    builtin!("generic-riscv-64"),
 ];
 
 const BUILTIN_NAMES: &[&str] = &{
@@ -130,11 +133,50 @@ const TABLES: &[Table] = &[
     },
 ];
 
-/// The instruction set of a machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// Tables that a file has for its own instruction set only.
+const ISA_TABLES: &[Table] = &[
+    Table {
+        name: "aarch64",
+        texts: &[],
+        numbers: Aarch64Model::FIELDS,
+    },
+    Table {
+        name: "riscv64",
+        texts: &[],
+        numbers: Riscv64Model::FIELDS,
+    },
+];
+
+/// The instruction set of a machine, and what a machine of that kind has that others have not.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arch {
     /// x86-64.
     X86_64,
+    /// AArch64, table `[aarch64]`.
+    Aarch64(Aarch64Model),
+    /// RISC-V with 64 bits, table `[riscv64]`.
+    Riscv64(Riscv64Model),
+}
+
+impl Arch {
+    const NAMES: [&'static str; 3] = ["x86_64", "aarch64", "riscv64"];
+
+    /// As model files call it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Arch::X86_64 => Self::NAMES[0],
+            Arch::Aarch64(_) => Self::NAMES[1],
+            Arch::Riscv64(_) => Self::NAMES[2],
+        }
+    }
+
+    /// Widest tag, bits.
+    const fn tag_bits(&self) -> u32 {
+        match self {
+            Arch::X86_64 => 12,
+            Arch::Aarch64(_) | Arch::Riscv64(_) => 16,
+        }
+    }
 }
 
 /// A machine that can be simulated.
@@ -252,7 +294,7 @@ impl Model {
     /// The first thing wrong, as `file:line: dotted path: what is expected`: not TOML, an unknown or missing field, a
     /// number out of bounds, a unit or a provenance missing or given twice, or numbers that contradict each other.
     pub fn parse(text: &str, file_label: &str) -> Result<Model, ModelError> {
-        let document = file::read(text, file_label, TABLES)?;
+        let document = file::read(text, file_label, TABLES, ISA_TABLES)?;
         Model::build(document.texts, document.parameters, file_label)
     }
 
@@ -370,10 +412,34 @@ impl Model {
         };
         let line = |path: &str| find(path).map_or(1, |parameter| parameter.line);
 
-        let arch = match text("machine.arch") {
-            ("x86_64", _) => Arch::X86_64,
-            (_, line) => return Err(fail("machine.arch", line, "expected \"x86_64\"".into())),
+        let (arch, arch_line) = match text("machine.arch") {
+            ("x86_64", line) => (Arch::X86_64, line),
+            ("aarch64", line) => (Arch::Aarch64(Aarch64Model::build(&number)), line),
+            ("riscv64", line) => (Arch::Riscv64(Riscv64Model::build(&number)), line),
+            (_, line) => {
+                let expected = format!("expected \"{}\"", Arch::NAMES.join("\" or \""));
+                return Err(fail("machine.arch", line, expected));
+            }
         };
+        for table in ISA_TABLES {
+            let stray = parameters
+                .iter()
+                .find(|parameter| parameter.path.split('.').next() == Some(table.name));
+            match stray {
+                Some(parameter) if table.name != arch.name() => {
+                    let expected = format!("expected on {} only; remove [{}]", table.name, table.name);
+                    return Err(fail(parameter.path, parameter.line, expected));
+                }
+                None if table.name == arch.name() => {
+                    return Err(fail(
+                        table.name,
+                        arch_line,
+                        format!("missing table; add [{}]", table.name),
+                    ));
+                }
+                _ => {}
+            }
+        }
         let (numbering, numbering_line) = text("topology.numbering");
         let Some(numbering) = Numbering::parse(numbering) else {
             let expected = format!("expected \"{}\"", Numbering::NAMES.join("\" or \""));
@@ -398,12 +464,9 @@ impl Model {
             return Err(fail("tlb.ways", line("tlb.ways"), expected));
         }
         let tags = Tags::build(&number);
-        if tags.bits > 12 {
-            return Err(fail(
-                "tags.bits",
-                line("tags.bits"),
-                "expected at most 12 on x86_64".into(),
-            ));
+        if tags.bits > arch.tag_bits() {
+            let expected = format!("expected at most {} on {}", arch.tag_bits(), arch.name());
+            return Err(fail("tags.bits", line("tags.bits"), expected));
         }
         if tags.slots >= 1 << tags.bits {
             let expected = format!("expected fewer slots than {} tags", 1 << tags.bits);
@@ -430,5 +493,5 @@ impl Model {
 }
 
 fn fields() -> impl Iterator<Item = &'static Field> {
-    TABLES.iter().flat_map(|table| table.numbers)
+    TABLES.iter().chain(ISA_TABLES).flat_map(|table| table.numbers)
 }

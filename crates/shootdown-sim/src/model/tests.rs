@@ -53,7 +53,8 @@ fn milan_has_seventy_two_cpus_and_its_costs_are_in_cycles() {
 #[test]
 fn every_number_in_the_file_is_reported_with_its_own_line_and_reason() {
     let milan = Model::find("milan-72").expect("built in");
-    assert_eq!(milan.parameters().len(), fields().count());
+    let general = TABLES.iter().map(|table| table.numbers.len()).sum::<usize>();
+    assert_eq!(milan.parameters().len(), general);
     for parameter in milan.parameters() {
         let line = MILAN.lines().nth(parameter.line - 1).expect("the line exists");
         let name = parameter.path.split('.').next_back().expect("a dotted path");
@@ -69,6 +70,33 @@ fn every_number_in_the_file_is_reported_with_its_own_line_and_reason() {
     assert_eq!(
         shown,
         "costs.transfer_core = 7 ns: cost survey: line transfer between SMT siblings (4..10)"
+    );
+}
+
+#[test]
+fn a_table_of_one_instruction_set_belongs_to_its_machines_only() {
+    let thunderx = Model::find("thunderx-48").expect("built in");
+    assert!(matches!(thunderx.arch, Arch::Aarch64(arm) if arm.store_barrier == 40.0 && !arm.range));
+    assert_eq!(thunderx.with("tags.bits", 16.0).map(|model| model.tags.bits), Ok(16));
+    let riscv = Model::find("generic-riscv-64").expect("built in");
+    assert!(matches!(riscv.arch, Arch::Riscv64(riscv) if !riscv.svinval));
+    let stray = format!(
+        "{MILAN}\n{}",
+        "[riscv64]\nsvinval = { value = true, assumed = \"0..1\" }\n"
+    );
+    let stray = format!(
+        "{stray}sbi_call = {{ ns = 1, assumed = \"0..1\" }}\nsbi_per_hart = {{ ns = 1, assumed = \"0..1\" }}\n"
+    );
+    let refused = Model::parse(&stray, "m.toml")
+        .expect_err("not an x86 table")
+        .to_string();
+    assert!(
+        refused.ends_with("riscv64.svinval: expected on riscv64 only; remove [riscv64]"),
+        "{refused}"
+    );
+    assert_eq!(
+        complaint("arch =", "arch = \"aarch64\""),
+        "aarch64: missing table; add [aarch64]"
     );
 }
 
@@ -233,7 +261,7 @@ fn unknown_and_missing_entries_are_named_with_the_remedy() {
     assert_eq!(
         complaint("[smt]", "[htt]"),
         "htt: unknown table; expected one of [machine], [topology], [costs], [kernel], [smt], [tlb], [tags], \
-         [broadcast], [simulation]"
+         [broadcast], [simulation], [aarch64], [riscv64]"
     );
     // A field that is not there is reported where it belongs: at the header of its table.
     let (text, _) = edited("invlpg =", "");
@@ -270,7 +298,7 @@ fn unknown_and_missing_entries_are_named_with_the_remedy() {
 fn texts_outside_their_vocabulary_are_refused() {
     assert_eq!(
         complaint("arch =", "arch = \"vax\""),
-        "machine.arch: expected \"x86_64\""
+        "machine.arch: expected \"x86_64\" or \"aarch64\" or \"riscv64\""
     );
     assert_eq!(
         complaint("numbering =", "numbering = \"random\""),
@@ -321,15 +349,19 @@ fn files_that_cannot_be_read_say_so_and_name_the_remedy() {
     let unknown = Model::find("milan").expect_err("unknown").to_string();
     assert_eq!(
         unknown,
-        "milan: unknown machine; expected one of milan-72, or the path of a model file such as ./my-machine.toml"
+        format!(
+            "milan: unknown machine; expected one of {}, or the path of a model file such as ./my-machine.toml",
+            Model::builtin_names().join(", ")
+        )
     );
     let missing = Model::find("no/such/file.toml").expect_err("missing").to_string();
     assert!(
         missing.starts_with("no/such/file.toml: expected a readable model file ("),
         "{missing}"
     );
+    let known = Model::builtin_names().join(", ");
     assert!(
-        missing.ends_with("); check the path, or use a built-in: milan-72"),
+        missing.ends_with(&format!("); check the path, or use a built-in: {known}")),
         "{missing}"
     );
     let directory = Model::find("./").expect_err("a directory").to_string();

@@ -1,7 +1,7 @@
 //! The simulated kernel's side of the engine's [`Kernel`] trait: each hook carries the operation out on the simulated
 //! hardware and charges what it costs.
 
-use crate::hw::{HardwareFault, Hw};
+use crate::hw::{HardwareFault, Hw, Isa};
 use crate::machine::{self, SimWorld};
 use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Stuck, Tag};
 use std::cell::{Cell, RefCell};
@@ -50,7 +50,8 @@ pub struct EngineCounts {
 
 /// The hooks.
 pub struct SimKernel {
-    hw: Rc<RefCell<Hw>>,
+    pub(super) hw: Rc<RefCell<Hw>>,
+    pub(super) isa: Isa,
     costs: HookCosts,
     counts: Cell<EngineCounts>,
     /// Which space a root belongs to.
@@ -58,7 +59,7 @@ pub struct SimKernel {
     /// When the machine can carry out the next broadcast, cycles.
     broadcast_free: Cell<u64>,
     /// When all broadcasts of each CPU are complete, cycles.
-    broadcast_done: RefCell<Vec<u64>>,
+    pub(super) broadcast_done: RefCell<Vec<u64>>,
     /// What happens when a section in which migration was forbidden ends.
     on_unpin: RefCell<Option<Box<dyn Fn()>>>,
     /// What happens before each root load.
@@ -74,8 +75,10 @@ unsafe impl Sync for SimKernel {}
 impl SimKernel {
     /// Hooks for a machine of `cpus` CPUs.
     pub fn new(hw: Rc<RefCell<Hw>>, costs: HookCosts, cpus: usize) -> Self {
+        let isa = hw.borrow().config().isa;
         SimKernel {
             hw,
+            isa,
             costs,
             counts: Cell::default(),
             spaces: RefCell::default(),
@@ -161,11 +164,19 @@ impl<const W: usize> Kernel<W> for SimKernel {
     }
 
     fn invalidate(&self, what: Local) {
+        if let Some(cost) = self.invalidate_by_isa(what) {
+            return machine::charge(u64::from(carried_out(cost)));
+        }
         // Invalidations are serialising: earlier stores of this CPU are visible first.
         machine::drain_stores();
         machine::synchronise();
         let cost = self.hw.borrow_mut().local(machine::cpu(), what, machine::now());
         machine::charge(u64::from(carried_out(cost)));
+    }
+
+    #[inline]
+    fn local_sync(&self) {
+        self.local_sync_by_isa();
     }
 
     fn load_root(&self, root: Root, tag: Tag, keep: bool) {
@@ -191,12 +202,16 @@ impl<const W: usize> Kernel<W> for SimKernel {
         // Weakly ordered: the store buffer is not drained.
         machine::synchronise();
         let (cpu, now) = (machine::cpu(), machine::now());
-        let cost = carried_out(self.hw.borrow_mut().broadcast(cpu, what, now));
+        let (instructions, cost) = match self.broadcast_by_isa(what) {
+            Some((instructions, cost)) => (instructions, carried_out(cost)),
+            None => (1, carried_out(self.hw.borrow_mut().broadcast(cpu, what, now))),
+        };
         // The machine carries out one at a time; each is complete some time after it was begun.
-        let begun = self.broadcast_free.get().max(now);
+        let begun = self.broadcast_free.get().max(now) + self.costs.broadcast_interval * (instructions - 1);
         self.broadcast_free.set(begun + self.costs.broadcast_interval);
-        self.broadcast_done.borrow_mut()[cpu] = begun + self.costs.broadcast_sync;
-        self.count(|counts| counts.broadcasts += 1);
+        let done = begun + self.costs.broadcast_sync + self.crowd(now);
+        self.broadcast_done.borrow_mut()[cpu] = done;
+        self.count(|counts| counts.broadcasts += instructions);
         machine::charge(u64::from(cost));
     }
 
@@ -206,7 +221,9 @@ impl<const W: usize> Kernel<W> for SimKernel {
         let done = self.broadcast_done.borrow()[cpu].max(ready);
         machine::charge(done.saturating_sub(machine::now()).max(1));
         machine::synchronise();
-        self.hw.borrow_mut().sync_done(machine::cpu());
+        if !self.broadcast_sync_by_isa() {
+            self.hw.borrow_mut().sync_done(machine::cpu());
+        }
     }
 
     fn unpin(&self) {

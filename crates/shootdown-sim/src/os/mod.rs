@@ -8,6 +8,7 @@ pub mod category;
 mod exit;
 mod fork;
 mod hooks;
+mod isa;
 mod kernel_pages;
 mod lock;
 mod mapping;
@@ -198,11 +199,15 @@ impl<const W: usize> System<W> {
             machine,
         });
         let handled = hw.clone();
+        if let Some(barrier) = isa::barrier(&hw) {
+            machine.set_barrier_hook(barrier);
+        }
         machine.set_interrupt_handler(move || {
             if let Some(first) = on_interrupt.get() {
                 first();
             }
             let outer = category::enter(Category::FlushTarget);
+            handled.borrow_mut().exception_taken(machine::cpu(), machine::now());
             engine.on_ipi();
             // The handler may have loaded another tag.
             handled.borrow_mut().caught_up(machine::cpu(), machine::now());

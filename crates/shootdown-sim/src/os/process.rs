@@ -163,6 +163,7 @@ impl<const W: usize> System<W> {
                     let outer = category::enter(Category::Kernel);
                     machine::charge(u64::from(fault.cost) + self.costs.fault);
                     self.fault(process, va, access);
+                    self.engine.kernel().after_fault(va);
                     category::leave(outer);
                 }
             }

@@ -2,9 +2,9 @@
 //!
 //! Each is a function that one thread runs until the machine's deadline; it counts finished operations.
 
-mod gup;
 mod build;
 mod context_switch;
+mod gup;
 mod mprotect_all;
 mod parameters;
 mod reclaim;
@@ -159,11 +159,7 @@ impl Workload {
     /// Processes that `threads` threads are spread over, thread after thread.
     pub(crate) fn processes(self, threads: usize) -> usize {
         match self {
-            Workload::TlbFlush1
-            | Workload::TlbFlush2
-            | Workload::TlbFlush3
-            | Workload::TlbShared
-            | Workload::Gup => 1,
+            Workload::TlbFlush1 | Workload::TlbFlush2 | Workload::TlbFlush3 | Workload::TlbShared | Workload::Gup => 1,
             Workload::MprotectAll | Workload::Reclaim => threads,
             // Makes its own; a thread begins in one that does nothing.
             Workload::Build => 1,

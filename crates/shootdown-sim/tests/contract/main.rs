@@ -2,6 +2,7 @@
 //! spaces going on at once, under every combination of axis values, on machines so small that slots are evicted, tags run
 //! out and roll over. The oracle must find nothing, nothing may hang, and the machinery must have been exercised.
 
+mod isa;
 mod traffic;
 
 use shootdown::{Design, Order, Reach, Requests, Tags, Targets, Walkers};
@@ -127,7 +128,10 @@ fn no_translation_outlives_its_flush_when_system_wide_tags_roll_over_under_broad
 fn no_table_page_goes_while_it_is_walked() {
     for walkers in WALKERS {
         let mut sum = Tally::default();
-        for (index, base) in [Design::IPI, Design::BROADCAST, Design::ADAPTIVE].into_iter().enumerate() {
+        for (index, base) in [Design::IPI, Design::BROADCAST, Design::ADAPTIVE]
+            .into_iter()
+            .enumerate()
+        {
             let design = Design {
                 walkers,
                 consider_window_ns: 64,
@@ -228,7 +232,11 @@ fn pages_are_pinned_under_every_design_while_tables_are_freed() {
                 ..spec("gup", entry.name)
             };
             let result = run::run(&spec, &mut |_| true).expect("it runs");
-            assert!(result.ops > 0 && result.tables_freed_per_s > 1e4, "{}: {result:?}", entry.name);
+            assert!(
+                result.ops > 0 && result.tables_freed_per_s > 1e4,
+                "{}: {result:?}",
+                entry.name
+            );
             assert_eq!(result.stale, 0, "{}: {:?}", entry.name, result.story);
         }
     }

@@ -1,9 +1,11 @@
 //! Random traffic: what each CPU of a run does, and what the run came to.
 
 use shootdown::{BroadcastLimits, Design};
-use shootdown_sim::hw::{Access, Hw, HwConfig};
+use shootdown_sim::hw::{Access, Hw, HwConfig, Isa};
 use shootdown_sim::machine::{self, Config, Machine, Outcome, StoreBuffer, Topology};
-use shootdown_sim::os::{EngineCounts, HookCosts, KernelPages, OsCosts, OsSettings, PAGE, PageReferences, Process, System, USER_BASE};
+use shootdown_sim::os::{
+    EngineCounts, HookCosts, KernelPages, OsCosts, OsSettings, PAGE, PageReferences, Process, System, USER_BASE,
+};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -319,8 +321,13 @@ impl Tally {
     }
 }
 
-/// Runs the traffic; the first violation's story if there was one, and whether it finished.
+/// Runs the traffic on x86; the first violation's story if there was one, and whether it finished.
 pub fn play(traffic: &Traffic) -> (Tally, Option<String>, Outcome) {
+    play_on(Isa::X86_64, traffic)
+}
+
+/// Runs the traffic on a machine of an instruction set.
+pub fn play_on(isa: Isa, traffic: &Traffic) -> (Tally, Option<String>, Outcome) {
     let Traffic {
         design,
         cpus,
@@ -340,7 +347,9 @@ pub fn play(traffic: &Traffic) -> (Tally, Option<String>, Outcome) {
         tlb_entries: 64,
         tlb_ways: 4,
         broadcast: Some(LIMITS),
-        tce: seed % 2 == 0,
+        tce: seed % 2 == 0 || isa != Isa::X86_64,
+        tag_bits: if isa == Isa::X86_64 { 12 } else { 16 },
+        isa,
         leaf_only_keeps_psc: true,
         speculation: 0.3,
         seed,

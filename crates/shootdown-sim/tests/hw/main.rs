@@ -1,8 +1,10 @@
 //! The translation hardware and its oracle: what the hardware must and may do, what the oracle must and must not say.
 
+mod aarch64;
 mod bed;
 mod conformance;
 mod kernel;
 mod model;
 mod oracle;
+mod riscv64;
 mod x86;

@@ -4,6 +4,7 @@
 
 mod cpus;
 mod found_here;
+mod isa;
 mod lazy;
 mod ranges;
 mod requests;

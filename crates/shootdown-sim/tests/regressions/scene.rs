@@ -4,7 +4,7 @@
 //! rounds that start at fixed times and race within. CPUs speculate at random moments throughout.
 
 use shootdown::{BroadcastLimits, Design, Fault, Order, Reach, Requests, Tags};
-use shootdown_sim::hw::{Access, Hw, HwConfig, Privilege, Rule, Violation};
+use shootdown_sim::hw::{Access, Hw, HwConfig, Isa, Privilege, Rule, Violation};
 use shootdown_sim::machine::{self, Config, Machine, Outcome, StoreBuffer, Topology};
 use shootdown_sim::os::{HookCosts, OsCosts, OsSettings, PAGE, Process, System, USER_BASE};
 use std::cell::{Cell, RefCell};
@@ -56,6 +56,8 @@ pub struct Scene {
     pub limits: Option<BroadcastLimits>,
     /// A leaf-only invalidation keeps paging-structure entries.
     pub leaf_only_keeps_psc: bool,
+    /// The instruction set.
+    pub isa: Isa,
     /// Seeds that the engine must survive.
     pub seeds: u64,
     /// Seeds within which the fault must show.
@@ -75,6 +77,7 @@ impl Scene {
             store_delay: 400,
             limits: Some(LIMITS),
             leaf_only_keeps_psc: false,
+            isa: Isa::X86_64,
             seeds: 150,
             tries: 60,
         }
@@ -184,6 +187,7 @@ pub fn play(scene: &Scene, seed: u64, fault: Option<Fault>, script: &dyn Fn(&Sta
         tlb_ways: 4,
         broadcast: Some(LIMITS),
         leaf_only_keeps_psc: scene.leaf_only_keeps_psc,
+        isa: scene.isa,
         speculation: 0.2,
         seed,
         ..HwConfig::default()

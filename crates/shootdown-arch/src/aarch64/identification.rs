@@ -1,0 +1,151 @@
+//! What a processor has, from its ID registers, and what it must not be trusted with, by its MIDR.
+//!
+//! Every function takes register values and executes nothing. The list of parts errs towards more invalidation and towards
+//! interrupts, which are always right (C6): a part whose fixed revision is not known for certain is listed in all revisions.
+
+/// TLBI by range exists (ID_AA64ISAR0_EL1.TLB \[59:56\] is 2 or more).
+pub const fn has_range(id_aa64isar0: u64) -> bool {
+    id_aa64isar0 >> 56 & 0xF >= 2
+}
+
+/// The level hint is understood (ID_AA64MMFR2_EL1.TTL \[51:48\]); without, those bits of the operand must be 0.
+pub const fn has_level_hint(id_aa64mmfr2: u64) -> bool {
+    id_aa64mmfr2 >> 48 & 0xF >= 1
+}
+
+/// How much of break-before-make may be left out for a change of size alone (ID_AA64MMFR2_EL1.BBM \[55:52\]): 0 nothing, 1
+/// with the nT bit, 2 all of it, at the price of conflict aborts. A change of output address always needs it.
+pub const fn break_before_make_level(id_aa64mmfr2: u64) -> u8 {
+    (id_aa64mmfr2 >> 52 & 0xF) as u8
+}
+
+/// Main ID register: who made the processor, which part, which revision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Midr(pub u32);
+
+impl Midr {
+    /// Implementer, such as 41h for Arm.
+    pub const fn implementer(self) -> u32 {
+        self.0 >> 24
+    }
+
+    /// Part number within the implementer.
+    pub const fn part(self) -> u32 {
+        self.0 >> 4 & 0xFFF
+    }
+
+    /// Variant and revision, `r1p2` as 12h.
+    pub const fn revision(self) -> u32 {
+        (self.0 >> 20 & 0xF) << 4 | self.0 & 0xF
+    }
+}
+
+/// What must be done differently. The fields are those of the engine's errata settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Workarounds {
+    /// Interrupt instead of broadcasting.
+    pub never_broadcast: bool,
+    /// Interrupt besides every broadcast.
+    pub interrupt_too: bool,
+    /// Invalidate and synchronise twice.
+    pub repeat: bool,
+}
+
+const ARM: u32 = 0x41;
+const CAVIUM: u32 = 0x43;
+const QUALCOMM: u32 = 0x51;
+
+impl Workarounds {
+    /// None.
+    pub const NONE: Workarounds = Workarounds {
+        never_broadcast: false,
+        interrupt_too: false,
+        repeat: false,
+    };
+
+    /// What the processor needs. Part numbers: Linux `arch/arm64/include/asm/cputype.h`. Errata by number:
+    /// - repeat: Falkor 1009; Cortex-A76 1286807, fixed after r3p0; Cortex-A55 2441007; Cortex-A510 2441009, fixed in r1p2;
+    /// - interrupt too: C1-Pro 4193714;
+    /// - never broadcast: ThunderX (CN88xx) pass 1, and 27456 up to pass 2.1. Kernels that flush the instruction cache at
+    ///   each switch instead may broadcast on pass 2.
+    pub const fn of(midr: Midr) -> Workarounds {
+        let revision = midr.revision();
+        match (midr.implementer(), midr.part()) {
+            (QUALCOMM, 0x800 | 0xC00) | (ARM, 0xD05) => Workarounds::REPEAT,
+            (ARM, 0xD0B) if revision <= 0x30 => Workarounds::REPEAT,
+            (ARM, 0xD46) if revision <= 0x11 => Workarounds::REPEAT,
+            (ARM, 0xD8B) => Workarounds {
+                interrupt_too: true,
+                ..Workarounds::NONE
+            },
+            (CAVIUM, 0x0A1) if revision <= 0x11 => Workarounds {
+                never_broadcast: true,
+                ..Workarounds::NONE
+            },
+            _ => Workarounds::NONE,
+        }
+    }
+
+    const REPEAT: Workarounds = Workarounds {
+        repeat: true,
+        ..Workarounds::NONE
+    };
+
+    /// What a machine with both kinds of processor needs.
+    pub const fn or(self, other: Workarounds) -> Workarounds {
+        Workarounds {
+            never_broadcast: self.never_broadcast || other.never_broadcast,
+            interrupt_too: self.interrupt_too || other.interrupt_too,
+            repeat: self.repeat || other.repeat,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn midr(implementer: u32, part: u32, variant: u32, revision: u32) -> Midr {
+        Midr(implementer << 24 | variant << 20 | 0xF << 16 | part << 4 | revision)
+    }
+
+    #[test]
+    fn features_are_read_from_their_fields_only() {
+        assert!(has_range(2 << 56) && has_range(3 << 56));
+        assert!(!has_range(1 << 56) && !has_range(!(0xF << 56)));
+        assert!(has_level_hint(1 << 48) && !has_level_hint(!(0xF << 48)));
+        assert_eq!(break_before_make_level(2 << 52 | 1 << 48), 2);
+    }
+
+    #[test]
+    fn the_main_id_register_is_taken_apart() {
+        let a76 = Midr(0x413F_D0B1);
+        assert_eq!((a76.implementer(), a76.part(), a76.revision()), (0x41, 0xD0B, 0x31));
+    }
+
+    #[test]
+    fn each_listed_part_gets_its_workaround_and_its_fixed_revision_does_not() {
+        let repeat = |m| Workarounds::of(m) == Workarounds::REPEAT;
+        assert!(repeat(midr(0x41, 0xD0B, 3, 0)) && !repeat(midr(0x41, 0xD0B, 3, 1)));
+        assert!(repeat(midr(0x41, 0xD46, 1, 1)) && !repeat(midr(0x41, 0xD46, 1, 2)));
+        assert!(repeat(midr(0x41, 0xD05, 2, 0)) && repeat(midr(0x51, 0x800, 0, 0)));
+        assert!(Workarounds::of(midr(0x41, 0xD8B, 0, 0)).interrupt_too);
+        assert!(Workarounds::of(midr(0x43, 0x0A1, 0, 0)).never_broadcast);
+        assert!(Workarounds::of(midr(0x43, 0x0A1, 1, 1)).never_broadcast);
+        assert_eq!(Workarounds::of(midr(0x43, 0x0A1, 1, 2)), Workarounds::NONE);
+        assert_eq!(
+            Workarounds::of(midr(0x41, 0xD0C, 0, 0)),
+            Workarounds::NONE,
+            "Neoverse N1 is not listed"
+        );
+    }
+
+    #[test]
+    fn a_mixed_machine_needs_what_any_of_its_processors_needs() {
+        let mixed = Workarounds::of(midr(0x41, 0xD05, 0, 0)).or(Workarounds::of(midr(0x41, 0xD8B, 0, 0)));
+        assert_eq!(
+            (mixed.never_broadcast, mixed.interrupt_too, mixed.repeat),
+            (false, true, true)
+        );
+    }
+}

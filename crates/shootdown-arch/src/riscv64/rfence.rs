@@ -1,0 +1,115 @@
+//! SBI RFENCE: asking the firmware to fence other harts. Arguments of the call, as register values.
+//!
+//! Extension 52464E43h ("RFNC"). A call names harts by a mask of 64 and the number of the mask's first hart.
+
+use super::fence::Fence;
+
+/// The extension's number, in a7.
+pub const EXTENSION: u64 = 0x5246_4E43;
+
+/// Up to 64 harts: bit *n* stands for hart `base + n`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct HartMask {
+    /// One bit per hart.
+    pub mask: u64,
+    /// Number of the hart of bit 0.
+    pub base: u64,
+}
+
+impl HartMask {
+    /// Every hart, whatever their numbers.
+    pub const ALL: HartMask = HartMask {
+        mask: 0,
+        base: u64::MAX,
+    };
+
+    /// Masks for harts in rising order: as few as cover them when each begins at the first hart not covered before.
+    pub fn covering(harts: impl IntoIterator<Item = u64>) -> impl Iterator<Item = HartMask> {
+        let mut harts = harts.into_iter().peekable();
+        core::iter::from_fn(move || {
+            let base = harts.next()?;
+            let mut mask = 1;
+            while let Some(hart) = harts.next_if(|&hart| hart >= base && hart - base < 64) {
+                mask |= 1 << (hart - base);
+            }
+            Some(HartMask { mask, base })
+        })
+    }
+
+    /// Whether it names a hart.
+    pub const fn names(self, hart: u64) -> bool {
+        self.base == u64::MAX
+            || (hart >= self.base && hart - self.base < 64 && self.mask >> (hart - self.base) & 1 == 1)
+    }
+}
+
+/// One call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RemoteFence {
+    /// Whom to fence.
+    pub harts: HartMask,
+    /// What, from this address on; with [`Fence::All`] and [`Fence::Tag`] everything.
+    pub fence: Fence,
+    /// Bytes from the address; not used where there is none.
+    pub bytes: u64,
+}
+
+impl RemoteFence {
+    /// a0 to a4 and the function number for a6: mask, base, first byte, bytes, tag. The tag is 0 where the function takes
+    /// none. Everything is asked for as all bytes, which every firmware takes for "no address".
+    pub const fn arguments(self) -> ([u64; 5], u64) {
+        let (start, size) = match self.fence {
+            Fence::All | Fence::Tag(_) => (0, u64::MAX),
+            Fence::Leaf(address) | Fence::LeafOfTag(address, _) => (address, self.bytes),
+        };
+        let (tag, function) = match self.fence {
+            Fence::All | Fence::Leaf(_) => (0, 1),
+            Fence::Tag(asid) | Fence::LeafOfTag(_, asid) => (asid.get() as u64, 2),
+        };
+        ([self.harts.mask, self.harts.base, start, size, tag], function)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Asid, AsidWidth};
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::vec::Vec;
+
+    #[test]
+    fn the_extension_is_named_rfnc() {
+        assert_eq!(&EXTENSION.to_be_bytes()[4..], b"RFNC");
+    }
+
+    #[test]
+    fn a_tag_and_an_address_each_have_their_place() {
+        let asid = Asid::new(0xABC, AsidWidth::from_read_back(AsidWidth::PROBE)).expect("16 bits");
+        let harts = HartMask { mask: 0b101, base: 7 };
+        let call = |fence| {
+            RemoteFence {
+                harts,
+                fence,
+                bytes: 0x3000,
+            }
+            .arguments()
+        };
+        assert_eq!(call(Fence::LeafOfTag(0x1000, asid)), ([5, 7, 0x1000, 0x3000, 0xABC], 2));
+        assert_eq!(call(Fence::Tag(asid)), ([5, 7, 0, u64::MAX, 0xABC], 2));
+        assert_eq!(call(Fence::Leaf(0x1000)), ([5, 7, 0x1000, 0x3000, 0], 1));
+        assert_eq!(call(Fence::All), ([5, 7, 0, u64::MAX, 0], 1));
+        assert!(HartMask::ALL.names(12345));
+    }
+
+    proptest! {
+        #[test]
+        fn masks_name_the_harts_they_cover_and_no_other(harts in prop::collection::btree_set(0u64..2000, 0..200)) {
+            let masks: Vec<_> = HartMask::covering(harts.iter().copied()).collect();
+            let named: BTreeSet<u64> = (0..2100).filter(|&hart| masks.iter().any(|mask| mask.names(hart))).collect();
+            prop_assert_eq!(&named, &harts);
+            let bits: u32 = masks.iter().map(|mask| mask.mask.count_ones()).sum();
+            prop_assert_eq!(bits as usize, harts.len(), "each once");
+        }
+    }
+}

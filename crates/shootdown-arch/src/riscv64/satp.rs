@@ -1,0 +1,144 @@
+//! The root register: mode, address-space identifier, page number of the top table.
+//!
+//! Layout on RV64 (privileged specification, "satp"): MODE \[63:60\], ASID \[59:44\], PPN \[43:0\]. Writing it orders nothing
+//! and flushes nothing: a tag that had another owner needs an SFENCE.VMA before it is used (regression 18).
+
+/// Which tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Three levels, 39 bits.
+    Sv39,
+    /// Four levels, 48 bits.
+    Sv48,
+    /// Five levels, 57 bits.
+    Sv57,
+}
+
+impl Mode {
+    const fn bits(self) -> u64 {
+        match self {
+            Mode::Sv39 => 8,
+            Mode::Sv48 => 9,
+            Mode::Sv57 => 10,
+        }
+    }
+}
+
+/// How many bits of an ASID are implemented, 0 to 16. Harts may differ: use the narrowest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AsidWidth(u32);
+
+impl AsidWidth {
+    /// The ASID field with every bit set: write it to satp, read it back, restore satp, and flush everything.
+    pub const PROBE: u64 = 0xFFFF << 44;
+
+    /// From what satp read back. The implemented bits are the low ones; should there be a gap, what is below it counts.
+    pub const fn from_read_back(satp: u64) -> AsidWidth {
+        AsidWidth(((satp >> 44) as u16).trailing_ones())
+    }
+
+    /// The narrower of two.
+    pub const fn narrowest(self, other: AsidWidth) -> AsidWidth {
+        if self.0 < other.0 { self } else { other }
+    }
+
+    /// The width in bits.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// How many ASIDs there are, 1 where none are implemented.
+    pub const fn count(self) -> u32 {
+        1 << self.0
+    }
+}
+
+/// An address-space identifier that fits every hart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Asid(u16);
+
+impl Asid {
+    /// `None` when `tag` needs more bits than are implemented: refused, never truncated (regression 12).
+    pub const fn new(tag: u16, width: AsidWidth) -> Option<Asid> {
+        if (tag as u32) < width.count() {
+            Some(Asid(tag))
+        } else {
+            None
+        }
+    }
+
+    /// The identifier.
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+}
+
+/// A value for satp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Satp(u64);
+
+impl Satp {
+    /// `None` when `table`, the physical address of the top table, is not on a page or needs more than 56 bits.
+    pub const fn new(mode: Mode, table: u64, asid: Asid) -> Option<Satp> {
+        if table & 0xFFF != 0 || table >> 56 != 0 {
+            return None;
+        }
+        Some(Satp(mode.bits() << 60 | (asid.0 as u64) << 44 | table >> 12))
+    }
+
+    /// The register value.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Physical address of the top table.
+    pub const fn table(self) -> u64 {
+        self.0 << 12 & ((1 << 56) - 1)
+    }
+
+    /// The identifier.
+    pub const fn asid(self) -> u16 {
+        (self.0 >> 44) as u16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const WIDE: AsidWidth = AsidWidth(16);
+
+    #[test]
+    fn the_width_is_what_reads_back() {
+        assert_eq!(AsidWidth::from_read_back(AsidWidth::PROBE), WIDE);
+        assert_eq!(AsidWidth::from_read_back(0x8000_0000_0008_0000 | 0x1FF << 44).bits(), 9);
+        assert_eq!(AsidWidth::from_read_back(8 << 60).count(), 1);
+        assert_eq!(AsidWidth(9).narrowest(WIDE), AsidWidth(9));
+    }
+
+    #[test]
+    fn a_table_that_would_spill_into_other_fields_is_refused() {
+        let asid = Asid::new(1, WIDE).expect("16 bits");
+        assert!(Satp::new(Mode::Sv48, 0x800, asid).is_none());
+        assert!(Satp::new(Mode::Sv48, 1 << 56, asid).is_none());
+        assert_eq!(
+            Satp::new(Mode::Sv48, 0x8000_1000, asid).map(Satp::bits),
+            Some(0x9000_1000_0008_0001)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn an_asid_is_kept_whole_or_refused(tag: u16, width in 0u32..17) {
+            let asid = Asid::new(tag, AsidWidth(width));
+            prop_assert_eq!(asid.map(Asid::get), (u32::from(tag) >> width == 0).then_some(tag));
+        }
+
+        #[test]
+        fn what_is_encoded_is_decoded(page in 0u64..1 << 44, tag: u16) {
+            let satp = Satp::new(Mode::Sv39, page << 12, Asid::new(tag, WIDE).expect("16 bits")).expect("fits");
+            prop_assert_eq!((satp.table(), satp.asid(), satp.bits() >> 60), (page << 12, tag, 8));
+        }
+    }
+}

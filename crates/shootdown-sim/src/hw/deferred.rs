@@ -1,0 +1,337 @@
+//! What AArch64 and RISC-V do later than x86: invalidations that are under way, table writes that walkers need not see yet,
+//! a root register written but not synchronised, and "not mapped" that is cached.
+//!
+//! Owns the per-CPU record of what is outstanding, and how one invalidation is carried out on one CPU. When each is
+//! complete is in `aarch64.rs` and `riscv64.rs`. On an x86 machine there is none of this: [`Hw::later`] is `None`.
+//!
+//! A table write that was not published does not order an invalidation: the processor may carry the invalidation out first.
+//! That is modelled as it looks from outside: an invalidation that follows an unpublished withdrawal takes effect, half the
+//! time, at the moment when that store was issued, so that what was filled since then stays.
+
+use super::invalidate::Of;
+use super::ledger::Stamp;
+use super::{Hw, mix};
+use shootdown::{Broadcast, Local};
+use std::collections::VecDeque;
+
+/// A local invalidation under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pending {
+    pub(super) what: Local,
+    /// Sequence number of the issue: entries filled before it go at the latest when it completes.
+    pub(super) seq: u64,
+    /// When it takes effect by itself, cycles.
+    pub(super) due: u64,
+}
+
+/// A root written without the instruction that makes it effective.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WrittenRoot {
+    pub(super) root: u32,
+    pub(super) tag: u16,
+    pub(super) space: u32,
+}
+
+/// An invalidation that the synchronisation did not wait for on one CPU (erratum).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Late {
+    pub(super) cpu: u32,
+    pub(super) what: Broadcast,
+    pub(super) seq: u64,
+    pub(super) due: u64,
+}
+
+/// Any invalidation, to recognise a repeated one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    Here(Local),
+    Everywhere(Broadcast),
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct LaterCpu {
+    /// The first withdrawal since it last published: sequence number and time of the store's issue.
+    unpublished: Option<(u64, u64)>,
+    /// Sequence number when it last published.
+    published: u64,
+    pub(super) local: Vec<Pending>,
+    pub(super) root: Option<WrittenRoot>,
+    /// What it has asked for since it last synchronised, and between the two synchronisations before.
+    asked: Vec<Asked>,
+    asked_before: Vec<Asked>,
+    /// Pages (number, tag) that it knows to be unmapped; oldest first.
+    unmapped: VecDeque<(u64, u16)>,
+}
+
+/// The record of a machine that is not x86.
+#[derive(Debug, Clone)]
+pub(super) struct Later {
+    pub(super) cpus: Vec<LaterCpu>,
+    pub(super) late: Vec<Late>,
+}
+
+/// Cached "not mapped" of one CPU.
+const UNMAPPED: usize = 32;
+
+/// Longest time until a local invalidation takes effect by itself, cycles: far longer than a pipeline is deep, since nothing
+/// bounds it but the barrier.
+pub(super) const LONGEST_LOCAL: u64 = 300;
+
+/// No store stays invisible for longer than this, cycles.
+const LONGEST_STORE: u64 = 2000;
+
+impl Later {
+    pub(super) fn new(cpus: usize) -> Box<Later> {
+        Box::new(Later {
+            cpus: vec![LaterCpu::default(); cpus],
+            late: Vec::new(),
+        })
+    }
+}
+
+impl Hw {
+    /// A store took a translation, or a link, away.
+    pub(super) fn withdrew(&mut self, issued: Stamp) {
+        if let Some(later) = &mut self.later
+            && let Some(cpu) = later.cpus.get_mut(issued.cpu as usize)
+            && cpu.published < issued.seq
+        {
+            cpu.unpublished.get_or_insert((issued.seq, issued.at));
+        }
+    }
+
+    /// Table writes of this CPU are ordered before its invalidations from here on.
+    pub(super) fn published(&mut self, cpu: usize) {
+        let seq = self.tick();
+        if let Some(later) = &mut self.later {
+            let cpu = &mut later.cpus[cpu];
+            (cpu.unpublished, cpu.published) = (None, seq);
+        }
+    }
+
+    /// The moment at which an invalidation took effect that was carried out before the table writes in front of it.
+    pub(super) fn overtakes(&mut self, cpu: usize, now: u64) -> Option<u64> {
+        let (seq, at) = self.later.as_ref()?.cpus[cpu].unpublished?;
+        (now < at + LONGEST_STORE && self.random() & 1 == 1).then_some(seq)
+    }
+
+    /// The CPU takes an exception: what it invalidates from here on was not begun before.
+    pub(super) fn begins_anew(&mut self, cpu: usize) {
+        if let Some(later) = &mut self.later {
+            later.cpus[cpu].unpublished = None;
+        }
+    }
+
+    /// Issues a local invalidation that is complete at the next synchronisation of this CPU.
+    pub(super) fn defer_local(&mut self, cpu: usize, what: Local, now: u64) {
+        if let Some(moment) = self.overtakes(cpu, now) {
+            return self.invalidate_on(cpu, what, moment);
+        }
+        let seq = self.tick();
+        let due = now + 1 + mix(self.config.seed ^ seq.wrapping_mul(0x1_0003)) % LONGEST_LOCAL;
+        if let Some(later) = &mut self.later {
+            later.cpus[cpu].local.push(Pending { what, seq, due });
+        }
+        self.cpus[cpu].next_due = 0;
+    }
+
+    /// Completes the local invalidations of this CPU.
+    pub(super) fn complete_local(&mut self, cpu: usize) {
+        let Some(later) = &mut self.later else { return };
+        for op in std::mem::take(&mut later.cpus[cpu].local) {
+            self.invalidate_on(cpu, op.what, op.seq);
+        }
+    }
+
+    /// Carries out what is due on a CPU; returns when to look again.
+    pub(super) fn carry_out_later(&mut self, cpu: usize, now: u64) -> u64 {
+        let Some(later) = &mut self.later else { return u64::MAX };
+        let mut next = u64::MAX;
+        let mut due = Vec::new();
+        later.cpus[cpu].local.retain(|op| {
+            let keep = op.due > now;
+            if keep {
+                next = next.min(op.due);
+            } else {
+                due.push(op.what);
+            }
+            keep
+        });
+        let mut arrived = Vec::new();
+        later.late.retain(|op| {
+            let keep = op.cpu as usize != cpu || op.due > now;
+            if !keep {
+                arrived.push(*op);
+            } else if op.cpu as usize == cpu {
+                next = next.min(op.due);
+            }
+            keep
+        });
+        for what in due {
+            self.invalidate_on(cpu, what, u64::MAX);
+        }
+        for op in arrived {
+            self.broadcast_on(cpu, op.what, op.seq);
+        }
+        if self.later.as_ref().is_some_and(|later| later.cpus[cpu].root.is_some()) {
+            if self.random() & 1 == 1 {
+                self.root_takes_effect(cpu, now);
+            } else {
+                next = now + 1;
+            }
+        }
+        next
+    }
+
+    /// What came too late for its synchronisation takes effect on this CPU now.
+    pub(super) fn late_arrives(&mut self, cpu: usize) {
+        let Some(later) = &mut self.later else { return };
+        if later.late.is_empty() {
+            return;
+        }
+        let (arrived, rest) = later.late.drain(..).partition(|op| op.cpu as usize == cpu);
+        later.late = rest;
+        let arrived: Vec<Late> = arrived;
+        for op in arrived {
+            self.broadcast_on(cpu, op.what, op.seq);
+        }
+    }
+
+    /// The root written last is the one in use from here on.
+    pub(super) fn root_takes_effect(&mut self, cpu: usize, now: u64) {
+        let written = self.later.as_mut().and_then(|later| later.cpus[cpu].root.take());
+        if let Some(WrittenRoot { root, tag, space }) = written {
+            let _ = self.load_root(cpu, root, tag, true, space, now);
+        }
+    }
+
+    /// Notes what a CPU asks for; true if it asked for the same before the last synchronisation.
+    pub(super) fn asks_again(&mut self, cpu: usize, what: Asked) -> bool {
+        let Some(later) = &mut self.later else { return false };
+        let cpu = &mut later.cpus[cpu];
+        cpu.asked.push(what);
+        cpu.asked_before.contains(&what)
+    }
+
+    /// A synchronisation of this CPU: what it asks for next is asked anew.
+    pub(super) fn asked_so_far(&mut self, cpu: usize) {
+        if let Some(later) = &mut self.later {
+            let cpu = &mut later.cpus[cpu];
+            cpu.asked_before = std::mem::take(&mut cpu.asked);
+        }
+    }
+
+    /// One local invalidation takes effect: what was filled before `before` goes, all of it with `u64::MAX`.
+    pub(super) fn invalidate_on(&mut self, cpu: usize, what: Local, before: u64) {
+        let riscv = matches!(self.config.isa, super::Isa::Riscv64(_));
+        let all = before == u64::MAX;
+        match what {
+            Local::Page {
+                address,
+                tag,
+                leaf_only,
+                ..
+            } => {
+                let of = if riscv { Of::Tag(tag.0) } else { Of::TagAndGlobal(tag.0) };
+                self.drop_page(cpu, address, of, before);
+                // RISC-V: with an address only leaves go.
+                if !leaf_only && !riscv {
+                    self.drop_links_for(cpu, address, Some(tag.0));
+                }
+                self.forget_unmapped(cpu, |page, of| page == address >> 12 && of == tag.0);
+            }
+            Local::Tag(tag) => {
+                let seq = if all { self.tick() } else { before };
+                let state = self.cpus[cpu].tag_state_mut(tag.0);
+                state.flushed = state.flushed.max(seq);
+                self.refresh(cpu);
+                self.forget_unmapped(cpu, |_, of| of == tag.0);
+            }
+            Local::Kernel { address, .. } => {
+                self.drop_page(cpu, address, Of::Any, before);
+                self.forget_unmapped(cpu, |page, _| page == address >> 12);
+            }
+            Local::All => {
+                let seq = if all { self.tick() } else { before };
+                let c = &mut self.cpus[cpu];
+                c.flushed_all = c.flushed_all.max(seq);
+                c.flushed_links = c.flushed_links.max(seq);
+                self.refresh(cpu);
+                self.forget_unmapped(cpu, |_, _| true);
+            }
+        }
+    }
+
+    /// One broadcast takes effect on one CPU: what was filled before `before` goes.
+    pub(super) fn broadcast_on(&mut self, cpu: usize, what: Broadcast, before: u64) {
+        match what {
+            Broadcast::Pages {
+                address,
+                stride,
+                count,
+                tag,
+                leaf_only,
+            } => {
+                for address in super::broadcast::pages(address, stride, count) {
+                    let what = Local::Page {
+                        address,
+                        stride,
+                        tag,
+                        leaf_only,
+                    };
+                    self.invalidate_on(cpu, what, before);
+                }
+            }
+            Broadcast::Kernel { address, stride, count } => {
+                for address in super::broadcast::pages(address, stride, count) {
+                    self.invalidate_on(cpu, Local::Kernel { address, stride }, before);
+                    if !matches!(self.config.isa, super::Isa::Riscv64(_)) {
+                        self.drop_links_for(cpu, address, None);
+                    }
+                }
+            }
+            Broadcast::Tag(tag) => self.invalidate_on(cpu, Local::Tag(tag), before),
+            Broadcast::NonGlobal => {
+                let seq = if before == u64::MAX { self.tick() } else { before };
+                let c = &mut self.cpus[cpu];
+                c.flushed_nonglobal = c.flushed_nonglobal.max(seq);
+                self.refresh(cpu);
+                self.forget_unmapped(cpu, |_, _| true);
+            }
+            Broadcast::All => self.invalidate_on(cpu, Local::All, before),
+        }
+    }
+
+    /// Whether this CPU has cached that the page is not mapped.
+    #[inline]
+    pub(super) fn knows_unmapped(&self, cpu: usize, va: u64) -> bool {
+        self.later.as_ref().is_some_and(|later| {
+            let page = (va >> 12, self.cpus[cpu].tag);
+            later.cpus[cpu].unmapped.contains(&page)
+        })
+    }
+
+    /// The walker found nothing: a RISC-V hart may cache that.
+    #[inline]
+    pub(super) fn found_unmapped(&mut self, cpu: usize, va: u64) {
+        if self.later.is_none() || !matches!(self.config.isa, super::Isa::Riscv64(_)) {
+            return;
+        }
+        let page = (va >> 12, self.cpus[cpu].tag);
+        if self.random() & 1 == 1
+            && let Some(later) = &mut self.later
+        {
+            let unmapped = &mut later.cpus[cpu].unmapped;
+            if unmapped.len() == UNMAPPED {
+                unmapped.pop_front();
+            }
+            unmapped.push_back(page);
+        }
+    }
+
+    fn forget_unmapped(&mut self, cpu: usize, which: impl Fn(u64, u16) -> bool) {
+        if let Some(later) = &mut self.later {
+            later.cpus[cpu].unmapped.retain(|&(page, tag)| !which(page, tag));
+        }
+    }
+}

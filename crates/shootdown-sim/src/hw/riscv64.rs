@@ -1,0 +1,93 @@
+//! RISC-V: SFENCE.VMA, Svinval, the firmware's remote fences, and "not mapped" that a hart may cache.
+//!
+//! Owns when an invalidation is complete: SFENCE.VMA at once, on this hart only; SINVAL.VMA at SFENCE.INVAL.IR of the same
+//! hart, and after SFENCE.W.INVAL only is it ordered behind table writes. With an address only leaves go; forms with a tag
+//! skip global entries. `deferred.rs` carries out.
+
+use super::{HardwareFault, Hw};
+use shootdown::{Broadcast, Local};
+
+/// What a RISC-V machine is like, beyond what every machine has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Riscv64 {
+    /// Invalidations in three steps (Svinval).
+    pub svinval: bool,
+    /// A call into the firmware for remote fences, cycles, sending not included.
+    pub sbi_call: u32,
+    /// What the firmware spends on each hart that it fences, cycles.
+    pub sbi_per_hart: u32,
+}
+
+impl Hw {
+    /// SFENCE.VMA: complete on return, this hart only; earlier stores of the hart are visible first. Returns its cost.
+    ///
+    /// # Errors
+    /// [`HardwareFault::GeneralProtection`] for a tag the machine does not have.
+    pub fn sfence(&mut self, cpu: usize, what: Local, now: u64) -> Result<u32, HardwareFault> {
+        self.look_at_broadcasts(cpu, now);
+        let cost = self.fence_cost(what)?;
+        self.invalidate_on(cpu, what, u64::MAX);
+        Ok(cost)
+    }
+
+    /// SINVAL.VMA: takes effect by [`sfence_inval_ir`](Hw::sfence_inval_ir) at the latest. Returns its cost.
+    ///
+    /// # Errors
+    /// [`HardwareFault::Undefined`] without Svinval; else as [`sfence`](Hw::sfence).
+    pub fn sinval(&mut self, cpu: usize, what: Local, now: u64) -> Result<u32, HardwareFault> {
+        if !matches!(self.config.isa, super::Isa::Riscv64(Riscv64 { svinval: true, .. })) {
+            return Err(HardwareFault::Undefined);
+        }
+        let cost = self.fence_cost(what)?;
+        self.defer_local(cpu, what, now);
+        Ok(cost)
+    }
+
+    /// SFENCE.W.INVAL: table writes before it are seen by what is filled after later SINVAL.VMAs.
+    pub fn sfence_w_inval(&mut self, cpu: usize) {
+        self.published(cpu);
+    }
+
+    /// SFENCE.INVAL.IR: earlier SINVAL.VMAs of this hart are complete.
+    pub fn sfence_inval_ir(&mut self, cpu: usize) {
+        self.complete_local(cpu);
+    }
+
+    /// The firmware fences every hart and returns when it is done (SBI RFENCE, with and without ASID).
+    ///
+    /// # Errors
+    /// As [`sfence`](Hw::sfence).
+    pub fn sbi_remote_fence(&mut self, what: Broadcast) -> Result<(), HardwareFault> {
+        // The firmware has one fence for pages, which leaves links: where links go, the tag goes.
+        let what = match what {
+            Broadcast::Pages {
+                tag, leaf_only: false, ..
+            } => Broadcast::Tag(tag),
+            Broadcast::Kernel { .. } => Broadcast::All,
+            other => other,
+        };
+        if let Broadcast::Pages { tag, .. } | Broadcast::Tag(tag) = what {
+            self.check_tag(tag.0)?;
+        }
+        for cpu in 0..self.config.cpus {
+            self.broadcast_on(cpu, what, u64::MAX);
+        }
+        Ok(())
+    }
+
+    fn fence_cost(&self, what: Local) -> Result<u32, HardwareFault> {
+        let costs = &self.config.costs;
+        Ok(match what {
+            Local::Page { tag, .. } => {
+                self.check_tag(tag.0)?;
+                costs.invlpg
+            }
+            Local::Tag(tag) => {
+                self.check_tag(tag.0)?;
+                costs.invpcid_tag
+            }
+            Local::Kernel { .. } => costs.invlpg,
+            Local::All => costs.invpcid_all,
+        })
+    }
+}

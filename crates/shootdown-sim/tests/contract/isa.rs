@@ -1,0 +1,187 @@
+//! The same traffic on AArch64 and RISC-V machines, under every preset; and processors that need the engine's errata settings.
+
+use crate::traffic::{Tally, Traffic, play_on};
+use shootdown::{Design, Errata, Exit, Reach, Requests, Tags};
+use shootdown_sim::hw::{Aarch64, ArmErrata, Isa, Riscv64};
+use shootdown_sim::machine::Outcome;
+
+const SEEDS: u64 = 25;
+
+fn arm(errata: ArmErrata) -> Isa {
+    Isa::Aarch64(Aarch64 {
+        errata,
+        ..Aarch64::default()
+    })
+}
+
+fn riscv(svinval: bool) -> Isa {
+    Isa::Riscv64(Riscv64 {
+        svinval,
+        sbi_call: 1000,
+        sbi_per_hart: 50,
+    })
+}
+
+/// A preset with so few tags that they run out, roll over and are reclaimed.
+fn cramped(design: Design, cpus: usize) -> Design {
+    Design {
+        slots: 3,
+        tag_limit: match design.tags {
+            Tags::System => 1 + cpus as u16 + 2,
+            _ => 1 + 3 + 2,
+        },
+        consider_window_ns: 64,
+        stuck_ns: 0,
+        ..design
+    }
+}
+
+/// What the runs of one design came to, and the first story.
+fn runs(isa: Isa, design: Design, seeds: std::ops::Range<u64>) -> (Tally, u64, Option<String>) {
+    let (mut sum, mut broken, mut first) = (Tally::default(), 0, None);
+    for seed in seeds {
+        let cpus = [4, 5, 6, 8][seed as usize % 4];
+        let traffic = Traffic {
+            design: cramped(design, cpus),
+            cpus,
+            steps: 60,
+            seed,
+        };
+        let (tally, story, outcome) = play_on(isa, &traffic);
+        assert_eq!(outcome, Outcome::Finished, "{isa:?} {traffic:?}");
+        sum.add(&tally);
+        broken += u64::from(tally.violations > 0);
+        first = first.or(story.map(|story| format!("{traffic:?}\n{story}")));
+    }
+    (sum, broken, first)
+}
+
+/// Every preset that invalidates holds on a machine of this kind.
+fn every_preset_holds(isa: Isa) {
+    let mut all = Tally::default();
+    for (number, (name, design, _)) in (0..).zip(Design::PRESETS) {
+        if design.reach == Reach::None {
+            continue;
+        }
+        let (sum, _, story) = runs(isa, design, number * 100..number * 100 + SEEDS);
+        if let Some(story) = story {
+            panic!("{name} on {isa:?}: {story}");
+        }
+        if design.tags == Tags::System {
+            assert!(sum.engine.rolled_over > 0, "{name}: tags rolled over");
+        }
+        println!("{name}: {sum:?}");
+        all.add(&sum);
+    }
+    assert!(all.retired > 0 && all.offlined > 0 && all.engine.broadcasts > 0 && all.engine.interrupting > 0);
+    assert!(all.engine.promoted > 0 && all.engine.local_only > 0);
+}
+
+#[test]
+fn every_preset_holds_on_aarch64() {
+    every_preset_holds(arm(ArmErrata::default()));
+}
+
+#[test]
+fn every_preset_holds_on_riscv() {
+    every_preset_holds(riscv(false));
+}
+
+#[test]
+fn every_preset_holds_on_riscv_with_svinval() {
+    every_preset_holds(riscv(true));
+}
+
+/// The axes that only these presets have, in combinations that no preset has.
+#[test]
+fn local_first_and_deferred_exit_hold_in_every_combination() {
+    let isas = [Isa::X86_64, arm(ArmErrata::default()), riscv(true)];
+    let mut number = 1000;
+    for isa in isas {
+        for requests in [Requests::PerRequest, Requests::Log] {
+            for (reach, never_broadcast) in [
+                (Reach::LocalFirst, false),
+                (Reach::LocalFirst, true),
+                (Reach::Broadcast, false),
+                (Reach::Ipi, false),
+            ] {
+                for exit in [Exit::Flush, Exit::DeferToRollOver] {
+                    number += 100;
+                    let design = Design {
+                        reach,
+                        requests,
+                        exit,
+                        ceiling: [511, 5, 0][number as usize / 100 % 3],
+                        errata: Errata {
+                            never_broadcast,
+                            ..Errata::NONE
+                        },
+                        ..Design::ARM_BROADCAST
+                    };
+                    let (sum, _, story) = runs(isa, design, number..number + 8);
+                    if let Some(story) = story {
+                        panic!("{design:?} on {isa:?}: {story}");
+                    }
+                    assert_eq!(sum.engine.broadcasts > 0, reach != Reach::Ipi && !never_broadcast);
+                }
+            }
+        }
+    }
+}
+
+/// The negative control.
+#[test]
+fn a_design_that_invalidates_nothing_does_not_get_away_with_it_here_either() {
+    for isa in [arm(ArmErrata::default()), riscv(false), riscv(true)] {
+        let (_, broken, _) = runs(isa, Design::NONE, 0..4);
+        assert_eq!(broken, 4, "{isa:?}");
+    }
+}
+
+/// A processor with an erratum: stale without its setting, never with it.
+#[track_caller]
+fn needs(errata: ArmErrata, setting: Errata) {
+    for (name, preset, seeds) in [
+        ("arm-broadcast", Design::ARM_BROADCAST, 0..SEEDS),
+        ("arm-local-first", Design::ARM_LOCAL_FIRST, 500..500 + SEEDS),
+        ("adaptive", Design::ADAPTIVE, 900..900 + SEEDS),
+    ] {
+        let (_, broken, _) = runs(arm(errata), preset, seeds.clone());
+        assert!(broken > 0, "{name}: {errata:?} does no harm");
+        let design = Design {
+            errata: setting,
+            ..preset
+        };
+        let (_, _, story) = runs(arm(errata), design, seeds);
+        if let Some(story) = story {
+            panic!("{name} with {setting:?}: {story}");
+        }
+        println!("{name}, {errata:?}: broken in {broken} of {SEEDS} runs without the setting");
+    }
+}
+
+#[test]
+fn invalidations_that_can_be_lost_are_repeated() {
+    let errata = ArmErrata {
+        repeat: true,
+        ..ArmErrata::default()
+    };
+    let setting = Errata {
+        repeat: true,
+        ..Errata::NONE
+    };
+    needs(errata, setting);
+}
+
+#[test]
+fn synchronisations_that_are_acknowledged_early_are_followed_by_interrupts() {
+    let errata = ArmErrata {
+        early_sync: true,
+        ..ArmErrata::default()
+    };
+    let setting = Errata {
+        interrupt_too: true,
+        ..Errata::NONE
+    };
+    needs(errata, setting);
+}

@@ -1,0 +1,406 @@
+//! Forbidden outcomes are unreachable, allowed ones reachable: the shapes for AArch64.
+
+use crate::bed::*;
+use shootdown::{Broadcast, BroadcastLimits, Local, Stride, Tag};
+use shootdown_sim::hw::*;
+
+const SEEDS: u64 = 400;
+
+fn arm(errata: ArmErrata) -> HwConfig {
+    HwConfig {
+        broadcast: Some(BroadcastLimits {
+            max_pages: 1 << 21,
+            max_large_pages: 1 << 12,
+        }),
+        tce: true,
+        leaf_only_keeps_psc: true,
+        tag_bits: 16,
+        isa: Isa::Aarch64(Aarch64 {
+            errata,
+            ..Aarch64::default()
+        }),
+        ..config(3)
+    }
+}
+
+fn leaf(tag: u16) -> Local {
+    Local::Page {
+        address: VA,
+        stride: Stride::Size4K,
+        tag: Tag(tag),
+        leaf_only: true,
+    }
+}
+
+fn leaf_everywhere(tag: u16) -> Broadcast {
+    Broadcast::Pages {
+        address: VA,
+        stride: Stride::Size4K,
+        count: 1,
+        tag: Tag(tag),
+        leaf_only: true,
+    }
+}
+
+/// How often, over the seeds, CPU 1 still reads a page that CPU 0 has unmapped and treated with `flush`. Between the
+/// unmap and the flush CPU 1 reads once more if `fills` is set, through the old entry: the store is not visible yet.
+fn stale_with(errata: ArmErrata, fills: bool, flush: impl Fn(&mut Bed)) -> usize {
+    let run = |seed: u64| {
+        let mut b = Bed::new(HwConfig { seed, ..arm(errata) });
+        let f = b.hw.alloc_data();
+        b.map(VA, f);
+        b.hw.dsb(0, Scope::InnerShareable, b.now);
+        if !fills {
+            b.read(1, VA).expect("mapped");
+        }
+        // The store is issued, sits in a buffer, and becomes visible.
+        let table = b.hw.table_at(b.root, VA, 1).expect("mapped");
+        let issued = b.hw.store_issued(0, b.now);
+        if fills {
+            b.read(1, VA).expect("still mapped");
+        }
+        b.now += 10;
+        b.hw.set_entry(table, table_index(VA, 1), Entry::NONE, issued, b.now);
+        flush(&mut b);
+        b.now += (seed * 7) % 900;
+        b.read(1, VA).is_ok()
+    };
+    (0..SEEDS).filter(|&seed| run(seed)).count()
+}
+
+fn stale(flush: impl Fn(&mut Bed)) -> usize {
+    stale_with(ArmErrata::default(), false, flush)
+}
+
+#[track_caller]
+fn sometimes(count: usize) {
+    assert!(0 < count && count < SEEDS as usize, "{count} of {SEEDS}");
+}
+
+const ALWAYS: usize = SEEDS as usize;
+
+fn publish(b: &mut Bed) {
+    b.hw.dsb_stores(0);
+}
+
+fn broadcast(b: &mut Bed, what: Broadcast) {
+    let now = b.now;
+    b.hw.tlbi_is(0, what, now).expect("a valid operand");
+}
+
+fn synchronise(b: &mut Bed, cpu: usize, scope: Scope) {
+    b.now = b.hw.sync_ready_at(cpu, b.now);
+    b.hw.dsb(cpu, scope, b.now);
+}
+
+#[test]
+fn unmap_with_every_barrier_is_never_stale() {
+    let forms = [
+        leaf_everywhere(TAG),
+        Broadcast::Tag(Tag(TAG)),
+        Broadcast::NonGlobal,
+        Broadcast::All,
+        Broadcast::Kernel {
+            address: VA,
+            stride: Stride::Size4K,
+            count: 1,
+        },
+    ];
+    for what in forms {
+        for fills in [false, true] {
+            let n = stale_with(ArmErrata::default(), fills, |b| {
+                publish(b);
+                broadcast(b, what);
+                synchronise(b, 0, Scope::InnerShareable);
+            });
+            assert_eq!(n, 0, "{what:?}");
+        }
+    }
+}
+
+#[test]
+fn without_the_first_barrier_it_is_sometimes_stale() {
+    sometimes(stale_with(ArmErrata::default(), true, |b| {
+        broadcast(b, leaf_everywhere(TAG));
+        synchronise(b, 0, Scope::InnerShareable);
+    }));
+    sometimes(stale_with(ArmErrata::default(), true, |b| {
+        broadcast(b, Broadcast::Tag(Tag(TAG)));
+        synchronise(b, 0, Scope::InnerShareable);
+    }));
+}
+
+#[test]
+fn without_the_invalidation_it_is_always_stale_here() {
+    let n = stale(|b| {
+        publish(b);
+        synchronise(b, 0, Scope::InnerShareable);
+    });
+    assert_eq!(n, ALWAYS, "nothing else removes the entry");
+}
+
+#[test]
+fn without_the_broadcast_the_other_cpu_is_stale() {
+    let n = stale(|b| {
+        publish(b);
+        b.hw.tlbi(0, leaf(TAG), b.now).expect("a valid operand");
+        synchronise(b, 0, Scope::InnerShareable);
+    });
+    assert_eq!(n, ALWAYS);
+}
+
+#[test]
+fn without_the_second_barrier_or_with_a_local_one_it_is_sometimes_stale() {
+    sometimes(stale(|b| {
+        publish(b);
+        broadcast(b, leaf_everywhere(TAG));
+    }));
+    sometimes(stale(|b| {
+        publish(b);
+        broadcast(b, leaf_everywhere(TAG));
+        b.hw.dsb(0, Scope::Local, b.now);
+    }));
+    sometimes(stale(|b| {
+        publish(b);
+        broadcast(b, leaf_everywhere(TAG));
+        b.hw.dsb(2, Scope::InnerShareable, b.now);
+    }));
+}
+
+#[test]
+fn a_broadcast_under_the_wrong_tag_is_always_stale_here() {
+    let n = stale(|b| {
+        publish(b);
+        broadcast(b, leaf_everywhere(TAG + 1));
+        synchronise(b, 0, Scope::InnerShareable);
+    });
+    assert_eq!(n, ALWAYS);
+}
+
+#[test]
+fn local_invalidation_in_the_others_handler_needs_its_barrier() {
+    // The message comes after the publication; the handler invalidates, synchronises, answers.
+    let n = stale(|b| {
+        publish(b);
+        b.hw.exception_taken(1, b.now);
+        b.hw.tlbi(1, leaf(TAG), b.now).expect("a valid operand");
+        b.hw.dsb(1, Scope::Local, b.now);
+    });
+    assert_eq!(n, 0);
+    sometimes(stale(|b| {
+        publish(b);
+        b.hw.exception_taken(1, b.now);
+        b.hw.tlbi(1, leaf(TAG), b.now).expect("a valid operand");
+    }));
+}
+
+#[test]
+fn a_local_invalidation_takes_effect_by_itself_in_the_end() {
+    let n = stale(|b| {
+        publish(b);
+        b.hw.tlbi(1, leaf(TAG), b.now).expect("a valid operand");
+        b.now += 1000;
+    });
+    assert_eq!(n, 0);
+}
+
+#[test]
+fn a_root_is_in_use_only_after_the_isb() {
+    let mut old = 0;
+    for seed in 0..SEEDS {
+        let mut b = Bed::new(HwConfig {
+            seed,
+            ..arm(ArmErrata::default())
+        });
+        b.hw.new_space(2);
+        let (f, g) = (b.hw.alloc_data(), b.hw.alloc_data());
+        b.map(VA, f);
+        let (one, two) = (b.hw.root(1), b.hw.root(2));
+        b.set(two, VA, 1, rw(g));
+        assert_ne!(one, two);
+        b.hw.write_root(0, two, 2, 2);
+        let first = b.read(0, VA).expect("mapped in both").frame;
+        old += usize::from(first == f);
+        b.hw.isb(0, b.now);
+        b.hw.caught_up(0, b.now);
+        assert_eq!(b.read(0, VA).expect("mapped").frame, g);
+        b.assert_clean();
+    }
+    sometimes(old);
+}
+
+#[test]
+fn a_leaf_form_keeps_the_links_and_the_other_drops_those_on_the_path() {
+    for (leaf_only, steps) in [(true, 1), (false, 4)] {
+        let mut b = Bed::new(arm(ArmErrata::default()));
+        let (f, g) = (b.hw.alloc_data(), b.hw.alloc_data());
+        let elsewhere = VA + (1 << 40);
+        b.map(VA, f);
+        b.map(elsewhere, g);
+        b.read(1, VA).expect("mapped");
+        b.read(1, elsewhere).expect("mapped");
+        let what = Local::Page {
+            address: VA,
+            stride: Stride::Size4K,
+            tag: Tag(TAG),
+            leaf_only,
+        };
+        b.hw.tlbi(1, what, b.now).expect("a valid operand");
+        b.hw.dsb(1, Scope::Local, b.now);
+        let costs = b.hw.config().costs;
+        let walk = |steps: u32| costs.tlb_hit + steps * costs.walk_step;
+        assert_eq!(b.read(1, VA).expect("mapped").cost, walk(steps));
+        assert!(b.hits(1, elsewhere));
+        b.page_elsewhere_keeps_its_links(elsewhere, walk(1));
+    }
+}
+
+impl Bed {
+    fn page_elsewhere_keeps_its_links(&mut self, va: u64, one_step: u32) {
+        let what = Local::Page {
+            address: va,
+            stride: Stride::Size4K,
+            tag: Tag(TAG),
+            leaf_only: true,
+        };
+        self.hw.tlbi(1, what, self.now).expect("a valid operand");
+        self.hw.dsb(1, Scope::Local, self.now);
+        assert_eq!(self.read(1, va).expect("mapped").cost, one_step);
+    }
+}
+
+#[test]
+fn a_range_covers_its_pages_and_not_the_next() {
+    let mut b = Bed::new(arm(ArmErrata::default()));
+    let frames: Vec<_> = (0..8).map(|_| b.hw.alloc_data()).collect();
+    for (i, &f) in frames.iter().enumerate() {
+        b.map(VA + i as u64 * PAGE, f);
+        b.read(1, VA + i as u64 * PAGE).expect("mapped");
+    }
+    publish(&mut b);
+    broadcast(
+        &mut b,
+        Broadcast::Pages {
+            address: VA + PAGE,
+            stride: Stride::Size4K,
+            count: 5,
+            tag: Tag(TAG),
+            leaf_only: true,
+        },
+    );
+    synchronise(&mut b, 0, Scope::InnerShareable);
+    let hit: Vec<_> = (0..8).map(|i| b.hits(1, VA + i * PAGE)).collect();
+    assert_eq!(hit, [true, false, false, false, false, false, true, true]);
+}
+
+#[test]
+fn a_tag_is_never_truncated() {
+    for (bits, largest) in [(8, 0xFF_u16), (16, 0xFFFF)] {
+        let mut b = Bed::new(HwConfig {
+            tag_bits: bits,
+            ..arm(ArmErrata::default())
+        });
+        assert!(b.hw.tlbi(0, Local::Tag(Tag(largest)), 0).is_ok());
+        let beyond = b.hw.tlbi(0, Local::Tag(Tag(largest.wrapping_add(1) | 0x100)), 0);
+        assert_eq!(beyond.is_err(), bits == 8, "regression 12");
+    }
+    // Tags that agree in their low eight bits are different tags.
+    let mut b = Bed::new(arm(ArmErrata::default()));
+    let f = b.hw.alloc_data();
+    b.load(0, 1, 0x105, true);
+    b.map(VA, f);
+    b.read(0, VA).expect("mapped");
+    b.hw.tlbi(0, Local::Tag(Tag(0x005)), b.now).expect("a valid operand");
+    b.hw.dsb(0, Scope::Local, b.now);
+    assert!(b.hits(0, VA));
+}
+
+#[test]
+fn break_before_make_is_a_rule() {
+    let fresh = || {
+        let mut b = Bed::new(arm(ArmErrata::default()));
+        let (f, g) = (b.hw.alloc_data(), b.hw.alloc_data());
+        b.map(VA, f);
+        (b, f, g)
+    };
+    let (mut b, _, g) = fresh();
+    b.map(VA, g);
+    assert_eq!(b.rules(), [Rule::BreakBeforeMake], "valid to valid");
+
+    let (mut b, _, g) = fresh();
+    b.unmap(VA);
+    b.map(VA, g);
+    assert_eq!(b.rules(), [Rule::BreakBeforeMake], "without a flush between");
+
+    let (mut b, _, g) = fresh();
+    b.unmap(VA);
+    publish(&mut b);
+    let stamp = b.hw.request_begins(0, b.now);
+    broadcast(&mut b, leaf_everywhere(TAG));
+    synchronise(&mut b, 0, Scope::InnerShareable);
+    b.hw.completed(1, VA..VA + PAGE, stamp, 0, b.now);
+    b.map(VA, g);
+    b.assert_clean();
+
+    let (mut b, f, _) = fresh();
+    b.set(b.root, VA, 1, ro(f));
+    b.set(b.root, VA, 1, rw(f));
+    b.assert_clean();
+
+    // A large page in place of a table, at once.
+    let (mut b, _, _) = fresh();
+    let large = b.hw.alloc_data();
+    b.set(b.root, VA & !0x1F_FFFF, 2, rw(large).with(Entry::LARGE));
+    assert!(b.rules().contains(&Rule::BreakBeforeMake));
+}
+
+#[test]
+fn skipping_it_both_translations_are_possible() {
+    let mut b = Bed::new(arm(ArmErrata::default()));
+    let (f, g) = (b.hw.alloc_data(), b.hw.alloc_data());
+    b.map(VA, f);
+    b.read(0, VA).expect("mapped");
+    b.map(VA, g);
+    let seen = [0, 1].map(|cpu| b.read(cpu, VA).expect("mapped").frame);
+    assert_eq!(seen, [f, g]);
+}
+
+#[test]
+fn one_invalidation_is_sometimes_lost_where_it_must_be_repeated() {
+    let errata = ArmErrata {
+        repeat: true,
+        ..ArmErrata::default()
+    };
+    let once = |b: &mut Bed| {
+        publish(b);
+        broadcast(b, leaf_everywhere(TAG));
+        synchronise(b, 0, Scope::InnerShareable);
+    };
+    sometimes(stale_with(errata, false, once));
+    let twice = stale_with(errata, false, |b| {
+        once(b);
+        once(b);
+    });
+    assert_eq!(twice, 0);
+}
+
+#[test]
+fn a_synchronisation_that_is_acknowledged_early_is_made_good_by_an_exception() {
+    let errata = ArmErrata {
+        early_sync: true,
+        ..ArmErrata::default()
+    };
+    let complete = |b: &mut Bed| {
+        publish(b);
+        broadcast(b, leaf_everywhere(TAG));
+        synchronise(b, 0, Scope::InnerShareable);
+    };
+    sometimes(stale_with(errata, false, complete));
+    let interrupted = stale_with(errata, false, |b| {
+        complete(b);
+        for cpu in 1..3 {
+            b.hw.exception_taken(cpu, b.now);
+        }
+    });
+    assert_eq!(interrupted, 0);
+}

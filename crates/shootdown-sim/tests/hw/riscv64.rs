@@ -1,0 +1,219 @@
+//! Forbidden outcomes are unreachable, allowed ones reachable: the shapes for RISC-V.
+
+use crate::bed::*;
+use shootdown::{Broadcast, BroadcastLimits, Local, Stride, Tag};
+use shootdown_sim::hw::*;
+
+const SEEDS: u64 = 400;
+
+fn riscv(svinval: bool, seed: u64) -> HwConfig {
+    HwConfig {
+        broadcast: Some(BroadcastLimits {
+            max_pages: 64,
+            max_large_pages: 64,
+        }),
+        tag_bits: 9,
+        isa: Isa::Riscv64(Riscv64 {
+            svinval,
+            ..Riscv64::default()
+        }),
+        seed,
+        ..config(3)
+    }
+}
+
+fn page(tag: u16, leaf_only: bool) -> Local {
+    Local::Page {
+        address: VA,
+        stride: Stride::Size4K,
+        tag: Tag(tag),
+        leaf_only,
+    }
+}
+
+/// As on AArch64: hart 0 unmaps, hart 1 reads; `fills` between the store's issue and its visibility.
+fn stale(svinval: bool, fills: bool, flush: impl Fn(&mut Bed)) -> usize {
+    let run = |seed: u64| {
+        let mut b = Bed::new(riscv(svinval, seed));
+        let f = b.hw.alloc_data();
+        b.map(VA, f);
+        b.hw.sfence_w_inval(0);
+        if !fills {
+            b.read(1, VA).expect("mapped");
+        }
+        let table = b.hw.table_at(b.root, VA, 1).expect("mapped");
+        let issued = b.hw.store_issued(0, b.now);
+        if fills {
+            b.read(0, VA).expect("still mapped");
+            b.read(1, VA).expect("still mapped");
+        }
+        b.now += 10;
+        b.hw.set_entry(table, table_index(VA, 1), Entry::NONE, issued, b.now);
+        flush(&mut b);
+        b.now += (seed * 7) % 900;
+        b.read(if fills { 0 } else { 1 }, VA).is_ok()
+    };
+    (0..SEEDS).filter(|&seed| run(seed)).count()
+}
+
+#[track_caller]
+fn sometimes(count: usize) {
+    assert!(0 < count && count < SEEDS as usize, "{count} of {SEEDS}");
+}
+
+#[test]
+fn a_fence_concerns_its_own_hart_only() {
+    let other = stale(false, false, |b| {
+        b.hw.sfence(0, page(TAG, true), b.now).expect("a valid operand");
+    });
+    assert_eq!(other, SEEDS as usize);
+    for what in [page(TAG, true), Local::Tag(Tag(TAG)), Local::All] {
+        let own = stale(false, false, |b| {
+            b.hw.sfence(1, what, b.now).expect("a valid operand");
+        });
+        assert_eq!(own, 0, "{what:?}");
+    }
+    let wrong = stale(false, false, |b| {
+        b.hw.sfence(1, page(TAG + 1, true), b.now).expect("a valid operand");
+    });
+    assert_eq!(wrong, SEEDS as usize, "with the wrong tag");
+}
+
+#[test]
+fn the_firmware_reaches_every_hart() {
+    let pages = |leaf_only| Broadcast::Pages {
+        address: VA,
+        stride: Stride::Size4K,
+        count: 1,
+        tag: Tag(TAG),
+        leaf_only,
+    };
+    for what in [pages(true), pages(false), Broadcast::Tag(Tag(TAG)), Broadcast::All] {
+        let n = stale(false, false, |b| b.hw.sbi_remote_fence(what).expect("a valid operand"));
+        assert_eq!(n, 0, "{what:?}");
+    }
+}
+
+#[test]
+fn svinval_is_complete_only_behind_its_last_step() {
+    let whole = stale(true, false, |b| {
+        b.hw.sfence_w_inval(1);
+        b.hw.sinval(1, page(TAG, true), b.now).expect("it has Svinval");
+        b.hw.sfence_inval_ir(1);
+    });
+    assert_eq!(whole, 0);
+    sometimes(stale(true, false, |b| {
+        b.hw.sfence_w_inval(1);
+        b.hw.sinval(1, page(TAG, true), b.now).expect("it has Svinval");
+    }));
+}
+
+#[test]
+fn svinval_is_not_ordered_behind_table_writes_without_its_first_step() {
+    sometimes(stale(true, true, |b| {
+        b.hw.sinval(0, page(TAG, true), b.now).expect("it has Svinval");
+        b.hw.sfence_inval_ir(0);
+    }));
+    let ordered = stale(true, true, |b| {
+        b.hw.sfence_w_inval(0);
+        b.hw.sinval(0, page(TAG, true), b.now).expect("it has Svinval");
+        b.hw.sfence_inval_ir(0);
+    });
+    assert_eq!(ordered, 0);
+}
+
+#[test]
+fn svinval_does_not_exist_everywhere() {
+    let mut b = Bed::new(riscv(false, 1));
+    assert_eq!(b.hw.sinval(0, Local::All, 0), Err(HardwareFault::Undefined));
+}
+
+#[test]
+fn a_fence_with_an_address_leaves_links_and_one_without_takes_them() {
+    for (what, steps) in [(page(TAG, true), 1), (page(TAG, false), 1), (Local::Tag(Tag(TAG)), 4)] {
+        let mut b = Bed::new(riscv(false, 1));
+        let f = b.hw.alloc_data();
+        b.map(VA, f);
+        b.read(1, VA).expect("mapped");
+        b.hw.sfence(1, what, b.now).expect("a valid operand");
+        let costs = b.hw.config().costs;
+        let walk = costs.tlb_hit + steps * costs.walk_step;
+        assert_eq!(b.read(1, VA).expect("mapped").cost, walk, "{what:?}");
+    }
+}
+
+#[test]
+fn a_table_freed_behind_a_fence_with_an_address_is_walked_into() {
+    for (what, broken) in [(page(TAG, false), true), (Local::Tag(Tag(TAG)), false)] {
+        let mut b = Bed::new(riscv(false, 1));
+        let f = b.hw.alloc_data();
+        b.map(VA, f);
+        b.read(1, VA).expect("mapped");
+        b.unmap(VA);
+        let table = b.hw.table_at(b.root, VA, 1).expect("linked");
+        b.set(b.root, VA, 2, Entry::NONE);
+        b.hw.sfence(1, what, b.now).expect("a valid operand");
+        b.hw.free_table(table, 0, b.now);
+        assert_eq!(b.rules().contains(&Rule::C3), broken, "{what:?}");
+    }
+}
+
+#[test]
+fn forms_with_a_tag_skip_global_entries() {
+    let global = |what: Local| {
+        let mut b = Bed::new(riscv(false, 1));
+        let f = b.hw.alloc_data();
+        let root = b.hw.root(0);
+        b.set(root, KVA, 1, Entry::page(f).with(Entry::GLOBAL));
+        b.kernel_read(1, KVA).expect("mapped");
+        b.hw.sfence(1, what, b.now).expect("a valid operand");
+        !b.kernel_read(1, KVA).expect("mapped").walked
+    };
+    let stride = Stride::Size4K;
+    let tagged = Local::Page {
+        address: KVA,
+        stride,
+        tag: Tag(TAG),
+        leaf_only: true,
+    };
+    assert!(global(tagged) && global(Local::Tag(Tag(TAG))));
+    assert!(!global(Local::Kernel { address: KVA, stride }) && !global(Local::All));
+}
+
+#[test]
+fn a_newly_valid_mapping_sometimes_faults_until_it_is_fenced() {
+    let mut faulted = 0;
+    for seed in 0..SEEDS {
+        let mut b = Bed::new(riscv(false, seed));
+        let f = b.hw.alloc_data();
+        assert!(b.read(1, VA).is_err());
+        b.map(VA, f);
+        faulted += usize::from(b.read(1, VA).is_err());
+        b.hw.sfence(1, page(TAG, true), b.now).expect("a valid operand");
+        assert!(b.read(1, VA).is_ok(), "seed {seed}");
+        b.assert_clean();
+    }
+    sometimes(faulted);
+}
+
+#[test]
+fn writing_the_root_flushes_nothing() {
+    let mut b = Bed::new(riscv(false, 1));
+    b.hw.new_space(2);
+    let f = b.hw.alloc_data();
+    b.map(VA, f);
+    b.read(0, VA).expect("mapped");
+    b.load(0, 2, TAG, true);
+    assert!(b.read(0, VA).is_err(), "the oracle takes what is somebody else's away");
+    assert!(b.rules().contains(&Rule::C4), "regression 18: {:?}", b.rules());
+
+    let mut b = Bed::new(riscv(false, 1));
+    b.hw.new_space(2);
+    let f = b.hw.alloc_data();
+    b.map(VA, f);
+    b.read(0, VA).expect("mapped");
+    b.hw.sfence(0, Local::Tag(Tag(TAG)), b.now).expect("a valid operand");
+    b.load(0, 2, TAG, true);
+    let _ = b.read(0, VA);
+    b.assert_clean();
+}

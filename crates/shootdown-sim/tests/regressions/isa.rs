@@ -1,0 +1,235 @@
+//! Bugs that only AArch64 and RISC-V machines show, and their tags.
+
+use crate::scene::*;
+use shootdown::{Design, Fault};
+use shootdown_sim::hw::{Aarch64, Isa, Riscv64, Rule};
+use shootdown_sim::machine;
+use shootdown_sim::os::PAGE;
+
+/// Tags for two CPUs that roll over with the third space.
+const FEW_TAGS: u16 = 1 + 3;
+
+fn on(isa: Isa, design: Design) -> Scene {
+    Scene {
+        isa,
+        ..Scene::new(2, Design { stuck_ns: 0, ..design })
+    }
+}
+
+fn arm(design: Design) -> Scene {
+    on(Isa::Aarch64(Aarch64::default()), design)
+}
+
+fn riscv(design: Design) -> Scene {
+    on(Isa::Riscv64(Riscv64::default()), design)
+}
+
+/// CPU 0 withdraws `pages` pages while CPU 1 keeps reading them.
+fn withdraw_under_a_reader(pages: u64) -> impl Fn(&Stage) {
+    move |stage| {
+        let a = stage.process(1);
+        let b = a.clone();
+        stage.cpu(0, move |system| {
+            system.load(&a);
+            rounds(|start| {
+                write(system, &a, pages);
+                until(start + 10_000);
+                system.drop_pages(&a, P, pages);
+            });
+        });
+        stage.cpu(1, move |system| {
+            system.load(&b);
+            rounds(|start| {
+                until(start + 8_000);
+                while machine::now() < start + 25_000 {
+                    look(system, P + machine::random_below(pages) * PAGE);
+                    dawdle(200);
+                }
+            });
+        });
+    }
+}
+
+/// 17, ArceOS 2008: no barrier between the table write and the invalidation.
+#[test]
+fn an_invalidation_does_not_overtake_the_table_write() {
+    for design in [Design::ARM_BROADCAST, Design::ARM_LOCAL_FIRST] {
+        let mut scene = arm(design);
+        scene.store_delay = 1_500;
+        let symptom = Symptom::Breaks(Rule::C1);
+        contract(&scene, Fault::NoPublishBeforeInvalidation, symptom, |stage| {
+            let a = stage.process(1);
+            let b = a.clone();
+            stage.cpu(0, move |system| {
+                system.load(&a);
+                rounds(|start| {
+                    write(system, &a, 1);
+                    until(start + 10_000);
+                    system.drop_pages(&a, P, 1);
+                });
+            });
+            // It reads for the first time about when the entry is cleared: before that is visible, it fills.
+            stage.cpu(1, move |system| {
+                system.load(&b);
+                rounds(|start| {
+                    until(start + 10_000);
+                    dawdle(2_000);
+                    look(system, P);
+                });
+            });
+        });
+    }
+}
+
+/// 17, the same kernel: the fallback for a range too large to walk was the local form.
+#[test]
+fn a_range_too_large_to_walk_is_not_flushed_here_only() {
+    let design = Design {
+        ceiling: 2,
+        ..Design::ARM_BROADCAST
+    };
+    let mut scene = arm(design);
+    scene.limits = Some(shootdown::BroadcastLimits {
+        max_pages: 1,
+        max_large_pages: 1,
+    });
+    contract(
+        &scene,
+        Fault::WholeTagOnlyHere,
+        Symptom::Breaks(Rule::C1),
+        withdraw_under_a_reader(3),
+    );
+}
+
+/// 47, proposal of 2015: the handler answers without a barrier between its local invalidation and the answer.
+#[test]
+fn a_handler_does_not_answer_before_its_invalidation_is_complete() {
+    let page_by_page = Design {
+        ceiling: 33,
+        ..Design::ARM_IPI
+    };
+    for design in [Design::ARM_IPI, page_by_page, LOG] {
+        contract(
+            &arm(design),
+            Fault::AcknowledgeBeforeLocalSync,
+            Symptom::Breaks(Rule::C1),
+            withdraw_under_a_reader(2),
+        );
+    }
+    let svinval = Isa::Riscv64(Riscv64 {
+        svinval: true,
+        ..Riscv64::default()
+    });
+    contract(
+        &on(svinval, Design::ARM_IPI),
+        Fault::AcknowledgeBeforeLocalSync,
+        Symptom::Breaks(Rule::C1),
+        withdraw_under_a_reader(2),
+    );
+}
+
+/// Both CPUs take turns with more spaces than there are tags, or slots.
+fn take_turns(stage: &Stage) {
+    let spaces = [1, 2, 3, 4].map(|number| stage.process(number));
+    for cpu in 0..2 {
+        let spaces = spaces.clone();
+        stage.cpu(cpu, move |system| {
+            rounds(|start| {
+                for (process, turn) in spaces.iter().zip(0..) {
+                    until(start + turn * 9_000);
+                    system.load(process);
+                    write(system, process, 2);
+                }
+            });
+        });
+    }
+}
+
+/// 18, Asterinas 3672: a tag was reused after a root load without a fence, which the emulator did not show.
+#[test]
+fn a_tag_is_not_reused_without_a_fence() {
+    let rolled = Design {
+        tag_limit: FEW_TAGS,
+        ..Design::ARM_IPI
+    };
+    let slots = Design { slots: 2, ..IPI };
+    for design in [rolled, slots] {
+        contract(
+            &riscv(design),
+            Fault::TagReusedWithoutFlush,
+            Symptom::Breaks(Rule::C4),
+            take_turns,
+        );
+    }
+}
+
+/// 44, Linux ae9e9f3d67dc: a hart that went offline stays in the set, and is waited for.
+#[test]
+fn a_hart_that_is_off_is_not_waited_for() {
+    contract(
+        &riscv(Design::ARM_IPI),
+        Fault::WaitForCpuThatIsOff,
+        Symptom::Hangs,
+        |stage| {
+            let a = stage.process(1);
+            let b = a.clone();
+            stage.cpu(0, move |system| {
+                system.load(&a);
+                rounds(|start| {
+                    write(system, &a, 1);
+                    until(start + 20_000);
+                    system.drop_pages(&a, P, 1);
+                });
+            });
+            stage.task(1, {
+                let system = stage.system.clone();
+                move || {
+                    system.online();
+                    system.load(&b);
+                    look(&system, P);
+                    until(ROUND * 3);
+                    system.offline();
+                }
+            });
+        },
+    );
+}
+
+/// 46: the tag was read before the entry was cleared, and a roll-over came between: the flush names a tag that the space
+/// no longer has.
+#[test]
+fn a_tag_is_not_read_before_the_entry_is_cleared() {
+    let mut scene = arm(Design {
+        tag_limit: FEW_TAGS,
+        ..Design::ARM_BROADCAST
+    });
+    scene.store_delay = 1_500;
+    scene.tries = 600;
+    let symptom = Symptom::Breaks(Rule::C1);
+    contract(&scene, Fault::TagReadBeforePublish, symptom, |stage| {
+        let spaces = [1, 2, 3, 4, 5, 6].map(|number| stage.process(number));
+        let a = spaces[0].clone();
+        // Reclaim takes a page of a space that it does not run.
+        stage.cpu(0, move |system| {
+            rounds(|start| {
+                until(start + 30_000);
+                dawdle(3_000);
+                system.reclaim(&[(&a, P)]);
+            });
+        });
+        stage.cpu(1, move |system| {
+            rounds(|start| {
+                system.load(&spaces[0]);
+                write(system, &spaces[0], 1);
+                // Different spaces each time, so that the space comes back under another tag.
+                for _ in 0..3 + machine::random_below(3) {
+                    system.load(&spaces[1 + machine::random_below(5) as usize]);
+                }
+                until(start + 28_500);
+                dawdle(3_000);
+                system.load(&spaces[0]);
+                look(system, P);
+            });
+        });
+    });
+}

@@ -1,0 +1,82 @@
+//! Flushing under a roll-over tag: on this CPU alone where no other was ever active in the space, else by broadcast or by
+//! interrupts that name the tag.
+//!
+//! Owns the choice between the three. A CPU joins a space's set before it loads the root and, under roll-over tags, stays in
+//! it, so the set says which CPUs were *ever* active: they may hold entries under the tag, loaded or not.
+
+use crate::design::Reach;
+use crate::engine::{Engine, Pinned};
+use crate::facade::Facade;
+use crate::flush::Token;
+use crate::hooks::{CpuId, Event, Kernel, Tag};
+use crate::range::Range;
+use crate::request::Ask;
+use crate::space::Space;
+
+impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
+    /// Flushes `range` of a space that has the roll-over tag `tag`. After the full-barrier increment of the generation and
+    /// [`publish_tables`](Self::publish_tables); pinned until everything is issued and complete. With `walkers`, and where it goes by
+    /// interrupts, the request tells lockless walkers too.
+    pub(crate) fn flush_rolled(
+        &self,
+        token: &mut Token<'_, 'k, K, W>,
+        space: &Space<K::Facade, W>,
+        tag: Tag,
+        range: &Range,
+        walkers: bool,
+        pin: Pinned<'_, K, W>,
+    ) {
+        let (me, range) = (pin.cpu, *range);
+        if self.design.reach == Reach::LocalFirst && self.flush_alone(space, tag, &range, me) {
+            self.kernel.event(Event::LocalOnly);
+        } else if self.broadcasts() {
+            self.broadcast_and_sync(tag, &range);
+            self.interrupt_besides(token, space, pin);
+        } else {
+            let mut targets = self.targets(space, range.tables(), me);
+            if walkers {
+                token.tell(space, &self.walkers_of(space, me), &mut targets);
+            }
+            self.interrupt(token, targets, Ask::Tag { tag, range }, pin, |engine| {
+                engine.flush_tag_here(tag, &range)
+            });
+        }
+    }
+
+    /// Flushes on this CPU only, if it is the only one that was ever active in the space; false when it is not, and then
+    /// what was done here does not suffice. Pinned on `me`, after the full-barrier increment of the generation.
+    ///
+    /// That increment pairs with the join of `switch_to`, a full barrier before the root load: either the join is seen here,
+    /// or the CPU that joins sees the entry writes in every fill. The set is read again after the flush, behind a full
+    /// barrier that pairs with the same join: a CPU that came in meanwhile is treated as if it had been there (C6).
+    pub(crate) fn flush_alone(&self, space: &Space<K::Facade, W>, tag: Tag, range: &Range, me: CpuId) -> bool {
+        if self.others_were_active(space, me) {
+            return false;
+        }
+        self.flush_tag_here(tag, range);
+        K::Facade::full_barrier();
+        !self.others_were_active(space, me)
+    }
+
+    fn others_were_active(&self, space: &Space<K::Facade, W>, me: CpuId) -> bool {
+        let mut others = false;
+        space.cpus.for_each(|cpu| others |= cpu != me);
+        others
+    }
+
+    /// After a broadcast, on processors whose synchronisation is acknowledged too early: interrupts every CPU that may be
+    /// using translations of `space` at this moment. Whoever loads it later does so after the broadcast took effect there.
+    pub(crate) fn interrupt_besides(
+        &self,
+        token: &mut Token<'_, 'k, K, W>,
+        space: &Space<K::Facade, W>,
+        pin: Pinned<'_, K, W>,
+    ) {
+        if self.design.errata.interrupt_too {
+            let running = self.running(space, pin.cpu);
+            if !running.is_empty() {
+                self.interrupt(token, running, Ask::Synchronise, pin, |_| {});
+            }
+        }
+    }
+}
