@@ -67,16 +67,8 @@ mod tests {
     #[test]
     fn fitted_rows_are_met_exactly() {
         let rows = rows();
-        for row in rows.iter().filter(|row| row.fitted && row.metric == Metric::OpsPerS) {
-            if rows
-                .iter()
-                .filter(|other| other.fitted && other.machine == row.machine)
-                .count()
-                < 4
-            {
-                continue;
-            }
-            assert!((predict(&rows(), row).unwrap() / row.value - 1.0).abs() < 1e-9);
+        for row in rows.iter().filter(|row| row.fitted && row.machine == "milan-72") {
+            assert!((predict(&rows, row).unwrap() / row.value - 1.0).abs() < 1e-9);
         }
     }
 

@@ -52,20 +52,26 @@ fn milan_has_seventy_two_cpus_and_its_costs_are_in_cycles() {
 
 #[test]
 fn every_number_in_the_file_is_reported_with_its_own_line_and_reason() {
-    let milan = Model::find("milan-72").expect("built in");
-    let general = TABLES.iter().map(|table| table.numbers.len()).sum::<usize>();
-    assert_eq!(milan.parameters().len(), general);
-    for parameter in milan.parameters() {
-        let line = MILAN.lines().nth(parameter.line - 1).expect("the line exists");
-        let name = parameter.path.split('.').next_back().expect("a dotted path");
-        assert!(
-            line.starts_with(&format!("{name} = {{")),
-            "{} is not on line {}: {line}",
-            parameter.path,
-            parameter.line
-        );
-        assert!(line.contains(parameter.provenance.kind()), "{parameter}");
+    for (name, _, text) in BUILTIN {
+        let model = Model::find(name).expect("built in");
+        let general = TABLES.iter().map(|table| table.numbers.len()).sum::<usize>();
+        match model.arch {
+            Arch::X86_64 => assert_eq!(model.parameters().len(), general),
+            _ => assert!(model.parameters().len() > general),
+        }
+        for parameter in model.parameters() {
+            let line = text.lines().nth(parameter.line - 1).expect("the line exists");
+            let key = parameter.path.split('.').next_back().expect("a dotted path");
+            assert!(
+                line.starts_with(&format!("{key} = {{")),
+                "{name}: {} is not on line {}: {line}",
+                parameter.path,
+                parameter.line
+            );
+            assert!(line.contains(parameter.provenance.kind()), "{name}: {parameter}");
+        }
     }
+    let milan = Model::find("milan-72").expect("built in");
     let shown = milan.parameter("costs.transfer_core").expect("known").to_string();
     assert_eq!(
         shown,
@@ -101,8 +107,43 @@ fn a_table_of_one_instruction_set_belongs_to_its_machines_only() {
 }
 
 #[test]
+fn fitted_and_sourced_numbers_of_every_model_lie_within_their_ranges() {
+    for name in Model::builtin_names() {
+        let model = Model::find(name).expect("built in");
+        for parameter in model.parameters() {
+            if let Some(range) = parameter.provenance.range() {
+                assert!(range.contains(parameter.value), "{name}: {parameter}");
+            }
+            let is_fitted = matches!(parameter.provenance, Provenance::Fitted { .. });
+            assert!(
+                !is_fitted || parameter.provenance.range().is_some(),
+                "{name}: {parameter}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_call_costs_four_movements_of_a_line_within_the_socket() {
+    for name in Model::builtin_names() {
+        let model = Model::find(name).expect("built in");
+        if model.arch != Arch::X86_64 {
+            continue;
+        }
+        let movements = model.kernel.call_target / model.costs.transfer_socket;
+        assert!((movements - 4.0).abs() < 0.01, "{name}: {movements}");
+    }
+}
+
+#[test]
 fn the_table_of_priors_explains_every_parameter() {
     let table = include_str!("../../../../docs/priors.md");
+    for name in Model::builtin_names() {
+        assert!(
+            table.contains(&format!("`{name}`")),
+            "docs/priors.md does not mention {name}"
+        );
+    }
     for field in fields() {
         assert!(
             table.contains(&format!("| `{}` |", field.path)),
@@ -347,11 +388,11 @@ fn what_is_not_toml_is_refused_at_its_line() {
 #[test]
 fn files_that_cannot_be_read_say_so_and_name_the_remedy() {
     let unknown = Model::find("milan").expect_err("unknown").to_string();
+    let known = Model::builtin_names().join(", ");
     assert_eq!(
         unknown,
         format!(
-            "milan: unknown machine; expected one of {}, or the path of a model file such as ./my-machine.toml",
-            Model::builtin_names().join(", ")
+            "milan: unknown machine; expected one of {known}, or the path of a model file such as ./my-machine.toml"
         )
     );
     let missing = Model::find("no/such/file.toml").expect_err("missing").to_string();

@@ -1,4 +1,4 @@
-//! The address-space lock: a reader/writer semaphore that follows the rules of Linux's `rwsem` since 5.11.
+//! The address-space lock: a reader/writer semaphore that follows the rules of Linux's `rwsem` since 5.11, but one.
 //!
 //! What those rules decide is how often the readers of a busy address space come to a standstill, so they are kept:
 //! - a reader is in at once unless a writer holds the lock or somebody waits; a writer only if the lock is free;
@@ -6,8 +6,11 @@
 //!   (at most 25 us) while readers do; readers come and go meanwhile. One writer at a time, the others queue to spin;
 //! - who then still waits sleeps in a queue. A release that leaves the lock free wakes the first, and if that is a reader,
 //!   every reader in the queue, also those behind a writer;
-//! - a writer that is woken has to win the lock. Until it runs, a reader or a spinning writer may steal it; after 4 ms the
-//!   waiter asks for hand-off and nobody can.
+//! - while a writer holds the lock or nobody does, a reader that finds no hand-off under way may steal it from those who wait.
+//!
+//! Not kept: a waiting writer asks for hand-off, so that nobody can steal the lock from it, only after 4 ms. Here it does at
+//! once. With the 4 ms a lone reader can take the lock again and again while the writer is still waking up, for longer the
+//! later it wakes; rates then hang on `kernel.wake_latency`, which is the least known number of the model.
 //!
 //! Owns who holds, spins and waits; costs come from the lines of the words. Each acquisition is one read-modify-write of
 //! the count and one store of the owner, each release one read-modify-write.
@@ -33,7 +36,6 @@ const NO_SPINNING: u64 = 2;
 
 /// A turn of a loop that polls: PAUSE and two loads, cycles.
 const POLL: u64 = 60;
-const HANDOFF_US: u64 = 0;
 
 /// The words that every user writes, on one line.
 struct Words {
@@ -45,8 +47,6 @@ struct Words {
 struct Waiter {
     cpu: usize,
     access: Access,
-    /// Since when, cycles.
-    since: u64,
     /// A writer that has been woken and has not tried yet.
     woken: bool,
 }
@@ -69,7 +69,7 @@ pub struct SleepCosts {
     pub wake: u64,
     /// From the wake-up until the sleeper runs.
     pub wake_latency: u64,
-    /// A microsecond: the limits of spinning and of waiting are times.
+    /// A microsecond: the limit of spinning is a time.
     pub microsecond: u64,
 }
 
@@ -226,14 +226,14 @@ impl SleepLock {
 
     /// A queued writer tries, under the queue's lock.
     fn try_as_waiter(&self, me: usize) -> bool {
-        let (place, since, last) = {
+        let (place, last) = {
             let mut waiters = self.waiters.borrow_mut();
             let place = waiters
                 .iter()
                 .position(|waiter| waiter.cpu == me)
                 .expect("still queued");
             waiters[place].woken = false;
-            (place, waiters[place].since, waiters.len() == 1)
+            (place, waiters.len() == 1)
         };
         loop {
             let count = self.words.count.load(Ordering::Relaxed);
@@ -241,7 +241,7 @@ impl SleepLock {
                 return false;
             }
             if is_held(count) {
-                if place == 0 && count & HANDOFF == 0 && self.overdue(since) {
+                if place == 0 && count & HANDOFF == 0 {
                     self.words.count.fetch_or_full(HANDOFF);
                 }
                 return false;
@@ -255,15 +255,10 @@ impl SleepLock {
         }
     }
 
-    fn overdue(&self, since: u64) -> bool {
-        machine::now() > since + HANDOFF_US * self.costs.microsecond
-    }
-
     fn enqueue(&self, cpu: usize, access: Access) {
         self.waiters.borrow_mut().push_back(Waiter {
             cpu,
             access,
-            since: machine::now(),
             woken: false,
         });
     }
@@ -317,22 +312,21 @@ impl SleepLock {
 
     /// Picks who is to be woken and gives readers the lock, under the queue's lock.
     fn choose(&self, wake: Wake) -> Vec<usize> {
-        let (access, since) = match self.waiters.borrow_mut().front_mut() {
+        match self.waiters.borrow_mut().front_mut() {
             None => return Vec::new(),
             Some(first) if first.access == Access::Exclusive => {
                 let chosen = wake == Wake::Any && !std::mem::replace(&mut first.woken, true);
                 return if chosen { vec![first.cpu] } else { Vec::new() };
             }
-            Some(first) => (first.access, first.since),
-        };
-        debug_assert!(access == Access::Shared);
+            Some(_) => {}
+        }
         let claimed = if wake == Wake::AsReader { 0 } else { READER };
         if claimed != 0 {
             // Claim it for the first before the others are looked for: a spinning writer may be faster.
             let before = self.words.count.fetch_add_full(claimed);
             if before & WRITER != 0 {
                 self.words.count.fetch_add_full(claimed.wrapping_neg());
-                if before & HANDOFF == 0 && self.overdue(since) {
+                if before & HANDOFF == 0 {
                     self.words.count.fetch_or_full(HANDOFF);
                 }
                 return Vec::new();
