@@ -8,8 +8,9 @@ use crate::machine::{self, Machine, Progress, Statistics};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Charged operations after which the warm-up ends, whatever the time. Chosen, like [`WINDOW_EVENTS`], so that 8192 CPUs take
-/// minutes; `tlb_flush2` with up to 1024 threads stays below both.
+/// Charged operations after which the warm-up ends, whatever the time. Like [`WINDOW_EVENTS`] a guess at what ten host minutes
+/// allow with 8192 CPUs, not yet measured there; `tlb_flush2` with 1008 threads needs 60 million for its warm-up under `ipi`,
+/// fewer under other designs.
 pub const WARM_UP_EVENTS: u64 = 400_000_000;
 
 /// Charged operations after which a window of the default length ends. Beyond them no run waits for its threads to finish

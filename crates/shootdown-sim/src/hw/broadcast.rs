@@ -50,6 +50,9 @@ pub(super) struct Outstanding {
     pub(super) seq: u64,
     /// Time of the issue, cycles.
     at: u64,
+    /// Latest time of issue of this and every operation before it in the list, so that it never falls along the list
+    /// although the clocks of CPUs differ.
+    latest: u64,
     pub(super) what: Broadcast,
     /// The CPU on which it takes effect late, by an erratum.
     pub(super) spared: u32,
@@ -96,10 +99,12 @@ impl Hw {
             self.retire_old(now);
         }
         let seq = self.tick();
+        let before = self.outstanding.back().map_or(0, |op| op.latest);
         self.outstanding.push_back(Outstanding {
             issuer: cpu as u32,
             seq,
             at: now,
+            latest: before.max(now),
             what,
             spared: Outstanding::NOBODY,
         });
@@ -139,6 +144,12 @@ impl Hw {
     fn longest_delay(&self) -> u64 {
         let costs = &self.config.costs;
         costs.broadcast_min as u64 + costs.broadcast_spread as u64
+    }
+
+    /// How many operations, from the front of the list on, were due on every CPU by `time`.
+    fn long_done(&self, time: u64) -> usize {
+        let longest = self.longest_delay() + 1;
+        self.outstanding.partition_point(|op| op.latest + longest <= time)
     }
 
     fn retire_old(&mut self, now: u64) {
@@ -186,7 +197,14 @@ impl Hw {
         }
         let (checked, mut next) = (self.cpus[cpu].checked, u64::MAX);
         self.cpus[cpu].checked = checked.max(now);
-        for i in 0..self.outstanding.len() {
+        // Those at the front were carried out here long ago, and only wait for their issuer's sync.
+        let done = self.long_done(checked.min(now));
+        debug_assert!(
+            self.outstanding
+                .range(..done)
+                .all(|op| self.due(op, cpu) <= checked.min(now))
+        );
+        for i in done..self.outstanding.len() {
             let op = self.outstanding[i];
             if !self.concerns(&op, cpu) {
                 continue;
