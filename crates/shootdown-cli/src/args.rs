@@ -124,7 +124,7 @@ pub struct ListArgs {
 /// Arguments of `evidence`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    shootdown evidence             tables E1 and E2, and the errors on held-out rows\n  \
+    shootdown evidence             the published tables, and the errors on held-out rows\n  \
     shootdown evidence --runs 5    medians of five seeds, as published")]
 pub struct EvidenceArgs {
     /// Runs per row; run k uses seed+k, and medians are shown

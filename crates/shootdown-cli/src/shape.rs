@@ -82,7 +82,9 @@ pub fn text(outcomes: &[Outcome]) -> Option<String> {
     let line = |what: String, expected: &str, met: bool| {
         format!("  {what:<58} {expected:<14} {}\n", if met { "met" } else { "MISSED" })
     };
-    let mut text = String::from("shape, and what is said of it (no number was fitted on this; one run each):\n");
+    let mut text = String::from(
+        "shape, and what is said of it (one run each; no number was fitted on it, but the second line chose\nbetween hypotheses: docs/priors.md):\n",
+    );
     text += &line(ipi_peak.0, "near 32", ipi_peak.1);
     text += &line(broadcast_peak.0, "near 16", broadcast_peak.1);
     text += &line(
