@@ -4,9 +4,11 @@
 //! barrier. So sticky pays as long as a registration serves more walks than an interrupt is worth barriers. The walks that a
 //! registration has served are in its slot, and the handler that forgets it hands them in: walks count nothing more.
 //!
-//! Changing the mode: mark the space as changing, interrupt every CPU, then say that it has changed. A freeing side that finds
-//! the mark honours both modes. A walk reads the mode with interrupts off before it registers or publishes, so the round of
-//! interrupts proves that whoever read the old mode is through.
+//! A walk that finds its CPU registered goes on without reading the mode, so there must be no registration in the precise mode.
+//! Changing the mode: mark the space as changing, interrupt every CPU (each forgets its registration), then say that it has
+//! changed. A freeing side that finds the mark honours both modes. A walk reads the mode with interrupts off before it
+//! registers or publishes, so the round of interrupts proves that whoever read the old mode is through. A CPU that was off
+//! forgets everything when it comes online.
 
 use crate::design::Walkers;
 use crate::engine::Engine;
@@ -103,7 +105,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // Full barrier; one freeing side changes it at a time. Pairs with the acquire in `walk`: a walk that reads the new
         // mode reads tables later than a freeing side that read the old one has written them.
         if space.walk_mode.compare_exchange_full(from, to | CHANGING).is_ok() {
-            self.end_all_walks(space);
+            self.end_all_walks(space, to == PRECISE);
             self.kernel.event(Event::WalksChanged);
             space.walk_mode.store(to, Ordering::Release);
         }

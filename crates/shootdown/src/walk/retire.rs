@@ -95,11 +95,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         TablesFree(())
     }
 
-    /// Interrupts every online CPU and waits: no walk that was under way when this was called still is.
-    pub(super) fn end_all_walks(&self, space: &Space<K::Facade, W>) {
+    /// Interrupts every online CPU and waits: no walk that was under way when this was called still is. With `forget`, no CPU
+    /// that was online then is still registered for `space`, unless it has registered since.
+    pub(super) fn end_all_walks(&self, space: &Space<K::Facade, W>, forget: bool) {
         let pin = self.pinned();
-        let targets = self.all_targets(pin.cpu);
         let mut token = self.token(space, 0);
+        let walked = core::ptr::from_ref(space).expose_provenance() as u64;
+        let targets = self.all_targets(pin.cpu);
+        if forget {
+            token.walked = walked;
+            self.masked(|| self.forget_walks(&self.cpus[pin.cpu], walked));
+        }
         if !targets.is_empty() {
             self.interrupt(&mut token, targets, Ask::EndWalks, pin, |_| {});
         }
