@@ -127,7 +127,10 @@ fn no_translation_outlives_its_flush_when_system_wide_tags_roll_over_under_broad
 fn no_table_page_goes_while_it_is_walked() {
     for walkers in WALKERS {
         let mut sum = Tally::default();
-        for (index, base) in [Design::IPI, Design::BROADCAST, Design::ADAPTIVE].into_iter().enumerate() {
+        for (index, base) in [Design::IPI, Design::BROADCAST, Design::ADAPTIVE]
+            .into_iter()
+            .enumerate()
+        {
             let design = Design {
                 walkers,
                 consider_window_ns: 64,
@@ -228,7 +231,11 @@ fn pages_are_pinned_under_every_design_while_tables_are_freed() {
                 ..spec("gup", entry.name)
             };
             let result = run::run(&spec, &mut |_| true).expect("it runs");
-            assert!(result.ops > 0 && result.tables_freed_per_s > 1e4, "{}: {result:?}", entry.name);
+            assert!(
+                result.ops > 0 && result.tables_freed_per_s > 1e4,
+                "{}: {result:?}",
+                entry.name
+            );
             assert_eq!(result.stale, 0, "{}: {:?}", entry.name, result.story);
         }
     }

@@ -3,7 +3,9 @@
 use shootdown::{BroadcastLimits, Design};
 use shootdown_sim::hw::{Access, Hw, HwConfig};
 use shootdown_sim::machine::{self, Config, Machine, Outcome, StoreBuffer, Topology};
-use shootdown_sim::os::{EngineCounts, HookCosts, KernelPages, OsCosts, OsSettings, PAGE, PageReferences, Process, System, USER_BASE};
+use shootdown_sim::os::{
+    EngineCounts, HookCosts, KernelPages, OsCosts, OsSettings, PAGE, PageReferences, Process, System, USER_BASE,
+};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 

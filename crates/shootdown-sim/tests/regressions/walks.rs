@@ -141,9 +141,14 @@ fn a_walk_does_not_read_tables_before_it_is_published() {
             tries: 400,
             ..Scene::new(2, with(walkers, IPI))
         };
-        contract(&scene, Fault::WalkWithoutFullBarrier, Symptom::Breaks(Rule::C3), |stage| {
-            take_a_table_under_a_walk(stage, Taking::Free, 1_200, 1_500);
-        });
+        contract(
+            &scene,
+            Fault::WalkWithoutFullBarrier,
+            Symptom::Breaks(Rule::C3),
+            |stage| {
+                take_a_table_under_a_walk(stage, Taking::Free, 1_200, 1_500);
+            },
+        );
     }
 }
 
@@ -155,9 +160,14 @@ fn the_freeing_side_does_not_look_for_walkers_before_its_barrier() {
             tries: 400,
             ..Scene::new(2, with(walkers, IPI))
         };
-        contract(&scene, Fault::WalkersReadBeforeBarrier, Symptom::Breaks(Rule::C3), |stage| {
-            take_a_table_under_a_walk(stage, Taking::Free, 1_200, 1_500);
-        });
+        contract(
+            &scene,
+            Fault::WalkersReadBeforeBarrier,
+            Symptom::Breaks(Rule::C3),
+            |stage| {
+                take_a_table_under_a_walk(stage, Taking::Free, 1_200, 1_500);
+            },
+        );
     }
 }
 
@@ -192,30 +202,35 @@ fn a_walk_of_the_old_mode_is_not_forgotten_when_the_mode_changes() {
         tries: 200,
         ..Scene::new(4, with(Walkers::Adaptive, IPI))
     };
-    contract(&scene, Fault::PolicyForgetsOldWalkers, Symptom::Breaks(Rule::C3), |stage| {
-        let (a, b) = (stage.process(1), stage.process(2));
-        let references = stage.system.page_references(P, 4);
-        for cpu in 1..4 {
-            let (same, b) = (a.clone(), b.clone());
-            stage.cpu(cpu, move |system| {
-                system.load(&b);
+    contract(
+        &scene,
+        Fault::PolicyForgetsOldWalkers,
+        Symptom::Breaks(Rule::C3),
+        |stage| {
+            let (a, b) = (stage.process(1), stage.process(2));
+            let references = stage.system.page_references(P, 4);
+            for cpu in 1..4 {
+                let (same, b) = (a.clone(), b.clone());
+                stage.cpu(cpu, move |system| {
+                    system.load(&b);
+                    while machine::now() < ROUNDS * ROUND {
+                        let long = if machine::chance(0.3) { 12_000 } else { 300 };
+                        walk(system, &same, references, long);
+                        dawdle(600);
+                    }
+                });
+            }
+            stage.cpu(0, move |system| {
+                system.load(&a);
                 while machine::now() < ROUNDS * ROUND {
-                    let long = if machine::chance(0.3) { 12_000 } else { 300 };
-                    walk(system, &same, references, long);
-                    dawdle(600);
+                    system.map(&a, P, 4 * PAGE);
+                    write(system, &a, 4);
+                    dawdle(500);
+                    system.unmap(&a, P, 4 * PAGE);
                 }
             });
-        }
-        stage.cpu(0, move |system| {
-            system.load(&a);
-            while machine::now() < ROUNDS * ROUND {
-                system.map(&a, P, 4 * PAGE);
-                write(system, &a, 4);
-                dawdle(500);
-                system.unmap(&a, P, 4 * PAGE);
-            }
-        });
-    });
+        },
+    );
 }
 
 /// A CPU walks, goes off, and is back when the space has changed its mode: what it remembers of its walks is worth nothing.
@@ -226,46 +241,51 @@ fn a_cpu_that_comes_online_does_not_walk_on_what_it_registered_before() {
         tries: 100,
         ..Scene::new(4, with(Walkers::Adaptive, IPI))
     };
-    contract(&scene, Fault::OnlineKeepsRegistrations, Symptom::Breaks(Rule::C3), |stage| {
-        let (a, b) = (stage.process(1), stage.process(2));
-        let references = stage.system.page_references(P, 4);
-        let back = 6 * ROUND;
-        for cpu in 2..4 {
-            let (same, b) = (a.clone(), b.clone());
-            stage.cpu(cpu, move |system| {
-                system.load(&b);
+    contract(
+        &scene,
+        Fault::OnlineKeepsRegistrations,
+        Symptom::Breaks(Rule::C3),
+        |stage| {
+            let (a, b) = (stage.process(1), stage.process(2));
+            let references = stage.system.page_references(P, 4);
+            let back = 6 * ROUND;
+            for cpu in 2..4 {
+                let (same, b) = (a.clone(), b.clone());
+                stage.cpu(cpu, move |system| {
+                    system.load(&b);
+                    while machine::now() < 12 * ROUND {
+                        walk(system, &same, references, 300);
+                        dawdle(600);
+                    }
+                });
+            }
+            let (same, c) = (a.clone(), stage.process(3));
+            stage.cpu(1, move |system| {
+                system.load(&c);
+                walk(system, &same, references, 300);
+                let masked = machine::interrupts_off();
+                system.offline();
+                until(back);
+                system.online();
+                machine::interrupts_restore(masked);
                 while machine::now() < 12 * ROUND {
-                    walk(system, &same, references, 300);
+                    walk(system, &same, references, 12_000);
                     dawdle(600);
                 }
             });
-        }
-        let (same, c) = (a.clone(), stage.process(3));
-        stage.cpu(1, move |system| {
-            system.load(&c);
-            walk(system, &same, references, 300);
-            let masked = machine::interrupts_off();
-            system.offline();
-            until(back);
-            system.online();
-            machine::interrupts_restore(masked);
-            while machine::now() < 12 * ROUND {
-                walk(system, &same, references, 12_000);
-                dawdle(600);
-            }
-        });
-        stage.cpu(0, move |system| {
-            system.load(&a);
-            while machine::now() < 12 * ROUND {
-                system.map(&a, P, 4 * PAGE);
-                write(system, &a, 4);
-                dawdle(500);
-                system.unmap(&a, P, 4 * PAGE);
-            }
-            let changed = system.engine.kernel().counts().walks_changed;
-            assert!(changed > 0, "the mode has changed");
-        });
-    });
+            stage.cpu(0, move |system| {
+                system.load(&a);
+                while machine::now() < 12 * ROUND {
+                    system.map(&a, P, 4 * PAGE);
+                    write(system, &a, 4);
+                    dawdle(500);
+                    system.unmap(&a, P, 4 * PAGE);
+                }
+                let changed = system.engine.kernel().counts().walks_changed;
+                assert!(changed > 0, "the mode has changed");
+            });
+        },
+    );
 }
 
 /// Walks in NMI context interrupt walks, registrations and handlers, and are honoured all the same.
