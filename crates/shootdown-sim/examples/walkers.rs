@@ -73,11 +73,13 @@ fn simulate(machine: &Arc<Model>, design: &str, frees_per_s: f64, shared: bool, 
 /// Pins per second of each design, by rate of frees.
 type Curve = Vec<f64>;
 
-/// Where `curve` falls below `other` for good, by rate of frees.
-fn crossing(curve: &Curve, other: &Curve) -> Option<f64> {
-    let last_ahead = (0..RATES.len()).rev().find(|&at| curve[at] >= other[at])?;
-    let next = last_ahead + 1;
-    (next < RATES.len()).then(|| (RATES[last_ahead].max(1.0) * RATES[next]).sqrt())
+/// What is within noise of each other, of pins per second.
+const NOISE: f64 = 0.001;
+
+/// Between which rates asked for `one` first falls behind `other`; `None` if never.
+fn falls_behind(one: &Curve, other: &Curve) -> Option<(f64, f64)> {
+    let at = (0..RATES.len()).find(|&at| one[at] < other[at] * (1.0 - NOISE))?;
+    Some((RATES[at.saturating_sub(1)], RATES[at]))
 }
 
 fn report(machine: Arc<Model>, shared: bool) -> Result<(), String> {
@@ -133,14 +135,16 @@ fn report(machine: Arc<Model>, shared: bool) -> Result<(), String> {
             );
         }
     }
-    println!("\nbreak-even (frees per second above which the first stays behind the second)");
-    for (one, two) in [(0, 1), (0, 2), (2, 1), (1, 3), (2, 3)] {
-        let at = match crossing(&curves[one], &curves[two]) {
-            Some(rate) => format!("about {rate:.0}"),
-            None if curves[one].last() >= curves[two].last() => "never, up to a million asked".into(),
-            None => "from the first".into(),
-        };
-        println!("  {:20} {:20} {at}", DESIGNS[one], DESIGNS[two]);
+    println!("\nfrees per second asked for, from which the first loses pins to the second (by more than 0.1 %)");
+    for one in 0..DESIGNS.len() {
+        for two in (0..DESIGNS.len()).filter(|&two| two != one) {
+            let at = match falls_behind(&curves[one], &curves[two]) {
+                None => "nowhere".to_string(),
+                Some((0.0, 0.0)) => "without any".to_string(),
+                Some((from, to)) => format!("between {from:.0} and {to:.0}"),
+            };
+            println!("  {:20} {:20} {at}", DESIGNS[one], DESIGNS[two]);
+        }
     }
     Ok(())
 }

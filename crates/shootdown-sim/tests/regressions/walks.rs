@@ -85,6 +85,7 @@ fn take_a_table_under_a_walk(stage: &Stage, taking: Taking, jitter: u64, long: u
             for _ in 0..4 {
                 dawdle(jitter);
                 system.tick();
+                system.free_waiting_tables();
             }
         });
     });
@@ -305,6 +306,7 @@ fn a_walk_from_nmi_context_is_not_missed() {
                     dawdle(4_000);
                     system.unmap(&a, P, 4 * PAGE);
                     system.tick();
+                    system.free_waiting_tables();
                 });
             });
             stage.cpu(1, move |system| {
@@ -342,6 +344,7 @@ fn a_cpu_that_was_off_does_not_walk_unseen() {
                     dawdle(6_000);
                     system.unmap(&a, P, 4 * PAGE);
                     system.tick();
+                    system.free_waiting_tables();
                 });
             });
             stage.cpu(1, move |system| {
