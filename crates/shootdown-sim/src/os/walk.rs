@@ -212,7 +212,10 @@ impl<const W: usize> System<W> {
                 Some(grace) => over.proof(grace).is_some(),
                 None => !self.hw.borrow().software_holds(waiting.table),
             };
-            let Some(waiting) = self.waiting_tables.borrow_mut().pop_front_if(|waiting| free(waiting)) else {
+            if !self.waiting_tables.borrow().front().is_some_and(free) {
+                return;
+            }
+            let Some(waiting) = self.waiting_tables.borrow_mut().pop_front() else {
                 return;
             };
             self.free_table(waiting.table);
