@@ -198,6 +198,28 @@ fn one_interrupt_serves_the_flush_and_the_walkers() {
 }
 
 #[test]
+fn a_walker_that_the_flush_interrupts_anyway_stays_registered() {
+    let (world, engine, space) = world(Walkers::Adaptive, Design::IPI);
+    // SAFETY: the space outlives the engine's use of it.
+    world.on(1, || unsafe { engine.switch_to(&space) });
+    for _ in 0..100 {
+        world.on(1, || drop(engine.walk(&space)));
+        let _free = engine.flush_tables(&space, tables());
+        assert_eq!(
+            world.interrupted(),
+            [1],
+            "and the space does not change its mode, which would interrupt all"
+        );
+    }
+    // A registration that was kept is found when the CPU does not run the space any more.
+    world.on(1, || engine.switch_to_kernel());
+    let _free = engine.flush_tables(&space, tables());
+    assert_eq!(world.interrupted(), [1]);
+    let _free = engine.flush_tables(&space, tables());
+    assert_eq!(world.interrupted(), []);
+}
+
+#[test]
 fn a_walk_from_nmi_context_is_found_in_every_mode_that_looks_for_walks() {
     for walkers in [Walkers::Precise, Walkers::Sticky, Walkers::Adaptive] {
         let (world, engine, space) = world(walkers, Design::IPI);

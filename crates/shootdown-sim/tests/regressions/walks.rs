@@ -54,8 +54,7 @@ enum Taking {
     Reuse,
 }
 
-/// In every round CPU 0 maps pages of A, and about when CPU 1 walks them takes the table away. `masked` keeps CPU 1 from
-/// being interrupted by anything but the walk's own end.
+/// In every round CPU 0 maps pages of A, and about when CPU 1 walks them takes the table away.
 fn take_a_table_under_a_walk(stage: &Stage, taking: Taking, jitter: u64, long: u64) {
     let (a, b, other) = (stage.process(1), stage.process(2), stage.process(3));
     let references = stage.system.page_references(P, 4);
