@@ -71,6 +71,8 @@ pub enum Fault {
     WalkInterruptible,
     /// After a change of policy the freeing side honours the new mode only.
     PolicyForgetsOldWalkers,
+    /// A CPU that comes online goes on with the registrations of its walks from before.
+    OnlineKeepsRegistrations,
     /// A grace period is taken to be over one too early.
     GracePeriodTooShort,
     /// 38: a roll-over does not keep the tags of lazy CPUs, and a CPU leaves lazy on its old tag.

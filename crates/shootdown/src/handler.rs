@@ -98,7 +98,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 }
             }
         }
-        self.forget_walks(cpu, walked);
+        self.forget_walks(cpu, walked, ask != Ask::EndWalks);
         if crate::fault::fault!(self.kernel, DepartingCpuAcknowledgesTwice) && cpu.state().is_off() {
             request.acknowledge();
         }

@@ -28,8 +28,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         for slot in &cpu.own.slots[..MAX_SLOTS] {
             slot.space.store(0, Ordering::Relaxed);
         }
-        // Before any walk, and before freeing sides wait for this CPU again.
-        cpu.walking.forget_all();
+        // Before any walk: while it was off, the spaces it is registered for may have changed to published walks.
+        if !fault!(self.kernel, OnlineKeepsRegistrations) {
+            cpu.walking.forget_all();
+        }
         // On, then in the set (full barrier), then flush: a requester that saw this CPU off or absent wrote its entries
         // before, so this flush and every later fill sees them. Pairs with `request`, `wait` and `flush_kernel`.
         cpu.publish(State::KERNEL);

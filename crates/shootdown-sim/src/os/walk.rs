@@ -199,8 +199,12 @@ impl<const W: usize> System<W> {
         category::leave(outer);
     }
 
-    /// Frees the table pages that need not wait any more.
-    fn free_waiting_tables(&self) {
+    /// Frees the table pages that need not wait any more: for whoever frees tables, at its ticks, since looking reads a line
+    /// of every CPU.
+    pub fn free_waiting_tables(&self) {
+        if self.waiting_tables.borrow().is_empty() {
+            return;
+        }
         // Freeing takes time, in which other CPUs come here too: each takes one page at a time off the list.
         let over = self.engine.graces_over();
         loop {
@@ -208,20 +212,20 @@ impl<const W: usize> System<W> {
                 Some(grace) => over.proof(grace).is_some(),
                 None => !self.hw.borrow().software_holds(waiting.table),
             };
-            let Some(waiting) = self.waiting_tables.borrow_mut().pop_front_if(|waiting| free(waiting)) else {
+            if !self.waiting_tables.borrow().front().is_some_and(free) {
+                return;
+            }
+            let Some(waiting) = self.waiting_tables.borrow_mut().pop_front() else {
                 return;
             };
             self.free_table(waiting.table);
         }
     }
 
-    /// The timer's tick on this CPU, which is in no walk: says so, and frees what has waited long enough.
+    /// The timer's tick on this CPU, which is in no walk, and says so.
     pub fn tick(&self) {
         let saved = machine::interrupts_off();
         self.engine.quiescent();
-        if !self.waiting_tables.borrow().is_empty() {
-            self.free_waiting_tables();
-        }
         machine::interrupts_restore(saved);
     }
 

@@ -89,6 +89,7 @@ impl World {
             }
             if machine::chance(0.3) {
                 self.system.tick();
+                self.system.free_waiting_tables();
             }
         }
         self.online.set(self.online.get() - 1);

@@ -3,7 +3,7 @@
 //! A [`Scene`] says what the machine and the design are; a script gives each CPU of a [`Stage`] what it does, mostly in
 //! rounds that start at fixed times and race within. CPUs speculate at random moments throughout.
 
-use shootdown::{BroadcastLimits, Design, Fault, Order, Reach, Requests, Tags};
+use shootdown::{BroadcastLimits, Design, Fault, Order, Reach, Requests, Tags, Walkers};
 use shootdown_sim::hw::{Access, Hw, HwConfig, Isa, Privilege, Rule, Violation};
 use shootdown_sim::machine::{self, Config, Machine, Outcome, StoreBuffer, Topology};
 use shootdown_sim::os::{HookCosts, OsCosts, OsSettings, PAGE, Process, System, USER_BASE};
@@ -25,8 +25,9 @@ pub const ROUNDS: u64 = 12;
 /// A sampling window that is always open on CPU 0, so that it promotes whatever it may.
 pub const ALWAYS_CONSIDER: u64 = 1 << 62;
 
-/// Interrupts, per-CPU tags, stack requests.
+/// Interrupts, per-CPU tags, stack requests; nobody walks without a lock, so nobody is interrupted for that.
 pub const IPI: Design = Design {
+    walkers: Walkers::None,
     stuck_ns: 0,
     ..Design::IPI
 };

@@ -54,8 +54,7 @@ enum Taking {
     Reuse,
 }
 
-/// In every round CPU 0 maps pages of A, and about when CPU 1 walks them takes the table away. `masked` keeps CPU 1 from
-/// being interrupted by anything but the walk's own end.
+/// In every round CPU 0 maps pages of A, and about when CPU 1 walks them takes the table away.
 fn take_a_table_under_a_walk(stage: &Stage, taking: Taking, jitter: u64, long: u64) {
     let (a, b, other) = (stage.process(1), stage.process(2), stage.process(3));
     let references = stage.system.page_references(P, 4);
@@ -85,6 +84,7 @@ fn take_a_table_under_a_walk(stage: &Stage, taking: Taking, jitter: u64, long: u
             for _ in 0..4 {
                 dawdle(jitter);
                 system.tick();
+                system.free_waiting_tables();
             }
         });
     });
@@ -233,6 +233,61 @@ fn a_walk_of_the_old_mode_is_not_forgotten_when_the_mode_changes() {
     );
 }
 
+/// A CPU walks, goes off, and is back when the space has changed its mode: what it remembers of its walks is worth nothing.
+#[test]
+fn a_cpu_that_comes_online_does_not_walk_on_what_it_registered_before() {
+    let scene = Scene {
+        seeds: 40,
+        tries: 100,
+        ..Scene::new(4, with(Walkers::Adaptive, IPI))
+    };
+    contract(
+        &scene,
+        Fault::OnlineKeepsRegistrations,
+        Symptom::Breaks(Rule::C3),
+        |stage| {
+            let (a, b) = (stage.process(1), stage.process(2));
+            let references = stage.system.page_references(P, 4);
+            let back = 6 * ROUND;
+            for cpu in 2..4 {
+                let (same, b) = (a.clone(), b.clone());
+                stage.cpu(cpu, move |system| {
+                    system.load(&b);
+                    while machine::now() < 12 * ROUND {
+                        walk(system, &same, references, 300);
+                        dawdle(600);
+                    }
+                });
+            }
+            let (same, c) = (a.clone(), stage.process(3));
+            stage.cpu(1, move |system| {
+                system.load(&c);
+                walk(system, &same, references, 300);
+                let masked = machine::interrupts_off();
+                system.offline();
+                until(back);
+                system.online();
+                machine::interrupts_restore(masked);
+                while machine::now() < 12 * ROUND {
+                    walk(system, &same, references, 12_000);
+                    dawdle(600);
+                }
+            });
+            stage.cpu(0, move |system| {
+                system.load(&a);
+                while machine::now() < 12 * ROUND {
+                    system.map(&a, P, 4 * PAGE);
+                    write(system, &a, 4);
+                    dawdle(500);
+                    system.unmap(&a, P, 4 * PAGE);
+                }
+                let changed = system.engine.kernel().counts().walks_changed;
+                assert!(changed > 0, "the mode has changed");
+            });
+        },
+    );
+}
+
 /// Walks in NMI context interrupt walks, registrations and handlers, and are honoured all the same.
 #[test]
 fn a_walk_from_nmi_context_is_not_missed() {
@@ -250,6 +305,7 @@ fn a_walk_from_nmi_context_is_not_missed() {
                     dawdle(4_000);
                     system.unmap(&a, P, 4 * PAGE);
                     system.tick();
+                    system.free_waiting_tables();
                 });
             });
             stage.cpu(1, move |system| {
@@ -287,6 +343,7 @@ fn a_cpu_that_was_off_does_not_walk_unseen() {
                     dawdle(6_000);
                     system.unmap(&a, P, 4 * PAGE);
                     system.tick();
+                    system.free_waiting_tables();
                 });
             });
             stage.cpu(1, move |system| {

@@ -16,7 +16,7 @@
 //! | `PreciseExchange` | an exchange | the same |
 //! | `Sticky` | a load and a compare; the first one an atomic | reads the space's walker set, interrupts and forgets its members |
 //! | `GracePeriod` | nothing | waits until every CPU was seen outside a walk; interrupts nobody |
-//! | `Adaptive` | as sticky or precise, and reads which | the same |
+//! | `Adaptive` | as sticky; where published, what precise pays and two loads | as sticky or precise, per space |
 //!
 //! Neither broadcast invalidation, nor skipping lazy CPUs, nor skipping descheduled virtual CPUs proves anything about
 //! walks; none of them is used here.
@@ -87,14 +87,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let cpu = &self.cpus[me];
         let end = match self.design.walkers {
             Walkers::InterruptAll | Walkers::GracePeriod => cpu.walking.mark(),
-            Walkers::Sticky => self.walk_registered(cpu, me, space),
+            Walkers::Sticky | Walkers::Adaptive => self.walk_registered(cpu, me, space),
             Walkers::Precise => self.walk_published(cpu, space, false),
             Walkers::PreciseExchange => self.walk_published(cpu, space, true),
-            // Acquire: pairs with the stores of the policy; see there for a walk that reads the old one.
-            Walkers::Adaptive if policy::is_precise(space.walk_mode.load(Ordering::Acquire)) => {
-                self.walk_published(cpu, space, false)
-            }
-            Walkers::Adaptive => self.walk_registered(cpu, me, space),
             Walkers::None => panic!("the design says that there are no lockless walks: set its walkers"),
         };
         if fault!(self.kernel, WalkInterruptible) {
@@ -165,6 +160,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // that has not seen it is one whose unlinking this CPU has seen ever since.
         match cpu.walking.mark_registered(space.id) {
             Some(end) => end,
+            // Acquire: pairs with the stores of the policy; see there for a walk that reads the old mode.
+            None if self.design.walkers == Walkers::Adaptive
+                && policy::is_precise(space.walk_mode.load(Ordering::Acquire)) =>
+            {
+                self.walk_published(cpu, space, false)
+            }
             None => self.register_walker(cpu, me, space),
         }
     }

@@ -4,9 +4,11 @@
 //! barrier. So sticky pays as long as a registration serves more walks than an interrupt is worth barriers. The walks that a
 //! registration has served are in its slot, and the handler that forgets it hands them in: walks count nothing more.
 //!
-//! Changing the mode: mark the space as changing, interrupt every CPU, then say that it has changed. A freeing side that finds
-//! the mark honours both modes. A walk reads the mode with interrupts off before it registers or publishes, so the round of
-//! interrupts proves that whoever read the old mode is through.
+//! A walk that finds its CPU registered goes on without reading the mode, so there must be no registration in the precise mode.
+//! Changing the mode: mark the space as changing, interrupt every CPU (each forgets its registration), then say that it has
+//! changed. A freeing side that finds the mark honours both modes. A walk reads the mode with interrupts off before it
+//! registers or publishes, so the round of interrupts proves that whoever read the old mode is through. A CPU that was off
+//! forgets everything when it comes online.
 
 use crate::design::Walkers;
 use crate::engine::Engine;
@@ -22,6 +24,10 @@ const CHANGING: u64 = 2;
 /// Walks that a registration must serve to be worth an interrupt: about 1,200 cycles for entry, exit and registering anew
 /// (interrupt entry and exit are assumed 500 to 1,500) over 30 for a barrier (published: 20 to 40).
 const WORTH_AN_INTERRUPT: u64 = 40;
+
+/// The same for each other walker that is told with it: all of them take their bit out of one line and put it back, and wait
+/// their turn. About 100 cycles for such a turn (published: at least 70, and 16 to 115 ns to move the line) over 30.
+const WORTH_A_TURN: u64 = 3;
 
 /// Frees between two decisions.
 const REVIEW: u64 = 16;
@@ -90,7 +96,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             if interval > counts.at_change.load(Ordering::Relaxed).saturating_mul(RARER) {
                 self.change_walks(space, PRECISE, 0);
             }
-        } else if told >= REVIEW && walks < told * WORTH_AN_INTERRUPT {
+        } else if told >= REVIEW && walks < told * (WORTH_AN_INTERRUPT + told / REVIEW * WORTH_A_TURN) {
             counts.at_change.store(interval, Ordering::Relaxed);
             self.change_walks(space, 0, PRECISE);
         }
@@ -103,7 +109,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // Full barrier; one freeing side changes it at a time. Pairs with the acquire in `walk`: a walk that reads the new
         // mode reads tables later than a freeing side that read the old one has written them.
         if space.walk_mode.compare_exchange_full(from, to | CHANGING).is_ok() {
-            self.end_all_walks(space);
+            self.end_all_walks(space, to == PRECISE);
             self.kernel.event(Event::WalksChanged);
             space.walk_mode.store(to, Ordering::Release);
         }

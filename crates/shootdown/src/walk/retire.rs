@@ -95,11 +95,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         TablesFree(())
     }
 
-    /// Interrupts every online CPU and waits: no walk that was under way when this was called still is.
-    pub(super) fn end_all_walks(&self, space: &Space<K::Facade, W>) {
+    /// Interrupts every online CPU and waits: no walk that was under way when this was called still is. With `forget`, no CPU
+    /// that was online then is still registered for `space`, unless it has registered since.
+    pub(super) fn end_all_walks(&self, space: &Space<K::Facade, W>, forget: bool) {
         let pin = self.pinned();
-        let targets = self.all_targets(pin.cpu);
         let mut token = self.token(space, 0);
+        let walked = core::ptr::from_ref(space).expose_provenance() as u64;
+        let targets = self.all_targets(pin.cpu);
+        if forget {
+            token.walked = walked;
+            self.masked(|| self.forget_walks(&self.cpus[pin.cpu], walked, false));
+        }
         if !targets.is_empty() {
             self.interrupt(&mut token, targets, Ask::EndWalks, pin, |_| {});
         }
@@ -154,13 +160,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// Takes this CPU's registration as a walker of a space back; the handler's part, not in a walk. Slot first: it never
-    /// stands without its bit.
-    pub(crate) fn forget_walks(&self, cpu: &PerCpu<K::Facade>, walked: u64) {
+    /// stands without its bit. With `keep_loaded`, a CPU that has the space loaded stays registered, because flushes with
+    /// tables interrupt it anyway.
+    pub(crate) fn forget_walks(&self, cpu: &PerCpu<K::Facade>, walked: u64, keep_loaded: bool) {
         if walked == 0 {
             return;
         }
         // SAFETY: whoever sent the request borrows the space until it is acknowledged, which comes after this.
         let space: &Space<K::Facade, W> = unsafe { &*core::ptr::with_exposed_provenance(walked as usize) };
+        if keep_loaded && cpu.state().id() == space.id {
+            return;
+        }
         let walks = cpu.walking.forget(space.id);
         // Full barrier; a walk that registers after this reads tables after it, and so what any freeing side has written
         // that misses the bit.
@@ -184,12 +194,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 }
 
 impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
-    /// Adds walkers to the targets of this request.
+    /// Adds walkers to the targets of this request. Those whom the flush interrupts anyway stay registered: so will the next
+    /// one, and registering anew is what a free costs a sticky walker most.
     pub(crate) fn tell(&mut self, space: &Space<K::Facade, W>, found: &Found<W>, targets: &mut CpuMask<W>) {
+        let only_walkers = found.cpus.iter().filter(|&cpu| !targets.contains(cpu)).count();
         targets.union_with(&found.cpus);
-        if found.registered && !found.cpus.is_empty() {
+        if found.registered && only_walkers > 0 {
             self.walked = core::ptr::from_ref(space).expose_provenance() as u64;
         }
-        self.walkers_told = Some(found.cpus.len());
+        self.walkers_told = Some(only_walkers);
     }
 }

@@ -70,24 +70,28 @@ impl<F: Facade> Walking<F> {
                 slot.store(word | IN_WALK, Relaxed);
                 return Some(End::Slot(index as u8, counted(word)));
             }
+            if word == 0 {
+                return None; // slots are filled from the first
+            }
         }
         None
     }
 
-    /// Gives `space` a slot, marked: an empty one, else one without a walk under way, whose space keeps this CPU's bit until
-    /// its next freeing side finds nothing behind it.
+    /// Gives `space` a slot, marked: the first empty one, else one without a walk under way, whose space keeps this CPU's bit
+    /// until its next freeing side finds nothing behind it.
     pub(super) fn register(&self, space: u64) -> End {
-        let free = |slot: &&F::U64| slot.load(Relaxed) == 0;
-        let idle = |slot: &&F::U64| slot.load(Relaxed) & IN_WALK == 0;
+        let find = |fits: &dyn Fn(u64) -> bool, order: &dyn Fn(usize) -> usize| {
+            let mut indices = (0..SLOTS).map(order);
+            indices.find(|&index| fits(self.slots.0[index].load(Relaxed)))
+        };
         // Not always the same one, or two spaces would take turns in it.
-        let start = space as usize % SLOTS;
-        let in_turn = || self.slots.0[start..].iter().chain(&self.slots.0[..start]);
-        let Some(slot) = in_turn().find(free).or_else(|| in_turn().find(idle)) else {
+        let index = find(&|word| word == 0, &|index| index)
+            .or_else(|| find(&|word| word & IN_WALK == 0, &|index| (index + space as usize) % SLOTS));
+        let Some(index) = index else {
             return End::Outer; // a walk within walks of as many spaces as there are slots: the bit is enough
         };
-        let index = self.slots.0.iter().position(|other| core::ptr::eq(other, slot));
-        slot.store(space << ID_SHIFT | IN_WALK, Relaxed);
-        End::Slot(index.unwrap_or(0) as u8, space << ID_SHIFT | ONE)
+        self.slots.0[index].store(space << ID_SHIFT | IN_WALK, Relaxed);
+        End::Slot(index as u8, space << ID_SHIFT | ONE)
     }
 
     /// Ends a walk.
@@ -97,16 +101,18 @@ impl<F: Facade> Walking<F> {
         self.slots.0[usize::from(index) % SLOTS].store(word, Release);
     }
 
-    /// Takes the registration for `space` back; returns the walks it has served. Not in a walk.
+    /// Takes the registration for `space` back; returns the walks it has served. Not in a walk: the last slot in use moves to
+    /// where it was.
     pub(crate) fn forget(&self, space: u64) -> u64 {
-        for slot in &self.slots.0 {
-            let word = slot.load(Relaxed);
-            if word >> ID_SHIFT == space {
-                slot.store(0, Relaxed);
-                return (word & LOW) / ONE;
-            }
-        }
-        0
+        let word = |index: usize| self.slots.0[index].load(Relaxed);
+        let Some(index) = (0..SLOTS).find(|&index| word(index) >> ID_SHIFT == space) else {
+            return 0;
+        };
+        let served = (word(index) & LOW) / ONE;
+        let last = (index..SLOTS).rev().find(|&last| word(last) != 0).unwrap_or(index);
+        self.slots.0[index].store(word(last), Relaxed);
+        self.slots.0[last].store(0, Relaxed);
+        served
     }
 
     /// Takes everything back: a CPU that comes online. Bits that it left in walker sets stay; they cost an interrupt each.

@@ -1,0 +1,315 @@
+//! Lockless walks through the public interface, in a kernel on one host thread whose interrupts are taken at once.
+
+use shootdown::{
+    CpuMask, Design, Engine, Kernel, Local, Native, PerCpu, Range, Retired, Root, Space, Storage, Stride, Tag, Walkers,
+    tag_words,
+};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicU64;
+
+type Sys = Engine<'static, &'static World, 1>;
+
+/// CPUs switched by hand; an interrupt runs its handler before the sender goes on.
+#[derive(Default)]
+struct World {
+    engine: OnceCell<&'static Sys>,
+    cpu: Cell<usize>,
+    masked: Cell<bool>,
+    interrupted: RefCell<Vec<usize>>,
+}
+
+// SAFETY: each test uses its world from one thread.
+unsafe impl Sync for World {}
+
+impl Kernel<1> for &'static World {
+    type Facade = Native;
+    fn cpu(&self) -> usize {
+        self.cpu.get()
+    }
+    fn interrupts_off(&self) -> u64 {
+        u64::from(self.masked.replace(true))
+    }
+    fn interrupts_restore(&self, saved: u64) {
+        self.masked.set(saved != 0);
+    }
+    fn send_ipi(&self, targets: &CpuMask<1>) {
+        for target in targets.iter() {
+            self.interrupted.borrow_mut().push(target);
+            let (me, masked) = (self.cpu.replace(target), self.masked.replace(true));
+            self.engine.get().expect("set").on_ipi();
+            self.cpu.set(me);
+            self.masked.set(masked);
+        }
+    }
+    fn invalidate(&self, _what: Local) {}
+    fn load_root(&self, _root: Root, _tag: Tag, _keep: bool) {}
+}
+
+impl World {
+    /// CPUs interrupted since the last call.
+    fn interrupted(&self) -> Vec<usize> {
+        self.interrupted.take()
+    }
+
+    fn on<T>(&self, cpu: usize, body: impl FnOnce() -> T) -> T {
+        let me = self.cpu.replace(cpu);
+        let result = body();
+        self.cpu.set(me);
+        result
+    }
+}
+
+/// Four CPUs, of which 0 runs the first space; leaked, as a kernel's engine lives for ever.
+fn world(walkers: Walkers, base: Design) -> (&'static World, &'static Sys, Space<Native, 1>) {
+    let design = Design {
+        walkers,
+        stuck_ns: 0,
+        ..base
+    };
+    let world: &'static World = Box::leak(Box::default());
+    let storage = Storage {
+        cpus: Vec::leak((0..4).map(|_| PerCpu::new()).collect()),
+        tags: Vec::leak((0..tag_words(design.tag_limit)).map(|_| AtomicU64::new(0)).collect()),
+    };
+    let engine: &'static Sys = Box::leak(Box::new(Engine::new(world, design, Root(0), storage)));
+    assert!(world.engine.set(engine).is_ok());
+    for cpu in 0..4 {
+        world.on(cpu, || engine.cpu_online());
+    }
+    let space = engine.space(Root(1));
+    (world, engine, space)
+}
+
+fn tables() -> Range {
+    Range::pages(0x20_0000, 0x40_0000, Stride::Size2M)
+}
+
+#[test]
+fn interrupts_are_off_until_the_outermost_guard_is_dropped() {
+    for walkers in [
+        Walkers::InterruptAll,
+        Walkers::Precise,
+        Walkers::Sticky,
+        Walkers::Adaptive,
+    ] {
+        let (world, engine, space) = world(walkers, Design::IPI);
+        let other = engine.space(Root(2));
+        let outer = engine.walk(&space);
+        let inner = engine.walk(&other);
+        let again = engine.walk(&space);
+        assert!(world.masked.get());
+        drop(again);
+        drop(inner);
+        assert!(world.masked.get(), "{walkers:?}: the outer walk goes on");
+        drop(outer);
+        assert!(!world.masked.get());
+        let _free = engine.flush_tables(&space, tables());
+    }
+}
+
+#[test]
+fn a_sticky_walker_is_interrupted_once_however_often_it_has_walked() {
+    let (world, engine, space) = world(Walkers::Sticky, Design::IPI);
+    world.on(2, || (0..100).for_each(|_| drop(engine.walk(&space))));
+    assert!(world.interrupted().is_empty());
+    let _free = engine.flush_tables(&space, tables());
+    assert_eq!(world.interrupted(), [2]);
+    let _free = engine.flush_tables(&space, tables());
+    assert_eq!(world.interrupted(), [], "it has been forgotten");
+    world.on(2, || drop(engine.walk(&space)));
+    let _free = engine.flush_tables(&space, tables());
+    assert_eq!(world.interrupted(), [2], "it has registered anew");
+}
+
+#[test]
+fn a_sticky_walker_of_another_space_is_left_alone() {
+    let (world, engine, space) = world(Walkers::Sticky, Design::IPI);
+    let others: Vec<_> = (2..9).map(|root| engine.space(Root(root))).collect();
+    world.on(1, || others.iter().for_each(|other| drop(engine.walk(other))));
+    let _free = engine.flush_tables(&space, tables());
+    assert_eq!(world.interrupted(), []);
+    // More spaces than slots: whoever lost its slot is still in its space's set.
+    for other in &others {
+        let _free = engine.flush_tables(other, tables());
+        assert_eq!(world.interrupted(), [1], "space {}", other.id());
+        let _free = engine.flush_tables(other, tables());
+        assert_eq!(world.interrupted(), []);
+    }
+}
+
+#[test]
+fn a_published_walk_that_is_over_disturbs_nobody() {
+    for walkers in [Walkers::Precise, Walkers::PreciseExchange, Walkers::GracePeriod] {
+        let (world, engine, space) = world(walkers, Design::IPI);
+        world.on(3, || drop(engine.walk(&space)));
+        let _retired = engine.flush_tables_later(&space, tables());
+        assert_eq!(world.interrupted(), [], "{walkers:?}");
+    }
+}
+
+#[test]
+fn a_published_walk_under_way_is_found_and_so_is_one_within_a_walk_of_another_space() {
+    let (world, engine, space) = world(Walkers::Precise, Design::IPI);
+    let other = engine.space(Root(2));
+    let outer = world.on(3, || engine.walk(&space));
+    let inner = world.on(3, || engine.walk(&other));
+    world.masked.set(false); // what is off on CPU 3 is not off here
+    for walked in [&space, &other] {
+        let _free = engine.flush_tables(walked, tables());
+        assert_eq!(world.interrupted(), [3]);
+    }
+    world.on(3, || drop(inner));
+    let _free = engine.flush_tables(&other, tables());
+    assert_eq!(world.interrupted(), [], "only the outer walk is left");
+    world.on(3, || drop(outer));
+}
+
+#[test]
+fn interrupt_all_is_every_cpu_that_is_online() {
+    let (world, engine, space) = world(Walkers::InterruptAll, Design::IPI);
+    world.on(2, || engine.cpu_offline());
+    let _free = engine.flush_tables(&space, tables());
+    assert_eq!(world.interrupted(), [1, 3]);
+}
+
+#[test]
+fn one_interrupt_serves_the_flush_and_the_walkers() {
+    let log = Design {
+        requests: shootdown::Requests::Log,
+        ..Design::IPI
+    };
+    for base in [Design::IPI, log] {
+        for walkers in [Walkers::InterruptAll, Walkers::Sticky, Walkers::Adaptive] {
+            let (world, engine, space) = world(walkers, base);
+            // SAFETY: the space outlives the engine's use of it: its world is not used after this.
+            world.on(1, || unsafe { engine.switch_to(&space) });
+            world.on(1, || drop(engine.walk(&space)));
+            world.on(3, || drop(engine.walk(&space)));
+            let _free = engine.flush_tables(&space, tables());
+            let expected = if walkers == Walkers::InterruptAll {
+                vec![1, 2, 3]
+            } else {
+                vec![1, 3]
+            };
+            assert_eq!(world.interrupted(), expected, "{walkers:?}");
+        }
+    }
+}
+
+#[test]
+fn a_walker_that_the_flush_interrupts_anyway_stays_registered() {
+    let (world, engine, space) = world(Walkers::Adaptive, Design::IPI);
+    // SAFETY: the space outlives the engine's use of it.
+    world.on(1, || unsafe { engine.switch_to(&space) });
+    for _ in 0..100 {
+        world.on(1, || drop(engine.walk(&space)));
+        let _free = engine.flush_tables(&space, tables());
+        assert_eq!(
+            world.interrupted(),
+            [1],
+            "and the space does not change its mode, which would interrupt all"
+        );
+    }
+    // A registration that was kept is found when the CPU does not run the space any more.
+    world.on(1, || engine.switch_to_kernel());
+    let _free = engine.flush_tables(&space, tables());
+    assert_eq!(world.interrupted(), [1]);
+    let _free = engine.flush_tables(&space, tables());
+    assert_eq!(world.interrupted(), []);
+}
+
+#[test]
+fn a_walk_from_nmi_context_is_found_in_every_mode_that_looks_for_walks() {
+    for walkers in [Walkers::Precise, Walkers::Sticky, Walkers::Adaptive] {
+        let (world, engine, space) = world(walkers, Design::IPI);
+        let walk = world.on(1, || engine.walk_from_nmi(&space));
+        let _free = engine.flush_tables(&space, tables());
+        assert_eq!(world.interrupted(), [1]);
+        world.on(1, || drop(walk));
+        let _free = engine.flush_tables(&space, tables());
+        assert_eq!(world.interrupted(), []);
+    }
+}
+
+#[test]
+fn a_grace_period_ends_when_every_cpu_was_seen_outside_a_walk() {
+    let (world, engine, space) = world(Walkers::GracePeriod, Design::IPI);
+    let Retired::Later(first) = engine.flush_tables_later(&space, tables()) else {
+        panic!("nobody is interrupted");
+    };
+    let over = |grace| engine.graces_over().proof(grace).is_some();
+    assert!(!over(first));
+    world.on(1, || engine.quiescent());
+    world.on(2, || engine.cpu_offline());
+    assert!(!over(first), "CPU 3 has said nothing");
+    let Retired::Later(second) = engine.flush_tables_later(&space, tables()) else {
+        panic!("nobody is interrupted");
+    };
+    world.on(3, || engine.quiescent());
+    assert!(over(first));
+    assert!(!over(second), "CPU 1 has not been seen since");
+    world.on(1, || engine.quiescent());
+    assert!(over(second));
+}
+
+#[test]
+fn table_pages_that_are_reused_at_once_do_not_wait_for_a_grace_period() {
+    let (world, engine, space) = world(Walkers::GracePeriod, Design::IPI);
+    let flushed = engine.flush(&space, tables().with_tables());
+    assert_eq!(world.interrupted(), []);
+    let _free = engine.retire_tables(&space, &flushed);
+    assert_eq!(world.interrupted(), [1, 2, 3]);
+}
+
+#[test]
+fn whoever_walks_cannot_free_tables() {
+    for walkers in [
+        Walkers::Precise,
+        Walkers::Sticky,
+        Walkers::InterruptAll,
+        Walkers::GracePeriod,
+    ] {
+        let (_, engine, space) = world(walkers, Design::IPI);
+        let walk = engine.walk(&space);
+        let freed = catch_unwind(AssertUnwindSafe(|| {
+            let _free = engine.flush_tables(&space, tables());
+        }));
+        assert!(freed.is_err(), "{walkers:?}");
+        drop(walk);
+    }
+}
+
+#[test]
+fn a_kernel_without_walks_interrupts_nobody_and_cannot_walk() {
+    let (world, engine, space) = world(Walkers::None, Design::IPI);
+    let _free = engine.flush_tables(&space, tables());
+    assert_eq!(world.interrupted(), []);
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(engine.walk(&space)))).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(engine.walk_from_nmi(&space)))).is_err());
+}
+
+#[test]
+fn a_space_with_many_frees_and_few_walks_goes_over_to_published_walks() {
+    let (world, engine, space) = world(Walkers::Adaptive, Design::IPI);
+    let mut interrupts = 0;
+    for _ in 0..200 {
+        world.on(1, || drop(engine.walk(&space)));
+        let _free = engine.flush_tables(&space, tables());
+        interrupts += world.interrupted().len();
+    }
+    // One for each free until the mode changes, all CPUs for the change, none afterwards.
+    assert!((16..40).contains(&interrupts), "{interrupts}");
+}
+
+#[test]
+fn a_space_with_many_walks_and_few_frees_stays_registered() {
+    let (world, engine, space) = world(Walkers::Adaptive, Design::IPI);
+    let mut interrupts = 0;
+    for _ in 0..100 {
+        world.on(1, || (0..200).for_each(|_| drop(engine.walk(&space))));
+        let _free = engine.flush_tables(&space, tables());
+        interrupts += world.interrupted().len();
+    }
+    assert_eq!(interrupts, 100);
+}
