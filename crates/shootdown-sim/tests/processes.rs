@@ -9,8 +9,14 @@ use shootdown_sim::run::{self, Parameters, RunResult, RunSpec, designs};
 use std::rc::Rc;
 use std::sync::Arc;
 
+/// Parameters and their values.
+type Set = &'static [(&'static str, f64)];
+
+/// What a CPU of a script does.
+type Body = Box<dyn FnOnce(&Rc<System<1>>)>;
+
 /// Workloads, how long each runs, virtual milliseconds, and the numbers that make it do much in that time.
-const WORKLOADS: [(&str, f64, &[(&str, f64)]); 6] = [
+const WORKLOADS: [(&str, f64, Set); 6] = [
     ("mprotect_all", 0.2, &[("workload.mprotect_all.pages", 3.0)]),
     ("tlb_flush1", 0.3, &[]),
     ("tlb_flush3", 0.3, &[]),
@@ -119,7 +125,7 @@ fn play(script: impl FnOnce(&Rc<System<1>>) + 'static, other: impl FnOnce(&Rc<Sy
         OsCosts::default(),
         OsSettings::default(),
     );
-    let on = |cpu, body: Box<dyn FnOnce(&Rc<System<1>>)>| {
+    let on = |cpu, body: Body| {
         let system = system.clone();
         machine.spawn(cpu, move || {
             system.online();
