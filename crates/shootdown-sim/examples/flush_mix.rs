@@ -253,3 +253,44 @@ fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_taken_apart() {
+        let text = "cc-27792   (  27792) [001] d..1.  5862.335068: tlb_flush: pages:-1 reason:local MM shootdown (3)";
+        let line = line(text).expect("a line");
+        assert_eq!(
+            (line.command, line.pid, line.tgid, line.cpu),
+            ("cc", 27792, Some(27792), 1)
+        );
+        assert_eq!((line.event, field(line.fields, "pages:")), ("tlb_flush", Some("-1")));
+        assert!((line.us - 5_862_335_068.0).abs() < 0.5);
+    }
+
+    /// One job of the recording that the workload `build` is made from.
+    #[test]
+    fn one_job_has_three_processes_that_flush_single_pages() {
+        let extract = include_str!("../tests/data/cc_make_extract.txt");
+        let mix = Mix::of(extract.as_bytes()).expect("readable");
+        assert_eq!((mix.unknown, mix.exits, mix.kinds.len()), (0, 3, 3));
+        assert!(mix.kinds.values().all(|kind| kind.processes.len() == 1));
+        assert!(mix.pages[&1] * 100 > mix.flushes() * 85, "{:?}", mix.pages);
+        assert_eq!(mix.pages.values().sum::<u64>(), mix.flushes());
+        assert_eq!(
+            (mix.pages[&4], mix.pages[&10], mix.pages[&20]),
+            (3, 3, 1),
+            "once per process, and the assembler's"
+        );
+    }
+
+    #[test]
+    fn damaged_lines_are_counted_and_passed_over() {
+        let text = "gibberish\ncc-1 ( 1) [0] d.. 1.5: tlb_flush: pages:x reason:local MM shootdown (3)\n\
+            cc-1 ( 1) [0] d.. 1.6: tlb_flush: pages:1 reason:local MM shootdown (3)\n";
+        let mix = Mix::of(text.as_bytes()).expect("readable");
+        assert_eq!((mix.lines, mix.unknown, mix.flushes()), (3, 2, 1));
+    }
+}

@@ -1,14 +1,14 @@
 //! One run: a workload, on a machine model, under a design, with a thread count and a seed.
 
 use crate::hw::Hw;
-use crate::machine::{Machine, Outcome};
+use crate::machine::{Machine, Outcome, SimWorld};
 use crate::model::Model;
 use crate::os::category::Category;
 use crate::os::{OsSettings, System, run_thread};
-use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs};
+use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs, process_bytes};
 use crate::window::{Edge, Measured, Window};
 use crate::workload::Thread;
-use shootdown::{Design, Walkers};
+use shootdown::{Design, Space, Walkers};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -173,12 +173,24 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
     let workload = Workload::named(&spec.workload).ok_or("unknown workload")?;
     let entry = find_design(&spec.design)?;
     let model = &spec.machine;
-    let mut machine = Machine::new(machine_config(model, spec.threads, spec.seed));
     let mut design = fit_design(entry.design, model);
     if !workload.walks() {
         // A kernel without lockless walks owes them nothing when it frees table pages.
         design.walkers = Walkers::None;
     }
+    let mut config = machine_config(model, spec.threads, spec.seed);
+    // Processes that end leave their memory to later ones, all but the engine's space.
+    let longest = spec
+        .virtual_ms
+        .unwrap_or(DEFAULT_VIRTUAL_MS * (spec.threads as f64 / 256.0).max(workload.patience()));
+    let made = workload.processes_made(
+        WARM_UP_MS * (spec.threads as f64 / 64.0).max(1.0) + longest,
+        &spec.parameters,
+    );
+    config.arena_bytes += spec.threads * made * size_of::<Space<SimWorld, W>>();
+    let processes = workload.processes(spec.threads) + workload.processes_at_once(spec.threads);
+    config.arena_bytes += processes * process_bytes(model, workload.bytes(spec.threads, &spec.parameters));
+    let mut machine = Machine::new(config);
     let system: Rc<System<W>> = System::new(
         &machine,
         Hw::new(hardware_config(model, spec.seed)),
@@ -221,7 +233,7 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
     let warm_up = model.cycles(WARM_UP_MS * longer(64.0) * 1e6) as u64;
     let window = model.cycles(
         spec.virtual_ms
-            .unwrap_or(DEFAULT_VIRTUAL_MS * longer(256.0) * workload.patience())
+            .unwrap_or(DEFAULT_VIRTUAL_MS * longer(256.0).max(workload.patience()))
             * 1e6,
     ) as u64;
     let deadline = warm_up + window;

@@ -105,6 +105,13 @@ pub(crate) fn machine_config(model: &Model, threads: usize, seed: u64) -> Config
     config
 }
 
+/// Simulated memory that one process takes, at most, bytes: a line per CPU to be woken at, its locks and table lines, and
+/// the engine's space. Its memory is lazily committed.
+pub(crate) fn process_bytes(model: &Model, bytes: u64) -> usize {
+    let tables = bytes.div_ceil(2 << 20) as usize;
+    model.topology.cpus() * 128 + tables * (8 << 10) + (32 << 10)
+}
+
 /// The translation hardware of a model.
 pub(crate) fn hardware_config(model: &Model, seed: u64) -> HwConfig {
     let cycles = |cycles: f64| cycles.round() as u32;

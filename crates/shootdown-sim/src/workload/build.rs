@@ -444,6 +444,12 @@ const CHILDREN: [&Program; 2] = [&COMPILER, &ASSEMBLER];
 /// CPU time of a job, microseconds.
 const JOB_US: f64 = DRIVER.cpu_us + COMPILER.cpu_us + ASSEMBLER.cpu_us;
 
+/// More processes than one CPU starts in `ms` milliseconds: a job's three and two copies take at least half their time.
+pub(super) fn most_processes(ms: f64, parameters: &Parameters) -> usize {
+    let jobs = ms * 1e3 / (0.5 * JOB_US * parameters.get(&SLOWDOWN));
+    (5.0 * (jobs + 2.0)) as usize
+}
+
 /// Pages that a forked shell writes before exec; assumed 2..30.
 const WRITES_AFTER_FORK: u64 = 8;
 

@@ -167,6 +167,22 @@ impl Workload {
         }
     }
 
+    /// Most processes that the threads make for themselves and have at the same time.
+    pub(crate) fn processes_at_once(self, threads: usize) -> usize {
+        match self {
+            Workload::Build => 4 * (threads + 1),
+            _ => 0,
+        }
+    }
+
+    /// More processes than one thread makes in `ms` virtual milliseconds.
+    pub(crate) fn processes_made(self, ms: f64, parameters: &Parameters) -> usize {
+        match self {
+            Workload::Build => build::most_processes(ms, parameters),
+            _ => 0,
+        }
+    }
+
     /// Bytes of user address space of each process when `threads` threads run.
     pub(crate) fn bytes(self, threads: usize, parameters: &Parameters) -> u64 {
         match self {

@@ -59,6 +59,8 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>) {
         }
     };
     let reclaim = |from: usize| {
+        // Finding them: at least a cycle, so that a CPU that finds nothing does not stand still in time.
+        machine::charge(1 + batch * system.costs.unmap_entry);
         let among = (thread.processes.len() - from) as u64;
         let victims: Vec<_> = (0..batch)
             .map(|_| {

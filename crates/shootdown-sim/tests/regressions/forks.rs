@@ -1,0 +1,90 @@
+//! Fork, with a second thread of the parent on another CPU: it must not go on writing what the child now shares.
+
+use crate::scene::*;
+use shootdown::Fault;
+use shootdown_sim::hw::{Access, Rule};
+use shootdown_sim::os::PAGE;
+
+/// CPU 0 forks and ends the child, round after round; CPU 1 writes the shared pages all the time.
+fn fork_under_a_writing_thread(stage: &Stage) {
+    let a = stage.process(1);
+    let b = a.clone();
+    stage.cpu(0, move |system| {
+        system.load(&a);
+        system.map(&a, P, 4 * PAGE);
+        rounds(|start| {
+            write(system, &a, 2);
+            until(start + 6_000);
+            dawdle(1200);
+            let child = system.fork(&a);
+            system.load(&child);
+            write(system, &child, 1);
+            look(system, P + PAGE);
+            system.exit(&child);
+            system.load(&a);
+        });
+    });
+    stage.cpu(1, move |system| {
+        rounds(|start| {
+            system.load(&b);
+            until(start + 6_000);
+            for _ in 0..20 {
+                dawdle(400);
+                system.touch(&b, P, Access::Write);
+                system.touch(&b, P + PAGE, Access::Write);
+            }
+            system.unload();
+        });
+    });
+}
+
+/// 24: the waiter gives up: a frame is shared, copied and freed while the other CPU still writes it.
+#[test]
+fn a_fork_waits_until_no_cpu_writes_what_is_shared() {
+    for design in [LOG, BROADCAST] {
+        never_broken(&Scene::new(2, design), fork_under_a_writing_thread);
+    }
+    let scene = Scene::new(2, LOG);
+    contract(
+        &scene,
+        Fault::GiveUpWaiting,
+        Symptom::Breaks(Rule::C1),
+        fork_under_a_writing_thread,
+    );
+}
+
+/// 1: the second thread is switching in while the parent forks.
+#[test]
+fn a_fork_reaches_a_cpu_that_switches_in() {
+    let scene = Scene::new(2, IPI);
+    contract(&scene, Fault::SkipSwitchingCpu, Symptom::Breaks(Rule::C1), |stage| {
+        let a = stage.process(1);
+        let b = a.clone();
+        stage.cpu(0, move |system| {
+            system.load(&a);
+            system.map(&a, P, 4 * PAGE);
+            rounds(|start| {
+                write(system, &a, 2);
+                until(start + 10_000);
+                dawdle(1500);
+                let child = system.fork(&a);
+                system.exit(&child);
+                system.load(&a);
+            });
+        });
+        stage.cpu(1, move |system| {
+            rounds(|start| {
+                until(start + 4_000);
+                system.load(&b);
+                system.touch(&b, P, Access::Write);
+                system.unload();
+                until(start + 10_000);
+                dawdle(1500);
+                system.load(&b);
+                dawdle(600);
+                system.touch(&b, P, Access::Write);
+                system.unload();
+            });
+        });
+    });
+}
