@@ -7,7 +7,7 @@ use crate::os::category::Category;
 use crate::os::{OsSettings, System, run_thread};
 use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs};
 use crate::workload::Thread;
-use shootdown::Design;
+use shootdown::{Design, Tags};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -126,8 +126,17 @@ pub fn validate(spec: &RunSpec) -> Result<(), String> {
             known.join(", ")
         ));
     }
-    find_design(&spec.design)?;
+    let entry = find_design(&spec.design)?;
     let cpus = spec.machine.topology.cpus();
+    let design = fit_design(entry.design, &spec.machine);
+    let tags = usize::from(design.tag_limit.saturating_sub(design.first_tag));
+    if design.tags == Tags::System && tags <= cpus {
+        return Err(format!(
+            "design `{}`: system-wide tags must outnumber the CPUs, and {} has {tags} for {cpus} CPUs; use a design with \
+             per-CPU tags, fewer CPUs, or wider tags (--set tags.bits=N)",
+            spec.design, spec.machine.name
+        ));
+    }
     if spec.threads == 0 {
         return Err("--threads 0: give at least 1 thread".into());
     }
