@@ -8,7 +8,7 @@ use crate::os::{OsSettings, System, run_thread};
 use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs, process_bytes};
 use crate::window::{Edge, Measured, Window};
 use crate::workload::Thread;
-use shootdown::{Design, Space, Walkers};
+use shootdown::{Design, Space, Tags, Walkers};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -133,8 +133,17 @@ pub fn validate(spec: &RunSpec) -> Result<(), String> {
         ));
     };
     spec.parameters.check_for(workload)?;
-    find_design(&spec.design)?;
+    let entry = find_design(&spec.design)?;
     let cpus = spec.machine.topology.cpus();
+    let design = fit_design(entry.design, &spec.machine);
+    let tags = usize::from(design.tag_limit.saturating_sub(design.first_tag));
+    if design.tags == Tags::System && tags <= cpus {
+        return Err(format!(
+            "design `{}`: system-wide tags must outnumber the CPUs, and {} has {tags} for {cpus} CPUs; use a design with \
+             per-CPU tags, fewer CPUs, or wider tags (--set tags.bits=N)",
+            spec.design, spec.machine.name
+        ));
+    }
     if spec.threads == 0 {
         return Err("--threads 0: give at least 1 thread".into());
     }

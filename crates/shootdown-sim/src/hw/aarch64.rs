@@ -144,7 +144,7 @@ impl Hw {
                 }
             }
         }
-        self.asked_so_far(cpu);
+        self.synchronised(cpu);
     }
 
     /// Writes the root register without an ISB: until [`isb`](Hw::isb) the old or the new one is in use.

@@ -56,9 +56,10 @@ pub(super) struct LaterCpu {
     published: u64,
     pub(super) local: Vec<Pending>,
     pub(super) root: Option<WrittenRoot>,
-    /// What it has asked for since it last synchronised, and between the two synchronisations before.
-    asked: Vec<Asked>,
-    asked_before: Vec<Asked>,
+    /// What it has asked for once, and in front of which of its synchronisations; for processors that must be asked twice.
+    asked: VecDeque<(Asked, u64)>,
+    /// Its synchronisations so far.
+    syncs: u64,
     /// Pages (number, tag) that it knows to be unmapped; oldest first.
     unmapped: VecDeque<(u64, u16)>,
 }
@@ -72,6 +73,9 @@ pub(super) struct Later {
 
 /// Cached "not mapped" of one CPU.
 const UNMAPPED: usize = 32;
+
+/// Single requests of one CPU that are remembered: more than are ever between one and its repetition.
+const ASKED: usize = 1024;
 
 /// Longest time until a local invalidation takes effect by itself, cycles: far longer than a pipeline is deep, since nothing
 /// bounds it but the barrier.
@@ -205,19 +209,32 @@ impl Hw {
         }
     }
 
-    /// Notes what a CPU asks for; true if it asked for the same before the last synchronisation.
+    /// Whether this is the second time that a CPU asks for the same, with a synchronisation between; notes the first.
     pub(super) fn asks_again(&mut self, cpu: usize, what: Asked) -> bool {
         let Some(later) = &mut self.later else { return false };
         let cpu = &mut later.cpus[cpu];
-        cpu.asked.push(what);
-        cpu.asked_before.contains(&what)
+        let earlier = cpu
+            .asked
+            .iter()
+            .position(|&(asked, syncs)| asked == what && syncs < cpu.syncs);
+        match earlier {
+            Some(index) => {
+                cpu.asked.remove(index);
+            }
+            None => {
+                if cpu.asked.len() == ASKED {
+                    cpu.asked.pop_front();
+                }
+                cpu.asked.push_back((what, cpu.syncs));
+            }
+        }
+        earlier.is_some()
     }
 
-    /// A synchronisation of this CPU: what it asks for next is asked anew.
-    pub(super) fn asked_so_far(&mut self, cpu: usize) {
+    /// A synchronisation of this CPU.
+    pub(super) fn synchronised(&mut self, cpu: usize) {
         if let Some(later) = &mut self.later {
-            let cpu = &mut later.cpus[cpu];
-            cpu.asked_before = std::mem::take(&mut cpu.asked);
+            later.cpus[cpu].syncs += 1;
         }
     }
 

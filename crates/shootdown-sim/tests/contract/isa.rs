@@ -4,6 +4,9 @@ use crate::traffic::{Tally, Traffic, play_on};
 use shootdown::{Design, Errata, Exit, Reach, Requests, Tags};
 use shootdown_sim::hw::{Aarch64, ArmErrata, Isa, Riscv64};
 use shootdown_sim::machine::Outcome;
+use shootdown_sim::model::Model;
+use shootdown_sim::run::{self, RunResult, RunSpec, designs};
+use std::sync::Arc;
 
 const SEEDS: u64 = 25;
 
@@ -184,4 +187,74 @@ fn synchronisations_that_are_acknowledged_early_are_followed_by_interrupts() {
         ..Errata::NONE
     };
     needs(errata, setting);
+}
+
+/// The shortest run of a workload on a model.
+fn spec(workload: &str, model: Model, design: &str) -> RunSpec {
+    RunSpec {
+        workload: workload.into(),
+        machine: Arc::new(model),
+        design: design.into(),
+        threads: 5,
+        seed: 2,
+        virtual_ms: Some(0.5),
+        lru_drain: false,
+    }
+}
+
+/// Every design on every shipped machine that is not x86, with processors that need workarounds among them: nothing stale,
+/// and the same run twice.
+#[test]
+fn every_design_runs_on_every_arm_and_risc_v_machine() {
+    let model = |name: &str| Model::find(name).expect("shipped");
+    let with = |name: &str, path: &str| model(name).with(path, 1.0).expect("a flag");
+    let machines = [
+        model("thunderx-48"),
+        model("ampere-32"),
+        with("ampere-32", "aarch64.range"),
+        with("ampere-32", "aarch64.erratum_repeat"),
+        with("ampere-32", "aarch64.erratum_early_sync"),
+        with("thunderx-48", "aarch64.erratum_never_broadcast"),
+        model("generic-riscv-64"),
+        with("generic-riscv-64", "riscv64.svinval"),
+    ];
+    for model in machines {
+        for entry in designs() {
+            let once = || {
+                let result = run::run(&spec("tlb_shared", model.clone(), entry.name), &mut |_| true).expect("it runs");
+                RunResult {
+                    host_seconds: 0.0,
+                    ..result
+                }
+            };
+            let result = once();
+            assert!(result.ops > 0 && result.accesses_checked > 1000, "{}", entry.name);
+            if entry.name == "none" {
+                assert!(result.stale > 0);
+            } else {
+                assert_eq!(result.stale, 0, "{} on {}: {:?}", entry.name, model.name, result.story);
+            }
+            if entry.name == "arm-local-first" {
+                assert_eq!(once(), result);
+            }
+        }
+    }
+}
+
+/// A machine with fewer tags than CPUs is refused in words.
+#[test]
+fn system_wide_tags_that_do_not_outnumber_the_cpus_are_refused() {
+    let narrow = |bits: f64| {
+        Model::find("thunderx-48")
+            .expect("shipped")
+            .with("tags.bits", bits)
+            .expect("in bounds")
+    };
+    assert!(run::validate(&spec("tlb_flush2", narrow(8.0), "arm-broadcast")).is_ok());
+    let refused = run::validate(&spec("tlb_flush2", narrow(5.0), "arm-broadcast")).expect_err("31 tags");
+    assert!(
+        refused.contains("31 for 48 CPUs") && refused.contains("--set tags.bits=N"),
+        "{refused}"
+    );
+    assert!(run::validate(&spec("tlb_flush2", narrow(5.0), "ipi")).is_ok());
 }
