@@ -199,6 +199,7 @@ fn spec(workload: &str, model: Model, design: &str) -> RunSpec {
         seed: 2,
         virtual_ms: Some(0.5),
         lru_drain: false,
+        parameters: Default::default(),
     }
 }
 
