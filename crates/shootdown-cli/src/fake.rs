@@ -78,6 +78,7 @@ pub fn result(spec: &RunSpec) -> RunResult {
             ("invalidation", flush),
             ("idle", 0.1),
         ],
+        latencies: Vec::new(),
         host_seconds: 0.25,
     }
 }

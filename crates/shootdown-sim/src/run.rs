@@ -4,7 +4,7 @@ use crate::hw::Hw;
 use crate::machine::{self, Machine, Outcome};
 use crate::model::Model;
 use crate::os::category::Category;
-use crate::os::{OsSettings, System, run_thread};
+use crate::os::{Latencies, OsSettings, Recorder, System, run_thread};
 use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs};
 use crate::workload::Thread;
 use shootdown::Design;
@@ -18,7 +18,7 @@ pub use crate::workload::Workload;
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct RunSpec {
-    /// Name of the workload (`tlb_flush2`, `tlb_shared`).
+    /// Name of the workload (see [`Workload::ALL`]).
     pub workload: String,
     /// Machine model.
     pub machine: Arc<Model>,
@@ -72,8 +72,27 @@ pub struct RunResult {
     pub events: u64,
     /// Where CPU time went in the measured window: (category, share of all CPU time of the threads' CPUs).
     pub time_shares: Vec<(&'static str, f64)>,
+    /// Latency distributions of the measured window; those without samples are left out.
+    pub latencies: Vec<Latency>,
     /// Host seconds the run took (not deterministic).
     pub host_seconds: f64,
+}
+
+/// A latency distribution, in virtual nanoseconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Latency {
+    /// What was measured: "flush", "preemption off", "interrupt disturbance" and so on.
+    pub name: &'static str,
+    /// Samples.
+    pub count: u64,
+    /// Half of the samples are not above it.
+    pub p50_ns: f64,
+    /// 99 of 100 samples are not above it.
+    pub p99_ns: f64,
+    /// The largest.
+    pub max_ns: f64,
+    /// Upper edge in ns, and the samples up to it and above the edge before.
+    pub buckets: Vec<(f64, u64)>,
 }
 
 /// A design by name, with a line about it.
@@ -205,15 +224,20 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
     let before = Rc::new(Cell::new(0));
     let after = Rc::new(RefCell::new(None));
     machine.at(warm_up, {
-        let (before, counters) = (before.clone(), counters.clone());
+        let (before, counters, preemption) = (before.clone(), counters.clone(), system.preemption.clone());
         move || {
             before.set(total(&counters));
+            preemption.reset();
             machine::reset_statistics();
         }
     });
     machine.at(deadline, {
         let (after, counters) = (after.clone(), counters.clone());
-        move || *after.borrow_mut() = Some((total(&counters), machine::statistics()))
+        let (preemption, model) = (system.preemption.clone(), model.clone());
+        move || {
+            let latencies = latencies(&preemption.latencies, &model);
+            *after.borrow_mut() = Some((total(&counters), machine::statistics(), latencies));
+        }
     });
     let outcome = machine.run(deadline, |at| progress((at.cycles as f64 / deadline as f64).min(1.0)));
     match outcome {
@@ -226,7 +250,7 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
             return Err(format!("the simulated kernel spins under `{}`:\n{report}", spec.design));
         }
     }
-    let (ended, statistics) = after.take().ok_or("the measured window never ended")?;
+    let (ended, statistics, latencies) = after.take().ok_or("the measured window never ended")?;
     let ops = ended - before.get();
     let virtual_ns = model.ns(window as f64);
     let per_op = |count: u64| if ops == 0 { 0.0 } else { count as f64 / ops as f64 };
@@ -269,6 +293,26 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
         story: hw.violations().first().map(|violation| violation.to_string()),
         events: machine.events(),
         time_shares,
+        latencies,
         host_seconds: started.elapsed().as_secs_f64(),
     })
+}
+
+fn latencies(measured: &Latencies, model: &Model) -> Vec<Latency> {
+    let summed_up = |(name, recorder): (&'static str, &Recorder)| {
+        let distribution = recorder.distribution()?;
+        Some(Latency {
+            name,
+            count: distribution.count,
+            p50_ns: model.ns(distribution.p50),
+            p99_ns: model.ns(distribution.p99),
+            max_ns: model.ns(distribution.max),
+            buckets: distribution
+                .buckets
+                .iter()
+                .map(|&(edge, count)| (model.ns(edge), count))
+                .collect(),
+        })
+    };
+    measured.all().into_iter().filter_map(summed_up).collect()
 }

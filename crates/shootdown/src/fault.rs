@@ -61,6 +61,8 @@ pub enum Fault {
     LazyLeavesSet,
     /// 42: the tag is flushed before the root load instead of with it.
     FlushBeforeRootLoad,
+    /// 48: the requester may migrate between choosing targets and its own local flush.
+    UnpinnedBeforeLocalFlush,
 }
 
 /// Whether a fault is switched on: `fault!(kernel, Name)`; `false`, at compile time, without the feature.

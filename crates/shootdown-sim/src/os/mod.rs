@@ -8,14 +8,18 @@ pub mod category;
 mod exit;
 mod hooks;
 mod kernel_pages;
+mod latency;
 mod lock;
+mod preemption;
 mod process;
 mod reclaim;
 mod split;
 
 pub use hooks::{EngineCounts, HookCosts, SimKernel};
 pub use kernel_pages::{KERNEL_BASE, KernelPages};
+pub use latency::{Distribution, Latencies, Recorder};
 pub use lock::{Access as LockAccess, SleepLock, SpinLock};
+pub use preemption::Preemption;
 pub use process::{PAGE, Process, USER_BASE, run_thread};
 
 use crate::hw::{Entry, Hw, Stamp};
@@ -113,6 +117,8 @@ pub struct System<const W: usize> {
     pub settings: OsSettings,
     stores: Rc<RefCell<PendingStores>>,
     on_interrupt: Rc<OnceCell<Box<dyn Fn()>>>,
+    /// Sections without preemption, and the latencies of the run.
+    pub preemption: Rc<Preemption>,
     lru: SpinLock,
     lru_batches: Vec<Cell<u32>>,
     spin_nodes: Rc<[Shared<SimWord>]>,
@@ -144,12 +150,13 @@ impl<const W: usize> System<W> {
         let cpus = hw.config().cpus;
         let kernel_root = Root(u64::from(hw.root(0)));
         let hw = Rc::new(RefCell::new(hw));
+        let preemption = Rc::new(Preemption::new(cpus, hooks.ghz));
         // SAFETY: the engine and its storage are used by tasks of this machine and through this `System` only, whose
         // users keep the machine alive longer (`run` and the tests drop the machine last).
         let engine: &'static Engine<'static, SimKernel, W> = unsafe {
             let per_cpu = machine.alloc_static_slice(cpus, PerCpu::<SimWorld>::new);
             let tags = machine.alloc_static_slice(tag_words(design.tag_limit), || SimWord::new(0));
-            let kernel = SimKernel::new(hw.clone(), hooks, cpus);
+            let kernel = SimKernel::new(hw.clone(), hooks, cpus, preemption.clone());
             machine.alloc_static(Engine::new(
                 kernel,
                 design,
@@ -167,22 +174,29 @@ impl<const W: usize> System<W> {
             settings,
             stores: stores.clone(),
             on_interrupt: on_interrupt.clone(),
-            lru: SpinLock::new(machine, spin_nodes.clone()),
+            lru: SpinLock::new(machine, spin_nodes.clone(), preemption.clone()),
+            preemption: preemption.clone(),
             lru_batches: vec![Cell::new(0); cpus],
             spin_nodes,
             cpus,
             machine,
         });
         let handled = hw.clone();
+        let interrupt_entry_exit = machine.interrupt_entry_exit();
         machine.set_interrupt_handler(move || {
             if let Some(first) = on_interrupt.get() {
                 first();
             }
+            let begun = machine::now();
             let outer = category::enter(Category::FlushTarget);
             engine.on_ipi();
             // The handler may have loaded another tag.
             handled.borrow_mut().caught_up(machine::cpu(), machine::now());
             category::leave(outer);
+            preemption
+                .latencies
+                .disturbance
+                .record(machine::now() - begun + interrupt_entry_exit);
         });
         machine.set_store_hook(move |key, number| {
             let PendingStore { value, issued } = stores.borrow_mut().take(number as u32);

@@ -56,7 +56,7 @@ impl<const W: usize> Process<W> {
             root,
             lock: SleepLock::new(system.machine(), system.cpus, costs.wake, costs.wake_latency),
             table_locks: (0..tables)
-                .map(|_| SpinLock::new(system.machine(), system.spin_nodes.clone()))
+                .map(|_| SpinLock::new(system.machine(), system.spin_nodes.clone(), system.preemption.clone()))
                 .collect(),
             table_lines: system.allocate_lines(tables * 64),
             table_users: RefCell::new(vec![0; tables]),
@@ -321,7 +321,9 @@ impl<const W: usize> System<W> {
     pub fn flush(&self, process: &Process<W>, range: Range) {
         let outer = category::enter(Category::FlushRequester);
         let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
+        let begun = machine::now();
         let _done = self.engine.flush(&process.space, range);
+        self.preemption.latencies.flush.record(machine::now().saturating_sub(begun));
         if self.settings.ideal {
             machine::drain_stores();
             self.hw

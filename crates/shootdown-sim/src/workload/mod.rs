@@ -2,6 +2,7 @@
 //!
 //! Each is a function that one thread runs until the machine's deadline; it counts finished operations.
 
+mod madvise_spin;
 mod tlb_flush2;
 mod tlb_shared;
 
@@ -34,11 +35,13 @@ pub enum Workload {
     TlbFlush2,
     /// The same on one region shared by all threads, with readers on other CPUs.
     TlbShared,
+    /// One page written and dropped, while the other threads spin.
+    MadviseSpin,
 }
 
 impl Workload {
     /// All, with their names and a line about each.
-    pub const ALL: [(&'static str, Workload, &'static str); 2] = [
+    pub const ALL: [(&'static str, Workload, &'static str); 3] = [
         (
             "tlb_flush2",
             Workload::TlbFlush2,
@@ -48,6 +51,11 @@ impl Workload {
             "tlb_shared",
             Workload::TlbShared,
             "one 1 MiB region for all threads: some write and drop pages, the others read them meanwhile",
+        ),
+        (
+            "madvise_spin",
+            Workload::MadviseSpin,
+            "one thread writes and drops (MADV_DONTNEED) one page again and again, the others spin",
         ),
     ];
 
@@ -64,6 +72,7 @@ impl Workload {
         match self {
             Workload::TlbFlush2 => threads as u64 * tlb_flush2::REGION,
             Workload::TlbShared => tlb_shared::REGION,
+            Workload::MadviseSpin => madvise_spin::REGION,
         }
     }
 
@@ -72,6 +81,7 @@ impl Workload {
         match self {
             Workload::TlbFlush2 => tlb_flush2::run(thread),
             Workload::TlbShared => tlb_shared::run(thread),
+            Workload::MadviseSpin => madvise_spin::run(thread),
         }
     }
 }

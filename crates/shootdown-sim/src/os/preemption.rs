@@ -1,0 +1,99 @@
+//! Preemption: whether the thread on a CPU may be taken off it, and how long it could not be.
+//!
+//! Owns each CPU's depth of sections without preemption, which pins of the engine and spinlocks enter. Knows nothing of
+//! threads: where preemption comes back on it asks the machine for a point at which to preempt.
+
+use super::latency::{Latencies, WINDOW_NS};
+use crate::machine;
+use std::cell::Cell;
+
+/// One CPU.
+#[derive(Debug, Default)]
+struct Cpu {
+    /// Sections without preemption that are open.
+    depth: Cell<u32>,
+    /// When the outermost began, cycles.
+    since: Cell<u64>,
+    /// Number of the window, and the longest section that ended in it.
+    window: Cell<u64>,
+    longest: Cell<u64>,
+}
+
+/// Sections without preemption, on every CPU.
+#[derive(Debug)]
+pub struct Preemption {
+    cpus: Vec<Cpu>,
+    window: u64,
+    /// What the run measures.
+    pub latencies: Latencies,
+}
+
+impl Preemption {
+    /// All on, at `ghz` cycles per nanosecond.
+    pub fn new(cpus: usize, ghz: f64) -> Self {
+        Preemption {
+            cpus: (0..cpus).map(|_| Cpu::default()).collect(),
+            window: ((WINDOW_NS * ghz) as u64).max(1),
+            latencies: Latencies::default(),
+        }
+    }
+
+    /// Forbids preemption on this CPU until the matching [`on`](Self::on). Nests.
+    #[inline]
+    pub fn off(&self) {
+        // The host (setting up) is not preempted.
+        let Some(cpu) = self.cpus.get(machine::cpu()) else {
+            return;
+        };
+        let depth = cpu.depth.get();
+        if depth == 0 {
+            cpu.since.set(machine::now());
+        }
+        cpu.depth.set(depth + 1);
+    }
+
+    /// Ends one section; true if it was the outermost. A preemption that is due can then happen at the next point: see
+    /// [`machine::preemption_point`].
+    #[inline]
+    pub fn on(&self) -> bool {
+        let Some(cpu) = self.cpus.get(machine::cpu()) else {
+            return false;
+        };
+        let depth = cpu.depth.get();
+        debug_assert!(depth > 0, "preemption is on already");
+        cpu.depth.set(depth - 1);
+        if depth == 1 {
+            self.ended(cpu);
+        }
+        depth == 1
+    }
+
+    fn ended(&self, cpu: &Cpu) {
+        let now = machine::now();
+        let length = now - cpu.since.get();
+        self.latencies.preemption_off.record(length);
+        let window = now / self.window;
+        if window != cpu.window.replace(window) {
+            let longest = cpu.longest.replace(0);
+            if longest > 0 {
+                self.latencies.longest_preemption_off.record(longest);
+            }
+        }
+        cpu.longest.set(cpu.longest.get().max(length));
+    }
+
+    /// Whether this CPU may be preempted, interrupts aside.
+    pub fn is_on(&self) -> bool {
+        self.cpus.get(machine::cpu()).is_some_and(|cpu| cpu.depth.get() == 0)
+    }
+
+    /// Starts the measurements anew: the end of the warm-up.
+    pub fn reset(&self) {
+        for (_, recorder) in self.latencies.all() {
+            recorder.reset();
+        }
+        for cpu in &self.cpus {
+            cpu.longest.set(0);
+        }
+    }
+}
