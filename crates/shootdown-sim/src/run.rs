@@ -4,7 +4,7 @@ use crate::hw::Hw;
 use crate::machine::{self, Machine, Outcome};
 use crate::model::Model;
 use crate::os::category::Category;
-use crate::os::{Latencies, OsSettings, Recorder, System, run_thread};
+use crate::os::{Latencies, OsSettings, Priority, Recorder, System, run_thread};
 use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs};
 use crate::workload::Thread;
 use shootdown::Design;
@@ -24,7 +24,7 @@ pub struct RunSpec {
     pub machine: Arc<Model>,
     /// Name of the design (see [`designs`]).
     pub design: String,
-    /// Simulated threads, one per CPU, from 1.
+    /// Simulated threads, from 1; one per CPU, up to [`MOST_PER_CPU`] for workloads that allow it.
     pub threads: usize,
     /// Seed: the same seed gives the same run in everything but host time.
     pub seed: u64,
@@ -41,6 +41,9 @@ pub const DEFAULT_VIRTUAL_MS: f64 = 30.0;
 /// Virtual time before the measurement, ms: enough for sampled promotion, which looks once in about 2 ms per CPU; beyond 64
 /// threads as many times longer as there are 64 threads, since all of them map their region at the start, one by one.
 pub const WARM_UP_MS: f64 = 6.0;
+
+/// Most threads per CPU, where there may be more than one: each needs a stack on the host.
+pub const MOST_PER_CPU: usize = 64;
 
 /// Shortest window that is accepted, ms: a few operations of one thread.
 pub const LEAST_VIRTUAL_MS: f64 = 0.05;
@@ -150,7 +153,16 @@ pub fn validate(spec: &RunSpec) -> Result<(), String> {
     if spec.threads == 0 {
         return Err("--threads 0: give at least 1 thread".into());
     }
-    if spec.threads > cpus {
+    let oversubscribes = Workload::named(&spec.workload).is_some_and(Workload::oversubscribes);
+    if oversubscribes && spec.threads > cpus * MOST_PER_CPU {
+        return Err(format!(
+            "--threads {}: {} has {cpus} CPUs; give at most {MOST_PER_CPU} threads per CPU, {}",
+            spec.threads,
+            spec.machine.name,
+            cpus * MOST_PER_CPU
+        ));
+    }
+    if !oversubscribes && spec.threads > cpus {
         return Err(format!(
             "--threads {}: {} has {cpus} CPUs; give at most {cpus}, or scale the machine with --cpus",
             spec.threads, spec.machine.name
@@ -185,7 +197,11 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
     let workload = Workload::named(&spec.workload).ok_or("unknown workload")?;
     let entry = find_design(&spec.design)?;
     let model = &spec.machine;
-    let mut machine = Machine::new(machine_config(model, spec.threads, spec.seed));
+    let cpus = model.topology.cpus();
+    let bystander = workload.bystander::<W>();
+    let shared = spec.threads > cpus || bystander.is_some();
+    let extra_tasks = if shared { spec.threads + cpus } else { 0 };
+    let mut machine = Machine::new(machine_config(model, spec.threads, extra_tasks, spec.seed));
     let design = fit_design(entry.design, model);
     let system: Rc<System<W>> = System::new(
         &machine,
@@ -198,22 +214,46 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
             ideal: entry.ideal,
         },
     );
+    // One thread per CPU needs no scheduler.
+    let scheduler = shared.then(|| system.use_scheduler(&machine, model.ghz));
     let process = system.process(1, workload.bytes(spec.threads));
     let counters: Vec<_> = (0..spec.threads).map(|_| Rc::new(Cell::new(0_u64))).collect();
     // Threads go to cores first, siblings last, as a scheduler places them.
-    for (index, cpu) in model.topology.placement().enumerate().take(spec.threads) {
+    let placement: Vec<_> = model.topology.placement().collect();
+    for index in 0..spec.threads {
+        let cpu = placement[index % cpus];
         let thread = Thread {
             system: system.clone(),
             process: process.clone(),
             index,
             threads: spec.threads,
+            ghz: model.ghz,
             operations: counters[index].clone(),
         };
+        if scheduler.is_some() {
+            system.spawn_thread(&machine, &process, cpu, Priority::Normal, move || workload.run(&thread));
+            continue;
+        }
         machine.spawn(cpu, move || {
             thread.system.online();
             run_thread(&thread.system, &thread.process, || workload.run(&thread));
             thread.system.offline();
         });
+    }
+
+    if let Some(body) = bystander {
+        let process = system.process(2, 0);
+        for (index, &cpu) in placement.iter().enumerate() {
+            let thread = Thread {
+                system: system.clone(),
+                process: process.clone(),
+                index,
+                threads: cpus,
+                ghz: model.ghz,
+                operations: Rc::default(),
+            };
+            system.spawn_thread(&machine, &process, cpu, Priority::RealTime, move || body(&thread));
+        }
     }
 
     let longer = |threads: f64| (spec.threads as f64 / threads).max(1.0);
@@ -258,7 +298,8 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
     // Entering and leaving the handler counts to the interrupted side.
     let entry_exit =
         statistics.total.interrupts_taken as f64 * (model.costs.interrupt_entry + model.costs.interrupt_exit);
-    let all = window as f64 * spec.threads as f64;
+    // With a scheduler every CPU has an idle task, which counts.
+    let all = window as f64 * if shared { cpus } else { spec.threads } as f64;
     let moved = entry_exit.min(all);
     let outside: f64 = [Category::User, Category::Kernel, Category::FlushRequester]
         .iter()

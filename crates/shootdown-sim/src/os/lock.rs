@@ -4,6 +4,7 @@
 
 use super::category::{self, Category};
 use super::preemption::Preemption;
+use super::scheduler::Threads;
 use crate::machine::{self, Machine, Shared, SimWord};
 use shootdown::Word;
 use std::cell::RefCell;
@@ -92,13 +93,22 @@ pub struct SleepLock {
     list: Shared<SimWord>,
     waiters: RefCell<VecDeque<(usize, Access)>>,
     granted: Vec<Shared<SimWord>>,
+    /// Who waits, where there are several threads on a CPU; else each CPU is a thread.
+    threads: Option<Box<dyn Threads>>,
+    preemption: Rc<Preemption>,
     wake_cost: u64,
     wake_latency: u64,
 }
 
 impl SleepLock {
     /// A free lock. `wake_cost`: what waking one sleeper costs the waker; `wake_latency`: until it runs (cycles).
-    pub fn new(machine: &Machine, cpus: usize, wake_cost: u64, wake_latency: u64) -> Self {
+    pub(super) fn new(
+        machine: &Machine,
+        cpus: usize,
+        (wake_cost, wake_latency): (u64, u64),
+        threads: Option<Box<dyn Threads>>,
+        preemption: Rc<Preemption>,
+    ) -> Self {
         SleepLock {
             words: machine.alloc(Words {
                 count: SimWord::new(0),
@@ -109,6 +119,8 @@ impl SleepLock {
             granted: (0..cpus).map(|_| machine.alloc(SimWord::new(0))).collect(),
             wake_cost,
             wake_latency,
+            threads,
+            preemption,
         }
     }
 
@@ -127,8 +139,14 @@ impl SleepLock {
     }
 
     fn wait(&self, access: Access, block: impl Fn()) {
-        let me = machine::cpu();
-        self.granted[me].store(0, Ordering::Relaxed);
+        let me = self
+            .threads
+            .as_ref()
+            .map_or_else(machine::cpu, |threads| threads.current());
+        let granted = self.granted(me);
+        // The wait list has a spinlock of its own, which is not modelled but for this.
+        self.preemption.off();
+        granted.store(0, Ordering::Relaxed);
         self.list.fetch_add_full(1);
         self.waiters.borrow_mut().push_back((me, access));
         // Give back the reader's claim and leave the mark in one step; whoever leaves the lock free hands it on.
@@ -137,7 +155,8 @@ impl SleepLock {
             self.words.count.fetch_add_full(READER.wrapping_neg());
         }
         self.hand_on();
-        while self.granted[me].load(Ordering::Acquire) == 0 {
+        self.preemption.on();
+        while granted.load(Ordering::Acquire) == 0 {
             block();
         }
     }
@@ -162,8 +181,23 @@ impl SleepLock {
         }
     }
 
+    fn granted(&self, id: usize) -> Shared<SimWord> {
+        match &self.threads {
+            Some(threads) => threads.granted(id),
+            None => self.granted[id].clone(),
+        }
+    }
+
     /// If the lock is free and wanted, gives it to who waits first.
     fn hand_on(&self) {
+        self.preemption.off();
+        self.choose_and_wake();
+        if self.preemption.on() {
+            machine::preemption_point();
+        }
+    }
+
+    fn choose_and_wake(&self) {
         self.list.fetch_add_full(1);
         let mut chosen = Vec::new();
         {
@@ -190,10 +224,13 @@ impl SleepLock {
         }
         // The line was modified above without charge, so that choosing and claiming are one step.
         machine::modify_line(machine::line_of(&self.words.count));
-        for (cpu, _) in chosen {
+        for (id, _) in chosen {
             machine::charge(self.wake_cost);
-            self.granted[cpu].store(1, Ordering::Release);
-            machine::wake(cpu, self.wake_latency);
+            self.granted(id).store(1, Ordering::Release);
+            match &self.threads {
+                Some(threads) => threads.wake(id, self.wake_latency),
+                None => machine::wake(id, self.wake_latency),
+            }
         }
     }
 }

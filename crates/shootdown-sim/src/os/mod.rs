@@ -13,6 +13,7 @@ mod lock;
 mod preemption;
 mod process;
 mod reclaim;
+mod scheduler;
 mod split;
 
 pub use hooks::{EngineCounts, HookCosts, SimKernel};
@@ -21,6 +22,8 @@ pub use latency::{Distribution, Latencies, Recorder};
 pub use lock::{Access as LockAccess, SleepLock, SpinLock};
 pub use preemption::Preemption;
 pub use process::{PAGE, Process, USER_BASE, run_thread};
+
+pub use scheduler::{Priority, SLICE_NS, Scheduler, ThreadId};
 
 use crate::hw::{Entry, Hw, Stamp};
 use crate::machine::{self, LineId, Machine, Shared, SimWord, SimWorld};
@@ -119,6 +122,8 @@ pub struct System<const W: usize> {
     on_interrupt: Rc<OnceCell<Box<dyn Fn()>>>,
     /// Sections without preemption, and the latencies of the run.
     pub preemption: Rc<Preemption>,
+    /// What runs threads, when there are others than one on each CPU.
+    scheduler: OnceCell<Rc<Scheduler<W>>>,
     lru: SpinLock,
     lru_batches: Vec<Cell<u32>>,
     spin_nodes: Rc<[Shared<SimWord>]>,
@@ -174,6 +179,7 @@ impl<const W: usize> System<W> {
             settings,
             stores: stores.clone(),
             on_interrupt: on_interrupt.clone(),
+            scheduler: OnceCell::new(),
             lru: SpinLock::new(machine, spin_nodes.clone(), preemption.clone()),
             preemption: preemption.clone(),
             lru_batches: vec![Cell::new(0); cpus],

@@ -54,7 +54,16 @@ impl<const W: usize> Process<W> {
             space: system.allocate(system.engine.space(Root(u64::from(root)))),
             number,
             root,
-            lock: SleepLock::new(system.machine(), system.cpus, costs.wake, costs.wake_latency),
+            lock: SleepLock::new(
+                system.machine(),
+                system.cpus,
+                (costs.wake, costs.wake_latency),
+                system
+                    .scheduler
+                    .get()
+                    .map(|scheduler| Box::new(scheduler.clone()) as Box<_>),
+                system.preemption.clone(),
+            ),
             table_locks: (0..tables)
                 .map(|_| SpinLock::new(system.machine(), system.spin_nodes.clone(), system.preemption.clone()))
                 .collect(),
@@ -323,7 +332,10 @@ impl<const W: usize> System<W> {
         let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
         let begun = machine::now();
         let _done = self.engine.flush(&process.space, range);
-        self.preemption.latencies.flush.record(machine::now().saturating_sub(begun));
+        self.preemption
+            .latencies
+            .flush
+            .record(machine::now().saturating_sub(begun));
         if self.settings.ideal {
             machine::drain_stores();
             self.hw
@@ -348,8 +360,11 @@ impl<const W: usize> System<W> {
         process.lock.unlock(access);
     }
 
-    /// Puts this thread to sleep until it is woken: the CPU idles, lazily on the thread's space.
+    /// Puts this thread to sleep until it is woken: the CPU idles, lazily on the thread's space, or runs another thread.
     pub fn block(&self, process: &Process<W>) {
+        if let Some(scheduler) = self.scheduler.get() {
+            return scheduler.sleep();
+        }
         machine::charge(self.costs.sleep);
         self.go_lazy();
         machine::sleep();

@@ -2,7 +2,9 @@
 //!
 //! Each is a function that one thread runs until the machine's deadline; it counts finished operations.
 
+mod latency;
 mod madvise_spin;
+mod madvise_stress;
 mod tlb_flush2;
 mod tlb_shared;
 
@@ -18,6 +20,8 @@ pub(crate) struct Thread<const W: usize> {
     pub index: usize,
     /// Threads in all.
     pub threads: usize,
+    /// Cycles per nanosecond.
+    pub ghz: f64,
     /// Operations that this thread has finished.
     pub operations: Rc<Cell<u64>>,
 }
@@ -37,11 +41,15 @@ pub enum Workload {
     TlbShared,
     /// One page written and dropped, while the other threads spin.
     MadviseSpin,
+    /// Random pages of a shared region dropped, by more threads than there are CPUs if need be.
+    MadviseStress,
+    /// A mixed load for distributions.
+    Latency,
 }
 
 impl Workload {
     /// All, with their names and a line about each.
-    pub const ALL: [(&'static str, Workload, &'static str); 3] = [
+    pub const ALL: [(&'static str, Workload, &'static str); 5] = [
         (
             "tlb_flush2",
             Workload::TlbFlush2,
@@ -56,6 +64,16 @@ impl Workload {
             "madvise_spin",
             Workload::MadviseSpin,
             "one thread writes and drops (MADV_DONTNEED) one page again and again, the others spin",
+        ),
+        (
+            "madvise_stress",
+            Workload::MadviseStress,
+            "all threads, also more than CPUs, write and drop random pages of one 16 MiB region",
+        ),
+        (
+            "latency",
+            Workload::Latency,
+            "some threads drop pages, others spin, with long sections with interrupts or preemption off",
         ),
     ];
 
@@ -73,7 +91,19 @@ impl Workload {
             Workload::TlbFlush2 => threads as u64 * tlb_flush2::REGION,
             Workload::TlbShared => tlb_shared::REGION,
             Workload::MadviseSpin => madvise_spin::REGION,
+            Workload::MadviseStress => madvise_stress::REGION,
+            Workload::Latency => latency::bytes(threads),
         }
+    }
+
+    /// Whether there may be more threads than CPUs.
+    pub fn oversubscribes(self) -> bool {
+        matches!(self, Workload::MadviseStress | Workload::Latency)
+    }
+
+    /// What a real-time thread on each CPU does besides, if the workload has them.
+    pub(crate) fn bystander<const W: usize>(self) -> Option<fn(&Thread<W>)> {
+        (self == Workload::Latency).then_some(latency::bystander)
     }
 
     /// What one thread does.
@@ -82,6 +112,8 @@ impl Workload {
             Workload::TlbFlush2 => tlb_flush2::run(thread),
             Workload::TlbShared => tlb_shared::run(thread),
             Workload::MadviseSpin => madvise_spin::run(thread),
+            Workload::MadviseStress => madvise_stress::run(thread),
+            Workload::Latency => latency::run(thread),
         }
     }
 }

@@ -7,7 +7,7 @@ use shootdown_sim::os::{EngineCounts, HookCosts, KernelPages, OsCosts, OsSetting
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-const LIMITS: BroadcastLimits = BroadcastLimits {
+pub const LIMITS: BroadcastLimits = BroadcastLimits {
     max_pages: 3,
     max_large_pages: 2,
 };

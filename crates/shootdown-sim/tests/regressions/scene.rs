@@ -3,7 +3,7 @@
 //! A [`Scene`] says what the machine and the design are; a script gives each CPU of a [`Stage`] what it does, mostly in
 //! rounds that start at fixed times and race within. CPUs speculate at random moments throughout.
 
-use shootdown::{BroadcastLimits, Design, Fault, Order, Reach, Requests, Tags};
+use shootdown::{BroadcastLimits, Design, Fault, Order, Reach, Requests, Tags, Wait};
 use shootdown_sim::hw::{Access, Hw, HwConfig, Privilege, Rule, Violation};
 use shootdown_sim::machine::{self, Config, Machine, Outcome, StoreBuffer, Topology};
 use shootdown_sim::os::{HookCosts, OsCosts, OsSettings, PAGE, Process, System, USER_BASE};
@@ -29,6 +29,12 @@ pub const ALWAYS_CONSIDER: u64 = 1 << 62;
 pub const IPI: Design = Design {
     stuck_ns: 0,
     ..Design::IPI
+};
+
+/// The same with preemptible waits.
+pub const PREEMPTIBLE: Design = Design {
+    wait: Wait::Preemptible,
+    ..IPI
 };
 
 /// The same with the flush log.
