@@ -37,8 +37,8 @@ impl Recorder {
     /// Adds one sample.
     #[inline]
     pub fn record(&self, cycles: u64) {
-        // A histogram that may grow takes every value.
-        self.0.borrow_mut().saturating_record(cycles);
+        let taken = self.0.borrow_mut().record(cycles);
+        taken.expect("a histogram that may grow takes every value");
     }
 
     /// Forgets all samples.
@@ -111,5 +111,30 @@ impl Latencies {
             ("interrupt disturbance", &self.disturbance),
             ("real-time wake-up", &self.wake_up),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_distribution_says_what_was_recorded() {
+        let recorder = Recorder::default();
+        assert_eq!(recorder.distribution(), None);
+        (1..=1000).for_each(|value| recorder.record(value));
+        recorder.record(50_000_000);
+        let found = recorder.distribution().expect("it has samples");
+        assert_eq!(found.count, 1001);
+        assert!((495.0..=505.0).contains(&found.p50), "{}", found.p50);
+        assert!((985.0..=995.0).contains(&found.p99), "{}", found.p99);
+        assert!((found.max / 50_000_000.0 - 1.0).abs() < 1e-3, "{}", found.max);
+        let total: u64 = found.buckets.iter().map(|&(_, count)| count).sum();
+        assert_eq!(total, 1001);
+        assert!(found.buckets.is_sorted_by(|a, b| a.0 < b.0));
+        assert_eq!(found.buckets[0], (1.0, 1));
+        assert_eq!(found.buckets.last().map(|last| last.1), Some(1));
+        recorder.reset();
+        assert_eq!(recorder.distribution(), None);
     }
 }

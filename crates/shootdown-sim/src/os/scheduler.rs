@@ -249,6 +249,15 @@ impl<const W: usize> Scheduler<W> {
         self.preemption.on();
     }
 
+    /// The first of `cpus` that has nothing to do.
+    fn idle_cpu(&self, cpus: impl Iterator<Item = usize>) -> Option<usize> {
+        let idle = |&cpu: &usize| {
+            let there = &self.cpus[cpu];
+            there.online.get() && there.current.get().is_none() && there.queue.borrow().is_empty()
+        };
+        { cpus }.find(idle)
+    }
+
     /// Queues `id` at `cpu` and sees to it that somebody looks.
     fn place(&self, cpu: usize, id: ThreadId, first: bool) {
         self.enqueue(cpu, id, first);
@@ -263,7 +272,11 @@ impl<const W: usize> Scheduler<W> {
                         machine::raise(cpu, machine::now());
                     }
                 } else {
-                    machine::raise(cpu, there.slice_end.get().max(machine::now()));
+                    // Whoever has nothing to do takes it; else it has its turn when the slice is over.
+                    match self.idle_cpu(0..self.cpus.len()) {
+                        Some(idle) if !urgent(id) => machine::wake(idle, 0),
+                        _ => machine::raise(cpu, there.slice_end.get().max(machine::now())),
+                    }
                 }
             }
         }
@@ -299,16 +312,12 @@ impl<const W: usize> Scheduler<W> {
             // It is on its way to sleep, and will see that it need not.
             return;
         }
-        let idle = |&cpu: &usize| {
-            let there = &self.cpus[cpu];
-            there.online.get() && there.current.get().is_none() && there.queue.borrow().is_empty()
-        };
         let cpu = match thread.priority {
             Priority::RealTime => last,
-            Priority::Normal => std::iter::once(last)
-                .chain(0..self.cpus.len())
-                .find(idle)
-                .unwrap_or(last),
+            Priority::Normal => {
+                let by_preference = std::iter::once(last).chain(0..self.cpus.len());
+                self.idle_cpu(by_preference).unwrap_or(last)
+            }
         };
         // A thread that slept has had less than its share.
         self.place(cpu, id, true);

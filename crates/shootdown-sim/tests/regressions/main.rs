@@ -5,6 +5,7 @@
 mod cpus;
 mod found_here;
 mod lazy;
+mod preemption;
 mod ranges;
 mod requests;
 mod scene;
