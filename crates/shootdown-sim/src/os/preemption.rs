@@ -14,16 +14,16 @@ struct Cpu {
     depth: Cell<u32>,
     /// When the outermost began, cycles.
     since: Cell<u64>,
-    /// Number of the window, and the longest section that ended in it.
-    window: Cell<u64>,
-    longest: Cell<u64>,
 }
 
 /// Sections without preemption, on every CPU.
 #[derive(Debug)]
 pub struct Preemption {
     cpus: Vec<Cpu>,
-    window: u64,
+    /// Length of a window, cycles; the number of the present one, and the longest section that ended in it on any CPU.
+    window_cycles: u64,
+    window: Cell<u64>,
+    longest: Cell<u64>,
     /// What the run measures.
     pub latencies: Latencies,
 }
@@ -33,7 +33,9 @@ impl Preemption {
     pub fn new(cpus: usize, ghz: f64) -> Self {
         Preemption {
             cpus: (0..cpus).map(|_| Cpu::default()).collect(),
-            window: ((WINDOW_NS * ghz) as u64).max(1),
+            window_cycles: ((WINDOW_NS * ghz) as u64).max(1),
+            window: Cell::new(0),
+            longest: Cell::new(0),
             latencies: Latencies::default(),
         }
     }
@@ -76,14 +78,15 @@ impl Preemption {
         let now = machine::now();
         let length = now - cpu.since.get();
         self.latencies.preemption_off.record(length);
-        let window = now / self.window;
-        if window != cpu.window.replace(window) {
-            let longest = cpu.longest.replace(0);
+        let window = now / self.window_cycles;
+        if window > self.window.get() {
+            self.window.set(window);
+            let longest = self.longest.replace(0);
             if longest > 0 {
                 self.latencies.longest_preemption_off.record(longest);
             }
         }
-        cpu.longest.set(cpu.longest.get().max(length));
+        self.longest.set(self.longest.get().max(length));
     }
 
     /// Whether this CPU may be preempted, interrupts aside.
@@ -96,8 +99,6 @@ impl Preemption {
         for (_, recorder) in self.latencies.all() {
             recorder.reset();
         }
-        for cpu in &self.cpus {
-            cpu.longest.set(0);
-        }
+        self.longest.set(0);
     }
 }
