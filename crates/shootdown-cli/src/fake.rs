@@ -79,6 +79,7 @@ pub fn result(spec: &RunSpec) -> RunResult {
             ("invalidation", flush),
             ("idle", 0.1),
         ],
+        latencies: Vec::new(),
         host_seconds: 0.25,
     }
 }

@@ -4,12 +4,12 @@ use crate::hw::Hw;
 use crate::machine::{Machine, Outcome, SimWorld};
 use crate::model::Model;
 use crate::os::category::Category;
-use crate::os::{OsSettings, System, run_thread};
+use crate::os::{Latencies, OsSettings, Priority, Process, Recorder, System, run_thread};
 use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs, process_bytes};
 use crate::window::{Edge, Measured, Window};
 use crate::workload::Thread;
 use shootdown::{Design, Space, Tags, Walkers};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,13 +20,13 @@ pub use crate::workload::{PARAMETER_PREFIX, Parameter, Parameters, Workload, par
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct RunSpec {
-    /// Name of the workload (`tlb_flush2`, `tlb_shared`).
+    /// Name of the workload (see [`Workload::ALL`]).
     pub workload: String,
     /// Machine model.
     pub machine: Arc<Model>,
     /// Name of the design (see [`designs`]).
     pub design: String,
-    /// Simulated threads, one per CPU, from 1.
+    /// Simulated threads, from 1; one per CPU, up to [`MOST_PER_CPU`] for workloads that allow it.
     pub threads: usize,
     /// Seed: the same seed gives the same run in everything but host time.
     pub seed: u64,
@@ -45,6 +45,9 @@ pub const DEFAULT_VIRTUAL_MS: f64 = 30.0;
 /// Virtual time before the measurement, ms: enough for sampled promotion, which looks once in about 2 ms per CPU; beyond 64
 /// threads as many times longer as there are 64 threads, since all of them map their region at the start, one by one; and ended early after [`WARM_UP_EVENTS`].
 pub const WARM_UP_MS: f64 = 6.0;
+
+/// Most threads per CPU, where there may be more than one: each needs a stack on the host.
+pub const MOST_PER_CPU: usize = 64;
 
 /// Shortest window that is accepted, ms: a few operations of one thread.
 pub const LEAST_VIRTUAL_MS: f64 = 0.05;
@@ -78,8 +81,27 @@ pub struct RunResult {
     pub events: u64,
     /// Where CPU time went in the measured window: (category, share of all CPU time of the threads' CPUs).
     pub time_shares: Vec<(&'static str, f64)>,
+    /// Latency distributions of the measured window; those without samples are left out.
+    pub latencies: Vec<Latency>,
     /// Host seconds the run took (not deterministic).
     pub host_seconds: f64,
+}
+
+/// A latency distribution, in virtual nanoseconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Latency {
+    /// What was measured: "flush", "preemption off", "interrupt disturbance" and so on.
+    pub name: &'static str,
+    /// Samples.
+    pub count: u64,
+    /// Half of the samples are not above it.
+    pub p50_ns: f64,
+    /// 99 of 100 samples are not above it.
+    pub p99_ns: f64,
+    /// The largest.
+    pub max_ns: f64,
+    /// Upper edge in ns, and the samples up to it and above the edge before.
+    pub buckets: Vec<(f64, u64)>,
 }
 
 /// A design by name, with a line about it.
@@ -147,7 +169,16 @@ pub fn validate(spec: &RunSpec) -> Result<(), String> {
     if spec.threads == 0 {
         return Err("--threads 0: give at least 1 thread".into());
     }
-    if spec.threads > cpus {
+    let oversubscribes = Workload::named(&spec.workload).is_some_and(Workload::oversubscribes);
+    if oversubscribes && spec.threads > cpus * MOST_PER_CPU {
+        return Err(format!(
+            "--threads {}: {} has {cpus} CPUs; give at most {MOST_PER_CPU} threads per CPU, {}",
+            spec.threads,
+            spec.machine.name,
+            cpus * MOST_PER_CPU
+        ));
+    }
+    if !oversubscribes && spec.threads > cpus {
         return Err(format!(
             "--threads {}: {} has {cpus} CPUs; give at most {cpus}, or scale the machine with --cpus",
             spec.threads, spec.machine.name
@@ -182,12 +213,16 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
     let workload = Workload::named(&spec.workload).ok_or("unknown workload")?;
     let entry = find_design(&spec.design)?;
     let model = &spec.machine;
+    let cpus = model.topology.cpus();
+    let bystander = workload.bystander::<W>();
+    let shared = spec.threads > cpus || bystander.is_some();
+    let extra_tasks = if shared { spec.threads + cpus } else { 0 };
     let mut design = fit_design(entry.design, model);
     if !workload.walks() {
         // A kernel without lockless walks owes them nothing when it frees table pages.
         design.walkers = Walkers::None;
     }
-    let mut config = machine_config(model, spec.threads, spec.seed);
+    let mut config = machine_config(model, spec.threads, extra_tasks, spec.seed);
     // Processes that end leave their memory to later ones, all but the engine's space.
     let longest = spec
         .virtual_ms
@@ -211,6 +246,10 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
             ideal: entry.ideal,
         },
     );
+    // One thread per CPU needs no scheduler.
+    if shared {
+        system.use_scheduler(&machine, model.ghz);
+    }
     let parameters = Rc::new(spec.parameters.clone());
     let processes: Rc<[_]> = (1..=workload.processes(spec.threads))
         .map(|number| system.process(number as u32, workload.bytes(spec.threads, &parameters)))
@@ -218,24 +257,39 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
     let commons = Rc::new(workload.commons(&system));
     let counters: Vec<_> = (0..spec.threads).map(|_| Rc::new(Cell::new(0_u64))).collect();
     // Threads go to cores first, siblings last, as a scheduler places them.
-    for (index, cpu) in model.topology.placement().enumerate().take(spec.threads) {
-        let thread = Thread {
-            system: system.clone(),
-            process: processes[index % processes.len()].clone(),
-            processes: processes.clone(),
-            commons: commons.clone(),
-            model: model.clone(),
-            seed: spec.seed,
-            parameters: parameters.clone(),
-            index,
-            threads: spec.threads,
-            operations: counters[index].clone(),
-        };
+    let placement: Vec<_> = model.topology.placement().collect();
+    let thread = |index: usize, threads: usize, process: &Rc<Process<W>>, operations: &Rc<Cell<u64>>| Thread {
+        system: system.clone(),
+        process: process.clone(),
+        processes: processes.clone(),
+        commons: commons.clone(),
+        model: model.clone(),
+        seed: spec.seed,
+        parameters: parameters.clone(),
+        index,
+        threads,
+        operations: operations.clone(),
+    };
+    for (index, operations) in counters.iter().enumerate() {
+        let cpu = placement[index % cpus];
+        let process = &processes[index % processes.len()];
+        let thread = thread(index, spec.threads, process, operations);
+        if shared {
+            system.spawn_thread(&machine, process, cpu, Priority::Normal, move || workload.run(&thread));
+            continue;
+        }
         machine.spawn(cpu, move || {
             thread.system.online();
             run_thread(&thread.system, &thread.process, || workload.run(&thread));
             thread.system.offline();
         });
+    }
+    if let Some(body) = bystander {
+        let process = system.process(processes.len() as u32 + 1, 0);
+        for (index, &cpu) in placement.iter().enumerate() {
+            let thread = thread(index, cpus, &process, &Rc::default());
+            system.spawn_thread(&machine, &process, cpu, Priority::RealTime, move || body(&thread));
+        }
     }
 
     let longer = |threads: f64| (spec.threads as f64 / threads).max(1.0);
@@ -247,11 +301,19 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
     ) as u64;
     let deadline = warm_up + window;
     let freed = Rc::new(Cell::new(0));
+    let measured_latencies = Rc::new(RefCell::new(Vec::new()));
     let window = Window::new(&machine, warm_up, window, spec.virtual_ms.is_some(), counters, {
-        let (freed, system) = (freed.clone(), system.clone());
+        let (freed, system, model) = (freed.clone(), system.clone(), model.clone());
+        let measured = measured_latencies.clone();
         move |edge| match edge {
-            Edge::Begin => freed.set(system.tables_freed()),
-            Edge::End => freed.set(system.tables_freed() - freed.get()),
+            Edge::Begin => {
+                freed.set(system.tables_freed());
+                system.preemption.reset();
+            }
+            Edge::End => {
+                freed.set(system.tables_freed() - freed.get());
+                *measured.borrow_mut() = latencies(&system.preemption.latencies, &model);
+            }
         }
     });
     let mut abandoned = false;
@@ -281,7 +343,8 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
     // Entering and leaving the handler counts to the interrupted side.
     let entry_exit =
         statistics.total.interrupts_taken as f64 * (model.costs.interrupt_entry + model.costs.interrupt_exit);
-    let all = window as f64 * spec.threads as f64;
+    // With a scheduler every CPU has an idle task, which counts.
+    let all = window as f64 * if shared { cpus } else { spec.threads } as f64;
     let moved = entry_exit.min(all);
     let outside: f64 = [Category::User, Category::Kernel, Category::FlushRequester]
         .iter()
@@ -317,6 +380,26 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
         tables_freed_per_s: freed.get() as f64 / (virtual_ns * 1e-9),
         events: machine.events(),
         time_shares,
+        latencies: measured_latencies.take(),
         host_seconds: started.elapsed().as_secs_f64(),
     })
+}
+
+fn latencies(measured: &Latencies, model: &Model) -> Vec<Latency> {
+    let summed_up = |(name, recorder): (&'static str, &Recorder)| {
+        let distribution = recorder.distribution()?;
+        Some(Latency {
+            name,
+            count: distribution.count,
+            p50_ns: model.ns(distribution.p50),
+            p99_ns: model.ns(distribution.p99),
+            max_ns: model.ns(distribution.max),
+            buckets: distribution
+                .buckets
+                .iter()
+                .map(|&(edge, count)| (model.ns(edge), count))
+                .collect(),
+        })
+    };
+    measured.all().into_iter().filter_map(summed_up).collect()
 }

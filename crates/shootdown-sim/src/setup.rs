@@ -64,7 +64,7 @@ fn isa(model: &Model) -> Isa {
 }
 
 /// The core machine of a model.
-pub(crate) fn machine_config(model: &Model, threads: usize, seed: u64) -> Config {
+pub(crate) fn machine_config(model: &Model, threads: usize, extra_tasks: usize, seed: u64) -> Config {
     let cpus = model.topology.cpus();
     let numbers = |of: &dyn Fn(usize) -> usize| (0..cpus).map(|cpu| of(cpu) as u16).collect();
     let topology = Topology {
@@ -100,6 +100,7 @@ pub(crate) fn machine_config(model: &Model, threads: usize, seed: u64) -> Config
         smt_spin_slowdown: model.smt.spin_slowdown,
     };
     config.seed = seed;
+    config.extra_tasks = extra_tasks;
     // Per-CPU words, spaces, page-table lines; lazily committed.
     config.arena_bytes = (64 << 20) + cpus * (16 << 10) + threads * (16 << 10);
     config

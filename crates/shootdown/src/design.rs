@@ -79,9 +79,10 @@ pub enum Ack {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {
-    /// Pinned, with preemption off.
+    /// Pinned, with preemption off, until everybody has answered.
     Spin,
-    /// With preemption on: the waiter may be preempted and may migrate. Only targets and sending are pinned.
+    /// With preemption on: the waiter may be preempted and may migrate. Only the local part, choosing targets and sending
+    /// are pinned (and a wait for a free slot in a target's queue, which is part of sending).
     Preemptible,
 }
 
@@ -234,6 +235,12 @@ impl Design {
         ..Design::IPI
     };
 
+    /// As [`IPI`](Self::IPI), but a waiter keeps neither its CPU nor preemption off.
+    pub const PREEMPTIBLE: Design = Design {
+        wait: Wait::Preemptible,
+        ..Design::IPI
+    };
+
     /// Ours: hybrid tags, the flush log, local work while the targets answer. Promotes from 2 active CPUs: interrupting a
     /// single CPU already costs more than a broadcast, over nearly the whole range that either is assumed to cost; when
     /// tags run short the space stays as it is.
@@ -242,6 +249,7 @@ impl Design {
         requests: Requests::Log,
         order: Order::Concurrent,
         walkers: Walkers::Adaptive,
+        wait: Wait::Preemptible,
         ..Design::BROADCAST
     };
 
@@ -301,7 +309,7 @@ impl Design {
     };
 
     /// The presets: name, settings, one line about each.
-    pub const PRESETS: [(&'static str, Design, &'static str); 13] = [
+    pub const PRESETS: [(&'static str, Design, &'static str); 14] = [
         (
             "ipi",
             Design::IPI,
@@ -311,6 +319,11 @@ impl Design {
             "broadcast",
             Design::BROADCAST,
             "system-wide tags from 4 active CPUs on, INVLPGB/TLBSYNC; else as ipi",
+        ),
+        (
+            "preemptible",
+            Design::PREEMPTIBLE,
+            "as ipi, but waiting with preemption on: the waiter may be preempted and migrate",
         ),
         (
             "adaptive",

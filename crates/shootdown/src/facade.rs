@@ -65,6 +65,9 @@ pub trait Facade: 'static {
 
     /// Waits until `condition` returns true, calling it again whenever a word that it read may have changed or an
     /// interrupt was raised for this CPU. Spins politely (`pause`, `yield`). The condition may itself serve requests.
+    ///
+    /// Between two calls of the condition, with interrupts on and no pin held, the caller may be preempted and go on with
+    /// another CPU; a kernel that does not preempt may yield there.
     fn wait_until(condition: impl FnMut() -> bool);
 }
 

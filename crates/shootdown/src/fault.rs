@@ -89,6 +89,8 @@ pub enum Fault {
     TagReadBeforePublish,
     /// 47: local invalidations are acknowledged before they are complete.
     AcknowledgeBeforeLocalSync,
+    /// 48: the requester may migrate between choosing targets and its own local flush.
+    UnpinnedBeforeLocalFlush,
 }
 
 /// Whether a fault is switched on: `fault!(kernel, Name)`; `false`, at compile time, without the feature.

@@ -1,7 +1,7 @@
 //! Flushing a range of one space: dispatch, and the token that is waited for.
 
 use crate::cpuset::CpuMask;
-use crate::design::{Order, Reach, Requests, Tags};
+use crate::design::{Order, Reach, Requests, Tags, Wait};
 use crate::engine::{Engine, Pinned};
 use crate::facade::{Facade, Word};
 use crate::fault::fault;
@@ -54,9 +54,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.dispatch(space, range).wait()
     }
 
-    /// Begins a flush; see [`flush`](Self::flush). Pinned throughout; the waiting is the token's.
+    /// Begins a flush; see [`flush`](Self::flush). Pinned for the local part, choosing targets and sending; the waiting is
+    /// the token's.
     ///
-    /// Designs with stack requests finish inside (their descriptors cannot outlive this call); the token is then complete.
+    /// Designs with stack requests finish inside (their descriptors cannot outlive this call): pinned to the end when the
+    /// design spins, with preemption on when its waits are preemptible. The token is then complete.
+    ///
+    /// # Panics
+    /// In debug builds, when somebody must be waited for and this is called from the shootdown handler.
     pub fn dispatch<'e>(&'e self, space: &Space<K::Facade, W>, range: Range) -> Token<'e, 'k, K, W> {
         self.dispatch_telling(space, range, false)
     }
@@ -122,6 +127,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     let walking = too_early.unwrap_or_else(|| self.walkers_of(space, me));
                     token.tell(space, &walking, &mut targets);
                 }
+                #[cfg(feature = "faults")]
+                if self.kernel.fault(crate::fault::Fault::UnpinnedBeforeLocalFlush) {
+                    drop(pin);
+                    let pin = self.pinned();
+                    let here = pin.cpu;
+                    self.interrupt(&mut token, targets, ask, pin, |engine| {
+                        engine.flush_here(here, space, generation, &range)
+                    });
+                    return token;
+                }
                 self.interrupt(&mut token, targets, ask, pin, |engine| {
                     engine.flush_here(me, space, generation, &range)
                 });
@@ -162,7 +177,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// Interrupts `targets`, does the local part before or while they answer, and unpins.
+    /// Interrupts `targets`, does the local part before or while they answer, and unpins: before the wait if waits are
+    /// preemptible, after it if they spin.
     ///
     /// With a log the token is left to be waited for; a stack request is waited for here. A request that names a tag, or a
     /// space whose walkers are to be forgotten, needs a descriptor whatever the design, because a handler may dereference
@@ -180,6 +196,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.kernel.event(Event::LocalOnly);
             return;
         }
+        self.refuse_in_handler();
         let mut local = Some(local);
         let mut run_local = |engine: &Self| {
             if let Some(local) = local.take() {
@@ -230,7 +247,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.kernel.event(Event::Interrupted { sent, targets: count });
     }
 
-    /// Queues one stack request at every target, sends, runs `meanwhile`, unpins, and waits for all of them.
+    /// Queues one stack request at every target, sends, runs `meanwhile`, and waits for all of them, pinned or not.
+    ///
+    /// From the unpinning on nothing here may speak of `me`: the frame, and the request in it, goes where the waiter goes.
     fn request(
         &self,
         token: &Token<'_, 'k, K, W>,
@@ -319,8 +338,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.kernel.event(Event::Interrupted { sent, targets: count });
         meanwhile();
         request.acknowledge(); // the requester's own
-        drop(pin);
-        drop(complete);
+        match self.design.wait {
+            Wait::Spin => drop((complete, pin)),
+            Wait::Preemptible => drop((pin, complete)),
+        }
     }
 
     fn push(&self, target: &crate::percpu::PerCpu<K::Facade>, slot: u32, request: &Request<K::Facade>) -> bool {
@@ -447,10 +468,17 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         self.targets.is_empty()
     }
 
-    /// Waits until every target has answered or is off. Preemption may be on and the waiter may migrate; must not be
-    /// called while holding a walk guard, from the shootdown handler, or from NMI context. Serves requests aimed at the
-    /// CPU it waits on (C5).
+    /// Waits until every target has answered or is off. With preemptible waits preemption stays as the caller has it, and
+    /// the waiter may be preempted and migrate; a design that spins pins it meanwhile. Must not be called while holding a
+    /// walk guard, from the shootdown handler, or from NMI context. Serves requests aimed at the CPU it waits on (C5).
+    ///
+    /// # Panics
+    /// In debug builds, when somebody must be waited for and this is called from the shootdown handler.
     pub fn wait(self) -> Flushed {
+        if self.targets.is_empty() {
+            return Flushed(());
+        }
+        let _pin = (self.engine.design.wait == Wait::Spin).then(|| self.engine.pinned());
         for (index, cpu) in self.targets.iter().enumerate() {
             let target = &self.engine.cpus[cpu];
             let needed = match self.tickets.get(index) {

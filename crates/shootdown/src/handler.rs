@@ -25,6 +25,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Serves everything asked of this CPU; interrupts off, on that CPU.
     pub(crate) fn serve(&self, cpu: &PerCpu<K::Facade>) {
+        #[cfg(debug_assertions)]
+        let _serving = Serving::begin(&cpu.own.serving);
         if cpu.queue.has_ready() {
             cpu.queue.take(|request| {
                 // Null: taken back (or regression 14, where the ready bit comes before the pointer).
@@ -46,6 +48,18 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         cpu.served.0.store(take + 1, Ordering::Release);
     }
 
+    /// Refuses, in debug builds, to wait from within the handler: what it has taken and not answered yet, somebody waits
+    /// for, and two such CPUs would wait for each other for ever (C5). Pinned or masked. Costs nothing in a release build.
+    #[inline]
+    pub(crate) fn refuse_in_handler(&self) {
+        #[cfg(debug_assertions)]
+        {
+            let cpu = self.kernel.cpu();
+            let serving = self.cpus[cpu].own.serving.load(Ordering::Relaxed);
+            assert!(!serving, "CPU {cpu} waits for others from within the shootdown handler");
+        }
+    }
+
     /// Serves from within a wait, whether or not interrupts are on (C5: whoever waits serves).
     #[inline]
     pub(crate) fn serve_while_waiting(&self) {
@@ -53,6 +67,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return;
         }
         let saved = self.kernel.interrupts_off();
+        self.refuse_in_handler();
         let cpu = &self.cpus[self.kernel.cpu()];
         // To answer in the middle of a walk would say that it has ended (C3).
         if (self.design.requests == Requests::Log || cpu.queue.has_ready()) && !self.waits_inside_walk(cpu) {
@@ -120,5 +135,28 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             slot.generation.store(generation, Ordering::Relaxed);
         }
         next
+    }
+}
+
+/// Marks a CPU as serving. Not a word of the facade: it is no part of the protocol, only its own CPU looks at it, and a
+/// simulated run must not depend on how it was built.
+#[cfg(debug_assertions)]
+struct Serving<'a> {
+    mark: &'a core::sync::atomic::AtomicBool,
+    outer: bool,
+}
+
+#[cfg(debug_assertions)]
+impl<'a> Serving<'a> {
+    fn begin(mark: &'a core::sync::atomic::AtomicBool) -> Self {
+        let outer = mark.swap(true, Ordering::Relaxed);
+        Serving { mark, outer }
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        self.mark.store(self.outer, Ordering::Relaxed);
     }
 }

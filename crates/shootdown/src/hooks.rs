@@ -189,11 +189,12 @@ pub trait Kernel<const W: usize>: Sync {
         unreachable!("broadcast_sync() called on a kernel that reports no broadcast limits")
     }
 
-    /// Forbids migration and preemption until [`unpin`](Kernel::unpin). Nests.
+    /// Forbids migration and preemption until [`unpin`](Kernel::unpin). Nests. Under designs that spin it lasts until every
+    /// target has answered; with preemptible waits until the interrupts are sent.
     #[inline]
     fn pin(&self) {}
 
-    /// Ends one [`pin`](Kernel::pin).
+    /// Ends one [`pin`](Kernel::pin). Ending the last one is where a preemption that fell due meanwhile takes place.
     #[inline]
     fn unpin(&self) {}
 

@@ -54,6 +54,9 @@ pub(crate) struct Own<F: Facade> {
     /// Next slot to evict.
     pub(crate) next_victim: F::U64,
     pub(crate) slots: [Slot<F>; MAX_SLOTS],
+    /// Whether the handler, or a waiter in its place, is serving here. Last, so that no offset depends on the build.
+    #[cfg(debug_assertions)]
+    pub(crate) serving: core::sync::atomic::AtomicBool,
 }
 
 /// A per-CPU tag slot: whose entries it may hold, and how fresh they are (rule 1).
@@ -83,6 +86,8 @@ impl<F: Facade> PerCpu<F> {
                     space: F::U64::new(0),
                     generation: F::U64::new(0),
                 }),
+                #[cfg(debug_assertions)]
+                serving: core::sync::atomic::AtomicBool::new(false),
             },
             walking: crate::walk::Walking::new(),
         }

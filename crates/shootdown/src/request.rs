@@ -4,7 +4,7 @@
 //! targets read, and another where they acknowledge. A descriptor leaves its stack frame only when every target has
 //! acknowledged or was proved off (C5), enforced by [`Outstanding`], which waits when it is dropped.
 
-use crate::facade::{Facade, Word};
+use crate::facade::{Facade, Native, Word};
 use crate::hooks::Tag;
 use crate::range::Range;
 use crate::space::Line;
@@ -36,6 +36,13 @@ pub(crate) struct Request<F: Facade> {
     /// Targets that have not acknowledged, and one for the requester while it is still sending.
     pub(crate) unacknowledged: Line<F::U64>,
 }
+
+// What targets read fits one line, they acknowledge on another, and a frame that holds a request need not be aligned to more
+// than a line.
+const _: () = {
+    assert!(size_of::<Line<[<Native as Facade>::U64; 5]>>() == 64);
+    assert!(size_of::<Request<Native>>() == 128 && align_of::<Request<Native>>() == 64);
+};
 
 impl<F: Facade> Request<F> {
     /// An empty descriptor that `targets` CPUs will acknowledge, and the requester.

@@ -124,6 +124,29 @@ pub fn migrate(to: usize) {
     core().migrate(to);
 }
 
+/// Parks the running task and goes on with task `next` in its place, an added one or the one that this CPU started with;
+/// nothing of the task is left in this CPU's store buffer. Returns when the task runs again, perhaps on another CPU. Not
+/// with interrupts off, nor from a condition of [`wait_until`].
+///
+/// # Panics
+/// When another CPU runs `next`.
+pub fn switch_task(next: usize) {
+    core().switch_task(next);
+}
+
+/// The running task, which was added, is done: the run no longer waits for it. It must not be switched to again.
+pub fn end_task() {
+    let unfinished = &core().unfinished;
+    unfinished.set(unfinished.get() - 1);
+}
+
+/// A point where the running task may be exchanged: does what [`Machine::set_preemption_hook`](super::Machine) was given,
+/// unless interrupts are off, and nothing when there is none.
+#[inline]
+pub fn preemption_point() {
+    core().preemption_point();
+}
+
 /// Masks interrupts on this CPU; returns what [`interrupts_restore`] needs.
 #[inline]
 pub fn interrupts_off() -> u64 {

@@ -155,6 +155,8 @@ pub struct Config {
     pub recheck_cycles: u64,
     /// Usable bytes of each CPU's stack.
     pub stack_bytes: usize,
+    /// Tasks to be added besides one for each CPU; each needs a stack.
+    pub extra_tasks: usize,
     /// Address space for simulated memory, bytes, stacks not included; committed only when touched.
     pub arena_bytes: usize,
     /// Charged operations after which a run is given up as a livelock.
@@ -176,6 +178,7 @@ impl Config {
             private_slack_cycles: 330,
             recheck_cycles: 0,
             stack_bytes: 64 << 10,
+            extra_tasks: 0,
             arena_bytes: 64 << 20,
             max_events: u64::MAX,
             progress_events: 1 << 20,

@@ -75,6 +75,9 @@ impl Core {
             if cpu.interrupt_due() && self.on_cpu() {
                 self.catch_up(cpu);
             }
+            if !masked {
+                self.preemption_point();
+            }
         }
         old
     }

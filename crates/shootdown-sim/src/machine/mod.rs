@@ -16,6 +16,7 @@ mod lines;
 mod memory;
 mod report;
 mod sched;
+mod tasks;
 mod tree;
 mod wait;
 mod word;
@@ -89,8 +90,9 @@ impl Machine {
         for numbers in [&topology.core_of, &topology.cluster_of, &topology.socket_of] {
             assert!(numbers.len() == cpus, "the topology must place each of the {cpus} CPUs");
         }
-        let region = Rc::new(Region::new(config.arena_bytes, cpus, config.stack_bytes));
-        let stacks = region.lines() - cpus * Region::stack_lines(config.stack_bytes);
+        let stacks = cpus + config.extra_tasks;
+        let region = Rc::new(Region::new(config.arena_bytes, stacks, config.stack_bytes));
+        let stacks = region.lines() - stacks * Region::stack_lines(config.stack_bytes);
         let lines = Lines::new(
             region.base(),
             region.lines(),
@@ -166,6 +168,11 @@ impl Machine {
             self.core.barrier_hook.set(Box::new(hook)).is_ok(),
             "the barrier hook is set"
         );
+    }
+
+    /// What entering and leaving an interrupt's handler takes together, cycles.
+    pub fn interrupt_entry_exit(&self) -> u64 {
+        (self.core.costs.interrupt_entry + self.core.costs.interrupt_exit) / TICKS_PER_CYCLE
     }
 
     /// Sets what makes a store by [`store_other`] visible. It is called in whatever context the store's time comes and
@@ -308,5 +315,6 @@ impl Drop for Machine {
             }
             *task = None;
         }
+        core.drop_parked();
     }
 }

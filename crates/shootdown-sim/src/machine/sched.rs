@@ -8,6 +8,7 @@ use super::config::{Config, TickCosts, ticks};
 use super::cpu::{Cpu, Load, NEVER, SLOW_HOST, SLOW_RANDOM, SLOW_RECORDING, State, TAGS};
 use super::lines::Lines;
 use super::memory::Drains;
+use super::tasks::Tasks;
 use super::tree::Tree;
 use super::{Outcome, Progress, StoreBuffer};
 use corosensei::CoroutineResult;
@@ -62,8 +63,9 @@ pub(crate) struct Core {
     pub events: Cell<u64>,
     max_events: u64,
     progress_events: u64,
-    /// Where the task that just gave up its turn goes on.
-    moving: Cell<Option<usize>>,
+    /// Where the task that just gave up its turn goes on; its own CPU when another task takes its place.
+    pub moving: Cell<Option<usize>>,
+    pub tasks: Tasks,
     /// Tasks that must end before the run does.
     pub unfinished: Cell<usize>,
     /// The machine is being taken down: operations still work on memory but never wait.
@@ -146,6 +148,7 @@ impl Core {
             max_events: config.max_events,
             progress_events: config.progress_events.max(1),
             moving: Cell::new(None),
+            tasks: Tasks::default(),
             unfinished: Cell::new(0),
             dying: Cell::new(false),
             rng: RefCell::new(Xoshiro256PlusPlus::seed_from_u64(config.seed)),
@@ -298,6 +301,7 @@ impl Core {
             cpu.clock.set(end);
         } else {
             self.long_charge(cpu, rest);
+            self.preemption_point();
         }
     }
 
@@ -418,6 +422,10 @@ impl Core {
         self.events.set(self.events.get() + (cpu.events.get() - before).max(1));
         let key = match result {
             CoroutineResult::Yield(()) => match self.moving.take() {
+                Some(to) if to == id => {
+                    self.exchange(cpu);
+                    cpu.clock.get()
+                }
                 Some(to) => {
                     self.move_task(cpu, &self.cpus[to]);
                     NEVER

@@ -9,10 +9,10 @@ use super::sched::Core;
 impl Core {
     /// Returns when `condition` holds.
     pub(crate) fn wait_until(&self, mut condition: impl FnMut() -> bool) {
-        let cpu = self.cpu();
-        let from = cpu.recorded.borrow().len();
-        let outer = cpu.slow.get() & SLOW_RECORDING != 0;
+        let from = self.cpu().recorded.borrow().len();
+        let outer = self.cpu().slow.get() & SLOW_RECORDING != 0;
         while self.on_cpu() {
+            let cpu = self.cpu();
             let noticed = cpu.clock.get();
             let seen = (cpu.raised.get(), cpu.interrupts.get());
             cpu.set_slow(SLOW_RECORDING, true);
@@ -31,8 +31,10 @@ impl Core {
                 cpu.count();
             }
             cpu.recorded.borrow_mut().truncate(from);
+            // The waiter may go on with another CPU.
+            self.preemption_point();
         }
-        cpu.recorded.borrow_mut().truncate(from);
+        self.cpu().recorded.borrow_mut().truncate(from);
     }
 
     /// Blocks `cpu` until a line it waits on changes or an interrupt arrives that it had not noticed at `noticed`.

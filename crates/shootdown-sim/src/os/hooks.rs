@@ -1,6 +1,7 @@
 //! The simulated kernel's side of the engine's [`Kernel`] trait: each hook carries the operation out on the simulated
 //! hardware and charges what it costs.
 
+use super::preemption::Preemption;
 use crate::hw::{HardwareFault, Hw, Isa};
 use crate::machine::{self, SimWorld};
 use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Stuck, Tag};
@@ -60,6 +61,7 @@ pub struct SimKernel {
     broadcast_free: Cell<u64>,
     /// When all broadcasts of each CPU are complete, cycles.
     pub(super) broadcast_done: RefCell<Vec<u64>>,
+    preemption: Rc<Preemption>,
     /// What happens when a section in which migration was forbidden ends.
     on_unpin: RefCell<Option<Box<dyn Fn()>>>,
     /// What happens before each root load.
@@ -74,7 +76,7 @@ unsafe impl Sync for SimKernel {}
 
 impl SimKernel {
     /// Hooks for a machine of `cpus` CPUs.
-    pub fn new(hw: Rc<RefCell<Hw>>, costs: HookCosts, cpus: usize) -> Self {
+    pub fn new(hw: Rc<RefCell<Hw>>, costs: HookCosts, cpus: usize, preemption: Rc<Preemption>) -> Self {
         let isa = hw.borrow().config().isa;
         SimKernel {
             hw,
@@ -84,6 +86,7 @@ impl SimKernel {
             spaces: RefCell::default(),
             broadcast_free: Cell::new(0),
             broadcast_done: RefCell::new(vec![0; cpus]),
+            preemption,
             on_unpin: RefCell::default(),
             on_load_root: RefCell::default(),
             #[cfg(feature = "faults")]
@@ -111,7 +114,7 @@ impl SimKernel {
         self.counts.set(EngineCounts::default());
     }
 
-    /// Sets what happens at every end of a pinned section: tests migrate the task there.
+    /// Sets what happens whenever preemption comes back on after a pin: tests migrate the task there.
     pub fn on_unpin(&self, hook: impl Fn() + 'static) {
         *self.on_unpin.borrow_mut() = Some(Box::new(hook));
     }
@@ -226,10 +229,19 @@ impl<const W: usize> Kernel<W> for SimKernel {
         }
     }
 
+    #[inline]
+    fn pin(&self) {
+        self.preemption.off();
+    }
+
     fn unpin(&self) {
+        if !self.preemption.on() {
+            return;
+        }
         if let Some(hook) = &*self.on_unpin.borrow() {
             hook();
         }
+        machine::preemption_point();
     }
 
     #[inline]

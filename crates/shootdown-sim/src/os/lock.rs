@@ -2,6 +2,7 @@
 //!
 //! Owns who holds and who waits; costs come from the lines of the lock words, so contention is simulated, not assumed.
 
+use super::preemption::Preemption;
 use crate::machine::{self, Machine, Shared, SimWord};
 use shootdown::Word;
 use std::cell::RefCell;
@@ -17,22 +18,25 @@ pub struct SpinLock {
     queue: RefCell<VecDeque<Shared<SimWord>>>,
     /// One word per CPU to spin on; shared by all locks, since a CPU waits for one at a time.
     nodes: Rc<[Shared<SimWord>]>,
+    preemption: Rc<Preemption>,
 }
 
 impl SpinLock {
     /// A free lock; `nodes` has a word per CPU.
-    pub fn new(machine: &Machine, nodes: Rc<[Shared<SimWord>]>) -> Self {
+    pub fn new(machine: &Machine, nodes: Rc<[Shared<SimWord>]>, preemption: Rc<Preemption>) -> Self {
         SpinLock {
             word: machine.alloc(SimWord::new(0)),
             queue: RefCell::default(),
             nodes,
+            preemption,
         }
     }
 
-    /// Runs `section` under the lock. With `masked`, interrupts are off from before the wait until the release, as with a
+    /// Runs `section` under the lock, from the wait on with preemption off. With `masked`, interrupts are off from before the wait until the release, as with a
     /// lock that interrupt handlers take too.
     pub fn with<T>(&self, masked: bool, section: impl FnOnce() -> T) -> T {
         let saved = masked.then(machine::interrupts_off);
+        self.preemption.off();
         // Queueing follows its read-modify-write without anything in between
         // that takes virtual time, so a release that counts a waiter finds it queued.
         let node = &self.nodes[machine::cpu()];
@@ -47,8 +51,11 @@ impl SpinLock {
         {
             next.store(1, Ordering::Release);
         }
+        let outermost = self.preemption.on();
         if let Some(saved) = saved {
             machine::interrupts_restore(saved);
+        } else if outermost {
+            machine::preemption_point();
         }
         result
     }

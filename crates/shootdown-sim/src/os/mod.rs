@@ -10,22 +10,28 @@ mod fork;
 mod hooks;
 mod isa;
 mod kernel_pages;
+mod latency;
 mod lock;
 mod mapping;
+mod preemption;
 mod process;
 mod protect;
 mod reclaim;
 mod rwsem;
+mod scheduler;
 mod share;
 mod split;
 mod walk;
 
 pub use hooks::{EngineCounts, HookCosts, SimKernel};
 pub use kernel_pages::{KERNEL_BASE, KernelPages};
+pub use latency::{Distribution, Latencies, Recorder};
 pub use lock::{Access as LockAccess, SpinLock};
 pub use mapping::Mapping;
+pub use preemption::Preemption;
 pub use process::{PAGE, Process, USER_BASE, run_thread};
 pub use rwsem::{SleepCosts, SleepLock};
+pub use scheduler::{Priority, SLICE_NS, Scheduler, ThreadId};
 pub use share::File;
 pub use walk::PageReferences;
 
@@ -132,6 +138,10 @@ pub struct System<const W: usize> {
     numbers: Cell<u32>,
     /// Left by processes that ended.
     spare: RefCell<Vec<process::Memory>>,
+    /// Sections without preemption, and the latencies of the run.
+    pub preemption: Rc<Preemption>,
+    /// What runs threads, when there are others than one on each CPU.
+    scheduler: OnceCell<Rc<Scheduler<W>>>,
     lru: SpinLock,
     lru_batches: Vec<Cell<u32>>,
     spin_nodes: Rc<[Shared<SimWord>]>,
@@ -165,12 +175,13 @@ impl<const W: usize> System<W> {
         let cpus = hw.config().cpus;
         let kernel_root = Root(u64::from(hw.root(0)));
         let hw = Rc::new(RefCell::new(hw));
+        let preemption = Rc::new(Preemption::new(cpus, hooks.ghz));
         // SAFETY: the engine and its storage are used by tasks of this machine and through this `System` only, whose
         // users keep the machine alive longer (`run` and the tests drop the machine last).
         let engine: &'static Engine<'static, SimKernel, W> = unsafe {
             let per_cpu = machine.alloc_static_slice(cpus, PerCpu::<SimWorld>::new);
             let tags = machine.alloc_static_slice(tag_words(design.tag_limit), || SimWord::new(0));
-            let kernel = SimKernel::new(hw.clone(), hooks, cpus);
+            let kernel = SimKernel::new(hw.clone(), hooks, cpus, preemption.clone());
             machine.alloc_static(Engine::new(
                 kernel,
                 design,
@@ -191,7 +202,9 @@ impl<const W: usize> System<W> {
             sharing: RefCell::default(),
             numbers: Cell::new(0),
             spare: RefCell::default(),
-            lru: SpinLock::new(machine, spin_nodes.clone()),
+            scheduler: OnceCell::new(),
+            lru: SpinLock::new(machine, spin_nodes.clone(), preemption.clone()),
+            preemption: preemption.clone(),
             lru_batches: vec![Cell::new(0); cpus],
             spin_nodes,
             waiting_tables: RefCell::default(),
@@ -202,16 +215,22 @@ impl<const W: usize> System<W> {
         if let Some(barrier) = isa::barrier(&hw) {
             machine.set_barrier_hook(barrier);
         }
+        let interrupt_entry_exit = machine.interrupt_entry_exit();
         machine.set_interrupt_handler(move || {
             if let Some(first) = on_interrupt.get() {
                 first();
             }
+            let begun = machine::now();
             let outer = category::enter(Category::FlushTarget);
             handled.borrow_mut().exception_taken(machine::cpu(), machine::now());
             engine.on_ipi();
             // The handler may have loaded another tag.
             handled.borrow_mut().caught_up(machine::cpu(), machine::now());
             category::leave(outer);
+            preemption
+                .latencies
+                .disturbance
+                .record(machine::now() - begun + interrupt_entry_exit);
         });
         machine.set_store_hook(move |key, number| {
             let PendingStore { value, issued } = stores.borrow_mut().take(number as u32);

@@ -78,9 +78,14 @@ impl<const W: usize> Process<W> {
                     wake_latency: system.costs.wake_latency,
                     microsecond: system.costs.microsecond,
                 },
+                system
+                    .scheduler
+                    .get()
+                    .map(|scheduler| Box::new(scheduler.clone()) as Box<_>),
+                system.preemption.clone(),
             )),
             table_locks: (0..tables)
-                .map(|_| SpinLock::new(system.machine(), system.spin_nodes.clone()))
+                .map(|_| SpinLock::new(system.machine(), system.spin_nodes.clone(), system.preemption.clone()))
                 .collect(),
             table_lines: system.allocate_lines(tables * 64),
             unmapping: system.allocate(SimWord::new(0)),
@@ -414,7 +419,12 @@ impl<const W: usize> System<W> {
     /// Runs `flush`, and tells the oracle when it began and when it was said to be complete.
     pub(super) fn announced(&self, process: &Process<W>, range: Range, flush: impl FnOnce()) {
         let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
+        let begun = machine::now();
         flush();
+        self.preemption
+            .latencies
+            .flush
+            .record(machine::now().saturating_sub(begun));
         if self.settings.ideal {
             machine::drain_stores();
             self.hw
@@ -438,8 +448,11 @@ impl<const W: usize> System<W> {
         process.lock.unlock(access);
     }
 
-    /// Puts this thread to sleep until it is woken: the CPU idles, lazily on the thread's space.
+    /// Puts this thread to sleep until it is woken: the CPU idles, lazily on the thread's space, or runs another thread.
     pub fn block(&self, process: &Process<W>) {
+        if let Some(scheduler) = self.scheduler.get() {
+            return scheduler.sleep();
+        }
         machine::charge(self.costs.sleep);
         self.go_lazy();
         machine::sleep();

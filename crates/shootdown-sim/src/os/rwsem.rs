@@ -17,6 +17,8 @@
 
 use super::category::{self, Category};
 use super::lock::{Access, SpinLock};
+use super::preemption::Preemption;
+use super::scheduler::Threads;
 use crate::machine::{self, Machine, Shared, SimWord};
 use shootdown::Word;
 use std::cell::RefCell;
@@ -45,7 +47,8 @@ struct Words {
 
 /// Who waits.
 struct Waiter {
-    cpu: usize,
+    /// The thread, or the CPU where each CPU is a thread.
+    id: usize,
     access: Access,
     /// A writer that has been woken and has not tried yet.
     woken: bool,
@@ -82,6 +85,8 @@ pub struct SleepLock {
     spinners: SpinLock,
     waiters: RefCell<VecDeque<Waiter>>,
     granted: Vec<Shared<SimWord>>,
+    /// Who waits, where there are several threads on a CPU; else each CPU is a thread.
+    threads: Option<Box<dyn Threads>>,
     costs: SleepCosts,
 }
 
@@ -91,16 +96,23 @@ fn is_held(count: u64) -> bool {
 
 impl SleepLock {
     /// A free lock; `nodes` has a word per CPU to spin on.
-    pub fn new(machine: &Machine, nodes: Rc<[Shared<SimWord>]>, costs: SleepCosts) -> Self {
+    pub(super) fn new(
+        machine: &Machine,
+        nodes: Rc<[Shared<SimWord>]>,
+        costs: SleepCosts,
+        threads: Option<Box<dyn Threads>>,
+        preemption: Rc<Preemption>,
+    ) -> Self {
         SleepLock {
             words: machine.alloc(Words {
                 count: SimWord::new(0),
                 owner: SimWord::new(0),
             }),
             granted: nodes.iter().map(|_| machine.alloc(SimWord::new(0))).collect(),
-            queue_lock: SpinLock::new(machine, nodes.clone()),
-            spinners: SpinLock::new(machine, nodes),
+            queue_lock: SpinLock::new(machine, nodes.clone(), preemption.clone()),
+            spinners: SpinLock::new(machine, nodes, preemption),
             waiters: RefCell::default(),
+            threads,
             costs,
         }
     }
@@ -152,13 +164,14 @@ impl SleepLock {
             }
             return;
         }
-        let me = machine::cpu();
+        let me = self.current();
+        let granted = self.granted(me);
         let woken = self.queue_lock.with(true, || {
             let first = self.waiters.borrow().is_empty();
             if first && self.words.count.load(Ordering::Relaxed) & (WRITER | HANDOFF) == 0 {
                 return None;
             }
-            self.granted[me].store(0, Ordering::Relaxed);
+            granted.store(0, Ordering::Relaxed);
             self.enqueue(me, Access::Shared);
             let change = if first { WAITERS } else { 0 }.wrapping_sub(READER);
             let count = self.words.count.fetch_add_full(change).wrapping_add(change);
@@ -166,14 +179,15 @@ impl SleepLock {
         });
         let Some(woken) = woken else { return };
         self.wake(&woken);
-        while self.granted[me].load(Ordering::Acquire) == 0 {
+        while granted.load(Ordering::Acquire) == 0 {
             block();
         }
     }
 
-    /// Spins for the lock as a writer; false: sleep.
+    /// Spins for the lock as a writer; false: sleep. Where threads share CPUs nobody spins: Linux does, but stops when the
+    /// holder does not run, and who that is the simulated lock does not know.
     fn spin(&self) -> bool {
-        if self.words.owner.load(Ordering::Relaxed) & NO_SPINNING != 0 {
+        if self.threads.is_some() || self.words.owner.load(Ordering::Relaxed) & NO_SPINNING != 0 {
             return false;
         }
         self.spinners.with(false, || {
@@ -207,7 +221,7 @@ impl SleepLock {
     }
 
     fn write_queued(&self, block: impl Fn()) {
-        let me = machine::cpu();
+        let me = self.current();
         let woken = self.queue_lock.with(true, || {
             let first = self.waiters.borrow().is_empty();
             self.enqueue(me, Access::Exclusive);
@@ -228,10 +242,7 @@ impl SleepLock {
     fn try_as_waiter(&self, me: usize) -> bool {
         let (place, last) = {
             let mut waiters = self.waiters.borrow_mut();
-            let place = waiters
-                .iter()
-                .position(|waiter| waiter.cpu == me)
-                .expect("still queued");
+            let place = waiters.iter().position(|waiter| waiter.id == me).expect("still queued");
             waiters[place].woken = false;
             (place, waiters.len() == 1)
         };
@@ -255,9 +266,9 @@ impl SleepLock {
         }
     }
 
-    fn enqueue(&self, cpu: usize, access: Access) {
+    fn enqueue(&self, id: usize, access: Access) {
         self.waiters.borrow_mut().push_back(Waiter {
-            cpu,
+            id,
             access,
             woken: false,
         });
@@ -316,7 +327,7 @@ impl SleepLock {
             None => return Vec::new(),
             Some(first) if first.access == Access::Exclusive => {
                 let chosen = wake == Wake::Any && !std::mem::replace(&mut first.woken, true);
-                return if chosen { vec![first.cpu] } else { Vec::new() };
+                return if chosen { vec![first.id] } else { Vec::new() };
             }
             Some(_) => {}
         }
@@ -336,7 +347,7 @@ impl SleepLock {
         let (chosen, all) = {
             let mut waiters = self.waiters.borrow_mut();
             let readers = waiters.iter().filter(|waiter| waiter.access == Access::Shared);
-            let chosen: Vec<usize> = readers.map(|waiter| waiter.cpu).collect();
+            let chosen: Vec<usize> = readers.map(|waiter| waiter.id).collect();
             waiters.retain(|waiter| waiter.access == Access::Exclusive);
             (chosen, waiters.is_empty())
         };
@@ -349,11 +360,27 @@ impl SleepLock {
         chosen
     }
 
+    fn current(&self) -> usize {
+        self.threads
+            .as_ref()
+            .map_or_else(machine::cpu, |threads| threads.current())
+    }
+
+    fn granted(&self, id: usize) -> Shared<SimWord> {
+        match &self.threads {
+            Some(threads) => threads.granted(id),
+            None => self.granted[id].clone(),
+        }
+    }
+
     fn wake(&self, chosen: &[usize]) {
-        for &cpu in chosen {
+        for &id in chosen {
             machine::charge(self.costs.wake);
-            self.granted[cpu].store(1, Ordering::Release);
-            machine::wake(cpu, self.costs.wake_latency);
+            self.granted(id).store(1, Ordering::Release);
+            match &self.threads {
+                Some(threads) => threads.wake(id, self.costs.wake_latency),
+                None => machine::wake(id, self.costs.wake_latency),
+            }
         }
     }
 }

@@ -5,6 +5,9 @@
 mod build;
 mod context_switch;
 mod gup;
+mod latency;
+mod madvise_spin;
+mod madvise_stress;
 mod mprotect_all;
 mod parameters;
 mod reclaim;
@@ -78,11 +81,17 @@ pub enum Workload {
     Reclaim,
     /// Switches between processes and idle.
     ContextSwitch,
+    /// One page written and dropped, while the other threads spin.
+    MadviseSpin,
+    /// Random pages of a shared region dropped, by more threads than there are CPUs if need be.
+    MadviseStress,
+    /// A mixed load for distributions.
+    Latency,
 }
 
 impl Workload {
     /// All, with their names and a line about each.
-    pub const ALL: [(&'static str, Workload, &'static str); 9] = [
+    pub const ALL: [(&'static str, Workload, &'static str); 12] = [
         (
             "tlb_flush2",
             Workload::TlbFlush2,
@@ -128,6 +137,21 @@ impl Workload {
             Workload::ContextSwitch,
             "CPUs switch between two processes and idle while pages are dropped (one op: a switch to user code)",
         ),
+        (
+            "madvise_spin",
+            Workload::MadviseSpin,
+            "one thread writes and drops (MADV_DONTNEED) one page again and again, the others spin",
+        ),
+        (
+            "madvise_stress",
+            Workload::MadviseStress,
+            "all threads, also more than CPUs, write and drop random pages of one 16 MiB region",
+        ),
+        (
+            "latency",
+            Workload::Latency,
+            "some threads drop pages, others spin, with long sections with interrupts or preemption off",
+        ),
     ];
 
     /// The workload of that name.
@@ -141,7 +165,12 @@ impl Workload {
     /// The numbers that `--set workload.NAME.PARAMETER=VALUE` can change.
     pub fn parameters(self) -> &'static [Parameter] {
         match self {
-            Workload::TlbFlush1 | Workload::TlbFlush2 | Workload::TlbShared => &[],
+            Workload::TlbFlush1
+            | Workload::TlbFlush2
+            | Workload::TlbShared
+            | Workload::MadviseSpin
+            | Workload::MadviseStress
+            | Workload::Latency => &[],
             Workload::TlbFlush3 => tlb_flush_file::PARAMETERS,
             Workload::MprotectAll => mprotect_all::PARAMETERS,
             Workload::Gup => gup::PARAMETERS,
@@ -159,7 +188,14 @@ impl Workload {
     /// Processes that `threads` threads are spread over, thread after thread.
     pub(crate) fn processes(self, threads: usize) -> usize {
         match self {
-            Workload::TlbFlush1 | Workload::TlbFlush2 | Workload::TlbFlush3 | Workload::TlbShared | Workload::Gup => 1,
+            Workload::TlbFlush1
+            | Workload::TlbFlush2
+            | Workload::TlbFlush3
+            | Workload::TlbShared
+            | Workload::Gup
+            | Workload::MadviseSpin
+            | Workload::MadviseStress
+            | Workload::Latency => 1,
             Workload::MprotectAll | Workload::Reclaim => threads,
             // Makes its own; a thread begins in one that does nothing.
             Workload::Build => 1,
@@ -193,6 +229,9 @@ impl Workload {
             Workload::Reclaim => reclaim::bytes(parameters),
             Workload::ContextSwitch => context_switch::bytes(parameters),
             Workload::TlbShared => tlb_shared::REGION,
+            Workload::MadviseSpin => madvise_spin::REGION,
+            Workload::MadviseStress => madvise_stress::REGION,
+            Workload::Latency => latency::bytes(threads),
         }
     }
 
@@ -212,6 +251,16 @@ impl Workload {
         }
     }
 
+    /// Whether there may be more threads than CPUs.
+    pub fn oversubscribes(self) -> bool {
+        matches!(self, Workload::MadviseStress | Workload::Latency)
+    }
+
+    /// What a real-time thread on each CPU does besides, if the workload has them.
+    pub(crate) fn bystander<const W: usize>(self) -> Option<fn(&Thread<W>)> {
+        (self == Workload::Latency).then_some(latency::bystander)
+    }
+
     /// What one thread does.
     pub(crate) fn run<const W: usize>(self, thread: &Thread<W>) {
         match self {
@@ -228,6 +277,9 @@ impl Workload {
             }
             Workload::Reclaim => reclaim::run(thread),
             Workload::ContextSwitch => context_switch::run(thread),
+            Workload::MadviseSpin => madvise_spin::run(thread),
+            Workload::MadviseStress => madvise_stress::run(thread),
+            Workload::Latency => latency::run(thread),
         }
     }
 }

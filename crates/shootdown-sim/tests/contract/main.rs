@@ -3,9 +3,10 @@
 //! out and roll over. The oracle must find nothing, nothing may hang, and the machinery must have been exercised.
 
 mod isa;
+mod threads;
 mod traffic;
 
-use shootdown::{Design, Order, Reach, Requests, Tags, Targets, Walkers};
+use shootdown::{Design, Order, Reach, Requests, Tags, Targets, Wait, Walkers};
 use shootdown_sim::machine::Outcome;
 use shootdown_sim::model::Model;
 use shootdown_sim::run::{self, Parameters, RunResult, RunSpec, designs};
@@ -62,6 +63,7 @@ fn every_combination(tags: Tags, reach: Reach) -> Tally {
                         targets,
                         requests,
                         order,
+                        wait: [Wait::Spin, Wait::Preemptible][number / 2 % 2],
                         ceiling: [33, 5, 1][number % 3],
                         slots,
                         first_tag,
@@ -170,6 +172,64 @@ fn the_same_seed_does_not_give_two_histories() {
         assert_eq!(play(&traffic), play(&traffic), "{design:?}");
         let other = Traffic { seed: 8, ..traffic };
         assert_ne!(play(&traffic).0, play(&other).0, "{design:?}");
+    }
+}
+
+/// Threads that are preempted anywhere and go on anywhere: nothing stale, nobody waits for ever, whatever the tags, the
+/// reach, the requests and the wait.
+#[test]
+fn no_translation_outlives_its_flush_while_threads_are_preempted_and_migrate() {
+    let mut number = 0;
+    for (tags, reach) in [
+        (Tags::PerCpu, Reach::Ipi),
+        (Tags::Hybrid { promote_at: 2 }, Reach::Broadcast),
+        (Tags::System, Reach::Ipi),
+        (Tags::System, Reach::Broadcast),
+    ] {
+        for requests in [Requests::PerRequest, Requests::Log] {
+            for order in [Order::Serial, Order::Concurrent] {
+                for wait in [Wait::Spin, Wait::Preemptible] {
+                    number += 1;
+                    let cpus = [3, 4, 2, 6][number % 4];
+                    let design = Design {
+                        tags,
+                        reach,
+                        requests,
+                        order,
+                        wait,
+                        slots: 2,
+                        first_tag: 1,
+                        tag_limit: 12,
+                        consider_window_ns: 64,
+                        stuck_ns: 0,
+                        ..Design::IPI
+                    };
+                    for seed in 0..SEEDS / 2 {
+                        let seed = number as u64 * 100 + seed;
+                        let (tally, story, outcome) = threads::play(design, cpus, 3 * cpus, seed);
+                        if let Some(story) = story {
+                            panic!("{design:?}, seed {seed}\n{story}");
+                        }
+                        assert_eq!(outcome, Outcome::Finished, "{design:?}, seed {seed}");
+                        assert_eq!(tally.violations, 0);
+                        assert!(tally.flushes > 0 && tally.checked > 100);
+                        assert!(tally.preemptions > 0 && tally.migrations > 0);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The negative control of the above, and its determinism.
+#[test]
+fn threads_that_migrate_do_not_hide_a_missing_invalidation_nor_the_seed() {
+    let (tally, ..) = threads::play(Design::NONE, 3, 9, 1);
+    assert!(tally.violations > 0);
+    for design in [Design::IPI, Design::PREEMPTIBLE, Design::ADAPTIVE] {
+        let design = Design { stuck_ns: 0, ..design };
+        assert_eq!(threads::play(design, 3, 9, 7), threads::play(design, 3, 9, 7));
+        assert_ne!(threads::play(design, 3, 9, 7).0, threads::play(design, 3, 9, 8).0);
     }
 }
 

@@ -9,7 +9,7 @@ use shootdown_sim::os::{
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-const LIMITS: BroadcastLimits = BroadcastLimits {
+pub const LIMITS: BroadcastLimits = BroadcastLimits {
     max_pages: 3,
     max_large_pages: 2,
 };

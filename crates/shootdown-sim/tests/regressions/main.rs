@@ -7,6 +7,7 @@ mod forks;
 mod found_here;
 mod isa;
 mod lazy;
+mod preemption;
 mod ranges;
 mod requests;
 mod scene;

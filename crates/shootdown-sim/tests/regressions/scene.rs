@@ -3,10 +3,10 @@
 //! A [`Scene`] says what the machine and the design are; a script gives each CPU of a [`Stage`] what it does, mostly in
 //! rounds that start at fixed times and race within. CPUs speculate at random moments throughout.
 
-use shootdown::{BroadcastLimits, Design, Fault, Order, Reach, Requests, Tags, Walkers};
+use shootdown::{BroadcastLimits, Design, Fault, Order, Reach, Requests, Tags, Wait, Walkers};
 use shootdown_sim::hw::{Access, Hw, HwConfig, Isa, Privilege, Rule, Violation};
 use shootdown_sim::machine::{self, Config, Machine, Outcome, StoreBuffer, Topology};
-use shootdown_sim::os::{HookCosts, OsCosts, OsSettings, PAGE, Process, System, USER_BASE};
+use shootdown_sim::os::{HookCosts, OsCosts, OsSettings, PAGE, Priority, Process, Scheduler, System, USER_BASE};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -32,11 +32,23 @@ pub const IPI: Design = Design {
     ..Design::IPI
 };
 
+/// The same with preemptible waits.
+pub const PREEMPTIBLE: Design = Design {
+    wait: Wait::Preemptible,
+    ..IPI
+};
+
 /// The same with the flush log.
 pub const LOG: Design = Design {
     requests: Requests::Log,
     order: Order::Concurrent,
     ..IPI
+};
+
+/// The flush log, with preemptible waits.
+pub const LOG_PREEMPTIBLE: Design = Design {
+    wait: Wait::Preemptible,
+    ..LOG
 };
 
 /// Broadcast; a space is promoted as soon as CPU 0 flushes it while two CPUs run it.
@@ -59,6 +71,8 @@ pub struct Scene {
     pub leaf_only_keeps_psc: bool,
     /// The instruction set.
     pub isa: Isa,
+    /// Threads that a scheduler runs; 0 is none.
+    pub threads: usize,
     /// Seeds that the engine must survive.
     pub seeds: u64,
     /// Seeds within which the fault must show.
@@ -79,6 +93,7 @@ impl Scene {
             limits: Some(LIMITS),
             leaf_only_keeps_psc: false,
             isa: Isa::X86_64,
+            threads: 0,
             seeds: 150,
             tries: 60,
         }
@@ -123,6 +138,7 @@ impl Ending {
 /// A machine before the curtain rises.
 pub struct Stage {
     pub system: Sys,
+    pub scheduler: Option<Rc<Scheduler<1>>>,
     machine: RefCell<Machine>,
     seed: u64,
 }
@@ -146,6 +162,13 @@ impl Stage {
     /// As [`cpu`](Self::cpu), but `cpu` stays as `body` leaves it.
     pub fn task(&self, cpu: usize, body: impl FnOnce() + 'static) {
         self.machine.borrow().spawn(cpu, body);
+    }
+
+    /// A thread of `process`, first on `cpu`, of a scene that has a scheduler.
+    pub fn thread(&self, process: &Proc, cpu: usize, priority: Priority, body: impl FnOnce(&Sys) + 'static) {
+        let system = self.system.clone();
+        self.system
+            .spawn_thread(&self.machine.borrow(), process, cpu, priority, move || body(&system));
     }
 
     /// `cpu` fills the translations of `pages` pages from [`P`] on its own accord, at random moments, about every `mean`
@@ -179,6 +202,7 @@ pub fn play(scene: &Scene, seed: u64, fault: Option<Fault>, script: &dyn Fn(&Sta
         },
         max_events: 400_000,
         arena_bytes: 4 << 20,
+        extra_tasks: scene.threads,
         ..Config::new(Topology::flat(scene.cpus))
     };
     let machine = Machine::new(config);
@@ -205,8 +229,10 @@ pub fn play(scene: &Scene, seed: u64, fault: Option<Fault>, script: &dyn Fn(&Sta
     if let Some(fault) = fault {
         system.engine.kernel().switch_on(fault);
     }
+    let scheduler = (scene.threads > 0).then(|| system.use_scheduler(&machine, 2.0));
     let stage = Stage {
         system,
+        scheduler,
         machine: RefCell::new(machine),
         seed,
     };

@@ -1,0 +1,165 @@
+//! Several tasks on one CPU: tasks that are parked while others run, exchanging them, and the points at which that may
+//! happen.
+//!
+//! Owns the parked tasks and which one each CPU runs. When to exchange which is a scheduler's business, built on these
+//! functions. A machine without added tasks pays one test at each point. An exchange happens only where no frame of this
+//! machine's own is left on the task's stack that remembers its CPU: at the end of a charge that was split, between two
+//! evaluations of a condition, and where interrupts come back on; so a task may go on with any CPU.
+
+use super::cpu::{Cpu, SLOW_HOST, SLOW_RECORDING, State, Task};
+use super::sched::Core;
+use super::{Machine, ambient};
+use corosensei::Yielder;
+use std::cell::{Cell, OnceCell, RefCell};
+
+/// A task that no CPU runs.
+struct Parked {
+    task: Option<Task>,
+    yielder: *const Yielder<(), ()>,
+    category: u8,
+    daemon: bool,
+    /// When it was parked, ticks: it does not go on before.
+    at: u64,
+}
+
+impl Parked {
+    const NOTHING: Parked = Parked {
+        task: None,
+        yielder: std::ptr::null(),
+        category: 0,
+        daemon: false,
+        at: 0,
+    };
+}
+
+/// The tasks of a machine, by number: those that CPUs were given to start with by the CPU's, then the added ones.
+#[derive(Default)]
+pub(crate) struct Tasks {
+    parked: RefCell<Vec<Parked>>,
+    /// The task of each CPU.
+    running: RefCell<Vec<usize>>,
+    /// The task that takes the place of the one that has just given up its turn.
+    next: Cell<usize>,
+    /// What a scheduler does at a point where the running task may be exchanged.
+    at_point: OnceCell<Box<dyn Fn()>>,
+}
+
+impl Machine {
+    /// Adds a task that no CPU runs yet; the run waits for it to say [`end_task`](ambient::end_task). Returns its number,
+    /// from the number of CPUs on. Its stack must have been asked for as one of `extra_tasks`.
+    ///
+    /// # Panics
+    /// When memory is refused.
+    pub fn add_task(&self, task: impl FnOnce() + 'static) -> usize {
+        let core = &*self.core;
+        let cpus = core.cpus.len() - 1;
+        let mut parked = core.tasks.parked.borrow_mut();
+        if parked.is_empty() {
+            parked.extend((0..cpus).map(|_| Parked::NOTHING));
+            core.tasks.running.borrow_mut().extend(0..cpus);
+        }
+        let number = parked.len();
+        let stack = self.region.stack(self.stack_bytes, number);
+        core.lines.stacks_from(self.region.stacks_from());
+        let coroutine = Task::with_stack(stack, move |yielder, ()| {
+            ambient::core().cpu().yielder.set(yielder);
+            task();
+        });
+        parked.push(Parked {
+            task: Some(coroutine),
+            ..Parked::NOTHING
+        });
+        core.unfinished.set(core.unfinished.get() + 1);
+        number
+    }
+
+    /// Sets what happens at each point where the running task may be exchanged: interrupts are on, and whoever calls
+    /// [`switch_task`](ambient::switch_task) there may come back on another CPU. Once.
+    ///
+    /// # Panics
+    /// When set before.
+    pub fn set_preemption_hook(&self, hook: impl Fn() + 'static) {
+        let set = self.core.tasks.at_point.set(Box::new(hook));
+        assert!(set.is_ok(), "the preemption hook is set");
+    }
+}
+
+impl Core {
+    /// A point where the running task may be exchanged.
+    #[inline]
+    pub(crate) fn preemption_point(&self) {
+        if let Some(hook) = self.tasks.at_point.get() {
+            let cpu = self.cpu();
+            if !cpu.masked.get() && cpu.slow.get() & (SLOW_RECORDING | SLOW_HOST) == 0 {
+                hook();
+            }
+        }
+    }
+
+    /// Parks the running task and goes on with task `next` in its place. Returns when the task runs again, perhaps on
+    /// another CPU.
+    pub(crate) fn switch_task(&self, next: usize) {
+        let cpu = self.cpu();
+        if !self.on_cpu() || self.tasks.running.borrow()[cpu.id()] == next {
+            return;
+        }
+        assert!(
+            !cpu.masked.get() && cpu.slow.get() & SLOW_RECORDING == 0,
+            "tasks are exchanged neither with interrupts off nor from within a condition"
+        );
+        cpu.count();
+        // The task will look for its own stores on the CPU it goes on with.
+        self.drain_own(cpu);
+        self.set_category(cpu.category.get()); // books the time up to here
+        self.tasks.next.set(next);
+        self.moving.set(Some(cpu.id()));
+        self.suspend(cpu, cpu.clock.get());
+        // From here on the running CPU may be another; `cpu` must not be used any more.
+        if !self.dying.get() {
+            self.sync(self.cpu());
+        }
+    }
+
+    /// Carries the exchange out, between two turns.
+    pub(crate) fn exchange(&self, cpu: &Cpu) {
+        let (tasks, next) = (&self.tasks, self.tasks.next.get());
+        let mut parked = tasks.parked.borrow_mut();
+        let old = std::mem::replace(&mut tasks.running.borrow_mut()[cpu.id()], next);
+        // SAFETY: only the scheduler touches `task`, and the CPU's task does not run.
+        let slot = unsafe { &mut *cpu.task.get() };
+        parked[old] = Parked {
+            task: slot.take(),
+            yielder: cpu.yielder.get(),
+            category: cpu.category.get(),
+            daemon: cpu.daemon.get(),
+            at: cpu.clock.get(),
+        };
+        let Parked {
+            task,
+            yielder,
+            category,
+            daemon,
+            at,
+        } = std::mem::replace(&mut parked[next], Parked::NOTHING);
+        assert!(task.is_some(), "task {next} runs elsewhere");
+        *slot = task;
+        cpu.yielder.set(yielder);
+        cpu.category.set(category);
+        cpu.daemon.set(daemon);
+        cpu.clock.set(cpu.clock.get().max(at));
+        self.set_state(cpu, State::Running);
+    }
+
+    /// Unwinds the stacks of parked tasks; the machine is being taken down, and no CPU's task is left.
+    pub(crate) fn drop_parked(&self) {
+        let count = self.tasks.parked.borrow().len();
+        for number in 0..count {
+            let task = self.tasks.parked.borrow_mut()[number].task.take();
+            if let Some(mut task) = task.filter(|task| !task.done()) {
+                self.current.set(&self.cpus[0]);
+                task.force_unwind();
+                self.leave();
+            }
+        }
+    }
+}

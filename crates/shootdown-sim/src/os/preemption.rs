@@ -1,0 +1,104 @@
+//! Preemption: whether the thread on a CPU may be taken off it, and how long it could not be.
+//!
+//! Owns each CPU's depth of sections without preemption, which pins of the engine and spinlocks enter. Knows nothing of
+//! threads: where preemption comes back on it asks the machine for a point at which to preempt.
+
+use super::latency::{Latencies, WINDOW_NS};
+use crate::machine;
+use std::cell::Cell;
+
+/// One CPU.
+#[derive(Debug, Default)]
+struct Cpu {
+    /// Sections without preemption that are open.
+    depth: Cell<u32>,
+    /// When the outermost began, cycles.
+    since: Cell<u64>,
+}
+
+/// Sections without preemption, on every CPU.
+#[derive(Debug)]
+pub struct Preemption {
+    cpus: Vec<Cpu>,
+    /// Length of a window, cycles; the number of the present one, and the longest section that ended in it on any CPU.
+    window_cycles: u64,
+    window: Cell<u64>,
+    longest: Cell<u64>,
+    /// What the run measures.
+    pub latencies: Latencies,
+}
+
+impl Preemption {
+    /// All on, at `ghz` cycles per nanosecond.
+    pub fn new(cpus: usize, ghz: f64) -> Self {
+        Preemption {
+            cpus: (0..cpus).map(|_| Cpu::default()).collect(),
+            window_cycles: ((WINDOW_NS * ghz) as u64).max(1),
+            window: Cell::new(0),
+            longest: Cell::new(0),
+            latencies: Latencies::default(),
+        }
+    }
+
+    /// Forbids preemption on this CPU until the matching [`on`](Self::on). Nests.
+    #[inline]
+    pub fn off(&self) {
+        // The host (setting up) is not preempted.
+        let Some(cpu) = self.cpus.get(machine::cpu()) else {
+            return;
+        };
+        let depth = cpu.depth.get();
+        if depth == 0 {
+            cpu.since.set(machine::now());
+        }
+        cpu.depth.set(depth + 1);
+    }
+
+    /// Ends one section; true if it was the outermost. A preemption that is due can then happen at the next point: see
+    /// [`machine::preemption_point`].
+    #[inline]
+    pub fn on(&self) -> bool {
+        let Some(cpu) = self.cpus.get(machine::cpu()) else {
+            return false;
+        };
+        let depth = cpu.depth.get();
+        if depth == 0 {
+            // Stacks that are unwound at the end of the machine.
+            debug_assert!(!machine::on_cpu(), "preemption is on already");
+            return false;
+        }
+        cpu.depth.set(depth - 1);
+        if depth == 1 {
+            self.ended(cpu);
+        }
+        depth == 1
+    }
+
+    fn ended(&self, cpu: &Cpu) {
+        let now = machine::now();
+        let length = now - cpu.since.get();
+        self.latencies.preemption_off.record(length);
+        let window = now / self.window_cycles;
+        if window > self.window.get() {
+            self.window.set(window);
+            let longest = self.longest.replace(0);
+            if longest > 0 {
+                self.latencies.longest_preemption_off.record(longest);
+            }
+        }
+        self.longest.set(self.longest.get().max(length));
+    }
+
+    /// Whether this CPU may be preempted, interrupts aside.
+    pub fn is_on(&self) -> bool {
+        self.cpus.get(machine::cpu()).is_some_and(|cpu| cpu.depth.get() == 0)
+    }
+
+    /// Starts the measurements anew: the end of the warm-up.
+    pub fn reset(&self) {
+        for (_, recorder) in self.latencies.all() {
+            recorder.reset();
+        }
+        self.longest.set(0);
+    }
+}
