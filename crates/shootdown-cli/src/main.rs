@@ -22,6 +22,7 @@ mod report;
 mod shape;
 mod style;
 mod summary;
+mod sweep;
 mod table;
 mod target;
 mod verdict;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
     let outcome = match &cli.command {
         None => compare::flagship(&simulator, stop),
         Some(Command::Compare(args)) => compare::command(args, &simulator, stop),
+        Some(Command::Sweep(args)) => sweep::command(args, &simulator, stop),
         Some(Command::List(args)) => list::command(args),
         Some(Command::Evidence(args)) => evidence::command(args, &simulator, stop),
     };

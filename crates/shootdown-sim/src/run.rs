@@ -72,8 +72,27 @@ pub struct RunResult {
     pub events: u64,
     /// Where CPU time went in the measured window: (category, share of all CPU time of the threads' CPUs).
     pub time_shares: Vec<(&'static str, f64)>,
+    /// Distributions of latencies in the measured window, one per kind that was recorded.
+    pub latencies: Vec<Latency>,
     /// Host seconds the run took (not deterministic).
     pub host_seconds: f64,
+}
+
+/// A distribution of latencies, virtual nanoseconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Latency {
+    /// What was measured: `flush`, `preemption off`, `interrupt disturbance`.
+    pub name: &'static str,
+    /// How many were measured.
+    pub count: u64,
+    /// Median.
+    pub p50_ns: f64,
+    /// 99th percentile.
+    pub p99_ns: f64,
+    /// Longest.
+    pub max_ns: f64,
+    /// Histogram: (upper edge of the bucket, how many fell into it), by rising edge.
+    pub buckets: Vec<(f64, u64)>,
 }
 
 /// A design by name, with a line about it.
@@ -269,6 +288,7 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
         story: hw.violations().first().map(|violation| violation.to_string()),
         events: machine.events(),
         time_shares,
+        latencies: Vec::new(),
         host_seconds: started.elapsed().as_secs_f64(),
     })
 }
