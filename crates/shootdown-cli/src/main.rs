@@ -25,6 +25,7 @@ mod summary;
 mod sweep;
 mod table;
 mod target;
+mod timeline;
 mod verdict;
 
 #[cfg(test)]
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         None => compare::flagship(&simulator, stop),
         Some(Command::Compare(args)) => compare::command(args, &simulator, stop),
         Some(Command::Sweep(args)) => sweep::command(args, &simulator, stop),
+        Some(Command::Timeline(args)) => timeline::command(args, stop),
         Some(Command::List(args)) => list::command(args),
         Some(Command::Evidence(args)) => evidence::command(args, &simulator, stop),
     };

@@ -2,7 +2,7 @@
 //!
 //! `machine` is virtual time, coroutines, cache lines and interrupts; `hw` the translation hardware and the oracle;
 //! `model` the costs, from files; `os` a kernel that implements the engine's hooks; `workload` what it runs; `run` one run, put
-//! together by `setup`.
+//! together by `setup`; `timeline` what each CPU did around a shootdown.
 
 pub mod hw;
 pub mod machine;
@@ -10,4 +10,5 @@ pub mod model;
 pub mod os;
 pub mod run;
 mod setup;
+pub mod timeline;
 mod workload;

@@ -6,6 +6,7 @@ use crate::model::Model;
 use crate::os::category::Category;
 use crate::os::{OsSettings, System, run_thread};
 use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs};
+use crate::timeline;
 use crate::workload::Thread;
 use shootdown::Design;
 use std::cell::{Cell, RefCell};
@@ -228,6 +229,7 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
         move || {
             before.set(total(&counters));
             machine::reset_statistics();
+            timeline::window_opens();
         }
     });
     machine.at(deadline, {

@@ -3,6 +3,7 @@
 
 use crate::hw::{HardwareFault, Hw};
 use crate::machine::{self, SimWorld};
+use crate::timeline::{What, note};
 use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Stuck, Tag};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -150,15 +151,19 @@ impl<const W: usize> Kernel<W> for SimKernel {
     }
 
     fn send_ipi(&self, targets: &CpuMask<W>) {
+        note(|| What::Sends(targets.iter().collect()));
         machine::send_ipi(targets.iter());
+        note(|| What::SendsEnd);
     }
 
     fn invalidate(&self, what: Local) {
         // Invalidations are serialising: earlier stores of this CPU are visible first.
         machine::drain_stores();
         machine::synchronise();
+        note(|| What::InvalidateBegins);
         let cost = self.hw.borrow_mut().local(machine::cpu(), what, machine::now());
         machine::charge(u64::from(carried_out(cost)));
+        note(|| What::InvalidateEnds);
     }
 
     fn load_root(&self, root: Root, tag: Tag, keep: bool) {
@@ -167,6 +172,7 @@ impl<const W: usize> Kernel<W> for SimKernel {
         }
         machine::drain_stores();
         machine::synchronise();
+        note(|| What::LoadsRoot { keep });
         let root = root.0 as u32;
         let space = self.spaces.borrow().get(&root).copied().unwrap_or(0);
         let cost = self
@@ -183,6 +189,7 @@ impl<const W: usize> Kernel<W> for SimKernel {
     fn broadcast(&self, what: Broadcast) {
         // Weakly ordered: the store buffer is not drained.
         machine::synchronise();
+        note(|| What::Broadcasts);
         let (cpu, now) = (machine::cpu(), machine::now());
         let cost = carried_out(self.hw.borrow_mut().broadcast(cpu, what, now));
         // The machine carries out one at a time; each is complete some time after it was begun.
@@ -194,12 +201,14 @@ impl<const W: usize> Kernel<W> for SimKernel {
     }
 
     fn broadcast_sync(&self) {
+        note(|| What::SyncBegins);
         let cpu = machine::cpu();
         let ready = self.hw.borrow().sync_ready_at(cpu, machine::now());
         let done = self.broadcast_done.borrow()[cpu].max(ready);
         machine::charge(done.saturating_sub(machine::now()).max(1));
         machine::synchronise();
         self.hw.borrow_mut().sync_done(machine::cpu());
+        note(|| What::SyncEnds);
     }
 
     fn unpin(&self) {

@@ -20,6 +20,7 @@ pub use process::{PAGE, Process, USER_BASE, run_thread};
 
 use crate::hw::{Entry, Hw, Stamp};
 use crate::machine::{self, LineId, Machine, Shared, SimWord, SimWorld};
+use crate::timeline::{What, note};
 use category::Category;
 use shootdown::{Design, Engine, PerCpu, Root, Storage, Word, tag_words};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -257,6 +258,7 @@ impl<const W: usize> System<W> {
     pub fn go_lazy(&self) {
         // The promise first: an interrupt may come between the two.
         self.hw.borrow_mut().set_lazy(machine::cpu(), true);
+        note(|| What::LazyEnters);
         self.engine.enter_lazy();
     }
 
@@ -266,6 +268,7 @@ impl<const W: usize> System<W> {
         // SAFETY: as in `load`.
         unsafe { self.engine.leave_lazy(&process.space) };
         self.now_in_user();
+        note(|| What::LazyLeaves);
         category::leave(outer);
     }
 

@@ -10,6 +10,7 @@ use super::category::{self, Category};
 use super::lock::{Access as LockAccess, SleepLock, SpinLock};
 use crate::hw::{Access, Entry, Privilege};
 use crate::machine::{self, LineId, Shared, SimWord, SimWorld};
+use crate::timeline::{What, note};
 use shootdown::{Range, Root, Space, Stride, Word};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -321,7 +322,9 @@ impl<const W: usize> System<W> {
     pub fn flush(&self, process: &Process<W>, range: Range) {
         let outer = category::enter(Category::FlushRequester);
         let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
+        note(|| What::FlushBegins);
         let _done = self.engine.flush(&process.space, range);
+        note(|| What::FlushEnds);
         if self.settings.ideal {
             machine::drain_stores();
             self.hw
