@@ -149,17 +149,24 @@ fn sentences(view: &View) -> Vec<String> {
     let mut parts = Vec::new();
     let targets = view.count(Role::Target);
     if targets > 0 {
-        parts.push(format!("interrupts {targets}"));
+        parts.push(format!(
+            "interrupts {targets} CPU{}",
+            if targets == 1 { "" } else { "s" }
+        ));
     }
     if view.broadcasts > 0 {
-        parts.push(format!("issues {} broadcasts", view.broadcasts));
+        let plural = if view.broadcasts == 1 { "" } else { "s" };
+        parts.push(format!("issues {} broadcast{plural}", view.broadcasts));
     }
     if parts.is_empty() {
         parts.push("concerns no other CPU".to_string());
     }
     let lazy = view.count(Role::Lazy);
     if lazy > 0 {
-        parts.push(format!("leaves {lazy} lazy alone"));
+        parts.push(format!(
+            "leaves {lazy} lazy one{} alone",
+            if lazy == 1 { "" } else { "s" }
+        ));
     }
     let mut sentences = vec![format!(
         "CPU {} {}, and is done after {}.",
