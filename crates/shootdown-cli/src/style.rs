@@ -133,7 +133,7 @@ figure{margin:0}
 figure{overflow-x:auto}
 figure>svg{display:block;width:100%;height:auto}
 /* On a telephone a plot keeps a size at which its labels can be read, and scrolls. */
-@media (max-width:40rem){figure>svg{min-width:30rem}.pair figure>svg{min-width:24rem}body{padding:1.25rem .9rem 3rem}h1{font-size:1.4rem}}
+@media (max-width:40rem){figure>svg{min-width:44rem}.pair figure>svg{min-width:24rem}body{padding:1.25rem .9rem 3rem}h1{font-size:1.4rem}}
 svg text{fill:var(--ink);font-family:system-ui,sans-serif}
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(26rem,100%),1fr));gap:1.25rem}
 .wide{overflow-x:auto}

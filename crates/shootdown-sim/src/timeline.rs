@@ -21,6 +21,8 @@ pub enum What {
     Sends(Vec<usize>),
     /// Has sent them; they arrive later.
     SendsEnd,
+    /// Has done its bookkeeping for the CPUs it asked; from here on it waits for them.
+    Prepared,
     /// Takes an interrupt; the cost of entry follows.
     HandlerEnters,
     /// Is back where the interrupt came.

@@ -195,10 +195,15 @@ fn answer(own: &[(f64, &What)], sent: f64, end: f64) -> (Option<f64>, Option<f64
             .map(|(at, _)| *at)
     };
     let entered = after(sent, |what| *what == What::HandlerEnters);
-    let answered = after(entered.unwrap_or(sent), |what| *what == What::InvalidateEnds)
-        .or_else(|| after(entered?, |what| *what == What::HandlerLeaves));
-    // A target without anything left to invalidate says so from its handler, which may go on after the flush has ended.
-    (entered, answered.or(entered.map(|_| end)))
+    let invalidated = |from: f64| after(from, |what| *what == What::InvalidateEnds);
+    let Some(taken) = entered else {
+        return (None, invalidated(sent));
+    };
+    // A target that had caught up already has nothing to invalidate and says so from its handler, which may go on after the
+    // flush has ended.
+    let left = after(taken, |what| *what == What::HandlerLeaves).unwrap_or(end);
+    let answered = invalidated(taken).filter(|&at| at <= left).unwrap_or(left);
+    (entered, Some(answered))
 }
 
 /// The spans of one CPU that reach into `window`.
@@ -240,6 +245,9 @@ fn spans(own: &[(f64, &What)], window: (f64, f64)) -> Vec<Span> {
             if kind == Kind::Flush {
                 asked = false;
             }
+        }
+        if *what == What::Prepared {
+            idle_since = at;
         }
         if let Some(kind) = closes {
             let in_handler = open.iter().any(|(kind, _)| *kind == Kind::Handler);
@@ -315,6 +323,21 @@ pub(super) mod tests {
             ]
         );
         assert_eq!(view.last(), Some((2, 950.0)));
+    }
+
+    #[test]
+    fn a_target_with_nothing_to_invalidate_answers_in_its_first_handler() {
+        let own = [
+            (300.0, &What::HandlerEnters),
+            (400.0, &What::HandlerLeaves),
+            (600.0, &What::HandlerEnters),
+            (700.0, &What::InvalidateEnds),
+            (800.0, &What::HandlerLeaves),
+        ];
+        assert_eq!(answer(&own, 200.0, 1000.0), (Some(300.0), Some(400.0)));
+        assert_eq!(answer(&own, 500.0, 1000.0), (Some(600.0), Some(700.0)));
+        assert_eq!(answer(&own[..3], 500.0, 1000.0), (Some(600.0), Some(1000.0)));
+        assert_eq!(answer(&[], 500.0, 1000.0), (None, None));
     }
 
     #[test]

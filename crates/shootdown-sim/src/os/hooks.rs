@@ -229,6 +229,7 @@ impl<const W: usize> Kernel<W> for SimKernel {
     fn event(&self, event: Event) {
         if let Event::Interrupted { targets, .. } = event {
             machine::charge(u64::from(targets) * self.costs.call_target);
+            note(|| What::Prepared);
         }
         self.count(|counts| match event {
             Event::Promoted => counts.promoted += 1,
