@@ -143,7 +143,8 @@ pub fn tails(size: (u32, u32), curves: &[(Tone, Vec<(f64, f64)>)]) -> String {
             },
         );
         let mut chart = ChartBuilder::on(&area)
-            .margin(14)
+            .margin(8)
+            .margin_right(36)
             .x_label_area_size(42)
             .y_label_area_size(72)
             .build_cartesian_2d(x, y)

@@ -50,7 +50,7 @@ fn example(name: &str) -> PathBuf {
 /// Starts a sweep with enough runs to be in the middle of, and waits until its journal has some.
 #[cfg(unix)]
 fn started(folder: &Path, args: &[&str]) -> (std::process::Child, PathBuf) {
-    let child = shootdown(folder)
+    let mut child = shootdown(folder)
         .args(args)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -65,6 +65,8 @@ fn started(folder: &Path, args: &[&str]) -> (std::process::Child, PathBuf) {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
+    child.kill().unwrap();
+    child.wait().unwrap();
     panic!("no run was finished in a minute");
 }
 
