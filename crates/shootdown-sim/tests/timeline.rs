@@ -76,10 +76,10 @@ fn each_shootdown_ends_after_its_targets_have_answered() {
                 .filter(during)
                 .any(|event| matches!(event.what, What::InvalidateEnds | What::LoadsRoot { .. }));
             // One that went lazy meanwhile owes it until it returns to user code.
-            let lazy = own()
+            let mut lazy = own()
                 .filter(|event| event.ns <= flush.end)
                 .filter(|event| matches!(event.what, What::LazyEnters | What::LazyLeaves));
-            let lazy = lazy.last().is_some_and(|event| event.what == What::LazyEnters)
+            let lazy = lazy.next_back().is_some_and(|event| event.what == What::LazyEnters)
                 || own().filter(during).any(|event| event.what == What::LazyLeaves);
             assert!(
                 invalidated || lazy,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::results::{Format, POINT, POINTS, Results, SWEEP, Value};
+use super::results::{Cells, Format, POINT, POINTS, Results, SWEEP, Value};
 
 /// Most points named in a message.
 const NAMED: usize = 5;
@@ -14,7 +14,7 @@ pub struct Part {
     /// Points of the whole sweep.
     pub points: usize,
     /// The point and the named cells of each row.
-    pub rows: Vec<(usize, Vec<(String, Value)>)>,
+    pub rows: Vec<(usize, Cells)>,
 }
 
 /// Reads the results of a sweep or of a shard.
@@ -62,7 +62,7 @@ pub fn part(path: &Path) -> Result<Part, String> {
 /// One line: files of different sweeps, a point in two files, points in none.
 pub fn merge(paths: &[PathBuf]) -> Result<Results, String> {
     let mut whole: Option<(String, usize)> = None;
-    let mut rows: Vec<Option<(usize, Vec<(String, Value)>)>> = Vec::new();
+    let mut rows: Vec<Option<(usize, Cells)>> = Vec::new();
     for (file, path) in paths.iter().enumerate() {
         let part = part(path)?;
         let own = (part.sweep, part.points);

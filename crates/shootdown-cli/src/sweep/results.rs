@@ -91,6 +91,9 @@ impl Serialize for Value {
     }
 }
 
+/// A row by column.
+pub type Cells = Vec<(String, Value)>;
+
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
