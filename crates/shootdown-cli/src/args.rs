@@ -33,6 +33,10 @@ pub struct Cli {
 pub enum Command {
     /// Run one workload on one machine under several designs and compare them
     Compare(CompareArgs),
+    /// Run every combination of parameter values, in shards if need be; resumes when interrupted
+    Sweep(SweepArgs),
+    /// Show one shootdown across CPUs: who sent, who was lazy, who answered when
+    Timeline(TimelineArgs),
     /// List the workloads, machines and designs
     List(ListArgs),
     /// Print published tables beside simulated results, with errors on fitted and held-out rows
@@ -91,6 +95,138 @@ pub struct CompareArgs {
     pub json: bool,
 
     /// Also write a self-contained HTML report to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Arguments of `sweep`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "VALUES is a list of values and of ranges LOW..HIGH[:log|:lin][:N], both ends included; the word `range`\n\
+    stands for the range that the machine model states for the parameter, `assumed=range` for that of every assumed one.\n\
+    Finished runs are kept in FILE.journal until FILE is complete: repeat an interrupted command and it goes on.\n\n\
+    Examples:\n  \
+    shootdown sweep tlb_flush2 --designs ipi,adaptive --threads 2,16,all --set costs.ipi_send=200..4000:log:8 -o s.csv\n  \
+    shootdown sweep tlb_flush2 --set assumed=range:2 --one-at-a-time --threads 16 -o ends.parquet\n  \
+    shootdown sweep tlb_flush2 --set costs.invlpg=range --set kernel.wake=range:log --sample 100 -o sample.csv\n  \
+    shootdown sweep tlb_flush2 --cpus 72..1152:log:5 --threads all --shard 3/8 -o part3.csv\n  \
+    shootdown sweep --merge part1.csv part2.csv -o all.parquet"
+)]
+pub struct SweepArgs {
+    /// Workloads, as in `shootdown list`
+    #[arg(value_name = "WORKLOAD,..", required_unless_present = "merge")]
+    pub workload: Option<String>,
+
+    /// Machine models: names as in `shootdown list`, or paths of .toml files
+    #[arg(long, value_name = "M,M,..", value_delimiter = ',', default_value = crate::catalog::FLAGSHIP_MACHINE)]
+    pub on: Vec<String>,
+
+    /// Designs
+    #[arg(long, value_name = "D,D,..", value_delimiter = ',', default_value = crate::catalog::FLAGSHIP_DESIGNS)]
+    pub designs: Vec<String>,
+
+    /// Thread counts, `all` for as many as CPUs [default: 1,2,4,.. and all]
+    #[arg(long, value_name = "VALUES", allow_hyphen_values = true)]
+    pub threads: Option<String>,
+
+    /// Make each machine large enough for so many CPUs, with more sockets of the same kind
+    #[arg(long, value_name = "VALUES", allow_hyphen_values = true)]
+    pub cpus: Option<String>,
+
+    /// Values of one number of the machine model, in the unit of its file (repeatable)
+    #[arg(long, value_name = "PATH=VALUES")]
+    pub set: Vec<String>,
+
+    /// Points of a range that does not say how many
+    #[arg(long, value_name = "N", default_value = "5", value_parser = whole_number, allow_negative_numbers = true)]
+    pub points: u64,
+
+    /// Draw N sets of values from the ranges of --set (a Latin hypercube) in place of every combination
+    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true, conflicts_with = "one_at_a_time")]
+    pub sample: Option<u64>,
+
+    /// Vary one --set at a time, the others as in the machine model, in place of every combination
+    #[arg(long)]
+    pub one_at_a_time: bool,
+
+    /// Runs per point; run k uses seed+k
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
+    pub runs: u64,
+
+    /// How to run it.
+    #[command(flatten)]
+    pub run: RunArgs,
+
+    /// Drain the CPU's LRU batch under the LRU lock at each madvise, as kernels without the LRU fix do
+    #[arg(long)]
+    pub lru_drain: bool,
+
+    /// Run only share I of N; the shares are disjoint and together are the sweep
+    #[arg(long, value_name = "I/N", value_parser = crate::sweep::Shard::parse)]
+    pub shard: Option<crate::sweep::Shard>,
+
+    /// Put the results of all shards together in place of running anything
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["workload", "shard", "set", "sample"], requires = "output")]
+    pub merge: Vec<PathBuf>,
+
+    /// Write one row per run to this file, .csv or .parquet
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Print only JSON, for programs (one element per run)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `timeline`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    shootdown timeline tlb_flush2 --design ipi --threads 8\n  \
+    shootdown timeline tlb_flush2 --design ipi --threads 72 --html shootdown.html   lanes and arrows\n  \
+    shootdown timeline tlb_flush2 --design broadcast --threads 8                    no interrupts at all\n  \
+    shootdown timeline tlb_flush2 --design ipi --threads 16 --nth 40                another one")]
+pub struct TimelineArgs {
+    /// Workload, as in `shootdown list`
+    #[arg(value_name = "WORKLOAD")]
+    pub workload: String,
+
+    /// Machine model: a name as in `shootdown list`, or the path of a .toml file
+    #[arg(long, value_name = "MACHINE", default_value = crate::catalog::FLAGSHIP_MACHINE)]
+    pub on: String,
+
+    /// Make the machine large enough for N CPUs, with more sockets of the same kind
+    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
+    pub cpus: Option<u64>,
+
+    /// Replace one number of the machine model, in the unit of its file (repeatable)
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub set: Vec<String>,
+
+    /// Design
+    #[arg(long, value_name = "DESIGN", default_value = "ipi")]
+    pub design: String,
+
+    /// Threads, one per CPU
+    #[arg(long, value_name = "N", default_value = "8", value_parser = whole_number, allow_negative_numbers = true)]
+    pub threads: u64,
+
+    /// Which of the flushes that interrupt two CPUs or more; else of those that reach others at all
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
+    pub nth: u64,
+
+    /// Seed: the same seed gives the same shootdown
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
+    pub seed: u64,
+
+    /// Virtual milliseconds to record after the warm-up [default: 0.5]
+    #[arg(long, value_name = "MS", allow_negative_numbers = true)]
+    pub virtual_ms: Option<f64>,
+
+    /// Print only JSON, for programs (times in virtual ns since the flush began)
+    #[arg(long)]
+    pub json: bool,
+
+    /// Also write a self-contained page with lanes and arrows to this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }

@@ -74,7 +74,7 @@ fn compare(
     let comparison = Comparison::new(plan, outcomes, control, start.elapsed().as_secs_f64());
 
     if let Some(destination) = destination {
-        destination.write(&report::render(&comparison), stop)?;
+        destination.write(report::render(&comparison), stop)?;
     }
     if as_json {
         output::print(&json::render(&comparison))?;

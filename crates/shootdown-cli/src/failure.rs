@@ -18,6 +18,8 @@ pub enum Failure {
     Input(String),
     /// Ctrl-C: runs were abandoned and nothing was written.
     Interrupted,
+    /// Ctrl-C in a command that can go on where it was: one line saying how.
+    Suspended(String),
 }
 
 impl Failure {
@@ -25,7 +27,7 @@ impl Failure {
     pub fn status(&self) -> u8 {
         match self {
             Self::Input(_) => BAD_INPUT,
-            Self::Interrupted => INTERRUPTED,
+            Self::Interrupted | Self::Suspended(_) => INTERRUPTED,
         }
     }
 }
@@ -35,6 +37,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Input(line) => write!(f, "error: {line}"),
             Self::Interrupted => f.write_str("interrupted: runs abandoned, no report written"),
+            Self::Suspended(line) => write!(f, "interrupted: {line}"),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use shootdown_sim::run::{RunResult, RunSpec};
+use shootdown_sim::run::{Latency, RunResult, RunSpec};
 
 use crate::catalog;
 use crate::plan::{Plan, Settings};
@@ -79,8 +79,31 @@ pub fn result(spec: &RunSpec) -> RunResult {
             ("invalidation", flush),
             ("idle", 0.1),
         ],
-        latencies: Vec::new(),
+        latencies: vec![
+            latency("flush", 1500.0, threads),
+            latency("interrupt disturbance", 700.0, threads),
+        ],
         host_seconds: 0.25,
+    }
+}
+
+/// A distribution around `middle` nanoseconds whose tail grows with `threads`.
+fn latency(name: &'static str, middle: f64, threads: f64) -> Latency {
+    let buckets: Vec<(f64, u64)> = (0..12)
+        .map(|step| {
+            (
+                middle / 4.0 * 2_f64.powf(f64::from(step) / 2.0),
+                [1, 4, 20, 80, 200, 160, 60, 25, 9, 4, 2, 1][step as usize],
+            )
+        })
+        .collect();
+    Latency {
+        name,
+        count: buckets.iter().map(|bucket| bucket.1).sum(),
+        p50_ns: middle,
+        p99_ns: middle * (2.0 + threads.log2() / 4.0),
+        max_ns: middle * (6.0 + threads.log2()),
+        buckets,
     }
 }
 

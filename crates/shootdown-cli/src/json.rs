@@ -31,6 +31,20 @@ struct Run<'a> {
     published: Option<f64>,
     relative_error: Option<f64>,
     error: Option<&'a str>,
+    /// Absent when none was recorded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    latencies: Vec<Distribution<'a>>,
+}
+
+/// A distribution of latencies in virtual nanoseconds; a bucket is its upper edge and how many fell into it.
+#[derive(Debug, Serialize)]
+struct Distribution<'a> {
+    name: &'a str,
+    count: u64,
+    p50_ns: f64,
+    p99_ns: f64,
+    max_ns: f64,
+    buckets: &'a [(f64, u64)],
 }
 
 /// The runs of a comparison, one element each, rates in operations per second, `null` where unknown.
@@ -62,6 +76,17 @@ pub fn render(comparison: &Comparison) -> String {
                     .zip(result)
                     .map(|(published, result)| relative_error(result.ops_per_s, published)),
                 error: outcome.as_ref().err().map(String::as_str),
+                latencies: result.map_or(Vec::new(), |result| {
+                    let distributions = result.latencies.iter().map(|latency| Distribution {
+                        name: latency.name,
+                        count: latency.count,
+                        p50_ns: latency.p50_ns,
+                        p99_ns: latency.p99_ns,
+                        max_ns: latency.max_ns,
+                        buckets: &latency.buckets,
+                    });
+                    distributions.collect()
+                }),
             }
         })
         .collect();
@@ -82,7 +107,7 @@ mod tests {
     use crate::fake;
 
     /// The contract. Programs rely on it: change it and you break them.
-    const KEYS: [&str; 16] = [
+    const KEYS: [&str; 17] = [
         "workload",
         "target",
         "design",
@@ -99,6 +124,7 @@ mod tests {
         "published",
         "relative_error",
         "error",
+        "latencies",
     ];
 
     #[test]
@@ -138,6 +164,7 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&render(&comparison)).unwrap();
         let run = &value["runs"][0];
         assert_eq!(run["error"], "hangs");
+        assert!(run.get("latencies").is_none(), "nothing was recorded");
         assert!(run["ops_per_s"].is_null() && run["stale"].is_null() && run["relative_error"].is_null());
         assert_eq!(run["published"], 644_000.0);
     }

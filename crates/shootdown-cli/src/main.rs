@@ -22,8 +22,10 @@ mod report;
 mod shape;
 mod style;
 mod summary;
+mod sweep;
 mod table;
 mod target;
+mod timeline;
 mod verdict;
 
 #[cfg(test)]
@@ -53,6 +55,8 @@ fn main() -> ExitCode {
     let outcome = match &cli.command {
         None => compare::flagship(&simulator, stop),
         Some(Command::Compare(args)) => compare::command(args, &simulator, stop),
+        Some(Command::Sweep(args)) => sweep::command(args, &simulator, stop),
+        Some(Command::Timeline(args)) => timeline::command(args, stop),
         Some(Command::List(args)) => list::command(args),
         Some(Command::Evidence(args)) => evidence::command(args, &simulator, stop),
     };

@@ -44,6 +44,18 @@ pub fn per_operation(count: f64) -> String {
     }
 }
 
+/// A time: `870 ns`, `12.4 µs`, `1.37 ms`.
+pub fn time(ns: f64) -> String {
+    match ns {
+        _ if !ns.is_finite() => UNKNOWN.to_string(),
+        _ if ns < 999.5 => format!("{ns:.0} ns"),
+        _ if ns < 9_995.0 => format!("{:.2} µs", ns / 1e3),
+        _ if ns < 99_950.0 => format!("{:.1} µs", ns / 1e3),
+        _ if ns < 999_500.0 => format!("{:.0} µs", ns / 1e3),
+        _ => format!("{:.2} ms", ns / 1e6),
+    }
+}
+
 /// A ratio: `1.86x`.
 pub fn ratio(value: f64) -> String {
     if value.is_finite() {
@@ -105,6 +117,12 @@ mod tests {
         assert_eq!(rate(95_300.0), "95.3k");
         assert_eq!(rate(1_368_000.0), "1368k");
         assert_eq!(rate(f64::NAN), UNKNOWN);
+    }
+
+    #[test]
+    fn times_take_the_unit_that_suits_them() {
+        let times = [0.0, 870.0, 999.7, 12_400.0, 370_000.0, 1_370_000.0].map(time);
+        assert_eq!(times, ["0 ns", "870 ns", "1.00 µs", "12.4 µs", "370 µs", "1.37 ms"]);
     }
 
     #[test]

@@ -25,6 +25,11 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Says something that is no result, on stderr; nobody listening is no error.
+pub fn note(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
 /// A file that can be written, checked before anything is run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Destination {
@@ -102,14 +107,19 @@ impl Destination {
         self.shown.display().to_string()
     }
 
+    /// The file itself: the target, where the path is a symbolic link.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Writes `content` to a temporary file beside the destination, then renames it: nobody ever sees half of it.
     ///
     /// # Errors
     /// One line naming the path; [`Failure::Interrupted`] when `stop` was set before the file was complete.
-    pub fn write(&self, content: &str, stop: &AtomicBool) -> Result<(), Failure> {
+    pub fn write(&self, content: impl AsRef<[u8]>, stop: &AtomicBool) -> Result<(), Failure> {
         let fail = |error: io::Error| Failure::Input(format!("{}: {error}", self.shown()));
         let mut file = self.temporary().map_err(fail)?;
-        file.write_all(content.as_bytes()).map_err(fail)?;
+        file.write_all(content.as_ref()).map_err(fail)?;
         file.as_file().sync_all().map_err(fail)?;
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::Interrupted);

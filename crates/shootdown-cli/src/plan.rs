@@ -187,8 +187,8 @@ impl Plan {
     }
 }
 
-/// 1, 2, 4, .. and all CPUs.
-fn default_threads(cpus: usize) -> Vec<usize> {
+/// Thread counts when none are given: 1, 2, 4, .. and all CPUs.
+pub fn default_threads(cpus: usize) -> Vec<usize> {
     let mut counts: Vec<usize> = std::iter::successors(Some(1), |count| Some(count * 2))
         .take_while(|&count| count < cpus)
         .collect();

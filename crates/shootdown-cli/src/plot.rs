@@ -5,6 +5,7 @@ use std::ops::Range;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
 use plotters::prelude::*;
 
+use crate::number;
 use crate::style::{AXIS, GRID, Tone};
 
 /// One line of a plot.
@@ -111,6 +112,61 @@ pub fn lines(size: (u32, u32), unit: &str, lines: &[Line]) -> String {
                 .into_iter()
                 .map(|p| Circle::new(p, 6, color.stroke_width(2)));
             chart.draw_series(hollow).expect("text takes every shape");
+        }
+        area.present().expect("text takes every shape");
+    }
+    svg
+}
+
+/// How many of a distribution lie above a value: both axes logarithmic. Each curve is (value in ns, share above it), falling.
+pub fn tails(size: (u32, u32), curves: &[(Tone, Vec<(f64, f64)>)]) -> String {
+    let all = || curves.iter().flat_map(|(_, curve)| curve);
+    let decade = |value: f64| value.max(1e-12).log10();
+    let bound = |of: fn(&(f64, f64)) -> f64, start: f64, pick: fn(f64, f64) -> f64| all().map(of).fold(start, pick);
+    let left = decade(bound(|point| point.0, f64::INFINITY, f64::min)).floor();
+    let right = decade(bound(|point| point.0, 10.0, f64::max)).ceil();
+    let left = if left < right { left } else { right - 1.0 };
+    let low = decade(bound(|point| point.1, 0.1, f64::min)).floor();
+    let decades = |from: f64, to: f64| (from as i32..=to as i32).map(f64::from).collect::<Vec<_>>();
+
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        let (x, y) = (
+            Axis {
+                range: left..right,
+                labelled: decades(left, right),
+            },
+            Axis {
+                range: low..0.0,
+                labelled: decades(low, 0.0),
+            },
+        );
+        let mut chart = ChartBuilder::on(&area)
+            .margin(8)
+            .margin_right(36)
+            .x_label_area_size(42)
+            .y_label_area_size(72)
+            .build_cartesian_2d(x, y)
+            .expect("the ranges are finite");
+        chart
+            .configure_mesh()
+            .bold_line_style(GRID.light)
+            .light_line_style(TRANSPARENT)
+            .axis_style(AXIS.light)
+            .label_style(LABEL)
+            .axis_desc_style(LABEL)
+            .x_desc("longer than")
+            .x_label_formatter(&|x| number::time(10_f64.powf(*x)).replace(".00", "").replace(".0", ""))
+            .y_label_formatter(&|y| format!("{}%", shortest(10_f64.powf(*y + 2.0), 6)))
+            .draw()
+            .expect("text takes every shape");
+        for (tone, curve) in curves {
+            let points = curve.iter().filter(|point| point.0 > 0.0 && point.1 > 0.0);
+            let points = points.map(|point| (decade(point.0), decade(point.1)));
+            chart
+                .draw_series(LineSeries::new(points, tone.light.stroke_width(2)))
+                .expect("text takes every shape");
         }
         area.present().expect("text takes every shape");
     }
@@ -257,6 +313,11 @@ mod tests {
                 }],
             );
         }
+        tails((300, 200), &[]);
+        tails(
+            (300, 200),
+            &[(tone, vec![]), (tone, vec![(0.0, 1.0), (5e9, 0.0), (f64::NAN, 0.5)])],
+        );
         stacked((300, 200), "threads", &[]);
         stacked(
             (300, 200),

@@ -3,7 +3,6 @@
 use std::sync::Mutex;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use shootdown_sim::run::RunSpec;
 
 /// Steps of the bar per simulated thread of a cell: cells with more threads take longer.
 const STEPS: f64 = 1000.0;
@@ -19,13 +18,15 @@ pub struct Progress {
 #[derive(Debug)]
 struct State {
     fractions: Vec<f64>,
+    /// Sum of weight times fraction.
+    position: f64,
     done: usize,
 }
 
 impl Progress {
-    /// A bar at zero.
-    pub fn new(specs: &[RunSpec]) -> Self {
-        let weights: Vec<f64> = specs.iter().map(|spec| spec.threads as f64 * STEPS).collect();
+    /// A bar at zero, over cells with these many simulated threads.
+    pub fn new(threads: &[usize]) -> Self {
+        let weights: Vec<f64> = threads.iter().map(|&threads| threads as f64 * STEPS).collect();
         let bar = ProgressBar::new(weights.iter().sum::<f64>() as u64);
         if let Ok(style) = ProgressStyle::with_template("{bar:40.cyan/dim} {msg}  {elapsed} elapsed, {eta} left") {
             bar.set_style(style);
@@ -34,7 +35,8 @@ impl Progress {
             bar,
             weights,
             state: Mutex::new(State {
-                fractions: vec![0.0; specs.len()],
+                fractions: vec![0.0; threads.len()],
+                position: 0.0,
                 done: 0,
             }),
         };
@@ -50,12 +52,12 @@ impl Progress {
         let Ok(mut state) = self.state.lock() else {
             return;
         };
-        state.fractions[index] = if fraction.is_finite() {
+        let fraction = if fraction.is_finite() {
             fraction.clamp(0.0, 1.0)
         } else {
             0.0
         };
-        self.draw(&state);
+        self.set(&mut state, index, fraction);
     }
 
     /// Cell `index` is complete.
@@ -63,10 +65,9 @@ impl Progress {
         let Ok(mut state) = self.state.lock() else {
             return;
         };
-        state.fractions[index] = 1.0;
         state.done += 1;
         self.bar.set_message(self.message(state.done));
-        self.draw(&state);
+        self.set(&mut state, index, 1.0);
     }
 
     /// Removes the bar from the terminal.
@@ -74,14 +75,10 @@ impl Progress {
         self.bar.finish_and_clear();
     }
 
-    fn draw(&self, state: &State) {
-        let position: f64 = self
-            .weights
-            .iter()
-            .zip(&state.fractions)
-            .map(|(weight, fraction)| weight * fraction)
-            .sum();
-        self.bar.set_position(position as u64);
+    fn set(&self, state: &mut State, index: usize, fraction: f64) {
+        state.position += self.weights[index] * (fraction - state.fractions[index]);
+        state.fractions[index] = fraction;
+        self.bar.set_position(state.position as u64);
     }
 
     fn message(&self, done: usize) -> String {

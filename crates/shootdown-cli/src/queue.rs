@@ -45,44 +45,76 @@ pub fn run_all(
     jobs: usize,
     stop: &AtomicBool,
 ) -> Result<Vec<Outcome>, Failure> {
-    let mut order: Vec<usize> = (0..specs.len()).collect();
-    order.sort_by_key(|&index| std::cmp::Reverse(specs[index].threads));
-    let progress = Progress::new(specs);
-    let next = AtomicUsize::new(0);
+    let threads: Vec<usize> = specs.iter().map(|spec| spec.threads).collect();
     let outcomes: Vec<OnceLock<Outcome>> = specs.iter().map(|_| OnceLock::new()).collect();
+    let spec = |index: usize| Ok(specs[index].clone());
+    let done = |index: usize, outcome| {
+        outcomes[index].get_or_init(|| outcome);
+        Ok(())
+    };
+    run_each(runner, &threads, &spec, jobs, stop, &done)?;
+    Ok(outcomes
+        .into_iter()
+        .map(|outcome| outcome.into_inner().expect("every run was taken from the queue"))
+        .collect())
+}
 
-    // Relaxed throughout: each atomic stands for itself, and outcomes travel through their locks.
-    let stopped = || stop.load(Ordering::Relaxed);
+/// Runs as many cells as there are `threads` (simulated threads of each) on up to `jobs` host threads. `spec` makes the
+/// specification of a cell when its turn comes; `done` takes each outcome, on the host thread that ran it, in the order in
+/// which runs end, and never that of an abandoned run.
+///
+/// # Errors
+/// The first error of `done`, which ends all runs; [`Failure::Interrupted`] once `stop` is set.
+pub fn run_each(
+    runner: &dyn Runner,
+    threads: &[usize],
+    spec: &(dyn Fn(usize) -> Result<RunSpec, String> + Sync),
+    jobs: usize,
+    stop: &AtomicBool,
+    done: &(dyn Fn(usize, Outcome) -> Result<(), Failure> + Sync),
+) -> Result<(), Failure> {
+    let mut order: Vec<usize> = (0..threads.len()).collect();
+    order.sort_by_key(|&index| std::cmp::Reverse(threads[index]));
+    let progress = Progress::new(threads);
+    let next = AtomicUsize::new(0);
+    let failure: OnceLock<Failure> = OnceLock::new();
+
+    // Relaxed throughout: each atomic stands for itself, and outcomes travel through locks.
+    let stopped = || stop.load(Ordering::Relaxed) || failure.get().is_some();
     let work = || {
         while !stopped() {
             let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) else {
                 return;
             };
+            let mut abandoned = false;
             let mut on_progress = |fraction| {
                 progress.update(index, fraction);
-                !stopped()
+                abandoned |= stopped();
+                !abandoned
             };
             // A run owns all that it changes, so nothing half-changed is seen after a panic.
-            let run = AssertUnwindSafe(|| runner.run(&specs[index], &mut on_progress));
+            let run = AssertUnwindSafe(|| runner.run(&spec(index)?, &mut on_progress));
             let outcome = catch_unwind(run).unwrap_or_else(|panic| Err(format!("panicked: {}", message(&*panic))));
+            if abandoned {
+                return;
+            }
             progress.finish(index);
-            outcomes[index].get_or_init(|| outcome);
+            if let Err(error) = done(index, outcome) {
+                failure.get_or_init(|| error);
+            }
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..jobs.clamp(1, specs.len().max(1)) {
+        for _ in 0..jobs.clamp(1, threads.len().max(1)) {
             scope.spawn(work);
         }
     });
     progress.clear();
-
-    if stopped() {
-        return Err(Failure::Interrupted);
+    match failure.into_inner() {
+        Some(failure) => Err(failure),
+        None if stop.load(Ordering::Relaxed) => Err(Failure::Interrupted),
+        None => Ok(()),
     }
-    Ok(outcomes
-        .into_iter()
-        .map(|outcome| outcome.into_inner().expect("every run was taken from the queue"))
-        .collect())
 }
 
 fn message(panic: &(dyn Any + Send)) -> &str {

@@ -2,6 +2,8 @@
 //!
 //! It is written as well-formed XML, so that a test can parse it.
 
+use shootdown_sim::run::Latency;
+
 use crate::catalog;
 use crate::number;
 use crate::plot::{self, Bar, Line};
@@ -43,6 +45,7 @@ pub fn render(comparison: &Comparison) -> String {
     page.push_str(&throughput(comparison));
     page.push_str(&interrupts(comparison));
     page.push_str(&shares(comparison));
+    page.push_str(&latencies(comparison));
     page.push_str(&numbers(comparison, &verdict));
     page.push_str(&control(&verdict));
     page.push_str(&parameters(comparison));
@@ -161,6 +164,82 @@ fn shares(comparison: &Comparison) -> String {
     html
 }
 
+/// One section per kind of latency that was recorded; nothing when none was.
+fn latencies(comparison: &Comparison) -> String {
+    let mut kinds: Vec<&str> = Vec::new();
+    for latency in comparison.rows.iter().flat_map(|row| &row.latencies) {
+        if !kinds.contains(&latency.name) {
+            kinds.push(latency.name);
+        }
+    }
+    kinds.iter().map(|kind| latency(comparison, kind)).collect()
+}
+
+fn latency(comparison: &Comparison, kind: &str) -> String {
+    fn of<'a>(row: &'a Row, kind: &str) -> Option<&'a Latency> {
+        row.latencies.iter().find(|latency| latency.name == kind)
+    }
+    let designs = || comparison.plan.designs.iter().map(|design| design.name);
+    let tail: Vec<Line> = designs()
+        .map(|design| {
+            let value = |row: &Row| of(row, kind).map_or(f64::NAN, |latency| latency.p99_ns / 1e3);
+            line(comparison, design, value)
+        })
+        .collect();
+    // The distribution where it is widest: at the most threads.
+    let most = comparison.plan.threads.iter().copied().max().unwrap_or(1);
+    let curves: Vec<(Tone, Vec<(f64, f64)>)> = designs()
+        .filter_map(|design| Some((design, of(comparison.row(design, most)?, kind)?)))
+        .map(|(design, latency)| (style::design(design), above(latency)))
+        .collect();
+    let mut rows = String::new();
+    for &threads in &comparison.plan.threads {
+        let found = designs().filter_map(|design| Some((design, of(comparison.row(design, threads)?, kind)?)));
+        let cells: String = found
+            .enumerate()
+            .map(|(index, (design, latency))| {
+                format!(
+                    "<tr><td>{}</td><td class=\"word\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+                    if index == 0 { threads.to_string() } else { String::new() },
+                    escape(design),
+                    number::count(latency.count),
+                    number::time(latency.p50_ns),
+                    number::time(latency.p99_ns),
+                    number::time(latency.max_ns)
+                )
+            })
+            .collect();
+        if !cells.is_empty() {
+            rows.push_str(&format!("<tbody>{cells}</tbody>\n"));
+        }
+    }
+    format!(
+        "<h2>Latency: {}</h2>\n{}<div class=\"pair\">\n<figure><h3>99th percentile</h3>{}</figure>\n<figure><h3>How many are longer, at {most} threads</h3>{}</figure>\n</div>\n<details><summary>Median, 99th percentile and longest</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>threads</th><th class=\"word\">design</th><th>count</th><th>median</th><th>99%</th><th>longest</th></tr></thead>\n{rows}</table></div></details>\n",
+        escape(kind),
+        design_legend(comparison, false),
+        plot::lines((540, 280), "µs", &tail),
+        plot::tails((540, 280), &curves)
+    )
+}
+
+/// The share of a distribution above each bucket's upper edge; the last is where its longest lies.
+fn above(latency: &Latency) -> Vec<(f64, f64)> {
+    let all = latency.buckets.iter().map(|bucket| bucket.1).sum::<u64>().max(1) as f64;
+    let mut left = all;
+    let mut curve = Vec::new();
+    for &(edge, count) in &latency.buckets {
+        left -= count as f64;
+        if left > 0.0 && edge.is_finite() {
+            curve.push((edge, left / all));
+        }
+    }
+    if latency.max_ns > 0.0 {
+        let last = curve.last().map_or(1.0, |point: &(f64, f64)| point.1);
+        curve.push((latency.max_ns, last.min(1.0 / all)));
+    }
+    curve
+}
+
 fn numbers(comparison: &Comparison, verdict: &Verdict) -> String {
     let grid = table::comparison(comparison);
     let class = |index: usize| if index == 1 { " class=\"word\"" } else { "" };
@@ -276,7 +355,7 @@ fn capitalized(word: &str) -> String {
 }
 
 /// Text as it stands in HTML, in elements and in quoted attributes. Control characters, which XML cannot hold, are dropped.
-fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -321,8 +400,8 @@ mod tests {
         assert!(count("polyline") >= 12, "four designs in three plots");
         assert_eq!(
             count("figure"),
-            1 + 2 + 4,
-            "throughput, two of interrupts, one per design"
+            1 + 2 + 4 + 2 * 2,
+            "throughput, two of interrupts, one per design, two per kind of latency"
         );
     }
 
@@ -340,6 +419,27 @@ mod tests {
         ] {
             assert!(page.contains(expected), "missing: {expected}");
         }
+    }
+
+    #[test]
+    fn latencies_are_shown_where_they_were_recorded_and_only_there() {
+        assert!(page().contains("<h2>Latency: interrupt disturbance</h2>"));
+        let mut comparison = fake::comparison(fake::plan(&["ipi"], &[1, 4]));
+        comparison.rows.iter_mut().for_each(|row| row.latencies.clear());
+        assert!(!render(&comparison).contains("Latency"));
+    }
+
+    #[test]
+    fn the_share_above_falls_to_the_longest() {
+        let latency = Latency {
+            name: "flush",
+            count: 100,
+            p50_ns: 10.0,
+            p99_ns: 40.0,
+            max_ns: 70.0,
+            buckets: vec![(10.0, 60), (20.0, 30), (40.0, 9), (80.0, 1)],
+        };
+        assert_eq!(above(&latency), [(10.0, 0.4), (20.0, 0.1), (40.0, 0.01), (70.0, 0.01)]);
     }
 
     #[test]

@@ -142,7 +142,10 @@ pre{background:var(--card);border:1px solid var(--line);border-radius:6px;paddin
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1.1rem;margin:.4rem 0;padding:0;list-style:none;font-size:.875rem}
 .legend svg{width:14px;height:14px;vertical-align:-2px;margin-right:.4rem}
 figure{margin:0}
+figure{overflow-x:auto}
 figure>svg{display:block;width:100%;height:auto}
+/* On a telephone a plot keeps a size at which its labels can be read, and scrolls. */
+@media (max-width:40rem){figure>svg{min-width:44rem}.pair figure>svg{min-width:24rem}body{padding:1.25rem .9rem 3rem}h1{font-size:1.4rem}}
 svg text{fill:var(--ink);font-family:system-ui,sans-serif}
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(26rem,100%),1fr));gap:1.25rem}
 .wide{overflow-x:auto}
@@ -153,6 +156,7 @@ th.word,td.word{text-align:left}
 tbody tr:first-child td{border-top:1px solid var(--line)}
 td.prose{white-space:normal}
 summary{cursor:pointer;font-weight:600}
+td.prose{min-width:18rem;white-space:normal}
 ";
 
 #[cfg(test)]

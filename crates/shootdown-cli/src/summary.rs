@@ -1,6 +1,6 @@
 //! What a comparison found: one row per thread count and design, medians over the runs.
 
-use shootdown_sim::run::{RunResult, RunSpec};
+use shootdown_sim::run::{Latency, RunResult, RunSpec};
 
 use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
 use crate::number::median;
@@ -35,6 +35,8 @@ pub struct Row {
     pub stale: u64,
     /// Where CPU time went, in the run of median throughput.
     pub time_shares: Vec<(&'static str, f64)>,
+    /// Distributions of latencies, in the run of median throughput.
+    pub latencies: Vec<Latency>,
 }
 
 impl Row {
@@ -171,6 +173,7 @@ fn row(threads: usize, design: &'static str, runs: &[&RunResult], ideal: Option<
         flush_share: of(|run| run.flush_share),
         stale: runs.iter().map(|run| run.stale).sum(),
         time_shares: middle.map(|run| run.time_shares.clone()).unwrap_or_default(),
+        latencies: middle.map(|run| run.latencies.clone()).unwrap_or_default(),
     }
 }
 

@@ -194,3 +194,53 @@ fn ctrl_c_leaves_no_file_and_says_130() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(names(folder.path()).is_empty());
 }
+
+#[test]
+fn a_timeline_shows_who_was_interrupted_and_when_each_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_shootdown"))
+            .args(["timeline", "tlb_flush2", "--threads", "8"])
+            .args(args)
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(
+            output.status.code(),
+            Some(if told.is_empty() { 0 } else { 2 }),
+            "{text}{told}"
+        );
+        text + &told
+    };
+    let value: serde_json::Value = serde_json::from_str(&run(&["--json", "--html", "t.html"])).unwrap();
+    let lanes = value["lanes"].as_array().unwrap();
+    let duration = value["duration"].as_f64().unwrap();
+    let targets: Vec<_> = lanes.iter().filter(|lane| lane["role"] == "target").collect();
+    assert!(targets.len() >= 2 && lanes.len() == 8, "{value}");
+    for target in targets {
+        let (sent, answered) = (target["sent"].as_f64().unwrap(), target["answered"].as_f64().unwrap());
+        assert!(0.0 < sent && sent < answered && answered <= duration, "{target}");
+    }
+    assert!(
+        std::fs::read_to_string(folder.path().join("t.html"))
+            .unwrap()
+            .ends_with("</html>\n")
+    );
+    let text = run(&[]);
+    assert!(
+        text.contains(", answers +") && text.contains("The last to answer is CPU"),
+        "{text}"
+    );
+    let text = run(&["--design", "broadcast"]);
+    assert!(
+        text.contains("reached by broadcast") && !text.contains("interrupted +"),
+        "{text}"
+    );
+    let text = run(&["--nth", "1000000"]);
+    assert!(
+        text.contains("error: --nth 1000000: the record has ") && text.lines().count() == 1,
+        "{text}"
+    );
+}

@@ -2,7 +2,7 @@
 //!
 //! `machine` is virtual time, coroutines, cache lines and interrupts; `hw` the translation hardware and the oracle;
 //! `model` the costs, from files; `os` a kernel that implements the engine's hooks; `workload` what it runs; `run` one run, put
-//! together by `setup` and measured in a `window`.
+//! together by `setup` and measured in a `window`; `timeline` what each CPU did around a shootdown.
 
 pub mod hw;
 pub mod machine;
@@ -10,5 +10,6 @@ pub mod model;
 pub mod os;
 pub mod run;
 mod setup;
+pub mod timeline;
 mod window;
 mod workload;

@@ -6,6 +6,7 @@ use crate::model::Model;
 use crate::os::category::Category;
 use crate::os::{Latencies, OsSettings, Priority, Process, Recorder, System, run_thread};
 use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs, process_bytes};
+use crate::timeline;
 use crate::window::{Edge, Measured, Window};
 use crate::workload::Thread;
 use shootdown::{Design, Space, Tags, Walkers};
@@ -309,6 +310,7 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
             Edge::Begin => {
                 freed.set(system.tables_freed());
                 system.preemption.reset();
+                timeline::window_opens();
             }
             Edge::End => {
                 freed.set(system.tables_freed() - freed.get());

@@ -5,6 +5,7 @@
 
 use super::cpu::{Cpu, SLOW_HOST, SLOW_RECORDING, State};
 use super::sched::Core;
+use crate::timeline::{What, note};
 
 impl Core {
     /// Raises an interrupt at each of `targets`; the calling CPU pays for sending.
@@ -55,11 +56,13 @@ impl Core {
             cpu.masked.set(true);
             self.refresh();
             cpu.count();
+            note(|| What::HandlerEnters);
             cpu.pass(self.costs.interrupt_entry);
             if let Some(handler) = self.handler.get() {
                 handler();
             }
             cpu.pass(self.costs.interrupt_exit);
+            note(|| What::HandlerLeaves);
             cpu.masked.set(false);
             cpu.set_slow(SLOW_RECORDING, recording);
             self.refresh();

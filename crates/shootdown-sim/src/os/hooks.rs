@@ -4,6 +4,7 @@
 use super::preemption::Preemption;
 use crate::hw::{HardwareFault, Hw, Isa};
 use crate::machine::{self, SimWorld};
+use crate::timeline::{What, note};
 use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Stuck, Tag};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -163,7 +164,9 @@ impl<const W: usize> Kernel<W> for SimKernel {
     }
 
     fn send_ipi(&self, targets: &CpuMask<W>) {
+        note(|| What::Sends(targets.iter().collect()));
         machine::send_ipi(targets.iter());
+        note(|| What::SendsEnd);
     }
 
     fn invalidate(&self, what: Local) {
@@ -173,8 +176,10 @@ impl<const W: usize> Kernel<W> for SimKernel {
         // Invalidations are serialising: earlier stores of this CPU are visible first.
         machine::drain_stores();
         machine::synchronise();
+        note(|| What::InvalidateBegins);
         let cost = self.hw.borrow_mut().local(machine::cpu(), what, machine::now());
         machine::charge(u64::from(carried_out(cost)));
+        note(|| What::InvalidateEnds);
     }
 
     #[inline]
@@ -188,6 +193,7 @@ impl<const W: usize> Kernel<W> for SimKernel {
         }
         machine::drain_stores();
         machine::synchronise();
+        note(|| What::LoadsRoot { keep });
         let root = root.0 as u32;
         let space = self.spaces.borrow().get(&root).copied().unwrap_or(0);
         let cost = self
@@ -204,6 +210,7 @@ impl<const W: usize> Kernel<W> for SimKernel {
     fn broadcast(&self, what: Broadcast) {
         // Weakly ordered: the store buffer is not drained.
         machine::synchronise();
+        note(|| What::Broadcasts);
         let (cpu, now) = (machine::cpu(), machine::now());
         let (instructions, cost) = match self.broadcast_by_isa(what) {
             Some((instructions, cost)) => (instructions, carried_out(cost)),
@@ -219,6 +226,7 @@ impl<const W: usize> Kernel<W> for SimKernel {
     }
 
     fn broadcast_sync(&self) {
+        note(|| What::SyncBegins);
         let cpu = machine::cpu();
         let ready = self.hw.borrow().sync_ready_at(cpu, machine::now());
         let done = self.broadcast_done.borrow()[cpu].max(ready);
@@ -227,6 +235,7 @@ impl<const W: usize> Kernel<W> for SimKernel {
         if !self.broadcast_sync_by_isa() {
             self.hw.borrow_mut().sync_done(machine::cpu());
         }
+        note(|| What::SyncEnds);
     }
 
     #[inline]
@@ -256,6 +265,7 @@ impl<const W: usize> Kernel<W> for SimKernel {
     fn event(&self, event: Event) {
         if let Event::Interrupted { targets, .. } = event {
             machine::charge(u64::from(targets) * self.costs.call_target);
+            note(|| What::Prepared);
         }
         self.count(|counts| match event {
             Event::Promoted => counts.promoted += 1,

@@ -37,6 +37,7 @@ pub use walk::PageReferences;
 
 use crate::hw::{Entry, Hw, Stamp};
 use crate::machine::{self, LineId, Machine, Shared, SimWord, SimWorld};
+use crate::timeline::{What, note};
 use category::Category;
 use shootdown::{Design, Engine, PerCpu, Root, Storage, Word, tag_words};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -317,6 +318,7 @@ impl<const W: usize> System<W> {
     pub fn go_lazy(&self) {
         // The promise first: an interrupt may come between the two.
         self.hw.borrow_mut().set_lazy(machine::cpu(), true);
+        note(|| What::LazyEnters);
         self.engine.enter_lazy();
     }
 
@@ -326,6 +328,7 @@ impl<const W: usize> System<W> {
         // SAFETY: as in `load`.
         unsafe { self.engine.leave_lazy(&process.space) };
         self.now_in_user();
+        note(|| What::LazyLeaves);
         category::leave(outer);
     }
 

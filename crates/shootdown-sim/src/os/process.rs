@@ -12,6 +12,7 @@ use super::mapping::FileRegion;
 use super::rwsem::{SleepCosts, SleepLock};
 use crate::hw::{Access, Entry, Privilege};
 use crate::machine::{self, LineId, Shared, SimWord, SimWorld};
+use crate::timeline::{What, note};
 use shootdown::{Range, Root, Space, Stride, Word};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -420,7 +421,9 @@ impl<const W: usize> System<W> {
     pub(super) fn announced(&self, process: &Process<W>, range: Range, flush: impl FnOnce()) {
         let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
         let begun = machine::now();
+        note(|| What::FlushBegins);
         flush();
+        note(|| What::FlushEnds);
         self.preemption
             .latencies
             .flush

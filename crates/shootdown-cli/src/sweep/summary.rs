@@ -1,0 +1,290 @@
+//! What a sweep found, in two short tables: who is best at each size, and how that moves from one end of a range to the other.
+//!
+//! Computed from the results alone, so that a merge prints what the whole sweep would have.
+
+use std::collections::BTreeMap;
+
+use super::results::{ERROR, Results, Value};
+use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
+use crate::number::{self, UNKNOWN, median};
+use crate::table::Grid;
+
+/// Where one comparison between designs was made: everything but design and seed.
+type Place = Vec<String>;
+
+/// The conclusions of a sweep.
+#[derive(Debug)]
+pub struct Summary {
+    /// Stale translations in sound designs.
+    pub stale: u64,
+    /// Accesses checked in sound designs.
+    pub checked: u64,
+    /// Rows of failed runs: the point and the first line of the reason.
+    pub failed: Vec<(u64, String)>,
+    best: Option<Grid>,
+    ends: Option<Grid>,
+}
+
+/// Designs at one place: the throughput of each, and what else is known of the place.
+struct Cell {
+    size: Vec<String>,
+    values: Vec<Option<f64>>,
+    rates: BTreeMap<usize, Vec<f64>>,
+}
+
+impl Cell {
+    /// A design's throughput over the best of the others.
+    fn ratio(&self, design: usize) -> Option<f64> {
+        let rate = |design: &usize| self.rates.get(design).map(|rates| median(rates.iter().copied()));
+        let others = self.rates.keys().filter(|&&other| other != design).filter_map(rate);
+        let best = others.fold(f64::NEG_INFINITY, f64::max);
+        Some(rate(&design)? / best).filter(|ratio| ratio.is_finite() && *ratio > 0.0)
+    }
+}
+
+impl Summary {
+    /// Draws the conclusions.
+    pub fn new(results: &Results) -> Self {
+        let column = |name: &str| results.column(name);
+        let text = |row: &[Value], name: &str| match column(name).map(|index| &row[index]) {
+            Some(Value::Text(text)) => text.clone(),
+            Some(Value::Count(count)) => count.to_string(),
+            _ => String::new(),
+        };
+        let number = |row: &[Value], name: &str| column(name).and_then(|index| row[index].number());
+        let parameters: Vec<&String> = results.columns.iter().filter(|name| name.contains('.')).collect();
+
+        let (mut stale, mut checked, mut failed) = (0, 0, Vec::new());
+        let mut designs: Vec<String> = Vec::new();
+        let mut places: BTreeMap<Place, usize> = BTreeMap::new();
+        let mut cells: Vec<Cell> = Vec::new();
+        for row in &results.rows {
+            let design = text(row, "design");
+            if let Some(Value::Text(reason)) = column(ERROR).map(|index| &row[index]) {
+                let point = number(row, super::results::POINT).unwrap_or(0.0) as u64;
+                failed.push((point, reason.lines().next().unwrap_or_default().to_string()));
+            }
+            if design == CONTROL_DESIGN {
+                continue;
+            }
+            stale += number(row, "stale").unwrap_or(0.0) as u64;
+            checked += number(row, "accesses_checked").unwrap_or(0.0) as u64;
+            let Some(rate) = number(row, "ops_per_s").filter(|_| design != IDEAL_DESIGN) else {
+                continue;
+            };
+            let index = designs.iter().position(|known| *known == design).unwrap_or_else(|| {
+                designs.push(design);
+                designs.len() - 1
+            });
+            let size: Vec<String> = ["workload", "machine", "cpus", "threads"]
+                .map(|name| text(row, name))
+                .to_vec();
+            let values: Vec<Option<f64>> = parameters.iter().map(|name| number(row, name)).collect();
+            let place = size
+                .iter()
+                .cloned()
+                .chain(values.iter().map(|value| format!("{value:?}")))
+                .collect();
+            let at = *places.entry(place).or_insert_with(|| {
+                cells.push(Cell {
+                    size,
+                    values,
+                    rates: BTreeMap::new(),
+                });
+                cells.len() - 1
+            });
+            cells[at].rates.entry(index).or_default().push(rate);
+        }
+        let several = designs.len() > 1;
+        Self {
+            stale,
+            checked,
+            failed,
+            best: several.then(|| best(&designs, &cells)),
+            ends: (several && !parameters.is_empty()).then(|| ends(&designs, &parameters, &cells)),
+        }
+    }
+
+    /// The tables and the oracle's verdict as they are printed.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        if let Some(grid) = &self.best {
+            text.push_str("Each design over the best of the others (medians), and who is best at how many points\n");
+            text.push_str(&grid.draw());
+        }
+        if let Some(grid) = self.ends.as_ref().filter(|grid| !grid.groups.is_empty()) {
+            text.push_str("\nThe same at both ends of each range: median, and least in brackets\n");
+            text.push_str(&grid.draw());
+        }
+        for (point, reason) in self.failed.iter().take(5) {
+            text.push_str(&format!("FAILED RUN: point {point}: {reason}\n"));
+        }
+        if self.failed.len() > 5 {
+            text.push_str(&format!(
+                "FAILED RUNS: {} in all; column `{ERROR}` has each\n",
+                self.failed.len()
+            ));
+        }
+        let checked = number::count(self.checked);
+        text.push_str(&match self.stale {
+            0 => format!("stale translations: 0 in {checked} checked accesses\n"),
+            stale => format!(
+                "STALE TRANSLATIONS: {} in {checked} checked accesses; column `story` tells how\n",
+                number::count(stale)
+            ),
+        });
+        text
+    }
+}
+
+fn best(designs: &[String], cells: &[Cell]) -> Grid {
+    let mut sizes: Vec<&Vec<String>> = Vec::new();
+    for cell in cells {
+        if !sizes.contains(&&cell.size) {
+            sizes.push(&cell.size);
+        }
+    }
+    let mut header: Vec<String> = ["workload", "machine", "best", "CPUs", "threads", "best at"]
+        .map(String::from)
+        .to_vec();
+    header.extend(designs.iter().cloned());
+    let rows = sizes.iter().map(|&size| {
+        let here: Vec<&Cell> = cells.iter().filter(|cell| &cell.size == size).collect();
+        let wins = |design: usize| {
+            let best = |cell: &&&Cell| cell.ratio(design).is_some_and(|ratio| ratio >= 1.0);
+            here.iter().filter(best).count()
+        };
+        // The first of equals, as listed.
+        let (winner, won) = (0..designs.len())
+            .map(|design| (design, wins(design)))
+            .rev()
+            .max_by_key(|(_, won)| *won)
+            .unwrap_or((0, 0));
+        let mut row = vec![
+            size[0].clone(),
+            size[1].clone(),
+            if won == 0 {
+                UNKNOWN.to_string()
+            } else {
+                designs[winner].clone()
+            },
+            size[2].clone(),
+            size[3].clone(),
+            format!("{won} of {}", here.len()),
+        ];
+        row.extend((0..designs.len()).map(|design| {
+            let ratios: Vec<f64> = here.iter().filter_map(|cell| cell.ratio(design)).collect();
+            if ratios.is_empty() {
+                UNKNOWN.to_string()
+            } else {
+                number::ratio(median(ratios))
+            }
+        }));
+        vec![row]
+    });
+    Grid {
+        header,
+        groups: rows.collect(),
+        words: 3,
+    }
+}
+
+fn ends(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Grid {
+    let mut header = vec!["parameter".to_string(), "value".to_string()];
+    header.extend(designs.iter().cloned());
+    let mut groups = Vec::new();
+    for (index, parameter) in parameters.iter().enumerate() {
+        let values = || cells.iter().filter_map(|cell| cell.values[index]);
+        let (low, high) = (
+            values().fold(f64::INFINITY, f64::min),
+            values().fold(f64::NEG_INFINITY, f64::max),
+        );
+        if low >= high {
+            continue;
+        }
+        let at = |end: f64, first: bool| {
+            let here: Vec<&Cell> = cells.iter().filter(|cell| cell.values[index] == Some(end)).collect();
+            let mut row = vec![
+                if first { parameter.to_string() } else { String::new() },
+                end.to_string(),
+            ];
+            row.extend((0..designs.len()).map(|design| {
+                let ratios: Vec<f64> = here.iter().filter_map(|cell| cell.ratio(design)).collect();
+                let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+                if ratios.is_empty() {
+                    UNKNOWN.to_string()
+                } else {
+                    format!("{} ({least:.2})", number::ratio(median(ratios)))
+                }
+            }));
+            row
+        };
+        groups.push(vec![at(low, true), at(high, false)]);
+    }
+    Grid {
+        header,
+        groups,
+        words: 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn results(rows: &[(&str, u64, f64, f64)]) -> Results {
+        Results::gather(
+            rows.iter()
+                .map(|&(design, threads, cost, rate)| {
+                    vec![
+                        ("workload".to_string(), Value::Text("w".to_string())),
+                        ("machine".to_string(), Value::Text("m".to_string())),
+                        ("design".to_string(), Value::Text(design.to_string())),
+                        ("cpus".to_string(), Value::Count(72)),
+                        ("threads".to_string(), Value::Count(threads)),
+                        ("costs.a".to_string(), Value::Number(cost)),
+                        ("ops_per_s".to_string(), Value::Number(rate)),
+                        ("stale".to_string(), Value::Count(u64::from(design == "none"))),
+                        ("accesses_checked".to_string(), Value::Count(10)),
+                    ]
+                })
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn the_tables_say_who_wins_where() {
+        let summary = Summary::new(&results(&[
+            ("ipi", 2, 1.0, 100.0),
+            ("adaptive", 2, 1.0, 110.0),
+            ("ideal", 2, 1.0, 900.0),
+            ("none", 2, 1.0, 900.0),
+            ("ipi", 2, 9.0, 100.0),
+            ("adaptive", 2, 9.0, 90.0),
+            ("ipi", 4, 1.0, 100.0),
+            ("adaptive", 4, 1.0, 200.0),
+            ("ipi", 4, 9.0, 100.0),
+            ("adaptive", 4, 9.0, 300.0),
+        ]));
+        let text = summary.text();
+        let squeezed: Vec<String> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        for expected in [
+            "w m ipi 72 2 1 of 2 1.01x 1.00x",
+            "w m adaptive 72 4 2 of 2 0.42x 2.50x",
+            "costs.a 1 0.70x (0.50) 1.55x (1.10)",
+            "9 0.72x (0.33) 1.95x (0.90)",
+            "stale translations: 0 in 90 checked accesses",
+        ] {
+            assert!(squeezed.iter().any(|line| line == expected), "{expected}\n{text}");
+        }
+    }
+
+    #[test]
+    fn one_design_has_nobody_to_be_compared_with() {
+        let text = Summary::new(&results(&[("ipi", 2, 1.0, 100.0)])).text();
+        assert_eq!(text, "stale translations: 0 in 10 checked accesses\n");
+    }
+}

@@ -1,0 +1,218 @@
+//! A shootdown as a page: one lane per CPU in SVG, arrows from the sender to those it interrupts and back.
+
+use super::lanes::{Kind, Lane, Role, View};
+use super::text;
+use crate::number;
+use crate::report::escape;
+use crate::style;
+
+/// Width of the drawing.
+const WIDTH: f64 = 1100.0;
+/// Left edge of time, right of the names.
+const LEFT: f64 = 92.0;
+/// Height of a lane.
+const LANE: f64 = 26.0;
+/// Space above the lanes.
+const TOP: f64 = 12.0;
+/// With more arrows than this, answers are not drawn: they would hide everything.
+const MOST_ANSWERS: usize = 24;
+
+/// The class of a kind, which the style sheet colours.
+fn class(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Lazy => "lazy",
+        Kind::Flush => "flush",
+        Kind::Wait => "wait",
+        Kind::Sync => "sync",
+        Kind::Send => "send",
+        Kind::Handler => "handler",
+        Kind::Invalidate => "invalidate",
+    }
+}
+
+const STYLE: &str = "\
+:root{--lazy:#C9CED6;--flush:#A9C4E6;--wait:#E4ECF6;--sync:#C3B4E3;--send:#0068B4;--handler:#F0A35E;--invalidate:#C14B45;--ask:#0068B4;--answer:#008F68}
+@media (prefers-color-scheme:dark){:root{--lazy:#414955;--flush:#35577F;--wait:#243346;--sync:#5B4A87;--send:#5CAEF2;--handler:#B86E28;--invalidate:#E07770;--ask:#5CAEF2;--answer:#33C79A}}
+.lazy{fill:var(--lazy)}.flush{fill:var(--flush)}.wait{fill:var(--wait)}.sync{fill:var(--sync)}.send{fill:var(--send)}.handler{fill:var(--handler)}.invalidate{fill:var(--invalidate)}
+.rule{stroke:var(--line);stroke-width:1}.tick{stroke:var(--line);stroke-width:1;stroke-dasharray:2 4}
+.ask{stroke:var(--ask);fill:none;stroke-width:1.2}.answer{stroke:var(--answer);fill:none;stroke-width:1.2;stroke-dasharray:4 3}
+.askhead{fill:var(--ask)}.answerhead{fill:var(--answer)}
+svg .label{font-size:13px}svg .small{font-size:12px;fill:var(--soft)}svg .strong{font-weight:600}
+";
+
+/// The whole page.
+pub fn render(title: &str, command: &str, sentences: &[String], view: &View) -> String {
+    let kinds = Kind::ALL.into_iter().filter(|kind| {
+        view.lanes
+            .iter()
+            .any(|lane| lane.spans.iter().any(|span| span.kind == *kind))
+    });
+    let mut legend: String = kinds
+        .map(|kind| {
+            format!(
+                "<li><svg viewBox=\"0 0 14 14\"><rect width=\"14\" height=\"14\" rx=\"3\" class=\"{}\"/></svg>{}</li>",
+                class(kind),
+                kind.words()
+            )
+        })
+        .collect();
+    if view.count(Role::Target) > 0 {
+        legend.push_str("<li><svg viewBox=\"0 0 14 14\"><path class=\"ask\" d=\"M0 7H14\"/></svg>interrupt</li>");
+        if view.count(Role::Target) <= MOST_ANSWERS {
+            legend.push_str("<li><svg viewBox=\"0 0 14 14\"><path class=\"answer\" d=\"M0 7H14\"/></svg>answer</li>");
+        }
+    }
+    let rows: String = view
+        .lanes
+        .iter()
+        .map(|lane| {
+            let time = |time: Option<f64>| time.map_or(number::UNKNOWN.to_string(), number::time);
+            format!(
+                "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"word\">{}</td></tr>\n",
+                lane.cpu,
+                time(lane.sent),
+                time(lane.entered),
+                time(lane.answered),
+                escape(&text::told(lane, view))
+            )
+        })
+        .collect();
+    let sentences: String = sentences
+        .iter()
+        .map(|line| format!("<p>{}</p>\n", escape(line)))
+        .collect();
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <meta name=\"color-scheme\" content=\"light dark\"/>\n<title>{title} — Shootdown</title>\n\
+         <style>\n{}{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<pre class=\"command\">{}</pre>\n\
+         <div class=\"verdict\">\n{sentences}</div>\n<ul class=\"legend\">{legend}</ul>\n\
+         <figure>{}<figcaption>Virtual time since the flush began. The simulated machine; every CPU that ran is a lane.</figcaption></figure>\n\
+         <h2>Who answered when</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>CPU</th><th>sent</th><th>taken</th><th>answered</th><th class=\"word\">what it did</th></tr></thead>\n\
+         <tbody>{rows}</tbody>\n</table></div>\n<p class=\"soft\">Shootdown {}.</p>\n</body>\n</html>\n",
+        style::sheet(),
+        escape(command),
+        drawing(view),
+        env!("CARGO_PKG_VERSION"),
+        title = escape(title),
+    )
+}
+
+fn drawing(view: &View) -> String {
+    let (from, to) = view.window;
+    let x = |time: f64| LEFT + (time.clamp(from, to) - from) / (to - from) * (WIDTH - LEFT - 12.0);
+    let bottom = TOP + LANE * view.lanes.len() as f64;
+    let middle = |index: usize| TOP + LANE * (index as f64 + 0.5);
+    let mut svg = format!(
+        "<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"Lanes of CPUs over time\">\n\
+         <defs><marker id=\"ask\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\"><path class=\"askhead\" d=\"M0 0L8 4L0 8Z\"/></marker>\
+         <marker id=\"answer\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\"><path class=\"answerhead\" d=\"M0 0L8 4L0 8Z\"/></marker></defs>\n",
+        bottom + 34.0
+    );
+    for quarter in 0..=4 {
+        let time = view.duration * f64::from(quarter) / 4.0;
+        svg.push_str(&format!(
+            "<path class=\"tick\" d=\"M{0:.1} {TOP}V{bottom}\"/><text class=\"small\" x=\"{0:.1}\" y=\"{1}\" text-anchor=\"middle\">{2}</text>\n",
+            x(time),
+            bottom + 18.0,
+            number::time(time)
+        ));
+    }
+    for (index, lane) in view.lanes.iter().enumerate() {
+        let y = middle(index);
+        let weight = if lane.role == Role::Sender {
+            "label strong"
+        } else {
+            "label"
+        };
+        svg.push_str(&format!(
+            "<text class=\"{weight}\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">CPU {}</text><path class=\"rule\" d=\"M{LEFT} {y:.1}H{}\"/>\n",
+            LEFT - 10.0,
+            y + 4.5,
+            lane.cpu,
+            WIDTH - 12.0
+        ));
+        for span in &lane.spans {
+            let half = if matches!(span.kind, Kind::Lazy | Kind::Flush | Kind::Wait | Kind::Sync) {
+                8.0
+            } else {
+                6.0
+            };
+            svg.push_str(&format!(
+                "<rect class=\"{}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{}\" rx=\"2\"><title>CPU {}: {}, {} from {}</title></rect>\n",
+                class(span.kind),
+                x(span.from),
+                y - half,
+                (x(span.to) - x(span.from)).max(1.5),
+                2.0 * half,
+                lane.cpu,
+                span.kind.words(),
+                number::time(span.to - span.from),
+                number::time(span.from)
+            ));
+        }
+    }
+    let answers = view.count(Role::Target) <= MOST_ANSWERS;
+    for (index, lane) in view.lanes.iter().enumerate() {
+        arrows(lane, middle(0), middle(index), &x, answers, &mut svg);
+    }
+    svg.push_str("</svg>");
+    svg
+}
+
+/// From the sender's lane, the first, to a target's, and back.
+fn arrows(lane: &Lane, sender: f64, own: f64, x: &dyn Fn(f64) -> f64, answers: bool, svg: &mut String) {
+    let (Some(sent), Some(arrived)) = (lane.sent, lane.entered.or(lane.answered)) else {
+        return;
+    };
+    svg.push_str(&format!(
+        "<path class=\"ask\" marker-end=\"url(#ask)\" d=\"M{:.1} {:.1}L{:.1} {:.1}\"/>\n",
+        x(sent),
+        sender + 6.0,
+        x(arrived),
+        own - 6.0
+    ));
+    if let Some(answered) = lane.answered.filter(|_| answers) {
+        svg.push_str(&format!(
+            "<path class=\"answer\" marker-end=\"url(#answer)\" d=\"M{0:.1} {1:.1}L{2:.1} {3:.1}\"/>\n",
+            x(answered),
+            own - 6.0,
+            x(answered) + 14.0,
+            sender + 9.0
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lanes;
+    use super::*;
+
+    #[test]
+    fn the_page_is_well_formed_and_has_a_lane_per_cpu_and_an_arrow_per_target() {
+        let page = render(
+            "a <b> on m",
+            "shootdown timeline w",
+            &["one & two".to_string()],
+            &lanes::tests::view(),
+        );
+        let options = roxmltree::ParsingOptions {
+            allow_dtd: true,
+            ..Default::default()
+        };
+        let document = roxmltree::Document::parse_with_options(&page, options).unwrap();
+        let count = |class: &str| {
+            document
+                .descendants()
+                .filter(|node| node.attribute("class") == Some(class))
+                .count()
+        };
+        assert_eq!(count("rule"), 5);
+        // One each in the legend.
+        assert_eq!((count("ask"), count("answer")), (2 + 1, 2 + 1));
+        assert_eq!(count("wait"), 1 + 1);
+        for forbidden in ["http://", "https://", "<script", "<link", "src=", "url(h"] {
+            assert!(!page.contains(forbidden), "{forbidden}");
+        }
+    }
+}

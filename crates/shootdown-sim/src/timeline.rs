@@ -1,0 +1,208 @@
+//! What each CPU did around a shootdown, for people to look at: a record that the simulated kernel makes when it is asked to.
+//!
+//! Owns the record and the choice of a shootdown from it. A run that records nothing pays a load and a branch at each place that
+//! could; one that does charges nothing for it and reads nothing but the clock, so its results are the same.
+
+use crate::machine;
+use crate::run::{RunResult, RunSpec, run};
+use std::cell::{Cell, RefCell};
+
+/// Most events kept, so that a long window does not fill the memory.
+const MOST_EVENTS: usize = 2_000_000;
+
+/// Something that a CPU did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// Enters the engine to flush; the entries are cleared already.
+    FlushBegins,
+    /// Is told that no CPU uses the old translations any more.
+    FlushEnds,
+    /// Sends an interrupt to these CPUs.
+    Sends(Vec<usize>),
+    /// Has sent them; they arrive later.
+    SendsEnd,
+    /// Has done its bookkeeping for the CPUs it asked; from here on it waits for them.
+    Prepared,
+    /// Takes an interrupt; the cost of entry follows.
+    HandlerEnters,
+    /// Is back where the interrupt came.
+    HandlerLeaves,
+    /// Begins to invalidate its own translations, or a whole tag of them.
+    InvalidateBegins,
+    /// Has invalidated.
+    InvalidateEnds,
+    /// Issues an invalidation to all CPUs by hardware.
+    Broadcasts,
+    /// Begins to wait for its broadcasts to be carried out.
+    SyncBegins,
+    /// Its broadcasts have been carried out.
+    SyncEnds,
+    /// Runs kernel code only from here on, on the space it had.
+    LazyEnters,
+    /// May touch user addresses again, having caught up.
+    LazyLeaves,
+    /// Loads a root, with a tag's translations kept or flushed.
+    LoadsRoot {
+        /// Whether the tag's translations are kept.
+        keep: bool,
+    },
+}
+
+/// An event of the record.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TimelineEvent {
+    /// The CPU.
+    pub cpu: usize,
+    /// Virtual nanoseconds since the run began.
+    pub ns: f64,
+    /// What it did.
+    pub what: What,
+}
+
+/// How much is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Off,
+    /// Warm-up: only which CPUs are lazy.
+    Lazy,
+    All,
+}
+
+#[derive(Default)]
+struct Record {
+    events: Vec<(usize, u64, What)>,
+    lazy: Vec<usize>,
+}
+
+thread_local! {
+    // A run is one host thread, so runs on others are not recorded.
+    static LEVEL: Cell<Level> = const { Cell::new(Level::Off) };
+    static RECORD: RefCell<Record> = RefCell::default();
+}
+
+/// Notes what the running CPU does now. Free of charge in virtual time.
+#[inline]
+pub(crate) fn note(what: impl FnOnce() -> What) {
+    if LEVEL.get() != Level::Off {
+        keep(what());
+    }
+}
+
+#[cold]
+fn keep(what: What) {
+    let cpu = machine::cpu();
+    RECORD.with_borrow_mut(|record| {
+        if LEVEL.get() == Level::All {
+            if record.events.len() < MOST_EVENTS {
+                record.events.push((cpu, machine::now_ticks(), what));
+            }
+            return;
+        }
+        match what {
+            What::LazyEnters => record.lazy.push(cpu),
+            What::LazyLeaves => record.lazy.retain(|&lazy| lazy != cpu),
+            _ => {}
+        }
+    });
+}
+
+/// The warm-up is over: from here on all is kept.
+pub(crate) fn window_opens() {
+    if LEVEL.get() == Level::Lazy {
+        LEVEL.set(Level::All);
+        let now = machine::now_ticks();
+        RECORD.with_borrow_mut(|record| {
+            let lazy = std::mem::take(&mut record.lazy);
+            record
+                .events
+                .extend(lazy.into_iter().map(|cpu| (cpu, now, What::LazyEnters)));
+        });
+    }
+}
+
+/// Ends recording, however the run ended.
+struct Recording;
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        LEVEL.set(Level::Off);
+        RECORD.take();
+    }
+}
+
+/// Carries out `spec` and returns, with its result, what every CPU did in the measured window, in order of time.
+///
+/// # Errors
+/// As [`run`].
+pub fn trace(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<(RunResult, Vec<TimelineEvent>), String> {
+    let recording = Recording;
+    RECORD.take();
+    LEVEL.set(Level::Lazy);
+    let result = run(spec, progress)?;
+    let mut events = RECORD.take().events;
+    drop(recording);
+    // CPUs run ahead of each other by less than what either can see.
+    events.sort_by_key(|event| event.1);
+    let ns = |ticks: u64| spec.machine.ns(ticks as f64 / machine::TICKS_PER_CYCLE as f64);
+    let events = events.into_iter().map(|(cpu, ticks, what)| TimelineEvent {
+        cpu,
+        ns: ns(ticks),
+        what,
+    });
+    Ok((result, events.collect()))
+}
+
+/// One flush, from the requester's side.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shootdown {
+    /// The CPU that flushes.
+    pub sender: usize,
+    /// When it entered the engine, virtual ns.
+    pub begin: f64,
+    /// When it was told that the flush is complete, virtual ns.
+    pub end: f64,
+    /// Interrupts it sent: when, and to whom.
+    pub sent: Vec<(f64, Vec<usize>)>,
+    /// Broadcasts that it issued.
+    pub broadcasts: usize,
+}
+
+impl Shootdown {
+    /// CPUs that were interrupted, rising, each once.
+    pub fn targets(&self) -> Vec<usize> {
+        let mut targets: Vec<usize> = self.sent.iter().flat_map(|(_, targets)| targets.clone()).collect();
+        targets.sort_unstable();
+        targets.dedup();
+        targets
+    }
+}
+
+/// Every flush that began and ended in the record, in order of its beginning.
+pub fn shootdowns(events: &[TimelineEvent]) -> Vec<Shootdown> {
+    let mut open: Vec<Shootdown> = Vec::new();
+    let mut complete = Vec::new();
+    for event in events {
+        let mine = open.iter_mut().rev().find(|flush| flush.sender == event.cpu);
+        match (&event.what, mine) {
+            (What::FlushBegins, _) => open.push(Shootdown {
+                sender: event.cpu,
+                begin: event.ns,
+                end: event.ns,
+                sent: Vec::new(),
+                broadcasts: 0,
+            }),
+            (What::Sends(targets), Some(flush)) => flush.sent.push((event.ns, targets.clone())),
+            (What::Broadcasts, Some(flush)) => flush.broadcasts += 1,
+            (What::FlushEnds, Some(_)) => {
+                if let Some(index) = open.iter().rposition(|flush| flush.sender == event.cpu) {
+                    let mut flush = open.remove(index);
+                    flush.end = event.ns;
+                    complete.push(flush);
+                }
+            }
+            _ => {}
+        }
+    }
+    complete.sort_by(|a, b| a.begin.total_cmp(&b.begin));
+    complete
+}

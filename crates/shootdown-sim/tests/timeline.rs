@@ -1,0 +1,92 @@
+//! A record changes nothing that a run finds, and holds each shootdown from its beginning to its end.
+
+use shootdown_sim::model::Model;
+use shootdown_sim::run::{RunSpec, run};
+use shootdown_sim::timeline::{TimelineEvent, What, shootdowns, trace};
+use std::sync::Arc;
+
+fn spec(design: &str) -> RunSpec {
+    RunSpec {
+        workload: "tlb_flush2".into(),
+        machine: Arc::new(Model::find("milan-72").unwrap()),
+        design: design.into(),
+        threads: 6,
+        seed: 3,
+        virtual_ms: Some(0.5),
+        lru_drain: false,
+        parameters: Default::default(),
+    }
+}
+
+#[test]
+fn a_recorded_run_finds_what_any_other_does() {
+    for design in ["ipi", "broadcast", "adaptive"] {
+        let mut plain = run(&spec(design), &mut |_| true).unwrap();
+        let (recorded, events) = trace(&spec(design), &mut |_| true).unwrap();
+        plain.host_seconds = recorded.host_seconds;
+        assert_eq!(plain, recorded, "{design}");
+        assert!(!events.is_empty(), "{design}");
+        assert!(events.is_sorted_by(|a, b| a.ns <= b.ns), "{design}");
+    }
+}
+
+#[test]
+fn nothing_is_kept_once_a_recording_has_ended() {
+    let first = trace(&spec("ipi"), &mut |_| true).unwrap().1;
+    let refused = RunSpec {
+        threads: 1000,
+        ..spec("ipi")
+    };
+    assert!(trace(&refused, &mut |_| true).is_err());
+    run(&spec("ipi"), &mut |_| true).unwrap();
+    assert_eq!(trace(&spec("ipi"), &mut |_| true).unwrap().1, first);
+}
+
+#[test]
+fn interrupts_sent_match_the_count_of_the_run() {
+    let (result, events) = trace(&spec("ipi"), &mut |_| true).unwrap();
+    let sent: usize = events
+        .iter()
+        .map(|event| match &event.what {
+            What::Sends(targets) => targets.len(),
+            _ => 0,
+        })
+        .sum();
+    let counted = (result.ipis_per_op * result.ops as f64).round() as usize;
+    // The scheduler's own wake-ups are not shootdowns, and the record goes on until the threads have stopped.
+    assert!(
+        counted > 0 && sent.abs_diff(counted) <= counted / 5,
+        "{sent} recorded, {counted} counted"
+    );
+}
+
+#[test]
+fn each_shootdown_ends_after_its_targets_have_answered() {
+    let (_, events) = trace(&spec("ipi"), &mut |_| true).unwrap();
+    let found = shootdowns(&events);
+    assert!(found.iter().filter(|flush| flush.targets().len() >= 2).count() > 10);
+    for flush in &found {
+        assert!(flush.end > flush.begin);
+        for (sent, targets) in &flush.sent {
+            assert!(flush.begin <= *sent && *sent < flush.end && !targets.contains(&flush.sender));
+        }
+        for target in flush.targets() {
+            let own = || events.iter().filter(|event| event.cpu == target);
+            let during = |event: &&TimelineEvent| (flush.begin..=flush.end).contains(&event.ns);
+            let invalidated = own()
+                .filter(during)
+                .any(|event| matches!(event.what, What::InvalidateEnds | What::LoadsRoot { .. }));
+            // One that went lazy meanwhile owes it until it returns to user code.
+            let mut lazy = own()
+                .filter(|event| event.ns <= flush.end)
+                .filter(|event| matches!(event.what, What::LazyEnters | What::LazyLeaves));
+            let lazy = lazy.next_back().is_some_and(|event| event.what == What::LazyEnters)
+                || own().filter(during).any(|event| event.what == What::LazyLeaves);
+            assert!(
+                invalidated || lazy,
+                "CPU {target} had not invalidated when CPU {} went on",
+                flush.sender
+            );
+        }
+    }
+}
