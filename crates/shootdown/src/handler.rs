@@ -43,7 +43,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // The carry clears POSTED and counts one take. A full barrier; pairs with `post`: whoever posts after this gets a
         // new interrupt, whatever was published before an earlier post is seen by the reads below.
         let take = cpu.post.0.fetch_add_full(POSTED) >> 1;
-        self.follow_loaded(cpu);
+        self.follow_and_finish(cpu);
         // Release: the invalidations, each complete on return, come before it; pairs with the acquire in `wait`.
         cpu.served.0.store(take + 1, Ordering::Release);
     }
@@ -76,17 +76,21 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.kernel.interrupts_restore(saved);
     }
 
+    /// Catches up, and finishes what is under way here where that is what was asked for. The interrupt would do the latter,
+    /// but a CPU that serves while it waits takes none.
+    fn follow_and_finish(&self, cpu: &PerCpu<K::Facade>) {
+        self.follow_loaded(cpu);
+        if self.design.errata.interrupt_too {
+            self.kernel.local_sync();
+        }
+    }
+
     /// Does what one stack request asks, and acknowledges.
     fn answer(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>) {
         let (ask, walked) = request.ask();
         match ask {
             Ask::EndWalks => {}
-            Ask::CatchUp => {
-                self.follow_loaded(cpu);
-                if self.design.errata.interrupt_too {
-                    self.kernel.local_sync();
-                }
-            }
+            Ask::CatchUp => self.follow_and_finish(cpu),
             Ask::Synchronise => self.kernel.local_sync(),
             Ask::Kernel { range } => self.flush_kernel_range(cpu, &range),
             Ask::Tag { tag, range } => {
