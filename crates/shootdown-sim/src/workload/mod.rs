@@ -125,7 +125,7 @@ impl Workload {
         (
             "build",
             Workload::Build,
-            "a parallel compile: short processes with the flushes of a recorded one (one op: a process, exec to exit)",
+            "a parallel compile: short processes with the flushes of a recorded one (one op: a millisecond of its computing)",
         ),
         (
             "reclaim",
