@@ -169,7 +169,7 @@ impl<const W: usize> Scheduler<W> {
         let waiting = |other: &&Cpu| other.queue.borrow().iter().filter(|id| movable(id)).count();
         let busiest = self.cpus.iter().max_by_key(waiting)?;
         let mut queue = busiest.queue.borrow_mut();
-        let place = queue.iter().position(|id| movable(id))?;
+        let place = queue.iter().position(movable)?;
         queue.remove(place)
     }
 

@@ -45,7 +45,7 @@ pub fn play(design: Design, cpus: usize, threads: usize, seed: u64) -> (Tally, O
         tlb_entries: 64,
         tlb_ways: 4,
         broadcast: Some(LIMITS),
-        tce: seed % 2 == 0,
+        tce: seed.is_multiple_of(2),
         leaf_only_keeps_psc: true,
         speculation: 0.3,
         seed,
