@@ -179,7 +179,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return self.unload(cpu);
         }
         match space.mode() {
-            Mode::PerCpu => self.catch_up(cpu, space),
+            Mode::PerCpu | Mode::Demoting(_) if state.is_on_system_tag() => self.leave_system_tag(cpu, space),
+            Mode::PerCpu | Mode::Demoting(_) => self.catch_up(cpu, space),
             Mode::Transition(tag) | Mode::System(tag) => {
                 // Broadcasts have kept entries under the system-wide tag fresh, so there is no generation to compare.
                 if !state.is_on_system_tag() {

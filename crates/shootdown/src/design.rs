@@ -226,11 +226,11 @@ impl Design {
         ..Design::IPI
     };
 
-    /// Ours: hybrid tags, the flush log, local work while the targets answer. Promotes from 2 active CPUs: interrupting a
-    /// single CPU already costs more than a broadcast, over nearly the whole range that either is assumed to cost; when
-    /// tags run short the space stays as it is.
+    /// Ours: hybrid tags with demotion, reach by measured cost, the flush log, local work while the targets answer. From
+    /// how many CPUs on a space is promoted follows from the costs too; `promote_at` is the least.
     pub const ADAPTIVE: Design = Design {
         tags: Tags::Hybrid { promote_at: 2 },
+        reach: Reach::Adaptive,
         requests: Requests::Log,
         order: Order::Concurrent,
         ..Design::BROADCAST
@@ -257,7 +257,7 @@ impl Design {
         (
             "adaptive",
             Design::ADAPTIVE,
-            "system-wide tags from 2 active CPUs on, flush log, local work while targets answer",
+            "interrupts or broadcast by measured cost, tags given and taken back, flush log, concurrent",
         ),
         ("none", Design::NONE, "no invalidation: UNSOUND, the negative control"),
     ];

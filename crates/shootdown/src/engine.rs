@@ -1,5 +1,6 @@
 //! The engine: what it owns, and how it is built. The calls are in the modules named for what they do.
 
+use crate::costs::CostWords;
 use crate::cpuset::CpuSet;
 use crate::design::{Design, MAX_SLOTS, Tags};
 use crate::facade::{Facade, Word};
@@ -39,6 +40,10 @@ pub struct Engine<'a, K: Kernel<W>, const W: usize> {
     pub(crate) kernel_log: FlushLog<K::Facade>,
     pub(crate) tags: TagPool<'a, K::Facade>,
     pub(crate) rollover: RollOver<K::Facade>,
+    /// What each way of reaching other CPUs costs; read by `Reach::Adaptive` only.
+    pub(crate) costs: CostWords<K::Facade>,
+    /// 1 after a promotion found no tag, until some space has given one up.
+    pub(crate) tag_shortage: Line<<K::Facade as Facade>::U64>,
 }
 
 impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
@@ -92,6 +97,8 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
             kernel_log: FlushLog::new(),
             tags: TagPool::new(storage.tags, first, end),
             rollover: RollOver::new(),
+            costs: CostWords::new(),
+            tag_shortage: Line(Word::new(0)),
         }
     }
 

@@ -59,6 +59,14 @@ pub enum Fault {
     SendBeforePublish,
     /// 40: going lazy clears the membership bit although the root stays loaded.
     LazyLeavesSet,
+    /// Demotion: the tag is retired before the last CPU has unloaded it.
+    TagRetiredBeforeLastUnload,
+    /// Demotion: flushes under a system-wide tag do not advance the generation.
+    NoGenerationUnderTag,
+    /// Demotion: a flush meanwhile only broadcasts.
+    DemotionOnlyBroadcasts,
+    /// Demotion: a requester reads the mode before it increments the generation.
+    ModeBeforeIncrement,
     /// 42: the tag is flushed before the root load instead of with it.
     FlushBeforeRootLoad,
 }

@@ -8,7 +8,7 @@ use crate::fault::fault;
 use crate::handler::POSTED;
 #[cfg(feature = "faults")]
 use crate::hooks::Local;
-use crate::hooks::{CpuId, Event, Kernel, Stuck, Tag};
+use crate::hooks::{CpuId, Event, Kernel, Stuck, Tag, Way};
 use crate::range::Range;
 use crate::request::{Ask, Outstanding, Request};
 use crate::space::{Mode, Space};
@@ -34,6 +34,8 @@ pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     pub(crate) tickets: [u64; EXACT_TICKETS],
     space: u64,
     generation: u64,
+    /// Of a timed request: how many CPUs it interrupted, and the nanoseconds spent until they were.
+    timed: Option<(u64, u64)>,
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
@@ -71,9 +73,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         // C1: entry writes, then this full barrier, then the reads of mode, set and states below. Pairs with the join of
         // `switch_to` (step 2), the barrier of `leave_lazy_here`, the compare-exchange of `promote`, the take of `serve`.
-        let generation = space.generation.0.fetch_add_full(1) + 1;
+        let early = fault!(self.kernel, ModeBeforeIncrement).then(|| space.mode.0.load(Ordering::Acquire));
+        let advance = !(fault!(self.kernel, NoGenerationUnderTag) && matches!(space.mode(), Mode::System(_)));
+        let generation = space.generation.0.fetch_add_full(u64::from(advance)) + u64::from(advance);
         let mut token = self.token(space, generation);
-        match space.mode() {
+        let begun = self.is_sampled(generation).then(|| self.kernel.now_ns());
+        let word = early.unwrap_or_else(|| space.mode.0.load(Ordering::Acquire));
+        match Mode::unpack(word) {
             Mode::PerCpu => {
                 // Only slots read the log. A generation that went out as a broadcast has no entry: a slot that is behind
                 // across it flushes everything (C6).
@@ -95,17 +101,40 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     return token;
                 }
                 let targets = self.targets(space, range.tables(), me);
-                self.interrupt(&mut token, targets, ask, pin, |engine| {
-                    engine.flush_here(me, space, generation, &range)
-                });
+                let count = targets.len();
+                if self.rather_broadcast(count, &range, generation) {
+                    self.kernel.event(Event::Chose {
+                        way: Way::Broadcast,
+                        targets: count as u32,
+                    });
+                    self.broadcast_any_tag(&range);
+                    drop(pin);
+                    if let Some(begun) = begun {
+                        self.learn(Way::Broadcast, 0, self.since(begun));
+                    }
+                } else {
+                    self.interrupt(&mut token, targets, ask, pin, |engine| {
+                        engine.flush_here(me, space, generation, &range)
+                    });
+                    if let Some(begun) = begun {
+                        token.timed = Some((count as u64, self.since(begun)));
+                    }
+                }
                 self.consider(space, me);
             }
             Mode::System(tag) => {
                 self.broadcast_and_sync(tag, &range);
-                drop(pin);
+                if let Some(begun) = begun {
+                    self.learn(Way::Broadcast, 0, self.since(begun));
+                    self.consider_demotion(&mut token, space, word, tag, pin);
+                }
             }
-            Mode::Transition(tag) => self.flush_in_transition(&mut token, space, tag, &range, pin),
-            Mode::Rolled { tag, .. } if self.design.reach == Reach::Broadcast => self.broadcast_and_sync(tag, &range),
+            Mode::Transition(tag) => self.flush_in_transition(&mut token, space, word, tag, &range, pin),
+            Mode::Demoting(tag) => {
+                self.log_if_kept(space, generation, &range);
+                self.flush_in_demotion(&mut token, space, word, tag, &range, pin);
+            }
+            Mode::Rolled { tag, .. } if self.broadcasts() => self.broadcast_and_sync(tag, &range),
             Mode::Rolled { tag, .. } => {
                 let targets = self.targets(space, range.tables(), me);
                 self.interrupt(&mut token, targets, Ask::Tag { tag, range }, pin, |engine| {
@@ -123,6 +152,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             tickets: [0; EXACT_TICKETS],
             space: space.id,
             generation,
+            timed: None,
         }
     }
 
@@ -134,6 +164,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             tickets: [0; EXACT_TICKETS],
             space: 0,
             generation: 0,
+            timed: None,
         }
     }
 
@@ -319,7 +350,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 && self.advance_by_one(cpu, generation)
             {
                 self.flush_range(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16), range);
-            } else if space.mode() == Mode::PerCpu {
+            } else if space.mode() == Mode::PerCpu && !state.is_on_system_tag() {
                 self.catch_up(cpu, space);
             } else {
                 self.follow_loaded(cpu);
@@ -404,9 +435,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Whether this design gives out system-wide tags by promotion.
     pub(crate) fn promotes_at(&self) -> Option<u32> {
         match self.design.tags {
-            Tags::Hybrid { promote_at } if self.design.reach == Reach::Broadcast => {
-                self.kernel.broadcast_limits().map(|_| promote_at)
-            }
+            Tags::Hybrid { promote_at } if self.broadcasts() => Some(match self.design.reach {
+                Reach::Adaptive => promote_at.max(self.active_for_promotion()),
+                _ => promote_at,
+            }),
             _ => None,
         }
     }
@@ -422,6 +454,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     /// called while holding a walk guard, from the shootdown handler, or from NMI context. Serves requests aimed at the
     /// CPU it waits on (C5).
     pub fn wait(self) -> Flushed {
+        let begun = self.timed.map(|_| self.engine.kernel.now_ns());
         for (index, cpu) in self.targets.iter().enumerate() {
             let target = &self.engine.cpus[cpu];
             let needed = match self.tickets.get(index) {
@@ -448,6 +481,10 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
                 let waiter = self.engine.kernel.cpu();
                 self.engine.wait_reporting(waiter, &self, || Some(cpu), done);
             }
+        }
+        if let (Some((targets, sending)), Some(begun)) = (self.timed, begun) {
+            let took = sending + self.engine.since(begun);
+            self.engine.learn(Way::Interrupts, targets, took);
         }
         Flushed(())
     }

@@ -17,7 +17,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         let pin = self.pinned();
         let me = pin.cpu;
-        if self.design.reach == Reach::Broadcast && self.kernel.broadcast_limits().is_some() {
+        if self.broadcasts() {
             // No generation is bumped here, so nothing else orders the entry writes before the broadcast.
             K::Facade::publish_tables();
             self.broadcast_kernel(&range);

@@ -22,6 +22,7 @@
 //! | many spaces at once | [`Engine::batch`], and [`Engine::settle`] before relying on a cleared entry |
 //! | kernel mappings changed | [`Engine::flush_kernel`] |
 //! | a space ends | [`Engine::retire`] |
+//! | all CPUs are up, once | [`Engine::calibrate`], for [`Reach::Adaptive`] |
 //!
 //! # The contract, and where it is kept
 //! | | what | where |
@@ -43,7 +44,9 @@ struct Readme;
 mod batch;
 mod broadcast;
 mod catchup;
+mod costs;
 pub mod cpuset;
+mod demote;
 mod design;
 mod engine;
 pub mod facade;
@@ -65,6 +68,7 @@ mod tags;
 mod targets;
 
 pub use batch::Batch;
+pub use costs::{Costs, EXPLORE_ONE_IN, SAMPLE_ONE_IN};
 pub use cpuset::{CpuMask, CpuSet};
 pub use design::{
     Ack, CONSIDER_ONE_IN, Design, Errata, Exit, Free, MAX_SLOTS, Order, Reach, Requests, Tags, Targets, USER_HALF,
@@ -75,7 +79,7 @@ pub use facade::{Facade, Native, Word};
 #[cfg(feature = "faults")]
 pub use fault::Fault;
 pub use flush::{Flushed, Token};
-pub use hooks::{Broadcast, BroadcastLimits, CpuId, Event, Kernel, Local, Root, Stuck, Tag};
+pub use hooks::{Broadcast, BroadcastLimits, CpuId, Event, Kernel, Local, Root, Stuck, Tag, Way};
 pub use log::LOG_ENTRIES;
 pub use percpu::PerCpu;
 pub use range::{Chunks, Range, Stride};

@@ -100,7 +100,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 }
                 self.rolled_tag(me, space)
             }
-            (_, Mode::PerCpu) => {
+            (_, Mode::PerCpu | Mode::Demoting(_)) => {
                 self.load_slot(cpu, space);
                 return false;
             }
@@ -115,7 +115,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// Loads `space` under one of this CPU's slots: its own if it still has one, else the next victim's.
-    fn load_slot(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
+    pub(crate) fn load_slot(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
         let slots = &cpu.own.slots[..usize::from(self.design.slots)];
         let found = slots
             .iter()
@@ -202,7 +202,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             K::Facade::full_barrier();
         }
         match space.mode() {
-            Mode::PerCpu => self.catch_up(cpu, space),
+            Mode::PerCpu | Mode::Demoting(_) if state.is_on_system_tag() => self.leave_system_tag(cpu, space),
+            Mode::PerCpu | Mode::Demoting(_) => self.catch_up(cpu, space),
             Mode::Transition(tag) | Mode::System(tag) => {
                 if !state.is_on_system_tag() {
                     self.adopt_system_tag(cpu, space, tag);

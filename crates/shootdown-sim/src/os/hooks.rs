@@ -44,6 +44,16 @@ pub struct EngineCounts {
     pub caught_up_whole: u64,
     /// Reports of CPUs that did not answer in time.
     pub stuck: u64,
+    /// Requests that were broadcast under every tag, because that was cheaper than interrupts.
+    pub any_tag: u64,
+    /// Requests that were timed.
+    pub measured: u64,
+    /// Times that corrected costs moved the threshold between interrupts and broadcast.
+    pub threshold_moved: u64,
+    /// Spaces that began to give up their system-wide tag.
+    pub demoting: u64,
+    /// Spaces that have.
+    pub demoted: u64,
 }
 
 /// The hooks.
@@ -229,7 +239,12 @@ impl<const W: usize> Kernel<W> for SimKernel {
             Event::Interrupted { .. } => counts.interrupting += 1,
             Event::CaughtUpPartly => counts.caught_up_partly += 1,
             Event::CaughtUpWhole => counts.caught_up_whole += 1,
-            Event::Broadcast { .. } => {}
+            Event::Broadcast { .. } | Event::Promoting { .. } | Event::Calibrated(_) => {}
+            Event::Chose { .. } => counts.any_tag += 1,
+            Event::Measured { .. } => counts.measured += 1,
+            Event::ThresholdMoved { .. } => counts.threshold_moved += 1,
+            Event::Demoting { .. } => counts.demoting += 1,
+            Event::Demoted => counts.demoted += 1,
         });
     }
 

@@ -99,6 +99,15 @@ fn no_translation_outlives_its_flush_while_spaces_are_promoted() {
     assert!(sum.engine.exhausted > 0, "tags ran out");
 }
 
+/// Promotion and demotion going on all the time, requests on per-CPU tags broadcast or not by what they cost.
+#[test]
+fn no_translation_outlives_its_flush_while_spaces_are_promoted_and_demoted() {
+    let sum = every_combination(Tags::Hybrid { promote_at: 2 }, Reach::Adaptive);
+    assert!(sum.engine.promoted > 0 && sum.engine.broadcasts > 0);
+    assert!(sum.engine.demoted > 0 && sum.engine.demoting > sum.engine.demoted / 2);
+    assert!(sum.engine.any_tag > 0 && sum.engine.measured > 0);
+}
+
 #[test]
 fn no_translation_outlives_its_flush_when_system_wide_tags_roll_over() {
     let sum = every_combination(Tags::System, Reach::Ipi);
