@@ -192,6 +192,9 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
         };
         machine.spawn(cpu, move || {
             thread.system.online();
+            if thread.index == 0 {
+                thread.system.calibrate(thread.threads);
+            }
             run_thread(&thread.system, &thread.process, || workload.run(&thread));
             thread.system.offline();
         });

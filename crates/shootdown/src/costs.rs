@@ -5,9 +5,9 @@
 //! clock, and the operations that are measured. Nothing here is needed for correctness: any reach is right, one is cheaper.
 //!
 //! 1. [`Engine::calibrate`] measures each way some times at start and keeps the shortest.
-//! 2. While running, one request in [`SAMPLE_ONE_IN`] is timed, and moves the estimate an eighth of the way.
+//! 2. While running, one request in [`sample_one_in`](crate::Design::sample_one_in) is timed, and moves the estimate an eighth of the way.
 //! 3. The threshold follows the estimates with hysteresis: it moves only when the other way is better by a quarter.
-//! 4. One request in [`EXPLORE_ONE_IN`] of a space on per-CPU tags goes the other way, so that an estimate can recover.
+//! 4. One timed request in [`EXPLORE_ONE_IN`] of a space on per-CPU tags goes the other way, so that an estimate can recover.
 
 use crate::design::Reach;
 use crate::engine::Engine;
@@ -18,11 +18,8 @@ use crate::request::Ask;
 use crate::space::Line;
 use core::sync::atomic::Ordering;
 
-/// One request in this many of a space is timed: two clock reads, and now and then a store to the shared estimates.
-pub const SAMPLE_ONE_IN: u64 = 64;
-
-/// One timed request in 16 is sent the way that is expected to be dearer, at most 8 times as dear.
-pub const EXPLORE_ONE_IN: u64 = 1024;
+/// One timed request in this many is sent the way that is expected to be dearer, if that is at most 8 times as dear.
+pub const EXPLORE_ONE_IN: u64 = 16;
 
 /// Times that [`Engine::calibrate`] measures each way; the shortest counts, since whatever disturbs only adds.
 const TRIES: u32 = 8;
@@ -249,7 +246,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Whether the request with this generation is timed; zero-cost for other reaches.
     #[inline]
     pub(crate) fn is_sampled(&self, generation: u64) -> bool {
-        self.design.reach == Reach::Adaptive && generation.is_multiple_of(SAMPLE_ONE_IN)
+        self.design.reach == Reach::Adaptive && generation & (u64::from(self.design.sample_one_in) - 1) == 0
     }
 
     /// Whether a request of a space on per-CPU tags, aimed at `targets` CPUs, had better be broadcast under every tag. The
@@ -261,7 +258,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         let from = self.costs.broadcast_from();
         let mut rather = targets as u64 >= from;
-        if generation.is_multiple_of(EXPLORE_ONE_IN) {
+        if generation.is_multiple_of(EXPLORE_ONE_IN * u64::from(self.design.sample_one_in)) {
             let costs = self.costs.load();
             let (one, other) = (costs.disturbance_ns(targets as u64), costs.broadcast_ns);
             if one.max(other) / 8 <= one.min(other) {

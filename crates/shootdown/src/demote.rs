@@ -45,10 +45,6 @@ use crate::request::Ask;
 use crate::space::{Mode, Space};
 use core::sync::atomic::Ordering;
 
-/// Samples in a row that must find a space on few CPUs before it is demoted: about 500 flushes, so that threads which
-/// sleep for a moment do not cost it its tag.
-const DEMOTE_AFTER: u64 = 8;
-
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// After a sampled flush under `tag`: demotes `space` if it has shrunk, or if tags are short and it hardly needs its.
     pub(crate) fn consider_demotion(
@@ -75,7 +71,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return;
         }
         let seen = space.shrunk.load(Ordering::Relaxed) + 1;
-        if seen < DEMOTE_AFTER && !short {
+        if seen < u64::from(self.design.demote_after) && !short {
             space.shrunk.store(seen, Ordering::Relaxed);
             return;
         }

@@ -183,6 +183,12 @@ pub struct Design {
     /// Length in ns (a power of two) of one sampling window for promotion; a CPU considers in 1 of
     /// [`CONSIDER_ONE_IN`] windows. Linux samples in jiffies (1 to 4 ms), also 1 in 32; shorter reacts sooner.
     pub consider_window_ns: u64,
+    /// One request in this many (a power of two) of a space is timed where reach is adaptive, and its space considered for
+    /// demotion: two clock reads, and now and then a store to the shared estimates.
+    pub sample_one_in: u32,
+    /// Samples in a row that must find a space on few CPUs before it is demoted; with 64 and 8 about 500 flushes, so that
+    /// threads which sleep for a moment do not cost it its tag.
+    pub demote_after: u32,
     /// Wait in ns after which a CPU that has not answered is reported (C7); 0 reports never.
     pub stuck_ns: u64,
 }
@@ -216,6 +222,8 @@ impl Design {
         tag_limit: 4096,
         split: false,
         consider_window_ns: 1 << 16,
+        sample_one_in: 64,
+        demote_after: 8,
         stuck_ns: 1_000_000_000,
     };
 

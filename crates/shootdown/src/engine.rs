@@ -53,7 +53,7 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     /// When the storage does not fit the design: no CPU, more CPUs than `64 * W`, too few tag words. When the design does
     /// not fit itself: slots outside 1 to [`MAX_SLOTS`], a first tag of 0 (the kernel's root is loaded under it), slots
     /// whose tags reach the end of tags (with split tags, the other half's), a sampling window of no length where spaces
-    /// are promoted, a pool of system-wide tags that does not exceed the number of CPUs (C4 could not be kept).
+    /// are promoted, sampling one in a number that is no power of two, a pool of system-wide tags that does not exceed the number of CPUs (C4 could not be kept).
     pub fn new(kernel: K, design: Design, kernel_root: Root, storage: Storage<'a, K::Facade>) -> Self {
         let cpus = storage.cpus.len();
         assert!(cpus >= 1 && cpus <= 64 * W, "{cpus} CPUs do not fit a set of {W} words");
@@ -72,6 +72,7 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         if let Tags::Hybrid { .. } = design.tags {
             assert!(design.consider_window_ns > 0, "a sampling window has a length");
         }
+        assert!(design.sample_one_in.is_power_of_two(), "sampling one in a power of two");
         let first = design.first_system_tag();
         if design.tags != Tags::PerCpu {
             assert!(

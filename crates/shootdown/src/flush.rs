@@ -38,6 +38,12 @@ pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     timed: Option<(u64, u64)>,
 }
 
+/// A broadcast that was issued and not yet synchronised; migration stays pinned until it is.
+struct Issued<'e, K: Kernel<W>, const W: usize> {
+    instructions: u32,
+    _pin: Pinned<'e, K, W>,
+}
+
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Flushes `range` of `space` everywhere and waits. The entry writes must come before the call.
     ///
@@ -55,6 +61,53 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     ///
     /// Designs with stack requests finish inside (their descriptors cannot outlive this call); the token is then complete.
     pub fn dispatch<'e>(&'e self, space: &Space<K::Facade, W>, range: Range) -> Token<'e, 'k, K, W> {
+        let mut unsynchronised = None;
+        self.dispatch_or_issue(space, range, &mut unsynchronised, false)
+    }
+
+    /// Flushes as [`flush`](Self::flush), and calls `meanwhile` between asking and waiting: while the targets answer, or
+    /// while a broadcast is under way. What is done there needs no proof that the flush is complete: letting go of the lock
+    /// that protects the page tables, for one, where whoever takes it next minds that a flush is pending
+    /// ([`settle`](Self::settle), or a count of unmaps under way). With [`Order::Serial`] everything is over before
+    /// `meanwhile` begins.
+    ///
+    /// `meanwhile` may be called pinned and must not sleep, switch spaces or flush: on the processors concerned the
+    /// synchronising instruction waits for broadcasts of its own CPU only.
+    pub fn flush_while<T>(
+        &self,
+        space: &Space<K::Facade, W>,
+        range: Range,
+        meanwhile: impl FnOnce() -> T,
+    ) -> (Flushed, T) {
+        if self.design.order == Order::Serial {
+            let done = self.flush(space, range);
+            return (done, meanwhile());
+        }
+        let mut issued = None;
+        let token = self.dispatch_or_issue(space, range, &mut issued, true);
+        let result = meanwhile();
+        if let Some(issued) = issued {
+            self.synchronise(issued);
+        }
+        (token.wait(), result)
+    }
+
+    /// Waits for a broadcast that was issued, and ends the pin.
+    fn synchronise(&self, issued: Issued<'_, K, W>) {
+        self.kernel.broadcast_sync();
+        self.kernel.event(Event::Broadcast {
+            instructions: issued.instructions,
+        });
+    }
+
+    /// [`dispatch`](Self::dispatch); where a broadcast is all it takes and `may_hold`, it is left to be synchronised.
+    fn dispatch_or_issue<'e>(
+        &'e self,
+        space: &Space<K::Facade, W>,
+        range: Range,
+        issued: &mut Option<Issued<'e, K, W>>,
+        may_hold: bool,
+    ) -> Token<'e, 'k, K, W> {
         if self.design.reach == Reach::None {
             return self.token(space, 0);
         }
@@ -123,6 +176,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 self.consider(space, me);
             }
             Mode::System(tag) => {
+                // A request that may end in demotion has more to do, pinned, than wait for its broadcast.
+                if may_hold && begun.is_none() {
+                    *issued = Some(Issued {
+                        instructions: self.issue(tag, &range),
+                        _pin: pin,
+                    });
+                    return token;
+                }
                 self.broadcast_and_sync(tag, &range);
                 if let Some(begun) = begun {
                     self.learn(Way::Broadcast, 0, self.since(begun));

@@ -153,7 +153,7 @@ pub enum Event {
         /// Other CPUs concerned.
         targets: u32,
     },
-    /// A timed request: one in [`SAMPLE_ONE_IN`](crate::SAMPLE_ONE_IN).
+    /// A timed request: one in [`sample_one_in`](crate::Design::sample_one_in).
     Measured {
         /// The way it went.
         way: Way,

@@ -68,7 +68,7 @@ mod tags;
 mod targets;
 
 pub use batch::Batch;
-pub use costs::{Costs, EXPLORE_ONE_IN, SAMPLE_ONE_IN};
+pub use costs::{Costs, EXPLORE_ONE_IN};
 pub use cpuset::{CpuMask, CpuSet};
 pub use design::{
     Ack, CONSIDER_ONE_IN, Design, Errata, Exit, Free, MAX_SLOTS, Order, Reach, Requests, Tags, Targets, USER_HALF,

@@ -21,7 +21,7 @@ pub use process::{PAGE, Process, USER_BASE, run_thread};
 use crate::hw::{Entry, Hw, Stamp};
 use crate::machine::{self, LineId, Machine, Shared, SimWord, SimWorld};
 use category::Category;
-use shootdown::{Design, Engine, PerCpu, Root, Storage, Word, tag_words};
+use shootdown::{Design, Engine, PerCpu, Reach, Root, Storage, Word, tag_words};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
@@ -226,6 +226,20 @@ impl<const W: usize> System<W> {
         self.engine.cpu_online();
         self.hw.borrow_mut().came_online(machine::cpu(), machine::now());
         machine::interrupts_restore(saved);
+    }
+
+    /// Lets the engine measure what reaching other CPUs costs, once `cpus` are online. Nothing happens where the design
+    /// does not use it.
+    pub fn calibrate(&self, cpus: usize) {
+        if self.engine.design().reach != Reach::Adaptive {
+            return;
+        }
+        machine::wait_until(|| {
+            let mut online = 0;
+            self.engine.online().for_each(|_| online += 1);
+            online >= cpus
+        });
+        let _costs = self.engine.calibrate();
     }
 
     /// Turns this CPU off.

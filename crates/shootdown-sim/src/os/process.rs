@@ -10,9 +10,10 @@ use super::category::{self, Category};
 use super::lock::{Access as LockAccess, SleepLock, SpinLock};
 use crate::hw::{Access, Entry, Privilege};
 use crate::machine::{self, LineId, Shared, SimWord, SimWorld};
-use shootdown::{Range, Root, Space, Stride, Word};
+use shootdown::{Order, Range, Root, Space, Stride, Word};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 /// Where user regions begin.
 pub const USER_BASE: u64 = 0x7f00_0000_0000;
@@ -154,7 +155,16 @@ impl<const W: usize> System<W> {
         }
         process.unmapping.fetch_add_full(1);
         let (frames, cleared) = self.clear(process, va, pages);
-        if cleared {
+        if cleared && self.unlocks_early() {
+            self.flush_unlocking(process, Range::pages(va, va + pages * PAGE, Stride::Size4K), || {
+                self.unlock(process, LockAccess::Shared);
+            });
+            frames.into_iter().for_each(|frame| self.free(frame));
+            process.unmapping.fetch_add_full(u64::MAX);
+            category::leave(outer);
+            return;
+        }
+        if cleared || self.another_unmaps(process) {
             self.flush(process, Range::pages(va, va + pages * PAGE, Stride::Size4K));
         }
         if self.settings.lru_drain && !frames.is_empty() {
@@ -210,7 +220,13 @@ impl<const W: usize> System<W> {
         let range = Range::pages(va, va + bytes, Stride::Size4K);
         if !tables.is_empty() {
             self.flush(process, range.with_tables());
-        } else if cleared {
+        } else if cleared && self.unlocks_early() {
+            self.flush_unlocking(process, range, || self.unlock(process, access));
+            frames.into_iter().for_each(|frame| self.free(frame));
+            process.unmapping.fetch_add_full(u64::MAX);
+            category::leave(outer);
+            return;
+        } else if cleared || self.another_unmaps(process) {
             self.flush(process, range);
         }
         frames.into_iter().for_each(|frame| self.free(frame));
@@ -335,6 +351,35 @@ impl<const W: usize> System<W> {
             machine::cpu(),
             machine::now(),
         );
+        category::leave(outer);
+    }
+
+    /// Whether the address-space lock is let go of before the flush is complete. The design's own interface allows it, where
+    /// asking and waiting are apart; frames stay until the proof is there, and who finds an entry clear looks whether
+    /// somebody still flushes it ([`another_unmaps`](Self::another_unmaps)).
+    fn unlocks_early(&self) -> bool {
+        self.engine.design().order == Order::Concurrent && !self.settings.lru_drain
+    }
+
+    /// After entries were found clear: whether an unmap that may have cleared them is still under way (bug 34). Linux asks
+    /// the same of its `tlb_flush_pending`.
+    fn another_unmaps(&self, process: &Process<W>) -> bool {
+        process.unmapping.load(Ordering::Acquire) > 1
+    }
+
+    /// As [`flush`](Self::flush), calling `unlock` while it is under way.
+    fn flush_unlocking(&self, process: &Process<W>, range: Range, unlock: impl FnOnce()) {
+        let outer = category::enter(Category::FlushRequester);
+        let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
+        let (_done, ()) = self.engine.flush_while(&process.space, range, || {
+            category::leave(outer);
+            unlock();
+            category::enter(Category::FlushRequester);
+        });
+        let (cpu, now) = (machine::cpu(), machine::now());
+        let mut hw = self.hw.borrow_mut();
+        hw.completed(process.number, range.start()..range.end(), stamp, cpu, now);
+        drop(hw);
         category::leave(outer);
     }
 

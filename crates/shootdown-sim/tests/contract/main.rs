@@ -60,6 +60,8 @@ fn every_combination(tags: Tags, reach: Reach) -> Tally {
                         },
                         split,
                         consider_window_ns: 64,
+                        sample_one_in: 4,
+                        demote_after: 2,
                         stuck_ns: 0,
                         ..Design::IPI
                     };
