@@ -6,6 +6,7 @@ mod args;
 mod catalog;
 mod compare;
 mod evidence;
+mod explain;
 mod failure;
 mod interpolate;
 mod interrupt;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         None => compare::flagship(&simulator, stop),
         Some(Command::Compare(args)) => compare::command(args, &simulator, stop),
         Some(Command::List(args)) => list::command(args),
+        Some(Command::Explain(args)) => explain::command(args, stop),
         Some(Command::Evidence(args)) => evidence::command(args, &simulator, stop),
     };
     match outcome {

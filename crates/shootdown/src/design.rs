@@ -43,6 +43,9 @@ pub enum Targets {
     Space,
     /// The CPU set without lazy CPUs and CPUs that have left (lazy ones are kept where C3 needs them).
     Active,
+    /// As [`Active`](Targets::Active), where besides a CPU counts as lazy while it is inside the kernel on behalf of user
+    /// code and touches no user address: between `enter_kernel` and `leave_lazy`. It catches up before it returns.
+    InUser,
 }
 
 /// How a request is handed over. Read in `flush` and `handler`.
@@ -186,6 +189,9 @@ pub struct Design {
     /// One request in this many (a power of two) of a space is timed where reach is adaptive, and its space considered for
     /// demotion: two clock reads, and now and then a store to the shared estimates.
     pub sample_one_in: u32,
+    /// Generations that a slot may be behind to be caught up range by range, up to [`LOG_ENTRIES`](crate::LOG_ENTRIES).
+    /// Each costs a line that another CPU wrote and an invalidation; the whole tag costs one and what is refilled.
+    pub log_reach: u32,
     /// Samples in a row that must find a space on few CPUs before it is demoted; with 64 and 8 about 500 flushes, so that
     /// threads which sleep for a moment do not cost it its tag.
     pub demote_after: u32,
@@ -223,6 +229,7 @@ impl Design {
         split: false,
         consider_window_ns: 1 << 16,
         sample_one_in: 64,
+        log_reach: 32,
         demote_after: 8,
         stuck_ns: 1_000_000_000,
     };
@@ -239,6 +246,8 @@ impl Design {
     pub const ADAPTIVE: Design = Design {
         tags: Tags::Hybrid { promote_at: 2 },
         reach: Reach::Adaptive,
+        targets: Targets::InUser,
+        log_reach: 4,
         requests: Requests::Log,
         order: Order::Concurrent,
         ..Design::BROADCAST

@@ -16,6 +16,7 @@
 //! | when | call |
 //! | --- | --- |
 //! | a CPU comes or goes | [`Engine::cpu_online`], [`Engine::cpu_offline`] |
+//! | user code enters the kernel | [`Engine::enter_kernel`], optional |
 //! | the scheduler switches | [`Engine::switch_to`], [`Engine::enter_lazy`], [`Engine::leave_lazy`], [`Engine::switch_to_kernel`] |
 //! | the shootdown interrupt arrives | [`Engine::on_ipi`] |
 //! | page-table entries were cleared or weakened | [`Engine::flush`], or [`Engine::dispatch`] and [`Token::wait`] |

@@ -183,6 +183,30 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         });
     }
 
+    /// User code that runs `space` has entered the kernel: with [`Targets::InUser`](crate::Targets::InUser) this CPU counts
+    /// as lazy until [`leave_lazy`](Self::leave_lazy), which the caller owes when this returns true, before the return to
+    /// user code *and before any other access to user addresses*: copying routines, and handlers that interrupt this
+    /// section and walk user stacks, have to leave first. Any context with a CPU that cannot change.
+    ///
+    /// Done only where requests may come by interrupt: not under a system-wide tag, and not while no other CPU has the space.
+    /// Then it costs three loads of lines that are hardly ever written; else a store of this CPU's state besides.
+    #[inline]
+    pub fn enter_kernel(&self, space: &Space<K::Facade, W>) -> bool {
+        if self.design.targets != crate::design::Targets::InUser {
+            return false;
+        }
+        self.masked(|| {
+            let me = self.kernel.cpu();
+            let cpu = &self.cpus[me];
+            let state = State(cpu.state.0.load(Ordering::Relaxed));
+            if state.id() != space.id || state.is_lazy() || state.is_on_system_tag() || !space.cpus.has_others(me) {
+                return false;
+            }
+            cpu.publish(state.in_kernel());
+            true
+        })
+    }
+
     /// Ends laziness for the space that is loaded, or loads it if an interrupt has unloaded it meanwhile. Before any user
     /// address is touched.
     ///

@@ -27,9 +27,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             let state = self.cpus[cpu].state();
             let concerned = match self.design.targets {
                 Targets::All | Targets::Space => true,
-                Targets::Active if state.is_switching() => !fault!(self.kernel, SkipSwitchingCpu),
-                Targets::Active if state.id() != space.id => keep_departed,
-                Targets::Active => keep_lazy || !state.is_lazy(),
+                Targets::Active | Targets::InUser if state.is_switching() => !fault!(self.kernel, SkipSwitchingCpu),
+                Targets::Active | Targets::InUser if state.id() != space.id => keep_departed,
+                Targets::Active | Targets::InUser => keep_lazy || !state.is_lazy(),
             };
             let concerned = concerned && !(fault!(self.kernel, FilterByRequester) && mine.id() != space.id);
             // A CPU that is off flushes everything before it uses anything (C5); a virtual CPU that is descheduled
@@ -40,7 +40,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         };
         match self.design.targets {
             Targets::All => self.online.for_each(&mut visit),
-            Targets::Space | Targets::Active => space.cpus.for_each(&mut visit),
+            Targets::Space | Targets::Active | Targets::InUser => space.cpus.for_each(&mut visit),
         }
         targets
     }
@@ -56,13 +56,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         targets
     }
 
-    /// How many CPUs run `space` right now, lazy ones not counted; stops counting at `enough`.
+    /// How many CPUs run `space` right now, lazy ones not counted unless they are about to return to it; stops counting at `enough`.
     pub(crate) fn active_on(&self, space: &Space<K::Facade, W>, enough: u32) -> u32 {
         let mut active = 0;
         space.cpus.for_each(|cpu| {
             if active < enough {
                 let state = self.cpus[cpu].state();
-                active += u32::from(state.id() == space.id && !state.is_lazy());
+                active += u32::from(state.id() == space.id && (!state.is_lazy() || state.is_in_kernel()));
             }
         });
         active

@@ -3,7 +3,8 @@
 
 use crate::hw::{HardwareFault, Hw};
 use crate::machine::{self, SimWorld};
-use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Stuck, Tag};
+use super::diary::Diary;
+use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Stuck, Tag, Way};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -32,6 +33,8 @@ pub struct EngineCounts {
     pub exhausted: u64,
     /// Roll-overs and reclaims of tags.
     pub rolled_over: u64,
+    /// Requests, or batches of them, that were broadcast.
+    pub broadcast_requests: u64,
     /// Broadcast instructions.
     pub broadcasts: u64,
     /// Flushes that concerned no other CPU.
@@ -71,6 +74,8 @@ pub struct SimKernel {
     on_unpin: RefCell<Option<Box<dyn Fn()>>>,
     /// What happens before each root load.
     on_load_root: RefCell<Option<Box<dyn Fn()>>>,
+    /// What happened, for `explain`.
+    diary: RefCell<Option<Diary>>,
     #[cfg(feature = "faults")]
     faults: Cell<u64>,
 }
@@ -91,6 +96,7 @@ impl SimKernel {
             broadcast_done: RefCell::new(vec![0; cpus]),
             on_unpin: RefCell::default(),
             on_load_root: RefCell::default(),
+            diary: RefCell::default(),
             #[cfg(feature = "faults")]
             faults: Cell::new(0),
         }
@@ -126,6 +132,31 @@ impl SimKernel {
     #[cfg(feature = "faults")]
     pub fn switch_on(&self, fault: shootdown::Fault) {
         self.faults.set(self.faults.get() | 1 << fault as u8);
+    }
+
+    /// From now on, or anew, keeps a diary of what the engine does.
+    pub fn keep_diary(&self, cpus: usize) {
+        *self.diary.borrow_mut() = Some(Diary::new(cpus));
+    }
+
+    /// The measured window begins: requests so far are not counted.
+    pub(crate) fn begin_counting(&self) {
+        if let Some(diary) = &mut *self.diary.borrow_mut() {
+            diary.begin_counting();
+        }
+    }
+
+    /// The diary, if one was kept; keeping it ends.
+    pub fn take_diary(&self) -> Option<Diary> {
+        self.diary.borrow_mut().take()
+    }
+
+    /// A flush on this CPU that began at `begun`, cycles, is over.
+    pub(super) fn flush_took(&self, begun: u64) {
+        if let Some(diary) = &mut *self.diary.borrow_mut() {
+            let ns = (machine::now() - begun) as f64 / self.costs.ghz;
+            diary.took(machine::cpu(), ns);
+        }
     }
 
     fn count(&self, change: impl FnOnce(&mut EngineCounts)) {
@@ -231,6 +262,19 @@ impl<const W: usize> Kernel<W> for SimKernel {
         if let Event::Interrupted { targets, .. } = event {
             machine::charge(u64::from(targets) * self.costs.call_target);
         }
+        let way = match event {
+            Event::LocalOnly => Some(Way::Local),
+            Event::Interrupted { .. } => Some(Way::Interrupts),
+            Event::Broadcast { .. } => Some(Way::Broadcast),
+            _ => None,
+        };
+        if let Some(diary) = &mut *self.diary.borrow_mut() {
+            if let Some(way) = way {
+                diary.goes(machine::cpu(), way);
+            } else if !matches!(event, Event::CaughtUpPartly | Event::CaughtUpWhole | Event::Chose { .. }) {
+                diary.note((machine::now() as f64 / self.costs.ghz) as u64, event);
+            }
+        }
         self.count(|counts| match event {
             Event::Promoted => counts.promoted += 1,
             Event::TagsExhausted => counts.exhausted += 1,
@@ -239,7 +283,8 @@ impl<const W: usize> Kernel<W> for SimKernel {
             Event::Interrupted { .. } => counts.interrupting += 1,
             Event::CaughtUpPartly => counts.caught_up_partly += 1,
             Event::CaughtUpWhole => counts.caught_up_whole += 1,
-            Event::Broadcast { .. } | Event::Promoting { .. } | Event::Calibrated(_) => {}
+            Event::Broadcast { .. } => counts.broadcast_requests += 1,
+            Event::Promoting { .. } | Event::Calibrated(_) => {}
             Event::Chose { .. } => counts.any_tag += 1,
             Event::Measured { .. } => counts.measured += 1,
             Event::ThresholdMoved { .. } => counts.threshold_moved += 1,

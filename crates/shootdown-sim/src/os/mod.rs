@@ -5,6 +5,7 @@
 //! the oracle.
 
 pub mod category;
+mod diary;
 mod exit;
 mod hooks;
 mod kernel_pages;
@@ -13,6 +14,7 @@ mod process;
 mod reclaim;
 mod split;
 
+pub use diary::{Diary, Note, Requests};
 pub use hooks::{EngineCounts, HookCosts, SimKernel};
 pub use kernel_pages::{KERNEL_BASE, KernelPages};
 pub use lock::{Access as LockAccess, SleepLock, SpinLock};
@@ -284,7 +286,7 @@ impl<const W: usize> System<W> {
     }
 
     /// From here on this CPU may touch user addresses: the oracle looks whether it has caught up.
-    fn now_in_user(&self) {
+    pub(super) fn now_in_user(&self) {
         machine::synchronise();
         let mut hw = self.hw.borrow_mut();
         hw.set_lazy(machine::cpu(), false);

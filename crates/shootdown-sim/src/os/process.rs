@@ -10,7 +10,7 @@ use super::category::{self, Category};
 use super::lock::{Access as LockAccess, SleepLock, SpinLock};
 use crate::hw::{Access, Entry, Privilege};
 use crate::machine::{self, LineId, Shared, SimWord, SimWorld};
-use shootdown::{Order, Range, Root, Space, Stride, Word};
+use shootdown::{Order, Range, Root, Space, Stride, Targets, Word};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -98,8 +98,9 @@ impl<const W: usize> System<W> {
                 }
                 Err(fault) => {
                     let outer = category::enter(Category::Kernel);
-                    machine::charge(u64::from(fault.cost) + self.costs.fault);
+                    let entered = self.enter_kernel(process, u64::from(fault.cost), self.costs.fault);
                     self.fault(process, va, access);
+                    self.leave_kernel(process, entered);
                     category::leave(outer);
                 }
             }
@@ -148,7 +149,13 @@ impl<const W: usize> System<W> {
     /// `madvise(MADV_DONTNEED)` of `pages` pages at `va`.
     pub fn drop_pages(&self, process: &Process<W>, va: u64, pages: u64) {
         let outer = category::enter(Category::Kernel);
-        machine::charge(self.costs.syscall + self.costs.madvise);
+        let entered = self.enter_kernel(process, 0, self.costs.syscall + self.costs.madvise);
+        self.drop_pages_within(process, va, pages);
+        self.leave_kernel(process, entered);
+        category::leave(outer);
+    }
+
+    fn drop_pages_within(&self, process: &Process<W>, va: u64, pages: u64) {
         self.lock(process, LockAccess::Shared);
         if self.settings.lru_drain {
             self.lru_drain();
@@ -161,7 +168,6 @@ impl<const W: usize> System<W> {
             });
             frames.into_iter().for_each(|frame| self.free(frame));
             process.unmapping.fetch_add_full(u64::MAX);
-            category::leave(outer);
             return;
         }
         if cleared || self.another_unmaps(process) {
@@ -174,25 +180,31 @@ impl<const W: usize> System<W> {
         frames.into_iter().for_each(|frame| self.free(frame));
         process.unmapping.fetch_add_full(u64::MAX);
         self.unlock(process, LockAccess::Shared);
-        category::leave(outer);
     }
 
     /// `mmap` of an anonymous private region.
     pub fn map(&self, process: &Process<W>, va: u64, bytes: u64) {
         let outer = category::enter(Category::Kernel);
-        machine::charge(self.costs.syscall + self.costs.mmap);
+        let entered = self.enter_kernel(process, 0, self.costs.syscall + self.costs.mmap);
         self.lock(process, LockAccess::Exclusive);
         for table in process.table_index(va)..=process.table_index(va + bytes - 1) {
             process.table_users.borrow_mut()[table] += 1;
         }
         self.unlock(process, LockAccess::Exclusive);
+        self.leave_kernel(process, entered);
         category::leave(outer);
     }
 
     /// `munmap` of a whole region, freeing the tables that no other region needs.
     pub fn unmap(&self, process: &Process<W>, va: u64, bytes: u64) {
         let outer = category::enter(Category::Kernel);
-        machine::charge(self.costs.syscall + self.costs.munmap);
+        let entered = self.enter_kernel(process, 0, self.costs.syscall + self.costs.munmap);
+        self.unmap_within(process, va, bytes);
+        self.leave_kernel(process, entered);
+        category::leave(outer);
+    }
+
+    fn unmap_within(&self, process: &Process<W>, va: u64, bytes: u64) {
         self.lock(process, LockAccess::Exclusive);
         let positions = process.table_index(va)..=process.table_index(va + bytes - 1);
         let unused: Vec<_> = positions
@@ -224,7 +236,6 @@ impl<const W: usize> System<W> {
             self.flush_unlocking(process, range, || self.unlock(process, access));
             frames.into_iter().for_each(|frame| self.free(frame));
             process.unmapping.fetch_add_full(u64::MAX);
-            category::leave(outer);
             return;
         } else if cleared || self.another_unmaps(process) {
             self.flush(process, range);
@@ -233,7 +244,6 @@ impl<const W: usize> System<W> {
         tables.into_iter().for_each(|table| self.free_table(table));
         process.unmapping.fetch_add_full(u64::MAX);
         self.unlock(process, access);
-        category::leave(outer);
     }
 
     /// Clears the entries of `pages` pages. Returns the frames that are no longer mapped, and whether any entry was.
@@ -336,8 +346,10 @@ impl<const W: usize> System<W> {
     /// Flushes, and tells the oracle when it began and when it was said to be complete.
     pub fn flush(&self, process: &Process<W>, range: Range) {
         let outer = category::enter(Category::FlushRequester);
-        let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
+        let begun = machine::now();
+        let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), begun);
         let _done = self.engine.flush(&process.space, range);
+        self.engine.kernel().flush_took(begun);
         if self.settings.ideal {
             machine::drain_stores();
             self.hw
@@ -352,6 +364,40 @@ impl<const W: usize> System<W> {
             machine::now(),
         );
         category::leave(outer);
+    }
+
+    /// User code of `process` enters the kernel, which touches no user address before [`leave_kernel`](Self::leave_kernel).
+    /// Charges `before`, and the entry, the work and the exit that `cost` sums up. Where the design has a use for it the
+    /// engine is told after the entry, for which half a null system call is taken.
+    fn enter_kernel(&self, process: &Process<W>, before: u64, cost: u64) -> bool {
+        if self.engine.design().targets != Targets::InUser {
+            machine::charge(before + cost);
+            return false;
+        }
+        let entry = (self.costs.syscall / 2).min(cost);
+        machine::charge(before + entry);
+        let entered = self.tell_entered(process);
+        machine::charge(cost - entry);
+        entered
+    }
+
+    fn tell_entered(&self, process: &Process<W>) -> bool {
+        if self.hw.borrow().is_lazy(machine::cpu()) {
+            return false;
+        }
+        // The promise first: a request may skip this CPU as soon as the engine says so.
+        self.hw.borrow_mut().set_lazy(machine::cpu(), true);
+        let entered = self.engine.enter_kernel(&process.space);
+        if !entered {
+            self.now_in_user();
+        }
+        entered
+    }
+
+    fn leave_kernel(&self, process: &Process<W>, entered: bool) {
+        if entered {
+            self.resume(process);
+        }
     }
 
     /// Whether the address-space lock is let go of before the flush is complete. The design's own interface allows it, where
@@ -370,12 +416,14 @@ impl<const W: usize> System<W> {
     /// As [`flush`](Self::flush), calling `unlock` while it is under way.
     fn flush_unlocking(&self, process: &Process<W>, range: Range, unlock: impl FnOnce()) {
         let outer = category::enter(Category::FlushRequester);
-        let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
+        let begun = machine::now();
+        let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), begun);
         let (_done, ()) = self.engine.flush_while(&process.space, range, || {
             category::leave(outer);
             unlock();
             category::enter(Category::FlushRequester);
         });
+        self.engine.kernel().flush_took(begun);
         let (cpu, now) = (machine::cpu(), machine::now());
         let mut hw = self.hw.borrow_mut();
         hw.completed(process.number, range.start()..range.end(), stamp, cpu, now);
