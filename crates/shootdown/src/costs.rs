@@ -361,3 +361,67 @@ const UNUSED_PAGE: Local = Local::Page {
     tag: Tag(0),
     leaf_only: true,
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn costs() -> impl Strategy<Value = Costs> {
+        (100_u64..20_000, 1_u64..2_000, 50_u64..50_000).prop_map(|(interrupt_ns, interrupt_more_ns, broadcast_ns)| Costs {
+            interrupt_ns,
+            interrupt_more_ns,
+            broadcast_ns,
+            ..Costs::PRIORS
+        })
+    }
+
+    proptest! {
+        /// Estimates that stray by a twentieth either way move the threshold once, to where it belongs, and never again.
+        #[test]
+        fn the_threshold_does_not_flap(
+            truth in costs(),
+            start in prop_oneof![1_u64..80, Just(Costs::NEVER)],
+            noise in proptest::collection::vec((950_u64..=1050, 950_u64..=1050), 1..200),
+        ) {
+            let (mut now, mut changes) = (start, 0);
+            for (interrupts, broadcast) in noise {
+                let believed = Costs {
+                    interrupt_ns: truth.interrupt_ns * interrupts / 1000,
+                    interrupt_more_ns: truth.interrupt_more_ns * interrupts / 1000,
+                    broadcast_ns: truth.broadcast_ns * broadcast / 1000,
+                    ..truth
+                };
+                let next = believed.threshold(now, 72);
+                changes += u32::from(next != now);
+                now = next;
+            }
+            prop_assert!(changes <= 1, "{changes} changes, now {now}");
+        }
+
+        /// Where one way is better by more than the margin the threshold does not stay on the wrong side.
+        #[test]
+        fn a_clear_difference_is_not_overlooked(truth in costs(), start in 1_u64..72) {
+            let now = truth.threshold(start, 72);
+            if now < 72 {
+                prop_assert!(truth.broadcast_ns <= truth.disturbance_ns(now) * 5 / 4 + 1);
+            }
+            if now > 1 {
+                let last = (now - 1).min(71);
+                prop_assert!(truth.disturbance_ns(last) <= truth.broadcast_ns * 5 / 4 + 1);
+            }
+        }
+
+        /// One sample, however wild, moves an estimate by less than its own size; samples that agree bring it home.
+        #[test]
+        fn estimates_follow_and_do_not_jump(old in 8_u64..1_000_000, sample in 0_u64..u64::MAX, steady in 8_u64..1_000_000) {
+            let next = moved(old, sample);
+            prop_assert!(next >= 1 && next < 2 * old);
+            let mut estimate = old;
+            for _ in 0..400 {
+                estimate = moved(estimate, steady);
+            }
+            prop_assert!(estimate.abs_diff(steady) <= 8, "{estimate} for {steady}");
+        }
+    }
+}

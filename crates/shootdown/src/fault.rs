@@ -61,7 +61,7 @@ pub enum Fault {
     LazyLeavesSet,
     /// Demotion: the tag is retired before the last CPU has unloaded it.
     TagRetiredBeforeLastUnload,
-    /// Demotion: flushes under a system-wide tag do not advance the generation.
+    /// Demotion: flushes under a system-wide tag neither advance the generation nor pass its barrier.
     NoGenerationUnderTag,
     /// Demotion: a flush meanwhile only broadcasts.
     DemotionOnlyBroadcasts,

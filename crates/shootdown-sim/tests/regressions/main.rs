@@ -3,6 +3,7 @@
 //! regressions in the documentation.
 
 mod cpus;
+mod demotion;
 mod found_here;
 mod lazy;
 mod ranges;
