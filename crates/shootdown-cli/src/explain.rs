@@ -178,12 +178,18 @@ fn decisions(diary: &Diary) -> Vec<String> {
                     format!("a promoted space has shrunk to {active} active CPUs: it gives its tag back")
                 }
                 Event::Demoting { active, short: true } => {
-                    format!("tags are short, and a promoted space is active on {active} CPUs only: it gives its tag back")
+                    format!(
+                        "tags are short, and a promoted space is active on {active} CPUs only: it gives its tag back"
+                    )
                 }
                 Event::Demoted => "it is back on per-CPU tags, its tag invalidated everywhere and free".to_string(),
                 Event::RollOver => "freed tags were invalidated everywhere, to be given out again".to_string(),
                 Event::ThresholdMoved { from, to } => {
-                    format!("corrected costs: broadcast from {} other CPUs on, no longer {}", cpus(to), cpus(from))
+                    format!(
+                        "corrected costs: broadcast from {} other CPUs on, no longer {}",
+                        cpus(to),
+                        cpus(from)
+                    )
                 }
                 _ => return None,
             };
@@ -204,7 +210,11 @@ fn decisions(diary: &Diary) -> Vec<String> {
 }
 
 fn cpus(from: u64) -> String {
-    if from == u64::MAX { "(never)".to_string() } else { from.to_string() }
+    if from == u64::MAX {
+        "(never)".to_string()
+    } else {
+        from.to_string()
+    }
 }
 
 /// Expected beside measured costs, of the timed requests.
@@ -255,8 +265,14 @@ fn page(title: &str, diary: &Diary, paragraphs: &[String]) -> String {
             .collect::<Vec<_>>()
     };
     let bars = [
-        ("requests".to_string(), shares(&|index| diary.requests[index].count as f64)),
-        ("time of requesters".to_string(), shares(&|index| diary.requests[index].total_ns)),
+        (
+            "requests".to_string(),
+            shares(&|index| diary.requests[index].count as f64),
+        ),
+        (
+            "time of requesters".to_string(),
+            shares(&|index| diary.requests[index].total_ns),
+        ),
     ];
     let legend: String = Diary::WAYS
         .iter()

@@ -175,10 +175,7 @@ pub struct Explanation {
 ///
 /// # Errors
 /// As [`run`].
-pub fn explain(
-    spec: &RunSpec,
-    progress: &mut dyn FnMut(f64) -> bool,
-) -> Result<(RunResult, Explanation), String> {
+pub fn explain(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<(RunResult, Explanation), String> {
     let mut explanation = Some(Explanation {
         diary: Diary::default(),
         counts: EngineCounts::default(),

@@ -33,7 +33,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if seen == current {
             return Missed::Nothing;
         }
-        if self.design.requests != Requests::Log || current.wrapping_sub(seen) > (LOG_ENTRIES as u64).min(u64::from(self.design.log_reach))
+        if self.design.requests != Requests::Log
+            || current.wrapping_sub(seen) > (LOG_ENTRIES as u64).min(u64::from(self.design.log_reach))
         {
             return Missed::Whole;
         }

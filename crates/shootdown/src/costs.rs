@@ -78,9 +78,7 @@ impl Costs {
     /// `cpus` CPUs. It stays put while neither way is better by more than a quarter at the border.
     pub fn threshold(&self, now: u64, cpus: u64) -> u64 {
         let cheaper = |targets: u64| self.disturbance_ns(targets) >= self.broadcast_ns;
-        let ideal = (1..cpus)
-            .find(|&targets| cheaper(targets))
-            .unwrap_or(Self::NEVER);
+        let ideal = (1..cpus).find(|&targets| cheaper(targets)).unwrap_or(Self::NEVER);
         let margin = |a: u64, b: u64| a > b.saturating_add(b / 4);
         let moves = if ideal < now {
             // Down: the last number of targets that is interrupted now would be better off with a broadcast.
@@ -108,8 +106,14 @@ impl<F: Facade> CostWords<F> {
 
     #[inline]
     pub(crate) fn load(&self) -> Costs {
-        let [interrupt_ns, interrupt_more_ns, broadcast_ns, page_ns, tag_ns, broadcast_from] =
-            core::array::from_fn(|index| self.0.0[index].load(Ordering::Relaxed));
+        let [
+            interrupt_ns,
+            interrupt_more_ns,
+            broadcast_ns,
+            page_ns,
+            tag_ns,
+            broadcast_from,
+        ] = core::array::from_fn(|index| self.0.0[index].load(Ordering::Relaxed));
         Costs {
             interrupt_ns,
             interrupt_more_ns,
@@ -368,11 +372,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn costs() -> impl Strategy<Value = Costs> {
-        (100_u64..20_000, 1_u64..2_000, 50_u64..50_000).prop_map(|(interrupt_ns, interrupt_more_ns, broadcast_ns)| Costs {
-            interrupt_ns,
-            interrupt_more_ns,
-            broadcast_ns,
-            ..Costs::PRIORS
+        (100_u64..20_000, 1_u64..2_000, 50_u64..50_000).prop_map(|(interrupt_ns, interrupt_more_ns, broadcast_ns)| {
+            Costs {
+                interrupt_ns,
+                interrupt_more_ns,
+                broadcast_ns,
+                ..Costs::PRIORS
+            }
         })
     }
 

@@ -131,9 +131,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     fn on_tag(&self, space: &Space<K::Facade, W>, me: CpuId) -> CpuMask<W> {
-        if fault!(self.kernel, TagRetiredBeforeLastUnload) {
-            return CpuMask::EMPTY;
-        }
         self.stragglers(space, me, true)
     }
 

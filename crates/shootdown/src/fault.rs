@@ -59,14 +59,10 @@ pub enum Fault {
     SendBeforePublish,
     /// 40: going lazy clears the membership bit although the root stays loaded.
     LazyLeavesSet,
-    /// Demotion: the tag is retired before the last CPU has unloaded it.
-    TagRetiredBeforeLastUnload,
     /// Demotion: flushes under a system-wide tag neither advance the generation nor pass its barrier.
     NoGenerationUnderTag,
     /// Demotion: a flush meanwhile only broadcasts.
     DemotionOnlyBroadcasts,
-    /// Demotion: a requester reads the mode before it increments the generation.
-    ModeBeforeIncrement,
     /// 42: the tag is flushed before the root load instead of with it.
     FlushBeforeRootLoad,
 }

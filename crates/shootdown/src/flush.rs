@@ -126,12 +126,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         // C1: entry writes, then this full barrier, then the reads of mode, set and states below. Pairs with the join of
         // `switch_to` (step 2), the barrier of `leave_lazy_here`, the compare-exchange of `promote`, the take of `serve`.
-        let early = fault!(self.kernel, ModeBeforeIncrement).then(|| {
-            let word = space.mode.0.load(Ordering::Acquire);
-            // As long as a visit of the hypervisor would take.
-            (0..500).for_each(|_| _ = self.cpus[me].state());
-            word
-        });
         let generation = if fault!(self.kernel, NoGenerationUnderTag) && matches!(space.mode(), Mode::System(_)) {
             space.generation.0.load(Ordering::Relaxed)
         } else {
@@ -139,7 +133,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         };
         let mut token = self.token(space, generation);
         let begun = self.is_sampled(generation).then(|| self.kernel.now_ns());
-        let word = early.unwrap_or_else(|| space.mode.0.load(Ordering::Acquire));
+        let word = space.mode.0.load(Ordering::Acquire);
         match Mode::unpack(word) {
             Mode::PerCpu => {
                 // Only slots read the log. A generation that went out as a broadcast has no entry: a slot that is behind

@@ -1,9 +1,9 @@
 //! The simulated kernel's side of the engine's [`Kernel`] trait: each hook carries the operation out on the simulated
 //! hardware and charges what it costs.
 
+use super::diary::Diary;
 use crate::hw::{HardwareFault, Hw};
 use crate::machine::{self, SimWorld};
-use super::diary::Diary;
 use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Stuck, Tag, Way};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -271,7 +271,10 @@ impl<const W: usize> Kernel<W> for SimKernel {
         if let Some(diary) = &mut *self.diary.borrow_mut() {
             if let Some(way) = way {
                 diary.goes(machine::cpu(), way);
-            } else if !matches!(event, Event::CaughtUpPartly | Event::CaughtUpWhole | Event::Chose { .. }) {
+            } else if !matches!(
+                event,
+                Event::CaughtUpPartly | Event::CaughtUpWhole | Event::Chose { .. }
+            ) {
                 diary.note((machine::now() as f64 / self.costs.ghz) as u64, event);
             }
         }
