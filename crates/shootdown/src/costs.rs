@@ -189,11 +189,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if let Some(first) = first {
             let mut one = crate::cpuset::CpuMask::EMPTY;
             one.insert(first);
-            if let Some(ns) = self.shortest(|engine| engine.round_trip(one.clone())) {
+            if let Some(ns) = self.shortest(|engine| engine.round_trip(one)) {
                 costs.interrupt_ns = ns;
                 let further = all.len() as u64 - 1;
                 if further > 0
-                    && let Some(ns) = self.shortest(|engine| engine.round_trip(all.clone()))
+                    && let Some(ns) = self.shortest(|engine| engine.round_trip(all))
                 {
                     costs.interrupt_more_ns = ns.saturating_sub(costs.interrupt_ns).div_ceil(further);
                 }

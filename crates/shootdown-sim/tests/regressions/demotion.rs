@@ -32,7 +32,7 @@ fn get_promoted(system: &Sys, process: &Proc) {
     }
 }
 
-/// 1. CPUs 0 and 1 run A, which is promoted; CPU 1 goes lazy, so A is demoted. 2. CPUs 0 and 2 run B, which is promoted and
+/// First CPUs 0 and 1 run A, which is promoted; CPU 1 goes lazy, so A is demoted. Then CPUs 0 and 2 run B, which is promoted and
 /// finds only one tag. CPU 1 speculates through A all the while, then runs B; in the end B is demoted in turn.
 fn hand_the_only_tag_on(stage: &Stage) {
     let (a, b) = (stage.process(1), stage.process(2));
