@@ -39,6 +39,8 @@ pub enum Command {
     Timeline(TimelineArgs),
     /// List the workloads, machines and designs
     List(ListArgs),
+    /// Tell why requests of one run went by interrupts, by broadcast or nowhere, and what each way cost
+    Explain(ExplainArgs),
     /// Print published tables beside simulated results, with errors on fitted and held-out rows
     Evidence(EvidenceArgs),
 }
@@ -246,6 +248,46 @@ pub struct RunArgs {
     /// than two billion simulated operations take]
     #[arg(long, value_name = "MS", allow_negative_numbers = true)]
     pub virtual_ms: Option<f64>,
+}
+
+/// Arguments of `explain`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    shootdown explain tlb_flush2 --on milan-72 --threads 16\n  \
+    shootdown explain tlb_flush2 --threads 72 --set broadcast.available=false\n  \
+    shootdown explain tlb_flush2 --threads 8 --set costs.broadcast_sync=1500 --html why.html")]
+pub struct ExplainArgs {
+    /// Workload, as in `shootdown list`
+    #[arg(value_name = "WORKLOAD")]
+    pub workload: String,
+
+    /// Machine model: a name as in `shootdown list`, or the path of a .toml file
+    #[arg(long, value_name = "MACHINE", default_value = crate::catalog::FLAGSHIP_MACHINE)]
+    pub on: String,
+
+    /// Make the machine large enough for N CPUs, with more sockets of the same kind
+    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
+    pub cpus: Option<u64>,
+
+    /// Replace one number of the machine model, in the unit of its file (repeatable)
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub set: Vec<String>,
+
+    /// Design to explain
+    #[arg(long, value_name = "D", default_value = "adaptive")]
+    pub design: String,
+
+    /// Threads, one per CPU
+    #[arg(long, value_name = "N", default_value = "16", value_parser = whole_number, allow_negative_numbers = true)]
+    pub threads: u64,
+
+    /// How to run it.
+    #[command(flatten)]
+    pub run: RunArgs,
+
+    /// Also write the explanation, with its plot, to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// Arguments of `list`.

@@ -6,6 +6,7 @@ mod args;
 mod catalog;
 mod compare;
 mod evidence;
+mod explain;
 mod failure;
 mod interpolate;
 mod interrupt;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         Some(Command::Sweep(args)) => sweep::command(args, &simulator, stop),
         Some(Command::Timeline(args)) => timeline::command(args, stop),
         Some(Command::List(args)) => list::command(args),
+        Some(Command::Explain(args)) => explain::command(args, stop),
         Some(Command::Evidence(args)) => evidence::command(args, &simulator, stop),
     };
     match outcome {

@@ -4,12 +4,12 @@ use crate::hw::Hw;
 use crate::machine::{Machine, Outcome, SimWorld};
 use crate::model::Model;
 use crate::os::category::Category;
-use crate::os::{Latencies, OsSettings, Priority, Process, Recorder, System, run_thread};
+use crate::os::{Diary, EngineCounts, Latencies, OsSettings, Priority, Process, Recorder, System, run_thread};
 use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs, process_bytes};
 use crate::timeline;
 use crate::window::{Edge, Measured, Window};
 use crate::workload::Thread;
-use shootdown::{Design, Space, Tags, Walkers};
+use shootdown::{Costs, Design, Space, Tags, Walkers};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -201,15 +201,58 @@ pub fn validate(spec: &RunSpec) -> Result<(), String> {
 /// # Errors
 /// As [`validate`]; also when abandoned, and when the simulated kernel hangs (which is a bug of the design).
 pub fn run(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, String> {
+    run_explained(spec, progress, &mut None)
+}
+
+/// What the engine did in a run, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explanation {
+    /// Requests by way and how long they took, in the measured window; what was decided and why, from the start.
+    pub diary: Diary,
+    /// Engine events from the start.
+    pub counts: EngineCounts,
+    /// What each way was believed to cost at the end.
+    pub costs: Costs,
+    /// Whether requests could have been broadcast.
+    pub broadcast: bool,
+    /// The design as it was run on this machine.
+    pub design: Design,
+}
+
+/// Runs it and keeps a diary of what the engine does. The result is that of [`run`].
+///
+/// # Errors
+/// As [`run`].
+pub fn explain(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<(RunResult, Explanation), String> {
+    let mut explanation = Some(Explanation {
+        diary: Diary::default(),
+        counts: EngineCounts::default(),
+        costs: Costs::PRIORS,
+        broadcast: false,
+        design: Design::NONE,
+    });
+    let result = run_explained(spec, progress, &mut explanation)?;
+    Ok((result, explanation.ok_or("no explanation was kept")?))
+}
+
+fn run_explained(
+    spec: &RunSpec,
+    progress: &mut dyn FnMut(f64) -> bool,
+    explanation: &mut Option<Explanation>,
+) -> Result<RunResult, String> {
     validate(spec)?;
     if spec.machine.topology.cpus() <= 64 * 8 {
-        run_sized::<8>(spec, progress)
+        run_sized::<8>(spec, progress, explanation)
     } else {
-        run_sized::<128>(spec, progress)
+        run_sized::<128>(spec, progress, explanation)
     }
 }
 
-fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, String> {
+fn run_sized<const W: usize>(
+    spec: &RunSpec,
+    progress: &mut dyn FnMut(f64) -> bool,
+    explanation: &mut Option<Explanation>,
+) -> Result<RunResult, String> {
     let started = Instant::now();
     let workload = Workload::named(&spec.workload).ok_or("unknown workload")?;
     let entry = find_design(&spec.design)?;
@@ -256,6 +299,9 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
         .map(|number| system.process(number as u32, workload.bytes(spec.threads, &parameters)))
         .collect();
     let commons = Rc::new(workload.commons(&system));
+    if explanation.is_some() {
+        system.engine.kernel().keep_diary(model.topology.cpus());
+    }
     let counters: Vec<_> = (0..spec.threads).map(|_| Rc::new(Cell::new(0_u64))).collect();
     // Threads go to cores first, siblings last, as a scheduler places them.
     let placement: Vec<_> = model.topology.placement().collect();
@@ -281,6 +327,9 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
         }
         machine.spawn(cpu, move || {
             thread.system.online();
+            if thread.index == 0 {
+                thread.system.calibrate(thread.threads);
+            }
             run_thread(&thread.system, &thread.process, || workload.run(&thread));
             thread.system.offline();
         });
@@ -309,6 +358,7 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
         move |edge| match edge {
             Edge::Begin => {
                 freed.set(system.tables_freed());
+                system.engine.kernel().begin_counting();
                 system.preemption.reset();
                 timeline::window_opens();
             }
@@ -367,6 +417,16 @@ fn run_sized<const W: usize>(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bo
         .map(|(&name, cycles)| (name, cycles / all))
         .collect();
     let flush_share = time_shares[Category::FlushRequester as usize].1 + time_shares[Category::FlushTarget as usize].1;
+    if let Some(explanation) = explanation {
+        let kernel = system.engine.kernel();
+        *explanation = Explanation {
+            diary: kernel.take_diary().unwrap_or_default(),
+            counts: kernel.counts(),
+            costs: system.engine.costs(),
+            broadcast: model.broadcast.available,
+            design,
+        };
+    }
     let hw = system.hw.borrow();
     Ok(RunResult {
         ops,

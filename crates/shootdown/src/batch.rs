@@ -95,7 +95,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
             Mode::System(tag) => self.hold(tag, range),
             Mode::Transition(tag) => {
                 self.hold(tag, range);
-                self.targets.union_with(&engine.stragglers(space, pin.cpu));
+                self.targets.union_with(&engine.stragglers(space, pin.cpu, false));
             }
             Mode::Rolled { tag, .. } if engine.design.reach == Reach::LocalFirst => {
                 engine.publish_tables();
@@ -107,6 +107,12 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
                     drop(pin);
                     let _done = engine.flush(space, range);
                 }
+            }
+            Mode::Demoting(tag) => {
+                engine.log_if_kept(space, generation, &range);
+                self.hold(tag, range);
+                let (targets, _) = engine.demotion_targets(space, &range, pin.cpu);
+                self.targets.union_with(&targets);
             }
             Mode::Rolled { tag, .. } if engine.broadcasts() => self.hold(tag, range),
             Mode::Rolled { .. } => {

@@ -48,8 +48,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Whether invalidations under a system-wide tag, and of the kernel, go out as broadcasts.
     #[inline]
     pub(crate) fn broadcasts(&self) -> bool {
-        matches!(self.design.reach, Reach::Broadcast | Reach::LocalFirst)
-            && !self.design.errata.never_broadcast
+        matches!(
+            self.design.reach,
+            Reach::Broadcast | Reach::LocalFirst | Reach::Adaptive
+        ) && !self.design.errata.never_broadcast
             && self.kernel.broadcast_limits().is_some()
     }
 

@@ -33,7 +33,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if seen == current {
             return Missed::Nothing;
         }
-        if self.design.requests != Requests::Log || current.wrapping_sub(seen) > LOG_ENTRIES as u64 {
+        if self.design.requests != Requests::Log
+            || current.wrapping_sub(seen) > (LOG_ENTRIES as u64).min(u64::from(self.design.log_reach))
+        {
             return Missed::Whole;
         }
         let (mut strides, mut tables) = (0, false);
@@ -200,7 +202,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return self.unload(cpu);
         }
         match space.mode() {
-            Mode::PerCpu => self.catch_up(cpu, space),
+            Mode::PerCpu | Mode::Demoting(_) if state.is_on_system_tag() => self.leave_system_tag(cpu, space),
+            Mode::PerCpu | Mode::Demoting(_) => self.catch_up(cpu, space),
             Mode::Transition(tag) | Mode::System(tag) => {
                 // Broadcasts have kept entries under the system-wide tag fresh, so there is no generation to compare.
                 if !state.is_on_system_tag() {

@@ -107,6 +107,20 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
         }
     }
 
+    /// Whether another CPU than `cpu`, which is in the set, is in it (acquire loads, none beyond the first that is found).
+    #[inline]
+    pub fn has_others(&self, cpu: CpuId) -> bool {
+        if Self::SUMMARISED {
+            let mut others = false;
+            self.for_each(|other| others |= other != cpu);
+            return others;
+        }
+        self.leaves.iter().enumerate().any(|(leaf, word)| {
+            let own = if leaf == cpu / 64 { 1 << (cpu % 64) } else { 0 };
+            word.load(Ordering::Acquire) & !own != 0
+        })
+    }
+
     /// Whether no CPU is in the set.
     pub fn is_empty(&self) -> bool {
         let mut empty = true;

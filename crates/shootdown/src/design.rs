@@ -43,6 +43,9 @@ pub enum Targets {
     Space,
     /// The CPU set without lazy CPUs and CPUs that have left (lazy ones are kept where C3 needs them).
     Active,
+    /// As [`Active`](Targets::Active), where besides a CPU counts as lazy while it is inside the kernel on behalf of user
+    /// code and touches no user address: between `enter_kernel` and `leave_lazy`. It catches up before it returns.
+    InUser,
 }
 
 /// How a request is handed over. Read in `flush` and `handler`.
@@ -188,6 +191,15 @@ pub struct Design {
     /// Length in ns (a power of two) of one sampling window for promotion; a CPU considers in 1 of
     /// [`CONSIDER_ONE_IN`] windows. Linux samples in jiffies (1 to 4 ms), also 1 in 32; shorter reacts sooner.
     pub consider_window_ns: u64,
+    /// One request in this many (a power of two) of a space is timed where reach is adaptive, and its space considered for
+    /// demotion: two clock reads, and now and then a store to the shared estimates.
+    pub sample_one_in: u32,
+    /// Generations that a slot may be behind to be caught up range by range, up to [`LOG_ENTRIES`](crate::LOG_ENTRIES).
+    /// Each costs a line that another CPU wrote and an invalidation; the whole tag costs one and what is refilled.
+    pub log_reach: u32,
+    /// Samples in a row that must find a space on few CPUs before it is demoted; with 64 and 8 about 500 flushes, so that
+    /// threads which sleep for a moment do not cost it its tag.
+    pub demote_after: u32,
     /// Wait in ns after which a CPU that has not answered is reported (C7); 0 reports never.
     pub stuck_ns: u64,
 }
@@ -221,6 +233,9 @@ impl Design {
         tag_limit: 4096,
         split: false,
         consider_window_ns: 1 << 16,
+        sample_one_in: 64,
+        log_reach: 32,
+        demote_after: 8,
         stuck_ns: 1_000_000_000,
     };
 
@@ -241,11 +256,13 @@ impl Design {
         ..Design::IPI
     };
 
-    /// Ours: hybrid tags, the flush log, local work while the targets answer. Promotes from 2 active CPUs: interrupting a
-    /// single CPU already costs more than a broadcast, over nearly the whole range that either is assumed to cost; when
-    /// tags run short the space stays as it is.
+    /// Ours: hybrid tags with demotion, reach by measured cost, the flush log, local work while the targets answer. From
+    /// how many CPUs on a space is promoted follows from the costs too; `promote_at` is the least.
     pub const ADAPTIVE: Design = Design {
         tags: Tags::Hybrid { promote_at: 2 },
+        reach: Reach::Adaptive,
+        targets: Targets::InUser,
+        log_reach: 4,
         requests: Requests::Log,
         order: Order::Concurrent,
         walkers: Walkers::Adaptive,
@@ -328,7 +345,7 @@ impl Design {
         (
             "adaptive",
             Design::ADAPTIVE,
-            "system-wide tags from 2 active CPUs on, flush log, local work while targets answer",
+            "interrupts or broadcast by measured cost, tags given and taken back, flush log, concurrent",
         ),
         (
             "walk-interrupt-all",

@@ -1,5 +1,6 @@
 //! The engine: what it owns, and how it is built. The calls are in the modules named for what they do.
 
+use crate::costs::CostWords;
 use crate::cpuset::CpuSet;
 use crate::design::{Design, MAX_SLOTS, Tags};
 use crate::facade::{Facade, Word};
@@ -43,6 +44,10 @@ pub struct Engine<'a, K: Kernel<W>, const W: usize> {
     pub(crate) nmi_walkers: CpuSet<K::Facade, W>,
     /// Count of grace periods asked for.
     pub(crate) grace: Line<<K::Facade as Facade>::U64>,
+    /// What each way of reaching other CPUs costs; read by `Reach::Adaptive` only.
+    pub(crate) costs: CostWords<K::Facade>,
+    /// 1 after a promotion found no tag, until some space has given one up.
+    pub(crate) tag_shortage: Line<<K::Facade as Facade>::U64>,
 }
 
 impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
@@ -52,7 +57,7 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     /// When the storage does not fit the design: no CPU, more CPUs than `64 * W`, too few tag words. When the design does
     /// not fit itself: slots outside 1 to [`MAX_SLOTS`], a first tag of 0 (the kernel's root is loaded under it), slots
     /// whose tags reach the end of tags (with split tags, the other half's), a sampling window of no length where spaces
-    /// are promoted, a pool of system-wide tags that does not exceed the number of CPUs (C4 could not be kept).
+    /// are promoted, sampling one in a number that is no power of two, a pool of system-wide tags that does not exceed the number of CPUs (C4 could not be kept).
     pub fn new(kernel: K, design: Design, kernel_root: Root, storage: Storage<'a, K::Facade>) -> Self {
         let cpus = storage.cpus.len();
         assert!(cpus >= 1 && cpus <= 64 * W, "{cpus} CPUs do not fit a set of {W} words");
@@ -71,6 +76,7 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         if let Tags::Hybrid { .. } = design.tags {
             assert!(design.consider_window_ns > 0, "a sampling window has a length");
         }
+        assert!(design.sample_one_in.is_power_of_two(), "sampling one in a power of two");
         let first = design.first_system_tag();
         if design.tags != Tags::PerCpu {
             assert!(
@@ -98,6 +104,8 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
             rollover: RollOver::new(),
             nmi_walkers: CpuSet::new(),
             grace: Line(Word::new(0)),
+            costs: CostWords::new(),
+            tag_shortage: Line(Word::new(0)),
         }
     }
 

@@ -81,6 +81,10 @@ pub enum Fault {
     SendBeforePublish,
     /// 40: going lazy clears the membership bit although the root stays loaded.
     LazyLeavesSet,
+    /// Demotion: flushes under a system-wide tag neither advance the generation nor pass its barrier.
+    NoGenerationUnderTag,
+    /// Demotion: a flush meanwhile only broadcasts.
+    DemotionOnlyBroadcasts,
     /// 42: the tag is flushed before the root load instead of with it.
     FlushBeforeRootLoad,
     /// 44: a CPU that is off is waited for.

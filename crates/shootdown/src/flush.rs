@@ -1,14 +1,14 @@
 //! Flushing a range of one space: dispatch, and the token that is waited for.
 
 use crate::cpuset::CpuMask;
-use crate::design::{Order, Reach, Requests, Tags, Wait};
+use crate::design::{Errata, Order, Reach, Requests, Tags, Wait};
 use crate::engine::{Engine, Pinned};
 use crate::facade::{Facade, Word};
 use crate::fault::fault;
 use crate::handler::POSTED;
 #[cfg(feature = "faults")]
 use crate::hooks::Local;
-use crate::hooks::{CpuId, Event, Kernel, Stuck, Tag};
+use crate::hooks::{CpuId, Event, Kernel, Stuck, Tag, Way};
 use crate::range::Range;
 use crate::request::{Ask, Outstanding, Request};
 use crate::space::{Mode, Space};
@@ -39,6 +39,14 @@ pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     pub(crate) walked: u64,
     /// Walkers among the targets, if every walk that could hold a link is.
     pub(crate) walkers_told: Option<usize>,
+    /// Of a timed request: how many CPUs it interrupted, and the nanoseconds spent until they were.
+    timed: Option<(u64, u64)>,
+}
+
+/// A broadcast that was issued and not yet synchronised; migration stays pinned until it is.
+struct Issued<'e, K: Kernel<W>, const W: usize> {
+    instructions: u32,
+    _pin: Pinned<'e, K, W>,
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
@@ -63,16 +71,57 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// # Panics
     /// In debug builds, when somebody must be waited for and this is called from the shootdown handler.
     pub fn dispatch<'e>(&'e self, space: &Space<K::Facade, W>, range: Range) -> Token<'e, 'k, K, W> {
-        self.dispatch_telling(space, range, false)
+        self.dispatch_or_hold(space, range, false, None)
     }
 
-    /// [`dispatch`](Self::dispatch); with `walkers`, and where it goes by interrupts, one request tells lockless walkers
-    /// too, and the token says so.
-    pub(crate) fn dispatch_telling<'e>(
+    /// [`dispatch`](Self::dispatch), where it goes by interrupts telling lockless walkers too: then the token says so.
+    pub(crate) fn dispatch_telling<'e>(&'e self, space: &Space<K::Facade, W>, range: Range) -> Token<'e, 'k, K, W> {
+        self.dispatch_or_hold(space, range, true, None)
+    }
+
+    /// Flushes as [`flush`](Self::flush), and calls `meanwhile` between asking and waiting: while the targets answer, or
+    /// while a broadcast is under way. What is done there needs no proof that the flush is complete: letting go of the lock
+    /// that protects the page tables, for one, where whoever takes it next minds that a flush is pending
+    /// ([`settle`](Self::settle), or a count of unmaps under way). With [`Order::Serial`] everything is over before
+    /// `meanwhile` begins.
+    ///
+    /// `meanwhile` may be called pinned and must not sleep, switch spaces or flush: on the processors concerned the
+    /// synchronising instruction waits for broadcasts of its own CPU only.
+    pub fn flush_while<T>(
+        &self,
+        space: &Space<K::Facade, W>,
+        range: Range,
+        meanwhile: impl FnOnce() -> T,
+    ) -> (Flushed, T) {
+        if self.design.order == Order::Serial {
+            let done = self.flush(space, range);
+            return (done, meanwhile());
+        }
+        let mut issued = None;
+        let token = self.dispatch_or_hold(space, range, false, Some(&mut issued));
+        let result = meanwhile();
+        if let Some(issued) = issued {
+            self.synchronise(issued);
+        }
+        (token.wait(), result)
+    }
+
+    /// Waits for a broadcast that was issued, and ends the pin.
+    fn synchronise(&self, issued: Issued<'_, K, W>) {
+        self.kernel.broadcast_sync();
+        self.kernel.event(Event::Broadcast {
+            instructions: issued.instructions,
+        });
+    }
+
+    /// [`dispatch`](Self::dispatch). With `walkers`, and where it goes by interrupts, one request tells lockless walkers too.
+    /// Where a broadcast is all it takes and `held` is given, that is left to be synchronised.
+    fn dispatch_or_hold<'e>(
         &'e self,
         space: &Space<K::Facade, W>,
         range: Range,
         walkers: bool,
+        held: Option<&mut Option<Issued<'e, K, W>>>,
     ) -> Token<'e, 'k, K, W> {
         if self.design.reach == Reach::None {
             return self.token(space, 0);
@@ -95,10 +144,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             .then(|| self.walkers_of(space, me));
         // C1: entry writes, then this full barrier, then the reads of mode, set and states below. Pairs with the join of
         // `switch_to` (step 2), the barrier of `leave_lazy_here`, the compare-exchange of `promote`, the take of `serve`.
-        let generation = space.generation.0.fetch_add_full(1) + 1;
+        let generation = if fault!(self.kernel, NoGenerationUnderTag) && matches!(space.mode(), Mode::System(_)) {
+            space.generation.0.load(Ordering::Relaxed)
+        } else {
+            space.generation.0.fetch_add_full(1) + 1
+        };
         self.publish_tables();
         let mut token = self.token(space, generation);
-        match space.mode() {
+        let begun = self.is_sampled(generation).then(|| self.kernel.now_ns());
+        let word = space.mode.0.load(Ordering::Acquire);
+        match Mode::unpack(word) {
             Mode::PerCpu => {
                 // Only slots read the log. A generation that went out as a broadcast has no entry: a slot that is behind
                 // across it flushes everything (C6).
@@ -120,6 +175,22 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     return token;
                 }
                 let mut targets = self.targets(space, range.tables(), me);
+                let count = targets.len();
+                // A broadcast proves nothing about walks, and an early synchronisation nothing at all.
+                let by_interrupts = walkers || self.design.errata.interrupt_too;
+                if !by_interrupts && self.rather_broadcast(count, &range, generation) {
+                    self.kernel.event(Event::Chose {
+                        way: Way::Broadcast,
+                        targets: count as u32,
+                    });
+                    self.broadcast_any_tag(&range);
+                    drop(pin);
+                    if let Some(begun) = begun {
+                        self.learn(Way::Broadcast, 0, self.since(begun));
+                    }
+                    self.consider(space, me);
+                    return token;
+                }
                 if walkers {
                     #[cfg(not(feature = "faults"))]
                     let walking = self.walkers_of(space, me);
@@ -140,13 +211,36 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 self.interrupt(&mut token, targets, ask, pin, |engine| {
                     engine.flush_here(me, space, generation, &range)
                 });
+                if let Some(begun) = begun {
+                    token.timed = Some((count as u64, self.since(begun)));
+                }
                 self.consider(space, me);
             }
             Mode::System(tag) => {
+                // A request that may end in demotion has more to do, pinned, than wait for its broadcast.
+                if let Some(held) = held
+                    && begun.is_none()
+                    && self.design.errata == Errata::NONE
+                {
+                    *held = Some(Issued {
+                        instructions: self.issue(tag, &range),
+                        _pin: pin,
+                    });
+                    return token;
+                }
                 self.broadcast_and_sync(tag, &range);
-                self.interrupt_besides(&mut token, space, pin);
+                if self.design.errata.interrupt_too {
+                    self.interrupt_besides(&mut token, space, pin);
+                } else if let Some(begun) = begun {
+                    self.learn(Way::Broadcast, 0, self.since(begun));
+                    self.consider_demotion(&mut token, space, word, tag, pin);
+                }
             }
-            Mode::Transition(tag) => self.flush_in_transition(&mut token, space, tag, &range, pin),
+            Mode::Transition(tag) => self.flush_in_transition(&mut token, space, word, tag, &range, pin),
+            Mode::Demoting(tag) => {
+                self.log_if_kept(space, generation, &range);
+                self.flush_in_demotion(&mut token, space, word, tag, &range, pin);
+            }
             Mode::Rolled { tag, .. } => self.flush_rolled(&mut token, space, tag, &range, walkers, pin),
         }
         token
@@ -161,6 +255,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             generation,
             walked: 0,
             walkers_told: None,
+            timed: None,
         }
     }
 
@@ -174,6 +269,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             generation: 0,
             walked: 0,
             walkers_told: None,
+            timed: None,
         }
     }
 
@@ -370,7 +466,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 && self.advance_by_one(cpu, generation)
             {
                 self.flush_range(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16), range);
-            } else if space.mode() == Mode::PerCpu {
+            } else if space.mode() == Mode::PerCpu && !state.is_on_system_tag() {
                 self.catch_up(cpu, space);
             } else {
                 self.follow_loaded(cpu);
@@ -456,7 +552,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Whether this design gives out system-wide tags by promotion.
     pub(crate) fn promotes_at(&self) -> Option<u32> {
         match self.design.tags {
-            Tags::Hybrid { promote_at } if self.broadcasts() => Some(promote_at),
+            Tags::Hybrid { promote_at } if self.broadcasts() => Some(match self.design.reach {
+                Reach::Adaptive => promote_at.max(self.active_for_promotion()),
+                _ => promote_at,
+            }),
             _ => None,
         }
     }
@@ -478,6 +577,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         if self.targets.is_empty() {
             return Flushed(());
         }
+        let begun = self.timed.map(|_| self.engine.kernel.now_ns());
         let _pin = (self.engine.design.wait == Wait::Spin).then(|| self.engine.pinned());
         for (index, cpu) in self.targets.iter().enumerate() {
             let target = &self.engine.cpus[cpu];
@@ -505,6 +605,10 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
                 let waiter = self.engine.kernel.cpu();
                 self.engine.wait_reporting(waiter, &self, || Some(cpu), done);
             }
+        }
+        if let (Some((targets, sending)), Some(begun)) = (self.timed, begun) {
+            let took = sending + self.engine.since(begun);
+            self.engine.learn(Way::Interrupts, targets, took);
         }
         Flushed(())
     }

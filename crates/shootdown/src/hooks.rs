@@ -3,6 +3,7 @@
 //! [`Kernel`] has six required functions; the rest have defaults that are right for a machine without the feature.
 //! Each says when it is called and in which context. None may allocate, take a lock, or call back into the engine.
 
+use crate::costs::Costs;
 use crate::cpuset::CpuMask;
 use crate::facade::Facade;
 use crate::range::Stride;
@@ -105,6 +106,17 @@ pub struct Stuck {
     pub generation: u64,
 }
 
+/// A way of reaching other CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// None had to be reached.
+    Local,
+    /// By interrupts.
+    Interrupts,
+    /// By broadcast.
+    Broadcast,
+}
+
 /// What the engine did, for statistics and timelines. Called only when something noteworthy happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
@@ -134,6 +146,49 @@ pub enum Event {
     RollOver,
     /// A space changed between registered and published walks.
     WalksChanged,
+    /// Costs were measured at start.
+    Calibrated(Costs),
+    /// A request chose between interrupts and broadcast by cost, under per-CPU tags.
+    Chose {
+        /// The way taken.
+        way: Way,
+        /// Other CPUs concerned.
+        targets: u32,
+    },
+    /// A timed request: one in [`sample_one_in`](crate::Design::sample_one_in).
+    Measured {
+        /// The way it went.
+        way: Way,
+        /// Other CPUs concerned; 0 for a broadcast.
+        targets: u32,
+        /// What the requester was expected to spend, ns.
+        expected_ns: u64,
+        /// What it spent, ns.
+        took_ns: u64,
+    },
+    /// Corrected costs moved the number of other CPUs from which on a request is broadcast.
+    ThresholdMoved {
+        /// Before.
+        from: u64,
+        /// After; `u64::MAX` for never.
+        to: u64,
+    },
+    /// A space that was found active on `active` CPUs is worth a system-wide tag.
+    Promoting {
+        /// CPUs it is active on, at least.
+        active: u32,
+        /// CPUs from which on it pays.
+        from: u32,
+    },
+    /// A space begins to give up its system-wide tag.
+    Demoting {
+        /// CPUs it is active on.
+        active: u32,
+        /// Because tags are short, not because the space has shrunk.
+        short: bool,
+    },
+    /// A space is back on per-CPU tags, its tag free.
+    Demoted,
 }
 
 /// The hooks. `W` is the number of 64-bit words in a CPU set: machines of up to `64 * W` CPUs.

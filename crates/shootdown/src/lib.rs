@@ -16,6 +16,7 @@
 //! | when | call |
 //! | --- | --- |
 //! | a CPU comes or goes | [`Engine::cpu_online`], [`Engine::cpu_offline`] |
+//! | user code enters the kernel | [`Engine::enter_kernel`], optional |
 //! | the scheduler switches | [`Engine::switch_to`], [`Engine::enter_lazy`], [`Engine::leave_lazy`], [`Engine::switch_to_kernel`] |
 //! | the shootdown interrupt arrives | [`Engine::on_ipi`] |
 //! | page-table entries were cleared or weakened | [`Engine::flush`], or [`Engine::dispatch`] and [`Token::wait`] |
@@ -25,6 +26,7 @@
 //! | table pages were unlinked | [`Engine::flush_tables`], or [`Engine::flush`] and [`Engine::retire_tables`] |
 //! | the same, and nobody reuses them at once | [`Engine::flush_tables_later`], with [`Engine::quiescent`] on every CPU |
 //! | a space ends | [`Engine::retire`] |
+//! | all CPUs are up, once | [`Engine::calibrate`], for [`Reach::Adaptive`] |
 //!
 //! # The contract, and where it is kept
 //! | | what | where |
@@ -47,7 +49,9 @@ struct Readme;
 mod batch;
 mod broadcast;
 mod catchup;
+mod costs;
 pub mod cpuset;
+mod demote;
 mod design;
 mod engine;
 pub mod facade;
@@ -71,6 +75,7 @@ mod targets;
 mod walk;
 
 pub use batch::Batch;
+pub use costs::{Costs, EXPLORE_ONE_IN};
 pub use cpuset::{CpuMask, CpuSet};
 pub use design::{
     Ack, CONSIDER_ONE_IN, Design, Errata, Exit, Free, MAX_SLOTS, Order, Reach, Requests, Tags, Targets, USER_HALF,
@@ -81,7 +86,7 @@ pub use facade::{Facade, Native, Word};
 #[cfg(feature = "faults")]
 pub use fault::Fault;
 pub use flush::{Flushed, Token};
-pub use hooks::{Broadcast, BroadcastLimits, CpuId, Event, Kernel, Local, Root, Stuck, Tag};
+pub use hooks::{Broadcast, BroadcastLimits, CpuId, Event, Kernel, Local, Root, Stuck, Tag, Way};
 pub use log::LOG_ENTRIES;
 pub use percpu::PerCpu;
 pub use range::{Chunks, Range, Stride};

@@ -112,7 +112,7 @@ impl<F: Facade> Default for PerCpu<F> {
     }
 }
 
-/// What a CPU runs, in one word: the space's id above four flags.
+/// What a CPU runs, in one word: the space's id above five flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State(pub(crate) u64);
 
@@ -121,7 +121,8 @@ impl State {
     const SWITCHING: u64 = 2;
     const SYSTEM: u64 = 4;
     const IS_OFF: u64 = 8;
-    const ID_SHIFT: u32 = 4;
+    const IN_KERNEL: u64 = 16;
+    const ID_SHIFT: u32 = 5;
 
     /// Off: not yet up, going down, or down.
     pub(crate) const OFF: State = State(Self::IS_OFF);
@@ -138,11 +139,20 @@ impl State {
     }
     #[inline]
     pub(crate) const fn lazy(self) -> State {
-        State(self.0 | Self::LAZY)
+        State(self.0 & !Self::IN_KERNEL | Self::LAZY)
+    }
+    /// Lazy because user code has entered the kernel, which will return to it soon.
+    #[inline]
+    pub(crate) const fn in_kernel(self) -> State {
+        State(self.0 | Self::LAZY | Self::IN_KERNEL)
+    }
+    #[inline]
+    pub(crate) const fn is_in_kernel(self) -> bool {
+        self.0 & Self::IN_KERNEL != 0
     }
     #[inline]
     pub(crate) const fn not_lazy(self) -> State {
-        State(self.0 & !Self::LAZY)
+        State(self.0 & !(Self::LAZY | Self::IN_KERNEL))
     }
     #[inline]
     pub(crate) const fn id(self) -> u64 {

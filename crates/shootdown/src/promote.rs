@@ -7,9 +7,11 @@
 //!
 //! Why no generation is kept for a system-wide tag: a flush that read `PerCpu` wrote its entries, then passed a full
 //! barrier, then read the mode from before the compare-exchange. A CPU fills under the tag only after it has read the mode
-//! from after it. So those fills see the entries.
+//! from after it. So those fills see the entries. Demotion (`demote.rs`) does not change that: the flush of an earlier era
+//! that still has to broadcast, or to interrupt, does it once more than was needed, and a mode word of an earlier era is
+//! never mistaken for one of this.
 
-use crate::design::{CONSIDER_ONE_IN, Exit, Tags};
+use crate::design::{CONSIDER_ONE_IN, Exit, Reach, Tags};
 use crate::engine::{Engine, Pinned};
 use crate::facade::Word;
 use crate::flush::{Flushed, Token};
@@ -17,6 +19,7 @@ use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::range::Range;
 use crate::request::Ask;
 use crate::space::{Mode, Space};
+use core::sync::atomic::Ordering;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// After a flush by interrupts: promotes `space` if this CPU's sampling window is open and the space is active on
@@ -24,29 +27,39 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub(crate) fn consider(&self, space: &Space<K::Facade, W>, me: CpuId) {
         let Some(promote_at) = self.promotes_at() else { return };
         let window = self.kernel.now_ns() / self.design.consider_window_ns;
-        if window.wrapping_add(me as u64).is_multiple_of(CONSIDER_ONE_IN) && self.active_on(space, promote_at) {
+        if !window.wrapping_add(me as u64).is_multiple_of(CONSIDER_ONE_IN) {
+            return;
+        }
+        let active = self.active_on(space, promote_at);
+        if active >= promote_at {
+            self.kernel.event(Event::Promoting {
+                active,
+                from: promote_at,
+            });
             self.promote(space);
         }
     }
 
     /// Gives `space` a system-wide tag; nothing happens when it has one, or none is free.
     pub(crate) fn promote(&self, space: &Space<K::Facade, W>) {
-        if space.mode() != Mode::PerCpu {
+        let word = space.mode.0.load(Ordering::Acquire);
+        if Mode::unpack(word) != Mode::PerCpu {
             return;
         }
         let Some(tag) = self.allocate_tag() else {
             self.kernel.event(Event::TagsExhausted);
+            if self.design.reach == Reach::Adaptive {
+                // A sampled flush of a space that hardly needs its tag gives it up; see `demote.rs`.
+                self.tag_shortage.0.store(1, Ordering::Relaxed);
+            }
             return;
         };
         // Full barrier; pairs with the reads of the mode in `dispatch` and `switch_to`.
-        match space
-            .mode
-            .0
-            .compare_exchange_full(Mode::PerCpu.pack(), Mode::Transition(tag).pack())
-        {
-            Ok(_) => self.kernel.event(Event::Promoted),
+        if space.change_mode(word, Mode::Transition(tag), false).is_some() {
+            self.kernel.event(Event::Promoted);
+        } else {
             // Somebody else was first; this tag was never seen by anyone.
-            Err(_) => self.tags.free_clean(tag),
+            self.tags.free_clean(tag);
         }
     }
 
@@ -55,6 +68,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         &self,
         token: &mut Token<'_, 'k, K, W>,
         space: &Space<K::Facade, W>,
+        word: u64,
         tag: Tag,
         range: &Range,
         pin: Pinned<'_, K, W>,
@@ -67,17 +81,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             }
         });
         self.broadcast_and_sync(tag, range);
-        let mut stragglers = self.stragglers(space, me);
+        let mut stragglers = self.stragglers(space, me, false);
         if self.design.errata.interrupt_too {
             stragglers.union_with(&self.running(space, me));
         }
         if stragglers.is_empty() {
             // Every CPU in the set is on the tag, and one that joins now reads a mode with the tag. Losing the race
             // means that another flush has done the same.
-            let _ = space
-                .mode
-                .0
-                .compare_exchange_full(Mode::Transition(tag).pack(), Mode::System(tag).pack());
+            let _ = space.change_mode(word, Mode::System(tag), false);
             return;
         }
         self.interrupt(token, stragglers, Ask::CatchUp, pin, |_| {});
@@ -149,10 +160,19 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         // One exchange gives up the tag, so that it is freed once, and a space that is loaded again by mistake finds itself
         // on per-CPU slots, which catch up, not on a tag that is somebody else's (C4).
-        if matches!(self.design.tags, Tags::Hybrid { .. })
-            && let Mode::Transition(tag) | Mode::System(tag) = Mode::unpack(space.mode.0.swap_full(Mode::PerCpu.pack()))
-        {
-            self.tags.free_dirty(tag);
+        if matches!(self.design.tags, Tags::Hybrid { .. }) {
+            loop {
+                let word = space.mode.0.load(Ordering::Acquire);
+                match Mode::unpack(word) {
+                    Mode::PerCpu | Mode::Rolled { .. } => break,
+                    Mode::Transition(tag) | Mode::System(tag) | Mode::Demoting(tag) => {
+                        if space.change_mode(word, Mode::PerCpu, true).is_some() {
+                            self.tags.free_dirty(tag);
+                            break;
+                        }
+                    }
+                }
+            }
         }
         flushed
     }

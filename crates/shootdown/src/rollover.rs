@@ -84,7 +84,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.rollover.lock.0.store(0, Ordering::Release);
         match mode {
             Mode::Rolled { tag, .. } => tag,
-            Mode::PerCpu | Mode::Transition(_) | Mode::System(_) => unreachable!("new_tag gives roll-over tags"),
+            Mode::PerCpu | Mode::Transition(_) | Mode::System(_) | Mode::Demoting(_) => {
+                unreachable!("new_tag gives roll-over tags")
+            }
         }
     }
 

@@ -25,10 +25,12 @@ pub struct Space<F: Facade, const W: usize> {
     pub(crate) walk_mode: F::U64,
     /// Count of flush requests, from 1. Written by every flush of this space.
     pub(crate) generation: Line<F::U64>,
-    /// [`Mode`], packed. Read by every flush and switch, written at promotion and roll-over only.
+    /// [`Mode`], packed. Read by every flush and switch, written at promotion, demotion and roll-over only.
     pub(crate) mode: Line<F::U64>,
     /// Generation of the last batched unmap that may not have been flushed, or 0 (rule 9).
     pub(crate) pending: F::U64,
+    /// Samples in a row that found the space on few CPUs. Written where the mode is considered only.
+    pub(crate) shrunk: F::U64,
     /// CPUs that may cache it.
     pub(crate) cpus: CpuSet<F, W>,
     pub(crate) log: FlushLog<F>,
@@ -47,6 +49,7 @@ impl<F: Facade, const W: usize> Space<F, W> {
             generation: Line(F::U64::new(1)),
             mode: Line(F::U64::new(Mode::PerCpu.pack())),
             pending: F::U64::new(0),
+            shrunk: F::U64::new(0),
             cpus: CpuSet::new(),
             log: FlushLog::new(),
             walkers: CpuSet::new(),
@@ -79,11 +82,20 @@ impl<F: Facade, const W: usize> Space<F, W> {
         Mode::unpack(self.mode.0.load(Ordering::Acquire))
     }
 
+    /// Replaces the mode in `word`, read before, by `to`, in the same era; with `next_era`, in the next. A full barrier
+    /// when it succeeds. The era makes the exchange fail when the space has lost and regained its tag meanwhile.
+    /// Returns the new word.
+    pub(crate) fn change_mode(&self, word: u64, to: Mode, next_era: bool) -> Option<u64> {
+        let era = (word & Mode::ERA).wrapping_add(u64::from(next_era) * Mode::ONE_ERA);
+        let new = to.pack() | era;
+        self.mode.0.compare_exchange_full(word, new).is_ok().then_some(new)
+    }
+
     /// The system-wide tag, if the space has one now.
     pub fn system_tag(&self) -> Option<Tag> {
         match self.mode() {
             Mode::PerCpu => None,
-            Mode::Transition(tag) | Mode::System(tag) => Some(tag),
+            Mode::Transition(tag) | Mode::System(tag) | Mode::Demoting(tag) => Some(tag),
             Mode::Rolled { tag, .. } => Some(tag),
         }
     }
@@ -98,6 +110,8 @@ pub(crate) enum Mode {
     Transition(Tag),
     /// Promoted: every CPU that has it loaded uses the tag.
     System(Tag),
+    /// Being demoted: CPUs move to slots, some may still run on the tag.
+    Demoting(Tag),
     /// A tag of the roll-over allocator, valid in that roll-over only.
     Rolled {
         /// Count of roll-overs, from 1.
@@ -107,13 +121,20 @@ pub(crate) enum Mode {
     },
 }
 
+/// In the packed word bits 0 and 1 say which mode, 2 to 17 hold the tag, 18 tells demotion from transition; above stands
+/// the era, which each demotion advances (of roll-over tags: the epoch, from bit 18 on).
 impl Mode {
+    const DEMOTING: u64 = 1 << 18;
+    const ONE_ERA: u64 = 1 << 19;
+    const ERA: u64 = !(Self::ONE_ERA - 1);
+
     #[inline]
     pub(crate) const fn pack(self) -> u64 {
         match self {
             Mode::PerCpu => 0,
             Mode::Transition(Tag(tag)) => 1 | (tag as u64) << 2,
             Mode::System(Tag(tag)) => 2 | (tag as u64) << 2,
+            Mode::Demoting(Tag(tag)) => 1 | (tag as u64) << 2 | Self::DEMOTING,
             Mode::Rolled { epoch, tag: Tag(tag) } => 3 | (tag as u64) << 2 | epoch << 18,
         }
     }
@@ -123,6 +144,7 @@ impl Mode {
         let tag = Tag((word >> 2) as u16);
         match word & 3 {
             0 => Mode::PerCpu,
+            1 if word & Self::DEMOTING != 0 => Mode::Demoting(tag),
             1 => Mode::Transition(tag),
             2 => Mode::System(tag),
             _ => Mode::Rolled { epoch: word >> 18, tag },

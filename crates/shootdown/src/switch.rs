@@ -101,7 +101,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 }
                 self.rolled_tag(me, space)
             }
-            (_, Mode::PerCpu) => {
+            (_, Mode::PerCpu | Mode::Demoting(_)) => {
                 self.load_slot(cpu, space);
                 return false;
             }
@@ -116,7 +116,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// Loads `space` under one of this CPU's slots: its own if it still has one, else the next victim's.
-    fn load_slot(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
+    pub(crate) fn load_slot(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
         let slots = &cpu.own.slots[..usize::from(self.design.slots)];
         let found = slots
             .iter()
@@ -192,6 +192,30 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         });
     }
 
+    /// User code that runs `space` has entered the kernel: with [`Targets::InUser`](crate::Targets::InUser) this CPU counts
+    /// as lazy until [`leave_lazy`](Self::leave_lazy), which the caller owes when this returns true, before the return to
+    /// user code *and before any other access to user addresses*: copying routines, and handlers that interrupt this
+    /// section and walk user stacks, have to leave first. Any context with a CPU that cannot change.
+    ///
+    /// Done only where requests may come by interrupt: not under a system-wide tag, and not while no other CPU has the space.
+    /// Then it costs three loads of lines that are hardly ever written; else a store of this CPU's state besides.
+    #[inline]
+    pub fn enter_kernel(&self, space: &Space<K::Facade, W>) -> bool {
+        if self.design.targets != crate::design::Targets::InUser {
+            return false;
+        }
+        self.masked(|| {
+            let me = self.kernel.cpu();
+            let cpu = &self.cpus[me];
+            let state = State(cpu.state.0.load(Ordering::Relaxed));
+            if state.id() != space.id || state.is_lazy() || state.is_on_system_tag() || !space.cpus.has_others(me) {
+                return false;
+            }
+            cpu.publish(state.in_kernel());
+            true
+        })
+    }
+
     /// Ends laziness for the space that is loaded, or loads it if an interrupt has unloaded it meanwhile. Before any user
     /// address is touched.
     ///
@@ -211,7 +235,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             K::Facade::full_barrier();
         }
         match space.mode() {
-            Mode::PerCpu => self.catch_up(cpu, space),
+            Mode::PerCpu | Mode::Demoting(_) if state.is_on_system_tag() => self.leave_system_tag(cpu, space),
+            Mode::PerCpu | Mode::Demoting(_) => self.catch_up(cpu, space),
             Mode::Transition(tag) | Mode::System(tag) => {
                 if !state.is_on_system_tag() {
                     self.adopt_system_tag(cpu, space, tag);

@@ -27,9 +27,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             let state = self.cpus[cpu].state();
             let concerned = match self.design.targets {
                 Targets::All | Targets::Space => true,
-                Targets::Active if state.is_switching() => !fault!(self.kernel, SkipSwitchingCpu),
-                Targets::Active if state.id() != space.id => keep_departed,
-                Targets::Active => keep_lazy || !state.is_lazy(),
+                Targets::Active | Targets::InUser if state.is_switching() => !fault!(self.kernel, SkipSwitchingCpu),
+                Targets::Active | Targets::InUser if state.id() != space.id => keep_departed,
+                Targets::Active | Targets::InUser => keep_lazy || !state.is_lazy(),
             };
             let concerned = concerned && !(fault!(self.kernel, FilterByRequester) && mine.id() != space.id);
             // A CPU that is off flushes everything before it uses anything (C5); a virtual CPU that is descheduled
@@ -41,7 +41,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         };
         match self.design.targets {
             Targets::All => self.online.for_each(&mut visit),
-            Targets::Space | Targets::Active => space.cpus.for_each(&mut visit),
+            Targets::Space | Targets::Active | Targets::InUser => space.cpus.for_each(&mut visit),
         }
         targets
     }
@@ -69,22 +69,25 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         running
     }
 
-    /// How many CPUs run `space` right now, lazy ones not counted; stops counting at `enough`.
-    pub(crate) fn active_on(&self, space: &Space<K::Facade, W>, enough: u32) -> bool {
+    /// How many CPUs run `space` right now, lazy ones not counted unless they are about to return to it; stops counting at `enough`.
+    pub(crate) fn active_on(&self, space: &Space<K::Facade, W>, enough: u32) -> u32 {
         let mut active = 0;
         space.cpus.for_each(|cpu| {
-            let state = self.cpus[cpu].state();
-            active += u32::from(state.id() == space.id && !state.is_lazy());
+            if active < enough {
+                let state = self.cpus[cpu].state();
+                active += u32::from(state.id() == space.id && (!state.is_lazy() || state.is_in_kernel()));
+            }
         });
-        active >= enough
+        active
     }
 
-    /// CPUs other than `me` that have `space` loaded under a per-CPU slot while it is being promoted, lazy ones included.
+    /// CPUs other than `me` that have `space` loaded on the wrong kind of tag, lazy ones included: under a per-CPU slot
+    /// while it is being promoted, with `on_system_tag` under its system-wide tag while it is being demoted.
     /// Waits out CPUs that are in the middle of a switch: they have interrupts off and wait for nobody, and what they
     /// load is known only afterwards.
-    pub(crate) fn stragglers(&self, space: &Space<K::Facade, W>, me: CpuId) -> CpuMask<W> {
+    pub(crate) fn stragglers(&self, space: &Space<K::Facade, W>, me: CpuId, on_system_tag: bool) -> CpuMask<W> {
         let mut stragglers = CpuMask::EMPTY;
-        // The caller has read a mode with the tag; now set and states are read. Pairs with the join of `switch_to`: a CPU
+        // The caller has read, or written, the transition; now set and states are read. Pairs with the join of `switch_to`: a CPU
         // that is missed here joins later, and reads that mode too. Its own increment of the generation came before its
         // read of the mode, so that barrier does not serve.
         K::Facade::full_barrier();
@@ -99,7 +102,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                     !state.is_switching()
                 });
             }
-            if cpu != me && state.id() == space.id && !state.is_on_system_tag() && !state.is_off() {
+            if cpu != me && state.id() == space.id && state.is_on_system_tag() == on_system_tag && !state.is_off() {
                 stragglers.insert(cpu);
             }
         });

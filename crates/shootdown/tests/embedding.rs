@@ -177,6 +177,7 @@ fn a_slot_that_is_behind_is_flushed_at_its_next_load_and_one_that_is_not_is_kept
 fn the_flush_log_lets_a_slot_several_generations_behind_catch_up_page_by_page() {
     let design = Design {
         tags: Tags::PerCpu,
+        log_reach: 32,
         ..Design::ADAPTIVE
     };
     let (kernel, machine) = (Recorder::default(), Machine::new(2, &design));
@@ -344,7 +345,7 @@ const PROMOTE_AT_ONCE: Design = Design {
     tags: Tags::Hybrid { promote_at: 1 },
     slots: 2,
     tag_limit: 1 + 2 + 1,
-    ..Design::ADAPTIVE
+    ..Design::BROADCAST
 };
 
 /// Runs a new space on CPU 0, flushes it there, retires it; returns whether it was promoted.

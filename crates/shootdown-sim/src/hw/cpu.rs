@@ -276,6 +276,11 @@ impl Hw {
         c.lazy = lazy;
     }
 
+    /// Whether the kernel has said that the CPU touches no user address for now.
+    pub fn is_lazy(&self, cpu: usize) -> bool {
+        self.cpus[cpu].lazy
+    }
+
     /// The CPU goes off, or starts to come on. Its caches are neither used nor checked until
     /// [`came_online`](Hw::came_online).
     pub fn set_online(&mut self, cpu: usize, online: bool) {

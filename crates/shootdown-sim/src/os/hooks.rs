@@ -1,11 +1,12 @@
 //! The simulated kernel's side of the engine's [`Kernel`] trait: each hook carries the operation out on the simulated
 //! hardware and charges what it costs.
 
+use super::diary::Diary;
 use super::preemption::Preemption;
 use crate::hw::{HardwareFault, Hw, Isa};
 use crate::machine::{self, SimWorld};
 use crate::timeline::{What, note};
-use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Stuck, Tag};
+use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Stuck, Tag, Way};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -34,6 +35,8 @@ pub struct EngineCounts {
     pub exhausted: u64,
     /// Roll-overs and reclaims of tags.
     pub rolled_over: u64,
+    /// Requests, or batches of them, that were broadcast.
+    pub broadcast_requests: u64,
     /// Broadcast instructions.
     pub broadcasts: u64,
     /// Flushes that concerned no other CPU.
@@ -48,6 +51,16 @@ pub struct EngineCounts {
     pub walks_changed: u64,
     /// Reports of CPUs that did not answer in time.
     pub stuck: u64,
+    /// Requests that were broadcast under every tag, because that was cheaper than interrupts.
+    pub any_tag: u64,
+    /// Requests that were timed.
+    pub measured: u64,
+    /// Times that corrected costs moved the threshold between interrupts and broadcast.
+    pub threshold_moved: u64,
+    /// Spaces that began to give up their system-wide tag.
+    pub demoting: u64,
+    /// Spaces that have.
+    pub demoted: u64,
 }
 
 /// The hooks.
@@ -67,6 +80,8 @@ pub struct SimKernel {
     on_unpin: RefCell<Option<Box<dyn Fn()>>>,
     /// What happens before each root load.
     on_load_root: RefCell<Option<Box<dyn Fn()>>>,
+    /// What happened, for `explain`.
+    diary: RefCell<Option<Diary>>,
     #[cfg(feature = "faults")]
     faults: Cell<u64>,
 }
@@ -90,6 +105,7 @@ impl SimKernel {
             preemption,
             on_unpin: RefCell::default(),
             on_load_root: RefCell::default(),
+            diary: RefCell::default(),
             #[cfg(feature = "faults")]
             faults: Cell::new(0),
         }
@@ -130,6 +146,31 @@ impl SimKernel {
     #[cfg(feature = "faults")]
     pub fn switch_on(&self, fault: shootdown::Fault) {
         self.faults.set(self.faults.get() | 1 << fault as u8);
+    }
+
+    /// From now on, or anew, keeps a diary of what the engine does.
+    pub fn keep_diary(&self, cpus: usize) {
+        *self.diary.borrow_mut() = Some(Diary::new(cpus));
+    }
+
+    /// The measured window begins: requests so far are not counted.
+    pub(crate) fn begin_counting(&self) {
+        if let Some(diary) = &mut *self.diary.borrow_mut() {
+            diary.begin_counting();
+        }
+    }
+
+    /// The diary, if one was kept; keeping it ends.
+    pub fn take_diary(&self) -> Option<Diary> {
+        self.diary.borrow_mut().take()
+    }
+
+    /// A flush on this CPU that began at `begun`, cycles, is over.
+    pub(super) fn flush_took(&self, begun: u64) {
+        if let Some(diary) = &mut *self.diary.borrow_mut() {
+            let ns = (machine::now() - begun) as f64 / self.costs.ghz;
+            diary.took(machine::cpu(), ns);
+        }
     }
 
     fn count(&self, change: impl FnOnce(&mut EngineCounts)) {
@@ -267,6 +308,22 @@ impl<const W: usize> Kernel<W> for SimKernel {
             machine::charge(u64::from(targets) * self.costs.call_target);
             note(|| What::Prepared);
         }
+        let way = match event {
+            Event::LocalOnly => Some(Way::Local),
+            Event::Interrupted { .. } => Some(Way::Interrupts),
+            Event::Broadcast { .. } => Some(Way::Broadcast),
+            _ => None,
+        };
+        if let Some(diary) = &mut *self.diary.borrow_mut() {
+            if let Some(way) = way {
+                diary.goes(machine::cpu(), way);
+            } else if !matches!(
+                event,
+                Event::CaughtUpPartly | Event::CaughtUpWhole | Event::Chose { .. }
+            ) {
+                diary.note((machine::now() as f64 / self.costs.ghz) as u64, event);
+            }
+        }
         self.count(|counts| match event {
             Event::Promoted => counts.promoted += 1,
             Event::TagsExhausted => counts.exhausted += 1,
@@ -276,7 +333,13 @@ impl<const W: usize> Kernel<W> for SimKernel {
             Event::CaughtUpPartly => counts.caught_up_partly += 1,
             Event::CaughtUpWhole => counts.caught_up_whole += 1,
             Event::WalksChanged => counts.walks_changed += 1,
-            Event::Broadcast { .. } => {}
+            Event::Broadcast { .. } => counts.broadcast_requests += 1,
+            Event::Promoting { .. } | Event::Calibrated(_) => {}
+            Event::Chose { .. } => counts.any_tag += 1,
+            Event::Measured { .. } => counts.measured += 1,
+            Event::ThresholdMoved { .. } => counts.threshold_moved += 1,
+            Event::Demoting { .. } => counts.demoting += 1,
+            Event::Demoted => counts.demoted += 1,
         });
     }
 

@@ -5,6 +5,7 @@
 //! the oracle.
 
 pub mod category;
+mod diary;
 mod exit;
 mod fork;
 mod hooks;
@@ -23,6 +24,7 @@ mod share;
 mod split;
 mod walk;
 
+pub use diary::{Diary, Note, Requests};
 pub use hooks::{EngineCounts, HookCosts, SimKernel};
 pub use kernel_pages::{KERNEL_BASE, KernelPages};
 pub use latency::{Distribution, Latencies, Recorder};
@@ -39,7 +41,7 @@ use crate::hw::{Entry, Hw, Stamp};
 use crate::machine::{self, LineId, Machine, Shared, SimWord, SimWorld};
 use crate::timeline::{What, note};
 use category::Category;
-use shootdown::{Design, Engine, PerCpu, Root, Storage, Word, tag_words};
+use shootdown::{Design, Engine, PerCpu, Reach, Root, Storage, Word, tag_words};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -289,6 +291,20 @@ impl<const W: usize> System<W> {
         machine::interrupts_restore(saved);
     }
 
+    /// Lets the engine measure what reaching other CPUs costs, once `cpus` are online. Nothing happens where the design
+    /// does not use it.
+    pub fn calibrate(&self, cpus: usize) {
+        if self.engine.design().reach != Reach::Adaptive {
+            return;
+        }
+        machine::wait_until(|| {
+            let mut online = 0;
+            self.engine.online().for_each(|_| online += 1);
+            online >= cpus
+        });
+        let _costs = self.engine.calibrate();
+    }
+
     /// Turns this CPU off.
     pub fn offline(&self) {
         let saved = machine::interrupts_off();
@@ -333,7 +349,7 @@ impl<const W: usize> System<W> {
     }
 
     /// From here on this CPU may touch user addresses: the oracle looks whether it has caught up.
-    fn now_in_user(&self) {
+    pub(super) fn now_in_user(&self) {
         machine::synchronise();
         let mut hw = self.hw.borrow_mut();
         hw.set_lazy(machine::cpu(), false);

@@ -13,9 +13,10 @@ use super::rwsem::{SleepCosts, SleepLock};
 use crate::hw::{Access, Entry, Privilege};
 use crate::machine::{self, LineId, Shared, SimWord, SimWorld};
 use crate::timeline::{What, note};
-use shootdown::{Range, Root, Space, Stride, Word};
+use shootdown::{Order, Range, Root, Space, Stride, Targets, Word};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 /// Where user regions begin.
 pub const USER_BASE: u64 = 0x7f00_0000_0000;
@@ -167,9 +168,10 @@ impl<const W: usize> System<W> {
                 }
                 Err(fault) => {
                     let outer = category::enter(Category::Kernel);
-                    machine::charge(u64::from(fault.cost) + self.costs.fault);
+                    let entered = self.enter_kernel(process, u64::from(fault.cost), self.costs.fault);
                     self.fault(process, va, access);
                     self.engine.kernel().after_fault(va);
+                    self.leave_kernel(process, entered);
                     category::leave(outer);
                 }
             }
@@ -234,14 +236,28 @@ impl<const W: usize> System<W> {
     /// `madvise(MADV_DONTNEED)` of `pages` pages at `va`.
     pub fn drop_pages(&self, process: &Process<W>, va: u64, pages: u64) {
         let outer = category::enter(Category::Kernel);
-        machine::charge(self.costs.syscall + self.costs.madvise);
+        let entered = self.enter_kernel(process, 0, self.costs.syscall + self.costs.madvise);
+        self.drop_pages_within(process, va, pages);
+        self.leave_kernel(process, entered);
+        category::leave(outer);
+    }
+
+    fn drop_pages_within(&self, process: &Process<W>, va: u64, pages: u64) {
         self.lock(process, LockAccess::Shared);
         if self.settings.lru_drain {
             self.lru_drain();
         }
         process.unmapping.fetch_add_full(1);
         let (frames, cleared) = self.clear(process, va, pages);
-        if cleared {
+        if cleared && self.unlocks_early() {
+            self.flush_unlocking(process, Range::pages(va, va + pages * PAGE, Stride::Size4K), || {
+                self.unlock(process, LockAccess::Shared);
+            });
+            frames.into_iter().for_each(|frame| self.free(frame));
+            process.unmapping.fetch_add_full(u64::MAX);
+            return;
+        }
+        if cleared || self.another_unmaps(process) {
             self.flush(process, Range::pages(va, va + pages * PAGE, Stride::Size4K));
         }
         if self.settings.lru_drain && !frames.is_empty() {
@@ -251,25 +267,31 @@ impl<const W: usize> System<W> {
         frames.into_iter().for_each(|frame| self.free(frame));
         process.unmapping.fetch_add_full(u64::MAX);
         self.unlock(process, LockAccess::Shared);
-        category::leave(outer);
     }
 
     /// `mmap` of an anonymous private region.
     pub fn map(&self, process: &Process<W>, va: u64, bytes: u64) {
         let outer = category::enter(Category::Kernel);
-        machine::charge(self.costs.syscall + self.costs.mmap);
+        let entered = self.enter_kernel(process, 0, self.costs.syscall + self.costs.mmap);
         self.lock(process, LockAccess::Exclusive);
         for table in process.table_index(va)..=process.table_index(va + bytes - 1) {
             process.table_users.borrow_mut()[table] += 1;
         }
         self.unlock(process, LockAccess::Exclusive);
+        self.leave_kernel(process, entered);
         category::leave(outer);
     }
 
     /// `munmap` of a whole region, freeing the tables that no other region needs.
     pub fn unmap(&self, process: &Process<W>, va: u64, bytes: u64) {
         let outer = category::enter(Category::Kernel);
-        machine::charge(self.costs.syscall + self.costs.munmap);
+        let entered = self.enter_kernel(process, 0, self.costs.syscall + self.costs.munmap);
+        self.unmap_within(process, va, bytes);
+        self.leave_kernel(process, entered);
+        category::leave(outer);
+    }
+
+    fn unmap_within(&self, process: &Process<W>, va: u64, bytes: u64) {
         self.lock(process, LockAccess::Exclusive);
         let positions = process.table_index(va)..=process.table_index(va + bytes - 1);
         let unused: Vec<_> = positions
@@ -298,13 +320,17 @@ impl<const W: usize> System<W> {
         let range = Range::pages(va, va + bytes, Stride::Size4K);
         if !tables.is_empty() {
             self.flush_and_free(process, range.with_tables(), &tables);
-        } else if cleared {
+        } else if cleared && self.unlocks_early() {
+            self.flush_unlocking(process, range, || self.unlock(process, access));
+            frames.into_iter().for_each(|frame| self.free(frame));
+            process.unmapping.fetch_add_full(u64::MAX);
+            return;
+        } else if cleared || self.another_unmaps(process) {
             self.flush(process, range);
         }
         frames.into_iter().for_each(|frame| self.free(frame));
         process.unmapping.fetch_add_full(u64::MAX);
         self.unlock(process, access);
-        category::leave(outer);
     }
 
     /// Clears the entries of `pages` pages. Returns the frames that are no longer mapped, and whether any entry was.
@@ -423,11 +449,7 @@ impl<const W: usize> System<W> {
         let begun = machine::now();
         note(|| What::FlushBegins);
         flush();
-        note(|| What::FlushEnds);
-        self.preemption
-            .latencies
-            .flush
-            .record(machine::now().saturating_sub(begun));
+        self.flush_ended(begun);
         if self.settings.ideal {
             machine::drain_stores();
             self.hw
@@ -441,6 +463,80 @@ impl<const W: usize> System<W> {
             machine::cpu(),
             machine::now(),
         );
+    }
+
+    /// User code of `process` enters the kernel, which touches no user address before [`leave_kernel`](Self::leave_kernel).
+    /// Charges `before`, and the entry, the work and the exit that `cost` sums up. Where the design has a use for it the
+    /// engine is told after the entry, for which half a null system call is taken.
+    fn enter_kernel(&self, process: &Process<W>, before: u64, cost: u64) -> bool {
+        if self.engine.design().targets != Targets::InUser {
+            machine::charge(before + cost);
+            return false;
+        }
+        let entry = (self.costs.syscall / 2).min(cost);
+        machine::charge(before + entry);
+        let entered = self.tell_entered(process);
+        machine::charge(cost - entry);
+        entered
+    }
+
+    fn tell_entered(&self, process: &Process<W>) -> bool {
+        if self.hw.borrow().is_lazy(machine::cpu()) {
+            return false;
+        }
+        // The promise first: a request may skip this CPU as soon as the engine says so.
+        self.hw.borrow_mut().set_lazy(machine::cpu(), true);
+        let entered = self.engine.enter_kernel(&process.space);
+        if !entered {
+            self.now_in_user();
+        }
+        entered
+    }
+
+    fn leave_kernel(&self, process: &Process<W>, entered: bool) {
+        if entered {
+            self.resume(process);
+        }
+    }
+
+    /// Whether the address-space lock is let go of before the flush is complete. The design's own interface allows it, where
+    /// asking and waiting are apart; frames stay until the proof is there, and who finds an entry clear looks whether
+    /// somebody still flushes it ([`another_unmaps`](Self::another_unmaps)).
+    fn unlocks_early(&self) -> bool {
+        self.engine.design().order == Order::Concurrent && !self.settings.lru_drain
+    }
+
+    /// After entries were found clear: whether an unmap that may have cleared them is still under way (bug 34). Linux asks
+    /// the same of its `tlb_flush_pending`.
+    fn another_unmaps(&self, process: &Process<W>) -> bool {
+        process.unmapping.load(Ordering::Acquire) > 1
+    }
+
+    /// A flush that began at `begun` is complete: for the timeline, the distributions and the diary.
+    fn flush_ended(&self, begun: u64) {
+        note(|| What::FlushEnds);
+        let took = machine::now().saturating_sub(begun);
+        self.preemption.latencies.flush.record(took);
+        self.engine.kernel().flush_took(begun);
+    }
+
+    /// As [`flush`](Self::flush), calling `unlock` while it is under way.
+    fn flush_unlocking(&self, process: &Process<W>, range: Range, unlock: impl FnOnce()) {
+        let outer = category::enter(Category::FlushRequester);
+        let begun = machine::now();
+        let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), begun);
+        note(|| What::FlushBegins);
+        let (_done, ()) = self.engine.flush_while(&process.space, range, || {
+            category::leave(outer);
+            unlock();
+            category::enter(Category::FlushRequester);
+        });
+        self.flush_ended(begun);
+        let (cpu, now) = (machine::cpu(), machine::now());
+        let mut hw = self.hw.borrow_mut();
+        hw.completed(process.number, range.start()..range.end(), stamp, cpu, now);
+        drop(hw);
+        category::leave(outer);
     }
 
     pub(super) fn lock(&self, process: &Process<W>, access: LockAccess) {

@@ -74,6 +74,8 @@ fn every_combination(tags: Tags, reach: Reach) -> Tally {
                         split,
                         walkers: WALKERS[number / 2 % WALKERS.len()],
                         consider_window_ns: 64,
+                        sample_one_in: 4,
+                        demote_after: 2,
                         stuck_ns: 0,
                         ..Design::IPI
                     };
@@ -112,6 +114,15 @@ fn no_translation_outlives_its_flush_while_spaces_are_promoted() {
     assert!(sum.engine.promoted > 0 && sum.engine.broadcasts > 0);
     assert!(sum.engine.rolled_over > 0, "freed tags were reclaimed");
     assert!(sum.engine.exhausted > 0, "tags ran out");
+}
+
+/// Promotion and demotion going on all the time, requests on per-CPU tags broadcast or not by what they cost.
+#[test]
+fn no_translation_outlives_its_flush_while_spaces_are_promoted_and_demoted() {
+    let sum = every_combination(Tags::Hybrid { promote_at: 2 }, Reach::Adaptive);
+    assert!(sum.engine.promoted > 0 && sum.engine.broadcasts > 0);
+    assert!(sum.engine.demoted > 0 && sum.engine.demoting > sum.engine.demoted / 2);
+    assert!(sum.engine.any_tag > 0 && sum.engine.measured > 0);
 }
 
 #[test]

@@ -312,6 +312,10 @@ impl Tally {
         to.caught_up_partly += from.caught_up_partly;
         to.caught_up_whole += from.caught_up_whole;
         to.walks_changed += from.walks_changed;
+        to.any_tag += from.any_tag;
+        to.measured += from.measured;
+        to.demoting += from.demoting;
+        to.demoted += from.demoted;
         self.interrupts += other.interrupts;
         self.retired += other.retired;
         self.offlined += other.offlined;

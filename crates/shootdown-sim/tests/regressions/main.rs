@@ -3,6 +3,7 @@
 //! regressions in the documentation.
 
 mod cpus;
+mod demotion;
 mod forks;
 mod found_here;
 mod isa;

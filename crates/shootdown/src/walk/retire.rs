@@ -48,7 +48,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             let _flushed = self.flush(space, range.with_tables());
             return TablesFree(());
         }
-        let token = self.dispatch_telling(space, range.with_tables(), true);
+        let token = self.dispatch_telling(space, range.with_tables());
         let told = token.walkers_told;
         let flushed = token.wait();
         let Some(told) = told else {

@@ -1,0 +1,367 @@
+//! The `explain` command: why the requests of one run went the way they did, in words and one plot.
+//!
+//! It shows what the engine and the simulated machine recorded and computes nothing but shares and rounding.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use shootdown::{Costs, Event, Reach, Way};
+use shootdown_sim::os::Diary;
+use shootdown_sim::run::{self, Explanation, RunResult, RunSpec};
+
+use crate::args::ExplainArgs;
+use crate::failure::{BAD_RUN, Failure, SUCCESS};
+use crate::output::{self, Destination};
+use crate::target::Target;
+use crate::{catalog, number, plot, style};
+
+/// Columns of the longest bar on a terminal.
+const BAR: f64 = 40.0;
+
+/// Decisions told one by one; the rest are counted.
+const TOLD: usize = 8;
+
+/// Runs the workload once and explains it.
+///
+/// # Errors
+/// One line naming what is wrong with the command line, or that the run failed.
+pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
+    let target = Target::new(&args.on, args.cpus, &args.set)?;
+    let destination = args
+        .html
+        .as_deref()
+        .map(|path| Destination::new("--html", path))
+        .transpose()?;
+    let spec = RunSpec {
+        workload: args.workload.clone(),
+        machine: target.machine.clone(),
+        design: args.design.clone(),
+        threads: usize::try_from(args.threads).unwrap_or(usize::MAX),
+        seed: args.run.seed,
+        virtual_ms: args.run.virtual_ms,
+        lru_drain: false,
+        parameters: target.parameters.clone(),
+    };
+    run::validate(&spec).map_err(Failure::Input)?;
+    let outcome = run::explain(&spec, &mut |_| !stop.load(Ordering::Relaxed));
+    if stop.load(Ordering::Relaxed) {
+        return Err(Failure::Interrupted);
+    }
+    let (result, explanation) = outcome.map_err(Failure::Input)?;
+    let title = format!(
+        "{} on {target}, {} threads, design {}",
+        spec.workload, spec.threads, spec.design
+    );
+    let paragraphs = words(&spec, &result, &explanation);
+    output::print(&format!(
+        "{title}\n\n{}\n{}",
+        bars(&explanation.diary),
+        paragraphs
+            .iter()
+            .map(|paragraph| format!("{paragraph}\n"))
+            .collect::<String>()
+    ))?;
+    if let Some(destination) = &destination {
+        destination.write(page(&title, &explanation.diary, &paragraphs), stop)?;
+        output::print(&format!("report: {}\n", destination.shown()))?;
+    }
+    Ok(if result.stale > 0 { BAD_RUN } else { SUCCESS })
+}
+
+/// Requests by way, as bars.
+fn bars(diary: &Diary) -> String {
+    let all: u64 = diary.requests.iter().map(|requests| requests.count).sum();
+    let mut text = String::new();
+    for ((_, name), requests) in Diary::WAYS.iter().zip(&diary.requests) {
+        let share = share(requests.count as f64, all as f64);
+        text.push_str(&format!(
+            "{name:>10} {:<40} {:>6} {:>12} requests, {:>6.0} ns each (p50 {:.0}, p99 {:.0})\n",
+            "█".repeat((share * BAR).round() as usize),
+            number::percent(share),
+            number::count(requests.count),
+            requests.mean_ns(),
+            requests.quantile_ns(0.5),
+            requests.quantile_ns(0.99),
+        ));
+    }
+    text
+}
+
+fn share(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+/// The explanation, a paragraph per line.
+fn words(spec: &RunSpec, result: &RunResult, explanation: &Explanation) -> Vec<String> {
+    let Explanation { diary, counts, .. } = explanation;
+    let operation = catalog::operation(&spec.workload);
+    let mut told = vec![format!(
+        "{} {operation}s/s; {} interrupts per {operation}; {} of CPU time in invalidation; {} stale translations in {} checked accesses.",
+        number::rate(result.ops_per_s),
+        number::per_operation(result.ipis_per_op),
+        number::percent(result.flush_share),
+        result.stale,
+        number::count(result.accesses_checked),
+    )];
+    if explanation.design.reach != Reach::Adaptive {
+        told.push(format!(
+            "The design fixes the way ({:?}, {:?}): nothing was measured, and requests went where it says.",
+            explanation.design.tags, explanation.design.reach
+        ));
+    } else {
+        told.extend(costs(explanation));
+    }
+    told.push(format!(
+        "From the start: {} requests concerned no other CPU, {} interrupted, {} were broadcast, {} of these under every tag \
+         because interrupting was expected to cost more.",
+        number::count(counts.local_only),
+        number::count(counts.interrupting),
+        number::count(counts.broadcast_requests),
+        number::count(counts.any_tag),
+    ));
+    told.push(format!(
+        "Catching up: {} times range by range from the log, {} times by a whole tag.",
+        number::count(counts.caught_up_partly),
+        number::count(counts.caught_up_whole)
+    ));
+    told.extend(decisions(diary));
+    told.extend(measurements(diary));
+    told
+}
+
+fn costs(explanation: &Explanation) -> Vec<String> {
+    let start = explanation.diary.notes.iter().find_map(|note| match note.event {
+        Event::Calibrated(costs) => Some(costs),
+        _ => None,
+    });
+    let mut told = Vec::new();
+    if let Some(start) = start {
+        told.push(format!("Measured at start: {}.", cost_words(&start)));
+    }
+    told.push(format!("Believed at the end: {}.", cost_words(&explanation.costs)));
+    told.push(if !explanation.broadcast {
+        "This machine cannot broadcast: a request concerns nobody, or is sent by interrupts.".to_string()
+    } else {
+        match explanation.costs.broadcast_from {
+            u64::MAX => "Interrupts are cheaper for any number of CPUs: nothing is broadcast.".to_string(),
+            from => format!(
+                "So a request that concerns {from} other CPU{} or more is broadcast: expected {} ns, against {} ns by interrupts \
+                 ({} ns of it the targets\').",
+                if from == 1 { "" } else { "s" },
+                explanation.costs.broadcast_ns,
+                explanation.costs.disturbance_ns(from),
+                explanation.costs.disturbance_ns(from) - explanation.costs.interrupts_ns(from),
+            ),
+        }
+    });
+    told
+}
+
+fn cost_words(costs: &Costs) -> String {
+    format!(
+        "interrupting one CPU {} ns and {} ns for each further, a broadcast {} ns, a page on the own CPU {} ns, a whole tag {} ns",
+        costs.interrupt_ns, costs.interrupt_more_ns, costs.broadcast_ns, costs.page_ns, costs.tag_ns
+    )
+}
+
+/// Promotions, demotions and moved thresholds, with their reasons.
+fn decisions(diary: &Diary) -> Vec<String> {
+    let told: Vec<String> = diary
+        .notes
+        .iter()
+        .filter_map(|note| {
+            let what = match note.event {
+                Event::Promoting { active, from } => {
+                    format!("a space active on {active} CPUs or more is worth a system-wide tag (from {from} on)")
+                }
+                Event::Promoted => "it was promoted: from here on its requests are broadcast under its tag".to_string(),
+                Event::TagsExhausted => "no tag was free, so it stays on per-CPU tags".to_string(),
+                Event::Demoting { active, short: false } => {
+                    format!("a promoted space has shrunk to {active} active CPUs: it gives its tag back")
+                }
+                Event::Demoting { active, short: true } => {
+                    format!(
+                        "tags are short, and a promoted space is active on {active} CPUs only: it gives its tag back"
+                    )
+                }
+                Event::Demoted => "it is back on per-CPU tags, its tag invalidated everywhere and free".to_string(),
+                Event::RollOver => "freed tags were invalidated everywhere, to be given out again".to_string(),
+                Event::ThresholdMoved { from, to } => {
+                    format!(
+                        "corrected costs: broadcast from {} other CPUs on, no longer {}",
+                        cpus(to),
+                        cpus(from)
+                    )
+                }
+                _ => return None,
+            };
+            Some(format!("at {:.1} us: {what}.", note.at_ns as f64 / 1000.0))
+        })
+        .collect();
+    if told.is_empty() {
+        return vec!["No space was promoted or demoted, and the threshold did not move.".to_string()];
+    }
+    let more = told.len().saturating_sub(TOLD);
+    let mut lines = told;
+    lines.truncate(TOLD);
+    if more > 0 || diary.notes_dropped > 0 {
+        let beyond = if diary.notes_dropped > 0 { " at least" } else { "" };
+        lines.push(format!("...and{beyond} {more} more such decisions."));
+    }
+    lines
+}
+
+fn cpus(from: u64) -> String {
+    if from == u64::MAX {
+        "(never)".to_string()
+    } else {
+        from.to_string()
+    }
+}
+
+/// Expected beside measured costs, of the timed requests.
+fn measurements(diary: &Diary) -> Vec<String> {
+    let mut told = Vec::new();
+    for (way, name) in Diary::WAYS {
+        let samples: Vec<(u64, u64, u32)> = diary
+            .notes
+            .iter()
+            .filter_map(|note| match note.event {
+                Event::Measured {
+                    way: of,
+                    targets,
+                    expected_ns,
+                    took_ns,
+                } if of == way => Some((expected_ns, took_ns, targets)),
+                _ => None,
+            })
+            .collect();
+        if samples.is_empty() || way == Way::Local {
+            continue;
+        }
+        let mean = |of: &dyn Fn(&(u64, u64, u32)) -> u64| {
+            samples.iter().map(|sample| of(sample) as f64).sum::<f64>() / samples.len() as f64
+        };
+        told.push(format!(
+            "Timed requests by {name}: {}, expected {:.0} ns on average, took {:.0} ns{}.",
+            number::count(samples.len() as u64),
+            mean(&|sample| sample.0),
+            mean(&|sample| sample.1),
+            if way == Way::Interrupts {
+                format!(", to {:.1} CPUs each", mean(&|sample| u64::from(sample.2)))
+            } else {
+                String::new()
+            }
+        ));
+    }
+    told
+}
+
+/// The page: the same words, and the plot.
+fn page(title: &str, diary: &Diary, paragraphs: &[String]) -> String {
+    let shares = |of: &dyn Fn(usize) -> f64| {
+        let all: f64 = (0..Diary::WAYS.len()).map(of).sum();
+        let tones = Diary::WAYS.iter().enumerate();
+        tones
+            .map(|(index, (_, name))| (style::share(index, name), share(of(index), all)))
+            .collect::<Vec<_>>()
+    };
+    let bars = [
+        (
+            "requests".to_string(),
+            shares(&|index| diary.requests[index].count as f64),
+        ),
+        (
+            "time of requesters".to_string(),
+            shares(&|index| diary.requests[index].total_ns),
+        ),
+    ];
+    let legend: String = Diary::WAYS
+        .iter()
+        .enumerate()
+        .map(|(index, (_, name))| {
+            let color = style::hex(style::share(index, name).light);
+            format!(
+                "<li><svg width=\"12\" height=\"12\"><rect width=\"12\" height=\"12\" fill=\"{color}\"/></svg> {name}: {} requests, {:.0} ns each</li>\n",
+                number::count(diary.requests[index].count),
+                diary.requests[index].mean_ns()
+            )
+        })
+        .collect();
+    let words: String = paragraphs
+        .iter()
+        .map(|paragraph| format!("<p>{}</p>\n", escape(paragraph)))
+        .collect();
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <meta name=\"color-scheme\" content=\"light dark\"/>\n\
+         <title>{0} — Shootdown</title>\n<style>\n{1}</style>\n</head>\n<body>\n<h1>{0}</h1>\n\
+         <h2>Which way requests went</h2>\n<ul>\n{2}</ul>\n<figure>{3}</figure>\n<h2>Why</h2>\n{words}</body>\n</html>\n",
+        escape(title),
+        style::sheet(),
+        legend,
+        plot::stacked((640, 380), "", &bars),
+    )
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn explained(threads: usize, set: &[&str], design: &str) -> (RunSpec, RunResult, Explanation) {
+        let set: Vec<String> = set.iter().map(ToString::to_string).collect();
+        let target = Target::new("milan-72", None, &set).unwrap();
+        let spec = RunSpec {
+            workload: "tlb_flush2".into(),
+            machine: target.machine,
+            design: design.into(),
+            threads,
+            seed: 1,
+            virtual_ms: Some(1.0),
+            lru_drain: false,
+            parameters: target.parameters,
+        };
+        let (result, explanation) = run::explain(&spec, &mut |_| true).unwrap();
+        (spec, result, explanation)
+    }
+
+    #[test]
+    fn an_explained_run_is_not_another_run() {
+        let (spec, result, _) = explained(6, &[], "adaptive");
+        let again = run::run(&spec, &mut |_| true).unwrap();
+        let host_seconds = result.host_seconds;
+        assert_eq!(result, RunResult { host_seconds, ..again });
+    }
+
+    #[test]
+    fn the_reason_for_broadcasting_names_costs_and_promotion() {
+        let (spec, result, explanation) = explained(6, &[], "adaptive");
+        let text = words(&spec, &result, &explanation).join("\n");
+        assert!(text.contains("Measured at start: interrupting one CPU"), "{text}");
+        assert!(text.contains("it was promoted"), "{text}");
+        let [_, _, broadcast] = &explanation.diary.requests;
+        assert!(broadcast.count > 0 && broadcast.mean_ns() > 0.0);
+    }
+
+    #[test]
+    fn a_machine_that_cannot_broadcast_is_not_said_to() {
+        let (spec, result, explanation) = explained(6, &["broadcast.available=false"], "adaptive");
+        let text = words(&spec, &result, &explanation).join("\n");
+        assert!(text.contains("cannot broadcast"), "{text}");
+        assert_eq!(explanation.diary.requests[2].count, 0);
+        let page = page("a < b", &explanation.diary, &[text]);
+        assert!(page.contains("a &lt; b") && page.contains("<svg"));
+    }
+
+    #[test]
+    fn a_design_that_measures_nothing_is_explained_by_its_settings() {
+        let (spec, result, explanation) = explained(4, &[], "ipi");
+        let text = words(&spec, &result, &explanation).join("\n");
+        assert!(text.contains("nothing was measured"), "{text}");
+        assert!(explanation.diary.requests[1].count > 0, "{text}");
+    }
+}

@@ -1,0 +1,131 @@
+//! A diary of what the engine did and how long it took: what `shootdown explain` tells.
+//!
+//! Owns nothing that the simulation reads back: keeping a diary changes no result.
+
+use shootdown::{Event, Way};
+
+/// Most notes kept; what comes later is only counted.
+const MOST_NOTES: usize = 2000;
+
+/// Most times kept for each way, for the quantiles.
+const MOST_TIMES: usize = 1 << 18;
+
+/// Something that happened, and when.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Note {
+    /// Virtual time since the machine started, ns.
+    pub at_ns: u64,
+    /// What happened.
+    pub event: Event,
+}
+
+/// The requests that went one way.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Requests {
+    /// How many.
+    pub count: u64,
+    /// Time their requesters spent on them, waiting included, ns.
+    pub total_ns: f64,
+    /// The time of each, ns, up to a bound.
+    pub times_ns: Vec<f32>,
+}
+
+/// The diary of one run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Diary {
+    /// Requests by way: local, interrupts, broadcast.
+    pub requests: [Requests; 3],
+    /// Promotions, demotions, measurements, moved thresholds, in order.
+    pub notes: Vec<Note>,
+    /// Notes beyond those kept.
+    pub notes_dropped: u64,
+    /// The way that the flush under way on each CPU has taken.
+    going: Vec<Way>,
+}
+
+impl Diary {
+    /// The ways, in the order of [`requests`](Self::requests), with their names.
+    pub const WAYS: [(Way, &'static str); 3] = [
+        (Way::Local, "local"),
+        (Way::Interrupts, "interrupts"),
+        (Way::Broadcast, "broadcast"),
+    ];
+
+    /// An empty one, for a machine of `cpus` CPUs.
+    pub(crate) fn new(cpus: usize) -> Self {
+        Diary {
+            going: vec![Way::Local; cpus],
+            ..Diary::default()
+        }
+    }
+
+    /// The requests that were only counted from some moment on: those so far are forgotten, notes stay.
+    pub(crate) fn begin_counting(&mut self) {
+        self.requests = Default::default();
+    }
+
+    /// A flush that broadcasts and interrupts counts as one that interrupts: that is what it waits for.
+    pub(super) fn goes(&mut self, cpu: usize, way: Way) {
+        let going = &mut self.going[cpu];
+        if *going != Way::Interrupts && way != Way::Local {
+            *going = way;
+        }
+    }
+
+    pub(super) fn note(&mut self, at_ns: u64, event: Event) {
+        if self.notes.len() < MOST_NOTES {
+            self.notes.push(Note { at_ns, event });
+        } else {
+            self.notes_dropped += 1;
+        }
+    }
+
+    pub(super) fn took(&mut self, cpu: usize, ns: f64) {
+        let way = std::mem::replace(&mut self.going[cpu], Way::Local);
+        let index = Self::WAYS.iter().position(|(known, _)| *known == way).unwrap_or(0);
+        let requests = &mut self.requests[index];
+        requests.count += 1;
+        requests.total_ns += ns;
+        if requests.times_ns.len() < MOST_TIMES {
+            requests.times_ns.push(ns as f32);
+        }
+    }
+}
+
+impl Requests {
+    /// Mean time, ns; 0 without requests.
+    pub fn mean_ns(&self) -> f64 {
+        if self.count == 0 {
+            0.0
+        } else {
+            self.total_ns / self.count as f64
+        }
+    }
+
+    /// The time that a share `quantile` (0 to 1) of them did not exceed, ns; 0 without requests.
+    pub fn quantile_ns(&self, quantile: f64) -> f64 {
+        let mut times = self.times_ns.clone();
+        times.sort_unstable_by(f32::total_cmp);
+        let index = (times.len().saturating_sub(1)) as f64 * quantile.clamp(0.0, 1.0);
+        times.get(index.round() as usize).copied().map_or(0.0, f64::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_that_also_interrupts_is_not_counted_as_a_broadcast() {
+        let mut diary = Diary::new(2);
+        diary.goes(1, Way::Broadcast);
+        diary.goes(1, Way::Interrupts);
+        diary.goes(1, Way::Broadcast);
+        diary.took(1, 100.0);
+        diary.took(1, 300.0);
+        assert_eq!(diary.requests.each_ref().map(|r| r.count), [1, 1, 0]);
+        assert_eq!(diary.requests[1].mean_ns(), 100.0);
+        assert_eq!(diary.requests[0].quantile_ns(0.5), 300.0);
+        assert_eq!(diary.requests[2].quantile_ns(0.5), 0.0);
+    }
+}

@@ -1,0 +1,193 @@
+//! Demotion: a space gives its system-wide tag back. No shipped kernel does that, so these are the mistakes one could make.
+
+use crate::scene::*;
+use shootdown::{Design, Fault, Order, Range, Reach, Requests, Stride, Tags};
+use shootdown_sim::hw::Rule;
+use shootdown_sim::os::PAGE;
+
+/// Promotes when two CPUs run a space, demotes as soon as one does: every flush is a sample.
+const DEMOTING: Design = Design {
+    tags: Tags::Hybrid { promote_at: 2 },
+    reach: Reach::Adaptive,
+    consider_window_ns: ALWAYS_CONSIDER,
+    sample_one_in: 1,
+    demote_after: 1,
+    ..IPI
+};
+
+fn designs() -> [Design; 2] {
+    let log = Design {
+        requests: Requests::Log,
+        order: Order::Concurrent,
+        ..DEMOTING
+    };
+    [DEMOTING, log]
+}
+
+/// Flushes until `process`, which CPUs 0 and 1 run, is promoted.
+fn get_promoted(system: &Sys, process: &Proc) {
+    for _ in 0..3 {
+        write(system, process, 2);
+        system.drop_pages(process, P, 2);
+    }
+}
+
+/// First CPUs 0 and 1 run A, which is promoted; CPU 1 goes lazy, so A is demoted. Then CPUs 0 and 2 run B, which is promoted and
+/// finds only one tag. CPU 1 speculates through A all the while, then runs B; in the end B is demoted in turn.
+fn hand_the_only_tag_on(stage: &Stage) {
+    let (a, b) = (stage.process(1), stage.process(2));
+    let (a1, b1, b2) = (a.clone(), b.clone(), b.clone());
+    stage.cpu(0, move |system| {
+        rounds(|start| {
+            system.load(&a);
+            until(start + 2_000);
+            get_promoted(system, &a);
+            write(system, &a, 3);
+            until(start + 14_000);
+            system.drop_pages(&a, P, 1);
+            system.drop_pages(&a, P + PAGE, 1);
+            system.load(&b);
+            until(start + 18_000);
+            get_promoted(system, &b);
+            write(system, &b, 3);
+            until(start + 32_000);
+            system.drop_pages(&b, P, 1);
+            system.drop_pages(&b, P + PAGE, 1);
+        });
+        let counts = system.engine.kernel().counts();
+        assert!(counts.promoted > 0 && counts.demoting > 0, "{counts:?}");
+    });
+    stage.cpu(1, move |system| {
+        rounds(|start| {
+            system.load(&a1);
+            until(start + 12_000);
+            look(system, P);
+            system.go_lazy();
+            until(start + 24_000);
+            // From A straight to B, with whatever was filled under the tag since.
+            system.load(&b1);
+            look(system, P + 2 * PAGE);
+            until(start + 30_000);
+            look(system, P + 2 * PAGE);
+            system.unload();
+        });
+    });
+    stage.cpu(2, move |system| {
+        rounds(|start| {
+            until(start + 16_000);
+            system.load(&b2);
+            until(start + 30_000);
+            look(system, P);
+            system.unload();
+        });
+    });
+}
+
+/// The only tag there is goes from space to space while a lazy CPU speculates under it (C4).
+#[test]
+fn a_tag_that_is_handed_on_takes_no_translation_with_it() {
+    for design in designs() {
+        let design = Design {
+            slots: 2,
+            tag_limit: 1 + 2 + 1,
+            ..design
+        };
+        never_broken(&Scene::new(3, design), hand_the_only_tag_on);
+    }
+}
+
+/// CPU 1 sleeps while A is demoted, comes back on a slot, and fills it while the demotion is not over yet.
+fn come_back_during_demotion(stage: &Stage) {
+    let a = stage.process(1);
+    let b = a.clone();
+    stage.cpu(0, move |system| {
+        rounds(|start| {
+            system.load(&a);
+            until(start + 2_000);
+            get_promoted(system, &a);
+            write(system, &a, 3);
+            until(start + 12_000);
+            system.drop_pages(&a, P + PAGE, 1);
+            until(start + 20_000);
+            dawdle(1_000);
+            system.drop_pages(&a, P, 1);
+        });
+        assert!(system.engine.kernel().counts().demoting > 0);
+    });
+    stage.cpu(1, move |system| {
+        rounds(|start| {
+            system.load(&b);
+            until(start + 10_000);
+            look(system, P);
+            system.go_lazy();
+            until(start + 16_000);
+            system.resume(&b);
+            look(system, P);
+            until(start + 30_000);
+            look(system, P);
+        });
+    });
+}
+
+#[test]
+fn a_flush_during_demotion_does_not_only_broadcast() {
+    for design in designs() {
+        let scene = Scene::new(2, design);
+        let symptom = Symptom::Breaks(Rule::C1);
+        contract(
+            &scene,
+            Fault::DemotionOnlyBroadcasts,
+            symptom,
+            come_back_during_demotion,
+        );
+    }
+}
+
+#[test]
+fn flushes_under_a_system_wide_tag_do_not_go_without_their_generation() {
+    for design in designs() {
+        let scene = Scene::new(2, design);
+        let symptom = Symptom::Breaks(Rule::C3);
+        contract(&scene, Fault::NoGenerationUnderTag, symptom, withdraw_under_the_tag);
+    }
+}
+
+/// Takes the lowest-level table out and flushes, without a lock whose release would make the store visible.
+fn withdraw_table(system: &Sys, process: &Proc) {
+    let frames = system.withdraw(process, P, 512);
+    let Some(table) = system.unlink(process, P) else {
+        return;
+    };
+    system.flush(process, Range::pages(P, P + (2 << 20), Stride::Size4K).with_tables());
+    system.free_frames(frames);
+    system.free_table(table);
+}
+
+/// A is promoted; CPU 0 takes its table out while CPU 1 reads.
+fn withdraw_under_the_tag(stage: &Stage) {
+    let a = stage.process(1);
+    let b = a.clone();
+    stage.cpu(0, move |system| {
+        rounds(|start| {
+            system.load(&a);
+            until(start + 2_000);
+            get_promoted(system, &a);
+            write(system, &a, 3);
+            until(start + 12_000);
+            dawdle(1_000);
+            withdraw_table(system, &a);
+        });
+    });
+    stage.cpu(1, move |system| {
+        rounds(|start| {
+            system.load(&b);
+            until(start + 12_000);
+            for _ in 0..10 {
+                look(system, P);
+                dawdle(400);
+            }
+            until(start + 20_000);
+            look(system, P);
+        });
+    });
+}

@@ -1,0 +1,429 @@
+//! What each way of reaching other CPUs costs on this machine, as the engine measures it for itself.
+//!
+//! Owns a few read-mostly words and the arithmetic on them; it decides from how many CPUs on a broadcast is the cheaper
+//! way, and leaves it to `flush.rs` and `promote.rs` to act on that. It reaches the machine through the hooks only: the
+//! clock, and the operations that are measured. Nothing here is needed for correctness: any reach is right, one is cheaper.
+//!
+//! 1. [`Engine::calibrate`] measures each way some times at start and keeps the shortest.
+//! 2. While running, one request in [`sample_one_in`](crate::Design::sample_one_in) is timed, and moves the estimate an eighth of the way.
+//! 3. The threshold follows the estimates with hysteresis: it moves only when the other way is better by a quarter.
+//! 4. One timed request in [`EXPLORE_ONE_IN`] of a space on per-CPU tags goes the other way, so that an estimate can recover.
+
+use crate::design::Reach;
+use crate::engine::Engine;
+use crate::facade::{Facade, Word};
+use crate::hooks::{Broadcast, Event, Kernel, Local, Tag, Way};
+use crate::range::{Range, Stride};
+use crate::request::Ask;
+use crate::space::Line;
+use core::sync::atomic::Ordering;
+
+/// One timed request in this many is sent the way that is expected to be dearer, if that is at most 8 times as dear.
+pub const EXPLORE_ONE_IN: u64 = 16;
+
+/// Times that [`Engine::calibrate`] measures each way; the shortest counts, since whatever disturbs only adds.
+const TRIES: u32 = 8;
+
+/// Instructions for which a range is still broadcast under every tag; a longer one invalidates too much of other spaces.
+const ANY_TAG_INSTRUCTIONS: u64 = 4;
+
+/// Estimates, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Costs {
+    /// From deciding to interrupt one CPU to having its answer.
+    pub interrupt_ns: u64,
+    /// What each further target adds for the requester.
+    pub interrupt_more_ns: u64,
+    /// One broadcast with its synchronisation.
+    pub broadcast_ns: u64,
+    /// Invalidating one page on the own CPU.
+    pub page_ns: u64,
+    /// Invalidating a whole tag on the own CPU, without the refill.
+    pub tag_ns: u64,
+    /// Other CPUs from which on a request is broadcast rather than sent by interrupts; `u64::MAX` for never.
+    pub broadcast_from: u64,
+}
+
+impl Costs {
+    /// Where no clock can tell: the middle of the published ranges (interrupt to one CPU 0.5 to 1 us, 70 to 100 ns for each
+    /// further one; 1.37 million broadcasts per second are sustained, so at most 730 ns each; INVLPG 100 to 260 cycles,
+    /// INVPCID 150 to 400). An interrupt then costs more than a broadcast, so one other CPU is enough for broadcasting.
+    pub const PRIORS: Costs = Costs {
+        interrupt_ns: 1000,
+        interrupt_more_ns: 85,
+        broadcast_ns: 730,
+        page_ns: 60,
+        tag_ns: 90,
+        broadcast_from: 1,
+    };
+
+    /// What the requester is expected to spend on interrupting `targets` CPUs, ns.
+    pub fn interrupts_ns(&self, targets: u64) -> u64 {
+        match targets {
+            0 => 0,
+            more => self
+                .interrupt_ns
+                .saturating_add(self.interrupt_more_ns.saturating_mul(more - 1)),
+        }
+    }
+
+    /// What interrupting `targets` CPUs is expected to cost the machine, ns: the requester's time, and for each target half
+    /// a round trip, for entering and leaving the handler, which no clock of ours sees.
+    pub fn disturbance_ns(&self, targets: u64) -> u64 {
+        self.interrupts_ns(targets)
+            .saturating_add((self.interrupt_ns / 2).saturating_mul(targets))
+    }
+
+    /// The number of targets from which on a broadcast is cheaper, given where it stands now and that the machine has
+    /// `cpus` CPUs. It stays put while neither way is better by more than a quarter at the border.
+    pub fn threshold(&self, now: u64, cpus: u64) -> u64 {
+        let cheaper = |targets: u64| self.disturbance_ns(targets) >= self.broadcast_ns;
+        let ideal = (1..cpus).find(|&targets| cheaper(targets)).unwrap_or(Self::NEVER);
+        let margin = |a: u64, b: u64| a > b.saturating_add(b / 4);
+        let moves = if ideal < now {
+            // Down: the last number of targets that is interrupted now would be better off with a broadcast.
+            let last = now.saturating_sub(1).min(cpus.saturating_sub(1));
+            margin(self.disturbance_ns(last), self.broadcast_ns)
+        } else {
+            // Up: the first that is broadcast now would be better off with interrupts.
+            margin(self.broadcast_ns, self.disturbance_ns(now))
+        };
+        if moves { ideal } else { now }
+    }
+
+    const NEVER: u64 = u64::MAX;
+}
+
+/// The words behind [`Costs`], in the same order: read by whoever chooses, written when a sample moves one.
+pub(crate) struct CostWords<F: Facade>(Line<[F::U64; 6]>);
+
+impl<F: Facade> CostWords<F> {
+    pub(crate) fn new() -> Self {
+        let words = CostWords(Line([0; 6].map(F::U64::new)));
+        words.store(&Costs::PRIORS);
+        words
+    }
+
+    #[inline]
+    pub(crate) fn load(&self) -> Costs {
+        let [
+            interrupt_ns,
+            interrupt_more_ns,
+            broadcast_ns,
+            page_ns,
+            tag_ns,
+            broadcast_from,
+        ] = core::array::from_fn(|index| self.0.0[index].load(Ordering::Relaxed));
+        Costs {
+            interrupt_ns,
+            interrupt_more_ns,
+            broadcast_ns,
+            page_ns,
+            tag_ns,
+            broadcast_from,
+        }
+    }
+
+    /// The threshold alone: all that the common path reads.
+    #[inline]
+    pub(crate) fn broadcast_from(&self) -> u64 {
+        self.0.0[5].load(Ordering::Relaxed)
+    }
+
+    /// Writes what has changed by more than a 32nd: small corrections would only move the line about.
+    fn store(&self, costs: &Costs) {
+        let values = [
+            costs.interrupt_ns,
+            costs.interrupt_more_ns,
+            costs.broadcast_ns,
+            costs.page_ns,
+            costs.tag_ns,
+        ];
+        for (word, value) in self.0.0.iter().zip(values) {
+            let old = word.load(Ordering::Relaxed);
+            if old.abs_diff(value) > old / 32 {
+                word.store(value, Ordering::Relaxed);
+            }
+        }
+        if self.broadcast_from() != costs.broadcast_from {
+            self.0.0[5].store(costs.broadcast_from, Ordering::Relaxed);
+        }
+    }
+}
+
+/// `old`, moved an eighth of the way to `sample`; a sample outside a factor of 8 counts as that factor, so that one
+/// preempted request does not turn everything over.
+pub(crate) fn moved(old: u64, sample: u64) -> u64 {
+    let sample = sample.clamp(old / 8, old.saturating_mul(8)).max(1);
+    let step = sample.abs_diff(old).div_ceil(8);
+    if sample > old {
+        old.saturating_add(step)
+    } else {
+        old - step
+    }
+}
+
+impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
+    /// What each way is believed to cost. Any context.
+    pub fn costs(&self) -> Costs {
+        self.costs.load()
+    }
+
+    /// Measures what reaching other CPUs costs, for [`Reach::Adaptive`]; returns what it found. Without this call, or with
+    /// a clock that stands still or runs backwards, [`Costs::PRIORS`] hold.
+    ///
+    /// Call it once, when the CPUs that are to be up are online and take interrupts. Interrupts each of them 16 times and
+    /// takes about 16 round trips. Context as [`flush`](Self::flush).
+    pub fn calibrate(&self) -> Costs {
+        let mut costs = Costs::PRIORS;
+        let all = {
+            let pin = self.pinned();
+            self.all_targets(pin.cpu)
+        };
+        let first = all.iter().next();
+        if let Some(first) = first {
+            let mut one = crate::cpuset::CpuMask::EMPTY;
+            one.insert(first);
+            if let Some(ns) = self.shortest(|engine| engine.round_trip(one)) {
+                costs.interrupt_ns = ns;
+                let further = all.len() as u64 - 1;
+                if further > 0
+                    && let Some(ns) = self.shortest(|engine| engine.round_trip(all))
+                {
+                    costs.interrupt_more_ns = ns.saturating_sub(costs.interrupt_ns).div_ceil(further);
+                }
+            }
+        }
+        if self.kernel.broadcast_limits().is_some()
+            && let Some(ns) = self.shortest(|engine| {
+                let _pin = engine.pinned();
+                engine.kernel.broadcast(NOTHING);
+                engine.kernel.broadcast_sync();
+            })
+        {
+            costs.broadcast_ns = ns;
+        }
+        let local = |what| {
+            self.shortest(|engine| {
+                let _pin = engine.pinned();
+                engine.kernel.invalidate(what);
+            })
+        };
+        costs.page_ns = local(UNUSED_PAGE).unwrap_or(costs.page_ns);
+        costs.tag_ns = local(Local::Tag(Tag(0))).unwrap_or(costs.tag_ns);
+        // Without hysteresis: there is nothing yet that it could spare.
+        let cpus = self.cpus.len() as u64;
+        costs.broadcast_from = (1..cpus)
+            .find(|&targets| costs.disturbance_ns(targets) >= costs.broadcast_ns)
+            .unwrap_or(Costs::NEVER);
+        self.costs.store(&costs);
+        self.kernel.event(Event::Calibrated(costs));
+        self.costs()
+    }
+
+    /// The shortest of some runs of `what`, ns; `None` when the clock does not tell.
+    fn shortest(&self, mut what: impl FnMut(&Self)) -> Option<u64> {
+        let mut best = u64::MAX;
+        for _ in 0..TRIES {
+            let begun = self.kernel.now_ns();
+            what(self);
+            match self.kernel.now_ns().checked_sub(begun) {
+                Some(ns) if ns > 0 => best = best.min(ns),
+                _ => {}
+            }
+        }
+        (best != u64::MAX).then_some(best)
+    }
+
+    fn round_trip(&self, targets: crate::cpuset::CpuMask<W>) {
+        let pin = self.pinned();
+        let mut token = self.spaceless_token();
+        self.interrupt(&mut token, targets, Ask::CatchUp, pin, |_| {});
+        let _done = token.wait();
+    }
+
+    /// Whether the request with this generation is timed; zero-cost for other reaches.
+    #[inline]
+    pub(crate) fn is_sampled(&self, generation: u64) -> bool {
+        self.design.reach == Reach::Adaptive && generation & (u64::from(self.design.sample_one_in) - 1) == 0
+    }
+
+    /// Whether a request of a space on per-CPU tags, aimed at `targets` CPUs, had better be broadcast under every tag. The
+    /// slots stay behind: they flush once more when they catch up, which is allowed (rule 1).
+    #[inline]
+    pub(crate) fn rather_broadcast(&self, targets: usize, range: &Range, generation: u64) -> bool {
+        if self.design.reach != Reach::Adaptive || targets == 0 {
+            return false;
+        }
+        let from = self.costs.broadcast_from();
+        let mut rather = targets as u64 >= from;
+        if generation.is_multiple_of(EXPLORE_ONE_IN * u64::from(self.design.sample_one_in)) {
+            let costs = self.costs.load();
+            let (one, other) = (costs.disturbance_ns(targets as u64), costs.broadcast_ns);
+            if one.max(other) / 8 <= one.min(other) {
+                rather = !rather;
+            }
+        }
+        rather
+            && range.stride() != Stride::Size1G
+            && self
+                .page_limit(range)
+                .is_some_and(|most| range.strides() <= ANY_TAG_INSTRUCTIONS * u64::from(most))
+    }
+
+    /// Invalidates `range` on every CPU under every tag, without knowing the tags. Pinned.
+    pub(crate) fn broadcast_any_tag(&self, range: &Range) {
+        let Some(most) = self.page_limit(range) else {
+            unreachable!("`rather_broadcast` looked at the range")
+        };
+        self.broadcast_complete(|| {
+            let mut instructions = 0;
+            for (address, count) in range.chunks(most) {
+                self.kernel.broadcast(Broadcast::Kernel {
+                    address,
+                    stride: range.stride(),
+                    count,
+                });
+                instructions += 1;
+            }
+            instructions
+        });
+    }
+
+    /// Takes a measurement into account: a request went `way`, to `targets` CPUs, and took `took` ns.
+    #[cold]
+    pub(crate) fn learn(&self, way: Way, targets: u64, took: u64) {
+        let mut costs = self.costs.load();
+        let expected = match way {
+            Way::Local => return,
+            Way::Interrupts => costs.interrupts_ns(targets),
+            Way::Broadcast => costs.broadcast_ns,
+        };
+        if took == 0 || expected == 0 {
+            return; // a clock that stands still
+        }
+        self.kernel.event(Event::Measured {
+            way,
+            targets: targets as u32,
+            expected_ns: expected,
+            took_ns: took,
+        });
+        let corrected = moved(expected, took);
+        match way {
+            Way::Local => {}
+            Way::Broadcast => costs.broadcast_ns = corrected,
+            Way::Interrupts => {
+                // First and further targets in proportion: one number cannot tell them apart.
+                let scale = |ns: u64| (u128::from(ns) * u128::from(corrected) / u128::from(expected)) as u64;
+                costs.interrupt_ns = scale(costs.interrupt_ns).max(1);
+                costs.interrupt_more_ns = scale(costs.interrupt_more_ns);
+            }
+        }
+        let before = costs.broadcast_from;
+        if self.kernel.broadcast_limits().is_some() {
+            costs.broadcast_from = costs.threshold(before, self.cpus.len() as u64);
+        }
+        self.costs.store(&costs);
+        if costs.broadcast_from != before {
+            self.kernel.event(Event::ThresholdMoved {
+                from: before,
+                to: costs.broadcast_from,
+            });
+        }
+    }
+
+    /// Nanoseconds since `begun`; 0 when the clock runs backwards.
+    #[inline]
+    pub(crate) fn since(&self, begun: u64) -> u64 {
+        self.kernel.now_ns().saturating_sub(begun)
+    }
+
+    /// CPUs that must be active in a space before it is worth a system-wide tag: the requester and as many others as make
+    /// a broadcast the cheaper way.
+    pub(crate) fn active_for_promotion(&self) -> u32 {
+        u32::try_from(self.costs.broadcast_from().saturating_add(1)).unwrap_or(u32::MAX)
+    }
+}
+
+/// A broadcast that invalidates nothing anybody needs: address 0 under the tag of the kernel's own root.
+const NOTHING: Broadcast = Broadcast::Pages {
+    address: 0,
+    stride: Stride::Size4K,
+    count: 1,
+    tag: Tag(0),
+    leaf_only: true,
+};
+
+/// The same on the own CPU.
+const UNUSED_PAGE: Local = Local::Page {
+    address: 0,
+    stride: Stride::Size4K,
+    tag: Tag(0),
+    leaf_only: true,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn costs() -> impl Strategy<Value = Costs> {
+        (100_u64..20_000, 1_u64..2_000, 50_u64..50_000).prop_map(|(interrupt_ns, interrupt_more_ns, broadcast_ns)| {
+            Costs {
+                interrupt_ns,
+                interrupt_more_ns,
+                broadcast_ns,
+                ..Costs::PRIORS
+            }
+        })
+    }
+
+    proptest! {
+        /// Estimates that stray by a twentieth either way move the threshold once, to where it belongs, and never again.
+        #[test]
+        fn the_threshold_does_not_flap(
+            truth in costs(),
+            start in prop_oneof![1_u64..80, Just(Costs::NEVER)],
+            noise in proptest::collection::vec((950_u64..=1050, 950_u64..=1050), 1..200),
+        ) {
+            let (mut now, mut changes) = (start, 0);
+            for (interrupts, broadcast) in noise {
+                let believed = Costs {
+                    interrupt_ns: truth.interrupt_ns * interrupts / 1000,
+                    interrupt_more_ns: truth.interrupt_more_ns * interrupts / 1000,
+                    broadcast_ns: truth.broadcast_ns * broadcast / 1000,
+                    ..truth
+                };
+                let next = believed.threshold(now, 72);
+                changes += u32::from(next != now);
+                now = next;
+            }
+            prop_assert!(changes <= 1, "{changes} changes, now {now}");
+        }
+
+        /// Where one way is better by more than the margin the threshold does not stay on the wrong side.
+        #[test]
+        fn a_clear_difference_is_not_overlooked(truth in costs(), start in 1_u64..72) {
+            let now = truth.threshold(start, 72);
+            if now < 72 {
+                prop_assert!(truth.broadcast_ns <= truth.disturbance_ns(now) * 5 / 4 + 1);
+            }
+            if now > 1 {
+                let last = (now - 1).min(71);
+                prop_assert!(truth.disturbance_ns(last) <= truth.broadcast_ns * 5 / 4 + 1);
+            }
+        }
+
+        /// One sample, however wild, moves an estimate by less than its own size; samples that agree bring it home.
+        #[test]
+        fn estimates_follow_and_do_not_jump(old in 8_u64..1_000_000, sample in 0_u64..u64::MAX, steady in 8_u64..1_000_000) {
+            let next = moved(old, sample);
+            prop_assert!(next >= 1 && next < 2 * old);
+            let mut estimate = old;
+            for _ in 0..400 {
+                estimate = moved(estimate, steady);
+            }
+            prop_assert!(estimate.abs_diff(steady) <= 8, "{estimate} for {steady}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Measuring costs with the clocks that kernels have: good ones, ones that stand still, ones that run backwards.
+
+use shootdown::{
+    Broadcast, BroadcastLimits, Costs, CpuMask, Design, Engine, Event, Kernel, Local, Native, PerCpu, Range, Root,
+    Storage, Stride, Tag, tag_words,
+};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::AtomicU64;
+
+/// How the clock goes.
+#[derive(Clone, Copy, PartialEq)]
+enum Clock {
+    Good,
+    Constant,
+    Backwards,
+}
+
+/// Two CPUs, the second answering as soon as it is interrupted; every operation takes a time of its own.
+struct Timed {
+    clock: Clock,
+    now: Cell<u64>,
+    broadcast_ns: Cell<u64>,
+    cpu: Cell<usize>,
+    interrupted: Cell<bool>,
+    moved: RefCell<Vec<(u64, u64)>>,
+    measured: Cell<u32>,
+}
+
+// SAFETY: each test uses its kernel from one thread.
+unsafe impl Sync for Timed {}
+
+impl Timed {
+    fn new(clock: Clock) -> Self {
+        Timed {
+            clock,
+            now: Cell::new(1 << 40),
+            broadcast_ns: Cell::new(600),
+            cpu: Cell::new(0),
+            interrupted: Cell::new(false),
+            moved: RefCell::default(),
+            measured: Cell::new(0),
+        }
+    }
+
+    fn pass(&self, ns: u64) {
+        self.now.set(self.now.get() + ns);
+    }
+}
+
+impl Kernel<1> for &Timed {
+    type Facade = Native;
+    fn cpu(&self) -> usize {
+        self.cpu.get()
+    }
+    fn interrupts_off(&self) -> u64 {
+        0
+    }
+    fn interrupts_restore(&self, _saved: u64) {}
+    fn send_ipi(&self, _targets: &CpuMask<1>) {
+        self.pass(900);
+        self.interrupted.set(true);
+    }
+    fn invalidate(&self, what: Local) {
+        self.pass(if matches!(what, Local::Page { .. }) { 50 } else { 120 });
+    }
+    fn load_root(&self, _root: Root, _tag: Tag, _keep: bool) {}
+    fn broadcast_limits(&self) -> Option<BroadcastLimits> {
+        Some(BroadcastLimits {
+            max_pages: 8,
+            max_large_pages: 8,
+        })
+    }
+    fn broadcast(&self, _what: Broadcast) {}
+    fn broadcast_sync(&self) {
+        self.pass(self.broadcast_ns.get());
+    }
+    fn now_ns(&self) -> u64 {
+        match self.clock {
+            Clock::Good => self.now.get(),
+            Clock::Constant => 7,
+            Clock::Backwards => u64::MAX - self.now.get(),
+        }
+    }
+    fn event(&self, event: Event) {
+        match event {
+            Event::ThresholdMoved { from, to } => self.moved.borrow_mut().push((from, to)),
+            Event::Measured { .. } => self.measured.set(self.measured.get() + 1),
+            _ => {}
+        }
+    }
+}
+
+/// An engine of one CPU: the costs of interrupts stay what they were assumed to be, the others are measured.
+fn with_engine(kernel: &Timed, body: impl FnOnce(&Engine<&Timed, 1>)) {
+    let design = Design {
+        sample_one_in: 1,
+        ..Design::ADAPTIVE
+    };
+    let cpus = [PerCpu::<Native>::new(), PerCpu::new()];
+    let tags: Vec<AtomicU64> = (0..tag_words(design.tag_limit)).map(|_| AtomicU64::new(0)).collect();
+    let engine = Engine::new(
+        kernel,
+        design,
+        Root(0),
+        Storage {
+            cpus: &cpus,
+            tags: &tags,
+        },
+    );
+    engine.cpu_online();
+    body(&engine);
+}
+
+#[test]
+fn a_good_clock_measures_what_operations_take() {
+    let kernel = Timed::new(Clock::Good);
+    with_engine(&kernel, |engine| {
+        let costs = engine.calibrate();
+        assert_eq!((costs.broadcast_ns, costs.page_ns, costs.tag_ns), (600, 50, 120));
+        assert_eq!(costs.interrupt_ns, Costs::PRIORS.interrupt_ns, "nobody to interrupt");
+        assert_eq!(engine.costs(), costs);
+    });
+}
+
+#[test]
+fn a_broadcast_that_is_dearer_than_interrupts_is_not_chosen() {
+    let kernel = Timed::new(Clock::Good);
+    kernel.broadcast_ns.set(100_000);
+    with_engine(&kernel, |engine| {
+        assert_eq!(engine.calibrate().broadcast_from, u64::MAX);
+    });
+}
+
+#[test]
+fn a_clock_that_does_not_tell_leaves_the_priors() {
+    for clock in [Clock::Constant, Clock::Backwards] {
+        let kernel = Timed::new(clock);
+        with_engine(&kernel, |engine| {
+            assert_eq!(engine.calibrate(), Costs::PRIORS);
+            let space = engine.space(Root(1));
+            // SAFETY: the space lives until the engine has left it.
+            unsafe { engine.switch_to(&space) };
+            for page in 0..100 {
+                let _done = engine.flush(&space, Range::pages(page << 12, (page + 1) << 12, Stride::Size4K));
+            }
+            engine.switch_to_kernel();
+            assert_eq!(engine.costs(), Costs::PRIORS);
+            assert_eq!(kernel.measured.get(), 0);
+            assert!(kernel.moved.borrow().is_empty());
+        });
+    }
+}
