@@ -76,7 +76,8 @@ impl Preemption {
 
     fn ended(&self, cpu: &Cpu) {
         let now = machine::now();
-        let length = now - cpu.since.get();
+        // Time stands at 0 where stacks are unwound at the end of the machine.
+        let length = now.saturating_sub(cpu.since.get());
         self.latencies.preemption_off.record(length);
         let window = now / self.window_cycles;
         if window > self.window.get() {

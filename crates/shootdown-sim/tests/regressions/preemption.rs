@@ -8,7 +8,7 @@ use shootdown_sim::os::Priority;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Two threads on each of three CPUs touch and drop the same pages; each may be preempted wherever preemption is on, and
+/// Two threads on each of three CPUs touch the same pages, which one of them drops; each may be preempted wherever preemption is on, and
 /// goes on with any CPU, while another thread of the process takes its place.
 fn threads_that_wander(stage: &Stage) {
     stage.scheduler.as_ref().expect("asked for").chaos.set(0.2);
@@ -18,8 +18,9 @@ fn threads_that_wander(stage: &Stage) {
         stage.thread(&a, thread % 3, Priority::Normal, move |system| {
             for _ in 0..60 {
                 let page = P + machine::random_below(2) * shootdown_sim::os::PAGE;
+                // One of them only: whoever finds a page dropped that is still being flushed would flush it once more.
                 match machine::random_below(4) {
-                    0 => system.drop_pages(&process, page, 1),
+                    0 if thread == 0 => system.drop_pages(&process, page, 1),
                     1 => system.touch(&process, page, shootdown_sim::hw::Access::Write),
                     _ => look(system, page),
                 }
