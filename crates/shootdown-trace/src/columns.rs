@@ -24,6 +24,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{ChunkReader, FileReader, RowGroupReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
+use std::collections::HashMap;
 use std::fmt;
 use std::io::Write;
 use std::sync::Arc;
@@ -205,6 +206,24 @@ pub struct Writer<S: Write + Send> {
     waiting: usize,
     /// Rows written or waiting.
     events: u64,
+    /// Strings met lately: most rows repeat one, and a copy of what is here is a count.
+    strings: HashMap<Box<str>, ByteArray>,
+}
+
+/// Strings kept for reuse; beyond these all are forgotten.
+const STRINGS: usize = 4096;
+
+/// `text` as a value, shared with earlier rows that had the same.
+fn shared(strings: &mut HashMap<Box<str>, ByteArray>, text: &str) -> ByteArray {
+    if let Some(known) = strings.get(text) {
+        return known.clone();
+    }
+    if strings.len() == STRINGS {
+        strings.clear();
+    }
+    let value = ByteArray::from(text);
+    strings.insert(text.into(), value.clone());
+    value
 }
 
 impl<S: Write + Send> Writer<S> {
@@ -219,6 +238,7 @@ impl<S: Write + Send> Writer<S> {
             rows: Columns::new(),
             waiting: 0,
             events: 0,
+            strings: HashMap::new(),
         })
     }
 
@@ -231,14 +251,14 @@ impl<S: Write + Send> Writer<S> {
         rows.time_ns.push(Some(event.time_ns as i64));
         rows.cpu.push(Some(event.cpu as i32));
         rows.task.push(Some(event.task as i32));
-        rows.name.push(Some(ByteArray::from(event.name)));
+        rows.name.push(Some(shared(&mut self.strings, event.name)));
         rows.process.push(event.process.map(|process| process as i32));
         let mut row = Row::default();
         let name = row.fill(&event.what);
-        rows.event.push(Some(ByteArray::from(name)));
+        rows.event.push(Some(shared(&mut self.strings, name)));
         rows.from_task.push(row.from_task);
         rows.to_task.push(row.to_task);
-        rows.text.push(row.text.map(ByteArray::from));
+        rows.text.push(row.text.map(|text| shared(&mut self.strings, text)));
         rows.pages.push(row.pages);
         rows.reason.push(row.reason);
         rows.target.push(row.target);
