@@ -35,6 +35,8 @@ pub enum Command {
     Compare(CompareArgs),
     /// Run every combination of parameter values, in shards if need be; resumes when interrupted
     Sweep(SweepArgs),
+    /// Read a recording of a real program (trace text of Linux) and keep it as one Parquet file
+    Import(ImportArgs),
     /// Show one shootdown across CPUs: who sent, who was lazy, who answered when
     Timeline(TimelineArgs),
     /// List the workloads, machines and designs
@@ -176,6 +178,30 @@ pub struct SweepArgs {
     pub output: Option<PathBuf>,
 
     /// Print only JSON, for programs (one element per run)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `import`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Reads the text of a tracefs trace file, of `perf script` or of `trace-cmd report`, plain or gzip. Damaged and\n\
+    unknown lines are counted, reported and skipped. The Parquet file has a row per event and its metadata inside.\n\n\
+    Examples:\n  \
+    shootdown import cc_make_j2.txt.gz                      writes cc_make_j2.parquet\n  \
+    perf script -F comm,pid,tid,cpu,time,event,trace | shootdown import - -o make.parquet\n  \
+    shootdown import trace.txt --json | jq .shootdowns"
+)]
+pub struct ImportArgs {
+    /// The recording; - is stdin
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// Where to write [default: FILE with .parquet in place of its ending]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Print only JSON, for programs
     #[arg(long)]
     pub json: bool,
 }

@@ -8,6 +8,7 @@ mod compare;
 mod evidence;
 mod explain;
 mod failure;
+mod import;
 mod interpolate;
 mod interrupt;
 mod json;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         None => compare::flagship(&simulator, stop),
         Some(Command::Compare(args)) => compare::command(args, &simulator, stop),
         Some(Command::Sweep(args)) => sweep::command(args, &simulator, stop),
+        Some(Command::Import(args)) => import::command(args, stop),
         Some(Command::Timeline(args)) => timeline::command(args, stop),
         Some(Command::List(args)) => list::command(args),
         Some(Command::Explain(args)) => explain::command(args, stop),

@@ -117,15 +117,30 @@ impl Destination {
     /// # Errors
     /// One line naming the path; [`Failure::Interrupted`] when `stop` was set before the file was complete.
     pub fn write(&self, content: impl AsRef<[u8]>, stop: &AtomicBool) -> Result<(), Failure> {
+        self.write_by(stop, |file| {
+            let fail = |error: io::Error| Failure::Input(format!("{}: {error}", self.shown()));
+            file.write_all(content.as_ref()).map_err(fail)
+        })
+    }
+
+    /// As [`write`](Self::write), with `produce` writing the content bit by bit; returns what it returns.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), and what `produce` fails with: then there is no file.
+    pub fn write_by<T>(
+        &self,
+        stop: &AtomicBool,
+        produce: impl FnOnce(&mut fs::File) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let fail = |error: io::Error| Failure::Input(format!("{}: {error}", self.shown()));
         let mut file = self.temporary().map_err(fail)?;
-        file.write_all(content.as_ref()).map_err(fail)?;
+        let produced = produce(file.as_file_mut())?;
         file.as_file().sync_all().map_err(fail)?;
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::Interrupted);
         }
         file.persist(&self.path).map_err(|error| fail(error.error))?;
-        Ok(())
+        Ok(produced)
     }
 
     fn folder(&self) -> &Path {

@@ -1,0 +1,18 @@
+//! Recordings of what a real kernel did with its translation caches.
+//!
+//! * [`text`] reads what kernels and their tools print: the trace file of tracefs, `perf script`, `trace-cmd report`.
+//! * [`summary`] says what is in one.
+//! * [`columns`] keeps a recording as one Parquet file, with its metadata inside: readable by pandas and DuckDB.
+//!
+//! Both hand out one [`Event`] after another: memory does not grow with the length of a recording.
+#![forbid(unsafe_code)]
+
+pub mod columns;
+mod event;
+mod metadata;
+pub mod summary;
+pub mod text;
+
+pub use event::{Call, Event, Reason, What};
+pub use metadata::{Damage, FirstDamage, Metadata};
+pub use summary::Summary;
