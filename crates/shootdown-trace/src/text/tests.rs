@@ -2,17 +2,11 @@ use super::{Error, read};
 use crate::{Call, Metadata, Reason, What};
 use proptest::prelude::*;
 
-/// Events of a text, their task and process, and the metadata.
-fn events(text: &str) -> (Vec<(u64, u32, u32, Option<u32>, String)>, Metadata) {
-    let mut found = Vec::new();
-    let metadata = read(text.as_bytes(), |event| {
-        found.push((
-            event.time_ns,
-            event.cpu,
-            event.task,
-            event.process,
-            format!("{:?}", event.what),
-        ));
+/// How many events a text has, and its metadata.
+fn events(text: &str) -> (usize, Metadata) {
+    let mut found = 0;
+    let metadata = read(text.as_bytes(), |_| {
+        found += 1;
         Ok(())
     });
     (found, metadata.expect("a recording"))
@@ -144,7 +138,7 @@ fn damage_is_counted_by_kind_with_its_first_line_and_skipped() {
          r-1 ( 1) [000] d..2. 2.5: tlb_flush: pages:1 reason:x (3)"
     );
     let (found, metadata) = events(&text);
-    assert_eq!(found.len(), 2);
+    assert_eq!(found, 2);
     let damage = &metadata.damage;
     assert_eq!((damage.damaged, damage.unknown, damage.out_of_order), (3, 1, 1));
     let first: Vec<_> = damage.first.iter().map(|first| first.line).collect();
