@@ -2,8 +2,9 @@
 //! those of its issuer.
 //!
 //! An operation waits in a short list. A CPU that uses its TLB carries out those that are due for it (a seeded delay
-//! after the issue). [`Hw::sync_done`] makes the issuer's operations true everywhere: at least every entry filled
-//! before the issue goes, younger ones may stay. Holders are found through the ledger's counts, not by asking all.
+//! after the issue). [`Hw::sync_done`] makes the issuer's operations true everywhere: every entry filled before the issue
+//! goes, and what was filled since then from withdrawn tables (`under_way.rs`); other younger ones may stay. Holders are
+//! found through the ledger's counts, not by asking all.
 
 use super::cpu::HardwareFault;
 use super::invalidate::Of;
@@ -130,6 +131,7 @@ impl Hw {
             if op.issuer == cpu as u32 {
                 self.outstanding.remove(i);
                 self.apply_everywhere(op);
+                self.complete_withdrawn(op);
             } else {
                 i += 1;
             }
@@ -160,10 +162,12 @@ impl Hw {
             }
             self.outstanding.pop_front();
             self.apply_everywhere(op);
+            self.complete_withdrawn(op);
         }
     }
 
-    fn due(&self, op: &Outstanding, cpu: usize) -> u64 {
+    /// When an operation takes effect on a CPU, cycles.
+    pub(super) fn due(&self, op: &Outstanding, cpu: usize) -> u64 {
         let costs = &self.config.costs;
         let drawn = mix(self.config.seed ^ op.seq.wrapping_mul(0x1_0001) ^ (cpu as u64) << 40);
         op.at + 1 + costs.broadcast_min as u64 + drawn % (costs.broadcast_spread as u64 + 1)
@@ -196,9 +200,12 @@ impl Hw {
             self.refresh(cpu);
         }
         let (checked, mut next) = (self.cpus[cpu].checked, u64::MAX);
+        let seen = self.cpus[cpu].checked_seq;
         self.cpus[cpu].checked = checked.max(now);
+        self.cpus[cpu].checked_seq = self.outstanding.back().map_or(seen, |op| op.seq);
         // Those at the front were carried out here long ago, and only wait for their issuer's sync.
         let done = self.long_done(checked.min(now));
+        let done = done.min(self.outstanding.partition_point(|op| op.seq <= seen));
         debug_assert!(
             self.outstanding
                 .range(..done)
@@ -212,7 +219,7 @@ impl Hw {
             let due = self.due(&op, cpu);
             if due > now {
                 next = next.min(due);
-            } else if due > checked {
+            } else if due > checked || op.seq > seen {
                 self.apply_on(op, cpu);
             }
         }

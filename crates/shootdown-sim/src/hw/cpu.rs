@@ -71,6 +71,8 @@ pub(super) struct Cpu {
     pub(super) global_tolerated: u64,
     /// When broadcasts that are due were last carried out.
     pub(super) checked: u64,
+    /// The last operation issued by then: younger ones are due even if this CPU's clock has passed their time.
+    pub(super) checked_seq: u64,
     /// Pages recently walked, for speculation.
     pub(super) recent: [u64; 4],
     pub(super) recent_next: u8,
@@ -98,6 +100,7 @@ impl Cpu {
             flushed_links: 0,
             global_tolerated: 0,
             checked: 0,
+            checked_seq: 0,
             recent: [0; 4],
             recent_next: 0,
             small: Vec::new(),
@@ -255,6 +258,9 @@ impl Hw {
         self.frames.get_mut(root).loaded += 1;
         if new_user {
             self.tag_used(cpu, tag, space);
+        }
+        if !self.outstanding.is_empty() {
+            self.reached_while_away(cpu);
         }
         self.refresh(cpu);
         self.look_at_broadcasts(cpu, now);

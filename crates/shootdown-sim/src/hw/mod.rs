@@ -20,6 +20,7 @@
 //!   aarch64.rs  TLBI, DSB, ISB, break before make
 //!   riscv64.rs  SFENCE.VMA, Svinval, remote fences by firmware
 //!   deferred.rs what those two do later than x86
+//!   under_way.rs  what is filled from withdrawn tables while a broadcast is under way
 //! ```
 
 mod aarch64;
@@ -38,6 +39,7 @@ mod software_walk;
 mod story;
 mod tables;
 mod tlb;
+mod under_way;
 mod walk;
 
 pub use aarch64::{Aarch64, ArmErrata, Scope};
@@ -187,6 +189,8 @@ pub struct Hw {
     cpus: Vec<cpu::Cpu>,
     epochs: broadcast::Epochs,
     outstanding: VecDeque<broadcast::Outstanding>,
+    /// What was filled from withdrawn tables while some were outstanding.
+    under_way: Vec<under_way::Withdrawn>,
     /// What is under way on a machine that is not x86.
     later: Option<Box<deferred::Later>>,
     /// Who uses a tag anywhere, for broadcasts to find holders.
@@ -246,6 +250,7 @@ impl Hw {
             cpus: Vec::new(),
             epochs: broadcast::Epochs::default(),
             outstanding: VecDeque::new(),
+            under_way: Vec::new(),
             later: (config.isa != Isa::X86_64).then(|| deferred::Later::new(cpus)),
             tag_users: HashMap::new(),
             software: software_walk::SoftwareWalks::default(),

@@ -7,4 +7,5 @@ mod kernel;
 mod model;
 mod oracle;
 mod riscv64;
+mod under_way;
 mod x86;

@@ -433,5 +433,9 @@ fn invlpg_of_a_kernel_page_spares_it_under_a_tag_not_loaded() {
         pair.run(&step).expect("both agree");
     }
     let read = pair.hw.translate(1, KVA, Access::Read, Privilege::User, pair.now);
-    assert_eq!(read.map(|t| (t.frame, t.walked)), Ok((103, false)), "PCID 1 was not loaded");
+    assert_eq!(
+        read.map(|t| (t.frame, t.walked)),
+        Ok((103, false)),
+        "PCID 1 was not loaded"
+    );
 }
