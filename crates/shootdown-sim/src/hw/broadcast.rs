@@ -9,7 +9,7 @@
 use super::cpu::HardwareFault;
 use super::invalidate::Of;
 use super::tlb::VA_MASK;
-use super::{Hw, canonical, mix};
+use super::{Hw, Wrong, canonical, mix};
 use shootdown::Broadcast;
 use shootdown::Stride;
 use std::collections::HashMap;
@@ -110,6 +110,9 @@ impl Hw {
             spared: Outstanding::NOBODY,
         });
         self.version += 1;
+        if self.wrong(Wrong::BroadcastAtIssue) {
+            self.sync_done(cpu);
+        }
         Ok(self.config.costs.broadcast_issue)
     }
 
@@ -128,7 +131,7 @@ impl Hw {
     pub fn sync_done(&mut self, cpu: usize) {
         let mut i = 0;
         while let Some(&op) = self.outstanding.get(i) {
-            if op.issuer == cpu as u32 {
+            if op.issuer == cpu as u32 || self.wrong(Wrong::SyncOfAnybody) {
                 self.outstanding.remove(i);
                 self.apply_everywhere(op);
                 self.complete_withdrawn(op);
@@ -175,7 +178,7 @@ impl Hw {
 
     /// Whether an operation can matter to a CPU as it is. What it holds under other tags may wait for the sync.
     fn concerns(&self, op: &Outstanding, cpu: usize) -> bool {
-        if op.spared == cpu as u32 {
+        if op.spared == cpu as u32 || self.wrong(Wrong::BroadcastOnlyAtSync) {
             return false;
         }
         match op.what {
@@ -219,7 +222,7 @@ impl Hw {
             let due = self.due(&op, cpu);
             if due > now {
                 next = next.min(due);
-            } else if due > checked || op.seq > seen {
+            } else if due > checked || (op.seq > seen && !self.wrong(Wrong::ClockDecides)) {
                 self.apply_on(op, cpu);
             }
         }
@@ -272,6 +275,13 @@ impl Hw {
     }
 
     pub(super) fn apply_everywhere(&mut self, op: Outstanding) {
+        if self.wrong(Wrong::SyncForgetsAway) {
+            let here = (0..self.config.cpus).filter(|&cpu| self.concerns(&op, cpu));
+            return here
+                .collect::<Vec<_>>()
+                .into_iter()
+                .for_each(|cpu| self.apply_on(op, cpu));
+        }
         let issuer = op.issuer as usize;
         match op.what {
             Broadcast::Pages {

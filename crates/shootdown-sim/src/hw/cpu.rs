@@ -3,7 +3,7 @@
 //! Owns liveness and root loads. Does not touch tables; asks `oracle.rs` for the checks that a load needs.
 
 use super::tlb::{At, Body, GLOBAL, key_tag};
-use super::{Hw, psc};
+use super::{Hw, Wrong, psc};
 use std::collections::HashMap;
 
 /// An operation the hardware refuses.
@@ -233,6 +233,7 @@ impl Hw {
         self.check_tag(tag)?;
         let seq = self.tick();
         let tagged = self.config.tags;
+        let keep = keep && !self.wrong(Wrong::LoadFlushes);
         let c = &mut self.cpus[cpu];
         let left = std::mem::replace(&mut c.root, root);
         c.next_due = 0;
@@ -259,7 +260,7 @@ impl Hw {
         if new_user {
             self.tag_used(cpu, tag, space);
         }
-        if !self.outstanding.is_empty() {
+        if !self.outstanding.is_empty() && !self.wrong(Wrong::AwayStaysStale) {
             self.reached_while_away(cpu);
         }
         self.refresh(cpu);

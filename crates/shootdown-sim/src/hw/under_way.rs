@@ -5,12 +5,12 @@
 //! to a table page no longer linked was not: it is noted here, and goes when the operation is complete. Owns that list;
 //! it is empty, and costs one compare per link filled, while nothing is under way.
 
-use super::Hw;
 use super::broadcast::{Outstanding, pages};
 use super::invalidate::Of;
 use super::psc::span_shift;
 use super::tlb::{self, GLOBAL, key_tag};
 use super::walk::Leaf;
+use super::{Hw, Wrong};
 use shootdown::{Broadcast, Stride};
 
 /// An entry or a link filled through a table page that was not linked where the walk found it.
@@ -104,7 +104,7 @@ impl Hw {
 
     /// An operation, taken from the list, is complete: true on every CPU but the one spared by an erratum.
     pub(super) fn complete_withdrawn(&mut self, op: Outstanding) {
-        if self.under_way.is_empty() {
+        if self.under_way.is_empty() || self.wrong(Wrong::SyncByIssueOnly) {
             return;
         }
         self.drop_withdrawn(op, None);

@@ -5,7 +5,7 @@
 use super::entry::Entry;
 use super::psc::Link;
 use super::tlb::{self, At, Body, GLOBAL, SUSPECT};
-use super::{Hw, Reason, is_kernel, table_index};
+use super::{Hw, Reason, Wrong, is_kernel, table_index};
 use shootdown::Stride;
 
 /// What an access wants.
@@ -316,7 +316,7 @@ impl Hw {
     /// The CPU fills the translation of `va` on its own accord, through whatever it has loaded and cached, lazy or
     /// not. Never faults, never sets the dirty bit. The oracle sees such a fill; it is not an access.
     pub fn speculate(&mut self, cpu: usize, va: u64, now: u64) {
-        if !self.cpus[cpu].online {
+        if !self.cpus[cpu].online || (self.cpus[cpu].lazy && self.wrong(Wrong::NoSpeculationWhenLazy)) {
             return;
         }
         self.look_at_broadcasts(cpu, now);

@@ -38,6 +38,11 @@ fn run(seed: u64, tce: bool, level: u32, what: Broadcast, reader: Reader) -> See
     b.read(1, VA).unwrap();
     let mut tables: Vec<u32> = (1..level).map(|l| b.hw.table_at(b.root, VA, l).unwrap()).collect();
     b.set(b.root, VA, level, Entry::NONE);
+    if reader == Reader::IsAhead {
+        // It looks at its broadcasts, at its own time.
+        b.hw.broadcast(0, ELSEWHERE, b.now).unwrap();
+        b.hw.speculate(1, VA, b.now + 10_000);
+    }
     let stamp = b.hw.request_begins(0, b.now);
     b.hw.broadcast(0, what, b.now).unwrap();
     let issued = b.now;
@@ -53,6 +58,8 @@ fn run(seed: u64, tce: bool, level: u32, what: Broadcast, reader: Reader) -> See
     if reader == Reader::LeavesAndReturns {
         away(&mut b);
         b.now = issued + 1200;
+        // Something else makes it look while it is away.
+        b.hw.broadcast(0, ELSEWHERE, b.now).unwrap();
         b.hw.caught_up(1, b.now);
         away(&mut b);
     } else {
@@ -73,6 +80,9 @@ fn run(seed: u64, tce: bool, level: u32, what: Broadcast, reader: Reader) -> See
         rules: b.rules(),
     }
 }
+
+/// An operation that concerns nobody here.
+const ELSEWHERE: Broadcast = Broadcast::Tag(Tag(77));
 
 fn pages(count: u32, leaf_only: bool) -> Broadcast {
     Broadcast::Pages {
