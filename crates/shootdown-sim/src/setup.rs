@@ -141,8 +141,8 @@ pub(crate) fn hardware_config(model: &Model, seed: u64) -> HwConfig {
             broadcast_spread: cycles(costs.broadcast_sync * 0.75),
         },
         seed,
-        // An invalidation by address keeps to the path to it, and the leaf-only form leaves that too.
-        tce: matches!(model.arch, Arch::Aarch64(_)),
+        tce: model.tlb.tce,
+        // The leaf-only form leaves the links on the way to the address too.
         leaf_only_keeps_psc: matches!(model.arch, Arch::Aarch64(_)),
         isa: isa(model),
         ..HwConfig::default()

@@ -76,6 +76,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                     let leaf_only = !range.tables() || fault!(self.kernel, TablesNotPurged);
                     for (address, count) in range.chunks(most) {
                         let count = count - u32::from(fault!(self.kernel, BroadcastCountOffByOne));
+                        let once = range.tables() && fault!(self.kernel, TablesNamedOnce);
+                        let count = if once { 1 } else { count };
                         self.kernel.broadcast(Broadcast::Pages {
                             address,
                             stride: range.stride(),

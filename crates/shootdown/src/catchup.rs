@@ -91,7 +91,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// As [`flush_range`](Self::flush_range), to be completed by the caller.
     fn invalidate_range(&self, tag: Tag, range: &Range) {
         let leaf_only = !range.tables() || fault!(self.kernel, TablesNotPurged);
-        for address in range.addresses() {
+        let once = range.tables() && fault!(self.kernel, TablesNamedOnce);
+        for address in range.addresses().take(if once { 1 } else { usize::MAX }) {
             for tag in self.halves(tag) {
                 self.kernel.invalidate(Local::Page {
                     address,

@@ -35,6 +35,8 @@ pub enum Fault {
     UnpinnedBeforeSending,
     /// 16: paging-structure caches are not purged when tables are freed.
     TablesNotPurged,
+    /// A flush with tables names the first page of its range only: with TCE, links to the other tables stay.
+    TablesNamedOnce,
     /// 17: table writes are not made visible to walkers before the invalidation.
     NoPublishBeforeInvalidation,
     /// 17: a range too large to be cut up is flushed as a whole tag, but on this CPU only.

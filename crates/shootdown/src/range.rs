@@ -86,11 +86,20 @@ impl Range {
     }
 
     /// The same range, with table pages being freed: paging-structure caches go too, lazy CPUs are not skipped (C3). The
-    /// range must meet the span of each freed table, and its stride be no larger than that span (2 MiB for a lowest-level
-    /// table): an invalidation may purge only the links on the way to its own address.
+    /// range must meet the span of each freed table: an invalidation may purge only the links on the way to its own address
+    /// (x86 with TCE, Arm). A stride of 1 GiB becomes one of 2 MiB, the span of a lowest-level table, so that every freed
+    /// table, of whatever level, has an address of its own among those named.
     #[inline]
     pub const fn with_tables(self) -> Range {
-        Range { tables: true, ..self }
+        let stride = match self.stride {
+            Stride::Size1G => Stride::Size2M,
+            smaller => smaller,
+        };
+        Range {
+            tables: true,
+            stride,
+            ..self
+        }
     }
 
     /// First byte.

@@ -46,6 +46,31 @@ proptest! {
         prop_assert_eq!(addresses.first().copied(), Some(range.start()));
         prop_assert_eq!(addresses.last().map(|last| last + stride.bytes()), Some(range.end()));
     }
+
+    /// C3 with TCE: an invalidation takes only the links on the way to its address.
+    #[test]
+    fn with_tables_an_address_is_named_under_every_table_the_range_meets(
+        start in 0_u64..1 << 47, length in 1_u64..1 << 33, stride in strides(), most in 1_u32..16
+    ) {
+        let length = if stride == Stride::Size4K { length >> 7 } else { length };
+        let range = Range::pages(start, start + length, stride).with_tables();
+        prop_assert!(range.start() <= start && range.end() >= start + length);
+        let mut named: Vec<u64> = range.addresses().collect();
+        let broadcast: Vec<u64> = range
+            .chunks(most)
+            .flat_map(|(first, count)| (0..u64::from(count)).map(move |i| (first, i)))
+            .map(|(first, i)| first + i * range.stride().bytes())
+            .collect();
+        prop_assert_eq!(&named, &broadcast);
+        named.sort_unstable();
+        // Tables of level 1, 2 and 3 span 2 MiB, 1 GiB and 512 GiB.
+        for shift in [21, 30, 39] {
+            for span in start >> shift..=(start + length - 1) >> shift {
+                let next = named.partition_point(|&address| address < span << shift);
+                prop_assert!(named.get(next).is_some_and(|&address| address >> shift == span), "span {span:#x} of 2^{shift}");
+            }
+        }
+    }
 }
 
 #[test]

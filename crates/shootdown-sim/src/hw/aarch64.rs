@@ -142,6 +142,7 @@ impl Hw {
                 } else {
                     self.apply_but_for(op, now);
                 }
+                self.complete_withdrawn(op);
             }
         }
         self.synchronised(cpu);

@@ -2,13 +2,14 @@
 //! those of its issuer.
 //!
 //! An operation waits in a short list. A CPU that uses its TLB carries out those that are due for it (a seeded delay
-//! after the issue). [`Hw::sync_done`] makes the issuer's operations true everywhere: at least every entry filled
-//! before the issue goes, younger ones may stay. Holders are found through the ledger's counts, not by asking all.
+//! after the issue). [`Hw::sync_done`] makes the issuer's operations true everywhere: every entry filled before the issue
+//! goes, and what was filled since then from withdrawn tables (`under_way.rs`); other younger ones may stay. Holders are
+//! found through the ledger's counts, not by asking all.
 
 use super::cpu::HardwareFault;
 use super::invalidate::Of;
 use super::tlb::VA_MASK;
-use super::{Hw, canonical, mix};
+use super::{Hw, Wrong, canonical, mix};
 use shootdown::Broadcast;
 use shootdown::Stride;
 use std::collections::HashMap;
@@ -109,6 +110,9 @@ impl Hw {
             spared: Outstanding::NOBODY,
         });
         self.version += 1;
+        if self.wrong(Wrong::BroadcastAtIssue) {
+            self.sync_done(cpu);
+        }
         Ok(self.config.costs.broadcast_issue)
     }
 
@@ -127,9 +131,10 @@ impl Hw {
     pub fn sync_done(&mut self, cpu: usize) {
         let mut i = 0;
         while let Some(&op) = self.outstanding.get(i) {
-            if op.issuer == cpu as u32 {
+            if op.issuer == cpu as u32 || self.wrong(Wrong::SyncOfAnybody) {
                 self.outstanding.remove(i);
                 self.apply_everywhere(op);
+                self.complete_withdrawn(op);
             } else {
                 i += 1;
             }
@@ -160,10 +165,12 @@ impl Hw {
             }
             self.outstanding.pop_front();
             self.apply_everywhere(op);
+            self.complete_withdrawn(op);
         }
     }
 
-    fn due(&self, op: &Outstanding, cpu: usize) -> u64 {
+    /// When an operation takes effect on a CPU, cycles.
+    pub(super) fn due(&self, op: &Outstanding, cpu: usize) -> u64 {
         let costs = &self.config.costs;
         let drawn = mix(self.config.seed ^ op.seq.wrapping_mul(0x1_0001) ^ (cpu as u64) << 40);
         op.at + 1 + costs.broadcast_min as u64 + drawn % (costs.broadcast_spread as u64 + 1)
@@ -171,7 +178,7 @@ impl Hw {
 
     /// Whether an operation can matter to a CPU as it is. What it holds under other tags may wait for the sync.
     fn concerns(&self, op: &Outstanding, cpu: usize) -> bool {
-        if op.spared == cpu as u32 {
+        if op.spared == cpu as u32 || self.wrong(Wrong::BroadcastOnlyAtSync) {
             return false;
         }
         match op.what {
@@ -196,9 +203,12 @@ impl Hw {
             self.refresh(cpu);
         }
         let (checked, mut next) = (self.cpus[cpu].checked, u64::MAX);
+        let seen = self.cpus[cpu].checked_seq;
         self.cpus[cpu].checked = checked.max(now);
+        self.cpus[cpu].checked_seq = self.outstanding.back().map_or(seen, |op| op.seq);
         // Those at the front were carried out here long ago, and only wait for their issuer's sync.
         let done = self.long_done(checked.min(now));
+        let done = done.min(self.outstanding.partition_point(|op| op.seq <= seen));
         debug_assert!(
             self.outstanding
                 .range(..done)
@@ -212,7 +222,7 @@ impl Hw {
             let due = self.due(&op, cpu);
             if due > now {
                 next = next.min(due);
-            } else if due > checked {
+            } else if due > checked || (op.seq > seen && !self.wrong(Wrong::ClockDecides)) {
                 self.apply_on(op, cpu);
             }
         }
@@ -265,6 +275,13 @@ impl Hw {
     }
 
     pub(super) fn apply_everywhere(&mut self, op: Outstanding) {
+        if self.wrong(Wrong::SyncForgetsAway) {
+            let here = (0..self.config.cpus).filter(|&cpu| self.concerns(&op, cpu));
+            return here
+                .collect::<Vec<_>>()
+                .into_iter()
+                .for_each(|cpu| self.apply_on(op, cpu));
+        }
         let issuer = op.issuer as usize;
         match op.what {
             Broadcast::Pages {

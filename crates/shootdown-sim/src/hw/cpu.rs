@@ -3,7 +3,7 @@
 //! Owns liveness and root loads. Does not touch tables; asks `oracle.rs` for the checks that a load needs.
 
 use super::tlb::{At, Body, GLOBAL, key_tag};
-use super::{Hw, psc};
+use super::{Hw, Wrong, psc};
 use std::collections::HashMap;
 
 /// An operation the hardware refuses.
@@ -71,6 +71,8 @@ pub(super) struct Cpu {
     pub(super) global_tolerated: u64,
     /// When broadcasts that are due were last carried out.
     pub(super) checked: u64,
+    /// The last operation issued by then: younger ones are due even if this CPU's clock has passed their time.
+    pub(super) checked_seq: u64,
     /// Pages recently walked, for speculation.
     pub(super) recent: [u64; 4],
     pub(super) recent_next: u8,
@@ -98,6 +100,7 @@ impl Cpu {
             flushed_links: 0,
             global_tolerated: 0,
             checked: 0,
+            checked_seq: 0,
             recent: [0; 4],
             recent_next: 0,
             small: Vec::new(),
@@ -230,6 +233,7 @@ impl Hw {
         self.check_tag(tag)?;
         let seq = self.tick();
         let tagged = self.config.tags;
+        let keep = keep && !self.wrong(Wrong::LoadFlushes);
         let c = &mut self.cpus[cpu];
         let left = std::mem::replace(&mut c.root, root);
         c.next_due = 0;
@@ -255,6 +259,9 @@ impl Hw {
         self.frames.get_mut(root).loaded += 1;
         if new_user {
             self.tag_used(cpu, tag, space);
+        }
+        if !self.outstanding.is_empty() && !self.wrong(Wrong::AwayStaysStale) {
+            self.reached_while_away(cpu);
         }
         self.refresh(cpu);
         self.look_at_broadcasts(cpu, now);

@@ -2,11 +2,11 @@
 //!
 //! Owns the frees. Translations are judged in `oracle.rs`.
 
-use super::Hw;
 use super::cpu::Reason;
 use super::frames::FrameKind;
 use super::oracle::bits_of;
 use super::story::Rule;
+use super::{Hw, Wrong};
 
 impl Hw {
     /// A frame of data goes back to the allocator (C2).
@@ -25,7 +25,7 @@ impl Hw {
                 )]
             });
         }
-        if f.copies > 0 {
+        if f.copies > 0 && !self.wrong(Wrong::OracleIgnoresFrees) {
             let reason = Reason::Freed(frame, f.life);
             if f.shared {
                 for other in 0..self.config.cpus {
@@ -74,7 +74,7 @@ impl Hw {
         *self.bodies[f.body as usize].entries = [0; 512];
         self.free_bodies.push(f.body);
         self.frames.give_back(frame);
-        if f.links > 0 {
+        if f.links > 0 && !self.wrong(Wrong::OracleIgnoresLinks) {
             self.examine_links(frame, f.life, level, base, space, f.links, now);
         }
         let home = &mut self.ledger.spaces[home as usize];
@@ -193,7 +193,7 @@ impl Hw {
         let Some(link) = self.psc.link(position) else {
             return false;
         };
-        if self.frames.get(link.frame).life != link.life {
+        if self.frames.get(link.frame).life != link.life && !self.wrong(Wrong::OracleIgnoresLinks) {
             self.report_link(cpu, position, now, "walks through it");
             return false;
         }

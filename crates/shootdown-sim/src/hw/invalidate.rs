@@ -2,9 +2,9 @@
 //!
 //! Owns which entries an operation removes. Liveness of what stays is in `cpu.rs`.
 
-use super::Hw;
 use super::cpu::HardwareFault;
 use super::tlb::{self, GLOBAL, key_tag};
+use super::{Hw, Wrong};
 use shootdown::Local;
 use shootdown::Stride;
 use std::ops::Range;
@@ -42,11 +42,18 @@ impl Hw {
             } => {
                 self.check_tag(tag.0)?;
                 let loaded = self.cpus[cpu].tag == tag.0;
-                let of = if loaded {
+                let of = if self.wrong(Wrong::InvlpgReachesAllTags) {
+                    Of::Any
+                } else if loaded && !self.wrong(Wrong::InvlpgSparesGlobal) {
                     Of::TagAndGlobal(tag.0)
                 } else {
                     Of::Tag(tag.0)
                 };
+                if self.wrong(Wrong::InvlpgReachesAllCpus) {
+                    for other in 0..self.config.cpus {
+                        self.drop_page(other, address, of, u64::MAX);
+                    }
+                }
                 self.drop_page(cpu, address, of, u64::MAX);
                 if !(leaf_only && self.config.leaf_only_keeps_psc) {
                     self.drop_links_for(cpu, address, Some(tag.0));
@@ -57,6 +64,9 @@ impl Hw {
                 self.check_tag(tag.0)?;
                 let seq = self.tick();
                 self.cpus[cpu].tag_state_mut(tag.0).flushed = seq;
+                if self.wrong(Wrong::TagFlushTakesGlobal) {
+                    self.cpus[cpu].flushed_all = seq;
+                }
                 self.refresh(cpu);
                 Ok(costs.invpcid_tag)
             }
@@ -106,7 +116,10 @@ impl Hw {
 
     /// Drops links on a page invalidation, under one tag or all.
     pub(super) fn drop_links_for(&mut self, cpu: usize, va: u64, tag: Option<u16>) {
-        if !self.config.tce {
+        if self.wrong(Wrong::InvlpgSparesLinks) {
+            return;
+        }
+        if !self.config.tce || self.wrong(Wrong::TceIgnored) {
             let seq = self.tick();
             match tag {
                 Some(tag) => {

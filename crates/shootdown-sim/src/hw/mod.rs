@@ -20,6 +20,8 @@
 //!   aarch64.rs  TLBI, DSB, ISB, break before make
 //!   riscv64.rs  SFENCE.VMA, Svinval, remote fences by firmware
 //!   deferred.rs what those two do later than x86
+//!   wrong.rs    deliberately wrong machines, for tests of the tests
+//!   under_way.rs  what is filled from withdrawn tables while a broadcast is under way
 //! ```
 
 mod aarch64;
@@ -38,7 +40,9 @@ mod software_walk;
 mod story;
 mod tables;
 mod tlb;
+mod under_way;
 mod walk;
+mod wrong;
 
 pub use aarch64::{Aarch64, ArmErrata, Scope};
 pub use cpu::HardwareFault;
@@ -51,6 +55,10 @@ pub use software_walk::TableLink;
 pub use story::{Rule, Violation};
 pub use tables::table_index;
 pub use walk::{Access, FaultKind, PageFault, Privilege, Translation};
+#[cfg(feature = "faults")]
+pub use wrong::Wrong;
+#[cfg(not(feature = "faults"))]
+use wrong::Wrong;
 
 use shootdown::BroadcastLimits;
 use std::collections::{HashMap, VecDeque};
@@ -127,6 +135,9 @@ pub struct HwConfig {
     pub stories: usize,
     /// The instruction set.
     pub isa: Isa,
+    /// A way in which the machine is wrong, for tests of the tests.
+    #[cfg(feature = "faults")]
+    pub wrong: Option<Wrong>,
 }
 
 impl Default for HwConfig {
@@ -161,6 +172,8 @@ impl Default for HwConfig {
             seed: 1,
             stories: 8,
             isa: Isa::X86_64,
+            #[cfg(feature = "faults")]
+            wrong: None,
         }
     }
 }
@@ -187,6 +200,8 @@ pub struct Hw {
     cpus: Vec<cpu::Cpu>,
     epochs: broadcast::Epochs,
     outstanding: VecDeque<broadcast::Outstanding>,
+    /// What was filled from withdrawn tables while some were outstanding.
+    under_way: Vec<under_way::Withdrawn>,
     /// What is under way on a machine that is not x86.
     later: Option<Box<deferred::Later>>,
     /// Who uses a tag anywhere, for broadcasts to find holders.
@@ -246,6 +261,7 @@ impl Hw {
             cpus: Vec::new(),
             epochs: broadcast::Epochs::default(),
             outstanding: VecDeque::new(),
+            under_way: Vec::new(),
             later: (config.isa != Isa::X86_64).then(|| deferred::Later::new(cpus)),
             tag_users: HashMap::new(),
             software: software_walk::SoftwareWalks::default(),

@@ -10,7 +10,7 @@ use super::ledger::{Completion, Record, Stamp};
 use super::psc::span_shift;
 use super::story::Rule;
 use super::tlb::{At, Body, GLOBAL, Tlb, key_tag};
-use super::{Entry, Hw, is_kernel};
+use super::{Entry, Hw, Wrong, is_kernel};
 use shootdown::Stride;
 use std::ops::Range;
 
@@ -128,9 +128,9 @@ impl Hw {
     pub(super) fn is_stale(&self, body: &Body) -> bool {
         let withdrawn = self.ledger.slots[body.slot as usize].withdrawn;
         (body.fill < withdrawn || body.bits & super::tlb::SUSPECT != 0)
-            && self
-                .withdrawal_of(body)
-                .is_some_and(|w| w.issued.seq <= self.ledger.enforced(body.slot))
+            && self.withdrawal_of(body).is_some_and(|w| {
+                w.issued.seq <= self.ledger.enforced(body.slot) || self.wrong(Wrong::OracleBindsAtOnce)
+            })
     }
 
     fn frame_was_freed(&self, body: &Body) -> bool {
@@ -139,6 +139,9 @@ impl Hw {
 
     /// Checks an entry that is being used; drops it and returns `false` if it must not be.
     pub(super) fn check_use(&mut self, cpu: usize, va: u64, at: At, now: u64) -> bool {
+        if self.wrong(Wrong::OracleIgnoresUse) {
+            return true;
+        }
         let (key, body) = (self.tlb.key(at), self.tlb.body(at));
         let rule = if body.space != 0 && body.space != self.cpus[cpu].space {
             Rule::C4
@@ -255,7 +258,7 @@ impl Hw {
         let tag = c.tag;
         // A mark older than the last flush of the tag concerns entries that are gone.
         let marked = c.tag_state(tag).tolerated > c.floor || c.global_tolerated > c.floor_global;
-        if marked {
+        if marked && !self.wrong(Wrong::OracleForgetsTolerated) {
             self.scan(cpu, Some(tag), now);
             let c = &mut self.cpus[cpu];
             if !c.lazy {

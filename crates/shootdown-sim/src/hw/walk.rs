@@ -5,7 +5,7 @@
 use super::entry::Entry;
 use super::psc::Link;
 use super::tlb::{self, At, Body, GLOBAL, SUSPECT};
-use super::{Hw, Reason, is_kernel, table_index};
+use super::{Hw, Reason, Wrong, is_kernel, table_index};
 use shootdown::Stride;
 
 /// What an access wants.
@@ -56,9 +56,9 @@ pub struct PageFault {
 }
 
 /// A leaf that a walk found.
-struct Leaf {
-    entry: Entry,
-    level: u32,
+pub(super) struct Leaf {
+    pub(super) entry: Entry,
+    pub(super) level: u32,
     body: usize,
     /// The table is not linked where the walk found it.
     suspect: bool,
@@ -233,6 +233,9 @@ impl Hw {
                 );
             }
             table = entry.frame();
+            let withdrawn = !self.outstanding.is_empty()
+                && level < 4
+                && (!linked || (base ^ super::canonical(va)) >> super::psc::span_shift(level) != 0);
             level -= 1;
             let life = self.frames.get(table).life;
             if self.table(table).is_some() {
@@ -252,6 +255,9 @@ impl Hw {
                     },
                 ) {
                     self.uncount_link(old);
+                }
+                if withdrawn {
+                    self.note_withdrawn_link(cpu, va, level, fill, now);
                 }
             }
         }
@@ -273,6 +279,9 @@ impl Hw {
             self.slot_of(leaf.body, index)
         };
         let fill = self.tick();
+        if leaf.suspect {
+            self.note_withdrawn_page(cpu, va, leaf, fill, now);
+        }
         let f = self.frames.get_mut(entry.frame());
         f.copies += 1;
         let bits = (entry.0 as u32 & 0xfff) | if leaf.suspect { SUSPECT } else { 0 } | f.life << 16;
@@ -307,7 +316,7 @@ impl Hw {
     /// The CPU fills the translation of `va` on its own accord, through whatever it has loaded and cached, lazy or
     /// not. Never faults, never sets the dirty bit. The oracle sees such a fill; it is not an access.
     pub fn speculate(&mut self, cpu: usize, va: u64, now: u64) {
-        if !self.cpus[cpu].online {
+        if !self.cpus[cpu].online || (self.cpus[cpu].lazy && self.wrong(Wrong::NoSpeculationWhenLazy)) {
             return;
         }
         self.look_at_broadcasts(cpu, now);

@@ -275,6 +275,8 @@ table! {
         large_entries: usize = Rule::Whole(1, 1 << 20),
         /// Entries of the cache of upper table levels.
         paging_structure_entries: usize = Rule::Whole(1, 1 << 20),
+        /// Invalidating a page takes only the upper-level entries on the way to it, not all of its tag (x86 EFER.TCE).
+        tce: bool = Rule::Flag,
     }
 }
 

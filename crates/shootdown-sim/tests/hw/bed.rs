@@ -32,7 +32,10 @@ impl Bed {
     /// Space 1 loaded under tag 1 everywhere.
     pub fn new(config: HwConfig) -> Bed {
         let cpus = config.cpus;
-        let mut hw = Hw::new(config);
+        let mut hw = Hw::new(HwConfig {
+            wrong: crate::mutations::asked_for(),
+            ..config
+        });
         let root = hw.new_space(1);
         let mut bed = Bed { hw, root, now: 0 };
         for cpu in 0..cpus {

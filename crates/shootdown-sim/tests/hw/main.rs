@@ -5,6 +5,8 @@ mod bed;
 mod conformance;
 mod kernel;
 mod model;
+mod mutations;
 mod oracle;
 mod riscv64;
+mod under_way;
 mod x86;

@@ -197,6 +197,7 @@ struct Pair {
 impl Pair {
     fn new() -> Pair {
         let mut hw = Hw::new(HwConfig {
+            wrong: crate::mutations::asked_for(),
             cpus: CPUS,
             tlb_entries: 64,
             tlb_ways: 8,
@@ -315,7 +316,9 @@ impl Pair {
                         now,
                     )
                     .unwrap();
-                self.r.tlbs[cpu].retain(|k, _| k.1 != PAGES - 1);
+                // INVLPG: the loaded tag and global entries; the page under other tags stays.
+                let loaded = self.r.loaded[cpu] as u16;
+                self.r.tlbs[cpu].retain(|k, _| k.1 != PAGES - 1 || k.0.is_some_and(|tag| tag != loaded));
             }
             Step::All(cpu) => {
                 self.hw.local(cpu, Local::All, now).unwrap();
@@ -413,4 +416,27 @@ proptest! {
             pair.run(step)?;
         }
     }
+}
+
+#[test]
+fn invlpg_of_a_kernel_page_spares_it_under_a_tag_not_loaded() {
+    let page = Entry::page(103).with(Entry::USER | Entry::WRITE);
+    let mut pair = Pair::new();
+    for step in [
+        Step::Store(1, 3, page),
+        Step::Access(1, 3, true),
+        Step::Load(1, 2, false),
+        Step::Kernel(1),
+        Step::Store(1, 3, Entry::NONE),
+        Step::Load(1, 1, true),
+        Step::Access(1, 3, false),
+    ] {
+        pair.run(&step).expect("both agree");
+    }
+    let read = pair.hw.translate(1, KVA, Access::Read, Privilege::User, pair.now);
+    assert_eq!(
+        read.map(|t| (t.frame, t.walked)),
+        Ok((103, false)),
+        "PCID 1 was not loaded"
+    );
 }

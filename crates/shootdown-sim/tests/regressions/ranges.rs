@@ -2,7 +2,7 @@
 
 use crate::scene::*;
 use shootdown::{BroadcastLimits, Design, Fault, Range, Stride};
-use shootdown_sim::hw::Rule;
+use shootdown_sim::hw::{Access, Rule};
 use shootdown_sim::os::PAGE;
 
 /// 4, Linux, 2025: the most pages a broadcast takes read as 0 before CPUID was looked at; an early flush of a kernel
@@ -68,6 +68,70 @@ fn a_freed_table_does_not_stay_in_paging_structure_caches() {
         scene.leaf_only_keeps_psc = true;
         let symptom = Symptom::Breaks(Rule::C3);
         contract(&scene, Fault::TablesNotPurged, symptom, free_a_table_in_use);
+    }
+}
+
+/// CPU 1 caches links to the tables on both sides of a boundary; CPU 0 takes the leaves away, flushes them, and frees both
+/// tables with one flush at a stride of 2 MiB.
+fn free_two_tables(stage: &Stage) {
+    const SPAN: u64 = 512 * PAGE;
+    let last = P + SPAN - PAGE;
+    let a = stage.system.process(1, 2 * SPAN);
+    let b = a.clone();
+    stage.cpu(0, move |system| {
+        system.load(&a);
+        rounds(|start| {
+            system.map(&a, last, 2 * PAGE);
+            for page in [last, last + PAGE] {
+                system.touch(&a, page, Access::Write);
+            }
+            until(start + 10_000);
+            let frames = system.withdraw(&a, last, 2);
+            let _done = system
+                .engine
+                .flush(&a.space, Range::pages(last, last + 2 * PAGE, Stride::Size4K));
+            dawdle(1500);
+            let tables: Vec<_> = [P, P + SPAN]
+                .into_iter()
+                .filter_map(|va| system.unlink(&a, va))
+                .collect();
+            assert_eq!(tables.len(), 2);
+            system.flush_and_free(&a, Range::pages(P, P + 2 * SPAN, Stride::Size2M), &tables);
+            system.free_frames(frames);
+            // The region is still on the list.
+            system.unmap(&a, last, 2 * PAGE);
+        });
+    });
+    stage.cpu(1, move |system| {
+        system.load(&b);
+        rounds(|start| {
+            until(start + 6_000);
+            for _ in 0..16 {
+                look(system, last);
+                look(system, last + PAGE);
+                dawdle(800);
+            }
+        });
+    });
+}
+
+/// With TCE an invalidation takes only the upper-level entries on the way to its address: a flush that frees two tables
+/// must name an address under each. Without TCE one address was enough, and the mistake went unseen.
+#[test]
+fn a_flush_that_frees_two_tables_names_an_address_under_each() {
+    for design in [IPI, LOG, BROADCAST] {
+        let mut scene = Scene::new(2, design);
+        never_broken(&scene, free_two_tables);
+        for seed in 0..scene.tries {
+            play(&scene, seed, Some(Fault::TablesNamedOnce), &free_two_tables).assert_clean(seed);
+        }
+        scene.tce = true;
+        contract(
+            &scene,
+            Fault::TablesNamedOnce,
+            Symptom::Breaks(Rule::C3),
+            free_two_tables,
+        );
     }
 }
 

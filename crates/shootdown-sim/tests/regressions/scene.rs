@@ -69,6 +69,8 @@ pub struct Scene {
     pub limits: Option<BroadcastLimits>,
     /// A leaf-only invalidation keeps paging-structure entries.
     pub leaf_only_keeps_psc: bool,
+    /// A page invalidation drops only the paging-structure entries on the way to it (x86 TCE).
+    pub tce: bool,
     /// The instruction set.
     pub isa: Isa,
     /// Threads that a scheduler runs; 0 is none.
@@ -92,6 +94,7 @@ impl Scene {
             store_delay: 400,
             limits: Some(LIMITS),
             leaf_only_keeps_psc: false,
+            tce: false,
             isa: Isa::X86_64,
             threads: 0,
             seeds: 150,
@@ -212,6 +215,7 @@ pub fn play(scene: &Scene, seed: u64, fault: Option<Fault>, script: &dyn Fn(&Sta
         tlb_ways: 4,
         broadcast: Some(LIMITS),
         leaf_only_keeps_psc: scene.leaf_only_keeps_psc,
+        tce: scene.tce,
         isa: scene.isa,
         speculation: 0.2,
         seed,
