@@ -3,10 +3,11 @@
 //! A row whose workload, design or machine this program does not have is listed as not run, with the reason, and counts
 //! for nothing.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use shootdown_sim::run::{Parameters, RunResult, RunSpec};
+use shootdown_sim::run::{RunResult, RunSpec};
 
 use crate::args::EvidenceArgs;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
@@ -28,18 +29,26 @@ struct Line {
     interpolated: Option<f64>,
 }
 
-/// The simulated number that stands beside a published one.
-fn measured(metric: Metric, result: &RunResult) -> f64 {
-    match metric {
+/// The simulated number that stands beside a published one; `over` is the result that a ratio is over. None when the run
+/// has no such number.
+fn measured(row: &Published, result: &RunResult, over: Option<&RunResult>) -> Option<f64> {
+    let number = match row.metric {
         Metric::OpsPerS => result.ops_per_s,
         Metric::NsPerOp => 1e9 / result.ops_per_s,
         Metric::InterruptsPerOp => result.interrupts_per_op,
-        // Whoever waits for the address-space lock sleeps: its CPU is idle, but for going to sleep and waking others.
         Metric::IdleShare => {
-            let idle = |(name, _): &&(&str, f64)| ["address-space lock", "idle"].contains(name);
+            let idle = |(name, _): &&(&str, f64)| *name == "idle";
             result.time_shares.iter().filter(idle).map(|(_, share)| share).sum()
         }
-    }
+        Metric::Seconds => row.operations? / result.ops_per_s,
+        Metric::TimeRatio => over?.ops_per_s / result.ops_per_s,
+        Metric::RateRatio => result.ops_per_s / over?.ops_per_s,
+        Metric::P99Ns => {
+            let name = row.distribution.as_deref()?;
+            result.latencies.iter().find(|latency| latency.name == name)?.p99_ns
+        }
+    };
+    number.is_finite().then_some(number)
 }
 
 fn shown(metric: Metric, value: f64) -> String {
@@ -48,6 +57,9 @@ fn shown(metric: Metric, value: f64) -> String {
         Metric::NsPerOp => format!("{value:.0} ns"),
         Metric::InterruptsPerOp => format!("{} int.", number::per_operation(value)),
         Metric::IdleShare => format!("{} idle", number::percent(value)),
+        Metric::Seconds => format!("{value:.3} s"),
+        Metric::TimeRatio | Metric::RateRatio => format!("{value:.2}x"),
+        Metric::P99Ns => format!("{:.2} ms", value / 1e6),
     }
 }
 
@@ -59,15 +71,18 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
     let settings = Settings::new(&args.run, args.runs)?;
     let rows = published::rows();
     let (rows, left): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.not_run().is_none());
-    let mut specs = specs(&rows, &settings)?;
-    let of_rows = specs.len();
+    let beside = published::beside();
+    let plan = Runs::new(rows.iter().chain(&beside), &settings)?;
+    let of_rows = plan.specs.len();
+    let mut specs = plan.specs.clone();
     specs.extend(shape::specs(&settings)?);
     for spec in &specs {
         shootdown_sim::run::validate(spec).map_err(Failure::Input)?;
     }
     let outcomes = queue::run_all(runner, &specs, settings.jobs, stop)?;
     let mut report = text(
-        &lines(&rows, &outcomes[..of_rows], settings.runs as usize),
+        &lines(&rows, &plan, &outcomes),
+        &lines(&beside, &plan, &outcomes),
         &left,
         settings.runs,
     );
@@ -102,33 +117,89 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
     Ok(if stale > 0 || failed { BAD_RUN } else { SUCCESS })
 }
 
-/// The runs of every row, row by row.
-fn specs(rows: &[Published], settings: &Settings) -> Result<Vec<RunSpec>, Failure> {
-    let mut specs = Vec::new();
-    for row in rows {
-        let machine = Target::new(&row.machine, None, &row.set)?.machine;
+/// The runs that rows need, each once: several rows may be numbers of one run, and ratios share what they are over.
+#[derive(Default)]
+struct Runs {
+    specs: Vec<RunSpec>,
+    /// Where the runs of a measurement begin in `specs`.
+    first: HashMap<String, usize>,
+    /// Runs of each, with seeds in a row.
+    runs: usize,
+}
+
+impl Runs {
+    fn new<'a>(rows: impl Iterator<Item = &'a Published>, settings: &Settings) -> Result<Self, Failure> {
+        let mut plan = Runs {
+            runs: settings.runs as usize,
+            ..Runs::default()
+        };
+        for row in rows {
+            plan.add(row, settings)?;
+            if let Some(over) = of_reference(row) {
+                plan.add(&over, settings)?;
+            }
+        }
+        Ok(plan)
+    }
+
+    fn add(&mut self, row: &Published, settings: &Settings) -> Result<(), Failure> {
+        let key = key(row);
+        if self.first.contains_key(&key) {
+            return Ok(());
+        }
+        self.first.insert(key, self.specs.len());
+        let target = Target::new(&row.machine, None, &row.set)?;
         for run in 0..settings.runs {
-            specs.push(RunSpec {
+            self.specs.push(RunSpec {
                 workload: row.workload.clone(),
-                machine: Arc::clone(&machine),
+                machine: Arc::clone(&target.machine),
                 design: row.design.clone(),
                 threads: row.threads,
                 seed: settings.seed.wrapping_add(run),
-                virtual_ms: settings.virtual_ms,
+                virtual_ms: settings.virtual_ms.or(row.virtual_ms),
                 lru_drain: row.lru_drain,
-                parameters: Parameters::default(),
+                parameters: target.parameters.clone(),
             });
         }
+        Ok(())
     }
-    Ok(specs)
+
+    /// The outcomes of the runs of `row`, by seed; none for a row that the plan was not made for.
+    fn of<'a>(&self, row: &Published, outcomes: &'a [Outcome]) -> &'a [Outcome] {
+        let range = |&first: &usize| outcomes.get(first..first + self.runs);
+        self.first.get(&key(row)).and_then(range).unwrap_or_default()
+    }
 }
 
-fn lines(rows: &[Published], outcomes: &[Outcome], runs: usize) -> Vec<Line> {
+/// What tells the run of a row from those of others.
+fn key(row: &Published) -> String {
+    format!(
+        "{} {} {:?} {} {} {} {:?}",
+        row.workload, row.machine, row.set, row.design, row.threads, row.lru_drain, row.virtual_ms
+    )
+}
+
+/// The measurement that a row's ratio is over, as a row.
+fn of_reference(row: &Published) -> Option<Published> {
+    row.over.as_ref().map(|over| Published {
+        design: over.design.clone(),
+        threads: over.threads,
+        ..row.clone()
+    })
+}
+
+fn lines(rows: &[Published], plan: &Runs, outcomes: &[Outcome]) -> Vec<Line> {
     rows.iter()
-        .zip(outcomes.chunks(runs.max(1)))
-        .map(|(row, outcomes)| {
-            let results = outcomes.iter().flatten();
-            let numbers: Vec<f64> = results.map(|result| measured(row.metric, result)).collect();
+        .map(|row| {
+            let reference = of_reference(row);
+            let over = reference.as_ref().map_or(&[][..], |over| plan.of(over, outcomes));
+            let results = plan.of(row, outcomes).iter().enumerate();
+            let numbers: Vec<f64> = results
+                .filter_map(|(run, outcome)| {
+                    let over = over.get(run).and_then(|outcome| outcome.as_ref().ok());
+                    measured(row, outcome.as_ref().ok()?, over)
+                })
+                .collect();
             Line {
                 published: row.clone(),
                 simulated: (!numbers.is_empty()).then(|| median(numbers)),
@@ -149,14 +220,15 @@ fn distinct<'a, T>(items: &'a [T], of: impl Fn(&'a T) -> &'a str) -> Vec<&'a str
     seen
 }
 
-fn text(lines: &[Line], left: &[Published], runs: u64) -> String {
+fn text(lines: &[Line], beside: &[Line], left: &[Published], runs: u64) -> String {
     let mut text = String::new();
+    let notes = published::notes();
     for table in distinct(lines, |line| &line.published.table) {
         let of_table: Vec<&Line> = lines.iter().filter(|line| line.published.table == table).collect();
         let machines: Vec<Line> = of_table.iter().map(|line| (*line).clone()).collect();
         text.push_str(&format!(
             "{table}. {} on {}{}{}\n",
-            of_table[0].published.workload,
+            distinct(&machines, |line| &line.published.workload).join(", "),
             distinct(&machines, |line| &line.published.machine).join(" and "),
             if of_table.iter().any(|line| line.published.metric == Metric::OpsPerS) {
                 ", loops per second, all threads together"
@@ -170,6 +242,19 @@ fn text(lines: &[Line], left: &[Published], runs: u64) -> String {
             }
         ));
         text.push_str(&grid(&of_table).draw());
+        for line in beside.iter().filter(|line| line.published.table == table) {
+            let row = &line.published;
+            let number = line
+                .simulated
+                .map_or("failed".to_string(), |number| shown(row.metric, number));
+            text.push_str(&format!(
+                "  not published: {} at {} threads, {}: {number}\n",
+                row.workload, row.threads, row.design
+            ));
+        }
+        for note in notes.iter().filter(|note| note.table == table) {
+            text.push_str(&wrapped(&note.text));
+        }
         text.push('\n');
     }
     for table in distinct(left, |row| &row.table) {
@@ -202,6 +287,24 @@ fn text(lines: &[Line], left: &[Published], runs: u64) -> String {
     text
 }
 
+/// A paragraph in lines of at most 100 characters, indented.
+fn wrapped(paragraph: &str) -> String {
+    let mut text = String::new();
+    let mut line = String::new();
+    for word in paragraph.split_whitespace() {
+        if line.len() + 1 + word.len() > 98 {
+            text.push_str(&format!("  {line}\n"));
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    text.push_str(&format!("  {line}\n"));
+    text
+}
+
 fn grid(lines: &[&Line]) -> Grid {
     let header = [
         "machine",
@@ -229,9 +332,14 @@ fn grid(lines: &[&Line]) -> Grid {
             })
         };
         let set = row.set.iter().map(|set| format!(" {set}"));
+        let over = match &row.over {
+            None => String::new(),
+            Some(over) if over.design == row.design => format!(" over {} threads", over.threads),
+            Some(over) => format!(" over {}", over.design),
+        };
         let cells = vec![
             row.machine.clone(),
-            format!("{}{}", row.design, set.collect::<String>()),
+            format!("{}{over}{}", row.design, set.collect::<String>()),
             row.threads.to_string(),
             if row.lru_drain { "yes" } else { "no" }.to_string(),
             shown(row.metric, row.value),
@@ -294,7 +402,17 @@ mod tests {
     fn off_by(factor: f64) -> Vec<Line> {
         let rows = of_milan();
         let outcomes: Vec<Outcome> = rows.iter().map(|row| outcome(row.value * factor)).collect();
-        lines(&rows, &outcomes, 1)
+        lines(&rows, &plan(&rows, 1), &outcomes)
+    }
+
+    fn plan(rows: &[Published], runs: u64) -> Runs {
+        let settings = Settings {
+            seed: 5,
+            runs,
+            jobs: 1,
+            virtual_ms: None,
+        };
+        Runs::new(rows.iter(), &settings).unwrap()
     }
 
     #[test]
@@ -304,7 +422,7 @@ mod tests {
             .iter_mut()
             .filter(|line| line.published.fitted)
             .for_each(|line| line.simulated = line.simulated.map(|rate| rate * 50.0));
-        let text = text(&lines, &[], 1);
+        let text = text(&lines, &[], &[], 1);
         assert!(
             text.contains("milan-72: 4 rows were used for fitting; on the 8 others, absolute error:"),
             "{text}"
@@ -317,7 +435,7 @@ mod tests {
 
     #[test]
     fn the_interpolation_stands_beside_with_its_own_errors() {
-        let text = text(&off_by(1.0), &[], 1);
+        let text = text(&off_by(1.0), &[], &[], 1);
         // broadcast at 1 thread: constant 1368 against 304.
         assert!(text.contains("interpolation  worst  350.0%"), "{text}");
         assert!(
@@ -334,16 +452,20 @@ mod tests {
     #[test]
     fn with_several_seeds_the_median_counts() {
         let rows = &published::rows()[..1];
-        let lines = lines(rows, &[1.0, 9.0, 2.0].map(outcome), 3);
+        let lines = lines(rows, &plan(rows, 3), &[1.0, 9.0, 2.0].map(outcome));
         assert_eq!(lines[0].simulated, Some(2.0));
     }
 
     #[test]
     fn a_failed_row_is_shown_and_left_out_of_the_errors() {
         let rows = &published::rows()[..2];
-        let lines = lines(rows, &[Err("hangs".to_string()), outcome(1.0)], 1);
+        let lines = lines(rows, &plan(rows, 1), &[Err("hangs".to_string()), outcome(1.0)]);
         assert_eq!((lines[0].simulated, lines[1].simulated), (None, Some(1.0)));
-        assert!(text(&lines, &[], 1).contains(" failed "), "{}", text(&lines, &[], 1));
+        assert!(
+            text(&lines, &[], &[], 1).contains(" failed "),
+            "{}",
+            text(&lines, &[], &[], 1)
+        );
     }
 
     #[test]
@@ -368,21 +490,39 @@ mod tests {
 
     #[test]
     fn every_row_that_this_program_knows_can_be_run() {
-        let settings = Settings {
-            seed: 5,
-            runs: 2,
-            jobs: 1,
-            virtual_ms: None,
-        };
         let rows: Vec<_> = published::rows()
             .into_iter()
             .filter(|row| row.not_run().is_none())
             .collect();
-        let specs = specs(&rows, &settings).unwrap();
-        assert_eq!(specs.len(), 2 * rows.len());
-        assert!(rows.len() >= 23, "E1, E2, E3 and E8 at least");
-        assert!(specs.iter().all(|spec| spec.threads <= spec.machine.topology.cpus()));
-        assert_eq!((specs[0].seed, specs[1].seed), (5, 6));
+        let plan = plan(&rows, 2);
+        for spec in &plan.specs {
+            shootdown_sim::run::validate(spec).unwrap();
+        }
+        assert_eq!((plan.specs[0].seed, plan.specs[1].seed), (5, 6));
+    }
+
+    #[test]
+    fn numbers_of_one_run_share_it_and_a_ratio_brings_what_it_is_over() {
+        let rate = of_milan()[0].clone();
+        let idle = Published {
+            metric: Metric::IdleShare,
+            ..rate.clone()
+        };
+        let ratio = Published {
+            metric: Metric::RateRatio,
+            over: Some(published::Reference {
+                design: rate.design.clone(),
+                threads: 2,
+            }),
+            ..rate.clone()
+        };
+        let rows = [rate, idle, ratio];
+        let plan = plan(&rows, 1);
+        let threads: Vec<usize> = plan.specs.iter().map(|spec| spec.threads).collect();
+        assert_eq!(threads, [1, 2]);
+        let lines = lines(&rows, &plan, &[outcome(30.0), outcome(20.0)]);
+        let simulated: Vec<_> = lines.iter().map(|line| line.simulated).collect();
+        assert_eq!(simulated, [Some(30.0), Some(0.1), Some(1.5)]);
     }
 
     #[test]
@@ -392,7 +532,7 @@ mod tests {
             workload: "nothing".to_string(),
             ..of_milan()[0].clone()
         };
-        let text = text(&off_by(1.0), &[unknown.clone(), unknown], 1);
+        let text = text(&off_by(1.0), &[], &[unknown.clone(), unknown], 1);
         assert!(
             text.contains("E99: 2 rows not run: there is no workload `nothing`\n"),
             "{text}"
@@ -409,13 +549,48 @@ mod tests {
             time_shares: vec![("user", 0.5), ("address-space lock", 0.25), ("idle", 0.125)],
             ..fake::result(spec)
         };
+        let half = RunResult {
+            ops_per_s: 1e6,
+            ..result.clone()
+        };
+        let row = Published {
+            operations: Some(1e6),
+            distribution: Some("flush".to_string()),
+            ..of_milan()[0].clone()
+        };
+        let number = |metric| measured(&Published { metric, ..row.clone() }, &result, Some(&half));
         let numbers = [
             Metric::OpsPerS,
             Metric::NsPerOp,
             Metric::InterruptsPerOp,
             Metric::IdleShare,
+            Metric::Seconds,
+            Metric::TimeRatio,
+            Metric::RateRatio,
+            Metric::P99Ns,
         ]
-        .map(|metric| measured(metric, &result));
-        assert_eq!(numbers, [2e6, 500.0, 3.0, 0.375]);
+        .map(|metric| number(metric).unwrap());
+        assert_eq!(numbers, [2e6, 500.0, 3.0, 0.125, 0.5, 0.5, 2.0, 3000.0]);
+    }
+
+    #[test]
+    fn a_number_that_the_run_does_not_have_is_none() {
+        let spec = &fake::plan(&["ipi"], &[1]).specs()[0];
+        let row = Published {
+            metric: Metric::P99Ns,
+            distribution: Some("nothing".to_string()),
+            ..of_milan()[0].clone()
+        };
+        assert_eq!(measured(&row, &fake::result(spec), None), None);
+    }
+
+    #[test]
+    fn notes_are_wrapped() {
+        let text = wrapped(&"word ".repeat(60));
+        assert!(
+            text.lines().count() > 2 && text.lines().all(|line| line.len() <= 100),
+            "{text}"
+        );
+        assert_eq!(text.matches("word").count(), 60);
     }
 }

@@ -16,6 +16,24 @@ pub enum Metric {
     InterruptsPerOp,
     /// Share of CPU time that the CPUs of the threads are idle, 0 to 1.
     IdleShare,
+    /// Seconds that a given number of operations takes.
+    Seconds,
+    /// Time of the same work, over the time it takes in another measurement.
+    TimeRatio,
+    /// Operations per second, over those of another measurement.
+    RateRatio,
+    /// Nanoseconds that 99 of 100 samples of a latency distribution do not exceed.
+    P99Ns,
+}
+
+/// The measurement that a ratio is over: the same but for these.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reference {
+    /// Design preset.
+    pub design: String,
+    /// Threads.
+    pub threads: usize,
 }
 
 /// One published measurement.
@@ -33,8 +51,16 @@ pub struct Published {
     pub threads: usize,
     /// Whether each madvise drained the LRU batch under the LRU lock.
     pub lru_drain: bool,
-    /// Numbers of the machine model that were different in this measurement, as `path=value`.
+    /// Numbers of the machine model or the workload that were different in this measurement, as `path=value`.
     pub set: Vec<String>,
+    /// Virtual milliseconds that this row needs, if not the usual window: for what is rare.
+    pub virtual_ms: Option<f64>,
+    /// What a ratio is over; given for ratios only.
+    pub over: Option<Reference>,
+    /// Operations of the published program, all threads together; given for [`Metric::Seconds`] only.
+    pub operations: Option<f64>,
+    /// Name of the latency distribution; given for [`Metric::P99Ns`] only.
+    pub distribution: Option<String>,
     /// What was measured.
     pub metric: Metric,
     /// The number, in the unit of `metric`.
@@ -51,8 +77,9 @@ impl Published {
         if catalog::workload(&self.workload).is_none() {
             return Some(format!("there is no workload `{}`", self.workload));
         }
-        if catalog::design(&self.design).is_none() {
-            return Some(format!("there is no design `{}`", self.design));
+        let over = self.over.iter().map(|reference| &reference.design);
+        if let Some(design) = over.chain([&self.design]).find(|name| catalog::design(name).is_none()) {
+            return Some(format!("there is no design `{design}`"));
         }
         if !Model::builtin_names().contains(&&*self.machine) {
             return Some(format!("there is no machine `{}`", self.machine));
@@ -61,7 +88,7 @@ impl Published {
     }
 }
 
-/// A row as the file has it: exactly one of the four numbers.
+/// A row as the file has it: exactly one number, or pair of numbers whose quotient counts.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
@@ -74,10 +101,18 @@ struct Row {
     lru_drain: bool,
     #[serde(default)]
     set: Vec<String>,
+    virtual_ms: Option<f64>,
+    over: Option<Reference>,
+    operations: Option<f64>,
+    distribution: Option<String>,
     kloops_per_s: Option<f64>,
     ns_per_op: Option<f64>,
     interrupts_per_op: Option<f64>,
     idle_share: Option<f64>,
+    seconds: Option<f64>,
+    time_ratio: Option<[f64; 2]>,
+    rate_ratio: Option<[f64; 2]>,
+    p99_ms: Option<f64>,
     #[serde(default)]
     fitted: bool,
     source: String,
@@ -92,11 +127,32 @@ impl TryFrom<Row> for Published {
             (Metric::NsPerOp, row.ns_per_op),
             (Metric::InterruptsPerOp, row.interrupts_per_op),
             (Metric::IdleShare, row.idle_share),
+            (Metric::Seconds, row.seconds),
+            (Metric::TimeRatio, row.time_ratio.map(|[time, over]| time / over)),
+            (Metric::RateRatio, row.rate_ratio.map(|[rate, over]| rate / over)),
+            (Metric::P99Ns, row.p99_ms.map(|ms| ms * 1e6)),
         ];
         let mut numbers = given.into_iter().filter_map(|(metric, value)| Some((metric, value?)));
         let (Some((metric, value)), None) = (numbers.next(), numbers.next()) else {
             return Err(format!("{}, {}: expected exactly one number", row.table, row.source));
         };
+        let goes_with = [
+            (
+                "over",
+                row.over.is_some(),
+                [Metric::TimeRatio, Metric::RateRatio].contains(&metric),
+            ),
+            ("operations", row.operations.is_some(), metric == Metric::Seconds),
+            ("distribution", row.distribution.is_some(), metric == Metric::P99Ns),
+        ];
+        if let Some((key, given, _)) = goes_with.iter().find(|(_, given, needed)| given != needed) {
+            let trouble = if *given {
+                "does not belong to"
+            } else {
+                "is missing beside"
+            };
+            return Err(format!("{}, {}: `{key}` {trouble} this number", row.table, row.source));
+        }
         Ok(Published {
             table: row.table,
             workload: row.workload,
@@ -105,6 +161,10 @@ impl TryFrom<Row> for Published {
             threads: row.threads,
             lru_drain: row.lru_drain,
             set: row.set,
+            virtual_ms: row.virtual_ms,
+            over: row.over,
+            operations: row.operations,
+            distribution: row.distribution,
             metric,
             value,
             fitted: row.fitted,
@@ -117,17 +177,68 @@ impl TryFrom<Row> for Published {
 #[serde(deny_unknown_fields)]
 struct File {
     row: Vec<Row>,
+    #[serde(default)]
+    beside: Vec<Beside>,
+    #[serde(default)]
+    note: Vec<Note>,
 }
 
-fn read(text: &str) -> Result<Vec<Published>, String> {
-    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+/// A design of which nothing is published, run as the first row of a table was and shown under it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Beside {
+    /// The table.
+    pub table: String,
+    /// Names as in the first row of the table that is of this workload.
+    pub workload: String,
+    /// The design.
+    pub design: String,
+}
+
+/// What a reader of a table must know.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Note {
+    /// The table.
+    pub table: String,
+    /// The note, one paragraph.
+    pub text: String,
+}
+
+/// The file is part of the program and a test parses it, so a mistake cannot reach a user.
+fn embedded() -> File {
+    toml::from_str(include_str!("../../../evidence/published.toml")).expect("embedded evidence/published.toml")
+}
+
+fn read(file: File) -> Result<Vec<Published>, String> {
     file.row.into_iter().map(Published::try_from).collect()
+}
+
+/// Every design that is shown beside published ones, as the row that it would be; its `value` is that of the row it is
+/// modelled on and means nothing.
+pub fn beside() -> Vec<Published> {
+    let rows = rows();
+    let modelled = |beside: Beside| {
+        let row = rows
+            .iter()
+            .find(|row| row.table == beside.table && row.workload == beside.workload)?;
+        Some(Published {
+            design: beside.design,
+            fitted: false,
+            ..row.clone()
+        })
+    };
+    embedded().beside.into_iter().filter_map(modelled).collect()
+}
+
+/// What must be known of the tables.
+pub fn notes() -> Vec<Note> {
+    embedded().note
 }
 
 /// Every published row, in the order of the file.
 pub fn rows() -> Vec<Published> {
-    // The file is part of the program and a test parses it, so a mistake cannot reach a user.
-    read(include_str!("../../../evidence/published.toml")).expect("embedded evidence/published.toml")
+    read(embedded()).expect("embedded evidence/published.toml")
 }
 
 /// The published rate of a design at a thread count among `rows`, in operations per second, if there is one.
@@ -217,13 +328,49 @@ mod tests {
     #[test]
     fn a_row_has_exactly_one_number() {
         let row = |numbers: &str| {
-            read(&format!(
+            let text = format!(
                 "[[row]]\ntable = \"E0\"\nworkload = \"w\"\nmachine = \"m\"\ndesign = \"d\"\nthreads = 1\n\
                  {numbers}\nsource = \"s\""
-            ))
+            );
+            read(toml::from_str(&text).unwrap())
         };
         let one = row("ns_per_op = 5").unwrap();
         assert_eq!((one[0].metric, one[0].value), (Metric::NsPerOp, 5.0));
         assert!(row("").is_err() && row("ns_per_op = 5\nidle_share = 0.5").is_err());
+        let over = "over = { design = \"e\", threads = 2 }";
+        let ratio = row(&format!("{over}\ntime_ratio = [3, 2]")).unwrap();
+        assert_eq!((ratio[0].metric, ratio[0].value), (Metric::TimeRatio, 1.5));
+        let error = row("time_ratio = [3, 2]").unwrap_err();
+        assert!(error.contains("`over` is missing"), "{error}");
+        let error = row(&format!("{over}\nns_per_op = 5")).unwrap_err();
+        assert!(error.contains("`over` does not belong"), "{error}");
+    }
+
+    #[test]
+    fn what_stands_beside_and_what_is_noted_belongs_to_a_table() {
+        let rows = rows();
+        let given = embedded().beside;
+        assert_eq!(
+            beside().len(),
+            given.len(),
+            "one without a row to be modelled on: {given:?}"
+        );
+        assert!(beside().iter().all(|row| row.not_run().is_none()));
+        for note in notes() {
+            assert!(rows.iter().any(|row| row.table == note.table), "{note:?}");
+        }
+    }
+
+    #[test]
+    fn every_table_from_one_to_nine_has_rows_that_this_program_can_run() {
+        let rows = rows();
+        for number in 1..=9 {
+            let table = format!("E{number}");
+            let of_table: Vec<_> = rows.iter().filter(|row| row.table == table).collect();
+            assert!(!of_table.is_empty(), "{table}");
+            for row in of_table {
+                assert_eq!(row.not_run(), None, "{table}");
+            }
+        }
     }
 }

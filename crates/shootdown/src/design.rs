@@ -239,6 +239,12 @@ impl Design {
         stuck_ns: 1_000_000_000,
     };
 
+    /// As [`IPI`](Self::IPI), but the requester does its own part while the targets do theirs.
+    pub const IPI_CONCURRENT: Design = Design {
+        order: Order::Concurrent,
+        ..Design::IPI
+    };
+
     /// AMD broadcast invalidation: hybrid tags from 4 active CPUs, broadcast for promoted spaces, else as [`IPI`](Self::IPI).
     ///
     /// Its flushes interrupt nobody, so they prove nothing about walks: table pages wait for a grace period, as in the Linux
@@ -326,11 +332,16 @@ impl Design {
     };
 
     /// The presets: name, settings, one line about each.
-    pub const PRESETS: [(&'static str, Design, &'static str); 14] = [
+    pub const PRESETS: [(&'static str, Design, &'static str); 15] = [
         (
             "ipi",
             Design::IPI,
             "per-CPU tags, interrupts to active CPUs: x86 before broadcast",
+        ),
+        (
+            "ipi-concurrent",
+            Design::IPI_CONCURRENT,
+            "as ipi, but the requester does its own part while the targets do theirs",
         ),
         (
             "broadcast",

@@ -17,6 +17,8 @@ pub(super) enum Rule {
     Whole(u32, u32),
     /// How many times longer something takes: at least 1.
     Factor,
+    /// A factor that may shorten: at least 0.1.
+    Scale,
     /// A probability.
     Probability,
     /// A clock in GHz.
@@ -42,6 +44,7 @@ impl Rule {
             Rule::Time | Rule::TimeOrZero => value <= Rule::LONGEST,
             Rule::Whole(least, most) => value.fract() == 0.0 && f64::from(least) <= value && value <= f64::from(most),
             Rule::Factor => (1.0..=1000.0).contains(&value),
+            Rule::Scale => (0.1..=1000.0).contains(&value),
             Rule::Probability => (0.0..=1.0).contains(&value),
             Rule::Clock => 0.0 < value && value <= 100.0,
             Rule::Flag => value == 0.0 || value == 1.0,
@@ -59,6 +62,7 @@ impl Rule {
             Rule::TimeOrZero => format!("finite {unit} >= 0 and <= {}", Rule::LONGEST),
             Rule::Whole(least, most) => format!("a whole value from {least} to {most}"),
             Rule::Factor => "a value from 1 to 1000".into(),
+            Rule::Scale => "a value from 0.1 to 1000".into(),
             Rule::Probability => "a value from 0 to 1".into(),
             Rule::Clock => "a value in GHz > 0 and <= 100".into(),
             Rule::Flag => "value = true or value = false".into(),
@@ -249,8 +253,9 @@ table! {
         switch: f64 = Rule::TimeOrZero,
         /// A cross-CPU call, for each target: its descriptor's line fetched to be written and again to be waited for.
         call_target: f64 = Rule::TimeOrZero,
-        /// Factor on all times of this table but `lru_hold` and `user_access`: what mitigations, debug options and accounting cost.
-        slowdown: f64 = Rule::Factor,
+        /// Factor on all times of this table but `lru_hold` and `user_access`: what mitigations, debug options and accounting cost;
+        /// below 1 for kernels leaner than that table's.
+        slowdown: f64 = Rule::Scale,
     }
 }
 

@@ -10,7 +10,7 @@ pub enum Category {
     User = 0,
     /// Page faults and system calls, without what is named below.
     Kernel = 1,
-    /// Waiting for the address-space lock, asleep or waking others.
+    /// Waiting for the address-space lock awake, and waking others.
     LockWait = 2,
     /// Waiting for, and holding, the LRU lock.
     Lru = 3,
@@ -20,7 +20,7 @@ pub enum Category {
     FlushTarget = 5,
     /// Catching up at a switch or at the end of laziness.
     Switch = 6,
-    /// Nothing left to do.
+    /// Asleep: in wait for the address-space lock, or with nothing left to do.
     Idle = 7,
 }
 

@@ -554,7 +554,9 @@ impl<const W: usize> System<W> {
         }
         machine::charge(self.costs.sleep);
         self.go_lazy();
+        let outer = category::enter(Category::Idle);
         machine::sleep();
+        category::leave(outer);
         machine::charge(self.costs.switch);
         self.resume(process);
     }
