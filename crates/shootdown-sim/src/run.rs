@@ -7,7 +7,7 @@ use crate::os::category::Category;
 use crate::os::{Diary, EngineCounts, Latencies, OsSettings, Priority, Process, Recorder, System, run_thread};
 use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs, process_bytes};
 use crate::timeline;
-use crate::window::{Edge, Measured, Window};
+use crate::window::{Edge, Measured, PATIENT_THREADS, Plan, Window};
 use crate::workload::Thread;
 use shootdown::{Costs, Design, Space, Tags, Walkers};
 use std::cell::{Cell, RefCell};
@@ -40,11 +40,13 @@ pub struct RunSpec {
 }
 
 /// Virtual time measured when nothing else is asked, ms; beyond 256 threads as many times longer as there are 256 threads,
-/// since each thread then does less in a given time; and ended early after [`WINDOW_EVENTS`].
+/// since each thread then does less in a given time, and longer still until there are as many operations as threads; and ended
+/// early after [`WINDOW_EVENTS`].
 pub const DEFAULT_VIRTUAL_MS: f64 = 30.0;
 
 /// Virtual time before the measurement, ms: enough for sampled promotion, which looks once in about 2 ms per CPU; beyond 64
-/// threads as many times longer as there are 64 threads, since all of them map their region at the start, one by one; and ended early after [`WARM_UP_EVENTS`].
+/// threads as many times longer as there are 64 threads, since all of them map their region at the start, one by
+/// one, and beyond 256 threads until there are as many operations as threads; and ended early after [`WARM_UP_EVENTS`].
 pub const WARM_UP_MS: f64 = 6.0;
 
 /// Most threads per CPU, where there may be more than one: each needs a stack on the host.
@@ -352,7 +354,14 @@ fn run_sized<const W: usize>(
     let deadline = warm_up + window;
     let freed = Rc::new(Cell::new(0));
     let measured_latencies = Rc::new(RefCell::new(Vec::new()));
-    let window = Window::new(&machine, warm_up, window, spec.virtual_ms.is_some(), counters, {
+    let plan = Plan {
+        warm_up,
+        length: window,
+        asked: spec.virtual_ms.is_some(),
+        patient: (spec.threads > PATIENT_THREADS).then_some(spec.threads as u64),
+        events: (WARM_UP_EVENTS, WINDOW_EVENTS),
+    };
+    let window = Window::new(&machine, plan, counters, {
         let (freed, system, model) = (freed.clone(), system.clone(), model.clone());
         let measured = measured_latencies.clone();
         move |edge| match edge {
@@ -370,7 +379,7 @@ fn run_sized<const W: usize>(
     });
     let mut abandoned = false;
     let outcome = machine.run(deadline, |at| {
-        abandoned = !progress((at.cycles as f64 / deadline as f64).min(1.0));
+        abandoned = !progress(window.fraction(at));
         window.look(at) && !abandoned
     });
     match outcome {

@@ -648,6 +648,25 @@ fn a_livelock_ends_as_a_runaway() {
     assert!(report.contains("CPU 0 runs"), "{report}");
 }
 
+#[test]
+fn a_thread_that_spends_no_time_ends_as_a_runaway() {
+    let mut machine = Machine::new(strict(2));
+    machine.spawn(0, || while !m::stop_requested() {});
+    machine.spawn(1, m::sleep);
+    let Outcome::Runaway(report) = machine.run(1000, |_| true) else {
+        panic!("not seen")
+    };
+    assert!(report.contains("CPU 0 goes round without spending time"), "{report}");
+    // One that spends a cycle each time may ask as often as it likes.
+    let mut machine = Machine::new(strict(1));
+    machine.spawn(0, || {
+        while !m::stop_requested() {
+            m::charge(1);
+        }
+    });
+    assert_eq!(machine.run(3_000_000, |_| true), Outcome::Finished);
+}
+
 /// Sets its flag when dropped, and touches simulated memory while at it.
 struct Guard(Rc<Cell<u32>>, Shared<SimWord>);
 

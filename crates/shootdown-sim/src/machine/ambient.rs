@@ -204,10 +204,18 @@ pub fn rng<T>(with: impl FnOnce(&mut rand_xoshiro::Xoshiro256PlusPlus) -> T) -> 
     with(&mut core().rng.borrow_mut())
 }
 
-/// Whether this CPU's time has passed the deadline of the run: workloads check it between operations.
+/// Whether this CPU's time has passed the deadline of the run: workloads check it between operations. A thread that asks a
+/// million times without spending time ends the run (see [`Outcome::Runaway`](super::Outcome::Runaway)).
 #[inline]
 pub fn stop_requested() -> bool {
-    now_ticks() >= core().deadline.get()
+    let core = core();
+    core.asks_to_stop();
+    now_ticks() >= core.deadline.get()
+}
+
+/// Puts the deadline off for good: the run goes on until the progress callback ends it.
+pub fn never_stop() {
+    core().deadline.set(super::cpu::NEVER);
 }
 
 /// Sets the category (below 16) that this CPU's time counts to from now on; returns the old one.

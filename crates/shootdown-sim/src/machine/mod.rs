@@ -46,7 +46,7 @@ pub enum Outcome {
     Abandoned,
     /// Tasks are left and nothing will ever wake them; the report names each.
     Deadlock(String),
-    /// The bound on charged operations was reached; the report names each CPU.
+    /// The bound on charged operations was reached, or a thread goes round without spending time; the report names each CPU.
     Runaway(String),
 }
 

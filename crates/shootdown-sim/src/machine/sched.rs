@@ -21,6 +21,9 @@ use std::ptr::NonNull;
 /// How far a CPU that nobody competes with runs before the scheduler looks at bounds, ticks.
 const WINDOW: u64 = 1 << 22;
 
+/// How often a CPU may come round without spending time before the run ends: far more than any loop of a workload needs.
+const ROUNDS: u32 = 1 << 20;
+
 pub(crate) type Hook = Box<dyn Fn(u64, u64)>;
 pub(crate) type Timer = Box<dyn FnOnce()>;
 
@@ -63,6 +66,12 @@ pub(crate) struct Core {
     pub events: Cell<u64>,
     max_events: u64,
     progress_events: u64,
+    /// Charged operations at which the scheduler looks up from its turns.
+    report_at: Cell<u64>,
+    /// Who asked last whether to stop (by name), at which time, and how often since it had another.
+    asked: Cell<(u16, u64, u32)>,
+    /// A CPU that does not spend time.
+    stuck: Cell<bool>,
     /// Where the task that just gave up its turn goes on; its own CPU when another task takes its place.
     pub moving: Cell<Option<usize>>,
     pub tasks: Tasks,
@@ -147,6 +156,9 @@ impl Core {
             events: Cell::new(0),
             max_events: config.max_events,
             progress_events: config.progress_events.max(1),
+            report_at: Cell::new(0),
+            asked: Cell::new((0, 0, 0)),
+            stuck: Cell::new(false),
             moving: Cell::new(None),
             tasks: Tasks::default(),
             unfinished: Cell::new(0),
@@ -340,6 +352,22 @@ impl Core {
         }
     }
 
+    /// Notes that the running CPU has come round to asking whether to stop. One that came [`ROUNDS`] times without spending
+    /// time would never give up its turn: the run ends here, with a report.
+    #[inline]
+    pub(crate) fn asks_to_stop(&self) {
+        let cpu = self.cpu();
+        let (name, clock, rounds) = self.asked.get();
+        let same = name == cpu.name && clock == cpu.clock.get();
+        self.asked
+            .set((cpu.name, cpu.clock.get(), if same { rounds + 1 } else { 0 }));
+        if same && rounds >= ROUNDS && self.on_cpu() {
+            self.stuck.set(true);
+            self.report_at.set(0);
+            self.suspend(cpu, cpu.clock.get());
+        }
+    }
+
     /// Runs `call` on the host at `at`, before any CPU does anything at that time.
     pub(crate) fn at(&self, at: u64, call: Timer) {
         let number = self.timer_count.get();
@@ -363,7 +391,7 @@ impl Core {
     /// before anything but a turn comes `leave`.
     pub(crate) fn run(&self, progress: &mut dyn FnMut(Progress) -> bool) -> Outcome {
         let report_after = |events: u64| events.saturating_add(self.progress_events).min(self.max_events);
-        let mut report_at = report_after(self.events.get());
+        self.report_at.set(report_after(self.events.get()));
         loop {
             if self.unfinished.get() == 0 {
                 return Outcome::Finished;
@@ -387,9 +415,13 @@ impl Core {
             };
             self.turn(id, time);
             let events = self.events.get();
-            if events >= report_at {
-                report_at = report_after(events);
+            if events >= self.report_at.get() {
+                self.report_at.set(report_after(events));
                 self.leave();
+                if self.stuck.get() {
+                    let what = format!("CPU {id} goes round without spending time");
+                    return Outcome::Runaway(self.report(&what));
+                }
                 if events >= self.max_events {
                     return Outcome::Runaway(self.report("the bound on charged operations was reached"));
                 }
