@@ -95,6 +95,14 @@ pub enum Fault {
     AcknowledgeBeforeLocalSync,
     /// 48: the requester may migrate between choosing targets and its own local flush.
     UnpinnedBeforeLocalFlush,
+    /// Secondary TLBs: not told of flushes of a space that is on a system-wide tag.
+    SecondaryNotToldUnderTag,
+    /// Secondary TLBs: not told of batches.
+    SecondaryNotToldByBatch,
+    /// Secondary TLBs: not told of the end of a space.
+    SecondaryNotToldOfEnd,
+    /// Secondary TLBs: told, and not waited for.
+    SecondaryNotAwaited,
 }
 
 /// Whether a fault is switched on: `fault!(kernel, Name)`; `false`, at compile time, without the feature.

@@ -132,17 +132,24 @@ impl Hw {
     pub(super) fn floor(&self, cpu: usize, tag: u16) -> u64 {
         let c = &self.cpus[cpu];
         let local = c.tag_state(tag).flushed.max(c.flushed_nonglobal).max(c.flushed_all);
+        if self.is_device(cpu) {
+            return local;
+        }
         local.max(self.epochs.tag(tag)).max(self.epochs.nonglobal)
     }
 
     /// Links of `tag` filled up to here are dead on this CPU.
     pub(super) fn floor_links(&self, cpu: usize, tag: u16) -> u64 {
         let c = &self.cpus[cpu];
-        let local = c.tag_state(tag).psc_flushed.max(c.flushed_links);
-        self.floor(cpu, tag)
-            .max(local)
-            .max(self.epochs.links(tag))
-            .max(self.epochs.all_links)
+        let local = c
+            .tag_state(tag)
+            .psc_flushed
+            .max(c.flushed_links)
+            .max(self.floor(cpu, tag));
+        if self.is_device(cpu) {
+            return local;
+        }
+        local.max(self.epochs.links(tag)).max(self.epochs.all_links)
     }
 
     /// Global entries filled up to here are dead on this CPU.

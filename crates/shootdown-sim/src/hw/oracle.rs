@@ -164,7 +164,7 @@ impl Hw {
         let chunk = self.ledger.chunks[slot as usize >> 9];
         let mut left = self.ledger.slots[slot as usize].copies;
         self.examine_slot_on(slot, first, reason, &mut left, now);
-        for word in 0..self.config.cpus.div_ceil(64) {
+        for word in 0..self.cpus.len().div_ceil(64) {
             let bits = self.cpus_word(chunk.space, word);
             for cpu in bits_of(word, bits).filter(|&cpu| cpu != first) {
                 if left == 0 {
@@ -177,7 +177,7 @@ impl Hw {
 
     /// A word of the set of CPUs that may hold entries of a space: those that ever loaded it, all for the kernel's.
     pub(super) fn cpus_word(&self, space: u32, word: usize) -> u64 {
-        let cpus = self.config.cpus;
+        let cpus = self.cpus.len();
         let existing = if (word + 1) * 64 <= cpus {
             u64::MAX
         } else {

@@ -6,7 +6,7 @@ use super::preemption::Preemption;
 use crate::hw::{HardwareFault, Hw, Isa};
 use crate::machine::{self, SimWorld};
 use crate::timeline::{What, note};
-use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Stuck, Tag, Way};
+use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Secondary, Stuck, Tag, Way};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -297,6 +297,23 @@ impl<const W: usize> Kernel<W> for SimKernel {
     #[inline]
     fn now_ns(&self) -> u64 {
         (machine::now() as f64 / self.costs.ghz) as u64
+    }
+
+    fn secondary(&self, root: Root, told: Secondary) -> u64 {
+        if self.hw.borrow().config().iommu.is_none() {
+            return 0;
+        }
+        // Handing a command to the device drains the store buffer: what its walker reads from then on is what was written.
+        machine::drain_stores();
+        machine::synchronise();
+        self.hw.borrow_mut().command(root.0 as u32, told, machine::now())
+    }
+
+    fn secondary_sync(&self, ticket: u64) {
+        let due = self.hw.borrow().commands_due(ticket, machine::now());
+        machine::charge(due.saturating_sub(machine::now()));
+        machine::synchronise();
+        self.hw.borrow_mut().carry_out_commands(machine::now());
     }
 
     fn stuck(&self, _report: Stuck) {

@@ -12,6 +12,7 @@ mod preemption;
 mod ranges;
 mod requests;
 mod scene;
+mod secondary;
 mod switching;
 mod tags;
 mod walks;
