@@ -270,10 +270,18 @@ pub trait Kernel<const W: usize>: Sync {
         0
     }
 
-    /// False when the hypervisor has descheduled that virtual CPU *and* will flush it before it runs again.
+    /// Asks the hypervisor to flush everything under every tag of virtual CPU `cpu`, links to tables included, before that
+    /// runs again. True when it will, because the CPU is descheduled: then the CPU is neither interrupted nor waited for.
+    /// False when it runs, or perhaps does.
+    ///
+    /// To find it descheduled and to leave the request must be one atomic step, against which the entry is atomic too
+    /// (KVM: a compare-exchange of "preempted" for "preempted, flush"; at entry an exchange for 0). A query followed by
+    /// a store loses the request to an entry between the two (CVE-2019-3016). Called pinned, after the entry writes and a
+    /// full barrier, and never where table pages are freed or lockless walks are concerned: a CPU may be descheduled
+    /// in the middle of a walk. Asking without need costs a flush and is right.
     #[inline]
-    fn is_vcpu_running(&self, _cpu: CpuId) -> bool {
-        true
+    fn flush_at_entry(&self, _cpu: CpuId) -> bool {
+        false
     }
 
     /// Tells TLBs that belong to no CPU (an IOMMU that shares page tables, a guest's second stage) of a flush of the space

@@ -64,6 +64,8 @@ pub(super) struct Cpu {
     pub(super) settling: bool,
     /// Between coming online and `came_online`.
     pub(super) booting: bool,
+    /// A virtual CPU that the hypervisor has descheduled: it keeps what it has cached, and uses nothing.
+    pub(super) descheduled: bool,
     pub(super) flushed_nonglobal: u64,
     pub(super) flushed_all: u64,
     pub(super) flushed_links: u64,
@@ -93,6 +95,7 @@ impl Cpu {
             online: true,
             settling: false,
             booting: false,
+            descheduled: false,
             flushed_nonglobal: 0,
             flushed_all: 0,
             flushed_links: 0,
@@ -294,6 +297,22 @@ impl Hw {
         let c = &mut self.cpus[cpu];
         c.booting = online && (c.booting || !c.online);
         c.online = online;
+    }
+
+    /// The hypervisor deschedules a virtual CPU: until [`entered`](Hw::entered) what it has cached stays, and is not used.
+    pub fn deschedule(&mut self, cpu: usize) {
+        self.cpus[cpu].descheduled = true;
+    }
+
+    /// The virtual CPU runs again, after whatever flush the hypervisor owed it: nothing stale may be left that it can use.
+    pub fn entered(&mut self, cpu: usize, now: u64) {
+        let c = &mut self.cpus[cpu];
+        c.descheduled = false;
+        let settling = c.settling;
+        if !settling {
+            self.caught_up(cpu, now);
+        }
+        self.check_links(cpu, now);
     }
 
     /// The root, tag and space that a CPU has loaded.

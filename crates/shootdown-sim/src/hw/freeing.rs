@@ -136,7 +136,7 @@ impl Hw {
             return;
         }
         let c = &self.cpus[cpu];
-        if !c.online || c.booting || link.tag != c.tag {
+        if !c.online || c.booting || c.descheduled || link.tag != c.tag {
             let seq = self.seq;
             self.cpus[cpu].tag_state_mut(link.tag).links_tolerated = seq;
             return;

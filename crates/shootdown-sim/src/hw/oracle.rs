@@ -243,7 +243,7 @@ impl Hw {
         let c = &self.cpus[cpu];
         let global = key & GLOBAL != 0;
         let reachable = global || (key_tag(key) == c.tag && !c.settling);
-        c.online && !c.booting && reachable && (is_kernel(va) || !(c.lazy || c.settling))
+        c.online && !c.booting && !c.descheduled && reachable && (is_kernel(va) || !(c.lazy || c.settling))
     }
 
     /// The kernel is done with a switch or with leaving laziness on this CPU: from now on it may touch user addresses

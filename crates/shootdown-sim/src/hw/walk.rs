@@ -307,7 +307,7 @@ impl Hw {
     /// The CPU fills the translation of `va` on its own accord, through whatever it has loaded and cached, lazy or
     /// not. Never faults, never sets the dirty bit. The oracle sees such a fill; it is not an access.
     pub fn speculate(&mut self, cpu: usize, va: u64, now: u64) {
-        if !self.cpus[cpu].online {
+        if !self.cpus[cpu].online || self.cpus[cpu].descheduled {
             return;
         }
         self.look_at_broadcasts(cpu, now);

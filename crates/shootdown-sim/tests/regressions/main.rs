@@ -15,4 +15,5 @@ mod scene;
 mod secondary;
 mod switching;
 mod tags;
+mod virtual_cpus;
 mod walks;
