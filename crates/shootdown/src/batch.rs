@@ -28,6 +28,8 @@ pub struct Batch<'e, 'k, K: Kernel<W>, const W: usize> {
     broadcasts: [(Tag, Range); HELD],
     held: usize,
     empty: bool,
+    /// The last ticket of what secondary TLBs were told.
+    secondary: u64,
     /// Whether table pages are freed: then a lazy CPU is not spared, not even the one that finishes (C3).
     tables: bool,
 }
@@ -41,6 +43,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             broadcasts: [(Tag(0), Range::WHOLE); HELD],
             held: 0,
             empty: true,
+            secondary: 0,
             tables: false,
         }
     }
@@ -85,6 +88,9 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         let mode = space.mode();
         #[cfg(feature = "faults")]
         let mode = early.unwrap_or(mode);
+        if !fault!(engine.kernel, SecondaryNotToldByBatch) {
+            self.secondary = engine.tell_secondary(space, &range).max(self.secondary);
+        }
         match mode {
             Mode::PerCpu => {
                 if engine.design.requests == Requests::Log {
@@ -174,6 +180,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         let mut targets = core::mem::take(&mut self.targets);
         targets.remove(me);
         let mut token = engine.spaceless_token();
+        token.secondary = core::mem::take(&mut self.secondary);
         engine.interrupt(&mut token, targets, Ask::CatchUp, pin, |engine| {
             engine.masked(|| {
                 let cpu = &engine.cpus[me];

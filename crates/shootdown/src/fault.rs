@@ -97,6 +97,18 @@ pub enum Fault {
     AcknowledgeBeforeLocalSync,
     /// 48: the requester may migrate between choosing targets and its own local flush.
     UnpinnedBeforeLocalFlush,
+    /// 43: the hypervisor is asked whether a virtual CPU is descheduled, and told to flush it in a second step.
+    DescheduledNotAtomic,
+    /// A virtual CPU that was descheduled in the middle of a lockless walk is not told that a table goes.
+    SkipDescheduledWalker,
+    /// Secondary TLBs: not told of flushes of a space that is on a system-wide tag.
+    SecondaryNotToldUnderTag,
+    /// Secondary TLBs: not told of batches.
+    SecondaryNotToldByBatch,
+    /// Secondary TLBs: not told of the end of a space.
+    SecondaryNotToldOfEnd,
+    /// Secondary TLBs: told, and not waited for.
+    SecondaryNotAwaited,
 }
 
 /// Whether a fault is switched on: `fault!(kernel, Name)`; `false`, at compile time, without the feature.

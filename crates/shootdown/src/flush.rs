@@ -39,6 +39,8 @@ pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     pub(crate) walked: u64,
     /// Walkers among the targets, if every walk that could hold a link is.
     pub(crate) walkers_told: Option<usize>,
+    /// What secondary TLBs were told and must have carried out; 0 for nothing.
+    pub(crate) secondary: u64,
     /// Of a timed request: how many CPUs it interrupted, and the nanoseconds spent until they were.
     timed: Option<(u64, u64)>,
 }
@@ -153,6 +155,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let mut token = self.token(space, generation);
         let begun = self.is_sampled(generation).then(|| self.kernel.now_ns());
         let word = space.mode.0.load(Ordering::Acquire);
+        token.secondary = self.tell_secondary(space, &range);
         match Mode::unpack(word) {
             Mode::PerCpu => {
                 // Only slots read the log. A generation that went out as a broadcast has no entry: a slot that is behind
@@ -255,6 +258,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             generation,
             walked: 0,
             walkers_told: None,
+            secondary: 0,
             timed: None,
         }
     }
@@ -269,6 +273,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             generation: 0,
             walked: 0,
             walkers_told: None,
+            secondary: 0,
             timed: None,
         }
     }
@@ -562,9 +567,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 }
 
 impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
-    /// Whether nobody needs to be waited for.
+    /// Whether nobody needs to be waited for, secondary TLBs included.
     pub fn is_complete(&self) -> bool {
-        self.targets.is_empty()
+        self.targets.is_empty() && self.secondary == 0
     }
 
     /// Waits until every target has answered or is off. With preemptible waits preemption stays as the caller has it, and
@@ -575,6 +580,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     /// In debug builds, when somebody must be waited for and this is called from the shootdown handler.
     pub fn wait(self) -> Flushed {
         if self.targets.is_empty() {
+            self.engine.await_secondary(self.secondary);
             return Flushed(());
         }
         let begun = self.timed.map(|_| self.engine.kernel.now_ns());
@@ -610,6 +616,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
             let took = sending + self.engine.since(begun);
             self.engine.learn(Way::Interrupts, targets, took);
         }
+        self.engine.await_secondary(self.secondary);
         Flushed(())
     }
 }

@@ -6,7 +6,7 @@
 use crate::costs::Costs;
 use crate::cpuset::CpuMask;
 use crate::facade::Facade;
-use crate::range::Stride;
+use crate::range::{Range, Stride};
 
 /// The number of a CPU, from 0, dense. Not an APIC id: translating is the implementation's job (regression 19).
 pub type CpuId = usize;
@@ -104,6 +104,16 @@ pub struct Stuck {
     pub space: u64,
     /// Generation asked for, 0 when the request has none.
     pub generation: u64,
+}
+
+/// What TLBs that belong to no CPU are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Secondary {
+    /// Entries in this range were withdrawn: their translations go, and with [`Range::tables`] every cached link to a table
+    /// page on the way to them.
+    Flush(Range),
+    /// The space ends: its translations go, and nobody may walk its tables any more.
+    End,
 }
 
 /// A way of reaching other CPUs.
@@ -260,11 +270,37 @@ pub trait Kernel<const W: usize>: Sync {
         0
     }
 
-    /// False when the hypervisor has descheduled that virtual CPU *and* will flush it before it runs again.
+    /// Asks the hypervisor to flush everything under every tag of virtual CPU `cpu`, links to tables included, before that
+    /// runs again. True when it will, because the CPU is descheduled: then the CPU is neither interrupted nor waited for.
+    /// False when it runs, or perhaps does.
+    ///
+    /// To find it descheduled and to leave the request must be one atomic step, against which the entry is atomic too
+    /// (KVM: a compare-exchange of "preempted" for "preempted, flush"; at entry an exchange for 0). A query followed by
+    /// a store loses the request to an entry between the two (CVE-2019-3016). Called pinned, after the entry writes and a
+    /// full barrier, and never where table pages are freed or lockless walks are concerned: a CPU may be descheduled
+    /// in the middle of a walk. Asking without need costs a flush and is right.
     #[inline]
-    fn is_vcpu_running(&self, _cpu: CpuId) -> bool {
-        true
+    fn flush_at_entry(&self, _cpu: CpuId) -> bool {
+        false
     }
+
+    /// Tells TLBs that belong to no CPU (an IOMMU that shares page tables, a guest's second stage) of a flush of the space
+    /// whose top table is `root`, or of the kernel's. Called once for every flush, whatever its way, and at the end of a
+    /// space; pinned, after the entry writes and a full barrier. What more the device's walker needs in order to see those
+    /// writes (on Arm a DSB before the command goes out) is up to the hook. A change of tag is not told: tags are the CPUs'.
+    ///
+    /// May return before it is carried out; then with a ticket for [`secondary_sync`](Kernel::secondary_sync): not 0, and
+    /// never falling from one call to a later one. 0 says that there is nothing to wait for.
+    #[inline]
+    fn secondary(&self, _root: Root, _told: Secondary) -> u64 {
+        0
+    }
+
+    /// Waits until everything up to `ticket` is carried out (C1 to C3 for those TLBs). Called once per flush or batch, after
+    /// all CPUs have answered, perhaps on another CPU than the one that told; pinned where waits spin. It may not depend on
+    /// another CPU, which could be waiting for this one.
+    #[inline]
+    fn secondary_sync(&self, _ticket: u64) {}
 
     /// A CPU has not answered within the configured bound. Log it; the wait continues.
     fn stuck(&self, _report: Stuck) {}

@@ -23,8 +23,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             if !fault!(self.kernel, NoPublishBeforeInvalidation) {
                 K::Facade::publish_tables();
             }
+            let secondary = self.tell_secondary_of_kernel(&range);
             self.broadcast_kernel(&range);
             let mut token = self.spaceless_token();
+            token.secondary = secondary;
             if self.design.errata.interrupt_too {
                 let running = self.all_targets(me);
                 self.interrupt(&mut token, running, Ask::Synchronise, pin, |_| {});
@@ -42,6 +44,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         self.publish_tables();
         let mut token = self.spaceless_token();
+        token.secondary = self.tell_secondary_of_kernel(&range);
         let targets = self.all_targets(me);
         self.interrupt(&mut token, targets, Ask::Kernel { range }, pin, |engine| {
             engine.masked(|| match engine.design.requests {

@@ -68,6 +68,7 @@ mod promote;
 mod range;
 mod request;
 mod rollover;
+mod secondary;
 mod space;
 mod switch;
 mod tags;
@@ -86,7 +87,7 @@ pub use facade::{Facade, Native, Word};
 #[cfg(feature = "faults")]
 pub use fault::Fault;
 pub use flush::{Flushed, Token};
-pub use hooks::{Broadcast, BroadcastLimits, CpuId, Event, Kernel, Local, Root, Stuck, Tag, Way};
+pub use hooks::{Broadcast, BroadcastLimits, CpuId, Event, Kernel, Local, Root, Secondary, Stuck, Tag, Way};
 pub use log::LOG_ENTRIES;
 pub use percpu::PerCpu;
 pub use range::{Chunks, Range, Stride};

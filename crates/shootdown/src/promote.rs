@@ -138,6 +138,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             }
         });
         let mut token = self.token(space, generation);
+        token.secondary = self.tell_secondary_of_end(space);
         let mut loaded = crate::cpuset::CpuMask::EMPTY;
         space.cpus.for_each(|cpu| {
             let state = self.cpus[cpu].state();

@@ -33,9 +33,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             };
             let concerned = concerned && !(fault!(self.kernel, FilterByRequester) && mine.id() != space.id);
             // A CPU that is off flushes everything before it uses anything (C5); a virtual CPU that is descheduled
-            // is flushed by the hypervisor at its entry, which proves nothing about walks, so not with tables.
+            // is flushed by the hypervisor at its entry, which proves nothing about walks, so not with tables. Asked last, and
+            // after the caller's full barrier, which pairs with the hypervisor's exchange at entry.
             let off = state.is_off() && !fault!(self.kernel, WaitForCpuThatIsOff);
-            if concerned && cpu != me && !off && (keep_lazy || self.kernel.is_vcpu_running(cpu)) {
+            if concerned && cpu != me && !off && (keep_lazy || !self.kernel.flush_at_entry(cpu)) {
                 targets.insert(cpu);
             }
         };

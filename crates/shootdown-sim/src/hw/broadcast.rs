@@ -178,7 +178,7 @@ impl Hw {
 
     /// Whether an operation can matter to a CPU as it is. What it holds under other tags may wait for the sync.
     fn concerns(&self, op: &Outstanding, cpu: usize) -> bool {
-        if op.spared == cpu as u32 || self.wrong(Wrong::BroadcastOnlyAtSync) {
+        if op.spared == cpu as u32 || self.is_device(cpu) || self.wrong(Wrong::BroadcastOnlyAtSync) {
             return false;
         }
         match op.what {
@@ -371,7 +371,7 @@ impl Hw {
 
     /// Notes that a CPU has loaded a space under a tag.
     pub(super) fn tag_used(&mut self, cpu: usize, tag: u16, space: u32) {
-        let words = self.config.cpus.div_ceil(64);
+        let words = self.cpus.len().div_ceil(64);
         if let Some(word) = self.ledger.spaces[space as usize].cpus.get_mut(cpu / 64) {
             *word |= 1 << (cpu % 64);
         }

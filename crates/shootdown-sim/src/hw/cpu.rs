@@ -64,6 +64,8 @@ pub(super) struct Cpu {
     pub(super) settling: bool,
     /// Between coming online and `came_online`.
     pub(super) booting: bool,
+    /// A virtual CPU that the hypervisor has descheduled: it keeps what it has cached, and uses nothing.
+    pub(super) descheduled: bool,
     pub(super) flushed_nonglobal: u64,
     pub(super) flushed_all: u64,
     pub(super) flushed_links: u64,
@@ -95,6 +97,7 @@ impl Cpu {
             online: true,
             settling: false,
             booting: false,
+            descheduled: false,
             flushed_nonglobal: 0,
             flushed_all: 0,
             flushed_links: 0,
@@ -135,17 +138,24 @@ impl Hw {
     pub(super) fn floor(&self, cpu: usize, tag: u16) -> u64 {
         let c = &self.cpus[cpu];
         let local = c.tag_state(tag).flushed.max(c.flushed_nonglobal).max(c.flushed_all);
+        if self.is_device(cpu) {
+            return local;
+        }
         local.max(self.epochs.tag(tag)).max(self.epochs.nonglobal)
     }
 
     /// Links of `tag` filled up to here are dead on this CPU.
     pub(super) fn floor_links(&self, cpu: usize, tag: u16) -> u64 {
         let c = &self.cpus[cpu];
-        let local = c.tag_state(tag).psc_flushed.max(c.flushed_links);
-        self.floor(cpu, tag)
-            .max(local)
-            .max(self.epochs.links(tag))
-            .max(self.epochs.all_links)
+        let local = c
+            .tag_state(tag)
+            .psc_flushed
+            .max(c.flushed_links)
+            .max(self.floor(cpu, tag));
+        if self.is_device(cpu) {
+            return local;
+        }
+        local.max(self.epochs.links(tag)).max(self.epochs.all_links)
     }
 
     /// Global entries filled up to here are dead on this CPU.
@@ -294,6 +304,22 @@ impl Hw {
         let c = &mut self.cpus[cpu];
         c.booting = online && (c.booting || !c.online);
         c.online = online;
+    }
+
+    /// The hypervisor deschedules a virtual CPU: until [`entered`](Hw::entered) what it has cached stays, and is not used.
+    pub fn deschedule(&mut self, cpu: usize) {
+        self.cpus[cpu].descheduled = true;
+    }
+
+    /// The virtual CPU runs again, after whatever flush the hypervisor owed it: nothing stale may be left that it can use.
+    pub fn entered(&mut self, cpu: usize, now: u64) {
+        let c = &mut self.cpus[cpu];
+        c.descheduled = false;
+        let settling = c.settling;
+        if !settling {
+            self.caught_up(cpu, now);
+        }
+        self.check_links(cpu, now);
     }
 
     /// The root, tag and space that a CPU has loaded.

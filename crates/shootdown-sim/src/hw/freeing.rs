@@ -28,7 +28,7 @@ impl Hw {
         if f.copies > 0 && !self.wrong(Wrong::OracleIgnoresFrees) {
             let reason = Reason::Freed(frame, f.life);
             if f.shared {
-                for other in 0..self.config.cpus {
+                for other in 0..self.cpus.len() {
                     for at in self.tlb.positions(other) {
                         if self.tlb.key(at) != 0 && self.tlb.body(at).frame == frame {
                             self.examine_entry(other, at, reason, now);
@@ -61,7 +61,7 @@ impl Hw {
             });
         }
         if f.loaded > 0 {
-            let holder = (0..self.config.cpus)
+            let holder = (0..self.cpus.len())
                 .find(|&c| self.cpus[c].root == frame)
                 .unwrap_or(cpu);
             self.report(Rule::C3, holder, 0, now, |_| {
@@ -101,7 +101,7 @@ impl Hw {
     #[allow(clippy::too_many_arguments)] // One call, and each is a different fact about the table freed.
     fn examine_links(&mut self, frame: u32, life: u32, level: u32, base: u64, space: u32, links: u32, now: u64) {
         let mut left = links;
-        for word in 0..self.config.cpus.div_ceil(64) {
+        for word in 0..self.cpus.len().div_ceil(64) {
             let bits = self.cpus_word(space, word);
             for cpu in bits_of(word, bits) {
                 if left == 0 {
@@ -136,7 +136,7 @@ impl Hw {
             return;
         }
         let c = &self.cpus[cpu];
-        if !c.online || c.booting || link.tag != c.tag {
+        if !c.online || c.booting || c.descheduled || link.tag != c.tag {
             let seq = self.seq;
             self.cpus[cpu].tag_state_mut(link.tag).links_tolerated = seq;
             return;

@@ -191,7 +191,7 @@ impl Hw {
         let va = self.ledger.va(slot);
         let space = self.ledger.chunks[slot as usize >> 9].space;
         self.drop_page(first, va, of, before);
-        for word in 0..self.config.cpus.div_ceil(64) {
+        for word in 0..self.cpus.len().div_ceil(64) {
             for cpu in super::oracle::bits_of(word, self.cpus_word(space, word)) {
                 if self.ledger.slots[slot as usize].copies == 0 {
                     return;

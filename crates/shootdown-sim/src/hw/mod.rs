@@ -18,6 +18,7 @@
 //!   oracle.rs   C1 to C4 of translations      freeing.rs    C2 and C3 of what is freed
 //!   story.rs    violations, told               software_walk.rs  C3 of lockless walks by software
 //!   aarch64.rs  TLBI, DSB, ISB, break before make
+//!   iommu.rs    a TLB that belongs to devices
 //!   riscv64.rs  SFENCE.VMA, Svinval, remote fences by firmware
 //!   deferred.rs what those two do later than x86
 //!   wrong.rs    deliberately wrong machines, for tests of the tests
@@ -32,6 +33,7 @@ mod entry;
 mod frames;
 mod freeing;
 mod invalidate;
+mod iommu;
 mod ledger;
 mod oracle;
 mod psc;
@@ -49,6 +51,7 @@ pub use cpu::HardwareFault;
 use cpu::Reason;
 pub use entry::Entry;
 pub use frames::FrameKind;
+pub use iommu::Iommu;
 pub use ledger::Stamp;
 pub use riscv64::Riscv64;
 pub use software_walk::TableLink;
@@ -138,6 +141,8 @@ pub struct HwConfig {
     /// A way in which the machine is wrong, for tests of the tests.
     #[cfg(feature = "faults")]
     pub wrong: Option<Wrong>,
+    /// Devices that access memory through page tables of spaces.
+    pub iommu: Option<Iommu>,
 }
 
 impl Default for HwConfig {
@@ -174,6 +179,7 @@ impl Default for HwConfig {
             isa: Isa::X86_64,
             #[cfg(feature = "faults")]
             wrong: None,
+            iommu: None,
         }
     }
 }
@@ -207,6 +213,7 @@ pub struct Hw {
     /// Who uses a tag anywhere, for broadcasts to find holders.
     tag_users: HashMap<u16, broadcast::TagUsers>,
     software: software_walk::SoftwareWalks,
+    commands: iommu::Commands,
     violations: Vec<Violation>,
     violation_count: u64,
     first_violation_after: Option<u64>,
@@ -244,7 +251,7 @@ impl Hw {
             (0.0..=1.0).contains(&config.speculation),
             "speculation is a probability"
         );
-        let cpus = config.cpus;
+        let cpus = config.cpus + config.iommu.map_or(0, |iommu| iommu.devices);
         let mut hw = Hw {
             seq: 1,
             rng: mix(config.seed),
@@ -265,6 +272,7 @@ impl Hw {
             later: (config.isa != Isa::X86_64).then(|| deferred::Later::new(cpus)),
             tag_users: HashMap::new(),
             software: software_walk::SoftwareWalks::default(),
+            commands: iommu::Commands::default(),
             violations: Vec::new(),
             violation_count: 0,
             first_violation_after: None,

@@ -167,7 +167,7 @@ impl Hw {
         let chunk = self.ledger.chunks[slot as usize >> 9];
         let mut left = self.ledger.slots[slot as usize].copies;
         self.examine_slot_on(slot, first, reason, &mut left, now);
-        for word in 0..self.config.cpus.div_ceil(64) {
+        for word in 0..self.cpus.len().div_ceil(64) {
             let bits = self.cpus_word(chunk.space, word);
             for cpu in bits_of(word, bits).filter(|&cpu| cpu != first) {
                 if left == 0 {
@@ -180,7 +180,7 @@ impl Hw {
 
     /// A word of the set of CPUs that may hold entries of a space: those that ever loaded it, all for the kernel's.
     pub(super) fn cpus_word(&self, space: u32, word: usize) -> u64 {
-        let cpus = self.config.cpus;
+        let cpus = self.cpus.len();
         let existing = if (word + 1) * 64 <= cpus {
             u64::MAX
         } else {
@@ -246,7 +246,7 @@ impl Hw {
         let c = &self.cpus[cpu];
         let global = key & GLOBAL != 0;
         let reachable = global || (key_tag(key) == c.tag && !c.settling);
-        c.online && !c.booting && reachable && (is_kernel(va) || !(c.lazy || c.settling))
+        c.online && !c.booting && !c.descheduled && reachable && (is_kernel(va) || !(c.lazy || c.settling))
     }
 
     /// The kernel is done with a switch or with leaving laziness on this CPU: from now on it may touch user addresses

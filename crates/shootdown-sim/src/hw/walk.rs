@@ -316,7 +316,8 @@ impl Hw {
     /// The CPU fills the translation of `va` on its own accord, through whatever it has loaded and cached, lazy or
     /// not. Never faults, never sets the dirty bit. The oracle sees such a fill; it is not an access.
     pub fn speculate(&mut self, cpu: usize, va: u64, now: u64) {
-        if !self.cpus[cpu].online || (self.cpus[cpu].lazy && self.wrong(Wrong::NoSpeculationWhenLazy)) {
+        let c = &self.cpus[cpu];
+        if !c.online || c.descheduled || (c.lazy && self.wrong(Wrong::NoSpeculationWhenLazy)) {
             return;
         }
         self.look_at_broadcasts(cpu, now);

@@ -2,12 +2,13 @@
 //! hardware and charges what it costs.
 
 use super::diary::Diary;
+use super::hypervisor::VirtualCpu;
 use super::preemption::Preemption;
 use crate::hw::{HardwareFault, Hw, Isa};
 use crate::machine::{self, SimWorld};
 use crate::timeline::{What, note};
-use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Stuck, Tag, Way};
-use std::cell::{Cell, RefCell};
+use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Secondary, Stuck, Tag, Way};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -82,6 +83,8 @@ pub struct SimKernel {
     on_load_root: RefCell<Option<Box<dyn Fn()>>>,
     /// What happened, for `explain`.
     diary: RefCell<Option<Diary>>,
+    /// What a hypervisor keeps for each virtual CPU, on a machine that is virtual.
+    pub(super) virtual_cpus: OnceCell<Vec<VirtualCpu>>,
     #[cfg(feature = "faults")]
     faults: Cell<u64>,
 }
@@ -106,6 +109,7 @@ impl SimKernel {
             on_unpin: RefCell::default(),
             on_load_root: RefCell::default(),
             diary: RefCell::default(),
+            virtual_cpus: OnceCell::new(),
             #[cfg(feature = "faults")]
             faults: Cell::new(0),
         }
@@ -297,6 +301,34 @@ impl<const W: usize> Kernel<W> for SimKernel {
     #[inline]
     fn now_ns(&self) -> u64 {
         (machine::now() as f64 / self.costs.ghz) as u64
+    }
+
+    fn flush_at_entry(&self, cpu: CpuId) -> bool {
+        let Some(virtual_cpus) = self.virtual_cpus.get() else {
+            return false;
+        };
+        #[cfg(feature = "faults")]
+        if self.faults.get() >> shootdown::Fault::DescheduledNotAtomic as u8 & 1 == 1 {
+            return virtual_cpus[cpu].ask_in_two_steps();
+        }
+        virtual_cpus[cpu].ask()
+    }
+
+    fn secondary(&self, root: Root, told: Secondary) -> u64 {
+        if self.hw.borrow().config().iommu.is_none() {
+            return 0;
+        }
+        // Handing a command to the device drains the store buffer: what its walker reads from then on is what was written.
+        machine::drain_stores();
+        machine::synchronise();
+        self.hw.borrow_mut().command(root.0 as u32, told, machine::now())
+    }
+
+    fn secondary_sync(&self, ticket: u64) {
+        let due = self.hw.borrow().commands_due(ticket, machine::now());
+        machine::charge(due.saturating_sub(machine::now()));
+        machine::synchronise();
+        self.hw.borrow_mut().carry_out_commands(machine::now());
     }
 
     fn stuck(&self, _report: Stuck) {

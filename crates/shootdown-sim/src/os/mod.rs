@@ -9,6 +9,7 @@ mod diary;
 mod exit;
 mod fork;
 mod hooks;
+mod hypervisor;
 mod isa;
 mod kernel_pages;
 mod latency;

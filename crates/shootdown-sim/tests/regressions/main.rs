@@ -12,6 +12,8 @@ mod preemption;
 mod ranges;
 mod requests;
 mod scene;
+mod secondary;
 mod switching;
 mod tags;
+mod virtual_cpus;
 mod walks;

@@ -4,7 +4,7 @@
 //! rounds that start at fixed times and race within. CPUs speculate at random moments throughout.
 
 use shootdown::{BroadcastLimits, Design, Fault, Order, Reach, Requests, Tags, Wait, Walkers};
-use shootdown_sim::hw::{Access, Hw, HwConfig, Isa, Privilege, Rule, Violation};
+use shootdown_sim::hw::{Access, Hw, HwConfig, Iommu, Isa, Privilege, Rule, Violation};
 use shootdown_sim::machine::{self, Config, Machine, Outcome, StoreBuffer, Topology};
 use shootdown_sim::os::{HookCosts, OsCosts, OsSettings, PAGE, Priority, Process, Scheduler, System, USER_BASE};
 use std::cell::{Cell, RefCell};
@@ -75,6 +75,8 @@ pub struct Scene {
     pub isa: Isa,
     /// Threads that a scheduler runs; 0 is none.
     pub threads: usize,
+    /// Devices that access memory through page tables.
+    pub devices: usize,
     /// Seeds that the engine must survive.
     pub seeds: u64,
     /// Seeds within which the fault must show.
@@ -97,6 +99,7 @@ impl Scene {
             tce: false,
             isa: Isa::X86_64,
             threads: 0,
+            devices: 0,
             seeds: 150,
             tries: 60,
         }
@@ -177,7 +180,19 @@ impl Stage {
     /// `cpu` fills the translations of `pages` pages from [`P`] on its own accord, at random moments, about every `mean`
     /// cycles for as long as the rounds last.
     pub fn speculate(&self, cpu: usize, pages: u64, mean: u64) {
-        let mut random = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (cpu as u64) << 32;
+        self.at_random_moments(cpu, pages, mean, move |hw, va, at| hw.speculate(cpu, va, at));
+    }
+
+    /// Attaches device 0 to `process`, which reads its first `pages` pages at random moments, about every `mean` cycles.
+    pub fn device(&self, process: &Proc, pages: u64, mean: u64) {
+        self.system.hw.borrow_mut().attach_device(0, process.number);
+        self.at_random_moments(usize::from(u8::MAX), pages, mean, |hw, va, at| {
+            let _found = hw.dma(0, va, Access::Read, at);
+        });
+    }
+
+    fn at_random_moments(&self, salt: usize, pages: u64, mean: u64, call: impl Fn(&mut Hw, u64, u64) + Copy + 'static) {
+        let mut random = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (salt as u64) << 32;
         let mut draw = |below: u64| {
             random = random
                 .wrapping_mul(0x5851_f42d_4c95_7f2d)
@@ -188,9 +203,7 @@ impl Stage {
         while at < ROUND * (ROUNDS + 1) {
             at += 1 + draw(2 * mean);
             let (hw, va) = (self.system.hw.clone(), P + draw(pages) * PAGE);
-            self.machine
-                .borrow()
-                .at(at, move || hw.borrow_mut().speculate(cpu, va, at));
+            self.machine.borrow().at(at, move || call(&mut hw.borrow_mut(), va, at));
         }
     }
 }
@@ -217,6 +230,11 @@ pub fn play(scene: &Scene, seed: u64, fault: Option<Fault>, script: &dyn Fn(&Sta
         leaf_only_keeps_psc: scene.leaf_only_keeps_psc,
         tce: scene.tce,
         isa: scene.isa,
+        iommu: (scene.devices > 0).then_some(Iommu {
+            devices: scene.devices,
+            // Longer than a flush by interrupts, so that not waiting shows.
+            command_cycles: 4_000,
+        }),
         speculation: 0.2,
         seed,
         ..HwConfig::default()

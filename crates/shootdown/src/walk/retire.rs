@@ -152,7 +152,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // A CPU that is off was in no walk when it said so, and clears what it published before its next (`cpu_online`).
         let candidates = cpus;
         for cpu in candidates.iter() {
-            if self.cpus[cpu].state().is_off() {
+            let descheduled = fault!(self.kernel, SkipDescheduledWalker) && self.kernel.flush_at_entry(cpu);
+            if descheduled || self.cpus[cpu].state().is_off() {
                 cpus.remove(cpu);
             }
         }

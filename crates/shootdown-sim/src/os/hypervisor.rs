@@ -1,0 +1,78 @@
+//! A hypervisor under the simulated kernel: it deschedules virtual CPUs at any point, and flushes them at entry when asked.
+//!
+//! Owns one word for each virtual CPU, shared with the guest as KVM's "preempted" byte of the steal-time record is, and the
+//! order of things at exit and entry. What is asked of it is decided in the engine.
+
+use super::System;
+use crate::machine::{self, Shared, SimWord};
+use shootdown::{Local, Word};
+use std::sync::atomic::Ordering;
+
+/// The hypervisor's word about one virtual CPU.
+#[derive(Debug)]
+pub(super) struct VirtualCpu(Shared<SimWord>);
+
+/// It is descheduled.
+const OUT: u64 = 1;
+/// Everything it has cached is flushed before it runs again. Only ever set together with [`OUT`].
+const FLUSH: u64 = 2;
+
+impl VirtualCpu {
+    /// Asks for a flush at entry; true if the CPU is out and will be flushed.
+    pub(super) fn ask(&self) -> bool {
+        let seen = self.0.load(Ordering::Relaxed);
+        // The exchange fails if the CPU has entered since, or if somebody else asks: then it is interrupted (C6).
+        seen & OUT != 0 && self.0.compare_exchange_full(seen, seen | FLUSH).is_ok()
+    }
+
+    /// Bug 43: an entry between the two steps flushes nothing.
+    #[cfg(feature = "faults")]
+    pub(super) fn ask_in_two_steps(&self) -> bool {
+        let out = self.0.load(Ordering::Relaxed) & OUT != 0;
+        if out {
+            self.0.store(OUT | FLUSH, Ordering::Release);
+        }
+        out
+    }
+}
+
+impl<const W: usize> System<W> {
+    /// Puts a hypervisor under this kernel. Once, before the run.
+    ///
+    /// # Panics
+    /// When there is one.
+    pub fn virtualise(&self) {
+        let cpus = self.hw.borrow().config().cpus;
+        let words = (0..cpus).map(|_| VirtualCpu(self.allocate(SimWord::new(0)))).collect();
+        let set = self.engine.kernel().virtual_cpus.set(words);
+        assert!(set.is_ok(), "there is a hypervisor");
+    }
+
+    /// The hypervisor takes the processor away from this virtual CPU for `cycles`. Interrupts that come meanwhile wait. Its
+    /// caches keep what they hold, unless a flush was asked for. Nothing happens without a hypervisor.
+    pub fn deschedule(&self, cycles: u64) {
+        let Some(virtual_cpus) = self.engine.kernel().virtual_cpus.get() else {
+            return;
+        };
+        let (cpu, saved) = (machine::cpu(), machine::interrupts_off());
+        let word = &virtual_cpus[cpu].0;
+        // The exit serialises: what the guest has stored is visible.
+        machine::drain_stores();
+        machine::synchronise();
+        self.hw.borrow_mut().deschedule(cpu);
+        word.swap_full(OUT);
+        machine::charge(cycles);
+        machine::synchronise();
+        // Full barrier; pairs with the one before `ask`: either the request is seen here, or the guest sees the CPU in.
+        let asked = word.swap_full(0) & FLUSH != 0;
+        machine::synchronise();
+        let mut hw = self.hw.borrow_mut();
+        if asked {
+            let flushed = hw.local(cpu, Local::All, machine::now());
+            flushed.unwrap_or_else(|fault| panic!("a flush of everything has no operand: {fault:?}"));
+        }
+        hw.entered(cpu, machine::now());
+        drop(hw);
+        machine::interrupts_restore(saved);
+    }
+}

@@ -1,0 +1,139 @@
+//! TLBs that belong to no CPU: a device reads a process's memory through the page tables while they change.
+
+use crate::scene::*;
+use shootdown::{Design, Fault, Order, Reach, Tags};
+use shootdown_sim::hw::Rule;
+use shootdown_sim::machine;
+use shootdown_sim::os::PAGE;
+
+fn scene(design: Design) -> Scene {
+    Scene {
+        devices: 1,
+        ..Scene::new(2, design)
+    }
+}
+
+/// Two CPUs run the process; CPU 0 maps and unmaps, with and without freeing a table.
+fn unmap_under_a_device(stage: &Stage) {
+    let a = stage.process(1);
+    let b = a.clone();
+    stage.device(&a, 4, 300);
+    stage.cpu(0, move |system| {
+        system.load(&a);
+        rounds(|start| {
+            system.map(&a, P, 4 * PAGE);
+            write(system, &a, 4);
+            until(start + 10_000);
+            dawdle(1200);
+            system.drop_pages(&a, P, 2);
+            until(start + 20_000);
+            system.unmap(&a, P, 4 * PAGE);
+        });
+    });
+    stage.cpu(1, move |system| {
+        system.load(&b);
+        rounds(|start| {
+            until(start + 4_000);
+            look(system, P);
+            until(start + 12_000);
+            look(system, P);
+        });
+    });
+}
+
+/// However a flush goes, the device is told, and waited for before frames and tables are freed.
+#[test]
+fn a_device_uses_nothing_that_was_flushed_whatever_the_way() {
+    let rolled = |reach| Design {
+        tags: Tags::System,
+        reach,
+        ..IPI
+    };
+    let adaptive = Design {
+        reach: Reach::Adaptive,
+        order: Order::Concurrent,
+        ..BROADCAST
+    };
+    for design in [
+        IPI,
+        PREEMPTIBLE,
+        LOG,
+        LOG_PREEMPTIBLE,
+        BROADCAST,
+        adaptive,
+        rolled(Reach::Ipi),
+        rolled(Reach::Broadcast),
+        rolled(Reach::LocalFirst),
+    ] {
+        let scene = Scene {
+            seeds: 40,
+            ..scene(design)
+        };
+        never_broken(&scene, unmap_under_a_device);
+    }
+}
+
+/// The proof was given when all CPUs had answered, with the device's invalidation still in its queue.
+#[test]
+fn a_device_is_waited_for() {
+    for design in [IPI, LOG_PREEMPTIBLE, BROADCAST] {
+        let symptom = Symptom::Breaks(Rule::C1);
+        contract(
+            &scene(design),
+            Fault::SecondaryNotAwaited,
+            symptom,
+            unmap_under_a_device,
+        );
+    }
+}
+
+/// A broadcast reaches every CPU, and no device.
+#[test]
+fn a_device_is_told_of_what_is_broadcast() {
+    let symptom = Symptom::Breaks(Rule::C1);
+    contract(
+        &scene(BROADCAST),
+        Fault::SecondaryNotToldUnderTag,
+        symptom,
+        unmap_under_a_device,
+    );
+}
+
+/// The requests of a batch are collected; each space's devices are told all the same.
+#[test]
+fn a_device_is_told_of_batches() {
+    for design in [IPI, LOG, BROADCAST] {
+        let symptom = Symptom::Breaks(Rule::C1);
+        contract(&scene(design), Fault::SecondaryNotToldByBatch, symptom, |stage| {
+            let a = stage.process(1);
+            stage.device(&a, 4, 300);
+            stage.cpu(0, move |system| {
+                system.load(&a);
+                rounds(|start| {
+                    write(system, &a, 2);
+                    until(start + 10_000);
+                    system.reclaim(&[(&*a, P), (&*a, P + PAGE)]);
+                });
+            });
+        });
+    }
+}
+
+/// At its end no CPU has a space loaded; a device that is still attached walks tables that are free.
+#[test]
+fn a_device_leaves_a_space_that_ends() {
+    for design in [IPI, LOG, BROADCAST] {
+        let symptom = Symptom::Breaks(Rule::C3);
+        contract(&scene(design), Fault::SecondaryNotToldOfEnd, symptom, |stage| {
+            let a = stage.process(1);
+            stage.device(&a, 4, 300);
+            stage.cpu(0, move |system| {
+                system.load(&a);
+                write(system, &a, 4);
+                until(ROUND + machine::random_below(2_000));
+                system.unload();
+                system.exit(&a);
+            });
+        });
+    }
+}

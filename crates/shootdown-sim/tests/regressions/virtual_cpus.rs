@@ -1,0 +1,137 @@
+//! Virtual CPUs that a hypervisor deschedules at any point, and flushes at entry when asked, in place of an interrupt that
+//! would be waited for until it runs again.
+
+use crate::scene::*;
+use shootdown::{Design, Fault, Walkers};
+use shootdown_sim::hw::Rule;
+use shootdown_sim::machine;
+use shootdown_sim::os::PAGE;
+use std::rc::Rc;
+
+/// CPU 0 flushes about when CPU 1 is descheduled or enters: in user code, in the middle of switches, in handlers.
+fn flush_about_an_entry(stage: &Stage) {
+    let (a, other) = (stage.process(1), stage.process(2));
+    let b = a.clone();
+    stage.system.virtualise();
+    // Weak: the system owns what the hook lies in.
+    let weak = Rc::downgrade(&stage.system);
+    stage.system.engine.kernel().on_load_root(move || {
+        if machine::cpu() == 1
+            && machine::chance(0.3)
+            && let Some(system) = weak.upgrade()
+        {
+            system.deschedule(machine::random_below(3_000));
+        }
+    });
+    let weak = Rc::downgrade(&stage.system);
+    stage.system.on_interrupt(move || {
+        if machine::cpu() == 1
+            && machine::chance(0.3)
+            && let Some(system) = weak.upgrade()
+        {
+            system.deschedule(machine::random_below(3_000));
+        }
+    });
+    stage.cpu(0, move |system| {
+        system.load(&a);
+        rounds(|start| {
+            write(system, &a, 4);
+            until(start + 10_000);
+            dawdle(2_500);
+            system.drop_pages(&a, P, 2);
+            dawdle(2_500);
+            system.drop_pages(&a, P + 2 * PAGE, 2);
+        });
+    });
+    stage.cpu(1, move |system| {
+        rounds(|start| {
+            system.load(&b);
+            until(start + 7_000);
+            for page in 0..4 {
+                look(system, P + page * PAGE);
+            }
+            until(start + 10_000);
+            system.deschedule(machine::random_below(2_500));
+            look(system, P);
+            look(system, P + PAGE);
+            if machine::chance(0.5) {
+                system.load(&other);
+                system.load(&b);
+            }
+            dawdle(1_000);
+            look(system, P + 2 * PAGE);
+        });
+    });
+}
+
+/// 43, CVE-2019-3016: a request to flush a descheduled virtual CPU was lost when it entered at that moment.
+#[test]
+fn a_request_to_flush_at_entry_is_not_lost_to_the_entry() {
+    for design in [IPI, LOG, LOG_PREEMPTIBLE, PREEMPTIBLE] {
+        let scene = Scene::new(2, design);
+        let symptom = Symptom::Breaks(Rule::C1);
+        contract(&scene, Fault::DescheduledNotAtomic, symptom, flush_about_an_entry);
+    }
+}
+
+/// A flush while the other CPU is out waits for nobody, and that CPU uses nothing stale when it is back.
+#[test]
+fn a_descheduled_cpu_is_not_waited_for() {
+    for design in [IPI, LOG] {
+        let scene = Scene::new(2, design);
+        never_broken(&scene, |stage| {
+            let a = stage.process(1);
+            let b = a.clone();
+            stage.system.virtualise();
+            stage.cpu(0, move |system| {
+                system.load(&a);
+                write(system, &a, 1);
+                until(2 * ROUND);
+                system.drop_pages(&a, P, 1);
+                assert!(machine::now() < 3 * ROUND, "CPU 1 is out until {}", 4 * ROUND);
+                assert_eq!(system.engine.kernel().counts().interrupting, 0);
+            });
+            stage.cpu(1, move |system| {
+                system.load(&b);
+                until(ROUND);
+                look(system, P);
+                system.deschedule(3 * ROUND);
+                look(system, P);
+            });
+        });
+    }
+}
+
+/// A flush at entry says nothing of a walk in whose middle the CPU was descheduled.
+#[test]
+fn a_cpu_that_was_descheduled_in_a_walk_is_told_that_a_table_goes() {
+    for walkers in [Walkers::Precise, Walkers::PreciseExchange, Walkers::Sticky] {
+        let scene = Scene::new(2, Design { walkers, ..IPI });
+        let symptom = Symptom::Breaks(Rule::C3);
+        contract(&scene, Fault::SkipDescheduledWalker, symptom, |stage| {
+            let (a, b) = (stage.process(1), stage.process(2));
+            let references = stage.system.page_references(P, 4);
+            let walked = a.clone();
+            stage.system.virtualise();
+            stage.cpu(0, move |system| {
+                system.load(&a);
+                rounds(|start| {
+                    system.map(&a, P, 4 * PAGE);
+                    write(system, &a, 4);
+                    until(start + 15_000);
+                    system.unmap(&a, P, 4 * PAGE);
+                });
+            });
+            stage.cpu(1, move |system| {
+                system.load(&b);
+                rounds(|start| {
+                    until(start + 13_000);
+                    system.in_walk(&walked, || {
+                        system.pin_page(&walked, references, P);
+                        system.deschedule(8_000);
+                    });
+                });
+            });
+        });
+    }
+}

@@ -1,0 +1,47 @@
+//! TLBs that belong to no CPU: an IOMMU that shares page tables, a guest's second stage.
+//!
+//! Owns when they are told and when they are waited for. Every flush of a space tells them where its generation advances,
+//! before its way is chosen, so no way can forget them; the wait is the token's, after the CPUs have answered, so a device's
+//! queue works while CPUs do. What is told names the space, never a tag: promotion, demotion, roll-over and the choice of a
+//! broadcast over all tags are no concern of theirs. Lazy CPUs, slots that are behind and early local returns are not
+//! either: a device uses its entries at any moment, so it is told at once.
+
+use crate::engine::Engine;
+use crate::fault::fault;
+use crate::hooks::{Kernel, Secondary};
+use crate::range::Range;
+use crate::space::Space;
+
+impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
+    /// After the full-barrier increment of the space's generation. Pinned.
+    #[inline]
+    pub(crate) fn tell_secondary(&self, space: &Space<K::Facade, W>, range: &Range) -> u64 {
+        if fault!(self.kernel, SecondaryNotToldUnderTag) && space.system_tag().is_some() {
+            return 0;
+        }
+        self.kernel.secondary(space.root, Secondary::Flush(*range))
+    }
+
+    /// The space ends. After the full-barrier increment of its generation; pinned.
+    #[inline]
+    pub(crate) fn tell_secondary_of_end(&self, space: &Space<K::Facade, W>) -> u64 {
+        if fault!(self.kernel, SecondaryNotToldOfEnd) {
+            return 0;
+        }
+        self.kernel.secondary(space.root, Secondary::End)
+    }
+
+    /// Of a flush of kernel addresses. After the entry writes and a full barrier; pinned.
+    #[inline]
+    pub(crate) fn tell_secondary_of_kernel(&self, range: &Range) -> u64 {
+        self.kernel.secondary(self.kernel_root, Secondary::Flush(*range))
+    }
+
+    /// Waits for what was told. Before the proof that a flush is complete.
+    #[inline]
+    pub(crate) fn await_secondary(&self, ticket: u64) {
+        if ticket != 0 && !fault!(self.kernel, SecondaryNotAwaited) {
+            self.kernel.secondary_sync(ticket);
+        }
+    }
+}
