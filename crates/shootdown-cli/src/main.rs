@@ -14,6 +14,7 @@ mod json;
 mod list;
 mod number;
 mod output;
+mod page;
 mod plan;
 mod plot;
 mod progress;

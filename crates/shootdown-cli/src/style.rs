@@ -112,7 +112,7 @@ fn tones() -> impl Iterator<Item = Tone> {
 
 /// The whole style sheet.
 pub fn sheet() -> String {
-    let (mut light, mut dark, mut rules) = (String::new(), String::new(), String::new());
+    let (mut light, mut dark, mut rules) = (LIGHT.to_string(), DARK.to_string(), String::new());
     for (index, tone) in tones().enumerate() {
         light.push_str(&format!("--c{index}:{};", hex(tone.light)));
         dark.push_str(&format!("--c{index}:{};", hex(tone.dark)));
@@ -121,13 +121,28 @@ pub fn sheet() -> String {
             "[fill=\"{drawn}\"]{{fill:var(--c{index})}}[stroke=\"{drawn}\"]{{stroke:var(--c{index})}}\n"
         ));
     }
-    format!(":root{{{light}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}\n{rules}{PAGE}")
+    format!("{}{rules}{PAGE}", schemes(&light, &dark))
 }
 
-/// Everything but the plots' colours.
+/// Rules that set variables for each scheme: the system's, until the reader chooses the other (`data-theme` of the root). Paper is light.
+pub fn schemes(light: &str, dark: &str) -> String {
+    format!(
+        ":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}\n\
+         @media screen{{:root[data-theme=dark]{{{dark}}}}}\n"
+    )
+}
+
+/// The page's own colours.
+const LIGHT: &str = "color-scheme:light dark;--page:#FFFFFF;--ink:#1B1F24;--soft:#5B6470;--card:#F6F7F9;--line:#DFE3E8;--good:#1A7F4B;--bad:#B3261E;";
+const DARK: &str =
+    "--page:#14171C;--ink:#E4E8EE;--soft:#9BA5B2;--card:#1C2027;--line:#303742;--good:#4CC38A;--bad:#FF8A80;";
+
+/// Everything but the colours.
 const PAGE: &str = "\
-:root{color-scheme:light dark;--page:#FFFFFF;--ink:#1B1F24;--soft:#5B6470;--card:#F6F7F9;--line:#DFE3E8;--good:#1A7F4B;--bad:#B3261E}
-@media (prefers-color-scheme:dark){:root{--page:#14171C;--ink:#E4E8EE;--soft:#9BA5B2;--card:#1C2027;--line:#303742;--good:#4CC38A;--bad:#FF8A80}}
+:root[data-theme=light]{color-scheme:light}
+:root[data-theme=dark]{color-scheme:dark}
+.theme{float:right;margin:.2rem 0 0 1rem;padding:.2rem .6rem;border:1px solid var(--line);border-radius:6px;background:var(--card);color:var(--soft);font:.8rem system-ui,sans-serif;cursor:pointer}
+@media print{.theme{display:none}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:72rem;padding:2rem 1.25rem 4rem;background:var(--page);color:var(--ink);font:16px/1.5 system-ui,sans-serif}
 h1{font-size:1.7rem;line-height:1.2;margin:0 0 .25rem}
@@ -143,6 +158,7 @@ pre{background:var(--card);border:1px solid var(--line);border-radius:6px;paddin
 .legend svg{width:14px;height:14px;vertical-align:-2px;margin-right:.4rem}
 figure{margin:0}
 figure{overflow-x:auto}
+figure.small{max-width:34rem}
 figure>svg{display:block;width:100%;height:auto}
 /* On a telephone a plot keeps a size at which its labels can be read, and scrolls. */
 @media (max-width:40rem){figure>svg{min-width:44rem}.pair figure>svg{min-width:24rem}body{padding:1.25rem .9rem 3rem}h1{font-size:1.4rem}}
