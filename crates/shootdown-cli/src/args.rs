@@ -302,8 +302,9 @@ pub struct ListArgs {
 /// Arguments of `evidence`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    shootdown evidence             the published tables, and the errors on held-out rows\n  \
-    shootdown evidence --runs 5    medians of five seeds, as published")]
+    shootdown evidence                         the published tables, and the errors on held-out rows\n  \
+    shootdown evidence --runs 5                medians of five seeds, as published\n  \
+    shootdown evidence --html evidence.html    the same as a page, with plots and a bar for every error")]
 pub struct EvidenceArgs {
     /// Runs per row; run k uses seed+k, and medians are shown
     #[arg(long, value_name = "N", default_value = "3", value_parser = whole_number, allow_negative_numbers = true)]
@@ -312,6 +313,10 @@ pub struct EvidenceArgs {
     /// How to run it.
     #[command(flatten)]
     pub run: RunArgs,
+
+    /// Also write a self-contained HTML page to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// A mistake on the command line in one line, as every other error here: what is wrong, a tip if there is one, where help is.

@@ -6,6 +6,7 @@ mod args;
 mod catalog;
 mod compare;
 mod evidence;
+mod evidence_page;
 mod explain;
 mod failure;
 mod interpolate;

@@ -316,12 +316,16 @@ fn design_legend(comparison: &Comparison, published: bool) -> String {
         .map(|design| swatch(style::design(design.name), design.name))
         .collect();
     if published {
-        items.push_str("<li><svg viewBox=\"0 0 14 14\"><circle cx=\"7\" cy=\"7\" r=\"5\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\"/></svg>published</li>");
+        items.push_str(PUBLISHED_MARK);
     }
     format!("<ul class=\"legend\">{items}</ul>\n")
 }
 
-fn swatch(tone: Tone, name: &str) -> String {
+/// The legend's entry for published points.
+pub const PUBLISHED_MARK: &str = "<li><svg viewBox=\"0 0 14 14\"><circle cx=\"7\" cy=\"7\" r=\"5\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\"/></svg>published</li>";
+
+/// A legend's entry: a colour and what it stands for.
+pub fn swatch(tone: Tone, name: &str) -> String {
     format!(
         "<li><svg viewBox=\"0 0 14 14\"><rect width=\"14\" height=\"14\" rx=\"3\" fill=\"{}\"/></svg>{}</li>",
         style::hex(tone.light),
