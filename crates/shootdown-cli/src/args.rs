@@ -54,6 +54,7 @@ pub enum Command {
     shootdown compare tlb_flush2 --cpus 1024 --threads 1024  the same kind of machine, only larger\n  \
     shootdown compare tlb_flush2 --set costs.invlpg=200      what if one cost were different\n  \
     shootdown compare tlb_shared --designs none              watch the oracle catch it\n  \
+    shootdown compare latency --designs ipi,preemptible --threads 16 --latencies\n  \
     shootdown compare tlb_flush2 --json | jq '.runs[].ops_per_s'")]
 pub struct CompareArgs {
     /// Workload, as in `shootdown list`
@@ -76,7 +77,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "D,D,..", value_delimiter = ',', default_value = crate::catalog::FLAGSHIP_DESIGNS)]
     pub designs: Vec<String>,
 
-    /// Thread counts, one thread per CPU [default: 1,2,4,.. and all CPUs]
+    /// Thread counts, at most one per CPU (`madvise_stress`: also more) [default: 1,2,4,.. and all CPUs]
     #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = whole_number, allow_negative_numbers = true)]
     pub threads: Option<Vec<u64>>,
 
@@ -91,6 +92,10 @@ pub struct CompareArgs {
     /// Drain the CPU's LRU batch under the LRU lock at each madvise, as kernels without the LRU fix do
     #[arg(long)]
     pub lru_drain: bool,
+
+    /// Also print the distributions of latencies: flushes, preemption off, interrupts, wake-ups
+    #[arg(long, conflicts_with = "json")]
+    pub latencies: bool,
 
     /// Print only JSON, for programs (one element per run, no control run)
     #[arg(long)]
@@ -208,7 +213,7 @@ pub struct TimelineArgs {
     #[arg(long, value_name = "DESIGN", default_value = "ipi")]
     pub design: String,
 
-    /// Threads, one per CPU
+    /// Threads, at most one per CPU (`madvise_stress`: also more)
     #[arg(long, value_name = "N", default_value = "8", value_parser = whole_number, allow_negative_numbers = true)]
     pub threads: u64,
 
@@ -277,7 +282,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "D", default_value = "adaptive")]
     pub design: String,
 
-    /// Threads, one per CPU
+    /// Threads, at most one per CPU (`madvise_stress`: also more)
     #[arg(long, value_name = "N", default_value = "16", value_parser = whole_number, allow_negative_numbers = true)]
     pub threads: u64,
 

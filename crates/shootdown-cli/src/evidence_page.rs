@@ -326,7 +326,7 @@ fn plots(findings: &Findings, table: &str) -> String {
                 "<ul class=\"legend\">{}{}</ul>\n<figure>{}<figcaption>{} on {}; lines are simulated.</figcaption></figure>\n",
                 designs
                     .iter()
-                    .map(|design| crate::report::swatch(style::design(design), design))
+                    .map(|design| crate::report::sample(style::design(design), design))
                     .collect::<String>(),
                 crate::report::PUBLISHED_MARK,
                 plot::lines((1100, 360), unit(metric), &drawn),

@@ -9,6 +9,9 @@ use crate::catalog::{self, Entry};
 use crate::failure::{Failure, SUCCESS};
 use crate::{json, output};
 
+/// Columns of the text.
+const COLUMNS: usize = 110;
+
 #[derive(Debug, Serialize)]
 struct Listing {
     workloads: Vec<Line>,
@@ -101,8 +104,9 @@ fn text(listing: &Listing) -> String {
     let sections = sections.map(|(title, lines)| {
         let mut text = format!("{title}\n");
         for line in lines {
-            let cpus = line.cpus.map(|cpus| format!("{cpus} CPUs; ")).unwrap_or_default();
-            text.push_str(&format!("  {:width$}  {cpus}{}\n", line.name, line.description));
+            let cpus = line.cpus.map(|cpus| format!("{cpus:>3} CPUs; ")).unwrap_or_default();
+            let about = wrapped(&format!("{cpus}{}", line.description), COLUMNS - width - 4, width + 4);
+            text.push_str(&format!("  {:width$}  {about}\n", line.name));
         }
         text
     });
@@ -110,10 +114,54 @@ fn text(listing: &Listing) -> String {
     text.push_str("\nWorkload parameters (--set NAME=VALUE)\n");
     let width = listing.parameters.iter().map(|line| line.name.len()).max().unwrap_or(0);
     for line in &listing.parameters {
-        text.push_str(&format!(
-            "  {:width$}  {} [{} to {}]; {}\n",
-            line.name, line.default, line.least, line.most, line.description
-        ));
+        let about = format!(
+            "{} [{} to {}]; {}",
+            line.default, line.least, line.most, line.description
+        );
+        let about = wrapped(&about, COLUMNS - width - 4, width + 4);
+        text.push_str(&format!("  {:width$}  {about}\n", line.name));
     }
     text
+}
+
+/// Text broken between words into lines of at most `columns`, all but the first indented.
+fn wrapped(text: &str, columns: usize, indent: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_string()),
+        }
+    }
+    lines.join(&format!("\n{}", " ".repeat(indent)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_fits_the_terminal_and_names_everything() {
+        let listing = Listing {
+            workloads: lines(catalog::workloads()),
+            machines: machines().unwrap(),
+            designs: lines(catalog::designs()),
+            parameters: Vec::new(),
+        };
+        let text = text(&listing);
+        let width = text.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(width <= COLUMNS, "{width}:\n{text}");
+        for entry in catalog::workloads().chain(catalog::designs()) {
+            assert!(text.contains(&format!("\n  {} ", entry.name)), "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn words_are_not_broken_and_none_is_lost() {
+        assert_eq!(wrapped("one two three", 7, 2), "one two\n  three");
+        assert_eq!(wrapped("incomprehensible", 7, 2), "incomprehensible");
+    }
 }

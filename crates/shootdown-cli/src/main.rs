@@ -3,6 +3,7 @@
 //! This file only reads the command line, calls the command and turns its outcome into an exit status.
 
 mod args;
+mod bars;
 mod catalog;
 mod compare;
 mod evidence;

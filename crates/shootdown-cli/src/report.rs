@@ -4,6 +4,7 @@
 
 use shootdown_sim::run::Latency;
 
+use crate::bars;
 use crate::catalog;
 use crate::number;
 use crate::page::{self, capitalized, escape};
@@ -35,6 +36,7 @@ pub fn render(comparison: &Comparison) -> String {
     body.push_str(&format!("<pre class=\"command\">{}</pre>\n", escape(&plan.command())));
     body.push_str(&headline(&verdict));
     body.push_str(&throughput(comparison));
+    body.push_str(&limit(comparison));
     body.push_str(&interrupts(comparison));
     body.push_str(&shares(comparison));
     body.push_str(&latencies(comparison));
@@ -82,9 +84,11 @@ fn throughput(comparison: &Comparison) -> String {
         .collect();
     let published = lines.iter().any(|line| !line.hollow.is_empty());
     format!(
-        "<h2>Throughput</h2>\n{}<figure>{}<figcaption>{}s per second, all threads together, over threads (logarithmic).{}</figcaption></figure>\n",
+        "<h2>Throughput</h2>\n{}<figure>{}<figcaption>{}s per second, all threads together.{}</figcaption></figure>\n",
         design_legend(comparison, published),
-        plot::lines((1100, 420), &format!("{operation}s/s"), &lines),
+        over_threads(comparison, (1100, 420), &lines, number::rate, |size, lines| {
+            plot::lines(size, &format!("{operation}s/s"), lines)
+        }),
         capitalized(operation),
         if published {
             " Hollow markers are published measurements."
@@ -92,6 +96,53 @@ fn throughput(comparison: &Comparison) -> String {
             ""
         }
     )
+}
+
+/// The ratio to the limit over threads, where `ideal` is among the designs.
+fn limit(comparison: &Comparison) -> String {
+    if comparison.rows.iter().all(|row| row.of_ideal.is_none()) {
+        return String::new();
+    }
+    let designs = comparison.plan.designs.iter();
+    let lines: Vec<Line> = designs
+        .map(|design| line(comparison, design.name, |row| row.of_ideal.unwrap_or(f64::NAN)))
+        .collect();
+    format!(
+        "<h2>Of the limit</h2>\n{}<figure>{}<figcaption>Throughput over that of <code>{}</code>, whose invalidation is perfect and free.</figcaption></figure>\n",
+        design_legend(comparison, false),
+        over_threads(comparison, (1100, 300), &lines, number::ratio, |size, lines| {
+            plot::lines(size, "of the limit", lines)
+        }),
+        catalog::IDEAL_DESIGN
+    )
+}
+
+/// Lines over threads, or bars where there is only one thread count. The lines are in the order of the designs.
+fn over_threads(
+    comparison: &Comparison,
+    size: (u32, u32),
+    lines: &[Line],
+    shown: fn(f64) -> String,
+    plot: impl Fn((u32, u32), &[Line]) -> String,
+) -> String {
+    let &[threads] = &*comparison.plan.threads else {
+        return plot(size, lines);
+    };
+    let at = |points: &[(usize, f64)]| points.iter().find(|point| point.0 == threads).map(|point| point.1);
+    let of_designs = comparison.plan.designs.iter().zip(lines);
+    let drawn: Vec<bars::Bar> = of_designs
+        .map(|(design, line)| {
+            let value = at(&line.points).unwrap_or(f64::NAN);
+            bars::Bar {
+                name: design.name,
+                tone: line.tone,
+                value,
+                shown: shown(value),
+                published: at(&line.hollow),
+            }
+        })
+        .collect();
+    bars::draw(f64::from(size.0), &drawn)
 }
 
 fn interrupts(comparison: &Comparison) -> String {
@@ -105,7 +156,9 @@ fn interrupts(comparison: &Comparison) -> String {
             .collect();
         format!(
             "<figure><h3>{title}</h3>{}</figure>\n",
-            plot::lines((540, 280), &format!("per {operation}"), &lines)
+            over_threads(comparison, (540, 280), &lines, number::per_operation, |size, lines| {
+                plot::lines(size, &format!("per {operation}"), lines)
+            })
         )
     };
     format!(
@@ -173,7 +226,7 @@ fn latency(comparison: &Comparison, kind: &str) -> String {
     let designs = || comparison.plan.designs.iter().map(|design| design.name);
     let tail: Vec<Line> = designs()
         .map(|design| {
-            let value = |row: &Row| of(row, kind).map_or(f64::NAN, |latency| latency.p99_ns / 1e3);
+            let value = |row: &Row| of(row, kind).map_or(f64::NAN, |latency| latency.p99_ns);
             line(comparison, design, value)
         })
         .collect();
@@ -208,7 +261,7 @@ fn latency(comparison: &Comparison, kind: &str) -> String {
         "<h2>Latency: {}</h2>\n{}<div class=\"pair\">\n<figure><h3>99th percentile</h3>{}</figure>\n<figure><h3>How many are longer, at {most} threads</h3>{}</figure>\n</div>\n<details><summary>Median, 99th percentile and longest</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>threads</th><th class=\"word\">design</th><th>count</th><th>median</th><th>99%</th><th>longest</th></tr></thead>\n{rows}</table></div></details>\n",
         escape(kind),
         design_legend(comparison, false),
-        plot::lines((540, 280), "µs", &tail),
+        over_threads(comparison, (540, 280), &tail, number::time, plot::times),
         plot::tails((540, 280), &curves)
     )
 }
@@ -217,7 +270,12 @@ fn latency(comparison: &Comparison, kind: &str) -> String {
 fn above(latency: &Latency) -> Vec<(f64, f64)> {
     let all = latency.buckets.iter().map(|bucket| bucket.1).sum::<u64>().max(1) as f64;
     let mut left = all;
-    let mut curve = Vec::new();
+    // Each edge is the square root of two times the one before (see the simulator's distributions).
+    let first = latency
+        .buckets
+        .first()
+        .filter(|bucket| bucket.0.is_finite() && bucket.0 > 0.0);
+    let mut curve: Vec<(f64, f64)> = first.map(|bucket| (bucket.0 / 2_f64.sqrt(), 1.0)).into_iter().collect();
     for &(edge, count) in &latency.buckets {
         left -= count as f64;
         if left > 0.0 && edge.is_finite() {
@@ -313,7 +371,7 @@ fn design_legend(comparison: &Comparison, published: bool) -> String {
         .plan
         .designs
         .iter()
-        .map(|design| swatch(style::design(design.name), design.name))
+        .map(|design| sample(style::design(design.name), design.name))
         .collect();
     if published {
         items.push_str(PUBLISHED_MARK);
@@ -323,6 +381,15 @@ fn design_legend(comparison: &Comparison, published: bool) -> String {
 
 /// The legend's entry for published points.
 pub const PUBLISHED_MARK: &str = "<li><svg viewBox=\"0 0 14 14\"><circle cx=\"7\" cy=\"7\" r=\"5\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\"/></svg>published</li>";
+
+/// A legend's entry of a line: its colour, and how it is dashed.
+pub fn sample(tone: Tone, name: &str) -> String {
+    format!(
+        "<li><svg class=\"line\" viewBox=\"0 0 28 14\"><polyline points=\"0,7 28,7\" fill=\"none\" stroke=\"{}\" stroke-width=\"4\"/></svg>{}</li>",
+        style::hex(tone.light),
+        escape(name)
+    )
+}
 
 /// A legend's entry: a colour and what it stands for.
 pub fn swatch(tone: Tone, name: &str) -> String {
@@ -363,11 +430,11 @@ mod tests {
                 .filter(|node| node.tag_name().name() == name)
                 .count()
         };
-        assert!(count("polyline") >= 12, "four designs in three plots");
+        assert!(count("polyline") >= 16, "four designs in four plots");
         assert_eq!(
             count("figure"),
-            1 + 2 + 4 + 2 * 2,
-            "throughput, two of interrupts, one per design, two per kind of latency"
+            2 + 2 + 4 + 2 * 2,
+            "throughput, its ratio to the limit, two of interrupts, one per design, two per kind of latency"
         );
     }
 
@@ -396,6 +463,16 @@ mod tests {
     }
 
     #[test]
+    fn one_thread_count_gives_bars_with_the_published_value() {
+        let page = render(&fake::comparison(fake::plan(&["ipi", "broadcast"], &[16])));
+        page::checked(&page);
+        assert!(page.contains("aria-label=\"Bars\""), "{page}");
+        let hollow = page.matches("r=\"6\" fill=\"none\"").count();
+        assert_eq!(hollow, 2, "both are published at 16 threads");
+        assert!(!page.contains("Of the limit"), "nothing to compare with");
+    }
+
+    #[test]
     fn the_share_above_falls_to_the_longest() {
         let latency = Latency {
             name: "flush",
@@ -405,6 +482,13 @@ mod tests {
             max_ns: 70.0,
             buckets: vec![(10.0, 60), (20.0, 30), (40.0, 9), (80.0, 1)],
         };
-        assert_eq!(above(&latency), [(10.0, 0.4), (20.0, 0.1), (40.0, 0.01), (70.0, 0.01)]);
+        let expected = [
+            (10.0 / 2_f64.sqrt(), 1.0),
+            (10.0, 0.4),
+            (20.0, 0.1),
+            (40.0, 0.01),
+            (70.0, 0.01),
+        ];
+        assert_eq!(above(&latency), expected);
     }
 }

@@ -66,13 +66,13 @@ const FURTHER: &[Tone] = &[
 /// Shares of time, in order of appearance.
 const SHARES: &[Tone] = &[
     tone(0x4C78B5, 0x6F9BD8),
+    tone(0x5DA3B8, 0x7CC3D7),
     tone(0xE8A33A, 0xE9B25C),
+    tone(0x94704F, 0xBD9875),
     tone(0xC14B45, 0xE07770),
+    tone(0xC982AB, 0xDDA0C2),
     tone(0x7C62A9, 0xA48BD1),
     tone(0x4F9D76, 0x6FC197),
-    tone(0xC982AB, 0xDDA0C2),
-    tone(0x5DA3B8, 0x7CC3D7),
-    tone(0x94704F, 0xBD9875),
     tone(0x6E7B33, 0xA9B768),
     tone(0x3D4F63, 0x8095AC),
 ];
@@ -87,6 +87,17 @@ pub fn design(name: &str) -> Tone {
         let index = others.take_while(|entry| entry.name != name).count();
         FURTHER[index % FURTHER.len()]
     })
+}
+
+/// How a design's line is dashed: designs of one family alike, so that many can be told apart.
+fn dashes(name: &str) -> Option<&'static str> {
+    if name.starts_with("walk-") {
+        Some("9 4")
+    } else if name.starts_with("arm-") || ["never-broadcast", "broadcast+ipi"].contains(&name) {
+        Some("3 3")
+    } else {
+        None
+    }
 }
 
 /// The colour of the `index`-th share of time.
@@ -121,6 +132,10 @@ pub fn sheet() -> String {
             "[fill=\"{drawn}\"]{{fill:var(--c{index})}}[stroke=\"{drawn}\"]{{stroke:var(--c{index})}}\n"
         ));
     }
+    for (name, dashes) in catalog::designs().filter_map(|entry| Some((entry.name, dashes(entry.name)?))) {
+        let drawn = hex(design(name).light);
+        rules.push_str(&format!("polyline[stroke=\"{drawn}\"]{{stroke-dasharray:{dashes}}}\n"));
+    }
     format!("{}{rules}{PAGE}", schemes(&light, &dark))
 }
 
@@ -148,6 +163,7 @@ body{margin:0 auto;max-width:72rem;padding:2rem 1.25rem 4rem;background:var(--pa
 h1{font-size:1.7rem;line-height:1.2;margin:0 0 .25rem}
 h2{font-size:1.15rem;margin:2.5rem 0 .5rem}
 h3{font-size:.95rem;margin:0 0 .25rem;font-weight:600}
+h3.table{margin-top:2rem}
 p{margin:.4rem 0;max-width:60rem}
 .soft,figcaption{color:var(--soft);font-size:.875rem}
 pre{background:var(--card);border:1px solid var(--line);border-radius:6px;padding:.7rem .9rem;overflow-x:auto;font:13px/1.5 ui-monospace,monospace;margin:.6rem 0}
@@ -155,6 +171,9 @@ pre{background:var(--card);border:1px solid var(--line);border-radius:6px;paddin
 .verdict{border-left:4px solid var(--good);background:var(--card);border-radius:0 6px 6px 0;padding:.6rem .9rem;margin:1rem 0}
 .verdict.bad{border-color:var(--bad)}
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1.1rem;margin:.4rem 0;padding:0;list-style:none;font-size:.875rem}
+.legend li{white-space:nowrap}
+.legend svg.line{width:28px}
+polyline:hover{stroke-width:5}
 .legend svg{width:14px;height:14px;vertical-align:-2px;margin-right:.4rem}
 figure{margin:0}
 figure{overflow-x:auto}

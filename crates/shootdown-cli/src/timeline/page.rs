@@ -62,9 +62,17 @@ pub fn render(title: &str, command: &str, sentences: &[String], view: &View) -> 
             legend.push_str("<li><svg viewBox=\"0 0 14 14\"><path class=\"answer\" d=\"M0 7H14\"/></svg>answer</li>");
         }
     }
+    // Who was neither asked nor lazy has nothing to tell, unless a broadcast reached it.
+    let silent = |lane: &&Lane| lane.role == Role::Other && view.broadcasts == 0;
+    let unasked = match view.lanes.iter().filter(silent).count() {
+        0 => String::new(),
+        1 => "<p class=\"soft\">One other CPU ran and was not asked.</p>\n".to_string(),
+        count => format!("<p class=\"soft\">{count} other CPUs ran and were not asked.</p>\n"),
+    };
     let rows: String = view
         .lanes
         .iter()
+        .filter(|lane| !silent(lane))
         .map(|lane| {
             let time = |time: Option<f64>| time.map_or(number::UNKNOWN.to_string(), number::time);
             format!(
@@ -86,7 +94,7 @@ pub fn render(title: &str, command: &str, sentences: &[String], view: &View) -> 
          <div class=\"verdict\">\n{sentences}</div>\n<ul class=\"legend\">{legend}</ul>\n\
          <figure>{}<figcaption>Virtual time since the flush began. The simulated machine; every CPU that ran is a lane.</figcaption></figure>\n\
          <h2>Who answered when</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>CPU</th><th>sent</th><th>taken</th><th>answered</th><th class=\"word\">what it did</th></tr></thead>\n\
-         <tbody>{rows}</tbody>\n</table></div>\n<p class=\"soft\">Shootdown {}.</p>\n",
+         <tbody>{rows}</tbody>\n</table></div>\n{unasked}<p class=\"soft\">Shootdown {}.</p>\n",
         escape(command),
         drawing(view),
         env!("CARGO_PKG_VERSION"),
