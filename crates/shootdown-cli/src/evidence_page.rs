@@ -42,6 +42,7 @@ const STYLE: &str = "\
 .error .hollow{fill:none}
 .error .baseline{fill:none;stroke:var(--soft);stroke-width:1.5}
 td.bar{padding-left:0}
+td.source{white-space:normal;min-width:13rem;font-size:.8rem;line-height:1.3;color:var(--soft)}
 .met{color:var(--good);font-weight:600}.missed{color:var(--bad);font-weight:600}
 .legend .error{width:2.4rem;margin-right:.4rem;vertical-align:-2px}
 ";

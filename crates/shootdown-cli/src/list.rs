@@ -26,6 +26,12 @@ struct Line {
     description: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     cpus: Option<usize>,
+    /// The instruction set of a machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arch: Option<&'static str>,
+    /// Whether a machine invalidates by broadcast.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    broadcast: Option<bool>,
 }
 
 /// A number of a workload, for `--set`.
@@ -71,6 +77,8 @@ fn lines(entries: impl Iterator<Item = Entry>) -> Vec<Line> {
             name: entry.name.to_string(),
             description: entry.description.to_string(),
             cpus: None,
+            arch: None,
+            broadcast: None,
         })
         .collect()
 }
@@ -84,6 +92,8 @@ fn machines() -> Result<Vec<Line>, Failure> {
                 name: model.name.clone(),
                 description: model.description.clone(),
                 cpus: Some(model.topology.cpus()),
+                arch: Some(model.arch.name()),
+                broadcast: Some(model.broadcast.available),
             })
         })
         .collect()
@@ -104,13 +114,30 @@ fn text(listing: &Listing) -> String {
     let sections = sections.map(|(title, lines)| {
         let mut text = format!("{title}\n");
         for line in lines {
-            let cpus = line.cpus.map(|cpus| format!("{cpus:>3} CPUs; ")).unwrap_or_default();
-            let about = wrapped(&format!("{cpus}{}", line.description), COLUMNS - width - 4, width + 4);
+            let cpus = line.cpus.map(|cpus| format!("{cpus:>3} CPUs, ")).unwrap_or_default();
+            let arch = line.arch.map(|arch| format!("{arch}; ")).unwrap_or_default();
+            let about = wrapped(
+                &format!("{cpus}{arch}{}", line.description),
+                COLUMNS - width - 4,
+                width + 4,
+            );
             text.push_str(&format!("  {:width$}  {about}\n", line.name));
         }
         text
     });
     let mut text = sections.join("\n");
+    let cannot = listing
+        .machines
+        .iter()
+        .filter(|machine| machine.broadcast == Some(false));
+    let cannot: Vec<&str> = cannot.map(|machine| &*machine.name).collect();
+    let note = format!(
+        "Every design runs on every machine that has tags enough. On aarch64 those of real kernels are arm-broadcast, arm-ipi, \
+         arm-local-first and, with errata, never-broadcast and broadcast+ipi. Without hardware for it nothing is broadcast, and \
+         interrupts are sent instead: {}.",
+        cannot.join(", ")
+    );
+    text.push_str(&format!("  {}\n", wrapped(&note, COLUMNS - 2, 2)));
     text.push_str("\nWorkload parameters (--set NAME=VALUE)\n");
     let width = listing.parameters.iter().map(|line| line.name.len()).max().unwrap_or(0);
     for line in &listing.parameters {
@@ -152,6 +179,10 @@ mod tests {
             parameters: Vec::new(),
         };
         let text = text(&listing);
+        assert!(
+            text.contains("milan-72") && text.contains(" 72 CPUs, x86_64; AMD Milan"),
+            "{text}"
+        );
         let width = text.lines().map(|line| line.chars().count()).max().unwrap();
         assert!(width <= COLUMNS, "{width}:\n{text}");
         for entry in catalog::workloads().chain(catalog::designs()) {

@@ -219,6 +219,9 @@ fn latencies(comparison: &Comparison) -> String {
     kinds.iter().map(|kind| latency(comparison, kind)).collect()
 }
 
+/// A distribution is drawn from so many samples on.
+const FEWEST: u64 = 20;
+
 fn latency(comparison: &Comparison, kind: &str) -> String {
     fn of<'a>(row: &'a Row, kind: &str) -> Option<&'a Latency> {
         row.latencies.iter().find(|latency| latency.name == kind)
@@ -236,6 +239,11 @@ fn latency(comparison: &Comparison, kind: &str) -> String {
         .filter_map(|design| Some((design, of(comparison.row(design, most)?, kind)?)))
         .map(|(design, latency)| (style::design(design), above(latency)))
         .collect();
+    let counts = designs().filter_map(|design| Some(of(comparison.row(design, most)?, kind)?.count));
+    let distribution = match counts.max().unwrap_or(0) {
+        count if count >= FEWEST => plot::tails((540, 280), &curves),
+        count => format!("<p class=\"soft\">Too few samples for a distribution: {count}.</p>"),
+    };
     let mut rows = String::new();
     for &threads in &comparison.plan.threads {
         let found = designs().filter_map(|design| Some((design, of(comparison.row(design, threads)?, kind)?)));
@@ -258,11 +266,10 @@ fn latency(comparison: &Comparison, kind: &str) -> String {
         }
     }
     format!(
-        "<h2>Latency: {}</h2>\n{}<div class=\"pair\">\n<figure><h3>99th percentile</h3>{}</figure>\n<figure><h3>How many are longer, at {most} threads</h3>{}</figure>\n</div>\n<details><summary>Median, 99th percentile and longest</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>threads</th><th class=\"word\">design</th><th>count</th><th>median</th><th>99%</th><th>longest</th></tr></thead>\n{rows}</table></div></details>\n",
+        "<h2>Latency: {}</h2>\n{}<div class=\"pair\">\n<figure><h3>99th percentile</h3>{}</figure>\n<figure><h3>How many are longer, at {most} threads</h3>{distribution}</figure>\n</div>\n<details><summary>Median, 99th percentile and longest</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>threads</th><th class=\"word\">design</th><th>count</th><th>median</th><th>99%</th><th>longest</th></tr></thead>\n{rows}</table></div></details>\n",
         escape(kind),
         design_legend(comparison, false),
         over_threads(comparison, (540, 280), &tail, number::time, plot::times),
-        plot::tails((540, 280), &curves)
     )
 }
 
