@@ -178,6 +178,7 @@ polyline:hover{stroke-width:5}
 figure{margin:0}
 figure{overflow-x:auto}
 figure.small{max-width:34rem}
+figure.small>svg{min-width:0}
 figure>svg{display:block;width:100%;height:auto}
 /* On a telephone a plot keeps a size at which its labels can be read, and scrolls. */
 @media (max-width:40rem){figure>svg{min-width:44rem}.pair figure>svg{min-width:24rem}body{padding:1.25rem .9rem 3rem}h1{font-size:1.4rem}}
