@@ -56,6 +56,7 @@ pub enum Command {
     shootdown compare tlb_flush2 --cpus 1024 --threads 1024  the same kind of machine, only larger\n  \
     shootdown compare tlb_flush2 --set costs.invlpg=200      what if one cost were different\n  \
     shootdown compare tlb_shared --designs none              watch the oracle catch it\n  \
+    shootdown compare latency --designs ipi,preemptible --threads 16 --latencies\n  \
     shootdown compare tlb_flush2 --json | jq '.runs[].ops_per_s'")]
 pub struct CompareArgs {
     /// Workload, as in `shootdown list`
@@ -78,7 +79,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "D,D,..", value_delimiter = ',', default_value = crate::catalog::FLAGSHIP_DESIGNS)]
     pub designs: Vec<String>,
 
-    /// Thread counts, one thread per CPU [default: 1,2,4,.. and all CPUs]
+    /// Thread counts, at most one per CPU (`madvise_stress`: also more) [default: 1,2,4,.. and all CPUs]
     #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = whole_number, allow_negative_numbers = true)]
     pub threads: Option<Vec<u64>>,
 
@@ -93,6 +94,10 @@ pub struct CompareArgs {
     /// Drain the CPU's LRU batch under the LRU lock at each madvise, as kernels without the LRU fix do
     #[arg(long)]
     pub lru_drain: bool,
+
+    /// Also print the distributions of latencies: flushes, preemption off, interrupts, wake-ups
+    #[arg(long, conflicts_with = "json")]
+    pub latencies: bool,
 
     /// Print only JSON, for programs (one element per run, no control run)
     #[arg(long)]
@@ -234,7 +239,7 @@ pub struct TimelineArgs {
     #[arg(long, value_name = "DESIGN", default_value = "ipi")]
     pub design: String,
 
-    /// Threads, one per CPU
+    /// Threads, at most one per CPU (`madvise_stress`: also more)
     #[arg(long, value_name = "N", default_value = "8", value_parser = whole_number, allow_negative_numbers = true)]
     pub threads: u64,
 
@@ -303,7 +308,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "D", default_value = "adaptive")]
     pub design: String,
 
-    /// Threads, one per CPU
+    /// Threads, at most one per CPU (`madvise_stress`: also more)
     #[arg(long, value_name = "N", default_value = "16", value_parser = whole_number, allow_negative_numbers = true)]
     pub threads: u64,
 
@@ -328,8 +333,9 @@ pub struct ListArgs {
 /// Arguments of `evidence`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    shootdown evidence             the published tables, and the errors on held-out rows\n  \
-    shootdown evidence --runs 5    medians of five seeds, as published")]
+    shootdown evidence                         the published tables, and the errors on held-out rows\n  \
+    shootdown evidence --runs 5                medians of five seeds, as published\n  \
+    shootdown evidence --html evidence.html    the same as a page, with plots and a bar for every error")]
 pub struct EvidenceArgs {
     /// Runs per row; run k uses seed+k, and medians are shown
     #[arg(long, value_name = "N", default_value = "3", value_parser = whole_number, allow_negative_numbers = true)]
@@ -338,6 +344,10 @@ pub struct EvidenceArgs {
     /// How to run it.
     #[command(flatten)]
     pub run: RunArgs,
+
+    /// Also write a self-contained HTML page to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// A mistake on the command line in one line, as every other error here: what is wrong, a tip if there is one, where help is.

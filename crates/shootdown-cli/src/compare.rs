@@ -32,11 +32,20 @@ pub fn flagship(runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
             virtual_ms: None,
         },
         lru_drain: false,
+        latencies: false,
         json: false,
         html: None,
     })?;
     let destination = Destination::default_report()?;
-    compare(plan, false, Some(&destination), runner, stop)
+    compare(plan, Shown::Table, Some(&destination), runner, stop)
+}
+
+/// What goes to stdout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Table,
+    TableAndLatencies,
+    Json,
 }
 
 /// Runs `compare` and returns the exit status: that of a bad run when a translation was stale or a run failed.
@@ -50,17 +59,23 @@ pub fn command(args: &CompareArgs, runner: &dyn Runner, stop: &AtomicBool) -> Re
         .as_deref()
         .map(|path| Destination::new("--html", path))
         .transpose()?;
-    compare(plan, args.json, destination.as_ref(), runner, stop)
+    let shown = match (args.json, args.latencies) {
+        (true, _) => Shown::Json,
+        (false, true) => Shown::TableAndLatencies,
+        (false, false) => Shown::Table,
+    };
+    compare(plan, shown, destination.as_ref(), runner, stop)
 }
 
 fn compare(
     plan: Plan,
-    as_json: bool,
+    shown: Shown,
     destination: Option<&Destination>,
     runner: &dyn Runner,
     stop: &AtomicBool,
 ) -> Result<u8, Failure> {
     let start = Instant::now();
+    let as_json = shown == Shown::Json;
     // Programs that read JSON asked for these runs only; people also want to see that the oracle is awake.
     let with_control = !as_json || destination.is_some();
     let mut specs = plan.specs();
@@ -81,6 +96,9 @@ fn compare(
     } else {
         let mut text = title(&comparison);
         text.push_str(&table::comparison(&comparison).draw());
+        if shown == Shown::TableAndLatencies {
+            text.push_str(&table::latencies(&comparison));
+        }
         let report = destination.map(Destination::shown);
         text.push_str(&Verdict::new(&comparison).text(report.as_deref()));
         output::print(&text)?;
@@ -120,7 +138,7 @@ mod tests {
         let plan = fake::plan(&["ideal", "ipi"], &[1, 4]);
         let status = compare(
             plan,
-            false,
+            Shown::Table,
             Some(&destination),
             &Fake::default(),
             &AtomicBool::new(false),
@@ -138,7 +156,7 @@ mod tests {
             };
             compare(
                 fake::plan(&["ipi", "none"], &[2]),
-                true,
+                Shown::Json,
                 None,
                 &runner,
                 &AtomicBool::new(false),
@@ -158,7 +176,7 @@ mod tests {
             ..Fake::default()
         };
         let plan = fake::plan(&["ideal", "ipi"], &[1, 16]);
-        let status = compare(plan, false, Some(&destination), &runner, &AtomicBool::new(false));
+        let status = compare(plan, Shown::Table, Some(&destination), &runner, &AtomicBool::new(false));
         assert_eq!(status, Ok(BAD_RUN));
         let page = std::fs::read_to_string(path).unwrap();
         assert!(
@@ -176,7 +194,13 @@ mod tests {
             on_progress: Some(Box::new(|| stop.store(true, Ordering::Relaxed))),
             ..Fake::default()
         };
-        let outcome = compare(fake::plan(&["ipi"], &[1, 4]), false, Some(&destination), &runner, &stop);
+        let outcome = compare(
+            fake::plan(&["ipi"], &[1, 4]),
+            Shown::Table,
+            Some(&destination),
+            &runner,
+            &stop,
+        );
         assert_eq!(outcome.unwrap_err().status(), 130);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }

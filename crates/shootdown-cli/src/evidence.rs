@@ -12,21 +12,24 @@ use shootdown_sim::run::{RunResult, RunSpec};
 use crate::args::EvidenceArgs;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::number::{self, UNKNOWN, median};
+use crate::output::Destination;
 use crate::plan::Settings;
 use crate::published::{self, Metric, Published};
 use crate::queue::{self, Outcome, Runner};
 use crate::summary::relative_error;
 use crate::table::Grid;
 use crate::target::Target;
-use crate::{interpolate, output, shape};
+use crate::{evidence_page, interpolate, output, shape};
 
 /// One published row beside its predictions, in the unit of its metric.
 #[derive(Debug, Clone, PartialEq)]
-struct Line {
-    published: Published,
+pub struct Line {
+    /// The row.
+    pub published: Published,
     /// Median over the runs; none when all failed or nothing was run.
-    simulated: Option<f64>,
-    interpolated: Option<f64>,
+    pub simulated: Option<f64>,
+    /// What plain interpolation says, where it says something.
+    pub interpolated: Option<f64>,
 }
 
 /// The simulated number that stands beside a published one; `over` is the result that a ratio is over. None when the run
@@ -51,7 +54,8 @@ fn measured(row: &Published, result: &RunResult, over: Option<&RunResult>) -> Op
     number.is_finite().then_some(number)
 }
 
-fn shown(metric: Metric, value: f64) -> String {
+/// A number with the unit of its metric.
+pub fn shown(metric: Metric, value: f64) -> String {
     match metric {
         Metric::OpsPerS => number::rate(value),
         Metric::NsPerOp => format!("{value:.0} ns"),
@@ -69,6 +73,11 @@ fn shown(metric: Metric, value: f64) -> String {
 /// Bad input, Ctrl-C.
 pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
     let settings = Settings::new(&args.run, args.runs)?;
+    let destination = args
+        .html
+        .as_deref()
+        .map(|path| Destination::new("--html", path))
+        .transpose()?;
     let rows = published::rows();
     let (rows, left): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.not_run().is_none());
     let beside = published::beside();
@@ -80,18 +89,16 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
         shootdown_sim::run::validate(spec).map_err(Failure::Input)?;
     }
     let outcomes = queue::run_all(runner, &specs, settings.jobs, stop)?;
-    let mut report = text(
-        &lines(&rows, &plan, &outcomes),
-        &lines(&beside, &plan, &outcomes),
-        &left,
-        settings.runs,
-    );
+    let lines_beside = lines(&beside, &plan, &outcomes);
+    let lines = lines(&rows, &plan, &outcomes);
+    let mut report = text(&lines, &lines_beside, &left, settings.runs);
     report.extend(shape::text(&outcomes[of_rows..]));
+    let mut verdict = String::new();
 
     let results = || outcomes.iter().filter_map(|outcome| outcome.as_ref().ok());
     let stale: u64 = results().map(|result| result.stale).sum();
     let checked = number::count(results().map(|result| result.accesses_checked).sum());
-    report.push_str(&if stale > 0 {
+    verdict.push_str(&if stale > 0 {
         format!(
             "STALE TRANSLATIONS: {} in {checked} checked accesses; the rates above mean nothing\n",
             number::count(stale)
@@ -103,7 +110,7 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
     for (spec, outcome) in specs.iter().zip(&outcomes) {
         if let Err(reason) = outcome {
             failed = true;
-            report.push_str(&format!(
+            verdict.push_str(&format!(
                 "FAILED: {} under {} at {} threads, seed {}: {}\n",
                 spec.workload,
                 spec.design,
@@ -113,6 +120,21 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
             ));
         }
     }
+    if let Some(destination) = &destination {
+        let shape = &outcomes[of_rows..];
+        let page = evidence_page::render(&evidence_page::Findings {
+            lines: &lines,
+            left: &left,
+            settings: &settings,
+            curves: shape::curves(shape),
+            statements: shape::statements(shape),
+            verdict: &verdict,
+            sound: stale == 0 && !failed,
+        });
+        destination.write(page, stop)?;
+        verdict.push_str(&format!("report: {}\n", destination.shown()));
+    }
+    report.push_str(&verdict);
     output::print(&report)?;
     Ok(if stale > 0 || failed { BAD_RUN } else { SUCCESS })
 }
@@ -210,7 +232,7 @@ fn lines(rows: &[Published], plan: &Runs, outcomes: &[Outcome]) -> Vec<Line> {
 }
 
 /// The different values of `of` over `items`, in order of appearance.
-fn distinct<'a, T>(items: &'a [T], of: impl Fn(&'a T) -> &'a str) -> Vec<&'a str> {
+pub fn distinct<'a, T>(items: &'a [T], of: impl Fn(&'a T) -> &'a str) -> Vec<&'a str> {
     let mut seen: Vec<&str> = Vec::new();
     for item in items {
         if !seen.contains(&of(item)) {
@@ -360,12 +382,17 @@ fn grid(lines: &[&Line]) -> Grid {
     }
 }
 
-/// Worst and median absolute error of predictions on held-out rows.
-fn summary(name: &str, predictions: impl Iterator<Item = Option<f64>>, held_out: &[&Line]) -> String {
-    let errors: Vec<f64> = predictions
+/// Absolute relative errors of predictions, in order; rows without a prediction are left out.
+pub fn errors(predictions: impl Iterator<Item = Option<f64>>, held_out: &[&Line]) -> Vec<f64> {
+    predictions
         .zip(held_out)
         .filter_map(|(prediction, line)| prediction.map(|number| relative_error(number, line.published.value).abs()))
-        .collect();
+        .collect()
+}
+
+/// Worst and median absolute error of predictions on held-out rows.
+fn summary(name: &str, predictions: impl Iterator<Item = Option<f64>>, held_out: &[&Line]) -> String {
+    let errors = errors(predictions, held_out);
     let worst = errors.iter().copied().fold(0.0, f64::max);
     let missing = match held_out.len() - errors.len() {
         0 => String::new(),
@@ -472,6 +499,7 @@ mod tests {
     fn a_failed_run_sets_the_exit_status() {
         let args = EvidenceArgs {
             runs: 1,
+            html: None,
             run: RunArgs {
                 seed: 1,
                 jobs: Some(1),

@@ -11,6 +11,7 @@ use shootdown_sim::run::{self, Explanation, RunResult, RunSpec};
 use crate::args::ExplainArgs;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::output::{self, Destination};
+use crate::page::{self, escape};
 use crate::target::Target;
 use crate::{catalog, number, plot, style};
 
@@ -61,7 +62,10 @@ pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             .collect::<String>()
     ))?;
     if let Some(destination) = &destination {
-        destination.write(page(&title, &explanation.diary, &paragraphs), stop)?;
+        destination.write(
+            page(&title, &command_line(&spec, &target), &explanation.diary, &paragraphs),
+            stop,
+        )?;
         output::print(&format!("report: {}\n", destination.shown()))?;
     }
     Ok(if result.stale > 0 { BAD_RUN } else { SUCCESS })
@@ -256,8 +260,22 @@ fn measurements(diary: &Diary) -> Vec<String> {
     told
 }
 
+/// What to type for the same again.
+fn command_line(spec: &RunSpec, target: &Target) -> String {
+    let window = spec.virtual_ms.map(|ms| format!(" --virtual-ms {ms}"));
+    format!(
+        "shootdown explain {} --on {} --design {} --threads {} --seed {}{}",
+        spec.workload,
+        target.options(),
+        spec.design,
+        spec.threads,
+        spec.seed,
+        window.unwrap_or_default()
+    )
+}
+
 /// The page: the same words, and the plot.
-fn page(title: &str, diary: &Diary, paragraphs: &[String]) -> String {
+fn page(title: &str, command: &str, diary: &Diary, paragraphs: &[String]) -> String {
     let shares = |of: &dyn Fn(usize) -> f64| {
         let all: f64 = (0..Diary::WAYS.len()).map(of).sum();
         let tones = Diary::WAYS.iter().enumerate();
@@ -281,7 +299,7 @@ fn page(title: &str, diary: &Diary, paragraphs: &[String]) -> String {
         .map(|(index, (_, name))| {
             let color = style::hex(style::share(index, name).light);
             format!(
-                "<li><svg width=\"12\" height=\"12\"><rect width=\"12\" height=\"12\" fill=\"{color}\"/></svg> {name}: {} requests, {:.0} ns each</li>\n",
+                "<li><svg viewBox=\"0 0 14 14\"><rect width=\"14\" height=\"14\" rx=\"3\" fill=\"{color}\"/></svg>{name}: {} requests, {:.0} ns each</li>\n",
                 number::count(diary.requests[index].count),
                 diary.requests[index].mean_ns()
             )
@@ -291,21 +309,14 @@ fn page(title: &str, diary: &Diary, paragraphs: &[String]) -> String {
         .iter()
         .map(|paragraph| format!("<p>{}</p>\n", escape(paragraph)))
         .collect();
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <meta name=\"color-scheme\" content=\"light dark\"/>\n\
-         <title>{0} — Shootdown</title>\n<style>\n{1}</style>\n</head>\n<body>\n<h1>{0}</h1>\n\
-         <h2>Which way requests went</h2>\n<ul>\n{2}</ul>\n<figure>{3}</figure>\n<h2>Why</h2>\n{words}</body>\n</html>\n",
-        escape(title),
-        style::sheet(),
-        legend,
-        plot::stacked((640, 380), "", &bars),
-    )
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    let body = format!(
+        "<pre class=\"command\">{}</pre>\n<h2>Which way requests went</h2>\n<ul class=\"legend\">\n{legend}</ul>\n\
+         <figure class=\"small\">{}</figure>\n<h2>Why</h2>\n{words}<p class=\"soft\">Shootdown {}.</p>\n",
+        escape(command),
+        plot::stacked((540, 280), "", &bars),
+        env!("CARGO_PKG_VERSION"),
+    );
+    page::render(title, "", &body)
 }
 
 #[cfg(test)]
@@ -353,8 +364,9 @@ mod tests {
         let text = words(&spec, &result, &explanation).join("\n");
         assert!(text.contains("cannot broadcast"), "{text}");
         assert_eq!(explanation.diary.requests[2].count, 0);
-        let page = page("a < b", &explanation.diary, &[text]);
-        assert!(page.contains("a &lt; b") && page.contains("<svg"));
+        let page = super::page("a < b", "shootdown explain", &explanation.diary, &[text]);
+        assert!(page::checked(&page).descendants().any(|node| node.has_tag_name("svg")));
+        assert!(page.contains("<h1>a &lt; b</h1>"), "{page}");
     }
 
     #[test]

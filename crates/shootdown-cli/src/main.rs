@@ -3,9 +3,11 @@
 //! This file only reads the command line, calls the command and turns its outcome into an exit status.
 
 mod args;
+mod bars;
 mod catalog;
 mod compare;
 mod evidence;
+mod evidence_page;
 mod explain;
 mod failure;
 mod import;
@@ -15,6 +17,7 @@ mod json;
 mod list;
 mod number;
 mod output;
+mod page;
 mod plan;
 mod plot;
 mod progress;

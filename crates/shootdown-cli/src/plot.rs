@@ -50,6 +50,65 @@ const LABEL: (&str, i32) = ("sans-serif", 16);
 
 /// Lines over thread counts (logarithmic axis), from 0 up.
 pub fn lines(size: (u32, u32), unit: &str, lines: &[Line]) -> String {
+    let top = values(lines).fold(0.0, f64::max);
+    let top = if top > 0.0 { top * 1.08 } else { 1.0 };
+    let axis = Axis {
+        range: 0.0..top,
+        labelled: ticks(top),
+    };
+    draw(size, unit, lines, axis, Some, tick)
+}
+
+/// Times in ns over thread counts, both axes logarithmic; zero has no place and is left out.
+pub fn times(size: (u32, u32), lines: &[Line]) -> String {
+    let positive = || values(lines).filter(|value| *value > 0.0).map(f64::log10);
+    let low = positive().fold(f64::INFINITY, f64::min).floor();
+    let high = positive().fold(f64::NEG_INFINITY, f64::max).ceil();
+    let (low, high) = if low < high {
+        (low, high)
+    } else if low.is_finite() {
+        (low, low + 1.0)
+    } else {
+        (0.0, 1.0)
+    };
+    let axis = Axis {
+        range: low..high,
+        labelled: (low as i32..=high as i32).map(f64::from).collect(),
+    };
+    let place = |value: f64| (value > 0.0).then(|| value.log10());
+    draw(size, "", lines, axis, place, decade_of_time)
+}
+
+/// The finite values of all lines.
+fn values(lines: &[Line]) -> impl Iterator<Item = f64> {
+    let points = lines.iter().flat_map(|line| line.points.iter().chain(&line.hollow));
+    points.map(|point| point.1).filter(|value| value.is_finite())
+}
+
+/// About five round numbers from 0 to at most `top`.
+fn ticks(top: f64) -> Vec<f64> {
+    let decade = 10_f64.powf((top / 5.0).log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .map(|factor| factor * decade)
+        .into_iter()
+        .find(|step| top / step < 6.0)
+        .unwrap_or(top);
+    (0..=(top / step) as i32).map(|index| f64::from(index) * step).collect()
+}
+
+fn decade_of_time(exponent: f64) -> String {
+    number::time(10_f64.powf(exponent)).replace(".00", "").replace(".0", "")
+}
+
+/// Lines over thread counts; `place` says where a value stands on `axis`, if anywhere.
+fn draw(
+    size: (u32, u32),
+    unit: &str,
+    lines: &[Line],
+    axis: Axis,
+    place: impl Fn(f64) -> Option<f64>,
+    label: impl Fn(f64) -> String,
+) -> String {
     let all = || {
         lines
             .iter()
@@ -64,8 +123,6 @@ pub fn lines(size: (u32, u32), unit: &str, lines: &[Line]) -> String {
         log2(threads.last().copied().unwrap_or(1)),
     );
     let margin = ((last - first) * 0.03).max(0.1);
-    let top = all().map(|point| point.1).fold(0.0, f64::max);
-    let top = if top > 0.0 { top * 1.08 } else { 1.0 };
 
     let mut svg = String::new();
     {
@@ -77,8 +134,8 @@ pub fn lines(size: (u32, u32), unit: &str, lines: &[Line]) -> String {
         let mut chart = ChartBuilder::on(&area)
             .margin(8)
             .x_label_area_size(42)
-            .y_label_area_size(62)
-            .build_cartesian_2d(range, 0.0..top)
+            .y_label_area_size(72)
+            .build_cartesian_2d(range, axis)
             .expect("the ranges are finite");
         chart
             .configure_mesh()
@@ -88,17 +145,20 @@ pub fn lines(size: (u32, u32), unit: &str, lines: &[Line]) -> String {
             .axis_style(AXIS.light)
             .label_style(LABEL)
             .axis_desc_style(LABEL)
-            .y_labels(6)
             .x_desc("threads")
             .y_desc(unit)
             .x_label_formatter(&|x| format!("{:.0}", x.exp2()))
-            .y_label_formatter(&|y| tick(*y))
+            .y_label_formatter(&|y| label(*y))
             .draw()
             .expect("text takes every shape");
         for line in lines {
-            let at = |point: &(usize, f64)| (log2(point.0), point.1);
+            let at = |point: &(usize, f64)| Some((log2(point.0), place(point.1)?));
             let finite = |points: &[(usize, f64)]| -> Vec<(f64, f64)> {
-                points.iter().filter(|point| point.1.is_finite()).map(at).collect()
+                points
+                    .iter()
+                    .filter(|point| point.1.is_finite())
+                    .filter_map(at)
+                    .collect()
             };
             let points = finite(&line.points);
             let color = line.tone.light;
@@ -157,7 +217,7 @@ pub fn tails(size: (u32, u32), curves: &[(Tone, Vec<(f64, f64)>)]) -> String {
             .label_style(LABEL)
             .axis_desc_style(LABEL)
             .x_desc("longer than")
-            .x_label_formatter(&|x| number::time(10_f64.powf(*x)).replace(".00", "").replace(".0", ""))
+            .x_label_formatter(&|x| decade_of_time(*x))
             .y_label_formatter(&|y| format!("{}%", shortest(10_f64.powf(*y + 2.0), 6)))
             .draw()
             .expect("text takes every shape");
@@ -313,6 +373,15 @@ mod tests {
                 }],
             );
         }
+        times((300, 200), &[]);
+        for points in [
+            vec![(1, 0.0)],
+            vec![(1, 5.0), (2, f64::NAN)],
+            vec![(1, 100.0), (2, 100.0)],
+        ] {
+            let hollow = vec![];
+            times((300, 200), &[Line { tone, points, hollow }]);
+        }
         tails((300, 200), &[]);
         tails(
             (300, 200),
@@ -330,6 +399,13 @@ mod tests {
     fn ticks_are_short() {
         let ticks = [0.0, 0.02, 0.5, 6.0, 20.0, 500_000.0, 1_000_000.0, 1_500_000.0];
         assert_eq!(ticks.map(tick), ["0", "0.02", "0.5", "6", "20", "500k", "1M", "1.5M"]);
+    }
+
+    #[test]
+    fn axes_from_zero_are_labelled_with_few_round_numbers() {
+        assert_eq!(ticks(7.0), [0.0, 2.0, 4.0, 6.0]);
+        assert_eq!(ticks(1.08), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
+        assert_eq!(ticks(1_950_000.0).len(), 4);
     }
 
     #[test]

@@ -4,8 +4,10 @@
 
 use shootdown_sim::run::Latency;
 
+use crate::bars;
 use crate::catalog;
 use crate::number;
+use crate::page::{self, capitalized, escape};
 use crate::plot::{self, Bar, Line};
 use crate::style::{self, Tone};
 use crate::summary::{Comparison, Row};
@@ -17,17 +19,8 @@ pub fn render(comparison: &Comparison) -> String {
     let plan = &comparison.plan;
     let verdict = Verdict::new(comparison);
     let title = format!("{} on {}", plan.workload.name, plan.target);
-    let mut page = String::new();
-    page.push_str("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n");
-    page.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n");
-    page.push_str("<meta name=\"color-scheme\" content=\"light dark\"/>\n");
-    page.push_str(&format!(
-        "<title>{} — Shootdown</title>\n<style>\n{}</style>\n</head>\n<body>\n",
-        escape(&title),
-        style::sheet()
-    ));
-    page.push_str(&format!("<h1>{}</h1>\n", escape(&title)));
-    page.push_str(&format!(
+    let mut body = String::new();
+    body.push_str(&format!(
         "<p class=\"soft\">{}. Simulated machine: {}{}{} CPUs. Seed {}, {}.</p>\n",
         escape(&capitalized(plan.workload.description)),
         escape(&plan.target.machine.description),
@@ -40,22 +33,22 @@ pub fn render(comparison: &Comparison) -> String {
             "one run each".to_string()
         }
     ));
-    page.push_str(&format!("<pre class=\"command\">{}</pre>\n", escape(&plan.command())));
-    page.push_str(&headline(&verdict));
-    page.push_str(&throughput(comparison));
-    page.push_str(&interrupts(comparison));
-    page.push_str(&shares(comparison));
-    page.push_str(&latencies(comparison));
-    page.push_str(&numbers(comparison, &verdict));
-    page.push_str(&control(&verdict));
-    page.push_str(&parameters(comparison));
-    page.push_str(&format!(
+    body.push_str(&format!("<pre class=\"command\">{}</pre>\n", escape(&plan.command())));
+    body.push_str(&headline(&verdict));
+    body.push_str(&throughput(comparison));
+    body.push_str(&limit(comparison));
+    body.push_str(&interrupts(comparison));
+    body.push_str(&shares(comparison));
+    body.push_str(&latencies(comparison));
+    body.push_str(&numbers(comparison, &verdict));
+    body.push_str(&control(&verdict));
+    body.push_str(&parameters(comparison));
+    body.push_str(&format!(
         "<p class=\"soft\">{}. Shootdown {}.</p>\n",
         escape(&verdict.cost),
         env!("CARGO_PKG_VERSION")
     ));
-    page.push_str("</body>\n</html>\n");
-    page
+    page::render(&title, "", &body)
 }
 
 fn headline(verdict: &Verdict) -> String {
@@ -91,9 +84,11 @@ fn throughput(comparison: &Comparison) -> String {
         .collect();
     let published = lines.iter().any(|line| !line.hollow.is_empty());
     format!(
-        "<h2>Throughput</h2>\n{}<figure>{}<figcaption>{}s per second, all threads together, over threads (logarithmic).{}</figcaption></figure>\n",
+        "<h2>Throughput</h2>\n{}<figure>{}<figcaption>{}s per second, all threads together.{}</figcaption></figure>\n",
         design_legend(comparison, published),
-        plot::lines((1100, 420), &format!("{operation}s/s"), &lines),
+        over_threads(comparison, (1100, 420), &lines, number::rate, |size, lines| {
+            plot::lines(size, &format!("{operation}s/s"), lines)
+        }),
         capitalized(operation),
         if published {
             " Hollow markers are published measurements."
@@ -101,6 +96,53 @@ fn throughput(comparison: &Comparison) -> String {
             ""
         }
     )
+}
+
+/// The ratio to the limit over threads, where `ideal` is among the designs.
+fn limit(comparison: &Comparison) -> String {
+    if comparison.rows.iter().all(|row| row.of_ideal.is_none()) {
+        return String::new();
+    }
+    let designs = comparison.plan.designs.iter();
+    let lines: Vec<Line> = designs
+        .map(|design| line(comparison, design.name, |row| row.of_ideal.unwrap_or(f64::NAN)))
+        .collect();
+    format!(
+        "<h2>Of the limit</h2>\n{}<figure>{}<figcaption>Throughput over that of <code>{}</code>, whose invalidation is perfect and free.</figcaption></figure>\n",
+        design_legend(comparison, false),
+        over_threads(comparison, (1100, 300), &lines, number::ratio, |size, lines| {
+            plot::lines(size, "of the limit", lines)
+        }),
+        catalog::IDEAL_DESIGN
+    )
+}
+
+/// Lines over threads, or bars where there is only one thread count. The lines are in the order of the designs.
+fn over_threads(
+    comparison: &Comparison,
+    size: (u32, u32),
+    lines: &[Line],
+    shown: fn(f64) -> String,
+    plot: impl Fn((u32, u32), &[Line]) -> String,
+) -> String {
+    let &[threads] = &*comparison.plan.threads else {
+        return plot(size, lines);
+    };
+    let at = |points: &[(usize, f64)]| points.iter().find(|point| point.0 == threads).map(|point| point.1);
+    let of_designs = comparison.plan.designs.iter().zip(lines);
+    let drawn: Vec<bars::Bar> = of_designs
+        .map(|(design, line)| {
+            let value = at(&line.points).unwrap_or(f64::NAN);
+            bars::Bar {
+                name: design.name,
+                tone: line.tone,
+                value,
+                shown: shown(value),
+                published: at(&line.hollow),
+            }
+        })
+        .collect();
+    bars::draw(f64::from(size.0), &drawn)
 }
 
 fn interrupts(comparison: &Comparison) -> String {
@@ -114,7 +156,9 @@ fn interrupts(comparison: &Comparison) -> String {
             .collect();
         format!(
             "<figure><h3>{title}</h3>{}</figure>\n",
-            plot::lines((540, 280), &format!("per {operation}"), &lines)
+            over_threads(comparison, (540, 280), &lines, number::per_operation, |size, lines| {
+                plot::lines(size, &format!("per {operation}"), lines)
+            })
         )
     };
     format!(
@@ -175,6 +219,9 @@ fn latencies(comparison: &Comparison) -> String {
     kinds.iter().map(|kind| latency(comparison, kind)).collect()
 }
 
+/// A distribution is drawn from so many samples on.
+const FEWEST: u64 = 20;
+
 fn latency(comparison: &Comparison, kind: &str) -> String {
     fn of<'a>(row: &'a Row, kind: &str) -> Option<&'a Latency> {
         row.latencies.iter().find(|latency| latency.name == kind)
@@ -182,7 +229,7 @@ fn latency(comparison: &Comparison, kind: &str) -> String {
     let designs = || comparison.plan.designs.iter().map(|design| design.name);
     let tail: Vec<Line> = designs()
         .map(|design| {
-            let value = |row: &Row| of(row, kind).map_or(f64::NAN, |latency| latency.p99_ns / 1e3);
+            let value = |row: &Row| of(row, kind).map_or(f64::NAN, |latency| latency.p99_ns);
             line(comparison, design, value)
         })
         .collect();
@@ -192,6 +239,11 @@ fn latency(comparison: &Comparison, kind: &str) -> String {
         .filter_map(|design| Some((design, of(comparison.row(design, most)?, kind)?)))
         .map(|(design, latency)| (style::design(design), above(latency)))
         .collect();
+    let counts = designs().filter_map(|design| Some(of(comparison.row(design, most)?, kind)?.count));
+    let distribution = match counts.max().unwrap_or(0) {
+        count if count >= FEWEST => plot::tails((540, 280), &curves),
+        count => format!("<p class=\"soft\">Too few samples for a distribution: {count}.</p>"),
+    };
     let mut rows = String::new();
     for &threads in &comparison.plan.threads {
         let found = designs().filter_map(|design| Some((design, of(comparison.row(design, threads)?, kind)?)));
@@ -214,11 +266,10 @@ fn latency(comparison: &Comparison, kind: &str) -> String {
         }
     }
     format!(
-        "<h2>Latency: {}</h2>\n{}<div class=\"pair\">\n<figure><h3>99th percentile</h3>{}</figure>\n<figure><h3>How many are longer, at {most} threads</h3>{}</figure>\n</div>\n<details><summary>Median, 99th percentile and longest</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>threads</th><th class=\"word\">design</th><th>count</th><th>median</th><th>99%</th><th>longest</th></tr></thead>\n{rows}</table></div></details>\n",
+        "<h2>Latency: {}</h2>\n{}<div class=\"pair\">\n<figure><h3>99th percentile</h3>{}</figure>\n<figure><h3>How many are longer, at {most} threads</h3>{distribution}</figure>\n</div>\n<details><summary>Median, 99th percentile and longest</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>threads</th><th class=\"word\">design</th><th>count</th><th>median</th><th>99%</th><th>longest</th></tr></thead>\n{rows}</table></div></details>\n",
         escape(kind),
         design_legend(comparison, false),
-        plot::lines((540, 280), "µs", &tail),
-        plot::tails((540, 280), &curves)
+        over_threads(comparison, (540, 280), &tail, number::time, plot::times),
     )
 }
 
@@ -226,7 +277,12 @@ fn latency(comparison: &Comparison, kind: &str) -> String {
 fn above(latency: &Latency) -> Vec<(f64, f64)> {
     let all = latency.buckets.iter().map(|bucket| bucket.1).sum::<u64>().max(1) as f64;
     let mut left = all;
-    let mut curve = Vec::new();
+    // Each edge is the square root of two times the one before (see the simulator's distributions).
+    let first = latency
+        .buckets
+        .first()
+        .filter(|bucket| bucket.0.is_finite() && bucket.0 > 0.0);
+    let mut curve: Vec<(f64, f64)> = first.map(|bucket| (bucket.0 / 2_f64.sqrt(), 1.0)).into_iter().collect();
     for &(edge, count) in &latency.buckets {
         left -= count as f64;
         if left > 0.0 && edge.is_finite() {
@@ -322,15 +378,28 @@ fn design_legend(comparison: &Comparison, published: bool) -> String {
         .plan
         .designs
         .iter()
-        .map(|design| swatch(style::design(design.name), design.name))
+        .map(|design| sample(style::design(design.name), design.name))
         .collect();
     if published {
-        items.push_str("<li><svg viewBox=\"0 0 14 14\"><circle cx=\"7\" cy=\"7\" r=\"5\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\"/></svg>published</li>");
+        items.push_str(PUBLISHED_MARK);
     }
     format!("<ul class=\"legend\">{items}</ul>\n")
 }
 
-fn swatch(tone: Tone, name: &str) -> String {
+/// The legend's entry for published points.
+pub const PUBLISHED_MARK: &str = "<li><svg viewBox=\"0 0 14 14\"><circle cx=\"7\" cy=\"7\" r=\"5\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\"/></svg>published</li>";
+
+/// A legend's entry of a line: its colour, and how it is dashed.
+pub fn sample(tone: Tone, name: &str) -> String {
+    format!(
+        "<li><svg class=\"line\" viewBox=\"0 0 28 14\"><polyline points=\"0,7 28,7\" fill=\"none\" stroke=\"{}\" stroke-width=\"4\"/></svg>{}</li>",
+        style::hex(tone.light),
+        escape(name)
+    )
+}
+
+/// A legend's entry: a colour and what it stands for.
+pub fn swatch(tone: Tone, name: &str) -> String {
     format!(
         "<li><svg viewBox=\"0 0 14 14\"><rect width=\"14\" height=\"14\" rx=\"3\" fill=\"{}\"/></svg>{}</li>",
         style::hex(tone.light),
@@ -344,31 +413,6 @@ fn story(lines: &[String]) -> String {
     } else {
         format!("<pre>{}</pre>\n", escape(&lines.join("\n")))
     }
-}
-
-fn capitalized(word: &str) -> String {
-    let mut letters = word.chars();
-    letters
-        .next()
-        .map(|first| first.to_uppercase().chain(letters).collect())
-        .unwrap_or_default()
-}
-
-/// Text as it stands in HTML, in elements and in quoted attributes. Control characters, which XML cannot hold, are dropped.
-pub fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\n' | '\t' => escaped.push(c),
-            _ if c.is_control() => {}
-            _ => escaped.push(c),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]
@@ -385,23 +429,19 @@ mod tests {
 
     #[test]
     fn the_page_is_well_formed() {
-        let options = roxmltree::ParsingOptions {
-            allow_dtd: true,
-            ..Default::default()
-        };
         let page = page();
-        let document = roxmltree::Document::parse_with_options(&page, options).unwrap();
+        let document = page::checked(&page);
         let count = |name: &str| {
             document
                 .descendants()
                 .filter(|node| node.tag_name().name() == name)
                 .count()
         };
-        assert!(count("polyline") >= 12, "four designs in three plots");
+        assert!(count("polyline") >= 16, "four designs in four plots");
         assert_eq!(
             count("figure"),
-            1 + 2 + 4 + 2 * 2,
-            "throughput, two of interrupts, one per design, two per kind of latency"
+            2 + 2 + 4 + 2 * 2,
+            "throughput, its ratio to the limit, two of interrupts, one per design, two per kind of latency"
         );
     }
 
@@ -430,6 +470,16 @@ mod tests {
     }
 
     #[test]
+    fn one_thread_count_gives_bars_with_the_published_value() {
+        let page = render(&fake::comparison(fake::plan(&["ipi", "broadcast"], &[16])));
+        page::checked(&page);
+        assert!(page.contains("aria-label=\"Bars\""), "{page}");
+        let hollow = page.matches("r=\"6\" fill=\"none\"").count();
+        assert_eq!(hollow, 2, "both are published at 16 threads");
+        assert!(!page.contains("Of the limit"), "nothing to compare with");
+    }
+
+    #[test]
     fn the_share_above_falls_to_the_longest() {
         let latency = Latency {
             name: "flush",
@@ -439,22 +489,13 @@ mod tests {
             max_ns: 70.0,
             buckets: vec![(10.0, 60), (20.0, 30), (40.0, 9), (80.0, 1)],
         };
-        assert_eq!(above(&latency), [(10.0, 0.4), (20.0, 0.1), (40.0, 0.01), (70.0, 0.01)]);
-    }
-
-    #[test]
-    fn the_page_needs_nothing_from_elsewhere() {
-        let page = page().replace("http://www.w3.org/2000/svg", "");
-        for forbidden in ["http://", "https://", "<script", "<link", "src=", "url("] {
-            assert!(!page.contains(forbidden), "{forbidden}");
-        }
-    }
-
-    #[test]
-    fn text_from_outside_cannot_become_markup() {
-        assert_eq!(
-            escape("<a href=\"x\">&\u{1b}[1m"),
-            "&lt;a href=&quot;x&quot;&gt;&amp;[1m"
-        );
+        let expected = [
+            (10.0 / 2_f64.sqrt(), 1.0),
+            (10.0, 0.4),
+            (20.0, 0.1),
+            (40.0, 0.01),
+            (70.0, 0.01),
+        ];
+        assert_eq!(above(&latency), expected);
     }
 }

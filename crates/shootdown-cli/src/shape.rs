@@ -48,8 +48,49 @@ pub fn specs(settings: &Settings) -> Result<Vec<RunSpec>, Failure> {
     Ok(curves.chain(unmodified).collect())
 }
 
-/// What the curves look like, given the outcomes of [`specs`] in order; `None` when a run failed.
+/// One thing that is said of the curves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statement {
+    /// What the simulation has.
+    pub found: String,
+    /// What is said of it.
+    pub expected: &'static str,
+    /// Whether they agree.
+    pub met: bool,
+}
+
+/// How the statements are to be read.
+pub const CAVEAT: &str =
+    "one run each; no number was fitted on it, but the second line chose\nbetween hypotheses: docs/priors.md";
+
+/// The simulated curves, given the outcomes of [`specs`] in order: design, then (threads, operations per second) of the
+/// runs that did not fail.
+pub fn curves(outcomes: &[Outcome]) -> Vec<(&'static str, Vec<(usize, f64)>)> {
+    let of_design = |design| -> Vec<(usize, f64)> {
+        let outcomes = outcomes.chunks(THREADS.len()).nth(design).unwrap_or_default();
+        let rates = THREADS.iter().zip(outcomes);
+        rates
+            .filter_map(|(&threads, outcome)| Some((threads, outcome.as_ref().ok()?.ops_per_s)))
+            .collect()
+    };
+    DESIGNS
+        .iter()
+        .enumerate()
+        .map(|(index, design)| (*design, of_design(index)))
+        .collect()
+}
+
+/// What the curves look like as text, as [`statements`].
 pub fn text(outcomes: &[Outcome]) -> Option<String> {
+    let mut text = format!("shape, and what is said of it ({CAVEAT}):\n");
+    for Statement { found, expected, met } in statements(outcomes)? {
+        text += &format!("  {found:<58} {expected:<14} {}\n", if met { "met" } else { "MISSED" });
+    }
+    Some(text)
+}
+
+/// What the curves look like, given the outcomes of [`specs`] in order; `None` when a run failed.
+pub fn statements(outcomes: &[Outcome]) -> Option<Vec<Statement>> {
     let rates: Vec<f64> = outcomes
         .iter()
         .map(|outcome| outcome.as_ref().ok().map(|result| result.ops_per_s))
@@ -79,28 +120,24 @@ pub fn text(outcomes: &[Outcome]) -> Option<String> {
         .map(|at| (broadcast[at] / ipi[at], THREADS[at]))
         .min_by(|a, b| a.0.total_cmp(&b.0))?;
     let apart = unmodified.get(1)? / unmodified.first()? - 1.0;
-    let line = |what: String, expected: &str, met: bool| {
-        format!("  {what:<58} {expected:<14} {}\n", if met { "met" } else { "MISSED" })
-    };
-    let mut text = String::from(
-        "shape, and what is said of it (one run each; no number was fitted on it, but the second line chose\nbetween hypotheses: docs/priors.md):\n",
-    );
-    text += &line(ipi_peak.0, "near 32", ipi_peak.1);
-    text += &line(broadcast_peak.0, "near 16", broadcast_peak.1);
-    text += &line(
-        format!("broadcast is at least {least:.2}x ipi from 4 threads up (at {at})"),
-        "at least 1.4x",
-        least >= 1.4,
-    );
-    text += &line(
-        format!(
-            "E2 unmodified, broadcast against ipi: {}",
-            number::signed_percent(apart)
+    let statement = |found: String, expected: &'static str, met: bool| Statement { found, expected, met };
+    Some(vec![
+        statement(ipi_peak.0, "near 32", ipi_peak.1),
+        statement(broadcast_peak.0, "near 16", broadcast_peak.1),
+        statement(
+            format!("broadcast is at least {least:.2}x ipi from 4 threads up (at {at})"),
+            "at least 1.4x",
+            least >= 1.4,
         ),
-        "within 10 %",
-        apart.abs() <= 0.1,
-    );
-    Some(text)
+        statement(
+            format!(
+                "E2 unmodified, broadcast against ipi: {}",
+                number::signed_percent(apart)
+            ),
+            "within 10 %",
+            apart.abs() <= 0.1,
+        ),
+    ])
 }
 
 #[cfg(test)]
@@ -148,6 +185,16 @@ mod tests {
         assert_eq!(shape_of(ipi, early, [5.0, 5.2]).matches("MISSED").count(), 1);
         let flat = shape_of([1.0; 10], [1.0; 10], [1.0, 2.0]);
         assert!(flat.matches("MISSED").count() >= 3, "{flat}");
+    }
+
+    #[test]
+    fn curves_leave_failed_runs_out() {
+        let mut outcomes: Vec<Outcome> = (0..22).map(|at| outcome(f64::from(at))).collect();
+        outcomes[1] = Err("hangs".to_string());
+        let curves = curves(&outcomes);
+        assert_eq!((curves[0].0, curves[1].0), ("ipi", "broadcast"));
+        assert_eq!((curves[0].1.len(), curves[1].1.len()), (9, 10));
+        assert_eq!((curves[0].1[1], curves[1].1[0]), ((4, 2.0), (1, 10.0)));
     }
 
     #[test]

@@ -66,13 +66,13 @@ const FURTHER: &[Tone] = &[
 /// Shares of time, in order of appearance.
 const SHARES: &[Tone] = &[
     tone(0x4C78B5, 0x6F9BD8),
+    tone(0x5DA3B8, 0x7CC3D7),
     tone(0xE8A33A, 0xE9B25C),
+    tone(0x94704F, 0xBD9875),
     tone(0xC14B45, 0xE07770),
+    tone(0xC982AB, 0xDDA0C2),
     tone(0x7C62A9, 0xA48BD1),
     tone(0x4F9D76, 0x6FC197),
-    tone(0xC982AB, 0xDDA0C2),
-    tone(0x5DA3B8, 0x7CC3D7),
-    tone(0x94704F, 0xBD9875),
     tone(0x6E7B33, 0xA9B768),
     tone(0x3D4F63, 0x8095AC),
 ];
@@ -87,6 +87,17 @@ pub fn design(name: &str) -> Tone {
         let index = others.take_while(|entry| entry.name != name).count();
         FURTHER[index % FURTHER.len()]
     })
+}
+
+/// How a design's line is dashed: designs of one family alike, so that many can be told apart.
+fn dashes(name: &str) -> Option<&'static str> {
+    if name.starts_with("walk-") {
+        Some("9 4")
+    } else if name.starts_with("arm-") || ["never-broadcast", "broadcast+ipi"].contains(&name) {
+        Some("3 3")
+    } else {
+        None
+    }
 }
 
 /// The colour of the `index`-th share of time.
@@ -112,7 +123,7 @@ fn tones() -> impl Iterator<Item = Tone> {
 
 /// The whole style sheet.
 pub fn sheet() -> String {
-    let (mut light, mut dark, mut rules) = (String::new(), String::new(), String::new());
+    let (mut light, mut dark, mut rules) = (LIGHT.to_string(), DARK.to_string(), String::new());
     for (index, tone) in tones().enumerate() {
         light.push_str(&format!("--c{index}:{};", hex(tone.light)));
         dark.push_str(&format!("--c{index}:{};", hex(tone.dark)));
@@ -121,18 +132,38 @@ pub fn sheet() -> String {
             "[fill=\"{drawn}\"]{{fill:var(--c{index})}}[stroke=\"{drawn}\"]{{stroke:var(--c{index})}}\n"
         ));
     }
-    format!(":root{{{light}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}\n{rules}{PAGE}")
+    for (name, dashes) in catalog::designs().filter_map(|entry| Some((entry.name, dashes(entry.name)?))) {
+        let drawn = hex(design(name).light);
+        rules.push_str(&format!("polyline[stroke=\"{drawn}\"]{{stroke-dasharray:{dashes}}}\n"));
+    }
+    format!("{}{rules}{PAGE}", schemes(&light, &dark))
 }
 
-/// Everything but the plots' colours.
+/// Rules that set variables for each scheme: the system's, until the reader chooses the other (`data-theme` of the root). Paper is light.
+pub fn schemes(light: &str, dark: &str) -> String {
+    format!(
+        ":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}\n\
+         @media screen{{:root[data-theme=dark]{{{dark}}}}}\n"
+    )
+}
+
+/// The page's own colours.
+const LIGHT: &str = "color-scheme:light dark;--page:#FFFFFF;--ink:#1B1F24;--soft:#5B6470;--card:#F6F7F9;--line:#DFE3E8;--good:#1A7F4B;--bad:#B3261E;";
+const DARK: &str =
+    "--page:#14171C;--ink:#E4E8EE;--soft:#9BA5B2;--card:#1C2027;--line:#303742;--good:#4CC38A;--bad:#FF8A80;";
+
+/// Everything but the colours.
 const PAGE: &str = "\
-:root{color-scheme:light dark;--page:#FFFFFF;--ink:#1B1F24;--soft:#5B6470;--card:#F6F7F9;--line:#DFE3E8;--good:#1A7F4B;--bad:#B3261E}
-@media (prefers-color-scheme:dark){:root{--page:#14171C;--ink:#E4E8EE;--soft:#9BA5B2;--card:#1C2027;--line:#303742;--good:#4CC38A;--bad:#FF8A80}}
+:root[data-theme=light]{color-scheme:light}
+:root[data-theme=dark]{color-scheme:dark}
+.theme{float:right;margin:.2rem 0 0 1rem;padding:.2rem .6rem;border:1px solid var(--line);border-radius:6px;background:var(--card);color:var(--soft);font:.8rem system-ui,sans-serif;cursor:pointer}
+@media print{.theme{display:none}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:72rem;padding:2rem 1.25rem 4rem;background:var(--page);color:var(--ink);font:16px/1.5 system-ui,sans-serif}
 h1{font-size:1.7rem;line-height:1.2;margin:0 0 .25rem}
 h2{font-size:1.15rem;margin:2.5rem 0 .5rem}
 h3{font-size:.95rem;margin:0 0 .25rem;font-weight:600}
+h3.table{margin-top:2rem}
 p{margin:.4rem 0;max-width:60rem}
 .soft,figcaption{color:var(--soft);font-size:.875rem}
 pre{background:var(--card);border:1px solid var(--line);border-radius:6px;padding:.7rem .9rem;overflow-x:auto;font:13px/1.5 ui-monospace,monospace;margin:.6rem 0}
@@ -140,9 +171,14 @@ pre{background:var(--card);border:1px solid var(--line);border-radius:6px;paddin
 .verdict{border-left:4px solid var(--good);background:var(--card);border-radius:0 6px 6px 0;padding:.6rem .9rem;margin:1rem 0}
 .verdict.bad{border-color:var(--bad)}
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1.1rem;margin:.4rem 0;padding:0;list-style:none;font-size:.875rem}
+.legend li{white-space:nowrap}
+.legend svg.line{width:28px}
+polyline:hover{stroke-width:5}
 .legend svg{width:14px;height:14px;vertical-align:-2px;margin-right:.4rem}
 figure{margin:0}
 figure{overflow-x:auto}
+figure.small{max-width:34rem}
+figure.small>svg{min-width:0}
 figure>svg{display:block;width:100%;height:auto}
 /* On a telephone a plot keeps a size at which its labels can be read, and scrolls. */
 @media (max-width:40rem){figure>svg{min-width:44rem}.pair figure>svg{min-width:24rem}body{padding:1.25rem .9rem 3rem}h1{font-size:1.4rem}}

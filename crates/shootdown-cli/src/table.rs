@@ -90,6 +90,47 @@ pub fn comparison(comparison: &Comparison) -> Grid {
     }
 }
 
+/// One table for each kind of latency that was recorded, under its name; nothing when none was.
+pub fn latencies(comparison: &Comparison) -> String {
+    let mut kinds: Vec<&str> = Vec::new();
+    for latency in comparison.rows.iter().flat_map(|row| &row.latencies) {
+        if !kinds.contains(&latency.name) {
+            kinds.push(latency.name);
+        }
+    }
+    let header = ["threads", "design", "count", "median", "99%", "longest"];
+    let mut text = String::new();
+    for kind in kinds {
+        let mut groups: Vec<Vec<Vec<String>>> = Vec::new();
+        for &threads in &comparison.plan.threads {
+            let rows = comparison.rows.iter().filter(|row| row.threads == threads);
+            let found = rows.filter_map(|row| Some((row, row.latencies.iter().find(|latency| latency.name == kind)?)));
+            let group: Vec<Vec<String>> = found
+                .map(|(row, latency)| {
+                    vec![
+                        threads.to_string(),
+                        row.design.to_string(),
+                        number::count(latency.count),
+                        number::time(latency.p50_ns),
+                        number::time(latency.p99_ns),
+                        number::time(latency.max_ns),
+                    ]
+                })
+                .collect();
+            if !group.is_empty() {
+                groups.push(group);
+            }
+        }
+        let grid = Grid {
+            header: header.map(str::to_string).to_vec(),
+            groups,
+            words: 2,
+        };
+        text.push_str(&format!("\nlatency: {kind}\n{}", grid.draw()));
+    }
+    text
+}
+
 impl Grid {
     /// Draws the table; every line ends with a newline.
     pub fn draw(&self) -> String {
@@ -172,6 +213,17 @@ mod tests {
             grid.groups[0][1],
             ["", "ipi", "failed", "644k", "–", "–", "–", "–", "–", "–"]
         );
+    }
+
+    #[test]
+    fn each_kind_of_latency_is_a_table_and_none_is_no_table() {
+        let mut comparison = fake::comparison(fake::plan(&["ipi", "broadcast"], &[1, 16]));
+        let text = latencies(&comparison);
+        assert_eq!(text.matches("latency: ").count(), 2, "{text}");
+        assert!(text.contains("latency: interrupt disturbance"), "{text}");
+        assert_eq!(text.matches("broadcast").count(), 2 * 2, "{text}");
+        comparison.rows.iter_mut().for_each(|row| row.latencies.clear());
+        assert_eq!(latencies(&comparison), "");
     }
 
     #[test]

@@ -50,6 +50,7 @@ pub enum Wrong {
 
 impl Wrong {
     /// All of them.
+    #[cfg(feature = "faults")]
     pub const ALL: &'static [Wrong] = &[
         Wrong::InvlpgReachesAllTags,
         Wrong::InvlpgReachesAllCpus,

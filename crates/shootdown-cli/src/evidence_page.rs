@@ -1,0 +1,512 @@
+//! The page of `evidence`: the published tables with a bar for every error, plots where there are curves, what was fitted,
+//! and what was not run. It shows what [`crate::evidence`] found and computes nothing but positions.
+
+use crate::evidence::{self, Line, distinct};
+use crate::number::{self, UNKNOWN, median};
+use crate::page::{self, escape};
+use crate::plan::Settings;
+use crate::plot;
+use crate::published::{Metric, Published};
+use crate::shape::{self, Statement};
+use crate::style;
+use crate::summary::relative_error;
+
+/// Everything the page shows.
+pub struct Findings<'a> {
+    /// The rows that were run.
+    pub lines: &'a [Line],
+    /// The rows that were not.
+    pub left: &'a [Published],
+    /// How they were run.
+    pub settings: &'a Settings,
+    /// Simulated curves between the published points of E1.
+    pub curves: Vec<(&'static str, Vec<(usize, f64)>)>,
+    /// What is said of these curves; none when one of their runs failed.
+    pub statements: Option<Vec<Statement>>,
+    /// The oracle's verdict, and each run that failed.
+    pub verdict: &'a str,
+    /// Whether nothing was stale and nothing failed.
+    pub sound: bool,
+}
+
+/// The error at which a bar ends; longer ones end in a point.
+const FULL: f64 = 0.5;
+
+/// The table whose machine and workload the curves are of.
+const CURVES_OF: &str = "E1";
+
+const STYLE: &str = "\
+.error{width:9rem;height:.9rem;vertical-align:middle}
+.error .zero{stroke:var(--soft);stroke-width:1}
+.error .bar{fill:var(--bar);stroke:var(--bar);stroke-width:1.5}
+.error .hollow{fill:none}
+.error .baseline{fill:none;stroke:var(--soft);stroke-width:1.5}
+td.bar{padding-left:0}
+td.source{white-space:normal;min-width:13rem;font-size:.8rem;line-height:1.3;color:var(--soft)}
+.met{color:var(--good);font-weight:600}.missed{color:var(--bad);font-weight:600}
+.legend .error{width:2.4rem;margin-right:.4rem;vertical-align:-2px}
+";
+
+/// The whole page.
+pub fn render(findings: &Findings) -> String {
+    let settings = findings.settings;
+    let mut body = format!(
+        "<p class=\"soft\">Published measurements beside simulated ones. Seed {}, {}.</p>\n<pre class=\"command\">{}</pre>\n",
+        settings.seed,
+        if settings.runs > 1 {
+            format!("medians of {} runs", settings.runs)
+        } else {
+            "one run each".to_string()
+        },
+        escape(&command(settings))
+    );
+    body.push_str(&format!(
+        "<div class=\"verdict{}\">\n{}</div>\n",
+        if findings.sound { "" } else { " bad" },
+        findings
+            .verdict
+            .lines()
+            .map(|line| format!("<p><strong>{}</strong></p>\n", escape(line)))
+            .collect::<String>()
+    ));
+    body.push_str(&held_out(findings));
+    body.push_str(&statements(findings));
+    body.push_str(&legend());
+    for table in distinct(findings.lines, |line| &line.published.table) {
+        body.push_str(&section(findings, table));
+    }
+    body.push_str(&not_run(findings.left));
+    body.push_str(&format!(
+        "<p class=\"soft\">Shootdown {}.</p>\n",
+        env!("CARGO_PKG_VERSION")
+    ));
+    let colours = style::schemes("--bar:#0068B4;", "--bar:#5CAEF2;");
+    page::render("Evidence", &format!("{colours}{STYLE}"), &body)
+}
+
+/// What to type for the same again.
+fn command(settings: &Settings) -> String {
+    let window = settings.virtual_ms.map(|ms| format!(" --virtual-ms {ms}"));
+    format!(
+        "shootdown evidence --runs {} --seed {}{}",
+        settings.runs,
+        settings.seed,
+        window.unwrap_or_default()
+    )
+}
+
+/// Worst and median errors by machine, on the rows that nothing was fitted on, beside the interpolation's.
+fn held_out(findings: &Findings) -> String {
+    let mut rows = String::new();
+    for machine in distinct(findings.lines, |line| &line.published.machine) {
+        let of_machine = findings.lines.iter().filter(|line| line.published.machine == machine);
+        let (fitted, held): (Vec<&Line>, Vec<&Line>) = of_machine.partition(|line| line.published.fitted);
+        let cells = |errors: Vec<f64>| {
+            if errors.is_empty() {
+                return format!("<td>0</td><td>{UNKNOWN}</td><td>{UNKNOWN}</td>");
+            }
+            let worst = errors.iter().copied().fold(0.0, f64::max);
+            format!(
+                "<td>{}</td><td>{}</td><td>{}</td>",
+                errors.len(),
+                number::percent(median(errors)),
+                number::percent(worst)
+            )
+        };
+        rows.push_str(&format!(
+            "<tr><td class=\"word\">{}</td><td>{}</td>{}{}</tr>\n",
+            escape(machine),
+            fitted.len(),
+            cells(evidence::errors(held.iter().map(|line| line.simulated), &held)),
+            cells(evidence::errors(held.iter().map(|line| line.interpolated), &held))
+        ));
+    }
+    format!(
+        "<h2>Errors on held-out rows</h2>\n<div class=\"wide\"><table>\n<thead>\
+         <tr><th></th><th></th><th colspan=\"3\">model</th><th colspan=\"3\">interpolation</th></tr>\n\
+         <tr><th class=\"word\">machine</th><th>fitted rows</th><th>rows</th><th>median</th><th>worst</th><th>rows</th><th>median</th><th>worst</th></tr></thead>\n\
+         <tbody>{rows}</tbody>\n</table></div>\n\
+         <p class=\"soft\">Absolute errors. The interpolation is what a model must beat: log(rate) linear in log(threads) through each \
+         design's fitted rows, constant through one.</p>\n"
+    )
+}
+
+fn statements(findings: &Findings) -> String {
+    let Some(statements) = &findings.statements else {
+        return "<h2>Shape of E1 and E2</h2>\n<p class=\"missed\">Not judged: a run of its curves failed.</p>\n"
+            .to_string();
+    };
+    let rows: String = statements
+        .iter()
+        .map(|Statement { found, expected, met }| {
+            let (class, word) = if *met { ("met", "met") } else { ("missed", "MISSED") };
+            format!(
+                "<tr><td class=\"word prose\">{}</td><td class=\"word\">{}</td><td class=\"word\"><span class=\"{class}\">{word}</span></td></tr>\n",
+                escape(found),
+                escape(expected)
+            )
+        })
+        .collect();
+    format!(
+        "<h2>Shape of E1 and E2</h2>\n<div class=\"wide\"><table>\n<thead><tr><th class=\"word\">found</th><th class=\"word\">expected</th><th></th></tr></thead>\n\
+         <tbody>{rows}</tbody>\n</table></div>\n<p class=\"soft\">{}.</p>\n",
+        escape(&page::capitalized(&shape::CAVEAT.replace('\n', " ")))
+    )
+}
+
+fn legend() -> String {
+    let sample =
+        |inner: &str, words: &str| format!("<li><svg class=\"error\" viewBox=\"0 0 38 14\">{inner}</svg>{words}</li>");
+    format!(
+        "<h2>Tables</h2>\n<ul class=\"legend\">{}{}{}</ul>\n<p class=\"soft\">Bars go from {} to {}; a longer one ends in a point.</p>\n",
+        sample(
+            "<path class=\"bar\" d=\"M2 3H36V11H2Z\"/>",
+            "error of the simulation, predicted"
+        ),
+        sample("<path class=\"bar hollow\" d=\"M2 3H36V11H2Z\"/>", "fitted"),
+        sample(
+            "<circle class=\"baseline\" cx=\"19\" cy=\"7\" r=\"4\"/>",
+            "error of the interpolation"
+        ),
+        number::signed_percent(-FULL),
+        number::signed_percent(FULL)
+    )
+}
+
+fn section(findings: &Findings, table: &str) -> String {
+    let lines: Vec<&Line> = findings
+        .lines
+        .iter()
+        .filter(|line| line.published.table == table)
+        .collect();
+    let workload = |line: &&Line| line.published.workload.clone();
+    let mut workloads: Vec<String> = lines.iter().map(workload).collect();
+    workloads.dedup();
+    let any = |of: fn(&Line) -> bool| lines.iter().any(|line| of(line));
+    let (drain, interpolated) = (
+        any(|line| line.published.lru_drain),
+        any(|line| line.interpolated.is_some()),
+    );
+    let mut header = "<th class=\"word\">machine</th><th class=\"word\">design</th><th>threads</th>".to_string();
+    if drain {
+        header.push_str("<th>LRU drain</th>");
+    }
+    header.push_str("<th>published</th><th>simulated</th><th>error</th><th></th>");
+    if interpolated {
+        header.push_str("<th>interpolated</th><th>error</th>");
+    }
+    header.push_str("<th class=\"word\">what was measured</th>");
+    let mut groups: Vec<(&str, &str, String)> = Vec::new();
+    for line in &lines {
+        let row = &line.published;
+        if !matches!(groups.last(), Some((machine, design, _)) if (*machine, *design) == (&*row.machine, &*row.design))
+        {
+            groups.push((&row.machine, &row.design, String::new()));
+        }
+        let group = groups.last_mut().expect("one was just pushed");
+        group.2.push_str(&self::row(line, drain, interpolated));
+    }
+    let groups: String = groups
+        .iter()
+        .map(|(.., rows)| format!("<tbody>{rows}</tbody>\n"))
+        .collect();
+    format!(
+        "<h3 class=\"table\">{}. {}</h3>\n{}<div class=\"wide\"><table>\n<thead><tr>{header}</tr></thead>\n{groups}</table></div>\n",
+        escape(table),
+        escape(&workloads.join(", ")),
+        plots(findings, table)
+    )
+}
+
+fn row(line: &Line, drain: bool, interpolated: bool) -> String {
+    let row = &line.published;
+    let error = |number: Option<f64>| number.map(|number| relative_error(number, row.value));
+    let percent = |error: Option<f64>| error.map_or(UNKNOWN.to_string(), number::signed_percent);
+    let set: String = row.set.iter().map(|set| format!(" {set}")).collect();
+    let mut cells = format!(
+        "<td class=\"word\">{}</td><td class=\"word\">{}{}</td><td>{}</td>",
+        escape(&row.machine),
+        escape(&row.design),
+        escape(&set),
+        row.threads
+    );
+    if drain {
+        cells.push_str(if row.lru_drain { "<td>yes</td>" } else { "<td>no</td>" });
+    }
+    cells.push_str(&format!(
+        "<td>{}</td><td>{}</td><td>{}{}</td><td class=\"bar\">{}</td>",
+        escape(&evidence::shown(row.metric, row.value)),
+        line.simulated
+            .map_or("failed".to_string(), |number| escape(&evidence::shown(
+                row.metric, number
+            ))),
+        percent(error(line.simulated)),
+        if row.fitted { " fitted" } else { "" },
+        bar(error(line.simulated), error(line.interpolated), row.fitted)
+    ));
+    if interpolated {
+        cells.push_str(&format!(
+            "<td>{}</td><td>{}</td>",
+            line.interpolated
+                .map_or(UNKNOWN.to_string(), |number| escape(&evidence::shown(
+                    row.metric, number
+                ))),
+            percent(error(line.interpolated))
+        ));
+    }
+    format!(
+        "<tr>{cells}<td class=\"word source\">{}</td></tr>\n",
+        escape(&row.source)
+    )
+}
+
+/// Zero in the middle; a fitted row's bar is hollow.
+fn bar(error: Option<f64>, interpolated: Option<f64>, fitted: bool) -> String {
+    const HALF: f64 = 66.0;
+    let at = |error: f64| 70.0 + (error / FULL).clamp(-1.0, 1.0) * HALF;
+    let mut svg = String::from("<svg class=\"error\" viewBox=\"0 0 140 14\"><path class=\"zero\" d=\"M70 0V14\"/>");
+    if let Some(error) = error.filter(|error| error.is_finite()) {
+        let hollow = if fitted { " hollow" } else { "" };
+        let end = at(error);
+        let point = if error.abs() > FULL { 3.5 * error.signum() } else { 0.0 };
+        svg.push_str(&format!(
+            "<path class=\"bar{hollow}\" d=\"M70 3H{0:.1}L{1:.1} 7L{0:.1} 11H70Z\"/>",
+            end - point,
+            end + if point == 0.0 { 0.0 } else { point / 3.5 }
+        ));
+    }
+    if let Some(error) = interpolated.filter(|error| error.is_finite() && !fitted) {
+        svg.push_str(&format!(
+            "<circle class=\"baseline\" cx=\"{:.1}\" cy=\"7\" r=\"3.5\"/>",
+            at(error)
+        ));
+    }
+    svg + "</svg>"
+}
+
+/// A plot for every machine and metric of the table that has more than one thread count: published points over simulated lines.
+fn plots(findings: &Findings, table: &str) -> String {
+    let mut html = String::new();
+    for machine in distinct(findings.lines, |line| &line.published.machine) {
+        for metric in [
+            Metric::OpsPerS,
+            Metric::NsPerOp,
+            Metric::InterruptsPerOp,
+            Metric::IdleShare,
+            Metric::Seconds,
+            Metric::TimeRatio,
+            Metric::RateRatio,
+            Metric::P99Ns,
+        ] {
+            // Whatever else is published of the same runs belongs on the same plot.
+            let same = |line: &&Line| {
+                let row = &line.published;
+                row.machine == machine && row.metric == metric && !row.lru_drain && row.set.is_empty()
+            };
+            let own: Vec<&Line> = findings
+                .lines
+                .iter()
+                .filter(|line| line.published.table == table)
+                .filter(same)
+                .collect();
+            let mut threads: Vec<usize> = own.iter().map(|line| line.published.threads).collect();
+            threads.sort_unstable();
+            threads.dedup();
+            if threads.len() < 2 {
+                continue;
+            }
+            let workload = &own[0].published.workload;
+            let all: Vec<&Line> = findings
+                .lines
+                .iter()
+                .filter(|line| line.published.workload == *workload)
+                .filter(same)
+                .collect();
+            let designs = distinct(&all, |line| &line.published.design);
+            let drawn: Vec<plot::Line> = designs
+                .iter()
+                .map(|design| curve(findings, table, metric, design, &all))
+                .collect();
+            html.push_str(&format!(
+                "<ul class=\"legend\">{}{}</ul>\n<figure>{}<figcaption>{} on {}; lines are simulated.</figcaption></figure>\n",
+                designs
+                    .iter()
+                    .map(|design| crate::report::sample(style::design(design), design))
+                    .collect::<String>(),
+                crate::report::PUBLISHED_MARK,
+                plot::lines((1100, 360), unit(metric), &drawn),
+                escape(workload),
+                escape(machine)
+            ));
+        }
+    }
+    html
+}
+
+fn curve(findings: &Findings, table: &str, metric: Metric, design: &str, all: &[&Line]) -> plot::Line {
+    let of_design = || all.iter().filter(|line| line.published.design == design);
+    let mut points: Vec<(usize, f64)> = of_design()
+        .filter_map(|line| Some((line.published.threads, line.simulated?)))
+        .collect();
+    if table == CURVES_OF && metric == Metric::OpsPerS {
+        let curves = findings.curves.iter().filter(|(name, _)| *name == design);
+        for &(threads, value) in curves.flat_map(|(_, curve)| curve) {
+            if points.iter().all(|point| point.0 != threads) {
+                points.push((threads, value));
+            }
+        }
+    }
+    points.sort_by_key(|point| point.0);
+    plot::Line {
+        tone: style::design(design),
+        points,
+        hollow: of_design()
+            .map(|line| (line.published.threads, line.published.value))
+            .collect(),
+    }
+}
+
+fn unit(metric: Metric) -> &'static str {
+    match metric {
+        Metric::OpsPerS => "operations/s",
+        Metric::NsPerOp => "ns per operation",
+        Metric::InterruptsPerOp => "interrupts per operation",
+        Metric::IdleShare => "share idle",
+        Metric::Seconds => "seconds",
+        Metric::TimeRatio => "time, as a ratio",
+        Metric::RateRatio => "rate, as a ratio",
+        Metric::P99Ns => "ns, 99th percentile",
+    }
+}
+
+fn not_run(left: &[Published]) -> String {
+    if left.is_empty() {
+        return String::new();
+    }
+    let rows: String = left
+        .iter()
+        .map(|row| {
+            format!(
+                "<tr><td class=\"word\">{}</td><td class=\"word\">{}</td><td class=\"word\">{}</td><td class=\"word\">{}</td><td>{}</td><td>{}</td><td class=\"word prose\">{}</td></tr>\n",
+                escape(&row.table),
+                escape(&row.workload),
+                escape(&row.machine),
+                escape(&row.design),
+                row.threads,
+                escape(&evidence::shown(row.metric, row.value)),
+                escape(&row.not_run().unwrap_or_default())
+            )
+        })
+        .collect();
+    format!(
+        "<h2>Not run</h2>\n<div class=\"wide\"><table>\n<thead><tr><th class=\"word\">table</th><th class=\"word\">workload</th><th class=\"word\">machine</th>\
+         <th class=\"word\">design</th><th>threads</th><th>published</th><th class=\"word\">why</th></tr></thead>\n<tbody>{rows}</tbody>\n</table></div>\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::published;
+
+    fn lines() -> (Vec<Line>, Vec<Published>) {
+        let (rows, mut left): (Vec<_>, Vec<_>) = published::rows().into_iter().partition(|row| row.not_run().is_none());
+        left.push(Published {
+            table: "E<99>".to_string(),
+            workload: "nothing".to_string(),
+            ..rows[0].clone()
+        });
+        let lines = rows.into_iter().map(|published| Line {
+            simulated: Some(published.value * 1.1),
+            interpolated: Some(published.value * 3.0),
+            published,
+        });
+        (lines.collect(), left)
+    }
+
+    fn page_of(lines: &[Line], left: &[Published], statements: Option<Vec<Statement>>) -> String {
+        render(&Findings {
+            lines,
+            left,
+            settings: &Settings {
+                seed: 1,
+                runs: 3,
+                jobs: 1,
+                virtual_ms: None,
+            },
+            curves: vec![("ipi", vec![(2, 4e5), (32, 7e5)])],
+            statements,
+            verdict: "stale translations: 0 in 5 checked accesses\n",
+            sound: true,
+        })
+    }
+
+    #[test]
+    fn every_row_is_on_the_page_with_a_bar_and_fitted_ones_are_hollow() {
+        let (lines, left) = lines();
+        let page = page_of(&lines, &left, Some(Vec::new()));
+        let document = page::checked(&page);
+        let of_class = |class: &str| {
+            let nodes = document.descendants();
+            nodes.filter(|node| node.attribute("class") == Some(class)).count()
+        };
+        let fitted = lines.iter().filter(|line| line.published.fitted).count();
+        // One each in the legend.
+        assert_eq!(of_class("bar hollow"), fitted + 1);
+        // A cell per row has the class as well.
+        assert_eq!(of_class("bar"), lines.len() - fitted + 1 + lines.len());
+        assert_eq!(of_class("word source"), lines.len());
+        for table in distinct(&lines, |line| &line.published.table) {
+            assert!(page.contains(&format!("<h3 class=\"table\">{table}. ")), "{table}");
+        }
+        assert!(page.contains("E&lt;99&gt;") && page.contains("there is no workload `nothing`"));
+        assert!(page.contains("shootdown evidence --runs 3 --seed 1"), "the command");
+    }
+
+    #[test]
+    fn published_points_lie_on_the_curves_of_e1() {
+        let (lines, left) = lines();
+        let svg = plots(
+            &Findings {
+                lines: &lines,
+                left: &left,
+                settings: &Settings {
+                    seed: 1,
+                    runs: 1,
+                    jobs: 1,
+                    virtual_ms: None,
+                },
+                curves: vec![("ipi", vec![(2, 4e5), (32, 7e5)])],
+                statements: None,
+                verdict: "",
+                sound: true,
+            },
+            "E1",
+        );
+        let hollow = svg.matches("r=\"6\"").count();
+        let of_e1 = lines.iter().filter(|line| {
+            let row = &line.published;
+            row.machine == "milan-72" && row.workload == "tlb_flush2" && !row.lru_drain && row.metric == Metric::OpsPerS
+        });
+        let of_e1 = of_e1.count();
+        assert_eq!(hollow, of_e1, "E1 and the rows of E2 that fit in");
+        assert_eq!(svg.matches("r=\"3\"").count(), of_e1 + 2, "and the curve's own");
+    }
+
+    #[test]
+    fn a_failed_row_and_a_failed_curve_say_so() {
+        let (mut lines, left) = lines();
+        lines[0].simulated = None;
+        lines[1].simulated = Some(f64::NAN);
+        let page = page_of(&lines, &left, None);
+        page::checked(&page);
+        assert!(page.contains("<td>failed</td>") && page.contains("Not judged"));
+    }
+
+    #[test]
+    fn long_errors_end_in_a_point_within_the_drawing() {
+        assert!(bar(Some(3.5), None, false).contains("M70 3H132.5L137.0 7L132.5 11H70Z"));
+        assert!(bar(Some(-0.25), None, false).contains("M70 3H37.0L37.0 7L37.0 11H70Z"));
+        assert!(!bar(None, None, true).contains("class=\"bar"));
+    }
+}
