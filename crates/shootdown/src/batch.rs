@@ -88,7 +88,10 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         let mode = space.mode();
         #[cfg(feature = "faults")]
         let mode = early.unwrap_or(mode);
-        if !fault!(engine.kernel, SecondaryNotToldByBatch) {
+        // Where the range takes a flush of its own, below, that tells them.
+        let flushed_apart =
+            matches!(mode, Mode::Rolled { .. }) && engine.design.reach != Reach::LocalFirst && !engine.broadcasts();
+        if !flushed_apart && !fault!(engine.kernel, SecondaryNotToldByBatch) {
             self.secondary = engine.tell_secondary(space, &range).max(self.secondary);
         }
         match mode {

@@ -35,6 +35,7 @@
 //! | C2 | frames are freed only after that | [`Flushed`], the proof that [`Token::wait`] returns |
 //! | C3 | table pages only after paging-structure caches are purged, lazy CPUs too | [`Range::with_tables`], `targets.rs`, `catchup.rs` |
 //! | | and after every lockless walk that could hold a link | [`TablesFree`], the proof; `walk/` |
+//! | C1-C3 | the same for TLBs that belong to no CPU | `secondary.rs`, [`Kernel::secondary`] |
 //! | C4 | a tag changes hands only when no CPU holds entries under it | `tags.rs`, `rollover.rs`, `switch.rs` (`load_slot`) |
 //! | C5 | handlers take no lock; waiters serve; a CPU that is off is not waited for | `handler.rs`, `flush.rs` (`wait_reporting`), `hotplug.rs` |
 //! | C6 | on any doubt, more | `log.rs`, `catchup.rs` (`missed`), `range.rs`, `tags.rs` |

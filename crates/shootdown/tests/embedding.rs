@@ -1,7 +1,8 @@
 //! The engine on this host's own atomics, embedded in the smallest kernel that can show what it asks for.
 
 use shootdown::{
-    Broadcast, BroadcastLimits, CpuMask, Design, Engine, Kernel, Local, Native, PerCpu, Range, Root, Storage,
+    Broadcast, BroadcastLimits, CpuMask, Design, Engine, Kernel, Local, Native, PerCpu, Range, Reach, Root, Secondary,
+    Storage,
 };
 use shootdown::{Stride, Stuck, Tag, Tags, tag_words};
 use std::cell::{Cell, RefCell};
@@ -22,6 +23,10 @@ struct Recorder {
     now: Cell<u64>,
     on_clock: RefCell<Option<Box<dyn Fn()>>>,
     reported: RefCell<Vec<usize>>,
+    /// What a device was told, where there is one; tickets count from 1.
+    device: Cell<bool>,
+    told: RefCell<Vec<(Root, Secondary)>>,
+    awaited: RefCell<Vec<u64>>,
 }
 
 // SAFETY: each test uses its kernel from one thread.
@@ -61,6 +66,18 @@ impl Kernel<1> for &Recorder {
     }
     fn stuck(&self, report: Stuck) {
         self.reported.borrow_mut().push(report.target);
+    }
+    fn secondary(&self, root: Root, told: Secondary) -> u64 {
+        assert_ne!(self.pins.get(), 0, "told where migration is forbidden");
+        self.told.borrow_mut().push((root, told));
+        if self.device.get() {
+            self.told.borrow().len() as u64
+        } else {
+            0
+        }
+    }
+    fn secondary_sync(&self, ticket: u64) {
+        self.awaited.borrow_mut().push(ticket);
     }
     fn pin(&self) {
         self.pins.set(self.pins.get() + 1);
@@ -513,5 +530,75 @@ fn a_cpu_that_is_off_does_not_load_a_space_with_what_it_had_before() {
     if !cfg!(debug_assertions) {
         assert!(engine.online().contains(1), "it was brought online");
         assert!(kernel.local.borrow().contains(&(1, Local::All)));
+    }
+}
+
+#[test]
+fn secondary_tlbs_are_told_of_each_flush_and_awaited_once_before_the_proof() {
+    for reach in [Reach::Ipi, Reach::Broadcast, Reach::LocalFirst] {
+        for tags in [Tags::PerCpu, Tags::System] {
+            if reach == Reach::LocalFirst && tags == Tags::PerCpu {
+                continue;
+            }
+            let design = Design {
+                reach,
+                tags,
+                ..Design::IPI
+            };
+            let machine = Machine::new(1, &design);
+            let kernel = Recorder {
+                limits: Some(BroadcastLimits {
+                    max_pages: 8,
+                    max_large_pages: 8,
+                }),
+                ..Recorder::default()
+            };
+            let engine = machine.engine(&kernel, design);
+            let (a, b) = (engine.space(Root(10)), engine.space(Root(20)));
+            // SAFETY: both spaces outlive the engine's use of them.
+            unsafe { engine.switch_to(&a) };
+            let (page, tables) = (Range::page(0x5000), Range::page(0x7000).with_tables());
+
+            kernel.device.set(false);
+            let _done = engine.flush(&a, page);
+            assert!(kernel.awaited.borrow().is_empty(), "there is nothing to wait for");
+            kernel.device.set(true);
+            let token = engine.dispatch(&b, page);
+            assert!(!token.is_complete(), "the device is not done");
+            let _done = token.wait();
+            assert_eq!(*kernel.awaited.borrow(), [2]);
+            let mut batch = engine.batch();
+            batch.add(&a, page);
+            batch.add(&b, tables);
+            // A request without a space cannot name A's tag: there its range takes a flush of its own. B has none yet.
+            let apart = tags == Tags::System && reach == Reach::Ipi;
+            assert_eq!(kernel.awaited.borrow().len(), if apart { 2 } else { 1 });
+            let _done = batch.finish();
+            if apart {
+                assert_eq!(kernel.awaited.borrow_mut().remove(1), 3);
+            }
+            assert_eq!(
+                *kernel.awaited.borrow(),
+                [2, 4],
+                "once for the rest, and the last of it"
+            );
+            let _done = engine.flush_tables(&a, page);
+            let _done = engine.flush_kernel(Range::page(0x9000));
+            let _done = engine.retire(&a);
+            assert_eq!(*kernel.awaited.borrow(), [2, 4, 5, 6, 7]);
+            let flush = |root, range| (Root(root), Secondary::Flush(range));
+            assert_eq!(
+                *kernel.told.borrow(),
+                [
+                    flush(10, page),
+                    flush(20, page),
+                    flush(10, page),
+                    flush(20, tables),
+                    flush(10, page.with_tables()),
+                    flush(0, Range::page(0x9000)),
+                    (Root(10), Secondary::End),
+                ]
+            );
+        }
     }
 }
