@@ -276,7 +276,7 @@ pub struct RunArgs {
     pub jobs: Option<u64>,
 
     /// Virtual milliseconds to measure per run [default: 30; with more than 256 threads longer in proportion, but no longer
-    /// than two billion simulated operations take]
+    /// than 180 million simulated operations take]
     #[arg(long, value_name = "MS", allow_negative_numbers = true)]
     pub virtual_ms: Option<f64>,
 }

@@ -38,6 +38,7 @@ pub fn render(comparison: &Comparison) -> String {
     body.push_str(&throughput(comparison));
     body.push_str(&limit(comparison));
     body.push_str(&interrupts(comparison));
+    body.push_str(&invalidation(comparison));
     body.push_str(&shares(comparison));
     body.push_str(&latencies(comparison));
     body.push_str(&numbers(comparison, &verdict));
@@ -166,6 +167,20 @@ fn interrupts(comparison: &Comparison) -> String {
         design_legend(comparison, false),
         panel("Sent", |row| row.ipis_per_op),
         panel("Taken", |row| row.interrupts_per_op)
+    )
+}
+
+fn invalidation(comparison: &Comparison) -> String {
+    let lines: Vec<Line> = comparison
+        .plan
+        .designs
+        .iter()
+        .map(|design| line(comparison, design.name, |row| row.flush_share * 100.0))
+        .collect();
+    format!(
+        "<h2>CPU time in invalidation</h2>\n{}<figure>{}<figcaption>Of all CPU time, requesters and interrupted CPUs together, over threads (logarithmic).</figcaption></figure>\n",
+        design_legend(comparison, false),
+        plot::lines((1100, 320), "%", &lines)
     )
 }
 
@@ -440,8 +455,8 @@ mod tests {
         assert!(count("polyline") >= 16, "four designs in four plots");
         assert_eq!(
             count("figure"),
-            2 + 2 + 4 + 2 * 2,
-            "throughput, its ratio to the limit, two of interrupts, one per design, two per kind of latency"
+            2 + 2 + 1 + 4 + 2 * 2,
+            "throughput, its ratio to the limit, two of interrupts, invalidation, one per design, two per kind of latency"
         );
     }
 

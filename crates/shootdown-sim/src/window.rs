@@ -315,8 +315,9 @@ mod tests {
             ..PLAN
         };
         let (measured, ..) = run(short, 2, 50, 100);
-        // About 40 charged operations after the first 20, and one operation for each.
-        assert!((30..=50).contains(&measured.ops), "{}", measured.ops);
+        // 40 charged operations after the first 20, and one operation for each; a CPU that runs ahead does several in a turn,
+        // and both ends are noticed between turns. By time it would be 800.
+        assert!((40..=80).contains(&measured.ops), "{}", measured.ops);
         assert!(measured.cycles < 5_000, "{}", measured.cycles);
     }
 
