@@ -68,7 +68,8 @@ impl Hw {
     /// One access: translation by hit or walk, checked by the oracle.
     ///
     /// A write that hits an entry without write permission or without the dirty bit, and a user access that hits one
-    /// without user permission, drop the entry and walk afresh.
+    /// without user permission, drop the entry and walk afresh; with [`HwConfig::stale_faults`](super::HwConfig::stale_faults)
+    /// they may fault instead, and walk the next time.
     ///
     /// # Errors
     /// [`PageFault`] when the tables grant nothing or not enough.
@@ -124,6 +125,13 @@ impl Hw {
             let body = self.tlb.body(at);
             if body.bits & need != need {
                 self.drop_entry(cpu, at);
+                let lacks_right = !body.bits & need & !(Entry::DIRTY as u32) != 0;
+                if lacks_right && self.config.stale_faults && self.random() & 1 == 1 {
+                    return Err(PageFault {
+                        kind: FaultKind::Protection,
+                        cost: self.config.costs.tlb_hit,
+                    });
+                }
             } else if self.check_use(cpu, va, at, now) {
                 return Ok(Translation {
                     frame: body.frame,

@@ -48,6 +48,7 @@ pub enum Wrong {
     OracleIgnoresFrees,
 }
 
+#[cfg(feature = "faults")]
 impl Wrong {
     /// All of them.
     #[cfg(feature = "faults")]

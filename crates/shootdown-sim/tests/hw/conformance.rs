@@ -192,3 +192,59 @@ fn without_break_before_make_both_translations_are_possible() {
     assert_eq!(b.read(0, VA).unwrap().frame, g);
     b.assert_clean();
 }
+
+/// How often, over the seeds, a write faults after its page has gained the right, with `flush` between.
+fn faults_after_gaining(stale_faults: bool, flush: impl Fn(&mut Bed)) -> u64 {
+    let faults = |seed: u64| {
+        let mut b = Bed::new(HwConfig {
+            seed,
+            stale_faults,
+            ..config(2)
+        });
+        let f = b.hw.alloc_data();
+        b.set(b.root, VA, 1, ro(f));
+        b.read(1, VA).unwrap();
+        b.map(VA, f);
+        flush(&mut b);
+        let first = b.write(1, VA);
+        assert_eq!(b.write(1, VA).map(|t| t.frame), Ok(f), "a fault takes the entry away");
+        b.assert_clean();
+        first.is_err()
+    };
+    (0..SEEDS).filter(|&seed| faults(seed)).count() as u64
+}
+
+#[test]
+fn an_entry_made_more_permissive_sometimes_faults_once_until_it_is_flushed() {
+    let n = faults_after_gaining(true, |_| ());
+    assert!(0 < n && n < SEEDS, "{n} of {SEEDS}");
+    assert_eq!(faults_after_gaining(true, |b| b.page(1, VA, TAG)), 0);
+    assert_eq!(
+        faults_after_gaining(false, |_| ()),
+        0,
+        "a processor that walks before it faults"
+    );
+}
+
+#[test]
+fn an_entry_made_valid_never_faults_on_x86() {
+    for seed in 0..SEEDS {
+        let mut b = Bed::new(HwConfig {
+            seed,
+            stale_faults: true,
+            speculation: 0.5,
+            ..config(2)
+        });
+        let f = b.hw.alloc_data();
+        b.map(VA + PAGE, f);
+        for _ in 0..4 {
+            assert!(b.read(1, VA).is_err());
+            b.read(1, VA + PAGE).unwrap();
+        }
+        b.map(VA, f);
+        assert!(
+            b.read(1, VA).is_ok(),
+            "seed {seed}: no processor of this kind caches that a page is not mapped"
+        );
+    }
+}
