@@ -45,6 +45,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Print published tables beside simulated results, with errors on fitted and held-out rows
     Evidence(EvidenceArgs),
+    /// Hold `adaptive` against the best preset in every cell of machine, workload and threads
+    Scoreboard(ScoreboardArgs),
 }
 
 /// Arguments of `compare`.
@@ -348,6 +350,42 @@ pub struct EvidenceArgs {
     /// Also write a self-contained HTML page to this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// Arguments of `scoreboard`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    shootdown scoreboard --quick                    the workloads that flushes decide, few thread counts\n  \
+    shootdown scoreboard --on milan-72,turin-2p     two machines, with and without broadcast\n  \
+    shootdown scoreboard --json | jq '.requirements[] | select(.met | not)'")]
+pub struct ScoreboardArgs {
+    /// Machine models: names as in `shootdown list`, or paths of .toml files [default: all]
+    #[arg(long, value_name = "M,M,..", value_delimiter = ',')]
+    pub on: Option<Vec<String>>,
+
+    /// Workloads, as in `shootdown list` [default: all]
+    #[arg(long, value_name = "W,W,..", value_delimiter = ',')]
+    pub workloads: Option<Vec<String>>,
+
+    /// Fewer workloads and thread counts, shorter runs
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Show every cell, not the worst only
+    #[arg(long)]
+    pub all: bool,
+
+    /// Runs per cell and design; run k uses seed+k, and medians count
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
+    pub runs: u64,
+
+    /// How to run it.
+    #[command(flatten)]
+    pub run: RunArgs,
+
+    /// Print only JSON, for programs
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// A mistake on the command line in one line, as every other error here: what is wrong, a tip if there is one, where help is.

@@ -24,6 +24,7 @@ mod progress;
 mod published;
 mod queue;
 mod report;
+mod scoreboard;
 mod shape;
 mod style;
 mod summary;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         Some(Command::List(args)) => list::command(args),
         Some(Command::Explain(args)) => explain::command(args, stop),
         Some(Command::Evidence(args)) => evidence::command(args, &simulator, stop),
+        Some(Command::Scoreboard(args)) => scoreboard::command(args, &simulator, stop),
     };
     match outcome {
         Ok(status) => ExitCode::from(status),

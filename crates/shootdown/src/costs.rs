@@ -213,8 +213,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         costs.tag_ns = local(Local::Tag(Tag(0))).unwrap_or(costs.tag_ns);
         // Without hysteresis: there is nothing yet that it could spare.
         let cpus = self.cpus.len() as u64;
+        let weighed = self.weighed(costs);
         costs.broadcast_from = (1..cpus)
-            .find(|&targets| costs.disturbance_ns(targets) >= costs.broadcast_ns)
+            .find(|&targets| weighed.disturbance_ns(targets) >= weighed.broadcast_ns)
             .unwrap_or(Costs::NEVER);
         self.costs.store(&costs);
         self.kernel.event(Event::Calibrated(costs));
@@ -233,6 +234,20 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             }
         }
         (best != u64::MAX).then_some(best)
+    }
+
+    /// `costs` with what a broadcast costs the machine in place of the requester alone: where it is carried out by
+    /// interrupts, half a round trip for every other CPU, as [`Costs::disturbance_ns`] counts it for our own.
+    fn weighed(&self, costs: Costs) -> Costs {
+        if !self.kernel.broadcast_interrupts() {
+            return costs;
+        }
+        let others = (self.cpus.len() as u64).saturating_sub(1);
+        let disturbance = (costs.interrupt_ns / 2).saturating_mul(others);
+        Costs {
+            broadcast_ns: costs.broadcast_ns.saturating_add(disturbance),
+            ..costs
+        }
     }
 
     fn round_trip(&self, targets: crate::cpuset::CpuMask<W>) {
@@ -258,7 +273,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let from = self.costs.broadcast_from();
         let mut rather = targets as u64 >= from;
         if generation.is_multiple_of(EXPLORE_ONE_IN * u64::from(self.design.sample_one_in)) {
-            let costs = self.costs.load();
+            let costs = self.weighed(self.costs.load());
             let (one, other) = (costs.disturbance_ns(targets as u64), costs.broadcast_ns);
             if one.max(other) / 8 <= one.min(other) {
                 rather = !rather;
@@ -321,7 +336,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         let before = costs.broadcast_from;
         if self.kernel.broadcast_limits().is_some() {
-            costs.broadcast_from = costs.threshold(before, self.cpus.len() as u64);
+            costs.broadcast_from = self.weighed(costs).threshold(before, self.cpus.len() as u64);
         }
         self.costs.store(&costs);
         if costs.broadcast_from != before {

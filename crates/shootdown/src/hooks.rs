@@ -244,6 +244,13 @@ pub trait Kernel<const W: usize>: Sync {
         None
     }
 
+    /// Whether a broadcast is carried out by interrupting every other CPU, as the firmware of RISC-V does (SBI RFENCE): then
+    /// it takes time from CPUs that run something else, which the clock of the requester does not see. Any context.
+    #[inline]
+    fn broadcast_interrupts(&self) -> bool {
+        false
+    }
+
     /// Issues one broadcast invalidation. Asynchronous. Called pinned, only when limits were given.
     fn broadcast(&self, _what: Broadcast) {
         unreachable!("broadcast() called on a kernel that reports no broadcast limits")

@@ -252,6 +252,10 @@ impl<const W: usize> Kernel<W> for SimKernel {
         self.costs.limits
     }
 
+    fn broadcast_interrupts(&self) -> bool {
+        self.broadcast_interrupts_by_isa()
+    }
+
     fn broadcast(&self, what: Broadcast) {
         // Weakly ordered: the store buffer is not drained.
         machine::synchronise();

@@ -131,6 +131,11 @@ impl SimKernel {
         }
     }
 
+    /// Whether a broadcast is the firmware's, which interrupts every hart.
+    pub(super) fn broadcast_interrupts_by_isa(&self) -> bool {
+        matches!(self.isa, Isa::Riscv64(_))
+    }
+
     /// What other CPUs that broadcast at the same time add to a synchronisation, cycles.
     pub(super) fn crowd(&self, now: u64) -> u64 {
         match self.isa {
