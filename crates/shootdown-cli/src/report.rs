@@ -44,7 +44,6 @@ pub fn render(comparison: &Comparison) -> String {
     page.push_str(&headline(&verdict));
     page.push_str(&throughput(comparison));
     page.push_str(&interrupts(comparison));
-    page.push_str(&invalidation(comparison));
     page.push_str(&shares(comparison));
     page.push_str(&latencies(comparison));
     page.push_str(&numbers(comparison, &verdict));
@@ -123,20 +122,6 @@ fn interrupts(comparison: &Comparison) -> String {
         design_legend(comparison, false),
         panel("Sent", |row| row.ipis_per_op),
         panel("Taken", |row| row.interrupts_per_op)
-    )
-}
-
-fn invalidation(comparison: &Comparison) -> String {
-    let lines: Vec<Line> = comparison
-        .plan
-        .designs
-        .iter()
-        .map(|design| line(comparison, design.name, |row| row.flush_share * 100.0))
-        .collect();
-    format!(
-        "<h2>CPU time in invalidation</h2>\n{}<figure>{}<figcaption>Of all CPU time, requesters and interrupted CPUs together, over threads (logarithmic).</figcaption></figure>\n",
-        design_legend(comparison, false),
-        plot::lines((1100, 320), "%", &lines)
     )
 }
 
@@ -412,11 +397,11 @@ mod tests {
                 .filter(|node| node.tag_name().name() == name)
                 .count()
         };
-        assert!(count("polyline") >= 16, "four designs in four plots");
+        assert!(count("polyline") >= 12, "four designs in three plots");
         assert_eq!(
             count("figure"),
-            1 + 2 + 1 + 4 + 2 * 2,
-            "throughput, two of interrupts, invalidation, one per design, two per kind of latency"
+            1 + 2 + 4 + 2 * 2,
+            "throughput, two of interrupts, one per design, two per kind of latency"
         );
     }
 
