@@ -221,7 +221,7 @@ fn cells(specs: &[RunSpec], outcomes: &[Outcome]) -> Vec<Cell> {
         let either = [rate("ipi"), rate("broadcast")].into_iter().flatten().reduce(f64::max);
         cells.push(Cell {
             machine: spec.machine.name.clone(),
-            sockets: spec.machine.topology.sockets as usize,
+            sockets: spec.machine.topology.sockets,
             broadcast: spec.machine.broadcast.available,
             workload: spec.workload.clone(),
             threads: spec.threads,
