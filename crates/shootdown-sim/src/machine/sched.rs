@@ -231,7 +231,9 @@ impl Core {
         self.shared_limit.set(others.saturating_add(self.slack).min(cap));
         self.private_limit
             .set(others.saturating_add(self.private_slack).min(cap));
-        self.charge_limit.set(others.saturating_add(self.horizon).min(calls));
+        let drained = self.drains.next.get().saturating_add(self.horizon);
+        self.charge_limit
+            .set(others.saturating_add(self.horizon).min(calls).min(drained));
     }
 
     /// Makes a suspended CPU run at `at` if it was to run later.
@@ -332,6 +334,21 @@ impl Core {
                 rest -= irq.saturating_sub(clock);
                 cpu.clock.set(irq.max(clock));
                 self.take_interrupts(cpu);
+            } else if self.drains.next.get().saturating_add(self.horizon) < clock + rest {
+                // A store becomes visible meanwhile. Where everybody else waits, nothing but this would tell them in time.
+                let at = self.drains.next.get().max(clock);
+                rest -= at - clock;
+                cpu.clock.set(at);
+                if at > self.others.get().saturating_add(self.slack) {
+                    self.set_state(cpu, State::Charging);
+                    self.suspend(cpu, at);
+                    if self.dying.get() {
+                        return;
+                    }
+                    self.set_state(cpu, State::Running);
+                } else {
+                    self.drain_until(at);
+                }
             } else if clock + rest <= self.others.get().saturating_add(self.horizon).min(self.window.get())
                 && clock + rest < self.timer_at.get()
             {

@@ -146,7 +146,10 @@ fn a_flush_during_demotion_does_not_only_broadcast() {
 #[test]
 fn flushes_under_a_system_wide_tag_do_not_go_without_their_generation() {
     for design in designs() {
-        let scene = Scene::new(2, design);
+        let scene = Scene {
+            tries: 1500,
+            ..Scene::new(2, design)
+        };
         let symptom = Symptom::Breaks(Rule::C3);
         contract(&scene, Fault::NoGenerationUnderTag, symptom, withdraw_under_the_tag);
     }
