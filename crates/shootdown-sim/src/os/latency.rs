@@ -89,7 +89,7 @@ pub struct Latencies {
     /// Each section in which a CPU cannot be preempted, outermost ones: pins of the engine and spinlocks. Handlers, and
     /// sections with only interrupts off, are not among them.
     pub preemption_off: Recorder,
-    /// The longest such section that ended on any CPU, in each [`WINDOW_NS`]: what a tracer of the longest one finds.
+    /// The longest such section that ended on any CPU, in each `WINDOW_NS`: what a tracer of the longest one finds.
     pub longest_preemption_off: Recorder,
     /// What one interrupt takes from what it interrupts, entry and exit included.
     pub disturbance: Recorder,
