@@ -88,12 +88,6 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         let mode = space.mode();
         #[cfg(feature = "faults")]
         let mode = early.unwrap_or(mode);
-        // Where the range takes a flush of its own, below, that tells them.
-        let flushed_apart =
-            matches!(mode, Mode::Rolled { .. }) && engine.design.reach != Reach::LocalFirst && !engine.broadcasts();
-        if !flushed_apart && !fault!(engine.kernel, SecondaryNotToldByBatch) {
-            self.secondary = engine.tell_secondary(space, &range).max(self.secondary);
-        }
         match mode {
             Mode::PerCpu => {
                 if engine.design.requests == Requests::Log {
@@ -106,29 +100,28 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
                 self.hold(tag, range);
                 self.targets.union_with(&engine.stragglers(space, pin.cpu, false));
             }
-            Mode::Rolled { tag, .. } if engine.design.reach == Reach::LocalFirst => {
-                engine.publish_tables();
-                if engine.flush_alone(space, tag, &range, pin.cpu) {
-                    engine.kernel.event(Event::LocalOnly);
-                } else if engine.broadcasts() {
-                    self.hold(tag, range);
-                } else {
-                    drop(pin);
-                    let _done = engine.flush(space, range);
-                }
-            }
             Mode::Demoting(tag) => {
                 engine.log_if_kept(space, generation, &range);
                 self.hold(tag, range);
                 let (targets, _) = engine.demotion_targets(space, &range, pin.cpu);
                 self.targets.union_with(&targets);
             }
-            Mode::Rolled { tag, .. } if engine.broadcasts() => self.hold(tag, range),
-            Mode::Rolled { .. } => {
-                // A request without a space cannot name this tag.
-                drop(pin);
-                let _done = engine.flush(space, range);
+            Mode::Rolled { tag, .. } => {
+                engine.publish_tables();
+                if engine.design.reach == Reach::LocalFirst && engine.flush_alone(space, tag, &range, pin.cpu) {
+                    engine.kernel.event(Event::LocalOnly);
+                } else if engine.broadcasts() {
+                    self.hold(tag, range);
+                } else {
+                    // A request without a space cannot name this tag: a flush of its own, which tells everybody.
+                    drop(pin);
+                    let _done = engine.flush(space, range);
+                    return;
+                }
             }
+        }
+        if !fault!(engine.kernel, SecondaryNotToldByBatch) {
+            self.secondary = engine.tell_secondary(space, &range).max(self.secondary);
         }
         // The CPU that adds may be another than the one that finishes.
         self.targets.insert(engine.kernel.cpu());

@@ -172,8 +172,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Measures what reaching other CPUs costs, for [`Reach::Adaptive`]; returns what it found. Without this call, or with
     /// a clock that stands still or runs backwards, [`Costs::PRIORS`] hold.
     ///
-    /// Call it once, when the CPUs that are to be up are online and take interrupts. Interrupts each of them 16 times and
-    /// takes about 16 round trips. Context as [`flush`](Self::flush).
+    /// Call it once, when the CPUs that are to be up are online and take interrupts. Interrupts each of them 8 times, one of
+    /// them 16 times, and takes 16 round trips. Context as [`flush`](Self::flush).
     pub fn calibrate(&self) -> Costs {
         let mut costs = Costs::PRIORS;
         let all = {
@@ -194,7 +194,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 }
             }
         }
-        if self.kernel.broadcast_limits().is_some()
+        if self.broadcasts()
             && let Some(ns) = self.shortest(|engine| {
                 let _pin = engine.pinned();
                 engine.kernel.broadcast(NOTHING);
@@ -215,7 +215,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let cpus = self.cpus.len() as u64;
         let weighed = self.weighed(costs);
         costs.broadcast_from = (1..cpus)
-            .find(|&targets| weighed.disturbance_ns(targets) >= weighed.broadcast_ns)
+            .find(|&targets| self.broadcasts() && weighed.disturbance_ns(targets) >= weighed.broadcast_ns)
             .unwrap_or(Costs::NEVER);
         self.costs.store(&costs);
         self.kernel.event(Event::Calibrated(costs));
@@ -280,6 +280,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             }
         }
         rather
+            && self.broadcasts()
             && range.stride() != Stride::Size1G
             && self
                 .page_limit(range)
@@ -335,7 +336,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             }
         }
         let before = costs.broadcast_from;
-        if self.kernel.broadcast_limits().is_some() {
+        if self.broadcasts() {
             costs.broadcast_from = self.weighed(costs).threshold(before, self.cpus.len() as u64);
         }
         self.costs.store(&costs);

@@ -107,7 +107,7 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
         }
     }
 
-    /// Whether another CPU than `cpu`, which is in the set, is in it (acquire loads, none beyond the first that is found).
+    /// Whether another CPU than `cpu` is in the set (acquire loads, none beyond the first that is found).
     #[inline]
     pub fn has_others(&self, cpu: CpuId) -> bool {
         if Self::SUMMARISED {

@@ -68,16 +68,6 @@ pub enum Order {
     Concurrent,
 }
 
-/// When a target acknowledges. Read in `handler`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Ack {
-    /// After it has invalidated.
-    Late,
-    /// On entry, before it invalidates, where the request allows it (no table pages, no kernel range).
-    Early,
-}
-
 /// How a requester waits. Read in `flush`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -119,19 +109,6 @@ pub enum Exit {
     DeferToRollOver,
 }
 
-/// When unmapped frames are given back. Read in `free`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Free {
-    /// After the flush of each request.
-    Synchronous,
-    /// One request for many spaces.
-    Batched,
-    /// Frames and addresses are quarantined until every CPU has flushed at a tick or a switch. A relaxed contract: a thread
-    /// may read through the old translation until then, though never a frame that is somebody else's.
-    Deferred,
-}
-
 /// Workarounds for processors that do not invalidate as they should. Read in `flush` and `broadcast`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errata {
@@ -165,16 +142,12 @@ pub struct Design {
     pub requests: Requests,
     /// When the requester does its own part.
     pub order: Order,
-    /// When targets acknowledge.
-    pub ack: Ack,
     /// How the requester waits.
     pub wait: Wait,
     /// How lockless walks are kept off freed table pages.
     pub walkers: Walkers,
     /// What happens when a space ends.
     pub exit: Exit,
-    /// When frames are given back.
-    pub free: Free,
     /// Workarounds for the processor at hand.
     pub errata: Errata,
     /// Strides up to which a range is flushed page by page; above, the whole tag goes. 33 is Linux's customary value
@@ -221,11 +194,9 @@ impl Design {
         targets: Targets::Active,
         requests: Requests::PerRequest,
         order: Order::Serial,
-        ack: Ack::Late,
         wait: Wait::Spin,
         walkers: Walkers::InterruptAll,
         exit: Exit::Flush,
-        free: Free::Synchronous,
         errata: Errata::NONE,
         ceiling: 33,
         slots: 6,

@@ -50,18 +50,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// or the CPU that joins sees the entry writes in every fill. The set is read again after the flush, behind a full
     /// barrier that pairs with the same join: a CPU that came in meanwhile is treated as if it had been there (C6).
     pub(crate) fn flush_alone(&self, space: &Space<K::Facade, W>, tag: Tag, range: &Range, me: CpuId) -> bool {
-        if self.others_were_active(space, me) {
+        if space.cpus.has_others(me) {
             return false;
         }
         self.flush_tag_here(tag, range);
         K::Facade::full_barrier();
-        !self.others_were_active(space, me)
-    }
-
-    fn others_were_active(&self, space: &Space<K::Facade, W>, me: CpuId) -> bool {
-        let mut others = false;
-        space.cpus.for_each(|cpu| others |= cpu != me);
-        others
+        !space.cpus.has_others(me)
     }
 
     /// After a broadcast, on processors whose synchronisation is acknowledged too early: interrupts every CPU that may be
