@@ -10,11 +10,11 @@ use crate::design::{Reach, Requests};
 use crate::engine::Engine;
 use crate::facade::Word;
 use crate::fault::fault;
-use crate::flush::Flushed;
 use crate::hooks::{Event, Kernel, Tag};
 use crate::range::Range;
 use crate::request::Ask;
 use crate::space::{Mode, Space};
+use crate::token::Flushed;
 use core::sync::atomic::Ordering;
 
 /// Broadcasts held back for one synchronisation; when more come, what is held goes out first.
@@ -175,7 +175,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         let (me, tables) = (pin.cpu, self.tables);
         let mut targets = core::mem::take(&mut self.targets);
         targets.remove(me);
-        let mut token = engine.spaceless_token();
+        let mut token = engine.token(0, 0);
         token.secondary = core::mem::take(&mut self.secondary);
         engine.interrupt(&mut token, targets, Ask::CatchUp, pin, |engine| {
             engine.masked(|| {

@@ -252,7 +252,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     fn round_trip(&self, targets: crate::cpuset::CpuMask<W>) {
         let pin = self.pinned();
-        let mut token = self.spaceless_token();
+        let mut token = self.token(0, 0);
         self.interrupt(&mut token, targets, Ask::CatchUp, pin, |_| {});
         let _done = token.wait();
     }

@@ -37,12 +37,12 @@ use crate::design::Requests;
 use crate::engine::{Engine, Pinned};
 use crate::facade::{Facade, Word};
 use crate::fault::fault;
-use crate::flush::Token;
 use crate::hooks::{Broadcast, CpuId, Event, Kernel, Tag};
 use crate::percpu::{PerCpu, State};
 use crate::range::Range;
 use crate::request::Ask;
 use crate::space::{Mode, Space};
+use crate::token::Token;
 use core::sync::atomic::Ordering;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {

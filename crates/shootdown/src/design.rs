@@ -2,7 +2,7 @@
 //!
 //! Adding a design is adding a value to an axis here and serving it where the axis is read (each axis says where).
 
-/// How address spaces get hardware tags. Read in `switch` and `flush`.
+/// How address spaces get hardware tags. Read in `switch`, `flush` and `promote`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Tags {
@@ -48,7 +48,7 @@ pub enum Targets {
     InUser,
 }
 
-/// How a request is handed over. Read in `flush` and `handler`.
+/// How a request is handed over. Read in `flush`, `interrupt` and `handler`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Requests {
@@ -58,7 +58,7 @@ pub enum Requests {
     Log,
 }
 
-/// When the requester does its own invalidation. Read in `flush`.
+/// When the requester does its own invalidation. Read in `interrupt` and `flush_while`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Order {
@@ -68,7 +68,7 @@ pub enum Order {
     Concurrent,
 }
 
-/// How a requester waits. Read in `flush`.
+/// How a requester waits. Read in `interrupt` and `token`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {

@@ -4,10 +4,10 @@ use crate::design::{Reach, Requests};
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::fault::fault;
-use crate::flush::Flushed;
 use crate::hooks::{Broadcast, Kernel};
 use crate::range::{Range, Stride};
 use crate::request::Ask;
+use crate::token::Flushed;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Flushes a range of kernel addresses on every CPU and waits. Context as [`flush`](Self::flush). May be called while
@@ -25,7 +25,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             }
             let secondary = self.tell_secondary_of_kernel(&range);
             self.broadcast_kernel(&range);
-            let mut token = self.spaceless_token();
+            let mut token = self.token(0, 0);
             token.secondary = secondary;
             if self.design.errata.interrupt_too {
                 let running = self.all_targets(me);
@@ -43,7 +43,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             Requests::PerRequest => K::Facade::full_barrier(),
         }
         self.publish_tables();
-        let mut token = self.spaceless_token();
+        let mut token = self.token(0, 0);
         token.secondary = self.tell_secondary_of_kernel(&range);
         let targets = self.all_targets(me);
         self.interrupt(&mut token, targets, Ask::Kernel { range }, pin, |engine| {

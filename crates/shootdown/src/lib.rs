@@ -37,9 +37,9 @@
 //! | | and after every lockless walk that could hold a link | [`TablesFree`], the proof; `walk/` |
 //! | C1-C3 | the same for TLBs that belong to no CPU | `secondary.rs`, [`Kernel::secondary`] |
 //! | C4 | a tag changes hands only when no CPU holds entries under it | `tags.rs`, `rollover.rs`, `switch.rs` (`load_slot`) |
-//! | C5 | handlers take no lock; waiters serve; a CPU that is off is not waited for | `handler.rs`, `flush.rs` (`wait_reporting`), `hotplug.rs` |
+//! | C5 | handlers take no lock; waiters serve; a CPU that is off is not waited for | `handler.rs`, `token.rs` (`wait_reporting`), `hotplug.rs` |
 //! | C6 | on any doubt, more | `log.rs`, `catchup.rs` (`missed`), `range.rs`, `tags.rs` |
-//! | C7 | a wait that takes too long is reported, never abandoned | `flush.rs` (`wait_reporting`), [`Kernel::stuck`] |
+//! | C7 | a wait that takes too long is reported, never abandoned | `token.rs` (`wait_reporting`), [`Kernel::stuck`] |
 #![cfg_attr(not(test), no_std)]
 
 /// The program in the README, compiled and run as a documentation test.
@@ -61,6 +61,7 @@ mod flush;
 mod handler;
 pub mod hooks;
 mod hotplug;
+mod interrupt;
 mod kernel_range;
 mod local_first;
 mod log;
@@ -74,23 +75,23 @@ mod space;
 mod switch;
 mod tags;
 mod targets;
+mod token;
 mod walk;
 
 pub use batch::Batch;
 pub use costs::{Costs, EXPLORE_ONE_IN};
 pub use cpuset::{CpuMask, CpuSet};
 pub use design::{
-    CONSIDER_ONE_IN, Design, Errata, Exit, MAX_SLOTS, Order, Reach, Requests, Tags, Targets, USER_HALF,
-    Wait, Walkers,
+    CONSIDER_ONE_IN, Design, Errata, Exit, MAX_SLOTS, Order, Reach, Requests, Tags, Targets, USER_HALF, Wait, Walkers,
 };
 pub use engine::{Engine, Storage, tag_words};
 pub use facade::{Facade, Native, Word};
 #[cfg(feature = "faults")]
 pub use fault::Fault;
-pub use flush::{Flushed, Token};
 pub use hooks::{Broadcast, BroadcastLimits, CpuId, Event, Kernel, Local, Root, Secondary, Stuck, Tag, Way};
 pub use log::LOG_ENTRIES;
 pub use percpu::PerCpu;
 pub use range::{Chunks, Range, Stride};
 pub use space::Space;
+pub use token::{Flushed, Token};
 pub use walk::{Grace, GracesOver, Retired, TablesFree, Walk};

@@ -7,11 +7,11 @@
 use crate::design::Reach;
 use crate::engine::{Engine, Pinned};
 use crate::facade::Facade;
-use crate::flush::Token;
 use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::range::Range;
 use crate::request::Ask;
 use crate::space::Space;
+use crate::token::Token;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Flushes `range` of a space that has the roll-over tag `tag`. After the full-barrier increment of the generation and

@@ -14,14 +14,24 @@
 use crate::design::{CONSIDER_ONE_IN, Exit, Reach, Tags};
 use crate::engine::{Engine, Pinned};
 use crate::facade::Word;
-use crate::flush::{Flushed, Token};
 use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::range::Range;
 use crate::request::Ask;
 use crate::space::{Mode, Space};
+use crate::token::{Flushed, Token};
 use core::sync::atomic::Ordering;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
+    /// Whether this design gives out system-wide tags by promotion.
+    pub(crate) fn promotes_at(&self) -> Option<u32> {
+        match self.design.tags {
+            Tags::Hybrid { promote_at } if self.broadcasts() => Some(match self.design.reach {
+                Reach::Adaptive => promote_at.max(self.active_for_promotion()),
+                _ => promote_at,
+            }),
+            _ => None,
+        }
+    }
     /// After a flush by interrupts: promotes `space` if this CPU's sampling window is open and the space is active on
     /// enough CPUs. Costs a clock read when closed.
     pub(crate) fn consider(&self, space: &Space<K::Facade, W>, me: CpuId) {
@@ -137,7 +147,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 self.unload(cpu);
             }
         });
-        let mut token = self.token(space, generation);
+        let mut token = self.token(space.id, generation);
         token.secondary = self.tell_secondary_of_end(space);
         let mut loaded = crate::cpuset::CpuMask::EMPTY;
         space.cpus.for_each(|cpu| {
@@ -155,7 +165,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         {
             let pin = self.pinned();
             self.publish_tables();
-            let mut token = self.token(space, generation);
+            let mut token = self.token(space.id, generation);
             self.flush_rolled(&mut token, space, tag, &Range::WHOLE, false, pin);
             flushed = token.wait();
         }

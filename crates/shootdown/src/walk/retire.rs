@@ -13,12 +13,12 @@ use crate::design::{Reach, Walkers};
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::fault::fault;
-use crate::flush::{Flushed, Token};
 use crate::hooks::{CpuId, Kernel};
 use crate::percpu::PerCpu;
 use crate::range::Range;
 use crate::request::Ask;
 use crate::space::Space;
+use crate::token::{Flushed, Token};
 use core::sync::atomic::Ordering;
 
 /// Proof that table pages unlinked before the flush may be freed, or reused at once: paging-structure caches are purged on
@@ -81,7 +81,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // `register_walker`, `walk_from_nmi` and `cpu_online`: a walk that is missed here sees the tables without the link.
         K::Facade::full_barrier();
         let found = self.walkers_of(space, me);
-        let mut token = self.token(space, 0);
+        let mut token = self.token(space.id, 0);
         let mut targets = CpuMask::EMPTY;
         token.tell(space, &found, &mut targets);
         let told = found.cpus.len();
@@ -99,7 +99,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// that was online then is still registered for `space`, unless it has registered since.
     pub(super) fn end_all_walks(&self, space: &Space<K::Facade, W>, forget: bool) {
         let pin = self.pinned();
-        let mut token = self.token(space, 0);
+        let mut token = self.token(space.id, 0);
         let walked = core::ptr::from_ref(space).expose_provenance() as u64;
         let targets = self.all_targets(pin.cpu);
         if forget {

@@ -1,0 +1,189 @@
+//! Reaching other CPUs by interrupts: a ticket posted at each for the log, or a descriptor queued at each.
+
+use crate::cpuset::CpuMask;
+use crate::design::{Order, Requests, Wait};
+use crate::engine::{Engine, Pinned};
+use crate::facade::{Facade, Word};
+use crate::fault::fault;
+use crate::handler::POSTED;
+use crate::hooks::{CpuId, Event, Kernel};
+use crate::request::{Ask, Outstanding, Request};
+use crate::token::Token;
+use core::sync::atomic::Ordering;
+
+impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
+    /// Interrupts `targets`, does the local part before or while they answer, and unpins: before the wait if waits are
+    /// preemptible, after it if they spin.
+    ///
+    /// With a log the token is left to be waited for; a stack request is waited for here. A request that names a tag, or a
+    /// space whose walkers are to be forgotten, needs a descriptor whatever the design, because a handler may dereference
+    /// only the space it has loaded, and what a requester that waits holds for it.
+    pub(crate) fn interrupt(
+        &self,
+        token: &mut Token<'_, 'k, K, W>,
+        targets: CpuMask<W>,
+        ask: Ask,
+        pin: Pinned<'_, K, W>,
+        local: impl FnOnce(&Self),
+    ) {
+        if targets.is_empty() {
+            local(self);
+            self.kernel.event(Event::LocalOnly);
+            return;
+        }
+        self.refuse_in_handler();
+        let mut local = Some(local);
+        let mut run_local = |engine: &Self| {
+            if let Some(local) = local.take() {
+                local(engine);
+            }
+        };
+        if self.design.order == Order::Serial {
+            run_local(self);
+        }
+        if self.design.requests == Requests::Log
+            && !matches!(ask, Ask::Tag { .. } | Ask::Synchronise)
+            && token.walked == 0
+        {
+            self.post(token, targets);
+            run_local(self);
+            drop(pin);
+        } else {
+            self.request(token, &targets, ask, pin, || run_local(self));
+        }
+    }
+
+    /// Posts to every target and interrupts those that nobody has posted to since they last looked.
+    pub(crate) fn post(&self, token: &mut Token<'_, 'k, K, W>, targets: CpuMask<W>) {
+        let mut fresh = CpuMask::EMPTY;
+        let (mut sent, mut count) = (0, 0);
+        for cpu in targets.iter() {
+            let post = &self.cpus[cpu].post.0;
+            // A post that is still there will be taken after this read, and the taker's full barrier comes before its
+            // reads: it will see our generation, whose increment was a full barrier before this read. So no write.
+            let mut seen = post.load(Ordering::Relaxed);
+            if seen & POSTED == 0 {
+                seen = post.fetch_or_full(POSTED);
+                if seen & POSTED == 0 {
+                    fresh.insert(cpu);
+                    sent += 1;
+                }
+            }
+            if let Some(ticket) = token.tickets.get_mut(count as usize) {
+                *ticket = seen >> 1;
+            }
+            count += 1;
+        }
+        token.targets = targets;
+        if sent > 0 {
+            K::Facade::before_ipi();
+            self.kernel.send_ipi(&fresh);
+        }
+        self.kernel.event(Event::Interrupted { sent, targets: count });
+    }
+
+    /// Queues one stack request at every target, sends, runs `meanwhile`, and waits for all of them, pinned or not.
+    ///
+    /// From the unpinning on nothing here may speak of `me`: the frame, and the request in it, goes where the waiter goes.
+    fn request(
+        &self,
+        token: &Token<'_, 'k, K, W>,
+        targets: &CpuMask<W>,
+        ask: Ask,
+        pin: Pinned<'_, K, W>,
+        meanwhile: impl FnOnce(),
+    ) {
+        let me = pin.cpu;
+        let own = Request::<K::Facade>::for_targets(targets.len());
+        let request = &own;
+        // Regressions 22 and 24 leave this frame while targets still refer to the request.
+        #[cfg(feature = "faults")]
+        let request = if fault!(self.kernel, GiveUpWaiting) || fault!(self.kernel, DepartingCpuAcknowledgesTwice) {
+            self.cpus[me].spare.reopen(targets.len());
+            &self.cpus[me].spare
+        } else {
+            request
+        };
+        let late_arguments = fault!(self.kernel, FlagBeforeArguments);
+        if !late_arguments {
+            request.write(ask, token.walked);
+        }
+        // From here on the frame cannot be left before every target is done with it.
+        let complete = Outstanding(|| {
+            let gave_up = core::cell::Cell::new(false);
+            self.wait_reporting(
+                me,
+                token,
+                // Who has not taken it; if all have, one of them is still at it.
+                || {
+                    let waits = |cpu: &CpuId| self.cpus[*cpu].queue.holds(request);
+                    targets.iter().find(waits).or_else(|| targets.iter().next())
+                },
+                || {
+                    gave_up.set(fault!(self.kernel, GiveUpWaiting));
+                    request.is_complete() || gave_up.get()
+                },
+            );
+        });
+        let mut fresh = CpuMask::EMPTY;
+        let (mut sent, mut count) = (0, 0);
+        for cpu in targets.iter() {
+            let target = &self.cpus[cpu];
+            let mut slot = target.queue.claim();
+            if slot.is_none() {
+                // Whoever found a queue empty owes its CPU the interrupt that all later requesters count on. Send what is
+                // owed before waiting, or two requesters could each wait for a queue that only the other would have had
+                // served (C5).
+                if !fresh.is_empty() {
+                    K::Facade::before_ipi();
+                    self.kernel.send_ipi(&core::mem::take(&mut fresh));
+                }
+                K::Facade::wait_until(|| {
+                    slot = target.queue.claim();
+                    if slot.is_none() {
+                        self.serve_while_waiting();
+                    }
+                    slot.is_some() || (target.state().is_off() && !fault!(self.kernel, WaitForCpuThatIsOff))
+                });
+            }
+            // Off since it was chosen, with all its slots taken until it comes online: not to be waited for (C5).
+            let Some(slot) = slot else {
+                request.acknowledge();
+                continue;
+            };
+            if self.push(target, slot, request) {
+                fresh.insert(cpu);
+                sent += 1;
+            }
+            count += 1;
+            // C5: a CPU that went off after the push was either seen by its own drain (it acknowledges), or is seen off
+            // here, after the full barrier of the push. Pairs with `cpu_offline`.
+            let off = target.state().is_off() && !fault!(self.kernel, WaitForCpuThatIsOff);
+            if off && target.queue.cancel(slot, request) {
+                request.acknowledge();
+            }
+        }
+        if !fresh.is_empty() {
+            K::Facade::before_ipi();
+            self.kernel.send_ipi(&fresh);
+        }
+        if late_arguments {
+            request.write(ask, token.walked);
+        }
+        self.kernel.event(Event::Interrupted { sent, targets: count });
+        meanwhile();
+        request.acknowledge(); // the requester's own
+        match self.design.wait {
+            Wait::Spin => drop((complete, pin)),
+            Wait::Preemptible => drop((pin, complete)),
+        }
+    }
+
+    fn push(&self, target: &crate::percpu::PerCpu<K::Facade>, slot: u32, request: &Request<K::Facade>) -> bool {
+        #[cfg(feature = "faults")]
+        if self.kernel.fault(crate::fault::Fault::FlagBeforeArguments) {
+            return target.queue.push_flag_first(slot);
+        }
+        target.queue.push(slot, request)
+    }
+}

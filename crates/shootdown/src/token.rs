@@ -1,0 +1,151 @@
+//! What a flush that was dispatched leaves to be waited for, and the waiting.
+
+use crate::cpuset::CpuMask;
+use crate::design::Wait;
+use crate::engine::Engine;
+use crate::facade::{Facade, Word};
+use crate::fault::fault;
+use crate::handler::POSTED;
+use crate::hooks::{CpuId, Kernel, Stuck, Way};
+use core::sync::atomic::Ordering;
+
+/// Tickets a token keeps one by one; for targets beyond these the waiter accepts a slightly later ticket instead.
+const EXACT_TICKETS: usize = 16;
+
+/// Proof that a flush is complete: C1 holds for everything written before it was dispatched. Frames and table pages may
+/// go back to their allocator (C2, C3 as far as hardware walks go).
+#[derive(Debug)]
+#[must_use = "frames may only be freed with this proof"]
+pub struct Flushed(pub(crate) ());
+
+/// A flush that was dispatched and must be waited for before anything is freed.
+///
+/// Nothing remote refers to it: forgetting it leaks nothing and frees nothing, it only loses the proof. It may be waited
+/// for later, on another CPU, with preemption on.
+#[must_use = "the flush is not complete until it is waited for"]
+pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
+    engine: &'e Engine<'k, K, W>,
+    pub(crate) targets: CpuMask<W>,
+    pub(crate) tickets: [u64; EXACT_TICKETS],
+    space: u64,
+    generation: u64,
+    /// Address of the space whose walkers the request forgets; 0 for none. The requester borrows that space until it has
+    /// waited, inside `request`.
+    pub(crate) walked: u64,
+    /// Walkers among the targets, if every walk that could hold a link is.
+    pub(crate) walkers_told: Option<usize>,
+    /// What secondary TLBs were told and must have carried out; 0 for nothing.
+    pub(crate) secondary: u64,
+    /// Of a timed request: how many CPUs it interrupted, and the nanoseconds spent until they were.
+    pub(crate) timed: Option<(u64, u64)>,
+}
+
+impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
+    /// A token for a request about the space with this id, 0 when it concerns no single space. Nobody is waited for yet.
+    pub(crate) fn token<'e>(&'e self, space: u64, generation: u64) -> Token<'e, 'k, K, W> {
+        Token {
+            engine: self,
+            targets: CpuMask::EMPTY,
+            tickets: [0; EXACT_TICKETS],
+            space,
+            generation,
+            walked: 0,
+            walkers_told: None,
+            secondary: 0,
+            timed: None,
+        }
+    }
+
+    /// Waits for `done`, serving own requests, reporting a CPU that does not answer (C7).
+    pub(crate) fn wait_reporting(
+        &self,
+        waiter: CpuId,
+        token: &Token<'_, 'k, K, W>,
+        target: impl Fn() -> Option<CpuId>,
+        mut done: impl FnMut() -> bool,
+    ) {
+        let _ = self.waits_inside_walk(&self.cpus[waiter]);
+        let bound = self.design.stuck_ns;
+        let mut deadline = None;
+        let mut polls = 0_u32;
+        K::Facade::wait_until(|| {
+            if done() {
+                return true;
+            }
+            self.serve_while_waiting();
+            polls = polls.wrapping_add(1);
+            if bound != 0 && polls % 256 == 1 {
+                let now = self.kernel.now_ns();
+                match deadline {
+                    None => deadline = Some(now.saturating_add(bound)),
+                    Some(at) if now >= at => {
+                        deadline = Some(u64::MAX);
+                        self.kernel.stuck(Stuck {
+                            waiter,
+                            target: target().unwrap_or(waiter),
+                            space: token.space,
+                            generation: token.generation,
+                        });
+                    }
+                    Some(_) => {}
+                }
+            }
+            done()
+        });
+    }
+}
+
+impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
+    /// Whether nobody needs to be waited for, secondary TLBs included.
+    pub fn is_complete(&self) -> bool {
+        self.targets.is_empty() && self.secondary == 0
+    }
+
+    /// Waits until every target has answered or is off. With preemptible waits preemption stays as the caller has it, and
+    /// the waiter may be preempted and migrate; a design that spins pins it meanwhile. Must not be called while holding a
+    /// walk guard, from the shootdown handler, or from NMI context. Serves requests aimed at the CPU it waits on (C5).
+    ///
+    /// # Panics
+    /// In debug builds, when somebody must be waited for and this is called from the shootdown handler.
+    pub fn wait(self) -> Flushed {
+        if self.targets.is_empty() {
+            self.engine.await_secondary(self.secondary);
+            return Flushed(());
+        }
+        let begun = self.timed.map(|_| self.engine.kernel.now_ns());
+        let _pin = (self.engine.design.wait == Wait::Spin).then(|| self.engine.pinned());
+        for (index, cpu) in self.targets.iter().enumerate() {
+            let target = &self.engine.cpus[cpu];
+            let needed = match self.tickets.get(index) {
+                Some(&ticket) => ticket,
+                // Not kept: what is posted by now includes our post.
+                None => {
+                    let post = target.post.0.load(Ordering::Relaxed);
+                    if post & POSTED != 0 {
+                        post >> 1
+                    } else {
+                        (post >> 1).wrapping_sub(1)
+                    }
+                }
+            };
+            // Acquire: pairs with the release in `serve`; what the target flushed is flushed. A CPU seen off flushes
+            // everything before it uses anything again (C5).
+            let done = || {
+                target.served.0.load(Ordering::Acquire).wrapping_sub(needed + 1) as i64 >= 0
+                    || target.state().is_off()
+                    || fault!(self.engine.kernel, GiveUpWaiting)
+            };
+            if !done() {
+                // Only for the report: a waiter that migrates is reported where it began.
+                let waiter = self.engine.kernel.cpu();
+                self.engine.wait_reporting(waiter, &self, || Some(cpu), done);
+            }
+        }
+        if let (Some((targets, sending)), Some(begun)) = (self.timed, begun) {
+            let took = sending + self.engine.since(begun);
+            self.engine.learn(Way::Interrupts, targets, took);
+        }
+        self.engine.await_secondary(self.secondary);
+        Flushed(())
+    }
+}
