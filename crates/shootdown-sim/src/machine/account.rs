@@ -4,7 +4,7 @@
 
 use super::config::TICKS_PER_CYCLE;
 use super::cpu::{CATEGORIES, Cpu};
-use super::sched::Core;
+use super::record::Core;
 
 /// What one CPU did since the last reset.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -8,7 +8,7 @@ use super::config::TICKS_PER_CYCLE;
 use super::cpu::Cpu;
 use super::lines::LineId;
 use super::memory::Target;
-use super::sched::Core;
+use super::record::Core;
 use rand_xoshiro::rand_core::Rng;
 use std::cell::Cell;
 

@@ -4,7 +4,7 @@
 //! Knows nothing of what handlers do.
 
 use super::cpu::{Cpu, SLOW_HOST, SLOW_RECORDING, State};
-use super::sched::Core;
+use super::record::Core;
 use crate::timeline::{What, note};
 
 impl Core {

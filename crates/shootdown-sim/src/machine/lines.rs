@@ -7,7 +7,7 @@
 
 use super::arena::{LINE, Mapping};
 use super::cpu::{Cpu, SLOW_RECORDING, State};
-use super::sched::Core;
+use super::record::Core;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -6,7 +6,7 @@
 use super::config::StoreBuffer;
 use super::cpu::{Cpu, NEVER, SLOW_BUFFERED, SLOW_HOST};
 use super::lines::{WAITED, tag};
-use super::sched::Core;
+use super::record::Core;
 use rand_xoshiro::rand_core::Rng;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;

@@ -14,6 +14,7 @@ mod cpu;
 mod interrupt;
 mod lines;
 mod memory;
+mod record;
 mod report;
 mod sched;
 mod tasks;
@@ -33,7 +34,7 @@ use ambient::Installed;
 use arena::Region;
 use cpu::{NEVER, SLOW_HOST, State, Task};
 use lines::Lines;
-use sched::Core;
+use record::Core;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 

@@ -2,7 +2,7 @@
 
 use super::config::TICKS_PER_CYCLE;
 use super::cpu::{Cpu, NEVER, State};
-use super::sched::Core;
+use super::record::Core;
 use std::fmt::Write;
 
 impl Core {

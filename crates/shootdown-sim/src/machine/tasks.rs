@@ -7,7 +7,7 @@
 //! evaluations of a condition, and where interrupts come back on; so a task may go on with any CPU.
 
 use super::cpu::{Cpu, SLOW_HOST, SLOW_RECORDING, State, Task};
-use super::sched::Core;
+use super::record::Core;
 use super::{Machine, ambient};
 use corosensei::Yielder;
 use std::cell::{Cell, OnceCell, RefCell};

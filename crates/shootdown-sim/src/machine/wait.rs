@@ -4,7 +4,7 @@
 //! change between the evaluation and the blocking is noticed by comparing line versions, so no wake-up is lost.
 
 use super::cpu::{Cpu, NEVER, SLOW_HOST, SLOW_RECORDING, State};
-use super::sched::Core;
+use super::record::Core;
 
 impl Core {
     /// Returns when `condition` holds.

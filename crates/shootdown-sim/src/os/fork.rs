@@ -91,19 +91,4 @@ impl<const W: usize> System<W> {
         self.unlock(process, LockAccess::Exclusive);
         category::leave(outer);
     }
-
-    /// Flushes everything of a space, table pages included, and tells the oracle.
-    pub fn flush_space(&self, process: &Process<W>) {
-        let outer = category::enter(Category::FlushRequester);
-        let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
-        let _done = self.engine.flush(&process.space, Range::WHOLE);
-        if self.settings.ideal {
-            machine::drain_stores();
-            self.hw.borrow_mut().perfect_invalidate_space(process.number);
-        }
-        self.hw
-            .borrow_mut()
-            .completed_space(process.number, stamp, machine::cpu(), machine::now());
-        category::leave(outer);
-    }
 }

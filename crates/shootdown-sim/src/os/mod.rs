@@ -6,11 +6,15 @@
 
 pub mod category;
 mod diary;
+mod entries;
 mod exit;
+mod fault;
+mod flush;
 mod fork;
 mod hooks;
 mod hypervisor;
 mod isa;
+mod kernel_entry;
 mod kernel_pages;
 mod latency;
 mod lock;
@@ -19,6 +23,7 @@ mod preemption;
 mod process;
 mod protect;
 mod reclaim;
+mod regions;
 mod rwsem;
 mod scheduler;
 mod share;

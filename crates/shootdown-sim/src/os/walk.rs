@@ -6,7 +6,8 @@
 
 use super::System;
 use super::category::{self, Category};
-use super::process::{Process, TABLE_SPAN, entry_key};
+use super::entries::entry_key;
+use super::process::{Process, TABLE_SPAN};
 use crate::hw::{Entry, TableLink};
 use crate::machine::{self, LineId};
 use shootdown::{Grace, Range, Retired, Stride, Walkers};

@@ -1,0 +1,92 @@
+//! What user code touches, and the page faults that come of it.
+
+use super::System;
+use super::category::{self, Category};
+use super::entries::entry_key;
+use super::lock::Access as LockAccess;
+use super::process::{PAGE, Process};
+use crate::hw::{Access, Entry, Privilege};
+use crate::machine;
+use shootdown::Range;
+
+impl<const W: usize> System<W> {
+    /// Touches `va` as user code of the process that this CPU runs: translates, takes the faults that come up.
+    #[inline]
+    pub fn touch(&self, process: &Process<W>, va: u64, access: Access) {
+        loop {
+            machine::synchronise();
+            let result = self
+                .hw
+                .borrow_mut()
+                .translate(machine::cpu(), va, access, Privilege::User, machine::now());
+            match result {
+                Ok(translation) => {
+                    return machine::charge(u64::from(translation.cost) + self.costs.user_access);
+                }
+                Err(fault) => {
+                    let outer = category::enter(Category::Kernel);
+                    let entered = self.enter_kernel(process, u64::from(fault.cost), self.costs.fault);
+                    self.fault(process, va, access);
+                    self.engine.kernel().after_fault(va);
+                    self.leave_kernel(process, entered);
+                    category::leave(outer);
+                }
+            }
+        }
+    }
+
+    /// A page fault. On an anonymous mapping: the zero page for a read, a fresh page for a write, a copy of a shared one.
+    fn fault(&self, process: &Process<W>, va: u64, access: Access) {
+        let va = va & !(PAGE - 1);
+        if !process.files.borrow().is_empty() && self.file_fault(process, va, access) {
+            return;
+        }
+        self.lock(process, LockAccess::Shared);
+        let table = self.table_for(process, va);
+        if access == Access::Write && self.is_protected(table, va) {
+            self.copy_on_write(process, va, table, None);
+            return self.unlock(process, LockAccess::Shared);
+        }
+        let fresh = (access == Access::Write).then(|| {
+            machine::charge(self.costs.page_alloc + self.costs.page_zero);
+            self.hw.borrow_mut().alloc_data()
+        });
+        let index = crate::hw::table_index(va, 1);
+        let mut used = false;
+        process.table_locks[process.table_index(va)].with(false, || {
+            let old = self.entry(process, va, table, index);
+            let new = match fresh {
+                None if old.is_present() => return, // somebody was faster
+                None => Entry::page(self.hw.borrow().zero_page()).with(Entry::USER),
+                Some(_) if old.is_present() && old.has(Entry::WRITE) => return,
+                Some(frame) => Entry::page(frame).with(Entry::USER | Entry::WRITE),
+            };
+            if old.is_present() {
+                // Break before make: the old page must be gone everywhere before the new one is seen anywhere.
+                self.store_entry(process, va, table, index, Entry::NONE);
+                self.flush(process, Range::page(va));
+            }
+            machine::charge(self.costs.map_entry);
+            self.store_entry(process, va, table, index, new);
+            used = true;
+        });
+        match fresh {
+            Some(_) if used => {
+                process.now_resident(self);
+            }
+            Some(frame) => self.free(frame),
+            None => {}
+        }
+        self.unlock(process, LockAccess::Shared);
+    }
+
+    /// Whether a page other than the zero page is mapped read-only: a look before the lock is taken, free of charge.
+    fn is_protected(&self, table: u32, va: u64) -> bool {
+        let index = crate::hw::table_index(va, 1);
+        let entry = match machine::pending_other(entry_key(table, index)) {
+            Some(pending) => self.stores.borrow()[pending as usize].value,
+            None => self.hw.borrow().entry(table, index),
+        };
+        entry.is_present() && !entry.has(Entry::WRITE) && entry.frame() != self.hw.borrow().zero_page()
+    }
+}

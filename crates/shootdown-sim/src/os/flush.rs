@@ -1,0 +1,97 @@
+//! Flushes by the kernel. Each is announced to the oracle when it begins and when it is said to be complete.
+
+use super::System;
+use super::category::{self, Category};
+use super::process::Process;
+use crate::machine;
+use crate::timeline::{What, note};
+use shootdown::{Order, Range, Word};
+use std::sync::atomic::Ordering;
+
+impl<const W: usize> System<W> {
+    /// Flushes, and tells the oracle when it began and when it was said to be complete.
+    pub fn flush(&self, process: &Process<W>, range: Range) {
+        let outer = category::enter(Category::FlushRequester);
+        self.announced(process, range, || {
+            let _done = self.engine.flush(&process.space, range);
+        });
+        category::leave(outer);
+    }
+
+    /// Runs `flush`, and tells the oracle when it began and when it was said to be complete.
+    pub(super) fn announced(&self, process: &Process<W>, range: Range, flush: impl FnOnce()) {
+        let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
+        let begun = machine::now();
+        note(|| What::FlushBegins);
+        flush();
+        self.flush_ended(begun);
+        if self.settings.ideal {
+            machine::drain_stores();
+            self.hw
+                .borrow_mut()
+                .perfect_invalidate(machine::cpu(), process.number, range.start()..range.end());
+        }
+        self.hw.borrow_mut().completed(
+            process.number,
+            range.start()..range.end(),
+            stamp,
+            machine::cpu(),
+            machine::now(),
+        );
+    }
+
+    /// Flushes everything of a space, table pages included, and tells the oracle.
+    pub fn flush_space(&self, process: &Process<W>) {
+        let outer = category::enter(Category::FlushRequester);
+        let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
+        let _done = self.engine.flush(&process.space, Range::WHOLE);
+        if self.settings.ideal {
+            machine::drain_stores();
+            self.hw.borrow_mut().perfect_invalidate_space(process.number);
+        }
+        self.hw
+            .borrow_mut()
+            .completed_space(process.number, stamp, machine::cpu(), machine::now());
+        category::leave(outer);
+    }
+
+    /// Whether the address-space lock is let go of before the flush is complete. The design's own interface allows it, where
+    /// asking and waiting are apart; frames stay until the proof is there, and who finds an entry clear looks whether
+    /// somebody still flushes it ([`another_unmaps`](Self::another_unmaps)).
+    pub(super) fn unlocks_early(&self) -> bool {
+        self.engine.design().order == Order::Concurrent && !self.settings.lru_drain
+    }
+
+    /// As [`flush`](Self::flush), calling `unlock` while it is under way.
+    pub(super) fn flush_unlocking(&self, process: &Process<W>, range: Range, unlock: impl FnOnce()) {
+        let outer = category::enter(Category::FlushRequester);
+        let begun = machine::now();
+        let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), begun);
+        note(|| What::FlushBegins);
+        let (_done, ()) = self.engine.flush_while(&process.space, range, || {
+            category::leave(outer);
+            unlock();
+            category::enter(Category::FlushRequester);
+        });
+        self.flush_ended(begun);
+        let (cpu, now) = (machine::cpu(), machine::now());
+        let mut hw = self.hw.borrow_mut();
+        hw.completed(process.number, range.start()..range.end(), stamp, cpu, now);
+        drop(hw);
+        category::leave(outer);
+    }
+
+    /// A flush that began at `begun` is complete: for the timeline, the distributions and the diary.
+    fn flush_ended(&self, begun: u64) {
+        note(|| What::FlushEnds);
+        let took = machine::now().saturating_sub(begun);
+        self.preemption.latencies.flush.record(took);
+        self.engine.kernel().flush_took(begun);
+    }
+
+    /// After entries were found clear: whether an unmap that may have cleared them is still under way (bug 34). Linux asks
+    /// the same of its `tlb_flush_pending`.
+    pub(super) fn another_unmaps(&self, process: &Process<W>) -> bool {
+        process.unmapping.load(Ordering::Acquire) > 1
+    }
+}
