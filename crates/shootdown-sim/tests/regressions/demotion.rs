@@ -1,5 +1,6 @@
 //! Demotion: a space gives its system-wide tag back. No shipped kernel does that, so these are the mistakes one could make.
 
+use crate::roles::*;
 use crate::scene::*;
 use shootdown::{Design, Fault, Order, Range, Reach, Requests, Stride, Tags};
 use shootdown_sim::hw::Rule;
@@ -32,6 +33,15 @@ fn get_promoted(system: &Sys, process: &Proc) {
     }
 }
 
+/// Runs `process` from the start of the round, gets it promoted, writes to it, and goes on at `moment`.
+fn run_promoted(system: &Sys, process: &Proc, start: u64, moment: Moment) {
+    system.load(process);
+    until(start + 2_000);
+    get_promoted(system, process);
+    write(system, process, 3);
+    moment.come(start);
+}
+
 /// First CPUs 0 and 1 run A, which is promoted; CPU 1 goes lazy, so A is demoted. Then CPUs 0 and 2 run B, which is promoted and
 /// finds only one tag. CPU 1 speculates through A all the while, then runs B; in the end B is demoted in turn.
 fn hand_the_only_tag_on(stage: &Stage) {
@@ -39,11 +49,7 @@ fn hand_the_only_tag_on(stage: &Stage) {
     let (a1, b1, b2) = (a.clone(), b.clone(), b.clone());
     stage.cpu(0, move |system| {
         rounds(|start| {
-            system.load(&a);
-            until(start + 2_000);
-            get_promoted(system, &a);
-            write(system, &a, 3);
-            until(start + 14_000);
+            run_promoted(system, &a, start, at(14_000));
             system.drop_pages(&a, P, 1);
             system.drop_pages(&a, P + PAGE, 1);
             system.load(&b);
@@ -99,33 +105,19 @@ fn a_tag_that_is_handed_on_takes_no_translation_with_it() {
 /// CPU 1 sleeps while A is demoted, comes back on a slot, and fills it while the demotion is not over yet.
 fn come_back_during_demotion(stage: &Stage) {
     let a = stage.process(1);
-    let b = a.clone();
+    stage.goes_lazy_and_returns(1, &a, (at(10_000), at(16_000)), |system, start| {
+        look(system, P);
+        until(start + 30_000);
+        look(system, P);
+    });
     stage.cpu(0, move |system| {
         rounds(|start| {
-            system.load(&a);
-            until(start + 2_000);
-            get_promoted(system, &a);
-            write(system, &a, 3);
-            until(start + 12_000);
+            run_promoted(system, &a, start, at(12_000));
             system.drop_pages(&a, P + PAGE, 1);
-            until(start + 20_000);
-            dawdle(1_000);
+            about(20_000, 1_000).come(start);
             system.drop_pages(&a, P, 1);
         });
         assert!(system.engine.kernel().counts().demoting > 0);
-    });
-    stage.cpu(1, move |system| {
-        rounds(|start| {
-            system.load(&b);
-            until(start + 10_000);
-            look(system, P);
-            system.go_lazy();
-            until(start + 16_000);
-            system.resume(&b);
-            look(system, P);
-            until(start + 30_000);
-            look(system, P);
-        });
     });
 }
 
@@ -172,12 +164,7 @@ fn withdraw_under_the_tag(stage: &Stage) {
     let b = a.clone();
     stage.cpu(0, move |system| {
         rounds(|start| {
-            system.load(&a);
-            until(start + 2_000);
-            get_promoted(system, &a);
-            write(system, &a, 3);
-            until(start + 12_000);
-            dawdle(1_000);
+            run_promoted(system, &a, start, about(12_000, 1_000));
             withdraw_table(system, &a);
         });
     });

@@ -1,28 +1,35 @@
 //! Fork, with a second thread of the parent on another CPU: it must not go on writing what the child now shares.
 
+use crate::roles::*;
 use crate::scene::*;
 use shootdown::Fault;
 use shootdown_sim::hw::{Access, Rule};
 use shootdown_sim::os::PAGE;
 
+/// CPU 0 runs `parent`, writes two pages of it, forks at `moment`, and ends the child when it has done `lives`.
+fn forks_in_each_round(stage: &Stage, parent: &Proc, moment: Moment, lives: impl Fn(&Sys, &Proc) + 'static) {
+    let parent = parent.clone();
+    stage.cpu(0, move |system| {
+        system.load(&parent);
+        system.map(&parent, P, 4 * PAGE);
+        rounds(|start| {
+            write(system, &parent, 2);
+            moment.come(start);
+            let child = system.fork(&parent);
+            lives(system, &child);
+            system.exit(&child);
+            system.load(&parent);
+        });
+    });
+}
+
 /// CPU 0 forks and ends the child, round after round; CPU 1 writes the shared pages all the time.
 fn fork_under_a_writing_thread(stage: &Stage) {
-    let a = stage.process(1);
-    let b = a.clone();
-    stage.cpu(0, move |system| {
-        system.load(&a);
-        system.map(&a, P, 4 * PAGE);
-        rounds(|start| {
-            write(system, &a, 2);
-            until(start + 6_000);
-            dawdle(1200);
-            let child = system.fork(&a);
-            system.load(&child);
-            write(system, &child, 1);
-            look(system, P + PAGE);
-            system.exit(&child);
-            system.load(&a);
-        });
+    let b = stage.process(1);
+    forks_in_each_round(stage, &b, about(6_000, 1200), |system, child| {
+        system.load(child);
+        write(system, child, 1);
+        look(system, P + PAGE);
     });
     stage.cpu(1, move |system| {
         rounds(|start| {
@@ -58,28 +65,15 @@ fn a_fork_waits_until_no_cpu_writes_what_is_shared() {
 fn a_fork_reaches_a_cpu_that_switches_in() {
     let scene = Scene::new(2, IPI);
     contract(&scene, Fault::SkipSwitchingCpu, Symptom::Breaks(Rule::C1), |stage| {
-        let a = stage.process(1);
-        let b = a.clone();
-        stage.cpu(0, move |system| {
-            system.load(&a);
-            system.map(&a, P, 4 * PAGE);
-            rounds(|start| {
-                write(system, &a, 2);
-                until(start + 10_000);
-                dawdle(1500);
-                let child = system.fork(&a);
-                system.exit(&child);
-                system.load(&a);
-            });
-        });
+        let b = stage.process(1);
+        forks_in_each_round(stage, &b, about(10_000, 1500), |_, _| ());
         stage.cpu(1, move |system| {
             rounds(|start| {
                 until(start + 4_000);
                 system.load(&b);
                 system.touch(&b, P, Access::Write);
                 system.unload();
-                until(start + 10_000);
-                dawdle(1500);
+                about(10_000, 1500).come(start);
                 system.load(&b);
                 dawdle(600);
                 system.touch(&b, P, Access::Write);

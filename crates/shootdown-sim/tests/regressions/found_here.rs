@@ -1,6 +1,7 @@
 //! Races that these scenarios and the random traffic found in Shootdown itself: none has a switch, for the mistake was never
 //! shipped elsewhere, or not reported.
 
+use crate::roles::*;
 use crate::scene::*;
 use shootdown::{Design, Range, Reach, Stride, Tags, Targets};
 use shootdown_sim::machine;
@@ -16,8 +17,7 @@ fn a_space_does_not_end_while_a_cpu_is_still_switching_away_from_it() {
             stage.cpu(0, move |system| {
                 let mut doomed = doomed.iter();
                 rounds(|start| {
-                    until(start + 10_000);
-                    dawdle(1500);
+                    about(10_000, 1500).come(start);
                     system.exit(doomed.next().expect("one for each round"));
                 });
             });
@@ -27,8 +27,7 @@ fn a_space_does_not_end_while_a_cpu_is_still_switching_away_from_it() {
                     system.load(doomed.next().expect("one for each round"));
                     until(start + 8_000);
                     system.go_lazy();
-                    until(start + 10_000);
-                    dawdle(1500);
+                    about(10_000, 1500).come(start);
                     if machine::chance(0.5) {
                         system.load(&b);
                     } else {
@@ -75,24 +74,14 @@ fn a_flush_that_a_lazy_cpu_missed_is_not_forgotten_under_a_roll_over_tag() {
         ..IPI
     };
     never_broken(&Scene::new(2, design), |stage| {
-        let (a, b) = (stage.process(1), stage.process(2));
-        let same = a.clone();
-        stage.cpu(0, move |system| {
-            system.load(&a);
-            rounds(|start| {
-                write(system, &a, 1);
-                until(start + 10_000);
-                dawdle(2500);
-                system.drop_pages(&a, P, 1);
-            });
-        });
+        let (same, b) = (stage.process(1), stage.process(2));
+        stage.withdraws_pages(0, &same, 1, about(10_000, 2500));
         stage.cpu(1, move |system| {
             rounds(|start| {
                 system.load(&same);
                 until(start + 8_000);
                 look(system, P);
-                until(start + 10_000);
-                dawdle(1500);
+                about(10_000, 1500).come(start);
                 system.go_lazy();
                 dawdle(1500);
                 if machine::chance(0.5) {
@@ -129,8 +118,7 @@ fn a_roll_over_does_not_take_away_the_tag_that_a_switching_cpu_has_still_loaded(
         stage.cpu(0, move |system| {
             rounds(|start| {
                 system.load(&a);
-                system.map(&a, P, 4 * PAGE);
-                write(system, &a, 4);
+                map_and_write(system, &a);
                 until(start + 26_000);
                 for _ in 0..6 {
                     system.load(&others[machine::random_below(6) as usize]);
@@ -185,11 +173,7 @@ fn a_request_that_is_taken_back_is_not_somebody_elses() {
                 for turn in 0..4 {
                     until(start + turn * 9_000);
                     dawdle(800);
-                    let masked = machine::interrupts_off();
-                    system.offline();
-                    until(start + turn * 9_000 + 4_000);
-                    system.online();
-                    machine::interrupts_restore(masked);
+                    be_off_for(system, || until(start + turn * 9_000 + 4_000));
                 }
             });
         });

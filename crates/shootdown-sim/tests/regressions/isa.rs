@@ -1,5 +1,6 @@
 //! Bugs that only AArch64 and RISC-V machines show, and their tags.
 
+use crate::roles::*;
 use crate::scene::*;
 use shootdown::{Design, Fault};
 use shootdown_sim::hw::{Aarch64, Isa, Riscv64, Rule};
@@ -28,17 +29,9 @@ fn riscv(design: Design) -> Scene {
 fn withdraw_under_a_reader(pages: u64) -> impl Fn(&Stage) {
     move |stage| {
         let a = stage.process(1);
-        let b = a.clone();
-        stage.cpu(0, move |system| {
-            system.load(&a);
-            rounds(|start| {
-                write(system, &a, pages);
-                until(start + 10_000);
-                system.drop_pages(&a, P, pages);
-            });
-        });
+        stage.withdraws_pages(0, &a, pages, at(10_000));
         stage.cpu(1, move |system| {
-            system.load(&b);
+            system.load(&a);
             rounds(|start| {
                 until(start + 8_000);
                 while machine::now() < start + 25_000 {
@@ -59,24 +52,9 @@ fn an_invalidation_does_not_overtake_the_table_write() {
         let symptom = Symptom::Breaks(Rule::C1);
         contract(&scene, Fault::NoPublishBeforeInvalidation, symptom, |stage| {
             let a = stage.process(1);
-            let b = a.clone();
-            stage.cpu(0, move |system| {
-                system.load(&a);
-                rounds(|start| {
-                    write(system, &a, 1);
-                    until(start + 10_000);
-                    system.drop_pages(&a, P, 1);
-                });
-            });
+            stage.withdraws_pages(0, &a, 1, at(10_000));
             // It reads for the first time about when the entry is cleared: before that is visible, it fills.
-            stage.cpu(1, move |system| {
-                system.load(&b);
-                rounds(|start| {
-                    until(start + 10_000);
-                    dawdle(2_000);
-                    look(system, P);
-                });
-            });
+            stage.reads_pages(1, &a, 1, about(10_000, 2_000));
         });
     }
 }
@@ -172,20 +150,12 @@ fn a_hart_that_is_off_is_not_waited_for() {
         Symptom::Hangs,
         |stage| {
             let a = stage.process(1);
-            let b = a.clone();
-            stage.cpu(0, move |system| {
-                system.load(&a);
-                rounds(|start| {
-                    write(system, &a, 1);
-                    until(start + 20_000);
-                    system.drop_pages(&a, P, 1);
-                });
-            });
+            stage.withdraws_pages(0, &a, 1, at(20_000));
             stage.task(1, {
                 let system = stage.system.clone();
                 move || {
                     system.online();
-                    system.load(&b);
+                    system.load(&a);
                     look(&system, P);
                     until(ROUND * 3);
                     system.offline();
@@ -212,8 +182,7 @@ fn a_tag_is_not_read_before_the_entry_is_cleared() {
         // Reclaim takes a page of a space that it does not run.
         stage.cpu(0, move |system| {
             rounds(|start| {
-                until(start + 30_000);
-                dawdle(3_000);
+                about(30_000, 3_000).come(start);
                 system.reclaim(&[(&a, P)]);
             });
         });
@@ -225,8 +194,7 @@ fn a_tag_is_not_read_before_the_entry_is_cleared() {
                 for _ in 0..3 + machine::random_below(3) {
                     system.load(&spaces[1 + machine::random_below(5) as usize]);
                 }
-                until(start + 28_500);
-                dawdle(3_000);
+                about(28_500, 3_000).come(start);
                 system.load(&spaces[0]);
                 look(system, P);
             });

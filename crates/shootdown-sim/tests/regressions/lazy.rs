@@ -1,10 +1,10 @@
 //! CPUs that are lazy: they run kernel code with a space still loaded, and speculate through it.
 
+use crate::roles::*;
 use crate::scene::*;
 use shootdown::{Design, Fault, Reach, Tags};
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
-use shootdown_sim::os::PAGE;
 
 /// 32, Linux 83b0177a6c48: a CPU that left lazy read the generation while "not lazy" was still in its store buffer; the
 /// requester read "lazy" and skipped it.
@@ -15,28 +15,10 @@ fn the_end_of_laziness_is_not_overtaken_by_reading_the_generation() {
         let symptom = Symptom::Breaks(Rule::C1);
         contract(&scene, Fault::NoBarrierAfterLazy, symptom, |stage| {
             let a = stage.process(1);
-            let b = a.clone();
-            stage.cpu(0, move |system| {
-                system.load(&a);
-                rounds(|start| {
-                    write(system, &a, 1);
-                    until(start + 10_000);
-                    dawdle(1200);
-                    system.drop_pages(&a, P, 1);
-                });
-            });
-            stage.cpu(1, move |system| {
-                rounds(|start| {
-                    system.load(&b);
-                    until(start + 4_000);
-                    look(system, P);
-                    system.go_lazy();
-                    until(start + 10_000);
-                    dawdle(1200);
-                    system.resume(&b);
-                    dawdle(2_000);
-                    look(system, P);
-                });
+            stage.withdraws_pages(0, &a, 1, about(10_000, 1200));
+            stage.goes_lazy_and_returns(1, &a, (at(4_000), about(10_000, 1200)), |system, _| {
+                dawdle(2_000);
+                look(system, P);
             });
         });
     }
@@ -45,26 +27,8 @@ fn the_end_of_laziness_is_not_overtaken_by_reading_the_generation() {
 /// CPU 1 goes lazy with links to a table cached; CPU 0 unmaps the region and frees the table.
 fn free_a_table_under_a_lazy_cpu(stage: &Stage) {
     let a = stage.process(1);
-    let b = a.clone();
-    stage.cpu(0, move |system| {
-        system.load(&a);
-        rounds(|start| {
-            system.map(&a, P, 4 * PAGE);
-            write(system, &a, 4);
-            until(start + 10_000);
-            system.unmap(&a, P, 4 * PAGE);
-        });
-    });
-    stage.cpu(1, move |system| {
-        rounds(|start| {
-            system.load(&b);
-            until(start + 4_000);
-            look(system, P);
-            system.go_lazy();
-            until(start + 30_000);
-            system.resume(&b);
-        });
-    });
+    stage.withdraws_tables(0, &a, at(10_000));
+    stage.goes_lazy_and_returns(1, &a, (at(4_000), at(30_000)), |_, _| ());
 }
 
 /// 35, Linux 2ff6ddf19c0e: lazy CPUs were skipped although table pages were freed; they walked the freed table
@@ -139,7 +103,7 @@ fn a_cpu_that_was_lazy_during_a_roll_over_does_not_come_back_on_a_tag_that_flush
         let symptom = Symptom::Breaks(Rule::C1);
         contract(&scene, Fault::LazyKeepsOldTag, symptom, |stage| {
             let a = stage.process(1);
-            let b = a.clone();
+            stage.goes_lazy_and_returns(1, &a, (at(4_000), at(16_000)), |system, _| look(system, P));
             let others: Vec<_> = (2..10).map(|number| stage.process(number)).collect();
             stage.cpu(0, move |system| {
                 rounds(|start| {
@@ -150,22 +114,10 @@ fn a_cpu_that_was_lazy_during_a_roll_over_does_not_come_back_on_a_tag_that_flush
                         system.load(&others[machine::random_below(8) as usize]);
                     }
                     system.load(&a);
-                    until(start + 20_000);
-                    dawdle(1200);
+                    about(20_000, 1200).come(start);
                     system.drop_pages(&a, P, 1);
                 });
                 assert!(system.engine.kernel().counts().rolled_over > 0, "tags rolled over");
-            });
-            stage.cpu(1, move |system| {
-                rounds(|start| {
-                    system.load(&b);
-                    until(start + 4_000);
-                    look(system, P);
-                    system.go_lazy();
-                    until(start + 16_000);
-                    system.resume(&b);
-                    look(system, P);
-                });
             });
         });
     }

@@ -11,6 +11,7 @@ mod lazy;
 mod preemption;
 mod ranges;
 mod requests;
+mod roles;
 mod scene;
 mod secondary;
 mod switching;

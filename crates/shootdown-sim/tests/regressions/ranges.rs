@@ -1,5 +1,6 @@
 //! What a flush covers: counts, table pages, and the frames behind.
 
+use crate::roles::*;
 use crate::scene::*;
 use shootdown::{BroadcastLimits, Design, Fault, Range, Stride};
 use shootdown_sim::hw::{Access, Rule};
@@ -33,24 +34,12 @@ fn an_early_kernel_flush_does_not_loop_on_a_limit_of_nothing() {
 /// CPU 1 caches four pages and the links to their table; CPU 0 unmaps them and frees the table.
 fn free_a_table_in_use(stage: &Stage) {
     let a = stage.process(1);
-    let b = a.clone();
-    stage.cpu(0, move |system| {
+    stage.withdraws_tables(0, &a, about(10_000, 1500));
+    stage.cpu(1, move |system| {
         system.load(&a);
         rounds(|start| {
-            system.map(&a, P, 4 * PAGE);
-            write(system, &a, 4);
-            until(start + 10_000);
-            dawdle(1500);
-            system.unmap(&a, P, 4 * PAGE);
-        });
-    });
-    stage.cpu(1, move |system| {
-        system.load(&b);
-        rounds(|start| {
             until(start + 6_000);
-            for page in 0..4 {
-                look(system, P + page * PAGE);
-            }
+            look_at_pages(system, 4);
             until(start + 10_000);
             for page in 0..16 {
                 dawdle(200);
@@ -143,7 +132,7 @@ fn a_frame_is_not_freed_before_the_flush_was_waited_for() {
     let script = |wait_first: bool| {
         move |stage: &Stage| {
             let a = stage.process(1);
-            let b = a.clone();
+            stage.reads_pages(1, &a, 1, at(6_000));
             stage.cpu(0, move |system| {
                 system.load(&a);
                 rounds(|start| {
@@ -156,13 +145,6 @@ fn a_frame_is_not_freed_before_the_flush_was_waited_for() {
                     }
                     let _done = token.wait();
                     system.free_frames(frames);
-                });
-            });
-            stage.cpu(1, move |system| {
-                system.load(&b);
-                rounds(|start| {
-                    until(start + 6_000);
-                    look(system, P);
                 });
             });
         }
@@ -184,25 +166,17 @@ fn the_last_page_of_a_broadcast_is_not_left_out() {
     let symptom = Symptom::Breaks(Rule::C1);
     contract(&scene, Fault::BroadcastCountOffByOne, symptom, |stage| {
         let a = stage.process(1);
-        for cpu in 0..2 {
-            let a = a.clone();
-            stage.cpu(cpu, move |system| {
-                system.load(&a);
-                rounds(|start| {
-                    if cpu == 0 {
-                        write(system, &a, 4);
-                    }
-                    until(start + 6_000);
-                    for page in 0..4 {
-                        look(system, P + page * PAGE);
-                    }
-                    until(start + 10_000);
-                    if cpu == 0 {
-                        system.drop_pages(&a, P, 4);
-                    }
-                });
+        stage.reads_pages(1, &a, 4, at(6_000));
+        stage.cpu(0, move |system| {
+            system.load(&a);
+            rounds(|start| {
+                write(system, &a, 4);
+                until(start + 6_000);
+                look_at_pages(system, 4);
+                until(start + 10_000);
+                system.drop_pages(&a, P, 4);
             });
-        }
+        });
     });
 }
 
@@ -217,7 +191,7 @@ fn small_entries_do_not_survive_a_collapse_that_names_the_small_stride() {
         let script = |stride: Stride| {
             move |stage: &Stage| {
                 let a = stage.process(1);
-                let b = a.clone();
+                stage.reads_pages(1, &a, 4, at(6_000));
                 stage.cpu(0, move |system| {
                     system.load(&a);
                     rounds(|start| {
@@ -226,15 +200,6 @@ fn small_entries_do_not_survive_a_collapse_that_names_the_small_stride() {
                         let frames = system.withdraw(&a, P, 4);
                         system.flush(&a, Range::pages(P, P + Stride::Size2M.bytes(), stride));
                         system.free_frames(frames);
-                    });
-                });
-                stage.cpu(1, move |system| {
-                    system.load(&b);
-                    rounds(|start| {
-                        until(start + 6_000);
-                        for page in 0..4 {
-                            look(system, P + page * PAGE);
-                        }
                     });
                 });
             }

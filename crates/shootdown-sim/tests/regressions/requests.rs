@@ -1,5 +1,6 @@
 //! Requests: whom they reach, and when they count as answered.
 
+use crate::roles::*;
 use crate::scene::*;
 use shootdown::{Design, Fault, Order, Range, Targets};
 use shootdown_sim::hw::Rule;
@@ -89,23 +90,8 @@ fn targets_are_not_chosen_by_what_the_requester_runs() {
 /// CPU 1 runs what CPU 0 withdraws from.
 fn flush_a_space_that_runs_on_both(stage: &Stage) {
     let a = stage.process(1);
-    for cpu in 0..2 {
-        let a = a.clone();
-        stage.cpu(cpu, move |system| {
-            system.load(&a);
-            rounds(|start| {
-                if cpu == 0 {
-                    write(system, &a, 2);
-                    until(start + 10_000);
-                    system.drop_pages(&a, P, 2);
-                } else {
-                    until(start + 6_000);
-                    look(system, P);
-                    look(system, P + PAGE);
-                }
-            });
-        });
-    }
+    stage.withdraws_pages(0, &a, 2, at(10_000));
+    stage.reads_pages(1, &a, 2, at(6_000));
 }
 
 /// 14, seL4 81679f2b: the pending flag was visible before what was asked; the target found nothing to do, and its answer
@@ -146,24 +132,17 @@ fn a_wait_does_not_end_before_everybody_has_answered() {
 /// As above, but the frame is freed without telling the oracle that a flush is complete.
 fn free_before_the_answer(stage: &Stage) {
     let a = stage.process(1);
-    for cpu in 0..2 {
-        let a = a.clone();
-        stage.cpu(cpu, move |system| {
-            system.load(&a);
-            rounds(|start| {
-                if cpu == 0 {
-                    write(system, &a, 1);
-                    until(start + 10_000);
-                    let frames = system.withdraw(&a, P, 1);
-                    let _done = system.engine.flush(&a.space, Range::page(P));
-                    system.free_frames(frames);
-                } else {
-                    until(start + 6_000);
-                    look(system, P);
-                }
-            });
+    stage.reads_pages(1, &a, 1, at(6_000));
+    stage.cpu(0, move |system| {
+        system.load(&a);
+        rounds(|start| {
+            write(system, &a, 1);
+            until(start + 10_000);
+            let frames = system.withdraw(&a, P, 1);
+            let _done = system.engine.flush(&a.space, Range::page(P));
+            system.free_frames(frames);
         });
-    }
+    });
 }
 
 /// 22, Redox: a departing CPU acknowledged a request once more than it was counted, and the waiter went on while another
@@ -178,33 +157,13 @@ fn a_departing_cpu_does_not_answer_for_another() {
     let symptom = Symptom::Breaks(Rule::C1);
     contract(&scene, Fault::DepartingCpuAcknowledgesTwice, symptom, |stage| {
         let a = stage.process(1);
-        let (b, c) = (a.clone(), a.clone());
-        stage.cpu(0, move |system| {
-            system.load(&a);
-            rounds(|start| {
-                write(system, &a, 1);
-                until(start + 10_000);
-                dawdle(800);
-                system.drop_pages(&a, P, 1);
-            });
-        });
+        stage.withdraws_pages(0, &a, 1, about(10_000, 800));
+        stage.reads_pages(2, &a, 1, at(6_000));
         stage.cpu(1, move |system| {
             rounds(|start| {
-                system.load(&b);
-                until(start + 10_000);
-                dawdle(800);
-                let masked = machine::interrupts_off();
-                system.offline();
-                until(start + 20_000);
-                system.online();
-                machine::interrupts_restore(masked);
-            });
-        });
-        stage.cpu(2, move |system| {
-            system.load(&c);
-            rounds(|start| {
-                until(start + 6_000);
-                look(system, P);
+                system.load(&a);
+                about(10_000, 800).come(start);
+                be_off_for(system, || until(start + 20_000));
             });
         });
     });
@@ -228,8 +187,7 @@ fn a_request_is_not_sent_before_the_change_is_published() {
                     }
                     until(start + 6_000);
                     look(system, P);
-                    until(start + 10_000);
-                    dawdle(1500);
+                    about(10_000, 1500).come(start);
                     match cpu {
                         0 => system.drop_pages(&a, P, 1),
                         1 => system.flush(&a, Range::page(P + PAGE)),
@@ -251,7 +209,8 @@ fn an_entry_that_a_batch_has_cleared_is_not_relied_on_before_it_is_flushed() {
         let symptom = Symptom::Breaks(Rule::C1);
         contract(&scene, Fault::SettleIgnoresPending, symptom, |stage| {
             let a = stage.process(1);
-            let (b, c) = (a.clone(), a.clone());
+            let b = a.clone();
+            stage.reads_pages(2, &a, 1, at(6_000));
             stage.cpu(0, move |system| {
                 system.load(&a);
                 rounds(|start| {
@@ -264,16 +223,8 @@ fn an_entry_that_a_batch_has_cleared_is_not_relied_on_before_it_is_flushed() {
             stage.cpu(1, move |system| {
                 system.load(&b);
                 rounds(|start| {
-                    until(start + 10_000);
-                    dawdle(2500);
+                    about(10_000, 2500).come(start);
                     system.rely_on_absence(&b, P);
-                });
-            });
-            stage.cpu(2, move |system| {
-                system.load(&c);
-                rounds(|start| {
-                    until(start + 6_000);
-                    look(system, P);
                 });
             });
         });

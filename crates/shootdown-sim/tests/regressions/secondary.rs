@@ -1,5 +1,6 @@
 //! TLBs that belong to no CPU: a device reads a process's memory through the page tables while they change.
 
+use crate::roles::*;
 use crate::scene::*;
 use shootdown::{Design, Fault, Order, Reach, Tags};
 use shootdown_sim::hw::Rule;
@@ -21,10 +22,8 @@ fn unmap_under_a_device(stage: &Stage) {
     stage.cpu(0, move |system| {
         system.load(&a);
         rounds(|start| {
-            system.map(&a, P, 4 * PAGE);
-            write(system, &a, 4);
-            until(start + 10_000);
-            dawdle(1200);
+            map_and_write(system, &a);
+            about(10_000, 1200).come(start);
             system.drop_pages(&a, P, 2);
             until(start + 20_000);
             system.unmap(&a, P, 4 * PAGE);

@@ -1,5 +1,6 @@
 //! A CPU that switches while another flushes.
 
+use crate::roles::*;
 use crate::scene::*;
 use shootdown::{Design, Fault, Range, Stride};
 use shootdown_sim::hw::Rule;
@@ -9,25 +10,15 @@ use std::rc::Rc;
 
 /// CPU 1 has cached a page of a space that it left. In each round it comes back, just when CPU 0 withdraws the page.
 fn come_back_during_a_flush(stage: &Stage) {
-    let a = stage.process(1);
-    let b = a.clone();
-    stage.cpu(0, move |system| {
-        system.load(&a);
-        rounds(|start| {
-            write(system, &a, 1);
-            until(start + 10_000);
-            dawdle(1200);
-            system.drop_pages(&a, P, 1);
-        });
-    });
+    let b = stage.process(1);
+    stage.withdraws_pages(0, &b, 1, about(10_000, 1200));
     stage.cpu(1, move |system| {
         rounds(|start| {
             until(start + 4_000);
             system.load(&b);
             look(system, P);
             system.unload();
-            until(start + 10_000);
-            dawdle(1200);
+            about(10_000, 1200).come(start);
             system.load(&b);
             dawdle(2_000);
             look(system, P);
@@ -35,37 +26,33 @@ fn come_back_during_a_flush(stage: &Stage) {
     });
 }
 
+#[track_caller]
+fn shows_when_a_cpu_comes_back(fault: Fault) {
+    for design in [IPI, LOG] {
+        let symptom = Symptom::Breaks(Rule::C1);
+        contract(&Scene::new(2, design), fault, symptom, come_back_during_a_flush);
+    }
+}
+
 /// 1, Linux CVE-2025-37964: the requester looked at what a CPU had loaded, saw that it was only about to load the space,
 /// and skipped it; but the CPU had read the generation already.
 #[test]
 fn a_cpu_that_is_switching_in_is_not_skipped() {
-    for design in [IPI, LOG] {
-        let scene = Scene::new(2, design);
-        let symptom = Symptom::Breaks(Rule::C1);
-        contract(&scene, Fault::SkipSwitchingCpu, symptom, come_back_during_a_flush);
-    }
+    shows_when_a_cpu_comes_back(Fault::SkipSwitchingCpu);
 }
 
 /// 2, Linux CVE-2025-40174: the switching CPU's bit in the set was still in its store buffer when it read the generation,
 /// so that neither side saw the other.
 #[test]
 fn joining_the_set_is_not_overtaken_by_reading_the_generation() {
-    for design in [IPI, LOG] {
-        let scene = Scene::new(2, design);
-        let symptom = Symptom::Breaks(Rule::C1);
-        contract(&scene, Fault::NoBarrierAfterJoin, symptom, come_back_during_a_flush);
-    }
+    shows_when_a_cpu_comes_back(Fault::NoBarrierAfterJoin);
 }
 
 /// 31, Linux 71b3c126e611: the root was loaded before the bit in the CPU set was visible; a flush in between saw an
 /// empty set.
 #[test]
 fn the_root_is_not_loaded_before_the_set_is_joined() {
-    for design in [IPI, LOG] {
-        let scene = Scene::new(2, design);
-        let symptom = Symptom::Breaks(Rule::C1);
-        contract(&scene, Fault::RootLoadBeforeJoin, symptom, come_back_during_a_flush);
-    }
+    shows_when_a_cpu_comes_back(Fault::RootLoadBeforeJoin);
 }
 
 /// 23, several kernels: a CPU that switches away gave up its bit first and loaded the new root after; a flush in between
@@ -76,23 +63,13 @@ fn the_set_is_not_left_while_the_old_root_is_loaded() {
     let symptom = Symptom::Breaks(Rule::C1);
     contract(&scene, Fault::LeaveBeforeRootLoad, symptom, |stage| {
         let (a, b) = (stage.process(1), stage.process(2));
-        let other = a.clone();
-        stage.cpu(0, move |system| {
-            system.load(&a);
-            rounds(|start| {
-                write(system, &a, 1);
-                until(start + 10_000);
-                dawdle(1200);
-                system.drop_pages(&a, P, 1);
-            });
-        });
+        stage.withdraws_pages(0, &a, 1, about(10_000, 1200));
         stage.cpu(1, move |system| {
             rounds(|start| {
-                system.load(&other);
+                system.load(&a);
                 until(start + 4_000);
                 look(system, P);
-                until(start + 10_000);
-                dawdle(1200);
+                about(10_000, 1200).come(start);
                 system.load(&b);
             });
         });

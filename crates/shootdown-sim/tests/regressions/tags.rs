@@ -1,5 +1,6 @@
 //! Tags: who has which, and that both halves of a split pair are treated.
 
+use crate::roles::*;
 use crate::scene::*;
 use shootdown::{Design, Fault};
 use shootdown_sim::hw::Rule;
@@ -45,17 +46,9 @@ fn exhausted_tags_are_not_handed_out_twice() {
 /// CPU 1 reads a page under the user half of its pair; CPU 0 withdraws the page.
 fn withdraw_what_the_user_half_holds(stage: &Stage) {
     let a = stage.process(1);
-    let b = a.clone();
-    stage.cpu(0, move |system| {
-        system.load(&a);
-        rounds(|start| {
-            write(system, &a, 2);
-            until(start + 10_000);
-            system.drop_pages(&a, P, 2);
-        });
-    });
+    stage.withdraws_pages(0, &a, 2, at(10_000));
     stage.cpu(1, move |system| {
-        system.load(&b);
+        system.load(&a);
         rounds(|start| {
             until(start + 6_000);
             system.in_user_half(|| look(system, P));

@@ -1,6 +1,7 @@
 //! Virtual CPUs that a hypervisor deschedules at any point, and flushes at entry when asked, in place of an interrupt that
 //! would be waited for until it runs again.
 
+use crate::roles::*;
 use crate::scene::*;
 use shootdown::{Design, Fault, Walkers};
 use shootdown_sim::hw::Rule;
@@ -15,23 +16,16 @@ fn flush_about_an_entry(stage: &Stage) {
     stage.system.virtualise();
     // Weak: the system owns what the hook lies in.
     let weak = Rc::downgrade(&stage.system);
-    stage.system.engine.kernel().on_load_root(move || {
+    let perhaps_deschedule = move || {
         if machine::cpu() == 1
             && machine::chance(0.3)
             && let Some(system) = weak.upgrade()
         {
             system.deschedule(machine::random_below(3_000));
         }
-    });
-    let weak = Rc::downgrade(&stage.system);
-    stage.system.on_interrupt(move || {
-        if machine::cpu() == 1
-            && machine::chance(0.3)
-            && let Some(system) = weak.upgrade()
-        {
-            system.deschedule(machine::random_below(3_000));
-        }
-    });
+    };
+    stage.system.engine.kernel().on_load_root(perhaps_deschedule.clone());
+    stage.system.on_interrupt(perhaps_deschedule);
     stage.cpu(0, move |system| {
         system.load(&a);
         rounds(|start| {
@@ -47,9 +41,7 @@ fn flush_about_an_entry(stage: &Stage) {
         rounds(|start| {
             system.load(&b);
             until(start + 7_000);
-            for page in 0..4 {
-                look(system, P + page * PAGE);
-            }
+            look_at_pages(system, 4);
             until(start + 10_000);
             system.deschedule(machine::random_below(2_500));
             look(system, P);
@@ -109,19 +101,10 @@ fn a_cpu_that_was_descheduled_in_a_walk_is_told_that_a_table_goes() {
         let scene = Scene::new(2, Design { walkers, ..IPI });
         let symptom = Symptom::Breaks(Rule::C3);
         contract(&scene, Fault::SkipDescheduledWalker, symptom, |stage| {
-            let (a, b) = (stage.process(1), stage.process(2));
+            let (walked, b) = (stage.process(1), stage.process(2));
             let references = stage.system.page_references(P, 4);
-            let walked = a.clone();
             stage.system.virtualise();
-            stage.cpu(0, move |system| {
-                system.load(&a);
-                rounds(|start| {
-                    system.map(&a, P, 4 * PAGE);
-                    write(system, &a, 4);
-                    until(start + 15_000);
-                    system.unmap(&a, P, 4 * PAGE);
-                });
-            });
+            stage.withdraws_tables(0, &walked, at(15_000));
             stage.cpu(1, move |system| {
                 system.load(&b);
                 rounds(|start| {

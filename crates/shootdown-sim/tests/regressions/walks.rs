@@ -1,6 +1,7 @@
 //! Lockless walks by software, and table pages that are freed or reused under them (C3). CPU 0 runs process A and takes its
 //! table away; CPU 1 runs another process and walks A's tables, so that no flush of A interrupts it.
 
+use crate::roles::*;
 use crate::scene::*;
 use shootdown::{Design, Fault, Range, Stride, Walkers};
 use shootdown_sim::hw::Rule;
@@ -62,11 +63,9 @@ fn take_a_table_under_a_walk(stage: &Stage, taking: Taking, jitter: u64, long: u
     stage.cpu(0, move |system| {
         system.load(&a);
         rounds(|start| {
-            system.map(&a, P, 4 * PAGE);
-            write(system, &a, 4);
+            map_and_write(system, &a);
             system.tick();
-            until(start + 15_000);
-            dawdle(jitter);
+            about(15_000, jitter).come(start);
             match taking {
                 Taking::Free => system.unmap(&a, P, 4 * PAGE),
                 Taking::Reuse => {
@@ -91,8 +90,7 @@ fn take_a_table_under_a_walk(stage: &Stage, taking: Taking, jitter: u64, long: u
     stage.cpu(1, move |system| {
         system.load(&b);
         rounds(|start| {
-            until(start + 15_000);
-            dawdle(jitter);
+            about(15_000, jitter).come(start);
             walk(system, &same, references, long);
             system.tick();
             walk(system, &same, references, long / 8);
@@ -128,6 +126,18 @@ fn a_flush_that_frees_a_table_does_not_forget_the_walkers() {
     }
 }
 
+/// Walks that are over soon, begun about when the table goes: the window in which stores are still in a buffer is short.
+#[track_caller]
+fn shows_under_short_walks(walkers: Walkers, fault: Fault) {
+    let scene = Scene {
+        tries: 400,
+        ..Scene::new(2, with(walkers, IPI))
+    };
+    contract(&scene, fault, Symptom::Breaks(Rule::C3), |stage| {
+        take_a_table_under_a_walk(stage, Taking::Free, 1_200, 1_500);
+    });
+}
+
 /// 9, from the review of walker tracking: the walk published itself by a store that a later load may overtake.
 #[test]
 fn a_walk_does_not_read_tables_before_it_is_published() {
@@ -137,18 +147,7 @@ fn a_walk_does_not_read_tables_before_it_is_published() {
         Walkers::Sticky,
         Walkers::Adaptive,
     ] {
-        let scene = Scene {
-            tries: 400,
-            ..Scene::new(2, with(walkers, IPI))
-        };
-        contract(
-            &scene,
-            Fault::WalkWithoutFullBarrier,
-            Symptom::Breaks(Rule::C3),
-            |stage| {
-                take_a_table_under_a_walk(stage, Taking::Free, 1_200, 1_500);
-            },
-        );
+        shows_under_short_walks(walkers, Fault::WalkWithoutFullBarrier);
     }
 }
 
@@ -156,18 +155,7 @@ fn a_walk_does_not_read_tables_before_it_is_published() {
 #[test]
 fn the_freeing_side_does_not_look_for_walkers_before_its_barrier() {
     for walkers in [Walkers::Precise, Walkers::Sticky] {
-        let scene = Scene {
-            tries: 400,
-            ..Scene::new(2, with(walkers, IPI))
-        };
-        contract(
-            &scene,
-            Fault::WalkersReadBeforeBarrier,
-            Symptom::Breaks(Rule::C3),
-            |stage| {
-                take_a_table_under_a_walk(stage, Taking::Free, 1_200, 1_500);
-            },
-        );
+        shows_under_short_walks(walkers, Fault::WalkersReadBeforeBarrier);
     }
 }
 
@@ -190,6 +178,15 @@ fn a_grace_period_is_not_over_before_the_walks_in_it() {
         contract(&scene, Fault::GracePeriodTooShort, Symptom::Breaks(Rule::C3), |stage| {
             take_a_table_under_a_walk(stage, Taking::Free, 4_000, 6_000);
         });
+    }
+}
+
+/// CPU 0, where a change of policy is what a scenario is about.
+fn take_tables_all_the_time(system: &Sys, a: &Proc) {
+    while machine::now() < ROUNDS * ROUND {
+        map_and_write(system, a);
+        dawdle(500);
+        system.unmap(a, P, 4 * PAGE);
     }
 }
 
@@ -222,12 +219,7 @@ fn a_walk_of_the_old_mode_is_not_forgotten_when_the_mode_changes() {
             }
             stage.cpu(0, move |system| {
                 system.load(&a);
-                while machine::now() < ROUNDS * ROUND {
-                    system.map(&a, P, 4 * PAGE);
-                    write(system, &a, 4);
-                    dawdle(500);
-                    system.unmap(&a, P, 4 * PAGE);
-                }
+                take_tables_all_the_time(system, &a);
             });
         },
     );
@@ -253,7 +245,7 @@ fn a_cpu_that_comes_online_does_not_walk_on_what_it_registered_before() {
                 let (same, b) = (a.clone(), b.clone());
                 stage.cpu(cpu, move |system| {
                     system.load(&b);
-                    while machine::now() < 12 * ROUND {
+                    while machine::now() < ROUNDS * ROUND {
                         walk(system, &same, references, 300);
                         dawdle(600);
                     }
@@ -263,24 +255,15 @@ fn a_cpu_that_comes_online_does_not_walk_on_what_it_registered_before() {
             stage.cpu(1, move |system| {
                 system.load(&c);
                 walk(system, &same, references, 300);
-                let masked = machine::interrupts_off();
-                system.offline();
-                until(back);
-                system.online();
-                machine::interrupts_restore(masked);
-                while machine::now() < 12 * ROUND {
+                be_off_for(system, || until(back));
+                while machine::now() < ROUNDS * ROUND {
                     walk(system, &same, references, 12_000);
                     dawdle(600);
                 }
             });
             stage.cpu(0, move |system| {
                 system.load(&a);
-                while machine::now() < 12 * ROUND {
-                    system.map(&a, P, 4 * PAGE);
-                    write(system, &a, 4);
-                    dawdle(500);
-                    system.unmap(&a, P, 4 * PAGE);
-                }
+                take_tables_all_the_time(system, &a);
                 let changed = system.engine.kernel().counts().walks_changed;
                 assert!(changed > 0, "the mode has changed");
             });
@@ -288,31 +271,31 @@ fn a_cpu_that_comes_online_does_not_walk_on_what_it_registered_before() {
     );
 }
 
+/// CPU 0 takes tables away and frees those for which a grace period is over.
+fn take_tables_and_free_those_that_wait(stage: &Stage, a: &Proc, moment: Moment) {
+    let a = a.clone();
+    stage.cpu(0, move |system| {
+        system.load(&a);
+        rounds(|start| {
+            take_a_table(system, &a, start, moment);
+            system.tick();
+            system.free_waiting_tables();
+        });
+    });
+}
+
 /// Walks in NMI context interrupt walks, registrations and handlers, and are honoured all the same.
 #[test]
 fn a_walk_from_nmi_context_is_not_missed() {
     for walkers in EVERY {
         never_broken(&Scene::new(2, with(walkers, IPI)), |stage| {
-            let (a, b) = (stage.process(1), stage.process(2));
+            let (same, b) = (stage.process(1), stage.process(2));
             let references = stage.system.page_references(P, 4);
-            let same = a.clone();
-            stage.cpu(0, move |system| {
-                system.load(&a);
-                rounds(|start| {
-                    system.map(&a, P, 4 * PAGE);
-                    write(system, &a, 4);
-                    until(start + 15_000);
-                    dawdle(4_000);
-                    system.unmap(&a, P, 4 * PAGE);
-                    system.tick();
-                    system.free_waiting_tables();
-                });
-            });
+            take_tables_and_free_those_that_wait(stage, &same, about(15_000, 4_000));
             stage.cpu(1, move |system| {
                 system.load(&b);
                 rounds(|start| {
-                    until(start + 15_000);
-                    dawdle(4_000);
+                    about(15_000, 4_000).come(start);
                     let from_nmi = || system.in_nmi_walk(&same, || linger(system, &same, references, 3_000));
                     if machine::chance(0.5) {
                         from_nmi();
@@ -331,32 +314,15 @@ fn a_walk_from_nmi_context_is_not_missed() {
 fn a_cpu_that_was_off_does_not_walk_unseen() {
     for walkers in EVERY {
         never_broken(&Scene::new(2, with(walkers, IPI)), |stage| {
-            let (a, b) = (stage.process(1), stage.process(2));
+            let (same, b) = (stage.process(1), stage.process(2));
             let references = stage.system.page_references(P, 4);
-            let same = a.clone();
-            stage.cpu(0, move |system| {
-                system.load(&a);
-                rounds(|start| {
-                    system.map(&a, P, 4 * PAGE);
-                    write(system, &a, 4);
-                    until(start + 10_000);
-                    dawdle(6_000);
-                    system.unmap(&a, P, 4 * PAGE);
-                    system.tick();
-                    system.free_waiting_tables();
-                });
-            });
+            take_tables_and_free_those_that_wait(stage, &same, about(10_000, 6_000));
             stage.cpu(1, move |system| {
                 rounds(|start| {
                     system.load(&b);
                     walk(system, &same, references, 300);
-                    until(start + 10_000);
-                    dawdle(3_000);
-                    let masked = machine::interrupts_off();
-                    system.offline();
-                    dawdle(2_000);
-                    system.online();
-                    machine::interrupts_restore(masked);
+                    about(10_000, 3_000).come(start);
+                    be_off_for(system, || dawdle(2_000));
                     walk(system, &same, references, 2_000);
                     system.tick();
                 });

@@ -1,0 +1,117 @@
+//! Interrupts: when they arrive, what they split, which merge.
+
+use crate::{Log, finish};
+use shootdown_sim::machine::{self as m, Config, Machine, Topology};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// CPU 1 charges for long; `send` acts as CPU 0. Returns when CPU 1's handler ran and when its charge ended.
+fn interrupted(config: Config, masked_until: Option<u64>, send: impl FnOnce() + 'static) -> (Vec<u64>, u64) {
+    let mut machine = Machine::new(config);
+    let log: Log<u64> = Log::default();
+    let entries = Rc::clone(&log);
+    machine.set_interrupt_handler(move || {
+        assert!(!m::interrupts_enabled());
+        assert_eq!(m::cpu(), 1);
+        entries.borrow_mut().push(m::now());
+        m::charge(100);
+    });
+    machine.spawn(0, send);
+    let end = Rc::new(Cell::new(0));
+    let ended = Rc::clone(&end);
+    machine.spawn(1, move || {
+        if let Some(until) = masked_until {
+            let saved = m::interrupts_off();
+            m::charge(until);
+            m::interrupts_restore(saved);
+        }
+        m::charge(100_000);
+        ended.set(m::now());
+    });
+    finish(&mut machine);
+    let entries = log.borrow().clone();
+    (entries, end.get())
+}
+
+#[test]
+fn an_interrupt_splits_a_long_charge_at_its_arrival() {
+    let config = Config::new(Topology::flat(2));
+    let costs = config.costs.clone();
+    let (entries, end) = interrupted(config, None, || {
+        m::charge(5000);
+        m::send_ipi([1]);
+    });
+    let arrival = 5000.0 + costs.ipi_first + costs.ipi_latency[1];
+    assert_eq!(entries, [(arrival + costs.interrupt_entry) as u64]);
+    assert_eq!(
+        end,
+        100_000 + (costs.interrupt_entry + 100.0 + costs.interrupt_exit) as u64
+    );
+}
+
+#[test]
+fn interrupts_that_arrive_before_the_first_is_taken_merge() {
+    let config = Config::new(Topology::flat(2));
+    let costs = config.costs.clone();
+    let (entries, _) = interrupted(config, Some(20_000), || (0..5).for_each(|_| m::send_ipi([1])));
+    assert_eq!(entries, [20_000 + costs.interrupt_entry as u64]);
+}
+
+#[test]
+fn an_interrupt_that_arrives_after_the_first_was_taken_does_not_merge() {
+    let (entries, _) = interrupted(Config::new(Topology::flat(2)), None, || {
+        m::send_ipi([1]);
+        m::charge(50);
+        // In flight together with the first, but it arrives after that was taken.
+        m::send_ipi([1]);
+    });
+    assert_eq!(entries.len(), 2);
+    assert!(entries[1] > entries[0] + 100);
+}
+
+#[test]
+fn latency_grows_with_distance_and_each_target_costs_the_sender() {
+    let config = Config::new(Topology::regular(8, 1, 2, 4));
+    let costs = config.costs.clone();
+    let mut machine = Machine::new(config);
+    let log: Log<(usize, u64)> = Log::default();
+    let entries = Rc::clone(&log);
+    machine.set_interrupt_handler(move || entries.borrow_mut().push((m::cpu(), m::now())));
+    let sent = Rc::new(Cell::new(0));
+    let sender = Rc::clone(&sent);
+    machine.spawn(0, move || {
+        m::send_ipi([1, 2, 4]);
+        sender.set(m::now());
+    });
+    (1..8).for_each(|cpu| machine.spawn(cpu, || m::charge(20_000)));
+    finish(&mut machine);
+    assert_eq!(sent.get(), (costs.ipi_first + 2.0 * costs.ipi_next) as u64);
+    let at = |hops: f64, far: usize| {
+        (costs.ipi_first + hops * costs.ipi_next + costs.ipi_latency[far] + costs.interrupt_entry) as u64
+    };
+    assert_eq!(*log.borrow(), [(1, at(0.0, 1)), (2, at(1.0, 2)), (4, at(2.0, 3))]);
+}
+
+#[test]
+fn a_raised_interrupt_arrives_on_time_and_wakes_a_sleeper_that_sleeps_on() {
+    let mut machine = Machine::new(Config::new(Topology::flat(2)));
+    let entry = Config::new(Topology::flat(1)).costs.interrupt_entry as u64;
+    let log: Log<u64> = Log::default();
+    let entries = Rc::clone(&log);
+    machine.set_interrupt_handler(move || entries.borrow_mut().push(m::now()));
+    machine.raise(1, 3000);
+    machine.raise(1, 9000);
+    let woken = Rc::new(Cell::new(0));
+    let up = Rc::clone(&woken);
+    machine.spawn(0, || {
+        m::charge(50_000);
+        m::wake(1, 10);
+    });
+    machine.spawn(1, move || {
+        m::sleep();
+        up.set(m::now());
+    });
+    finish(&mut machine);
+    assert_eq!(*log.borrow(), [3000 + entry, 9000 + entry]);
+    assert_eq!(woken.get(), 50_010);
+}
