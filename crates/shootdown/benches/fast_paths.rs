@@ -2,36 +2,13 @@
 //!
 //! `cargo bench -p shootdown` prints ns per call; hooks are empty, so what is measured is the engine.
 
+mod nothing;
+
 use criterion::{Criterion, criterion_group, criterion_main};
-use shootdown::{CpuMask, Design, Engine, Kernel, Local, Native, PerCpu, Range, Root, Storage, Tag, tag_words};
+use nothing::Nothing;
+use shootdown::{Design, Engine, PerCpu, Range, Root, Storage, tag_words};
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
-
-/// A kernel whose hooks do nothing.
-struct Nothing;
-
-impl Kernel<2> for Nothing {
-    type Facade = Native;
-    #[inline]
-    fn cpu(&self) -> usize {
-        0
-    }
-    #[inline]
-    fn interrupts_off(&self) -> u64 {
-        0
-    }
-    #[inline]
-    fn interrupts_restore(&self, _saved: u64) {}
-    fn send_ipi(&self, _targets: &CpuMask<2>) {}
-    #[inline]
-    fn invalidate(&self, what: Local) {
-        black_box(what);
-    }
-    #[inline]
-    fn load_root(&self, root: Root, tag: Tag, keep: bool) {
-        black_box((root, tag, keep));
-    }
-}
 
 fn benchmark(criterion: &mut Criterion) {
     criterion.bench_function("an empty call", |bencher| bencher.iter(|| black_box(())));

@@ -4,35 +4,14 @@
 //! every mode needs alike, is not in these figures. They check the model, and are no constants of it: simulated walks are
 //! charged the machine file's loads, stores, `full_barrier` and `rmw`.
 
+mod nothing;
+
 use criterion::Criterion;
-use shootdown::{CpuMask, Design, Engine, Kernel, Local, Native, PerCpu, Root, Storage, Tag, Walkers, tag_words};
+use nothing::Nothing;
+use shootdown::{Design, Engine, PerCpu, Root, Storage, Walkers, tag_words};
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
-
-/// A kernel whose hooks do nothing.
-struct Nothing;
-
-impl Kernel<2> for Nothing {
-    type Facade = Native;
-    #[inline]
-    fn cpu(&self) -> usize {
-        0
-    }
-    #[inline]
-    fn interrupts_off(&self) -> u64 {
-        0
-    }
-    #[inline]
-    fn interrupts_restore(&self, _saved: u64) {}
-    fn send_ipi(&self, _targets: &CpuMask<2>) {}
-    fn invalidate(&self, what: Local) {
-        black_box(what);
-    }
-    fn load_root(&self, root: Root, tag: Tag, keep: bool) {
-        black_box((root, tag, keep));
-    }
-}
 
 const MODES: [(&str, Walkers); 6] = [
     ("plain (interrupt-all)", Walkers::InterruptAll),

@@ -137,8 +137,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.stragglers(space, me, true)
     }
 
-    /// This CPU's part: off the tag, or up to date on its slot.
-    fn move_here(&self, space: &Space<K::Facade, W>, me: CpuId) {
+    /// This CPU's part while the mode of a space changes: what it has loaded follows the mode (onto the tag or off it), or is
+    /// brought up to date on its slot.
+    pub(crate) fn move_here(&self, space: &Space<K::Facade, W>, me: CpuId) {
         self.masked(|| {
             let cpu = &self.cpus[me];
             if cpu.state().id() == space.id {

@@ -84,12 +84,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         pin: Pinned<'_, K, W>,
     ) {
         let me = pin.cpu;
-        self.masked(|| {
-            let cpu = &self.cpus[me];
-            if cpu.state().id() == space.id {
-                self.follow_loaded(cpu);
-            }
-        });
+        self.move_here(space, me);
         self.broadcast_and_sync(tag, range);
         let mut stragglers = self.stragglers(space, me, false);
         if self.design.errata.interrupt_too {

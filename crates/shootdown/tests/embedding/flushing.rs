@@ -1,0 +1,186 @@
+//! What a flush does on the CPU that asks, and what a CPU that missed it does at its next load.
+
+use crate::{LIMITS, Machine, Recorder};
+use shootdown::{Broadcast, Design, Engine, Local, Native, Range, Root, Space, Stride, Tag, Tags};
+
+/// The flush log, and tags of each CPU's own.
+const PER_CPU_TAGS: Design = Design {
+    tags: Tags::PerCpu,
+    ..Design::ADAPTIVE
+};
+
+/// This CPU runs each of `spaces`, which the caller keeps as long as the engine is used.
+fn run_in_turn<const N: usize>(engine: &Engine<'_, &Recorder, 1>, spaces: [&Space<Native, 1>; N]) {
+    for space in spaces {
+        // SAFETY: the spaces outlive the engine's use of them.
+        unsafe { engine.switch_to(space) };
+    }
+}
+
+#[test]
+fn a_space_on_one_cpu_is_flushed_without_interrupts_page_by_page() {
+    let (kernel, machine) = (Recorder::default(), Machine::new(4, &Design::IPI));
+    let engine = machine.engine(&kernel, Design::IPI);
+    let space = engine.space(Root(1));
+    run_in_turn(&engine, [&space]);
+    let _done = engine.flush(&space, Range::pages(0x5000, 0x8000, Stride::Size4K));
+    assert_eq!(kernel.ipis.get(), 0);
+    let pages: Vec<_> = kernel.local.borrow().iter().map(|&(cpu, what)| (cpu, what)).collect();
+    assert_eq!(pages.len(), 3, "{pages:?}");
+    for (index, (cpu, what)) in pages.into_iter().enumerate() {
+        let address = 0x5000 + index as u64 * 4096;
+        assert_eq!(
+            (cpu, what),
+            (
+                0,
+                Local::Page {
+                    address,
+                    stride: Stride::Size4K,
+                    tag: Tag(1),
+                    leaf_only: true
+                }
+            )
+        );
+    }
+}
+
+#[test]
+fn a_range_above_the_ceiling_flushes_the_tag() {
+    let (kernel, machine) = (Recorder::default(), Machine::new(1, &Design::IPI));
+    let engine = machine.engine(&kernel, Design::IPI);
+    let space = engine.space(Root(1));
+    run_in_turn(&engine, [&space]);
+    let _done = engine.flush(&space, Range::pages(0, 34 * 4096, Stride::Size4K));
+    assert_eq!(*kernel.local.borrow(), [(0, Local::Tag(Tag(1)))]);
+}
+
+#[test]
+fn a_slot_that_is_behind_is_flushed_at_its_next_load_and_one_that_is_not_is_kept() {
+    let (kernel, machine) = (Recorder::default(), Machine::new(2, &Design::IPI));
+    let engine = machine.engine(&kernel, Design::IPI);
+    let (a, b) = (engine.space(Root(1)), engine.space(Root(2)));
+    run_in_turn(&engine, [&a, &b, &a]);
+    let _done = engine.flush(&b, Range::page(0x1000));
+    run_in_turn(&engine, [&b]);
+    let loads: Vec<_> = kernel
+        .loads
+        .borrow()
+        .iter()
+        .map(|&(_, tag, keep)| (tag.0, keep))
+        .collect();
+    assert_eq!(loads, [(1, false), (2, false), (1, true), (2, false)]);
+}
+
+#[test]
+fn the_flush_log_lets_a_slot_several_generations_behind_catch_up_page_by_page() {
+    let design = Design {
+        log_reach: 32,
+        ..PER_CPU_TAGS
+    };
+    let (kernel, machine) = (Recorder::default(), Machine::new(2, &design));
+    let engine = machine.engine(&kernel, design);
+    let (a, b) = (engine.space(Root(1)), engine.space(Root(2)));
+    run_in_turn(&engine, [&a, &b]);
+    for page in 0..5 {
+        let _done = engine.flush(&a, Range::page(page * 4096));
+    }
+    assert!(
+        kernel.local.borrow().is_empty(),
+        "the space is not loaded, nothing is due yet"
+    );
+    run_in_turn(&engine, [&a]);
+    assert_eq!(
+        kernel.loads.borrow().last().copied(),
+        Some((0, Tag(1), true)),
+        "its entries are kept"
+    );
+    let flushed: Vec<_> = kernel.local.borrow().iter().map(|&(_, what)| what).collect();
+    assert_eq!(flushed.len(), 5);
+    assert!(
+        flushed.iter().all(|what| matches!(what, Local::Page { .. })),
+        "{flushed:?}"
+    );
+}
+
+#[test]
+fn a_log_that_was_overrun_means_the_whole_tag() {
+    let (kernel, machine) = (Recorder::default(), Machine::new(2, &PER_CPU_TAGS));
+    let engine = machine.engine(&kernel, PER_CPU_TAGS);
+    let (a, b) = (engine.space(Root(1)), engine.space(Root(2)));
+    run_in_turn(&engine, [&a, &b]);
+    for page in 0..=shootdown::LOG_ENTRIES as u64 {
+        let _done = engine.flush(&a, Range::page(page * 4096));
+    }
+    run_in_turn(&engine, [&a]);
+    assert_eq!(
+        kernel.loads.borrow().last().copied(),
+        Some((0, Tag(1), false)),
+        "flushed with the load"
+    );
+}
+
+#[test]
+fn the_user_half_goes_with_the_kernel_half() {
+    let design = Design {
+        split: true,
+        ..Design::IPI
+    };
+    let (kernel, machine) = (Recorder::default(), Machine::new(1, &design));
+    let engine = machine.engine(&kernel, design);
+    let space = engine.space(Root(1));
+    run_in_turn(&engine, [&space]);
+    kernel.local.borrow_mut().clear();
+    let _done = engine.flush(&space, Range::page(0x1000));
+    let tags: Vec<_> = kernel
+        .local
+        .borrow()
+        .iter()
+        .map(|(_, what)| match what {
+            Local::Page { tag, .. } => tag.0,
+            other => panic!("unexpected {other:?}"),
+        })
+        .collect();
+    assert_eq!(tags, [1, 1 | shootdown::USER_HALF]);
+}
+
+#[test]
+fn a_kernel_range_is_broadcast_in_chunks_and_synchronised_once() {
+    let (kernel, machine) = (
+        Recorder {
+            limits: LIMITS,
+            ..Recorder::default()
+        },
+        Machine::new(2, &Design::BROADCAST),
+    );
+    let engine = machine.engine(&kernel, Design::BROADCAST);
+    let start = 0xffff_8000_0000_0000;
+    let _done = engine.flush_kernel(Range::pages(start, start + 20 * 4096, Stride::Size4K));
+    let counts: Vec<_> = kernel
+        .broadcasts
+        .borrow()
+        .iter()
+        .map(|what| match what {
+            Broadcast::Kernel { count, .. } => *count,
+            other => panic!("unexpected {other:?}"),
+        })
+        .collect();
+    assert_eq!((counts.as_slice(), kernel.synced.get()), ([8, 8, 4].as_slice(), 1));
+}
+
+#[test]
+fn links_to_a_freed_kernel_table_do_not_stay_under_tags_that_are_not_loaded() {
+    for design in [Design::IPI, Design::ADAPTIVE] {
+        let (kernel, machine) = (Recorder::default(), Machine::new(2, &design));
+        let engine = machine.engine(&kernel, design);
+        let range = Range::page(0xffff_8000_0000_0000).with_tables();
+        kernel.cpu.set(1);
+        engine.cpu_offline();
+        kernel.cpu.set(0);
+        let _done = engine.flush_kernel(range);
+        assert_eq!(
+            *kernel.local.borrow(),
+            [(0, Local::All)],
+            "a page invalidation is not enough"
+        );
+    }
+}

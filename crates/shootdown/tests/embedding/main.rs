@@ -1,0 +1,139 @@
+//! The engine on this host's own atomics, embedded in the smallest kernel that can show what it asks for.
+
+mod flushing;
+mod misuse;
+mod requests;
+mod secondary;
+mod tags;
+
+use shootdown::{
+    Broadcast, BroadcastLimits, CpuMask, Design, Engine, Kernel, Local, Native, PerCpu, Root, Secondary, Storage,
+    Stuck, Tag, tag_words,
+};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::AtomicU64;
+
+/// A kernel on one host thread: records what the engine asks for. "CPUs" are switched by hand.
+#[derive(Default)]
+struct Recorder {
+    cpu: Cell<usize>,
+    masked: Cell<bool>,
+    pins: Cell<u32>,
+    local: RefCell<Vec<(usize, Local)>>,
+    loads: RefCell<Vec<(usize, Tag, bool)>>,
+    broadcasts: RefCell<Vec<Broadcast>>,
+    synced: Cell<u32>,
+    ipis: Cell<usize>,
+    limits: Option<BroadcastLimits>,
+    now: Cell<u64>,
+    on_clock: RefCell<Option<Box<dyn Fn()>>>,
+    reported: RefCell<Vec<usize>>,
+    /// What a device was told, where there is one; tickets count from 1.
+    device: Cell<bool>,
+    told: RefCell<Vec<(Root, Secondary)>>,
+    awaited: RefCell<Vec<u64>>,
+}
+
+// SAFETY: each test uses its kernel from one thread.
+unsafe impl Sync for Recorder {}
+
+impl Kernel<1> for &Recorder {
+    type Facade = Native;
+    fn cpu(&self) -> usize {
+        self.cpu.get()
+    }
+    fn interrupts_off(&self) -> u64 {
+        u64::from(self.masked.replace(true))
+    }
+    fn interrupts_restore(&self, saved: u64) {
+        self.masked.set(saved != 0);
+    }
+    fn send_ipi(&self, targets: &CpuMask<1>) {
+        assert!(!targets.contains(self.cpu.get()), "nobody interrupts itself");
+        self.ipis.set(self.ipis.get() + targets.len());
+    }
+    fn invalidate(&self, what: Local) {
+        self.local.borrow_mut().push((self.cpu.get(), what));
+    }
+    fn load_root(&self, _root: Root, tag: Tag, keep: bool) {
+        assert!(self.masked.get(), "roots are loaded with interrupts off");
+        self.loads.borrow_mut().push((self.cpu.get(), tag, keep));
+    }
+    fn broadcast_limits(&self) -> Option<BroadcastLimits> {
+        self.limits
+    }
+    fn now_ns(&self) -> u64 {
+        if let Some(act) = &*self.on_clock.borrow() {
+            self.now.set(self.now.get() + 1);
+            act();
+        }
+        self.now.get()
+    }
+    fn stuck(&self, report: Stuck) {
+        self.reported.borrow_mut().push(report.target);
+    }
+    fn secondary(&self, root: Root, told: Secondary) -> u64 {
+        assert_ne!(self.pins.get(), 0, "told where migration is forbidden");
+        self.told.borrow_mut().push((root, told));
+        if self.device.get() {
+            self.told.borrow().len() as u64
+        } else {
+            0
+        }
+    }
+    fn secondary_sync(&self, ticket: u64) {
+        self.awaited.borrow_mut().push(ticket);
+    }
+    fn pin(&self) {
+        self.pins.set(self.pins.get() + 1);
+    }
+    fn unpin(&self) {
+        self.pins.set(self.pins.get() - 1);
+    }
+    fn broadcast(&self, what: Broadcast) {
+        assert_ne!(self.pins.get(), 0, "broadcasts are issued where migration is forbidden");
+        self.broadcasts.borrow_mut().push(what);
+    }
+    fn broadcast_sync(&self) {
+        assert_ne!(self.pins.get(), 0, "the CPU that issued is the one that synchronises");
+        self.synced.set(self.synced.get() + 1);
+    }
+}
+
+struct Machine {
+    cpus: Vec<PerCpu<Native>>,
+    tags: Vec<AtomicU64>,
+}
+
+impl Machine {
+    fn new(cpus: usize, design: &Design) -> Self {
+        Machine {
+            cpus: (0..cpus).map(|_| PerCpu::new()).collect(),
+            tags: (0..tag_words(design.tag_limit)).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    fn engine<'a>(&'a self, kernel: &'a Recorder, design: Design) -> Engine<'a, &'a Recorder, 1> {
+        let engine = Engine::new(
+            kernel,
+            design,
+            Root(0),
+            Storage {
+                cpus: &self.cpus,
+                tags: &self.tags,
+            },
+        );
+        for cpu in 0..self.cpus.len() {
+            kernel.cpu.set(cpu);
+            engine.cpu_online();
+        }
+        kernel.cpu.set(0);
+        kernel.local.borrow_mut().clear();
+        engine
+    }
+}
+
+const LIMITS: Option<BroadcastLimits> = Some(BroadcastLimits {
+    max_pages: 8,
+    max_large_pages: 8,
+});

@@ -1,0 +1,87 @@
+//! Designs that are refused, and calls out of place.
+
+use crate::{Machine, Recorder};
+use shootdown::{Design, Local, Range, Root, Tags};
+
+#[test]
+#[should_panic(expected = "system-wide tags must outnumber the CPUs")]
+fn fewer_tags_than_cpus_are_refused() {
+    let design = Design {
+        tags: Tags::System,
+        tag_limit: 4,
+        ..Design::IPI
+    };
+    let (kernel, machine) = (Recorder::default(), Machine::new(4, &design));
+    let _engine = machine.engine(&kernel, design);
+}
+
+#[test]
+fn a_design_whose_slots_have_the_kernels_tag_or_the_user_halves_is_refused() {
+    let refused = [
+        Design {
+            first_tag: 0,
+            ..Design::IPI
+        },
+        Design {
+            tag_limit: 6,
+            ..Design::IPI
+        },
+        Design {
+            split: true,
+            first_tag: shootdown::USER_HALF - 5,
+            ..Design::IPI
+        },
+        Design {
+            consider_window_ns: 0,
+            ..Design::BROADCAST
+        },
+        Design {
+            tags: Tags::System,
+            first_tag: 100,
+            tag_limit: 50,
+            ..Design::IPI
+        },
+    ];
+    for design in refused {
+        let made = std::panic::catch_unwind(|| {
+            let (kernel, machine) = (Recorder::default(), Machine::new(1, &design));
+            let _engine = machine.engine(&kernel, design);
+        });
+        assert!(made.is_err(), "{design:?}");
+    }
+}
+
+/// What a misuse does: a debug build panics, a release build does more than it was asked.
+fn panics_in_debug_builds(misuse: impl FnOnce()) {
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(misuse));
+    assert_eq!(outcome.is_err(), cfg!(debug_assertions));
+}
+
+#[test]
+fn a_cpu_that_comes_online_twice_does_not_hide_what_it_has_loaded() {
+    let (kernel, machine) = (Recorder::default(), Machine::new(2, &Design::ADAPTIVE));
+    let engine = machine.engine(&kernel, Design::ADAPTIVE);
+    let space = engine.space(Root(1));
+    kernel.cpu.set(1);
+    // SAFETY: the space outlives the engine's use of it.
+    unsafe { engine.switch_to(&space) };
+    panics_in_debug_builds(|| engine.cpu_online());
+    kernel.cpu.set(0);
+    let _token = engine.dispatch(&space, Range::page(0x1000));
+    assert_eq!(kernel.ipis.get(), 1, "CPU 1 is told");
+}
+
+#[test]
+fn a_cpu_that_is_off_does_not_load_a_space_with_what_it_had_before() {
+    let (kernel, machine) = (Recorder::default(), Machine::new(2, &Design::IPI));
+    let engine = machine.engine(&kernel, Design::IPI);
+    let space = engine.space(Root(1));
+    kernel.cpu.set(1);
+    engine.cpu_offline();
+    // SAFETY: the space outlives the engine's use of it.
+    panics_in_debug_builds(|| unsafe { engine.switch_to(&space) });
+    if !cfg!(debug_assertions) {
+        assert!(engine.online().contains(1), "it was brought online");
+        assert!(kernel.local.borrow().contains(&(1, Local::All)));
+    }
+}

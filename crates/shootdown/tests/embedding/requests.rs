@@ -1,0 +1,65 @@
+//! Requests to other CPUs: tokens, and reports of those that do not answer.
+
+use crate::{Machine, Recorder};
+use shootdown::{Design, Range, Root};
+
+#[test]
+#[allow(clippy::forget_non_drop, reason = "that it has nothing to drop is what is tested")]
+fn a_forgotten_token_leaves_nothing_behind() {
+    let (kernel, machine) = (Recorder::default(), Machine::new(2, &Design::ADAPTIVE));
+    let engine = machine.engine(&kernel, Design::ADAPTIVE);
+    let space = engine.space(Root(1));
+    for cpu in [1, 0] {
+        kernel.cpu.set(cpu);
+        // SAFETY: the spaces outlive the engine's use of them.
+        unsafe { engine.switch_to(&space) };
+    }
+    let token = engine.dispatch(&space, Range::page(0x1000));
+    assert!(!token.is_complete());
+    assert_eq!(kernel.ipis.get(), 1);
+    std::mem::forget(token);
+    // A second request finds the first still posted: no second interrupt.
+    let token = engine.dispatch(&space, Range::page(0x2000));
+    assert_eq!(kernel.ipis.get(), 1);
+    kernel.cpu.set(1);
+    kernel.masked.set(true);
+    engine.on_ipi();
+    kernel.masked.set(false);
+    kernel.cpu.set(0);
+    let _done = token.wait();
+    let on_1: Vec<_> = kernel
+        .local
+        .borrow()
+        .iter()
+        .filter(|(cpu, _)| *cpu == 1)
+        .map(|&(_, what)| what)
+        .collect();
+    assert_eq!(on_1.len(), 2, "both ranges, by one interrupt: {on_1:?}");
+}
+
+#[test]
+fn a_report_does_not_name_a_cpu_that_has_answered() {
+    let design = Design {
+        stuck_ns: 1,
+        ..Design::IPI
+    };
+    // Leaked, so that the clock can let the other CPUs act while CPU 0 waits.
+    let kernel: &'static Recorder = Box::leak(Box::default());
+    let machine: &'static Machine = Box::leak(Box::new(Machine::new(3, &design)));
+    let engine: &'static _ = Box::leak(Box::new(machine.engine(kernel, design)));
+    let space = engine.space(Root(1));
+    for cpu in [2, 1, 0] {
+        kernel.cpu.set(cpu);
+        // SAFETY: the space outlives the engine's use of it.
+        unsafe { engine.switch_to(&space) };
+    }
+    *kernel.on_clock.borrow_mut() = Some(Box::new(move || {
+        // CPU 1 answers at once, CPU 2 when it has been reported.
+        let answers = if kernel.reported.borrow().is_empty() { 1 } else { 2 };
+        let me = kernel.cpu.replace(answers);
+        engine.on_ipi();
+        kernel.cpu.set(me);
+    }));
+    let _done = engine.flush(&space, Range::page(0x1000));
+    assert_eq!(*kernel.reported.borrow(), [2]);
+}

@@ -1,0 +1,71 @@
+//! TLBs that belong to no CPU.
+
+use crate::{LIMITS, Machine, Recorder};
+use shootdown::{Design, Range, Reach, Root, Secondary, Tags};
+
+#[test]
+fn secondary_tlbs_are_told_of_each_flush_and_awaited_once_before_the_proof() {
+    for reach in [Reach::Ipi, Reach::Broadcast, Reach::LocalFirst] {
+        for tags in [Tags::PerCpu, Tags::System] {
+            if reach == Reach::LocalFirst && tags == Tags::PerCpu {
+                continue;
+            }
+            let design = Design {
+                reach,
+                tags,
+                ..Design::IPI
+            };
+            let machine = Machine::new(1, &design);
+            let kernel = Recorder {
+                limits: LIMITS,
+                ..Recorder::default()
+            };
+            let engine = machine.engine(&kernel, design);
+            let (a, b) = (engine.space(Root(10)), engine.space(Root(20)));
+            // SAFETY: both spaces outlive the engine's use of them.
+            unsafe { engine.switch_to(&a) };
+            let (page, tables) = (Range::page(0x5000), Range::page(0x7000).with_tables());
+
+            kernel.device.set(false);
+            let _done = engine.flush(&a, page);
+            assert!(kernel.awaited.borrow().is_empty(), "there is nothing to wait for");
+            kernel.device.set(true);
+            let token = engine.dispatch(&b, page);
+            assert!(!token.is_complete(), "the device is not done");
+            let _done = token.wait();
+            assert_eq!(*kernel.awaited.borrow(), [2]);
+            let mut batch = engine.batch();
+            batch.add(&a, page);
+            batch.add(&b, tables);
+            // A request without a space cannot name A's tag: there its range takes a flush of its own. B has none yet.
+            let apart = tags == Tags::System && reach == Reach::Ipi;
+            assert_eq!(kernel.awaited.borrow().len(), if apart { 2 } else { 1 });
+            let _done = batch.finish();
+            if apart {
+                assert_eq!(kernel.awaited.borrow_mut().remove(1), 3);
+            }
+            assert_eq!(
+                *kernel.awaited.borrow(),
+                [2, 4],
+                "once for the rest, and the last of it"
+            );
+            let _done = engine.flush_tables(&a, page);
+            let _done = engine.flush_kernel(Range::page(0x9000));
+            let _done = engine.retire(&a);
+            assert_eq!(*kernel.awaited.borrow(), [2, 4, 5, 6, 7]);
+            let flush = |root, range| (Root(root), Secondary::Flush(range));
+            assert_eq!(
+                *kernel.told.borrow(),
+                [
+                    flush(10, page),
+                    flush(20, page),
+                    flush(10, page),
+                    flush(20, tables),
+                    flush(10, page.with_tables()),
+                    flush(0, Range::page(0x9000)),
+                    (Root(10), Secondary::End),
+                ]
+            );
+        }
+    }
+}

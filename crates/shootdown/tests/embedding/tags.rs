@@ -1,0 +1,64 @@
+//! System-wide tags: promoted, reclaimed, given back.
+
+use crate::{LIMITS, Machine, Recorder};
+use shootdown::{Broadcast, Design, Engine, Range, Root, Tags};
+
+/// Every space that runs on one CPU is promoted as soon as CPU 0 flushes it and another CPU has it in its set.
+const PROMOTE_AT_ONCE: Design = Design {
+    tags: Tags::Hybrid { promote_at: 1 },
+    slots: 2,
+    tag_limit: 1 + 2 + 1,
+    ..Design::BROADCAST
+};
+
+/// Runs a new space on CPU 0, flushes it there, retires it; returns whether it was promoted.
+fn promote_and_retire(engine: &Engine<'_, &Recorder, 1>, root: u64) -> bool {
+    let space = engine.space(Root(root));
+    // SAFETY: the space is retired before it is dropped.
+    unsafe { engine.switch_to(&space) };
+    let _done = engine.flush(&space, Range::page(0x1000));
+    let promoted = space.system_tag().is_some();
+    let _done = engine.retire(&space);
+    promoted
+}
+
+#[test]
+fn tags_are_not_reclaimed_by_a_task_that_may_migrate_before_the_broadcast_is_synchronised() {
+    let kernel = Recorder {
+        limits: LIMITS,
+        ..Recorder::default()
+    };
+    let machine = Machine::new(2, &PROMOTE_AT_ONCE);
+    let engine = machine.engine(&kernel, PROMOTE_AT_ONCE);
+    assert!(promote_and_retire(&engine, 1), "there is one tag");
+    // The hooks check that they are called pinned.
+    assert!(promote_and_retire(&engine, 2), "the tag was reclaimed");
+    assert!(kernel.broadcasts.borrow().contains(&Broadcast::NonGlobal));
+}
+
+#[test]
+fn a_space_that_is_retired_twice_does_not_give_back_a_tag_that_is_somebody_elses() {
+    let kernel = Recorder {
+        limits: LIMITS,
+        ..Recorder::default()
+    };
+    let machine = Machine::new(2, &PROMOTE_AT_ONCE);
+    let engine = machine.engine(&kernel, PROMOTE_AT_ONCE);
+    let (a, b, c) = (engine.space(Root(1)), engine.space(Root(2)), engine.space(Root(3)));
+    let promote = |space| {
+        // SAFETY: the spaces outlive the engine's use of them.
+        unsafe { engine.switch_to(space) };
+        let _done = engine.flush(space, Range::page(0x1000));
+    };
+    promote(&a);
+    let _done = engine.retire(&a);
+    promote(&b);
+    let tag = b.system_tag().expect("the tag of the first space was reclaimed");
+    let _done = engine.retire(&a);
+    promote(&c);
+    assert_eq!(c.system_tag(), None, "the tag is in use");
+    // SAFETY: as above.
+    unsafe { engine.switch_to(&a) };
+    let loaded = kernel.loads.borrow().last().map(|&(_, tag, _)| tag);
+    assert_ne!(loaded, Some(tag), "a space that ended has no tag of its own");
+}
