@@ -1,11 +1,12 @@
 //! Workloads of several processes, under every design and the oracle; and what fork, copy-on-write and exit do to frames.
 
-use shootdown::{BroadcastLimits, Design};
+use shootdown::{BroadcastLimits, Design, Order, Range, Targets};
 use shootdown_sim::hw::{Access, FrameKind, Hw, HwConfig, Privilege};
 use shootdown_sim::machine::{self, Config, Machine, Outcome, Topology};
 use shootdown_sim::model::Model;
-use shootdown_sim::os::{HookCosts, OsCosts, OsSettings, PAGE, System, USER_BASE};
+use shootdown_sim::os::{HookCosts, OsCosts, OsSettings, PAGE, Process, System, USER_BASE};
 use shootdown_sim::run::{self, Parameters, RunResult, RunSpec, designs};
+use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -104,6 +105,31 @@ fn files_take_a_second_interrupt_per_loop() {
 
 /// Runs `script` on CPU 0 of a machine with two, online; the second CPU runs `other`.
 fn play(script: impl FnOnce(&Rc<System<1>>) + 'static, other: impl FnOnce(&Rc<System<1>>) + 'static) -> Rc<System<1>> {
+    play_on(Kernel::default(), script, other)
+}
+
+/// The kernel of a script.
+struct Kernel {
+    design: Design,
+    costs: OsCosts,
+    settings: OsSettings,
+}
+
+impl Default for Kernel {
+    fn default() -> Self {
+        Kernel {
+            design: Design::IPI,
+            costs: OsCosts::default(),
+            settings: OsSettings::default(),
+        }
+    }
+}
+
+fn play_on(
+    kernel: Kernel,
+    script: impl FnOnce(&Rc<System<1>>) + 'static,
+    other: impl FnOnce(&Rc<System<1>>) + 'static,
+) -> Rc<System<1>> {
     let mut machine = Machine::new(Config::new(Topology::flat(2)));
     let hw = Hw::new(HwConfig {
         cpus: 2,
@@ -117,14 +143,7 @@ fn play(script: impl FnOnce(&Rc<System<1>>) + 'static, other: impl FnOnce(&Rc<Sy
         broadcast_interval: 50,
         limits: None::<BroadcastLimits>,
     };
-    let system = System::new(
-        &machine,
-        hw,
-        hooks,
-        Design::IPI,
-        OsCosts::default(),
-        OsSettings::default(),
-    );
+    let system = System::new(&machine, hw, hooks, kernel.design, kernel.costs, kernel.settings);
     let on = |cpu, body: Body| {
         let system = system.clone();
         machine.spawn(cpu, move || {
@@ -213,4 +232,104 @@ fn a_child_outlives_its_parent() {
         },
         |_| {},
     );
+}
+
+/// Lets time pass until `at`, cycles.
+fn until(at: u64) {
+    machine::charge(at.saturating_sub(machine::now()));
+}
+
+/// A thread that is in any system call touches no user address: a design that asks for that does not interrupt it, and a
+/// flush that it slept through is caught up with before it is back.
+#[test]
+fn a_cpu_in_a_system_call_is_not_interrupted_by_a_design_that_reaches_those_in_user_code() {
+    let calls: [(&str, bool, fn(&System<1>, &Process<1>)); 5] = [
+        ("user code", false, |_, _| machine::charge(200_000)),
+        ("fork", true, |system, process| drop(system.fork(process))),
+        ("exec", true, |system, process| {
+            system.exec(process, USER_BASE + (4 << 20), USER_BASE + PAGE);
+        }),
+        ("mprotect", true, |system, process| {
+            system.protect(process, USER_BASE + PAGE, 1, false);
+        }),
+        ("munmap", true, |system, process| {
+            system.unmap(process, USER_BASE + (2 << 20), PAGE);
+        }),
+    ];
+    for (name, in_kernel, call) in calls {
+        let kernel = Kernel {
+            design: Design {
+                targets: Targets::InUser,
+                ..Design::IPI
+            },
+            costs: OsCosts {
+                syscall: 200_000,
+                ..OsCosts::default()
+            },
+            settings: OsSettings::default(),
+        };
+        let process: Rc<OnceCell<Rc<Process<1>>>> = Rc::default();
+        let theirs = Rc::clone(&process);
+        play_on(
+            kernel,
+            move |system| {
+                let process = process.get_or_init(|| system.process(1, 8 << 20));
+                system.load(process);
+                for region in [0, 2, 4] {
+                    system.map(process, USER_BASE + (region << 20), PAGE);
+                }
+                system.touch(process, USER_BASE, Access::Write);
+                until(3_000_000);
+                let frames = system.withdraw(process, USER_BASE, 1);
+                // CPU 1 is in the middle of what its system call charges.
+                until(3_150_000);
+                system.flush(process, Range::page(USER_BASE));
+                system.free_frames(frames);
+                let interrupting = system.engine.kernel().counts().interrupting;
+                assert_eq!(interrupting, u64::from(!in_kernel), "{name}");
+                until(9_000_000);
+            },
+            move |system| {
+                until(2_000_000);
+                let process = theirs.get().expect("made by CPU 0");
+                system.load(process);
+                system.touch(process, USER_BASE, Access::Read);
+                until(3_000_000);
+                call(system, process);
+            },
+        );
+    }
+}
+
+/// The unmaps that let go of the address-space lock while they flush leave nothing behind where invalidation is free.
+#[test]
+fn ideal_invalidation_covers_the_flushes_that_unlock_early() {
+    let kernel = Kernel {
+        design: Design {
+            order: Order::Concurrent,
+            ..Design::NONE
+        },
+        costs: OsCosts::default(),
+        settings: OsSettings {
+            ideal: true,
+            ..OsSettings::default()
+        },
+    };
+    let unmap = |system: &Rc<System<1>>| {
+        let process = system.process(1, 4 << 20);
+        system.load(&process);
+        for round in 0..20 {
+            system.map(&process, USER_BASE, 2 * PAGE);
+            system.map(&process, USER_BASE + 2 * PAGE, 2 * PAGE);
+            for page in 0..4 {
+                system.touch(&process, USER_BASE + page * PAGE, Access::Write);
+            }
+            system.drop_pages(&process, USER_BASE, 1);
+            // The table stays: the other region needs it.
+            system.unmap(&process, USER_BASE, 2 * PAGE);
+            system.unmap(&process, USER_BASE + 2 * PAGE, 2 * PAGE);
+            machine::charge(round);
+        }
+    };
+    play_on(kernel, unmap, |_| {});
 }

@@ -1,10 +1,10 @@
 //! Switches that re-introduce bugs that shipped elsewhere. Tests only: the feature `faults` is off in every build that
 //! is not a test, and the calls then compile to nothing.
 
+/// One switchable bug. The number is its place in the list of regressions; in that order, and behind each what resembles
+/// it and has no number. How many there are may grow: keep those that are on in a set, not in the bits of a word.
 #[cfg(feature = "faults")]
-/// One switchable bug. The number is its place in the list of regressions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
 #[non_exhaustive]
 pub enum Fault {
     /// 1: a CPU that is switching in is skipped by the requester.
@@ -83,12 +83,12 @@ pub enum Fault {
     SendBeforePublish,
     /// 40: going lazy clears the membership bit although the root stays loaded.
     LazyLeavesSet,
-    /// Demotion: flushes under a system-wide tag neither advance the generation nor pass its barrier.
-    NoGenerationUnderTag,
-    /// Demotion: a flush meanwhile only broadcasts.
-    DemotionOnlyBroadcasts,
     /// 42: the tag is flushed before the root load instead of with it.
     FlushBeforeRootLoad,
+    /// 43: the hypervisor is asked whether a virtual CPU is descheduled, and told to flush it in a second step.
+    DescheduledNotAtomic,
+    /// A virtual CPU that was descheduled in the middle of a lockless walk is not told that a table goes.
+    SkipDescheduledWalker,
     /// 44: a CPU that is off is waited for.
     WaitForCpuThatIsOff,
     /// 46: a batch reads the tag before the change is published, and not again.
@@ -97,10 +97,10 @@ pub enum Fault {
     AcknowledgeBeforeLocalSync,
     /// 48: the requester may migrate between choosing targets and its own local flush.
     UnpinnedBeforeLocalFlush,
-    /// 43: the hypervisor is asked whether a virtual CPU is descheduled, and told to flush it in a second step.
-    DescheduledNotAtomic,
-    /// A virtual CPU that was descheduled in the middle of a lockless walk is not told that a table goes.
-    SkipDescheduledWalker,
+    /// Demotion: flushes under a system-wide tag neither advance the generation nor pass its barrier.
+    NoGenerationUnderTag,
+    /// Demotion: a flush meanwhile only broadcasts.
+    DemotionOnlyBroadcasts,
     /// Secondary TLBs: not told of flushes of a space that is on a system-wide tag.
     SecondaryNotToldUnderTag,
     /// Secondary TLBs: not told of batches.

@@ -70,20 +70,8 @@ impl Hw {
     /// # Errors
     /// [`HardwareFault::GeneralProtection`] for a tag the machine does not have.
     pub fn tlbi(&mut self, cpu: usize, what: Local, now: u64) -> Result<u32, HardwareFault> {
-        let costs = self.config.costs;
         self.look_at_broadcasts(cpu, now);
-        let cost = match what {
-            Local::Page { tag, .. } => {
-                self.check_tag(tag.0)?;
-                costs.invlpg
-            }
-            Local::Tag(tag) => {
-                self.check_tag(tag.0)?;
-                costs.invpcid_tag
-            }
-            Local::Kernel { .. } => costs.invlpg,
-            Local::All => costs.invpcid_all,
-        };
+        let cost = self.cost_of(what)?;
         if !self.loses(cpu, Asked::Here(what)) {
             self.defer_local(cpu, what, now);
         }

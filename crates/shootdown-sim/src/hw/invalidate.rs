@@ -23,6 +23,23 @@ pub(super) enum Of {
 const SIZES: [Stride; 3] = [Stride::Size4K, Stride::Size2M, Stride::Size1G];
 
 impl Hw {
+    /// What issuing a local invalidation costs where it is not complete on return: AArch64 and RISC-V. Checks its tag.
+    pub(super) fn cost_of(&self, what: Local) -> Result<u32, HardwareFault> {
+        let costs = &self.config.costs;
+        Ok(match what {
+            Local::Page { tag, .. } => {
+                self.check_tag(tag.0)?;
+                costs.invlpg
+            }
+            Local::Tag(tag) => {
+                self.check_tag(tag.0)?;
+                costs.invpcid_tag
+            }
+            Local::Kernel { .. } => costs.invlpg,
+            Local::All => costs.invpcid_all,
+        })
+    }
+
     /// Carries out a local invalidation on `cpu`; complete on return. Returns its cost in cycles.
     ///
     /// A page goes whatever size it is cached in, but only the page that holds the address. Without TCE, *every*

@@ -25,7 +25,7 @@ impl Hw {
     /// [`HardwareFault::GeneralProtection`] for a tag the machine does not have.
     pub fn sfence(&mut self, cpu: usize, what: Local, now: u64) -> Result<u32, HardwareFault> {
         self.look_at_broadcasts(cpu, now);
-        let cost = self.fence_cost(what)?;
+        let cost = self.cost_of(what)?;
         self.invalidate_on(cpu, what, u64::MAX);
         Ok(cost)
     }
@@ -38,7 +38,7 @@ impl Hw {
         if !matches!(self.config.isa, super::Isa::Riscv64(Riscv64 { svinval: true, .. })) {
             return Err(HardwareFault::Undefined);
         }
-        let cost = self.fence_cost(what)?;
+        let cost = self.cost_of(what)?;
         self.defer_local(cpu, what, now);
         Ok(cost)
     }
@@ -73,21 +73,5 @@ impl Hw {
             self.broadcast_on(cpu, what, u64::MAX);
         }
         Ok(())
-    }
-
-    fn fence_cost(&self, what: Local) -> Result<u32, HardwareFault> {
-        let costs = &self.config.costs;
-        Ok(match what {
-            Local::Page { tag, .. } => {
-                self.check_tag(tag.0)?;
-                costs.invlpg
-            }
-            Local::Tag(tag) => {
-                self.check_tag(tag.0)?;
-                costs.invpcid_tag
-            }
-            Local::Kernel { .. } => costs.invlpg,
-            Local::All => costs.invpcid_all,
-        })
     }
 }

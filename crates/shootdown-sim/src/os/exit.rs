@@ -11,15 +11,9 @@ impl<const W: usize> System<W> {
     pub fn exit(&self, process: &Process<W>) {
         let spans = process.table_locks.len() as u64;
         let frames = self.withdraw(process, USER_BASE, spans * TABLE_SPAN / super::PAGE);
-        let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
-        let _done = self.engine.retire(&process.space);
-        if self.settings.ideal {
-            machine::drain_stores();
-            self.hw.borrow_mut().perfect_invalidate_space(process.number);
-        }
-        self.hw
-            .borrow_mut()
-            .completed_space(process.number, stamp, machine::cpu(), machine::now());
+        self.announced_whole(process, || {
+            let _done = self.engine.retire(&process.space);
+        });
         self.free_frames(frames);
         // No CPU has the root any more, so the tables below it are freed without another flush.
         let tables: Vec<u32> = {

@@ -43,8 +43,16 @@ impl<const W: usize> System<W> {
     /// Flushes everything of a space, table pages included, and tells the oracle.
     pub fn flush_space(&self, process: &Process<W>) {
         let outer = category::enter(Category::FlushRequester);
+        self.announced_whole(process, || {
+            let _done = self.engine.flush(&process.space, Range::WHOLE);
+        });
+        category::leave(outer);
+    }
+
+    /// Runs `flush`, after which nothing of the space may be used that was withdrawn before, and tells the oracle so.
+    pub(super) fn announced_whole(&self, process: &Process<W>, flush: impl FnOnce()) {
         let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
-        let _done = self.engine.flush(&process.space, Range::WHOLE);
+        flush();
         if self.settings.ideal {
             machine::drain_stores();
             self.hw.borrow_mut().perfect_invalidate_space(process.number);
@@ -52,7 +60,6 @@ impl<const W: usize> System<W> {
         self.hw
             .borrow_mut()
             .completed_space(process.number, stamp, machine::cpu(), machine::now());
-        category::leave(outer);
     }
 
     /// Whether the address-space lock is let go of before the flush is complete. The design's own interface allows it, where
@@ -65,19 +72,13 @@ impl<const W: usize> System<W> {
     /// As [`flush`](Self::flush), calling `unlock` while it is under way.
     pub(super) fn flush_unlocking(&self, process: &Process<W>, range: Range, unlock: impl FnOnce()) {
         let outer = category::enter(Category::FlushRequester);
-        let begun = machine::now();
-        let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), begun);
-        note(|| What::FlushBegins);
-        let (_done, ()) = self.engine.flush_while(&process.space, range, || {
-            category::leave(outer);
-            unlock();
-            category::enter(Category::FlushRequester);
+        self.announced(process, range, || {
+            let (_done, ()) = self.engine.flush_while(&process.space, range, || {
+                category::leave(outer);
+                unlock();
+                category::enter(Category::FlushRequester);
+            });
         });
-        self.flush_ended(begun);
-        let (cpu, now) = (machine::cpu(), machine::now());
-        let mut hw = self.hw.borrow_mut();
-        hw.completed(process.number, range.start()..range.end(), stamp, cpu, now);
-        drop(hw);
         category::leave(outer);
     }
 

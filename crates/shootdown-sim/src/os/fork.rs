@@ -1,7 +1,6 @@
 //! Processes that beget processes: fork with copy-on-write, and what exec does to a new address space.
 
 use super::System;
-use super::category::{self, Category};
 use super::lock::Access as LockAccess;
 use super::process::{PAGE, Process, TABLE_SPAN, USER_BASE};
 use crate::hw::{Access, Entry, table_index};
@@ -14,8 +13,10 @@ impl<const W: usize> System<W> {
     /// are shared and write-protected on both sides; other pages of files are left for the child to fault in, as in Linux.
     /// The parent's whole space is flushed, so that no CPU writes a page that the child now shares.
     pub fn fork(&self, parent: &Process<W>) -> Rc<Process<W>> {
-        let outer = category::enter(Category::Kernel);
-        machine::charge(self.costs.syscall);
+        self.system_call(parent, self.costs.syscall, || self.fork_within(parent))
+    }
+
+    fn fork_within(&self, parent: &Process<W>) -> Rc<Process<W>> {
         self.lock(parent, LockAccess::Exclusive);
         let child = self.process(self.next_number(), parent.table_locks.len() as u64 * TABLE_SPAN);
         child.take_regions_of(parent);
@@ -35,7 +36,6 @@ impl<const W: usize> System<W> {
             self.flush_space(parent);
         }
         self.unlock(parent, LockAccess::Exclusive);
-        category::leave(outer);
         child
     }
 
@@ -67,8 +67,12 @@ impl<const W: usize> System<W> {
     pub fn exec(&self, process: &Process<W>, from: u64, to: u64) {
         self.map(process, from, PAGE);
         self.touch(process, from, Access::Write);
-        let outer = category::enter(Category::Kernel);
-        machine::charge(self.costs.syscall + self.costs.mmap);
+        self.system_call(process, self.costs.syscall + self.costs.mmap, || {
+            self.move_page(process, from, to);
+        });
+    }
+
+    fn move_page(&self, process: &Process<W>, from: u64, to: u64) {
         self.lock(process, LockAccess::Exclusive);
         let source = self.hw.borrow().table_at(process.root, from, 1);
         if let Some(source) = source {
@@ -89,6 +93,5 @@ impl<const W: usize> System<W> {
             }
         }
         self.unlock(process, LockAccess::Exclusive);
-        category::leave(outer);
     }
 }

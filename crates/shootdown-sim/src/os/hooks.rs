@@ -86,7 +86,7 @@ pub struct SimKernel {
     /// What a hypervisor keeps for each virtual CPU, on a machine that is virtual.
     pub(super) virtual_cpus: OnceCell<Vec<VirtualCpu>>,
     #[cfg(feature = "faults")]
-    faults: Cell<u64>,
+    faults: RefCell<Vec<shootdown::Fault>>,
 }
 
 // SAFETY: a simulated machine and everything on it lives on one host thread; the engine's `Sync` bound is met because no
@@ -111,7 +111,7 @@ impl SimKernel {
             diary: RefCell::default(),
             virtual_cpus: OnceCell::new(),
             #[cfg(feature = "faults")]
-            faults: Cell::new(0),
+            faults: RefCell::default(),
         }
     }
 
@@ -149,7 +149,7 @@ impl SimKernel {
     /// Switches a known bug on.
     #[cfg(feature = "faults")]
     pub fn switch_on(&self, fault: shootdown::Fault) {
-        self.faults.set(self.faults.get() | 1 << fault as u8);
+        self.faults.borrow_mut().push(fault);
     }
 
     /// From now on, or anew, keeps a diary of what the engine does.
@@ -312,7 +312,7 @@ impl<const W: usize> Kernel<W> for SimKernel {
             return false;
         };
         #[cfg(feature = "faults")]
-        if self.faults.get() >> shootdown::Fault::DescheduledNotAtomic as u8 & 1 == 1 {
+        if Kernel::<W>::fault(self, shootdown::Fault::DescheduledNotAtomic) {
             return virtual_cpus[cpu].ask_in_two_steps();
         }
         virtual_cpus[cpu].ask()
@@ -381,6 +381,6 @@ impl<const W: usize> Kernel<W> for SimKernel {
 
     #[cfg(feature = "faults")]
     fn fault(&self, fault: shootdown::Fault) -> bool {
-        self.faults.get() >> fault as u8 & 1 == 1
+        self.faults.borrow().contains(&fault)
     }
 }

@@ -1,7 +1,6 @@
 //! `mprotect`: taking the write permission of resident pages away, and giving it back.
 
 use super::System;
-use super::category::{self, Category};
 use super::lock::Access as LockAccess;
 use super::process::{PAGE, Process, TABLE_SPAN};
 use crate::hw::{Entry, table_index};
@@ -24,8 +23,12 @@ impl<const W: usize> System<W> {
     }
 
     fn change_protection(&self, process: &Process<W>, va: u64, pages: u64, writable: bool, flushes: bool) {
-        let outer = category::enter(Category::Kernel);
-        machine::charge(self.costs.syscall + self.costs.mmap);
+        self.system_call(process, self.costs.syscall + self.costs.mmap, || {
+            self.change_protection_within(process, va, pages, writable, flushes);
+        });
+    }
+
+    fn change_protection_within(&self, process: &Process<W>, va: u64, pages: u64, writable: bool, flushes: bool) {
         self.lock(process, LockAccess::Exclusive);
         let end = va + pages * PAGE;
         let (mut next, mut changed) = (va, false);
@@ -58,6 +61,5 @@ impl<const W: usize> System<W> {
             self.flush(process, Range::pages(va, end, Stride::Size4K));
         }
         self.unlock(process, LockAccess::Exclusive);
-        category::leave(outer);
     }
 }

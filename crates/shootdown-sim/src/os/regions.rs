@@ -5,7 +5,6 @@
 //! cleared, then flushed, and only then frames are freed.
 
 use super::System;
-use super::category::{self, Category};
 use super::lock::Access as LockAccess;
 use super::process::{PAGE, Process, TABLE_SPAN, USER_BASE};
 use shootdown::{Range, Stride, Word};
@@ -13,11 +12,9 @@ use shootdown::{Range, Stride, Word};
 impl<const W: usize> System<W> {
     /// `madvise(MADV_DONTNEED)` of `pages` pages at `va`.
     pub fn drop_pages(&self, process: &Process<W>, va: u64, pages: u64) {
-        let outer = category::enter(Category::Kernel);
-        let entered = self.enter_kernel(process, 0, self.costs.syscall + self.costs.madvise);
-        self.drop_pages_within(process, va, pages);
-        self.leave_kernel(process, entered);
-        category::leave(outer);
+        self.system_call(process, self.costs.syscall + self.costs.madvise, || {
+            self.drop_pages_within(process, va, pages);
+        });
     }
 
     fn drop_pages_within(&self, process: &Process<W>, va: u64, pages: u64) {
@@ -49,24 +46,20 @@ impl<const W: usize> System<W> {
 
     /// `mmap` of an anonymous private region.
     pub fn map(&self, process: &Process<W>, va: u64, bytes: u64) {
-        let outer = category::enter(Category::Kernel);
-        let entered = self.enter_kernel(process, 0, self.costs.syscall + self.costs.mmap);
-        self.lock(process, LockAccess::Exclusive);
-        for table in process.table_index(va)..=process.table_index(va + bytes - 1) {
-            process.table_users.borrow_mut()[table] += 1;
-        }
-        self.unlock(process, LockAccess::Exclusive);
-        self.leave_kernel(process, entered);
-        category::leave(outer);
+        self.system_call(process, self.costs.syscall + self.costs.mmap, || {
+            self.lock(process, LockAccess::Exclusive);
+            for table in process.table_index(va)..=process.table_index(va + bytes - 1) {
+                process.table_users.borrow_mut()[table] += 1;
+            }
+            self.unlock(process, LockAccess::Exclusive);
+        });
     }
 
     /// `munmap` of a whole region, freeing the tables that no other region needs.
     pub fn unmap(&self, process: &Process<W>, va: u64, bytes: u64) {
-        let outer = category::enter(Category::Kernel);
-        let entered = self.enter_kernel(process, 0, self.costs.syscall + self.costs.munmap);
-        self.unmap_within(process, va, bytes);
-        self.leave_kernel(process, entered);
-        category::leave(outer);
+        self.system_call(process, self.costs.syscall + self.costs.munmap, || {
+            self.unmap_within(process, va, bytes);
+        });
     }
 
     fn unmap_within(&self, process: &Process<W>, va: u64, bytes: u64) {

@@ -125,8 +125,9 @@ fn pin<const W: usize>(thread: &Thread<W>) {
     // Ticks of the CPUs are spread over their period.
     let mut next_tick = machine::now() + machine::random_below(tick);
     while !machine::stop_requested() {
-        machine::charge(system.costs.syscall);
-        let pinned = system.pin(process, references, base, PAGES, pages_per_walk, page_cost);
+        let pinned = system.system_call(process, system.costs.syscall, || {
+            system.pin(process, references, base, PAGES, pages_per_walk, page_cost)
+        });
         assert_eq!(pinned, PAGES, "nobody takes the pages away");
         system.unpin(references, base, PAGES);
         thread.count();

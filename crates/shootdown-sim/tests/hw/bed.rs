@@ -1,7 +1,7 @@
 //! A test bed: a small machine with one user space on every CPU, and words for what a kernel does to it.
 
 use shootdown::Stride;
-use shootdown::{BroadcastLimits, Local, Tag};
+use shootdown::{Broadcast, BroadcastLimits, Local, Tag};
 use shootdown_sim::hw::*;
 
 pub const PAGE: u64 = 4096;
@@ -45,6 +45,17 @@ impl Bed {
         bed
     }
 
+    /// As [`new`](Bed::new), with a page at [`VA`] that `readers` have cached, in that order; and its frame.
+    pub fn with_page(config: HwConfig, readers: &[usize]) -> (Bed, u32) {
+        let mut bed = Bed::new(config);
+        let frame = bed.hw.alloc_data();
+        bed.map(VA, frame);
+        for &cpu in readers {
+            bed.read(cpu, VA).expect("it is mapped");
+        }
+        (bed, frame)
+    }
+
     pub fn load(&mut self, cpu: usize, space: u32, tag: u16, keep: bool) {
         let root = self.hw.root(space);
         self.hw
@@ -57,6 +68,12 @@ impl Bed {
         self.now += 1;
         let table = self.hw.ensure_table(root, va, level, 0, self.now);
         self.hw.store_entry(table, table_index(va, level), value, 0, self.now);
+    }
+
+    /// Stores an entry where a table is linked: a large page, or nothing.
+    pub fn set_over(&mut self, va: u64, value: Entry) {
+        let table = self.hw.table_at(self.root, va, 2).unwrap();
+        self.hw.store_entry(table, table_index(va, 2), value, 0, self.now);
     }
 
     pub fn map(&mut self, va: u64, frame: u32) {
@@ -131,4 +148,23 @@ pub fn rw(frame: u32) -> Entry {
 
 pub fn ro(frame: u32) -> Entry {
     Entry::page(frame).with(Entry::USER)
+}
+
+/// Both CPUs have cached a page that was then unmapped, and CPU 0 has invalidated its own; and its frame.
+pub fn unmapped() -> (Bed, u32) {
+    let (mut b, f) = Bed::with_page(config(2), &[0, 1]);
+    b.unmap(VA);
+    b.page(0, VA, TAG);
+    (b, f)
+}
+
+/// A broadcast of the page at [`VA`].
+pub fn broadcast_page(tag: u16, leaf_only: bool) -> Broadcast {
+    Broadcast::Pages {
+        address: VA,
+        stride: Stride::Size4K,
+        count: 1,
+        tag: Tag(tag),
+        leaf_only,
+    }
 }

@@ -11,11 +11,7 @@ const SEEDS: u64 = 400;
 fn stale(flush: impl Fn(&mut Bed)) -> usize {
     (0..SEEDS)
         .filter(|&seed| {
-            let mut b = Bed::new(HwConfig { seed, ..config(3) });
-            let f = b.hw.alloc_data();
-            b.map(VA, f);
-            b.read(1, VA).unwrap();
-            b.read(0, VA).unwrap();
+            let (mut b, _) = Bed::with_page(HwConfig { seed, ..config(3) }, &[1, 0]);
             b.unmap(VA);
             flush(&mut b);
             b.now += (seed * 7) % 900;
@@ -25,13 +21,7 @@ fn stale(flush: impl Fn(&mut Bed)) -> usize {
 }
 
 fn pages(tag: u16) -> Broadcast {
-    Broadcast::Pages {
-        address: VA,
-        stride: Stride::Size4K,
-        count: 1,
-        tag: Tag(tag),
-        leaf_only: true,
-    }
+    broadcast_page(tag, true)
 }
 
 #[test]
@@ -91,10 +81,7 @@ fn broadcast_with_sync_is_never_stale() {
 #[test]
 fn sync_also_reaches_a_cpu_that_has_left_the_tag() {
     for tce in [false, true] {
-        let mut b = Bed::new(HwConfig { tce, ..config(2) });
-        let f = b.hw.alloc_data();
-        b.map(VA, f);
-        b.read(1, VA).unwrap();
+        let (mut b, _) = Bed::with_page(HwConfig { tce, ..config(2) }, &[1]);
         b.load(1, 0, 0, true);
         b.unmap(VA);
         b.hw.broadcast(0, pages(TAG), b.now).unwrap();
@@ -119,17 +106,8 @@ fn sync_takes_as_long_as_the_slowest_cpu_may() {
 fn a_leaf_only_broadcast_keeps_links_and_a_full_one_does_not() {
     for (leaf_only, steps) in [(true, 1), (false, 4)] {
         for tce in [false, true] {
-            let mut b = Bed::new(HwConfig { tce, ..config(2) });
-            let f = b.hw.alloc_data();
-            b.map(VA, f);
-            b.read(1, VA).unwrap();
-            let what = Broadcast::Pages {
-                address: VA,
-                stride: Stride::Size4K,
-                count: 1,
-                tag: Tag(TAG),
-                leaf_only,
-            };
+            let (mut b, _) = Bed::with_page(HwConfig { tce, ..config(2) }, &[1]);
+            let what = broadcast_page(TAG, leaf_only);
             b.hw.broadcast(0, what, b.now).unwrap();
             b.hw.sync_done(0);
             let costs = b.hw.config().costs;

@@ -3,6 +3,7 @@
 mod aarch64;
 mod bed;
 mod conformance;
+mod freed;
 mod kernel;
 mod model;
 mod mutations;

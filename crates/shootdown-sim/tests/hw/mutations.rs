@@ -43,8 +43,8 @@ fn noticed_by(wrong: Wrong) -> &'static [&'static str] {
         Wrong::SyncByIssueOnly | Wrong::AwayStaysStale | Wrong::ClockDecides => &[WITHDRAWN],
         Wrong::NoSpeculationWhenLazy => &[SPECULATION],
         Wrong::OracleIgnoresLinks => &[
-            "oracle::c3_a_table_freed_while_a_cpu_caches_a_link_lazy_or_not",
-            "oracle::c3_a_leaf_only_broadcast_does_not_make_a_table_free",
+            "freed::c3_a_table_freed_while_a_cpu_caches_a_link_lazy_or_not",
+            "freed::c3_a_leaf_only_broadcast_does_not_make_a_table_free",
         ],
         Wrong::OracleIgnoresUse => &[
             "oracle::c1_a_lazy_cpu_that_uses_what_it_kept_is_caught",
@@ -61,7 +61,7 @@ fn noticed_by(wrong: Wrong) -> &'static [&'static str] {
             "oracle::c1_a_withdrawal_after_the_request_began_is_not_its_business",
             MODEL,
         ],
-        Wrong::OracleIgnoresFrees => &["oracle::c2_a_frame_freed_while_a_cpu_can_use_it"],
+        Wrong::OracleIgnoresFrees => &["freed::c2_a_frame_freed_while_a_cpu_can_use_it"],
     }
 }
 

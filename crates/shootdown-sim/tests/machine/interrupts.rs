@@ -1,9 +1,11 @@
 //! Interrupts: when they arrive, what they split, which merge.
 
-use crate::{Log, finish};
-use shootdown_sim::machine::{self as m, Config, Machine, Topology};
+use crate::{Log, finish, strict, word};
+use shootdown::facade::Word;
+use shootdown_sim::machine::{self as m, Config, Machine, StoreBuffer, Topology};
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// CPU 1 charges for long; `send` acts as CPU 0. Returns when CPU 1's handler ran and when its charge ended.
 fn interrupted(config: Config, masked_until: Option<u64>, send: impl FnOnce() + 'static) -> (Vec<u64>, u64) {
@@ -114,4 +116,49 @@ fn a_raised_interrupt_arrives_on_time_and_wakes_a_sleeper_that_sleeps_on() {
     finish(&mut machine);
     assert_eq!(*log.borrow(), [3000 + entry, 9000 + entry]);
     assert_eq!(woken.get(), 50_010);
+}
+
+/// A store that somebody waits for is seen when it leaves the buffer, and what the waiter then sends arrives in time, however
+/// long its CPU charges meanwhile: at once, or, where interrupts are masked, when they are back.
+#[test]
+fn a_store_is_seen_in_time_while_its_cpu_charges_masked_or_not() {
+    for masked in [false, true] {
+        let config = Config {
+            store_buffer: StoreBuffer::Random { max_cycles: 2_000 },
+            ..strict(2)
+        };
+        let entry = config.costs.interrupt_entry as u64;
+        let mut machine = Machine::new(config);
+        let flag = word(&machine);
+        let theirs = flag.clone();
+        let taken: Log<u64> = Log::default();
+        let log = Rc::clone(&taken);
+        machine.set_interrupt_handler(move || log.borrow_mut().push(m::now()));
+        let woken = Rc::new(Cell::new((0, 0)));
+        let times = Rc::clone(&woken);
+        machine.spawn(0, move || {
+            let saved = if masked { m::interrupts_off() } else { 0 };
+            flag.store(1, Release);
+            m::charge(100_000);
+            if masked {
+                m::interrupts_restore(saved);
+            }
+            m::charge(10);
+            m::synchronise();
+        });
+        machine.spawn(1, move || {
+            m::wait_until(|| theirs.load(Acquire) == 1);
+            let seen = m::now();
+            m::send_ipi([0]);
+            times.set((seen, m::now()));
+        });
+        finish(&mut machine);
+        let (seen, sent) = woken.get();
+        assert!((1..5_000).contains(&seen), "masked {masked}: seen at {seen}");
+        let [taken] = taken.borrow()[..] else {
+            panic!("masked {masked}: taken {} times", taken.borrow().len())
+        };
+        let arrival = if masked { 100_000..100_011 } else { sent..sent + 5_000 };
+        assert!(arrival.contains(&(taken - entry)), "masked {masked}: taken at {taken}");
+    }
 }
