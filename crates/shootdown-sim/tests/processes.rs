@@ -1,6 +1,6 @@
 //! Workloads of several processes, under every design and the oracle; and what fork, copy-on-write and exit do to frames.
 
-use shootdown::{BroadcastLimits, Design, Order, Range, Targets};
+use shootdown::{Design, Order, Range, Targets};
 use shootdown_sim::hw::{Access, FrameKind, Hw, HwConfig, Privilege};
 use shootdown_sim::machine::{self, Config, Machine, Outcome, Topology};
 use shootdown_sim::model::Model;
@@ -15,6 +15,9 @@ type Set = &'static [(&'static str, f64)];
 
 /// What a CPU of a script does.
 type Body = Box<dyn FnOnce(&Rc<System<1>>)>;
+
+/// What a thread of a process asks of the kernel.
+type Call = fn(&System<1>, &Process<1>);
 
 /// Workloads, how long each runs, virtual milliseconds, and the numbers that make it do much in that time.
 const WORKLOADS: [(&str, f64, Set); 6] = [
@@ -136,13 +139,7 @@ fn play_on(
         speculation: 0.1,
         ..HwConfig::default()
     });
-    let hooks = HookCosts {
-        call_target: 0,
-        ghz: 2.0,
-        broadcast_sync: 500,
-        broadcast_interval: 50,
-        limits: None::<BroadcastLimits>,
-    };
+    let hooks = HookCosts::default();
     let system = System::new(&machine, hw, hooks, kernel.design, kernel.costs, kernel.settings);
     let on = |cpu, body: Body| {
         let system = system.clone();
@@ -243,7 +240,7 @@ fn until(at: u64) {
 /// flush that it slept through is caught up with before it is back.
 #[test]
 fn a_cpu_in_a_system_call_is_not_interrupted_by_a_design_that_reaches_those_in_user_code() {
-    let calls: [(&str, bool, fn(&System<1>, &Process<1>)); 5] = [
+    let calls: [(&str, bool, Call); 5] = [
         ("user code", false, |_, _| machine::charge(200_000)),
         ("fork", true, |system, process| drop(system.fork(process))),
         ("exec", true, |system, process| {

@@ -42,6 +42,13 @@ fn litmus(seed: u64, mode: StoreBuffer, threads: [fn(&[SimWord; 16]) -> u64; 2])
     (a, b)
 }
 
+/// One thread of the store-buffering shape, with something between its store and its load.
+fn store_then_load(words: &[SimWord; 16], stored: usize, loaded: usize, between: fn()) -> u64 {
+    words[stored].store(1, Release);
+    between();
+    words[loaded].load(Acquire)
+}
+
 /// How often both threads of the store-buffering shape read the old value, over 500 seeds.
 fn both_old(mode: StoreBuffer, threads: [fn(&[SimWord; 16]) -> u64; 2]) -> usize {
     (0..500).filter(|&seed| litmus(seed, mode, threads) == (0, 0)).count()
@@ -50,14 +57,8 @@ fn both_old(mode: StoreBuffer, threads: [fn(&[SimWord; 16]) -> u64; 2]) -> usize
 #[test]
 fn store_buffering_shows_without_a_barrier() {
     let plain: [fn(&[SimWord; 16]) -> u64; 2] = [
-        |words| {
-            words[0].store(1, Release);
-            words[8].load(Acquire)
-        },
-        |words| {
-            words[8].store(1, Release);
-            words[0].load(Acquire)
-        },
+        |words| store_then_load(words, 0, 8, || ()),
+        |words| store_then_load(words, 8, 0, || ()),
     ];
     assert!(both_old(RANDOM, plain) > 20);
     assert!(both_old(StoreBuffer::Timing, plain) > 0);
@@ -67,15 +68,8 @@ fn store_buffering_shows_without_a_barrier() {
 #[test]
 fn store_buffering_shows_with_one_barrier_of_two() {
     let one: [fn(&[SimWord; 16]) -> u64; 2] = [
-        |words| {
-            words[0].store(1, Release);
-            SimWorld::full_barrier();
-            words[8].load(Acquire)
-        },
-        |words| {
-            words[8].store(1, Release);
-            words[0].load(Acquire)
-        },
+        |words| store_then_load(words, 0, 8, SimWorld::full_barrier),
+        |words| store_then_load(words, 8, 0, || ()),
     ];
     assert!(both_old(RANDOM, one) > 5);
 }
@@ -84,16 +78,8 @@ fn store_buffering_shows_with_one_barrier_of_two() {
 fn store_buffering_never_shows_with_two_full_barriers() {
     for mode in [RANDOM, StoreBuffer::Timing] {
         let fenced: [fn(&[SimWord; 16]) -> u64; 2] = [
-            |words| {
-                words[0].store(1, Release);
-                SimWorld::full_barrier();
-                words[8].load(Acquire)
-            },
-            |words| {
-                words[8].store(1, Release);
-                SimWorld::publish_tables();
-                words[0].load(Acquire)
-            },
+            |words| store_then_load(words, 0, 8, SimWorld::full_barrier),
+            |words| store_then_load(words, 8, 0, SimWorld::publish_tables),
         ];
         assert_eq!(both_old(mode, fenced), 0);
         let modified: [fn(&[SimWord; 16]) -> u64; 2] = [
@@ -109,16 +95,8 @@ fn store_buffering_never_shows_with_two_full_barriers() {
         ];
         assert_eq!(both_old(mode, modified), 0);
         let drained: [fn(&[SimWord; 16]) -> u64; 2] = [
-            |words| {
-                words[0].store(1, Release);
-                m::drain_stores();
-                words[8].load(Acquire)
-            },
-            |words| {
-                words[8].store(1, Release);
-                SimWorld::before_ipi();
-                words[0].load(Acquire)
-            },
+            |words| store_then_load(words, 0, 8, m::drain_stores),
+            |words| store_then_load(words, 8, 0, SimWorld::before_ipi),
         ];
         assert_eq!(both_old(mode, drained), 0);
     }

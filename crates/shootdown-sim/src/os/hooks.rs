@@ -27,6 +27,20 @@ pub struct HookCosts {
     pub limits: Option<BroadcastLimits>,
 }
 
+impl Default for HookCosts {
+    /// Round figures without a source, for runs that measure nothing: no broadcast at 2 GHz. Measured runs take a machine
+    /// model's.
+    fn default() -> Self {
+        HookCosts {
+            ghz: 2.0,
+            broadcast_sync: 500,
+            broadcast_interval: 50,
+            call_target: 0,
+            limits: None,
+        }
+    }
+}
+
 /// Counts of engine events in one run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EngineCounts {

@@ -1,9 +1,9 @@
 //! Several threads on each CPU: random traffic in which a thread is preempted at any point where it may be, in the middle of
 //! a wait too, and goes on with any CPU.
 
-use crate::traffic::LIMITS;
+use crate::traffic::{LIMITS, small_hardware};
 use shootdown::Design;
-use shootdown_sim::hw::{Access, Hw, HwConfig};
+use shootdown_sim::hw::{Access, Hw};
 use shootdown_sim::machine::{self, Config, Machine, Outcome, StoreBuffer, Topology};
 use shootdown_sim::os::{EngineCounts, HookCosts, OsCosts, OsSettings, PAGE, Priority, System, USER_BASE};
 use std::cell::Cell;
@@ -40,23 +40,10 @@ pub fn play(design: Design, cpus: usize, threads: usize, seed: u64) -> (Tally, O
         extra_tasks: threads,
         ..Config::new(Topology::regular(cpus, 2, 4, 8))
     });
-    let hw = Hw::new(HwConfig {
-        cpus,
-        tlb_entries: 64,
-        tlb_ways: 4,
-        broadcast: Some(LIMITS),
-        tce: seed.is_multiple_of(2),
-        leaf_only_keeps_psc: true,
-        speculation: 0.3,
-        seed,
-        ..HwConfig::default()
-    });
+    let hw = Hw::new(small_hardware(cpus, seed));
     let hooks = HookCosts {
-        call_target: 0,
-        ghz: 2.0,
-        broadcast_sync: 500,
-        broadcast_interval: 50,
         limits: Some(LIMITS),
+        ..HookCosts::default()
     };
     let costs = OsCosts {
         wake_latency: 300,

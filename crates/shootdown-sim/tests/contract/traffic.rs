@@ -326,6 +326,22 @@ impl Tally {
     }
 }
 
+/// TLBs so small that entries are evicted all the time, and CPUs that speculate a great deal; with every second seed page
+/// invalidations spare the links that are not on the way.
+pub fn small_hardware(cpus: usize, seed: u64) -> HwConfig {
+    HwConfig {
+        cpus,
+        tlb_entries: 64,
+        tlb_ways: 4,
+        broadcast: Some(LIMITS),
+        tce: seed.is_multiple_of(2),
+        leaf_only_keeps_psc: true,
+        speculation: 0.3,
+        seed,
+        ..HwConfig::default()
+    }
+}
+
 /// Runs the traffic on x86; the first violation's story if there was one, and whether it finished.
 pub fn play(traffic: &Traffic) -> (Tally, Option<String>, Outcome) {
     play_on(Isa::X86_64, traffic)
@@ -348,24 +364,14 @@ pub fn play_on(isa: Isa, traffic: &Traffic) -> (Tally, Option<String>, Outcome) 
         ..Config::new(Topology::regular(cpus, 2, 4, 8))
     });
     let hw = Hw::new(HwConfig {
-        cpus,
-        tlb_entries: 64,
-        tlb_ways: 4,
-        broadcast: Some(LIMITS),
-        tce: seed % 2 == 0 || isa != Isa::X86_64,
+        tce: seed.is_multiple_of(2) || isa != Isa::X86_64,
         tag_bits: if isa == Isa::X86_64 { 12 } else { 16 },
         isa,
-        leaf_only_keeps_psc: true,
-        speculation: 0.3,
-        seed,
-        ..HwConfig::default()
+        ..small_hardware(cpus, seed)
     });
     let hooks = HookCosts {
-        call_target: 0,
-        ghz: 2.0,
-        broadcast_sync: 500,
-        broadcast_interval: 50,
         limits: Some(LIMITS),
+        ..HookCosts::default()
     };
     let costs = OsCosts {
         wake_latency: 500,

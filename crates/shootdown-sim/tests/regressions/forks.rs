@@ -2,7 +2,7 @@
 
 use crate::roles::*;
 use crate::scene::*;
-use shootdown::Fault;
+use shootdown::{Design, Fault, Targets};
 use shootdown_sim::hw::{Access, Rule};
 use shootdown_sim::os::PAGE;
 
@@ -48,7 +48,11 @@ fn fork_under_a_writing_thread(stage: &Stage) {
 /// 24: the waiter gives up: a frame is shared, copied and freed while the other CPU still writes it.
 #[test]
 fn a_fork_waits_until_no_cpu_writes_what_is_shared() {
-    for design in [LOG, BROADCAST] {
+    let in_user = Design {
+        targets: Targets::InUser,
+        ..LOG
+    };
+    for design in [LOG, BROADCAST, in_user] {
         never_broken(&Scene::new(2, design), fork_under_a_writing_thread);
     }
     let scene = Scene::new(2, LOG);

@@ -240,11 +240,8 @@ pub fn play(scene: &Scene, seed: u64, fault: Option<Fault>, script: &dyn Fn(&Sta
         ..HwConfig::default()
     });
     let hooks = HookCosts {
-        call_target: 0,
-        ghz: 2.0,
-        broadcast_sync: 500,
-        broadcast_interval: 50,
         limits: scene.limits,
+        ..HookCosts::default()
     };
     let costs = OsCosts::default();
     let system = System::new(&machine, hw, hooks, scene.design, costs, OsSettings::default());

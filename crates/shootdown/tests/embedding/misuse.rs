@@ -18,36 +18,54 @@ fn fewer_tags_than_cpus_are_refused() {
 #[test]
 fn a_design_whose_slots_have_the_kernels_tag_or_the_user_halves_is_refused() {
     let refused = [
-        Design {
-            first_tag: 0,
-            ..Design::IPI
-        },
-        Design {
-            tag_limit: 6,
-            ..Design::IPI
-        },
-        Design {
-            split: true,
-            first_tag: shootdown::USER_HALF - 5,
-            ..Design::IPI
-        },
-        Design {
-            consider_window_ns: 0,
-            ..Design::BROADCAST
-        },
-        Design {
-            tags: Tags::System,
-            first_tag: 100,
-            tag_limit: 50,
-            ..Design::IPI
-        },
+        (
+            Design {
+                first_tag: 0,
+                ..Design::IPI
+            },
+            "tag 0 is the kernel's root's",
+        ),
+        (
+            Design {
+                tag_limit: 6,
+                ..Design::IPI
+            },
+            "the slots' tags must lie below the end of tags",
+        ),
+        (
+            Design {
+                split: true,
+                first_tag: shootdown::USER_HALF - 5,
+                ..Design::IPI
+            },
+            "the slots' tags must lie below the end of tags",
+        ),
+        (
+            Design {
+                consider_window_ns: 0,
+                ..Design::BROADCAST
+            },
+            "a sampling window has a length",
+        ),
+        (
+            Design {
+                tags: Tags::System,
+                first_tag: 100,
+                tag_limit: 50,
+                ..Design::IPI
+            },
+            "system-wide tags must outnumber the CPUs",
+        ),
     ];
-    for design in refused {
+    for (design, reason) in refused {
         let made = std::panic::catch_unwind(|| {
             let (kernel, machine) = (Recorder::default(), Machine::new(1, &design));
             let _engine = machine.engine(&kernel, design);
         });
-        assert!(made.is_err(), "{design:?}");
+        let panic = made.expect_err("it is refused");
+        let literal = panic.downcast_ref::<&str>().map(ToString::to_string);
+        let message = panic.downcast_ref::<String>().cloned().or(literal);
+        assert!(message.is_some_and(|message| message.contains(reason)), "{design:?}");
     }
 }
 
