@@ -5,6 +5,7 @@
 mod args;
 mod bars;
 mod catalog;
+mod check;
 mod compare;
 mod evidence;
 mod evidence_page;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
     let outcome = match &cli.command {
         None => compare::flagship(&simulator, stop),
         Some(Command::Compare(args)) => compare::command(args, &simulator, stop),
+        Some(Command::Check(args)) => check::command(args, stop),
         Some(Command::Sweep(args)) => sweep::command(args, &simulator, stop),
         Some(Command::Import(args)) => import::command(args, stop),
         Some(Command::Timeline(args)) => timeline::command(args, stop),

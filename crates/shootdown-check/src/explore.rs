@@ -1,0 +1,268 @@
+//! Going through every run of a scenario, or through random ones.
+//!
+//! Scripts cannot be cloned, so a state is reached again by taking its steps again from the start. Depth first, each state
+//! once: two runs that lead to the same state go on alike.
+
+use crate::machine::{Line, Step, Violation};
+use crate::stage::Play;
+use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Steps after which a run is taken to be without end.
+const ENDLESS: usize = 4000;
+
+/// Random runs before an exploration.
+const RUNS_TO_LEARN: u64 = 100;
+
+/// How far to go.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Most states; beyond, the exploration is not complete.
+    pub states: u64,
+    /// Most times that a CPU which could go on is kept from it so that another goes on; `None` for any number.
+    pub preemptions: Option<u32>,
+}
+
+impl Bounds {
+    /// No bound but one on states.
+    pub const fn states(states: u64) -> Self {
+        Bounds {
+            states,
+            preemptions: None,
+        }
+    }
+}
+
+/// How a rule came to be broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counterexample {
+    /// The rule.
+    pub violation: Violation,
+    /// The steps that break it, from the start.
+    pub steps: Vec<Step>,
+}
+
+/// What an exploration found.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// Different states.
+    pub states: u64,
+    /// Runs from the start.
+    pub runs: u64,
+    /// Most steps of a run.
+    pub depth: usize,
+    /// Whether every state within the bound on preemptions was visited.
+    pub complete: bool,
+    /// The first broken rule.
+    pub found: Option<Counterexample>,
+}
+
+/// State hashes are hashes already.
+#[derive(Default)]
+struct AsIs(u64);
+
+impl Hasher for AsIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only whole numbers are hashed")
+    }
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+}
+
+/// A state on the way to the current one, and what is still to be tried there.
+struct Fork {
+    steps: Vec<Step>,
+    /// The one that is being tried.
+    at: usize,
+    /// Preemptions before it.
+    preemptions: u32,
+}
+
+/// Goes through every run of `play` within `bounds`, until a rule is broken. `progress` is called now and then with the
+/// number of states; `false` ends the exploration.
+pub fn explore(play: &mut Play, bounds: Bounds, progress: &mut dyn FnMut(u64) -> bool) -> Report {
+    let mut report = Report {
+        states: 0,
+        runs: 0,
+        depth: 0,
+        complete: true,
+        found: None,
+    };
+    // What the words are shared by shows in the first few runs; each time that it shows later costs a new start.
+    for seed in 0..RUNS_TO_LEARN {
+        report.runs += 1;
+        let _ = at_random(play, seed);
+    }
+    loop {
+        let mut seen: HashSet<u64, BuildHasherDefault<AsIs>> = HashSet::default();
+        let mut path: Vec<Fork> = Vec::new();
+        let again = search(play, bounds, progress, &mut report, &mut seen, &mut path);
+        report.states = seen.len() as u64;
+        if !again {
+            return report;
+        }
+    }
+}
+
+/// True when it has to be done again from the start, because a word is shared that was taken for private.
+fn search(
+    play: &mut Play,
+    bounds: Bounds,
+    progress: &mut dyn FnMut(u64) -> bool,
+    report: &mut Report,
+    seen: &mut HashSet<u64, BuildHasherDefault<AsIs>>,
+    path: &mut Vec<Fork>,
+) -> bool {
+    loop {
+        report.runs += 1;
+        play.restart(false);
+        for fork in &*path {
+            play.take(fork.steps[fork.at]);
+        }
+        // On from here, taking the first step of each new state.
+        loop {
+            if play.has_learnt() {
+                return true;
+            }
+            let steps = play.steps();
+            if let Some(violation) = ending(play, &steps, path.len()) {
+                let steps = path.iter().map(|fork| fork.steps[fork.at]).collect();
+                report.found = Some(Counterexample { violation, steps });
+                return false;
+            }
+            let (last, preemptions) = path.last().map_or((None, 0), |fork| {
+                let step = fork.steps[fork.at];
+                (Some(step), fork.preemptions + preempts(path, &fork.steps, step))
+            });
+            let key = match bounds.preemptions {
+                None => play.hash(),
+                // What can still be done depends on whose turn it is, and on how often one may be kept from going on.
+                Some(_) => crate::memory::mix(
+                    play.hash(),
+                    last.map_or(0, |step| step.cpu() as u64) << 8 | u64::from(preemptions),
+                ),
+            };
+            if !seen.insert(key) || steps.is_empty() {
+                break;
+            }
+            report.depth = report.depth.max(path.len());
+            if seen.len() as u64 >= bounds.states {
+                report.complete = false;
+                return false;
+            }
+            if seen.len().is_multiple_of(1 << 14) && !progress(seen.len() as u64) {
+                report.complete = false;
+                return false;
+            }
+            let mut steps = steps;
+            if let Some(last) = last {
+                // Whoever was at it goes on first.
+                steps.sort_by_key(|step| step.cpu() != last.cpu());
+            }
+            path.push(Fork {
+                steps,
+                at: 0,
+                preemptions,
+            });
+            if !settle(path, bounds) {
+                break;
+            }
+            let fork = path.last().expect("pushed above");
+            play.take(fork.steps[fork.at]);
+        }
+        // Back to the last state where something else can be tried.
+        loop {
+            let Some(fork) = path.last_mut() else { return false };
+            fork.at += 1;
+            if settle(path, bounds) {
+                break;
+            }
+        }
+    }
+}
+
+/// Moves the last fork on to a step that the bound on preemptions allows; without one, drops the fork and returns false.
+fn settle(path: &mut Vec<Fork>, bounds: Bounds) -> bool {
+    loop {
+        let Some(fork) = path.last() else { return false };
+        let Some(&step) = fork.steps.get(fork.at) else {
+            path.pop();
+            return false;
+        };
+        let most = bounds.preemptions.unwrap_or(u32::MAX);
+        if fork.preemptions + preempts(path, &fork.steps, step) <= most {
+            return true;
+        }
+        path.last_mut().expect("looked at above").at += 1;
+    }
+}
+
+/// 1 if `step`, taken from the last state of `path`, keeps the CPU before it from going on.
+fn preempts(path: &[Fork], steps: &[Step], step: Step) -> u32 {
+    let before = match path {
+        [.., fork, _] => fork.steps[fork.at].cpu(),
+        _ => return 0,
+    };
+    let could = steps.contains(&Step::Run(before as u8));
+    u32::from(matches!(step, Step::Run(_)) && step.cpu() != before && could)
+}
+
+/// One run in which each step is drawn from those that there are, by `seed`. Returns what it broke.
+pub fn at_random(play: &mut Play, seed: u64) -> Option<Counterexample> {
+    play.restart(false);
+    let mut random = crate::memory::mix(seed, 1);
+    let mut taken = Vec::new();
+    loop {
+        let steps = play.steps();
+        let violation = ending(play, &steps, taken.len());
+        if let Some(violation) = violation {
+            return Some(Counterexample {
+                violation,
+                steps: taken,
+            });
+        }
+        if steps.is_empty() {
+            return None;
+        }
+        random = crate::memory::mix(random, 2);
+        let step = steps[(random % steps.len() as u64) as usize];
+        play.take(step);
+        taken.push(step);
+    }
+}
+
+/// The rule that is broken after `taken` steps, when `steps` are possible.
+fn ending(play: &mut Play, steps: &[Step], taken: usize) -> Option<Violation> {
+    let waiting = if steps.is_empty() { play.waiting() } else { Vec::new() };
+    match play.take_violation() {
+        Some(violation) => Some(violation),
+        None if taken > ENDLESS => Some(Violation::Endless),
+        None if !waiting.is_empty() => Some(Violation::Deadlock { waiting }),
+        None => None,
+    }
+}
+
+/// Takes `steps` from the start. Returns the story, and the rule that is broken at the end.
+///
+/// # Errors
+/// The number of the first step that cannot be taken there, from 0.
+pub fn replay(play: &mut Play, steps: &[Step]) -> Result<(Vec<Line>, Option<Violation>), usize> {
+    // What a word is taken for must not change on the way.
+    play.restart(false);
+    for pass in [false, true] {
+        play.restart(pass);
+        for (number, &step) in steps.iter().enumerate() {
+            if !play.steps().contains(&step) {
+                return Err(number);
+            }
+            play.take(step);
+        }
+    }
+    let possible = play.steps();
+    let violation = ending(play, &possible, steps.len());
+    Ok((play.take_story(), violation))
+}

@@ -1,0 +1,112 @@
+//! The kernel's side of the engine's hooks: each carries the operation out on the machine, after others had their chance.
+
+use crate::machine::{PAGES, with};
+use crate::tlb::Covers;
+use crate::world::{CheckWorld, point_in_script};
+use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Kernel, Local, Root, Tag};
+
+/// Bytes of a page.
+pub(crate) const PAGE: u64 = 4096;
+
+/// The hooks.
+#[derive(Debug)]
+pub struct CheckKernel {
+    /// Whether there are broadcast instructions.
+    pub(crate) broadcasts: bool,
+    /// The bug that is switched on.
+    #[cfg(feature = "faults")]
+    pub(crate) fault: Option<shootdown::Fault>,
+}
+
+fn page(address: u64) -> u8 {
+    (address / PAGE).min(PAGES as u64) as u8
+}
+
+impl Kernel<1> for CheckKernel {
+    type Facade = CheckWorld;
+
+    fn cpu(&self) -> CpuId {
+        with(|machine| machine.current)
+    }
+
+    fn interrupts_off(&self) -> u64 {
+        with(|machine| {
+            let cpu = &mut machine.cpus[machine.current];
+            u64::from(std::mem::replace(&mut cpu.masked, true))
+        })
+    }
+
+    fn interrupts_restore(&self, saved: u64) {
+        with(|machine| machine.cpus[machine.current].masked = saved != 0);
+    }
+
+    fn send_ipi(&self, targets: &CpuMask<1>) {
+        for cpu in targets.iter() {
+            point_in_script();
+            with(|machine| machine.send(cpu));
+        }
+    }
+
+    fn invalidate(&self, what: Local) {
+        point_in_script();
+        let covers = match what {
+            Local::Page {
+                address,
+                tag,
+                leaf_only,
+                ..
+            } => Covers::Pages {
+                tag: tag.0,
+                first: page(address),
+                count: 1,
+                leaf_only,
+            },
+            Local::Tag(tag) => Covers::Tag(tag.0),
+            Local::Kernel { .. } | Local::All => Covers::All,
+        };
+        with(|machine| machine.invalidate(covers));
+    }
+
+    fn load_root(&self, root: Root, tag: Tag, keep: bool) {
+        point_in_script();
+        with(|machine| machine.load_root(root.0 as u8, tag.0, keep));
+    }
+
+    fn broadcast_limits(&self) -> Option<BroadcastLimits> {
+        self.broadcasts.then_some(BroadcastLimits {
+            max_pages: 8,
+            max_large_pages: 8,
+        })
+    }
+
+    fn broadcast(&self, what: Broadcast) {
+        point_in_script();
+        let covers = match what {
+            Broadcast::Pages {
+                address,
+                count,
+                tag,
+                leaf_only,
+                ..
+            } => Covers::Pages {
+                tag: tag.0,
+                first: page(address),
+                count: count.min(u32::from(u8::MAX)) as u8,
+                leaf_only,
+            },
+            Broadcast::Tag(tag) => Covers::Tag(tag.0),
+            Broadcast::Kernel { .. } | Broadcast::NonGlobal | Broadcast::All => Covers::All,
+        };
+        with(|machine| machine.broadcast(covers));
+    }
+
+    fn broadcast_sync(&self) {
+        point_in_script();
+        with(crate::machine::Machine::broadcast_sync);
+    }
+
+    #[cfg(feature = "faults")]
+    fn fault(&self, fault: shootdown::Fault) -> bool {
+        self.fault == Some(fault)
+    }
+}

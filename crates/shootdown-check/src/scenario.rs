@@ -1,0 +1,273 @@
+//! The races that are explored, and the designs that they are explored under.
+
+use crate::stage::{Scenario, Stage};
+use shootdown::{Design, Tags, Walkers};
+
+/// A design whose kernel has no lockless walks.
+const fn no_walks(design: Design) -> Design {
+    Design {
+        walkers: Walkers::None,
+        ..design
+    }
+}
+
+/// Everybody runs space 0.
+fn all_run(stage: &Stage) {
+    for cpu in 0..stage.cpus() {
+        stage.on(cpu, |stage| stage.run(0));
+    }
+}
+
+/// CPU 0 runs space 0; CPU 1 has run it, and runs the other.
+fn one_has_left(stage: &Stage) {
+    all_run(stage);
+    stage.on(1, |stage| stage.run(1));
+}
+
+/// CPU 0 runs space 0; CPU 1 too, and is lazy.
+fn one_is_lazy(stage: &Stage) {
+    all_run(stage);
+    stage.on(1, Stage::go_lazy);
+}
+
+const BASE: Scenario = Scenario {
+    name: "",
+    about: "",
+    design: no_walks(Design::IPI),
+    broadcasts: false,
+    before: all_run,
+    scripts: &[],
+};
+
+/// What is raced, whatever the design. CPU 0 considers promotion at every chance, so under designs that promote, spaces are
+/// promoted on the way.
+pub const RACES: &[Scenario] = &[
+    Scenario {
+        name: "flush",
+        about: "a page is withdrawn while another CPU runs the space",
+        scripts: &[|stage| stage.unmap(0, 0), |_| {}],
+        ..BASE
+    },
+    Scenario {
+        name: "cross",
+        about: "two CPUs withdraw pages of the same space at once",
+        scripts: &[|stage| stage.unmap(0, 0), |stage| stage.unmap(0, 1)],
+        ..BASE
+    },
+    Scenario {
+        name: "masked",
+        about: "two CPUs withdraw pages of the same space at once, interrupts off",
+        scripts: &[
+            |stage| stage.masked(|stage| stage.unmap(0, 0)),
+            |stage| stage.masked(|stage| stage.unmap(0, 1)),
+        ],
+        ..BASE
+    },
+    Scenario {
+        name: "twice",
+        about: "a CPU withdraws one page after the other while another runs the space",
+        scripts: &[
+            |stage| {
+                stage.unmap(0, 0);
+                stage.unmap(0, 1);
+            },
+            |_| {},
+        ],
+        ..BASE
+    },
+    Scenario {
+        name: "switch",
+        about: "a CPU leaves the space and comes back while a page is withdrawn",
+        scripts: &[
+            |stage| stage.unmap(0, 0),
+            |stage| {
+                stage.run(1);
+                stage.run(0);
+            },
+        ],
+        ..BASE
+    },
+    Scenario {
+        name: "return",
+        about: "a CPU that has run the space before comes back while a page is withdrawn",
+        before: one_has_left,
+        scripts: &[|stage| stage.unmap(0, 0), |stage| stage.run(0)],
+        ..BASE
+    },
+    Scenario {
+        name: "lazy",
+        about: "a CPU goes lazy and comes back while a page is withdrawn",
+        scripts: &[
+            |stage| stage.unmap(0, 0),
+            |stage| {
+                stage.go_lazy();
+                stage.resume(0);
+            },
+        ],
+        ..BASE
+    },
+    Scenario {
+        name: "kernel",
+        about: "a CPU makes a system call while a page is withdrawn",
+        scripts: &[|stage| stage.unmap(0, 0), |stage| stage.call_kernel(0)],
+        ..BASE
+    },
+    Scenario {
+        name: "tables",
+        about: "a table is freed while a CPU leaves and comes back",
+        scripts: &[
+            |stage| stage.free_table(0),
+            |stage| {
+                stage.run(1);
+                stage.run(0);
+            },
+        ],
+        ..BASE
+    },
+    Scenario {
+        name: "lazy-tables",
+        about: "a table is freed while a lazy CPU comes back",
+        before: one_is_lazy,
+        scripts: &[|stage| stage.free_table(0), |stage| stage.resume(0)],
+        ..BASE
+    },
+    Scenario {
+        name: "end",
+        about: "a space ends that another CPU has loaded lazily",
+        before: |stage| {
+            one_is_lazy(stage);
+            stage.on(0, |stage| stage.run(1));
+        },
+        scripts: &[|stage| stage.end(0), |stage| stage.run(1)],
+        ..BASE
+    },
+    Scenario {
+        name: "batch",
+        about: "a batch withdraws pages of two spaces while a CPU changes from one to the other",
+        scripts: &[|stage| stage.reclaim(0), |stage| stage.run(1)],
+        ..BASE
+    },
+    Scenario {
+        name: "hotplug",
+        about: "a CPU goes off and comes back while a page is withdrawn",
+        scripts: &[
+            |stage| stage.unmap(0, 0),
+            |stage| {
+                stage.go_off();
+                stage.come_on();
+                stage.run(0);
+            },
+        ],
+        ..BASE
+    },
+];
+
+/// Races with lockless walks, for designs that say how walks are kept off freed tables.
+pub const WALKS: &[Scenario] = &[
+    Scenario {
+        name: "walk",
+        about: "a table is freed while another CPU walks the space without a lock",
+        design: Design::IPI,
+        scripts: &[|stage| stage.free_table(0), |stage| stage.walk(0)],
+        ..BASE
+    },
+    Scenario {
+        name: "foreign-walk",
+        about: "a table is freed while a CPU that runs another space walks this one, for the second time",
+        design: Design::IPI,
+        before: |stage| {
+            all_run(stage);
+            stage.on(1, |stage| {
+                stage.run(1);
+                stage.walk(0);
+            });
+        },
+        scripts: &[|stage| stage.free_table(0), |stage| stage.walk(0)],
+        ..BASE
+    },
+];
+
+/// Races of three CPUs.
+pub const OF_THREE: &[Scenario] = &[
+    Scenario {
+        name: "flush-3",
+        about: "a page is withdrawn while two CPUs run the space",
+        scripts: &[|stage| stage.unmap(0, 0), |_| {}, |_| {}],
+        ..BASE
+    },
+    Scenario {
+        name: "switch-3",
+        about: "a page is withdrawn while one CPU switches in and one goes lazy and comes back",
+        before: one_has_left,
+        scripts: &[
+            |stage| stage.unmap(0, 0),
+            |stage| stage.run(0),
+            |stage| {
+                stage.go_lazy();
+                stage.resume(0);
+            },
+        ],
+        ..BASE
+    },
+    Scenario {
+        name: "cross-3",
+        about: "two CPUs withdraw pages at once while a third runs the space",
+        scripts: &[|stage| stage.unmap(0, 0), |stage| stage.unmap(0, 1), |_| {}],
+        ..BASE
+    },
+];
+
+/// A design as it is explored.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject {
+    /// Its name.
+    pub name: &'static str,
+    /// The design, made to promote and demote as soon as it can.
+    pub design: Design,
+    /// Whether the machine has broadcast instructions.
+    pub broadcasts: bool,
+}
+
+/// The engine's presets; `adaptive` on a machine without broadcast as well.
+pub fn subjects() -> impl Iterator<Item = Subject> {
+    let presets = Design::PRESETS.iter().map(|&(name, design, _)| (name, design, true));
+    presets
+        .chain([("adaptive-no-broadcast", Design::ADAPTIVE, false)])
+        .map(|(name, design, broadcasts)| {
+            let tags = match design.tags {
+                Tags::Hybrid { .. } => Tags::Hybrid { promote_at: 2 },
+                tags => tags,
+            };
+            Subject {
+                name,
+                design: Design {
+                    tags,
+                    sample_one_in: 1,
+                    demote_after: 1,
+                    ..design
+                },
+                broadcasts,
+            }
+        })
+}
+
+/// A race under a design. Where the race has no lockless walks, nor has the kernel.
+pub fn under(race: &Scenario, subject: Subject) -> Scenario {
+    let walkers = match race.design.walkers {
+        Walkers::None => Walkers::None,
+        _ => subject.design.walkers,
+    };
+    Scenario {
+        design: Design {
+            walkers,
+            ..subject.design
+        },
+        broadcasts: subject.broadcasts,
+        ..*race
+    }
+}
+
+/// All races, those of two CPUs first.
+pub fn races() -> impl Iterator<Item = &'static Scenario> {
+    RACES.iter().chain(WALKS).chain(OF_THREE)
+}

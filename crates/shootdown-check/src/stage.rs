@@ -1,0 +1,528 @@
+//! What a scenario is made of, and running it: the engine, its spaces and page tables on a machine, and a script for each
+//! CPU.
+
+use crate::kernel::{CheckKernel, PAGE};
+use crate::machine::{self, Line, Machine, PAGES, SPACES, Start, Step, TableWords, Violation, with};
+use crate::tlb::{Frame, Table};
+use crate::world::{CheckWord, CheckWorld, Resume, handles_by, point, point_in_script, yields_through};
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult};
+use shootdown::facade::Word;
+use shootdown::{Design, Engine, PerCpu, Range, Root, Space, Storage, Stride, tag_words};
+use std::cell::Cell;
+use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+
+/// Bytes of stack for a script and the handlers above it.
+const STACK: usize = 64 << 10;
+
+/// Tags that the hardware has.
+const TAGS: u16 = 12;
+
+/// What is explored: a machine, a design, what happens before, and what each CPU does.
+#[derive(Clone, Copy)]
+pub struct Scenario {
+    /// A word for it.
+    pub name: &'static str,
+    /// What races with what, a line.
+    pub about: &'static str,
+    /// The design; tag limits and timings are set to those of the machine.
+    pub design: Design,
+    /// Whether there are broadcast instructions.
+    pub broadcasts: bool,
+    /// What each CPU has done before the race begins, one after the other. All are online.
+    pub before: fn(&Stage),
+    /// What each CPU does: as many as there are CPUs.
+    pub scripts: &'static [fn(&Stage)],
+}
+
+type CheckEngine = Engine<'static, CheckKernel, 1>;
+type CheckSpace = Space<CheckWorld, 1>;
+
+/// What scripts act on. The pages of space *s* (0 or 1) are mapped by table *s* + 1, page *p* to frame 2 *s* + *p* + 1.
+pub struct Stage {
+    engine: MaybeUninit<CheckEngine>,
+    cpus: [MaybeUninit<PerCpu<CheckWorld>>; machine::MAX_CPUS],
+    spaces: [MaybeUninit<CheckSpace>; SPACES],
+    tags: [MaybeUninit<CheckWord>; tag_words(TAGS)],
+    links: [MaybeUninit<CheckWord>; SPACES],
+    entries: [[MaybeUninit<CheckWord>; PAGES]; SPACES],
+}
+
+thread_local! {
+    /// The stage of this host thread.
+    static STAGE: Cell<*const Stage> = const { Cell::new(std::ptr::null()) };
+}
+
+impl Stage {
+    /// A stage at a fixed place, not yet set up.
+    fn new() -> Box<Self> {
+        // SAFETY: every field is an array of, or is, `MaybeUninit`, for which any bytes are valid.
+        unsafe { Box::new_uninit().assume_init() }
+    }
+
+    /// Builds the engine anew on the machine of this host thread, which was reset. What was there before is forgotten: it
+    /// owns nothing.
+    fn set_up(&mut self, scenario: &Scenario, kernel: CheckKernel) {
+        let cpus = scenario.scripts.len();
+        self.cpus[..cpus]
+            .iter_mut()
+            .for_each(|cpu| *cpu = MaybeUninit::new(PerCpu::new()));
+        let word = |word: &mut MaybeUninit<CheckWord>, value| {
+            let made = CheckWord::new(value);
+            let address = made.address();
+            *word = MaybeUninit::new(made);
+            address
+        };
+        self.tags.iter_mut().for_each(|tag| {
+            word(tag, 0);
+        });
+        let (links, entries) = (&mut self.links, &mut self.entries);
+        let words = TableWords {
+            links: links
+                .iter_mut()
+                .zip(1..)
+                .map(|(link, table)| word(link, table))
+                .collect(),
+            entries: entries
+                .iter_mut()
+                .zip(0..)
+                .map(|(pages, space)| {
+                    let mut frame = space * PAGES as u64;
+                    pages.each_mut().map(|entry| {
+                        frame += 1;
+                        word(entry, frame)
+                    })
+                })
+                .collect(),
+        };
+        with(|machine| machine.words = words);
+        let design = Design {
+            slots: 2,
+            first_tag: 1,
+            tag_limit: TAGS,
+            // The clock stands still: CPU 0's window is always open, and nobody is reported.
+            stuck_ns: 0,
+            ..scenario.design
+        };
+        // SAFETY: the arrays live as long as this stage, which is dropped after the engine was last used; tags and the CPUs
+        // of this scenario were written above. `MaybeUninit<T>` is laid out as `T`.
+        let storage: Storage<'static, CheckWorld> = unsafe {
+            Storage {
+                cpus: std::slice::from_raw_parts(self.cpus.as_ptr().cast(), cpus),
+                tags: std::slice::from_raw_parts(self.tags.as_ptr().cast(), self.tags.len()),
+            }
+        };
+        self.engine = MaybeUninit::new(Engine::new(kernel, design, Root(0), storage));
+        for space in 0..SPACES {
+            let made = self.engine().space(Root(space as u64 + 1));
+            self.spaces[space] = MaybeUninit::new(made);
+        }
+        for cpu in 0..cpus {
+            self.on(cpu, |stage| stage.engine().cpu_online());
+        }
+        (scenario.before)(self);
+    }
+
+    fn engine(&self) -> &CheckEngine {
+        // SAFETY: `set_up` has written it before anybody gets to see the stage.
+        unsafe { self.engine.assume_init_ref() }
+    }
+
+    fn space(&self, space: usize) -> &CheckSpace {
+        // SAFETY: as for the engine.
+        unsafe { self.spaces[space].assume_init_ref() }
+    }
+
+    fn link(&self, space: usize) -> &CheckWord {
+        // SAFETY: as for the engine.
+        unsafe { self.links[space].assume_init_ref() }
+    }
+
+    fn entry(&self, space: usize, page: usize) -> &CheckWord {
+        // SAFETY: as for the engine.
+        unsafe { self.entries[space][page].assume_init_ref() }
+    }
+
+    /// CPUs of the machine.
+    pub fn cpus(&self) -> usize {
+        with(|machine| machine.cpus.len())
+    }
+
+    // Before the race.
+
+    /// Has CPU `cpu` do something before the race begins.
+    pub fn on(&self, cpu: usize, what: impl FnOnce(&Stage)) {
+        with(|machine| machine.current = cpu);
+        what(self);
+        with(machine::Machine::drain_all);
+    }
+
+    // What scripts can do.
+
+    /// Something that a script does, with a line for the story. It keeps nothing from it but where it is.
+    fn does(&self, text: impl FnOnce() -> String, what: impl FnOnce()) {
+        with(|machine| machine.begins(text));
+        what();
+        with(machine::Machine::ends);
+    }
+
+    /// Loads a space, and goes on in user mode.
+    pub fn run(&self, space: usize) {
+        self.does(
+            || format!("switches to space {}", space + 1),
+            || {
+                with(|machine| machine.in_user(false));
+                // SAFETY: spaces live as long as the stage.
+                unsafe { self.engine().switch_to(self.space(space)) };
+                with(|machine| machine.in_user(true));
+            },
+        );
+    }
+
+    /// Loads the kernel's root.
+    pub fn leave(&self) {
+        self.does(
+            || "leaves its space".into(),
+            || {
+                with(|machine| machine.in_user(false));
+                self.engine().switch_to_kernel();
+            },
+        );
+    }
+
+    /// Goes lazy, and runs kernel code from here on.
+    pub fn go_lazy(&self) {
+        self.does(
+            || "goes lazy".into(),
+            || {
+                with(|machine| machine.in_user(false));
+                self.engine().enter_lazy();
+            },
+        );
+    }
+
+    /// Ends laziness, and is back in user mode.
+    pub fn resume(&self, space: usize) {
+        self.does(
+            || "leaves lazy".into(),
+            || {
+                // SAFETY: as for `run`.
+                unsafe { self.engine().leave_lazy(self.space(space)) };
+                with(|machine| machine.in_user(true));
+            },
+        );
+    }
+
+    /// Enters the kernel for a while, as a system call does.
+    pub fn call_kernel(&self, space: usize) {
+        self.does(
+            || "enters the kernel and returns to user mode".into(),
+            || {
+                with(|machine| machine.in_user(false));
+                if self.engine().enter_kernel(self.space(space)) {
+                    // SAFETY: as for `run`.
+                    unsafe { self.engine().leave_lazy(self.space(space)) };
+                }
+                with(|machine| machine.in_user(true));
+            },
+        );
+    }
+
+    /// Clears the entry of a page. Returns the frame that it mapped.
+    fn withdraw(&self, space: usize, page: usize) -> Frame {
+        let entry = self.entry(space, page);
+        let frame = entry.load(Ordering::Relaxed);
+        entry.store(0, Ordering::Relaxed);
+        frame as Frame
+    }
+
+    /// Withdraws a page, flushes it, and frees its frame.
+    pub fn unmap(&self, space: usize, page: usize) {
+        self.unmap_and_wait_later(space, page, |_| {});
+    }
+
+    /// Does something with interrupts off, as under a lock that handlers take.
+    pub fn masked(&self, what: impl FnOnce(&Stage)) {
+        let outer = with(|machine| std::mem::replace(&mut machine.cpus[machine.current].masked, true));
+        what(self);
+        with(|machine| machine.cpus[machine.current].masked = outer);
+    }
+
+    /// Withdraws a page, asks for the flush, does something else, and only then waits and frees the frame.
+    pub fn unmap_and_wait_later(&self, space: usize, page: usize, meanwhile: impl FnOnce(&Stage)) {
+        self.does(
+            || format!("withdraws page {page} of space {}", space + 1),
+            || {
+                let frame = self.withdraw(space, page);
+                let token = self.engine().dispatch(self.space(space), page_range(page));
+                meanwhile(self);
+                let _proof = token.wait();
+                with(|machine| machine.free_frame(frame));
+            },
+        );
+    }
+
+    /// Withdraws a page of each space, flushes them in one batch, and frees their frames.
+    pub fn reclaim(&self, page: usize) {
+        self.does(
+            || format!("withdraws page {page} of every space"),
+            || {
+                let mut batch = self.engine().batch();
+                let mut frames = [0; SPACES];
+                for (space, frame) in frames.iter_mut().enumerate() {
+                    *frame = self.withdraw(space, page);
+                    batch.add(self.space(space), page_range(page));
+                }
+                let _proof = batch.finish();
+                for frame in frames {
+                    with(|machine| machine.free_frame(frame));
+                }
+            },
+        );
+    }
+
+    /// Unlinks the table of a space, flushes, and frees the table and its frames.
+    pub fn free_table(&self, space: usize) {
+        self.does(
+            || format!("unlinks the table of space {}", space + 1),
+            || {
+                self.link(space).store(0, Ordering::Relaxed);
+                let range = Range::pages(0, PAGES as u64 * PAGE, Stride::Size4K);
+                let _proof = self.engine().flush_tables(self.space(space), range);
+                with(|machine| machine.free_table(space as Table + 1));
+                for page in 0..PAGES {
+                    let frame = self.entry(space, page).load(Ordering::Relaxed) as Frame;
+                    with(|machine| machine.free_frame(frame));
+                }
+            },
+        );
+    }
+
+    /// Reads the table of a space without a lock.
+    pub fn walk(&self, space: usize) {
+        self.does(
+            || format!("walks space {} without a lock", space + 1),
+            || {
+                let guard = self.engine().walk(self.space(space));
+                let table = self.link(space).load(Ordering::Acquire);
+                if table != 0 {
+                    with(|machine| machine.hold(Some(table as Table)));
+                    self.entry(space, 0).load(Ordering::Acquire);
+                    // It still reads there while others go on.
+                    point_in_script();
+                    with(|machine| machine.hold(None));
+                }
+                drop(guard);
+            },
+        );
+    }
+
+    /// The space ends; its table is freed.
+    pub fn end(&self, space: usize) {
+        self.does(
+            || format!("ends space {}", space + 1),
+            || {
+                let _proof = self.engine().retire(self.space(space));
+                with(|machine| machine.free_table(space as Table + 1));
+            },
+        );
+    }
+
+    /// Goes off; no interrupt comes from then on.
+    pub fn go_off(&self) {
+        self.does(
+            || "goes off".into(),
+            || {
+                with(|machine| {
+                    machine.in_user(false);
+                    machine.cpus[machine.current].masked = true;
+                });
+                self.engine().cpu_offline();
+            },
+        );
+    }
+
+    /// Comes back.
+    pub fn come_on(&self) {
+        self.does(
+            || "comes on".into(),
+            || {
+                self.engine().cpu_online();
+                with(|machine| machine.cpus[machine.current].masked = false);
+            },
+        );
+    }
+}
+
+fn page_range(page: usize) -> Range {
+    Range::page(page as u64 * PAGE)
+}
+
+fn handler() {
+    // SAFETY: the stage outlives the scripts, and interrupts come to scripts only.
+    unsafe { &*STAGE.get() }.engine().on_ipi();
+}
+
+type Script = Coroutine<Resume, (), (), DefaultStack>;
+
+/// A scenario on a machine, run step by step, from the start as often as one likes. One for each host thread.
+pub struct Play {
+    scenario: Scenario,
+    stage: Box<Stage>,
+    start: Start,
+    scripts: Vec<Option<Script>>,
+}
+
+impl Play {
+    /// # Panics
+    /// When memory for the stacks is refused, or there are more scripts than a machine has CPUs.
+    pub fn new(scenario: Scenario) -> Self {
+        Self::on(
+            scenario,
+            CheckKernel {
+                broadcasts: scenario.broadcasts,
+                #[cfg(feature = "faults")]
+                fault: None,
+            },
+        )
+    }
+
+    /// The same, with a known bug switched on.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    #[cfg(feature = "faults")]
+    pub fn with_fault(scenario: Scenario, fault: shootdown::Fault) -> Self {
+        Self::on(
+            scenario,
+            CheckKernel {
+                broadcasts: scenario.broadcasts,
+                fault: Some(fault),
+            },
+        )
+    }
+
+    fn on(scenario: Scenario, kernel: CheckKernel) -> Self {
+        let cpus = scenario.scripts.len();
+        machine::install(Machine::new(cpus));
+        let mut stage = Stage::new();
+        STAGE.set(&raw const *stage);
+        handles_by(handler);
+        stage.set_up(&scenario, kernel);
+        let mut play = Play {
+            scenario,
+            stage,
+            start: with(Machine::start),
+            scripts: (0..cpus).map(|_| None).collect(),
+        };
+        play.restart(false);
+        play
+    }
+
+    /// Back to the start: set up, and every CPU before its first operation. With `tell` the run is recorded.
+    pub fn restart(&mut self, tell: bool) {
+        // What the engine is made of is words; the words are all that there is to be set back.
+        with(|machine| machine.reset(&self.start, tell));
+        let stage: *const Stage = &raw const *self.stage;
+        for (cpu, slot) in self.scripts.iter_mut().enumerate() {
+            let stack = match slot.take() {
+                Some(mut script) => {
+                    // SAFETY: what a script leaves on its stack owns nothing but words of a machine that was reset.
+                    unsafe { script.force_reset() };
+                    script.into_stack()
+                }
+                None => DefaultStack::new(STACK).expect("memory for a stack"),
+            };
+            let body = self.scenario.scripts[cpu];
+            *slot = Some(Script::with_stack(stack, move |yielder, _| {
+                yields_through(cpu, yielder);
+                point();
+                with(|machine| machine.learns(12));
+                // SAFETY: the stage outlives the scripts.
+                body(unsafe { &*stage });
+                with(machine::Machine::is_done);
+                // Interrupts are still taken. It is never told to go on.
+                point();
+            }));
+            with(|machine| machine.current = cpu);
+            let _yielded = slot.as_mut().expect("made above").resume(Resume::Run);
+        }
+    }
+
+    /// What can happen now.
+    pub fn steps(&self) -> Vec<Step> {
+        with(|machine| machine.steps())
+    }
+
+    /// Identifies the state.
+    pub fn hash(&self) -> u64 {
+        with(|machine| machine.hash())
+    }
+
+    /// Makes one of [`steps`](Self::steps) happen.
+    ///
+    /// # Panics
+    /// When it is not one of them.
+    pub fn take(&mut self, step: Step) {
+        let cpu = step.cpu();
+        with(|machine| machine.current = cpu);
+        let how = match step {
+            Step::Drain(_, count) => {
+                for _ in 0..count {
+                    assert!(with(|machine| machine.drain(cpu)), "nothing to drain");
+                }
+                return;
+            }
+            Step::Run(_) => Resume::Run,
+            Step::Interrupt(_) => Resume::Interrupt,
+        };
+        let script = self.scripts[cpu].as_mut().expect("running");
+        match catch_unwind(AssertUnwindSafe(|| script.resume(how))) {
+            Ok(CoroutineResult::Yield(()) | CoroutineResult::Return(())) => {}
+            Err(panic) => {
+                let text = panic
+                    .downcast_ref::<String>()
+                    .cloned()
+                    .or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+                with(|machine| machine.break_rule(Violation::Panic(text.unwrap_or_default())));
+            }
+        }
+    }
+
+    /// Whether a rule is broken.
+    pub fn is_broken(&self) -> bool {
+        with(|machine| machine.is_broken())
+    }
+
+    /// The rule that was broken, once.
+    pub fn take_violation(&mut self) -> Option<Violation> {
+        with(Machine::take_violation)
+    }
+
+    /// CPUs that have not come to the end of their script.
+    pub fn waiting(&self) -> Vec<usize> {
+        with(|machine| machine.waiting())
+    }
+
+    /// Whether a word turned out to be shared in this run that was taken for private before.
+    pub fn has_learnt(&self) -> bool {
+        with(|machine| machine.memory.sharing.learnt)
+    }
+
+    /// What happened, if it was recorded.
+    pub fn take_story(&mut self) -> Vec<Line> {
+        with(Machine::take_story)
+    }
+}
+
+impl Drop for Play {
+    fn drop(&mut self) {
+        for script in self.scripts.iter_mut().flatten() {
+            // SAFETY: as in `restart`; nothing of it runs again.
+            unsafe { script.force_reset() };
+        }
+        STAGE.set(std::ptr::null());
+    }
+}

@@ -1,0 +1,261 @@
+//! What each CPU may have cached, and what of that it may use.
+//!
+//! A processor fills its TLB when it likes. Instead of trying every moment, a CPU here holds *everything that it may have
+//! filled* since the last invalidation that covered it: at any moment all that its walker can reach. That loses nothing: a
+//! translation in this set was walkable at some moment, so there is a run in which the processor filled it just then and
+//! never dropped it; and one stale translation is all that a violation takes. So fills cost no interleavings at all.
+//!
+//! A broadcast invalidation may take effect at any time from its issue to its synchronisation. At the issue what it covers
+//! is marked; what can be walked from then on may have been filled again, and is unmarked; at the synchronisation what is
+//! still marked is gone.
+
+use crate::memory::mix;
+
+/// A lowest-level table.
+pub(crate) type Table = u8;
+/// A frame of data.
+pub(crate) type Frame = u8;
+/// A space by its root; 0 is the kernel's.
+pub(crate) type Owner = u8;
+
+/// A cached translation of a page, or a cached link to a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) tag: u16,
+    pub(crate) owner: Owner,
+    pub(crate) what: What,
+    /// Bit *c*: a broadcast of CPU *c* that is under way will remove it, unless it is filled again.
+    doomed: u8,
+}
+
+/// What an [`Entry`] caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// The link to a table.
+    Link(Table),
+    /// The translation of a page.
+    Page(u8, Frame),
+}
+
+/// What an invalidation covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Covers {
+    /// `count` pages from `first` under `tag`; links on the way too unless `leaf_only`.
+    Pages {
+        tag: u16,
+        first: u8,
+        count: u8,
+        leaf_only: bool,
+    },
+    /// Everything under a tag.
+    Tag(u16),
+    /// Everything.
+    All,
+}
+
+impl Covers {
+    fn entry(self, entry: &Entry) -> bool {
+        match self {
+            Covers::All => true,
+            Covers::Tag(tag) => entry.tag == tag,
+            Covers::Pages {
+                tag,
+                first,
+                count,
+                leaf_only,
+            } => {
+                entry.tag == tag
+                    && match entry.what {
+                        // There is one table on the way to every page of a space.
+                        What::Link(_) => !leaf_only,
+                        What::Page(page, _) => (first..first.saturating_add(count)).contains(&page),
+                    }
+            }
+        }
+    }
+}
+
+/// Where a walker finds things: memory, as it is now.
+pub(crate) trait Tables {
+    /// The table that the root of `owner` links to.
+    fn link(&self, owner: Owner) -> Option<Table>;
+    /// The frames that `table` maps, by page.
+    fn pages(&self, table: Table) -> impl Iterator<Item = (u8, Frame)>;
+}
+
+/// One CPU's caches.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tlb {
+    pub(crate) root: Owner,
+    pub(crate) tag: u16,
+    entries: Vec<Entry>,
+}
+
+impl Tlb {
+    /// Caches all that the walker can reach now.
+    pub(crate) fn fill(&mut self, tables: &impl Tables) {
+        if self.root == 0 {
+            return;
+        }
+        if let Some(table) = tables.link(self.root) {
+            self.add(self.root, What::Link(table), 0);
+        }
+        let mut next = 0;
+        while let Some(&entry) = self.entries.get(next) {
+            next += 1;
+            if let What::Link(table) = entry.what
+                && entry.tag == self.tag
+            {
+                for (page, frame) in tables.pages(table) {
+                    // Through a link that is going, what is found goes with it.
+                    self.add(entry.owner, What::Page(page, frame), entry.doomed);
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, owner: Owner, what: What, doomed: u8) {
+        let same = |entry: &&mut Entry| (entry.tag, entry.owner, entry.what) == (self.tag, owner, what);
+        match self.entries.iter_mut().find(same) {
+            Some(entry) => entry.doomed &= doomed,
+            None => self.entries.push(Entry {
+                tag: self.tag,
+                owner,
+                what,
+                doomed,
+            }),
+        }
+    }
+
+    /// Loads a root.
+    pub(crate) fn load(&mut self, root: Owner, tag: u16, keep: bool) {
+        if !keep {
+            self.invalidate(Covers::Tag(tag));
+        }
+        (self.root, self.tag) = (root, tag);
+    }
+
+    /// Removes at once.
+    pub(crate) fn invalidate(&mut self, covers: Covers) {
+        self.entries.retain(|entry| !covers.entry(entry));
+    }
+
+    /// A broadcast of `issuer` is under way.
+    pub(crate) fn doom(&mut self, covers: Covers, issuer: usize) {
+        for entry in self.entries.iter_mut().filter(|entry| covers.entry(entry)) {
+            entry.doomed |= 1 << issuer;
+        }
+    }
+
+    /// The broadcasts of `issuer` are complete.
+    pub(crate) fn synchronise(&mut self, issuer: usize) {
+        self.entries.retain(|entry| entry.doomed >> issuer & 1 == 0);
+    }
+
+    /// Entries under the loaded tag: what this CPU can use.
+    pub(crate) fn usable(&self) -> impl Iterator<Item = &Entry> {
+        let tag = (self.root != 0).then_some(self.tag);
+        self.entries.iter().filter(move |entry| Some(entry.tag) == tag)
+    }
+
+    /// Independent of the order in which entries came.
+    pub(crate) fn hash(&self) -> u64 {
+        self.entries
+            .iter()
+            .map(|entry| {
+                let what = match entry.what {
+                    What::Link(table) => u64::from(table) << 32,
+                    What::Page(page, frame) => 1 << 40 | u64::from(page) << 32 | u64::from(frame),
+                };
+                mix(
+                    what,
+                    u64::from(entry.tag) << 16 | u64::from(entry.owner) << 8 | u64::from(entry.doomed),
+                )
+            })
+            .fold(mix(u64::from(self.root), u64::from(self.tag)), |sum, hash| sum ^ hash)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One space, root 1, table 1; page 0 maps the frame.
+    struct Fixed(Option<Table>, Option<Frame>);
+
+    impl Tables for Fixed {
+        fn link(&self, _: Owner) -> Option<Table> {
+            self.0
+        }
+        fn pages(&self, _: Table) -> impl Iterator<Item = (u8, Frame)> {
+            self.1.map(|frame| (0, frame)).into_iter()
+        }
+    }
+
+    fn page_0() -> Covers {
+        Covers::Pages {
+            tag: 1,
+            first: 0,
+            count: 1,
+            leaf_only: true,
+        }
+    }
+
+    fn holds(tlb: &Tlb, frame: Frame) -> bool {
+        tlb.usable().any(|entry| entry.what == What::Page(0, frame))
+    }
+
+    fn loaded() -> Tlb {
+        let mut tlb = Tlb::default();
+        tlb.load(1, 1, true);
+        tlb.fill(&Fixed(Some(1), Some(7)));
+        tlb
+    }
+
+    #[test]
+    fn an_entry_stays_when_the_tables_change_and_goes_with_its_invalidation() {
+        let mut tlb = loaded();
+        tlb.fill(&Fixed(Some(1), None));
+        assert!(holds(&tlb, 7));
+        tlb.invalidate(page_0());
+        tlb.fill(&Fixed(Some(1), None));
+        assert!(!holds(&tlb, 7));
+    }
+
+    #[test]
+    fn a_stale_link_fills_from_a_table_that_is_unlinked() {
+        let mut tlb = loaded();
+        tlb.invalidate(page_0());
+        tlb.fill(&Fixed(None, Some(9)));
+        assert!(holds(&tlb, 9), "the link was cached");
+        tlb.invalidate(Covers::Tag(1));
+        tlb.fill(&Fixed(None, Some(9)));
+        assert!(!holds(&tlb, 9));
+    }
+
+    #[test]
+    fn a_broadcast_is_complete_at_its_synchronisation_and_does_not_cover_what_is_filled_again() {
+        let mut tlb = loaded();
+        tlb.doom(page_0(), 2);
+        assert!(holds(&tlb, 7));
+        let mut refilled = tlb.clone();
+        refilled.fill(&Fixed(Some(1), Some(7)));
+        refilled.synchronise(2);
+        assert!(holds(&refilled, 7), "walked again after the issue");
+        tlb.synchronise(1);
+        assert!(holds(&tlb, 7), "another CPU's");
+        tlb.synchronise(2);
+        assert!(!holds(&tlb, 7));
+    }
+
+    #[test]
+    fn entries_under_a_tag_that_is_not_loaded_cannot_be_used() {
+        let mut tlb = loaded();
+        tlb.load(2, 2, true);
+        assert!(!holds(&tlb, 7));
+        tlb.load(1, 1, true);
+        assert!(holds(&tlb, 7));
+        tlb.load(1, 1, false);
+        assert!(!holds(&tlb, 7));
+    }
+}

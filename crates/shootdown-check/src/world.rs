@@ -1,0 +1,170 @@
+//! The facade of this machine: the engine's atomics and its waiting, each a step that others may come before.
+
+use crate::machine::{self, with};
+use crate::memory::{Address, Touch};
+use corosensei::Yielder;
+use shootdown::facade::{Facade, Word};
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+
+/// Why a CPU is resumed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Resume {
+    /// To go on.
+    Run,
+    /// To take its interrupt.
+    Interrupt,
+}
+
+thread_local! {
+    /// Of each CPU, while its script is under way.
+    static YIELDERS: [Cell<*const Yielder<Resume, ()>>; machine::MAX_CPUS] =
+        const { [const { Cell::new(std::ptr::null()) }; machine::MAX_CPUS] };
+    /// The shootdown interrupt's handler.
+    static HANDLER: Cell<fn()> = const { Cell::new(|| ()) };
+}
+
+/// Says how CPU `cpu` gives up its turn.
+pub(crate) fn yields_through(cpu: usize, yielder: &Yielder<Resume, ()>) {
+    YIELDERS.with(|yielders| yielders[cpu].set(yielder));
+}
+
+/// Says what an interrupt does.
+pub(crate) fn handles_by(handler: fn()) {
+    HANDLER.set(handler);
+}
+
+/// Lets others go first, and takes the interrupts that come meanwhile.
+pub(crate) fn point() {
+    let cpu = with(|machine| machine.current);
+    let yielder = YIELDERS.with(|yielders| yielders[cpu].get());
+    loop {
+        // SAFETY: the yielder lives on the stack of the coroutine that this is called from, below this frame.
+        match unsafe { &*yielder }.suspend(()) {
+            Resume::Run => return,
+            Resume::Interrupt => {
+                let interrupted = with(machine::Machine::take_interrupt);
+                HANDLER.get()();
+                with(|machine| machine.end_interrupt(interrupted));
+            }
+        }
+    }
+}
+
+/// Lets others go first, once the scripts have begun.
+pub(crate) fn point_in_script() {
+    if with(machine::Machine::is_point_elsewhere) {
+        point();
+    }
+}
+
+#[inline]
+fn point_before(address: Address, touch: Touch) {
+    if with(|machine| machine.is_point(address, touch)) {
+        point();
+    }
+}
+
+/// A word of this machine.
+#[derive(Debug)]
+pub struct CheckWord(Address);
+
+impl CheckWord {
+    pub(crate) fn address(&self) -> Address {
+        self.0
+    }
+
+    fn update(&self, change: impl FnOnce(u64) -> Option<u64>) -> u64 {
+        point_before(self.0, Touch::Write);
+        with(|machine| machine.update(self.0, change))
+    }
+}
+
+impl Drop for CheckWord {
+    fn drop(&mut self) {
+        with(|machine| machine.memory.free(self.0));
+    }
+}
+
+impl Word for CheckWord {
+    fn new(value: u64) -> Self {
+        CheckWord(with(|machine| {
+            let cpu = (!machine.setting_up).then_some(machine.current);
+            machine.memory.allocate(cpu, value)
+        }))
+    }
+
+    fn load(&self, _order: Ordering) -> u64 {
+        point_before(self.0, Touch::Read);
+        with(|machine| machine.load(self.0))
+    }
+
+    fn store(&self, value: u64, _order: Ordering) {
+        point_before(self.0, Touch::Write);
+        with(|machine| machine.store(self.0, value));
+    }
+
+    fn fetch_add_full(&self, value: u64) -> u64 {
+        self.update(|old| Some(old.wrapping_add(value)))
+    }
+
+    fn fetch_or_full(&self, bits: u64) -> u64 {
+        self.update(|old| Some(old | bits))
+    }
+
+    fn fetch_and_full(&self, bits: u64) -> u64 {
+        self.update(|old| Some(old & bits))
+    }
+
+    fn swap_full(&self, value: u64) -> u64 {
+        self.update(|_| Some(value))
+    }
+
+    fn compare_exchange_full(&self, current: u64, new: u64) -> Result<u64, u64> {
+        let old = self.update(|old| (old == current).then_some(new));
+        if old == current { Ok(old) } else { Err(old) }
+    }
+}
+
+/// x86-64 with total store order: loads see the newest store of their own CPU, stores wait in order, locked operations and
+/// fences let them all out.
+#[derive(Debug, Clone, Copy)]
+pub struct CheckWorld;
+
+impl Facade for CheckWorld {
+    type U64 = CheckWord;
+
+    fn full_barrier() {
+        // With nothing in the buffer a fence does nothing on this machine.
+        if with(|machine| machine.has_buffered() && machine.is_point_elsewhere()) {
+            point();
+            with(|machine| machine.learns(11));
+        }
+        with(machine::Machine::drain_all);
+    }
+
+    fn publish_tables() {
+        Self::full_barrier();
+    }
+
+    fn publish_tables_after_full() {}
+
+    fn before_ipi() {
+        Self::full_barrier();
+    }
+
+    fn before_root_load() {}
+
+    fn wait_until(mut condition: impl FnMut() -> bool) {
+        loop {
+            let before = with(machine::Machine::condition_begins);
+            if condition() {
+                return with(machine::Machine::condition_held);
+            }
+            if with(|machine| machine.condition_failed(before) && machine.is_point_elsewhere()) {
+                point();
+                with(machine::Machine::unblock);
+            }
+        }
+    }
+}

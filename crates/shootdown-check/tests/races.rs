@@ -1,0 +1,93 @@
+//! The races of two CPUs, exhaustively, under every design; and the control.
+
+use shootdown_check::scenario::{self, Subject};
+use shootdown_check::{Bounds, Play, Report, Scenario, Violation, at_random, explore, replay};
+
+/// More than any of these races has.
+const STATES: u64 = 2_000_000;
+
+fn run(race: &Scenario, subject: Subject) -> Report {
+    explore(
+        &mut Play::new(scenario::under(race, subject)),
+        Bounds::states(STATES),
+        &mut |_| true,
+    )
+}
+
+fn holds(races: impl Iterator<Item = &'static Scenario> + Clone, designs: impl Fn(&str) -> bool) {
+    let mut states = 0;
+    for subject in scenario::subjects().filter(|subject| subject.name != "none" && designs(subject.name)) {
+        for race in races.clone() {
+            let report = run(race, subject);
+            if let Some(found) = report.found {
+                panic!("{} under {}: {}", race.name, subject.name, found.violation);
+            }
+            assert!(
+                report.complete,
+                "{} under {}: more than {STATES} states",
+                race.name, subject.name
+            );
+            assert!(report.states > 1, "{} under {}: nothing raced", race.name, subject.name);
+            states += report.states;
+        }
+    }
+    println!("{states} states");
+}
+
+#[test]
+fn no_order_of_steps_breaks_a_rule_under_designs_with_slots() {
+    holds(scenario::RACES.iter(), |name| {
+        !name.starts_with("arm-") && !name.starts_with("walk-")
+    });
+}
+
+#[test]
+fn no_order_of_steps_breaks_a_rule_under_designs_with_system_wide_tags() {
+    holds(scenario::RACES.iter(), |name| name.starts_with("arm-"));
+}
+
+#[test]
+fn no_order_of_steps_frees_a_table_under_a_lockless_walk() {
+    holds(scenario::WALKS.iter(), |_| true);
+}
+
+#[test]
+fn the_control_is_caught_and_its_counterexample_can_be_replayed() {
+    let none = scenario::subjects()
+        .find(|subject| subject.name == "none")
+        .expect("the control");
+    let flush = &scenario::RACES[0];
+    let found = run(flush, none).found.expect("nothing is invalidated");
+    assert!(matches!(found.violation, Violation::Stale { .. }), "{found:?}");
+    let mut play = Play::new(scenario::under(flush, none));
+    let (lines, violation) = replay(&mut play, &found.steps).expect("the same steps");
+    assert_eq!(violation, Some(found.violation));
+    assert!(
+        lines.iter().any(|line| line.text.starts_with("frees frame")),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn a_step_that_is_not_possible_is_refused_with_its_number() {
+    let ipi = scenario::subjects()
+        .find(|subject| subject.name == "ipi")
+        .expect("a preset");
+    let mut play = Play::new(scenario::under(&scenario::RACES[0], ipi));
+    let steps = [shootdown_check::Step::Run(0), shootdown_check::Step::Interrupt(1)];
+    assert_eq!(replay(&mut play, &steps).err(), Some(1));
+}
+
+#[test]
+fn random_runs_of_three_cpus_break_nothing() {
+    for race in scenario::OF_THREE {
+        for subject in scenario::subjects().filter(|subject| subject.name != "none") {
+            let mut play = Play::new(scenario::under(race, subject));
+            for seed in 0..200 {
+                if let Some(found) = at_random(&mut play, seed) {
+                    panic!("{} under {}, seed {seed}: {}", race.name, subject.name, found.violation);
+                }
+            }
+        }
+    }
+}
