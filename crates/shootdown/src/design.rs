@@ -54,6 +54,9 @@ pub enum Targets {
 pub enum Requests {
     /// A queue entry at each target points at a descriptor on the requester's stack.
     PerRequest,
+    /// The same, but the descriptor belongs to the requester's CPU and is made once. Kernels that have only that keep preemption
+    /// off while it is in use; here a request that finds it in use takes the stack.
+    PerCpu,
     /// The range goes to the space's log; an interrupt only says "catch up"; many requesters share one.
     Log,
 }
@@ -216,6 +219,12 @@ impl Design {
         ..Design::IPI
     };
 
+    /// As [`IPI`](Self::IPI), with one preallocated descriptor per CPU: Linux before its requests went to the stack.
+    pub const IPI_PER_CPU: Design = Design {
+        requests: Requests::PerCpu,
+        ..Design::IPI
+    };
+
     /// AMD broadcast invalidation: hybrid tags from 4 active CPUs, broadcast for promoted spaces, else as [`IPI`](Self::IPI).
     ///
     /// Its flushes interrupt nobody, so they prove nothing about walks: table pages wait for a grace period, as in the Linux
@@ -303,7 +312,7 @@ impl Design {
     };
 
     /// The presets: name, settings, one line about each.
-    pub const PRESETS: [(&'static str, Design, &'static str); 15] = [
+    pub const PRESETS: [(&'static str, Design, &'static str); 16] = [
         (
             "ipi",
             Design::IPI,
@@ -313,6 +322,11 @@ impl Design {
             "ipi-concurrent",
             Design::IPI_CONCURRENT,
             "as ipi, but the requester does its own part while the targets do theirs",
+        ),
+        (
+            "ipi-per-cpu",
+            Design::IPI_PER_CPU,
+            "as ipi, but with one preallocated request per CPU instead of one on the stack",
         ),
         (
             "broadcast",

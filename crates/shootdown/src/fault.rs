@@ -29,6 +29,8 @@ pub enum Fault {
     SkipWhenNotCurrent,
     /// 14: the ready flag of a request is visible before its arguments.
     FlagBeforeArguments,
+    /// The descriptor of a CPU is used for the next request while a waiter that was preempted still needs it.
+    OwnRequestReused,
     /// 15: a CPU is counted before it can take interrupts.
     CountedBeforeOnline,
     /// 15: the requester may migrate between its local flush and sending.

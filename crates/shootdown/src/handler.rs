@@ -37,7 +37,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 }
             });
         }
-        if self.design.requests == Requests::PerRequest || cpu.post.0.load(Ordering::Relaxed) & POSTED == 0 {
+        if self.design.requests != Requests::Log || cpu.post.0.load(Ordering::Relaxed) & POSTED == 0 {
             return;
         }
         // The carry clears POSTED and counts one take. A full barrier; pairs with `post`: whoever posts after this gets a

@@ -49,7 +49,7 @@ const WALKERS: [Walkers; 6] = [
 fn every_combination(tags: Tags, reach: Reach) -> Tally {
     let mut sum = Tally::default();
     let mut number = 0;
-    for requests in [Requests::PerRequest, Requests::Log] {
+    for requests in [Requests::PerRequest, Requests::PerCpu, Requests::Log] {
         for order in [Order::Serial, Order::Concurrent] {
             for split in [false, true] {
                 for targets in [Targets::Active, Targets::Space, Targets::All] {
@@ -197,7 +197,7 @@ fn no_translation_outlives_its_flush_while_threads_are_preempted_and_migrate() {
         (Tags::System, Reach::Ipi),
         (Tags::System, Reach::Broadcast),
     ] {
-        for requests in [Requests::PerRequest, Requests::Log] {
+        for requests in [Requests::PerRequest, Requests::PerCpu, Requests::Log] {
             for order in [Order::Serial, Order::Concurrent] {
                 for wait in [Wait::Spin, Wait::Preemptible] {
                     number += 1;
