@@ -71,6 +71,18 @@ pub enum Order {
     Concurrent,
 }
 
+/// When a target acknowledges. Read in `ack`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ack {
+    /// When it has invalidated.
+    Late,
+    /// When its handler begins, where that is right: a range of one space on per-CPU tags, no table pages, and nothing on the
+    /// target touches user addresses before it has invalidated. NMI handlers have to ask
+    /// ([`user_access_ok`](crate::Engine::user_access_ok)). Else as [`Late`](Ack::Late).
+    Early,
+}
+
 /// How a requester waits. Read in `interrupt` and `token`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -145,6 +157,8 @@ pub struct Design {
     pub requests: Requests,
     /// When the requester does its own part.
     pub order: Order,
+    /// When targets acknowledge.
+    pub ack: Ack,
     /// How the requester waits.
     pub wait: Wait,
     /// How lockless walks are kept off freed table pages.
@@ -197,6 +211,7 @@ impl Design {
         targets: Targets::Active,
         requests: Requests::PerRequest,
         order: Order::Serial,
+        ack: Ack::Late,
         wait: Wait::Spin,
         walkers: Walkers::InterruptAll,
         exit: Exit::Flush,
@@ -223,6 +238,12 @@ impl Design {
     pub const IPI_PER_CPU: Design = Design {
         requests: Requests::PerCpu,
         ..Design::IPI
+    };
+
+    /// As [`IPI_CONCURRENT`](Self::IPI_CONCURRENT), and targets acknowledge before they invalidate, where that is right.
+    pub const IPI_EARLY: Design = Design {
+        ack: Ack::Early,
+        ..Design::IPI_CONCURRENT
     };
 
     /// AMD broadcast invalidation: hybrid tags from 4 active CPUs, broadcast for promoted spaces, else as [`IPI`](Self::IPI).
@@ -312,7 +333,7 @@ impl Design {
     };
 
     /// The presets: name, settings, one line about each.
-    pub const PRESETS: [(&'static str, Design, &'static str); 16] = [
+    pub const PRESETS: [(&'static str, Design, &'static str); 17] = [
         (
             "ipi",
             Design::IPI,
@@ -327,6 +348,11 @@ impl Design {
             "ipi-per-cpu",
             Design::IPI_PER_CPU,
             "as ipi, but with one preallocated request per CPU instead of one on the stack",
+        ),
+        (
+            "ipi-early",
+            Design::IPI_EARLY,
+            "as ipi-concurrent, but targets acknowledge on entry, before they invalidate, where that is right",
         ),
         (
             "broadcast",

@@ -95,6 +95,14 @@ pub enum Fault {
     WaitForCpuThatIsOff,
     /// 46: a batch reads the tag before the change is published, and not again.
     TagReadBeforePublish,
+    /// Early acknowledgement although table pages are freed.
+    EarlyDespiteTables,
+    /// Early acknowledgement although a kernel range is concerned.
+    EarlyDespiteKernelRange,
+    /// The generation that a slot records is advanced before the flush.
+    RecordedBeforeFlush,
+    /// User addresses may be touched between the acknowledgement and the invalidation.
+    UserAccessBeforeInvalidation,
     /// 47: local invalidations are acknowledged before they are complete.
     AcknowledgeBeforeLocalSync,
     /// 48: the requester may migrate between choosing targets and its own local flush.

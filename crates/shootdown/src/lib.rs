@@ -18,6 +18,7 @@
 //! | a CPU comes or goes | [`Engine::cpu_online`], [`Engine::cpu_offline`] |
 //! | user code enters the kernel | [`Engine::enter_kernel`], optional |
 //! | the scheduler switches | [`Engine::switch_to`], [`Engine::enter_lazy`], [`Engine::leave_lazy`], [`Engine::switch_to_kernel`] |
+//! | an NMI handler wants to touch user addresses | [`Engine::user_access_ok`] |
 //! | the shootdown interrupt arrives | [`Engine::on_ipi`] |
 //! | page-table entries were cleared or weakened | [`Engine::flush`], or [`Engine::dispatch`] and [`Token::wait`] |
 //! | many spaces at once | [`Engine::batch`], and [`Engine::settle`] before relying on a cleared entry |
@@ -47,6 +48,7 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+mod ack;
 mod batch;
 mod broadcast;
 mod catchup;
@@ -82,7 +84,8 @@ pub use batch::Batch;
 pub use costs::{Costs, EXPLORE_ONE_IN};
 pub use cpuset::{CpuMask, CpuSet};
 pub use design::{
-    CONSIDER_ONE_IN, Design, Errata, Exit, MAX_SLOTS, Order, Reach, Requests, Tags, Targets, USER_HALF, Wait, Walkers,
+    Ack, CONSIDER_ONE_IN, Design, Errata, Exit, MAX_SLOTS, Order, Reach, Requests, Tags, Targets, USER_HALF, Wait,
+    Walkers,
 };
 pub use engine::{Engine, Storage, tag_words};
 pub use facade::{Facade, Native, Word};

@@ -81,12 +81,14 @@ pub struct SimKernel {
     on_unpin: RefCell<Option<Box<dyn Fn()>>>,
     /// What happens before each root load.
     on_load_root: RefCell<Option<Box<dyn Fn()>>>,
+    /// What happens before each local invalidation.
+    on_invalidate: RefCell<Option<Box<dyn Fn()>>>,
     /// What happened, for `explain`.
     diary: RefCell<Option<Diary>>,
     /// What a hypervisor keeps for each virtual CPU, on a machine that is virtual.
     pub(super) virtual_cpus: OnceCell<Vec<VirtualCpu>>,
     #[cfg(feature = "faults")]
-    faults: Cell<u64>,
+    faults: Cell<u128>,
 }
 
 // SAFETY: a simulated machine and everything on it lives on one host thread; the engine's `Sync` bound is met because no
@@ -108,6 +110,7 @@ impl SimKernel {
             preemption,
             on_unpin: RefCell::default(),
             on_load_root: RefCell::default(),
+            on_invalidate: RefCell::default(),
             diary: RefCell::default(),
             virtual_cpus: OnceCell::new(),
             #[cfg(feature = "faults")]
@@ -144,6 +147,11 @@ impl SimKernel {
     /// processor away there.
     pub fn on_load_root(&self, hook: impl Fn() + 'static) {
         *self.on_load_root.borrow_mut() = Some(Box::new(hook));
+    }
+
+    /// Sets what happens before every local invalidation, on its CPU: tests let an NMI come there.
+    pub fn on_invalidate(&self, hook: impl Fn() + 'static) {
+        *self.on_invalidate.borrow_mut() = Some(Box::new(hook));
     }
 
     /// Switches a known bug on.
@@ -215,6 +223,9 @@ impl<const W: usize> Kernel<W> for SimKernel {
     }
 
     fn invalidate(&self, what: Local) {
+        if let Some(hook) = &*self.on_invalidate.borrow() {
+            hook();
+        }
         if let Some(cost) = self.invalidate_by_isa(what) {
             return machine::charge(u64::from(carried_out(cost)));
         }

@@ -15,6 +15,7 @@ mod kernel_pages;
 mod latency;
 mod lock;
 mod mapping;
+mod nmi;
 mod preemption;
 mod process;
 mod protect;
@@ -42,7 +43,7 @@ use crate::hw::{Entry, Hw, Stamp};
 use crate::machine::{self, LineId, Machine, Shared, SimWord, SimWorld};
 use crate::timeline::{What, note};
 use category::Category;
-use shootdown::{Design, Engine, PerCpu, Reach, Root, Storage, Word, tag_words};
+use shootdown::{Ack, Design, Engine, PerCpu, Reach, Root, Storage, Word, tag_words};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -226,7 +227,13 @@ impl<const W: usize> System<W> {
             }
             let begun = machine::now();
             let outer = category::enter(Category::FlushTarget);
-            handled.borrow_mut().exception_taken(machine::cpu(), machine::now());
+            {
+                let mut hw = handled.borrow_mut();
+                hw.exception_taken(machine::cpu(), machine::now());
+                if engine.design().ack == Ack::Early {
+                    hw.answers(machine::cpu());
+                }
+            }
             engine.on_ipi();
             // The handler may have loaded another tag.
             handled.borrow_mut().caught_up(machine::cpu(), machine::now());

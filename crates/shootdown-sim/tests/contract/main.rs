@@ -6,7 +6,7 @@ mod isa;
 mod threads;
 mod traffic;
 
-use shootdown::{Design, Order, Reach, Requests, Tags, Targets, Wait, Walkers};
+use shootdown::{Ack, Design, Order, Reach, Requests, Tags, Targets, Wait, Walkers};
 use shootdown_sim::machine::Outcome;
 use shootdown_sim::model::Model;
 use shootdown_sim::run::{self, Parameters, RunResult, RunSpec, designs};
@@ -63,6 +63,7 @@ fn every_combination(tags: Tags, reach: Reach) -> Tally {
                         targets,
                         requests,
                         order,
+                        ack: [Ack::Late, Ack::Early][number / 3 % 2],
                         wait: [Wait::Spin, Wait::Preemptible][number / 2 % 2],
                         ceiling: [33, 5, 1][number % 3],
                         slots,
