@@ -124,6 +124,20 @@ pub enum Exit {
     DeferToRollOver,
 }
 
+/// When what an unmap took away is free again. Read in `batch` and `deferred`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Free {
+    /// When its own flush is complete, in batches too.
+    Synchronous,
+    /// The same, but the changes of a [`batch`](crate::Engine::batch) in many spaces share one request.
+    Batched,
+    /// As [`Batched`](Free::Batched), and [`flush_later`](crate::Engine::flush_later) interrupts nobody: frames and virtual
+    /// range wait until every CPU has flushed at a tick or a switch. Relaxes the contract: other CPUs may use the old
+    /// translation until then.
+    Deferred,
+}
+
 /// Workarounds for processors that do not invalidate as they should. Read in `flush` and `broadcast`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errata {
@@ -165,6 +179,8 @@ pub struct Design {
     pub walkers: Walkers,
     /// What happens when a space ends.
     pub exit: Exit,
+    /// When what was unmapped is free again.
+    pub free: Free,
     /// Workarounds for the processor at hand.
     pub errata: Errata,
     /// Strides up to which a range is flushed page by page; above, the whole tag goes. 33 is Linux's customary value
@@ -190,6 +206,9 @@ pub struct Design {
     /// Samples in a row that must find a space on few CPUs before it is demoted; with 64 and 8 about 500 flushes, so that
     /// threads which sleep for a moment do not cost it its tag.
     pub demote_after: u32,
+    /// Frames that unmaps on one CPU may keep waiting with [`Free::Deferred`]; what would exceed it is flushed synchronously.
+    /// 4096 are 16 MiB: what a CPU that unmaps a page in a microsecond frees in four ticks of a millisecond.
+    pub defer_frames: u32,
     /// Wait in ns after which a CPU that has not answered is reported (C7); 0 reports never.
     pub stuck_ns: u64,
 }
@@ -215,6 +234,7 @@ impl Design {
         wait: Wait::Spin,
         walkers: Walkers::InterruptAll,
         exit: Exit::Flush,
+        free: Free::Batched,
         errata: Errata::NONE,
         ceiling: 33,
         slots: 6,
@@ -225,6 +245,7 @@ impl Design {
         sample_one_in: 64,
         log_reach: 32,
         demote_after: 8,
+        defer_frames: 4096,
         stuck_ns: 1_000_000_000,
     };
 
@@ -244,6 +265,14 @@ impl Design {
     pub const IPI_EARLY: Design = Design {
         ack: Ack::Early,
         ..Design::IPI_CONCURRENT
+    };
+
+    /// As [`IPI`](Self::IPI) with the flush log, whose unmaps interrupt nobody: frames and virtual ranges wait for ticks. The
+    /// log, because a CPU that a flush interrupts has unmaps to catch up with besides.
+    pub const DEFERRED: Design = Design {
+        free: Free::Deferred,
+        requests: Requests::Log,
+        ..Design::IPI
     };
 
     /// AMD broadcast invalidation: hybrid tags from 4 active CPUs, broadcast for promoted spaces, else as [`IPI`](Self::IPI).
@@ -333,7 +362,7 @@ impl Design {
     };
 
     /// The presets: name, settings, one line about each.
-    pub const PRESETS: [(&'static str, Design, &'static str); 17] = [
+    pub const PRESETS: [(&'static str, Design, &'static str); 18] = [
         (
             "ipi",
             Design::IPI,
@@ -425,6 +454,11 @@ impl Design {
                 ..Design::ARM_BROADCAST
             },
             "arm-broadcast on a processor whose synchronisation is acknowledged too early",
+        ),
+        (
+            "deferred",
+            Design::DEFERRED,
+            "as ipi with a flush log; unmaps interrupt nobody: RELAXED, frames and ranges wait until all CPUs flushed at ticks",
         ),
         ("none", Design::NONE, "no invalidation: UNSOUND, the negative control"),
     ];

@@ -103,6 +103,14 @@ pub enum Fault {
     RecordedBeforeFlush,
     /// User addresses may be touched between the acknowledgement and the invalidation.
     UserAccessBeforeInvalidation,
+    /// A deferred unmap does not advance the generation.
+    DeferredWithoutGeneration,
+    /// A deferral is taken to be over one epoch too early.
+    DeferralOverTooSoon,
+    /// A tick says that it has flushed, and has not.
+    TickDoesNotFlush,
+    /// An unmap is deferred although the space runs on a CPU without ticks.
+    TicklessNotAsked,
     /// 47: local invalidations are acknowledged before they are complete.
     AcknowledgeBeforeLocalSync,
     /// 48: the requester may migrate between choosing targets and its own local flush.

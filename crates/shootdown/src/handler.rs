@@ -23,6 +23,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let cpu = &self.cpus[self.kernel.cpu()];
         self.serve_on_entry(cpu, true);
         self.quiescent_here(cpu);
+        self.flush_deferred_here(cpu);
     }
 
     /// Serves everything asked of this CPU; interrupts off, on that CPU.

@@ -22,6 +22,7 @@
 //! | the shootdown interrupt arrives | [`Engine::on_ipi`] |
 //! | page-table entries were cleared or weakened | [`Engine::flush`], or [`Engine::dispatch`] and [`Token::wait`] |
 //! | many spaces at once | [`Engine::batch`], and [`Engine::settle`] before relying on a cleared entry |
+//! | private memory was unmapped, and frames and range can wait | [`Engine::flush_later`], with [`Engine::tick`] on every CPU |
 //! | kernel mappings changed | [`Engine::flush_kernel`] |
 //! | page tables are read without a lock | [`Engine::walk`] |
 //! | table pages were unlinked | [`Engine::flush_tables`], or [`Engine::flush`] and [`Engine::retire_tables`] |
@@ -54,6 +55,7 @@ mod broadcast;
 mod catchup;
 mod costs;
 pub mod cpuset;
+mod deferred;
 mod demote;
 mod design;
 mod engine;
@@ -83,9 +85,10 @@ mod walk;
 pub use batch::Batch;
 pub use costs::{Costs, EXPLORE_ONE_IN};
 pub use cpuset::{CpuMask, CpuSet};
+pub use deferred::{Deferral, DeferralsOver, Unmapped};
 pub use design::{
-    Ack, CONSIDER_ONE_IN, Design, Errata, Exit, MAX_SLOTS, Order, Reach, Requests, Tags, Targets, USER_HALF, Wait,
-    Walkers,
+    Ack, CONSIDER_ONE_IN, Design, Errata, Exit, Free, MAX_SLOTS, Order, Reach, Requests, Tags, Targets, USER_HALF,
+    Wait, Walkers,
 };
 pub use engine::{Engine, Storage, tag_words};
 pub use facade::{Facade, Native, Word};

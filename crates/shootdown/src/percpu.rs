@@ -8,9 +8,11 @@
 //! | `queue` | requesters and the CPU itself | both |
 //! | `request` | requesters on this CPU; targets acknowledge in it | targets |
 //! | `running` | the CPU itself; the roll-over, under its lock | the roll-over |
+//! | `deferring` | the CPU itself; whoever frees what was unmapped on it | whoever asks which deferrals are over |
 //! | `own` | the CPU itself, interrupts off | nobody else |
 //! | `walking` | the CPU itself (see `walk/slots.rs`) | freeing sides, two of its three lines |
 
+use crate::deferred::Deferring;
 use crate::design::MAX_SLOTS;
 use crate::facade::{Facade, Word};
 use crate::request::{Queue, Request};
@@ -35,6 +37,7 @@ pub struct PerCpu<F: Facade> {
     pub(crate) running: Running<F>,
     /// This CPU's descriptor, for designs with one per CPU. Written by whoever requests from here, pinned; read by targets.
     pub(crate) request: Request<F>,
+    pub(crate) deferring: Line<Deferring<F>>,
     pub(crate) own: Own<F>,
     pub(crate) walking: crate::walk::Walking<F>,
 }
@@ -88,6 +91,7 @@ impl<F: Facade> PerCpu<F> {
                 #[cfg(debug_assertions)]
                 serving: core::sync::atomic::AtomicBool::new(false),
             },
+            deferring: Deferring::new(),
             walking: crate::walk::Walking::new(),
         }
     }

@@ -12,7 +12,7 @@ impl<const W: usize> System<W> {
         let spans = process.table_locks.len() as u64;
         let frames = self.withdraw(process, USER_BASE, spans * TABLE_SPAN / super::PAGE);
         let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
-        let _done = self.engine.retire(&process.space);
+        let retired = self.engine.retire(&process.space);
         if self.settings.ideal {
             machine::drain_stores();
             self.hw.borrow_mut().perfect_invalidate_space(process.number);
@@ -20,6 +20,7 @@ impl<const W: usize> System<W> {
         self.hw
             .borrow_mut()
             .completed_space(process.number, stamp, machine::cpu(), machine::now());
+        self.quarantine_retired(process, &retired);
         self.free_frames(frames);
         // No CPU has the root any more, so the tables below it are freed without another flush.
         let tables: Vec<u32> = {

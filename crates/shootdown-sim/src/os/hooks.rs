@@ -62,6 +62,8 @@ pub struct EngineCounts {
     pub demoting: u64,
     /// Spaces that have.
     pub demoted: u64,
+    /// Unmaps that were deferred.
+    pub deferred: u64,
 }
 
 /// The hooks.
@@ -356,7 +358,7 @@ impl<const W: usize> Kernel<W> for SimKernel {
             note(|| What::Prepared);
         }
         let way = match event {
-            Event::LocalOnly => Some(Way::Local),
+            Event::LocalOnly | Event::Deferred { .. } => Some(Way::Local),
             Event::Interrupted { .. } => Some(Way::Interrupts),
             Event::Broadcast { .. } => Some(Way::Broadcast),
             _ => None,
@@ -387,6 +389,7 @@ impl<const W: usize> Kernel<W> for SimKernel {
             Event::ThresholdMoved { .. } => counts.threshold_moved += 1,
             Event::Demoting { .. } => counts.demoting += 1,
             Event::Demoted => counts.demoted += 1,
+            Event::Deferred { .. } => counts.deferred += 1,
         });
     }
 

@@ -19,11 +19,13 @@ mod nmi;
 mod preemption;
 mod process;
 mod protect;
+mod quarantine;
 mod reclaim;
 mod rwsem;
 mod scheduler;
 mod share;
 mod split;
+mod ticks;
 mod walk;
 
 pub use diary::{Diary, Note, Requests};
@@ -37,6 +39,7 @@ pub use process::{PAGE, Process, USER_BASE, run_thread};
 pub use rwsem::{SleepCosts, SleepLock};
 pub use scheduler::{Priority, SLICE_NS, Scheduler, ThreadId};
 pub use share::File;
+pub use ticks::{PERIOD_NS, TICK_NS};
 pub use walk::PageReferences;
 
 use crate::hw::{Entry, Hw, Stamp};
@@ -126,6 +129,9 @@ impl std::ops::Index<usize> for PendingStores {
     }
 }
 
+/// What every interrupt does first.
+type OnInterrupt = Rc<RefCell<Vec<Box<dyn Fn()>>>>;
+
 /// One simulated kernel on one machine: the engine, the hardware under it, and the kernel's own state.
 pub struct System<const W: usize> {
     /// The engine; lives in simulated memory.
@@ -137,7 +143,7 @@ pub struct System<const W: usize> {
     /// Settings.
     pub settings: OsSettings,
     stores: Rc<RefCell<PendingStores>>,
-    on_interrupt: Rc<OnceCell<Box<dyn Fn()>>>,
+    on_interrupt: OnInterrupt,
     sharing: RefCell<share::Sharing>,
     /// The highest number of a process so far.
     numbers: Cell<u32>,
@@ -153,6 +159,9 @@ pub struct System<const W: usize> {
     /// Table pages that are unlinked and flushed, and wait for the end of walks; in the order of their grace periods.
     waiting_tables: RefCell<VecDeque<walk::WaitingTable>>,
     tables_freed: Cell<u64>,
+    /// What deferred unmaps have left, oldest first.
+    quarantine: RefCell<VecDeque<quarantine::Quarantined>>,
+    ticks: OnceCell<ticks::Ticks>,
     machine: *const Machine,
 }
 
@@ -196,7 +205,7 @@ impl<const W: usize> System<W> {
         };
         let stores: Rc<RefCell<PendingStores>> = Rc::default();
         let spin_nodes: Rc<[Shared<SimWord>]> = (0..cpus).map(|_| machine.alloc(SimWord::new(0))).collect();
-        let on_interrupt: Rc<OnceCell<Box<dyn Fn()>>> = Rc::default();
+        let on_interrupt = OnInterrupt::default();
         let system = Rc::new(System {
             engine,
             hw: hw.clone(),
@@ -214,6 +223,8 @@ impl<const W: usize> System<W> {
             spin_nodes,
             waiting_tables: RefCell::default(),
             tables_freed: Cell::new(0),
+            quarantine: RefCell::default(),
+            ticks: OnceCell::new(),
             machine,
         });
         let handled = hw.clone();
@@ -222,9 +233,7 @@ impl<const W: usize> System<W> {
         }
         let interrupt_entry_exit = machine.interrupt_entry_exit();
         machine.set_interrupt_handler(move || {
-            if let Some(first) = on_interrupt.get() {
-                first();
-            }
+            on_interrupt.borrow().iter().for_each(|first| first());
             let begun = machine::now();
             let outer = category::enter(Category::FlushTarget);
             {
@@ -252,12 +261,9 @@ impl<const W: usize> System<W> {
     }
 
     /// Sets what every interrupt does before the shootdown handler, with interrupts masked: what a scheduler's timer or a
-    /// device would. Once.
-    ///
-    /// # Panics
-    /// When set before.
+    /// device would. After what was set before; before the run.
     pub fn on_interrupt(&self, hook: impl Fn() + 'static) {
-        assert!(self.on_interrupt.set(Box::new(hook)).is_ok(), "the hook is set");
+        self.on_interrupt.borrow_mut().push(Box::new(hook));
     }
 
     fn machine(&self) -> &Machine {
@@ -296,6 +302,7 @@ impl<const W: usize> System<W> {
         self.hw.borrow_mut().set_online(machine::cpu(), true);
         self.engine.cpu_online();
         self.hw.borrow_mut().came_online(machine::cpu(), machine::now());
+        self.ticks_come_online();
         machine::interrupts_restore(saved);
     }
 
@@ -318,6 +325,7 @@ impl<const W: usize> System<W> {
         let saved = machine::interrupts_off();
         // From here on it touches neither user nor dynamic kernel addresses: nobody need wait for it (C5).
         self.hw.borrow_mut().set_online(machine::cpu(), false);
+        self.ticks_go_offline();
         self.engine.cpu_offline();
         machine::interrupts_restore(saved);
     }
@@ -328,6 +336,7 @@ impl<const W: usize> System<W> {
         // SAFETY: processes live as long as the machine runs, or are retired first.
         unsafe { self.engine.switch_to(&process.space) };
         self.now_in_user();
+        self.tell_ticks(false);
         category::leave(outer);
     }
 
@@ -344,6 +353,7 @@ impl<const W: usize> System<W> {
         self.hw.borrow_mut().set_lazy(machine::cpu(), true);
         note(|| What::LazyEnters);
         self.engine.enter_lazy();
+        self.tell_ticks(true);
     }
 
     /// Back to user code of `process` after [`go_lazy`](Self::go_lazy).
@@ -352,6 +362,7 @@ impl<const W: usize> System<W> {
         // SAFETY: as in `load`.
         unsafe { self.engine.leave_lazy(&process.space) };
         self.now_in_user();
+        self.tell_ticks(false);
         note(|| What::LazyLeaves);
         category::leave(outer);
     }

@@ -45,6 +45,8 @@ pub struct Process<const W: usize> {
     unmapping: Shared<SimWord>,
     /// Regions that files back.
     pub(super) files: RefCell<Vec<FileRegion>>,
+    /// Deferred unmaps of it that wait.
+    pub(super) quarantined: Rc<Cell<usize>>,
     /// Counter that every unmap of a frame updates now and then: resident pages, per CPU in practice, so free of cost.
     resident: Cell<i64>,
 }
@@ -102,6 +104,7 @@ impl<const W: usize> Process<W> {
             table_users: RefCell::new(vec![0; tables]),
             unmapping,
             files: RefCell::default(),
+            quarantined: Rc::default(),
             resident: Cell::new(0),
         }
     }
@@ -274,6 +277,7 @@ impl<const W: usize> System<W> {
         let outer = category::enter(Category::Kernel);
         let entered = self.enter_kernel(process, 0, self.costs.syscall + self.costs.mmap);
         self.lock(process, LockAccess::Exclusive);
+        self.settle_quarantine(process, va..va + bytes);
         for table in process.table_index(va)..=process.table_index(va + bytes - 1) {
             process.table_users.borrow_mut()[table] += 1;
         }
@@ -301,6 +305,7 @@ impl<const W: usize> System<W> {
                 *users == 0
             })
             .collect();
+        let may_defer = self.may_defer(process, va);
         self.forget_file(process, va);
         // The region is off the list. A table that another region could still need keeps the lock exclusive.
         let access = if unused.is_empty() {
@@ -320,6 +325,10 @@ impl<const W: usize> System<W> {
         let range = Range::pages(va, va + bytes, Stride::Size4K);
         if !tables.is_empty() {
             self.flush_and_free(process, range.with_tables(), &tables);
+        } else if cleared && may_defer {
+            self.flush_later(process, range, frames);
+            process.unmapping.fetch_add_full(u64::MAX);
+            return self.unlock(process, access);
         } else if cleared && self.unlocks_early() {
             self.flush_unlocking(process, range, || self.unlock(process, access));
             frames.into_iter().for_each(|frame| self.free(frame));
@@ -513,7 +522,7 @@ impl<const W: usize> System<W> {
     }
 
     /// A flush that began at `begun` is complete: for the timeline, the distributions and the diary.
-    fn flush_ended(&self, begun: u64) {
+    pub(super) fn flush_ended(&self, begun: u64) {
         note(|| What::FlushEnds);
         let took = machine::now().saturating_sub(begun);
         self.preemption.latencies.flush.record(took);

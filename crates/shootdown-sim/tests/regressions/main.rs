@@ -3,6 +3,7 @@
 //! regressions in the documentation.
 
 mod cpus;
+mod deferred;
 mod demotion;
 mod early;
 mod forks;
