@@ -267,11 +267,9 @@ impl Design {
         ..Design::IPI_CONCURRENT
     };
 
-    /// As [`IPI`](Self::IPI) with the flush log, whose unmaps interrupt nobody: frames and virtual ranges wait for ticks. The
-    /// log, because a CPU that a flush interrupts has unmaps to catch up with besides.
+    /// As [`IPI`](Self::IPI), but unmaps interrupt nobody: frames and virtual ranges wait for ticks. Relaxes the contract.
     pub const DEFERRED: Design = Design {
         free: Free::Deferred,
-        requests: Requests::Log,
         ..Design::IPI
     };
 
@@ -458,7 +456,7 @@ impl Design {
         (
             "deferred",
             Design::DEFERRED,
-            "as ipi with a flush log; unmaps interrupt nobody: RELAXED, frames and ranges wait until all CPUs flushed at ticks",
+            "as ipi, but unmaps interrupt nobody: RELAXED, frames and ranges wait until all CPUs flushed at ticks",
         ),
         ("none", Design::NONE, "no invalidation: UNSOUND, the negative control"),
     ];

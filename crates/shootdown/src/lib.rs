@@ -35,6 +35,8 @@
 //! | --- | --- | --- |
 //! | C1 | no translation is used that the tables did not hold after the flush | `flush.rs` (`dispatch`), `switch.rs`, `catchup.rs` |
 //! | C2 | frames are freed only after that | [`Flushed`], the proof that [`Token::wait`] returns |
+//! | C1, C2 | relaxed, opt-in: an old translation may be used until its quarantine ends | `deferred.rs`, [`Free::Deferred`] |
+//! | C1 | a target may answer before it invalidates, if it uses nothing meanwhile | `ack.rs`, [`Ack::Early`] |
 //! | C3 | table pages only after paging-structure caches are purged, lazy CPUs too | [`Range::with_tables`], `targets.rs`, `catchup.rs` |
 //! | | and after every lockless walk that could hold a link | [`TablesFree`], the proof; `walk/` |
 //! | C1-C3 | the same for TLBs that belong to no CPU | `secondary.rs`, [`Kernel::secondary`] |

@@ -208,3 +208,34 @@ fn a_range_in_quarantine_is_not_mapped_again_without_a_flush() {
         });
     }
 }
+
+/// Requests that taking two pages of a process that runs on another CPU comes to.
+fn requests_of_a_batch(free: Free) -> u64 {
+    let requests = Rc::new(Cell::new(0));
+    let of_run = requests.clone();
+    play(&Scene::new(2, Design { free, ..IPI }), 1, None, &move |stage| {
+        let a = stage.process(1);
+        let (b, requests) = (a.clone(), of_run.clone());
+        stage.cpu(0, move |system| {
+            until(ROUND);
+            system.engine.kernel().reset_counts();
+            assert_eq!(system.reclaim(&[(&a, P), (&a, P + PAGE)]), 2);
+            requests.set(system.engine.kernel().counts().interrupting);
+        });
+        stage.cpu(1, move |system| {
+            system.load(&b);
+            write(system, &b, 2);
+            until(2 * ROUND);
+        });
+    })
+    .assert_clean(1);
+    requests.get()
+}
+
+/// Where freeing is synchronous each change of a batch has its own request.
+#[test]
+fn a_batch_shares_one_request_only_where_the_design_says_so() {
+    assert_eq!(requests_of_a_batch(Free::Synchronous), 2);
+    assert_eq!(requests_of_a_batch(Free::Batched), 1);
+    assert_eq!(requests_of_a_batch(Free::Deferred), 1);
+}
