@@ -4,12 +4,14 @@ use crate::hw::Hw;
 use crate::machine::{Machine, Outcome, SimWorld};
 use crate::model::Model;
 use crate::os::category::Category;
-use crate::os::{Diary, EngineCounts, Latencies, OsSettings, Priority, Process, Recorder, System, run_thread};
+use crate::os::{
+    Diary, EngineCounts, Latencies, OsSettings, PERIOD_NS, Priority, Process, Recorder, System, TICK_NS, run_thread,
+};
 use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs, process_bytes};
 use crate::timeline;
 use crate::window::{Edge, Measured, PATIENT_THREADS, Plan, Window};
 use crate::workload::Thread;
-use shootdown::{Costs, Design, Space, Tags, Walkers};
+use shootdown::{Costs, Design, Free, Space, Tags, Walkers};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -292,6 +294,9 @@ fn run_sized<const W: usize>(
             ideal: entry.ideal,
         },
     );
+    if design.free == Free::Deferred {
+        system.start_ticks(model.cycles(PERIOD_NS) as u64, model.cycles(TICK_NS) as u64);
+    }
     // One thread per CPU needs no scheduler.
     if shared {
         system.use_scheduler(&machine, model.ghz);

@@ -158,7 +158,7 @@ fn limits(model: &Model) -> Option<BroadcastLimits> {
 
 pub(crate) fn hook_costs(model: &Model, design: &Design) -> HookCosts {
     // The log needs no descriptor per target.
-    let calls = design.requests == Requests::PerRequest;
+    let calls = design.requests != Requests::Log;
     HookCosts {
         call_target: if calls {
             model.kernel.call_target.round() as u64

@@ -6,7 +6,7 @@
 //! [`Engine::settle`] first (regressions 33 and 34).
 
 use crate::cpuset::CpuMask;
-use crate::design::{Reach, Requests};
+use crate::design::{Free, Reach, Requests};
 use crate::engine::Engine;
 use crate::facade::Word;
 use crate::fault::fault;
@@ -65,13 +65,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
     /// Adds a range whose entries have been cleared, under the lock that protects the page table.
     ///
-    /// Does not wait for other CPUs, except for broadcasts that no longer fit, for CPUs in the middle of a switch while the
-    /// space is being promoted, and, where tags roll over and invalidation is by interrupts, for the whole flush of this
-    /// range: a request without a space cannot name the tag. Context as [`Engine::flush`]. Ordering: the entry writes come
+    /// With [`Free::Synchronous`] this flushes and waits. Else it does not wait for other CPUs, except for broadcasts that no
+    /// longer fit, for CPUs in the middle of a switch while the space is being promoted, and, where tags roll over and
+    /// invalidation is by interrupts, for the whole flush of this range: a request without a space cannot name the tag. Context as [`Engine::flush`]. Ordering: the entry writes come
     /// before the call; a full barrier.
     pub fn add(&mut self, space: &Space<K::Facade, W>, range: Range) {
         let engine = self.engine;
         if engine.design.reach == Reach::None {
+            return;
+        }
+        if engine.design.free == Free::Synchronous {
+            let _done = engine.flush(space, range);
             return;
         }
         self.empty = false;

@@ -58,7 +58,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let seen = slot.generation.load(Ordering::Relaxed);
         let current = space.generation.0.load(Ordering::Acquire);
         let tag = Tag(cpu.own.tag.load(Ordering::Relaxed) as u16);
-        match self.missed(&space.log, seen, current) {
+        let missed = self.missed(&space.log, seen, current);
+        if fault!(self.kernel, RecordedBeforeFlush) {
+            slot.generation.store(current, Ordering::Relaxed);
+        }
+        match missed {
             Missed::Nothing => return,
             Missed::Leaves | Missed::Tables => self.flush_logged(&space.log, seen, current, tag),
             Missed::Whole => self.flush_tag(tag),

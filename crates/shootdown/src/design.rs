@@ -54,6 +54,9 @@ pub enum Targets {
 pub enum Requests {
     /// A queue entry at each target points at a descriptor on the requester's stack.
     PerRequest,
+    /// The same, but the descriptor belongs to the requester's CPU and is made once. Kernels that have only that keep preemption
+    /// off while it is in use; here a request that finds it in use takes the stack.
+    PerCpu,
     /// The range goes to the space's log; an interrupt only says "catch up"; many requesters share one.
     Log,
 }
@@ -66,6 +69,18 @@ pub enum Order {
     Serial,
     /// After sending, while the targets answer.
     Concurrent,
+}
+
+/// When a target acknowledges. Read in `ack`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ack {
+    /// When it has invalidated.
+    Late,
+    /// When its handler begins, where that is right: a range of one space on per-CPU tags, no table pages, and nothing on the
+    /// target touches user addresses before it has invalidated. NMI handlers have to ask
+    /// ([`user_access_ok`](crate::Engine::user_access_ok)). Else as [`Late`](Ack::Late).
+    Early,
 }
 
 /// How a requester waits. Read in `interrupt` and `token`.
@@ -109,6 +124,20 @@ pub enum Exit {
     DeferToRollOver,
 }
 
+/// When what an unmap took away is free again. Read in `batch` and `deferred`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Free {
+    /// When its own flush is complete, in batches too.
+    Synchronous,
+    /// The same, but the changes of a [`batch`](crate::Engine::batch) in many spaces share one request.
+    Batched,
+    /// As [`Batched`](Free::Batched), and [`flush_later`](crate::Engine::flush_later) interrupts nobody: frames and virtual
+    /// range wait until every CPU has flushed at a tick or a switch. Relaxes the contract: other CPUs may use the old
+    /// translation until then.
+    Deferred,
+}
+
 /// Workarounds for processors that do not invalidate as they should. Read in `flush` and `broadcast`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errata {
@@ -142,12 +171,16 @@ pub struct Design {
     pub requests: Requests,
     /// When the requester does its own part.
     pub order: Order,
+    /// When targets acknowledge.
+    pub ack: Ack,
     /// How the requester waits.
     pub wait: Wait,
     /// How lockless walks are kept off freed table pages.
     pub walkers: Walkers,
     /// What happens when a space ends.
     pub exit: Exit,
+    /// When what was unmapped is free again.
+    pub free: Free,
     /// Workarounds for the processor at hand.
     pub errata: Errata,
     /// Strides up to which a range is flushed page by page; above, the whole tag goes. 33 is Linux's customary value
@@ -173,6 +206,9 @@ pub struct Design {
     /// Samples in a row that must find a space on few CPUs before it is demoted; with 64 and 8 about 500 flushes, so that
     /// threads which sleep for a moment do not cost it its tag.
     pub demote_after: u32,
+    /// Frames that unmaps on one CPU may keep waiting with [`Free::Deferred`]; what would exceed it is flushed synchronously.
+    /// 4096 are 16 MiB: what a CPU that unmaps a page in a microsecond frees in four ticks of a millisecond.
+    pub defer_frames: u32,
     /// Wait in ns after which a CPU that has not answered is reported (C7); 0 reports never.
     pub stuck_ns: u64,
 }
@@ -194,9 +230,11 @@ impl Design {
         targets: Targets::Active,
         requests: Requests::PerRequest,
         order: Order::Serial,
+        ack: Ack::Late,
         wait: Wait::Spin,
         walkers: Walkers::InterruptAll,
         exit: Exit::Flush,
+        free: Free::Batched,
         errata: Errata::NONE,
         ceiling: 33,
         slots: 6,
@@ -207,12 +245,31 @@ impl Design {
         sample_one_in: 64,
         log_reach: 32,
         demote_after: 8,
+        defer_frames: 4096,
         stuck_ns: 1_000_000_000,
     };
 
     /// As [`IPI`](Self::IPI), but the requester does its own part while the targets do theirs.
     pub const IPI_CONCURRENT: Design = Design {
         order: Order::Concurrent,
+        ..Design::IPI
+    };
+
+    /// As [`IPI`](Self::IPI), with one preallocated descriptor per CPU: Linux before its requests went to the stack.
+    pub const IPI_PER_CPU: Design = Design {
+        requests: Requests::PerCpu,
+        ..Design::IPI
+    };
+
+    /// As [`IPI_CONCURRENT`](Self::IPI_CONCURRENT), and targets acknowledge before they invalidate, where that is right.
+    pub const IPI_EARLY: Design = Design {
+        ack: Ack::Early,
+        ..Design::IPI_CONCURRENT
+    };
+
+    /// As [`IPI`](Self::IPI), but unmaps interrupt nobody: frames and virtual ranges wait for ticks. Relaxes the contract.
+    pub const DEFERRED: Design = Design {
+        free: Free::Deferred,
         ..Design::IPI
     };
 
@@ -303,7 +360,7 @@ impl Design {
     };
 
     /// The presets: name, settings, one line about each.
-    pub const PRESETS: [(&'static str, Design, &'static str); 15] = [
+    pub const PRESETS: [(&'static str, Design, &'static str); 18] = [
         (
             "ipi",
             Design::IPI,
@@ -313,6 +370,16 @@ impl Design {
             "ipi-concurrent",
             Design::IPI_CONCURRENT,
             "as ipi, but the requester does its own part while the targets do theirs",
+        ),
+        (
+            "ipi-per-cpu",
+            Design::IPI_PER_CPU,
+            "as ipi, but with one preallocated request per CPU instead of one on the stack",
+        ),
+        (
+            "ipi-early",
+            Design::IPI_EARLY,
+            "as ipi-concurrent, but targets acknowledge on entry, before they invalidate, where that is right",
         ),
         (
             "broadcast",
@@ -385,6 +452,11 @@ impl Design {
                 ..Design::ARM_BROADCAST
             },
             "arm-broadcast on a processor whose synchronisation is acknowledged too early",
+        ),
+        (
+            "deferred",
+            Design::DEFERRED,
+            "as ipi, but unmaps interrupt nobody: RELAXED, frames and ranges wait until all CPUs flushed at ticks",
         ),
         ("none", Design::NONE, "no invalidation: UNSOUND, the negative control"),
     ];

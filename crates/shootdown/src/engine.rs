@@ -44,6 +44,10 @@ pub struct Engine<'a, K: Kernel<W>, const W: usize> {
     pub(crate) nmi_walkers: CpuSet<K::Facade, W>,
     /// Count of grace periods asked for.
     pub(crate) grace: Line<<K::Facade as Facade>::U64>,
+    /// Epoch of deferred unmaps, from 1: CPUs flush for it at their ticks.
+    pub(crate) deferral_epoch: Line<<K::Facade as Facade>::U64>,
+    /// CPUs that run user code without ticks.
+    pub(crate) tickless: CpuSet<K::Facade, W>,
     /// What each way of reaching other CPUs costs; read by `Reach::Adaptive` only.
     pub(crate) costs: CostWords<K::Facade>,
     /// 1 after a promotion found no tag, until some space has given one up.
@@ -104,6 +108,8 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
             rollover: RollOver::new(),
             nmi_walkers: CpuSet::new(),
             grace: Line(Word::new(0)),
+            deferral_epoch: Line(Word::new(1)),
+            tickless: CpuSet::new(),
             costs: CostWords::new(),
             tag_shortage: Line(Word::new(0)),
         }

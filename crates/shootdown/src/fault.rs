@@ -29,6 +29,8 @@ pub enum Fault {
     SkipWhenNotCurrent,
     /// 14: the ready flag of a request is visible before its arguments.
     FlagBeforeArguments,
+    /// The descriptor of a CPU is used for the next request while a waiter that was preempted still needs it.
+    OwnRequestReused,
     /// 15: a CPU is counted before it can take interrupts.
     CountedBeforeOnline,
     /// 15: the requester may migrate between its local flush and sending.
@@ -93,6 +95,22 @@ pub enum Fault {
     WaitForCpuThatIsOff,
     /// 46: a batch reads the tag before the change is published, and not again.
     TagReadBeforePublish,
+    /// Early acknowledgement although table pages are freed.
+    EarlyDespiteTables,
+    /// Early acknowledgement although a kernel range is concerned.
+    EarlyDespiteKernelRange,
+    /// The generation that a slot records is advanced before the flush.
+    RecordedBeforeFlush,
+    /// User addresses may be touched between the acknowledgement and the invalidation.
+    UserAccessBeforeInvalidation,
+    /// A deferred unmap does not advance the generation.
+    DeferredWithoutGeneration,
+    /// A deferral is taken to be over one epoch too early.
+    DeferralOverTooSoon,
+    /// A tick says that it has flushed, and has not.
+    TickDoesNotFlush,
+    /// An unmap is deferred although the space runs on a CPU without ticks.
+    TicklessNotAsked,
     /// 47: local invalidations are acknowledged before they are complete.
     AcknowledgeBeforeLocalSync,
     /// 48: the requester may migrate between choosing targets and its own local flush.

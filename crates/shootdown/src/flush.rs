@@ -230,12 +230,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if state.id() != space.id {
                 return;
             }
-            if range.is_walkable(self.design.ceiling)
-                && !state.is_on_system_tag()
-                && self.advance_by_one(cpu, generation)
-            {
-                self.flush_range(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16), range);
-            } else if space.mode() == Mode::PerCpu && !state.is_on_system_tag() {
+            if self.flush_next(cpu, generation, range) {
+                return;
+            }
+            if space.mode() == Mode::PerCpu && !state.is_on_system_tag() {
                 self.catch_up(cpu, space);
             } else {
                 self.follow_loaded(cpu);

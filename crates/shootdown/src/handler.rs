@@ -5,8 +5,10 @@
 use crate::design::Requests;
 use crate::engine::Engine;
 use crate::facade::Word;
+use crate::fault::fault;
 use crate::hooks::{Kernel, Tag};
 use crate::percpu::PerCpu;
+use crate::range::Range;
 use crate::request::{Ask, Request};
 use core::sync::atomic::Ordering;
 
@@ -19,12 +21,18 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Walks run with interrupts off, so a handler that runs proves that none is under way on this CPU.
     pub fn on_ipi(&self) {
         let cpu = &self.cpus[self.kernel.cpu()];
-        self.serve(cpu);
+        self.serve_on_entry(cpu, true);
         self.quiescent_here(cpu);
+        self.flush_deferred_here(cpu);
     }
 
     /// Serves everything asked of this CPU; interrupts off, on that CPU.
     pub(crate) fn serve(&self, cpu: &PerCpu<K::Facade>) {
+        self.serve_on_entry(cpu, false);
+    }
+
+    /// As [`serve`](Self::serve); `on_entry` when the interrupt's handler does it, which may answer early (`ack.rs`).
+    fn serve_on_entry(&self, cpu: &PerCpu<K::Facade>, on_entry: bool) {
         #[cfg(debug_assertions)]
         let _serving = Serving::begin(&cpu.own.serving);
         if cpu.queue.has_ready() {
@@ -33,19 +41,26 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 if !request.is_null() {
                     // SAFETY: a request that was ready when taken stays on its requester's stack until it is
                     // acknowledged, which is the last thing that `answer` does with it.
-                    self.answer(cpu, unsafe { &*request });
+                    self.answer(cpu, unsafe { &*request }, on_entry);
                 }
             });
         }
-        if self.design.requests == Requests::PerRequest || cpu.post.0.load(Ordering::Relaxed) & POSTED == 0 {
+        if self.design.requests != Requests::Log || cpu.post.0.load(Ordering::Relaxed) & POSTED == 0 {
             return;
         }
         // The carry clears POSTED and counts one take. A full barrier; pairs with `post`: whoever posts after this gets a
         // new interrupt, whatever was published before an earlier post is seen by the reads below.
         let take = cpu.post.0.fetch_add_full(POSTED) >> 1;
-        self.follow_and_finish(cpu);
-        // Release: the invalidations, each complete on return, come before it; pairs with the acquire in `wait`.
-        cpu.served.0.store(take + 1, Ordering::Release);
+        // Release: what this CPU did under the old translations comes before it, and unless it is early the invalidations, each
+        // complete on return; pairs with the acquire in `wait`.
+        let served = || cpu.served.0.store(take + 1, Ordering::Release);
+        if on_entry && self.may_answer_posts_early(cpu) {
+            served();
+            self.follow_and_finish(cpu);
+        } else {
+            self.follow_and_finish(cpu);
+            served();
+        }
     }
 
     /// Refuses, in debug builds, to wait from within the handler: what it has taken and not answered yet, somebody waits
@@ -63,7 +78,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Serves from within a wait, whether or not interrupts are on (C5: whoever waits serves).
     #[inline]
     pub(crate) fn serve_while_waiting(&self) {
-        if crate::fault::fault!(self.kernel, NoSelfService) {
+        if fault!(self.kernel, NoSelfService) {
             return;
         }
         let saved = self.kernel.interrupts_off();
@@ -85,9 +100,23 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Does what one stack request asks, and acknowledges.
-    fn answer(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>) {
+    /// Does what one request asks, and acknowledges: in this order, unless the handler answers early. After that the request
+    /// may be gone.
+    fn answer(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>, on_entry: bool) {
         let (ask, walked) = request.ask();
+        if on_entry && self.may_answer_early(cpu, ask, walked) {
+            request.acknowledge();
+            return self.do_as_asked(cpu, ask);
+        }
+        self.do_as_asked(cpu, ask);
+        self.forget_walks(cpu, walked, ask != Ask::EndWalks);
+        if fault!(self.kernel, DepartingCpuAcknowledgesTwice) && cpu.state().is_off() {
+            request.acknowledge();
+        }
+        request.acknowledge();
+    }
+
+    fn do_as_asked(&self, cpu: &PerCpu<K::Facade>, ask: Ask) {
         match ask {
             Ask::EndWalks => {}
             Ask::CatchUp => self.follow_and_finish(cpu),
@@ -105,37 +134,34 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 // Not loaded any more: the slot is behind and will catch up at the next switch-in.
                 if state.id() == id {
                     // Rule 2: a partial flush is right only if this is the very next request and the newest.
-                    let partial = range.is_walkable(self.design.ceiling)
-                        && !state.is_lazy()
-                        && !state.is_on_system_tag()
-                        && self.advance_by_one(cpu, generation);
-                    if partial {
-                        self.flush_range(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16), &range);
-                    } else {
+                    if state.is_lazy() || !self.flush_next(cpu, generation, &range) {
                         self.follow_loaded(cpu);
                     }
                 }
             }
         }
-        self.forget_walks(cpu, walked, ask != Ask::EndWalks);
-        if crate::fault::fault!(self.kernel, DepartingCpuAcknowledgesTwice) && cpu.state().is_off() {
-            request.acknowledge();
-        }
-        request.acknowledge();
     }
 
-    /// Rule 2 for the loaded space: records `generation` and returns true if the slot has seen exactly the one before it
-    /// and it is still the newest. The flush must follow before interrupts go on.
-    pub(crate) fn advance_by_one(&self, cpu: &PerCpu<K::Facade>, generation: u64) -> bool {
+    /// Rule 2 for the loaded space: flushes `range` alone and records `generation`, if the slot has seen exactly the one
+    /// before it and it is still the newest. False when it is not, and then nothing is done. Interrupts off.
+    pub(crate) fn flush_next(&self, cpu: &PerCpu<K::Facade>, generation: u64, range: &Range) -> bool {
         // SAFETY: interrupts are off; see `loaded`.
         let Some(space) = (unsafe { self.loaded(cpu) }) else {
             return false;
         };
+        if !range.is_walkable(self.design.ceiling) || cpu.state().is_on_system_tag() {
+            return false;
+        }
         let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
         let next = slot.generation.load(Ordering::Relaxed) + 1 == generation
             && space.generation.0.load(Ordering::Acquire) == generation
             && space.mode() == crate::space::Mode::PerCpu;
         if next {
+            if fault!(self.kernel, RecordedBeforeFlush) {
+                slot.generation.store(generation, Ordering::Relaxed);
+            }
+            self.flush_range(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16), range);
+            // After the flush: `user_access_ok` goes by it.
             slot.generation.store(generation, Ordering::Relaxed);
         }
         next

@@ -144,6 +144,11 @@ pub enum Event {
         /// Instructions before the synchronising one.
         instructions: u32,
     },
+    /// An unmap was deferred: it interrupted nobody, and this many frames wait.
+    Deferred {
+        /// Frames in quarantine.
+        frames: u32,
+    },
     /// A CPU caught up with a space, page by page.
     CaughtUpPartly,
     /// A CPU caught up by flushing a whole tag.

@@ -32,6 +32,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if !fault!(self.kernel, OnlineKeepsRegistrations) {
             cpu.walking.forget_all();
         }
+        self.deferrals_wait_for(me);
         // On, then in the set (full barrier), then flush: a requester that saw this CPU off or absent wrote its entries
         // before, so this flush and every later fill sees them. Pairs with `request`, `wait` and `flush_kernel`.
         cpu.publish(State::KERNEL);

@@ -94,15 +94,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         meanwhile: impl FnOnce(),
     ) {
         let me = pin.cpu;
-        let own = Request::<K::Facade>::for_targets(targets.len());
-        let request = &own;
-        // Regressions 22 and 24 leave this frame while targets still refer to the request.
-        #[cfg(feature = "faults")]
-        let request = if fault!(self.kernel, GiveUpWaiting) || fault!(self.kernel, DepartingCpuAcknowledgesTwice) {
-            self.cpus[me].spare.reopen(targets.len());
-            &self.cpus[me].spare
-        } else {
-            request
+        let stack;
+        let request = match self.own_request(me) {
+            Some(own) => {
+                own.reopen(targets.len());
+                own
+            }
+            None => {
+                stack = Request::for_targets(targets.len());
+                &stack
+            }
         };
         let late_arguments = fault!(self.kernel, FlagBeforeArguments);
         if !late_arguments {
@@ -177,6 +178,19 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             Wait::Spin => drop((complete, pin)),
             Wait::Preemptible => drop((pin, complete)),
         }
+    }
+
+    /// The descriptor of this CPU, if the design uses it and nobody does at the moment: somebody who was preempted while
+    /// waiting may. Pinned on `me`, so that from here to its reopening nobody else on this CPU looks.
+    fn own_request(&self, me: CpuId) -> Option<&Request<K::Facade>> {
+        let own = &self.cpus[me].request;
+        // Regressions 22 and 24 leave their frame while targets still refer to the request.
+        if fault!(self.kernel, GiveUpWaiting) || fault!(self.kernel, DepartingCpuAcknowledgesTwice) {
+            return Some(own);
+        }
+        // Acquire, in `is_complete`: every target is done with what it was asked last.
+        let free = own.is_complete() || fault!(self.kernel, OwnRequestReused);
+        (self.design.requests == Requests::PerCpu && free).then_some(own)
     }
 
     fn push(&self, target: &crate::percpu::PerCpu<K::Facade>, slot: u32, request: &Request<K::Facade>) -> bool {

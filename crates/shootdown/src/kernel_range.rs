@@ -40,7 +40,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 let generation = self.kernel_generation.0.fetch_add_full(1) + 1;
                 self.kernel_log.append(generation, &range);
             }
-            Requests::PerRequest => K::Facade::full_barrier(),
+            Requests::PerRequest | Requests::PerCpu => K::Facade::full_barrier(),
         }
         self.publish_tables();
         let mut token = self.token(0, 0);
@@ -49,7 +49,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.interrupt(&mut token, targets, Ask::Kernel { range }, pin, |engine| {
             engine.masked(|| match engine.design.requests {
                 Requests::Log => engine.catch_up_kernel(&engine.cpus[me]),
-                Requests::PerRequest => engine.flush_kernel_range(&engine.cpus[me], &range),
+                Requests::PerRequest | Requests::PerCpu => engine.flush_kernel_range(&engine.cpus[me], &range),
             });
         });
         token.wait()

@@ -18,9 +18,11 @@
 //! | a CPU comes or goes | [`Engine::cpu_online`], [`Engine::cpu_offline`] |
 //! | user code enters the kernel | [`Engine::enter_kernel`], optional |
 //! | the scheduler switches | [`Engine::switch_to`], [`Engine::enter_lazy`], [`Engine::leave_lazy`], [`Engine::switch_to_kernel`] |
+//! | an NMI handler wants to touch user addresses | [`Engine::user_access_ok`] |
 //! | the shootdown interrupt arrives | [`Engine::on_ipi`] |
 //! | page-table entries were cleared or weakened | [`Engine::flush`], or [`Engine::dispatch`] and [`Token::wait`] |
 //! | many spaces at once | [`Engine::batch`], and [`Engine::settle`] before relying on a cleared entry |
+//! | private memory was unmapped, and frames and range can wait | [`Engine::flush_later`], with [`Engine::tick`] on every CPU |
 //! | kernel mappings changed | [`Engine::flush_kernel`] |
 //! | page tables are read without a lock | [`Engine::walk`] |
 //! | table pages were unlinked | [`Engine::flush_tables`], or [`Engine::flush`] and [`Engine::retire_tables`] |
@@ -33,6 +35,8 @@
 //! | --- | --- | --- |
 //! | C1 | no translation is used that the tables did not hold after the flush | `flush.rs` (`dispatch`), `switch.rs`, `catchup.rs` |
 //! | C2 | frames are freed only after that | [`Flushed`], the proof that [`Token::wait`] returns |
+//! | C1, C2 | relaxed, opt-in: an old translation may be used until its quarantine ends | `deferred.rs`, [`Free::Deferred`] |
+//! | C1 | a target may answer before it invalidates, if it uses nothing meanwhile | `ack.rs`, [`Ack::Early`] |
 //! | C3 | table pages only after paging-structure caches are purged, lazy CPUs too | [`Range::with_tables`], `targets.rs`, `catchup.rs` |
 //! | | and after every lockless walk that could hold a link | [`TablesFree`], the proof; `walk/` |
 //! | C1-C3 | the same for TLBs that belong to no CPU | `secondary.rs`, [`Kernel::secondary`] |
@@ -47,11 +51,13 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+mod ack;
 mod batch;
 mod broadcast;
 mod catchup;
 mod costs;
 pub mod cpuset;
+mod deferred;
 mod demote;
 mod design;
 mod engine;
@@ -81,8 +87,10 @@ mod walk;
 pub use batch::Batch;
 pub use costs::{Costs, EXPLORE_ONE_IN};
 pub use cpuset::{CpuMask, CpuSet};
+pub use deferred::{Deferral, DeferralsOver, Unmapped};
 pub use design::{
-    CONSIDER_ONE_IN, Design, Errata, Exit, MAX_SLOTS, Order, Reach, Requests, Tags, Targets, USER_HALF, Wait, Walkers,
+    Ack, CONSIDER_ONE_IN, Design, Errata, Exit, Free, MAX_SLOTS, Order, Reach, Requests, Tags, Targets, USER_HALF,
+    Wait, Walkers,
 };
 pub use engine::{Engine, Storage, tag_words};
 pub use facade::{Facade, Native, Word};

@@ -6,18 +6,21 @@
 //! | `post` | requesters (set), the CPU itself (take) | the CPU itself |
 //! | `served` | the CPU itself | waiters |
 //! | `queue` | requesters and the CPU itself | both |
+//! | `request` | requesters on this CPU; targets acknowledge in it | targets |
 //! | `running` | the CPU itself; the roll-over, under its lock | the roll-over |
+//! | `deferring` | the CPU itself; whoever frees what was unmapped on it | whoever asks which deferrals are over |
 //! | `own` | the CPU itself, interrupts off | nobody else |
 //! | `walking` | the CPU itself (see `walk/slots.rs`) | freeing sides, two of its three lines |
 
+use crate::deferred::Deferring;
 use crate::design::MAX_SLOTS;
 use crate::facade::{Facade, Word};
-use crate::request::Queue;
+use crate::request::{Queue, Request};
 use crate::rollover::Running;
 use crate::space::Line;
 use core::sync::atomic::Ordering;
 
-/// Per-CPU state; the kernel supplies an array of these, indexed by CPU id. About 1.3 KiB.
+/// Per-CPU state; the kernel supplies an array of these, indexed by CPU id. About 1.4 KiB.
 #[repr(C, align(64))]
 pub struct PerCpu<F: Facade> {
     /// [`State`], packed into one word: what is loaded, lazy, switching, on which kind of tag, off. One word because a
@@ -32,9 +35,9 @@ pub struct PerCpu<F: Facade> {
     /// Stack requests queued here.
     pub(crate) queue: Queue<F>,
     pub(crate) running: Running<F>,
-    /// For regressions in which a requester does not wait for its request.
-    #[cfg(feature = "faults")]
-    pub(crate) spare: crate::request::Request<F>,
+    /// This CPU's descriptor, for designs with one per CPU. Written by whoever requests from here, pinned; read by targets.
+    pub(crate) request: Request<F>,
+    pub(crate) deferring: Line<Deferring<F>>,
     pub(crate) own: Own<F>,
     pub(crate) walking: crate::walk::Walking<F>,
 }
@@ -74,8 +77,7 @@ impl<F: Facade> PerCpu<F> {
             served: Line(F::U64::new(0)),
             queue: Queue::new(),
             running: Running::new(),
-            #[cfg(feature = "faults")]
-            spare: crate::request::Request::for_targets(0),
+            request: Request::idle(),
             own: Own {
                 space: F::U64::new(0),
                 slot: F::U64::new(0),
@@ -89,6 +91,7 @@ impl<F: Facade> PerCpu<F> {
                 #[cfg(debug_assertions)]
                 serving: core::sync::atomic::AtomicBool::new(false),
             },
+            deferring: Deferring::new(),
             walking: crate::walk::Walking::new(),
         }
     }

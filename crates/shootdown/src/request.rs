@@ -1,8 +1,9 @@
-//! Stack requests: the descriptor that lives on the requester's stack, and each CPU's queue of pointers to them.
+//! Requests with a descriptor, on the requester's stack or one per CPU, and each CPU's queue of pointers to them.
 //!
-//! Used by designs with [`Requests::PerRequest`](crate::Requests::PerRequest). The descriptor is one cache line that
-//! targets read, and another where they acknowledge. A descriptor leaves its stack frame only when every target has
-//! acknowledged or was proved off (C5), enforced by [`Outstanding`], which waits when it is dropped.
+//! Used by designs with [`Requests::PerRequest`](crate::Requests::PerRequest) and
+//! [`Requests::PerCpu`](crate::Requests::PerCpu). The descriptor is one cache line that targets read, and another where they
+//! acknowledge. A descriptor is left, with its stack frame or to the next request, only when every target has acknowledged
+//! or was proved off (C5), enforced by [`Outstanding`], which waits when it is dropped.
 
 use crate::facade::{Facade, Native, Word};
 use crate::hooks::Tag;
@@ -47,14 +48,22 @@ const _: () = {
 impl<F: Facade> Request<F> {
     /// An empty descriptor that `targets` CPUs will acknowledge, and the requester.
     pub(crate) fn for_targets(targets: usize) -> Self {
+        Self::awaiting(targets as u64 + 1)
+    }
+
+    fn awaiting(unacknowledged: u64) -> Self {
         Request {
             body: Line(core::array::from_fn(|_| F::U64::new(0))),
-            unacknowledged: Line(F::U64::new(targets as u64 + 1)),
+            unacknowledged: Line(F::U64::new(unacknowledged)),
         }
     }
 
-    /// Makes a request that was used before new.
-    #[cfg(feature = "faults")]
+    /// A descriptor that nobody uses.
+    pub(crate) fn idle() -> Self {
+        Self::awaiting(0)
+    }
+
+    /// Makes a request that is complete, or was never used, new.
     pub(crate) fn reopen(&self, targets: usize) {
         self.unacknowledged.0.store(targets as u64 + 1, Ordering::Relaxed);
     }

@@ -70,6 +70,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             if let Some(previous) = previous {
                 self.depart(previous, me);
             }
+            self.flush_deferred_here(cpu);
         });
     }
 
@@ -267,6 +268,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             let cpu = &self.cpus[self.kernel.cpu()];
             self.quiescent_here(cpu);
             self.unload(cpu);
+            self.flush_deferred_here(cpu);
         });
     }
 

@@ -62,6 +62,8 @@ pub(super) struct Cpu {
     pub(super) online: bool,
     /// Between a root load or the end of laziness and `caught_up`: what it has under the tag is not judged unless used.
     pub(super) settling: bool,
+    /// In a handler that may have answered before it has invalidated, and touches no user address until `caught_up`.
+    pub(super) answering: bool,
     /// Between coming online and `came_online`.
     pub(super) booting: bool,
     /// A virtual CPU that the hypervisor has descheduled: it keeps what it has cached, and uses nothing.
@@ -96,6 +98,7 @@ impl Cpu {
             lazy: false,
             online: true,
             settling: false,
+            answering: false,
             booting: false,
             descheduled: false,
             flushed_nonglobal: 0,
@@ -296,6 +299,13 @@ impl Hw {
     /// Whether the kernel has said that the CPU touches no user address for now.
     pub fn is_lazy(&self, cpu: usize) -> bool {
         self.cpus[cpu].lazy
+    }
+
+    /// The CPU takes an interrupt whose handler may acknowledge before it invalidates, and promises to touch no user address
+    /// before [`caught_up`](Hw::caught_up), which is then expected. User translations that a completed request forbids may
+    /// stay cached meanwhile; using one is a violation all the same, and so are kernel addresses and links to freed tables.
+    pub fn answers(&mut self, cpu: usize) {
+        self.cpus[cpu].answering = true;
     }
 
     /// The CPU goes off, or starts to come on. Its caches are neither used nor checked until

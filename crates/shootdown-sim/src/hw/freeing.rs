@@ -25,6 +25,7 @@ impl Hw {
                 )]
             });
         }
+        self.check_quarantined_frame(frame, cpu, now);
         if f.copies > 0 && !self.wrong(Wrong::OracleIgnoresFrees) {
             let reason = Reason::Freed(frame, f.life);
             if f.shared {

@@ -21,6 +21,7 @@
 //!   iommu.rs    a TLB that belongs to devices
 //!   riscv64.rs  SFENCE.VMA, Svinval, remote fences by firmware
 //!   deferred.rs what those two do later than x86
+//!   quarantine.rs  what a deferred unmap has withdrawn
 //!   wrong.rs    deliberately wrong machines, for tests of the tests
 //!   under_way.rs  what is filled from withdrawn tables while a broadcast is under way
 //! ```
@@ -37,6 +38,7 @@ mod iommu;
 mod ledger;
 mod oracle;
 mod psc;
+mod quarantine;
 mod riscv64;
 mod software_walk;
 mod story;
@@ -218,6 +220,7 @@ pub struct Hw {
     tag_users: HashMap<u16, broadcast::TagUsers>,
     software: software_walk::SoftwareWalks,
     commands: iommu::Commands,
+    quarantines: quarantine::Quarantines,
     violations: Vec<Violation>,
     violation_count: u64,
     first_violation_after: Option<u64>,
@@ -277,6 +280,7 @@ impl Hw {
             tag_users: HashMap::new(),
             software: software_walk::SoftwareWalks::default(),
             commands: iommu::Commands::default(),
+            quarantines: quarantine::Quarantines::default(),
             violations: Vec::new(),
             violation_count: 0,
             first_violation_after: None,

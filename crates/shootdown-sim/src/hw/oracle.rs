@@ -1,9 +1,9 @@
 //! C1, C2 and C4 of translations, checked exactly: at every access, completion and catch-up. Freeing is in `freeing.rs`.
 //!
 //! A cached translation may be used while the tables hold it (or more), and after that until a request that began
-//! after the store was *issued* has completed. Where a CPU cannot use an entry (lazy, offline, other tag loaded) it is
-//! tolerated, and looked at again by [`Hw::caught_up`] or [`Hw::came_online`]. In doubt (a history longer than is kept)
-//! the oracle stays silent; it never reports what is allowed.
+//! after the store was *issued* has completed. Where a CPU cannot use an entry (lazy, offline, other tag loaded, in a handler
+//! that has answered early) it is tolerated, and looked at again by [`Hw::caught_up`] or [`Hw::came_online`]. In doubt (a
+//! history longer than is kept) the oracle stays silent; it never reports what is allowed.
 
 use super::cpu::Reason;
 use super::ledger::{Completion, Record, Stamp};
@@ -246,7 +246,11 @@ impl Hw {
         let c = &self.cpus[cpu];
         let global = key & GLOBAL != 0;
         let reachable = global || (key_tag(key) == c.tag && !c.settling);
-        c.online && !c.booting && !c.descheduled && reachable && (is_kernel(va) || !(c.lazy || c.settling))
+        c.online
+            && !c.booting
+            && !c.descheduled
+            && reachable
+            && (is_kernel(va) || !(c.lazy || c.settling || c.answering))
     }
 
     /// The kernel is done with a switch or with leaving laziness on this CPU: from now on it may touch user addresses
@@ -254,7 +258,7 @@ impl Hw {
     pub fn caught_up(&mut self, cpu: usize, now: u64) {
         self.look_at_broadcasts(cpu, now);
         let c = &mut self.cpus[cpu];
-        c.settling = false;
+        (c.settling, c.answering) = (false, false);
         let tag = c.tag;
         // A mark older than the last flush of the tag concerns entries that are gone.
         let marked = c.tag_state(tag).tolerated > c.floor || c.global_tolerated > c.floor_global;

@@ -268,6 +268,10 @@ impl Hw {
             f.mapped += 1;
             f.shared |= f.slot != 0 && f.slot != slot;
             f.slot = slot;
+            if !self.nothing_quarantined() {
+                let space = self.ledger.chunks[slot as usize >> 9].space;
+                self.check_quarantined_range(space, self.ledger.va(slot), issued.cpu as usize, now);
+            }
         }
         if old.is_present() && !new.covers(old) {
             let seen = self.tick();

@@ -11,9 +11,8 @@ impl<const W: usize> System<W> {
     pub fn exit(&self, process: &Process<W>) {
         let spans = process.table_locks.len() as u64;
         let frames = self.withdraw(process, USER_BASE, spans * TABLE_SPAN / super::PAGE);
-        self.announced_whole(process, || {
-            let _done = self.engine.retire(&process.space);
-        });
+        let retired = self.announced_whole(process, || self.engine.retire(&process.space));
+        self.quarantine_retired(process, &retired);
         self.free_frames(frames);
         // No CPU has the root any more, so the tables below it are freed without another flush.
         let tables: Vec<u32> = {

@@ -43,16 +43,14 @@ impl<const W: usize> System<W> {
     /// Flushes everything of a space, table pages included, and tells the oracle.
     pub fn flush_space(&self, process: &Process<W>) {
         let outer = category::enter(Category::FlushRequester);
-        self.announced_whole(process, || {
-            let _done = self.engine.flush(&process.space, Range::WHOLE);
-        });
+        let _done = self.announced_whole(process, || self.engine.flush(&process.space, Range::WHOLE));
         category::leave(outer);
     }
 
     /// Runs `flush`, after which nothing of the space may be used that was withdrawn before, and tells the oracle so.
-    pub(super) fn announced_whole(&self, process: &Process<W>, flush: impl FnOnce()) {
+    pub(super) fn announced_whole<T>(&self, process: &Process<W>, flush: impl FnOnce() -> T) -> T {
         let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
-        flush();
+        let done = flush();
         if self.settings.ideal {
             machine::drain_stores();
             self.hw.borrow_mut().perfect_invalidate_space(process.number);
@@ -60,6 +58,7 @@ impl<const W: usize> System<W> {
         self.hw
             .borrow_mut()
             .completed_space(process.number, stamp, machine::cpu(), machine::now());
+        done
     }
 
     /// Whether the address-space lock is let go of before the flush is complete. The design's own interface allows it, where
@@ -83,7 +82,7 @@ impl<const W: usize> System<W> {
     }
 
     /// A flush that began at `begun` is complete: for the timeline, the distributions and the diary.
-    fn flush_ended(&self, begun: u64) {
+    pub(super) fn flush_ended(&self, begun: u64) {
         note(|| What::FlushEnds);
         let took = machine::now().saturating_sub(begun);
         self.preemption.latencies.flush.record(took);

@@ -76,6 +76,8 @@ pub struct EngineCounts {
     pub demoting: u64,
     /// Spaces that have.
     pub demoted: u64,
+    /// Unmaps that were deferred.
+    pub deferred: u64,
 }
 
 /// The hooks.
@@ -95,6 +97,8 @@ pub struct SimKernel {
     on_unpin: RefCell<Option<Box<dyn Fn()>>>,
     /// What happens before each root load.
     on_load_root: RefCell<Option<Box<dyn Fn()>>>,
+    /// What happens before each local invalidation.
+    on_invalidate: RefCell<Option<Box<dyn Fn()>>>,
     /// What happened, for `explain`.
     diary: RefCell<Option<Diary>>,
     /// What a hypervisor keeps for each virtual CPU, on a machine that is virtual.
@@ -122,6 +126,7 @@ impl SimKernel {
             preemption,
             on_unpin: RefCell::default(),
             on_load_root: RefCell::default(),
+            on_invalidate: RefCell::default(),
             diary: RefCell::default(),
             virtual_cpus: OnceCell::new(),
             #[cfg(feature = "faults")]
@@ -158,6 +163,11 @@ impl SimKernel {
     /// processor away there.
     pub fn on_load_root(&self, hook: impl Fn() + 'static) {
         *self.on_load_root.borrow_mut() = Some(Box::new(hook));
+    }
+
+    /// Sets what happens before every local invalidation, on its CPU: tests let an NMI come there.
+    pub fn on_invalidate(&self, hook: impl Fn() + 'static) {
+        *self.on_invalidate.borrow_mut() = Some(Box::new(hook));
     }
 
     /// Switches a known bug on.
@@ -229,6 +239,9 @@ impl<const W: usize> Kernel<W> for SimKernel {
     }
 
     fn invalidate(&self, what: Local) {
+        if let Some(hook) = &*self.on_invalidate.borrow() {
+            hook();
+        }
         if let Some(cost) = self.invalidate_by_isa(what) {
             return machine::charge(u64::from(carried_out(cost)));
         }
@@ -359,7 +372,7 @@ impl<const W: usize> Kernel<W> for SimKernel {
             note(|| What::Prepared);
         }
         let way = match event {
-            Event::LocalOnly => Some(Way::Local),
+            Event::LocalOnly | Event::Deferred { .. } => Some(Way::Local),
             Event::Interrupted { .. } => Some(Way::Interrupts),
             Event::Broadcast { .. } => Some(Way::Broadcast),
             _ => None,
@@ -390,6 +403,7 @@ impl<const W: usize> Kernel<W> for SimKernel {
             Event::ThresholdMoved { .. } => counts.threshold_moved += 1,
             Event::Demoting { .. } => counts.demoting += 1,
             Event::Demoted => counts.demoted += 1,
+            Event::Deferred { .. } => counts.deferred += 1,
         });
     }
 

@@ -26,6 +26,12 @@ pub(super) struct FileRegion {
     notify_flushes: bool,
 }
 
+impl FileRegion {
+    pub(super) fn covers(&self, va: u64) -> bool {
+        (self.start..self.end).contains(&va)
+    }
+}
+
 /// How a file is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mapping {
@@ -57,7 +63,7 @@ impl<const W: usize> System<W> {
     pub(super) fn file_fault(&self, process: &Process<W>, va: u64, access: Access) -> bool {
         let region = {
             let files = process.files.borrow();
-            let Some(region) = files.iter().find(|region| (region.start..region.end).contains(&va)) else {
+            let Some(region) = files.iter().find(|region| region.covers(va)) else {
                 return false;
             };
             region.clone()

@@ -19,15 +19,18 @@ mod kernel_pages;
 mod latency;
 mod lock;
 mod mapping;
+mod nmi;
 mod preemption;
 mod process;
 mod protect;
+mod quarantine;
 mod reclaim;
 mod regions;
 mod rwsem;
 mod scheduler;
 mod share;
 mod split;
+mod ticks;
 mod walk;
 
 pub use diary::{Diary, Note, Requests};
@@ -41,13 +44,14 @@ pub use process::{PAGE, Process, USER_BASE, run_thread};
 pub use rwsem::{SleepCosts, SleepLock};
 pub use scheduler::{Priority, SLICE_NS, Scheduler, ThreadId};
 pub use share::File;
+pub use ticks::{PERIOD_NS, TICK_NS};
 pub use walk::PageReferences;
 
 use crate::hw::{Entry, Hw, Stamp};
 use crate::machine::{self, LineId, Machine, Shared, SimWord, SimWorld};
 use crate::timeline::{What, note};
 use category::Category;
-use shootdown::{Design, Engine, PerCpu, Reach, Root, Storage, Word, tag_words};
+use shootdown::{Ack, Design, Engine, PerCpu, Reach, Root, Storage, Word, tag_words};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -130,6 +134,9 @@ impl std::ops::Index<usize> for PendingStores {
     }
 }
 
+/// What every interrupt does first.
+type OnInterrupt = Rc<RefCell<Vec<Box<dyn Fn()>>>>;
+
 /// One simulated kernel on one machine: the engine, the hardware under it, and the kernel's own state.
 pub struct System<const W: usize> {
     /// The engine; lives in simulated memory.
@@ -141,7 +148,7 @@ pub struct System<const W: usize> {
     /// Settings.
     pub settings: OsSettings,
     stores: Rc<RefCell<PendingStores>>,
-    on_interrupt: Rc<OnceCell<Box<dyn Fn()>>>,
+    on_interrupt: OnInterrupt,
     sharing: RefCell<share::Sharing>,
     /// The highest number of a process so far.
     numbers: Cell<u32>,
@@ -157,6 +164,9 @@ pub struct System<const W: usize> {
     /// Table pages that are unlinked and flushed, and wait for the end of walks; in the order of their grace periods.
     waiting_tables: RefCell<VecDeque<walk::WaitingTable>>,
     tables_freed: Cell<u64>,
+    /// What deferred unmaps have left, oldest first.
+    quarantine: RefCell<VecDeque<quarantine::Quarantined>>,
+    ticks: OnceCell<ticks::Ticks>,
     machine: *const Machine,
 }
 
@@ -200,7 +210,7 @@ impl<const W: usize> System<W> {
         };
         let stores: Rc<RefCell<PendingStores>> = Rc::default();
         let spin_nodes: Rc<[Shared<SimWord>]> = (0..cpus).map(|_| machine.alloc(SimWord::new(0))).collect();
-        let on_interrupt: Rc<OnceCell<Box<dyn Fn()>>> = Rc::default();
+        let on_interrupt = OnInterrupt::default();
         let system = Rc::new(System {
             engine,
             hw: hw.clone(),
@@ -218,6 +228,8 @@ impl<const W: usize> System<W> {
             spin_nodes,
             waiting_tables: RefCell::default(),
             tables_freed: Cell::new(0),
+            quarantine: RefCell::default(),
+            ticks: OnceCell::new(),
             machine,
         });
         let handled = hw.clone();
@@ -226,12 +238,16 @@ impl<const W: usize> System<W> {
         }
         let interrupt_entry_exit = machine.interrupt_entry_exit();
         machine.set_interrupt_handler(move || {
-            if let Some(first) = on_interrupt.get() {
-                first();
-            }
+            on_interrupt.borrow().iter().for_each(|first| first());
             let begun = machine::now();
             let outer = category::enter(Category::FlushTarget);
-            handled.borrow_mut().exception_taken(machine::cpu(), machine::now());
+            {
+                let mut hw = handled.borrow_mut();
+                hw.exception_taken(machine::cpu(), machine::now());
+                if engine.design().ack == Ack::Early {
+                    hw.answers(machine::cpu());
+                }
+            }
             engine.on_ipi();
             // The handler may have loaded another tag.
             handled.borrow_mut().caught_up(machine::cpu(), machine::now());
@@ -250,12 +266,9 @@ impl<const W: usize> System<W> {
     }
 
     /// Sets what every interrupt does before the shootdown handler, with interrupts masked: what a scheduler's timer or a
-    /// device would. Once.
-    ///
-    /// # Panics
-    /// When set before.
+    /// device would. After what was set before; before the run.
     pub fn on_interrupt(&self, hook: impl Fn() + 'static) {
-        assert!(self.on_interrupt.set(Box::new(hook)).is_ok(), "the hook is set");
+        self.on_interrupt.borrow_mut().push(Box::new(hook));
     }
 
     fn machine(&self) -> &Machine {
@@ -294,6 +307,7 @@ impl<const W: usize> System<W> {
         self.hw.borrow_mut().set_online(machine::cpu(), true);
         self.engine.cpu_online();
         self.hw.borrow_mut().came_online(machine::cpu(), machine::now());
+        self.ticks_come_online();
         machine::interrupts_restore(saved);
     }
 
@@ -316,6 +330,7 @@ impl<const W: usize> System<W> {
         let saved = machine::interrupts_off();
         // From here on it touches neither user nor dynamic kernel addresses: nobody need wait for it (C5).
         self.hw.borrow_mut().set_online(machine::cpu(), false);
+        self.ticks_go_offline();
         self.engine.cpu_offline();
         machine::interrupts_restore(saved);
     }
@@ -326,6 +341,7 @@ impl<const W: usize> System<W> {
         // SAFETY: processes live as long as the machine runs, or are retired first.
         unsafe { self.engine.switch_to(&process.space) };
         self.now_in_user();
+        self.tell_ticks(false);
         category::leave(outer);
     }
 
@@ -342,6 +358,7 @@ impl<const W: usize> System<W> {
         self.hw.borrow_mut().set_lazy(machine::cpu(), true);
         note(|| What::LazyEnters);
         self.engine.enter_lazy();
+        self.tell_ticks(true);
     }
 
     /// Back to user code of `process` after [`go_lazy`](Self::go_lazy).
@@ -350,6 +367,7 @@ impl<const W: usize> System<W> {
         // SAFETY: as in `load`.
         unsafe { self.engine.leave_lazy(&process.space) };
         self.now_in_user();
+        self.tell_ticks(false);
         note(|| What::LazyLeaves);
         category::leave(outer);
     }

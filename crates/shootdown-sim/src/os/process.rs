@@ -40,6 +40,8 @@ pub struct Process<const W: usize> {
     pub(super) unmapping: Shared<SimWord>,
     /// Regions that files back.
     pub(super) files: RefCell<Vec<FileRegion>>,
+    /// Deferred unmaps of it that wait.
+    pub(super) quarantined: Rc<Cell<usize>>,
     /// Counter that every unmap of a frame updates now and then: resident pages, per CPU in practice, so free of cost.
     resident: Cell<i64>,
 }
@@ -97,6 +99,7 @@ impl<const W: usize> Process<W> {
             table_users: RefCell::new(vec![0; tables]),
             unmapping,
             files: RefCell::default(),
+            quarantined: Rc::default(),
             resident: Cell::new(0),
         }
     }

@@ -48,6 +48,7 @@ impl<const W: usize> System<W> {
     pub fn map(&self, process: &Process<W>, va: u64, bytes: u64) {
         self.system_call(process, self.costs.syscall + self.costs.mmap, || {
             self.lock(process, LockAccess::Exclusive);
+            self.settle_quarantine(process, va..va + bytes);
             for table in process.table_index(va)..=process.table_index(va + bytes - 1) {
                 process.table_users.borrow_mut()[table] += 1;
             }
@@ -72,6 +73,7 @@ impl<const W: usize> System<W> {
                 *users == 0
             })
             .collect();
+        let may_defer = self.may_defer(process, va);
         self.forget_file(process, va);
         // The region is off the list. A table that another region could still need keeps the lock exclusive.
         let access = if unused.is_empty() {
@@ -91,6 +93,10 @@ impl<const W: usize> System<W> {
         let range = Range::pages(va, va + bytes, Stride::Size4K);
         if !tables.is_empty() {
             self.flush_and_free(process, range.with_tables(), &tables);
+        } else if cleared && may_defer {
+            self.flush_later(process, range, frames);
+            process.unmapping.fetch_add_full(u64::MAX);
+            return self.unlock(process, access);
         } else if cleared && self.unlocks_early() {
             self.flush_unlocking(process, range, || self.unlock(process, access));
             frames.into_iter().for_each(|frame| self.free(frame));

@@ -226,7 +226,7 @@ impl<const W: usize> System<W> {
     /// The timer's tick on this CPU, which is in no walk, and says so.
     pub fn tick(&self) {
         let saved = machine::interrupts_off();
-        self.engine.quiescent();
+        self.engine.tick();
         machine::interrupts_restore(saved);
     }
 

@@ -8,6 +8,7 @@ mod gup;
 mod latency;
 mod madvise_spin;
 mod madvise_stress;
+mod mmap_churn;
 mod mprotect_all;
 mod parameters;
 mod reclaim;
@@ -87,11 +88,13 @@ pub enum Workload {
     MadviseStress,
     /// A mixed load for distributions.
     Latency,
+    /// Small private regions, mapped, written and unmapped.
+    MmapChurn,
 }
 
 impl Workload {
     /// All, with their names and a line about each.
-    pub const ALL: [(&'static str, Workload, &'static str); 12] = [
+    pub const ALL: [(&'static str, Workload, &'static str); 13] = [
         (
             "tlb_flush2",
             Workload::TlbFlush2,
@@ -152,6 +155,11 @@ impl Workload {
             Workload::Latency,
             "some threads drop pages, others spin, with long sections with interrupts or preemption off",
         ),
+        (
+            "mmap_churn",
+            Workload::MmapChurn,
+            "each thread maps 64 KiB wherever there is room, writes each page and unmaps it (one op: all of that)",
+        ),
     ];
 
     /// The workload of that name.
@@ -170,7 +178,8 @@ impl Workload {
             | Workload::TlbShared
             | Workload::MadviseSpin
             | Workload::MadviseStress
-            | Workload::Latency => &[],
+            | Workload::Latency
+            | Workload::MmapChurn => &[],
             Workload::TlbFlush3 => tlb_flush_file::PARAMETERS,
             Workload::MprotectAll => mprotect_all::PARAMETERS,
             Workload::Gup => gup::PARAMETERS,
@@ -195,7 +204,8 @@ impl Workload {
             | Workload::Gup
             | Workload::MadviseSpin
             | Workload::MadviseStress
-            | Workload::Latency => 1,
+            | Workload::Latency
+            | Workload::MmapChurn => 1,
             Workload::MprotectAll | Workload::Reclaim => threads,
             // Makes its own; a thread begins in one that does nothing.
             Workload::Build => 1,
@@ -232,6 +242,7 @@ impl Workload {
             Workload::MadviseSpin => madvise_spin::REGION,
             Workload::MadviseStress => madvise_stress::REGION,
             Workload::Latency => latency::bytes(threads),
+            Workload::MmapChurn => threads as u64 * mmap_churn::SPAN,
         }
     }
 
@@ -280,6 +291,7 @@ impl Workload {
             Workload::MadviseSpin => madvise_spin::run(thread),
             Workload::MadviseStress => madvise_stress::run(thread),
             Workload::Latency => latency::run(thread),
+            Workload::MmapChurn => mmap_churn::run(thread),
         }
     }
 }

@@ -6,7 +6,7 @@ mod isa;
 mod threads;
 mod traffic;
 
-use shootdown::{Design, Order, Reach, Requests, Tags, Targets, Wait, Walkers};
+use shootdown::{Ack, Design, Free, Order, Reach, Requests, Tags, Targets, Wait, Walkers};
 use shootdown_sim::machine::Outcome;
 use shootdown_sim::model::Model;
 use shootdown_sim::run::{self, Parameters, RunResult, RunSpec, designs};
@@ -44,6 +44,14 @@ const WALKERS: [Walkers; 6] = [
     Walkers::Adaptive,
 ];
 
+/// Descriptors on the stack and descriptors per CPU in turn.
+fn in_turn(requests: Requests, number: usize) -> Requests {
+    match requests {
+        Requests::PerRequest if number.is_multiple_of(2) => Requests::PerCpu,
+        requests => requests,
+    }
+}
+
 /// Every combination of the other axes (the walkers in turn), on `tags` over `reach`.
 #[track_caller]
 fn every_combination(tags: Tags, reach: Reach) -> Tally {
@@ -61,8 +69,9 @@ fn every_combination(tags: Tags, reach: Reach) -> Tally {
                         tags,
                         reach,
                         targets,
-                        requests,
+                        requests: in_turn(requests, number),
                         order,
+                        ack: [Ack::Late, Ack::Early][number / 3 % 2],
                         wait: [Wait::Spin, Wait::Preemptible][number / 2 % 2],
                         ceiling: [33, 5, 1][number % 3],
                         slots,
@@ -76,6 +85,8 @@ fn every_combination(tags: Tags, reach: Reach) -> Tally {
                         consider_window_ns: 64,
                         sample_one_in: 4,
                         demote_after: 2,
+                        free: [Free::Batched, Free::Deferred, Free::Synchronous, Free::Deferred][number % 4],
+                        defer_frames: [4096, 4][number / 4 % 2],
                         stuck_ns: 0,
                         ..Design::IPI
                     };
@@ -100,6 +111,7 @@ const SEEDS: u64 = 20;
 fn no_translation_outlives_its_flush_on_per_cpu_tags() {
     let sum = every_combination(Tags::PerCpu, Reach::Ipi);
     assert!(sum.engine.caught_up_partly > 0, "the log was used");
+    assert!(sum.engine.deferred > 0, "unmaps were deferred");
 }
 
 #[test]
@@ -205,7 +217,7 @@ fn no_translation_outlives_its_flush_while_threads_are_preempted_and_migrate() {
                     let design = Design {
                         tags,
                         reach,
-                        requests,
+                        requests: in_turn(requests, number / 2),
                         order,
                         wait,
                         slots: 2,
@@ -215,6 +227,7 @@ fn no_translation_outlives_its_flush_while_threads_are_preempted_and_migrate() {
                         stuck_ns: 0,
                         ..Design::IPI
                     };
+                    let (mut preemptions, mut migrations) = (0, 0);
                     for seed in 0..SEEDS / 2 {
                         let seed = number as u64 * 100 + seed;
                         let (tally, story, outcome) = threads::play(design, cpus, 3 * cpus, seed);
@@ -224,8 +237,10 @@ fn no_translation_outlives_its_flush_while_threads_are_preempted_and_migrate() {
                         assert_eq!(outcome, Outcome::Finished, "{design:?}, seed {seed}");
                         assert_eq!(tally.violations, 0);
                         assert!(tally.flushes > 0 && tally.checked > 100);
-                        assert!(tally.preemptions > 0 && tally.migrations > 0);
+                        preemptions += tally.preemptions;
+                        migrations += tally.migrations;
                     }
+                    assert!(preemptions > 0 && migrations > 0, "{design:?}");
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Random traffic: what each CPU of a run does, and what the run came to.
 
 use shootdown::{BroadcastLimits, Design};
-use shootdown_sim::hw::{Access, Hw, HwConfig, Isa};
+use shootdown_sim::hw::{Access, Hw, HwConfig, Isa, Privilege};
 use shootdown_sim::machine::{self, Config, Machine, Outcome, StoreBuffer, Topology};
 use shootdown_sim::os::{
     EngineCounts, HookCosts, KernelPages, OsCosts, OsSettings, PAGE, PageReferences, Process, System, USER_BASE,
@@ -23,6 +23,11 @@ const RECLAIMED: u64 = 4;
 /// The reclaimed pages have a table of their own, which the unmapping of the common ones never frees.
 const RECLAIM_BASE: u64 = USER_BASE + (2 << 20);
 
+/// Places of this many pages, beside the reclaimed ones, where one region of each process is mapped and unmapped again.
+const CHURN_BASE: u64 = RECLAIM_BASE + 16 * PAGE;
+const CHURNED: u64 = 3;
+const PLACES: u64 = 3;
+
 /// Kernel pages of each CPU.
 const KERNEL_PAGES: u64 = 6;
 
@@ -41,6 +46,9 @@ struct Member {
     threads: Cell<u32>,
     /// Somebody maps the common region anew.
     remapping: Cell<bool>,
+    /// Where the region that comes and goes is now, and whether somebody changes that.
+    churned: Cell<Option<u64>>,
+    churning: Cell<bool>,
 }
 
 /// What the CPUs of a run share.
@@ -64,6 +72,8 @@ impl World {
             process: Rc::into_inner(self.system.process(number, 4 << 20)).expect("just made"),
             threads: Cell::new(0),
             remapping: Cell::new(false),
+            churned: Cell::new(None),
+            churning: Cell::new(false),
         })
     }
 
@@ -87,9 +97,15 @@ impl World {
                 5 => self.walk_another(),
                 _ => self.run_a_thread(),
             }
+            match machine::random_below(40) {
+                0 => self.system.stop_ticks(),
+                1..6 => self.system.resume_ticks(),
+                _ => {}
+            }
             if machine::chance(0.3) {
                 self.system.tick();
                 self.system.free_waiting_tables();
+                self.system.release_quarantined();
             }
         }
         self.online.set(self.online.get() - 1);
@@ -108,7 +124,7 @@ impl World {
         }
         for _ in 0..machine::random_below(12) {
             let page = USER_BASE + machine::random_below(COMMON) * PAGE;
-            match machine::random_below(26) {
+            match machine::random_below(29) {
                 0..8 => system.touch(process, page, Access::Read),
                 8..14 => self.touch_under_the_user_half(page, || system.touch(process, page, Access::Write)),
                 14..17 => {
@@ -131,6 +147,8 @@ impl World {
                 }
                 22 => self.touch_kernel_pages(),
                 23 => self.walk(&member),
+                24 => self.churn(&member),
+                25..27 => self.look_at_what_churns(),
                 _ => machine::charge(machine::random_below(2000)),
             }
         }
@@ -188,7 +206,7 @@ impl World {
                     machine::cpu(),
                     page,
                     Access::Read,
-                    shootdown_sim::hw::Privilege::User,
+                    Privilege::User,
                     machine::now(),
                 );
             });
@@ -201,6 +219,37 @@ impl World {
             self.system.unmap(&member.process, USER_BASE, COMMON * PAGE);
             self.system.map(&member.process, USER_BASE, COMMON * PAGE);
             member.remapping.set(false);
+        }
+    }
+
+    /// Maps and writes the region that comes and goes, or unmaps it.
+    fn churn(&self, member: &Member) {
+        if member.churning.replace(true) {
+            return;
+        }
+        match member.churned.take() {
+            Some(va) => self.system.unmap(&member.process, va, CHURNED * PAGE),
+            None => {
+                let places = (0..PLACES).map(|place| CHURN_BASE + place * CHURNED * PAGE);
+                let va = self.system.place(&member.process, places, CHURNED * PAGE);
+                self.system.map(&member.process, va, CHURNED * PAGE);
+                for page in 0..machine::random_below(CHURNED + 1) {
+                    self.system.touch(&member.process, va + page * PAGE, Access::Write);
+                }
+                member.churned.set(Some(va));
+            }
+        }
+        member.churning.set(false);
+    }
+
+    /// Reads pages that may be mapped, unmapped, or in quarantine; a page fault is left at that.
+    fn look_at_what_churns(&self) {
+        for _ in 0..4 {
+            let page = CHURN_BASE + machine::random_below(PLACES * CHURNED) * PAGE;
+            machine::synchronise();
+            let (cpu, now) = (machine::cpu(), machine::now());
+            let _found = (self.system.hw.borrow_mut()).translate(cpu, page, Access::Read, Privilege::User, now);
+            machine::charge(100);
         }
     }
 
@@ -316,6 +365,7 @@ impl Tally {
         to.measured += from.measured;
         to.demoting += from.demoting;
         to.demoted += from.demoted;
+        to.deferred += from.deferred;
         self.interrupts += other.interrupts;
         self.retired += other.retired;
         self.offlined += other.offlined;

@@ -8,6 +8,7 @@ mod kernel;
 mod model;
 mod mutations;
 mod oracle;
+mod quarantine;
 mod riscv64;
 mod under_way;
 mod x86;

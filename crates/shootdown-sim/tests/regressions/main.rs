@@ -3,7 +3,9 @@
 //! regressions in the documentation.
 
 mod cpus;
+mod deferred;
 mod demotion;
+mod early;
 mod forks;
 mod found_here;
 mod isa;

@@ -1,7 +1,7 @@
 //! Preemption: what a requester may lose its CPU in the middle of, and what it may not.
 
 use crate::scene::*;
-use shootdown::{Design, Fault, Order, Range};
+use shootdown::{Design, Fault, Order, Range, Requests};
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
 use shootdown_sim::os::Priority;
@@ -59,6 +59,35 @@ fn a_requester_does_not_leave_its_cpu_between_its_own_flush_and_sending() {
         let symptom = Symptom::Breaks(Rule::C1);
         contract(&scene, Fault::UnpinnedBeforeSending, symptom, threads_that_wander);
     }
+}
+
+/// A waiter that is preempted keeps the descriptor of the CPU it asked from; the next requester there does not take it.
+#[test]
+fn the_descriptor_of_a_cpu_is_not_used_twice_at_once() {
+    let design = Design {
+        requests: Requests::PerCpu,
+        ..PREEMPTIBLE
+    };
+    let scene = Scene {
+        threads: 6,
+        seeds: 40,
+        ..Scene::new(2, design)
+    };
+    contract(&scene, Fault::OwnRequestReused, Symptom::Hangs, |stage| {
+        stage.scheduler.as_ref().expect("asked for").chaos.set(0.3);
+        let a = stage.process(1);
+        for thread in 0..6 {
+            let process = a.clone();
+            stage.thread(&a, thread % 2, Priority::Normal, move |system| {
+                let page = P + thread as u64 * shootdown_sim::os::PAGE;
+                for _ in 0..40 {
+                    system.touch(&process, page, shootdown_sim::hw::Access::Write);
+                    system.drop_pages(&process, page, 1);
+                    dawdle(300);
+                }
+            });
+        }
+    });
 }
 
 /// What was seen of a request that waits for a CPU with interrupts off.

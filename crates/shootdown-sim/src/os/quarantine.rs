@@ -1,0 +1,149 @@
+//! Unmaps that are deferred: what they leave in quarantine, and when it is free again. See the engine's `deferred.rs`.
+//!
+//! Owns the list of what waits, oldest first. Ticks release what is over; `mmap` of a range that is still in quarantine, and
+//! the end of a process, flush it at once.
+
+use super::System;
+use super::category::{self, Category};
+use super::process::Process;
+use crate::machine;
+use crate::timeline::{What, note};
+use shootdown::{Deferral, Flushed, Free, Range, Stride, Unmapped};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// What one unmap left.
+pub(super) struct Quarantined {
+    /// The process, and how much of it is in quarantine.
+    process: u32,
+    count: Rc<Cell<usize>>,
+    range: std::ops::Range<u64>,
+    frames: Vec<u32>,
+    deferral: Deferral,
+    /// The oracle's number.
+    number: u64,
+}
+
+impl<const W: usize> System<W> {
+    /// Whether an unmap at `va` may be deferred: of private memory, under a design that does.
+    pub(super) fn may_defer(&self, process: &Process<W>, va: u64) -> bool {
+        let shared = |file: &super::mapping::FileRegion| file.covers(va);
+        self.engine.design().free == Free::Deferred && !process.files.borrow().iter().any(shared)
+    }
+
+    /// Flushes what an unmap has withdrawn, at once or later, and frees its frames then.
+    pub(super) fn flush_later(&self, process: &Process<W>, range: Range, frames: Vec<u32>) {
+        let outer = category::enter(Category::FlushRequester);
+        let begun = machine::now();
+        let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), begun);
+        note(|| What::FlushBegins);
+        let unmapped = self.engine.flush_later(&process.space, range, frames.len() as u32);
+        self.flush_ended(begun);
+        let (cpu, now) = (machine::cpu(), machine::now());
+        let bytes = range.start()..range.end();
+        match unmapped {
+            Unmapped::Now(_done) => {
+                self.hw.borrow_mut().completed(process.number, bytes, stamp, cpu, now);
+                category::leave(outer);
+                self.free_frames(frames);
+            }
+            Unmapped::Later(deferral) => {
+                let number = (self.hw.borrow_mut()).quarantine(process.number, bytes.clone(), stamp, &frames);
+                let count = process.quarantined.clone();
+                count.set(count.get() + 1);
+                self.quarantine.borrow_mut().push_back(Quarantined {
+                    process: process.number,
+                    count,
+                    range: bytes,
+                    frames,
+                    deferral,
+                    number,
+                });
+                category::leave(outer);
+            }
+        }
+    }
+
+    /// Frees what is over, oldest first.
+    pub fn release_quarantined(&self) {
+        if self.quarantine.borrow().is_empty() {
+            return;
+        }
+        let over = self.engine.deferrals_over();
+        loop {
+            // Freeing takes time, in which other CPUs come here too: each takes one at a time off the list.
+            let Some(mut oldest) = self.quarantine.borrow_mut().pop_front() else {
+                return;
+            };
+            match self.engine.release(oldest.deferral, &over) {
+                Ok(flushed) => self.end_quarantine(oldest.number, oldest.count, oldest.frames, &flushed),
+                Err(deferral) => {
+                    oldest.deferral = deferral;
+                    return self.quarantine.borrow_mut().push_front(oldest);
+                }
+            }
+        }
+    }
+
+    fn end_quarantine(&self, number: u64, count: Rc<Cell<usize>>, frames: Vec<u32>, _proof: &Flushed) {
+        machine::synchronise();
+        (self.hw.borrow_mut()).quarantine_ends(number, machine::cpu(), machine::now());
+        count.set(count.get() - 1);
+        self.free_frames(frames);
+    }
+
+    /// Makes sure that nothing of `bytes` is in quarantine, by a flush if need be: before it is mapped again. Under the
+    /// address-space lock, exclusive.
+    pub(super) fn settle_quarantine(&self, process: &Process<W>, bytes: std::ops::Range<u64>) {
+        if process.quarantined.get() == 0 {
+            return;
+        }
+        for waiting in self.take_quarantined(process, bytes) {
+            let range = Range::pages(waiting.range.start, waiting.range.end, Stride::Size4K);
+            let outer = category::enter(Category::FlushRequester);
+            let flushed = self.engine.flush(&process.space, range);
+            category::leave(outer);
+            self.engine.release_by(waiting.deferral, &flushed);
+            self.end_quarantine(waiting.number, waiting.count, waiting.frames, &flushed);
+        }
+    }
+
+    /// What was in quarantine of a process is free by the proof that no CPU has the process loaded any more.
+    pub(super) fn quarantine_retired(&self, process: &Process<W>, retired: &Flushed) {
+        for waiting in self.take_quarantined(process, 0..u64::MAX) {
+            self.engine.release_by(waiting.deferral, retired);
+            self.end_quarantine(waiting.number, waiting.count, waiting.frames, retired);
+        }
+    }
+
+    /// Takes what overlaps `bytes` of a process off the list.
+    fn take_quarantined(&self, process: &Process<W>, bytes: std::ops::Range<u64>) -> Vec<Quarantined> {
+        let mut list = self.quarantine.borrow_mut();
+        let overlaps = |waiting: &Quarantined| {
+            waiting.process == process.number && waiting.range.start < bytes.end && bytes.start < waiting.range.end
+        };
+        let (taken, rest) = list.drain(..).partition::<Vec<_>, _>(overlaps);
+        list.extend(rest);
+        taken
+    }
+
+    /// The first of `places` that `mmap` can have without a flush, else the first: what a kernel that chooses addresses does.
+    pub fn place(&self, process: &Process<W>, mut places: impl Iterator<Item = u64> + Clone, bytes: u64) -> u64 {
+        let first = places.clone().next().expect("there is a place");
+        if process.quarantined.get() == 0 {
+            return first;
+        }
+        let list = self.quarantine.borrow();
+        let free = |va: &u64| {
+            !list.iter().any(|waiting| {
+                waiting.process == process.number && waiting.range.start < va + bytes && *va < waiting.range.end
+            })
+        };
+        places.find(free).unwrap_or(first)
+    }
+
+    /// Deferred unmaps that wait now.
+    pub fn quarantined(&self) -> usize {
+        self.quarantine.borrow().len()
+    }
+}

@@ -1,0 +1,71 @@
+//! Quarantines: what the oracle allows of a deferred unmap, and what not.
+
+use crate::bed::*;
+use shootdown_sim::hw::Rule;
+
+/// A page that CPU 1 has cached is unmapped, and in quarantine with its frame.
+fn quarantined() -> (Bed, u32, u64) {
+    let mut b = Bed::new(config(2));
+    let frame = b.hw.alloc_data();
+    b.map(VA, frame);
+    b.read(1, VA).unwrap();
+    b.unmap(VA);
+    let stamp = b.hw.request_begins(0, b.now);
+    let number = b.hw.quarantine(1, VA..VA + PAGE, stamp, &[frame]);
+    (b, frame, number)
+}
+
+#[test]
+fn what_is_in_quarantine_may_be_used_until_it_ends() {
+    let (mut b, frame, number) = quarantined();
+    assert!(b.hits(1, VA));
+    b.page(1, VA, TAG);
+    b.hw.quarantine_ends(number, 0, b.now);
+    b.hw.free_data(frame, 0, b.now);
+    let other = b.hw.alloc_data();
+    b.map(VA, other);
+    b.read(1, VA).unwrap();
+    b.assert_clean();
+}
+
+#[test]
+fn c1_what_is_still_cached_when_a_quarantine_ends_is_found() {
+    let (mut b, _, number) = quarantined();
+    b.hw.quarantine_ends(number, 0, b.now);
+    assert_eq!(b.rules(), [Rule::C1]);
+}
+
+#[test]
+fn c1_a_range_in_quarantine_is_not_mapped_although_nobody_has_it_cached() {
+    let (mut b, _, _) = quarantined();
+    b.page(1, VA, TAG);
+    let other = b.hw.alloc_data();
+    b.map(VA + PAGE, other);
+    b.assert_clean();
+    b.map(VA, other);
+    assert_eq!(b.rules(), [Rule::C1]);
+}
+
+#[test]
+fn c2_a_frame_in_quarantine_is_not_freed_although_nobody_has_it_cached() {
+    let (mut b, frame, _) = quarantined();
+    b.page(1, VA, TAG);
+    b.hw.free_data(frame, 0, b.now);
+    assert_eq!(b.rules(), [Rule::C2]);
+}
+
+#[test]
+fn c1_a_quarantine_does_not_loosen_what_another_request_has_made_binding() {
+    let (mut b, _, _) = quarantined();
+    b.claim_flushed(0, 1, VA);
+    assert_eq!(b.rules(), [Rule::C1]);
+}
+
+#[test]
+fn the_quarantine_of_one_space_does_not_concern_another() {
+    let (mut b, _, _) = quarantined();
+    let root = b.hw.new_space(2);
+    let other = b.hw.alloc_data();
+    b.set(root, VA, 1, rw(other));
+    b.assert_clean();
+}

@@ -1,0 +1,168 @@
+//! Deferred unmaps on this host's own atomics: who is interrupted, what waits, and for whom.
+
+use shootdown::{
+    CpuMask, Deferral, Design, Engine, Kernel, Local, Native, PerCpu, Range, Root, Space, Storage, Tag, Unmapped,
+};
+use std::cell::Cell;
+
+/// A kernel on one host thread, whose "CPUs" are switched by hand; interrupts are carried out at once.
+#[derive(Default)]
+struct ByHand {
+    cpu: Cell<usize>,
+    interrupted: Cell<CpuMask<1>>,
+    invalidations: Cell<usize>,
+}
+
+// SAFETY: each test uses its kernel from one thread.
+unsafe impl Sync for ByHand {}
+
+impl Kernel<1> for &ByHand {
+    type Facade = Native;
+    fn cpu(&self) -> usize {
+        self.cpu.get()
+    }
+    fn interrupts_off(&self) -> u64 {
+        0
+    }
+    fn interrupts_restore(&self, _saved: u64) {}
+    fn send_ipi(&self, targets: &CpuMask<1>) {
+        self.interrupted.set(*targets);
+    }
+    fn invalidate(&self, _what: Local) {
+        self.invalidations.set(self.invalidations.get() + 1);
+    }
+    fn load_root(&self, _root: Root, _tag: Tag, _keep: bool) {}
+}
+
+type OnHost<'a> = Engine<'a, &'a ByHand, 1>;
+
+/// Runs `test` with three CPUs, the first two of which run the space.
+fn with_two_of_three_running(test: impl Fn(&ByHand, &OnHost<'_>, &Space<Native, 1>)) {
+    let kernel = ByHand::default();
+    let cpus = [PerCpu::new(), PerCpu::new(), PerCpu::new()];
+    let design = Design {
+        defer_frames: 8,
+        ..Design::DEFERRED
+    };
+    let storage = Storage { cpus: &cpus, tags: &[] };
+    let engine = Engine::new(&kernel, design, Root(0), storage);
+    let space = engine.space(Root(1));
+    for cpu in 0..3 {
+        kernel.cpu.set(cpu);
+        engine.cpu_online();
+        if cpu < 2 {
+            // SAFETY: the space outlives the engine's use of it.
+            unsafe { engine.switch_to(&space) };
+        }
+    }
+    kernel.cpu.set(0);
+    kernel.invalidations.set(0);
+    test(&kernel, &engine, &space);
+}
+
+fn deferred(unmapped: Unmapped) -> Deferral {
+    match unmapped {
+        Unmapped::Later(deferral) => deferral,
+        Unmapped::Now(_) => panic!("the unmap was not deferred"),
+    }
+}
+
+fn page() -> Range {
+    Range::page(0x7000_0000)
+}
+
+#[test]
+fn frames_wait_until_every_cpu_that_runs_the_space_has_ticked_and_nobody_is_interrupted() {
+    with_two_of_three_running(|kernel, engine, space| {
+        let mut waiting = deferred(engine.flush_later(space, page(), 1));
+        assert_eq!(kernel.invalidations.get(), 1, "this CPU is flushed at once");
+        let ticks = |cpu| {
+            kernel.cpu.set(cpu);
+            engine.tick();
+            engine.deferrals_over()
+        };
+        // CPU 0 alone, as often as it likes.
+        for _ in 0..4 {
+            waiting = engine.release(waiting, &ticks(0)).expect_err("CPU 1 has not flushed");
+        }
+        ticks(1);
+        assert_eq!(kernel.invalidations.get(), 2, "CPU 1 flushes at its tick");
+        ticks(0);
+        ticks(1);
+        let done = engine.release(waiting, &ticks(0));
+        assert!(done.is_ok() && kernel.interrupted.get().is_empty());
+    });
+}
+
+#[test]
+fn a_cpu_that_goes_idle_or_off_is_not_waited_for() {
+    for goes_off in [false, true] {
+        with_two_of_three_running(|kernel, engine, space| {
+            let waiting = deferred(engine.flush_later(space, page(), 1));
+            kernel.cpu.set(1);
+            match goes_off {
+                false => engine.enter_lazy(),
+                true => engine.cpu_offline(),
+            }
+            kernel.cpu.set(0);
+            for _ in 0..2 {
+                engine.tick();
+                let _begins_the_next = engine.deferrals_over();
+            }
+            assert!(engine.release(waiting, &engine.deferrals_over()).is_ok());
+        });
+    }
+}
+
+#[test]
+fn what_a_cpu_may_keep_waiting_is_bounded_and_comes_back() {
+    with_two_of_three_running(|kernel, engine, space| {
+        let waiting = deferred(engine.flush_later(space, page(), 8));
+        // Nobody else runs it, so that the synchronous one is done at once.
+        kernel.cpu.set(1);
+        engine.switch_to_kernel();
+        kernel.cpu.set(0);
+        let Unmapped::Now(flushed) = engine.flush_later(space, page(), 1) else {
+            panic!("more waits than may");
+        };
+        engine.release_by(waiting, &flushed);
+        kernel.cpu.set(1);
+        // SAFETY: as above.
+        unsafe { engine.switch_to(space) };
+        kernel.cpu.set(0);
+        let waiting = deferred(engine.flush_later(space, page(), 8));
+        let flushed = flushed_alone(kernel, engine, space);
+        engine.release_by(waiting, &flushed);
+    });
+}
+
+/// A flush that finds the space on CPU 0 only.
+fn flushed_alone(kernel: &ByHand, engine: &OnHost<'_>, space: &Space<Native, 1>) -> shootdown::Flushed {
+    kernel.cpu.set(1);
+    engine.switch_to_kernel();
+    kernel.cpu.set(0);
+    engine.flush(space, Range::WHOLE)
+}
+
+#[test]
+fn user_memory_is_out_of_bounds_for_an_nmi_until_a_deferred_unmap_is_caught_up_with() {
+    with_two_of_three_running(|kernel, engine, space| {
+        kernel.cpu.set(1);
+        assert!(engine.user_access_ok(space));
+        kernel.cpu.set(0);
+        let waiting = deferred(engine.flush_later(space, page(), 1));
+        assert!(engine.user_access_ok(space));
+        kernel.cpu.set(1);
+        assert!(!engine.user_access_ok(space));
+        engine.tick();
+        // This epoch was its own already: it flushes for the next.
+        let _begins_the_next = engine.deferrals_over();
+        engine.tick();
+        assert!(engine.user_access_ok(space));
+        engine.enter_lazy();
+        assert!(!engine.user_access_ok(space), "lazy");
+        kernel.cpu.set(2);
+        assert!(!engine.user_access_ok(space), "not loaded");
+        engine.release_by(waiting, &flushed_alone(kernel, engine, space));
+    });
+}
