@@ -15,12 +15,13 @@ const LINKS: usize = 16;
 pub struct Tlb<E, L> {
     root: Root,
     tag: Tag,
-    pages: Cache<E, ENTRIES>,
-    links: Cache<L, LINKS>,
+    pages: Cache<E, ENTRIES, 12>,
+    links: Cache<L, LINKS, 21>,
 }
 
+/// `N` lines, each for a span of `1 << SHIFT` bytes.
 #[derive(Debug)]
-struct Cache<T, const N: usize>(Box<[Option<Line<T>>; N]>);
+struct Cache<T, const N: usize, const SHIFT: u32>(Box<[Option<Line<T>>; N]>);
 
 #[derive(Debug, Clone, Copy)]
 struct Line<T> {
@@ -30,24 +31,39 @@ struct Line<T> {
     value: T,
 }
 
-impl<T: Copy, const N: usize> Cache<T, N> {
+impl<T: Copy, const N: usize, const SHIFT: u32> Cache<T, N, SHIFT> {
     fn new() -> Self {
         Cache(Box::new([None; N]))
     }
 
     #[inline]
-    fn get(&self, tag: Tag, number: u64) -> Option<T> {
+    fn get(&self, tag: Tag, address: u64) -> Option<T> {
+        let number = address >> SHIFT;
         let line = self.0[number as usize % N].as_ref()?;
         (line.number == number && line.tag.is_none_or(|of| of == tag)).then_some(line.value)
     }
 
-    fn put(&mut self, tag: Option<Tag>, number: u64, value: T) {
+    fn put(&mut self, tag: Option<Tag>, address: u64, value: T) {
+        let number = address >> SHIFT;
         self.0[number as usize % N] = Some(Line { tag, number, value });
     }
 
-    fn drop_if(&mut self, goes: impl Fn(&Line<T>) -> bool) {
+    /// Drops what stands within the page of `stride` at `address` under a tag that `goes`.
+    fn drop_span(&mut self, address: u64, stride: Stride, goes: impl Fn(Option<Tag>) -> bool) {
+        let first = (address & !(stride.bytes() - 1)) >> SHIFT;
+        let count = (stride.bytes() >> SHIFT).max(1);
+        for index in 0..count.min(N as u64) {
+            let line = &mut self.0[(first + index) as usize % N];
+            if line.is_some_and(|line| (first..first + count).contains(&line.number) && goes(line.tag)) {
+                *line = None;
+            }
+        }
+    }
+
+    /// Drops everything under a tag that `goes`.
+    fn drop_all(&mut self, goes: impl Fn(Option<Tag>) -> bool) {
         for line in self.0.iter_mut() {
-            if line.as_ref().is_some_and(&goes) {
+            if line.is_some_and(|line| goes(line.tag)) {
                 *line = None;
             }
         }
@@ -73,23 +89,23 @@ impl<E: Copy, L: Copy> Tlb<E, L> {
     /// The translation of the page of `address` under the loaded tag, or a global one.
     #[inline]
     pub fn lookup(&self, address: u64) -> Option<E> {
-        self.pages.get(self.tag, address >> 12)
+        self.pages.get(self.tag, address)
     }
 
     /// The cached link to the lowest-level table for `address`.
     #[inline]
     pub fn link(&self, address: u64) -> Option<L> {
-        self.links.get(self.tag, address >> 21)
+        self.links.get(self.tag, address)
     }
 
     /// Caches what a walk has found for the page of `address`; `global` for all tags.
     pub fn fill(&mut self, address: u64, entry: E, global: bool) {
-        self.pages.put((!global).then_some(self.tag), address >> 12, entry);
+        self.pages.put((!global).then_some(self.tag), address, entry);
     }
 
     /// Caches a link that a walk has followed.
     pub fn fill_link(&mut self, address: u64, link: L) {
-        self.links.put(Some(self.tag), address >> 21, link);
+        self.links.put(Some(self.tag), address, link);
     }
 }
 
@@ -101,9 +117,6 @@ impl<E: Copy, L: Copy> Default for Tlb<E, L> {
 
 impl<E: Copy + Send + 'static, L: Copy + Send + 'static> Mmu for Tlb<E, L> {
     fn invalidate(&mut self, what: Local) {
-        let within = |number: u64, shift: u32, address: u64, stride: Stride| {
-            number >> stride.shift().saturating_sub(shift) == address >> stride.shift().max(shift)
-        };
         match what {
             Local::Page {
                 address,
@@ -111,21 +124,20 @@ impl<E: Copy + Send + 'static, L: Copy + Send + 'static> Mmu for Tlb<E, L> {
                 tag,
                 leaf_only,
             } => {
-                self.pages
-                    .drop_if(|line| line.tag == Some(tag) && within(line.number, 12, address, stride));
+                let of_tag = Some(tag);
+                self.pages.drop_span(address, stride, |tag| tag == of_tag);
                 if !leaf_only {
-                    self.links
-                        .drop_if(|line| line.tag == Some(tag) && within(line.number, 21, address, stride));
+                    self.links.drop_span(address, stride, |tag| tag == of_tag);
                 }
             }
             Local::Tag(tag) => {
-                self.pages.drop_if(|line| line.tag == Some(tag));
-                self.links.drop_if(|line| line.tag == Some(tag));
+                self.pages.drop_all(|of| of == Some(tag));
+                self.links.drop_all(|of| of == Some(tag));
             }
-            Local::Kernel { address, stride } => self.pages.drop_if(|line| within(line.number, 12, address, stride)),
+            Local::Kernel { address, stride } => self.pages.drop_span(address, stride, |_| true),
             Local::All => {
-                self.pages.drop_if(|_| true);
-                self.links.drop_if(|_| true);
+                self.pages.drop_all(|_| true);
+                self.links.drop_all(|_| true);
             }
         }
     }
