@@ -18,6 +18,16 @@ pub fn run(command: &mut Command, end: Instant) -> Result<(), String> {
 /// # Errors
 /// As [`run`]; also when the output is not UTF-8.
 pub fn output(command: &mut Command, end: Instant) -> Result<String, String> {
+    let (status, text) = outcome(command, end)?;
+    success(status)?;
+    Ok(text)
+}
+
+/// Runs `command` and gives back how it ended and its standard output.
+///
+/// # Errors
+/// When it cannot be started or still runs at `end`; when the output is not UTF-8.
+pub fn outcome(command: &mut Command, end: Instant) -> Result<(ExitStatus, String), String> {
     let mut child = start(command.stdout(Stdio::piped()))?;
     let mut pipe = child.stdout.take().ok_or("no pipe to the program's output")?;
     // Read aside, so that a program that fills the pipe does not wait for us while we wait for it.
@@ -25,12 +35,13 @@ pub fn output(command: &mut Command, end: Instant) -> Result<String, String> {
         let mut bytes = Vec::new();
         pipe.read_to_end(&mut bytes).map(|_| bytes)
     });
-    success(wait(&mut child, end)?)?;
+    let status = wait(&mut child, end)?;
     let bytes = reader
         .join()
         .map_err(|_| "the reading thread panicked")?
         .map_err(|error| error.to_string())?;
-    String::from_utf8(bytes).map_err(|_| "its output is not UTF-8".into())
+    let text = String::from_utf8(bytes).map_err(|_| "its output is not UTF-8")?;
+    Ok((status, text))
 }
 
 fn success(status: ExitStatus) -> Result<(), String> {

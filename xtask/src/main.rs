@@ -5,6 +5,7 @@
 
 mod child;
 mod steps;
+mod tsan;
 mod verdict;
 
 use std::process::ExitCode;
@@ -17,7 +18,8 @@ use verdict::{Outcome, Verdict};
 const BUDGET: Duration = Duration::from_secs(25 * 60);
 
 const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only those named
-       cargo xtask steps            list the steps and the command each one runs";
+       cargo xtask steps            list the steps and the command each one runs
+       cargo xtask tsan             run the engine on real threads under ThreadSanitizer";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -33,6 +35,13 @@ fn main() -> ExitCode {
             }
             ExitCode::SUCCESS
         }
+        ["tsan"] => match tsan::run(Instant::now() + BUDGET) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(why) => {
+                eprintln!("xtask: {why}");
+                ExitCode::FAILURE
+            }
+        },
         ["help" | "-h" | "--help"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS

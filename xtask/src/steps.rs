@@ -166,13 +166,19 @@ impl Need {
 }
 
 /// Cargo, in the root of the workspace.
-fn cargo() -> Command {
+pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // `cargo run`, so `cargo xtask` too, says where the package lies; the workspace is one level up.
-    if let Some(package) = std::env::var_os("CARGO_MANIFEST_DIR") {
-        command.current_dir(PathBuf::from(package).join(".."));
-    }
+    command.current_dir(root());
     command
+}
+
+/// The root of the workspace.
+pub fn root() -> PathBuf {
+    // `cargo run`, so `cargo xtask` too, says where the package lies; the workspace is one level up.
+    match std::env::var_os("CARGO_MANIFEST_DIR") {
+        Some(package) => PathBuf::from(package).join(".."),
+        None => PathBuf::from("."),
+    }
 }
 
 /// Whether a command runs and succeeds; shows nothing.

@@ -1,0 +1,82 @@
+//! Broadcast invalidation for threads: what a CPU is told by mail, it carries out at its next safe point or in a wait.
+//!
+//! Unlike an interrupt this cannot be masked, as broadcasts of hardware cannot. It proves nothing about lockless walks.
+
+use crate::facade::Host;
+use crate::threads::{MAIL, Machine, Mmu};
+use crossbeam_queue::ArrayQueue;
+use shootdown::{Broadcast, CpuId, Facade};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Broadcasts that wait at one CPU. When more come, it flushes everything instead (C6).
+const LETTERS: usize = 32;
+
+pub(crate) struct Mail {
+    letters: ArrayQueue<Broadcast>,
+    overflowed: AtomicBool,
+    posted: AtomicU64,
+    /// How many of those posted are carried out.
+    done: AtomicU64,
+}
+
+impl Mail {
+    pub(crate) fn new() -> Self {
+        Mail {
+            letters: ArrayQueue::new(LETTERS),
+            overflowed: AtomicBool::new(false),
+            posted: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+        }
+    }
+}
+
+impl<M: Mmu> Machine<M> {
+    /// Carries `what` out here and tells every other attached CPU. Who attaches later flushes everything first.
+    pub(crate) fn broadcast(&self, what: Broadcast) {
+        let me = self.cpu();
+        self.slots[me].own.mmu.borrow_mut().broadcast(what);
+        for (cpu, slot) in self.slots.iter().enumerate() {
+            if cpu == me || !slot.attached.load(Ordering::Acquire) {
+                continue;
+            }
+            if slot.mail.letters.push(what).is_err() {
+                slot.mail.overflowed.store(true, Ordering::Release);
+            }
+            // Release: the letter comes before its count; pairs with the acquire in `take_mail`.
+            slot.mail.posted.fetch_add(1, Ordering::AcqRel);
+            slot.poke(MAIL);
+        }
+    }
+
+    /// Waits until every other CPU has carried out what was posted to it so far.
+    pub(crate) fn broadcast_sync(&self) {
+        let me = self.cpu();
+        for (cpu, slot) in self.slots.iter().enumerate() {
+            let goal = slot.mail.posted.load(Ordering::Acquire);
+            // Acquire: pairs with the release in `take_mail`. The wait takes own mail, so two that wait for each other get on.
+            let done = || slot.mail.done.load(Ordering::Acquire) >= goal || !slot.attached.load(Ordering::Acquire);
+            if cpu != me && !done() {
+                Host::wait_until(done);
+            }
+        }
+    }
+
+    /// Carries out everything posted to CPU `me`, which this thread is.
+    pub(crate) fn take_mail(&self, me: CpuId) {
+        let slot = &self.slots[me];
+        if !slot.take(MAIL) {
+            return;
+        }
+        let mail = &slot.mail;
+        let posted = mail.posted.load(Ordering::Acquire);
+        let mut mmu = slot.own.mmu.borrow_mut();
+        while let Some(what) = mail.letters.pop() {
+            mmu.broadcast(what);
+        }
+        if mail.overflowed.swap(false, Ordering::AcqRel) {
+            mmu.broadcast(Broadcast::All);
+        }
+        drop(mmu);
+        mail.done.store(posted, Ordering::Release);
+    }
+}

@@ -1,0 +1,49 @@
+//! The host's own atomics, and a wait that gives its processor away.
+
+use crate::threads::poll_current;
+use shootdown::{Facade, Native};
+use std::sync::atomic::AtomicU64;
+
+/// Spins before a wait yields: an answer takes about as long as one block of guest code, unless there are more threads than
+/// processors, and then the answer comes only after yielding.
+const SPINS: u32 = 64;
+
+/// The facade of [`Threads`](crate::Threads): [`Native`], except that a wait yields to other threads, and carries out
+/// broadcasts that arrive meanwhile.
+#[derive(Debug, Clone, Copy)]
+pub struct Host;
+
+impl Facade for Host {
+    type U64 = AtomicU64;
+
+    #[inline]
+    fn full_barrier() {
+        Native::full_barrier();
+    }
+    #[inline]
+    fn publish_tables() {
+        Native::publish_tables();
+    }
+    /// Nothing: a software walker reads by loads, which the full barrier before this orders.
+    #[inline]
+    fn publish_tables_after_full() {}
+    #[inline]
+    fn before_ipi() {
+        Native::before_ipi();
+    }
+    /// Nothing: loading a root is a write to memory of this thread's own.
+    #[inline]
+    fn before_root_load() {}
+    fn wait_until(mut condition: impl FnMut() -> bool) {
+        let mut spins = 0;
+        while !condition() {
+            spins += 1;
+            if spins % SPINS == 0 {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+            poll_current();
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The engine on host threads: each virtual CPU is a thread with a software TLB that only this thread touches.
+//!
+//! This is the shape of an emulator. A virtual CPU runs guest code block by block; between two blocks, at a *safe point*, it
+//! looks whether somebody has interrupted it. Nobody stops the world: whoever unmaps a guest page interrupts the CPUs
+//! that may have it in their TLB, and waits for those only.
+//!
+//! ```text
+//!   facade.rs     atomics of the host; a wait that yields       tlb.rs        a software TLB, ready to use
+//!   threads.rs    Threads: the hooks of the engine, on threads  broadcast.rs  broadcast invalidation, carried out at safe points
+//!   cpu.rs        Cpu: a thread that is a CPU; its safe points
+//! ```
+//!
+//! `examples/tiny_emulator.rs` is a whole emulator in one page. In short:
+//!
+//! ```
+//! use shootdown::{Design, Engine, PerCpu, Range, Root, Storage};
+//! use shootdown_host::{Cpu, Threads, Tlb};
+//!
+//! let cpus: Vec<_> = (0..2).map(|_| PerCpu::new()).collect();
+//! let threads = Threads::new(2, |_cpu| Tlb::<u64, u64>::new());
+//! let storage = Storage { cpus: &cpus, tags: &[] };
+//! let engine: Engine<'_, _, 1> = Engine::new(threads, Design::IPI, Root(0), storage);
+//! let space = engine.space(Root(1));
+//! std::thread::scope(|scope| {
+//!     for id in 0..2 {
+//!         let (engine, space) = (&engine, &space);
+//!         scope.spawn(move || {
+//!             let cpu = Cpu::attach(engine, id);
+//!             // SAFETY: the space outlives all threads.
+//!             unsafe { engine.switch_to(space) };
+//!             cpu.mmu().fill(0x5000, 7, false); // a guest access that missed
+//!             cpu.safe_point(); // between two blocks
+//!             let _flushed = engine.flush(space, Range::page(0x5000));
+//!             assert_eq!(cpu.mmu().lookup(0x5000), None);
+//!         });
+//!     }
+//! });
+//! ```
+//!
+//! What a CPU must not do is block without passing safe points, or others wait for it: take locks by [`Cpu::lock`], sleep by
+//! [`Cpu::halt`], and detach (drop the [`Cpu`]) around system calls that may take long.
+
+mod broadcast;
+mod cpu;
+mod facade;
+mod threads;
+mod tlb;
+
+pub use cpu::Cpu;
+pub use facade::Host;
+pub use threads::{Mmu, Threads};
+pub use tlb::Tlb;

@@ -1,0 +1,105 @@
+//! The torture test of `shootdown-host` under ThreadSanitizer.
+//!
+//! The toolchain's own standard library is used, which was built without the sanitizer, so nothing but the toolchain is
+//! needed; `crates/shootdown-host/tests/tsan.supp` lists what is reported of that library. ThreadSanitizer does not see fences. So
+//! it checks that what the engine hands over, frames and table pages as ordinary memory, is handed over by loads and stores
+//! that synchronise; whether fences are where they must be is the models' (`cargo xtask test loom`) and the simulator's.
+
+use super::{child, steps};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+const FLAGS: &str = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer";
+
+/// Steps of each thread in each run: about a minute for all presets.
+const STEPS: &str = "20000";
+
+/// Runs all presets, and the control, which must be reported.
+///
+/// # Errors
+/// What failed.
+pub fn run(end: Instant) -> Result<(), String> {
+    let host = host()?;
+    println!("RUSTC_BOOTSTRAP=1 RUSTFLAGS='{FLAGS}' cargo test -p shootdown-host --target {host} --test torture");
+    let build = child::run(torture(&host).arg("--no-run"), end);
+    build.map_err(|why| {
+        format!("building for ThreadSanitizer failed ({why}); it needs Linux or macOS and Rust 1.95 or newer")
+    })?;
+
+    let (status, text) = child::outcome(
+        torture(&host).args(["no_preset", "--", "--nocapture", "--test-threads=1"]),
+        end,
+    )?;
+    text.lines()
+        .filter(|line| line.ends_with(" uses"))
+        .for_each(|line| println!("  {line}"));
+    if !status.success() {
+        return Err(format!(
+            "{}\nfound under a sound design; all of it: {}",
+            digest(&text),
+            keep(&text)?
+        ));
+    }
+    println!("no race, nothing used after it was freed");
+
+    let control = ["control", "--", "--ignored", "--test-threads=1"];
+    let (status, text) = child::outcome(torture(&host).args(control).stderr(Stdio::null()), end)?;
+    let both_sides = ["Guest>::write_stamp", "Guest>::check"]
+        .iter()
+        .all(|side| text.contains(side));
+    if status.success() || !text.contains("ThreadSanitizer: data race") || !both_sides {
+        return Err(format!(
+            "the control was not reported, so silence means nothing; its output: {}",
+            keep(&text)?
+        ));
+    }
+    println!("control: with a flush that does not wait, reuse of a frame is reported as a race with its use");
+    Ok(())
+}
+
+/// The lines of reports that speak of this workspace.
+fn digest(text: &str) -> String {
+    let ours =
+        |line: &&str| line.starts_with("WARNING: Thr") || line.contains("/crates/") || line.contains("panicked at");
+    text.lines().filter(ours).take(60).collect::<Vec<_>>().join("\n")
+}
+
+/// Keeps a report in a file; says where.
+fn keep(text: &str) -> Result<String, String> {
+    let place = steps::root().join("target/tsan/report.txt");
+    std::fs::write(&place, text).map_err(|error| format!("cannot write {}: {error}", place.display()))?;
+    Ok(place.display().to_string())
+}
+
+/// The torture test, instrumented. Its target directory is apart, or every build would undo the other's.
+fn torture(host: &str) -> Command {
+    let mut command = steps::cargo();
+    command
+        .args([
+            "test",
+            "--quiet",
+            "-p",
+            "shootdown-host",
+            "--target",
+            host,
+            "--target-dir",
+            "target/tsan",
+        ])
+        .args(["--test", "torture"])
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("RUSTFLAGS", FLAGS)
+        .env("TORTURE_STEPS", STEPS)
+        .env("TSAN_OPTIONS", "log_path=stdout:suppressions=tests/tsan.supp");
+    command
+}
+
+/// The triple of this host.
+fn host() -> Result<String, String> {
+    let answer = Command::new("rustc")
+        .arg("-vV")
+        .output()
+        .map_err(|error| format!("cannot start rustc: {error}"))?;
+    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(String::from).ok_or_else(|| "rustc -vV names no host".into())
+}
