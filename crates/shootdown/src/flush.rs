@@ -126,9 +126,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         token.secondary = self.tell_secondary(space, &range);
         match Mode::unpack(word) {
             Mode::PerCpu => {
-                // Only slots read the log. A generation that went out as a broadcast has no entry: a slot that is behind
-                // across it flushes everything (C6).
-                if self.design.requests == Requests::Log {
+                // With a log, and with nobody else in the set, there is nobody to write it for nor to look for. A CPU that
+                // joins from here on sees the generation, finds no entry, and flushes everything (C6); so does a slot
+                // that is behind across a broadcast, which leaves no entry either.
+                let logs = self.design.requests == Requests::Log;
+                let alone = logs && !self.others_in(space, me);
+                if logs && !alone {
                     space.log.append(generation, &range);
                 }
                 let ask = Ask::Space {
@@ -145,7 +148,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     self.interrupt(&mut token, targets, ask, pin, |_| {});
                     return token;
                 }
-                let mut targets = self.targets(space, range.tables(), me);
+                let mut targets = match alone {
+                    true => CpuMask::EMPTY,
+                    false => self.targets(space, range.tables(), me),
+                };
                 let count = targets.len();
                 // A broadcast proves nothing about walks, and an early synchronisation nothing at all.
                 let by_interrupts = walkers || self.design.errata.interrupt_too;

@@ -28,7 +28,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             let me = self.kernel.cpu();
             let cpu = &self.cpus[me];
             self.quiescent_here(cpu);
-            let state = State(cpu.state.0.load(Ordering::Relaxed));
+            let state = cpu.own_state();
             if state.id() == space.id {
                 if state.is_lazy() {
                     self.leave_lazy_here(cpu, space);
@@ -180,7 +180,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             let me = self.kernel.cpu();
             let cpu = &self.cpus[me];
             self.quiescent_here(cpu);
-            let state = State(cpu.state.0.load(Ordering::Relaxed));
+            let state = cpu.own_state();
             // SAFETY: interrupts are off.
             let Some(space) = (unsafe { self.loaded(cpu) }) else {
                 return;
@@ -204,11 +204,16 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if self.design.targets != crate::design::Targets::InUser {
             return false;
         }
+        let me = self.kernel.cpu();
+        let cpu = &self.cpus[me];
+        let worth_it = |state: State| state.id() == space.id && !state.is_lazy() && !state.is_on_system_tag();
+        // Looked at with interrupts on first: most often there is nothing to do, and masking costs more than the loads.
+        if !worth_it(cpu.own_state()) || !self.others_in(space, me) {
+            return false;
+        }
         self.masked(|| {
-            let me = self.kernel.cpu();
-            let cpu = &self.cpus[me];
-            let state = State(cpu.state.0.load(Ordering::Relaxed));
-            if state.id() != space.id || state.is_lazy() || state.is_on_system_tag() || !space.cpus.has_others(me) {
+            let state = cpu.own_state();
+            if !worth_it(state) {
                 return false;
             }
             cpu.publish(state.in_kernel());

@@ -47,6 +47,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         targets
     }
 
+    /// Whether another CPU than `me` is in the set of `space`. After a full barrier that pairs with the join of `switch_to`,
+    /// as for [`targets`](Self::targets): whoever is missed here reads the new generation.
+    #[inline]
+    pub(crate) fn others_in(&self, space: &Space<K::Facade, W>, me: CpuId) -> bool {
+        space.cpus.has_others(me, self.cpus.len())
+    }
+
     /// Every online CPU but `me`, for kernel ranges (rule 7).
     pub(crate) fn all_targets(&self, me: CpuId) -> CpuMask<W> {
         let mut targets = CpuMask::EMPTY;
