@@ -81,10 +81,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         space.cpus.join(me);
     }
 
-    /// Leaves the set of a space whose root is no longer loaded here. Under roll-over tags the CPU stays in: it may hold
-    /// entries under the tag until it flushes at the next roll-over.
+    /// Leaves the set of a space whose root is no longer loaded here, unless it is on a system-wide tag. Under roll-over tags
+    /// this CPU has to stay in: it may hold entries under the tag until it flushes at the next roll-over. Under a promoted
+    /// space's it may: whoever asks the set reads each member's state besides, flushes there are broadcast, and a promoted
+    /// space is one that its CPUs come back to, so that the write to a line that all of them share would be for nothing. A
+    /// CPU that stayed in leaves when it next departs after a demotion; until then it is looked at in vain, no more (C6).
     fn depart(&self, space: &Space<K::Facade, W>, me: usize) {
-        if !matches!(space.mode(), Mode::Rolled { .. }) {
+        if !matches!(space.mode(), Mode::Rolled { .. } | Mode::System(_)) {
             space.cpus.leave(me);
         }
     }
