@@ -237,26 +237,38 @@ mod tests {
     }
 
     #[test]
+    fn all_thread_counts_are_run_with_and_without_broadcast() {
+        let (specs, left_out) = of("--on milan-72 --workloads tlb_flush2");
+        let mut threads: Vec<usize> = specs.iter().map(|spec| spec.threads).collect();
+        threads.dedup();
+        let once = [1, 2, 4, 8, 16, 32, 64, 72];
+        assert_eq!(threads, [once, once].concat());
+        assert!(left_out.is_empty(), "{left_out:?}");
+    }
+
+    #[test]
     fn what_cannot_be_run_is_said_with_the_reason() {
-        let (specs, left_out) = of("--on milan-72 --workloads gup,tlb_flush2");
-        let (gup, flush): (Vec<_>, Vec<_>) = specs.iter().partition(|spec| spec.workload == "gup");
-        let threads = |specs: &[&RunSpec]| {
-            let mut threads: Vec<usize> = specs.iter().map(|spec| spec.threads).collect();
-            threads.dedup();
-            threads
+        let few_tags = Model::find("milan-72").unwrap().with("tags.bits", 6.0).unwrap();
+        let (specs, _) = of("--on milan-72 --workloads tlb_flush2");
+        let spec = RunSpec {
+            machine: Arc::new(few_tags),
+            ..specs[0].clone()
         };
-        let both = |once: &[usize]| [once, once].concat();
-        assert_eq!(threads(&flush), both(&[1, 2, 4, 8, 16, 32, 64, 72]));
-        // One thread cannot both walk and free.
-        let missing: Vec<&LeftOut> = left_out.iter().filter(|left| left.design.is_none()).collect();
-        assert!(
-            !missing.is_empty() && missing.iter().all(|left| left.workload == "gup"),
-            "{left_out:?}"
-        );
-        assert!(missing[0].reason.contains("thread"), "{missing:?}");
+        let (specs, left_out) = of_cell(&spec, 1).unwrap();
+        assert!(specs.iter().all(|spec| !spec.design.starts_with("arm-")) && !specs.is_empty());
+        let designs: Vec<_> = left_out.iter().map(|left| left.design.as_deref()).collect();
         assert_eq!(
-            threads(&gup).len() + missing.len(),
-            both(&[1, 2, 4, 8, 16, 32, 64, 72]).len()
+            designs,
+            [Some("arm-broadcast"), Some("arm-ipi"), Some("arm-local-first")]
+        );
+        assert!(left_out[0].reason.contains("must outnumber the CPUs"), "{left_out:?}");
+        // Where `adaptive` cannot be run there is no cell.
+        let (specs, left_out) = of_cell(&RunSpec { threads: 0, ..spec }, 1).unwrap();
+        assert!(specs.is_empty());
+        let last = left_out.last().unwrap();
+        assert_eq!(
+            (last.design.as_deref(), last.reason.starts_with("--threads 0")),
+            (None, true)
         );
     }
 

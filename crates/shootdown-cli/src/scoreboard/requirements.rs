@@ -267,7 +267,7 @@ pub(super) mod tests {
             lines,
             [
                 "tlb_flush2 on milan-72 at 2 threads: 0.800 of ideal; waiting for its broadcast leaves at most 0.800; \
-              of 20.0 us of CPU time per loop, more than ideal's: invalidation, requester 500 ns"
+              of 20.0 µs of CPU time per loop, more than ideal's: invalidation, requester 500 ns"
             ]
         );
     }
