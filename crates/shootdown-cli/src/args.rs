@@ -121,6 +121,7 @@ pub struct CompareArgs {
     Examples:\n  \
     shootdown sweep tlb_flush2 --designs ipi,adaptive --threads 2,16,all --set costs.ipi_send=200..4000:log:8 -o s.csv\n  \
     shootdown sweep tlb_flush2 --set assumed=range:2 --one-at-a-time --threads 16 -o ends.parquet\n  \
+    shootdown sweep tlb_flush2 --set assumed=range:2 --one-at-a-time --set broadcast.available=0 --threads 16,all   says whether adaptive is ahead at both ends of every range\n  \
     shootdown sweep tlb_flush2 --set costs.invlpg=range --set kernel.wake=range:log --sample 100 -o sample.csv\n  \
     shootdown sweep tlb_flush2 --cpus 72..1152:log:5 --threads all --shard 3/8 -o part3.csv\n  \
     shootdown sweep --merge part1.csv part2.csv -o all.parquet"
@@ -158,7 +159,8 @@ pub struct SweepArgs {
     #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true, conflicts_with = "one_at_a_time")]
     pub sample: Option<u64>,
 
-    /// Vary one --set at a time, the others as in the machine model, in place of every combination
+    /// Vary one --set at a time, the others as in the machine model, in place of every combination; a --set with one value
+    /// holds throughout
     #[arg(long)]
     pub one_at_a_time: bool,
 
@@ -435,7 +437,8 @@ pub struct ScoreboardArgs {
     #[arg(long)]
     pub all: bool,
 
-    /// Runs per cell and design; run k uses seed+k, and medians count
+    /// Runs per cell and design; run k uses seed+k, and medians count. Cells in which a preset seems ahead are measured again,
+    /// longer and with other seeds
     #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
     pub runs: u64,
 

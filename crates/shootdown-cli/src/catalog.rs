@@ -14,6 +14,8 @@ pub const CONTROL_WORKLOAD: &str = "tlb_shared";
 pub const CONTROL_DESIGN: &str = "none";
 /// The design with free invalidation that others are measured against.
 pub const IDEAL_DESIGN: &str = "ideal";
+/// The design that is to be at least as good as every other.
+pub const JUDGED_DESIGN: &str = "adaptive";
 
 /// A workload or a design.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +66,10 @@ mod tests {
 
     #[test]
     fn the_names_used_here_are_known_to_the_simulator() {
-        for name in FLAGSHIP_DESIGNS.split(',').chain([CONTROL_DESIGN, IDEAL_DESIGN]) {
+        for name in FLAGSHIP_DESIGNS
+            .split(',')
+            .chain([CONTROL_DESIGN, IDEAL_DESIGN, JUDGED_DESIGN])
+        {
             assert!(design(name).is_some(), "{name}");
         }
         assert!(workload(FLAGSHIP_WORKLOAD).is_some() && workload(CONTROL_WORKLOAD).is_some());

@@ -91,6 +91,16 @@ impl Costs {
         if moves { ideal } else { now }
     }
 
+    /// The same where a broadcast interrupts every other of `cpus` CPUs: half a round trip more for each, as
+    /// [`disturbance_ns`](Self::disturbance_ns) counts it for our own interrupts.
+    fn broadcast_disturbing(self, cpus: u64) -> Costs {
+        let disturbance = (self.interrupt_ns / 2).saturating_mul(cpus.saturating_sub(1));
+        Costs {
+            broadcast_ns: self.broadcast_ns.saturating_add(disturbance),
+            ..self
+        }
+    }
+
     const NEVER: u64 = u64::MAX;
 }
 
@@ -236,17 +246,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         (best != u64::MAX).then_some(best)
     }
 
-    /// `costs` with what a broadcast costs the machine in place of the requester alone: where it is carried out by
-    /// interrupts, half a round trip for every other CPU, as [`Costs::disturbance_ns`] counts it for our own.
+    /// `costs` with what a broadcast costs the machine in place of the requester alone, where it is carried out by interrupts.
     fn weighed(&self, costs: Costs) -> Costs {
-        if !self.kernel.broadcast_interrupts() {
-            return costs;
-        }
-        let others = (self.cpus.len() as u64).saturating_sub(1);
-        let disturbance = (costs.interrupt_ns / 2).saturating_mul(others);
-        Costs {
-            broadcast_ns: costs.broadcast_ns.saturating_add(disturbance),
-            ..costs
+        match self.kernel.broadcast_interrupts() {
+            true => costs.broadcast_disturbing(self.cpus.len() as u64),
+            false => costs,
         }
     }
 
@@ -428,6 +432,17 @@ mod tests {
                 let last = (now - 1).min(71);
                 prop_assert!(truth.disturbance_ns(last) <= truth.broadcast_ns * 5 / 4 + 1);
             }
+        }
+
+        /// A broadcast by interrupts is dearer the more CPUs there are, and never chosen from fewer targets on than one that
+        /// disturbs nobody; a single CPU disturbs nobody.
+        #[test]
+        fn a_broadcast_that_interrupts_counts_every_cpu(truth in costs(), cpus in 1_u64..500) {
+            let (one, all) = (truth.broadcast_disturbing(1), truth.broadcast_disturbing(cpus));
+            prop_assert_eq!(one, truth);
+            prop_assert_eq!(all.broadcast_ns, truth.broadcast_ns + (cpus - 1) * (truth.interrupt_ns / 2));
+            prop_assert_eq!(all.disturbance_ns(cpus), truth.disturbance_ns(cpus));
+            prop_assert!(all.threshold(Costs::NEVER - 1, 72) >= truth.threshold(Costs::NEVER - 1, 72));
         }
 
         /// One sample, however wild, moves an estimate by less than its own size; samples that agree bring it home.

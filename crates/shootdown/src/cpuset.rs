@@ -107,15 +107,17 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
         }
     }
 
-    /// Whether another CPU than `cpu` is in the set (acquire loads, none beyond the first that is found).
+    /// Whether another CPU than `cpu` is in the set, on a machine of `cpus` CPUs (acquire loads, none beyond the first that is
+    /// found, nor of words for CPUs that the machine does not have).
     #[inline]
-    pub fn has_others(&self, cpu: CpuId) -> bool {
-        if Self::SUMMARISED {
+    pub fn has_others(&self, cpu: CpuId, cpus: usize) -> bool {
+        let words = cpus.div_ceil(64).min(W);
+        if words > FLAT_WORDS {
             let mut others = false;
             self.for_each(|other| others |= other != cpu);
             return others;
         }
-        self.leaves.iter().enumerate().any(|(leaf, word)| {
+        self.leaves[..words].iter().enumerate().any(|(leaf, word)| {
             let own = if leaf == cpu / 64 { 1 << (cpu % 64) } else { 0 };
             word.load(Ordering::Acquire) & !own != 0
         })

@@ -1,5 +1,6 @@
 //! Flushing a range of one space: counting the request, its way by the mode of the space's tag, the local part.
 
+use crate::cpuset::CpuMask;
 use crate::design::{Errata, Order, Reach, Requests};
 use crate::engine::{Engine, Pinned};
 use crate::facade::Word;
@@ -112,6 +113,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         #[cfg(feature = "faults")]
         let too_early = (walkers && self.kernel.fault(crate::fault::Fault::WalkersReadBeforeBarrier))
             .then(|| self.walkers_of(space, me));
+        #[cfg(feature = "faults")]
+        let alone_before = self
+            .kernel
+            .fault(crate::fault::Fault::AloneReadBeforeBarrier)
+            .then(|| self.runs_alone(space, me));
         // C1: entry writes, then this full barrier, then the reads of mode, set and states below. Pairs with the join of
         // `switch_to` (step 2), the barrier of `leave_lazy_here`, the compare-exchange of `promote`, the take of `serve`.
         let generation = if fault!(self.kernel, NoGenerationUnderTag) && matches!(space.mode(), Mode::System(_)) {
@@ -126,9 +132,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         token.secondary = self.tell_secondary(space, &range);
         match Mode::unpack(word) {
             Mode::PerCpu => {
-                // Only slots read the log. A generation that went out as a broadcast has no entry: a slot that is behind
-                // across it flushes everything (C6).
-                if self.design.requests == Requests::Log {
+                // With nobody else in the set there is nobody to write a log entry for, nor to look for. A slot that is behind
+                // across this generation, or across a broadcast, which leaves no entry either, flushes everything (C6).
+                #[cfg(not(feature = "faults"))]
+                let alone = self.runs_alone(space, me);
+                #[cfg(feature = "faults")]
+                let alone = alone_before.unwrap_or_else(|| self.runs_alone(space, me));
+                if self.design.requests == Requests::Log && !alone {
                     space.log.append(generation, &range);
                 }
                 let ask = Ask::Space {
@@ -145,7 +155,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     self.interrupt(&mut token, targets, ask, pin, |_| {});
                     return token;
                 }
-                let mut targets = self.targets(space, range.tables(), me);
+                let mut targets = match alone {
+                    true => CpuMask::EMPTY,
+                    false => self.targets(space, range.tables(), me),
+                };
                 let count = targets.len();
                 // A broadcast proves nothing about walks, and an early synchronisation nothing at all.
                 let by_interrupts = walkers || self.design.errata.interrupt_too;

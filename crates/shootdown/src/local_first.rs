@@ -50,12 +50,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// or the CPU that joins sees the entry writes in every fill. The set is read again after the flush, behind a full
     /// barrier that pairs with the same join: a CPU that came in meanwhile is treated as if it had been there (C6).
     pub(crate) fn flush_alone(&self, space: &Space<K::Facade, W>, tag: Tag, range: &Range, me: CpuId) -> bool {
-        if space.cpus.has_others(me) {
+        if self.others_in(space, me) {
             return false;
         }
         self.flush_tag_here(tag, range);
         K::Facade::full_barrier();
-        !space.cpus.has_others(me)
+        !self.others_in(space, me)
     }
 
     /// After a broadcast, on processors whose synchronisation is acknowledged too early: interrupts every CPU that may be

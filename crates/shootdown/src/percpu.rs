@@ -102,6 +102,12 @@ impl<F: Facade> PerCpu<F> {
         State(self.state.0.load(Ordering::Acquire))
     }
 
+    /// The state, read by its own CPU, which alone writes it.
+    #[inline]
+    pub(crate) fn own_state(&self) -> State {
+        State(self.state.0.load(Ordering::Relaxed))
+    }
+
     /// Publishes a state (release).
     #[inline]
     pub(crate) fn publish(&self, state: State) {

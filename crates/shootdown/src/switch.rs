@@ -28,7 +28,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             let me = self.kernel.cpu();
             let cpu = &self.cpus[me];
             self.quiescent_here(cpu);
-            let state = State(cpu.state.0.load(Ordering::Relaxed));
+            let state = cpu.own_state();
             if state.id() == space.id {
                 if state.is_lazy() {
                     self.leave_lazy_here(cpu, space);
@@ -82,10 +82,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         space.cpus.join(me);
     }
 
-    /// Leaves the set of a space whose root is no longer loaded here. Under roll-over tags the CPU stays in: it may hold
-    /// entries under the tag until it flushes at the next roll-over.
+    /// Leaves the set of a space whose root is no longer loaded here, unless it is on a system-wide tag. Under roll-over tags
+    /// this CPU has to stay in: it may hold entries under the tag until it flushes at the next roll-over. Under a promoted
+    /// space's it may: whoever asks the set reads each member's state besides, flushes there are broadcast, and a promoted
+    /// space is one that its CPUs come back to, so that the write to a line that all of them share would be for nothing. A
+    /// CPU that stayed in leaves when it next departs after a demotion; until then it is looked at in vain, no more (C6).
     fn depart(&self, space: &Space<K::Facade, W>, me: usize) {
-        if !matches!(space.mode(), Mode::Rolled { .. }) {
+        if !matches!(space.mode(), Mode::Rolled { .. } | Mode::System(_)) {
             space.cpus.leave(me);
         }
     }
@@ -181,7 +184,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             let me = self.kernel.cpu();
             let cpu = &self.cpus[me];
             self.quiescent_here(cpu);
-            let state = State(cpu.state.0.load(Ordering::Relaxed));
+            let state = cpu.own_state();
             // SAFETY: interrupts are off.
             let Some(space) = (unsafe { self.loaded(cpu) }) else {
                 return;
@@ -205,11 +208,16 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if self.design.targets != crate::design::Targets::InUser {
             return false;
         }
+        let me = self.kernel.cpu();
+        let cpu = &self.cpus[me];
+        let worth_it = |state: State| state.id() == space.id && !state.is_lazy() && !state.is_on_system_tag();
+        // Looked at with interrupts on first: most often there is nothing to do, and masking costs more than the loads.
+        if !worth_it(cpu.own_state()) || !self.others_in(space, me) {
+            return false;
+        }
         self.masked(|| {
-            let me = self.kernel.cpu();
-            let cpu = &self.cpus[me];
-            let state = State(cpu.state.0.load(Ordering::Relaxed));
-            if state.id() != space.id || state.is_lazy() || state.is_on_system_tag() || !space.cpus.has_others(me) {
+            let state = cpu.own_state();
+            if !worth_it(state) {
                 return false;
             }
             cpu.publish(state.in_kernel());

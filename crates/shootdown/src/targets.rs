@@ -1,7 +1,7 @@
 //! Which CPUs a request concerns.
 
 use crate::cpuset::CpuMask;
-use crate::design::Targets;
+use crate::design::{Requests, Targets};
 use crate::engine::Engine;
 use crate::facade::Facade;
 use crate::fault::fault;
@@ -45,6 +45,24 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             Targets::Space | Targets::Active | Targets::InUser => space.cpus.for_each(&mut visit),
         }
         targets
+    }
+
+    /// Whether another CPU than `me` is in the set of `space`. After a full barrier that pairs with the join of `switch_to`,
+    /// as for [`targets`](Self::targets): whoever is missed here reads the new generation.
+    #[inline]
+    pub(crate) fn others_in(&self, space: &Space<K::Facade, W>, me: CpuId) -> bool {
+        space.cpus.has_others(me, self.cpus.len())
+    }
+
+    /// Whether a flush of `space`, which `me` runs, needs no list of targets and no entry in the log: nobody else is in the
+    /// set. Only where the design reads the log; others look for their targets as the kernels do that they stand for.
+    /// After the full barrier of the request, as [`others_in`](Self::others_in).
+    #[inline]
+    pub(crate) fn runs_alone(&self, space: &Space<K::Facade, W>, me: CpuId) -> bool {
+        self.design.requests == Requests::Log
+            && self.design.targets != Targets::All
+            && self.cpus[me].own_state().id() == space.id
+            && !self.others_in(space, me)
     }
 
     /// Every online CPU but `me`, for kernel ranges (rule 7).

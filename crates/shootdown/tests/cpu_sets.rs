@@ -39,6 +39,13 @@ fn agree<const W: usize>(steps: &[Step]) -> Result<(), TestCaseError> {
         prop_assert_eq!(mask.len(), model.len());
         prop_assert_eq!(mask.is_empty(), model.is_empty());
         prop_assert_eq!(set.is_empty(), model.is_empty());
+        for cpu in [0, 63.min(CpuMask::<W>::CAPACITY - 1), CpuMask::<W>::CAPACITY - 1] {
+            let others = model.iter().any(|&other| other != cpu);
+            // Every member is below this number of CPUs, and words beyond are not looked at.
+            let cpus = model.last().map_or(1, |last| last + 1);
+            prop_assert_eq!(set.has_others(cpu, cpus), others);
+            prop_assert_eq!(set.has_others(cpu, CpuMask::<W>::CAPACITY), others);
+        }
     }
     Ok(())
 }
@@ -47,6 +54,11 @@ proptest! {
     #[test]
     fn sets_agree_with_a_model_at_64_cpus(steps in steps(64)) {
         agree::<1>(&steps)?;
+    }
+
+    #[test]
+    fn sets_agree_with_a_model_at_512_cpus(steps in steps(512)) {
+        agree::<8>(&steps)?;
     }
 
     #[test]

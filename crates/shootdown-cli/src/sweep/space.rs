@@ -437,15 +437,20 @@ fn machine(on: &str, sets: &[(String, Vec<Item>)], args: &SweepArgs) -> Result<M
         }
         axes.push((path.clone(), items));
     }
-    let base: Vec<f64> = axes
-        .iter()
-        .map(|(path, _)| base_value(&model, path).unwrap_or(0.0))
-        .collect();
     let whole = |axis: usize, value: f64| whole_if_needed(&model, &axes[axis].0, value);
     let lists: Vec<Vec<f64>> = axes
         .iter()
         .enumerate()
         .map(|(axis, (_, items))| once(values::listed(items).into_iter().map(|value| whole(axis, value))))
+        .collect();
+    // A --set with one value says how the machine is, and is no axis to go along.
+    let base: Vec<f64> = axes
+        .iter()
+        .zip(&lists)
+        .map(|((path, _), list)| match list[..] {
+            [only] => only,
+            _ => base_value(&model, path).unwrap_or(0.0),
+        })
         .collect();
     let combinations = if let Some(sample) = args.sample {
         if !(1..=MOST_RUNS as u64).contains(&sample) {
@@ -532,7 +537,7 @@ fn product(lists: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
     Some(combinations)
 }
 
-/// The values in the file, then each list's values with all others as in the file.
+/// The base values, then each list's values with all others as in the base.
 fn one_at_a_time(base: &[f64], lists: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let mut combinations = vec![base.to_vec()];
     for (axis, list) in lists.iter().enumerate() {
@@ -644,6 +649,17 @@ mod tests {
         assert_eq!(space.parameters.len(), assumed);
         // A value in the file that is an end of its range is there already.
         assert!(space.points.len() <= 1 + 2 * assumed && space.points.len() > assumed);
+    }
+
+    #[test]
+    fn one_value_holds_at_every_point_of_one_at_a_time() {
+        let space = space(
+            "tlb_flush2 --designs ipi --threads 2 --set assumed=range:2 --one-at-a-time --set broadcast.available=0",
+        );
+        assert!(space.points.len() > 20);
+        for point in &space.points {
+            assert_eq!(space.value(point, "broadcast.available"), Some(0.0));
+        }
     }
 
     #[test]

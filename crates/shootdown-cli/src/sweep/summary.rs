@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::results::{ERROR, Results, Value};
-use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
+use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN, JUDGED_DESIGN};
 use crate::number::{self, UNKNOWN, median};
 use crate::table::Grid;
 
@@ -23,6 +23,7 @@ pub struct Summary {
     pub failed: Vec<(u64, String)>,
     best: Option<Grid>,
     ends: Option<Grid>,
+    ahead: Option<String>,
 }
 
 /// Designs at one place: the throughput of each, and what else is known of the place.
@@ -102,6 +103,7 @@ impl Summary {
             failed,
             best: several.then(|| best(&designs, &cells)),
             ends: (several && !parameters.is_empty()).then(|| ends(&designs, &parameters, &cells)),
+            ahead: ahead(&designs, &parameters, &cells),
         }
     }
 
@@ -116,6 +118,7 @@ impl Summary {
             text.push_str("\nThe same at both ends of each range: median, and least in brackets\n");
             text.push_str(&grid.draw());
         }
+        text.extend(self.ahead.iter().map(String::as_str));
         for (point, reason) in self.failed.iter().take(5) {
             text.push_str(&format!("FAILED RUN: point {point}: {reason}\n"));
         }
@@ -189,19 +192,50 @@ fn best(designs: &[String], cells: &[Cell]) -> Grid {
     }
 }
 
+/// The least and the greatest value of a parameter, if it was varied.
+fn range(cells: &[Cell], parameter: usize) -> Option<(f64, f64)> {
+    let values = || cells.iter().filter_map(|cell| cell.values[parameter]);
+    let (low, high) = (
+        values().fold(f64::INFINITY, f64::min),
+        values().fold(f64::NEG_INFINITY, f64::max),
+    );
+    (low < high).then_some((low, high))
+}
+
+/// Whether `adaptive` is ahead of every other design wherever a parameter is at an end of its range, in a line.
+fn ahead(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Option<String> {
+    let judged = designs.iter().position(|design| design == JUDGED_DESIGN)?;
+    let mut ends = Vec::new();
+    for (index, parameter) in parameters.iter().enumerate() {
+        let Some((low, high)) = range(cells, index) else {
+            continue;
+        };
+        for cell in cells {
+            let value = cell.values[index].filter(|&value| value == low || value == high);
+            ends.extend(value.and_then(|value| Some((cell.ratio(judged)?, *parameter, value, cell))));
+        }
+    }
+    let behind = ends.iter().filter(|(ratio, ..)| *ratio < 1.0).count();
+    let (ratio, parameter, value, cell) = ends.iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let verdict = if behind == 0 { "met   " } else { "MISSED" };
+    let [workload, machine, _, threads] = &cell.size[..] else {
+        return None;
+    };
+    Some(format!(
+        "{verdict} {JUDGED_DESIGN} ahead of every other design at both ends of every range: behind at {behind} of {}; \
+         least {ratio:.3} of the best, {workload} on {machine} at {threads} threads with {parameter} = {value}\n",
+        ends.len(),
+    ))
+}
+
 fn ends(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Grid {
     let mut header = vec!["parameter".to_string(), "value".to_string()];
     header.extend(designs.iter().cloned());
     let mut groups = Vec::new();
     for (index, parameter) in parameters.iter().enumerate() {
-        let values = || cells.iter().filter_map(|cell| cell.values[index]);
-        let (low, high) = (
-            values().fold(f64::INFINITY, f64::min),
-            values().fold(f64::NEG_INFINITY, f64::max),
-        );
-        if low >= high {
+        let Some((low, high)) = range(cells, index) else {
             continue;
-        }
+        };
         let at = |end: f64, first: bool| {
             let here: Vec<&Cell> = cells.iter().filter(|cell| cell.values[index] == Some(end)).collect();
             let mut row = vec![
@@ -280,6 +314,15 @@ mod tests {
         ] {
             assert!(squeezed.iter().any(|line| line == expected), "{expected}\n{text}");
         }
+        let verdict = "MISSED adaptive ahead of every other design at both ends of every range: behind at 1 of 4; \
+                       least 0.900 of the best, w on m at 2 threads with costs.a = 9";
+        assert!(text.lines().any(|line| line == verdict), "{text}");
+    }
+
+    #[test]
+    fn where_nothing_was_varied_nobody_is_said_to_be_ahead_at_the_ends() {
+        let text = Summary::new(&results(&[("ipi", 2, 1.0, 100.0), ("adaptive", 2, 1.0, 110.0)])).text();
+        assert!(!text.contains("both ends of every range"), "{text}");
     }
 
     #[test]

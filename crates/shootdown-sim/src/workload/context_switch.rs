@@ -1,7 +1,11 @@
 //! `context_switch`: every CPU goes to and fro between a thread of one process, the idle loop or a kernel thread (the
-//! space stays loaded, lazily), and now and then a thread of a second process. Every fourth CPU, from the first, drops pages
-//! of the process that the others have loaded, so that flushes arrive while they are lazy. One operation is one switch to
-//! user code.
+//! space stays loaded, lazily), and now and then a thread of a second process. Each drops a page of the process that the
+//! others have loaded in one of many stretches of user code, so that flushes arrive while they are lazy. One operation is
+//! one switch to user code.
+//!
+//! Every CPU drops in proportion to what it does, so an operation costs the same number of flushes, and of faults after
+//! them, under every design. Drops at a fixed rate by a few CPUs would not do: a design whose flushes are so slow that it
+//! falls behind that rate spares the other CPUs faults, and looks the better for it.
 
 use super::{Parameter, Thread};
 use crate::hw::Access;
@@ -38,14 +42,14 @@ const PAGES: Parameter = Parameter {
     about: "pages of each process; all are read in each stretch of user code",
 };
 
-/// Pages dropped. Not one per stretch: then a design with cheaper flushes would have more of them to serve.
+/// Pages dropped.
 const DROPS: Parameter = Parameter {
-    path: "workload.context_switch.drops_per_s",
-    default: 20_000.0,
-    least: 0.0,
-    most: 1e7,
-    whole: false,
-    about: "pages per second that each dropping CPU drops, whatever the design",
+    path: "workload.context_switch.drops_one_in",
+    default: 64.0,
+    least: 1.0,
+    most: 1e6,
+    whole: true,
+    about: "one in so many switches to the process, by chance, is followed by dropping one of its pages",
 };
 
 pub(super) const PARAMETERS: &[Parameter] = &[LAZY_NS, OTHER, PAGES, DROPS];
@@ -62,10 +66,9 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>) {
     let system = &*thread.system;
     let pages = thread.parameters.count(&PAGES);
     let other_one_in = thread.parameters.count(&OTHER);
-    let every = thread.model.cycles(1e9 / thread.parameters.get(&DROPS));
+    let drop_chance = 1.0 / thread.parameters.get(&DROPS);
     let lazy = thread.model.cycles(thread.parameters.get(&LAZY_NS)) as u64;
     let (own, other) = (&*thread.processes[0], &*thread.processes[1]);
-    let drops = thread.index.is_multiple_of(4);
     if thread.index == 0 {
         system.map(own, USER_BASE, pages * PAGE);
         system.map(other, USER_BASE, pages * PAGE);
@@ -77,12 +80,11 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>) {
         thread.count();
     };
     system.load(own);
-    let (mut switches, mut next_drop) = (0_u64, machine::now() as f64 + every);
+    let mut switches = 0_u64;
     while !machine::stop_requested() {
         switches += 1;
         user(own);
-        if drops && machine::now() as f64 >= next_drop {
-            next_drop += every;
+        if machine::chance(drop_chance) {
             let va = USER_BASE + machine::random_below(pages) * PAGE;
             system.touch(own, va, Access::Write);
             system.drop_pages(own, va, 1);

@@ -103,6 +103,43 @@ fn the_flush_log_lets_a_slot_several_generations_behind_catch_up_page_by_page() 
 }
 
 #[test]
+fn what_a_cpu_flushes_alone_leaves_no_entry_and_a_slot_elsewhere_is_flushed_whole() {
+    let design = Design {
+        tags: Tags::PerCpu,
+        log_reach: 32,
+        ..Design::ADAPTIVE
+    };
+    // Alone, and with the company of CPU 1, which has gone lazy.
+    for (company, kept) in [(false, false), (true, true)] {
+        let (kernel, machine) = (Recorder::default(), Machine::new(3, &design));
+        let engine = machine.engine(&kernel, design);
+        let (a, b) = (engine.space(Root(1)), engine.space(Root(2)));
+        let on = |cpu: usize| kernel.cpu.set(cpu);
+        // SAFETY: as above.
+        unsafe {
+            on(2);
+            engine.switch_to(&a);
+            engine.switch_to(&b);
+            if company {
+                on(1);
+                engine.switch_to(&a);
+                engine.enter_lazy();
+            }
+            on(0);
+            engine.switch_to(&a);
+        }
+        let _done = engine.flush(&a, Range::page(0x1000));
+        assert_eq!(kernel.local.borrow().len(), 1, "its own page, nothing else");
+        assert_eq!(kernel.ipis.get(), 0);
+        on(2);
+        // SAFETY: as above.
+        unsafe { engine.switch_to(&a) };
+        let load = kernel.loads.borrow().last().copied();
+        assert_eq!(load, Some((2, Tag(1), kept)), "company: {company}");
+    }
+}
+
+#[test]
 fn a_log_that_was_overrun_means_the_whole_tag() {
     let (kernel, machine) = (Recorder::default(), Machine::new(2, &PER_CPU_TAGS));
     let engine = machine.engine(&kernel, PER_CPU_TAGS);

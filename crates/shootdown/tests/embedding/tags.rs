@@ -23,6 +23,44 @@ fn promote_and_retire(engine: &Engine<'_, &Recorder, 1>, root: u64) -> bool {
 }
 
 #[test]
+fn a_cpu_stays_in_the_set_of_a_promoted_space_that_it_leaves_and_is_asked_nothing() {
+    let kernel = Recorder {
+        limits: LIMITS,
+        ..Recorder::default()
+    };
+    let machine = Machine::new(2, &PROMOTE_AT_ONCE);
+    let engine = machine.engine(&kernel, PROMOTE_AT_ONCE);
+    let space = engine.space(Root(1));
+    let on = |cpu: usize| kernel.cpu.set(cpu);
+    // SAFETY: the space is retired before it is dropped.
+    let enter = || unsafe { engine.switch_to(&space) };
+    enter();
+    for _ in 0..2 {
+        // Promotes, and finds nobody on another tag.
+        let _done = engine.flush(&space, Range::page(0x1000));
+    }
+    let tag = space.system_tag().expect("promoted");
+    on(1);
+    enter();
+    engine.switch_to_kernel();
+    assert!(space.cpus().contains(1));
+    on(0);
+    let _done = engine.flush(&space, Range::page(0x1000));
+    assert_eq!(kernel.ipis.get(), 0, "broadcast");
+    on(1);
+    enter();
+    assert_eq!(
+        kernel.loads.borrow().last(),
+        Some(&(1, tag, true)),
+        "fresh by broadcasts"
+    );
+    engine.switch_to_kernel();
+    on(0);
+    let _done = engine.retire(&space);
+    assert_eq!(kernel.ipis.get(), 0, "no CPU has it loaded");
+}
+
+#[test]
 fn tags_are_not_reclaimed_by_a_task_that_may_migrate_before_the_broadcast_is_synchronised() {
     let kernel = Recorder {
         limits: LIMITS,
