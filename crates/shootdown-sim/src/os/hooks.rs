@@ -19,7 +19,7 @@ pub struct HookCosts {
     pub ghz: f64,
     /// The least a synchronisation takes, cycles.
     pub broadcast_sync: u64,
-    /// Least time between two broadcasts that the machine carries out, cycles.
+    /// Time that the machine needs for one broadcast before it carries out the next, cycles: the mean.
     pub broadcast_interval: u64,
     /// Bookkeeping of a cross-CPU call, for each target, cycles.
     pub call_target: u64,
@@ -265,9 +265,11 @@ impl<const W: usize> Kernel<W> for SimKernel {
             Some((instructions, cost)) => (instructions, carried_out(cost)),
             None => (1, carried_out(self.hw.borrow_mut().broadcast(cpu, what, now))),
         };
-        // The machine carries out one at a time; each is complete some time after it was begun.
-        let begun = self.broadcast_free.get().max(now) + self.costs.broadcast_interval * (instructions - 1);
-        self.broadcast_free.set(begun + self.costs.broadcast_interval);
+        // The machine carries out one at a time; each is complete some time after it was begun. How long one occupies it
+        // depends on what the slowest CPU is doing: anything from nothing to twice the mean.
+        let mean = self.costs.broadcast_interval;
+        let begun = self.broadcast_free.get().max(now) + mean * (instructions - 1);
+        self.broadcast_free.set(begun + machine::random_below(2 * mean + 1));
         let done = begun + self.costs.broadcast_sync + self.crowd(now);
         self.broadcast_done.borrow_mut()[cpu] = done;
         self.count(|counts| counts.broadcasts += instructions);
