@@ -115,6 +115,7 @@ fn play(script: impl FnOnce(&Rc<System<1>>) + 'static, other: impl FnOnce(&Rc<Sy
         ghz: 2.0,
         broadcast_sync: 500,
         broadcast_interval: 50,
+        broadcast_received: 5,
         limits: None::<BroadcastLimits>,
     };
     let system = System::new(

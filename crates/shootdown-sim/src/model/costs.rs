@@ -189,6 +189,8 @@ table! {
         /// Mean time for which one broadcast invalidation occupies the whole machine, so that the next has to wait; 0 for no
         /// limit. Each takes anything up to twice that, all times alike.
         broadcast_interval: f64 = Rule::TimeOrZero,
+        /// How long user code of each other CPU that is awake is held up by one broadcast.
+        broadcast_received: f64 = Rule::TimeOrZero,
     }
 }
 

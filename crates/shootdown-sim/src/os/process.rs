@@ -164,6 +164,7 @@ impl<const W: usize> System<W> {
                 .translate(machine::cpu(), va, access, Privilege::User, machine::now());
             match result {
                 Ok(translation) => {
+                    self.take_in_broadcasts();
                     return machine::charge(u64::from(translation.cost) + self.costs.user_access);
                 }
                 Err(fault) => {
@@ -231,6 +232,12 @@ impl<const W: usize> System<W> {
             None => self.hw.borrow().entry(table, index),
         };
         entry.is_present() && !entry.has(Entry::WRITE) && entry.frame() != self.hw.borrow().zero_page()
+    }
+
+    /// User code of this CPU has been held up by broadcasts of others; workloads that compute without touching anything call it.
+    #[inline]
+    pub(crate) fn take_in_broadcasts(&self) {
+        self.engine.kernel().take_in_broadcasts();
     }
 
     /// `madvise(MADV_DONTNEED)` of `pages` pages at `va`.
@@ -556,6 +563,7 @@ impl<const W: usize> System<W> {
         self.go_lazy();
         let outer = category::enter(Category::Idle);
         machine::sleep();
+        self.engine.kernel().forget_broadcasts();
         category::leave(outer);
         machine::charge(self.costs.switch);
         self.resume(process);

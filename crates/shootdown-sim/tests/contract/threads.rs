@@ -56,6 +56,7 @@ pub fn play(design: Design, cpus: usize, threads: usize, seed: u64) -> (Tally, O
         ghz: 2.0,
         broadcast_sync: 500,
         broadcast_interval: 50,
+        broadcast_received: 5,
         limits: Some(LIMITS),
     };
     let costs = OsCosts {

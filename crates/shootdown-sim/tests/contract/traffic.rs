@@ -365,6 +365,7 @@ pub fn play_on(isa: Isa, traffic: &Traffic) -> (Tally, Option<String>, Outcome) 
         ghz: 2.0,
         broadcast_sync: 500,
         broadcast_interval: 50,
+        broadcast_received: 5,
         limits: Some(LIMITS),
     };
     let costs = OsCosts {

@@ -244,6 +244,7 @@ pub fn play(scene: &Scene, seed: u64, fault: Option<Fault>, script: &dyn Fn(&Sta
         ghz: 2.0,
         broadcast_sync: 500,
         broadcast_interval: 50,
+        broadcast_received: 5,
         limits: scene.limits,
     };
     let costs = OsCosts::default();
