@@ -98,7 +98,7 @@ const HYPOTHESES: &[Hypothesis] = &[
             SLOWDOWN,
             transfer_socket(("ipi", 16, false)),
             Fitted {
-                enough: 0.985,
+                enough: 0.97,
                 ..broadcast_interval(("broadcast", 16, false))
             },
             LRU_HOLD,

@@ -168,6 +168,7 @@ pub(crate) fn hook_costs(model: &Model, design: &Design) -> HookCosts {
         ghz: model.ghz,
         broadcast_sync: model.costs.broadcast_sync.round() as u64,
         broadcast_interval: model.costs.broadcast_interval.round() as u64,
+        broadcast_received: model.costs.broadcast_received.round() as u64,
         limits: limits(model),
     }
 }

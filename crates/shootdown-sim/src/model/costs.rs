@@ -186,8 +186,11 @@ table! {
         broadcast_issue: f64 = Rule::Time,
         /// TLBSYNC behind one INVLPGB on an otherwise quiet machine.
         broadcast_sync: f64 = Rule::Time,
-        /// Least time between two broadcast invalidations that the whole machine carries out; 0 for no limit.
+        /// Mean time for which one broadcast invalidation occupies the whole machine, so that the next has to wait; 0 for no
+        /// limit. Each takes anything up to twice that, all times alike.
         broadcast_interval: f64 = Rule::TimeOrZero,
+        /// How long user code of each other CPU that is awake is held up by one broadcast.
+        broadcast_received: f64 = Rule::TimeOrZero,
     }
 }
 

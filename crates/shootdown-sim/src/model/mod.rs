@@ -47,6 +47,7 @@ const BUILTIN: &[(&str, &str, &str)] = &[
     builtin!("skylake-104"),
     builtin!("haswell-48"),
     builtin!("gup-64"),
+    builtin!("zen5-vm-2"),
     builtin!("thunderx-48"),
     builtin!("ampere-32"),
     builtin!("generic-riscv-64"),

@@ -21,6 +21,7 @@ impl<const W: usize> System<W> {
                 .translate(machine::cpu(), va, access, Privilege::User, machine::now());
             match result {
                 Ok(translation) => {
+                    self.take_in_broadcasts();
                     return machine::charge(u64::from(translation.cost) + self.costs.user_access);
                 }
                 Err(fault) => {

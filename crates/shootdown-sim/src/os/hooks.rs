@@ -19,8 +19,10 @@ pub struct HookCosts {
     pub ghz: f64,
     /// The least a synchronisation takes, cycles.
     pub broadcast_sync: u64,
-    /// Least time between two broadcasts that the machine carries out, cycles.
+    /// Time that the machine needs for one broadcast before it carries out the next, cycles: the mean.
     pub broadcast_interval: u64,
+    /// What a broadcast costs each CPU that receives it, cycles.
+    pub broadcast_received: u64,
     /// Bookkeeping of a cross-CPU call, for each target, cycles.
     pub call_target: u64,
     /// What the hardware can do; `None` without broadcast.
@@ -35,6 +37,7 @@ impl Default for HookCosts {
             ghz: 2.0,
             broadcast_sync: 500,
             broadcast_interval: 50,
+            broadcast_received: 5,
             call_target: 0,
             limits: None,
         }
@@ -92,6 +95,10 @@ pub struct SimKernel {
     broadcast_free: Cell<u64>,
     /// When all broadcasts of each CPU are complete, cycles.
     pub(super) broadcast_done: RefCell<Vec<u64>>,
+    /// Broadcasts so far.
+    broadcasts: Cell<u64>,
+    /// Of these, those that each CPU has taken in, or sent itself.
+    taken_in: RefCell<Vec<u64>>,
     preemption: Rc<Preemption>,
     /// What happens when a section in which migration was forbidden ends.
     on_unpin: RefCell<Option<Box<dyn Fn()>>>,
@@ -123,6 +130,8 @@ impl SimKernel {
             spaces: RefCell::default(),
             broadcast_free: Cell::new(0),
             broadcast_done: RefCell::new(vec![0; cpus]),
+            broadcasts: Cell::new(0),
+            taken_in: RefCell::new(vec![0; cpus]),
             preemption,
             on_unpin: RefCell::default(),
             on_load_root: RefCell::default(),
@@ -199,6 +208,20 @@ impl SimKernel {
             let ns = (machine::now() - begun) as f64 / self.costs.ghz;
             diary.took(machine::cpu(), ns);
         }
+    }
+
+    /// This CPU has lost the time that broadcasts of others since the last call took it. Between calls the debt adds up, so that
+    /// code in a long stretch of computing is held up at its end.
+    pub(super) fn take_in_broadcasts(&self) {
+        if self.costs.broadcast_received > 0 {
+            machine::charge(self.forget_broadcasts() * self.costs.broadcast_received);
+        }
+    }
+
+    /// A CPU that was asleep has nothing to be held up. Returns how many broadcasts it had not taken in.
+    pub(super) fn forget_broadcasts(&self) -> u64 {
+        let (cpu, all) = (machine::cpu(), self.broadcasts.get());
+        all - std::mem::replace(&mut self.taken_in.borrow_mut()[cpu], all)
     }
 
     fn count(&self, change: impl FnOnce(&mut EngineCounts)) {
@@ -292,11 +315,15 @@ impl<const W: usize> Kernel<W> for SimKernel {
             Some((instructions, cost)) => (instructions, carried_out(cost)),
             None => (1, carried_out(self.hw.borrow_mut().broadcast(cpu, what, now))),
         };
-        // The machine carries out one at a time; each is complete some time after it was begun.
-        let begun = self.broadcast_free.get().max(now) + self.costs.broadcast_interval * (instructions - 1);
-        self.broadcast_free.set(begun + self.costs.broadcast_interval);
+        // The machine carries out one at a time; each is complete some time after it was begun. How long one occupies it
+        // depends on what the slowest CPU is doing: anything from nothing to twice the mean.
+        let mean = self.costs.broadcast_interval;
+        let begun = self.broadcast_free.get().max(now) + mean * (instructions - 1);
+        self.broadcast_free.set(begun + machine::random_below(2 * mean + 1));
         let done = begun + self.costs.broadcast_sync + self.crowd(now);
         self.broadcast_done.borrow_mut()[cpu] = done;
+        self.broadcasts.set(self.broadcasts.get() + instructions);
+        self.taken_in.borrow_mut()[cpu] += instructions;
         self.count(|counts| counts.broadcasts += instructions);
         machine::charge(u64::from(cost));
     }

@@ -159,6 +159,12 @@ impl<const W: usize> System<W> {
         process.lock.unlock(access);
     }
 
+    /// User code of this CPU has been held up by broadcasts of others; workloads that compute without touching anything call it.
+    #[inline]
+    pub(crate) fn take_in_broadcasts(&self) {
+        self.engine.kernel().take_in_broadcasts();
+    }
+
     /// Puts this thread to sleep until it is woken: the CPU idles, lazily on the thread's space, or runs another thread.
     pub fn block(&self, process: &Process<W>) {
         if let Some(scheduler) = self.scheduler.get() {
@@ -168,6 +174,7 @@ impl<const W: usize> System<W> {
         self.go_lazy();
         let outer = category::enter(Category::Idle);
         machine::sleep();
+        self.engine.kernel().forget_broadcasts();
         category::leave(outer);
         machine::charge(self.costs.switch);
         self.resume(process);
