@@ -56,6 +56,7 @@ pub enum Command {
     shootdown compare tlb_flush2 --runs 5 --html out.html    medians of five seeds, plots\n  \
     shootdown compare tlb_flush2 --threads 36 --lru-drain    kernels without the LRU fix\n  \
     shootdown compare tlb_flush2 --cpus 1024 --threads 1024  the same kind of machine, only larger\n  \
+    shootdown compare tlb_flush2 --cpus-follow-threads --html growth.html   cost from 1 to 8192 CPUs (an hour)\n  \
     shootdown compare tlb_flush2 --set costs.invlpg=200      what if one cost were different\n  \
     shootdown compare tlb_shared --designs none              watch the oracle catch it\n  \
     shootdown compare latency --designs ipi,preemptible --threads 16 --latencies\n  \
@@ -72,6 +73,10 @@ pub struct CompareArgs {
     /// Make the machine large enough for N CPUs, with more sockets of the same kind
     #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
     pub cpus: Option<u64>,
+
+    /// Make the machine as large as each thread count asks, and show how the cost grows with CPUs [thread counts: 1,2,4,..8192]
+    #[arg(long, conflicts_with = "cpus")]
+    pub cpus_follow_threads: bool,
 
     /// Replace one number of the machine model, in the unit of its file, or of the workload (`workload.NAME.PARAMETER`); repeatable
     #[arg(long, value_name = "PATH=VALUE")]
@@ -277,8 +282,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
     pub jobs: Option<u64>,
 
-    /// Virtual milliseconds to measure per run [default: 30; with more than 256 threads longer in proportion, but no longer
-    /// than 180 million simulated operations take]
+    /// Virtual milliseconds to measure per run [default: 30; with more than 256 threads until the rate is known to 5 %, but no longer
+    /// than ten minutes or so]
     #[arg(long, value_name = "MS", allow_negative_numbers = true)]
     pub virtual_ms: Option<f64>,
 }

@@ -363,6 +363,7 @@ fn curve(findings: &Findings, table: &str, metric: Metric, design: &str, all: &[
         hollow: of_design()
             .map(|line| (line.published.threads, line.published.value))
             .collect(),
+        ranges: Vec::new(),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::verdict::Verdict;
 pub fn render(comparison: &Comparison) -> String {
     let plan = &comparison.plan;
     let verdict = Verdict::new(comparison);
-    let title = format!("{} on {}", plan.workload.name, plan.target);
+    let title = format!("{} on {}", plan.workload.name, plan.place());
     let mut body = String::new();
     body.push_str(&format!(
         "<p class=\"soft\">{}. Simulated machine: {}{}{} CPUs. Seed {}, {}.</p>\n",
@@ -35,6 +35,7 @@ pub fn render(comparison: &Comparison) -> String {
     ));
     body.push_str(&format!("<pre class=\"command\">{}</pre>\n", escape(&plan.command())));
     body.push_str(&headline(&verdict));
+    body.push_str(&growth(comparison, &verdict));
     body.push_str(&throughput(comparison));
     body.push_str(&limit(comparison));
     body.push_str(&interrupts(comparison));
@@ -60,7 +61,7 @@ fn headline(verdict: &Verdict) -> String {
     );
     html.push_str(&story(&verdict.stale_story));
     html.push_str(&story(&verdict.failed));
-    for sentence in &verdict.ratios {
+    for sentence in verdict.doubts.iter().chain(&verdict.ratios) {
         html.push_str(&format!("<p>{}</p>\n", escape(sentence)));
     }
     html.push_str("</div>\n");
@@ -80,6 +81,9 @@ fn throughput(comparison: &Comparison) -> String {
                 .filter(|row| row.design == design.name)
                 .map(|row| (row.threads, row.value))
                 .collect(),
+            ranges: uncertain(comparison, design.name)
+                .map(|(row, half)| (row.threads, row.ops_per_s * (1.0 - half), row.ops_per_s * (1.0 + half)))
+                .collect(),
             ..line(comparison, design.name, |row| row.ops_per_s)
         })
         .collect();
@@ -96,6 +100,62 @@ fn throughput(comparison: &Comparison) -> String {
         } else {
             ""
         }
+    )
+}
+
+/// The rows of a design whose confidence interval is wide enough to be seen, and half its width as a share of the rate.
+fn uncertain<'a>(comparison: &'a Comparison, design: &str) -> impl Iterator<Item = (&'a Row, f64)> {
+    let rows = by_threads(comparison, design).into_iter().filter(|row| row.is_uncertain());
+    rows.filter_map(|row| Some((row, row.half_width?)))
+}
+
+/// What an operation costs over CPUs, where each thread count has a machine of its size.
+fn growth(comparison: &Comparison, verdict: &Verdict) -> String {
+    if !comparison.plan.follows() {
+        return String::new();
+    }
+    let operation = catalog::operation(comparison.plan.workload.name);
+    let lines = |value: fn(&Row) -> f64, ranges: bool| -> Vec<Line> {
+        let designs = comparison.plan.designs.iter();
+        designs
+            .map(|design| Line {
+                ranges: uncertain(comparison, design.name)
+                    .filter(|_| ranges)
+                    .map(|(row, half)| {
+                        // A rate of nothing is within the widest intervals: as far as the plot goes.
+                        let at = |rate: f64| value(row) / rate.max(1e-3);
+                        (row.threads, at(1.0 + half), at(1.0 - half))
+                    })
+                    .collect(),
+                ..line(comparison, design.name, value)
+            })
+            .collect()
+    };
+    let figure = |title: &str, unit: &str, lines: &[Line], decade| {
+        let plot = plot::log_log((1100, 420), ("CPUs, each with a thread", unit), lines, decade);
+        format!("<figure><h3>{title}</h3>{plot}</figure>\n")
+    };
+    let sentences: String = verdict
+        .growth
+        .iter()
+        .map(|sentence| format!("<li>{}</li>\n", escape(sentence)))
+        .collect();
+    format!(
+        "<h2>Growth with CPUs</h2>\n{}{}{}<ul>\n{sentences}</ul>\n<p class=\"soft\">Both axes are logarithmic: a straight line is a \
+         power of the number of CPUs. Thick strokes are 95 % confidence intervals.</p>\n",
+        design_legend(comparison, false),
+        figure(
+            &format!("CPU time per {operation}, waiting included"),
+            "",
+            &lines(Row::cpu_ns_per_op, true),
+            plot::decade_of_time
+        ),
+        figure(
+            &format!("Interrupts taken per {operation}"),
+            &format!("per {operation}"),
+            &lines(|row| row.interrupts_per_op, false),
+            plot::decade_of_count
+        )
     )
 }
 
@@ -385,6 +445,7 @@ fn line(comparison: &Comparison, design: &str, value: impl Fn(&Row) -> f64) -> L
         tone: style::design(design),
         points,
         hollow: Vec::new(),
+        ranges: Vec::new(),
     }
 }
 
@@ -482,6 +543,42 @@ mod tests {
         let mut comparison = fake::comparison(fake::plan(&["ipi"], &[1, 4]));
         comparison.rows.iter_mut().for_each(|row| row.latencies.clear());
         assert!(!render(&comparison).contains("Latency"));
+    }
+
+    #[test]
+    fn growth_is_plotted_where_machines_follow_threads_and_only_there() {
+        assert!(!page().contains("Growth with CPUs"));
+        let mut plan = fake::plan(&["ipi", "broadcast"], &[1, 16, 72]);
+        plan.followers = plan.threads.iter().map(|&count| (count, plan.target.clone())).collect();
+        let comparison = fake::comparison(plan);
+        let page = render(&comparison);
+        page::checked(&page);
+        for expected in [
+            "<h2>Growth with CPUs</h2>",
+            "CPU time per loop, waiting included",
+            "Interrupts taken per loop",
+            "ipi: a loop costs 4.03 µs of CPU time and 0 interrupts at 1 threads",
+            "--cpus-follow-threads",
+        ] {
+            assert!(page.contains(expected), "missing: {expected}\n{page}");
+        }
+    }
+
+    #[test]
+    fn a_figure_that_is_no_measurement_stands_in_brackets_with_its_reason() {
+        let plan = fake::plan(&["ipi", "broadcast"], &[16]);
+        let mut outcomes: Vec<_> = plan.specs().iter().map(|spec| Ok(fake::result(spec))).collect();
+        let doubtful = outcomes[0].as_mut().unwrap();
+        (doubtful.half_width, doubtful.ops) = (Some(0.9), 53);
+        let page = render(&Comparison::new(plan, outcomes, None, 1.0));
+        page::checked(&page);
+        for expected in [
+            "in brackets, no measurement: ipi at 16 threads, too wide an interval (53 loops)",
+            "<td>±90%</td>",
+        ] {
+            assert!(page.contains(expected), "missing: {expected}\n{page}");
+        }
+        assert!(!page.contains("broadcast vs ipi"), "nothing is compared with it");
     }
 
     #[test]
