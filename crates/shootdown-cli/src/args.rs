@@ -45,6 +45,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Print published tables beside simulated results, with errors on fitted and held-out rows
     Evidence(EvidenceArgs),
+    /// Sweep the rate of table frees: what lockless walks pay under each design, and where one becomes cheaper than another
+    Walkers(WalkersArgs),
     /// Hold `adaptive` against the best preset in every cell of machine, workload and threads
     Scoreboard(ScoreboardArgs),
 }
@@ -226,21 +228,9 @@ pub struct ImportArgs {
     shootdown timeline tlb_flush2 --design broadcast --threads 8                    no interrupts at all\n  \
     shootdown timeline tlb_flush2 --design ipi --threads 16 --nth 40                another one")]
 pub struct TimelineArgs {
-    /// Workload, as in `shootdown list`
-    #[arg(value_name = "WORKLOAD")]
-    pub workload: String,
-
-    /// Machine model: a name as in `shootdown list`, or the path of a .toml file
-    #[arg(long, value_name = "MACHINE", default_value = crate::catalog::FLAGSHIP_MACHINE)]
-    pub on: String,
-
-    /// Make the machine large enough for N CPUs, with more sockets of the same kind
-    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
-    pub cpus: Option<u64>,
-
-    /// Replace one number of the machine model, in the unit of its file (repeatable)
-    #[arg(long, value_name = "PATH=VALUE")]
-    pub set: Vec<String>,
+    /// What to run, and where.
+    #[command(flatten)]
+    pub place: PlaceArgs,
 
     /// Design
     #[arg(long, value_name = "DESIGN", default_value = "ipi")]
@@ -271,6 +261,26 @@ pub struct TimelineArgs {
     pub html: Option<PathBuf>,
 }
 
+/// Arguments shared by the commands that look into one run.
+#[derive(Debug, Clone, Args)]
+pub struct PlaceArgs {
+    /// Workload, as in `shootdown list`
+    #[arg(value_name = "WORKLOAD")]
+    pub workload: String,
+
+    /// Machine model: a name as in `shootdown list`, or the path of a .toml file
+    #[arg(long, value_name = "MACHINE", default_value = crate::catalog::FLAGSHIP_MACHINE)]
+    pub on: String,
+
+    /// Make the machine large enough for N CPUs, with more sockets of the same kind
+    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
+    pub cpus: Option<u64>,
+
+    /// Replace one number of the machine model, in the unit of its file (repeatable)
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub set: Vec<String>,
+}
+
 /// Arguments shared by every command that runs something.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
@@ -295,21 +305,9 @@ pub struct RunArgs {
     shootdown explain tlb_flush2 --threads 72 --set broadcast.available=false\n  \
     shootdown explain tlb_flush2 --threads 8 --set costs.broadcast_sync=1500 --html why.html")]
 pub struct ExplainArgs {
-    /// Workload, as in `shootdown list`
-    #[arg(value_name = "WORKLOAD")]
-    pub workload: String,
-
-    /// Machine model: a name as in `shootdown list`, or the path of a .toml file
-    #[arg(long, value_name = "MACHINE", default_value = crate::catalog::FLAGSHIP_MACHINE)]
-    pub on: String,
-
-    /// Make the machine large enough for N CPUs, with more sockets of the same kind
-    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
-    pub cpus: Option<u64>,
-
-    /// Replace one number of the machine model, in the unit of its file (repeatable)
-    #[arg(long, value_name = "PATH=VALUE")]
-    pub set: Vec<String>,
+    /// What to run, and where.
+    #[command(flatten)]
+    pub place: PlaceArgs,
 
     /// Design to explain
     #[arg(long, value_name = "D", default_value = "adaptive")]
@@ -324,6 +322,39 @@ pub struct ExplainArgs {
     pub run: RunArgs,
 
     /// Also write the explanation, with its plot, to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Arguments of `walkers`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    shootdown walkers                          frees of a process that nobody walks (two minutes)\n  \
+    shootdown walkers --shared --html w.html   of the process that is walked, with plots\n  \
+    shootdown walkers --frees 0,1000,30000     fewer rates")]
+pub struct WalkersArgs {
+    /// Machine model with 64 CPUs or more: a name as in `shootdown list`, or the path of a .toml file
+    #[arg(long, value_name = "MACHINE", default_value = "gup-64")]
+    pub on: String,
+
+    /// Replace one number of the machine model or of the workload `gup` (repeatable)
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub set: Vec<String>,
+
+    /// Table pages to be freed per second, all freeing threads together
+    #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = whole_number,
+        default_value = "0,100,1000,3000,10000,30000,100000,300000,1000000")]
+    pub frees: Vec<u64>,
+
+    /// Free tables of the process that is walked, in place of one that nobody walks
+    #[arg(long)]
+    pub shared: bool,
+
+    /// How to run it.
+    #[command(flatten)]
+    pub run: RunArgs,
+
+    /// Also write a self-contained page with plots to this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }

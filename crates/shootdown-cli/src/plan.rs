@@ -248,7 +248,14 @@ mod tests {
     #[test]
     fn machines_that_follow_have_a_cpu_for_each_thread_and_the_command_says_so() {
         use clap::Parser;
-        let words = ["shootdown", "compare", "tlb_flush2", "--cpus-follow-threads", "--set", "costs.invlpg=200"];
+        let words = [
+            "shootdown",
+            "compare",
+            "tlb_flush2",
+            "--cpus-follow-threads",
+            "--set",
+            "costs.invlpg=200",
+        ];
         let Some(crate::args::Command::Compare(args)) = crate::args::Cli::try_parse_from(words).unwrap().command else {
             panic!("not compare")
         };
@@ -258,13 +265,21 @@ mod tests {
             assert!(spec.machine.topology.cpus() >= spec.threads, "{}", spec.threads);
             assert_eq!(spec.machine.costs.invlpg, 200.0);
         }
-        assert_eq!(plan.specs()[0].machine.topology.cpus(), 72, "never smaller than in its file");
+        assert_eq!(
+            plan.specs()[0].machine.topology.cpus(),
+            72,
+            "never smaller than in its file"
+        );
         let command = plan.command();
         assert!(
-            command.contains("--on milan-72 --set costs.invlpg=200 --cpus-follow-threads --designs") && !command.contains("--cpus "),
+            command.contains("--on milan-72 --set costs.invlpg=200 --cpus-follow-threads --designs")
+                && !command.contains("--cpus "),
             "{command}"
         );
-        assert_eq!(plan.place(), "milan-72 --set costs.invlpg=200 with as many CPUs as threads");
+        assert_eq!(
+            plan.place(),
+            "milan-72 --set costs.invlpg=200 with as many CPUs as threads"
+        );
     }
 
     #[test]

@@ -52,13 +52,18 @@ const LABEL: (&str, i32) = ("sans-serif", 16);
 
 /// Lines over thread counts (logarithmic axis), from 0 up.
 pub fn lines(size: (u32, u32), unit: &str, lines: &[Line]) -> String {
+    over(("threads", unit), size, lines)
+}
+
+/// [`lines`] over something else than threads; `titles` are those of the axes.
+pub fn over(titles: (&str, &str), size: (u32, u32), lines: &[Line]) -> String {
     let top = values(lines).fold(0.0, f64::max);
     let top = if top > 0.0 { top * 1.08 } else { 1.0 };
     let axis = Axis {
         range: 0.0..top,
         labelled: ticks(top),
     };
-    draw(size, ("threads", unit), lines, axis, Some, tick)
+    draw(size, titles, lines, axis, Some, tick)
 }
 
 /// Times in ns over thread counts, both axes logarithmic; zero has no place and is left out.
@@ -161,7 +166,7 @@ fn draw(
             .axis_desc_style(LABEL)
             .x_desc(x_title)
             .y_desc(unit)
-            .x_label_formatter(&|x| format!("{:.0}", x.exp2()))
+            .x_label_formatter(&|x| number::plain(x.exp2()))
             .y_label_formatter(&|y| label(*y))
             .draw()
             .expect("text takes every shape");
@@ -407,7 +412,15 @@ mod tests {
             vec![(1, 100.0), (2, 100.0)],
         ] {
             let hollow = vec![];
-            times((300, 200), &[Line { tone, points, hollow, ranges: vec![(1, 0.0, 9.0), (2, 1.0, f64::NAN)] }]);
+            times(
+                (300, 200),
+                &[Line {
+                    tone,
+                    points,
+                    hollow,
+                    ranges: vec![(1, 0.0, 9.0), (2, 1.0, f64::NAN)],
+                }],
+            );
         }
         tails((300, 200), &[]);
         tails(

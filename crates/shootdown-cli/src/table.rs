@@ -159,7 +159,8 @@ impl Grid {
     /// Draws the table; every line ends with a newline.
     pub fn draw(&self) -> String {
         let cell = |index: usize, text: &str| {
-            let number = index >= self.words || (index == 0 && self.header[0] == "threads");
+            let number =
+                index >= self.words || (index == 0 && ["threads", "frees/s asked"].contains(&self.header[0].as_str()));
             Cell::new(text).set_alignment(if number {
                 CellAlignment::Right
             } else {

@@ -6,6 +6,8 @@ use crate::summary::{Comparison, Row, doubt_in_words};
 
 /// Columns of printed sentences.
 const WIDTH: usize = 100;
+/// Designs that are still named one by one.
+const NAMED: usize = 5;
 /// Lines told of the reason of a failure; that of a hang has one for each CPU.
 const REASON_LINES: usize = 6;
 
@@ -70,7 +72,12 @@ impl Verdict {
         for part in &self.failed {
             line("", part);
         }
-        let sentences = self.fitted.iter().chain(&self.doubts).chain(&self.growth).chain(&self.ratios);
+        let sentences = self
+            .fitted
+            .iter()
+            .chain(&self.doubts)
+            .chain(&self.growth)
+            .chain(&self.ratios);
         for part in sentences.flat_map(|sentence| wrapped(sentence)) {
             line("", &part);
         }
@@ -235,7 +242,11 @@ fn ratios(comparison: &Comparison) -> Vec<String> {
     for &design in real.iter().filter(|&&design| design != baseline) {
         let others: Vec<&str> = real.iter().copied().filter(|&other| other != design).collect();
         let (against, name) = if design == "adaptive" && others.len() > 1 {
-            (others.clone(), format!("the best of {}", others.join(", ")))
+            let names = match others.len() {
+                count if count > NAMED => format!("the {count} others"),
+                _ => others.join(", "),
+            };
+            (others.clone(), format!("the best of {names}"))
         } else {
             (vec![baseline], baseline.to_string())
         };
@@ -301,22 +312,32 @@ fn growth(comparison: &Comparison) -> Vec<String> {
             rows.sort_by_key(|row| row.threads);
             let (first, last) = (*rows.first()?, *rows.last()?);
             // The last eightfold step in CPUs, or what there is of it.
-            let from = rows.iter().rev().find(|row| row.threads * 8 <= last.threads).unwrap_or(&first);
-            let power = (last.cpu_ns_per_op() / from.cpu_ns_per_op()).ln() / (last.threads as f64 / from.threads as f64).ln();
+            let from = rows
+                .iter()
+                .rev()
+                .find(|row| row.threads * 8 <= last.threads)
+                .unwrap_or(&first);
+            let power =
+                (last.cpu_ns_per_op() / from.cpu_ns_per_op()).ln() / (last.threads as f64 / from.threads as f64).ln();
             let grows = if power.is_finite() {
                 format!(", as CPUs^{power:.2} from {} on", from.threads)
             } else {
                 String::new()
             };
-            Some(format!(
-                "{design}: a {operation} costs {} of CPU time and {} interrupts at {} threads, {} and {} at {}{grows}",
-                number::time(first.cpu_ns_per_op()),
-                number::per_operation(first.interrupts_per_op),
-                first.threads,
-                number::time(last.cpu_ns_per_op()),
-                number::per_operation(last.interrupts_per_op),
-                last.threads
-            ))
+            let cost = |row: &Row| {
+                let (time, interrupts) = (row.cpu_ns_per_op(), row.interrupts_per_op);
+                (number::time(time), number::per_operation(interrupts), row.threads)
+            };
+            let (time, interrupts, at) = cost(first);
+            let unit = if at == 1 { "CPU" } else { "CPUs" };
+            let start =
+                format!("{design}: a {operation} costs {time} of CPU time and {interrupts} interrupts at {at} {unit}");
+            let (time, interrupts, at) = cost(last);
+            Some(if last.threads > first.threads {
+                format!("{start}, {time} and {interrupts} at {at}{grows}")
+            } else {
+                start
+            })
         })
         .collect()
 }

@@ -8,6 +8,8 @@
 //!
 //! Owns the samples of one window. Knows nothing of machines.
 
+use crate::run::RunResult;
+
 /// Batches, and the 97.5 % point of Student's t with one degree of freedom less.
 const BATCHES: [(usize, f64); 3] = [(8, 2.365), (16, 2.131), (32, 2.040)];
 
@@ -96,6 +98,38 @@ fn relative_half_width(batches: &[f64], t: f64) -> f64 {
     let mean = batches.iter().sum::<f64>() / count;
     let variance = batches.iter().map(|batch| (batch - mean).powi(2)).sum::<f64>() / (count - 1.0);
     t * (variance / count).sqrt() / mean
+}
+
+/// Half-widths of a confidence interval, as a share of the rate, from which a rate says too little to be compared.
+pub const UNCERTAIN: f64 = 0.5;
+
+impl RunResult {
+    /// Why `ops_per_s` is no measurement, if it is none.
+    pub fn doubt(&self) -> Option<Doubt> {
+        if self.ops < FEWEST_OPS {
+            Some(Doubt::FewOperations)
+        } else if !self.warm {
+            Some(Doubt::NotWarm)
+        } else if self.half_width.is_some_and(|half| half > UNCERTAIN) {
+            Some(Doubt::Wide)
+        } else {
+            None
+        }
+    }
+}
+
+/// Operations below which a rate says nothing.
+const FEWEST_OPS: u64 = 10;
+
+/// Why a rate is no measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doubt {
+    /// The window saw next to no operations.
+    FewOperations,
+    /// The warm-up was cut short: what was measured is how the run begins.
+    NotWarm,
+    /// The confidence interval is too wide.
+    Wide,
 }
 
 #[cfg(test)]

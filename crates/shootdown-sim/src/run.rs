@@ -15,6 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use crate::precision::{Doubt, UNCERTAIN};
 pub use crate::window::{PATIENT_THREADS, PRECISE, WARM_UP_EVENTS, WINDOW_EVENTS};
 pub use crate::workload::{PARAMETER_PREFIX, Parameter, Parameters, Workload, parameters};
 
@@ -92,38 +93,6 @@ pub struct RunResult {
     pub latencies: Vec<Latency>,
     /// Host seconds the run took (not deterministic).
     pub host_seconds: f64,
-}
-
-/// Half-widths of a confidence interval, as a share of the rate, from which a rate says too little to be compared.
-pub const UNCERTAIN: f64 = 0.5;
-
-impl RunResult {
-    /// Why `ops_per_s` is no measurement, if it is none.
-    pub fn doubt(&self) -> Option<Doubt> {
-        if self.ops < FEWEST_OPS {
-            Some(Doubt::FewOperations)
-        } else if !self.warm {
-            Some(Doubt::NotWarm)
-        } else if self.half_width.is_some_and(|half| half > UNCERTAIN) {
-            Some(Doubt::Wide)
-        } else {
-            None
-        }
-    }
-}
-
-/// Operations below which a rate says nothing.
-const FEWEST_OPS: u64 = 10;
-
-/// Why a rate is no measurement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doubt {
-    /// The window saw next to no operations.
-    FewOperations,
-    /// The warm-up was cut short: what was measured is how the run begins.
-    NotWarm,
-    /// The confidence interval is too wide.
-    Wide,
 }
 
 /// A latency distribution, in virtual nanoseconds.
@@ -306,7 +275,11 @@ fn run_sized<const W: usize>(
     }
     let mut config = machine_config(model, spec.threads, extra_tasks, spec.seed);
     // How precise a rate is follows from samples taken when progress is reported.
-    config.progress_events = if spec.threads > PATIENT_THREADS { 1 << 18 } else { 1 << 14 };
+    config.progress_events = if spec.threads > PATIENT_THREADS {
+        1 << 18
+    } else {
+        1 << 14
+    };
     // Processes that end leave their memory to later ones, all but the engine's space.
     let longest = spec
         .virtual_ms

@@ -2,17 +2,24 @@
 //!
 //! It is written as well-formed XML, so that a test can parse it.
 
-use shootdown_sim::run::Latency;
+mod growth;
+mod latency;
+mod legend;
 
 use crate::bars;
 use crate::catalog;
 use crate::number;
 use crate::page::{self, capitalized, escape};
 use crate::plot::{self, Bar, Line};
-use crate::style::{self, Tone};
+use crate::style;
 use crate::summary::{Comparison, Row};
-use crate::table;
+use crate::table::{self, Grid};
 use crate::verdict::Verdict;
+use growth::{growth, uncertain};
+use latency::latencies;
+use legend::design_legend;
+
+pub use legend::{PUBLISHED_MARK, sample, swatch};
 
 /// The whole page.
 pub fn render(comparison: &Comparison) -> String {
@@ -100,62 +107,6 @@ fn throughput(comparison: &Comparison) -> String {
         } else {
             ""
         }
-    )
-}
-
-/// The rows of a design whose confidence interval is wide enough to be seen, and half its width as a share of the rate.
-fn uncertain<'a>(comparison: &'a Comparison, design: &str) -> impl Iterator<Item = (&'a Row, f64)> {
-    let rows = by_threads(comparison, design).into_iter().filter(|row| row.is_uncertain());
-    rows.filter_map(|row| Some((row, row.half_width?)))
-}
-
-/// What an operation costs over CPUs, where each thread count has a machine of its size.
-fn growth(comparison: &Comparison, verdict: &Verdict) -> String {
-    if !comparison.plan.follows() {
-        return String::new();
-    }
-    let operation = catalog::operation(comparison.plan.workload.name);
-    let lines = |value: fn(&Row) -> f64, ranges: bool| -> Vec<Line> {
-        let designs = comparison.plan.designs.iter();
-        designs
-            .map(|design| Line {
-                ranges: uncertain(comparison, design.name)
-                    .filter(|_| ranges)
-                    .map(|(row, half)| {
-                        // A rate of nothing is within the widest intervals: as far as the plot goes.
-                        let at = |rate: f64| value(row) / rate.max(1e-3);
-                        (row.threads, at(1.0 + half), at(1.0 - half))
-                    })
-                    .collect(),
-                ..line(comparison, design.name, value)
-            })
-            .collect()
-    };
-    let figure = |title: &str, unit: &str, lines: &[Line], decade| {
-        let plot = plot::log_log((1100, 420), ("CPUs, each with a thread", unit), lines, decade);
-        format!("<figure><h3>{title}</h3>{plot}</figure>\n")
-    };
-    let sentences: String = verdict
-        .growth
-        .iter()
-        .map(|sentence| format!("<li>{}</li>\n", escape(sentence)))
-        .collect();
-    format!(
-        "<h2>Growth with CPUs</h2>\n{}{}{}<ul>\n{sentences}</ul>\n<p class=\"soft\">Both axes are logarithmic: a straight line is a \
-         power of the number of CPUs. Thick strokes are 95 % confidence intervals.</p>\n",
-        design_legend(comparison, false),
-        figure(
-            &format!("CPU time per {operation}, waiting included"),
-            "",
-            &lines(Row::cpu_ns_per_op, true),
-            plot::decade_of_time
-        ),
-        figure(
-            &format!("Interrupts taken per {operation}"),
-            &format!("per {operation}"),
-            &lines(|row| row.interrupts_per_op, false),
-            plot::decade_of_count
-        )
     )
 }
 
@@ -283,96 +234,8 @@ fn shares(comparison: &Comparison) -> String {
     html
 }
 
-/// One section per kind of latency that was recorded; nothing when none was.
-fn latencies(comparison: &Comparison) -> String {
-    let mut kinds: Vec<&str> = Vec::new();
-    for latency in comparison.rows.iter().flat_map(|row| &row.latencies) {
-        if !kinds.contains(&latency.name) {
-            kinds.push(latency.name);
-        }
-    }
-    kinds.iter().map(|kind| latency(comparison, kind)).collect()
-}
-
-/// A distribution is drawn from so many samples on.
-const FEWEST: u64 = 20;
-
-fn latency(comparison: &Comparison, kind: &str) -> String {
-    fn of<'a>(row: &'a Row, kind: &str) -> Option<&'a Latency> {
-        row.latencies.iter().find(|latency| latency.name == kind)
-    }
-    let designs = || comparison.plan.designs.iter().map(|design| design.name);
-    let tail: Vec<Line> = designs()
-        .map(|design| {
-            let value = |row: &Row| of(row, kind).map_or(f64::NAN, |latency| latency.p99_ns);
-            line(comparison, design, value)
-        })
-        .collect();
-    // The distribution where it is widest: at the most threads.
-    let most = comparison.plan.threads.iter().copied().max().unwrap_or(1);
-    let curves: Vec<(Tone, Vec<(f64, f64)>)> = designs()
-        .filter_map(|design| Some((design, of(comparison.row(design, most)?, kind)?)))
-        .map(|(design, latency)| (style::design(design), above(latency)))
-        .collect();
-    let counts = designs().filter_map(|design| Some(of(comparison.row(design, most)?, kind)?.count));
-    let distribution = match counts.max().unwrap_or(0) {
-        count if count >= FEWEST => plot::tails((540, 280), &curves),
-        count => format!("<p class=\"soft\">Too few samples for a distribution: {count}.</p>"),
-    };
-    let mut rows = String::new();
-    for &threads in &comparison.plan.threads {
-        let found = designs().filter_map(|design| Some((design, of(comparison.row(design, threads)?, kind)?)));
-        let cells: String = found
-            .enumerate()
-            .map(|(index, (design, latency))| {
-                format!(
-                    "<tr><td>{}</td><td class=\"word\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-                    if index == 0 { threads.to_string() } else { String::new() },
-                    escape(design),
-                    number::count(latency.count),
-                    number::time(latency.p50_ns),
-                    number::time(latency.p99_ns),
-                    number::time(latency.max_ns)
-                )
-            })
-            .collect();
-        if !cells.is_empty() {
-            rows.push_str(&format!("<tbody>{cells}</tbody>\n"));
-        }
-    }
-    format!(
-        "<h2>Latency: {}</h2>\n{}<div class=\"pair\">\n<figure><h3>99th percentile</h3>{}</figure>\n<figure><h3>How many are longer, at {most} threads</h3>{distribution}</figure>\n</div>\n<details><summary>Median, 99th percentile and longest</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>threads</th><th class=\"word\">design</th><th>count</th><th>median</th><th>99%</th><th>longest</th></tr></thead>\n{rows}</table></div></details>\n",
-        escape(kind),
-        design_legend(comparison, false),
-        over_threads(comparison, (540, 280), &tail, number::time, plot::times),
-    )
-}
-
-/// The share of a distribution above each bucket's upper edge; the last is where its longest lies.
-fn above(latency: &Latency) -> Vec<(f64, f64)> {
-    let all = latency.buckets.iter().map(|bucket| bucket.1).sum::<u64>().max(1) as f64;
-    let mut left = all;
-    // Each edge is the square root of two times the one before (see the simulator's distributions).
-    let first = latency
-        .buckets
-        .first()
-        .filter(|bucket| bucket.0.is_finite() && bucket.0 > 0.0);
-    let mut curve: Vec<(f64, f64)> = first.map(|bucket| (bucket.0 / 2_f64.sqrt(), 1.0)).into_iter().collect();
-    for &(edge, count) in &latency.buckets {
-        left -= count as f64;
-        if left > 0.0 && edge.is_finite() {
-            curve.push((edge, left / all));
-        }
-    }
-    if latency.max_ns > 0.0 {
-        let last = curve.last().map_or(1.0, |point: &(f64, f64)| point.1);
-        curve.push((latency.max_ns, last.min(1.0 / all)));
-    }
-    curve
-}
-
-fn numbers(comparison: &Comparison, verdict: &Verdict) -> String {
-    let grid = table::comparison(comparison);
+/// A table whose second column holds words.
+pub fn grid(grid: &Grid) -> String {
     let class = |index: usize| if index == 1 { " class=\"word\"" } else { "" };
     let row = |tag: &str, cells: &[String]| {
         let cells: String = cells
@@ -383,14 +246,18 @@ fn numbers(comparison: &Comparison, verdict: &Verdict) -> String {
         format!("<tr>{cells}</tr>\n")
     };
     let mut html = format!(
-        "<h2>Numbers</h2>\n<div class=\"wide\"><table>\n<thead>{}</thead>\n",
+        "<div class=\"wide\"><table>\n<thead>{}</thead>\n",
         row("th", &grid.header)
     );
     for group in &grid.groups {
         let rows: String = group.iter().map(|cells| row("td", cells)).collect();
         html.push_str(&format!("<tbody>{rows}</tbody>\n"));
     }
-    html.push_str("</table></div>\n");
+    html + "</table></div>\n"
+}
+
+fn numbers(comparison: &Comparison, verdict: &Verdict) -> String {
+    let mut html = format!("<h2>Numbers</h2>\n{}", grid(&table::comparison(comparison)));
     if let Some(fitted) = &verdict.fitted {
         html.push_str(&format!("<p class=\"soft\">{}.</p>\n", escape(&capitalized(fitted))));
     }
@@ -447,40 +314,6 @@ fn line(comparison: &Comparison, design: &str, value: impl Fn(&Row) -> f64) -> L
         hollow: Vec::new(),
         ranges: Vec::new(),
     }
-}
-
-fn design_legend(comparison: &Comparison, published: bool) -> String {
-    let mut items: String = comparison
-        .plan
-        .designs
-        .iter()
-        .map(|design| sample(style::design(design.name), design.name))
-        .collect();
-    if published {
-        items.push_str(PUBLISHED_MARK);
-    }
-    format!("<ul class=\"legend\">{items}</ul>\n")
-}
-
-/// The legend's entry for published points.
-pub const PUBLISHED_MARK: &str = "<li><svg viewBox=\"0 0 14 14\"><circle cx=\"7\" cy=\"7\" r=\"5\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\"/></svg>published</li>";
-
-/// A legend's entry of a line: its colour, and how it is dashed.
-pub fn sample(tone: Tone, name: &str) -> String {
-    format!(
-        "<li><svg class=\"line\" viewBox=\"0 0 28 14\"><polyline points=\"0,7 28,7\" fill=\"none\" stroke=\"{}\" stroke-width=\"4\"/></svg>{}</li>",
-        style::hex(tone.light),
-        escape(name)
-    )
-}
-
-/// A legend's entry: a colour and what it stands for.
-pub fn swatch(tone: Tone, name: &str) -> String {
-    format!(
-        "<li><svg viewBox=\"0 0 14 14\"><rect width=\"14\" height=\"14\" rx=\"3\" fill=\"{}\"/></svg>{}</li>",
-        style::hex(tone.light),
-        escape(name)
-    )
 }
 
 fn story(lines: &[String]) -> String {
@@ -557,7 +390,7 @@ mod tests {
             "<h2>Growth with CPUs</h2>",
             "CPU time per loop, waiting included",
             "Interrupts taken per loop",
-            "ipi: a loop costs 4.03 µs of CPU time and 0 interrupts at 1 threads",
+            "ipi: a loop costs 4.03 µs of CPU time and 0 interrupts at 1 CPU",
             "--cpus-follow-threads",
         ] {
             assert!(page.contains(expected), "missing: {expected}\n{page}");
@@ -589,25 +422,5 @@ mod tests {
         let hollow = page.matches("r=\"6\" fill=\"none\"").count();
         assert_eq!(hollow, 2, "both are published at 16 threads");
         assert!(!page.contains("Of the limit"), "nothing to compare with");
-    }
-
-    #[test]
-    fn the_share_above_falls_to_the_longest() {
-        let latency = Latency {
-            name: "flush",
-            count: 100,
-            p50_ns: 10.0,
-            p99_ns: 40.0,
-            max_ns: 70.0,
-            buckets: vec![(10.0, 60), (20.0, 30), (40.0, 9), (80.0, 1)],
-        };
-        let expected = [
-            (10.0 / 2_f64.sqrt(), 1.0),
-            (10.0, 0.4),
-            (20.0, 0.1),
-            (40.0, 0.01),
-            (70.0, 0.01),
-        ];
-        assert_eq!(above(&latency), expected);
     }
 }
