@@ -359,7 +359,7 @@ fn cost(comparison: &Comparison) -> String {
 }
 
 /// A sentence in lines of at most 100 columns, broken after commas; the further lines are indented.
-fn wrapped(sentence: &str) -> Vec<String> {
+pub fn wrapped(sentence: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for part in sentence.split_inclusive(", ") {
         match lines.last_mut() {

@@ -22,6 +22,7 @@ use crate::report;
 use crate::style;
 use crate::table::Grid;
 use crate::target::Target;
+use crate::verdict::wrapped;
 
 /// The designs that differ in who pays for walks.
 const DESIGNS: [&str; 5] = [
@@ -268,22 +269,18 @@ impl Findings {
                     number::count(*from)
                 ),
                 [(_, _, first), rest @ ..] => {
+                    let other = if *first == one { b } else { a };
                     let turns: Vec<String> = rest
                         .iter()
                         .map(|(to, from, who)| {
-                            format!(
-                                "{} between {} and {}",
-                                DESIGNS[*who],
-                                number::count(*from),
-                                number::count(*to)
-                            )
+                            let (from, to) = (number::count(*from), number::count(*to));
+                            format!("{} between {from} and {to}", DESIGNS[*who])
                         })
                         .collect();
-                    let other = if *first == one { b } else { a };
                     format!(
-                        "{} is ahead of {other} at first; it breaks even with {} frees per second",
+                        "{} is ahead of {other} at first; overtaken by {} frees per second",
                         DESIGNS[*first],
-                        turns.join(", then with ")
+                        turns.join(", by ")
                     )
                 }
             });
@@ -305,8 +302,8 @@ impl Findings {
     fn text(&self) -> String {
         let mut text = format!("{}\n{}", self.title(), self.grid().draw());
         text.push_str("break-even, in pins per second (differences of 0.1% and less count as none)\n");
-        for sentence in self.break_evens() {
-            text.push_str(&format!("  {sentence}\n"));
+        for line in self.break_evens().iter().flat_map(|sentence| wrapped(sentence)) {
+            text.push_str(&format!("  {line}\n"));
         }
         for failure in self.failures() {
             text.push_str(&format!("{failure}\n"));
@@ -345,12 +342,17 @@ impl Findings {
         };
         let items = |sentences: Vec<String>| -> String {
             let item = |sentence: &String| format!("<li>{}</li>\n", escape(sentence));
-            sentences.iter().map(item).collect()
+            let items: String = sentences.iter().map(item).collect();
+            if items.is_empty() {
+                items
+            } else {
+                format!("<ul>\n{items}</ul>\n")
+            }
         };
         let class = if self.sound() { "verdict" } else { "verdict bad" };
         let body = format!(
-            "<p class=\"soft\">{}. {}.</p>\n<pre class=\"command\">{}</pre>\n<div class=\"{class}\"><p><strong>{}</strong></p><ul>{}</ul></div>\n\
-             {}{}<h2>Break-even</h2>\n<ul>\n{}</ul>\n<p class=\"soft\">In pins per second; differences of 0.1% and less count as none.</p>\n\
+            "<p class=\"soft\">{}. {}.</p>\n<pre class=\"command\">{}</pre>\n<div class=\"{class}\"><p><strong>{}</strong></p>{}</div>\n\
+             {}{}<h2>Break-even</h2>\n{}<p class=\"soft\">In pins per second; differences of 0.1% and less count as none. On the plot of interrupts a design that caused none has no line.</p>\n\
              <h2>Numbers</h2>\n{}",
             escape(&self.title()),
             escape(&capitalized(catalog::workload("gup").map_or("", |gup| gup.description))),
@@ -428,7 +430,7 @@ mod tests {
         let sentences = findings().break_evens();
         assert_eq!(sentences.len(), 10);
         for expected in [
-            "walk-interrupt-all is ahead of walk-precise at first; it breaks even with walk-precise between 1,000 and 10,000 frees per second",
+            "walk-interrupt-all is ahead of walk-precise at first; overtaken by walk-precise between 1,000 and 10,000 frees per second",
             "walk-sticky is ahead of walk-precise wherever they differ, from 0 frees per second on",
             "walk-sticky and walk-grace: no difference above 0.1%",
         ] {

@@ -216,5 +216,10 @@ fn more_requesters_than_a_queue_has_slots_finish_and_forget_no_target() {
     let result = run(&spec, &mut |_| true).unwrap();
     assert_eq!(result.stale, 0, "{:?}", result.story);
     // Hundreds ask at the same time, each many of the others.
-    assert!(result.ops > 0 && result.ipis_per_op > 10.0, "{} {}", result.ops, result.ipis_per_op);
+    assert!(
+        result.ops > 0 && result.ipis_per_op > 10.0,
+        "{} {}",
+        result.ops,
+        result.ipis_per_op
+    );
 }
