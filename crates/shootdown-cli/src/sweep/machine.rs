@@ -4,10 +4,31 @@ use shootdown_sim::model::Model;
 use shootdown_sim::run::{self, PARAMETER_PREFIX, Parameters};
 
 use super::combine::{hypercube, once, one_at_a_time, product};
-use super::space::{ASSUMED, MOST_RUNS};
+use super::space::MOST_RUNS;
 use super::values::{self, Item};
 use crate::args::SweepArgs;
 use crate::failure::Failure;
+
+/// Stands for every parameter whose value the machine model assumes.
+const ASSUMED: &str = "assumed";
+
+/// Reads `PATH=VALUES`.
+pub(super) fn assignment(text: &str, points: usize) -> Result<(String, Vec<Item>), Failure> {
+    let Some((path, list)) = text.split_once('=').filter(|(path, _)| !path.trim().is_empty()) else {
+        return Err(Failure::Input(format!(
+            "--set {}: expected PATH=VALUES, for example costs.ipi_send=200..4000:log:8",
+            text.escape_debug()
+        )));
+    };
+    let path = path.trim();
+    let items = values::parse(list, points).map_err(|error| Failure::Input(format!("--set {path}: {error}")))?;
+    if path == ASSUMED && !matches!(items[..], [Item::Stated { .. }]) {
+        return Err(Failure::Input(format!(
+            "--set {ASSUMED}={list}: expected the range that the model states for each, for example assumed=range:2"
+        )));
+    }
+    Ok((path.to_string(), items))
+}
 
 /// A machine and the values its parameters take.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use shootdown_sim::model::{Model, Topology};
 use shootdown_sim::run::{self, Parameters, RunSpec, validate};
 
 use super::combine::{FNV, fnv};
-use super::machine::{Machine, base_value, machine};
+use super::machine::{Machine, assignment, base_value, machine};
 use super::shard::Shard;
 use super::values::{self, Item};
 use crate::args::SweepArgs;
@@ -18,8 +18,6 @@ use crate::plan::{Settings, default_threads};
 
 /// Most points, so that a slip of the finger does not fill the memory.
 pub(super) const MOST_RUNS: usize = 2_000_000;
-/// Stands for every parameter whose value the machine model assumes.
-pub(super) const ASSUMED: &str = "assumed";
 
 /// One run of the sweep.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -275,24 +273,6 @@ impl Space {
         }
         hash
     }
-}
-
-/// Reads `PATH=VALUES`.
-fn assignment(text: &str, points: usize) -> Result<(String, Vec<Item>), Failure> {
-    let Some((path, list)) = text.split_once('=').filter(|(path, _)| !path.trim().is_empty()) else {
-        return Err(Failure::Input(format!(
-            "--set {}: expected PATH=VALUES, for example costs.ipi_send=200..4000:log:8",
-            text.escape_debug()
-        )));
-    };
-    let path = path.trim();
-    let items = values::parse(list, points).map_err(|error| Failure::Input(format!("--set {path}: {error}")))?;
-    if path == ASSUMED && !matches!(items[..], [Item::Stated { .. }]) {
-        return Err(Failure::Input(format!(
-            "--set {ASSUMED}={list}: expected the range that the model states for each, for example assumed=range:2"
-        )));
-    }
-    Ok((path.to_string(), items))
 }
 
 /// Reads counts of threads or CPUs; `None` stands for the word `all`.
