@@ -45,6 +45,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Print published tables beside simulated results, with errors on fitted and held-out rows
     Evidence(EvidenceArgs),
+    /// Sweep the rate of table frees: what lockless walks pay under each design, and where one becomes cheaper than another
+    Walkers(WalkersArgs),
     /// Hold `adaptive` against the best preset in every cell of machine, workload and threads
     Scoreboard(ScoreboardArgs),
     /// Try every order of what can happen in small races, on the real engine
@@ -58,6 +60,7 @@ pub enum Command {
     shootdown compare tlb_flush2 --runs 5 --html out.html    medians of five seeds, plots\n  \
     shootdown compare tlb_flush2 --threads 36 --lru-drain    kernels without the LRU fix\n  \
     shootdown compare tlb_flush2 --cpus 1024 --threads 1024  the same kind of machine, only larger\n  \
+    shootdown compare tlb_flush2 --cpus-follow-threads --html growth.html   cost from 1 to 8192 CPUs (an hour)\n  \
     shootdown compare tlb_flush2 --set costs.invlpg=200      what if one cost were different\n  \
     shootdown compare tlb_shared --designs none              watch the oracle catch it\n  \
     shootdown compare latency --designs ipi,preemptible --threads 16 --latencies\n  \
@@ -74,6 +77,10 @@ pub struct CompareArgs {
     /// Make the machine large enough for N CPUs, with more sockets of the same kind
     #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
     pub cpus: Option<u64>,
+
+    /// Make the machine as large as each thread count asks, and show how the cost grows with CPUs [thread counts: 1,2,4,..8192]
+    #[arg(long, conflicts_with = "cpus")]
+    pub cpus_follow_threads: bool,
 
     /// Replace one number of the machine model, in the unit of its file, or of the workload (`workload.NAME.PARAMETER`); repeatable
     #[arg(long, value_name = "PATH=VALUE")]
@@ -283,21 +290,9 @@ pub struct CheckArgs {
     shootdown timeline tlb_flush2 --design broadcast --threads 8                    no interrupts at all\n  \
     shootdown timeline tlb_flush2 --design ipi --threads 16 --nth 40                another one")]
 pub struct TimelineArgs {
-    /// Workload, as in `shootdown list`
-    #[arg(value_name = "WORKLOAD")]
-    pub workload: String,
-
-    /// Machine model: a name as in `shootdown list`, or the path of a .toml file
-    #[arg(long, value_name = "MACHINE", default_value = crate::catalog::FLAGSHIP_MACHINE)]
-    pub on: String,
-
-    /// Make the machine large enough for N CPUs, with more sockets of the same kind
-    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
-    pub cpus: Option<u64>,
-
-    /// Replace one number of the machine model, in the unit of its file (repeatable)
-    #[arg(long, value_name = "PATH=VALUE")]
-    pub set: Vec<String>,
+    /// What to run, and where.
+    #[command(flatten)]
+    pub place: PlaceArgs,
 
     /// Design
     #[arg(long, value_name = "DESIGN", default_value = "ipi")]
@@ -328,30 +323,9 @@ pub struct TimelineArgs {
     pub html: Option<PathBuf>,
 }
 
-/// Arguments shared by every command that runs something.
+/// Arguments shared by the commands that look into one run.
 #[derive(Debug, Clone, Args)]
-pub struct RunArgs {
-    /// Seed of the first run: the same seed gives the same result
-    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
-    pub seed: u64,
-
-    /// Host threads to run on [default: all]
-    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
-    pub jobs: Option<u64>,
-
-    /// Virtual milliseconds to measure per run [default: 30; with more than 256 threads longer in proportion, but no longer
-    /// than 180 million simulated operations take]
-    #[arg(long, value_name = "MS", allow_negative_numbers = true)]
-    pub virtual_ms: Option<f64>,
-}
-
-/// Arguments of `explain`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    shootdown explain tlb_flush2 --on milan-72 --threads 16\n  \
-    shootdown explain tlb_flush2 --threads 72 --set broadcast.available=false\n  \
-    shootdown explain tlb_flush2 --threads 8 --set costs.broadcast_sync=1500 --html why.html")]
-pub struct ExplainArgs {
+pub struct PlaceArgs {
     /// Workload, as in `shootdown list`
     #[arg(value_name = "WORKLOAD")]
     pub workload: String,
@@ -367,6 +341,35 @@ pub struct ExplainArgs {
     /// Replace one number of the machine model, in the unit of its file (repeatable)
     #[arg(long, value_name = "PATH=VALUE")]
     pub set: Vec<String>,
+}
+
+/// Arguments shared by every command that runs something.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// Seed of the first run: the same seed gives the same result
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
+    pub seed: u64,
+
+    /// Host threads to run on [default: all]
+    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
+    pub jobs: Option<u64>,
+
+    /// Virtual milliseconds to measure per run [default: 30; with more than 256 threads until the rate is known to 5 %, but no longer
+    /// than ten minutes or so]
+    #[arg(long, value_name = "MS", allow_negative_numbers = true)]
+    pub virtual_ms: Option<f64>,
+}
+
+/// Arguments of `explain`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    shootdown explain tlb_flush2 --on milan-72 --threads 16\n  \
+    shootdown explain tlb_flush2 --threads 72 --set broadcast.available=false\n  \
+    shootdown explain tlb_flush2 --threads 8 --set costs.broadcast_sync=1500 --html why.html")]
+pub struct ExplainArgs {
+    /// What to run, and where.
+    #[command(flatten)]
+    pub place: PlaceArgs,
 
     /// Design to explain
     #[arg(long, value_name = "D", default_value = "adaptive")]
@@ -381,6 +384,39 @@ pub struct ExplainArgs {
     pub run: RunArgs,
 
     /// Also write the explanation, with its plot, to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Arguments of `walkers`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    shootdown walkers                          frees of a process that nobody walks (two minutes)\n  \
+    shootdown walkers --shared --html w.html   of the process that is walked, with plots\n  \
+    shootdown walkers --frees 0,1000,30000     fewer rates")]
+pub struct WalkersArgs {
+    /// Machine model with 64 CPUs or more: a name as in `shootdown list`, or the path of a .toml file
+    #[arg(long, value_name = "MACHINE", default_value = "gup-64")]
+    pub on: String,
+
+    /// Replace one number of the machine model or of the workload `gup` (repeatable)
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub set: Vec<String>,
+
+    /// Table pages to be freed per second, all freeing threads together
+    #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = whole_number,
+        default_value = "0,100,1000,3000,10000,30000,100000,300000,1000000")]
+    pub frees: Vec<u64>,
+
+    /// Free tables of the process that is walked, in place of one that nobody walks
+    #[arg(long)]
+    pub shared: bool,
+
+    /// How to run it.
+    #[command(flatten)]
+    pub run: RunArgs,
+
+    /// Also write a self-contained page with plots to this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }

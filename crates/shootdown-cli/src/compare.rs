@@ -23,6 +23,7 @@ pub fn flagship(runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
         on: catalog::FLAGSHIP_MACHINE.to_string(),
         designs: catalog::FLAGSHIP_DESIGNS.split(',').map(str::to_string).collect(),
         cpus: None,
+        cpus_follow_threads: false,
         set: Vec::new(),
         threads: None,
         runs: 1,
@@ -120,7 +121,9 @@ fn title(comparison: &Comparison) -> String {
     let drain = if plan.lru_drain { ", LRU drain" } else { "" };
     format!(
         "{} on {} (simulated), seed {}{runs}{drain}\n",
-        plan.workload.name, plan.target, plan.settings.seed
+        plan.workload.name,
+        plan.place(),
+        plan.settings.seed
     )
 }
 

@@ -2,11 +2,11 @@
 //! and what was not run. It shows what [`crate::evidence`] found and computes nothing but positions.
 
 use crate::evidence::{self, Line, distinct};
+use crate::evidence_plots::plots;
 use crate::number::{self, UNKNOWN, median};
 use crate::page::{self, escape};
 use crate::plan::Settings;
-use crate::plot;
-use crate::published::{Metric, Published};
+use crate::published::Published;
 use crate::shape::{self, Statement};
 use crate::style;
 use crate::summary::relative_error;
@@ -31,9 +31,6 @@ pub struct Findings<'a> {
 
 /// The error at which a bar ends; longer ones end in a point.
 const FULL: f64 = 0.5;
-
-/// The table whose machine and workload the curves are of.
-const CURVES_OF: &str = "E1";
 
 const STYLE: &str = "\
 .error{width:9rem;height:.9rem;vertical-align:middle}
@@ -284,101 +281,6 @@ fn bar(error: Option<f64>, interpolated: Option<f64>, fitted: bool) -> String {
     svg + "</svg>"
 }
 
-/// A plot for every machine and metric of the table that has more than one thread count: published points over simulated lines.
-fn plots(findings: &Findings, table: &str) -> String {
-    let mut html = String::new();
-    for machine in distinct(findings.lines, |line| &line.published.machine) {
-        for metric in [
-            Metric::OpsPerS,
-            Metric::NsPerOp,
-            Metric::InterruptsPerOp,
-            Metric::IdleShare,
-            Metric::Seconds,
-            Metric::TimeRatio,
-            Metric::RateRatio,
-            Metric::P99Ns,
-        ] {
-            // Whatever else is published of the same runs belongs on the same plot.
-            let same = |line: &&Line| {
-                let row = &line.published;
-                row.machine == machine && row.metric == metric && !row.lru_drain && row.set.is_empty()
-            };
-            let own: Vec<&Line> = findings
-                .lines
-                .iter()
-                .filter(|line| line.published.table == table)
-                .filter(same)
-                .collect();
-            let mut threads: Vec<usize> = own.iter().map(|line| line.published.threads).collect();
-            threads.sort_unstable();
-            threads.dedup();
-            if threads.len() < 2 {
-                continue;
-            }
-            let workload = &own[0].published.workload;
-            let all: Vec<&Line> = findings
-                .lines
-                .iter()
-                .filter(|line| line.published.workload == *workload)
-                .filter(same)
-                .collect();
-            let designs = distinct(&all, |line| &line.published.design);
-            let drawn: Vec<plot::Line> = designs
-                .iter()
-                .map(|design| curve(findings, table, metric, design, &all))
-                .collect();
-            html.push_str(&format!(
-                "<ul class=\"legend\">{}{}</ul>\n<figure>{}<figcaption>{} on {}; lines are simulated.</figcaption></figure>\n",
-                designs
-                    .iter()
-                    .map(|design| crate::report::sample(style::design(design), design))
-                    .collect::<String>(),
-                crate::report::PUBLISHED_MARK,
-                plot::lines((1100, 360), unit(metric), &drawn),
-                escape(workload),
-                escape(machine)
-            ));
-        }
-    }
-    html
-}
-
-fn curve(findings: &Findings, table: &str, metric: Metric, design: &str, all: &[&Line]) -> plot::Line {
-    let of_design = || all.iter().filter(|line| line.published.design == design);
-    let mut points: Vec<(usize, f64)> = of_design()
-        .filter_map(|line| Some((line.published.threads, line.simulated?)))
-        .collect();
-    if table == CURVES_OF && metric == Metric::OpsPerS {
-        let curves = findings.curves.iter().filter(|(name, _)| *name == design);
-        for &(threads, value) in curves.flat_map(|(_, curve)| curve) {
-            if points.iter().all(|point| point.0 != threads) {
-                points.push((threads, value));
-            }
-        }
-    }
-    points.sort_by_key(|point| point.0);
-    plot::Line {
-        tone: style::design(design),
-        points,
-        hollow: of_design()
-            .map(|line| (line.published.threads, line.published.value))
-            .collect(),
-    }
-}
-
-fn unit(metric: Metric) -> &'static str {
-    match metric {
-        Metric::OpsPerS => "operations/s",
-        Metric::NsPerOp => "ns per operation",
-        Metric::InterruptsPerOp => "interrupts per operation",
-        Metric::IdleShare => "share idle",
-        Metric::Seconds => "seconds",
-        Metric::TimeRatio => "time, as a ratio",
-        Metric::RateRatio => "rate, as a ratio",
-        Metric::P99Ns => "ns, 99th percentile",
-    }
-}
-
 fn not_run(left: &[Published]) -> String {
     if left.is_empty() {
         return String::new();
@@ -407,7 +309,7 @@ fn not_run(left: &[Published]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::published;
+    use crate::published::{self, Metric};
 
     fn lines() -> (Vec<Line>, Vec<Published>) {
         let (rows, mut left): (Vec<_>, Vec<_>) = published::rows().into_iter().partition(|row| row.not_run().is_none());

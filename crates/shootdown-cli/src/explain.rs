@@ -26,14 +26,14 @@ const TOLD: usize = 8;
 /// # Errors
 /// One line naming what is wrong with the command line, or that the run failed.
 pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
-    let target = Target::new(&args.on, args.cpus, &args.set)?;
+    let target = Target::new(&args.place.on, args.place.cpus, &args.place.set)?;
     let destination = args
         .html
         .as_deref()
         .map(|path| Destination::new("--html", path))
         .transpose()?;
     let spec = RunSpec {
-        workload: args.workload.clone(),
+        workload: args.place.workload.clone(),
         machine: target.machine.clone(),
         design: args.design.clone(),
         threads: usize::try_from(args.threads).unwrap_or(usize::MAX),

@@ -63,6 +63,8 @@ pub fn result(spec: &RunSpec) -> RunResult {
         ops: (rate * 10.0) as u64,
         virtual_ns: 1e7,
         ops_per_s: rate * 1e3,
+        half_width: Some(0.01),
+        warm: true,
         ipis_per_op: sent * (threads - 1.0).min(6.0),
         interrupts_per_op: sent * (threads - 1.0).min(5.0),
         flush_share: flush,
@@ -112,6 +114,7 @@ pub fn plan(designs: &[&str], threads: &[usize]) -> Plan {
     Plan {
         workload: catalog::workload("tlb_flush2").unwrap(),
         target: Target::new("milan-72", None, &[]).unwrap(),
+        followers: Vec::new(),
         designs: designs.iter().map(|name| catalog::design(name).unwrap()).collect(),
         threads: threads.to_vec(),
         settings: Settings {

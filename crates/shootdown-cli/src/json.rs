@@ -20,7 +20,12 @@ struct Run<'a> {
     design: &'a str,
     threads: usize,
     seed: u64,
+    ops: Option<u64>,
     ops_per_s: Option<f64>,
+    /// Half the width of the 95 % confidence interval of `ops_per_s`, as a share of it.
+    half_width: Option<f64>,
+    /// Why `ops_per_s` is no measurement.
+    doubt: Option<&'static str>,
     ipis_per_op: Option<f64>,
     interrupts_per_op: Option<f64>,
     flush_share: Option<f64>,
@@ -59,11 +64,14 @@ pub fn render(comparison: &Comparison) -> String {
             let count = |field: fn(&RunResult) -> u64| result.map(field);
             Run {
                 workload: &spec.workload,
-                target: comparison.plan.target.to_string(),
+                target: comparison.plan.target_of(spec.threads).to_string(),
                 design: &spec.design,
                 threads: spec.threads,
                 seed: spec.seed,
+                ops: count(|result| result.ops),
                 ops_per_s: number(|result| result.ops_per_s),
+                half_width: result.and_then(|result| result.half_width),
+                doubt: result.and_then(RunResult::doubt).map(crate::summary::doubt_in_words),
                 ipis_per_op: number(|result| result.ipis_per_op),
                 interrupts_per_op: number(|result| result.interrupts_per_op),
                 flush_share: number(|result| result.flush_share),
@@ -107,13 +115,16 @@ mod tests {
     use crate::fake;
 
     /// The contract. Programs rely on it: change it and you break them.
-    const KEYS: [&str; 17] = [
+    const KEYS: [&str; 20] = [
         "workload",
         "target",
         "design",
         "threads",
         "seed",
+        "ops",
         "ops_per_s",
+        "half_width",
+        "doubt",
         "ipis_per_op",
         "interrupts_per_op",
         "flush_share",

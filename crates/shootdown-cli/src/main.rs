@@ -9,6 +9,7 @@ mod check;
 mod compare;
 mod evidence;
 mod evidence_page;
+mod evidence_plots;
 mod explain;
 mod failure;
 mod import;
@@ -34,6 +35,7 @@ mod table;
 mod target;
 mod timeline;
 mod verdict;
+mod walkers;
 
 #[cfg(test)]
 mod fake;
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Some(Command::List(args)) => list::command(args),
         Some(Command::Explain(args)) => explain::command(args, stop),
         Some(Command::Evidence(args)) => evidence::command(args, &simulator, stop),
+        Some(Command::Walkers(args)) => walkers::command(args, &simulator, stop),
         Some(Command::Scoreboard(args)) => scoreboard::command(args, &simulator, stop),
     };
     match outcome {

@@ -78,6 +78,16 @@ pub fn count(value: u64) -> String {
     text
 }
 
+/// A whole number on an axis, short where it is round: `512`, `8192`, `30k`, `1M`.
+pub fn plain(value: f64) -> String {
+    let value = value.round();
+    match value {
+        _ if value >= 1e6 && value % 1e5 == 0.0 => format!("{}M", value / 1e6),
+        _ if value >= 1e4 && value % 1e3 == 0.0 => format!("{}k", value / 1e3),
+        _ => format!("{value:.0}"),
+    }
+}
+
 /// A large count in short: `412 M`, `31.0 k`.
 pub fn short_count(value: f64) -> String {
     match value {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use shootdown_sim::model::Topology;
 use shootdown_sim::run::{Parameters, RunSpec, validate};
 
 use crate::args::{CompareArgs, RunArgs};
@@ -61,8 +62,10 @@ impl Settings {
 pub struct Plan {
     /// The workload.
     pub workload: Entry,
-    /// The machine.
+    /// The machine; the largest, where it follows the threads.
     pub target: Target,
+    /// The machine of each thread count, where it follows the threads; else empty.
+    pub followers: Vec<(usize, Target)>,
     /// The designs, each once, in the order given.
     pub designs: Vec<Entry>,
     /// The thread counts, each once, in the order given.
@@ -82,12 +85,23 @@ impl Plan {
         let settings = Settings::new(&args.run, args.runs)?;
         let target = Target::new(&args.on, args.cpus, &args.set)?;
         let counts = match &args.threads {
+            None if args.cpus_follow_threads => default_threads(Topology::MAX_CPUS),
             None => default_threads(target.machine.topology.cpus()),
             Some(counts) => counts
                 .iter()
                 .map(|&count| usize::try_from(count).unwrap_or(usize::MAX))
                 .collect(),
         };
+        let mut followers = Vec::new();
+        if args.cpus_follow_threads {
+            for &count in &counts {
+                // No threads is told as such below.
+                let target = Target::new(&args.on, Some(count.max(1) as u64), &args.set)?;
+                followers.push((count, target));
+            }
+        }
+        let largest = followers.iter().max_by_key(|(count, _)| *count);
+        let target = largest.map_or(target, |(_, target)| target.clone());
         let mut spec = RunSpec {
             workload: args.workload.trim().to_string(),
             machine: Arc::clone(&target.machine),
@@ -103,6 +117,7 @@ impl Plan {
             spec.design = name.trim().to_string();
             for &count in &counts {
                 spec.threads = count;
+                spec.machine = Arc::clone(&followed(&followers, count).unwrap_or(&target).machine);
                 validate(&spec).map_err(Failure::Input)?;
                 if !threads.contains(&count) {
                     threads.push(count);
@@ -116,11 +131,31 @@ impl Plan {
         Ok(Self {
             workload: catalog::workload(&spec.workload).expect("the simulator knows the workload"),
             target,
+            followers,
             designs,
             threads,
             settings,
             lru_drain: args.lru_drain,
         })
+    }
+
+    /// The machine that runs `threads` threads.
+    pub fn target_of(&self, threads: usize) -> &Target {
+        followed(&self.followers, threads).unwrap_or(&self.target)
+    }
+
+    /// Whether each thread count has a machine of its size.
+    pub fn follows(&self) -> bool {
+        !self.followers.is_empty()
+    }
+
+    /// The machine, or machines, in words.
+    pub fn place(&self) -> String {
+        if self.follows() {
+            format!("{} with as many CPUs as threads", self.target.without_cpus())
+        } else {
+            self.target.to_string()
+        }
     }
 
     /// Every run: by thread count, then design, then run.
@@ -131,7 +166,7 @@ impl Plan {
                 for run in 0..self.settings.runs {
                     specs.push(RunSpec {
                         workload: self.workload.name.to_string(),
-                        machine: Arc::clone(&self.target.machine),
+                        machine: Arc::clone(&self.target_of(threads).machine),
                         design: design.name.to_string(),
                         threads,
                         seed: self.settings.seed.wrapping_add(run),
@@ -171,7 +206,11 @@ impl Plan {
         let mut command = format!(
             "shootdown compare {} --on {} --designs {designs} --threads {threads} --seed {}",
             self.workload.name,
-            self.target.options(),
+            if self.follows() {
+                self.target.options_without_cpus() + " --cpus-follow-threads"
+            } else {
+                self.target.options()
+            },
             self.settings.seed
         );
         if self.settings.runs > 1 {
@@ -187,6 +226,12 @@ impl Plan {
     }
 }
 
+/// The machine that follows `threads` threads.
+fn followed(followers: &[(usize, Target)], threads: usize) -> Option<&Target> {
+    let mut of_threads = followers.iter().filter(|(count, _)| *count == threads);
+    of_threads.next().map(|(_, target)| target)
+}
+
 /// Thread counts when none are given: 1, 2, 4, .. and all CPUs.
 pub fn default_threads(cpus: usize) -> Vec<usize> {
     let mut counts: Vec<usize> = std::iter::successors(Some(1), |count| Some(count * 2))
@@ -199,6 +244,43 @@ pub fn default_threads(cpus: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn machines_that_follow_have_a_cpu_for_each_thread_and_the_command_says_so() {
+        use clap::Parser;
+        let words = [
+            "shootdown",
+            "compare",
+            "tlb_flush2",
+            "--cpus-follow-threads",
+            "--set",
+            "costs.invlpg=200",
+        ];
+        let Some(crate::args::Command::Compare(args)) = crate::args::Cli::try_parse_from(words).unwrap().command else {
+            panic!("not compare")
+        };
+        let plan = Plan::new(&args).unwrap();
+        assert_eq!(plan.threads.first().zip(plan.threads.last()), Some((&1, &8192)));
+        for spec in plan.specs() {
+            assert!(spec.machine.topology.cpus() >= spec.threads, "{}", spec.threads);
+            assert_eq!(spec.machine.costs.invlpg, 200.0);
+        }
+        assert_eq!(
+            plan.specs()[0].machine.topology.cpus(),
+            72,
+            "never smaller than in its file"
+        );
+        let command = plan.command();
+        assert!(
+            command.contains("--on milan-72 --set costs.invlpg=200 --cpus-follow-threads --designs")
+                && !command.contains("--cpus "),
+            "{command}"
+        );
+        assert_eq!(
+            plan.place(),
+            "milan-72 --set costs.invlpg=200 with as many CPUs as threads"
+        );
+    }
 
     #[test]
     fn default_threads_double_up_to_all_cpus() {

@@ -17,6 +17,8 @@ pub struct Line {
     pub points: Vec<(usize, f64)>,
     /// (threads, value), drawn as hollow markers.
     pub hollow: Vec<(usize, f64)>,
+    /// (threads, lowest, highest), drawn as a stroke from one to the other: how far a value is certain.
+    pub ranges: Vec<(usize, f64, f64)>,
 }
 
 /// Shares of one bar, from the bottom, each with its colour.
@@ -50,17 +52,27 @@ const LABEL: (&str, i32) = ("sans-serif", 16);
 
 /// Lines over thread counts (logarithmic axis), from 0 up.
 pub fn lines(size: (u32, u32), unit: &str, lines: &[Line]) -> String {
+    over(("threads", unit), size, lines)
+}
+
+/// [`lines`] over something else than threads; `titles` are those of the axes.
+pub fn over(titles: (&str, &str), size: (u32, u32), lines: &[Line]) -> String {
     let top = values(lines).fold(0.0, f64::max);
     let top = if top > 0.0 { top * 1.08 } else { 1.0 };
     let axis = Axis {
         range: 0.0..top,
         labelled: ticks(top),
     };
-    draw(size, unit, lines, axis, Some, tick)
+    draw(size, titles, lines, axis, Some, tick)
 }
 
 /// Times in ns over thread counts, both axes logarithmic; zero has no place and is left out.
 pub fn times(size: (u32, u32), lines: &[Line]) -> String {
+    log_log(size, ("threads", ""), lines, decade_of_time)
+}
+
+/// Both axes logarithmic, as [`times`]; `titles` are those of the axes, `decade` writes the power of ten of an exponent.
+pub fn log_log(size: (u32, u32), titles: (&str, &str), lines: &[Line], decade: fn(f64) -> String) -> String {
     let positive = || values(lines).filter(|value| *value > 0.0).map(f64::log10);
     let low = positive().fold(f64::INFINITY, f64::min).floor();
     let high = positive().fold(f64::NEG_INFINITY, f64::max).ceil();
@@ -76,7 +88,7 @@ pub fn times(size: (u32, u32), lines: &[Line]) -> String {
         labelled: (low as i32..=high as i32).map(f64::from).collect(),
     };
     let place = |value: f64| (value > 0.0).then(|| value.log10());
-    draw(size, "", lines, axis, place, decade_of_time)
+    draw(size, titles, lines, axis, place, decade)
 }
 
 /// The finite values of all lines.
@@ -96,14 +108,20 @@ fn ticks(top: f64) -> Vec<f64> {
     (0..=(top / step) as i32).map(|index| f64::from(index) * step).collect()
 }
 
-fn decade_of_time(exponent: f64) -> String {
+/// A power of ten as a plain number.
+pub fn decade_of_count(exponent: f64) -> String {
+    tick(10_f64.powf(exponent))
+}
+
+/// A power of ten, in ns, as a time.
+pub fn decade_of_time(exponent: f64) -> String {
     number::time(10_f64.powf(exponent)).replace(".00", "").replace(".0", "")
 }
 
 /// Lines over thread counts; `place` says where a value stands on `axis`, if anywhere.
 fn draw(
     size: (u32, u32),
-    unit: &str,
+    (x_title, unit): (&str, &str),
     lines: &[Line],
     axis: Axis,
     place: impl Fn(f64) -> Option<f64>,
@@ -124,6 +142,7 @@ fn draw(
     );
     let margin = ((last - first) * 0.03).max(0.1);
 
+    let axis_range = axis.range.clone();
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
@@ -145,9 +164,9 @@ fn draw(
             .axis_style(AXIS.light)
             .label_style(LABEL)
             .axis_desc_style(LABEL)
-            .x_desc("threads")
+            .x_desc(x_title)
             .y_desc(unit)
-            .x_label_formatter(&|x| format!("{:.0}", x.exp2()))
+            .x_label_formatter(&|x| number::plain(x.exp2()))
             .y_label_formatter(&|y| label(*y))
             .draw()
             .expect("text takes every shape");
@@ -168,6 +187,17 @@ fn draw(
             chart
                 .draw_series(points.into_iter().map(|p| Circle::new(p, 3, color.filled())))
                 .expect("text takes every shape");
+            for &(threads, low, high) in &line.ranges {
+                let (Some(low), Some(high)) = (place(low), place(high)) else {
+                    continue;
+                };
+                let x = log2(threads);
+                let within = |y: f64| y.clamp(axis_range.start, axis_range.end);
+                let stroke = [(x, within(low)), (x, within(high))];
+                chart
+                    .draw_series(LineSeries::new(stroke, color.mix(0.6).stroke_width(5)))
+                    .expect("text takes every shape");
+            }
             let hollow = finite(&line.hollow)
                 .into_iter()
                 .map(|p| Circle::new(p, 6, color.stroke_width(2)));
@@ -335,6 +365,7 @@ mod tests {
             tone,
             points: vec![(1, 3.0), (16, 7.0)],
             hollow: vec![(4, 6.0)],
+            ranges: vec![],
         };
         let svg = lines((600, 300), "loops/s", &[line]);
         let color = style::hex(tone.light);
@@ -370,6 +401,7 @@ mod tests {
                     tone,
                     points,
                     hollow: vec![],
+                    ranges: vec![],
                 }],
             );
         }
@@ -380,7 +412,15 @@ mod tests {
             vec![(1, 100.0), (2, 100.0)],
         ] {
             let hollow = vec![];
-            times((300, 200), &[Line { tone, points, hollow }]);
+            times(
+                (300, 200),
+                &[Line {
+                    tone,
+                    points,
+                    hollow,
+                    ranges: vec![(1, 0.0, 9.0), (2, 1.0, f64::NAN)],
+                }],
+            );
         }
         tails((300, 200), &[]);
         tails(

@@ -157,7 +157,7 @@ const PAGE: &str = "\
 :root[data-theme=light]{color-scheme:light}
 :root[data-theme=dark]{color-scheme:dark}
 .theme{float:right;margin:.2rem 0 0 1rem;padding:.2rem .6rem;border:1px solid var(--line);border-radius:6px;background:var(--card);color:var(--soft);font:.8rem system-ui,sans-serif;cursor:pointer}
-@media print{.theme{display:none}}
+@media print{.theme{display:none}figure,tr,pre{break-inside:avoid}h2,h3{break-after:avoid}.wide{overflow:visible}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:72rem;padding:2rem 1.25rem 4rem;background:var(--page);color:var(--ink);font:16px/1.5 system-ui,sans-serif}
 h1{font-size:1.7rem;line-height:1.2;margin:0 0 .25rem}
@@ -181,7 +181,7 @@ figure.small{max-width:34rem}
 figure.small>svg{min-width:0}
 figure>svg{display:block;width:100%;height:auto}
 /* On a telephone a plot keeps a size at which its labels can be read, and scrolls. */
-@media (max-width:40rem){figure>svg{min-width:44rem}.pair figure>svg{min-width:24rem}body{padding:1.25rem .9rem 3rem}h1{font-size:1.4rem}}
+@media screen and (max-width:40rem){figure>svg{min-width:44rem}.pair figure>svg{min-width:24rem}body{padding:1.25rem .9rem 3rem}h1{font-size:1.4rem}}
 svg text{fill:var(--ink);font-family:system-ui,sans-serif}
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(26rem,100%),1fr));gap:1.25rem}
 .wide{overflow-x:auto}

@@ -1,12 +1,15 @@
 //! What a comparison found: one row per thread count and design, medians over the runs.
 
-use shootdown_sim::run::{Latency, RunResult, RunSpec};
+use shootdown_sim::run::{Doubt, Latency, PATIENT_THREADS, RunResult, RunSpec};
 
 use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
 use crate::number::median;
 use crate::plan::Plan;
 use crate::published::{self, Published};
 use crate::queue::Outcome;
+
+/// Half-width of a confidence interval from which it is shown with every rate of a table.
+const SHOWN: f64 = 0.1;
 
 /// One design at one thread count, over the runs that did not fail; numbers are NaN when all failed.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +24,12 @@ pub struct Row {
     pub ops_per_s: f64,
     /// (Largest - smallest) / median of the throughput.
     pub spread: f64,
+    /// Half the width of the rate's 95 % confidence interval, as a share of it: the widest of the runs. `None` where it is not known.
+    pub half_width: Option<f64>,
+    /// Why the throughput is no measurement, in the run that is worst.
+    pub doubt: Option<Doubt>,
+    /// Operations in the measured window, of the run with fewest.
+    pub ops: u64,
     /// Published operations per second.
     pub published: Option<f64>,
     /// Throughput over that of `ideal` at the same thread count.
@@ -40,10 +49,29 @@ pub struct Row {
 }
 
 impl Row {
+    /// Whether the confidence interval is to be shown: it is wide, or of a run that measures until it is narrow.
+    pub fn is_uncertain(&self) -> bool {
+        self.doubt.is_some() || self.threads > PATIENT_THREADS || self.half_width.is_some_and(|half| half > SHOWN)
+    }
+
+    /// CPU time that one operation takes, all its waiting included, ns.
+    pub fn cpu_ns_per_op(&self) -> f64 {
+        self.threads as f64 * 1e9 / self.ops_per_s
+    }
+
     /// Relative error against the published rate.
     pub fn error(&self) -> Option<f64> {
         self.published
             .map(|published| relative_error(self.ops_per_s, published))
+    }
+}
+
+/// Why a rate is no measurement.
+pub fn doubt_in_words(doubt: Doubt) -> &'static str {
+    match doubt {
+        Doubt::FewOperations => "too few operations",
+        Doubt::NotWarm => "the warm-up was cut short",
+        Doubt::Wide => "too wide an interval",
     }
 }
 
@@ -75,7 +103,8 @@ impl Comparison {
         let published: Vec<Published> = published::rows()
             .into_iter()
             .filter(|row| {
-                plan.target.as_measured
+                !plan.follows()
+                    && plan.target.as_measured
                     && row.workload == plan.workload.name
                     && row.machine == plan.target.machine.name
                     && row.lru_drain == plan.lru_drain
@@ -166,6 +195,9 @@ fn row(threads: usize, design: &'static str, runs: &[&RunResult], ideal: Option<
         } else {
             0.0
         },
+        half_width: runs.iter().filter_map(|run| run.half_width).reduce(f64::max),
+        doubt: runs.iter().find_map(|run| run.doubt()),
+        ops: runs.iter().map(|run| run.ops).min().unwrap_or(0),
         published: None,
         of_ideal: ideal.filter(|&ideal| ideal > 0.0).map(|ideal| ops_per_s / ideal),
         ipis_per_op: of(|run| run.ipis_per_op),

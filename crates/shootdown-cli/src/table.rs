@@ -4,7 +4,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use crate::catalog;
 use crate::number::{self, UNKNOWN};
-use crate::summary::Comparison;
+use crate::summary::{Comparison, Row};
 
 /// A table as text, before it is drawn: a header, and groups of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +24,16 @@ pub fn comparison(comparison: &Comparison) -> Grid {
     let any_published = comparison.rows.iter().any(|row| row.published.is_some());
     let any_ideal = comparison.rows.iter().any(|row| row.of_ideal.is_some());
 
+    let any_uncertain = comparison.rows.iter().any(Row::is_uncertain);
+    let follows = comparison.plan.follows();
+
     let mut header = vec!["threads".to_string(), "design".to_string(), format!("{operation}s/s")];
+    if any_uncertain {
+        header.push("95%".to_string());
+    }
+    if follows {
+        header.push(format!("CPU/{operation}"));
+    }
     if several {
         header.push("spread".to_string());
     }
@@ -56,9 +65,16 @@ pub fn comparison(comparison: &Comparison) -> Grid {
                 if all_failed {
                     "failed".to_string()
                 } else {
-                    number::rate(row.ops_per_s)
+                    doubtful(row, number::rate(row.ops_per_s))
                 },
             ];
+            if any_uncertain {
+                let half = row.half_width.map(|half| format!("±{:.0}%", half * 100.0));
+                cells.push(half.unwrap_or(UNKNOWN.to_string()));
+            }
+            if follows {
+                cells.push(doubtful(row, number::time(row.cpu_ns_per_op())));
+            }
             if several {
                 cells.push(number::percent(row.spread));
             }
@@ -87,6 +103,14 @@ pub fn comparison(comparison: &Comparison) -> Grid {
         header,
         groups,
         words: 2,
+    }
+}
+
+/// A figure as it is written: in brackets where it rests on too little.
+fn doubtful(row: &Row, figure: String) -> String {
+    match row.doubt {
+        Some(_) => format!("({figure})"),
+        None => figure,
     }
 }
 
@@ -135,7 +159,8 @@ impl Grid {
     /// Draws the table; every line ends with a newline.
     pub fn draw(&self) -> String {
         let cell = |index: usize, text: &str| {
-            let number = index >= self.words || (index == 0 && self.header[0] == "threads");
+            let number =
+                index >= self.words || (index == 0 && ["threads", "frees/s asked"].contains(&self.header[0].as_str()));
             Cell::new(text).set_alignment(if number {
                 CellAlignment::Right
             } else {

@@ -74,15 +74,24 @@ impl Target {
         format!("{}{}", quoted(&self.on), self.changes())
     }
 
+    /// The same but for the number of CPUs.
+    pub fn options_without_cpus(&self) -> String {
+        format!("{}{}", quoted(&self.on), self.sets())
+    }
+
+    /// As it is shown, but for the number of CPUs.
+    pub fn without_cpus(&self) -> String {
+        format!("{}{}", self.machine.name, self.sets())
+    }
+
+    fn sets(&self) -> String {
+        let set = self.set.iter();
+        set.map(|(path, value)| format!(" --set {path}={value}")).collect()
+    }
+
     fn changes(&self) -> String {
-        let mut text = String::new();
-        for (path, value) in &self.set {
-            text.push_str(&format!(" --set {path}={value}"));
-        }
-        if let Some(cpus) = self.cpus {
-            text.push_str(&format!(" --cpus {cpus}"));
-        }
-        text
+        let cpus = self.cpus.map(|cpus| format!(" --cpus {cpus}"));
+        self.sets() + &cpus.unwrap_or_default()
     }
 }
 

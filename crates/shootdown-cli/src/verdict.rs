@@ -1,11 +1,13 @@
 //! What the comparison means, in words: the oracle's verdict, the control, the cost, and who wins where.
 
-use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
+use crate::catalog::{self, CONTROL_DESIGN, IDEAL_DESIGN};
 use crate::number;
-use crate::summary::Comparison;
+use crate::summary::{Comparison, Row, doubt_in_words};
 
 /// Columns of printed sentences.
 const WIDTH: usize = 100;
+/// Designs that are still named one by one.
+const NAMED: usize = 5;
 /// Lines told of the reason of a failure; that of a hang has one for each CPU.
 const REASON_LINES: usize = 6;
 
@@ -26,6 +28,10 @@ pub struct Verdict {
     pub control_story: Vec<String>,
     /// Which of the published rows shown the machine model was fitted on.
     pub fitted: Option<String>,
+    /// Which figures rest on too little to be compared, a sentence each.
+    pub doubts: Vec<String>,
+    /// How the cost of an operation grows with CPUs, a sentence for each design.
+    pub growth: Vec<String>,
     /// Throughput ratios between designs, a sentence each.
     pub ratios: Vec<String>,
     /// What the runs cost on this host.
@@ -48,6 +54,8 @@ impl Verdict {
             control,
             control_story,
             fitted: fitted(comparison),
+            doubts: doubts(comparison),
+            growth: growth(comparison),
             ratios: ratios(comparison),
             cost: cost(comparison),
         }
@@ -64,7 +72,12 @@ impl Verdict {
         for part in &self.failed {
             line("", part);
         }
-        let sentences = self.fitted.iter().chain(&self.ratios);
+        let sentences = self
+            .fitted
+            .iter()
+            .chain(&self.doubts)
+            .chain(&self.growth)
+            .chain(&self.ratios);
         for part in sentences.flat_map(|sentence| wrapped(sentence)) {
             line("", &part);
         }
@@ -229,7 +242,11 @@ fn ratios(comparison: &Comparison) -> Vec<String> {
     for &design in real.iter().filter(|&&design| design != baseline) {
         let others: Vec<&str> = real.iter().copied().filter(|&other| other != design).collect();
         let (against, name) = if design == "adaptive" && others.len() > 1 {
-            (others.clone(), format!("the best of {}", others.join(", ")))
+            let names = match others.len() {
+                count if count > NAMED => format!("the {count} others"),
+                _ => others.join(", "),
+            };
+            (others.clone(), format!("the best of {names}"))
         } else {
             (vec![baseline], baseline.to_string())
         };
@@ -238,10 +255,11 @@ fn ratios(comparison: &Comparison) -> Vec<String> {
             .threads
             .iter()
             .filter_map(|&threads| {
-                let own = comparison.row(design, threads)?.ops_per_s;
+                let measured = |design| comparison.row(design, threads).filter(|row| row.doubt.is_none());
+                let own = measured(design)?.ops_per_s;
                 let best = against
                     .iter()
-                    .filter_map(|other| comparison.row(other, threads))
+                    .filter_map(|other| measured(other))
                     .map(|row| row.ops_per_s)
                     .filter(|rate| rate.is_finite());
                 Some((threads, own / best.fold(f64::NEG_INFINITY, f64::max)))
@@ -264,6 +282,66 @@ fn ratios(comparison: &Comparison) -> Vec<String> {
     sentences
 }
 
+/// A sentence for each figure in brackets.
+fn doubts(comparison: &Comparison) -> Vec<String> {
+    let operation = catalog::operation(comparison.plan.workload.name);
+    let rows = comparison.rows.iter().filter_map(|row| Some((row, row.doubt?)));
+    rows.map(|(row, doubt)| {
+        format!(
+            "in brackets, no measurement: {} at {} threads, {} ({} {operation}s)",
+            row.design,
+            row.threads,
+            doubt_in_words(doubt),
+            number::count(row.ops)
+        )
+    })
+    .collect()
+}
+
+/// What one operation costs at the fewest and the most CPUs, and as which power of the CPUs the cost grows at the end.
+fn growth(comparison: &Comparison) -> Vec<String> {
+    if !comparison.plan.follows() {
+        return Vec::new();
+    }
+    let operation = catalog::operation(comparison.plan.workload.name);
+    let designs = comparison.plan.designs.iter().map(|design| design.name);
+    designs
+        .filter_map(|design| {
+            let measured = |row: &&Row| row.design == design && row.doubt.is_none() && row.ops_per_s > 0.0;
+            let mut rows: Vec<&Row> = comparison.rows.iter().filter(measured).collect();
+            rows.sort_by_key(|row| row.threads);
+            let (first, last) = (*rows.first()?, *rows.last()?);
+            // The last eightfold step in CPUs, or what there is of it.
+            let from = rows
+                .iter()
+                .rev()
+                .find(|row| row.threads * 8 <= last.threads)
+                .unwrap_or(&first);
+            let power =
+                (last.cpu_ns_per_op() / from.cpu_ns_per_op()).ln() / (last.threads as f64 / from.threads as f64).ln();
+            let grows = if power.is_finite() {
+                format!(", as CPUs^{power:.2} from {} on", from.threads)
+            } else {
+                String::new()
+            };
+            let cost = |row: &Row| {
+                let (time, interrupts) = (row.cpu_ns_per_op(), row.interrupts_per_op);
+                (number::time(time), number::per_operation(interrupts), row.threads)
+            };
+            let (time, interrupts, at) = cost(first);
+            let unit = if at == 1 { "CPU" } else { "CPUs" };
+            let start =
+                format!("{design}: a {operation} costs {time} of CPU time and {interrupts} interrupts at {at} {unit}");
+            let (time, interrupts, at) = cost(last);
+            Some(if last.threads > first.threads {
+                format!("{start}, {time} and {interrupts} at {at}{grows}")
+            } else {
+                start
+            })
+        })
+        .collect()
+}
+
 fn cost(comparison: &Comparison) -> String {
     let runs = comparison.runs.iter().chain(&comparison.control);
     let events: u64 = runs
@@ -281,7 +359,7 @@ fn cost(comparison: &Comparison) -> String {
 }
 
 /// A sentence in lines of at most 100 columns, broken after commas; the further lines are indented.
-fn wrapped(sentence: &str) -> Vec<String> {
+pub fn wrapped(sentence: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for part in sentence.split_inclusive(", ") {
         match lines.last_mut() {

@@ -8,6 +8,7 @@ pub mod hw;
 pub mod machine;
 pub mod model;
 pub mod os;
+mod precision;
 pub mod run;
 mod setup;
 pub mod timeline;

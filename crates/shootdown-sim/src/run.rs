@@ -9,7 +9,7 @@ use crate::os::{
 };
 use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs, process_bytes};
 use crate::timeline;
-use crate::window::{Edge, Measured, PATIENT_THREADS, Plan, Window};
+use crate::window::{Edge, LONGEST, Measured, Plan, Window};
 use crate::workload::Thread;
 use shootdown::{Costs, Design, Free, Space, Tags, Walkers};
 use std::cell::{Cell, RefCell};
@@ -17,7 +17,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use crate::window::{WARM_UP_EVENTS, WINDOW_EVENTS};
+pub use crate::precision::{Doubt, UNCERTAIN};
+pub use crate::window::{PATIENT_THREADS, PRECISE, WARM_UP_EVENTS, WINDOW_EVENTS};
 pub use crate::workload::{PARAMETER_PREFIX, Parameter, Parameters, Workload, parameters};
 
 /// What to run.
@@ -41,9 +42,8 @@ pub struct RunSpec {
     pub parameters: Parameters,
 }
 
-/// Virtual time measured when nothing else is asked, ms; beyond 256 threads as many times longer as there are 256 threads,
-/// since each thread then does less in a given time, and longer still until there are as many operations as threads; and ended
-/// early after [`WINDOW_EVENTS`].
+/// Virtual time measured when nothing else is asked, ms. Beyond 256 threads the window instead lasts until as many operations
+/// are done as there are threads and their rate is known to within [`PRECISE`], but no longer than [`WINDOW_EVENTS`].
 pub const DEFAULT_VIRTUAL_MS: f64 = 30.0;
 
 /// Virtual time before the measurement, ms: enough for sampled promotion, which looks once in about 2 ms per CPU; beyond 64
@@ -66,6 +66,11 @@ pub struct RunResult {
     pub virtual_ns: f64,
     /// Operations per virtual second, all threads together.
     pub ops_per_s: f64,
+    /// Half the width of the 95 % confidence interval of `ops_per_s`, as a share of it, by batch means; `None` where the window
+    /// was too short to say.
+    pub half_width: Option<f64>,
+    /// Whether the warm-up saw as many operations as there are threads, where there are more than 256; else true.
+    pub warm: bool,
     /// Interrupts sent per operation.
     pub ipis_per_op: f64,
     /// Interrupts taken per operation (several requests can share one).
@@ -271,10 +276,16 @@ fn run_sized<const W: usize>(
         design.walkers = Walkers::None;
     }
     let mut config = machine_config(model, spec.threads, extra_tasks, spec.seed);
+    // How precise a rate is follows from samples taken when progress is reported.
+    config.progress_events = if spec.threads > PATIENT_THREADS {
+        1 << 18
+    } else {
+        1 << 14
+    };
     // Processes that end leave their memory to later ones, all but the engine's space.
     let longest = spec
         .virtual_ms
-        .unwrap_or(DEFAULT_VIRTUAL_MS * (spec.threads as f64 / 256.0).max(workload.patience()));
+        .unwrap_or(DEFAULT_VIRTUAL_MS * LONGEST as f64 * (spec.threads as f64 / 256.0).max(workload.patience()));
     let made = workload.processes_made(
         WARM_UP_MS * (spec.threads as f64 / 64.0).max(1.0) + longest,
         &spec.parameters,
@@ -402,6 +413,8 @@ fn run_sized<const W: usize>(
         ops,
         cycles: window,
         statistics,
+        half_width,
+        warm,
     } = window.take().ok_or("the measured window never ended")?;
     let virtual_ns = model.ns(window as f64);
     let per_op = |count: u64| if ops == 0 { 0.0 } else { count as f64 / ops as f64 };
@@ -446,6 +459,8 @@ fn run_sized<const W: usize>(
         ops,
         virtual_ns,
         ops_per_s: ops as f64 / (virtual_ns * 1e-9),
+        half_width,
+        warm,
         ipis_per_op: per_op(statistics.total.ipis_sent),
         interrupts_per_op: per_op(statistics.total.interrupts_taken),
         flush_share,

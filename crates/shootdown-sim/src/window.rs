@@ -1,26 +1,37 @@
 //! The measured window of a run: when it begins and ends, and what was done in it.
 //!
-//! Normally virtual time decides. Thousands of threads need two things more. They map their regions one by one and interrupt
-//! one another, so nobody may have finished anything when the time is over: who is [`Plan::patient`] waits for operations.
-//! And they do in a virtual millisecond what takes minutes to simulate, so the warm-up, and a window whose length nobody
-//! asked for, also end after a number of charged operations. Both are looked at between turns, when the machine reports
-//! progress: still a pure function of the seed. Owns no count of its own.
+//! Up to a few hundred threads virtual time decides. Thousands map their regions one by one and interrupt one another, so
+//! nobody may have finished anything when the time is over, and in a virtual millisecond they do what takes minutes to
+//! simulate. Who is [`Plan::patient`] therefore warms up until as many operations are done as there are threads, and measures
+//! until as many are done again and the rate is known well enough ([`PRECISE`]); or until so many operations were charged
+//! that a host has been busy for minutes. Both are looked at between turns, when the machine reports progress: still a pure
+//! function of the seed. However the window ended, what was measured says how certain it is. Owns no count of its own.
 
 use crate::machine::{self, Machine, Progress, Statistics};
+use crate::precision::Series;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Charged operations after which the warm-up ends, whatever the time. `tlb_flush2` with 1008 threads needs 60 million for
-/// its warm-up under `ipi`, fewer under other designs. With [`WINDOW_EVENTS`]: what ten host minutes allow at the half to one
-/// million per second that `ipi` was seen to take on a busy host.
-pub const WARM_UP_EVENTS: u64 = 120_000_000;
+/// Charged operations after which the warm-up ends, whatever the time. `tlb_flush2` with 8192 threads needs 53 million for
+/// its warm-up under `ipi`. With [`WINDOW_EVENTS`]: what one core of a host takes eight minutes for, at the 4.6 million per
+/// second that were seen with 8192 threads under `ipi`; a busy host takes longer.
+pub const WARM_UP_EVENTS: u64 = 300_000_000;
 
 /// Charged operations after which a window of the default length ends. Beyond them no run waits for its threads to finish
-/// what they are at.
-pub const WINDOW_EVENTS: u64 = 180_000_000;
+/// what they are at. Each of 8192 threads interrupting all others once takes 2000 million.
+pub const WINDOW_EVENTS: u64 = 2_000_000_000;
+
+/// Half the width of the 95 % confidence interval, as a share of the rate, from which on a patient run has measured enough.
+pub const PRECISE: f64 = 0.05;
+
+/// Samples from which a patient run asks how precise it is: the widest of the intervals rests on 32 batches of two.
+const SAMPLES: usize = 64;
+
+/// How many times its length a patient window lasts at most, once it has seen enough operations.
+pub(crate) const LONGEST: u64 = 16;
 
 /// Threads beyond which a run waits for operations: up to here the warm-up of `tlb_flush2` sees many of each thread.
-pub(crate) const PATIENT_THREADS: usize = 256;
+pub const PATIENT_THREADS: usize = 256;
 
 /// When a window is to begin and end.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +43,7 @@ pub(crate) struct Plan {
     /// Whether somebody asked for that length: then it is kept.
     pub asked: bool,
     /// Operations that the warm-up and the window each have to see, however long that takes; unless the length was asked for.
+    /// The window then also waits until the rate is precise, at most [`LONGEST`] times its length.
     pub patient: Option<u64>,
     /// Charged operations after which the warm-up and the window end all the same.
     pub events: (u64, u64),
@@ -45,12 +57,17 @@ pub(crate) struct Measured {
     pub cycles: u64,
     /// What the machine did.
     pub statistics: Statistics,
+    /// Half the width of the rate's 95 % confidence interval, as a share of the rate.
+    pub half_width: Option<f64>,
+    /// Whether the warm-up saw what it had to see.
+    pub warm: bool,
 }
 
 #[derive(Clone, Copy)]
 struct Begun {
     at: u64,
     ops: u64,
+    warm: bool,
 }
 
 /// The two ends of the window, for whoever keeps counts of its own.
@@ -75,6 +92,9 @@ pub(crate) struct Window {
     measured: RefCell<Option<Measured>>,
     /// Charged operations when the beginning was first noticed.
     events: Cell<Option<u64>>,
+    series: RefCell<Series>,
+    /// Samples at which the precision is looked at next.
+    look_at: Cell<usize>,
 }
 
 impl Window {
@@ -95,6 +115,8 @@ impl Window {
             begun: Cell::default(),
             measured: RefCell::default(),
             events: Cell::default(),
+            series: RefCell::default(),
+            look_at: Cell::new(SAMPLES),
         });
         let at = |cycles, what: fn(&Window, u64)| {
             let window = window.clone();
@@ -102,7 +124,7 @@ impl Window {
         };
         at(plan.warm_up, |window, now| {
             if window.ops() >= window.least {
-                window.begin(now);
+                window.begin(now, true);
             } else if window.begun.get().is_none() {
                 window.put_off();
             }
@@ -111,7 +133,7 @@ impl Window {
             if window.late.get() {
                 return;
             }
-            if window.seen() >= window.least {
+            if window.least == 0 {
                 window.end(now);
             } else {
                 window.put_off();
@@ -155,11 +177,12 @@ impl Window {
         self.counters.iter().map(|count| count.get()).sum()
     }
 
-    fn begin(&self, now: u64) {
+    fn begin(&self, now: u64, warm: bool) {
         if self.begun.get().is_none() {
             self.begun.set(Some(Begun {
                 at: now,
                 ops: self.ops(),
+                warm,
             }));
             machine::reset_statistics();
             (self.observer)(Edge::Begin);
@@ -173,9 +196,27 @@ impl Window {
                 ops: self.ops() - begun.ops,
                 cycles: now - begun.at,
                 statistics: machine::statistics(),
+                half_width: self.half_width(begun, now),
+                warm: begun.warm,
             });
             (self.observer)(Edge::End);
         }
+    }
+
+    fn half_width(&self, begun: Begun, now: u64) -> Option<f64> {
+        let series = self.series.borrow();
+        series.half_width((begun.at, begun.ops), (now, self.ops()))
+    }
+
+    /// Whether the rate is known well enough. Asked more rarely the longer it takes: looking too often would find a moment
+    /// that only seems precise.
+    fn is_precise(&self, begun: Begun, now: u64) -> bool {
+        let samples = self.series.borrow().len();
+        if samples < self.look_at.get() {
+            return false;
+        }
+        self.look_at.set(samples + samples / 4);
+        self.half_width(begun, now).is_some_and(|half| half <= PRECISE)
     }
 
     /// Begins or ends the window if there is too much to simulate. Returns whether the run is to go on. For the machine's
@@ -184,26 +225,32 @@ impl Window {
         let Some(begun) = self.begun.get() else {
             let waited = self.late.get() && self.ops() >= self.least;
             if waited || progress.events >= self.plan.events.0 {
-                self.begin(progress.cycles);
+                self.begin(progress.cycles, waited || self.least == 0);
             }
             return true;
         };
         let since = self.events.get().unwrap_or(progress.events);
         self.events.set(Some(since));
+        let now = progress.cycles;
+        if self.measured.borrow().is_none() {
+            self.series.borrow_mut().add(now, self.ops());
+        }
         let enough = progress.events - since >= self.plan.events.1;
-        let over = progress.cycles >= begun.at + self.plan.length;
         let ends = if self.plan.asked {
-            over
+            now >= begun.at + self.plan.length
         } else if self.least > 0 && self.seen() == 0 {
-            // A window without an operation says nothing: four times the patience.
-            (progress.events - since) / 4 >= self.plan.events.1
+            // A window without an operation says nothing: twice the patience.
+            (progress.events - since) / 2 >= self.plan.events.1
+        } else if self.least > 0 {
+            let over = || now >= begun.at + LONGEST * self.plan.length;
+            enough || self.seen() >= self.least && (self.is_precise(begun, now) || over())
         } else {
-            enough || self.late.get() && over && self.seen() >= self.least
+            enough
         };
         if ends {
-            self.end(progress.cycles);
+            self.end(now);
         }
-        !((enough || self.late.get()) && self.measured.borrow().is_some())
+        !((enough || self.least > 0) && self.measured.borrow().is_some())
     }
 
     /// What was done in the window, once it has ended.
@@ -261,11 +308,10 @@ mod tests {
 
     #[test]
     fn time_decides_where_operations_are_many() {
-        for patient in [None, Some(20)] {
-            let (measured, _, outcome) = run(Plan { patient, ..PLAN }, 2, 50, 100);
-            assert_eq!((measured.cycles, measured.ops), (40_000, 800));
-            assert_eq!(outcome, Outcome::Finished);
-        }
+        let (measured, _, outcome) = run(PLAN, 2, 50, 100);
+        assert_eq!((measured.cycles, measured.ops), (40_000, 800));
+        assert!(measured.warm);
+        assert_eq!(outcome, Outcome::Finished);
     }
 
     #[test]
@@ -322,10 +368,31 @@ mod tests {
     }
 
     #[test]
+    fn the_patient_go_on_until_the_rate_is_precise() {
+        // Enough operations come at once; then the samples, one a turn, must suffice for batches.
+        let slow = Plan {
+            patient: Some(1),
+            ..PLAN
+        };
+        let (measured, ..) = run(slow, 2, 50, 1000);
+        let half = measured.half_width.expect("there were batches");
+        assert!(half <= PRECISE, "{half}");
+        assert!(measured.warm && measured.ops >= SAMPLES as u64, "{}", measured.ops);
+        // A warm-up that was cut short is owned up to.
+        let cut = Plan {
+            patient: Some(1000),
+            events: (20, 40),
+            ..PLAN
+        };
+        let (measured, ..) = run(cut, 2, 50, 1000);
+        assert!(!measured.warm);
+    }
+
+    #[test]
     fn a_window_without_an_operation_is_given_more_but_not_for_ever() {
         let plan = Plan {
             patient: Some(1),
-            events: (0, 10),
+            events: (0, 20),
             ..PLAN
         };
         // The first operation comes long after the time; with single-cycle charges it would need many events.

@@ -208,6 +208,13 @@ impl<const W: usize> CpuMask<W> {
             .enumerate()
             .flat_map(|(index, &word)| bits(word).map(move |bit| index * 64 + bit))
     }
+
+    /// The CPUs, in rising order from `first` on and then those below it.
+    #[inline]
+    pub fn iter_from(&self, first: CpuId) -> impl Iterator<Item = CpuId> + '_ {
+        let above = self.iter().filter(move |&cpu| cpu >= first);
+        above.chain(self.iter().filter(move |&cpu| cpu < first))
+    }
 }
 
 impl<const W: usize> Default for CpuMask<W> {

@@ -128,7 +128,30 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         });
         let mut fresh = CpuMask::EMPTY;
         let (mut sent, mut count) = (0, 0);
+        let mut put = |cpu: CpuId, slot: u32, fresh: &mut CpuMask<W>| {
+            let target = &self.cpus[cpu];
+            if self.push(target, slot, request) {
+                fresh.insert(cpu);
+                sent += 1;
+            }
+            count += 1;
+            // C5: a CPU that went off after the push was either seen by its own drain (it acknowledges), or is seen off
+            // here, after the full barrier of the push. Pairs with `cpu_offline`.
+            let off = target.state().is_off() && !fault!(self.kernel, WaitForCpuThatIsOff);
+            if off && target.queue.cancel(slot, request) {
+                request.acknowledge();
+            }
+        };
+        // Where more CPUs ask than a queue has slots, they must not all wait for the first target: full queues are passed over,
+        // and come back to in an order that differs by requester.
+        let mut full = CpuMask::<W>::EMPTY;
         for cpu in targets.iter() {
+            match self.cpus[cpu].queue.claim() {
+                Some(slot) => put(cpu, slot, &mut fresh),
+                None => full.insert(cpu),
+            }
+        }
+        for cpu in full.iter_from(me) {
             let target = &self.cpus[cpu];
             let mut slot = target.queue.claim();
             if slot.is_none() {
@@ -148,20 +171,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 });
             }
             // Off since it was chosen, with all its slots taken until it comes online: not to be waited for (C5).
-            let Some(slot) = slot else {
-                request.acknowledge();
-                continue;
-            };
-            if self.push(target, slot, request) {
-                fresh.insert(cpu);
-                sent += 1;
-            }
-            count += 1;
-            // C5: a CPU that went off after the push was either seen by its own drain (it acknowledges), or is seen off
-            // here, after the full barrier of the push. Pairs with `cpu_offline`.
-            let off = target.state().is_off() && !fault!(self.kernel, WaitForCpuThatIsOff);
-            if off && target.queue.cancel(slot, request) {
-                request.acknowledge();
+            match slot {
+                Some(slot) => put(cpu, slot, &mut fresh),
+                None => request.acknowledge(),
             }
         }
         if !fresh.is_empty() {

@@ -1,11 +1,14 @@
 //! The `sweep` command: runs every combination of the values asked for, and goes on where it was when it was interrupted.
 //!
-//! [`values`] is the grammar, [`space`] the points and shards, [`journal`] what is finished, [`results`] columns and files,
+//! [`values`] is the grammar, [`space`] the points, made of [`machine`] and [`combine`], [`shard`] who runs which, [`journal`] what is finished, [`results`] columns and files,
 //! [`merge`] shards put together, [`summary`] what is printed at the end.
 
+mod combine;
 mod journal;
+mod machine;
 mod merge;
 mod results;
+mod shard;
 mod space;
 mod summary;
 mod values;
@@ -24,7 +27,7 @@ use results::{Format, Results, Value};
 use space::{Point, Space};
 use summary::Summary;
 
-pub use space::Shard;
+pub use shard::Shard;
 
 /// A file that results go to.
 struct Output {

@@ -108,7 +108,7 @@ pub enum Kind {
 /// What the column of that name holds.
 pub fn kind(column: &str) -> Kind {
     match column {
-        SWEEP | ERROR | "workload" | "machine" | "design" | "story" => Kind::Text,
+        SWEEP | ERROR | "workload" | "machine" | "design" | "story" | "doubt" => Kind::Text,
         POINT | POINTS | "cpus" | "threads" | "seed" | "ops" | "stale" | "accesses_checked" | "caught_after"
         | "events" => Kind::Count,
         _ if column.starts_with("latency_") && column.ends_with("_count") => Kind::Count,
@@ -124,6 +124,16 @@ pub fn cells(result: &RunResult) -> Vec<(String, Value)> {
         count("ops", result.ops),
         number("virtual_ns", result.virtual_ns),
         number("ops_per_s", result.ops_per_s),
+        (
+            "half_width".to_string(),
+            result.half_width.map_or(Value::Null, Value::Number),
+        ),
+        (
+            "doubt".to_string(),
+            result.doubt().map_or(Value::Null, |doubt| {
+                Value::Text(crate::summary::doubt_in_words(doubt).to_string())
+            }),
+        ),
         number("ipis_per_op", result.ipis_per_op),
         number("interrupts_per_op", result.interrupts_per_op),
         number("flush_share", result.flush_share),

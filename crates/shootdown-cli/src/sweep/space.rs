@@ -5,8 +5,11 @@
 use std::sync::Arc;
 
 use shootdown_sim::model::{Model, Topology};
-use shootdown_sim::run::{self, PARAMETER_PREFIX, Parameters, RunSpec, validate};
+use shootdown_sim::run::{self, Parameters, RunSpec, validate};
 
+use super::combine::{FNV, fnv};
+use super::machine::{Machine, assignment, base_value, machine};
+use super::shard::Shard;
 use super::values::{self, Item};
 use crate::args::SweepArgs;
 use crate::catalog;
@@ -14,9 +17,7 @@ use crate::failure::Failure;
 use crate::plan::{Settings, default_threads};
 
 /// Most points, so that a slip of the finger does not fill the memory.
-const MOST_RUNS: usize = 2_000_000;
-/// Stands for every parameter whose value the machine model assumes.
-const ASSUMED: &str = "assumed";
+pub(super) const MOST_RUNS: usize = 2_000_000;
 
 /// One run of the sweep.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,65 +38,6 @@ pub struct Point {
     pub design: &'static str,
     /// Seed.
     pub seed: u64,
-}
-
-/// A machine and the values its parameters take.
-#[derive(Debug)]
-struct Machine {
-    model: Model,
-    /// Swept parameters.
-    paths: Vec<String>,
-    /// Values of `paths`, by combination.
-    combinations: Vec<Vec<f64>>,
-}
-
-impl Machine {
-    fn build(&self, combination: usize, cpus: Option<usize>) -> Result<(Model, Parameters), String> {
-        let (mut model, mut parameters) = (None, Parameters::default());
-        for (path, &value) in self.paths.iter().zip(&self.combinations[combination]) {
-            if path.starts_with(PARAMETER_PREFIX) {
-                parameters = parameters
-                    .with(path, value)
-                    .map_err(|error| format!("--set {path}={value}: {error}"))?;
-                continue;
-            }
-            let changed = model.as_ref().unwrap_or(&self.model).with(path, value);
-            model = Some(changed.map_err(|error| format!("--set {path}={value}: {error}"))?);
-        }
-        let model = model.unwrap_or_else(|| self.model.clone());
-        let model = match cpus {
-            Some(cpus) => model
-                .scaled_to(cpus)
-                .map_err(|error| format!("--cpus {cpus}: {error}"))?,
-            None => model,
-        };
-        Ok((model, parameters))
-    }
-}
-
-/// Which share of the points to run: `index` of `of`, from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shard {
-    /// Which one.
-    pub index: usize,
-    /// Of how many.
-    pub of: usize,
-}
-
-impl Shard {
-    /// Reads `I/N`.
-    ///
-    /// # Errors
-    /// When it is not two whole numbers with `I` from 1 to `N`.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let parts = text
-            .split_once('/')
-            .and_then(|(index, of)| Some((index.trim().parse().ok()?, of.trim().parse().ok()?)));
-        match parts {
-            Some((index, of)) if (1..=of).contains(&index) => Ok(Self { index, of }),
-            _ => Err("expected I/N with I from 1 to N, for example 1/8".to_string()),
-        }
-    }
 }
 
 /// What a sweep runs, checked.
@@ -333,33 +275,6 @@ impl Space {
     }
 }
 
-const FNV: u64 = 0xcbf2_9ce4_8422_2325;
-
-/// FNV-1a, the same on every machine and under every compiler.
-fn fnv(hash: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(hash, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
-/// Reads `PATH=VALUES`.
-fn assignment(text: &str, points: usize) -> Result<(String, Vec<Item>), Failure> {
-    let Some((path, list)) = text.split_once('=').filter(|(path, _)| !path.trim().is_empty()) else {
-        return Err(Failure::Input(format!(
-            "--set {}: expected PATH=VALUES, for example costs.ipi_send=200..4000:log:8",
-            text.escape_debug()
-        )));
-    };
-    let path = path.trim();
-    let items = values::parse(list, points).map_err(|error| Failure::Input(format!("--set {path}: {error}")))?;
-    if path == ASSUMED && !matches!(items[..], [Item::Stated { .. }]) {
-        return Err(Failure::Input(format!(
-            "--set {ASSUMED}={list}: expected the range that the model states for each, for example assumed=range:2"
-        )));
-    }
-    Ok((path.to_string(), items))
-}
-
 /// Reads counts of threads or CPUs; `None` stands for the word `all`.
 fn counts(option: &str, text: &str, points: usize, all: bool) -> Result<Vec<Option<usize>>, Failure> {
     let mut counts = Vec::new();
@@ -392,186 +307,6 @@ fn counts(option: &str, text: &str, points: usize, all: bool) -> Result<Vec<Opti
         }
     }
     Ok(once)
-}
-
-/// Finds a machine and the values that its parameters take.
-fn machine(on: &str, sets: &[(String, Vec<Item>)], args: &SweepArgs) -> Result<Machine, Failure> {
-    let model = Model::find(on).map_err(|error| Failure::Input(error.to_string()))?;
-    let mut axes: Vec<(String, Vec<Item>)> = Vec::new();
-    for (path, items) in sets {
-        let fail = |error: String| Failure::Input(format!("--set {path}: {error}"));
-        if path == ASSUMED {
-            let assumed = model
-                .parameters()
-                .filter(|parameter| parameter.provenance.kind() == "assumed");
-            for parameter in assumed {
-                let range = parameter.provenance.range().filter(|range| range.low < range.high);
-                // One that the user gave values of its own keeps them.
-                let given = sets.iter().any(|(path, _)| path == parameter.path);
-                if let Some(range) = range.filter(|_| !given) {
-                    let items = values::resolved(items, Some((range.low, range.high)));
-                    let items = items.map_err(|error| fail(format!("{}: {error}", parameter.path)))?;
-                    axes.push((parameter.path.to_string(), items));
-                }
-            }
-            continue;
-        }
-        let range = model.parameter(path).and_then(|parameter| parameter.provenance.range());
-        let items = match base_value(&model, path) {
-            Some(_) => values::resolved(items, range.map(|range| (range.low, range.high))).map_err(fail)?,
-            // The model's and the workloads' own words say which parameters there are.
-            None if path.starts_with(PARAMETER_PREFIX) => {
-                return Err(fail(Parameters::default().with(path, 1.0).err().unwrap_or_default()));
-            }
-            None => {
-                return Err(fail(
-                    model
-                        .with(path, 1.0)
-                        .err()
-                        .map_or(String::new(), |error| error.to_string()),
-                ));
-            }
-        };
-        if axes.iter().any(|(known, _)| known == path) {
-            return Err(fail("given twice; put all its values into one list".to_string()));
-        }
-        axes.push((path.clone(), items));
-    }
-    let whole = |axis: usize, value: f64| whole_if_needed(&model, &axes[axis].0, value);
-    let lists: Vec<Vec<f64>> = axes
-        .iter()
-        .enumerate()
-        .map(|(axis, (_, items))| once(values::listed(items).into_iter().map(|value| whole(axis, value))))
-        .collect();
-    // A --set with one value says how the machine is, and is no axis to go along.
-    let base: Vec<f64> = axes
-        .iter()
-        .zip(&lists)
-        .map(|((path, _), list)| match list[..] {
-            [only] => only,
-            _ => base_value(&model, path).unwrap_or(0.0),
-        })
-        .collect();
-    let combinations = if let Some(sample) = args.sample {
-        if !(1..=MOST_RUNS as u64).contains(&sample) {
-            return Err(Failure::Input(format!(
-                "--sample {sample}: expected 1 to {MOST_RUNS} samples"
-            )));
-        }
-        if axes.is_empty() {
-            return Err(Failure::Input(
-                "--sample: there is nothing to draw from; add --set PATH=LOW..HIGH".to_string(),
-            ));
-        }
-        hypercube(&axes, sample as usize, args.run.seed)
-            .into_iter()
-            .map(|values| {
-                values
-                    .into_iter()
-                    .enumerate()
-                    .map(|(axis, value)| whole(axis, value))
-                    .collect()
-            })
-            .collect()
-    } else if args.one_at_a_time {
-        one_at_a_time(&base, &lists)
-    } else {
-        product(&lists).ok_or_else(|| {
-            Failure::Input(format!(
-                "--set: more than {MOST_RUNS} combinations; use --one-at-a-time, --sample N or fewer --points"
-            ))
-        })?
-    };
-    Ok(Machine {
-        model,
-        paths: axes.into_iter().map(|(path, _)| path).collect(),
-        combinations,
-    })
-}
-
-/// The value of a parameter that nobody has set, of the machine or of a workload.
-fn base_value(model: &Model, path: &str) -> Option<f64> {
-    let of_workload = || run::parameters().find(|parameter| parameter.path == path);
-    let of_machine = model.parameter(path).map(|parameter| parameter.value);
-    of_machine.or_else(|| of_workload().map(|parameter| parameter.default))
-}
-
-/// Points of a range are rounded where only whole numbers are taken.
-fn whole_if_needed(model: &Model, path: &str, value: f64) -> f64 {
-    let rounded = value.round();
-    if path.starts_with(PARAMETER_PREFIX) {
-        let whole = run::parameters().any(|parameter| parameter.path == path && parameter.whole);
-        return if whole { rounded } else { value };
-    }
-    if rounded != value && model.with(path, value).is_err() && model.with(path, rounded).is_ok() {
-        rounded
-    } else {
-        value
-    }
-}
-
-fn once(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut list = Vec::new();
-    for value in values {
-        if !list.contains(&value) {
-            list.push(value);
-        }
-    }
-    list
-}
-
-/// Every combination, the last list varying fastest; `None` when there are too many.
-fn product(lists: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
-    let all = lists
-        .iter()
-        .try_fold(1_usize, |all, list| all.checked_mul(list.len()))
-        .filter(|&all| all <= MOST_RUNS)?;
-    let mut combinations = Vec::with_capacity(all);
-    combinations.push(Vec::new());
-    for list in lists {
-        combinations = combinations
-            .iter()
-            .flat_map(|values| list.iter().map(|&value| [values.as_slice(), &[value]].concat()))
-            .collect();
-    }
-    Some(combinations)
-}
-
-/// The base values, then each list's values with all others as in the base.
-fn one_at_a_time(base: &[f64], lists: &[Vec<f64>]) -> Vec<Vec<f64>> {
-    let mut combinations = vec![base.to_vec()];
-    for (axis, list) in lists.iter().enumerate() {
-        for &value in list.iter().filter(|&&value| value != base[axis]) {
-            let mut values = base.to_vec();
-            values[axis] = value;
-            combinations.push(values);
-        }
-    }
-    combinations
-}
-
-/// A Latin hypercube: each axis is cut into as many strata as there are samples, and each stratum is hit once.
-fn hypercube(axes: &[(String, Vec<Item>)], samples: usize, seed: u64) -> Vec<Vec<f64>> {
-    let mut combinations = vec![Vec::with_capacity(axes.len()); samples];
-    for (path, items) in axes {
-        let mut state = fnv(fnv(FNV, path.as_bytes()), &seed.to_le_bytes());
-        // SplitMix64: three lines, the same everywhere; the stream is part of what a seed means.
-        let mut random = move || {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            mixed ^ (mixed >> 31)
-        };
-        let mut strata: Vec<usize> = (0..samples).collect();
-        for last in (1..samples).rev() {
-            strata.swap(last, (random() % (last as u64 + 1)) as usize);
-        }
-        for (values, stratum) in combinations.iter_mut().zip(strata) {
-            let within = (random() >> 11) as f64 / (1_u64 << 53) as f64;
-            values.push(values::sampled(items, (stratum as f64 + within) / samples as f64));
-        }
-    }
-    combinations
 }
 
 #[cfg(test)]
@@ -649,6 +384,17 @@ mod tests {
         assert_eq!(space.parameters.len(), assumed);
         // A value in the file that is an end of its range is there already.
         assert!(space.points.len() <= 1 + 2 * assumed && space.points.len() > assumed);
+    }
+
+    #[test]
+    fn one_value_holds_at_every_point_of_one_at_a_time() {
+        let space = space(
+            "tlb_flush2 --designs ipi --threads 2 --set assumed=range:2 --one-at-a-time --set broadcast.available=0",
+        );
+        assert!(space.points.len() > 20);
+        for point in &space.points {
+            assert_eq!(space.value(point, "broadcast.available"), Some(0.0));
+        }
     }
 
     #[test]

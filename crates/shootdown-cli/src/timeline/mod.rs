@@ -43,9 +43,9 @@ struct Document<'a> {
 /// # Errors
 /// Bad input, no such shootdown in the record, an unwritable output, Ctrl-C.
 pub fn command(args: &TimelineArgs, stop: &AtomicBool) -> Result<u8, Failure> {
-    let target = Target::new(&args.on, args.cpus, &args.set)?;
+    let target = Target::new(&args.place.on, args.place.cpus, &args.place.set)?;
     let spec = RunSpec {
-        workload: args.workload.trim().to_string(),
+        workload: args.place.workload.trim().to_string(),
         machine: Arc::clone(&target.machine),
         design: args.design.trim().to_string(),
         threads: usize::try_from(args.threads).unwrap_or(usize::MAX),

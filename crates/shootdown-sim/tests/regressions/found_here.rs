@@ -5,7 +5,10 @@ use crate::roles::*;
 use crate::scene::*;
 use shootdown::{Design, Range, Reach, Stride, Tags, Targets};
 use shootdown_sim::machine;
+use shootdown_sim::model::Model;
 use shootdown_sim::os::PAGE;
+use shootdown_sim::run::{Parameters, RunSpec, run};
+use std::sync::Arc;
 
 /// A CPU that is switching *away* says what it is going to load, and still has the root of a space that ends.
 #[test]
@@ -178,4 +181,29 @@ fn a_request_that_is_taken_back_is_not_somebody_elses() {
             });
         });
     });
+}
+
+/// A queue of stack requests has 64 slots. Requesters beyond those all waited for the first target, and each slot that became
+/// free woke all of them: with 8192 CPUs nobody finished anything. Full queues are passed over, and come back to.
+#[test]
+fn more_requesters_than_a_queue_has_slots_finish_and_forget_no_target() {
+    let spec = RunSpec {
+        workload: "tlb_flush2".to_string(),
+        machine: Arc::new(Model::find("milan-72").unwrap().scaled_to(400).unwrap()),
+        design: "ipi".to_string(),
+        threads: 400,
+        seed: 3,
+        virtual_ms: Some(1.0),
+        lru_drain: false,
+        parameters: Parameters::default(),
+    };
+    let result = run(&spec, &mut |_| true).unwrap();
+    assert_eq!(result.stale, 0, "{:?}", result.story);
+    // Hundreds ask at the same time, each many of the others.
+    assert!(
+        result.ops > 0 && result.ipis_per_op > 10.0,
+        "{} {}",
+        result.ops,
+        result.ipis_per_op
+    );
 }

@@ -2,23 +2,30 @@
 //!
 //! It is written as well-formed XML, so that a test can parse it.
 
-use shootdown_sim::run::Latency;
+mod growth;
+mod latency;
+mod legend;
 
 use crate::bars;
 use crate::catalog;
 use crate::number;
 use crate::page::{self, capitalized, escape};
 use crate::plot::{self, Bar, Line};
-use crate::style::{self, Tone};
+use crate::style;
 use crate::summary::{Comparison, Row};
-use crate::table;
+use crate::table::{self, Grid};
 use crate::verdict::Verdict;
+use growth::{growth, uncertain};
+use latency::latencies;
+use legend::design_legend;
+
+pub use legend::{PUBLISHED_MARK, sample, swatch};
 
 /// The whole page.
 pub fn render(comparison: &Comparison) -> String {
     let plan = &comparison.plan;
     let verdict = Verdict::new(comparison);
-    let title = format!("{} on {}", plan.workload.name, plan.target);
+    let title = format!("{} on {}", plan.workload.name, plan.place());
     let mut body = String::new();
     body.push_str(&format!(
         "<p class=\"soft\">{}. Simulated machine: {}{}{} CPUs. Seed {}, {}.</p>\n",
@@ -35,6 +42,7 @@ pub fn render(comparison: &Comparison) -> String {
     ));
     body.push_str(&format!("<pre class=\"command\">{}</pre>\n", escape(&plan.command())));
     body.push_str(&headline(&verdict));
+    body.push_str(&growth(comparison, &verdict));
     body.push_str(&throughput(comparison));
     body.push_str(&limit(comparison));
     body.push_str(&interrupts(comparison));
@@ -60,7 +68,7 @@ fn headline(verdict: &Verdict) -> String {
     );
     html.push_str(&story(&verdict.stale_story));
     html.push_str(&story(&verdict.failed));
-    for sentence in &verdict.ratios {
+    for sentence in verdict.doubts.iter().chain(&verdict.ratios) {
         html.push_str(&format!("<p>{}</p>\n", escape(sentence)));
     }
     html.push_str("</div>\n");
@@ -79,6 +87,9 @@ fn throughput(comparison: &Comparison) -> String {
                 .iter()
                 .filter(|row| row.design == design.name)
                 .map(|row| (row.threads, row.value))
+                .collect(),
+            ranges: uncertain(comparison, design.name)
+                .map(|(row, half)| (row.threads, row.ops_per_s * (1.0 - half), row.ops_per_s * (1.0 + half)))
                 .collect(),
             ..line(comparison, design.name, |row| row.ops_per_s)
         })
@@ -223,96 +234,8 @@ fn shares(comparison: &Comparison) -> String {
     html
 }
 
-/// One section per kind of latency that was recorded; nothing when none was.
-fn latencies(comparison: &Comparison) -> String {
-    let mut kinds: Vec<&str> = Vec::new();
-    for latency in comparison.rows.iter().flat_map(|row| &row.latencies) {
-        if !kinds.contains(&latency.name) {
-            kinds.push(latency.name);
-        }
-    }
-    kinds.iter().map(|kind| latency(comparison, kind)).collect()
-}
-
-/// A distribution is drawn from so many samples on.
-const FEWEST: u64 = 20;
-
-fn latency(comparison: &Comparison, kind: &str) -> String {
-    fn of<'a>(row: &'a Row, kind: &str) -> Option<&'a Latency> {
-        row.latencies.iter().find(|latency| latency.name == kind)
-    }
-    let designs = || comparison.plan.designs.iter().map(|design| design.name);
-    let tail: Vec<Line> = designs()
-        .map(|design| {
-            let value = |row: &Row| of(row, kind).map_or(f64::NAN, |latency| latency.p99_ns);
-            line(comparison, design, value)
-        })
-        .collect();
-    // The distribution where it is widest: at the most threads.
-    let most = comparison.plan.threads.iter().copied().max().unwrap_or(1);
-    let curves: Vec<(Tone, Vec<(f64, f64)>)> = designs()
-        .filter_map(|design| Some((design, of(comparison.row(design, most)?, kind)?)))
-        .map(|(design, latency)| (style::design(design), above(latency)))
-        .collect();
-    let counts = designs().filter_map(|design| Some(of(comparison.row(design, most)?, kind)?.count));
-    let distribution = match counts.max().unwrap_or(0) {
-        count if count >= FEWEST => plot::tails((540, 280), &curves),
-        count => format!("<p class=\"soft\">Too few samples for a distribution: {count}.</p>"),
-    };
-    let mut rows = String::new();
-    for &threads in &comparison.plan.threads {
-        let found = designs().filter_map(|design| Some((design, of(comparison.row(design, threads)?, kind)?)));
-        let cells: String = found
-            .enumerate()
-            .map(|(index, (design, latency))| {
-                format!(
-                    "<tr><td>{}</td><td class=\"word\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-                    if index == 0 { threads.to_string() } else { String::new() },
-                    escape(design),
-                    number::count(latency.count),
-                    number::time(latency.p50_ns),
-                    number::time(latency.p99_ns),
-                    number::time(latency.max_ns)
-                )
-            })
-            .collect();
-        if !cells.is_empty() {
-            rows.push_str(&format!("<tbody>{cells}</tbody>\n"));
-        }
-    }
-    format!(
-        "<h2>Latency: {}</h2>\n{}<div class=\"pair\">\n<figure><h3>99th percentile</h3>{}</figure>\n<figure><h3>How many are longer, at {most} threads</h3>{distribution}</figure>\n</div>\n<details><summary>Median, 99th percentile and longest</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>threads</th><th class=\"word\">design</th><th>count</th><th>median</th><th>99%</th><th>longest</th></tr></thead>\n{rows}</table></div></details>\n",
-        escape(kind),
-        design_legend(comparison, false),
-        over_threads(comparison, (540, 280), &tail, number::time, plot::times),
-    )
-}
-
-/// The share of a distribution above each bucket's upper edge; the last is where its longest lies.
-fn above(latency: &Latency) -> Vec<(f64, f64)> {
-    let all = latency.buckets.iter().map(|bucket| bucket.1).sum::<u64>().max(1) as f64;
-    let mut left = all;
-    // Each edge is the square root of two times the one before (see the simulator's distributions).
-    let first = latency
-        .buckets
-        .first()
-        .filter(|bucket| bucket.0.is_finite() && bucket.0 > 0.0);
-    let mut curve: Vec<(f64, f64)> = first.map(|bucket| (bucket.0 / 2_f64.sqrt(), 1.0)).into_iter().collect();
-    for &(edge, count) in &latency.buckets {
-        left -= count as f64;
-        if left > 0.0 && edge.is_finite() {
-            curve.push((edge, left / all));
-        }
-    }
-    if latency.max_ns > 0.0 {
-        let last = curve.last().map_or(1.0, |point: &(f64, f64)| point.1);
-        curve.push((latency.max_ns, last.min(1.0 / all)));
-    }
-    curve
-}
-
-fn numbers(comparison: &Comparison, verdict: &Verdict) -> String {
-    let grid = table::comparison(comparison);
+/// A table whose second column holds words.
+pub fn grid(grid: &Grid) -> String {
     let class = |index: usize| if index == 1 { " class=\"word\"" } else { "" };
     let row = |tag: &str, cells: &[String]| {
         let cells: String = cells
@@ -323,14 +246,18 @@ fn numbers(comparison: &Comparison, verdict: &Verdict) -> String {
         format!("<tr>{cells}</tr>\n")
     };
     let mut html = format!(
-        "<h2>Numbers</h2>\n<div class=\"wide\"><table>\n<thead>{}</thead>\n",
+        "<div class=\"wide\"><table>\n<thead>{}</thead>\n",
         row("th", &grid.header)
     );
     for group in &grid.groups {
         let rows: String = group.iter().map(|cells| row("td", cells)).collect();
         html.push_str(&format!("<tbody>{rows}</tbody>\n"));
     }
-    html.push_str("</table></div>\n");
+    html + "</table></div>\n"
+}
+
+fn numbers(comparison: &Comparison, verdict: &Verdict) -> String {
+    let mut html = format!("<h2>Numbers</h2>\n{}", grid(&table::comparison(comparison)));
     if let Some(fitted) = &verdict.fitted {
         html.push_str(&format!("<p class=\"soft\">{}.</p>\n", escape(&capitalized(fitted))));
     }
@@ -385,41 +312,8 @@ fn line(comparison: &Comparison, design: &str, value: impl Fn(&Row) -> f64) -> L
         tone: style::design(design),
         points,
         hollow: Vec::new(),
+        ranges: Vec::new(),
     }
-}
-
-fn design_legend(comparison: &Comparison, published: bool) -> String {
-    let mut items: String = comparison
-        .plan
-        .designs
-        .iter()
-        .map(|design| sample(style::design(design.name), design.name))
-        .collect();
-    if published {
-        items.push_str(PUBLISHED_MARK);
-    }
-    format!("<ul class=\"legend\">{items}</ul>\n")
-}
-
-/// The legend's entry for published points.
-pub const PUBLISHED_MARK: &str = "<li><svg viewBox=\"0 0 14 14\"><circle cx=\"7\" cy=\"7\" r=\"5\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\"/></svg>published</li>";
-
-/// A legend's entry of a line: its colour, and how it is dashed.
-pub fn sample(tone: Tone, name: &str) -> String {
-    format!(
-        "<li><svg class=\"line\" viewBox=\"0 0 28 14\"><polyline points=\"0,7 28,7\" fill=\"none\" stroke=\"{}\" stroke-width=\"4\"/></svg>{}</li>",
-        style::hex(tone.light),
-        escape(name)
-    )
-}
-
-/// A legend's entry: a colour and what it stands for.
-pub fn swatch(tone: Tone, name: &str) -> String {
-    format!(
-        "<li><svg viewBox=\"0 0 14 14\"><rect width=\"14\" height=\"14\" rx=\"3\" fill=\"{}\"/></svg>{}</li>",
-        style::hex(tone.light),
-        escape(name)
-    )
 }
 
 fn story(lines: &[String]) -> String {
@@ -485,6 +379,42 @@ mod tests {
     }
 
     #[test]
+    fn growth_is_plotted_where_machines_follow_threads_and_only_there() {
+        assert!(!page().contains("Growth with CPUs"));
+        let mut plan = fake::plan(&["ipi", "broadcast"], &[1, 16, 72]);
+        plan.followers = plan.threads.iter().map(|&count| (count, plan.target.clone())).collect();
+        let comparison = fake::comparison(plan);
+        let page = render(&comparison);
+        page::checked(&page);
+        for expected in [
+            "<h2>Growth with CPUs</h2>",
+            "CPU time per loop, waiting included",
+            "Interrupts taken per loop",
+            "ipi: a loop costs 4.03 µs of CPU time and 0 interrupts at 1 CPU",
+            "--cpus-follow-threads",
+        ] {
+            assert!(page.contains(expected), "missing: {expected}\n{page}");
+        }
+    }
+
+    #[test]
+    fn a_figure_that_is_no_measurement_stands_in_brackets_with_its_reason() {
+        let plan = fake::plan(&["ipi", "broadcast"], &[16]);
+        let mut outcomes: Vec<_> = plan.specs().iter().map(|spec| Ok(fake::result(spec))).collect();
+        let doubtful = outcomes[0].as_mut().unwrap();
+        (doubtful.half_width, doubtful.ops) = (Some(0.9), 53);
+        let page = render(&Comparison::new(plan, outcomes, None, 1.0));
+        page::checked(&page);
+        for expected in [
+            "in brackets, no measurement: ipi at 16 threads, too wide an interval (53 loops)",
+            "<td>±90%</td>",
+        ] {
+            assert!(page.contains(expected), "missing: {expected}\n{page}");
+        }
+        assert!(!page.contains("broadcast vs ipi"), "nothing is compared with it");
+    }
+
+    #[test]
     fn one_thread_count_gives_bars_with_the_published_value() {
         let page = render(&fake::comparison(fake::plan(&["ipi", "broadcast"], &[16])));
         page::checked(&page);
@@ -492,25 +422,5 @@ mod tests {
         let hollow = page.matches("r=\"6\" fill=\"none\"").count();
         assert_eq!(hollow, 2, "both are published at 16 threads");
         assert!(!page.contains("Of the limit"), "nothing to compare with");
-    }
-
-    #[test]
-    fn the_share_above_falls_to_the_longest() {
-        let latency = Latency {
-            name: "flush",
-            count: 100,
-            p50_ns: 10.0,
-            p99_ns: 40.0,
-            max_ns: 70.0,
-            buckets: vec![(10.0, 60), (20.0, 30), (40.0, 9), (80.0, 1)],
-        };
-        let expected = [
-            (10.0 / 2_f64.sqrt(), 1.0),
-            (10.0, 0.4),
-            (20.0, 0.1),
-            (40.0, 0.01),
-            (70.0, 0.01),
-        ];
-        assert_eq!(above(&latency), expected);
     }
 }

@@ -1,0 +1,181 @@
+//! A machine of a sweep: the model, and the values that its parameters and those of workloads take.
+
+use shootdown_sim::model::Model;
+use shootdown_sim::run::{self, PARAMETER_PREFIX, Parameters};
+
+use super::combine::{hypercube, once, one_at_a_time, product};
+use super::space::MOST_RUNS;
+use super::values::{self, Item};
+use crate::args::SweepArgs;
+use crate::failure::Failure;
+
+/// Stands for every parameter whose value the machine model assumes.
+const ASSUMED: &str = "assumed";
+
+/// Reads `PATH=VALUES`.
+pub(super) fn assignment(text: &str, points: usize) -> Result<(String, Vec<Item>), Failure> {
+    let Some((path, list)) = text.split_once('=').filter(|(path, _)| !path.trim().is_empty()) else {
+        return Err(Failure::Input(format!(
+            "--set {}: expected PATH=VALUES, for example costs.ipi_send=200..4000:log:8",
+            text.escape_debug()
+        )));
+    };
+    let path = path.trim();
+    let items = values::parse(list, points).map_err(|error| Failure::Input(format!("--set {path}: {error}")))?;
+    if path == ASSUMED && !matches!(items[..], [Item::Stated { .. }]) {
+        return Err(Failure::Input(format!(
+            "--set {ASSUMED}={list}: expected the range that the model states for each, for example assumed=range:2"
+        )));
+    }
+    Ok((path.to_string(), items))
+}
+
+/// A machine and the values its parameters take.
+#[derive(Debug)]
+pub(super) struct Machine {
+    pub(super) model: Model,
+    /// Swept parameters.
+    pub(super) paths: Vec<String>,
+    /// Values of `paths`, by combination.
+    pub(super) combinations: Vec<Vec<f64>>,
+}
+
+impl Machine {
+    pub(super) fn build(&self, combination: usize, cpus: Option<usize>) -> Result<(Model, Parameters), String> {
+        let (mut model, mut parameters) = (None, Parameters::default());
+        for (path, &value) in self.paths.iter().zip(&self.combinations[combination]) {
+            if path.starts_with(PARAMETER_PREFIX) {
+                parameters = parameters
+                    .with(path, value)
+                    .map_err(|error| format!("--set {path}={value}: {error}"))?;
+                continue;
+            }
+            let changed = model.as_ref().unwrap_or(&self.model).with(path, value);
+            model = Some(changed.map_err(|error| format!("--set {path}={value}: {error}"))?);
+        }
+        let model = model.unwrap_or_else(|| self.model.clone());
+        let model = match cpus {
+            Some(cpus) => model
+                .scaled_to(cpus)
+                .map_err(|error| format!("--cpus {cpus}: {error}"))?,
+            None => model,
+        };
+        Ok((model, parameters))
+    }
+}
+
+/// Finds a machine and the values that its parameters take.
+pub(super) fn machine(on: &str, sets: &[(String, Vec<Item>)], args: &SweepArgs) -> Result<Machine, Failure> {
+    let model = Model::find(on).map_err(|error| Failure::Input(error.to_string()))?;
+    let mut axes: Vec<(String, Vec<Item>)> = Vec::new();
+    for (path, items) in sets {
+        let fail = |error: String| Failure::Input(format!("--set {path}: {error}"));
+        if path == ASSUMED {
+            let assumed = model
+                .parameters()
+                .filter(|parameter| parameter.provenance.kind() == "assumed");
+            for parameter in assumed {
+                let range = parameter.provenance.range().filter(|range| range.low < range.high);
+                // One that the user gave values of its own keeps them.
+                let given = sets.iter().any(|(path, _)| path == parameter.path);
+                if let Some(range) = range.filter(|_| !given) {
+                    let items = values::resolved(items, Some((range.low, range.high)));
+                    let items = items.map_err(|error| fail(format!("{}: {error}", parameter.path)))?;
+                    axes.push((parameter.path.to_string(), items));
+                }
+            }
+            continue;
+        }
+        let range = model.parameter(path).and_then(|parameter| parameter.provenance.range());
+        let items = match base_value(&model, path) {
+            Some(_) => values::resolved(items, range.map(|range| (range.low, range.high))).map_err(fail)?,
+            // The model's and the workloads' own words say which parameters there are.
+            None if path.starts_with(PARAMETER_PREFIX) => {
+                return Err(fail(Parameters::default().with(path, 1.0).err().unwrap_or_default()));
+            }
+            None => {
+                return Err(fail(
+                    model
+                        .with(path, 1.0)
+                        .err()
+                        .map_or(String::new(), |error| error.to_string()),
+                ));
+            }
+        };
+        if axes.iter().any(|(known, _)| known == path) {
+            return Err(fail("given twice; put all its values into one list".to_string()));
+        }
+        axes.push((path.clone(), items));
+    }
+    let whole = |axis: usize, value: f64| whole_if_needed(&model, &axes[axis].0, value);
+    let lists: Vec<Vec<f64>> = axes
+        .iter()
+        .enumerate()
+        .map(|(axis, (_, items))| once(values::listed(items).into_iter().map(|value| whole(axis, value))))
+        .collect();
+    // A --set with one value says how the machine is, and is no axis to go along.
+    let base: Vec<f64> = axes
+        .iter()
+        .zip(&lists)
+        .map(|((path, _), list)| match list[..] {
+            [only] => only,
+            _ => base_value(&model, path).unwrap_or(0.0),
+        })
+        .collect();
+    let combinations = if let Some(sample) = args.sample {
+        if !(1..=MOST_RUNS as u64).contains(&sample) {
+            return Err(Failure::Input(format!(
+                "--sample {sample}: expected 1 to {MOST_RUNS} samples"
+            )));
+        }
+        if axes.is_empty() {
+            return Err(Failure::Input(
+                "--sample: there is nothing to draw from; add --set PATH=LOW..HIGH".to_string(),
+            ));
+        }
+        hypercube(&axes, sample as usize, args.run.seed)
+            .into_iter()
+            .map(|values| {
+                values
+                    .into_iter()
+                    .enumerate()
+                    .map(|(axis, value)| whole(axis, value))
+                    .collect()
+            })
+            .collect()
+    } else if args.one_at_a_time {
+        one_at_a_time(&base, &lists)
+    } else {
+        product(&lists).ok_or_else(|| {
+            Failure::Input(format!(
+                "--set: more than {MOST_RUNS} combinations; use --one-at-a-time, --sample N or fewer --points"
+            ))
+        })?
+    };
+    Ok(Machine {
+        model,
+        paths: axes.into_iter().map(|(path, _)| path).collect(),
+        combinations,
+    })
+}
+
+/// The value of a parameter that nobody has set, of the machine or of a workload.
+pub(super) fn base_value(model: &Model, path: &str) -> Option<f64> {
+    let of_workload = || run::parameters().find(|parameter| parameter.path == path);
+    let of_machine = model.parameter(path).map(|parameter| parameter.value);
+    of_machine.or_else(|| of_workload().map(|parameter| parameter.default))
+}
+
+/// Points of a range are rounded where only whole numbers are taken.
+fn whole_if_needed(model: &Model, path: &str, value: f64) -> f64 {
+    let rounded = value.round();
+    if path.starts_with(PARAMETER_PREFIX) {
+        let whole = run::parameters().any(|parameter| parameter.path == path && parameter.whole);
+        return if whole { rounded } else { value };
+    }
+    if rounded != value && model.with(path, value).is_err() && model.with(path, rounded).is_ok() {
+        rounded
+    } else {
+        value
+    }
+}

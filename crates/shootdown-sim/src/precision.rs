@@ -1,0 +1,202 @@
+//! How precise a measured rate is: a confidence interval from batch means.
+//!
+//! A run is one long series of dependent operations, so their number says little: thousands that all wait for one lock are
+//! one observation. The window is therefore cut into batches of equal virtual time, whose rates are nearly independent if
+//! batches are long against whatever repeats itself in the run (Law and Kelton, Simulation Modeling and Analysis, "batch
+//! means"). How long that is nobody knows, so three lengths are tried and the widest interval counts. A trend, as of a
+//! warm-up that is not over, widens it too.
+//!
+//! Owns the samples of one window. Knows nothing of machines.
+
+use crate::run::RunResult;
+
+/// Batches, and the 97.5 % point of Student's t with one degree of freedom less.
+const BATCHES: [(usize, f64); 3] = [(8, 2.365), (16, 2.131), (32, 2.040)];
+
+/// Samples kept; where there are more, every other one goes.
+const MOST: usize = 4096;
+
+/// Samples per batch from which its rate is more than what lies between two samples.
+const PER_BATCH: usize = 2;
+
+/// Operations below which no interval is given: a batch would have fewer than one in two.
+const FEWEST: u64 = 16;
+
+/// Moments of a window, and the operations that had been done by then.
+#[derive(Debug, Default)]
+pub(crate) struct Series {
+    samples: Vec<(u64, u64)>,
+    /// Samples offered since the last that was kept, and of how many one is kept.
+    offered: usize,
+    every: usize,
+}
+
+impl Series {
+    /// Adds a sample: `ops` operations done by `cycles`, neither less than before.
+    pub(crate) fn add(&mut self, cycles: u64, ops: u64) {
+        self.offered += 1;
+        if self.offered < self.every {
+            return;
+        }
+        self.offered = 0;
+        self.samples.push((cycles, ops));
+        if self.samples.len() > MOST {
+            let mut odd = false;
+            self.samples.retain(|_| {
+                odd = !odd;
+                odd
+            });
+            self.every = self.every.max(1) * 2;
+        }
+    }
+
+    /// How many samples there are.
+    pub(crate) fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Half the width of the 95 % confidence interval of the rate between `from` and `to`, each (cycles, operations), as a
+    /// share of the rate; `None` where there is too little to say.
+    pub(crate) fn half_width(&self, from: (u64, u64), to: (u64, u64)) -> Option<f64> {
+        if to.1.saturating_sub(from.1) < FEWEST {
+            return None;
+        }
+        let within = self.samples.iter().filter(|at| at.0 > from.0 && at.0 < to.0);
+        let points: Vec<(u64, u64)> = [from].into_iter().chain(within.copied()).chain([to]).collect();
+        let widths = BATCHES
+            .iter()
+            .filter(|(count, _)| points.len() > PER_BATCH * count)
+            .map(|&(count, t)| relative_half_width(&batches(&points, count), t));
+        widths.reduce(f64::max)
+    }
+}
+
+/// Operations in each of `count` equal parts of the time that `points` cover; between two points they are spread evenly.
+fn batches(points: &[(u64, u64)], count: usize) -> Vec<f64> {
+    let (first, last) = (points[0], points[points.len() - 1]);
+    let mut next = 1;
+    let mut done_at = |time: f64| {
+        while next + 1 < points.len() && (points[next].0 as f64) < time {
+            next += 1;
+        }
+        let (before, after) = (points[next - 1], points[next]);
+        let part = (time - before.0 as f64) / (after.0 - before.0).max(1) as f64;
+        before.1 as f64 + part * (after.1 - before.1) as f64
+    };
+    let mut done = first.1 as f64;
+    (1..=count)
+        .map(|batch| {
+            let time = first.0 as f64 + (last.0 - first.0) as f64 * batch as f64 / count as f64;
+            let before = std::mem::replace(&mut done, done_at(time));
+            done - before
+        })
+        .collect()
+}
+
+fn relative_half_width(batches: &[f64], t: f64) -> f64 {
+    let count = batches.len() as f64;
+    let mean = batches.iter().sum::<f64>() / count;
+    let variance = batches.iter().map(|batch| (batch - mean).powi(2)).sum::<f64>() / (count - 1.0);
+    t * (variance / count).sqrt() / mean
+}
+
+/// Half-widths of a confidence interval, as a share of the rate, from which a rate says too little to be compared.
+pub const UNCERTAIN: f64 = 0.5;
+
+impl RunResult {
+    /// Why `ops_per_s` is no measurement, if it is none.
+    pub fn doubt(&self) -> Option<Doubt> {
+        if self.ops < FEWEST_OPS {
+            Some(Doubt::FewOperations)
+        } else if !self.warm {
+            Some(Doubt::NotWarm)
+        } else if self.half_width.is_some_and(|half| half > UNCERTAIN) {
+            Some(Doubt::Wide)
+        } else {
+            None
+        }
+    }
+}
+
+/// Operations below which a rate says nothing.
+const FEWEST_OPS: u64 = 10;
+
+/// Why a rate is no measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doubt {
+    /// The window saw next to no operations.
+    FewOperations,
+    /// The warm-up was cut short: what was measured is how the run begins.
+    NotWarm,
+    /// The confidence interval is too wide.
+    Wide,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_xoshiro::Xoshiro256PlusPlus;
+    use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+    /// Series of a process whose operations come `gap` after one another on average, `burst` at a time.
+    fn series(seed: u64, ops: u64, gap: f64, burst: u64) -> (Series, (u64, u64)) {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let (mut series, mut time, mut done) = (Series::default(), 0.0, 0);
+        while done < ops {
+            let uniform = ((random.next_u64() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+            time -= uniform.ln() * gap * burst as f64;
+            done += burst;
+            series.add(time as u64, done);
+        }
+        (series, (time as u64, done))
+    }
+
+    #[test]
+    fn the_interval_holds_the_true_rate_about_as_often_as_it_says() {
+        let held = (0..400)
+            .filter(|&seed| {
+                let (series, end) = series(seed, 2000, 1000.0, 1);
+                let half = series.half_width((0, 0), end).unwrap();
+                let rate = end.1 as f64 / end.0 as f64;
+                (rate * 1000.0 - 1.0).abs() <= half * rate * 1000.0
+            })
+            .count();
+        // 95 of 100 by one length of batches; the widest of three holds it more often.
+        assert!((380..=400).contains(&held), "{held} of 400");
+    }
+
+    #[test]
+    fn operations_in_bursts_and_trends_are_less_certain() {
+        let half = |burst| {
+            let (series, end) = series(7, 64_000, 100.0, burst);
+            series.half_width((0, 0), end).unwrap()
+        };
+        assert!(half(1000) > 5.0 * half(1), "{} against {}", half(1000), half(1));
+        // Twice as fast at the end as at the beginning: no rate.
+        let mut trend = Series::default();
+        (0..1000).for_each(|time| trend.add(time * 1000, time + time * time / 1000));
+        let half = trend.half_width((0, 0), (1_000_000, 2000)).unwrap();
+        assert!(half > 0.1, "{half}");
+    }
+
+    #[test]
+    fn nothing_is_said_of_too_little() {
+        let (few, end) = series(1, FEWEST - 1, 100.0, 1);
+        assert_eq!(few.half_width((0, 0), end), None);
+        let mut seldom = Series::default();
+        (0..10).for_each(|time| seldom.add(time * 1000, time * 50));
+        assert_eq!(seldom.half_width((0, 0), (10_000, 500)), None);
+        assert_eq!(Series::default().half_width((5, 5), (5, 5)), None);
+    }
+
+    #[test]
+    fn a_long_series_is_thinned_and_says_the_same() {
+        let mut series = Series::default();
+        for step in 0..100_000_u64 {
+            series.add(step * 10, step + step / 10_000 * 1000);
+        }
+        assert!(series.len() <= MOST);
+        let half = series.half_width((0, 0), (1_000_000, 109_000)).unwrap();
+        assert!((0.005..0.2).contains(&half), "{half}");
+    }
+}
