@@ -13,3 +13,5 @@ mod setup;
 pub mod timeline;
 mod window;
 mod workload;
+
+pub use workload::trace as replay;

@@ -5,9 +5,11 @@
 use crate::design::Requests;
 use crate::engine::Engine;
 use crate::facade::Word;
-use crate::hooks::{Kernel, Tag};
+use crate::fault::fault;
+use crate::hooks::{Answer, Event, Kernel, Tag};
 use crate::percpu::PerCpu;
 use crate::request::{Ask, Request};
+use crate::space::Space;
 use core::sync::atomic::Ordering;
 
 /// Set in a CPU's `post` word when something was posted since the last take.
@@ -79,7 +81,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Catches up, and finishes what is under way here where that is what was asked for. The interrupt would do the latter,
     /// but a CPU that serves while it waits takes none.
     fn follow_and_finish(&self, cpu: &PerCpu<K::Facade>) {
-        self.follow_loaded(cpu);
+        let answer = self.follow_loaded(cpu);
+        self.kernel.event(Event::Answered(answer));
         if self.design.errata.interrupt_too {
             self.kernel.local_sync();
         }
@@ -87,7 +90,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Does what one stack request asks, and acknowledges.
     fn answer(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>) {
-        let (ask, walked) = request.ask();
+        let (ask, walked, departed) = request.ask();
         match ask {
             Ask::EndWalks => {}
             Ask::CatchUp => self.follow_and_finish(cpu),
@@ -99,11 +102,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 } else {
                     self.flush_tag(tag);
                 }
+                self.kernel.event(Event::Answered(Answer::Flushed));
             }
             Ask::Space { id, generation, range } => {
                 let state = cpu.state();
                 // Not loaded any more: the slot is behind and will catch up at the next switch-in.
-                if state.id() == id {
+                let answer = if state.id() == id {
                     // Rule 2: a partial flush is right only if this is the very next request and the newest.
                     let partial = range.is_walkable(self.design.ceiling)
                         && !state.is_lazy()
@@ -111,10 +115,18 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                         && self.advance_by_one(cpu, generation);
                     if partial {
                         self.flush_range(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16), &range);
+                        Answer::Flushed
                     } else {
-                        self.follow_loaded(cpu);
+                        self.follow_loaded(cpu)
                     }
+                } else {
+                    self.leave_departed(departed);
+                    Answer::Elsewhere
+                };
+                if fault!(self.kernel, DepartsWithoutLooking) {
+                    self.leave_departed(departed);
                 }
+                self.kernel.event(Event::Answered(answer));
             }
         }
         self.forget_walks(cpu, walked, ask != Ask::EndWalks);
@@ -122,6 +134,16 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             request.acknowledge();
         }
         request.acknowledge();
+    }
+
+    /// Leaves the set of the space at that address, 0 for none, which is not loaded here; the requester keeps it alive. A
+    /// requester that misses this CPU from now on may: before it loads the space again it joins, a full barrier (rule 3).
+    fn leave_departed(&self, departed: u64) {
+        if departed != 0 {
+            // SAFETY: the address of a reference that the requester holds until this request is acknowledged.
+            let space: &Space<K::Facade, W> = unsafe { &*core::ptr::with_exposed_provenance(departed as usize) };
+            space.cpus.leave(self.kernel.cpu());
+        }
     }
 
     /// Rule 2 for the loaded space: records `generation` and returns true if the slot has seen exactly the one before it

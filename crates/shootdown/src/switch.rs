@@ -78,13 +78,17 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if self.kernel.fault(crate::fault::Fault::NoBarrierAfterJoin) {
             return space.cpus.join_without_barrier(me);
         }
+        if self.departs_when_asked() && space.cpus.contains(me) {
+            // Nobody else takes this CPU out. The barrier of a join, without the write.
+            return K::Facade::full_barrier();
+        }
         space.cpus.join(me);
     }
 
     /// Leaves the set of a space whose root is no longer loaded here. Under roll-over tags the CPU stays in: it may hold
-    /// entries under the tag until it flushes at the next roll-over.
+    /// entries under the tag until it flushes at the next roll-over. So it does where departures wait to be asked about.
     fn depart(&self, space: &Space<K::Facade, W>, me: usize) {
-        if !matches!(space.mode(), Mode::Rolled { .. }) {
+        if !matches!(space.mode(), Mode::Rolled { .. }) && !self.departs_when_asked() {
             space.cpus.leave(me);
         }
     }
@@ -236,7 +240,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         match space.mode() {
             Mode::PerCpu | Mode::Demoting(_) if state.is_on_system_tag() => self.leave_system_tag(cpu, space),
-            Mode::PerCpu | Mode::Demoting(_) => self.catch_up(cpu, space),
+            Mode::PerCpu | Mode::Demoting(_) => {
+                self.catch_up(cpu, space);
+            }
             Mode::Transition(tag) | Mode::System(tag) => {
                 if !state.is_on_system_tag() {
                     self.adopt_system_tag(cpu, space, tag);

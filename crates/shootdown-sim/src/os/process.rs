@@ -468,7 +468,7 @@ impl<const W: usize> System<W> {
     /// User code of `process` enters the kernel, which touches no user address before [`leave_kernel`](Self::leave_kernel).
     /// Charges `before`, and the entry, the work and the exit that `cost` sums up. Where the design has a use for it the
     /// engine is told after the entry, for which half a null system call is taken.
-    fn enter_kernel(&self, process: &Process<W>, before: u64, cost: u64) -> bool {
+    pub(super) fn enter_kernel(&self, process: &Process<W>, before: u64, cost: u64) -> bool {
         if self.engine.design().targets != Targets::InUser {
             machine::charge(before + cost);
             return false;
@@ -493,7 +493,7 @@ impl<const W: usize> System<W> {
         entered
     }
 
-    fn leave_kernel(&self, process: &Process<W>, entered: bool) {
+    pub(super) fn leave_kernel(&self, process: &Process<W>, entered: bool) {
         if entered {
             self.resume(process);
         }
