@@ -104,7 +104,7 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     Ok(SUCCESS)
 }
 
-fn is_stdin(path: &Path) -> bool {
+pub(crate) fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
 }
 
@@ -119,7 +119,7 @@ fn default_output(file: &Path) -> PathBuf {
 }
 
 /// The bytes as they are, and how many where that is known.
-fn open(path: &Path) -> io::Result<(Box<dyn Read>, Option<u64>)> {
+pub(crate) fn open(path: &Path) -> io::Result<(Box<dyn Read>, Option<u64>)> {
     if is_stdin(path) {
         return Ok((Box::new(io::stdin()), None));
     }
@@ -133,7 +133,7 @@ fn open(path: &Path) -> io::Result<(Box<dyn Read>, Option<u64>)> {
 }
 
 /// The text, whether or not it is packed.
-fn unpacked<'a>(mut input: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
+pub(crate) fn unpacked<'a>(mut input: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
     let packed = input.fill_buf()?.starts_with(&[0x1f, 0x8b]);
     Ok(if packed {
         Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(input)))
@@ -246,7 +246,7 @@ fn words(place: &str, destination: &Destination, metadata: &Metadata, summary: &
 }
 
 /// What was wrong with the text, a line for each kind, and what the kernel had lost.
-fn damage(metadata: &Metadata) -> String {
+pub(crate) fn damage(metadata: &Metadata) -> String {
     let damage = &metadata.damage;
     let mut text = String::new();
     if metadata.lost_events > 0 {

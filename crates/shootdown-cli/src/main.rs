@@ -25,6 +25,7 @@ mod plot;
 mod progress;
 mod published;
 mod queue;
+mod replay;
 mod report;
 mod scoreboard;
 mod shape;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         Some(Command::Check(args)) => check::command(args, stop),
         Some(Command::Sweep(args)) => sweep::command(args, &simulator, stop),
         Some(Command::Import(args)) => import::command(args, stop),
+        Some(Command::Replay(args)) => replay::command(args, stop),
         Some(Command::Timeline(args)) => timeline::command(args, stop),
         Some(Command::List(args)) => list::command(args),
         Some(Command::Explain(args)) => explain::command(args, stop),

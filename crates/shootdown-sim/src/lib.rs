@@ -14,3 +14,5 @@ mod setup;
 pub mod timeline;
 mod window;
 mod workload;
+
+pub use workload::trace as replay;

@@ -144,7 +144,7 @@ pub fn designs() -> impl Iterator<Item = DesignEntry> {
     std::iter::once(ideal).chain(presets)
 }
 
-fn find_design(name: &str) -> Result<DesignEntry, String> {
+pub(crate) fn find_design(name: &str) -> Result<DesignEntry, String> {
     designs().find(|entry| entry.name == name).ok_or_else(|| {
         let known: Vec<_> = designs().map(|entry| entry.name).collect();
         format!("design `{name}` is not known; use one of: {}", known.join(", "))
@@ -476,7 +476,7 @@ fn run_sized<const W: usize>(
     })
 }
 
-fn latencies(measured: &Latencies, model: &Model) -> Vec<Latency> {
+pub(crate) fn latencies(measured: &Latencies, model: &Model) -> Vec<Latency> {
     let summed_up = |(name, recorder): (&'static str, &Recorder)| {
         let distribution = recorder.distribution()?;
         Some(Latency {

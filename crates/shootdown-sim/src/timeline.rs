@@ -4,6 +4,7 @@
 //! could; one that does charges nothing for it and reads nothing but the clock, so its results are the same.
 
 use crate::machine;
+use crate::model::Model;
 use crate::run::{RunResult, RunSpec, run};
 use std::cell::{Cell, RefCell};
 
@@ -130,6 +131,29 @@ impl Drop for Recording {
     }
 }
 
+/// Carries out `run` and returns, with its result, what every CPU did from the start, in order of time.
+pub(crate) fn recorded<T>(model: &Model, run: impl FnOnce() -> T) -> (T, Vec<TimelineEvent>) {
+    let recording = Recording;
+    RECORD.take();
+    LEVEL.set(Level::All);
+    let result = run();
+    let events = RECORD.take().events;
+    drop(recording);
+    (result, in_order(events, model))
+}
+
+/// The record, in order of time: CPUs run ahead of each other by less than what either can see.
+fn in_order(mut events: Vec<(usize, u64, What)>, model: &Model) -> Vec<TimelineEvent> {
+    events.sort_by_key(|event| event.1);
+    let ns = |ticks: u64| model.ns(ticks as f64 / machine::TICKS_PER_CYCLE as f64);
+    let event = |(cpu, ticks, what)| TimelineEvent {
+        cpu,
+        ns: ns(ticks),
+        what,
+    };
+    events.into_iter().map(event).collect()
+}
+
 /// Carries out `spec` and returns, with its result, what every CPU did in the measured window, in order of time.
 ///
 /// # Errors
@@ -139,17 +163,9 @@ pub fn trace(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<(R
     RECORD.take();
     LEVEL.set(Level::Lazy);
     let result = run(spec, progress)?;
-    let mut events = RECORD.take().events;
+    let events = RECORD.take().events;
     drop(recording);
-    // CPUs run ahead of each other by less than what either can see.
-    events.sort_by_key(|event| event.1);
-    let ns = |ticks: u64| spec.machine.ns(ticks as f64 / machine::TICKS_PER_CYCLE as f64);
-    let events = events.into_iter().map(|(cpu, ticks, what)| TimelineEvent {
-        cpu,
-        ns: ns(ticks),
-        what,
-    });
-    Ok((result, events.collect()))
+    Ok((result, in_order(events, &spec.machine)))
 }
 
 /// One flush, from the requester's side.

@@ -2,14 +2,17 @@
 //!
 //! * [`text`] reads what kernels and their tools print: the trace file of tracefs, `perf script`, `trace-cmd report`.
 //! * [`summary`] says what is in one.
+//! * [`program`] turns its events into what its CPUs did, and withholds what the kernel did about it.
 //! * [`columns`] keeps a recording as one Parquet file, with its metadata inside: readable by pandas and DuckDB.
 //!
 //! Both hand out one [`Event`] after another: memory does not grow with the length of a recording.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "columns")]
 pub mod columns;
 mod event;
 mod metadata;
+pub mod program;
 pub mod summary;
 pub mod text;
 

@@ -7,7 +7,7 @@ use crate::design::Requests;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::fault::fault;
-use crate::hooks::{Event, Kernel, Local, Tag};
+use crate::hooks::{Answer, Event, Kernel, Local, Tag};
 use crate::log::{FlushLog, LOG_ENTRIES};
 use crate::percpu::{PerCpu, State};
 use crate::range::Range;
@@ -53,7 +53,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// Brings this CPU's current slot to the space's generation. The generation is read before the flush (rule 6).
-    pub(crate) fn catch_up(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
+    pub(crate) fn catch_up(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) -> Answer {
         let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
         let seen = slot.generation.load(Ordering::Relaxed);
         let current = space.generation.0.load(Ordering::Acquire);
@@ -63,11 +63,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             slot.generation.store(current, Ordering::Relaxed);
         }
         match missed {
-            Missed::Nothing => return,
+            Missed::Nothing => return Answer::Current,
             Missed::Leaves | Missed::Tables => self.flush_logged(&space.log, seen, current, tag),
             Missed::Whole => self.flush_tag(tag),
         }
         slot.generation.store(current, Ordering::Relaxed);
+        Answer::Flushed
     }
 
     /// Flushes every range of the log after `seen` up to `current`; the whole tag if one was overwritten meanwhile.
@@ -195,28 +196,36 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Does whatever the loaded space asks of this CPU: leave it when lazy, move to its system-wide tag, or catch up.
     ///
     /// Lazy comes first (regression 6): a lazy CPU on a system-wide tag must let go of the root as well.
-    pub(crate) fn follow_loaded(&self, cpu: &PerCpu<K::Facade>) {
+    pub(crate) fn follow_loaded(&self, cpu: &PerCpu<K::Facade>) -> Answer {
         self.catch_up_kernel(cpu);
         // SAFETY: interrupts are off on this CPU, and the space is loaded here; see `switch_to`.
         let Some(space) = (unsafe { self.loaded(cpu) }) else {
-            return;
+            return Answer::Elsewhere;
         };
         let state = cpu.state();
         let skip_lazy_test = fault!(self.kernel, TagTestBeforeLazyTest) && state.is_on_system_tag();
         if state.is_lazy() && !skip_lazy_test {
-            return self.unload(cpu);
+            self.unload(cpu);
+            return Answer::LetGo;
         }
         match space.mode() {
-            Mode::PerCpu | Mode::Demoting(_) if state.is_on_system_tag() => self.leave_system_tag(cpu, space),
+            Mode::PerCpu | Mode::Demoting(_) if state.is_on_system_tag() => {
+                self.leave_system_tag(cpu, space);
+                Answer::Current
+            }
             Mode::PerCpu | Mode::Demoting(_) => self.catch_up(cpu, space),
             Mode::Transition(tag) | Mode::System(tag) => {
                 // Broadcasts have kept entries under the system-wide tag fresh, so there is no generation to compare.
                 if !state.is_on_system_tag() {
                     self.adopt_system_tag(cpu, space, tag);
                 }
+                Answer::Current
             }
             // Its requests name the tag and the range; "catch up" without them means everything.
-            Mode::Rolled { .. } => self.flush_tag(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16)),
+            Mode::Rolled { .. } => {
+                self.flush_tag(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16));
+                Answer::Flushed
+            }
         }
     }
 

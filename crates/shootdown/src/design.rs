@@ -48,6 +48,21 @@ pub enum Targets {
     InUser,
 }
 
+/// When a CPU that has switched away from a space leaves its set. Read in `switch`, `targets` and `handler`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Departure {
+    /// At the switch: a write of a line that the space's other CPUs share.
+    AtSwitch,
+    /// When a request finds it gone, as Linux does from 6.13 on: a switch writes nothing, and a CPU that comes back is still
+    /// in. Requests that free table pages go to such CPUs too, and so does one request in `trim_ns`; all others skip them. Served
+    /// with [`Requests::PerRequest`] and per-CPU tags, else as [`AtSwitch`](Departure::AtSwitch).
+    WhenAsked {
+        /// Least time, ns, between two requests of a space that look for CPUs that have left.
+        trim_ns: u64,
+    },
+}
+
 /// How a request is handed over. Read in `flush`, `interrupt` and `handler`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -167,6 +182,8 @@ pub struct Design {
     pub reach: Reach,
     /// Which CPUs are interrupted.
     pub targets: Targets,
+    /// When CPUs that have left are no longer among them.
+    pub departure: Departure,
     /// How requests are handed over.
     pub requests: Requests,
     /// When the requester does its own part.
@@ -228,6 +245,7 @@ impl Design {
         tags: Tags::PerCpu,
         reach: Reach::Ipi,
         targets: Targets::Active,
+        departure: Departure::AtSwitch,
         requests: Requests::PerRequest,
         order: Order::Serial,
         ack: Ack::Late,
@@ -247,6 +265,13 @@ impl Design {
         demote_after: 8,
         defer_frames: 4096,
         stuck_ns: 1_000_000_000,
+    };
+
+    /// As [`IPI`](Self::IPI), but CPUs stay in a space's set until a request finds them gone: what Linux does since 6.13, whose
+    /// second between trims this is.
+    pub const IPI_TRIM: Design = Design {
+        departure: Departure::WhenAsked { trim_ns: 1_000_000_000 },
+        ..Design::IPI
     };
 
     /// As [`IPI`](Self::IPI), but the requester does its own part while the targets do theirs.
@@ -360,11 +385,16 @@ impl Design {
     };
 
     /// The presets: name, settings, one line about each.
-    pub const PRESETS: [(&'static str, Design, &'static str); 18] = [
+    pub const PRESETS: [(&'static str, Design, &'static str); 19] = [
         (
             "ipi",
             Design::IPI,
             "per-CPU tags, interrupts to active CPUs: x86 before broadcast",
+        ),
+        (
+            "ipi-trim",
+            Design::IPI_TRIM,
+            "as ipi, but CPUs stay in a space's set until a request finds them gone: Linux from 6.13",
         ),
         (
             "ipi-concurrent",

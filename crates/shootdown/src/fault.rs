@@ -89,6 +89,8 @@ pub enum Fault {
     LazyLeavesSet,
     /// 42: the tag is flushed before the root load instead of with it.
     FlushBeforeRootLoad,
+    /// A CPU that is asked by a request leaves the set of the space although it runs it.
+    DepartsWithoutLooking,
     /// 43: the hypervisor is asked whether a virtual CPU is descheduled, and told to flush it in a second step.
     DescheduledNotAtomic,
     /// A virtual CPU that was descheduled in the middle of a lockless walk is not told that a table goes.

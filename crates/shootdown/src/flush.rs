@@ -159,6 +159,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     true => CpuMask::EMPTY,
                     false => self.targets(space, range.tables(), me),
                 };
+                if self.departs_when_asked() {
+                    token.departed = core::ptr::from_ref(space).expose_provenance() as u64;
+                }
                 let count = targets.len();
                 // A broadcast proves nothing about walks, and an early synchronisation nothing at all.
                 let by_interrupts = walkers || self.design.errata.interrupt_too;

@@ -6,10 +6,11 @@ use crate::design::Requests;
 use crate::engine::Engine;
 use crate::facade::Word;
 use crate::fault::fault;
-use crate::hooks::{Kernel, Tag};
+use crate::hooks::{Answer, Event, Kernel, Tag};
 use crate::percpu::PerCpu;
 use crate::range::Range;
 use crate::request::{Ask, Request};
+use crate::space::Space;
 use core::sync::atomic::Ordering;
 
 /// Set in a CPU's `post` word when something was posted since the last take.
@@ -94,7 +95,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Catches up, and finishes what is under way here where that is what was asked for. The interrupt would do the latter,
     /// but a CPU that serves while it waits takes none.
     fn follow_and_finish(&self, cpu: &PerCpu<K::Facade>) {
-        self.follow_loaded(cpu);
+        let answer = self.follow_loaded(cpu);
+        self.kernel.event(Event::Answered(answer));
         if self.design.errata.interrupt_too {
             self.kernel.local_sync();
         }
@@ -103,12 +105,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Does what one request asks, and acknowledges: in this order, unless the handler answers early. After that the request
     /// may be gone.
     fn answer(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>, on_entry: bool) {
-        let (ask, walked) = request.ask();
+        let (ask, walked, departed) = request.ask();
         if on_entry && self.may_answer_early(cpu, ask, walked) {
             request.acknowledge();
-            return self.do_as_asked(cpu, ask);
+            // Whose set it would leave may be gone: it stays in.
+            return self.do_as_asked(cpu, ask, 0);
         }
-        self.do_as_asked(cpu, ask);
+        self.do_as_asked(cpu, ask, departed);
         self.forget_walks(cpu, walked, ask != Ask::EndWalks);
         if fault!(self.kernel, DepartingCpuAcknowledgesTwice) && cpu.state().is_off() {
             request.acknowledge();
@@ -116,7 +119,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         request.acknowledge();
     }
 
-    fn do_as_asked(&self, cpu: &PerCpu<K::Facade>, ask: Ask) {
+    /// `departed`: address of the space whose set this CPU leaves if it has left the space; 0 for none.
+    fn do_as_asked(&self, cpu: &PerCpu<K::Facade>, ask: Ask, departed: u64) {
         match ask {
             Ask::EndWalks => {}
             Ask::CatchUp => self.follow_and_finish(cpu),
@@ -128,17 +132,37 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 } else {
                     self.flush_tag(tag);
                 }
+                self.kernel.event(Event::Answered(Answer::Flushed));
             }
             Ask::Space { id, generation, range } => {
                 let state = cpu.state();
                 // Not loaded any more: the slot is behind and will catch up at the next switch-in.
-                if state.id() == id {
+                let answer = if state.id() == id {
                     // Rule 2: a partial flush is right only if this is the very next request and the newest.
                     if state.is_lazy() || !self.flush_next(cpu, generation, &range) {
-                        self.follow_loaded(cpu);
+                        self.follow_loaded(cpu)
+                    } else {
+                        Answer::Flushed
                     }
+                } else {
+                    self.leave_departed(departed);
+                    Answer::Elsewhere
+                };
+                if fault!(self.kernel, DepartsWithoutLooking) {
+                    self.leave_departed(departed);
                 }
+                self.kernel.event(Event::Answered(answer));
             }
+        }
+    }
+
+    /// Leaves the set of the space at that address, 0 for none, which is not loaded here; the requester keeps it alive. A
+    /// requester that misses this CPU from now on may: before it loads the space again it joins, a full barrier (rule 3).
+    fn leave_departed(&self, departed: u64) {
+        if departed != 0 {
+            // SAFETY: the address of a reference that the requester holds until this request is acknowledged.
+            let space: &Space<K::Facade, W> = unsafe { &*core::ptr::with_exposed_provenance(departed as usize) };
+            space.cpus.leave(self.kernel.cpu());
         }
     }
 

@@ -127,6 +127,19 @@ pub enum Way {
     Broadcast,
 }
 
+/// What became of one thing that another CPU asked of this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// Translations were invalidated.
+    Flushed,
+    /// The space is loaded, and had been caught up with already.
+    Current,
+    /// The space was loaded lazily, or was in the way, and has been unloaded.
+    LetGo,
+    /// The space is not loaded here.
+    Elsewhere,
+}
+
 /// What the engine did, for statistics and timelines. Called only when something noteworthy happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
@@ -149,6 +162,8 @@ pub enum Event {
         /// Frames in quarantine.
         frames: u32,
     },
+    /// A CPU has answered a request to flush a space, or caught up because it was asked to.
+    Answered(Answer),
     /// A CPU caught up with a space, page by page.
     CaughtUpPartly,
     /// A CPU caught up by flushing a whole tag.

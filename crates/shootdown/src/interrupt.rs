@@ -107,7 +107,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         };
         let late_arguments = fault!(self.kernel, FlagBeforeArguments);
         if !late_arguments {
-            request.write(ask, token.walked);
+            request.write(ask, token.walked, token.departed);
         }
         // From here on the frame cannot be left before every target is done with it.
         let complete = Outstanding(|| {
@@ -181,7 +181,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.kernel.send_ipi(&fresh);
         }
         if late_arguments {
-            request.write(ask, token.walked);
+            request.write(ask, token.walked, token.departed);
         }
         self.kernel.event(Event::Interrupted { sent, targets: count });
         meanwhile();

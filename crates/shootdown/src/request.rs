@@ -31,9 +31,12 @@ pub(crate) enum Ask {
 /// Set in the kind of a request that names, in its last word, a space whose walkers are to be forgotten.
 const FORGET: u64 = 8;
 
+/// Set in the kind of a request that names a space whose set its target leaves if it has left the space.
+const DEPART: u64 = 16;
+
 /// A descriptor: 64 bytes that targets read, 64 where they acknowledge.
 pub(crate) struct Request<F: Facade> {
-    body: Line<[F::U64; 6]>,
+    body: Line<[F::U64; 7]>,
     /// Targets that have not acknowledged, and one for the requester while it is still sending.
     pub(crate) unacknowledged: Line<F::U64>,
 }
@@ -41,7 +44,7 @@ pub(crate) struct Request<F: Facade> {
 // What targets read fits one line, they acknowledge on another, and a frame that holds a request need not be aligned to more
 // than a line.
 const _: () = {
-    assert!(size_of::<Line<[<Native as Facade>::U64; 5]>>() == 64);
+    assert!(size_of::<Line<[<Native as Facade>::U64; 7]>>() == 64);
     assert!(size_of::<Request<Native>>() == 128 && align_of::<Request<Native>>() == 64);
 };
 
@@ -70,8 +73,9 @@ impl<F: Facade> Request<F> {
 
     /// Writes what is asked. The stores become visible before the full barrier of the first [`Queue::push`].
     ///
-    /// `walked`: address of a space in whose walker set targets are forgotten, or 0.
-    pub(crate) fn write(&self, ask: Ask, walked: u64) {
+    /// `walked`: address of a space in whose walker set targets are forgotten, or 0. `departed`: of one whose set targets leave
+    /// that have left it, or 0.
+    pub(crate) fn write(&self, ask: Ask, walked: u64, departed: u64) {
         let mut words = match ask {
             Ask::CatchUp => [0, 0, 0, 0, 0],
             Ask::Space { id, generation, range } => [1, id, generation, range.pack()[0], range.pack()[1]],
@@ -84,18 +88,23 @@ impl<F: Facade> Request<F> {
             words[0] |= FORGET;
             self.body.0[5].store(walked, Ordering::Relaxed);
         }
+        if departed != 0 {
+            words[0] |= DEPART;
+            self.body.0[6].store(departed, Ordering::Relaxed);
+        }
         for (word, value) in self.body.0.iter().zip(words) {
             word.store(value, Ordering::Relaxed);
         }
     }
 
-    /// What is asked, and the address of the space in whose walker set this target is forgotten (0 for none), which the
-    /// requester keeps alive until this is acknowledged. The acquire was done when the ready bits were taken.
-    pub(crate) fn ask(&self) -> (Ask, u64) {
+    /// What is asked; the address of the space in whose walker set this target is forgotten (0 for none); and of the one whose
+    /// set it leaves if it has left the space (0 for none). The requester keeps both alive until this is acknowledged. The acquire was done when the ready bits were taken.
+    pub(crate) fn ask(&self) -> (Ask, u64, u64) {
         let word = |index: usize| self.body.0[index].load(Ordering::Relaxed);
         let kind = word(0);
         let walked = if kind & FORGET == 0 { 0 } else { word(5) };
-        let ask = match kind & !FORGET {
+        let departed = if kind & DEPART == 0 { 0 } else { word(6) };
+        let ask = match kind & !(FORGET | DEPART) {
             0 => Ask::CatchUp,
             4 => Ask::EndWalks,
             5 => Ask::Synchronise,
@@ -112,7 +121,7 @@ impl<F: Facade> Request<F> {
                 range: Range::unpack([word(3), word(4)]),
             },
         };
-        (ask, walked)
+        (ask, walked, departed)
     }
 
     /// One target (or the requester, when it has sent everything) is done. A full barrier: the invalidation comes

@@ -31,6 +31,8 @@ pub struct Space<F: Facade, const W: usize> {
     pub(crate) pending: F::U64,
     /// Samples in a row that found the space on few CPUs. Written where the mode is considered only.
     pub(crate) shrunk: F::U64,
+    /// When a request will next look for CPUs that have left, ns; 0 before the first look.
+    pub(crate) next_trim: F::U64,
     /// CPUs that may cache it.
     pub(crate) cpus: CpuSet<F, W>,
     pub(crate) log: FlushLog<F>,
@@ -50,6 +52,7 @@ impl<F: Facade, const W: usize> Space<F, W> {
             mode: Line(F::U64::new(Mode::PerCpu.pack())),
             pending: F::U64::new(0),
             shrunk: F::U64::new(0),
+            next_trim: F::U64::new(0),
             cpus: CpuSet::new(),
             log: FlushLog::new(),
             walkers: CpuSet::new(),

@@ -79,6 +79,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if self.kernel.fault(crate::fault::Fault::NoBarrierAfterJoin) {
             return space.cpus.join_without_barrier(me);
         }
+        if self.departs_when_asked() && space.cpus.contains(me) {
+            // Nobody else takes this CPU out. The barrier of a join, without the write.
+            return K::Facade::full_barrier();
+        }
         space.cpus.join(me);
     }
 
@@ -86,9 +90,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// this CPU has to stay in: it may hold entries under the tag until it flushes at the next roll-over. Under a promoted
     /// space's it may: whoever asks the set reads each member's state besides, flushes there are broadcast, and a promoted
     /// space is one that its CPUs come back to, so that the write to a line that all of them share would be for nothing. A
-    /// CPU that stayed in leaves when it next departs after a demotion; until then it is looked at in vain, no more (C6).
+    /// CPU that stayed in leaves when it next departs after a demotion; until then it is looked at in vain, no more (C6). It stays in too where departures wait to be asked about.
     fn depart(&self, space: &Space<K::Facade, W>, me: usize) {
-        if !matches!(space.mode(), Mode::Rolled { .. } | Mode::System(_)) {
+        if !matches!(space.mode(), Mode::Rolled { .. } | Mode::System(_)) && !self.departs_when_asked() {
             space.cpus.leave(me);
         }
     }
@@ -245,7 +249,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         match space.mode() {
             Mode::PerCpu | Mode::Demoting(_) if state.is_on_system_tag() => self.leave_system_tag(cpu, space),
-            Mode::PerCpu | Mode::Demoting(_) => self.catch_up(cpu, space),
+            Mode::PerCpu | Mode::Demoting(_) => {
+                self.catch_up(cpu, space);
+            }
             Mode::Transition(tag) | Mode::System(tag) => {
                 if !state.is_on_system_tag() {
                     self.adopt_system_tag(cpu, space, tag);

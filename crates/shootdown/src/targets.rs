@@ -1,12 +1,13 @@
 //! Which CPUs a request concerns.
 
 use crate::cpuset::CpuMask;
-use crate::design::{Requests, Targets};
+use crate::design::{Departure, Requests, Targets};
 use crate::engine::Engine;
-use crate::facade::Facade;
+use crate::facade::{Facade, Word};
 use crate::fault::fault;
 use crate::hooks::{CpuId, Kernel};
 use crate::space::{Mode, Space};
+use core::sync::atomic::Ordering;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// CPUs other than `me` that must answer before a flush of `space` is complete.
@@ -22,13 +23,18 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let keep_departed = matches!(space.mode(), Mode::Rolled { .. });
         let keep_lazy = (keep_lazy && !fault!(self.kernel, SkipLazyDespiteTables)) || keep_departed;
         let mine = self.cpus[me].state();
+        let mut asks_departed = None;
         let mut visit = |cpu: CpuId| {
             // Acquire, after the acquire load that showed the member: who is seen joined is seen switching (rule 5).
             let state = self.cpus[cpu].state();
             let concerned = match self.design.targets {
                 Targets::All | Targets::Space => true,
                 Targets::Active | Targets::InUser if state.is_switching() => !fault!(self.kernel, SkipSwitchingCpu),
-                Targets::Active | Targets::InUser if state.id() != space.id => keep_departed,
+                Targets::Active | Targets::InUser if state.id() != space.id => {
+                    keep_departed
+                        || self.departs_when_asked()
+                            && *asks_departed.get_or_insert_with(|| keep_lazy || self.trims_now(space))
+                }
                 Targets::Active | Targets::InUser => keep_lazy || !state.is_lazy(),
             };
             let concerned = concerned && !(fault!(self.kernel, FilterByRequester) && mine.id() != space.id);
@@ -63,6 +69,24 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             && self.design.targets != Targets::All
             && self.cpus[me].own_state().id() == space.id
             && !self.others_in(space, me)
+    }
+
+    /// Whether CPUs stay in the sets of spaces that they have left.
+    pub(crate) fn departs_when_asked(&self) -> bool {
+        matches!(self.design.departure, Departure::WhenAsked { .. }) && self.design.requests == Requests::PerRequest
+    }
+
+    /// Whether it is time to look for CPUs that have left. The first time comes one period after the first look. A race makes
+    /// two requests look, which harms nobody: relaxed.
+    fn trims_now(&self, space: &Space<K::Facade, W>) -> bool {
+        let Departure::WhenAsked { trim_ns } = self.design.departure else {
+            return false;
+        };
+        let (now, next) = (self.kernel.now_ns(), space.next_trim.load(Ordering::Relaxed));
+        if next == 0 || now >= next {
+            space.next_trim.store((now + trim_ns).max(1), Ordering::Relaxed);
+        }
+        next != 0 && now >= next
     }
 
     /// Every online CPU but `me`, for kernel ranges (rule 7).

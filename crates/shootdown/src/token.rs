@@ -32,6 +32,8 @@ pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     /// Address of the space whose walkers the request forgets; 0 for none. The requester borrows that space until it has
     /// waited, inside `request`.
     pub(crate) walked: u64,
+    /// Address of the space whose set a target that has left it leaves; 0 for none. Borrowed as `walked` is.
+    pub(crate) departed: u64,
     /// Walkers among the targets, if every walk that could hold a link is.
     pub(crate) walkers_told: Option<usize>,
     /// What secondary TLBs were told and must have carried out; 0 for nothing.
@@ -50,6 +52,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             space,
             generation,
             walked: 0,
+            departed: 0,
             walkers_told: None,
             secondary: 0,
             timed: None,

@@ -224,6 +224,12 @@ pub fn set_category(category: u8) -> u8 {
     core().set_category(category)
 }
 
+/// The category that this CPU's time counts to.
+#[inline]
+pub fn category() -> u8 {
+    core().cpu().category.get()
+}
+
 /// Counts and times since the last reset.
 pub fn statistics() -> Statistics {
     core().statistics()

@@ -1,13 +1,16 @@
 //! The simulated kernel's side of the engine's [`Kernel`] trait: each hook carries the operation out on the simulated
 //! hardware and charges what it costs.
 
+use super::category::Category;
 use super::diary::Diary;
 use super::hypervisor::VirtualCpu;
 use super::preemption::Preemption;
 use crate::hw::{HardwareFault, Hw, Isa};
 use crate::machine::{self, SimWorld};
 use crate::timeline::{What, note};
-use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Secondary, Stuck, Tag, Way};
+use shootdown::{
+    Answer, Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Secondary, Stuck, Tag, Way,
+};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -81,6 +84,47 @@ pub struct EngineCounts {
     pub demoted: u64,
     /// Unmaps that were deferred.
     pub deferred: u64,
+    /// Requests to other CPUs, one per CPU.
+    pub queued: u64,
+    /// Interrupts for them: a CPU that has not looked yet needs no other.
+    pub interrupts: u64,
+    /// What became of what CPUs were asked to do.
+    pub answers: Answers,
+    /// Loads of the kernel's own root.
+    pub roots_kernel: u64,
+}
+
+/// Root loads at switches, the kernel's own root not counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Roots {
+    /// The tag's translations were kept.
+    pub kept: u64,
+    /// They were flushed; or the root was loaded already, and the CPU had to catch up.
+    pub flushed: u64,
+}
+
+/// What became of what CPUs were asked to do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Answers {
+    /// Translations were invalidated.
+    pub flushed: u64,
+    /// The CPU had caught up already.
+    pub current: u64,
+    /// The space was lazily loaded, and was unloaded.
+    pub let_go: u64,
+    /// The CPU had left.
+    pub elsewhere: u64,
+}
+
+impl Answers {
+    fn count(&mut self, answer: Answer) {
+        match answer {
+            Answer::Flushed => self.flushed += 1,
+            Answer::Current => self.current += 1,
+            Answer::LetGo => self.let_go += 1,
+            Answer::Elsewhere => self.elsewhere += 1,
+        }
+    }
 }
 
 /// The hooks.
@@ -91,6 +135,9 @@ pub struct SimKernel {
     counts: Cell<EngineCounts>,
     /// Which space a root belongs to.
     spaces: RefCell<HashMap<u32, u32>>,
+    kernel_root: u32,
+    /// Of each CPU, since they were last looked at.
+    roots: RefCell<Vec<Roots>>,
     /// When the machine can carry out the next broadcast, cycles.
     broadcast_free: Cell<u64>,
     /// When all broadcasts of each CPU are complete, cycles.
@@ -122,12 +169,15 @@ impl SimKernel {
     /// Hooks for a machine of `cpus` CPUs.
     pub fn new(hw: Rc<RefCell<Hw>>, costs: HookCosts, cpus: usize, preemption: Rc<Preemption>) -> Self {
         let isa = hw.borrow().config().isa;
+        let kernel_root = hw.borrow().root(0);
         SimKernel {
             hw,
             isa,
             costs,
             counts: Cell::default(),
             spaces: RefCell::default(),
+            kernel_root,
+            roots: RefCell::new(vec![Roots::default(); cpus]),
             broadcast_free: Cell::new(0),
             broadcast_done: RefCell::new(vec![0; cpus]),
             broadcasts: Cell::new(0),
@@ -224,6 +274,20 @@ impl SimKernel {
         all - std::mem::replace(&mut self.taken_in.borrow_mut()[cpu], all)
     }
 
+    /// The running CPU has loaded a root, or caught up in place of that; counted if it is at a switch.
+    fn at_switch(&self, flushed: bool) {
+        if machine::category() == Category::Switch as u8 {
+            let roots = &mut self.roots.borrow_mut()[machine::cpu()];
+            roots.kept += u64::from(!flushed);
+            roots.flushed += u64::from(flushed);
+        }
+    }
+
+    /// Root loads at switches of the running CPU since this was last called.
+    pub(crate) fn take_roots(&self) -> Roots {
+        std::mem::take(&mut self.roots.borrow_mut()[machine::cpu()])
+    }
+
     fn count(&self, change: impl FnOnce(&mut EngineCounts)) {
         let mut counts = self.counts.get();
         change(&mut counts);
@@ -291,6 +355,10 @@ impl<const W: usize> Kernel<W> for SimKernel {
         note(|| What::LoadsRoot { keep });
         let root = root.0 as u32;
         let space = self.spaces.borrow().get(&root).copied().unwrap_or(0);
+        match root == self.kernel_root {
+            true => self.count(|counts| counts.roots_kernel += 1),
+            false => self.at_switch(!keep),
+        }
         let cost = self
             .hw
             .borrow_mut()
@@ -409,17 +477,26 @@ impl<const W: usize> Kernel<W> for SimKernel {
                 diary.goes(machine::cpu(), way);
             } else if !matches!(
                 event,
-                Event::CaughtUpPartly | Event::CaughtUpWhole | Event::Chose { .. }
+                Event::Answered(_) | Event::CaughtUpPartly | Event::CaughtUpWhole | Event::Chose { .. }
             ) {
                 diary.note((machine::now() as f64 / self.costs.ghz) as u64, event);
             }
+        }
+        if matches!(event, Event::CaughtUpPartly | Event::CaughtUpWhole) {
+            // A CPU that returns from laziness catches up without a root load.
+            self.at_switch(true);
         }
         self.count(|counts| match event {
             Event::Promoted => counts.promoted += 1,
             Event::TagsExhausted => counts.exhausted += 1,
             Event::RollOver => counts.rolled_over += 1,
             Event::LocalOnly => counts.local_only += 1,
-            Event::Interrupted { .. } => counts.interrupting += 1,
+            Event::Interrupted { sent, targets } => {
+                counts.interrupting += 1;
+                counts.interrupts += u64::from(sent);
+                counts.queued += u64::from(targets);
+            }
+            Event::Answered(answer) => counts.answers.count(answer),
             Event::CaughtUpPartly => counts.caught_up_partly += 1,
             Event::CaughtUpWhole => counts.caught_up_whole += 1,
             Event::WalksChanged => counts.walks_changed += 1,

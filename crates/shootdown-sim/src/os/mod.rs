@@ -4,6 +4,7 @@
 //! machine model), the locks whose contention matters, and the calls into the engine; it may not look into the engine or
 //! the oracle.
 
+mod asked;
 pub mod category;
 mod diary;
 mod entries;
@@ -34,7 +35,7 @@ mod ticks;
 mod walk;
 
 pub use diary::{Diary, Note, Requests};
-pub use hooks::{EngineCounts, HookCosts, SimKernel};
+pub use hooks::{Answers, EngineCounts, HookCosts, Roots, SimKernel};
 pub use kernel_pages::{KERNEL_BASE, KernelPages};
 pub use latency::{Distribution, Latencies, Recorder};
 pub use lock::{Access as LockAccess, SpinLock};

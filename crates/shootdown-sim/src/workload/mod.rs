@@ -15,6 +15,7 @@ mod reclaim;
 mod tlb_flush2;
 mod tlb_flush_file;
 mod tlb_shared;
+pub mod trace;
 
 pub use parameters::{PREFIX as PARAMETER_PREFIX, Parameter, Parameters, all as parameters};
 

@@ -1,0 +1,146 @@
+//! What a replay under one design comes to, and what was recorded, in the same numbers.
+
+use serde::Serialize;
+use shootdown_sim::replay::{Quantiles, ReplayResult};
+use shootdown_trace::program::Recorded;
+
+/// A tail of latencies, ns.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Tail {
+    pub count: u64,
+    pub p50_ns: f64,
+    pub p99_ns: f64,
+    pub max_ns: f64,
+}
+
+impl From<Quantiles> for Tail {
+    fn from(of: Quantiles) -> Self {
+        Tail {
+            count: of.count,
+            p50_ns: of.p50_ns,
+            p99_ns: of.p99_ns,
+            max_ns: of.max_ns,
+        }
+    }
+}
+
+/// One design.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    pub design: String,
+    /// Flushes that threads asked for.
+    pub flushes: u64,
+    /// Those that reached other CPUs, by interrupt or broadcast.
+    pub shootdowns: u64,
+    /// Requests to other CPUs, one per CPU.
+    pub requests_queued: u64,
+    pub interrupts_sent: u64,
+    pub interrupts_taken: u64,
+    /// Interrupts sent against those of the recording, times the scale; `None` when it had none.
+    pub interrupts_change: Option<f64>,
+    /// CPU time lost, ms: the requesters', and that of CPUs which were interrupted.
+    pub requester_ms: f64,
+    pub victim_ms: f64,
+    /// Both, as a share of the time of all CPUs that the program uses.
+    pub lost_share: f64,
+    /// From the call of a flush that reached others to its proof.
+    pub shootdown_latency: Option<Tail>,
+    /// What one interrupt takes from what it interrupts.
+    pub disturbance: Option<Tail>,
+    /// Interrupts at CPUs that had nothing to flush: bystanders, which ran something else or nothing.
+    pub bystanders_interrupted: u64,
+    /// How much longer the program takes than recorded.
+    pub longer: f64,
+    pub stale: u64,
+    pub accesses_checked: u64,
+    /// Events that the recording lost: they are missing from every number here.
+    pub lost_events: u64,
+}
+
+impl Row {
+    /// Of `cpus` CPUs that the program was put on, `times` times.
+    pub fn new(
+        design: &str,
+        result: &ReplayResult,
+        recorded: &Recorded,
+        (cpus, times): (usize, u64),
+        lost_events: u64,
+    ) -> Self {
+        let (counts, answers) = (&result.counts, &result.counts.answers);
+        let all_ns = result.virtual_ns * cpus as f64;
+        let before = recorded.queued * times;
+        let disturbance = result
+            .latencies
+            .iter()
+            .find(|latency| latency.name == "interrupt disturbance")
+            .map(|latency| Tail {
+                count: latency.count,
+                p50_ns: latency.p50_ns,
+                p99_ns: latency.p99_ns,
+                max_ns: latency.max_ns,
+            });
+        Row {
+            design: design.to_string(),
+            flushes: result.requests,
+            shootdowns: counts.interrupting + counts.broadcast_requests,
+            requests_queued: counts.queued,
+            interrupts_sent: result.interrupts_sent,
+            interrupts_taken: result.interrupts_taken,
+            interrupts_change: (before > 0).then(|| result.interrupts_sent as f64 / before as f64 - 1.0),
+            requester_ms: result.requester_ns * 1e-6,
+            victim_ms: result.victim_ns * 1e-6,
+            lost_share: if all_ns > 0.0 {
+                (result.requester_ns + result.victim_ns) / all_ns
+            } else {
+                0.0
+            },
+            shootdown_latency: result.shootdowns.map(Tail::from),
+            disturbance,
+            bystanders_interrupted: answers.elsewhere + answers.let_go + answers.current,
+            longer: result.put_off_ns as f64 * 1e-9 / recorded.seconds().max(1e-9),
+            stale: result.stale,
+            accesses_checked: result.accesses_checked,
+            lost_events,
+        }
+    }
+}
+
+/// One thing that the replay predicts and the recording has.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Prediction {
+    pub what: &'static str,
+    pub recorded: u64,
+    pub predicted: u64,
+    /// Relative to what was recorded; `None` when that is nothing.
+    pub error: Option<f64>,
+}
+
+/// What was withheld from a replay, beside what it did: only where program and machine are as recorded.
+pub fn predictions(result: &ReplayResult, recorded: &Recorded) -> Vec<Prediction> {
+    let answers = &result.counts.answers;
+    let line = |what, recorded: u64, predicted: u64| Prediction {
+        what,
+        recorded,
+        predicted,
+        error: (recorded > 0).then(|| predicted as f64 / recorded as f64 - 1.0),
+    };
+    vec![
+        line("requests queued to other CPUs", recorded.queued, result.counts.queued),
+        line(
+            "carried out there, the space being loaded",
+            recorded.remote,
+            answers.flushed + answers.current,
+        ),
+        line(
+            "at a CPU that had left the space",
+            recorded.elsewhere,
+            answers.elsewhere,
+        ),
+        line(
+            "root loads at switches",
+            recorded.kept + recorded.flushed,
+            result.kept + result.flushed + result.counts.roots_kernel,
+        ),
+        line("of these with a flush", recorded.flushed, result.flushed),
+    ]
+}

@@ -1,0 +1,20 @@
+//! A flush that a recorded program asked for, carried out for what it was: a range, and whether table pages went.
+
+use super::System;
+use super::category::{self, Category};
+use super::process::{PAGE, Process};
+use shootdown::Range;
+
+impl<const W: usize> System<W> {
+    /// A system call of the running thread that withdraws the page at `va`, and flushes `range`, which holds it. Without the
+    /// address-space lock: whoever recorded the program had waited for it.
+    pub fn flush_as_asked(&self, process: &Process<W>, va: u64, range: Range) {
+        let outer = category::enter(Category::Kernel);
+        let entered = self.enter_kernel(process, 0, self.costs.syscall + self.costs.madvise);
+        let (frames, _) = self.clear(process, va & !(PAGE - 1), 1);
+        self.flush(process, range);
+        self.free_frames(frames);
+        self.leave_kernel(process, entered);
+        category::leave(outer);
+    }
+}

@@ -1,0 +1,105 @@
+//! Steps on their way to the CPUs: read when the first CPU needs to know, kept until the last has done them.
+//!
+//! Bounds memory: nobody reads further ahead than [`AHEAD_NS`]. A CPU that falls behind the recording by more than
+//! [`SLACK_NS`], because invalidation takes longer than it took there, delays the whole program by the rest: from then on
+//! everything is that much later. So queues stay short, and CPUs stay together.
+
+use super::place::{Placer, Scale};
+use shootdown_trace::program::{Action, Step};
+use std::collections::VecDeque;
+
+/// How far ahead of the CPU that asks steps are read, ns.
+const AHEAD_NS: u64 = 1_000_000;
+
+/// How late a CPU may be before everything is put off, ns.
+pub const SLACK_NS: u64 = 1_000_000;
+
+/// What a CPU is to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// This, at that time, ns.
+    Do { at_ns: u64, copy: u32, action: Action },
+    /// Nothing before that time.
+    Nothing { until_ns: u64 },
+    /// Nothing any more.
+    End,
+}
+
+pub(super) struct Feed {
+    steps: Box<dyn Iterator<Item = Step>>,
+    placer: Placer,
+    queues: Vec<VecDeque<(u64, u32, Action)>>,
+    /// Moment of the first step in the recording.
+    first_ns: Option<u64>,
+    /// Moment, from the first, up to which everything has been read.
+    read_ns: u64,
+    ended: bool,
+    /// By how much everything is later by now, ns.
+    put_off_ns: u64,
+    /// Most steps waiting at the same time.
+    most_waiting: usize,
+    waiting: usize,
+}
+
+impl Feed {
+    pub fn new(steps: Box<dyn Iterator<Item = Step>>, scale: Scale, recorded: usize, cpus: usize) -> Self {
+        Feed {
+            steps,
+            placer: Placer::new(scale, recorded, cpus),
+            queues: vec![VecDeque::new(); cpus],
+            first_ns: None,
+            read_ns: 0,
+            ended: false,
+            put_off_ns: 0,
+            most_waiting: 0,
+            waiting: 0,
+        }
+    }
+
+    /// What `cpu`, whose time is `now_ns`, does next.
+    pub fn next(&mut self, cpu: usize, now_ns: u64) -> Next {
+        let delay = self.placer.delay(cpu);
+        loop {
+            if let Some(&(at_ns, copy, action)) = self.queues[cpu].front() {
+                let at_ns = at_ns + self.put_off_ns;
+                self.queues[cpu].pop_front();
+                self.waiting -= 1;
+                self.put_off_ns += now_ns.saturating_sub(at_ns + SLACK_NS);
+                return Next::Do { at_ns, copy, action };
+            }
+            if self.ended {
+                return Next::End;
+            }
+            let until_ns = self.read_ns + delay + self.put_off_ns;
+            if until_ns > now_ns + AHEAD_NS {
+                return Next::Nothing { until_ns };
+            }
+            self.read();
+        }
+    }
+
+    fn read(&mut self) {
+        let Some(step) = self.steps.next() else {
+            self.ended = true;
+            return;
+        };
+        let first = *self.first_ns.get_or_insert(step.time_ns);
+        self.read_ns = self.read_ns.max(step.time_ns.saturating_sub(first));
+        let (queues, waiting, read_ns) = (&mut self.queues, &mut self.waiting, self.read_ns);
+        self.placer.place(step, |placed| {
+            queues[placed.cpu].push_back((read_ns + placed.after_ns, placed.copy, placed.action));
+            *waiting += 1;
+        });
+        self.most_waiting = self.most_waiting.max(self.waiting);
+    }
+
+    /// By how much the program takes longer than its recording, ns.
+    pub fn put_off_ns(&self) -> u64 {
+        self.put_off_ns
+    }
+
+    /// Most steps that waited at the same time.
+    pub fn most_waiting(&self) -> usize {
+        self.most_waiting
+    }
+}

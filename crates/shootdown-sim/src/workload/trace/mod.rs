@@ -1,0 +1,271 @@
+//! `trace:FILE`: a recorded program, replayed on the simulated machine with the real engine.
+//!
+//! The recording says which threads of which spaces ran where and when, who was idle, and which flushes were asked for; what
+//! becomes of these is the engine's business. Time between steps passes as recorded; what the machine, the simulated kernel and
+//! the engine need is taken from it, and puts the program off when it is not enough (see `feed.rs`). Owns no recording: steps
+//! come one after another, and memory grows with the live spaces and threads, not with their number.
+
+mod cpu;
+mod feed;
+mod place;
+mod spaces;
+
+pub use feed::SLACK_NS;
+pub use place::{STAGGER_NS, Scale};
+
+use crate::hw::Hw;
+use crate::machine::{Machine, Outcome, SimWorld};
+use crate::model::Model;
+use crate::os::category::Category;
+use crate::os::{Diary, EngineCounts, OsSettings, System};
+use crate::run::{Latency, find_design, latencies};
+use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs, process_bytes};
+use crate::timeline::{TimelineEvent, recorded};
+use cpu::{Cpu, Shared, Tally};
+use feed::Feed;
+use shootdown::{Space, Walkers};
+use shootdown_trace::program::Step;
+use spaces::Spaces;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Pages of each space: one lowest-level table.
+const PAGES: u64 = 512;
+
+/// Pages of each space that user code touches.
+const HOT_PAGES: u64 = 4;
+
+/// Spaces that may live at the same time.
+const MOST_LIVE: usize = 4096;
+
+/// What to replay on what.
+#[derive(Debug, Clone)]
+pub struct ReplaySpec {
+    /// Machine model.
+    pub machine: Arc<Model>,
+    /// Name of the design (see [`designs`](crate::run::designs)).
+    pub design: String,
+    /// Seed: the same gives the same result.
+    pub seed: u64,
+    /// How the program is put on the machine's CPUs.
+    pub scale: Scale,
+    /// CPUs of the recording.
+    pub recorded_cpus: usize,
+}
+
+/// What came out. Everything but `host_seconds` is a pure function of the [`ReplaySpec`] and the steps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReplayResult {
+    /// Flushes that threads asked for.
+    pub requests: u64,
+    /// What the engine did.
+    pub counts: EngineCounts,
+    /// Interrupts sent.
+    pub interrupts_sent: u64,
+    /// Interrupts taken; several that were sent can merge into one.
+    pub interrupts_taken: u64,
+    /// Virtual time that the program took, ns.
+    pub virtual_ns: f64,
+    /// By how much invalidation put the program off, ns.
+    pub put_off_ns: u64,
+    /// How far behind the recording a CPU was at most, ns.
+    pub latest_ns: u64,
+    /// CPU time that requesters spent on invalidation, waiting included, ns.
+    pub requester_ns: f64,
+    /// CPU time that interrupts took from those that they hit, ns.
+    pub victim_ns: f64,
+    /// CPU time of catching up at switches, ns.
+    pub switch_ns: f64,
+    /// CPU time of user code, ns.
+    pub user_ns: f64,
+    /// From the call of a flush to its proof, those that reached other CPUs only.
+    pub shootdowns: Option<Quantiles>,
+    /// Distributions.
+    pub latencies: Vec<Latency>,
+    /// Root loads at recorded switches that kept the tag's translations.
+    pub kept: u64,
+    /// Root loads at recorded switches, and returns from idleness, that flushed.
+    pub flushed: u64,
+    /// Root loads at switches that the recording lacks.
+    pub roots_inferred: u64,
+    /// Stale translations and other violations that the oracle found.
+    pub stale: u64,
+    /// Accesses that it checked.
+    pub accesses_checked: u64,
+    /// The first violation, told as a story.
+    pub story: Option<String>,
+    /// Charged operations.
+    pub events: u64,
+    /// Most spaces that lived at the same time.
+    pub most_spaces: usize,
+    /// Most steps that waited to be done at the same time.
+    pub most_waiting: usize,
+    /// Host seconds (not deterministic).
+    pub host_seconds: f64,
+}
+
+/// The tail of a distribution, ns.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Quantiles {
+    /// Samples.
+    pub count: u64,
+    /// Half are not above it.
+    pub p50_ns: f64,
+    /// 99 of 100 are not.
+    pub p99_ns: f64,
+    /// The largest.
+    pub max_ns: f64,
+}
+
+/// Checks a specification.
+///
+/// # Errors
+/// One line: what is wrong and the remedy.
+pub fn validate(spec: &ReplaySpec) -> Result<(), String> {
+    find_design(&spec.design)?;
+    let (cpus, needed) = (spec.machine.topology.cpus(), spec.scale.cpus(spec.recorded_cpus));
+    if needed > cpus {
+        return Err(format!(
+            "--scale {}: {} CPUs of the recording become {needed}, and {} has {cpus}; scale less, or make the machine larger with \
+             --cpus {needed}",
+            spec.scale, spec.recorded_cpus, spec.machine.name
+        ));
+    }
+    Ok(())
+}
+
+/// Replays `steps`. `progress` is called now and then; returning `false` abandons the replay.
+///
+/// # Errors
+/// As [`validate`]; also when abandoned, and when the simulated kernel hangs.
+pub fn replay(
+    spec: &ReplaySpec,
+    steps: impl Iterator<Item = Step> + 'static,
+    progress: &mut dyn FnMut() -> bool,
+) -> Result<ReplayResult, String> {
+    validate(spec)?;
+    let steps = Box::new(steps);
+    if spec.machine.topology.cpus() <= 64 * 8 {
+        replay_sized::<8>(spec, steps, progress)
+    } else {
+        replay_sized::<128>(spec, steps, progress)
+    }
+}
+
+/// As [`replay`], and with `timeline` returns what every CPU did, in order of time, as far as memory is kept for it.
+///
+/// # Errors
+/// As [`replay`].
+pub fn replay_recorded(
+    spec: &ReplaySpec,
+    steps: impl Iterator<Item = Step> + 'static,
+    timeline: bool,
+    progress: &mut dyn FnMut() -> bool,
+) -> Result<(ReplayResult, Vec<TimelineEvent>), String> {
+    if !timeline {
+        return Ok((replay(spec, steps, progress)?, Vec::new()));
+    }
+    let (result, events) = recorded(&spec.machine, || replay(spec, steps, progress));
+    Ok((result?, events))
+}
+
+fn replay_sized<const W: usize>(
+    spec: &ReplaySpec,
+    steps: Box<dyn Iterator<Item = Step>>,
+    progress: &mut dyn FnMut() -> bool,
+) -> Result<ReplayResult, String> {
+    let started = Instant::now();
+    let entry = find_design(&spec.design)?;
+    let model = &spec.machine;
+    let used = match spec.scale {
+        Scale::Spread => model.topology.cpus(),
+        scale => scale.cpus(spec.recorded_cpus),
+    };
+    let mut design = fit_design(entry.design, model);
+    design.walkers = Walkers::None;
+    let mut config = machine_config(model, used, 0, spec.seed);
+    config.arena_bytes += MOST_LIVE * (process_bytes(model, PAGES * crate::os::PAGE) + size_of::<Space<SimWorld, W>>());
+    let mut machine = Machine::new(config);
+    let system: Rc<System<W>> = System::new(
+        &machine,
+        Hw::new(hardware_config(model, spec.seed)),
+        hook_costs(model, &design),
+        design,
+        os_costs(model),
+        OsSettings {
+            lru_drain: false,
+            ideal: entry.ideal,
+        },
+    );
+    system.engine.kernel().keep_diary(model.topology.cpus());
+    let shared = Rc::new(Shared {
+        system: system.clone(),
+        feed: RefCell::new(Feed::new(steps, spec.scale, spec.recorded_cpus, used)),
+        spaces: Spaces::new(system.clone(), spec.scale),
+        ghz: model.ghz,
+        tally: Tally::default(),
+    });
+    for (number, cpu) in model.topology.placement().take(used).enumerate() {
+        let cpu_of = Cpu::new(shared.clone(), number);
+        machine.spawn(cpu, move || cpu_of.run());
+    }
+    match machine.run(u64::MAX / 64, |_| progress()) {
+        Outcome::Finished => {}
+        Outcome::Abandoned => return Err("abandoned".into()),
+        Outcome::Deadlock(report) | Outcome::Runaway(report) => {
+            return Err(format!("the simulated kernel hangs under `{}`:\n{report}", spec.design));
+        }
+    }
+    let statistics = machine.statistics();
+    let ns = |category: Category| model.ns(statistics.total.cycles[category as usize]);
+    let taken = statistics.total.interrupts_taken;
+    // Entering and leaving the handler counts to the interrupted side.
+    let entries = model.ns(taken as f64 * (model.costs.interrupt_entry + model.costs.interrupt_exit));
+    let kernel = system.engine.kernel();
+    let hw = system.hw.borrow();
+    let feed = shared.feed.borrow();
+    let tally = &shared.tally;
+    Ok(ReplayResult {
+        requests: tally.requests.get(),
+        counts: kernel.counts(),
+        interrupts_sent: statistics.total.ipis_sent,
+        interrupts_taken: taken,
+        virtual_ns: model.ns(machine.time() as f64),
+        put_off_ns: feed.put_off_ns(),
+        latest_ns: tally.latest_ns.get(),
+        requester_ns: ns(Category::FlushRequester),
+        victim_ns: ns(Category::FlushTarget) + entries,
+        switch_ns: ns(Category::Switch),
+        user_ns: ns(Category::User),
+        shootdowns: quantiles(&kernel.take_diary().unwrap_or_default()),
+        latencies: latencies(&system.preemption.latencies, model),
+        kept: tally.kept.get(),
+        flushed: tally.flushed.get(),
+        roots_inferred: tally.roots_inferred.get(),
+        stale: hw.violation_count(),
+        accesses_checked: hw.accesses_checked(),
+        story: hw.violations().first().map(ToString::to_string),
+        events: machine.events(),
+        most_spaces: shared.spaces.most(),
+        most_waiting: feed.most_waiting(),
+        host_seconds: started.elapsed().as_secs_f64(),
+    })
+}
+
+/// Of the requests that went by interrupts or by broadcast.
+fn quantiles(diary: &Diary) -> Option<Quantiles> {
+    let mut times: Vec<f32> = diary.requests[1..]
+        .iter()
+        .flat_map(|requests| requests.times_ns.iter().copied())
+        .collect();
+    times.sort_unstable_by(f32::total_cmp);
+    let at = |share: f64| f64::from(times[((times.len() - 1) as f64 * share).round() as usize]);
+    (!times.is_empty()).then(|| Quantiles {
+        count: diary.requests[1..].iter().map(|requests| requests.count).sum(),
+        p50_ns: at(0.5),
+        p99_ns: at(0.99),
+        max_ns: at(1.0),
+    })
+}

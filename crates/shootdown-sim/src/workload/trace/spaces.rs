@@ -1,0 +1,95 @@
+//! The live spaces of a replayed program, and their end.
+
+use super::PAGES;
+use super::place::Scale;
+use crate::os::{PAGE, Process, System, USER_BASE};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// A space and who is in it.
+pub(super) struct Live<const W: usize> {
+    pub process: Rc<Process<W>>,
+    key: (u32, u32),
+    /// CPUs that run user code of it.
+    running: Cell<u32>,
+    /// Copies of its threads that have not ended.
+    left: Cell<u32>,
+    /// The page that is withdrawn next.
+    pub next_page: Cell<u64>,
+}
+
+/// All of them.
+pub(super) struct Spaces<const W: usize> {
+    system: Rc<System<W>>,
+    scale: Scale,
+    live: RefCell<HashMap<(u32, u32), Rc<Live<W>>>>,
+    most: Cell<usize>,
+}
+
+impl<const W: usize> Spaces<W> {
+    pub fn new(system: Rc<System<W>>, scale: Scale) -> Self {
+        Spaces {
+            system,
+            scale,
+            live: RefCell::default(),
+            most: Cell::new(0),
+        }
+    }
+
+    /// The space of that number, in that copy of the program; made if need be. On a CPU.
+    pub fn get(&self, space: u32, copy: u32) -> Rc<Live<W>> {
+        let (copy, left) = match self.scale {
+            Scale::Threads(n) => (0, n),
+            Scale::Copies(_) | Scale::Spread => (copy, 1),
+        };
+        let key = (space, copy);
+        if let Some(live) = self.live.borrow().get(&key) {
+            return live.clone();
+        }
+        let process = self.system.process(self.system.next_number(), PAGES * PAGE);
+        let live = Rc::new(Live {
+            process,
+            key,
+            running: Cell::new(0),
+            left: Cell::new(left),
+            next_page: Cell::new(0),
+        });
+        let mut all = self.live.borrow_mut();
+        all.insert(key, live.clone());
+        self.most.set(self.most.get().max(all.len()));
+        drop(all);
+        self.system.map(&live.process, USER_BASE, PAGES * PAGE);
+        live
+    }
+
+    /// A CPU begins to run user code of it.
+    pub fn enters(&self, live: &Live<W>) {
+        live.running.set(live.running.get() + 1);
+    }
+
+    /// A CPU no longer does; the last one after the end tears it down.
+    pub fn leaves(&self, live: &Live<W>) {
+        live.running.set(live.running.get() - 1);
+        self.tear_down_if_over(live);
+    }
+
+    /// One copy of its last thread has ended, on this CPU, which runs kernel code only by now.
+    pub fn ends(&self, space: u32, copy: u32) {
+        let live = self.get(space, copy);
+        live.left.set(live.left.get().saturating_sub(1));
+        self.tear_down_if_over(&live);
+    }
+
+    fn tear_down_if_over(&self, live: &Live<W>) {
+        // A CPU that is late may still run it.
+        if live.left.get() == 0 && live.running.get() == 0 && self.live.borrow_mut().remove(&live.key).is_some() {
+            self.system.exit(&live.process);
+        }
+    }
+
+    /// Most spaces that lived at the same time.
+    pub fn most(&self) -> usize {
+        self.most.get()
+    }
+}

@@ -1,0 +1,237 @@
+//! What a recorded program did, as steps: which CPU ran which thread of which space, who was idle, and which flushes were
+//! asked for.
+//!
+//! Owns what the recording leaves to be inferred: switches that were not recorded ([`window`](self)), spaces (`spaces.rs`), and
+//! whether a flush frees table pages (`request.rs`). What the kernel *did* with the requests (requests queued to other CPUs,
+//! flushes carried out there and at switches) makes no step: it is withheld and counted in [`Recorded`], for whoever predicts
+//! it. Memory: the live spaces and threads, and the events of [`WINDOW_NS`].
+
+mod recorded;
+mod request;
+mod spaces;
+mod window;
+
+pub use recorded::{Recorded, Times};
+pub use window::{WINDOW_EVENTS, WINDOW_NS};
+
+use crate::{Event, Reason};
+use request::Caller;
+use spaces::Spaces;
+use window::{Item, Kept, Window};
+
+/// One thing that one CPU does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// Time of the recording's clock, ns; never earlier than that of the step before.
+    pub time_ns: u64,
+    /// CPU of the recording.
+    pub cpu: u32,
+    /// What is done.
+    pub action: Action,
+}
+
+/// What a CPU does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Runs a thread of a space from here on.
+    Run {
+        /// The space, by a number that is never used again.
+        space: u32,
+        /// The thread.
+        task: u32,
+        /// Whether the recording has the switch, with whatever the kernel noted of it; else it was inferred.
+        recorded: bool,
+    },
+    /// Runs kernel code only from here on: idle, or a kernel thread.
+    Lazy {
+        /// Nothing at all.
+        idle: bool,
+    },
+    /// The thread that runs asks for a flush of its space.
+    Flush {
+        /// The space.
+        space: u32,
+        /// Pages; `None` for all.
+        pages: Option<u32>,
+        /// Whether table pages are freed.
+        tables: bool,
+        /// First byte, where the recording has the system call.
+        address: Option<u64>,
+    },
+    /// The last thread of a space has ended, on this CPU.
+    End {
+        /// The space.
+        space: u32,
+    },
+}
+
+/// Turns events into steps.
+#[derive(Debug, Default)]
+pub struct Program {
+    window: Window,
+    spaces: Spaces,
+    cpus: Vec<Cpu>,
+    recorded: Recorded,
+    /// Whether the recording has system calls at all.
+    calls: bool,
+}
+
+/// What is known of one CPU of the recording.
+#[derive(Debug, Clone, Default)]
+struct Cpu {
+    /// The thread it runs; `None` before anything is known.
+    task: Option<u32>,
+    /// What it last said that it does.
+    doing: Option<Action>,
+    caller: Caller,
+}
+
+impl Program {
+    /// Takes the next event; hands the steps that are certain by now to `sink`.
+    pub fn add(&mut self, event: &Event<'_>, sink: &mut impl FnMut(Step)) {
+        self.recorded.add(event);
+        self.window.add(event);
+        while let Some(kept) = self.window.next(false) {
+            self.take(kept, sink);
+        }
+    }
+
+    /// The recording is over: hands out what is left, and what was withheld.
+    pub fn finish(mut self, sink: &mut impl FnMut(Step)) -> Recorded {
+        while let Some(kept) = self.window.next(true) {
+            self.take(kept, sink);
+        }
+        self.recorded.requests = self.spaces.requests;
+        self.recorded.foreign = self.spaces.foreign;
+        self.recorded.spaces = self.spaces.made();
+        self.recorded.inferred_switches = self.window.inferred();
+        self.recorded
+    }
+
+    fn cpu(&mut self, cpu: u32) -> &mut Cpu {
+        let index = cpu as usize;
+        if self.cpus.len() <= index {
+            self.cpus.resize_with(index + 1, Cpu::default);
+        }
+        &mut self.cpus[index]
+    }
+
+    fn take(&mut self, kept: Kept, sink: &mut impl FnMut(Step)) {
+        let Kept {
+            time_ns,
+            cpu,
+            task,
+            item,
+        } = kept;
+        let mut emit = |action| {
+            sink(Step { time_ns, cpu, action });
+        };
+        match item {
+            Item::Line => {
+                if self.cpu(cpu).task != Some(task) {
+                    self.runs(cpu, task, false, &mut emit);
+                }
+            }
+            Item::Switch { from, state, to } => {
+                if self.cpu(cpu).task.is_some_and(|known| known != from) {
+                    self.runs(cpu, from, false, &mut emit);
+                }
+                self.spaces.leaves(from, state);
+                if matches!(state, b'X' | b'Z') {
+                    self.ends(cpu, from, &mut emit);
+                }
+                self.runs(cpu, to, true, &mut emit);
+            }
+            Item::Inferred { to } => self.runs(cpu, to, false, &mut emit),
+            Item::Flush { pages, reason } => self.asks(cpu, task, pages, reason, &mut emit),
+            Item::Call { call, address, length } => {
+                self.calls = true;
+                self.cpu(cpu).caller.calls(task, call, address, length);
+            }
+            Item::Exec => {
+                if let Some(ended) = self.spaces.executes(task) {
+                    emit(Action::Lazy { idle: false });
+                    emit(Action::End { space: ended });
+                }
+                self.loads(cpu, task, &mut emit);
+            }
+        }
+    }
+
+    /// `task` runs on `cpu` from here on.
+    fn runs(&mut self, cpu: u32, task: u32, recorded: bool, emit: &mut impl FnMut(Action)) {
+        self.cpu(cpu).task = Some(task);
+        let process = self.window.process_of(task);
+        let action = if task == 0 || self.window.is_kernel_thread(task) {
+            Action::Lazy { idle: task == 0 }
+        } else {
+            Action::Run {
+                space: self.spaces.of(task, process),
+                task,
+                recorded,
+            }
+        };
+        self.spaces.comes(task);
+        if self.cpu(cpu).doing != Some(action) {
+            self.cpu(cpu).doing = Some(action);
+            emit(action);
+        }
+    }
+
+    /// The space of the thread that `cpu` runs, which may have become another since it came.
+    fn loads(&mut self, cpu: u32, task: u32, emit: &mut impl FnMut(Action)) -> u32 {
+        let process = self.window.process_of(task);
+        let space = self.spaces.of(task, process);
+        let loaded = matches!(self.cpu(cpu).doing, Some(Action::Run { space: loaded, .. }) if loaded == space);
+        if !loaded {
+            let action = Action::Run {
+                space,
+                task,
+                recorded: true,
+            };
+            self.cpu(cpu).doing = Some(action);
+            emit(action);
+        }
+        space
+    }
+
+    /// The last switch of `task`.
+    fn ends(&mut self, cpu: u32, task: u32, emit: &mut impl FnMut(Action)) {
+        if let Some(space) = self.spaces.ends(task) {
+            emit(Action::Lazy { idle: false });
+            emit(Action::End { space });
+        }
+        self.window.forget(task);
+        self.cpu(cpu).doing = None;
+    }
+
+    /// A flush whose reason says that somebody asked for it.
+    fn asks(&mut self, cpu: u32, task: u32, pages: i64, reason: Reason, emit: &mut impl FnMut(Action)) {
+        if self.cpu(cpu).task != Some(task) {
+            self.runs(cpu, task, false, emit);
+        }
+        let is_own_part = self.cpu(cpu).caller.is_own_part(task, pages, reason);
+        if is_own_part {
+            return;
+        }
+        if task == 0 || self.window.is_kernel_thread(task) || reason == Reason::Local {
+            // A kernel thread's own request concerns a space that the recording does not name.
+            self.spaces.foreign += 1;
+            return;
+        }
+        self.spaces.settles(task);
+        let space = self.loads(cpu, task, emit);
+        let calls = self.calls;
+        let (tables, address) = self.cpu(cpu).caller.frees_tables(task, pages, calls);
+        self.spaces.requests += 1;
+        emit(Action::Flush {
+            space,
+            pages: u32::try_from(pages).ok().map(|pages| pages.max(1)),
+            tables,
+            address,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! The events of the last moments, held back until what comes after them has been seen.
+//!
+//! Three things are only known later: the process of a thread that is switched to before it says anything itself, whether a
+//! task is a kernel thread, and switches that were not recorded. Of those a later line of the same CPU shows that they were:
+//! it names another task. A CPU that was idle and had been interrupted for a function call in between is taken to have
+//! switched as long after the interrupt as it did, on average, where the recording has both; else the switch is put directly
+//! before the line that shows it.
+
+use crate::{Call, Event, Reason, What};
+use std::collections::{HashMap, HashSet, VecDeque};
+
+/// Length of recording held back, ns.
+pub const WINDOW_NS: u64 = 50_000_000;
+
+/// Most events held back, however short a time they take.
+pub const WINDOW_EVENTS: usize = 1 << 16;
+
+/// An event as far as the program is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kept {
+    pub time_ns: u64,
+    pub cpu: u32,
+    /// Task that the line names.
+    pub task: u32,
+    pub item: Item,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Item {
+    /// Nothing but that the task runs there.
+    Line,
+    Switch {
+        from: u32,
+        state: u8,
+        to: u32,
+    },
+    /// A switch that was not recorded.
+    Inferred {
+        to: u32,
+    },
+    /// Asked for by the task: reasons local, local part, sent.
+    Flush {
+        pages: i64,
+        reason: Reason,
+    },
+    Call {
+        call: Call,
+        address: u64,
+        length: u64,
+    },
+    Exec,
+}
+
+/// What the newest lines say of one CPU.
+#[derive(Debug, Clone, Copy, Default)]
+struct Newest {
+    task: Option<u32>,
+    /// When it was interrupted for a function call while idle.
+    woken_ns: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    events: VecDeque<Kept>,
+    cpus: Vec<Newest>,
+    processes: HashMap<u32, u32>,
+    kernel_threads: HashSet<u32>,
+    /// Recorded switches from idle after an interrupt: how many, and the sum of their delays, ns.
+    delays: (u64, u64),
+    inferred: u64,
+}
+
+/// Names of kernel threads: those whose state when they leave does not tell (`I` does).
+const KERNEL_THREADS: [&str; 12] = [
+    "kworker/",
+    "ksoftirqd/",
+    "migration/",
+    "rcu_",
+    "kswapd",
+    "kcompactd",
+    "kdamond",
+    "khugepaged",
+    "cpuhp/",
+    "kthreadd",
+    "idle_inject/",
+    "irq/",
+];
+
+impl Window {
+    /// Takes an event in.
+    pub fn add(&mut self, event: &Event<'_>) {
+        if let Some(process) = event.process.filter(|_| event.task != 0) {
+            self.processes.insert(event.task, process);
+        }
+        if KERNEL_THREADS.iter().any(|name| event.name.starts_with(name)) {
+            self.kernel_threads.insert(event.task);
+        }
+        let index = event.cpu as usize;
+        if self.cpus.len() <= index {
+            self.cpus.resize_with(index + 1, Newest::default);
+        }
+        let item = match event.what {
+            What::Switch { from, state, to } => {
+                if state.starts_with('I') {
+                    self.kernel_threads.insert(from);
+                }
+                Item::Switch {
+                    from,
+                    state: state.bytes().next().unwrap_or(b'R'),
+                    to,
+                }
+            }
+            What::Flush { pages, reason } => match reason {
+                Reason::Local | Reason::LocalSpace | Reason::Sent => Item::Flush { pages, reason },
+                // Withheld; and after a switch the line still names the task that left.
+                Reason::TaskSwitch | Reason::Remote | Reason::WrongCpu => return,
+            },
+            // Withheld.
+            What::Queued { shootdown: true, .. } => return,
+            What::HandlerEntry => {
+                if event.task != 0 {
+                    return; // it may have come for a flush, which is withheld
+                }
+                self.cpus[index].woken_ns = Some(event.time_ns);
+                Item::Line
+            }
+            What::Call {
+                call, address, length, ..
+            } => Item::Call { call, address, length },
+            What::Exec => Item::Exec,
+            _ => Item::Line,
+        };
+        let kept = Kept {
+            time_ns: event.time_ns,
+            cpu: event.cpu,
+            task: event.task,
+            item,
+        };
+        self.notice(index, &kept);
+        self.events.push_back(kept);
+    }
+
+    /// Infers the switch before `kept` if there must have been one, and follows the one that it is.
+    fn notice(&mut self, index: usize, kept: &Kept) {
+        let newest = self.cpus[index];
+        let runs = match kept.item {
+            Item::Switch { from, .. } => from,
+            _ => kept.task,
+        };
+        if newest.task.is_some_and(|task| task != runs) {
+            let (count, sum) = self.delays;
+            let woken = newest.woken_ns.filter(|_| newest.task == Some(0) && count > 0);
+            let at = woken.map_or(kept.time_ns, |woken| (woken + sum / count.max(1)).min(kept.time_ns));
+            let place = self.events.partition_point(|event| event.time_ns <= at);
+            let inferred = Kept {
+                time_ns: at.max(self.events.front().map_or(at, |event| event.time_ns)),
+                item: Item::Inferred { to: runs },
+                ..*kept
+            };
+            self.events.insert(place, inferred);
+            self.inferred += 1;
+            self.cpus[index].woken_ns = None;
+        }
+        let newest = &mut self.cpus[index];
+        newest.task = Some(runs);
+        if let Item::Switch { from, to, .. } = kept.item {
+            if let Some(woken) = newest.woken_ns.take().filter(|_| from == 0) {
+                self.delays.0 += 1;
+                self.delays.1 += kept.time_ns - woken;
+            }
+            newest.task = Some(to);
+        }
+    }
+
+    /// The oldest event, once the window is full, or whatever is left when `all` are wanted.
+    pub fn next(&mut self, all: bool) -> Option<Kept> {
+        let (oldest, newest) = (self.events.front()?.time_ns, self.events.back()?.time_ns);
+        let full = newest - oldest > WINDOW_NS || self.events.len() > WINDOW_EVENTS;
+        if all || full { self.events.pop_front() } else { None }
+    }
+
+    /// The process of a task, itself where the recording does not say.
+    pub fn process_of(&self, task: u32) -> u32 {
+        self.processes.get(&task).copied().unwrap_or(task)
+    }
+
+    pub fn is_kernel_thread(&self, task: u32) -> bool {
+        self.kernel_threads.contains(&task)
+    }
+
+    /// A task has ended: its number may be used again.
+    pub fn forget(&mut self, task: u32) {
+        self.processes.remove(&task);
+        self.kernel_threads.remove(&task);
+    }
+
+    /// Switches that were inferred so far.
+    pub fn inferred(&self) -> u64 {
+        self.inferred
+    }
+}
