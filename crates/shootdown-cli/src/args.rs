@@ -2,7 +2,13 @@
 //!
 //! This file says what can be written; [`crate::plan`] decides whether it makes sense.
 
+#[cfg(target_os = "linux")]
+mod linux;
+
 use std::path::PathBuf;
+
+#[cfg(target_os = "linux")]
+pub use linux::{CalibrateArgs, HostArgs, MeasureArgs, RecordArgs};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -35,6 +41,15 @@ pub enum Command {
     Compare(CompareArgs),
     /// Run every combination of parameter values, in shards if need be; resumes when interrupted
     Sweep(SweepArgs),
+    /// Record what this machine's kernel does with translations while a command runs, as one Parquet file
+    #[cfg(target_os = "linux")]
+    Record(RecordArgs),
+    /// Measure small workloads on this machine's own kernel
+    #[cfg(target_os = "linux")]
+    Host(HostArgs),
+    /// Measure this machine and write a machine model that fits it
+    #[cfg(target_os = "linux")]
+    Calibrate(CalibrateArgs),
     /// Read a recording of a real program (trace text of Linux) and keep it as one Parquet file
     Import(ImportArgs),
     /// Replay a recording of a real program on a simulated machine, under several designs

@@ -4,6 +4,8 @@
 
 mod args;
 mod bars;
+#[cfg(target_os = "linux")]
+mod calibrate;
 mod catalog;
 mod check;
 mod compare;
@@ -12,6 +14,8 @@ mod evidence_page;
 mod evidence_plots;
 mod explain;
 mod failure;
+#[cfg(target_os = "linux")]
+mod host;
 mod import;
 mod interpolate;
 mod interrupt;
@@ -25,6 +29,8 @@ mod plot;
 mod progress;
 mod published;
 mod queue;
+#[cfg(target_os = "linux")]
+mod record;
 mod replay;
 mod report;
 mod scoreboard;
@@ -69,6 +75,12 @@ fn main() -> ExitCode {
         Some(Command::Sweep(args)) => sweep::command(args, &simulator, stop),
         Some(Command::Import(args)) => import::command(args, stop),
         Some(Command::Replay(args)) => replay::command(args, stop),
+        #[cfg(target_os = "linux")]
+        Some(Command::Record(args)) => record::command(args, stop),
+        #[cfg(target_os = "linux")]
+        Some(Command::Host(args)) => host::command(args, stop),
+        #[cfg(target_os = "linux")]
+        Some(Command::Calibrate(args)) => calibrate::command(args, stop),
         Some(Command::Timeline(args)) => timeline::command(args, stop),
         Some(Command::List(args)) => list::command(args),
         Some(Command::Explain(args)) => explain::command(args, stop),
