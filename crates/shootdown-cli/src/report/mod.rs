@@ -390,7 +390,7 @@ mod tests {
             "<h2>Growth with CPUs</h2>",
             "CPU time per loop, waiting included",
             "Interrupts taken per loop",
-            "ipi: a loop costs 4.03 µs of CPU time and 0 interrupts at 1 CPU",
+            "ipi: a loop costs 4.05 µs of CPU time and 0 interrupts at 1 CPU",
             "--cpus-follow-threads",
         ] {
             assert!(page.contains(expected), "missing: {expected}\n{page}");
