@@ -501,6 +501,8 @@ impl Machine {
     fn judge(&mut self) {
         let mut broken = None;
         for (number, cpu) in self.cpus.iter().enumerate() {
+            // A handler touches no user address.
+            let in_user = cpu.user && !cpu.handling;
             for entry in cpu.tlb.usable() {
                 let found = match entry.what {
                     _ if entry.owner != cpu.tlb.root => Some(Violation::ForeignTag {
@@ -511,7 +513,7 @@ impl Machine {
                     What::Link(table) if self.freed_tables >> table & 1 == 1 => {
                         Some(Violation::TableWalked { cpu: number, table })
                     }
-                    What::Page(page, frame) if cpu.user && self.freed_frames >> frame & 1 == 1 => {
+                    What::Page(page, frame) if in_user && self.freed_frames >> frame & 1 == 1 => {
                         Some(Violation::Stale {
                             cpu: number,
                             page,
@@ -610,6 +612,7 @@ impl Machine {
         (cpu.masked, cpu.handling) = (false, false);
         (cpu.reads, cpu.blocked) = (interrupted.reads, interrupted.blocked);
         self.tell(|| "goes on after its interrupt".into());
+        self.judge();
     }
 
     pub(crate) fn free_frame(&mut self, frame: Frame) {
