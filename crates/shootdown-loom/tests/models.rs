@@ -8,7 +8,6 @@
 
 use shootdown::{Design, Fault, Requests, Tags, Walkers};
 use shootdown_loom::{ACQUIRE, FENCES, Model, NOTHING, RELEASE, RMW_FENCES, World};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const IPI: Design = Design {
     slots: 1,
@@ -34,7 +33,7 @@ const ALL: Model = Model {
 /// Runs `scene` on the sound engine; prints how many executions that took.
 fn sound(name: &str, model: Model, scene: fn(&'static World<NOTHING>)) {
     let begun = std::time::Instant::now();
-    let runs = model.check(scene);
+    let runs = model.check(scene).unwrap_or_else(|why| panic!("{name}: {why}"));
     let bound = model
         .preemptions
         .map_or("all".into(), |most| format!("up to {most} preemptions"));
@@ -50,29 +49,20 @@ fn finds(name: &str, model: Model, fault: Fault, scene: fn(&'static World<NOTHIN
         fault: Some(fault),
         ..model
     };
-    must_fail(name, &format!("{fault:?}"), || model.check(scene));
+    must_fail(name, &format!("{fault:?}"), model.check(scene));
 }
 
 /// Runs `scene` on a weakened facade; it must fail.
 fn finds_weak<const WEAK: u8>(name: &str, model: Model, scene: fn(&'static World<WEAK>)) {
     let weak = ["fences", "read-modify-write fences", "release", "acquire"];
     let missing: Vec<_> = (0..4).filter(|bit| WEAK >> bit & 1 == 1).map(|bit| weak[bit]).collect();
-    must_fail(name, &format!("no {}", missing.join(", no ")), || model.check(scene));
+    must_fail(name, &format!("no {}", missing.join(", no ")), model.check(scene));
 }
 
-fn must_fail(name: &str, mutant: &str, check: impl FnOnce() -> usize) {
-    // What is expected is not news. The hook is put back: loom's coroutines have one of their own.
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let failed = catch_unwind(AssertUnwindSafe(check));
-    std::panic::set_hook(hook);
-    let why = match &failed {
+fn must_fail(name: &str, mutant: &str, checked: Result<usize, String>) {
+    let why = match checked {
         Ok(runs) => panic!("{name}: {mutant} was not found in {runs} executions"),
-        Err(panic) => panic
-            .downcast_ref::<String>()
-            .cloned()
-            .or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string))
-            .unwrap_or_default(),
+        Err(why) => why,
     };
     assert!(
         why.contains("Causality violation") || why.contains("C4"),
