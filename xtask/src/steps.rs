@@ -54,6 +54,21 @@ pub fn all() -> Vec<Step> {
         },
         // The test profile optimises (opt-level 2) and keeps debug assertions: the simulation needs both.
         step("tests", &["test", "--workspace"]),
+        step(
+            "loom",
+            &[
+                "test",
+                "-p",
+                "shootdown-loom",
+                "--features",
+                "models",
+                "--test",
+                "models",
+                "--",
+                "--nocapture",
+                "--test-threads=1",
+            ],
+        ),
         Step {
             env: &[("RUSTDOCFLAGS", "-D warnings")],
             ..step("docs", &["doc", "--workspace", "--no-deps"])

@@ -187,7 +187,10 @@ impl<'e, 'k> Traffic<'e, 'k> {
     fn allocate(&mut self) -> Option<Entry> {
         let frame = self.free.pop()?;
         self.stamps += 1;
-        Some(self.guest.allocate(frame, self.stamps << 8 | self.cpu.id() as u64 + 1))
+        Some(
+            self.guest
+                .allocate(frame, (self.stamps << 8) | (self.cpu.id() as u64 + 1)),
+        )
     }
 
     fn free(&mut self, frames: impl IntoIterator<Item = usize>) {

@@ -1,0 +1,139 @@
+//! The facade over loom, and its weakened forms.
+
+use crate::world::{learn, take_mail_here};
+use loom::sync::atomic::{AtomicU64, fence};
+use shootdown::{Facade, Word};
+use std::cell::{Cell, OnceCell};
+use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
+
+/// Weakens nothing.
+pub const NOTHING: u8 = 0;
+/// [`Facade::full_barrier`] does nothing.
+pub const FENCES: u8 = 1;
+/// Read-modify-write operations named `*_full` acquire and release, and are no fences.
+pub const RMW_FENCES: u8 = 2;
+/// Stores that release are relaxed.
+pub const RELEASE: u8 = 4;
+/// Loads that acquire are relaxed.
+pub const ACQUIRE: u8 = 8;
+
+/// A word of loom's. Those of a machine are made when they are first used, or before that when an earlier execution has used them
+/// (`world.rs`): a machine has a thousand, of which a model uses fifty, and loom's fences look at every word that there is.
+#[repr(C)]
+pub struct LoomWord<const WEAK: u8> {
+    first: Cell<u64>,
+    word: OnceCell<AtomicU64>,
+}
+
+std::thread_local! {
+    static BUILDING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// This thread builds a machine, outside of loom and before any CPU runs: from now on its operations are plain ones.
+pub(crate) fn building() {
+    BUILDING.set(true);
+}
+
+// SAFETY: all threads of a loom execution are coroutines of one thread of the host, and nothing here yields in between.
+unsafe impl<const WEAK: u8> Sync for LoomWord<WEAK> {}
+// SAFETY: as above.
+unsafe impl<const WEAK: u8> Send for LoomWord<WEAK> {}
+
+impl<const WEAK: u8> LoomWord<WEAK> {
+    pub(crate) fn word(&self) -> &AtomicU64 {
+        self.word.get_or_init(|| {
+            learn(std::ptr::from_ref(self).addr());
+            AtomicU64::new(self.first.get())
+        })
+    }
+
+    /// loom treats `SeqCst` accesses as weaker than they are; its fences are right.
+    fn full<T>(&self, rmw: impl FnOnce(&AtomicU64) -> T) -> T {
+        debug_assert!(!BUILDING.get(), "only words that are counted up are modified so early");
+        let fenced = WEAK & RMW_FENCES == 0;
+        if fenced {
+            fence(SeqCst);
+        }
+        let old = rmw(self.word());
+        if fenced {
+            fence(SeqCst);
+        }
+        old
+    }
+}
+
+impl<const WEAK: u8> Word for LoomWord<WEAK> {
+    fn new(value: u64) -> Self {
+        let word = LoomWord {
+            first: Cell::new(value),
+            word: OnceCell::new(),
+        };
+        if !BUILDING.get() {
+            // On a stack: made by whoever hands it over.
+            word.word();
+        }
+        word
+    }
+    fn load(&self, order: Ordering) -> u64 {
+        let order = if WEAK & ACQUIRE != 0 { Relaxed } else { order };
+        if BUILDING.get() {
+            return self.first.get();
+        }
+        self.word().load(order)
+    }
+    fn store(&self, value: u64, order: Ordering) {
+        debug_assert!(matches!(order, Relaxed | Release));
+        let order = if WEAK & RELEASE != 0 { Relaxed } else { order };
+        if BUILDING.get() {
+            return self.first.set(value);
+        }
+        self.word().store(value, order);
+    }
+    fn fetch_add_full(&self, value: u64) -> u64 {
+        if BUILDING.get() {
+            return self.first.replace(self.first.get().wrapping_add(value));
+        }
+        self.full(|word| word.fetch_add(value, AcqRel))
+    }
+    fn fetch_or_full(&self, bits: u64) -> u64 {
+        self.full(|word| word.fetch_or(bits, AcqRel))
+    }
+    fn fetch_and_full(&self, bits: u64) -> u64 {
+        self.full(|word| word.fetch_and(bits, AcqRel))
+    }
+    fn swap_full(&self, value: u64) -> u64 {
+        self.full(|word| word.swap(value, AcqRel))
+    }
+    fn compare_exchange_full(&self, current: u64, new: u64) -> Result<u64, u64> {
+        self.full(|word| word.compare_exchange(current, new, AcqRel, Acquire))
+    }
+}
+
+/// The world of a model; `WEAK` is one of the constants of this module, or several.
+pub struct Loom<const WEAK: u8>;
+
+impl<const WEAK: u8> Facade for Loom<WEAK> {
+    type U64 = LoomWord<WEAK>;
+
+    fn full_barrier() {
+        if WEAK & FENCES == 0 {
+            fence(SeqCst);
+        }
+    }
+    fn publish_tables() {
+        fence(SeqCst);
+    }
+    /// Nothing: a model's table walker reads by loads.
+    fn publish_tables_after_full() {}
+    fn before_ipi() {
+        fence(SeqCst);
+    }
+    /// Nothing: as on x86, where a root load is serialising, which nothing here relies on.
+    fn before_root_load() {}
+    fn wait_until(mut condition: impl FnMut() -> bool) {
+        while !condition() {
+            take_mail_here();
+            loom::thread::yield_now();
+        }
+    }
+}

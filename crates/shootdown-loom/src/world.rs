@@ -1,0 +1,495 @@
+//! A machine of loom threads: CPUs with a TLB each, one table, a few pages.
+
+use crate::facade::{Loom, LoomWord, NOTHING, building};
+use loom::cell::UnsafeCell;
+use shootdown::{
+    Broadcast, BroadcastLimits, CpuId, CpuMask, Design, Engine, Facade, Fault, Kernel, Local, PerCpu, Root, Space,
+    Storage, Tag, Word, tag_words,
+};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::panic::{catch_unwind, set_hook, take_hook};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Pages that a model may use.
+const PAGES: usize = 2;
+
+/// Spaces; their roots are 1 and up.
+const SPACES: u64 = 4;
+
+/// What a model is run with.
+#[derive(Clone, Copy)]
+pub struct Model {
+    /// The design.
+    pub design: Design,
+    /// CPUs, at most 3.
+    pub cpus: usize,
+    /// The known bug that is switched on.
+    pub fault: Option<Fault>,
+    /// Whether there is broadcast invalidation.
+    pub broadcast: bool,
+    /// At most so many preemptions; `None` for all.
+    pub preemptions: Option<usize>,
+}
+
+impl Model {
+    /// Runs `scene` in every interleaving, one model at a time; returns how many there were.
+    ///
+    /// # Errors
+    /// How the first that broke the contract did.
+    pub fn check<const WEAK: u8>(self, scene: fn(&'static World<WEAK>)) -> Result<usize, String> {
+        static RUNS: AtomicUsize = AtomicUsize::new(0);
+        loop {
+            RUNS.store(0, Ordering::Relaxed);
+            let known = LEARNED.lock().map_or(0, |words| words.len());
+            // Nothing that fails is news yet. The hook is put back: loom's coroutines have one of their own.
+            let hook = take_hook();
+            set_hook(Box::new(|_| {}));
+            let checked = catch_unwind(|| self.explore(scene, &RUNS));
+            set_hook(hook);
+            // A word that a CPU was the first to use counts as made by that CPU, which is not what happens. Now that it is known it
+            // is made in time: once more.
+            if LEARNED.lock().map_or(0, |words| words.len()) == known {
+                return match checked {
+                    Ok(()) => Ok(RUNS.load(Ordering::Relaxed)),
+                    Err(failure) => Err(
+                        match (failure.downcast_ref::<String>(), failure.downcast_ref::<&str>()) {
+                            (Some(why), _) => why.clone(),
+                            (_, Some(why)) => (*why).to_string(),
+                            _ => "it panicked".to_string(),
+                        },
+                    ),
+                };
+            }
+        }
+    }
+
+    fn explore<const WEAK: u8>(self, scene: fn(&'static World<WEAK>), runs: &'static AtomicUsize) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = self.preemptions;
+        builder.max_branches = 5_000;
+        builder.check(move || {
+            runs.fetch_add(1, Ordering::Relaxed);
+            // Apart, because loom's coroutines have small stacks.
+            let built = std::thread::scope(|scope| scope.spawn(|| build::<WEAK>(self)).join());
+            let (machine, world) = built.expect("it is built");
+            let machine: *mut Machine<WEAK> = std::ptr::with_exposed_provenance_mut(machine);
+            let world: *mut World<WEAK> = std::ptr::with_exposed_provenance_mut(world);
+            // SAFETY: freed below, when all threads have been joined; not at all when one of them panics.
+            let scene_of: &'static World<WEAK> = unsafe { &*world };
+            scene_of.begin();
+            scene(scene_of);
+            // SAFETY: the scene has joined its threads (`World::run` does), so this is the only reference.
+            unsafe {
+                drop(Box::from_raw(world));
+                drop(Box::from_raw(machine));
+            }
+        });
+    }
+}
+
+/// Words that CPUs have used: region and offset.
+static LEARNED: Mutex<BTreeSet<(usize, usize)>> = Mutex::new(BTreeSet::new());
+
+/// A word at `address` is made now. If it is a machine's, the next execution makes it before its CPUs run.
+pub(crate) fn learn(address: usize) {
+    REGIONS.with_borrow(|regions| {
+        for (number, region) in regions.iter().enumerate() {
+            if region.contains(&address)
+                && let Ok(mut words) = LEARNED.lock()
+            {
+                words.insert((number, address - region.start));
+            }
+        }
+    });
+}
+
+fn region<T>(of: &[T]) -> Range<usize> {
+    let of = of.as_ptr_range();
+    of.start.expose_provenance()..of.end.expose_provenance()
+}
+
+/// A broadcast that concerns all tags.
+const EVERY_TAG: u64 = u64::MAX;
+
+/// A word of the hardware's, which is not weakened.
+type Sound = LoomWord<NOTHING>;
+
+/// The addresses of a machine and of its world.
+fn build<const WEAK: u8>(model: Model) -> (usize, usize) {
+    building();
+    let machine: *mut Machine<WEAK> = Box::into_raw(Box::new(Machine::new(model)));
+    // SAFETY: see `Model::check`, which frees it after the world.
+    let world = World::<WEAK>::new(unsafe { &*machine }, model);
+    (
+        machine.expose_provenance(),
+        Box::into_raw(Box::new(world)).expose_provenance(),
+    )
+}
+
+/// What a CPU's hardware holds. Only its thread touches `tlb`, `masked`.
+struct Hardware {
+    tlb: RefCell<Tlb>,
+    masked: Cell<bool>,
+    raised: Sound,
+    /// The tag of a broadcast that waits to be carried out, 0 for none. One broadcasts at a time.
+    mail: Sound,
+    on: Sound,
+}
+
+#[derive(Default)]
+struct Tlb {
+    root: u64,
+    tag: u16,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    tag: u16,
+    page: usize,
+    root: u64,
+}
+
+/// Memory whose every use loom watches.
+#[derive(Default)]
+struct Watched(OnceCell<UnsafeCell<()>>);
+
+impl Watched {
+    fn cell(&self) -> &UnsafeCell<()> {
+        self.0.get_or_init(|| UnsafeCell::new(()))
+    }
+}
+
+/// Everything that outlives the engine.
+struct Machine<const WEAK: u8> {
+    hardware: Vec<Hardware>,
+    cpus: Vec<PerCpu<Loom<WEAK>>>,
+    tags: Vec<<Loom<WEAK> as Facade>::U64>,
+    /// Whether each page of the space with root 1 is mapped.
+    entries: Vec<Sound>,
+    /// Frames behind the pages.
+    frames: Vec<Watched>,
+    /// Whether the table with the entries is linked.
+    link: Sound,
+    table: Watched,
+    fault: Option<Fault>,
+    broadcast: bool,
+}
+
+// SAFETY: all threads of a loom execution are coroutines of one thread of the host; `RefCell`s are borrowed between yields only.
+unsafe impl<const WEAK: u8> Sync for Machine<WEAK> {}
+// SAFETY: as above.
+unsafe impl<const WEAK: u8> Send for Machine<WEAK> {}
+
+loom::thread_local! {
+    static HERE: Cell<CpuId> = Cell::new(usize::MAX);
+}
+
+std::thread_local! {
+    /// The mail boxes of the machine of this execution, for waits, which know no machine.
+    static MAIL: Cell<Option<fn(CpuId)>> = const { Cell::new(None) };
+    static MACHINE: Cell<usize> = const { Cell::new(0) };
+    /// Where this execution's machine has words, while its CPUs run.
+    static REGIONS: RefCell<Vec<Range<usize>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Carries out a broadcast that waits for this thread's CPU.
+pub(crate) fn take_mail_here() {
+    if let Some(take) = MAIL.get() {
+        take(HERE.with(Cell::get));
+    }
+}
+
+impl<const WEAK: u8> Machine<WEAK> {
+    fn new(model: Model) -> Self {
+        Machine {
+            hardware: (0..model.cpus)
+                .map(|_| Hardware {
+                    tlb: RefCell::default(),
+                    masked: Cell::new(false),
+                    raised: Word::new(0),
+                    mail: Word::new(0),
+                    on: Word::new(1),
+                })
+                .collect(),
+            cpus: (0..model.cpus).map(|_| PerCpu::new()).collect(),
+            tags: (0..tag_words(model.design.tag_limit)).map(|_| Word::new(0)).collect(),
+            entries: (0..PAGES).map(|_| Word::new(1)).collect(),
+            frames: (0..PAGES).map(|_| Watched::default()).collect(),
+            link: Word::new(1),
+            table: Watched::default(),
+            fault: model.fault,
+            broadcast: model.broadcast,
+        }
+    }
+
+    fn here(&self) -> &Hardware {
+        &self.hardware[HERE.with(Cell::get)]
+    }
+
+    fn take_mail(&self, cpu: CpuId) {
+        let hardware = &self.hardware[cpu];
+        let tag = if self.broadcast { hardware.mail.load(Acquire) } else { 0 };
+        if tag != 0 {
+            let mut tlb = hardware.tlb.borrow_mut();
+            tlb.entries
+                .retain(|entry| u64::from(entry.tag) != tag && tag != EVERY_TAG);
+            drop(tlb);
+            hardware.mail.store(0, Release);
+        }
+    }
+}
+
+/// The machine as the engine's kernel.
+pub struct Hooks<const WEAK: u8>(&'static Machine<WEAK>);
+
+impl<const WEAK: u8> Kernel<1> for Hooks<WEAK> {
+    type Facade = Loom<WEAK>;
+
+    fn cpu(&self) -> CpuId {
+        HERE.with(Cell::get)
+    }
+    fn interrupts_off(&self) -> u64 {
+        u64::from(self.0.here().masked.replace(true))
+    }
+    fn interrupts_restore(&self, saved: u64) {
+        self.0.here().masked.set(saved != 0);
+    }
+    fn send_ipi(&self, targets: &CpuMask<1>) {
+        for cpu in targets.iter() {
+            self.0.hardware[cpu].raised.store(1, Release);
+        }
+    }
+    fn invalidate(&self, what: Local) {
+        let mut tlb = self.0.here().tlb.borrow_mut();
+        match what {
+            Local::Page { address, tag, .. } => {
+                let page = (address >> 12) as usize;
+                tlb.entries.retain(|entry| entry.page != page || entry.tag != tag.0);
+            }
+            Local::Tag(tag) => tlb.entries.retain(|entry| entry.tag != tag.0),
+            Local::Kernel { .. } | Local::All => tlb.entries.clear(),
+        }
+    }
+    fn load_root(&self, root: Root, tag: Tag, keep: bool) {
+        let mut tlb = self.0.here().tlb.borrow_mut();
+        (tlb.root, tlb.tag) = (root.0, tag.0);
+        if !keep {
+            tlb.entries.retain(|entry| entry.tag != tag.0);
+        }
+        drop(tlb);
+        // From now on the processor may fill what nobody has asked for.
+        if root.0 == 1 && self.0.entries[0].load(Relaxed) != 0 {
+            let (tag, page, root) = (tag.0, 0, root.0);
+            self.0.here().tlb.borrow_mut().entries.push(Entry { tag, page, root });
+        }
+    }
+    fn broadcast_limits(&self) -> Option<BroadcastLimits> {
+        self.0.broadcast.then_some(BroadcastLimits {
+            max_pages: 1,
+            max_large_pages: 1,
+        })
+    }
+    fn broadcast(&self, what: Broadcast) {
+        let concerned = match what {
+            Broadcast::Pages { tag, .. } | Broadcast::Tag(tag) => {
+                self.invalidate(Local::Tag(tag));
+                u64::from(tag.0)
+            }
+            Broadcast::Kernel { .. } | Broadcast::NonGlobal | Broadcast::All => {
+                self.invalidate(Local::All);
+                EVERY_TAG
+            }
+        };
+        for (cpu, hardware) in self.0.hardware.iter().enumerate() {
+            if cpu != self.cpu() {
+                hardware.mail.store(concerned, Release);
+            }
+        }
+    }
+    fn broadcast_sync(&self) {
+        for (cpu, hardware) in self.0.hardware.iter().enumerate() {
+            if cpu != self.cpu() {
+                Loom::<WEAK>::wait_until(|| hardware.mail.load(Acquire) == 0 || hardware.on.load(Acquire) == 0);
+            }
+        }
+    }
+    fn fault(&self, fault: Fault) -> bool {
+        self.0.fault == Some(fault)
+    }
+}
+
+/// One execution's machine with its engine and its spaces.
+pub struct World<const WEAK: u8> {
+    machine: &'static Machine<WEAK>,
+    /// The engine.
+    pub engine: Engine<'static, Hooks<WEAK>, 1>,
+    /// The pages are the first one's.
+    spaces: Vec<Space<Loom<WEAK>, 1>>,
+    cpus: usize,
+}
+
+/// Code of one CPU.
+pub type Cpu<const WEAK: u8> = fn(&World<WEAK>);
+
+impl<const WEAK: u8> World<WEAK> {
+    fn new(machine: &'static Machine<WEAK>, model: Model) -> Self {
+        let storage = Storage {
+            cpus: &machine.cpus,
+            tags: &machine.tags,
+        };
+        let engine = Engine::new(Hooks(machine), model.design, Root(0), storage);
+        let spaces = (1..=SPACES).map(|root| engine.space(Root(root))).collect();
+        World {
+            machine,
+            engine,
+            spaces,
+            cpus: model.cpus,
+        }
+    }
+
+    /// Brings the CPUs online.
+    fn begin(&self) {
+        MACHINE.set(std::ptr::from_ref(self.machine).expose_provenance());
+        MAIL.set(Some(|cpu| {
+            // SAFETY: set by this execution's world, whose machine lives until all its threads were joined.
+            let machine: &Machine<WEAK> = unsafe { &*std::ptr::with_exposed_provenance(MACHINE.get()) };
+            machine.take_mail(cpu);
+        }));
+        let machine = self.machine;
+        let regions = vec![
+            region(std::slice::from_ref(self)),
+            region(std::slice::from_ref(machine)),
+            region(&self.spaces),
+            region(&machine.cpus),
+            region(&machine.tags),
+            region(&machine.hardware),
+            region(&machine.entries),
+        ];
+        REGIONS.set(Vec::new());
+        let known = LEARNED.lock().map(|words| words.clone()).unwrap_or_default();
+        for (number, offset) in known {
+            if regions[number].len() > offset {
+                let word: *const LoomWord<WEAK> = std::ptr::with_exposed_provenance(regions[number].start + offset);
+                // SAFETY: a word stood there in an earlier execution, whose machine was laid out as this one is; all kinds of words
+                // have one layout.
+                unsafe { (*word).word() };
+            }
+        }
+        REGIONS.set(regions);
+        // Now, so that to make them counts as before every use.
+        self.machine
+            .frames
+            .iter()
+            .chain([&self.machine.table])
+            .for_each(|watched| {
+                watched.cell();
+            });
+        (0..self.cpus).for_each(|cpu| self.on(cpu, |world| world.engine.cpu_online()));
+    }
+
+    /// Runs `code` as CPU `cpu`, before or after the CPUs run at the same time.
+    pub fn on(&self, cpu: CpuId, code: impl FnOnce(&Self)) {
+        HERE.with(|here| here.set(cpu));
+        code(self);
+    }
+
+    /// Runs the CPUs at the same time, each its code, the first on the calling thread; then each goes off. Joins all.
+    pub fn run<const N: usize>(&'static self, code: [Cpu<WEAK>; N]) {
+        assert_eq!(N, self.cpus);
+        let run = move |cpu: CpuId, code: Cpu<WEAK>| {
+            self.on(cpu, |world| {
+                code(world);
+                world.engine.cpu_offline();
+                world.machine.hardware[cpu].on.store(0, Release);
+            });
+        };
+        let others: Vec<_> = (1..N)
+            .map(|cpu| {
+                let code = code[cpu];
+                loom::thread::spawn(move || run(cpu, code))
+            })
+            .collect();
+        run(0, code[0]);
+        others.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    }
+
+    /// One of the spaces.
+    pub fn space(&self, index: usize) -> &Space<Loom<WEAK>, 1> {
+        &self.spaces[index]
+    }
+
+    /// Loads a space on this CPU.
+    pub fn switch_to(&self, space: usize) {
+        // SAFETY: the spaces live until all CPUs are off.
+        unsafe { self.engine.switch_to(self.space(space)) };
+    }
+
+    /// Takes an interrupt that was raised for this CPU, and broadcasts.
+    pub fn poll(&self) {
+        let hardware = self.machine.here();
+        self.machine.take_mail(HERE.with(Cell::get));
+        if hardware.raised.load(Acquire) != 0 && hardware.raised.swap_full(0) != 0 {
+            hardware.masked.set(true);
+            self.engine.on_ipi();
+            hardware.masked.set(false);
+        }
+    }
+
+    /// Reads a page, by the TLB or by a walk that fills it.
+    ///
+    /// # Panics
+    /// When the entry found under the loaded tag is another space's (C4); in loom when the use is not ordered with the freeing (C1).
+    pub fn access(&self, page: usize) {
+        self.machine.take_mail(HERE.with(Cell::get));
+        let hardware = self.machine.here();
+        let (root, tag) = {
+            let tlb = hardware.tlb.borrow();
+            (tlb.root, tlb.tag)
+        };
+        let found = {
+            let tlb = hardware.tlb.borrow();
+            let mut entries = tlb.entries.iter();
+            entries.find(|entry| entry.page == page && entry.tag == tag).copied()
+        };
+        if let Some(entry) = found {
+            assert_eq!(entry.root, root, "C4: the entry under tag {tag} is another space's");
+        } else if root == 0 || (root == 1 && self.machine.entries[page].load(Relaxed) == 0) {
+            return; // a page fault
+        } else {
+            hardware.tlb.borrow_mut().entries.push(Entry { tag, page, root });
+        }
+        if root == 1 {
+            self.machine.frames[page].cell().with(|_| ());
+        }
+    }
+
+    /// Unmaps a page of space 0, flushes, and frees the frame.
+    pub fn unmap(&self, page: usize) {
+        self.machine.entries[page].store(0, Relaxed);
+        let _flushed = self
+            .engine
+            .flush(self.space(0), shootdown::Range::page((page as u64) << 12));
+        self.machine.frames[page].cell().with_mut(|_| ());
+    }
+
+    /// Walks space 0 without a lock.
+    pub fn walk(&self) {
+        let walk = self.engine.walk(self.space(0));
+        if self.machine.link.load(Relaxed) != 0 {
+            self.machine.table.cell().with(|_| ());
+        }
+        drop(walk);
+    }
+
+    /// Unlinks the table of space 0, flushes, and frees it.
+    pub fn free_table(&self) {
+        self.machine.link.store(0, Relaxed);
+        let _free = self.engine.flush_tables(self.space(0), shootdown::Range::page(0));
+        self.machine.table.cell().with_mut(|_| ());
+    }
+}

@@ -1,0 +1,275 @@
+//! The models. Each runs the sound engine in every interleaving up to its bound on preemptions, then each of its mutants, which
+//! must fail.
+//!
+//! One at a time: `--test-threads=1`, for they share what is silenced and counted.
+//!
+//! Not here: the roll-over, and several requesters that wait for one CPU. Their waits repeat a read-modify-write, and loom lets
+//! that read a store which is no longer the last, for ever; the simulated machine and the torture test on threads have them.
+
+use shootdown::{Design, Fault, Requests, Tags, Walkers};
+use shootdown_loom::{ACQUIRE, FENCES, Model, NOTHING, RELEASE, RMW_FENCES, World};
+
+const IPI: Design = Design {
+    slots: 1,
+    stuck_ns: 0,
+    walkers: Walkers::None,
+    ..Design::IPI
+};
+
+const TWO: Model = Model {
+    design: IPI,
+    cpus: 2,
+    fault: None,
+    broadcast: false,
+    preemptions: Some(5),
+};
+
+/// Where all interleavings are few enough.
+const ALL: Model = Model {
+    preemptions: None,
+    ..TWO
+};
+
+/// Runs `scene` on the sound engine; prints how many executions that took.
+fn sound(name: &str, model: Model, scene: fn(&'static World<NOTHING>)) {
+    let begun = std::time::Instant::now();
+    let runs = model.check(scene).unwrap_or_else(|why| panic!("{name}: {why}"));
+    let bound = model
+        .preemptions
+        .map_or("all".into(), |most| format!("up to {most} preemptions"));
+    println!(
+        "{name:<28} sound in {runs} executions ({bound}), {:.1?}",
+        begun.elapsed()
+    );
+}
+
+/// Runs `scene` with a fault; it must fail.
+fn finds(name: &str, model: Model, fault: Fault, scene: fn(&'static World<NOTHING>)) {
+    let model = Model {
+        fault: Some(fault),
+        ..model
+    };
+    must_fail(name, &format!("{fault:?}"), model.check(scene));
+}
+
+/// Runs `scene` on a weakened facade; it must fail.
+fn finds_weak<const WEAK: u8>(name: &str, model: Model, scene: fn(&'static World<WEAK>)) {
+    let weak = ["fences", "read-modify-write fences", "release", "acquire"];
+    let missing: Vec<_> = (0..4).filter(|bit| WEAK >> bit & 1 == 1).map(|bit| weak[bit]).collect();
+    must_fail(name, &format!("no {}", missing.join(", no ")), model.check(scene));
+}
+
+fn must_fail(name: &str, mutant: &str, checked: Result<usize, String>) {
+    let why = match checked {
+        Ok(runs) => panic!("{name}: {mutant} was not found in {runs} executions"),
+        Err(why) => why,
+    };
+    assert!(
+        why.contains("Causality violation") || why.contains("C4"),
+        "{name}: {mutant}: {why}"
+    );
+    println!("{name:<28} finds {mutant}: {}", why.lines().next().unwrap_or_default());
+}
+
+/// Rule 3: a CPU switches in while another flushes.
+fn switching<const WEAK: u8>(world: &'static World<WEAK>) {
+    world.on(0, |world| world.switch_to(0));
+    world.run([
+        |world| world.unmap(0),
+        |world| {
+            world.switch_to(0);
+            world.access(0);
+        },
+    ]);
+}
+
+#[test]
+fn generation_against_switch() {
+    sound("switch", TWO, switching);
+    finds("switch", TWO, Fault::NoBarrierAfterJoin, switching);
+    finds("switch", TWO, Fault::SkipSwitchingCpu, switching);
+    finds("switch", TWO, Fault::RootLoadBeforeJoin, switching);
+    finds_weak::<RMW_FENCES>("switch", TWO, switching);
+}
+
+/// Rule 4: a CPU leaves lazy while another flushes.
+fn lazy<const WEAK: u8>(world: &'static World<WEAK>) {
+    world.on(0, |world| world.switch_to(0));
+    world.on(1, |world| {
+        world.switch_to(0);
+        world.access(0);
+        world.engine.enter_lazy();
+    });
+    world.run([
+        |world| world.unmap(0),
+        |world| {
+            world.switch_to(0);
+            world.access(0);
+        },
+    ]);
+}
+
+#[test]
+fn lazy_exit() {
+    sound("lazy exit", ALL, lazy);
+    finds("lazy exit", ALL, Fault::NoBarrierAfterLazy, lazy);
+    finds_weak::<FENCES>("lazy exit", ALL, lazy);
+}
+
+const THREE: Model = Model {
+    cpus: 3,
+    preemptions: Some(2),
+    ..TWO
+};
+
+const LOG: Model = Model {
+    design: Design {
+        requests: Requests::Log,
+        log_reach: 4,
+        ..IPI
+    },
+    ..THREE
+};
+
+/// A lazy CPU is two generations behind, of two requesters that write their log entries meanwhile.
+fn behind<const WEAK: u8>(world: &'static World<WEAK>) {
+    world.on(1, |world| {
+        world.switch_to(0);
+        world.access(0);
+        world.access(1);
+        world.engine.enter_lazy();
+    });
+    world.run([
+        |world| world.unmap(0),
+        |world| {
+            world.switch_to(0);
+            world.access(0);
+            world.access(1);
+        },
+        |world| world.unmap(1),
+    ]);
+}
+
+#[test]
+fn log_append_against_catch_up() {
+    sound("log against catch-up", LOG, behind);
+    finds("log against catch-up", LOG, Fault::NoBarrierAfterLazy, behind);
+    finds_weak::<RELEASE>("log against catch-up", LOG, behind);
+}
+
+/// A CPU that listens now and then, and goes off, is asked.
+fn asked<const WEAK: u8>(world: &'static World<WEAK>) {
+    world.on(1, |world| {
+        world.switch_to(0);
+        world.access(0);
+    });
+    world.run([
+        |world| world.unmap(0),
+        |world| {
+            world.access(0);
+            world.poll();
+            world.access(0);
+        },
+    ]);
+}
+
+#[test]
+fn tickets_of_the_log() {
+    let log = Model {
+        design: LOG.design,
+        preemptions: Some(3),
+        ..TWO
+    };
+    sound("tickets", log, asked);
+    finds("tickets", log, Fault::SendBeforePublish, asked);
+    finds("tickets", log, Fault::GiveUpWaiting, asked);
+    finds_weak::<RELEASE>("tickets", log, asked);
+}
+
+#[test]
+fn queue_of_requests() {
+    sound("queue", TWO, asked);
+    finds("queue", TWO, Fault::GiveUpWaiting, asked);
+    finds_weak::<ACQUIRE>("queue", TWO, asked);
+}
+
+/// A CPU walks while another frees the table.
+fn walk_and_free<const WEAK: u8>(world: &'static World<WEAK>) {
+    world.run([
+        |world| world.free_table(),
+        |world| {
+            world.walk();
+            world.poll();
+            world.walk();
+        },
+    ]);
+}
+
+const fn walkers(walkers: Walkers) -> Model {
+    Model {
+        design: Design { walkers, ..IPI },
+        ..TWO
+    }
+}
+
+#[test]
+fn walker_publishes_against_free() {
+    let precise = walkers(Walkers::Precise);
+    sound("precise walk", precise, walk_and_free);
+    finds("precise walk", precise, Fault::WalkWithoutFullBarrier, walk_and_free);
+    finds("precise walk", precise, Fault::WalkersReadBeforeBarrier, walk_and_free);
+    finds("precise walk", precise, Fault::FlushTellsNoWalkers, walk_and_free);
+    finds_weak::<FENCES>("precise walk", precise, walk_and_free);
+}
+
+#[test]
+fn walker_registers_against_free() {
+    let sticky = Model {
+        preemptions: None,
+        ..walkers(Walkers::Sticky)
+    };
+    sound("sticky walk", sticky, walk_and_free);
+    finds("sticky walk", sticky, Fault::WalkWithoutFullBarrier, walk_and_free);
+    finds("sticky walk", sticky, Fault::WalkersReadBeforeBarrier, walk_and_free);
+    finds_weak::<RMW_FENCES>("sticky walk", sticky, walk_and_free);
+}
+
+const PROMOTION: Model = Model {
+    design: Design {
+        tags: Tags::Hybrid { promote_at: 1 },
+        slots: 1,
+        tag_limit: 4,
+        consider_window_ns: 1,
+        walkers: Walkers::None,
+        stuck_ns: 0,
+        ..Design::BROADCAST
+    },
+    broadcast: true,
+    preemptions: Some(3),
+    ..TWO
+};
+
+/// A space is promoted by its first flush and broadcast to by its second, while a CPU switches in.
+fn promoted<const WEAK: u8>(world: &'static World<WEAK>) {
+    world.on(0, |world| world.switch_to(0));
+    world.run([
+        |world| {
+            world.unmap(0);
+            assert!(world.space(0).system_tag().is_some(), "CPU 0's window is open");
+            world.unmap(1);
+        },
+        |world| {
+            world.switch_to(0);
+            world.access(1);
+            world.poll();
+            world.access(1);
+        },
+    ]);
+}
+
+#[test]
+fn promotion() {
+    sound("promotion", PROMOTION, promoted);
+    // A broadcast is a message here, which orders more than an instruction does: mutants of barriers do not show.
+    finds("promotion", PROMOTION, Fault::GiveUpWaiting, promoted);
+}
