@@ -35,6 +35,9 @@ pub enum Command {
     Compare(CompareArgs),
     /// Run every combination of parameter values, in shards if need be; resumes when interrupted
     Sweep(SweepArgs),
+    /// Record what this machine's kernel does with translations while a command runs, as one Parquet file
+    #[cfg(target_os = "linux")]
+    Record(RecordArgs),
     /// Read a recording of a real program (trace text of Linux) and keep it as one Parquet file
     Import(ImportArgs),
     /// Show one shootdown across CPUs: who sent, who was lazy, who answered when
@@ -211,6 +214,54 @@ pub struct ImportArgs {
     /// Print only JSON, for programs
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `record`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Needs the rights to trace: run it with sudo. It records in a trace instance of its own, which is removed at the end, on\n\
+    Ctrl-C, and, should the recorder be killed, by the next start. A command is recorded with all that it starts, and\n\
+    runs with the same rights as shootdown: `sudo -u` gives them up again. Under sudo the file is made yours.\n\n\
+    Examples:\n  \
+    sudo shootdown record -o make.parquet -- sudo -u $USER make -j8\n  \
+    sudo shootdown record --system -- make -j8              the whole system meanwhile\n  \
+    sudo shootdown record --pid 4711 --seconds 10           a process that runs already\n  \
+    sudo shootdown record --seconds 60                      the whole system, for a minute\n  \
+    sudo shootdown record                                   the whole system, until Ctrl-C"
+)]
+#[cfg(target_os = "linux")]
+pub struct RecordArgs {
+    /// The command; what it starts is recorded too
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "pid")]
+    pub command: Vec<String>,
+
+    /// Where to write
+    #[arg(short, long, value_name = "FILE", default_value = "recording.parquet")]
+    pub output: PathBuf,
+
+    /// Stop after so many seconds; the command runs on
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub seconds: Option<f64>,
+
+    /// Record this process and what it starts
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32))]
+    pub pid: Option<u32>,
+
+    /// Record every process of the system, not only the command
+    #[arg(long, conflicts_with = "pid")]
+    pub system: bool,
+
+    /// The kernel's buffer for each CPU, in MiB: larger loses fewer events
+    #[arg(long, value_name = "MIB", default_value = "8", value_parser = whole_number, allow_negative_numbers = true)]
+    pub buffer_mib: u64,
+
+    /// Print only JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+
+    /// Take this folder for the trace file system, for tests.
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub tracefs: Option<PathBuf>,
 }
 
 /// Arguments of `timeline`.

@@ -156,7 +156,8 @@ fn bar(bytes: Option<u64>) -> ProgressBar {
     bar
 }
 
-fn document<'a>(place: &str, destination: &Destination, metadata: &'a Metadata, summary: &'a Summary) -> Document<'a> {
+/// What is in a recording, for programs.
+pub(crate) fn document<'a>(place: &str, destination: &Destination, metadata: &'a Metadata, summary: &'a Summary) -> impl Serialize + use<'a> {
     Document {
         file: place.to_string(),
         output: destination.shown(),
@@ -181,7 +182,8 @@ fn document<'a>(place: &str, destination: &Destination, metadata: &'a Metadata, 
     }
 }
 
-fn words(place: &str, destination: &Destination, metadata: &Metadata, summary: &Summary) -> String {
+/// What is in a recording, for people.
+pub(crate) fn words(place: &str, destination: &Destination, metadata: &Metadata, summary: &Summary) -> String {
     let seconds = summary.seconds();
     let per_second = |count: u64| {
         if seconds > 0.0 {
@@ -249,6 +251,9 @@ fn words(place: &str, destination: &Destination, metadata: &Metadata, summary: &
 fn damage(metadata: &Metadata) -> String {
     let damage = &metadata.damage;
     let mut text = String::new();
+    if metadata.incomplete {
+        text.push_str("incomplete: recording ended before its time\n");
+    }
     if metadata.lost_events > 0 {
         text.push_str(&format!(
             "lost by the kernel's buffers: {} events; every count below is too low\n",

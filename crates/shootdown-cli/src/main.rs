@@ -23,6 +23,8 @@ mod plot;
 mod progress;
 mod published;
 mod queue;
+#[cfg(target_os = "linux")]
+mod record;
 mod report;
 mod scoreboard;
 mod shape;
@@ -63,6 +65,8 @@ fn main() -> ExitCode {
         Some(Command::Compare(args)) => compare::command(args, &simulator, stop),
         Some(Command::Sweep(args)) => sweep::command(args, &simulator, stop),
         Some(Command::Import(args)) => import::command(args, stop),
+        #[cfg(target_os = "linux")]
+        Some(Command::Record(args)) => record::command(args, stop),
         Some(Command::Timeline(args)) => timeline::command(args, stop),
         Some(Command::List(args)) => list::command(args),
         Some(Command::Explain(args)) => explain::command(args, stop),

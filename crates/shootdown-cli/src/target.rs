@@ -114,7 +114,7 @@ fn assignment(text: &str) -> Result<(String, f64), Failure> {
 }
 
 /// A word as a shell reads it back.
-fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     if word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./+".contains(c)) && !word.is_empty() {
         word.to_string()
     } else {

@@ -1,0 +1,98 @@
+//! From the kernel's text into the columnar file, event by event, until the pipe is at its end.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use shootdown_trace::columns::{self, GROUP_ROWS};
+use shootdown_trace::{Metadata, Summary, text};
+
+use super::room::Room;
+use crate::failure::Failure;
+
+/// What the watcher sees while events come in. Relaxed throughout: numbers for people, and a flag that is looked at again.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    pub(super) events: AtomicU64,
+    pub(super) shootdowns: AtomicU64,
+    /// The disk is full: nothing more is kept.
+    pub(super) full: AtomicBool,
+}
+
+/// What is known when recording has been switched off, before the file is finished.
+#[derive(Debug)]
+pub(super) struct Closing {
+    /// Events that the kernel lost.
+    pub(super) lost: u64,
+    /// Whether it ended before its time.
+    pub(super) incomplete: bool,
+}
+
+/// What was recorded.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    pub(super) metadata: Metadata,
+    pub(super) summary: Summary,
+    /// Why not everything was kept.
+    pub(super) no_room: Option<String>,
+    /// Events that came after that.
+    pub(super) discarded: u64,
+}
+
+/// Writes the events of `pipe` into `file`, with what `about` and at last `closing` say.
+///
+/// # Errors
+/// When reading or writing fails; a disk without room for more is not a failure.
+pub(super) fn keep(
+    pipe: impl Read,
+    file: &mut File,
+    about: Metadata,
+    live: &Live,
+    closing: &OnceLock<Closing>,
+) -> Result<Recorded, Failure> {
+    let broken = |error: &dyn std::fmt::Display| Failure::Input(format!("recording: {error}"));
+    let mut room = Room::new(file).map_err(|error| broken(&error))?;
+    room.take().map_err(|error| {
+        Failure::Input(format!("-o: no room for 16 MiB to begin with ({error}); free some space, or choose another place"))
+    })?;
+    let mut writer = columns::Writer::new(&mut *file).map_err(|error| broken(&error))?;
+    let (mut summary, mut no_room, mut discarded) = (Summary::default(), None, 0);
+    let read = text::read(BufReader::with_capacity(1 << 16, pipe), |event| {
+        // The event that completes a group makes the writer write it.
+        if no_room.is_none() && (summary.events + 1).is_multiple_of(GROUP_ROWS as u64) {
+            no_room = room.take().err().map(|error| error.to_string());
+            live.full.store(no_room.is_some(), Ordering::Relaxed);
+        }
+        if no_room.is_some() {
+            discarded += 1;
+            return Ok(());
+        }
+        summary.add(event);
+        live.events.store(summary.events, Ordering::Relaxed);
+        live.shootdowns.store(summary.shootdowns, Ordering::Relaxed);
+        writer.add(event).map_err(|error| error.to_string())
+    });
+    let found = match read {
+        Ok(found) => found,
+        // Nothing happened: a recording all the same.
+        Err(text::Error::NotARecording) if summary.events == 0 => Metadata::default(),
+        Err(error) => return Err(broken(&error)),
+    };
+    let closing = closing.get();
+    let metadata = Metadata {
+        // Both count the same losses; the pipe sees only those between two events that it read.
+        lost_events: found.lost_events.max(closing.map_or(0, |closing| closing.lost)),
+        damage: found.damage,
+        incomplete: no_room.is_some() || closing.is_none_or(|closing| closing.incomplete),
+        ..about
+    };
+    writer.finish(&metadata).map_err(|error| broken(&error))?;
+    room.give_back().map_err(|error| broken(&error))?;
+    Ok(Recorded {
+        metadata,
+        summary,
+        no_room,
+        discarded,
+    })
+}

@@ -1,0 +1,10 @@
+//! This machine's own Linux kernel, observed and measured.
+//!
+//! * [`tracefs`] records what the kernel does with translations, in a trace instance of its own.
+//! * [`launch`] starts the command that is recorded, known to the trace before its first instruction.
+//!
+//! On other systems the crate is empty.
+#![cfg(target_os = "linux")]
+
+pub mod launch;
+pub mod tracefs;

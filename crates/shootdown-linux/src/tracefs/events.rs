@@ -1,0 +1,24 @@
+//! The events that a recording has.
+
+/// Task switches: without them nobody knows which space a CPU has loaded.
+pub(super) const SWITCH: &str = "sched/sched_switch";
+
+/// Events asked for, as `group/name`, where the kernel has them. Those of x86 that others lack are `tlb_flush` and the
+/// interrupt vectors; `csd_queue_cpu` and `ipi_send_*` came with Linux 6.4; system calls need `CONFIG_FTRACE_SYSCALLS`.
+pub const WANTED: &[&str] = &[
+    SWITCH,
+    "tlb/tlb_flush",
+    "sched/sched_process_fork",
+    "sched/sched_process_exec",
+    "sched/sched_process_exit",
+    "csd/csd_queue_cpu",
+    "ipi/ipi_send_cpu",
+    "ipi/ipi_send_cpumask",
+    "irq_vectors/call_function_entry",
+    "irq_vectors/call_function_single_entry",
+    "exceptions/page_fault_user",
+    "syscalls/sys_enter_madvise",
+    "syscalls/sys_enter_munmap",
+    "syscalls/sys_enter_mprotect",
+    "syscalls/sys_enter_mremap",
+];
