@@ -1,0 +1,165 @@
+//! What the workers do: the loops of the simulator's workloads of the same names.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::io::{Errno, Result};
+use rustix::mm::{Advice, MprotectFlags, madvise, mprotect};
+use rustix::thread::futex;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use super::shared::{PAGE, Region, Shared, Slot};
+
+/// `tlb_flush2`: pages of a region.
+const FLUSH_PAGES: usize = 256;
+
+/// `context_switch`: pages of each process, all read in each stretch of user code.
+pub(super) const SPACE_PAGES: usize = 32;
+/// How long a CPU is asked to be idle, ns; it takes longer, and how long is measured.
+const IDLE_NS: i64 = 2000;
+/// One switch in so many goes to the other process.
+const OTHER_ONE_IN: u64 = 4;
+/// Between two drops of a CPU that drops, ns: 20,000 per second.
+const DROP_EVERY_NS: u64 = 50_000;
+/// Every so many CPUs one drops pages.
+const DROPS_ONE_IN: usize = 4;
+
+/// Gives a page back; the next access finds zeroes.
+fn drop_page(region: &Region, page: usize) -> Result<()> {
+    // SAFETY: a page of our own, in which nothing is kept.
+    unsafe { madvise(region.at(page).cast(), PAGE, Advice::LinuxDontNeed) }
+}
+
+pub(super) fn tlb_flush2(shared: &Shared, index: usize, _: &Region) -> Result<()> {
+    let slot = &shared.slots()[index];
+    while !slot.stopped() {
+        let region = Region::new(FLUSH_PAGES)?;
+        for page in 0..region.pages() {
+            region.write(page);
+            drop_page(&region, page)?;
+            Slot::add(&slot.stale, u64::from(region.read(page) != 0));
+            Slot::add(&slot.checked, 1);
+            Slot::add(&slot.ops, 1);
+            if slot.stopped() {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn madvise_spin(shared: &Shared, index: usize, _: &Region) -> Result<()> {
+    let slot = &shared.slots()[index];
+    if index > 0 {
+        while !slot.stopped() {
+            std::hint::spin_loop();
+        }
+        return Ok(());
+    }
+    let region = Region::new(1)?;
+    while !slot.stopped() {
+        region.write(0);
+        drop_page(&region, 0)?;
+        Slot::add(&slot.ops, 1);
+    }
+    Ok(())
+}
+
+pub(super) fn mprotect_all(shared: &Shared, index: usize) -> Result<()> {
+    let slot = &shared.slots()[index];
+    let region = Region::new(1)?;
+    region.write(0);
+    let protect = |flags| {
+        // SAFETY: a page of our own, not accessed while it is read-only.
+        unsafe { mprotect(region.at(0).cast(), PAGE, flags) }
+    };
+    while !slot.stopped() {
+        protect(MprotectFlags::READ)?;
+        protect(MprotectFlags::READ | MprotectFlags::WRITE)?;
+        region.write(0);
+        Slot::add(&slot.ops, 1);
+    }
+    Ok(())
+}
+
+/// `context_switch`, a thread of the first process, which all CPUs share.
+pub(super) fn own_process(shared: &Shared, index: usize, pages: &Region) -> Result<()> {
+    let slot = &shared.slots()[index];
+    // SAFETY: changes how exactly this thread's sleeps end; no memory is touched.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+    let drops = index.is_multiple_of(DROPS_ONE_IN);
+    let (mut switches, mut next_drop) = (0_u64, now_ns());
+    while !slot.stopped() {
+        switches += 1;
+        visit(slot, pages);
+        if drops && now_ns() >= next_drop {
+            next_drop = now_ns() + DROP_EVERY_NS;
+            let page = switches as usize % pages.pages();
+            pages.write(page);
+            drop_page(pages, page)?;
+        }
+        if switches.is_multiple_of(OTHER_ONE_IN) {
+            hand_over(slot, 1)?;
+            wait_for(slot, 0)?;
+        } else {
+            let begun = now_ns();
+            let idle = Timespec {
+                tv_sec: 0,
+                tv_nsec: IDLE_NS,
+            };
+            // How long it took is measured, whatever ended it.
+            let _ = rustix::thread::nanosleep(&idle);
+            Slot::add(&slot.idle_ns, now_ns() - begun);
+            Slot::add(&slot.idle_times, 1);
+        }
+    }
+    // The other process may wait for its turn: it is killed.
+    Ok(())
+}
+
+/// `context_switch`, the other process on this CPU.
+pub(super) fn other_process(shared: &Shared, index: usize) -> Result<()> {
+    let slot = &shared.slots()[index];
+    let pages = Region::new(SPACE_PAGES)?;
+    while !slot.stopped() {
+        wait_for(slot, 1)?;
+        visit(slot, &pages);
+        hand_over(slot, 0)?;
+    }
+    Ok(())
+}
+
+/// A stretch of user code.
+fn visit(slot: &Slot, pages: &Region) {
+    for page in 0..pages.pages() {
+        pages.read(page);
+    }
+    // Both processes of a CPU count here, but never at the same time.
+    Slot::add(&slot.ops, 1);
+}
+
+fn hand_over(slot: &Slot, to: u32) -> Result<()> {
+    // Release pairs with the acquire in `wait_for`: the counters of the slot go with the turn.
+    slot.turn.store(to, Ordering::Release);
+    futex::wake(&slot.turn, futex::Flags::empty(), 1).map(drop)
+}
+
+fn wait_for(slot: &Slot, mine: u32) -> Result<()> {
+    let turn: &AtomicU32 = &slot.turn;
+    // Acquire: see `hand_over`.
+    while turn.load(Ordering::Acquire) != mine && !slot.stopped() {
+        let patience = Timespec {
+            tv_sec: 0,
+            tv_nsec: 100_000_000,
+        };
+        match futex::wait(turn, futex::Flags::empty(), 1 - mine, Some(&patience)) {
+            Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

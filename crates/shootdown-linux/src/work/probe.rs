@@ -1,0 +1,191 @@
+//! Single costs, measured directly: what a machine model can be given without fitting.
+//!
+//! Each is the least of many short batches: whatever disturbs a batch makes it longer.
+
+use std::hint::{black_box, spin_loop};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::io::Result;
+use rustix::mm::{MprotectFlags, mprotect};
+
+use super::SmallPages;
+use super::shared::{PAGE, Region};
+use crate::cpus;
+
+/// How long batches are repeated.
+const WINDOW: Duration = Duration::from_millis(200);
+
+/// The least time of one of the `per_batch` operations of a batch, ns.
+fn least(per_batch: u32, mut batch: impl FnMut() -> Result<()>) -> Result<f64> {
+    let (begun, mut least) = (Instant::now(), f64::INFINITY);
+    while begun.elapsed() < WINDOW {
+        let start = Instant::now();
+        batch()?;
+        least = least.min(start.elapsed().as_nanos() as f64 / f64::from(per_batch));
+    }
+    Ok(least)
+}
+
+/// A line that two CPUs write in turns.
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+/// Moving a cache line from one CPU to the other and back, halved, ns.
+///
+/// # Errors
+/// When this process may not run on both.
+pub fn line_transfer_ns(a: usize, b: usize) -> io::Result<f64> {
+    const ROUNDS: u32 = 500;
+    let (line, done, lost) = (Line(AtomicU64::new(0)), AtomicBool::new(false), AtomicBool::new(false));
+    // Even values are the asker's to change, odd ones the answerer's. Release and acquire: as locks pass lines on.
+    let wait_for = |odd: u64| {
+        while line.0.load(Ordering::Acquire) % 2 != odd {
+            if done.load(Ordering::Relaxed) || lost.load(Ordering::Relaxed) {
+                return false;
+            }
+            spin_loop();
+        }
+        true
+    };
+    thread::scope(|scope| {
+        let answerer = scope.spawn(|| {
+            let pinned = cpus::pin(b);
+            lost.store(pinned.is_err(), Ordering::Relaxed);
+            while pinned.is_ok() && wait_for(1) {
+                line.0.fetch_add(1, Ordering::Release);
+            }
+            pinned
+        });
+        let asker = scope.spawn(|| {
+            let round = cpus::pin(a).and_then(|()| {
+                least(ROUNDS, || {
+                    for _ in 0..ROUNDS {
+                        line.0.fetch_add(1, Ordering::Release);
+                        wait_for(0);
+                    }
+                    Ok(())
+                })
+            });
+            done.store(true, Ordering::Relaxed);
+            round
+        });
+        let round = asker.join().expect("does not panic");
+        answerer.join().expect("does not panic")?;
+        Ok(round? / 2.0)
+    })
+}
+
+/// Entering and leaving the kernel, ns.
+///
+/// # Errors
+/// Never on a kernel that works.
+pub fn system_call_ns() -> io::Result<f64> {
+    const CALLS: u32 = 1000;
+    Ok(least(CALLS, || {
+        for _ in 0..CALLS {
+            // SAFETY: asks for a number.
+            black_box(unsafe { libc::syscall(libc::SYS_getppid) });
+        }
+        Ok(())
+    })?)
+}
+
+/// What an access takes longer when its translation is in no TLB but the tables are cached, ns: the same number of lines
+/// is read in a random order, once each in a page of its own, once densely.
+///
+/// # Errors
+/// When there is no memory for it.
+pub fn refill_ns() -> io::Result<f64> {
+    // 32 MiB of pages, more than any TLB holds; their lines and their tables are half a MiB each at most.
+    const LINES: usize = 8192;
+    const LINE: usize = 64;
+    let _small = SmallPages::only()?;
+    let spread = Region::new(LINES)?;
+    let dense = Region::new(LINES * LINE / PAGE)?;
+    let far = |line: usize| (line, line * LINE % PAGE);
+    let near = |line: usize| (line * LINE / PAGE, line * LINE % PAGE);
+    Ok((chase(&spread, LINES, far)? - chase(&dense, LINES, near)?).max(0.0))
+}
+
+/// Time of one access of a random cycle through all lines, ns.
+fn chase(region: &Region, lines: usize, place: impl Fn(usize) -> (usize, usize)) -> Result<f64> {
+    let address = |line: usize| {
+        let (page, offset) = place(line);
+        // SAFETY: within the page.
+        unsafe { region.at(page).add(offset) }.cast::<*mut u8>()
+    };
+    // A generator with these constants visits every number below a power of two once, in an order no prefetcher follows.
+    let next = |line: usize| (line.wrapping_mul(4_005) + 2_731) % lines;
+    for line in 0..lines {
+        // SAFETY: aligned, inside our region, and each written by nobody else.
+        unsafe { address(line).write(address(next(line)).cast()) };
+    }
+    let mut at = address(0);
+    least(lines as u32, || {
+        for _ in 0..lines {
+            // SAFETY: every address in the cycle is one of those written above.
+            at = unsafe { at.read_volatile() }.cast();
+        }
+        black_box(at);
+        Ok(())
+    })
+}
+
+/// What withdrawing a right of a page takes longer when the page is there, ns: changing its entry, and invalidating it on
+/// this CPU. Giving the right back is measured with it, and invalidates nothing.
+///
+/// # Errors
+/// When a system call fails.
+pub fn local_flush_ns() -> io::Result<f64> {
+    const PAIRS: u32 = 200;
+    let _small = SmallPages::only()?;
+    let pair = |resident: bool| -> Result<f64> {
+        let region = Region::new(1)?;
+        if resident {
+            region.write(0);
+        }
+        let protect = |flags| {
+            // SAFETY: a page of our own, not accessed meanwhile.
+            unsafe { mprotect(region.at(0).cast(), PAGE, flags) }
+        };
+        least(PAIRS, || {
+            for _ in 0..PAIRS {
+                protect(MprotectFlags::READ)?;
+                protect(MprotectFlags::READ | MprotectFlags::WRITE)?;
+            }
+            Ok(())
+        })
+    };
+    Ok((pair(true)? - pair(false)?).max(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cost_is_a_time() {
+        for cost in [system_call_ns(), refill_ns(), local_flush_ns()] {
+            let cost = cost.unwrap();
+            assert!(cost.is_finite() && cost >= 0.0, "{cost}");
+        }
+        if let [a, b, ..] = cpus::allowed().unwrap()[..] {
+            assert!(line_transfer_ns(a, b).unwrap() > 0.0);
+        }
+        assert!(line_transfer_ns(1022, 1023).is_err(), "no such CPUs");
+    }
+
+    #[test]
+    fn the_random_cycle_visits_every_line() {
+        let mut line = 0_usize;
+        let mut seen = vec![false; 8192];
+        for _ in 0..8192 {
+            seen[line] = true;
+            line = (line.wrapping_mul(4_005) + 2_731) % 8192;
+        }
+        assert!(seen.into_iter().all(|seen| seen) && line == 0);
+    }
+}

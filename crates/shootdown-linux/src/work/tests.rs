@@ -1,0 +1,33 @@
+use super::*;
+
+/// Short: it shows that the loops run and end, not how fast.
+const WINDOW: Duration = Duration::from_millis(60);
+
+#[test]
+fn every_workload_counts_and_nothing_is_stale() {
+    let allowed = cpus::allowed().unwrap();
+    let some = &allowed[..allowed.len().min(2)];
+    for workload in Workload::ALL {
+        let measured = measure(workload, some, WINDOW, &AtomicBool::new(false));
+        let measured = measured.unwrap_or_else(|error| panic!("{}: {error}", workload.name())).unwrap();
+        assert!(measured.ops > 0 && measured.seconds > 0.0, "{}", workload.name());
+        assert_eq!(measured.stale, 0, "{}", workload.name());
+        assert_eq!(measured.checked > 0, workload == Workload::TlbFlush2);
+        assert_eq!(measured.idle_ns.is_some(), workload == Workload::ContextSwitch);
+    }
+}
+
+#[test]
+fn a_worker_that_cannot_be_pinned_ends_the_measurement_with_its_error() {
+    // No machine has so many CPUs that this process may use.
+    for workload in [Workload::TlbFlush2, Workload::MprotectAll] {
+        assert!(measure(workload, &[1023], WINDOW, &AtomicBool::new(false)).is_err());
+    }
+}
+
+#[test]
+fn ctrl_c_ends_it_without_a_result() {
+    let allowed = cpus::allowed().unwrap();
+    let measured = measure(Workload::MadviseSpin, &allowed[..1], WINDOW, &AtomicBool::new(true));
+    assert_eq!(measured.unwrap(), None);
+}
