@@ -38,6 +38,12 @@ pub enum Command {
     /// Record what this machine's kernel does with translations while a command runs, as one Parquet file
     #[cfg(target_os = "linux")]
     Record(RecordArgs),
+    /// Measure small workloads on this machine's own kernel
+    #[cfg(target_os = "linux")]
+    Host(HostArgs),
+    /// Measure this machine and write a machine model that fits it
+    #[cfg(target_os = "linux")]
+    Calibrate(CalibrateArgs),
     /// Read a recording of a real program (trace text of Linux) and keep it as one Parquet file
     Import(ImportArgs),
     /// Show one shootdown across CPUs: who sent, who was lazy, who answered when
@@ -262,6 +268,74 @@ pub struct RecordArgs {
     /// Take this folder for the trace file system, for tests.
     #[arg(long, value_name = "DIR", hide = true)]
     pub tracefs: Option<PathBuf>,
+}
+
+/// Arguments of `host`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Threads are pinned, one to a CPU. The workloads are those of the simulator: tlb_flush2, madvise_spin, mprotect_all,\n\
+    context_switch. Interrupts per operation are the TLB line of /proc/interrupts. No rights are needed.\n\n\
+    Examples:\n  \
+    shootdown host                                          all of them, at 1, 2, 4, .. threads\n  \
+    shootdown host tlb_flush2 madvise_spin --threads 1,2    some of them\n  \
+    shootdown host --json | jq '.runs[] | [.workload, .threads, .ops_per_s]'"
+)]
+#[cfg(target_os = "linux")]
+pub struct HostArgs {
+    /// Workloads [default: all four]
+    #[arg(value_name = "WORKLOAD")]
+    pub workloads: Vec<String>,
+
+    /// Thread counts, at most one per CPU [default: 1,2,4,.. and all CPUs]
+    #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = whole_number, allow_negative_numbers = true)]
+    pub threads: Option<Vec<u64>>,
+
+    /// How to measure.
+    #[command(flatten)]
+    pub measure: MeasureArgs,
+
+    /// Print only JSON, for programs (one element per run)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How to measure on this machine.
+#[derive(Debug, Args)]
+#[cfg(target_os = "linux")]
+pub struct MeasureArgs {
+    /// Length of each run
+    #[arg(long, value_name = "S", default_value = "0.5", allow_negative_numbers = true)]
+    pub seconds: f64,
+
+    /// Runs of each row; medians are shown
+    #[arg(long, value_name = "N", default_value = "3", value_parser = whole_number, allow_negative_numbers = true)]
+    pub runs: u64,
+}
+
+/// Arguments of `calibrate`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Measures the workloads of `shootdown host` and single costs (system call, line transfer, refill, local flush), takes\n\
+    the shape of the machine from sysfs, fits what cannot be measured alone, and simulates every row with the result. What\n\
+    is neither measured nor fitted stays as in the built-in model that is nearest, marked assumed. Run it on a quiet machine.\n\n\
+    Examples:\n  \
+    shootdown calibrate -o machines/mine.toml\n  \
+    shootdown compare tlb_flush2 --on ./machines/mine.toml --designs ipi,adaptive\n  \
+    shootdown calibrate -o mine.toml --seconds 2 --runs 5   longer, where the machine is not quiet"
+)]
+#[cfg(target_os = "linux")]
+pub struct CalibrateArgs {
+    /// Where to write the machine model; its name is that of the file
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+
+    /// How to measure.
+    #[command(flatten)]
+    pub measure: MeasureArgs,
+
+    /// Print only JSON, for programs (one element per row)
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `timeline`.

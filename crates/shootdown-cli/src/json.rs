@@ -13,32 +13,32 @@ struct Document<'a> {
 }
 
 /// One run; all numbers of what came out are null when it failed, and `error` says why.
-#[derive(Debug, Serialize)]
-struct Run<'a> {
-    workload: &'a str,
-    target: String,
-    design: &'a str,
-    threads: usize,
-    seed: u64,
-    ops_per_s: Option<f64>,
-    ipis_per_op: Option<f64>,
-    interrupts_per_op: Option<f64>,
-    flush_share: Option<f64>,
-    stale: Option<u64>,
-    accesses_checked: Option<u64>,
-    events: Option<u64>,
-    host_seconds: Option<f64>,
-    published: Option<f64>,
-    relative_error: Option<f64>,
-    error: Option<&'a str>,
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Run<'a> {
+    pub(crate) workload: &'a str,
+    pub(crate) target: String,
+    pub(crate) design: &'a str,
+    pub(crate) threads: usize,
+    pub(crate) seed: u64,
+    pub(crate) ops_per_s: Option<f64>,
+    pub(crate) ipis_per_op: Option<f64>,
+    pub(crate) interrupts_per_op: Option<f64>,
+    pub(crate) flush_share: Option<f64>,
+    pub(crate) stale: Option<u64>,
+    pub(crate) accesses_checked: Option<u64>,
+    pub(crate) events: Option<u64>,
+    pub(crate) host_seconds: Option<f64>,
+    pub(crate) published: Option<f64>,
+    pub(crate) relative_error: Option<f64>,
+    pub(crate) error: Option<&'a str>,
     /// Absent when none was recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    latencies: Vec<Distribution<'a>>,
+    pub(crate) latencies: Vec<Distribution<'a>>,
 }
 
 /// A distribution of latencies in virtual nanoseconds; a bucket is its upper edge and how many fell into it.
 #[derive(Debug, Serialize)]
-struct Distribution<'a> {
+pub(crate) struct Distribution<'a> {
     name: &'a str,
     count: u64,
     p50_ns: f64,
@@ -90,6 +90,11 @@ pub fn render(comparison: &Comparison) -> String {
             }
         })
         .collect();
+    document(runs)
+}
+
+/// The document with these runs.
+pub(crate) fn document(runs: Vec<Run>) -> String {
     pretty(&Document { runs })
 }
 

@@ -4,12 +4,16 @@
 
 mod args;
 mod bars;
+#[cfg(target_os = "linux")]
+mod calibrate;
 mod catalog;
 mod compare;
 mod evidence;
 mod evidence_page;
 mod explain;
 mod failure;
+#[cfg(target_os = "linux")]
+mod host;
 mod import;
 mod interpolate;
 mod interrupt;
@@ -67,6 +71,10 @@ fn main() -> ExitCode {
         Some(Command::Import(args)) => import::command(args, stop),
         #[cfg(target_os = "linux")]
         Some(Command::Record(args)) => record::command(args, stop),
+        #[cfg(target_os = "linux")]
+        Some(Command::Host(args)) => host::command(args, stop),
+        #[cfg(target_os = "linux")]
+        Some(Command::Calibrate(args)) => calibrate::command(args, stop),
         Some(Command::Timeline(args)) => timeline::command(args, stop),
         Some(Command::List(args)) => list::command(args),
         Some(Command::Explain(args)) => explain::command(args, stop),

@@ -19,7 +19,7 @@ use shootdown_linux::tracefs::{Error, Instance, Tracefs};
 use shootdown_trace::Metadata;
 
 use crate::args::RecordArgs;
-use crate::failure::{Failure, INTERRUPTED, SUCCESS};
+use crate::failure::{BAD_RUN, Failure, INTERRUPTED, SUCCESS};
 use crate::output::{self, Destination};
 use crate::target::quoted;
 use crate::{import, json, number};
@@ -60,7 +60,11 @@ pub fn command(args: &RecordArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     instance.remove().map_err(fail)?;
     hand_over(destination.path());
     tell(args, &destination, &recorded, &end)?;
-    Ok(if end.interrupted() { INTERRUPTED } else { SUCCESS })
+    Ok(match end {
+        End::Interrupted => INTERRUPTED,
+        End::Reader => BAD_RUN,
+        _ => SUCCESS,
+    })
 }
 
 fn check(args: &RecordArgs) -> Result<(), Failure> {

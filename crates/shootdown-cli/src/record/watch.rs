@@ -62,10 +62,6 @@ pub(super) enum End {
 }
 
 impl End {
-    pub(super) fn interrupted(&self) -> bool {
-        matches!(self, End::Interrupted)
-    }
-
     /// Whether it ended before its time.
     pub(super) fn early(&self) -> bool {
         matches!(self, End::Interrupted | End::Reader)

@@ -23,6 +23,7 @@ mod costs;
 mod file;
 mod provenance;
 mod topology;
+mod write;
 
 #[cfg(test)]
 mod tests;
