@@ -78,7 +78,8 @@ impl Place {
         let load = load.split(' ').next().and_then(|load| load.parse::<f64>().ok());
         if let Some(load) = load.filter(|&load| load > 0.5) {
             output::note(&format!(
-                "other programs run on this machine (load {load:.1}): figures are too low, and interrupts per operation wrong"
+                "other programs run on this machine (load {load:.1}): figures are too low, and interrupts per operation wrong; \
+                 `sudo chrt -r 1 shootdown ...` keeps them off meanwhile"
             ));
         }
     }

@@ -158,8 +158,24 @@ impl Base {
 
     /// Costs that are measured alone.
     fn costs(&mut self, place: &Place) -> io::Result<Result<(), Failure>> {
+        let call = probe::system_call_ns()?;
+        // Mapping and unmapping are measured together, and split as the template splits them.
+        let costs = &self.model.kernel;
+        let mapping = costs.mmap / (costs.mmap + costs.munmap);
+        let pair = probe::map_unmap_ns()? - 2.0 * call;
         let mut measured = vec![
-            ("kernel.syscall", probe::system_call_ns()?, "the shortest system call"),
+            ("kernel.syscall", call, "the shortest system call"),
+            (
+                "kernel.madvise",
+                probe::madvise_ns()? - call,
+                "MADV_DONTNEED of an absent page, less the system call",
+            ),
+            ("kernel.mmap", pair * mapping, "its part of mapping and unmapping 1 MiB, less the system calls"),
+            (
+                "kernel.munmap",
+                pair * (1.0 - mapping),
+                "its part of mapping and unmapping 1 MiB, less the system calls",
+            ),
             (
                 "costs.walk_step",
                 probe::refill_ns()?,
@@ -177,20 +193,21 @@ impl Base {
             ("costs.transfer_socket", Apart::Socket),
             ("costs.transfer_remote", Apart::Remote),
         ] {
-            if let Some((a, b)) = pair(place, apart) {
+            if let Some((a, b)) = two(place, apart) {
                 measured.push((path, probe::line_transfer_ns(a, b)?, "half a round trip of a line between two CPUs"));
             }
         }
         Ok(measured.into_iter().try_for_each(|(path, ns, what)| {
-            self.facts.push(format!("{path}: {}, {what}", number::time(ns)));
             // Nothing costs nothing: what was too short to be seen is half a cycle.
-            self.set_time(path, ns.max(0.5 / self.model.ghz), what)
+            let ns = ns.max(0.5 / self.model.ghz);
+            self.facts.push(format!("{path}: {}, {what}", number::time(ns)));
+            self.set_time(path, ns, what)
         }))
     }
 }
 
 /// Two CPUs that far apart on which this process may run.
-fn pair(place: &Place, apart: Apart) -> Option<(usize, usize)> {
+fn two(place: &Place, apart: Apart) -> Option<(usize, usize)> {
     let usable = || place.machine.cpus.iter().filter(|cpu| place.cpus.contains(&cpu.cpu));
     usable().find_map(|a| {
         let b = usable().find(|b| a.cpu < b.cpu && place.machine.apart(a, b) == apart)?;

@@ -35,7 +35,7 @@ struct Step {
 
 const STEPS: &[Step] = &[
     Step {
-        what: "all work of the kernel but system calls",
+        what: "all work on pages",
         paths: &[
             "kernel.fault",
             "kernel.page_alloc",
@@ -43,28 +43,9 @@ const STEPS: &[Step] = &[
             "kernel.page_free",
             "kernel.map_entry",
             "kernel.unmap_entry",
-            "kernel.madvise",
-            "kernel.mmap",
-            "kernel.munmap",
             "kernel.lru_add",
-            "kernel.sleep",
-            "kernel.wake",
-            "kernel.wake_latency",
-            "kernel.switch",
         ],
         workload: Workload::TlbFlush2,
-        threads: |_| 1,
-    },
-    Step {
-        what: "madvise itself",
-        paths: &["kernel.madvise"],
-        workload: Workload::MadviseSpin,
-        threads: |_| 1,
-    },
-    Step {
-        what: "context switches",
-        paths: &["kernel.switch"],
-        workload: Workload::ContextSwitch,
         threads: |_| 1,
     },
     Step {

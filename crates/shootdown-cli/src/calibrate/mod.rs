@@ -149,11 +149,9 @@ fn words(
     fitted: &[Fitted],
 ) -> String {
     let mut text = format!("{}: {}\n", model.name, model.description);
+    text.push_str("measured:\n");
     for fact in facts {
         text.push_str(&format!("  {fact}\n"));
-    }
-    for fit in fitted {
-        text.push_str(&format!("  {}\n", fit.line()));
     }
     let header = ["workload", "threads", "measured", "simulated", "error", "interrupts/op", "simulated", "row"];
     let mut groups: Vec<Vec<Vec<String>>> = Vec::new();
@@ -173,6 +171,10 @@ fn words(
             number::per_operation(result.interrupts_per_op),
             if is_fitted(fitted, row) { "fitted" } else { "predicted" }.to_owned(),
         ]);
+    }
+    text.push_str("fitted, as factors on what is assumed otherwise:\n");
+    for fit in fitted {
+        text.push_str(&format!("  {}\n", fit.line()));
     }
     text.push_str("operations per second:\n");
     text.push_str(

@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::{Errno, Result};
-use rustix::mm::{Advice, MprotectFlags, madvise, mprotect};
+use rustix::mm::{MprotectFlags, mprotect};
 use rustix::thread::futex;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::shared::{PAGE, Region, Shared, Slot};
 
 /// `tlb_flush2`: pages of a region.
-const FLUSH_PAGES: usize = 256;
+pub(super) const FLUSH_PAGES: usize = 256;
 
 /// `context_switch`: pages of each process, all read in each stretch of user code.
 pub(super) const SPACE_PAGES: usize = 32;
@@ -23,19 +23,13 @@ const DROP_EVERY_NS: u64 = 50_000;
 /// Every so many CPUs one drops pages.
 const DROPS_ONE_IN: usize = 4;
 
-/// Gives a page back; the next access finds zeroes.
-fn drop_page(region: &Region, page: usize) -> Result<()> {
-    // SAFETY: a page of our own, in which nothing is kept.
-    unsafe { madvise(region.at(page).cast(), PAGE, Advice::LinuxDontNeed) }
-}
-
 pub(super) fn tlb_flush2(shared: &Shared, index: usize, _: &Region) -> Result<()> {
     let slot = &shared.slots()[index];
     while !slot.stopped() {
         let region = Region::new(FLUSH_PAGES)?;
         for page in 0..region.pages() {
             region.write(page);
-            drop_page(&region, page)?;
+            region.drop_page(page)?;
             Slot::add(&slot.stale, u64::from(region.read(page) != 0));
             Slot::add(&slot.checked, 1);
             Slot::add(&slot.ops, 1);
@@ -58,7 +52,7 @@ pub(super) fn madvise_spin(shared: &Shared, index: usize, _: &Region) -> Result<
     let region = Region::new(1)?;
     while !slot.stopped() {
         region.write(0);
-        drop_page(&region, 0)?;
+        region.drop_page(0)?;
         Slot::add(&slot.ops, 1);
     }
     Ok(())
@@ -95,7 +89,7 @@ pub(super) fn own_process(shared: &Shared, index: usize, pages: &Region) -> Resu
             next_drop = now_ns() + DROP_EVERY_NS;
             let page = switches as usize % pages.pages();
             pages.write(page);
-            drop_page(pages, page)?;
+            pages.drop_page(page)?;
         }
         if switches.is_multiple_of(OTHER_ONE_IN) {
             hand_over(slot, 1)?;

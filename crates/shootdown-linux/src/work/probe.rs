@@ -93,6 +93,35 @@ pub fn system_call_ns() -> io::Result<f64> {
     })?)
 }
 
+/// `madvise(MADV_DONTNEED)` of a page that is not there, the system call included, ns.
+///
+/// # Errors
+/// When there is no memory for it.
+pub fn madvise_ns() -> io::Result<f64> {
+    const CALLS: u32 = 500;
+    let region = Region::new(1)?;
+    Ok(least(CALLS, || {
+        for _ in 0..CALLS {
+            region.drop_page(0)?;
+        }
+        Ok(())
+    })?)
+}
+
+/// Mapping a region of 1 MiB and unmapping it untouched, both system calls included, ns.
+///
+/// # Errors
+/// When there is no memory for it.
+pub fn map_unmap_ns() -> io::Result<f64> {
+    const PAIRS: u32 = 100;
+    Ok(least(PAIRS, || {
+        for _ in 0..PAIRS {
+            black_box(Region::new(super::loops::FLUSH_PAGES)?);
+        }
+        Ok(())
+    })?)
+}
+
 /// What an access takes longer when its translation is in no TLB but the tables are cached, ns: the same number of lines
 /// is read in a random order, once each in a page of its own, once densely.
 ///
@@ -168,7 +197,7 @@ mod tests {
 
     #[test]
     fn every_cost_is_a_time() {
-        for cost in [system_call_ns(), refill_ns(), local_flush_ns()] {
+        for cost in [system_call_ns(), madvise_ns(), map_unmap_ns(), refill_ns(), local_flush_ns()] {
             let cost = cost.unwrap();
             assert!(cost.is_finite() && cost >= 0.0, "{cost}");
         }

@@ -5,7 +5,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustix::io::{Errno, Result};
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// Bytes of a page of these workloads, as in the simulator. Kernels with larger pages drop and fault larger ones.
 pub(super) const PAGE: usize = 4096;
@@ -155,6 +155,12 @@ impl Region {
     pub(super) fn write(&self, page: usize) {
         // SAFETY: within the mapping, which is writable whenever this is called.
         unsafe { self.at(page).write_volatile(1) }
+    }
+
+    /// Gives a page back; the next access finds zeroes.
+    pub(super) fn drop_page(&self, page: usize) -> Result<()> {
+        // SAFETY: a page of our own, in which nothing is kept.
+        unsafe { madvise(self.at(page).cast(), PAGE, Advice::LinuxDontNeed) }
     }
 
     pub(super) fn read(&self, page: usize) -> u8 {
