@@ -31,7 +31,11 @@ pub fn command(args: &HostArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     place.note();
     let rows = measure(&place, &rows, &settings, stop)?;
     let stale = rows.iter().flat_map(|row| &row.runs).any(|run| run.stale > 0);
-    output::print(&if args.json { document(&rows) } else { words(&place, &rows) })?;
+    output::print(&if args.json {
+        document(&rows)
+    } else {
+        words(&place, &rows)
+    })?;
     Ok(if stale { BAD_RUN } else { SUCCESS })
 }
 
@@ -53,7 +57,9 @@ impl Place {
         let allowed = cpus::allowed().map_err(Failure::Input)?;
         let cpus = machine.placement(&allowed);
         if cpus.is_empty() {
-            return Err(Failure::Input("none of the CPUs that this process may use is online".into()));
+            return Err(Failure::Input(
+                "none of the CPUs that this process may use is online".into(),
+            ));
         }
         Ok(Place { machine, cpus })
     }
@@ -172,7 +178,11 @@ fn plan_rows(args: &HostArgs, place: &Place) -> Result<Vec<(Workload, usize)>, F
     };
     let workloads = match args.workloads.is_empty() {
         true => Workload::ALL.to_vec(),
-        false => args.workloads.iter().map(|name| named(name)).collect::<Result<_, _>>()?,
+        false => args
+            .workloads
+            .iter()
+            .map(|name| named(name))
+            .collect::<Result<_, _>>()?,
     };
     let rows = workloads
         .iter()
@@ -181,10 +191,15 @@ fn plan_rows(args: &HostArgs, place: &Place) -> Result<Vec<(Workload, usize)>, F
 }
 
 fn named(name: &str) -> Result<Workload, Failure> {
-    let found = Workload::ALL.into_iter().find(|workload| workload.name() == name.trim());
+    let found = Workload::ALL
+        .into_iter()
+        .find(|workload| workload.name() == name.trim());
     found.ok_or_else(|| {
         let known = Workload::ALL.map(Workload::name).join(", ");
-        Failure::Input(format!("workload `{}` cannot be measured; use {known}", name.escape_debug()))
+        Failure::Input(format!(
+            "workload `{}` cannot be measured; use {known}",
+            name.escape_debug()
+        ))
     })
 }
 
@@ -213,7 +228,10 @@ pub fn measure(
             bar.set_message(format!("{} on {threads}", workload.name()));
             let run = work::measure(workload, &place.cpus[..threads], settings.window, stop);
             let run = run.map_err(|error| {
-                Failure::Input(format!("{} with {threads} threads cannot run here: {error}", workload.name()))
+                Failure::Input(format!(
+                    "{} with {threads} threads cannot run here: {error}",
+                    workload.name()
+                ))
             })?;
             row.runs.push(run.ok_or(Failure::Interrupted)?);
             bar.inc(1);
@@ -231,13 +249,19 @@ fn words(place: &Place, rows: &[Row]) -> String {
     for row in rows {
         let rate = row.ops_per_s();
         let rates: Vec<_> = row.runs.iter().map(Measured::ops_per_s).collect();
-        let spread = rates.iter().fold(0.0_f64, |worst, one| worst.max((one / rate - 1.0).abs()));
+        let spread = rates
+            .iter()
+            .fold(0.0_f64, |worst, one| worst.max((one / rate - 1.0).abs()));
         let first = last.replace(row.workload) != Some(row.workload);
         if first {
             groups.push(Vec::new());
         }
         let cells = vec![
-            if first { row.workload.name().to_owned() } else { String::new() },
+            if first {
+                row.workload.name().to_owned()
+            } else {
+                String::new()
+            },
             row.threads.to_string(),
             number::rate(rate),
             // Of one worker; `madvise_spin` has only one that works.
@@ -248,7 +272,11 @@ fn words(place: &Place, rows: &[Row]) -> String {
         groups.last_mut().expect("begun above").push(cells);
     }
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut text = format!("Linux {} on {} CPUs, measured\n", release.trim(), place.machine.cpus.len());
+    let mut text = format!(
+        "Linux {} on {} CPUs, measured\n",
+        release.trim(),
+        place.machine.cpus.len()
+    );
     text.push_str(
         &Grid {
             header: header.map(String::from).to_vec(),
@@ -294,6 +322,11 @@ fn document(rows: &[Row]) -> String {
         host_seconds: Some(run.seconds),
         ..json::Run::default()
     };
-    let runs = rows.iter().flat_map(|row| row.runs.iter().enumerate().map(move |(index, one)| run(row, index, one)));
+    let runs = rows.iter().flat_map(|row| {
+        row.runs
+            .iter()
+            .enumerate()
+            .map(move |(index, one)| run(row, index, one))
+    });
     json::document(runs.collect())
 }

@@ -157,7 +157,12 @@ fn bar(bytes: Option<u64>) -> ProgressBar {
 }
 
 /// What is in a recording, for programs.
-pub(crate) fn document<'a>(place: &str, destination: &Destination, metadata: &'a Metadata, summary: &'a Summary) -> impl Serialize + use<'a> {
+pub(crate) fn document<'a>(
+    place: &str,
+    destination: &Destination,
+    metadata: &'a Metadata,
+    summary: &'a Summary,
+) -> impl Serialize + use<'a> {
     Document {
         file: place.to_string(),
         output: destination.shown(),

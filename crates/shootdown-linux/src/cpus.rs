@@ -188,8 +188,14 @@ mod tests {
         for cpu in 0..8 {
             let (core, socket) = (cpu % 4, cpu % 4 / 2);
             write(format!("cpu{cpu}/topology/physical_package_id"), &format!("{socket}\n"));
-            write(format!("cpu{cpu}/topology/thread_siblings_list"), &format!("{core},{}\n", core + 4));
-            write(format!("cpu{cpu}/cache/index0/shared_cpu_list"), &format!("{core},{}\n", core + 4));
+            write(
+                format!("cpu{cpu}/topology/thread_siblings_list"),
+                &format!("{core},{}\n", core + 4),
+            );
+            write(
+                format!("cpu{cpu}/cache/index0/shared_cpu_list"),
+                &format!("{core},{}\n", core + 4),
+            );
             let cache = if socket == 0 { "0-1,4-5" } else { "2-3,6-7" };
             write(format!("cpu{cpu}/cache/index3/shared_cpu_list"), cache);
         }

@@ -37,8 +37,13 @@ pub(super) fn model(name: &str, place: &Place) -> Result<Base, Failure> {
         facts: Vec::new(),
     };
     base.shape(name, &place.machine, &cpuinfo)?;
-    base.set("kernel.slowdown", 1.0, "the costs of the kernel are those of this machine as they stand")?;
-    base.costs(place).map_err(|error| Failure::Input(format!("measuring single costs: {error}")))??;
+    base.set(
+        "kernel.slowdown",
+        1.0,
+        "the costs of the kernel are those of this machine as they stand",
+    )?;
+    base.costs(place)
+        .map_err(|error| Failure::Input(format!("measuring single costs: {error}")))??;
     Ok(base)
 }
 
@@ -100,7 +105,11 @@ impl Base {
     /// A measured time, in the unit that the file uses for it.
     fn set_time(&mut self, path: &str, ns: f64, what: &str) -> Result<(), Failure> {
         let unit = self.model.parameter(path).map(|parameter| parameter.unit);
-        let value = if unit == Some(Unit::Cycles) { self.model.cycles(ns) } else { ns };
+        let value = if unit == Some(Unit::Cycles) {
+            self.model.cycles(ns)
+        } else {
+            ns
+        };
         self.set(path, rounded(value), &format!("{MEASURED}: {what}"))
     }
 
@@ -120,9 +129,8 @@ impl Base {
         let titled = self.model.titled(name, &description, numbering);
         self.model = titled.map_err(|error| Failure::Input(error.to_string()))?;
 
-        let count = |of: fn(&shootdown_linux::cpus::Cpu) -> usize| {
-            machine.cpus.iter().map(of).collect::<BTreeSet<_>>().len()
-        };
+        let count =
+            |of: fn(&shootdown_linux::cpus::Cpu) -> usize| machine.cpus.iter().map(of).collect::<BTreeSet<_>>().len();
         let (sockets, clusters, cores) = (count(|cpu| cpu.socket), count(|cpu| cpu.cluster), count(|cpu| cpu.core));
         let sysfs = "/sys/devices/system/cpu of this machine";
         for (path, value) in [
@@ -140,9 +148,15 @@ impl Base {
             ));
         }
         let khz = fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq");
-        let clock = match (field("cpu MHz"), khz.ok().and_then(|khz| khz.trim().parse::<f64>().ok())) {
+        let clock = match (
+            field("cpu MHz"),
+            khz.ok().and_then(|khz| khz.trim().parse::<f64>().ok()),
+        ) {
             (_, Some(khz)) => Some((khz / 1e6, "cpufreq of this machine, highest clock")),
-            (Some(mhz), None) => mhz.parse().ok().map(|mhz: f64| (mhz / 1e3, "/proc/cpuinfo of this machine")),
+            (Some(mhz), None) => mhz
+                .parse()
+                .ok()
+                .map(|mhz: f64| (mhz / 1e3, "/proc/cpuinfo of this machine")),
             (None, None) => None,
         };
         if let Some((ghz, source)) = clock.filter(|(ghz, _)| *ghz > 0.0) {
@@ -151,7 +165,11 @@ impl Base {
         if std::env::consts::ARCH == "x86_64" {
             // What the processor can do but the kernel may not use is not what is measured here.
             let has = cpuinfo.contains(" invlpgb");
-            self.set("broadcast.available", f64::from(u8::from(has)), "/proc/cpuinfo of this machine: flag invlpgb")?;
+            self.set(
+                "broadcast.available",
+                f64::from(u8::from(has)),
+                "/proc/cpuinfo of this machine: flag invlpgb",
+            )?;
         }
         Ok(())
     }
@@ -170,7 +188,11 @@ impl Base {
                 probe::madvise_ns()? - call,
                 "MADV_DONTNEED of an absent page, less the system call",
             ),
-            ("kernel.mmap", pair * mapping, "its part of mapping and unmapping 1 MiB, less the system calls"),
+            (
+                "kernel.mmap",
+                pair * mapping,
+                "its part of mapping and unmapping 1 MiB, less the system calls",
+            ),
             (
                 "kernel.munmap",
                 pair * (1.0 - mapping),
@@ -194,7 +216,11 @@ impl Base {
             ("costs.transfer_remote", Apart::Remote),
         ] {
             if let Some((a, b)) = two(place, apart) {
-                measured.push((path, probe::line_transfer_ns(a, b)?, "half a round trip of a line between two CPUs"));
+                measured.push((
+                    path,
+                    probe::line_transfer_ns(a, b)?,
+                    "half a round trip of a line between two CPUs",
+                ));
             }
         }
         Ok(measured.into_iter().try_for_each(|(path, ns, what)| {
@@ -223,7 +249,11 @@ mod tests {
     fn nothing_of_another_machine_passes_for_measured_here() {
         for template in ["skylake-104", "milan-72", "ampere-32", "generic-riscv-64"] {
             let model = unfitted(Model::find(template).unwrap(), template).unwrap();
-            assert!(model.parameters().all(|parameter| parameter.provenance.kind() != "fitted"));
+            assert!(
+                model
+                    .parameters()
+                    .all(|parameter| parameter.provenance.kind() != "fitted")
+            );
             let text = model.to_toml("");
             Model::parse(&text, "again.toml").unwrap_or_else(|error| panic!("{template}: {error}"));
         }

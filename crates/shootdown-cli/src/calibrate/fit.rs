@@ -90,7 +90,12 @@ impl Fitted {
         } else {
             String::new()
         };
-        format!("{}: {} on {} at {threads}{rest}", self.what, number::ratio(self.factor), workload.name())
+        format!(
+            "{}: {} on {} at {threads}{rest}",
+            self.what,
+            number::ratio(self.factor),
+            workload.name()
+        )
     }
 }
 
@@ -208,7 +213,11 @@ mod tests {
 
     /// A machine that takes as long for an operation as these two numbers say.
     fn rate(model: &Model, row: &Row) -> f64 {
-        let interrupts = if row.threads > 1 { model.ns(model.costs.ipi_send) } else { 0.0 };
+        let interrupts = if row.threads > 1 {
+            model.ns(model.costs.ipi_send)
+        } else {
+            0.0
+        };
         1e9 / (model.ns(model.kernel.page_zero) + interrupts)
     }
 

@@ -153,7 +153,16 @@ fn words(
     for fact in facts {
         text.push_str(&format!("  {fact}\n"));
     }
-    let header = ["workload", "threads", "measured", "simulated", "error", "interrupts/op", "simulated", "row"];
+    let header = [
+        "workload",
+        "threads",
+        "measured",
+        "simulated",
+        "error",
+        "interrupts/op",
+        "simulated",
+        "row",
+    ];
     let mut groups: Vec<Vec<Vec<String>>> = Vec::new();
     let mut last = None;
     for (row, result) in compared {
@@ -162,12 +171,17 @@ fn words(
             groups.push(Vec::new());
         }
         groups.last_mut().expect("begun above").push(vec![
-            if first { row.workload.name().to_owned() } else { String::new() },
+            if first {
+                row.workload.name().to_owned()
+            } else {
+                String::new()
+            },
             row.threads.to_string(),
             number::rate(row.ops_per_s()),
             number::rate(result.ops_per_s),
             number::signed_percent(error_of(row, result)),
-            row.interrupts_per_op().map_or(number::UNKNOWN.into(), number::per_operation),
+            row.interrupts_per_op()
+                .map_or(number::UNKNOWN.into(), number::per_operation),
             number::per_operation(result.interrupts_per_op),
             if is_fitted(fitted, row) { "fitted" } else { "predicted" }.to_owned(),
         ]);
@@ -201,8 +215,14 @@ fn words(
         ));
     }
     let shown = destination.shown();
-    let path = if shown.contains('/') { shown } else { format!("./{shown}") };
-    text.push_str(&format!("machine model: {path}\ntry: shootdown compare tlb_flush2 --on {path}\n"));
+    let path = if shown.contains('/') {
+        shown
+    } else {
+        format!("./{shown}")
+    };
+    text.push_str(&format!(
+        "machine model: {path}\ntry: shootdown compare tlb_flush2 --on {path}\n"
+    ));
     text
 }
 

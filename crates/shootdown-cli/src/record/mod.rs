@@ -128,7 +128,9 @@ fn begin(args: &RecordArgs, instance: &Instance) -> Result<Subject, Failure> {
     }
     if let Some(pid) = args.pid {
         let tasks = launch::tasks_of(pid).map_err(|error| {
-            Failure::Input(format!("--pid {pid}: {error}; give the number of a process, as `ps` shows it"))
+            Failure::Input(format!(
+                "--pid {pid}: {error}; give the number of a process, as `ps` shows it"
+            ))
         })?;
         if let Some(follow) = &follow {
             launch::add(follow, &tasks).map_err(|error| Failure::Input(format!("--pid {pid}: {error}")))?;

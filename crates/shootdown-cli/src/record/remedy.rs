@@ -43,11 +43,17 @@ mod tests {
     fn without_rights_the_very_command_that_has_them_is_named() {
         let denied = Error::Denied("/sys/kernel/tracing".into());
         let told_user = told(&denied, false);
-        assert!(told_user.contains("/sys/kernel/tracing: no rights to trace; run: sudo /"), "{told_user}");
+        assert!(
+            told_user.contains("/sys/kernel/tracing: no rights to trace; run: sudo /"),
+            "{told_user}"
+        );
         assert!(told(&denied, true).contains("CAP_SYS_ADMIN"));
         let other = Error::Io("/x".into(), io::Error::other("broken"));
         assert_eq!(told(&other, false), "/x: broken");
         let unmounted = told(&Error::NotMounted, false);
-        assert!(unmounted.contains("sudo mount -t tracefs") || unmounted.contains("CONFIG_FTRACE"), "{unmounted}");
+        assert!(
+            unmounted.contains("sudo mount -t tracefs") || unmounted.contains("CONFIG_FTRACE"),
+            "{unmounted}"
+        );
     }
 }

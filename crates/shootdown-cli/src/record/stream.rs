@@ -54,7 +54,9 @@ pub(super) fn keep(
     let broken = |error: &dyn std::fmt::Display| Failure::Input(format!("recording: {error}"));
     let mut room = Room::new(file).map_err(|error| broken(&error))?;
     room.take().map_err(|error| {
-        Failure::Input(format!("-o: no room for 16 MiB to begin with ({error}); free some space, or choose another place"))
+        Failure::Input(format!(
+            "-o: no room for 16 MiB to begin with ({error}); free some space, or choose another place"
+        ))
     })?;
     let mut writer = columns::Writer::new(&mut *file).map_err(|error| broken(&error))?;
     let (mut summary, mut no_room, mut discarded) = (Summary::default(), None, 0);

@@ -41,7 +41,12 @@ impl Kernel {
         let root = folder.path().join("tracefs");
         fs::create_dir_all(root.join("instances/somebody-else")).unwrap();
         fs::create_dir_all(root.join("events")).unwrap();
-        for (file, text) in [("tracing_on", "1"), ("trace_clock", "local"), ("events/enable", "1"), ("set_event_pid", "77")] {
+        for (file, text) in [
+            ("tracing_on", "1"),
+            ("trace_clock", "local"),
+            ("events/enable", "1"),
+            ("set_event_pid", "77"),
+        ] {
             fs::write(root.join(file), text).unwrap();
         }
         let state = Arc::new(State::default());
@@ -67,14 +72,19 @@ impl Kernel {
     /// Names of the instances.
     pub fn instances(&self) -> Vec<String> {
         let entries = fs::read_dir(self.root().join("instances")).unwrap();
-        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     }
 
     /// What is outside of the instances.
     pub fn outside(&self) -> Seen {
-        contents(&self.root()).into_iter().filter(|(path, _)| !path.starts_with("instances")).collect()
+        contents(&self.root())
+            .into_iter()
+            .filter(|(path, _)| !path.starts_with("instances"))
+            .collect()
     }
 
     /// What the instance held when it was switched off.
@@ -120,7 +130,10 @@ fn behave(root: &Path, lines: &str, state: &State) {
             if made.insert(entry.file_name()) {
                 populate(&instance);
             } else if reads("tracing_on") == "1" && !state.fed.load(Ordering::Relaxed) {
-                let mut pipe = OpenOptions::new().append(true).open(instance.join("trace_pipe")).unwrap();
+                let mut pipe = OpenOptions::new()
+                    .append(true)
+                    .open(instance.join("trace_pipe"))
+                    .unwrap();
                 pipe.write_all(lines.as_bytes()).unwrap();
                 state.fed.store(true, Ordering::Release);
             } else if reads("events/enable") == "0" {
@@ -142,12 +155,20 @@ fn populate(instance: &Path) {
     }
     file("events/enable", "mixed");
     file("tracing_on", "new");
-    for (path, text) in [("trace_clock", "local"), ("buffer_size_kb", "7"), ("options/event-fork", ""), ("options/record-tgid", "")] {
+    for (path, text) in [
+        ("trace_clock", "local"),
+        ("buffer_size_kb", "7"),
+        ("options/event-fork", ""),
+        ("options/record-tgid", ""),
+    ] {
         file(path, text);
     }
     file("set_event_pid", "");
     file("set_event_notrace_pid", "");
-    file("per_cpu/cpu0/stats", "entries: 9\noverrun: 7\ncommit overrun: 0\ndropped events: 8\nread events: 5\n");
+    file(
+        "per_cpu/cpu0/stats",
+        "entries: 9\noverrun: 7\ncommit overrun: 0\ndropped events: 8\nread events: 5\n",
+    );
     // Last: whoever waits for it finds the others.
     file("trace_pipe", "");
 }
@@ -196,5 +217,9 @@ pub fn lines(count: usize) -> String {
 
 /// An address that no compression makes smaller.
 pub fn address(index: u64) -> u64 {
-    index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+    index
+        .wrapping_add(1)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .rotate_left(23)
+        .wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }

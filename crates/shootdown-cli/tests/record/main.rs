@@ -59,8 +59,17 @@ fn a_command_is_recorded_and_the_instance_is_gone_afterwards() {
     assert_eq!(said["metadata"]["command"], "sleep 0.5");
     assert_eq!(said["metadata"]["clock"], "mono");
     assert_eq!(said["metadata"]["incomplete"], false);
-    assert_eq!(said["metadata"]["lost_events"], 7 + 8, "overrun and dropped of its one CPU");
-    let names: Vec<_> = said["metadata"]["events"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    assert_eq!(
+        said["metadata"]["lost_events"],
+        7 + 8,
+        "overrun and dropped of its one CPU"
+    );
+    let names: Vec<_> = said["metadata"]["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|name| name.as_str().unwrap())
+        .collect();
     assert_eq!(names, TRACED, "only what this kernel has was asked for");
 
     let seen = kernel.seen_at_the_end();
@@ -86,7 +95,10 @@ fn ctrl_c_ends_the_command_keeps_what_there_is_and_removes_the_instance() {
     let begun = Instant::now();
     signal(&child, Signal::INT);
     let output = child.wait_with_output().unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(60), "the command was asked to end");
+    assert!(
+        begun.elapsed() < Duration::from_secs(60),
+        "the command was asked to end"
+    );
     assert_eq!(output.status.code(), Some(130), "{}", errors(&output));
     assert_eq!(json(&output)["events"], 50);
     assert_eq!(json(&output)["metadata"]["incomplete"], true);
@@ -116,9 +128,18 @@ fn seconds_end_it_and_a_process_is_followed_with_its_tasks() {
     let ours = std::process::id().to_string();
     let output = record(&kernel, &["--pid", &ours, "--seconds", "0.5"]).output().unwrap();
     assert!(output.status.success(), "{}", errors(&output));
-    assert!(json(&output)["metadata"]["command"].as_str().unwrap().starts_with(&format!("process {ours} ")));
+    assert!(
+        json(&output)["metadata"]["command"]
+            .as_str()
+            .unwrap()
+            .starts_with(&format!("process {ours} "))
+    );
     let seen = kernel.seen_at_the_end();
-    assert!(seen["set_event_pid"].split_whitespace().any(|task| task == ours), "{}", seen["set_event_pid"]);
+    assert!(
+        seen["set_event_pid"].split_whitespace().any(|task| task == ours),
+        "{}",
+        seen["set_event_pid"]
+    );
 }
 
 #[test]
@@ -128,13 +149,21 @@ fn what_a_killed_recorder_left_is_removed_by_the_next_which_says_so() {
     kernel.wait_until_fed();
     child.kill().unwrap();
     child.wait().unwrap();
-    let left: Vec<_> = kernel.instances().into_iter().filter(|name| name.starts_with("shootdown-")).collect();
+    let left: Vec<_> = kernel
+        .instances()
+        .into_iter()
+        .filter(|name| name.starts_with("shootdown-"))
+        .collect();
     assert_eq!(left.len(), 1);
     // The kernel removes an instance with all that is in it; an ordinary folder has to be empty.
     kernel.empty(&left[0]);
     let output = record(&kernel, &["--", "true"]).output().unwrap();
     assert!(output.status.success(), "{}", errors(&output));
-    assert!(errors(&output).contains(&format!("removed trace instance {}", left[0])), "{}", errors(&output));
+    assert!(
+        errors(&output).contains(&format!("removed trace instance {}", left[0])),
+        "{}",
+        errors(&output)
+    );
     assert_eq!(kernel.instances(), ["somebody-else"]);
 }
 
@@ -166,8 +195,17 @@ fn a_full_disk_leaves_a_readable_recording_that_is_marked() {
     });
     assert!(reader.metadata().incomplete);
     assert!(addresses.len() > 60_000 && addresses.len() < fed, "{}", addresses.len());
-    assert!(addresses.iter().copied().eq((0..).map(kernel::address).take(addresses.len())), "nothing is missing before");
-    assert!(fs::metadata(&file).unwrap().len() < 8 << 20, "room that was not used is given back");
+    assert!(
+        addresses
+            .iter()
+            .copied()
+            .eq((0..).map(kernel::address).take(addresses.len())),
+        "nothing is missing before"
+    );
+    assert!(
+        fs::metadata(&file).unwrap().len() < 8 << 20,
+        "room that was not used is given back"
+    );
     assert_eq!(kernel.instances(), ["somebody-else"]);
 }
 

@@ -178,7 +178,10 @@ impl Instance {
         }
         if !self.events.contains(&events::SWITCH) {
             let path = self.path.join("events").join(events::SWITCH);
-            return Err(Error::Io(path, io::Error::other("this kernel does not trace task switches")));
+            return Err(Error::Io(
+                path,
+                io::Error::other("this kernel does not trace task switches"),
+            ));
         }
         Ok(&self.events)
     }
@@ -226,7 +229,9 @@ impl Instance {
         let Ok(cpus) = fs::read_dir(self.path.join("per_cpu")) else {
             return 0;
         };
-        let stats = cpus.flatten().filter_map(|cpu| fs::read_to_string(cpu.path().join("stats")).ok());
+        let stats = cpus
+            .flatten()
+            .filter_map(|cpu| fs::read_to_string(cpu.path().join("stats")).ok());
         stats.map(|text| lost_in(&text)).sum()
     }
 

@@ -82,7 +82,12 @@ impl Measured {
 ///
 /// # Errors
 /// When a worker cannot be started or pinned, or one of its system calls fails.
-pub fn measure(workload: Workload, cpus: &[usize], window: Duration, stop: &AtomicBool) -> io::Result<Option<Measured>> {
+pub fn measure(
+    workload: Workload,
+    cpus: &[usize],
+    window: Duration,
+    stop: &AtomicBool,
+) -> io::Result<Option<Measured>> {
     // Two megabyte pages would make other workloads of these: small pages for this process and those it forks.
     let _small = SmallPages::only()?;
     let shared = Shared::new(cpus.len())?;

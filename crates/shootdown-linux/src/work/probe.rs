@@ -197,7 +197,13 @@ mod tests {
 
     #[test]
     fn every_cost_is_a_time() {
-        for cost in [system_call_ns(), madvise_ns(), map_unmap_ns(), refill_ns(), local_flush_ns()] {
+        for cost in [
+            system_call_ns(),
+            madvise_ns(),
+            map_unmap_ns(),
+            refill_ns(),
+            local_flush_ns(),
+        ] {
             let cost = cost.unwrap();
             assert!(cost.is_finite() && cost >= 0.0, "{cost}");
         }

@@ -23,7 +23,11 @@ impl<'s> Processes<'s> {
 
     /// One on each of `cpus`. `work` may only make system calls and touch memory that it was given or has mapped: no
     /// allocation, no lock, no panic, because it runs behind a fork of a process with threads.
-    pub(super) fn start(shared: &'s Shared, cpus: &[usize], work: fn(&Shared, usize) -> Result<()>) -> io::Result<Self> {
+    pub(super) fn start(
+        shared: &'s Shared,
+        cpus: &[usize],
+        work: fn(&Shared, usize) -> Result<()>,
+    ) -> io::Result<Self> {
         let mut all = Processes::none(shared);
         for (index, &cpu) in cpus.iter().enumerate() {
             // SAFETY: the child only does what is said of `work`, and leaves by `_exit`.

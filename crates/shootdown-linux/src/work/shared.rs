@@ -63,7 +63,12 @@ impl Shared {
         let bytes = workers * size_of::<Slot>();
         // SAFETY: a new mapping where there is none.
         let slots = unsafe {
-            mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)
+            mmap_anonymous(
+                ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+            )
         }?;
         let slots = NonNull::new(slots.cast()).ok_or(Errno::NOMEM)?;
         Ok(Shared { slots, workers })
@@ -85,7 +90,9 @@ impl Shared {
     /// Notes how a worker ended; one that failed ends all.
     pub(super) fn report(&self, index: usize, outcome: Result<()>) {
         if let Err(error) = outcome {
-            self.slots()[index].error.store(error.raw_os_error() as u32, Ordering::Relaxed);
+            self.slots()[index]
+                .error
+                .store(error.raw_os_error() as u32, Ordering::Relaxed);
             self.stop();
         }
     }

@@ -9,7 +9,9 @@ fn every_workload_counts_and_nothing_is_stale() {
     let some = &allowed[..allowed.len().min(2)];
     for workload in Workload::ALL {
         let measured = measure(workload, some, WINDOW, &AtomicBool::new(false));
-        let measured = measured.unwrap_or_else(|error| panic!("{}: {error}", workload.name())).unwrap();
+        let measured = measured
+            .unwrap_or_else(|error| panic!("{}: {error}", workload.name()))
+            .unwrap();
         assert!(measured.ops > 0 && measured.seconds > 0.0, "{}", workload.name());
         assert_eq!(measured.stale, 0, "{}", workload.name());
         assert_eq!(measured.checked > 0, workload == Workload::TlbFlush2);

@@ -53,7 +53,11 @@ impl Model {
         }
         for table in TABLES.iter().chain(ISA_TABLES) {
             let own = |path: &str| path.split_once('.').is_some_and(|(first, _)| first == table.name);
-            let mut numbers = self.parameters.iter().filter(|parameter| own(parameter.path)).peekable();
+            let mut numbers = self
+                .parameters
+                .iter()
+                .filter(|parameter| own(parameter.path))
+                .peekable();
             if numbers.peek().is_none() {
                 continue;
             }
@@ -136,7 +140,10 @@ mod tests {
         let again = Model::parse(&model.to_toml(""), "mine.toml").unwrap();
         let invlpg = again.parameter("costs.invlpg").unwrap();
         assert_eq!((invlpg.value, &invlpg.provenance), (300.5, &measured));
-        assert_eq!((again.name.as_str(), again.topology.numbering), ("mine", Numbering::SiblingsAdjacent));
+        assert_eq!(
+            (again.name.as_str(), again.topology.numbering),
+            ("mine", Numbering::SiblingsAdjacent)
+        );
         assert_eq!(again.kernel.slowdown, 3.25);
         assert_eq!(again.parameter("kernel.slowdown").unwrap().provenance.kind(), "assumed");
     }
