@@ -9,6 +9,7 @@ mod stream;
 mod watch;
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -128,6 +129,10 @@ fn begin(args: &RecordArgs, instance: &Instance) -> Result<Subject, Failure> {
     }
     if let Some(pid) = args.pid {
         let tasks = launch::tasks_of(pid).map_err(|error| {
+            let error = match error.kind() {
+                ErrorKind::NotFound => "there is no such process".to_owned(),
+                _ => error.to_string(),
+            };
             Failure::Input(format!(
                 "--pid {pid}: {error}; give the number of a process, as `ps` shows it"
             ))

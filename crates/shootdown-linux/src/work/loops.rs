@@ -90,6 +90,8 @@ pub(super) fn own_process(shared: &Shared, index: usize, pages: &Region) -> Resu
             let page = switches as usize % pages.pages();
             pages.write(page);
             pages.drop_page(page)?;
+            // Were it read first, the kernel would map its page of zeroes, and the next write flush a second time.
+            pages.write(page);
         }
         if switches.is_multiple_of(OTHER_ONE_IN) {
             hand_over(slot, 1)?;

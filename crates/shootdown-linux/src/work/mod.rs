@@ -78,6 +78,9 @@ impl Measured {
     }
 }
 
+/// What a worker that is a thread does: its number, and the pages that all threads share.
+type Loop = fn(&Shared, usize, &Region) -> rustix::io::Result<()>;
+
 /// Runs `workload` with one worker on each of `cpus` for `window`. `None` when `stop` was set meanwhile.
 ///
 /// # Errors
@@ -98,7 +101,7 @@ pub fn measure(
         Workload::ContextSwitch => Processes::start(&shared, cpus, loops::other_process)?,
         Workload::TlbFlush2 | Workload::MadviseSpin => Processes::none(&shared),
     };
-    let thread: Option<fn(&Shared, usize, &Region) -> rustix::io::Result<()>> = match workload {
+    let thread: Option<Loop> = match workload {
         Workload::TlbFlush2 => Some(loops::tlb_flush2),
         Workload::MadviseSpin => Some(loops::madvise_spin),
         Workload::ContextSwitch => Some(loops::own_process),
