@@ -82,8 +82,7 @@ pub use batch::Batch;
 pub use costs::{Costs, EXPLORE_ONE_IN};
 pub use cpuset::{CpuMask, CpuSet};
 pub use design::{
-    CONSIDER_ONE_IN, Design, Errata, Exit, MAX_SLOTS, Order, Reach, Requests, Tags, Targets, USER_HALF,
-    Wait, Walkers,
+    CONSIDER_ONE_IN, Design, Errata, Exit, MAX_SLOTS, Order, Reach, Requests, Tags, Targets, USER_HALF, Wait, Walkers,
 };
 pub use engine::{Engine, Storage, tag_words};
 pub use facade::{Facade, Native, Word};
