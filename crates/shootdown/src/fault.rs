@@ -81,8 +81,6 @@ pub enum Fault {
     LazyKeepsOldTag,
     /// 39: the request is sent before the change is published.
     SendBeforePublish,
-    /// The requester finds itself alone in the set before its change is published.
-    AloneReadBeforeBarrier,
     /// 40: going lazy clears the membership bit although the root stays loaded.
     LazyLeavesSet,
     /// Demotion: flushes under a system-wide tag neither advance the generation nor pass its barrier.
