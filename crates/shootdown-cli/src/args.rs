@@ -547,8 +547,8 @@ pub struct ScoreboardArgs {
     #[arg(long)]
     pub all: bool,
 
-    /// Runs per cell and design; run k uses seed+k, and medians count. Cells in which a preset seems ahead are measured again,
-    /// longer and with other seeds
+    /// Runs per cell and design; run k uses seed+k, and medians count. Cells in which a preset seems ahead, or a demand is
+    /// missed, are measured again, longer and with other seeds
     #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
     pub runs: u64,
 

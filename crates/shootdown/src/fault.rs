@@ -83,8 +83,6 @@ pub enum Fault {
     LazyKeepsOldTag,
     /// 39: the request is sent before the change is published.
     SendBeforePublish,
-    /// The requester finds itself alone in the set before its change is published.
-    AloneReadBeforeBarrier,
     /// 40: going lazy clears the membership bit although the root stays loaded.
     LazyLeavesSet,
     /// 42: the tag is flushed before the root load instead of with it.

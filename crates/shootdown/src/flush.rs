@@ -113,11 +113,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         #[cfg(feature = "faults")]
         let too_early = (walkers && self.kernel.fault(crate::fault::Fault::WalkersReadBeforeBarrier))
             .then(|| self.walkers_of(space, me));
-        #[cfg(feature = "faults")]
-        let alone_before = self
-            .kernel
-            .fault(crate::fault::Fault::AloneReadBeforeBarrier)
-            .then(|| self.runs_alone(space, me));
         // C1: entry writes, then this full barrier, then the reads of mode, set and states below. Pairs with the join of
         // `switch_to` (step 2), the barrier of `leave_lazy_here`, the compare-exchange of `promote`, the take of `serve`.
         let generation = if fault!(self.kernel, NoGenerationUnderTag) && matches!(space.mode(), Mode::System(_)) {
@@ -134,10 +129,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             Mode::PerCpu => {
                 // With nobody else in the set there is nobody to write a log entry for, nor to look for. A slot that is behind
                 // across this generation, or across a broadcast, which leaves no entry either, flushes everything (C6).
-                #[cfg(not(feature = "faults"))]
                 let alone = self.runs_alone(space, me);
-                #[cfg(feature = "faults")]
-                let alone = alone_before.unwrap_or_else(|| self.runs_alone(space, me));
                 if self.design.requests == Requests::Log && !alone {
                     space.log.append(generation, &range);
                 }

@@ -3,8 +3,8 @@
 //! Owns the choice of cells. Rates come from the simulator, none is kept here. [`cell`] compares the designs of one cell,
 //! [`requirements`] says what is demanded and what came out, [`text`] prints.
 //!
-//! The best of a dozen short runs is partly the luckiest. So a cell in which a preset seems ahead is measured again, longer
-//! and with other seeds, and what comes out then counts. What cannot be run is said, with the reason.
+//! The best of a dozen short runs is partly the luckiest. So a cell in which a preset seems ahead, or a demand is missed, is
+//! measured again, longer and with other seeds, and what comes out then counts. What cannot be run is said, with the reason.
 
 mod cell;
 mod requirements;
@@ -104,7 +104,7 @@ fn failure(spec: &RunSpec, outcome: &Outcome) -> Option<String> {
     ))
 }
 
-/// The runs that look once more at each cell in which a preset seems ahead: of `adaptive`, the limit, and every preset that
+/// The runs that look once more at each cell in which a preset seems ahead or a demand is missed: of `adaptive`, the limit, and every preset that
 /// may be the best.
 fn doubtful(specs: &[RunSpec], outcomes: &[Outcome], cells: &[Cell], runs: u64) -> Vec<RunSpec> {
     let mut doubtful = Vec::new();
@@ -113,7 +113,7 @@ fn doubtful(specs: &[RunSpec], outcomes: &[Outcome], cells: &[Cell], runs: u64) 
         let results = &outcomes[at..at + of_cell.len()];
         at += of_cell.len();
         let found = cells.iter().find(|cell| cell.is_of(&of_cell[0]));
-        let Some(cell) = found.filter(|cell| cell.of_best < 1.0) else {
+        let Some(cell) = found.filter(|cell| requirements::is_doubtful(cell)) else {
             continue;
         };
         for (spec, outcome) in of_cell.iter().zip(results) {

@@ -76,7 +76,7 @@ fn of_best(cells: &[Cell]) -> Option<Requirement> {
 
 /// Well ahead of interrupts without broadcast; and where nothing could be.
 fn of_ipi(cells: &[Cell]) -> Option<Requirement> {
-    let concerns = |cell: &Cell| !cell.broadcast && cell.threads >= MANY && cell.workload == FLAGSHIP_WORKLOAD;
+    let concerns = is_without_broadcast_and_many;
     let what = format!("{FLAGSHIP_WORKLOAD} without broadcast: at least {OF_IPI} times ipi from {MANY} threads on");
     let mut found = least(cells, what, OF_IPI, concerns, |cell| cell.of_ipi)?;
     let below = |share: Option<f64>| share.is_some_and(|share| share < OF_IPI);
@@ -94,6 +94,18 @@ fn of_ipi(cells: &[Cell]) -> Option<Requirement> {
 
 fn is_flagship(cell: &Cell) -> bool {
     cell.workload == FLAGSHIP_WORKLOAD && cell.machine == FLAGSHIP_MACHINE
+}
+
+/// Whether this cell, as it was measured, misses what is demanded of it, or has a preset ahead of it.
+pub(super) fn is_doubtful(cell: &Cell) -> bool {
+    let below = |share: Option<f64>, least: f64| share.is_some_and(|share| share < least);
+    cell.of_best < 1.0
+        || cell.broadcast && is_flagship(cell) && below(cell.of_ideal, OF_LIMIT)
+        || is_without_broadcast_and_many(cell) && below(cell.of_ipi, OF_IPI)
+}
+
+fn is_without_broadcast_and_many(cell: &Cell) -> bool {
+    !cell.broadcast && cell.threads >= MANY && cell.workload == FLAGSHIP_WORKLOAD
 }
 
 /// How far below the limit the flagship workload is, and what is in between: a line for each cell below [`OF_LIMIT`].
@@ -256,6 +268,15 @@ pub(super) mod tests {
                 .ends_with("in 1 of them ideal is not 1.5 times ipi either"),
             "{found:?}"
         );
+    }
+
+    #[test]
+    fn what_misses_a_demand_or_is_behind_is_doubtful() {
+        assert!(!is_doubtful(&cell("one", 1, true, 2, 1.6)));
+        assert!(is_doubtful(&cell("one", 1, true, 2, 0.99)));
+        // Of `ideal` it has half of what it has of the best.
+        assert!(is_doubtful(&cell(FLAGSHIP_MACHINE, 1, true, 2, 1.6)));
+        assert!(is_doubtful(&cell("one", 1, false, 16, 1.4)) && !is_doubtful(&cell("one", 1, false, 8, 1.4)));
     }
 
     #[test]

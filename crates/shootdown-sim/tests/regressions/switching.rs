@@ -41,15 +41,6 @@ fn a_cpu_that_is_switching_in_is_not_skipped() {
     shows_when_a_cpu_comes_back(Fault::SkipSwitchingCpu);
 }
 
-/// A CPU that flushes alone looks for nobody. Whether it is alone must be read after its change is published, as the targets
-/// are: else a CPU that joins in between neither is seen nor sees.
-#[test]
-fn a_cpu_is_not_alone_before_its_change_is_published() {
-    let scene = Scene::new(2, LOG);
-    let symptom = Symptom::Breaks(Rule::C1);
-    contract(&scene, Fault::AloneReadBeforeBarrier, symptom, come_back_during_a_flush);
-}
-
 /// 2, Linux CVE-2025-40174: the switching CPU's bit in the set was still in its store buffer when it read the generation,
 /// so that neither side saw the other.
 #[test]
