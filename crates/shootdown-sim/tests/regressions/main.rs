@@ -4,6 +4,7 @@
 
 mod cpus;
 mod demotion;
+mod departure;
 mod forks;
 mod found_here;
 mod isa;
