@@ -126,12 +126,11 @@ impl Program {
         let mut emit = |cpu, action| {
             sink(Step { time_ns, cpu, action });
         };
+        if !matches!(item, Item::Switch { .. } | Item::Inferred { .. }) && self.cpu(cpu).task != Some(task) {
+            self.runs(cpu, task, false, &mut emit);
+        }
         match item {
-            Item::Line => {
-                if self.cpu(cpu).task != Some(task) {
-                    self.runs(cpu, task, false, &mut emit);
-                }
-            }
+            Item::Line => {}
             Item::Switch { from, state, to } => {
                 if self.cpu(cpu).task.is_some_and(|known| known != from) {
                     self.runs(cpu, from, false, &mut emit);
@@ -222,9 +221,6 @@ impl Program {
 
     /// A flush whose reason says that somebody asked for it.
     fn asks(&mut self, cpu: u32, task: u32, pages: i64, reason: Reason, emit: &mut impl FnMut(u32, Action)) {
-        if self.cpu(cpu).task != Some(task) {
-            self.runs(cpu, task, false, emit);
-        }
         let is_own_part = self.cpu(cpu).caller.is_own_part(task, pages, reason);
         if is_own_part {
             return;
