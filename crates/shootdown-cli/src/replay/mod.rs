@@ -30,6 +30,12 @@ use source::Recording;
 /// set beside what was recorded. The first of them that is asked for.
 const AS_RECORDED: [&str; 2] = ["ipi-trim", "ipi"];
 
+/// Where predicted and recorded differ although the engine does the same as the kernel.
+const DIFFERENCES: &str = "What the recording does not say, and is inferred: which flushes free table pages (forks, new programs \
+    and ends of processes are told by their flushing everything), where a child of vfork gets its own space, when a CPU whose switch \
+    out of idle is missing made it, and what CPUs had loaded before the first line. The kernel's own space takes a tag there, \
+    and none here.";
+
 /// The document for programs.
 #[derive(Serialize)]
 struct Document<'a> {
@@ -117,7 +123,7 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             predictions: &predictions,
             recording: &recording,
             times,
-            notes: notes(&recording, &rows),
+            notes: notes(&recording, &rows, !predictions.is_empty()),
             timelines: specs
                 .iter()
                 .zip(&done)
@@ -160,7 +166,7 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             text.push('\n');
             text.push_str(&words::predictions(&predictions));
         }
-        for note in notes(&recording, &rows) {
+        for note in notes(&recording, &rows, !predictions.is_empty()) {
             text.push_str(&note);
             text.push('\n');
         }
@@ -240,7 +246,7 @@ fn title(args: &ReplayArgs, target: &Target) -> String {
 }
 
 /// What to know about the numbers.
-fn notes(recording: &Recording, rows: &[Row]) -> Vec<String> {
+fn notes(recording: &Recording, rows: &[Row], predicts: bool) -> Vec<String> {
     let recorded = &recording.recorded;
     let mut notes = vec![
         "(recorded) *: from the queuing of a request to its flush on the other CPU, which is a part of the shootdown."
@@ -254,6 +260,9 @@ fn notes(recording: &Recording, rows: &[Row]) -> Vec<String> {
             number::count(recorded.foreign)
         ),
     ];
+    if predicts {
+        notes.push(DIFFERENCES.to_string());
+    }
     if recording.metadata.lost_events > 0 {
         notes.push(format!(
             "The recording lost {} events: every number above is a lower bound.",

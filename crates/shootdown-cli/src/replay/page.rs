@@ -6,6 +6,7 @@ use shootdown_sim::timeline::{TimelineEvent, What, shootdowns};
 
 use super::row::{Prediction, Row, Tail};
 use super::source::Recording;
+use super::words;
 use crate::number::{self, UNKNOWN};
 use crate::page::{self, escape};
 use crate::style;
@@ -149,7 +150,7 @@ fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
 fn costs(view: &View<'_>) -> String {
     let recorded = &view.recording.recorded;
     let mut known = vec![UNKNOWN.to_string(); 9];
-    known[0] = "recorded".into();
+    known[0] = words::recorded_times(view.times);
     known[1] = number::count(recorded.requests * view.times);
     known[3] = number::count(recorded.queued * view.times);
     let rows = view.rows.iter().map(|row| {

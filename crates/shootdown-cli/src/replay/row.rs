@@ -47,7 +47,8 @@ pub struct Row {
     pub shootdown_latency: Option<Tail>,
     /// What one interrupt takes from what it interrupts.
     pub disturbance: Option<Tail>,
-    /// Interrupts at CPUs that had nothing to flush: bystanders, which ran something else or nothing.
+    /// Requests at bystanders: CPUs that ran another space, kernel code or nothing. Designs whose requests name no space
+    /// (`adaptive`) know of those that were lazy only.
     pub bystanders_interrupted: u64,
     /// How much longer the program takes than recorded.
     pub longer: f64,
@@ -96,7 +97,7 @@ impl Row {
             },
             shootdown_latency: result.shootdowns.map(Tail::from),
             disturbance,
-            bystanders_interrupted: answers.elsewhere + answers.let_go + answers.current,
+            bystanders_interrupted: answers.elsewhere + answers.let_go,
             longer: result.put_off_ns as f64 * 1e-9 / recorded.seconds().max(1e-9),
             stale: result.stale,
             accesses_checked: result.accesses_checked,

@@ -25,11 +25,20 @@ fn milliseconds(ms: f64) -> String {
     number::time(ms * 1e6)
 }
 
+/// What the row of the recording is called, whose counts are multiplied as the program is.
+pub fn recorded_times(times: u64) -> String {
+    if times == 1 {
+        "(recorded)".to_string()
+    } else {
+        format!("(recorded × {times})")
+    }
+}
+
 /// Counts and lost time, the recording in the first row.
 pub fn costs(rows: &[Row], recorded: &Recorded, times: u64, lost: u64) -> String {
     let count = |value: u64| at_least(number::count(value), lost);
     let known = [
-        "(recorded)".to_string(),
+        recorded_times(times),
         count(recorded.requests * times),
         UNKNOWN.to_string(),
         count(recorded.queued * times),

@@ -209,7 +209,8 @@ unsafe impl Stack for ArenaStack {
 
 /// A value in simulated memory, shared by reference count; it keeps the memory alive.
 ///
-/// The value starts on a cache line of its own. It is dropped with the last handle; its memory is not reused.
+/// The value starts on a cache line of its own. It is dropped with the last handle; its memory is reused by
+/// [`renew`](Self::renew) only.
 pub struct Shared<T> {
     value: NonNull<T>,
     owner: Rc<Owner<T>>,
@@ -230,6 +231,21 @@ impl<T> Shared<T> {
                 _region: Rc::clone(region),
             }),
         }
+    }
+}
+
+impl<T> Shared<T> {
+    /// Drops the value and puts `value` in its place; gives it back when there are other handles.
+    pub fn renew(self, value: T) -> Result<Self, T> {
+        if Rc::strong_count(&self.owner) > 1 {
+            return Err(value);
+        }
+        // SAFETY: this is the only handle, taken by value, so nothing refers to the old value, which is initialised.
+        unsafe {
+            self.value.drop_in_place();
+            self.value.write(value);
+        }
+        Ok(self)
     }
 }
 

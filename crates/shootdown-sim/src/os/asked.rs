@@ -10,7 +10,7 @@ impl<const W: usize> System<W> {
     /// address-space lock: whoever recorded the program had waited for it.
     pub fn flush_as_asked(&self, process: &Process<W>, va: u64, range: Range) {
         let outer = category::enter(Category::Kernel);
-        let entered = self.enter_kernel(process, 0, self.costs.syscall + self.costs.madvise);
+        let entered = self.enter_kernel(process, 0, self.costs.syscall);
         let (frames, _) = self.clear(process, va & !(PAGE - 1), 1);
         self.flush(process, range);
         self.free_frames(frames);

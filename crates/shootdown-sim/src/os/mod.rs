@@ -52,7 +52,7 @@ use crate::hw::{Entry, Hw, Stamp};
 use crate::machine::{self, LineId, Machine, Shared, SimWord, SimWorld};
 use crate::timeline::{What, note};
 use category::Category;
-use shootdown::{Ack, Design, Engine, PerCpu, Reach, Root, Storage, Word, tag_words};
+use shootdown::{Ack, Design, Engine, PerCpu, Reach, Root, Space, Storage, Word, tag_words};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -155,6 +155,8 @@ pub struct System<const W: usize> {
     numbers: Cell<u32>,
     /// Left by processes that ended.
     spare: RefCell<Vec<process::Memory>>,
+    /// Engine's spaces of processes that ended, where their number is not bounded.
+    spare_spaces: RefCell<Vec<Shared<Space<SimWorld, W>>>>,
     /// Sections without preemption, and the latencies of the run.
     pub preemption: Rc<Preemption>,
     /// What runs threads, when there are others than one on each CPU.
@@ -222,6 +224,7 @@ impl<const W: usize> System<W> {
             sharing: RefCell::default(),
             numbers: Cell::new(0),
             spare: RefCell::default(),
+            spare_spaces: RefCell::default(),
             scheduler: OnceCell::new(),
             lru: SpinLock::new(machine, spin_nodes.clone(), preemption.clone()),
             preemption: preemption.clone(),
@@ -300,6 +303,22 @@ impl<const W: usize> System<W> {
         let mut spare = self.spare.borrow_mut();
         let fits = spare.iter().position(|memory| memory.table_locks.len() == tables)?;
         Some(spare.swap_remove(fits))
+    }
+
+    /// Moves a space into simulated memory: that of one that was given back, if nobody holds it any more.
+    fn place_space(&self, space: Space<SimWorld, W>) -> Shared<Space<SimWorld, W>> {
+        let spare = self.spare_spaces.borrow_mut().pop();
+        let Some(spare) = spare else {
+            return self.allocate(space);
+        };
+        spare.renew(space).unwrap_or_else(|space| self.allocate(space))
+    }
+
+    /// Gives back the memory of the engine's space of a process that has ended; its last holder lets go of it now.
+    pub fn reuse_space(&self, process: Rc<Process<W>>) {
+        if let Ok(process) = Rc::try_unwrap(process) {
+            self.spare_spaces.borrow_mut().push(process.space);
+        }
     }
 
     /// Turns this CPU on.

@@ -62,7 +62,7 @@ impl<const W: usize> Process<W> {
         let root = system.hw.borrow_mut().new_space(number);
         system.engine.kernel().know(root, number);
         system.numbers.set(system.numbers.get().max(number));
-        let space = system.allocate(system.engine.space(Root(u64::from(root))));
+        let space = system.place_space(system.engine.space(Root(u64::from(root))));
         let Memory {
             lock,
             table_locks,

@@ -5,6 +5,7 @@
 mod cpus;
 mod deferred;
 mod demotion;
+mod departure;
 mod early;
 mod forks;
 mod found_here;

@@ -123,15 +123,14 @@ impl Program {
             task,
             item,
         } = kept;
-        let mut emit = |action| {
+        let mut emit = |cpu, action| {
             sink(Step { time_ns, cpu, action });
         };
+        if !matches!(item, Item::Switch { .. } | Item::Inferred { .. }) && self.cpu(cpu).task != Some(task) {
+            self.runs(cpu, task, false, &mut emit);
+        }
         match item {
-            Item::Line => {
-                if self.cpu(cpu).task != Some(task) {
-                    self.runs(cpu, task, false, &mut emit);
-                }
-            }
+            Item::Line => {}
             Item::Switch { from, state, to } => {
                 if self.cpu(cpu).task.is_some_and(|known| known != from) {
                     self.runs(cpu, from, false, &mut emit);
@@ -150,8 +149,8 @@ impl Program {
             }
             Item::Exec => {
                 if let Some(ended) = self.spaces.executes(task) {
-                    emit(Action::Lazy { idle: false });
-                    emit(Action::End { space: ended });
+                    emit(cpu, Action::Lazy { idle: false });
+                    emit(cpu, Action::End { space: ended });
                 }
                 self.loads(cpu, task, &mut emit);
             }
@@ -159,7 +158,10 @@ impl Program {
     }
 
     /// `task` runs on `cpu` from here on.
-    fn runs(&mut self, cpu: u32, task: u32, recorded: bool, emit: &mut impl FnMut(Action)) {
+    fn runs(&mut self, cpu: u32, task: u32, recorded: bool, emit: &mut impl FnMut(u32, Action)) {
+        if let Some(borrower) = self.spaces.comes(task) {
+            self.executed(borrower, emit);
+        }
         self.cpu(cpu).task = Some(task);
         let process = self.window.process_of(task);
         let action = if task == 0 || self.window.is_kernel_thread(task) {
@@ -171,15 +173,27 @@ impl Program {
                 recorded,
             }
         };
-        self.spaces.comes(task);
         if self.cpu(cpu).doing != Some(action) {
             self.cpu(cpu).doing = Some(action);
-            emit(action);
+            emit(cpu, action);
+        }
+    }
+
+    /// A process that borrowed its space has one of its own: where it runs it loads it.
+    fn executed(&mut self, process: u32, emit: &mut impl FnMut(u32, Action)) {
+        for cpu in 0..self.cpus.len() as u32 {
+            let runs = self
+                .cpu(cpu)
+                .task
+                .filter(|&task| task != 0 && self.window.process_of(task) == process);
+            if let Some(task) = runs {
+                self.loads(cpu, task, emit);
+            }
         }
     }
 
     /// The space of the thread that `cpu` runs, which may have become another since it came.
-    fn loads(&mut self, cpu: u32, task: u32, emit: &mut impl FnMut(Action)) -> u32 {
+    fn loads(&mut self, cpu: u32, task: u32, emit: &mut impl FnMut(u32, Action)) -> u32 {
         let process = self.window.process_of(task);
         let space = self.spaces.of(task, process);
         let loaded = matches!(self.cpu(cpu).doing, Some(Action::Run { space: loaded, .. }) if loaded == space);
@@ -190,26 +204,23 @@ impl Program {
                 recorded: true,
             };
             self.cpu(cpu).doing = Some(action);
-            emit(action);
+            emit(cpu, action);
         }
         space
     }
 
     /// The last switch of `task`.
-    fn ends(&mut self, cpu: u32, task: u32, emit: &mut impl FnMut(Action)) {
+    fn ends(&mut self, cpu: u32, task: u32, emit: &mut impl FnMut(u32, Action)) {
         if let Some(space) = self.spaces.ends(task) {
-            emit(Action::Lazy { idle: false });
-            emit(Action::End { space });
+            emit(cpu, Action::Lazy { idle: false });
+            emit(cpu, Action::End { space });
         }
         self.window.forget(task);
         self.cpu(cpu).doing = None;
     }
 
     /// A flush whose reason says that somebody asked for it.
-    fn asks(&mut self, cpu: u32, task: u32, pages: i64, reason: Reason, emit: &mut impl FnMut(Action)) {
-        if self.cpu(cpu).task != Some(task) {
-            self.runs(cpu, task, false, emit);
-        }
+    fn asks(&mut self, cpu: u32, task: u32, pages: i64, reason: Reason, emit: &mut impl FnMut(u32, Action)) {
         let is_own_part = self.cpu(cpu).caller.is_own_part(task, pages, reason);
         if is_own_part {
             return;
@@ -224,12 +235,15 @@ impl Program {
         let calls = self.calls;
         let (tables, address) = self.cpu(cpu).caller.frees_tables(task, pages, calls);
         self.spaces.requests += 1;
-        emit(Action::Flush {
-            space,
-            pages: u32::try_from(pages).ok().map(|pages| pages.max(1)),
-            tables,
-            address,
-        });
+        emit(
+            cpu,
+            Action::Flush {
+                space,
+                pages: u32::try_from(pages).ok().map(|pages| pages.max(1)),
+                tables,
+                address,
+            },
+        );
     }
 }
 

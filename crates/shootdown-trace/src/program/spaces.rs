@@ -75,12 +75,12 @@ impl Spaces {
         }
     }
 
-    /// A thread comes: whoever borrowed its space has one of its own by now.
-    pub fn comes(&mut self, task: u32) {
+    /// A thread comes: whoever borrowed its space has one of its own by now. Returns that process.
+    pub fn comes(&mut self, task: u32) -> Option<u32> {
         self.waiting.retain(|&waiting| waiting != task);
-        if let Some(&borrower) = self.lent.get(&task) {
-            self.give_own(borrower);
-        }
+        let borrower = *self.lent.get(&task)?;
+        self.give_own(borrower);
+        Some(borrower)
     }
 
     fn give_own(&mut self, process: u32) {

@@ -1,1 +1,179 @@
+use super::*;
+use crate::text;
 
+/// The steps of a text, one line each, and what was withheld.
+fn steps(lines: &str) -> (Vec<String>, Recorded) {
+    let (mut program, mut steps) = (Program::default(), Vec::new());
+    let mut show = |step: Step| {
+        let what = match step.action {
+            Action::Run { space, task, recorded } => {
+                format!(
+                    "runs {task} of space {space}{}",
+                    if recorded { "" } else { ", inferred" }
+                )
+            }
+            Action::Lazy { idle } => if idle { "idles" } else { "is in the kernel" }.to_string(),
+            Action::Flush {
+                space, pages, tables, ..
+            } => format!(
+                "flushes {} of space {space}{}",
+                pages.map_or("all".to_string(), |pages| pages.to_string()),
+                if tables { " with tables" } else { "" }
+            ),
+            Action::End { space } => format!("ends space {space}"),
+        };
+        steps.push(format!("{} {} {what}", step.time_ns / 1000, step.cpu));
+    };
+    text::read(lines.as_bytes(), |event| {
+        program.add(event, &mut show);
+        Ok(())
+    })
+    .unwrap();
+    let recorded = program.finish(&mut show);
+    (steps, recorded)
+}
+
+/// A line of a task, `name-pid (tgid)`, at that microsecond.
+fn line(task: &str, cpu: u32, us: u32, event: &str) -> String {
+    format!(" {task} [{cpu:03}] d..2. 0.{us:06}: {event}\n")
+}
+
+fn switch(task: &str, cpu: u32, us: u32, from: u32, state: &str, to: u32) -> String {
+    let event = format!(
+        "sched_switch: prev_comm=a prev_pid={from} prev_prio=120 prev_state={state} ==> next_comm=b next_pid={to} next_prio=120"
+    );
+    line(task, cpu, us, &event)
+}
+
+fn flush(task: &str, cpu: u32, us: u32, pages: i32, reason: u32) -> String {
+    line(
+        task,
+        cpu,
+        us,
+        &format!("tlb_flush: pages:{pages} reason:some reason ({reason})"),
+    )
+}
+
+#[test]
+fn what_the_kernel_did_is_withheld_and_counted() {
+    let text = [
+        flush("a-7 ( 7)", 0, 10, 4, 4),
+        line(
+            "a-7 ( 7)",
+            0,
+            11,
+            "csd_queue_cpu: cpu=1 callsite=x func=flush_tlb_func csd=1",
+        ),
+        flush("a-7 ( 7)", 0, 12, 4, 3),
+        line("a-8 ( 7)", 1, 13, "call_function_single_entry: vector=251"),
+        flush("a-8 ( 7)", 1, 21, 4, 1),
+        flush("a-7 ( 7)", 0, 30, 1, 3),
+        switch("a-7 ( 7)", 0, 40, 7, "S", 9),
+        flush("a-7 ( 7)", 0, 41, -1, 0),
+        flush("b-9 ( 9)", 0, 50, -1, 3),
+    ];
+    let (steps, recorded) = steps(&text.concat());
+    assert_eq!(
+        steps,
+        [
+            "10 0 runs 7 of space 1, inferred",
+            "10 0 flushes 4 of space 1",
+            "30 0 flushes 1 of space 1",
+            "40 0 runs 9 of space 2",
+            "50 0 flushes all of space 2 with tables",
+        ]
+    );
+    assert_eq!((recorded.requests, recorded.sent, recorded.queued), (3, 1, 1));
+    assert_eq!((recorded.remote, recorded.flushed, recorded.kept), (1, 1, 0));
+    assert_eq!(recorded.queued_to_flushed.quantile(1.0).unwrap() / 1000, 10);
+}
+
+#[test]
+fn a_switch_out_of_idle_that_is_missing_stands_after_the_interrupt_that_caused_it() {
+    let text = [
+        // CPU 0 shows that it takes 4 us from the interrupt to the switch.
+        switch("a-7 ( 7)", 0, 10, 7, "S", 0),
+        switch("a-8 ( 7)", 1, 11, 8, "S", 0),
+        line("<idle>-0 (-------)", 0, 20, "call_function_single_entry: vector=251"),
+        switch("<idle>-0 (-------)", 0, 24, 0, "R", 7),
+        line("<idle>-0 (-------)", 1, 30, "call_function_single_entry: vector=251"),
+        flush("a-7 ( 7)", 0, 50, 1, 3),
+        flush("a-8 ( 7)", 1, 60, 1, 3),
+    ];
+    let (steps, recorded) = steps(&text.concat());
+    assert!(
+        steps.contains(&"34 1 runs 8 of space 1, inferred".to_string()),
+        "{steps:?}"
+    );
+    assert_eq!(recorded.inferred_switches, 1);
+}
+
+#[test]
+fn a_vforked_child_is_in_its_parents_space_until_it_asks_for_a_flush() {
+    let text = [
+        flush("cc-7 ( 7)", 0, 10, 1, 3),
+        switch("cc-7 ( 7)", 0, 20, 7, "D", 9),
+        flush("cc-9 ( 9)", 0, 30, -1, 0),
+        flush("cc-9 ( 9)", 0, 40, 1, 3),
+        switch("cc-9 ( 9)", 0, 50, 9, "Z", 7),
+        switch("cc-7 ( 7)", 0, 60, 7, "X", 0),
+    ];
+    let (steps, _) = steps(&text.concat());
+    assert_eq!(
+        steps,
+        [
+            "10 0 runs 7 of space 1, inferred",
+            "10 0 flushes 1 of space 1",
+            "20 0 runs 9 of space 1",
+            "40 0 runs 9 of space 2",
+            "40 0 flushes 1 of space 2",
+            "50 0 is in the kernel",
+            "50 0 ends space 2",
+            "50 0 runs 7 of space 1",
+            "60 0 is in the kernel",
+            "60 0 ends space 1",
+            "60 0 idles",
+        ]
+    );
+}
+
+#[test]
+fn kernel_threads_run_lazily_and_calls_tell_whether_tables_go() {
+    let call = |us, length: &str| {
+        let event = format!("sys_madvise(start: 0x7f0000200000, len_in: {length}, behavior: 4)");
+        line("a-7 ( 7)", 0, us, &event)
+    };
+    let text = [
+        call(10, "0x100000"),
+        flush("a-7 ( 7)", 0, 11, -1, 3),
+        call(20, "0x200000"),
+        flush("a-7 ( 7)", 0, 21, -1, 3),
+        switch("a-7 ( 7)", 0, 30, 7, "R", 15),
+        switch("rcu_preempt-15 ( 15)", 0, 40, 15, "I", 7),
+    ];
+    let (steps, _) = steps(&text.concat());
+    assert_eq!(
+        steps,
+        [
+            "10 0 runs 7 of space 1, inferred",
+            "11 0 flushes all of space 1",
+            "21 0 flushes all of space 1 with tables",
+            "30 0 is in the kernel",
+            "40 0 runs 7 of space 1",
+        ]
+    );
+}
+
+#[test]
+fn memory_is_bounded_by_the_window() {
+    let mut program = Program::default();
+    let mut most = 0;
+    let text: String = (0..200_000).map(|k| flush("a-7 ( 7)", k % 2, k * 4, 1, 3)).collect();
+    text::read(text.as_bytes(), |event| {
+        program.add(event, &mut |_| {});
+        most = most.max(program.window.waiting());
+        Ok(())
+    })
+    .unwrap();
+    assert!(most <= WINDOW_NS as usize / 4_000 + 2, "{most}");
+}

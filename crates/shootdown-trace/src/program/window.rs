@@ -194,6 +194,12 @@ impl Window {
         self.kernel_threads.remove(&task);
     }
 
+    /// Events held back.
+    #[cfg(test)]
+    pub fn waiting(&self) -> usize {
+        self.events.len()
+    }
+
     /// Switches that were inferred so far.
     pub fn inferred(&self) -> u64 {
         self.inferred

@@ -21,6 +21,9 @@ const TOUCH_NS: f64 = 50_000.0;
 /// A stretch shorter than this, ns, is waited out and not computed.
 const SHORT_NS: f64 = 2_000.0;
 
+/// A stretch of so many times [`SHORT_NS`] has time for a page fault more than the recorded program had.
+const LEISURE: f64 = 4.0;
+
 /// Share of what is left that is computed at once: with a busy sibling that takes up to 1.5 times as long, and must not be too
 /// much.
 const AT_ONCE: f64 = 0.65;
@@ -112,6 +115,9 @@ impl<const W: usize> Cpu<W> {
             Runs::Kernel => rest(until, Category::Kernel),
             Runs::User(live) => {
                 let (slice, short) = (TOUCH_NS * self.shared.ghz, SHORT_NS * self.shared.ghz);
+                if until.saturating_sub(machine::now()) as f64 > LEISURE * short {
+                    self.touch(live);
+                }
                 loop {
                     let left = until.saturating_sub(machine::now()) as f64;
                     if left < short {
@@ -199,9 +205,6 @@ impl<const W: usize> Cpu<W> {
         live.next_page.set((page + 1) % HOT_PAGES);
         let va = USER_BASE + page * PAGE;
         let runs = matches!(&self.runs, Runs::User(runs) if Rc::ptr_eq(runs, &live));
-        if runs {
-            shared.system.touch(&live.process, va, Access::Write);
-        }
         let range = match pages {
             Some(pages) => Range::pages(va, va + u64::from(pages).min(PAGES - HOT_PAGES) * PAGE, Stride::Size4K),
             None => Range::pages(USER_BASE, USER_BASE + PAGES * PAGE, Stride::Size4K),

@@ -103,3 +103,41 @@ impl Feed {
         self.most_waiting
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn feed(steps: Vec<(u64, u32)>) -> Feed {
+        let step = |(time_ns, cpu)| Step {
+            time_ns: 5_000 + time_ns,
+            cpu,
+            action: Action::Lazy { idle: true },
+        };
+        Feed::new(Box::new(steps.into_iter().map(step)), Scale::Copies(1), 2, 2)
+    }
+
+    #[test]
+    fn nobody_reads_far_ahead() {
+        let mut feed = feed((0..1000).map(|k| (k * 100_000, 0)).collect());
+        let Next::Nothing { until_ns } = feed.next(1, 0) else {
+            panic!("CPU 1 has nothing to do")
+        };
+        assert!((AHEAD_NS..AHEAD_NS + 200_000).contains(&until_ns), "{until_ns}");
+        assert!(feed.most_waiting() < 20, "{}", feed.most_waiting());
+    }
+
+    #[test]
+    fn a_cpu_that_is_late_puts_everything_off_beyond_the_slack() {
+        let mut feed = feed(vec![(0, 0), (100, 0), (10_000_000, 1)]);
+        feed.next(0, 0);
+        assert!(matches!(feed.next(0, SLACK_NS + 100), Next::Do { at_ns: 100, .. }));
+        assert_eq!(feed.put_off_ns(), 0);
+        let Next::Do { at_ns, .. } = feed.next(1, 30_000_000) else {
+            panic!("CPU 1 has a step")
+        };
+        assert_eq!(at_ns, 10_000_000);
+        assert_eq!(feed.put_off_ns(), 20_000_000 - SLACK_NS);
+        assert_eq!(feed.next(1, 30_000_000), Next::End);
+    }
+}

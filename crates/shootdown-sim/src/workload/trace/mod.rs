@@ -186,6 +186,7 @@ fn replay_sized<const W: usize>(
     let mut design = fit_design(entry.design, model);
     design.walkers = Walkers::None;
     let mut config = machine_config(model, used, 0, spec.seed);
+    // Committed as it is used; ended spaces leave theirs to later ones.
     config.arena_bytes += MOST_LIVE * (process_bytes(model, PAGES * crate::os::PAGE) + size_of::<Space<SimWorld, W>>());
     let mut machine = Machine::new(config);
     let system: Rc<System<W>> = System::new(

@@ -193,3 +193,66 @@ impl Placer {
         home
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(task: u32, cpu: u32) -> Step {
+        Step {
+            time_ns: 0,
+            cpu,
+            action: Action::Run {
+                space: 1,
+                task,
+                recorded: true,
+            },
+        }
+    }
+
+    fn placed(placer: &mut Placer, step: Step) -> Vec<(usize, u32, Action)> {
+        let mut all = Vec::new();
+        placer.place(step, |placed| all.push((placed.cpu, placed.copy, placed.action)));
+        all
+    }
+
+    #[test]
+    fn copies_have_cpus_of_their_own_and_begin_apart() {
+        let mut placer = Placer::new(Scale::Copies(3), 2, 8);
+        let step = run(7, 1);
+        assert_eq!(
+            placed(&mut placer, step),
+            [(1, 0, step.action), (3, 1, step.action), (5, 2, step.action)]
+        );
+        assert_eq!(
+            [0, 1, 2, 4].map(|cpu| placer.delay(cpu)),
+            [0, 0, STAGGER_NS / 3, 2 * STAGGER_NS / 3]
+        );
+    }
+
+    #[test]
+    fn a_spread_thread_keeps_its_cpu_wherever_it_was_recorded() {
+        let mut placer = Placer::new(Scale::Spread, 2, 4);
+        let rest = Action::Lazy { idle: true };
+        assert_eq!(placed(&mut placer, run(7, 0)), [(0, 0, run(7, 0).action)]);
+        assert_eq!(placed(&mut placer, run(8, 0)), [(0, 0, rest), (1, 0, run(8, 0).action)]);
+        assert_eq!(placed(&mut placer, run(7, 1)), [(0, 0, run(7, 1).action)]);
+        let idle = Step {
+            action: rest,
+            ..run(0, 1)
+        };
+        assert_eq!(placed(&mut placer, idle), [(0, 0, rest)]);
+        // The CPU that has been idle for longest, not the one that has just become so.
+        assert_eq!(placed(&mut placer, run(9, 1))[0].0, 2);
+    }
+
+    #[test]
+    fn rules_are_read_as_they_are_written() {
+        for text in ["1", "4", "threads:8", "spread"] {
+            assert_eq!(text.parse::<Scale>().unwrap().to_string(), text);
+        }
+        for wrong in ["0", "threads:", "wide", "-1"] {
+            assert!(wrong.parse::<Scale>().unwrap_err().contains("for example 4"));
+        }
+    }
+}

@@ -24,6 +24,8 @@ pub(super) struct Spaces<const W: usize> {
     system: Rc<System<W>>,
     scale: Scale,
     live: RefCell<HashMap<(u32, u32), Rc<Live<W>>>>,
+    /// Torn down, and perhaps still remembered by a CPU that had it loaded.
+    ended: RefCell<Vec<Rc<Live<W>>>>,
     most: Cell<usize>,
 }
 
@@ -33,6 +35,7 @@ impl<const W: usize> Spaces<W> {
             system,
             scale,
             live: RefCell::default(),
+            ended: RefCell::default(),
             most: Cell::new(0),
         }
     }
@@ -47,6 +50,7 @@ impl<const W: usize> Spaces<W> {
         if let Some(live) = self.live.borrow().get(&key) {
             return live.clone();
         }
+        self.give_back();
         let process = self.system.process(self.system.next_number(), PAGES * PAGE);
         let live = Rc::new(Live {
             process,
@@ -83,8 +87,26 @@ impl<const W: usize> Spaces<W> {
 
     fn tear_down_if_over(&self, live: &Live<W>) {
         // A CPU that is late may still run it.
-        if live.left.get() == 0 && live.running.get() == 0 && self.live.borrow_mut().remove(&live.key).is_some() {
-            self.system.exit(&live.process);
+        if live.left.get() > 0 || live.running.get() > 0 {
+            return;
+        }
+        let ended = self.live.borrow_mut().remove(&live.key);
+        if let Some(ended) = ended {
+            self.system.exit(&ended.process);
+            self.ended.borrow_mut().push(ended);
+        }
+    }
+
+    /// Gives back the memory of spaces that ended and that no CPU remembers any more.
+    fn give_back(&self) {
+        let mut ended = self.ended.borrow_mut();
+        let mut index = 0;
+        while index < ended.len() {
+            if Rc::strong_count(&ended[index]) > 1 {
+                index += 1;
+            } else if let Some(live) = Rc::into_inner(ended.swap_remove(index)) {
+                self.system.reuse_space(live.process);
+            }
         }
     }
 
