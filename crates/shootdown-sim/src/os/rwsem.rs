@@ -336,11 +336,13 @@ impl SleepLock {
             // Claim it for the first before the others are looked for: a spinning writer may be faster.
             let before = self.words.count.fetch_add_full(claimed);
             if before & WRITER != 0 {
-                self.words.count.fetch_add_full(claimed.wrapping_neg());
                 if before & HANDOFF == 0 {
                     self.words.count.fetch_or_full(HANDOFF);
                 }
-                return Vec::new();
+                let without = self.words.count.fetch_add_full(claimed.wrapping_neg()) - claimed;
+                // A writer that let go in between took the claim for a reader, and woke nobody.
+                let gone = without & WRITER == 0;
+                return if gone { self.choose(wake) } else { Vec::new() };
             }
             self.owned_by_reader();
         }
