@@ -398,17 +398,6 @@ mod tests {
     }
 
     #[test]
-    fn one_value_holds_at_every_point_of_one_at_a_time() {
-        let space = space(
-            "tlb_flush2 --designs ipi --threads 2 --set assumed=range:2 --one-at-a-time --set broadcast.available=0",
-        );
-        assert!(space.points.len() > 20);
-        for point in &space.points {
-            assert_eq!(space.value(point, "broadcast.available"), Some(0.0));
-        }
-    }
-
-    #[test]
     fn a_sample_hits_every_stratum_of_every_axis_once() {
         let line =
             "tlb_flush2 --designs ipi --threads 2 --set costs.invlpg=100..200 --set costs.rmw=10..20 --sample 10";
