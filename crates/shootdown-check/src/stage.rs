@@ -40,10 +40,12 @@ pub struct Scenario {
 type CheckEngine = Engine<'static, CheckKernel, 1>;
 type CheckSpace = Space<CheckWorld, 1>;
 
+type Cpus = [MaybeUninit<PerCpu<CheckWorld>>; machine::MAX_CPUS];
+
 /// What scripts act on. The pages of space *s* (0 or 1) are mapped by table *s* + 1, page *p* to frame 2 *s* + *p* + 1.
 pub struct Stage {
     engine: MaybeUninit<CheckEngine>,
-    cpus: [MaybeUninit<PerCpu<CheckWorld>>; machine::MAX_CPUS],
+    cpus: Cpus,
     spaces: [MaybeUninit<CheckSpace>; SPACES],
     tags: [MaybeUninit<CheckWord>; tag_words(TAGS)],
     links: [MaybeUninit<CheckWord>; SPACES],
@@ -123,6 +125,16 @@ impl Stage {
             self.on(cpu, |stage| stage.engine().cpu_online());
         }
         (scenario.before)(self);
+    }
+
+    fn copy_of_cpus(&self) -> Cpus {
+        // SAFETY: `MaybeUninit` may hold any bytes. Nothing is dropped through the copy, so words have one owner.
+        unsafe { std::ptr::read(&raw const self.cpus) }
+    }
+
+    fn reset_cpus(&mut self, cpus: &Cpus) {
+        // SAFETY: both are arrays of the same type, apart from each other; no script runs that could look.
+        unsafe { std::ptr::copy_nonoverlapping(cpus, &raw mut self.cpus, 1) };
     }
 
     fn engine(&self) -> &CheckEngine {
@@ -372,6 +384,8 @@ pub struct Play {
     scenario: Scenario,
     stage: Box<Stage>,
     start: Start,
+    /// The engine's per-CPU state after the set-up.
+    cpus: Cpus,
     scripts: Vec<Option<Script>>,
 }
 
@@ -413,8 +427,9 @@ impl Play {
         stage.set_up(&scenario, kernel);
         let mut play = Play {
             scenario,
-            stage,
             start: with(Machine::start),
+            cpus: stage.copy_of_cpus(),
+            stage,
             scripts: (0..cpus).map(|_| None).collect(),
         };
         play.restart(false);
@@ -423,8 +438,9 @@ impl Play {
 
     /// Back to the start: set up, and every CPU before its first operation. With `tell` the run is recorded.
     pub fn restart(&mut self, tell: bool) {
-        // What the engine is made of is words; the words are all that there is to be set back.
+        // What the engine is made of is words, and the words are set back. In debug builds each CPU has a mark besides.
         with(|machine| machine.reset(&self.start, tell));
+        self.stage.reset_cpus(&self.cpus);
         let stage: *const Stage = &raw const *self.stage;
         for (cpu, slot) in self.scripts.iter_mut().enumerate() {
             let stack = match slot.take() {

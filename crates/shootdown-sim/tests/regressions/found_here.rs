@@ -193,7 +193,7 @@ fn more_requesters_than_a_queue_has_slots_finish_and_forget_no_target() {
         design: "ipi".to_string(),
         threads: 400,
         seed: 3,
-        virtual_ms: Some(1.0),
+        virtual_ms: Some(20.0),
         lru_drain: false,
         parameters: Parameters::default(),
     };
