@@ -9,7 +9,7 @@ use crate::os::{
 };
 use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs, process_bytes};
 use crate::timeline;
-use crate::window::{Edge, LONGEST, Measured, Plan, Window};
+use crate::window::{Edge, LONGEST, Measured, Plan, Window, window_events};
 use crate::workload::Thread;
 use shootdown::{Costs, Design, Free, Space, Tags, Walkers};
 use std::cell::{Cell, RefCell};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use crate::precision::{Doubt, UNCERTAIN};
-pub use crate::window::{PATIENT_THREADS, PRECISE, WARM_UP_EVENTS, WINDOW_EVENTS};
+pub use crate::window::{PATIENT_THREADS, PRECISE, WARM_UP_EVENTS, WINDOW_EVENTS_PER_THREAD};
 pub use crate::workload::{PARAMETER_PREFIX, Parameter, Parameters, Workload, parameters};
 
 /// What to run.
@@ -43,7 +43,8 @@ pub struct RunSpec {
 }
 
 /// Virtual time measured when nothing else is asked, ms. Beyond 256 threads the window instead lasts until as many operations
-/// are done as there are threads and their rate is known to within [`PRECISE`], but no longer than [`WINDOW_EVENTS`].
+/// are done as there are threads and their rate is known to within [`PRECISE`], but no longer than
+/// [`WINDOW_EVENTS_PER_THREAD`] allow.
 pub const DEFAULT_VIRTUAL_MS: f64 = 30.0;
 
 /// Virtual time before the measurement, ms: enough for sampled promotion, which looks once in about 2 ms per CPU; beyond 64
@@ -375,7 +376,7 @@ fn run_sized<const W: usize>(
         length: window,
         asked: spec.virtual_ms.is_some(),
         patient: (spec.threads > PATIENT_THREADS).then_some(spec.threads as u64),
-        events: (WARM_UP_EVENTS, WINDOW_EVENTS),
+        events: (WARM_UP_EVENTS, window_events(spec.threads)),
     };
     let window = Window::new(&machine, plan, counters, {
         let (freed, system, model) = (freed.clone(), system.clone(), model.clone());

@@ -13,13 +13,21 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// Charged operations after which the warm-up ends, whatever the time. `tlb_flush2` with 8192 threads needs 53 million for
-/// its warm-up under `ipi`. With [`WINDOW_EVENTS`]: what one core of a host takes eight minutes for, at the 4.6 million per
+/// its warm-up under `ipi`. With [`WINDOW_EVENTS_PER_THREAD`]: what one core of a host takes eight minutes for, at the 4.6 million per
 /// second that were seen with 8192 threads under `ipi`; a busy host takes longer.
 pub const WARM_UP_EVENTS: u64 = 300_000_000;
 
-/// Charged operations after which a window of the default length ends. Beyond them no run waits for its threads to finish
-/// what they are at. Each of 8192 threads interrupting all others once takes 2000 million.
-pub const WINDOW_EVENTS: u64 = 2_000_000_000;
+/// Charged operations per thread after which a window of the default length ends. Beyond them no run waits for its threads to
+/// finish what they are at. Each of 8192 threads interrupting all others once takes 2000 million, 244 thousand per thread.
+pub const WINDOW_EVENTS_PER_THREAD: u64 = 250_000;
+
+/// The fewest charged operations after which a window of the default length ends.
+const LEAST_WINDOW_EVENTS: u64 = 200_000_000;
+
+/// Charged operations after which a window of the default length ends, with this many threads.
+pub(crate) fn window_events(threads: usize) -> u64 {
+    (threads as u64 * WINDOW_EVENTS_PER_THREAD).max(LEAST_WINDOW_EVENTS)
+}
 
 /// Half the width of the 95 % confidence interval, as a share of the rate, from which on a patient run has measured enough.
 pub const PRECISE: f64 = 0.05;

@@ -306,7 +306,7 @@ mod tests {
         assert!(html.contains("\"spans\":[0,10,190,0,1,90,60,1]"), "{html}");
         assert!(html.contains("<h3>a &lt;b&gt;</h3>"), "{html}");
         // The switch is the one script that every page has; ours is the other.
-        let script = format!("{SCRIPT}");
+        let script = SCRIPT.to_string();
         assert!(
             !script.contains('&') && script.matches('<').count() == 2,
             "the script needs no escaping"
