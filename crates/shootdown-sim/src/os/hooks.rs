@@ -132,7 +132,7 @@ pub struct SimKernel {
     pub(super) hw: Rc<RefCell<Hw>>,
     pub(super) isa: Isa,
     costs: HookCosts,
-    counts: Cell<EngineCounts>,
+    counts: RefCell<EngineCounts>,
     /// Which space a root belongs to.
     spaces: RefCell<HashMap<u32, u32>>,
     kernel_root: u32,
@@ -174,7 +174,7 @@ impl SimKernel {
             hw,
             isa,
             costs,
-            counts: Cell::default(),
+            counts: RefCell::default(),
             spaces: RefCell::default(),
             kernel_root,
             roots: RefCell::new(vec![Roots::default(); cpus]),
@@ -205,12 +205,12 @@ impl SimKernel {
 
     /// Engine events so far.
     pub fn counts(&self) -> EngineCounts {
-        self.counts.get()
+        *self.counts.borrow()
     }
 
     /// Starts the counts anew.
     pub fn reset_counts(&self) {
-        self.counts.set(EngineCounts::default());
+        *self.counts.borrow_mut() = EngineCounts::default();
     }
 
     /// Sets what happens whenever preemption comes back on after a pin: tests migrate the task there.
@@ -289,9 +289,7 @@ impl SimKernel {
     }
 
     fn count(&self, change: impl FnOnce(&mut EngineCounts)) {
-        let mut counts = self.counts.get();
-        change(&mut counts);
-        self.counts.set(counts);
+        change(&mut self.counts.borrow_mut());
     }
 }
 
