@@ -100,6 +100,12 @@ impl Recorded {
                 waiting.retain(|&(sender, _)| sender != event.cpu);
                 waiting.push_back((event.cpu, event.time_ns));
             }
+            // Who waits for an answer does not switch: what this CPU has asked was answered without a note.
+            What::Switch { .. } => {
+                for waiting in &mut self.waiting {
+                    waiting.retain(|&(sender, _)| sender != event.cpu);
+                }
+            }
             _ => {}
         }
     }

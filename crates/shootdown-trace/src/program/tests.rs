@@ -89,6 +89,29 @@ fn what_the_kernel_did_is_withheld_and_counted() {
 }
 
 #[test]
+fn a_request_that_was_answered_without_a_note_does_not_wait_for_the_next_answer() {
+    let queued = |us| {
+        line(
+            "a-7 ( 7)",
+            0,
+            us,
+            "csd_queue_cpu: cpu=1 callsite=x func=flush_tlb_func csd=1",
+        )
+    };
+    let text = [
+        queued(10),
+        switch("a-7 ( 7)", 0, 40, 7, "S", 9),
+        flush("a-8 ( 7)", 1, 900, 4, 1),
+        queued(1000),
+        flush("a-8 ( 7)", 1, 1007, 4, 1),
+    ];
+    let (_, recorded) = steps(&text.concat());
+    assert_eq!((recorded.queued, recorded.remote), (2, 2));
+    assert_eq!(recorded.queued_to_flushed.count(), 1);
+    assert_eq!(recorded.queued_to_flushed.quantile(1.0).unwrap() / 1000, 7);
+}
+
+#[test]
 fn a_switch_out_of_idle_that_is_missing_stands_after_the_interrupt_that_caused_it() {
     let text = [
         // CPU 0 shows that it takes 4 us from the interrupt to the switch.
