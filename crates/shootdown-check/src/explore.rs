@@ -3,8 +3,9 @@
 //! Scripts cannot be cloned, so a state is reached again by taking its steps again from the start. Depth first, each state
 //! once: two runs that lead to the same state go on alike.
 
-use crate::machine::{Line, Step, Violation};
-use crate::stage::Play;
+use crate::machine::{Line, Step};
+use crate::play::Play;
+use crate::violation::Violation;
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 

@@ -1,21 +1,13 @@
-//! What a scenario is made of, and running it: the engine, its spaces and page tables on a machine, and a script for each
-//! CPU.
+//! What a scenario is made of: the engine, its spaces and page tables on a machine, and what a script for each CPU can do.
 
 use crate::kernel::{CheckKernel, PAGE};
-use crate::machine::{self, Line, Machine, PAGES, SPACES, Start, Step, TableWords, Violation, with};
+use crate::machine::{self, PAGES, SPACES, TableWords, with};
 use crate::tlb::{Frame, Table};
-use crate::world::{CheckWord, CheckWorld, Resume, handles_by, point, point_in_script, yields_through};
-use corosensei::stack::DefaultStack;
-use corosensei::{Coroutine, CoroutineResult};
+use crate::world::{CheckWord, CheckWorld, point_in_script};
 use shootdown::facade::Word;
 use shootdown::{Design, Engine, PerCpu, Range, Root, Space, Storage, Stride, tag_words};
-use std::cell::Cell;
 use std::mem::MaybeUninit;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-
-/// Bytes of stack for a script and the handlers above it.
-const STACK: usize = 64 << 10;
 
 /// Tags that the hardware has.
 const TAGS: u16 = 12;
@@ -37,10 +29,10 @@ pub struct Scenario {
     pub scripts: &'static [fn(&Stage)],
 }
 
-type CheckEngine = Engine<'static, CheckKernel, 1>;
+pub(crate) type CheckEngine = Engine<'static, CheckKernel, 1>;
 type CheckSpace = Space<CheckWorld, 1>;
 
-type Cpus = [MaybeUninit<PerCpu<CheckWorld>>; machine::MAX_CPUS];
+pub(crate) type Cpus = [MaybeUninit<PerCpu<CheckWorld>>; machine::MAX_CPUS];
 
 /// What scripts act on. The pages of space *s* (0 or 1) are mapped by table *s* + 1, page *p* to frame 2 *s* + *p* + 1.
 pub struct Stage {
@@ -52,21 +44,16 @@ pub struct Stage {
     entries: [[MaybeUninit<CheckWord>; PAGES]; SPACES],
 }
 
-thread_local! {
-    /// The stage of this host thread.
-    static STAGE: Cell<*const Stage> = const { Cell::new(std::ptr::null()) };
-}
-
 impl Stage {
     /// A stage at a fixed place, not yet set up.
-    fn new() -> Box<Self> {
+    pub(crate) fn new() -> Box<Self> {
         // SAFETY: every field is an array of, or is, `MaybeUninit`, for which any bytes are valid.
         unsafe { Box::new_uninit().assume_init() }
     }
 
     /// Builds the engine anew on the machine of this host thread, which was reset. What was there before is forgotten: it
     /// owns nothing.
-    fn set_up(&mut self, scenario: &Scenario, kernel: CheckKernel) {
+    pub(crate) fn set_up(&mut self, scenario: &Scenario, kernel: CheckKernel) {
         let cpus = scenario.scripts.len();
         self.cpus[..cpus]
             .iter_mut()
@@ -127,17 +114,17 @@ impl Stage {
         (scenario.before)(self);
     }
 
-    fn copy_of_cpus(&self) -> Cpus {
+    pub(crate) fn copy_of_cpus(&self) -> Cpus {
         // SAFETY: `MaybeUninit` may hold any bytes. Nothing is dropped through the copy, so words have one owner.
         unsafe { std::ptr::read(&raw const self.cpus) }
     }
 
-    fn reset_cpus(&mut self, cpus: &Cpus) {
+    pub(crate) fn reset_cpus(&mut self, cpus: &Cpus) {
         // SAFETY: both are arrays of the same type, apart from each other; no script runs that could look.
         unsafe { std::ptr::copy_nonoverlapping(cpus, &raw mut self.cpus, 1) };
     }
 
-    fn engine(&self) -> &CheckEngine {
+    pub(crate) fn engine(&self) -> &CheckEngine {
         // SAFETY: `set_up` has written it before anybody gets to see the stage.
         unsafe { self.engine.assume_init_ref() }
     }
@@ -370,175 +357,4 @@ impl Stage {
 
 fn page_range(page: usize) -> Range {
     Range::page(page as u64 * PAGE)
-}
-
-fn handler() {
-    // SAFETY: the stage outlives the scripts, and interrupts come to scripts only.
-    unsafe { &*STAGE.get() }.engine().on_ipi();
-}
-
-type Script = Coroutine<Resume, (), (), DefaultStack>;
-
-/// A scenario on a machine, run step by step, from the start as often as one likes. One for each host thread.
-pub struct Play {
-    scenario: Scenario,
-    stage: Box<Stage>,
-    start: Start,
-    /// The engine's per-CPU state after the set-up.
-    cpus: Cpus,
-    scripts: Vec<Option<Script>>,
-}
-
-impl Play {
-    /// # Panics
-    /// When memory for the stacks is refused, or there are more scripts than a machine has CPUs.
-    pub fn new(scenario: Scenario) -> Self {
-        Self::on(
-            scenario,
-            CheckKernel {
-                broadcasts: scenario.broadcasts,
-                #[cfg(feature = "faults")]
-                fault: None,
-            },
-        )
-    }
-
-    /// The same, with a known bug switched on.
-    ///
-    /// # Panics
-    /// As [`new`](Self::new).
-    #[cfg(feature = "faults")]
-    pub fn with_fault(scenario: Scenario, fault: shootdown::Fault) -> Self {
-        Self::on(
-            scenario,
-            CheckKernel {
-                broadcasts: scenario.broadcasts,
-                fault: Some(fault),
-            },
-        )
-    }
-
-    fn on(scenario: Scenario, kernel: CheckKernel) -> Self {
-        let cpus = scenario.scripts.len();
-        machine::install(Machine::new(cpus));
-        let mut stage = Stage::new();
-        STAGE.set(&raw const *stage);
-        handles_by(handler);
-        stage.set_up(&scenario, kernel);
-        let mut play = Play {
-            scenario,
-            start: with(Machine::start),
-            cpus: stage.copy_of_cpus(),
-            stage,
-            scripts: (0..cpus).map(|_| None).collect(),
-        };
-        play.restart(false);
-        play
-    }
-
-    /// Back to the start: set up, and every CPU before its first operation. With `tell` the run is recorded.
-    pub fn restart(&mut self, tell: bool) {
-        // What the engine is made of is words, and the words are set back. In debug builds each CPU has a mark besides.
-        with(|machine| machine.reset(&self.start, tell));
-        self.stage.reset_cpus(&self.cpus);
-        let stage: *const Stage = &raw const *self.stage;
-        for (cpu, slot) in self.scripts.iter_mut().enumerate() {
-            let stack = match slot.take() {
-                Some(mut script) => {
-                    // SAFETY: what a script leaves on its stack owns nothing but words of a machine that was reset.
-                    unsafe { script.force_reset() };
-                    script.into_stack()
-                }
-                None => DefaultStack::new(STACK).expect("memory for a stack"),
-            };
-            let body = self.scenario.scripts[cpu];
-            *slot = Some(Script::with_stack(stack, move |yielder, _| {
-                yields_through(cpu, yielder);
-                point();
-                with(|machine| machine.learns(12));
-                // SAFETY: the stage outlives the scripts.
-                body(unsafe { &*stage });
-                with(machine::Machine::is_done);
-                // Interrupts are still taken. It is never told to go on.
-                point();
-            }));
-            with(|machine| machine.current = cpu);
-            let _yielded = slot.as_mut().expect("made above").resume(Resume::Run);
-        }
-    }
-
-    /// What can happen now.
-    pub fn steps(&self) -> Vec<Step> {
-        with(|machine| machine.steps())
-    }
-
-    /// Identifies the state.
-    pub fn hash(&self) -> u64 {
-        with(|machine| machine.hash())
-    }
-
-    /// Makes one of [`steps`](Self::steps) happen.
-    ///
-    /// # Panics
-    /// When it is not one of them.
-    pub fn take(&mut self, step: Step) {
-        let cpu = step.cpu();
-        with(|machine| machine.current = cpu);
-        let how = match step {
-            Step::Drain(_, count) => {
-                for _ in 0..count {
-                    assert!(with(|machine| machine.drain(cpu)), "nothing to drain");
-                }
-                return;
-            }
-            Step::Run(_) => Resume::Run,
-            Step::Interrupt(_) => Resume::Interrupt,
-        };
-        let script = self.scripts[cpu].as_mut().expect("running");
-        match catch_unwind(AssertUnwindSafe(|| script.resume(how))) {
-            Ok(CoroutineResult::Yield(()) | CoroutineResult::Return(())) => {}
-            Err(panic) => {
-                let text = panic
-                    .downcast_ref::<String>()
-                    .cloned()
-                    .or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-                with(|machine| machine.break_rule(Violation::Panic(text.unwrap_or_default())));
-            }
-        }
-    }
-
-    /// Whether a rule is broken.
-    pub fn is_broken(&self) -> bool {
-        with(|machine| machine.is_broken())
-    }
-
-    /// The rule that was broken, once.
-    pub fn take_violation(&mut self) -> Option<Violation> {
-        with(Machine::take_violation)
-    }
-
-    /// CPUs that have not come to the end of their script.
-    pub fn waiting(&self) -> Vec<usize> {
-        with(|machine| machine.waiting())
-    }
-
-    /// Whether a word turned out to be shared in this run that was taken for private before.
-    pub fn has_learnt(&self) -> bool {
-        with(|machine| machine.memory.sharing.learnt)
-    }
-
-    /// What happened, if it was recorded.
-    pub fn take_story(&mut self) -> Vec<Line> {
-        with(Machine::take_story)
-    }
-}
-
-impl Drop for Play {
-    fn drop(&mut self) {
-        for script in self.scripts.iter_mut().flatten() {
-            // SAFETY: as in `restart`; nothing of it runs again.
-            unsafe { script.force_reset() };
-        }
-        STAGE.set(std::ptr::null());
-    }
 }

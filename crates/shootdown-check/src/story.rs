@@ -1,7 +1,8 @@
 //! A counterexample as people read it, and as a file that can be replayed.
 
 use crate::explore::Counterexample;
-use crate::machine::{Line, Step, Violation};
+use crate::machine::{Line, Step};
+use crate::violation::Violation;
 use std::fmt::Write as _;
 
 /// First line of a file.

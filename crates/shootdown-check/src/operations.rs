@@ -1,0 +1,265 @@
+//! What the current CPU does, and the oracle, which looks at every CPU after each. Whoever calls has let others go first
+//! where that matters.
+
+use crate::machine::{Cpu, Interrupted, Machine, View};
+use crate::memory::{Address, Touch, mix};
+use crate::tlb::{Covers, Frame, Owner, Table, What};
+use crate::violation::Violation;
+
+impl Machine {
+    pub(crate) fn cpu(&mut self) -> &mut Cpu {
+        &mut self.cpus[self.current]
+    }
+
+    /// The current CPU has learnt `value`, or done something where that is 0.
+    #[inline]
+    pub(crate) fn learns(&mut self, value: u64) {
+        let cpu = &mut self.cpus[self.current];
+        cpu.history = mix(cpu.history, value);
+    }
+
+    /// The same, of something that others can see.
+    #[inline]
+    pub(crate) fn acts(&mut self, value: u64) {
+        self.learns(value);
+        self.cpu().effects += 1;
+    }
+
+    /// Whether others are to be let go first: what is done with the word depends on them, or an interrupt might come.
+    #[inline]
+    pub(crate) fn is_point(&mut self, address: Address, touch: Touch) -> bool {
+        let cpu = self.current;
+        let depends = self.memory.depends(address, cpu, touch);
+        let interruptible = !self.cpus[cpu].masked && self.memory.sharing.is_interrupted(cpu);
+        self.cpus[cpu].next = depends.then_some(address);
+        !self.setting_up && (depends || interruptible)
+    }
+
+    /// Whether others are to be let go first before something that touches no word.
+    pub(crate) fn is_point_elsewhere(&mut self) -> bool {
+        self.cpu().next = None;
+        !self.setting_up
+    }
+
+    fn must_exist(&mut self, address: Address) {
+        if !self.memory.exists(address) {
+            let cpu = self.current;
+            self.break_rule(Violation::Gone { cpu });
+        }
+    }
+
+    pub(crate) fn load(&mut self, address: Address) -> u64 {
+        self.must_exist(address);
+        let value = self.memory.read(self.current, address);
+        if let Some(reads) = &mut self.cpus[self.current].reads {
+            reads.push((address, value));
+        }
+        self.learns(value);
+        self.detail(|| format!("reads word {address}: {value:#x}"));
+        value
+    }
+
+    pub(crate) fn store(&mut self, address: Address, value: u64) {
+        self.must_exist(address);
+        self.acts(1);
+        self.detail(|| format!("writes word {address}: {value:#x}"));
+        if self.setting_up || !self.memory.depends(address, self.current, Touch::Write) {
+            self.memory.commit(address, value);
+            self.refill();
+        } else {
+            self.memory.buffer(self.current, address, value);
+        }
+    }
+
+    /// A locked operation: a full barrier.
+    pub(crate) fn update(&mut self, address: Address, change: impl FnOnce(u64) -> Option<u64>) -> u64 {
+        self.must_exist(address);
+        self.drain_all();
+        let old = self.memory.value(address);
+        let new = change(old);
+        if let Some(new) = new {
+            self.memory.commit(address, new);
+            self.refill();
+        }
+        self.acts(old);
+        self.detail(|| format!("updates word {address}: {old:#x} to {:#x}", new.unwrap_or(old)));
+        old
+    }
+
+    /// Everything in the buffer of the current CPU becomes visible.
+    pub(crate) fn drain_all(&mut self) {
+        while self.drain(self.current) {}
+    }
+
+    /// The oldest store of `cpu` becomes visible. False when there is none.
+    pub(crate) fn drain(&mut self, cpu: usize) -> bool {
+        let Some(address) = self.memory.drain_one(cpu) else {
+            return false;
+        };
+        let value = self.memory.value(address);
+        self.tell_of(cpu, true, || format!("word {address} becomes visible: {value:#x}"));
+        self.refill();
+        true
+    }
+
+    /// Stores that wait in the buffer of the current CPU.
+    pub(crate) fn has_buffered(&self) -> bool {
+        self.memory.buffered(self.current) > 0
+    }
+
+    /// Walkers reach what memory holds now; then the oracle looks.
+    fn refill(&mut self) {
+        let view = View {
+            memory: &self.memory,
+            words: &self.words,
+        };
+        for cpu in &mut self.cpus {
+            cpu.tlb.fill(&view);
+        }
+        self.judge();
+    }
+
+    /// The oracle: nobody can use what is free, or another space's.
+    pub(crate) fn judge(&mut self) {
+        let mut broken = None;
+        for (number, cpu) in self.cpus.iter().enumerate() {
+            // A handler touches no user address.
+            let in_user = cpu.user && !cpu.handling;
+            for entry in cpu.tlb.usable() {
+                let found = match entry.what {
+                    _ if entry.owner != cpu.tlb.root => Some(Violation::ForeignTag {
+                        cpu: number,
+                        owner: entry.owner,
+                        tag: entry.tag,
+                    }),
+                    What::Link(table) if self.freed_tables >> table & 1 == 1 => {
+                        Some(Violation::TableWalked { cpu: number, table })
+                    }
+                    What::Page(page, frame) if in_user && self.freed_frames >> frame & 1 == 1 => {
+                        Some(Violation::Stale {
+                            cpu: number,
+                            page,
+                            frame,
+                        })
+                    }
+                    _ => None,
+                };
+                broken = broken.or(found);
+            }
+            if let Some(table) = cpu.holds
+                && self.freed_tables >> table & 1 == 1
+            {
+                broken = broken.or(Some(Violation::TableRead { cpu: number, table }));
+            }
+        }
+        if let Some(violation) = broken {
+            self.break_rule(violation);
+        }
+    }
+
+    pub(crate) fn invalidate(&mut self, covers: Covers) {
+        self.drain_all();
+        self.acts(2);
+        self.cpu().tlb.invalidate(covers);
+        self.tell(|| format!("invalidates {covers:?}"));
+        self.refill();
+    }
+
+    pub(crate) fn load_root(&mut self, root: Owner, tag: u16, keep: bool) {
+        self.drain_all();
+        self.acts(3);
+        self.cpu().tlb.load(root, tag, keep);
+        self.tell(|| {
+            format!(
+                "loads root {root} under tag {tag}{}",
+                if keep { ", keeping its entries" } else { "" }
+            )
+        });
+        self.refill();
+    }
+
+    pub(crate) fn broadcast(&mut self, covers: Covers) {
+        self.acts(4);
+        let issuer = self.current;
+        for cpu in &mut self.cpus {
+            cpu.tlb.doom(covers, issuer);
+        }
+        self.tell(|| format!("broadcasts {covers:?}"));
+        self.refill();
+    }
+
+    pub(crate) fn broadcast_sync(&mut self) {
+        self.acts(5);
+        let issuer = self.current;
+        for cpu in &mut self.cpus {
+            cpu.tlb.synchronise(issuer);
+        }
+        self.tell(|| "synchronises: its broadcasts are complete".into());
+        self.refill();
+    }
+
+    pub(crate) fn send(&mut self, cpu: usize) {
+        self.acts(6);
+        self.memory.sharing.interrupts(cpu);
+        self.cpus[cpu].pending = true;
+        self.tell(|| format!("interrupts CPU {cpu}"));
+    }
+
+    /// The current CPU takes its interrupt: masked from here on. A wait that this interrupts goes on afterwards, with what
+    /// is returned.
+    pub(crate) fn take_interrupt(&mut self) -> Interrupted {
+        let cpu = self.cpu();
+        (cpu.pending, cpu.masked, cpu.handling) = (false, true, true);
+        let interrupted = Interrupted {
+            history: cpu.history,
+            reads: cpu.reads.take(),
+            blocked: cpu.blocked.take(),
+        };
+        self.acts(7);
+        // What it waits for is not in the history of a CPU that waits, and now it is on its stack only.
+        for &(address, seen) in interrupted.blocked.iter().flatten() {
+            self.learns(u64::from(address));
+            self.learns(seen);
+        }
+        self.tell(|| "takes its interrupt".into());
+        interrupted
+    }
+
+    /// The handler is over. It returns nothing, so what it has read is of no matter to what it interrupted: this CPU is where
+    /// it was.
+    pub(crate) fn end_interrupt(&mut self, interrupted: Interrupted) {
+        self.acts(10);
+        let cpu = self.cpu();
+        cpu.history = interrupted.history;
+        (cpu.masked, cpu.handling) = (false, false);
+        (cpu.reads, cpu.blocked) = (interrupted.reads, interrupted.blocked);
+        self.tell(|| "goes on after its interrupt".into());
+        self.judge();
+    }
+
+    pub(crate) fn free_frame(&mut self, frame: Frame) {
+        self.acts(8);
+        self.freed_frames |= 1 << frame;
+        self.tell(|| format!("frees frame {frame}"));
+        self.judge();
+    }
+
+    pub(crate) fn free_table(&mut self, table: Table) {
+        self.acts(9);
+        self.freed_tables |= 1 << table;
+        self.tell(|| format!("frees table {table}"));
+        self.judge();
+    }
+
+    /// Software on the current CPU holds a link to this table from here on, or to none.
+    pub(crate) fn hold(&mut self, table: Option<Table>) {
+        self.cpu().holds = table;
+        self.judge();
+    }
+
+    /// The current CPU may touch user addresses from here on, or not.
+    pub(crate) fn in_user(&mut self, user: bool) {
+        self.cpu().user = user;
+        self.judge();
+    }
+}

@@ -1,0 +1,66 @@
+//! Known bugs, switched on one at a time: the exploration of a race finds each. Which race is the first that shows it was found
+//! by trying all. Bugs that are not here need what this machine does not have: time, kernel mappings, tags that run out, split
+//! tags, migration, virtual CPUs, deferral, grace periods.
+
+use shootdown::Fault;
+use shootdown_check::{Bounds, Play, explore, scenario};
+
+/// Bug, race, design.
+const MUTANTS: &[(Fault, &str, &str)] = &[
+    (Fault::SkipSwitchingCpu, "switch", "ipi"),
+    (Fault::NoBarrierAfterJoin, "switch", "ipi"),
+    (Fault::TagTestBeforeLazyTest, "end", "arm-broadcast"),
+    (Fault::ReusedUnderWalk, "walk", "arm-broadcast"),
+    (Fault::WalkWithoutFullBarrier, "foreign-walk", "walk-precise"),
+    (Fault::NoSelfService, "masked", "ipi"),
+    (Fault::SkipWhenNotCurrent, "batch", "arm-ipi"),
+    (Fault::FlagBeforeArguments, "flush", "ipi"),
+    (Fault::CountedBeforeOnline, "hotplug", "ipi"),
+    (Fault::TablesNotPurged, "tables", "ipi"),
+    (Fault::TablesNamedOnce, "tables", "ipi"),
+    (Fault::TagReusedWithoutFlush, "switch", "ipi"),
+    (Fault::StaleViewOfLoaded, "masked", "ipi"),
+    (Fault::FilterByRequester, "batch", "ipi"),
+    (Fault::DepartingCpuAcknowledgesTwice, "hotplug", "ipi"),
+    (Fault::LeaveBeforeRootLoad, "switch", "arm-ipi"),
+    (Fault::GiveUpWaiting, "flush", "ipi"),
+    (Fault::BroadcastCountOffByOne, "flush", "arm-broadcast"),
+    (Fault::RootLoadBeforeJoin, "switch", "ipi"),
+    (Fault::NoBarrierAfterLazy, "lazy", "ipi"),
+    (Fault::SkipLazyDespiteTables, "lazy-tables", "ipi"),
+    (Fault::FlushTellsNoWalkers, "walk", "adaptive"),
+    (Fault::WalkersReadBeforeBarrier, "foreign-walk", "walk-precise"),
+    (Fault::WalkInterruptible, "walk", "ipi"),
+    (Fault::SendBeforePublish, "flush", "ipi"),
+    (Fault::LazyLeavesSet, "lazy", "ipi"),
+    (Fault::DepartsWithoutLooking, "twice", "ipi-trim"),
+    (Fault::EarlyDespiteTables, "tables", "ipi-early"),
+];
+
+/// More than any of these races has.
+const STATES: u64 = 100_000;
+
+#[test]
+fn every_one_of_these_bugs_is_found_and_nothing_without_it() {
+    for &(fault, race, design) in MUTANTS {
+        let race = scenario::races().find(|known| known.name == race).expect("a race");
+        let subject = scenario::subjects()
+            .find(|known| known.name == design)
+            .expect("a design");
+        let scenario = scenario::under(race, subject);
+        let report = explore(
+            &mut Play::with_fault(scenario, fault),
+            Bounds::states(STATES),
+            &mut |_| true,
+        );
+        let found = report
+            .found
+            .unwrap_or_else(|| panic!("{fault:?} was not found in {} under {design}", race.name));
+        println!(
+            "{fault:?}: {} under {design}, {} states: {}",
+            race.name, report.states, found.violation
+        );
+        let sound = explore(&mut Play::new(scenario), Bounds::states(STATES), &mut |_| true);
+        assert!(sound.found.is_none() && sound.complete, "{} under {design}", race.name);
+    }
+}
