@@ -80,7 +80,8 @@ pub fn command(args: &CheckArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         output::print(&words(&outcomes, args.details))?;
     }
     let bad = outcomes.iter().find(|outcome| outcome.is_bad());
-    if let (Some(destination), Some(outcome)) = (&destination, bad)
+    let shown = bad.or_else(|| outcomes.iter().find(|outcome| outcome.report.found.is_some()));
+    if let (Some(destination), Some(outcome)) = (&destination, shown)
         && let Some(found) = &outcome.report.found
     {
         destination.write(

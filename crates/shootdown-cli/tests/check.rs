@@ -1,0 +1,91 @@
+//! `shootdown check`: what it prints, its exit status, and counterexamples that can be told again.
+
+use std::process::{Command, Output};
+
+fn check(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_shootdown"))
+        .arg("check")
+        .args(args)
+        .output()
+        .unwrap()
+}
+
+fn printed(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn a_sound_design_holds_and_the_control_is_caught() {
+    let output = check(&["flush", "--designs", "ipi,none"]);
+    assert_eq!(output.status.code(), Some(0));
+    let text = printed(&output);
+    assert!(
+        text.contains("holds") && text.contains("control: caught in 1 races"),
+        "{text}"
+    );
+    assert!(
+        text.contains("flush under none:\nCPU 0 withdraws page 0 of space 1\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn json_has_one_object_for_each_exploration() {
+    let output = check(&["flush", "lazy", "--designs", "ipi", "--json"]);
+    let lines: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(lines.len(), 2);
+    for line in lines {
+        assert_eq!(line["design"], "ipi");
+        assert!(
+            line["complete"] == true && line["broken"].is_null() && line["states"].as_u64() > Some(100),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn an_exploration_that_is_not_complete_says_so() {
+    let text = printed(&check(&["cross", "--designs", "ipi", "--states", "100"]));
+    assert!(text.contains("not complete"), "{text}");
+}
+
+#[test]
+fn a_counterexample_is_told_again_and_a_damaged_one_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flush.txt");
+    let place = path.to_str().unwrap();
+    let recorded = check(&["flush", "--designs", "none", "--record", place]);
+    assert_eq!(recorded.status.code(), Some(0));
+    let output = check(&["--replay", place]);
+    let text = printed(&output);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text.starts_with("flush under none, ") && text.contains("CPU 0 frees frame 1"),
+        "{text}"
+    );
+    std::fs::write(&path, "shootdown check 1\nrace flush\ndesign none\nrun 7\n").unwrap();
+    let output = check(&["--replay", place]);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        message.contains("flush.txt: step 0 (line 4) cannot be taken"),
+        "{message}"
+    );
+}
+
+#[test]
+fn unknown_names_are_refused_with_the_known_ones() {
+    for (args, known) in [
+        (["smoke", "--designs", "ipi"], "foreign-walk"),
+        (["flush", "--designs", "fog"], "adaptive-no-broadcast"),
+    ] {
+        let output = check(&args);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(
+            message.contains("is not known; use one of:") && message.contains(known),
+            "{message}"
+        );
+        assert_eq!(message.lines().count(), 1);
+    }
+}
