@@ -587,17 +587,7 @@ mod tests {
             ..of_milan()[0].clone()
         };
         let number = |metric| measured(&Published { metric, ..row.clone() }, &result, Some(&half));
-        let numbers = [
-            Metric::OpsPerS,
-            Metric::NsPerOp,
-            Metric::InterruptsPerOp,
-            Metric::IdleShare,
-            Metric::Seconds,
-            Metric::TimeRatio,
-            Metric::RateRatio,
-            Metric::P99Ns,
-        ]
-        .map(|metric| number(metric).unwrap());
+        let numbers = Metric::ALL.map(|metric| number(metric).unwrap());
         assert_eq!(numbers, [2e6, 500.0, 3.0, 0.125, 0.5, 0.5, 2.0, 3000.0]);
     }
 

@@ -13,16 +13,7 @@ const CURVES_OF: &str = "E1";
 pub(crate) fn plots(findings: &Findings, table: &str) -> String {
     let mut html = String::new();
     for machine in distinct(findings.lines, |line| &line.published.machine) {
-        for metric in [
-            Metric::OpsPerS,
-            Metric::NsPerOp,
-            Metric::InterruptsPerOp,
-            Metric::IdleShare,
-            Metric::Seconds,
-            Metric::TimeRatio,
-            Metric::RateRatio,
-            Metric::P99Ns,
-        ] {
+        for metric in Metric::ALL {
             // Whatever else is published of the same runs belongs on the same plot.
             let same = |line: &&Line| {
                 let row = &line.published;

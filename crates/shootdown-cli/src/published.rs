@@ -26,6 +26,20 @@ pub enum Metric {
     P99Ns,
 }
 
+impl Metric {
+    /// All, in the order of their declaration.
+    pub const ALL: [Metric; 8] = [
+        Metric::OpsPerS,
+        Metric::NsPerOp,
+        Metric::InterruptsPerOp,
+        Metric::IdleShare,
+        Metric::Seconds,
+        Metric::TimeRatio,
+        Metric::RateRatio,
+        Metric::P99Ns,
+    ];
+}
+
 /// The measurement that a ratio is over: the same but for these.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -71,9 +71,8 @@ fn must_fail(name: &str, mutant: &str, checked: Result<usize, String>) {
     println!("{name:<28} finds {mutant}: {}", why.lines().next().unwrap_or_default());
 }
 
-/// Rule 3: a CPU switches in while another flushes.
-fn switching<const WEAK: u8>(world: &'static World<WEAK>) {
-    world.on(0, |world| world.switch_to(0));
+/// CPU 0 withdraws a page while CPU 1 comes to run the space, and uses the page.
+fn unmap_against_arrival<const WEAK: u8>(world: &'static World<WEAK>) {
     world.run([
         |world| world.unmap(0),
         |world| {
@@ -81,6 +80,12 @@ fn switching<const WEAK: u8>(world: &'static World<WEAK>) {
             world.access(0);
         },
     ]);
+}
+
+/// Rule 3: a CPU switches in while another flushes.
+fn switching<const WEAK: u8>(world: &'static World<WEAK>) {
+    world.on(0, |world| world.switch_to(0));
+    unmap_against_arrival(world);
 }
 
 #[test]
@@ -100,13 +105,7 @@ fn lazy<const WEAK: u8>(world: &'static World<WEAK>) {
         world.access(0);
         world.engine.enter_lazy();
     });
-    world.run([
-        |world| world.unmap(0),
-        |world| {
-            world.switch_to(0);
-            world.access(0);
-        },
-    ]);
+    unmap_against_arrival(world);
 }
 
 #[test]

@@ -72,6 +72,7 @@ mod kernel_range;
 mod local_first;
 mod log;
 mod percpu;
+mod presets;
 mod promote;
 mod range;
 mod request;

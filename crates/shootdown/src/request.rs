@@ -98,7 +98,8 @@ impl<F: Facade> Request<F> {
     }
 
     /// What is asked; the address of the space in whose walker set this target is forgotten (0 for none); and of the one whose
-    /// set it leaves if it has left the space (0 for none). The requester keeps both alive until this is acknowledged. The acquire was done when the ready bits were taken.
+    /// set it leaves if it has left the space (0 for none). The requester keeps both alive until this is acknowledged. The
+    /// acquire was done when the ready bits were taken.
     pub(crate) fn ask(&self) -> (Ask, u64, u64) {
         let word = |index: usize| self.body.0[index].load(Ordering::Relaxed);
         let kind = word(0);

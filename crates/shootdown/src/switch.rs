@@ -90,7 +90,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// this CPU has to stay in: it may hold entries under the tag until it flushes at the next roll-over. Under a promoted
     /// space's it may: whoever asks the set reads each member's state besides, flushes there are broadcast, and a promoted
     /// space is one that its CPUs come back to, so that the write to a line that all of them share would be for nothing. A
-    /// CPU that stayed in leaves when it next departs after a demotion; until then it is looked at in vain, no more (C6). It stays in too where departures wait to be asked about.
+    /// CPU that stayed in leaves when it next departs after a demotion; until then it is looked at in vain, no more (C6). It
+    /// stays in too where departures wait to be asked about.
     fn depart(&self, space: &Space<K::Facade, W>, me: usize) {
         if !matches!(space.mode(), Mode::Rolled { .. } | Mode::System(_)) && !self.departs_when_asked() {
             space.cpus.leave(me);

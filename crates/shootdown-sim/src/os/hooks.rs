@@ -2,15 +2,14 @@
 //! hardware and charges what it costs.
 
 use super::category::Category;
+use super::counts::{EngineCounts, Roots};
 use super::diary::Diary;
 use super::hypervisor::VirtualCpu;
 use super::preemption::Preemption;
 use crate::hw::{HardwareFault, Hw, Isa};
 use crate::machine::{self, SimWorld};
 use crate::timeline::{What, note};
-use shootdown::{
-    Answer, Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Secondary, Stuck, Tag, Way,
-};
+use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Secondary, Stuck, Tag, Way};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -43,86 +42,6 @@ impl Default for HookCosts {
             broadcast_received: 5,
             call_target: 0,
             limits: None,
-        }
-    }
-}
-
-/// Counts of engine events in one run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct EngineCounts {
-    /// Spaces promoted to a system-wide tag.
-    pub promoted: u64,
-    /// Promotions that found no tag.
-    pub exhausted: u64,
-    /// Roll-overs and reclaims of tags.
-    pub rolled_over: u64,
-    /// Requests, or batches of them, that were broadcast.
-    pub broadcast_requests: u64,
-    /// Broadcast instructions.
-    pub broadcasts: u64,
-    /// Flushes that concerned no other CPU.
-    pub local_only: u64,
-    /// Flushes that concerned other CPUs by interrupt.
-    pub interrupting: u64,
-    /// Times a CPU caught up page by page.
-    pub caught_up_partly: u64,
-    /// Times a CPU caught up by flushing a whole tag.
-    pub caught_up_whole: u64,
-    /// Changes between registered and published walks.
-    pub walks_changed: u64,
-    /// Reports of CPUs that did not answer in time.
-    pub stuck: u64,
-    /// Requests that were broadcast under every tag, because that was cheaper than interrupts.
-    pub any_tag: u64,
-    /// Requests that were timed.
-    pub measured: u64,
-    /// Times that corrected costs moved the threshold between interrupts and broadcast.
-    pub threshold_moved: u64,
-    /// Spaces that began to give up their system-wide tag.
-    pub demoting: u64,
-    /// Spaces that have.
-    pub demoted: u64,
-    /// Unmaps that were deferred.
-    pub deferred: u64,
-    /// Requests to other CPUs, one per CPU.
-    pub queued: u64,
-    /// Interrupts for them: a CPU that has not looked yet needs no other.
-    pub interrupts: u64,
-    /// What became of what CPUs were asked to do.
-    pub answers: Answers,
-    /// Loads of the kernel's own root.
-    pub roots_kernel: u64,
-}
-
-/// Root loads at switches, the kernel's own root not counted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Roots {
-    /// The tag's translations were kept.
-    pub kept: u64,
-    /// They were flushed; or the root was loaded already, and the CPU had to catch up.
-    pub flushed: u64,
-}
-
-/// What became of what CPUs were asked to do.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Answers {
-    /// Translations were invalidated.
-    pub flushed: u64,
-    /// The CPU had caught up already.
-    pub current: u64,
-    /// The space was lazily loaded, and was unloaded.
-    pub let_go: u64,
-    /// The CPU had left.
-    pub elsewhere: u64,
-}
-
-impl Answers {
-    fn count(&mut self, answer: Answer) {
-        match answer {
-            Answer::Flushed => self.flushed += 1,
-            Answer::Current => self.current += 1,
-            Answer::LetGo => self.let_go += 1,
-            Answer::Elsewhere => self.elsewhere += 1,
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod asked;
 pub mod category;
+mod counts;
 mod diary;
 mod entries;
 mod exit;
@@ -34,8 +35,9 @@ mod split;
 mod ticks;
 mod walk;
 
+pub use counts::{Answers, EngineCounts, Roots};
 pub use diary::{Diary, Note, Requests};
-pub use hooks::{Answers, EngineCounts, HookCosts, Roots, SimKernel};
+pub use hooks::{HookCosts, SimKernel};
 pub use kernel_pages::{KERNEL_BASE, KernelPages};
 pub use latency::{Distribution, Latencies, Recorder};
 pub use lock::{Access as LockAccess, SpinLock};

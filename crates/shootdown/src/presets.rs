@@ -1,0 +1,264 @@
+//! The presets: published designs, and ours, as settings on every axis.
+
+use crate::design::*;
+
+impl Design {
+    /// x86 before broadcast: per-CPU tags, interrupts to active CPUs, requests on the stack, local part first.
+    pub const IPI: Design = Design {
+        tags: Tags::PerCpu,
+        reach: Reach::Ipi,
+        targets: Targets::Active,
+        departure: Departure::AtSwitch,
+        requests: Requests::PerRequest,
+        order: Order::Serial,
+        ack: Ack::Late,
+        wait: Wait::Spin,
+        walkers: Walkers::InterruptAll,
+        exit: Exit::Flush,
+        free: Free::Batched,
+        errata: Errata::NONE,
+        ceiling: 33,
+        slots: 6,
+        first_tag: 1,
+        tag_limit: 4096,
+        split: false,
+        consider_window_ns: 1 << 16,
+        sample_one_in: 64,
+        log_reach: 32,
+        demote_after: 8,
+        defer_frames: 4096,
+        stuck_ns: 1_000_000_000,
+    };
+
+    /// As [`IPI`](Self::IPI), but CPUs stay in a space's set until a request finds them gone: what Linux does since 6.13, whose
+    /// second between trims this is.
+    pub const IPI_TRIM: Design = Design {
+        departure: Departure::WhenAsked { trim_ns: 1_000_000_000 },
+        ..Design::IPI
+    };
+
+    /// As [`IPI`](Self::IPI), but the requester does its own part while the targets do theirs.
+    pub const IPI_CONCURRENT: Design = Design {
+        order: Order::Concurrent,
+        ..Design::IPI
+    };
+
+    /// As [`IPI`](Self::IPI), with one preallocated descriptor per CPU: Linux before its requests went to the stack.
+    pub const IPI_PER_CPU: Design = Design {
+        requests: Requests::PerCpu,
+        ..Design::IPI
+    };
+
+    /// As [`IPI_CONCURRENT`](Self::IPI_CONCURRENT), and targets acknowledge before they invalidate, where that is right.
+    pub const IPI_EARLY: Design = Design {
+        ack: Ack::Early,
+        ..Design::IPI_CONCURRENT
+    };
+
+    /// As [`IPI`](Self::IPI), but unmaps interrupt nobody: frames and virtual ranges wait for ticks. Relaxes the contract.
+    pub const DEFERRED: Design = Design {
+        free: Free::Deferred,
+        ..Design::IPI
+    };
+
+    /// AMD broadcast invalidation: hybrid tags from 4 active CPUs, broadcast for promoted spaces, else as [`IPI`](Self::IPI).
+    ///
+    /// Its flushes interrupt nobody, so they prove nothing about walks: table pages wait for a grace period, as in the Linux
+    /// that has it.
+    pub const BROADCAST: Design = Design {
+        tags: Tags::Hybrid { promote_at: 4 },
+        reach: Reach::Broadcast,
+        walkers: Walkers::GracePeriod,
+        ..Design::IPI
+    };
+
+    /// As [`IPI`](Self::IPI), but a waiter keeps neither its CPU nor preemption off.
+    pub const PREEMPTIBLE: Design = Design {
+        wait: Wait::Preemptible,
+        ..Design::IPI
+    };
+
+    /// Ours: hybrid tags with demotion, reach by measured cost, the flush log, local work while the targets answer. From
+    /// how many CPUs on a space is promoted follows from the costs too; `promote_at` is the least.
+    pub const ADAPTIVE: Design = Design {
+        tags: Tags::Hybrid { promote_at: 2 },
+        reach: Reach::Adaptive,
+        targets: Targets::InUser,
+        log_reach: 4,
+        requests: Requests::Log,
+        order: Order::Concurrent,
+        walkers: Walkers::Adaptive,
+        wait: Wait::Preemptible,
+        ..Design::BROADCAST
+    };
+
+    /// [`IPI`](Self::IPI), whose freeing side of table pages interrupts every CPU: walks cost nothing.
+    pub const WALK_INTERRUPT_ALL: Design = Design {
+        walkers: Walkers::InterruptAll,
+        ..Design::IPI
+    };
+
+    /// [`IPI`](Self::IPI) with every lockless walk published by a store and a full barrier.
+    pub const WALK_PRECISE: Design = Design {
+        walkers: Walkers::Precise,
+        ..Design::IPI
+    };
+
+    /// [`IPI`](Self::IPI) with walkers that register once and stay registered until somebody frees.
+    pub const WALK_STICKY: Design = Design {
+        walkers: Walkers::Sticky,
+        ..Design::IPI
+    };
+
+    /// [`IPI`](Self::IPI) with table pages that wait for a grace period.
+    pub const WALK_GRACE: Design = Design {
+        walkers: Walkers::GracePeriod,
+        ..Design::IPI
+    };
+
+    /// What AArch64 kernels do: one tag per space on all CPUs, roll-over, everything by broadcast, the tag flushed when a
+    /// space ends. 512 pages or more become one whole-tag invalidation, the limit without range instructions.
+    pub const ARM_BROADCAST: Design = Design {
+        tags: Tags::System,
+        reach: Reach::Broadcast,
+        targets: Targets::Space,
+        ceiling: 511,
+        ..Design::IPI
+    };
+
+    /// The same tags without broadcast: interrupts to every CPU that was ever active in the space, each of which flushes the
+    /// whole tag. Proposed for ThunderX in 2015; also for processors that must not broadcast.
+    pub const ARM_IPI: Design = Design {
+        reach: Reach::Ipi,
+        ceiling: 0,
+        ..Design::ARM_BROADCAST
+    };
+
+    /// The same tags; locally while only one CPU was ever active in the space, else by broadcast; nothing when it ends.
+    pub const ARM_LOCAL_FIRST: Design = Design {
+        reach: Reach::LocalFirst,
+        exit: Exit::DeferToRollOver,
+        ..Design::ARM_BROADCAST
+    };
+
+    /// No invalidation at all. Unsound; the negative control.
+    pub const NONE: Design = Design {
+        reach: Reach::None,
+        ..Design::IPI
+    };
+
+    /// The presets: name, settings, one line about each.
+    pub const PRESETS: [(&'static str, Design, &'static str); 19] = [
+        (
+            "ipi",
+            Design::IPI,
+            "per-CPU tags, interrupts to active CPUs: x86 before broadcast",
+        ),
+        (
+            "ipi-trim",
+            Design::IPI_TRIM,
+            "as ipi, but CPUs stay in a space's set until a request finds them gone: Linux from 6.13",
+        ),
+        (
+            "ipi-concurrent",
+            Design::IPI_CONCURRENT,
+            "as ipi, but the requester does its own part while the targets do theirs",
+        ),
+        (
+            "ipi-per-cpu",
+            Design::IPI_PER_CPU,
+            "as ipi, but with one preallocated request per CPU instead of one on the stack",
+        ),
+        (
+            "ipi-early",
+            Design::IPI_EARLY,
+            "as ipi-concurrent, but targets acknowledge on entry, before they invalidate, where that is right",
+        ),
+        (
+            "broadcast",
+            Design::BROADCAST,
+            "system-wide tags from 4 active CPUs on, INVLPGB/TLBSYNC; else as ipi",
+        ),
+        (
+            "preemptible",
+            Design::PREEMPTIBLE,
+            "as ipi, but waiting with preemption on: the waiter may be preempted and migrate",
+        ),
+        (
+            "adaptive",
+            Design::ADAPTIVE,
+            "interrupts or broadcast by measured cost, tags given and taken back, flush log, concurrent",
+        ),
+        (
+            "walk-interrupt-all",
+            Design::WALK_INTERRUPT_ALL,
+            "as ipi; freeing a table page interrupts every CPU, lockless walks cost nothing",
+        ),
+        (
+            "walk-precise",
+            Design::WALK_PRECISE,
+            "as ipi; every lockless walk is published by a store and a full barrier",
+        ),
+        (
+            "walk-sticky",
+            Design::WALK_STICKY,
+            "as ipi; a walker registers once and stays registered until somebody frees",
+        ),
+        (
+            "walk-grace",
+            Design::WALK_GRACE,
+            "as ipi; table pages wait for a grace period, nobody is interrupted for walks",
+        ),
+        (
+            "arm-broadcast",
+            Design::ARM_BROADCAST,
+            "one tag per space with roll-over, broadcast always: the AArch64 default",
+        ),
+        (
+            "arm-ipi",
+            Design::ARM_IPI,
+            "the same tags, interrupts to CPUs ever active, each flushes the whole tag",
+        ),
+        (
+            "arm-local-first",
+            Design::ARM_LOCAL_FIRST,
+            "the same tags, local if only this CPU was ever active, else broadcast; no flush at exit",
+        ),
+        (
+            "never-broadcast",
+            Design {
+                errata: Errata {
+                    never_broadcast: true,
+                    ..Errata::NONE
+                },
+                ..Design::ARM_BROADCAST
+            },
+            "arm-broadcast on a processor that must not broadcast: interrupts, page by page",
+        ),
+        (
+            "broadcast+ipi",
+            Design {
+                errata: Errata {
+                    interrupt_too: true,
+                    ..Errata::NONE
+                },
+                ..Design::ARM_BROADCAST
+            },
+            "arm-broadcast on a processor whose synchronisation is acknowledged too early",
+        ),
+        (
+            "deferred",
+            Design::DEFERRED,
+            "as ipi, but unmaps interrupt nobody: RELAXED, frames and ranges wait until all CPUs flushed at ticks",
+        ),
+        ("none", Design::NONE, "no invalidation: UNSOUND, the negative control"),
+    ];
+
+    /// The preset of that name.
+    pub fn preset(name: &str) -> Option<Design> {
+        Self::PRESETS
+            .iter()
+            .find(|(known, ..)| *known == name)
+            .map(|&(_, design, _)| design)
+    }
+}
