@@ -238,7 +238,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if state.id() != space.id {
                 return;
             }
-            if self.flush_next(cpu, generation, range) {
+            if self.flush_next(cpu, state, generation, range).is_some() {
                 return;
             }
             if space.mode() == Mode::PerCpu && !state.is_on_system_tag() {

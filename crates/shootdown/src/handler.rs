@@ -7,10 +7,10 @@ use crate::engine::Engine;
 use crate::facade::Word;
 use crate::fault::fault;
 use crate::hooks::{Answer, Event, Kernel, Tag};
-use crate::percpu::PerCpu;
+use crate::percpu::{PerCpu, State};
 use crate::range::Range;
 use crate::request::{Ask, Request};
-use crate::space::Space;
+use crate::space::{Mode, Space};
 use core::sync::atomic::Ordering;
 
 /// Set in a CPU's `post` word when something was posted since the last take.
@@ -137,16 +137,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             Ask::Space { id, generation, range } => {
                 let state = cpu.state();
                 // Not loaded any more: the slot is behind and will catch up at the next switch-in.
-                let answer = if state.id() == id {
-                    // Rule 2: a partial flush is right only if this is the very next request and the newest.
-                    if state.is_lazy() || !self.flush_next(cpu, generation, &range) {
-                        self.follow_loaded(cpu)
-                    } else {
-                        Answer::Flushed
-                    }
-                } else {
+                let answer = if state.id() != id {
                     self.leave_departed(departed);
                     Answer::Elsewhere
+                } else if state.is_lazy() {
+                    self.follow_loaded(cpu)
+                } else {
+                    let answer = self.flush_next(cpu, state, generation, &range);
+                    answer.unwrap_or_else(|| self.follow_loaded(cpu))
                 };
                 if fault!(self.kernel, DepartsWithoutLooking) {
                     self.leave_departed(departed);
@@ -166,29 +164,43 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Rule 2 for the loaded space: flushes `range` alone and records `generation`, if the slot has seen exactly the one
-    /// before it and it is still the newest. False when it is not, and then nothing is done. Interrupts off.
-    pub(crate) fn flush_next(&self, cpu: &PerCpu<K::Facade>, generation: u64, range: &Range) -> bool {
+    /// Rule 2 for the loaded space, on a CPU in `state`: nothing is left to do if the slot has seen `generation`, which is
+    /// usual where several requests were taken together, and then the line that all requesters write is not even read; and
+    /// `range` alone is flushed if the slot has seen exactly the one before, and `generation` is still the newest. `None` when
+    /// neither is so: nothing is done. Interrupts off.
+    pub(crate) fn flush_next(
+        &self,
+        cpu: &PerCpu<K::Facade>,
+        state: State,
+        generation: u64,
+        range: &Range,
+    ) -> Option<Answer> {
+        if state.is_on_system_tag() {
+            return None;
+        }
         // SAFETY: interrupts are off; see `loaded`.
-        let Some(space) = (unsafe { self.loaded(cpu) }) else {
-            return false;
-        };
-        if !range.is_walkable(self.design.ceiling) || cpu.state().is_on_system_tag() {
-            return false;
+        let space = unsafe { self.loaded(cpu) }?;
+        // Where a tag is given or taken, the slot is to be left, whatever it has seen.
+        if space.mode() != Mode::PerCpu {
+            return None;
         }
         let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
-        let next = slot.generation.load(Ordering::Relaxed) + 1 == generation
-            && space.generation.0.load(Ordering::Acquire) == generation
-            && space.mode() == crate::space::Mode::PerCpu;
-        if next {
+        let seen = slot.generation.load(Ordering::Relaxed);
+        if seen >= generation {
+            return Some(Answer::Current);
+        }
+        let next = seen + 1 == generation
+            && range.is_walkable(self.design.ceiling)
+            && space.generation.0.load(Ordering::Acquire) == generation;
+        next.then(|| {
             if fault!(self.kernel, RecordedBeforeFlush) {
                 slot.generation.store(generation, Ordering::Relaxed);
             }
             self.flush_range(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16), range);
             // After the flush: `user_access_ok` goes by it.
             slot.generation.store(generation, Ordering::Relaxed);
-        }
-        next
+            Answer::Flushed
+        })
     }
 }
 
