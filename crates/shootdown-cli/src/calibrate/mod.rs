@@ -44,7 +44,7 @@ pub fn command(args: &CalibrateArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let settings = Settings::new(&args.measure)?;
     let place = Place::find()?;
     place.note();
-    let threads = plan::default_threads(place.cpus.len());
+    let threads = plan::default_threads(1, place.cpus.len());
     let plan: Vec<_> = Workload::ALL
         .into_iter()
         .flat_map(|workload| threads.iter().map(move |&threads| (workload, threads)))

@@ -59,16 +59,10 @@ pub struct Row {
 }
 
 impl Row {
-    /// Of `cpus` CPUs that the program was put on, `times` times.
-    pub fn new(
-        design: &str,
-        result: &ReplayResult,
-        recorded: &Recorded,
-        (cpus, times): (usize, u64),
-        lost_events: u64,
-    ) -> Self {
+    /// Of a program that was put on the machine `times` times.
+    pub fn new(design: &str, result: &ReplayResult, recorded: &Recorded, times: u64, lost_events: u64) -> Self {
         let (counts, answers) = (&result.counts, &result.counts.answers);
-        let all_ns = result.virtual_ns * cpus as f64;
+        let all_ns = result.cpu_ns;
         let before = recorded.queued * times;
         let disturbance = result
             .latencies

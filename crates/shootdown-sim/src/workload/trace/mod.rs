@@ -20,6 +20,7 @@ use crate::os::category::Category;
 use crate::os::{Diary, EngineCounts, OsSettings, System};
 use crate::run::{Latency, find_design, latencies};
 use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs, process_bytes};
+use crate::shares::time_shares;
 use crate::timeline::{TimelineEvent, recorded};
 use cpu::{Cpu, Shared, Tally};
 use feed::Feed;
@@ -68,6 +69,8 @@ pub struct ReplayResult {
     pub interrupts_taken: u64,
     /// Virtual time that the program took, ns.
     pub virtual_ns: f64,
+    /// Time of all CPUs that the program was put on, ns.
+    pub cpu_ns: f64,
     /// By how much invalidation put the program off, ns.
     pub put_off_ns: u64,
     /// How far behind the recording a CPU was at most, ns.
@@ -80,6 +83,8 @@ pub struct ReplayResult {
     pub switch_ns: f64,
     /// CPU time of user code, ns.
     pub user_ns: f64,
+    /// Where the time of the CPUs that the program was put on went: (category, share).
+    pub time_shares: Vec<(&'static str, f64)>,
     /// From the call of a flush to its proof, those that reached other CPUs only.
     pub shootdowns: Option<Quantiles>,
     /// Distributions.
@@ -220,10 +225,9 @@ fn replay_sized<const W: usize>(
         }
     }
     let statistics = machine.statistics();
-    let ns = |category: Category| model.ns(statistics.total.cycles[category as usize]);
-    let taken = statistics.total.interrupts_taken;
-    // Entering and leaving the handler counts to the interrupted side.
-    let entries = model.ns(taken as f64 * (model.costs.interrupt_entry + model.costs.interrupt_exit));
+    let all = machine.time() as f64 * used as f64;
+    let time_shares = time_shares(&statistics.total, model, all);
+    let ns = |category: Category| model.ns(time_shares[category as usize].1 * all);
     let kernel = system.engine.kernel();
     let hw = system.hw.borrow();
     let feed = shared.feed.borrow();
@@ -232,14 +236,16 @@ fn replay_sized<const W: usize>(
         requests: tally.requests.get(),
         counts: kernel.counts(),
         interrupts_sent: statistics.total.ipis_sent,
-        interrupts_taken: taken,
+        interrupts_taken: statistics.total.interrupts_taken,
         virtual_ns: model.ns(machine.time() as f64),
+        cpu_ns: model.ns(all),
         put_off_ns: feed.put_off_ns(),
         latest_ns: tally.latest_ns.get(),
         requester_ns: ns(Category::FlushRequester),
-        victim_ns: ns(Category::FlushTarget) + entries,
+        victim_ns: ns(Category::FlushTarget),
         switch_ns: ns(Category::Switch),
         user_ns: ns(Category::User),
+        time_shares,
         shootdowns: quantiles(&kernel.take_diary().unwrap_or_default()),
         latencies: latencies(&system.preemption.latencies, model),
         kept: tally.kept.get(),
