@@ -26,7 +26,11 @@ use crate::{json, plan};
 use fit::Fitted;
 
 /// The design that Linux has where nothing is broadcast.
-const LINUX: &str = "ipi";
+const LINUX: &str = match std::env::consts::ARCH.as_bytes() {
+    b"x86_64" => "ipi-trim",
+    b"aarch64" => "arm-broadcast",
+    _ => "ipi",
+};
 
 /// Virtual milliseconds of each simulated row: a thousand operations and more.
 const VIRTUAL_MS: f64 = 10.0;

@@ -163,6 +163,8 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         text.push_str(&words::costs(&rows, recorded, times, lost));
         text.push('\n');
         text.push_str(&words::tails(&rows, recorded));
+        text.push('\n');
+        text.push_str(&words::hits(&rows));
         if !predictions.is_empty() {
             text.push('\n');
             text.push_str(&words::predictions(&predictions));

@@ -17,6 +17,7 @@ use crate::hw::Hw;
 use crate::machine::{Machine, Outcome, SimWorld};
 use crate::model::Model;
 use crate::os::category::Category;
+pub use crate::os::{BYSTANDERS, DISTURBANCE, Hit};
 use crate::os::{Diary, EngineCounts, OsSettings, System};
 use crate::run::{Latency, find_design, latencies};
 use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs, process_bytes};
@@ -79,6 +80,8 @@ pub struct ReplayResult {
     pub requester_ns: f64,
     /// CPU time that interrupts took from those that they hit, ns.
     pub victim_ns: f64,
+    /// Whom these interrupts hit.
+    pub hits: [(Hit, Hits); Hit::ALL.len()],
     /// CPU time of catching up at switches, ns.
     pub switch_ns: f64,
     /// CPU time of user code, ns.
@@ -109,6 +112,15 @@ pub struct ReplayResult {
     pub most_waiting: usize,
     /// Host seconds (not deterministic).
     pub host_seconds: f64,
+}
+
+/// Interrupts that hit one kind of CPU.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hits {
+    /// How many.
+    pub count: u64,
+    /// How long they took together, entry and exit included, ns.
+    pub ns: f64,
 }
 
 /// The tail of a distribution, ns.
@@ -243,6 +255,11 @@ fn replay_sized<const W: usize>(
         latest_ns: tally.latest_ns.get(),
         requester_ns: ns(Category::FlushRequester),
         victim_ns: ns(Category::FlushTarget),
+        hits: Hit::ALL.map(|hit| {
+            let (count, cycles) = system.preemption.interrupted.of(hit);
+            let ns = model.ns(cycles as f64);
+            (hit, Hits { count, ns })
+        }),
         switch_ns: ns(Category::Switch),
         user_ns: ns(Category::User),
         time_shares,
