@@ -40,6 +40,10 @@ impl Kernel<1> for CheckKernel {
         with(|machine| machine.cpus[machine.current].masked = saved != 0);
     }
 
+    fn interrupts_were_off(&self, saved: u64) -> bool {
+        saved != 0
+    }
+
     fn send_ipi(&self, targets: &CpuMask<1>) {
         for cpu in targets.iter() {
             point_in_script();

@@ -81,9 +81,10 @@ pub enum Command {
     shootdown compare tlb_flush2 --set costs.invlpg=200      what if one cost were different\n  \
     shootdown compare tlb_shared --designs none              watch the oracle catch it\n  \
     shootdown compare latency --designs ipi,preemptible --threads 16 --latencies\n  \
+    shootdown compare trace:build.parquet --designs ipi,broadcast --threads 2,16,72   a recorded program\n  \
     shootdown compare tlb_flush2 --json | jq '.runs[].ops_per_s'")]
 pub struct CompareArgs {
-    /// Workload, as in `shootdown list`
+    /// Workload, as in `shootdown list`; `trace:FILE` is a recorded program
     #[arg(value_name = "WORKLOAD")]
     pub workload: String,
 

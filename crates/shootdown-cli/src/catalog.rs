@@ -26,7 +26,13 @@ pub struct Entry {
     pub description: &'static str,
 }
 
-/// Every workload.
+/// What stands in lists for every recording; of `compare` only.
+pub const RECORDED: Entry = Entry {
+    name: "trace:FILE",
+    description: "a program recorded by `record` or read by `import`, replayed by `compare` (one op: a flush asked for)",
+};
+
+/// Every workload of the simulator's own.
 pub fn workloads() -> impl Iterator<Item = Entry> {
     run::Workload::ALL
         .iter()

@@ -18,7 +18,7 @@ use crate::{json, report, table};
 /// # Errors
 /// As [`command`].
 pub fn flagship(runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
-    let plan = Plan::new(&CompareArgs {
+    let args = CompareArgs {
         workload: catalog::FLAGSHIP_WORKLOAD.to_string(),
         on: catalog::FLAGSHIP_MACHINE.to_string(),
         designs: catalog::FLAGSHIP_DESIGNS.split(',').map(str::to_string).collect(),
@@ -36,7 +36,8 @@ pub fn flagship(runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
         latencies: false,
         json: false,
         html: None,
-    })?;
+    };
+    let plan = Plan::new(&args, stop)?;
     let destination = Destination::default_report()?;
     compare(plan, Shown::Table, Some(&destination), runner, stop)
 }
@@ -54,7 +55,7 @@ enum Shown {
 /// # Errors
 /// Bad input (found before anything runs), an unwritable output, Ctrl-C.
 pub fn command(args: &CompareArgs, runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
-    let plan = Plan::new(args)?;
+    let plan = Plan::new(args, stop)?;
     let destination = args
         .html
         .as_deref()
@@ -76,6 +77,12 @@ fn compare(
     stop: &AtomicBool,
 ) -> Result<u8, Failure> {
     let start = Instant::now();
+    let recording = plan.workload.recording.clone();
+    let replaying = recording.as_deref().map(|recording| recording.runner(runner));
+    let runner = match &replaying {
+        Some(replaying) => replaying,
+        None => runner,
+    };
     let as_json = shown == Shown::Json;
     // Programs that read JSON asked for these runs only; people also want to see that the oracle is awake.
     let with_control = !as_json || destination.is_some();
@@ -119,12 +126,19 @@ fn title(comparison: &Comparison) -> String {
         String::new()
     };
     let drain = if plan.lru_drain { ", LRU drain" } else { "" };
-    format!(
+    let mut title = format!(
         "{} on {} (simulated), seed {}{runs}{drain}\n",
         plan.workload.name,
         plan.place(),
         plan.settings.seed
-    )
+    );
+    if let Some(recording) = &plan.workload.recording {
+        for line in recording.notes() {
+            title.push_str(&line);
+            title.push('\n');
+        }
+    }
+    title
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ fn latency(name: &'static str, middle: f64, threads: f64) -> Latency {
 /// A plan on `milan-72`, seed 1, one run.
 pub fn plan(designs: &[&str], threads: &[usize]) -> Plan {
     Plan {
-        workload: catalog::workload("tlb_flush2").unwrap(),
+        workload: catalog::workload("tlb_flush2").unwrap().into(),
         target: Target::new("milan-72", None, &[]).unwrap(),
         followers: Vec::new(),
         designs: designs.iter().map(|name| catalog::design(name).unwrap()).collect(),

@@ -164,7 +164,7 @@ fn per_op(run: &Measured) -> Option<f64> {
 fn plan_rows(args: &HostArgs, place: &Place) -> Result<Vec<(Workload, usize)>, Failure> {
     let most = place.cpus.len();
     let threads = match &args.threads {
-        None => plan::default_threads(most),
+        None => plan::default_threads(1, most),
         Some(counts) => {
             let wrong = counts.iter().find(|&&count| count == 0 || count > most as u64);
             if let Some(count) = wrong {

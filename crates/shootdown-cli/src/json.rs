@@ -36,6 +36,9 @@ pub(crate) struct Run<'a> {
     pub(crate) published: Option<f64>,
     pub(crate) relative_error: Option<f64>,
     pub(crate) error: Option<&'a str>,
+    /// Of `trace:FILE`, events that the recording lost, which every number lacks; absent when there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lost_events: Option<u64>,
     /// Absent when none was recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) latencies: Vec<Distribution<'a>>,
@@ -54,6 +57,10 @@ pub(crate) struct Distribution<'a> {
 
 /// The runs of a comparison, one element each, rates in operations per second, `null` where unknown.
 pub fn render(comparison: &Comparison) -> String {
+    let recording = comparison.plan.workload.recording.as_ref();
+    let lost = recording
+        .map(|recording| recording.lost_events())
+        .filter(|&lost| lost > 0);
     let runs = comparison
         .runs
         .iter()
@@ -84,6 +91,7 @@ pub fn render(comparison: &Comparison) -> String {
                     .zip(result)
                     .map(|(published, result)| relative_error(result.ops_per_s, published)),
                 error: outcome.as_ref().err().map(String::as_str),
+                lost_events: lost,
                 latencies: result.map_or(Vec::new(), |result| {
                     let distributions = result.latencies.iter().map(|latency| Distribution {
                         name: latency.name,

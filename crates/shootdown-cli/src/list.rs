@@ -50,7 +50,7 @@ struct ParameterLine {
 /// When stdout cannot be written or a built-in machine model does not load.
 pub fn command(args: &ListArgs) -> Result<u8, Failure> {
     let listing = Listing {
-        workloads: lines(catalog::workloads()),
+        workloads: lines(catalog::workloads().chain([catalog::RECORDED])),
         machines: machines()?,
         designs: lines(catalog::designs()),
         parameters: run::parameters()

@@ -1,6 +1,7 @@
 //! What a comparison will run: the arguments, checked against each other, and the runs they stand for.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use shootdown_sim::model::Topology;
 use shootdown_sim::run::{Parameters, RunSpec, validate};
@@ -8,7 +9,8 @@ use shootdown_sim::run::{Parameters, RunSpec, validate};
 use crate::args::{CompareArgs, RunArgs};
 use crate::catalog::{self, Entry};
 use crate::failure::Failure;
-use crate::target::Target;
+use crate::replay::workload::{self, Recorded};
+use crate::target::{Target, quoted};
 
 /// Most runs per design and thread count, so that a slip of the finger does not fill the memory with results.
 pub const MOST_RUNS: u64 = 1000;
@@ -57,11 +59,39 @@ impl Settings {
     }
 }
 
+/// What a comparison runs.
+#[derive(Debug, Clone)]
+pub struct Workload {
+    /// Its name on the command line: one of the simulator's, or `trace:FILE`.
+    pub name: String,
+    /// One line about it.
+    pub description: String,
+    /// The recording, where it is one.
+    pub recording: Option<Arc<Recorded>>,
+}
+
+impl Workload {
+    /// The noun of one operation, as in "loops per second".
+    pub fn operation(&self) -> &'static str {
+        catalog::operation(&self.name)
+    }
+}
+
+impl From<Entry> for Workload {
+    fn from(entry: Entry) -> Self {
+        Workload {
+            name: entry.name.to_string(),
+            description: entry.description.to_string(),
+            recording: None,
+        }
+    }
+}
+
 /// A comparison, ready to run.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The workload.
-    pub workload: Entry,
+    pub workload: Workload,
     /// The machine; the largest, where it follows the threads.
     pub target: Target,
     /// The machine of each thread count, where it follows the threads; else empty.
@@ -80,13 +110,21 @@ impl Plan {
     /// Checks the arguments against each other and with the simulator, whose words a mistake is told in.
     ///
     /// # Errors
-    /// One line naming what is wrong and what would be right.
-    pub fn new(args: &CompareArgs) -> Result<Self, Failure> {
+    /// One line naming what is wrong and what would be right; Ctrl-C while a recording is read.
+    pub fn new(args: &CompareArgs, stop: &AtomicBool) -> Result<Self, Failure> {
         let settings = Settings::new(&args.run, args.runs)?;
         let target = Target::new(&args.on, args.cpus, &args.set)?;
+        let recording = match workload::file(&args.workload) {
+            Some(file) => Some(Arc::new(Recorded::open(file, args, stop)?)),
+            None => None,
+        };
+        let most = if args.cpus_follow_threads {
+            Topology::MAX_CPUS
+        } else {
+            target.machine.topology.cpus()
+        };
         let counts = match &args.threads {
-            None if args.cpus_follow_threads => default_threads(Topology::MAX_CPUS),
-            None => default_threads(target.machine.topology.cpus()),
+            None => default_threads(recording.as_ref().map_or(1, |recording| recording.cpus()), most),
             Some(counts) => counts
                 .iter()
                 .map(|&count| usize::try_from(count).unwrap_or(usize::MAX))
@@ -118,7 +156,10 @@ impl Plan {
             for &count in &counts {
                 spec.threads = count;
                 spec.machine = Arc::clone(&followed(&followers, count).unwrap_or(&target).machine);
-                validate(&spec).map_err(Failure::Input)?;
+                match &recording {
+                    Some(recording) => recording.validate(&spec).map_err(Failure::Input)?,
+                    None => validate(&spec).map_err(Failure::Input)?,
+                }
                 if !threads.contains(&count) {
                     threads.push(count);
                 }
@@ -129,7 +170,16 @@ impl Plan {
             }
         }
         Ok(Self {
-            workload: catalog::workload(&spec.workload).expect("the simulator knows the workload"),
+            workload: match recording {
+                Some(recording) => Workload {
+                    name: spec.workload,
+                    description: recording.description(),
+                    recording: Some(recording),
+                },
+                None => catalog::workload(&spec.workload)
+                    .expect("the simulator knows the workload")
+                    .into(),
+            },
             target,
             followers,
             designs,
@@ -165,7 +215,7 @@ impl Plan {
             for design in &self.designs {
                 for run in 0..self.settings.runs {
                     specs.push(RunSpec {
-                        workload: self.workload.name.to_string(),
+                        workload: self.workload.name.clone(),
                         machine: Arc::clone(&self.target_of(threads).machine),
                         design: design.name.to_string(),
                         threads,
@@ -205,7 +255,7 @@ impl Plan {
         let threads = self.threads.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
         let mut command = format!(
             "shootdown compare {} --on {} --designs {designs} --threads {threads} --seed {}",
-            self.workload.name,
+            quoted(&self.workload.name),
             if self.follows() {
                 self.target.options_without_cpus() + " --cpus-follow-threads"
             } else {
@@ -232,12 +282,13 @@ fn followed(followers: &[(usize, Target)], threads: usize) -> Option<&Target> {
     of_threads.next().map(|(_, target)| target)
 }
 
-/// Thread counts when none are given: 1, 2, 4, .. and all CPUs.
-pub fn default_threads(cpus: usize) -> Vec<usize> {
-    let mut counts: Vec<usize> = std::iter::successors(Some(1), |count| Some(count * 2))
-        .take_while(|&count| count < cpus)
+/// Thread counts when none are given: `least`, twice, four times that, .. and as many as `cpus` CPUs have room for.
+pub fn default_threads(least: usize, cpus: usize) -> Vec<usize> {
+    let most = (cpus / least).max(1) * least;
+    let mut counts: Vec<usize> = std::iter::successors(Some(least), |count| Some(count * 2))
+        .take_while(|&count| count < most)
         .collect();
-    counts.push(cpus.max(1));
+    counts.push(most);
     counts
 }
 
@@ -259,7 +310,7 @@ mod tests {
         let Some(crate::args::Command::Compare(args)) = crate::args::Cli::try_parse_from(words).unwrap().command else {
             panic!("not compare")
         };
-        let plan = Plan::new(&args).unwrap();
+        let plan = Plan::new(&args, &AtomicBool::new(false)).unwrap();
         assert_eq!(plan.threads.first().zip(plan.threads.last()), Some((&1, &8192)));
         for spec in plan.specs() {
             assert!(spec.machine.topology.cpus() >= spec.threads, "{}", spec.threads);
@@ -284,8 +335,10 @@ mod tests {
 
     #[test]
     fn default_threads_double_up_to_all_cpus() {
-        assert_eq!(default_threads(72), [1, 2, 4, 8, 16, 32, 64, 72]);
-        assert_eq!(default_threads(64), [1, 2, 4, 8, 16, 32, 64]);
-        assert_eq!(default_threads(1), [1]);
+        assert_eq!(default_threads(1, 72), [1, 2, 4, 8, 16, 32, 64, 72]);
+        assert_eq!(default_threads(1, 64), [1, 2, 4, 8, 16, 32, 64]);
+        assert_eq!(default_threads(1, 1), [1]);
+        assert_eq!(default_threads(3, 16), [3, 6, 12, 15]);
+        assert_eq!(default_threads(4, 2), [4], "too many: told as such");
     }
 }

@@ -2,7 +2,6 @@
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
-use crate::catalog;
 use crate::number::{self, UNKNOWN};
 use crate::summary::{Comparison, Row};
 
@@ -19,7 +18,7 @@ pub struct Grid {
 
 /// The table of a comparison.
 pub fn comparison(comparison: &Comparison) -> Grid {
-    let operation = catalog::operation(comparison.plan.workload.name);
+    let operation = comparison.plan.workload.operation();
     let several = comparison.plan.settings.runs > 1;
     let any_published = comparison.rows.iter().any(|row| row.published.is_some());
     let any_ideal = comparison.rows.iter().any(|row| row.of_ideal.is_some());

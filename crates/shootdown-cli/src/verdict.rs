@@ -1,6 +1,6 @@
 //! What the comparison means, in words: the oracle's verdict, the control, the cost, and who wins where.
 
-use crate::catalog::{self, CONTROL_DESIGN, IDEAL_DESIGN};
+use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
 use crate::number;
 use crate::summary::{Comparison, Row, doubt_in_words};
 
@@ -284,7 +284,7 @@ fn ratios(comparison: &Comparison) -> Vec<String> {
 
 /// A sentence for each figure in brackets.
 fn doubts(comparison: &Comparison) -> Vec<String> {
-    let operation = catalog::operation(comparison.plan.workload.name);
+    let operation = comparison.plan.workload.operation();
     let rows = comparison.rows.iter().filter_map(|row| Some((row, row.doubt?)));
     rows.map(|(row, doubt)| {
         format!(
@@ -303,7 +303,7 @@ fn growth(comparison: &Comparison) -> Vec<String> {
     if !comparison.plan.follows() {
         return Vec::new();
     }
-    let operation = catalog::operation(comparison.plan.workload.name);
+    let operation = comparison.plan.workload.operation();
     let designs = comparison.plan.designs.iter().map(|design| design.name);
     designs
         .filter_map(|design| {

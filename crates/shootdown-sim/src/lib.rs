@@ -11,6 +11,7 @@ pub mod os;
 mod precision;
 pub mod run;
 mod setup;
+mod shares;
 pub mod timeline;
 mod window;
 mod workload;

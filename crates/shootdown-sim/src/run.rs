@@ -8,6 +8,7 @@ use crate::os::{
     Diary, EngineCounts, Latencies, OsSettings, PERIOD_NS, Priority, Process, Recorder, System, TICK_NS, run_thread,
 };
 use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs, process_bytes};
+use crate::shares::time_shares;
 use crate::timeline;
 use crate::window::{Edge, LONGEST, Measured, Plan, Window, window_events};
 use crate::workload::Thread;
@@ -419,31 +420,9 @@ fn run_sized<const W: usize>(
     } = window.take().ok_or("the measured window never ended")?;
     let virtual_ns = model.ns(window as f64);
     let per_op = |count: u64| if ops == 0 { 0.0 } else { count as f64 / ops as f64 };
-    let mut cycles = statistics.total.cycles;
-    // Entering and leaving the handler counts to the interrupted side.
-    let entry_exit =
-        statistics.total.interrupts_taken as f64 * (model.costs.interrupt_entry + model.costs.interrupt_exit);
     // With a scheduler every CPU has an idle task, which counts.
     let all = window as f64 * if shared { cpus } else { spec.threads } as f64;
-    let moved = entry_exit.min(all);
-    let outside: f64 = [Category::User, Category::Kernel, Category::FlushRequester]
-        .iter()
-        .map(|c| cycles[*c as usize])
-        .sum();
-    for category in [Category::User, Category::Kernel, Category::FlushRequester] {
-        let share = if outside > 0.0 {
-            cycles[category as usize] / outside
-        } else {
-            0.0
-        };
-        cycles[category as usize] = (cycles[category as usize] - moved * share).max(0.0);
-    }
-    cycles[Category::FlushTarget as usize] += moved;
-    let time_shares: Vec<_> = Category::NAMES
-        .iter()
-        .zip(cycles)
-        .map(|(&name, cycles)| (name, cycles / all))
-        .collect();
+    let time_shares = time_shares(&statistics.total, model, all);
     let flush_share = time_shares[Category::FlushRequester as usize].1 + time_shares[Category::FlushTarget as usize].1;
     if let Some(explanation) = explanation {
         let kernel = system.engine.kernel();

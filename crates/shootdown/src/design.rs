@@ -109,6 +109,17 @@ pub enum Wait {
     Preemptible,
 }
 
+/// Who does what others ask of a CPU that waits for its own request. Read in `handler` (`serve_while_waiting`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Service {
+    /// The waiter, as soon as it sees the request: it need not wait for the interrupt.
+    Waiter,
+    /// The interrupt, as in Linux, whose waiters look at nothing but their own request. A waiter that has interrupts off serves
+    /// all the same (C5).
+    Interrupt,
+}
+
 /// How the freeing side of a table page knows that no lockless walk still holds a link to it. Read in `walk`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -192,6 +203,8 @@ pub struct Design {
     pub ack: Ack,
     /// How the requester waits.
     pub wait: Wait,
+    /// Who serves a CPU's requests while it waits.
+    pub service: Service,
     /// How lockless walks are kept off freed table pages.
     pub walkers: Walkers,
     /// What happens when a space ends.

@@ -2,7 +2,7 @@
 //!
 //! Handlers take no lock, allocate nothing and wait for nobody (C5).
 
-use crate::design::Requests;
+use crate::design::{Requests, Service};
 use crate::engine::Engine;
 use crate::facade::Word;
 use crate::fault::fault;
@@ -76,13 +76,17 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Serves from within a wait, whether or not interrupts are on (C5: whoever waits serves).
+    /// Serves from within a wait, whether or not interrupts are on (C5: whoever waits serves). Where the design leaves that to
+    /// the interrupt, only if it cannot come.
     #[inline]
     pub(crate) fn serve_while_waiting(&self) {
         if fault!(self.kernel, NoSelfService) {
             return;
         }
         let saved = self.kernel.interrupts_off();
+        if self.design.service == Service::Interrupt && !self.kernel.interrupts_were_off(saved) {
+            return self.kernel.interrupts_restore(saved);
+        }
         self.refuse_in_handler();
         let cpu = &self.cpus[self.kernel.cpu()];
         // To answer in the middle of a walk would say that it has ended (C3).

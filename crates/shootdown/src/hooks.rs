@@ -239,6 +239,14 @@ pub trait Kernel<const W: usize>: Sync {
     /// Restores the mask that [`interrupts_off`](Kernel::interrupts_off) returned.
     fn interrupts_restore(&self, saved: u64);
 
+    /// Whether interrupts were off already when [`interrupts_off`](Kernel::interrupts_off) returned this. `true` is always
+    /// right; `false` lets a design with [`Service::Interrupt`](crate::Service::Interrupt) leave requests to an interrupt that
+    /// must then come although the CPU waits.
+    #[inline]
+    fn interrupts_were_off(&self, _saved: u64) -> bool {
+        true
+    }
+
     /// Raises the shootdown interrupt, which carries no payload, on every CPU in `targets` (never the sender). Their
     /// handlers must call `Engine::on_ipi`. Called pinned; may be called with interrupts on or off.
     fn send_ipi(&self, targets: &CpuMask<W>);

@@ -90,8 +90,8 @@ pub use costs::{Costs, EXPLORE_ONE_IN};
 pub use cpuset::{CpuMask, CpuSet};
 pub use deferred::{Deferral, DeferralsOver, Unmapped};
 pub use design::{
-    Ack, CONSIDER_ONE_IN, Departure, Design, Errata, Exit, Free, MAX_SLOTS, Order, Reach, Requests, Tags, Targets,
-    USER_HALF, Wait, Walkers,
+    Ack, CONSIDER_ONE_IN, Departure, Design, Errata, Exit, Free, MAX_SLOTS, Order, Reach, Requests, Service, Tags,
+    Targets, USER_HALF, Wait, Walkers,
 };
 pub use engine::{Engine, Storage, tag_words};
 pub use facade::{Facade, Native, Word};

@@ -13,6 +13,7 @@ impl Design {
         order: Order::Serial,
         ack: Ack::Late,
         wait: Wait::Spin,
+        service: Service::Waiter,
         walkers: Walkers::InterruptAll,
         exit: Exit::Flush,
         free: Free::Batched,
@@ -31,8 +32,9 @@ impl Design {
     };
 
     /// As [`IPI`](Self::IPI), but CPUs stay in a space's set until a request finds them gone: what Linux does since 6.13, whose
-    /// second between trims this is.
+    /// second between trims this is. Waiters leave the requests of others to the interrupt, as Linux's always did.
     pub const IPI_TRIM: Design = Design {
+        service: Service::Interrupt,
         departure: Departure::WhenAsked { trim_ns: 1_000_000_000 },
         ..Design::IPI
     };
@@ -157,7 +159,7 @@ impl Design {
         (
             "ipi-trim",
             Design::IPI_TRIM,
-            "as ipi, but CPUs stay in a space's set until a request finds them gone: Linux from 6.13",
+            "as ipi, but CPUs stay in a space's set until a request finds them gone, and waiters serve nobody: Linux from 6.13",
         ),
         (
             "ipi-concurrent",

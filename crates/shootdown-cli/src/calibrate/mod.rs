@@ -26,7 +26,11 @@ use crate::{json, plan};
 use fit::Fitted;
 
 /// The design that Linux has where nothing is broadcast.
-const LINUX: &str = "ipi";
+const LINUX: &str = match std::env::consts::ARCH.as_bytes() {
+    b"x86_64" => "ipi-trim",
+    b"aarch64" => "arm-broadcast",
+    _ => "ipi",
+};
 
 /// Virtual milliseconds of each simulated row: a thousand operations and more.
 const VIRTUAL_MS: f64 = 10.0;
@@ -44,7 +48,7 @@ pub fn command(args: &CalibrateArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let settings = Settings::new(&args.measure)?;
     let place = Place::find()?;
     place.note();
-    let threads = plan::default_threads(place.cpus.len());
+    let threads = plan::default_threads(1, place.cpus.len());
     let plan: Vec<_> = Workload::ALL
         .into_iter()
         .flat_map(|workload| threads.iter().map(move |&threads| (workload, threads)))

@@ -6,6 +6,7 @@ mod page;
 mod row;
 mod source;
 mod words;
+pub mod workload;
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -100,11 +101,11 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     }
     let done = run(&specs, &recording, args, destination.is_some(), stop)?;
     let lost = recording.metadata.lost_events;
-    let (cpus, times) = used(args.scale, &target, recording.cpus());
+    let times = args.scale.times();
     let rows: Vec<Row> = specs
         .iter()
         .zip(&done)
-        .map(|(spec, done)| Row::new(&spec.design, &done.result, &recording.recorded, (cpus, times), lost))
+        .map(|(spec, done)| Row::new(&spec.design, &done.result, &recording.recorded, times, lost))
         .collect();
     let as_recorded = args.scale == Scale::Copies(1) && target.machine.topology.cpus() == recording.cpus();
     let predicting = AS_RECORDED
@@ -162,6 +163,8 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         text.push_str(&words::costs(&rows, recorded, times, lost));
         text.push('\n');
         text.push_str(&words::tails(&rows, recorded));
+        text.push('\n');
+        text.push_str(&words::hits(&rows));
         if !predictions.is_empty() {
             text.push('\n');
             text.push_str(&words::predictions(&predictions));
@@ -179,14 +182,6 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         .iter()
         .any(|row| row.design != catalog::CONTROL_DESIGN && row.stale > 0);
     Ok(if unsound { BAD_RUN } else { SUCCESS })
-}
-
-/// CPUs that the program is put on, and how many times.
-fn used(scale: Scale, target: &Target, recorded: usize) -> (usize, u64) {
-    match scale {
-        Scale::Copies(n) | Scale::Threads(n) => (scale.cpus(recorded), u64::from(n)),
-        Scale::Spread => (target.machine.topology.cpus(), 1),
-    }
 }
 
 /// Replays under each design, on as many host threads as asked for.
@@ -212,7 +207,8 @@ fn run(
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(spec) = specs.get(index) else { break };
                     let mut go_on = || !stop.load(Ordering::Relaxed);
-                    let steps = recording.steps(bar.clone());
+                    let bar = bar.clone();
+                    let steps = recording.steps(move |events| bar.inc(events));
                     let done = replay_recorded(spec, steps, with_timeline, &mut go_on)
                         .map(|(result, events)| Done { result, events });
                     if let Ok(mut slot) = results[index].lock() {

@@ -1,7 +1,7 @@
 //! What a replay under one design comes to, and what was recorded, in the same numbers.
 
 use serde::Serialize;
-use shootdown_sim::replay::{Quantiles, ReplayResult};
+use shootdown_sim::replay::{BYSTANDERS, DISTURBANCE, Hit, Quantiles, ReplayResult};
 use shootdown_trace::program::Recorded;
 
 /// A tail of latencies, ns.
@@ -20,6 +20,45 @@ impl From<Quantiles> for Tail {
             p50_ns: of.p50_ns,
             p99_ns: of.p99_ns,
             max_ns: of.max_ns,
+        }
+    }
+}
+
+/// Interrupts that hit one kind of CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Hits {
+    pub interrupts: u64,
+    pub ms: f64,
+}
+
+/// Interrupts by whom they hit.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct HitBy {
+    /// CPUs that ran the space concerned.
+    pub concerned: Hits,
+    /// CPUs that ran another space, or kernel code.
+    pub bystanders: Hits,
+    /// CPUs that waited for a request of their own: the time was lost already.
+    pub waiters: Hits,
+    /// CPUs that had nothing to do: no time is lost.
+    pub idle: Hits,
+}
+
+impl HitBy {
+    fn new(result: &ReplayResult) -> Self {
+        let of = |kind: Hit| {
+            let found = result.hits.iter().find(|(hit, _)| *hit == kind);
+            let (interrupts, ns) = found.map_or((0, 0.0), |(_, hits)| (hits.count, hits.ns));
+            Hits {
+                interrupts,
+                ms: ns * 1e-6,
+            }
+        };
+        HitBy {
+            concerned: of(Hit::Concerned),
+            bystanders: of(Hit::Bystander),
+            waiters: of(Hit::Waiter),
+            idle: of(Hit::Idle),
         }
     }
 }
@@ -45,8 +84,12 @@ pub struct Row {
     pub lost_share: f64,
     /// From the call of a flush that reached others to its proof.
     pub shootdown_latency: Option<Tail>,
+    /// Whom interrupts hit.
+    pub hit: HitBy,
     /// What one interrupt takes from what it interrupts.
     pub disturbance: Option<Tail>,
+    /// The same of bystanders only.
+    pub bystander_disturbance: Option<Tail>,
     /// Requests at bystanders: CPUs that ran another space, kernel code or nothing. Designs whose requests name no space
     /// (`adaptive`) know of those that were lazy only.
     pub bystanders_interrupted: u64,
@@ -59,27 +102,20 @@ pub struct Row {
 }
 
 impl Row {
-    /// Of `cpus` CPUs that the program was put on, `times` times.
-    pub fn new(
-        design: &str,
-        result: &ReplayResult,
-        recorded: &Recorded,
-        (cpus, times): (usize, u64),
-        lost_events: u64,
-    ) -> Self {
+    /// Of a program that was put on the machine `times` times.
+    pub fn new(design: &str, result: &ReplayResult, recorded: &Recorded, times: u64, lost_events: u64) -> Self {
         let (counts, answers) = (&result.counts, &result.counts.answers);
-        let all_ns = result.virtual_ns * cpus as f64;
+        let all_ns = result.cpu_ns;
         let before = recorded.queued * times;
-        let disturbance = result
-            .latencies
-            .iter()
-            .find(|latency| latency.name == "interrupt disturbance")
-            .map(|latency| Tail {
-                count: latency.count,
-                p50_ns: latency.p50_ns,
-                p99_ns: latency.p99_ns,
-                max_ns: latency.max_ns,
-            });
+        let tail = |name: &str| {
+            let found = result.latencies.iter().find(|latency| latency.name == name)?;
+            Some(Tail {
+                count: found.count,
+                p50_ns: found.p50_ns,
+                p99_ns: found.p99_ns,
+                max_ns: found.max_ns,
+            })
+        };
         Row {
             design: design.to_string(),
             flushes: result.requests,
@@ -96,7 +132,9 @@ impl Row {
                 0.0
             },
             shootdown_latency: result.shootdowns.map(Tail::from),
-            disturbance,
+            hit: HitBy::new(result),
+            disturbance: tail(DISTURBANCE),
+            bystander_disturbance: tail(BYSTANDERS),
             bystanders_interrupted: answers.elsewhere + answers.let_go,
             longer: result.put_off_ns as f64 * 1e-9 / recorded.seconds().max(1e-9),
             stale: result.stale,
@@ -136,6 +174,11 @@ pub fn predictions(result: &ReplayResult, recorded: &Recorded) -> Vec<Prediction
             "at a CPU that had left the space",
             recorded.elsewhere,
             answers.elsewhere,
+        ),
+        line(
+            "at a CPU that had it loaded lazily (not noted)",
+            recorded.queued.saturating_sub(recorded.remote + recorded.elsewhere),
+            answers.let_go,
         ),
         line(
             "root loads at switches",

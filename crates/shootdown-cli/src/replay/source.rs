@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
-use indicatif::ProgressBar;
 use shootdown_trace::program::{Program, Recorded, Step};
 use shootdown_trace::{Event, Metadata, columns, text};
 
@@ -69,8 +68,8 @@ impl Recording {
         self.metadata.cpus.unwrap_or(0).max(self.recorded.cpus).max(1) as usize
     }
 
-    /// Its steps, read while they are taken; `bar` advances with the events.
-    pub fn steps(&self, bar: ProgressBar) -> impl Iterator<Item = Step> + 'static {
+    /// Its steps, read while they are taken; `read` is told of events that were, now and then.
+    pub fn steps(&self, read: impl Fn(u64) + Send + 'static) -> impl Iterator<Item = Step> + 'static {
         let (sender, receiver) = sync_channel::<Vec<Step>>(LOTS);
         let (path, packed_columns) = (self.path.clone(), self.packed_columns);
         thread::spawn(move || {
@@ -84,7 +83,7 @@ impl Recording {
                 if lot.len() < LOT {
                     return true;
                 }
-                bar.inc(std::mem::take(&mut events));
+                read(std::mem::take(&mut events));
                 sender
                     .send(std::mem::replace(&mut lot, Vec::with_capacity(LOT)))
                     .is_ok()

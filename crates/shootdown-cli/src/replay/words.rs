@@ -120,6 +120,39 @@ pub fn tails(rows: &[Row], recorded: &Recorded) -> String {
     .draw()
 }
 
+/// Whom interrupts hit, and what they cost it.
+pub fn hits(rows: &[Row]) -> String {
+    let rows = rows.iter().map(|row| {
+        let hit = &row.hit;
+        let mut cells = vec![row.design.clone()];
+        for hits in [hit.concerned, hit.bystanders] {
+            cells.push(number::count(hits.interrupts));
+            cells.push(milliseconds(hits.ms));
+        }
+        let [_, p99, longest] = tail(row.bystander_disturbance);
+        cells.extend([p99, longest]);
+        cells.push(number::count(hit.waiters.interrupts));
+        cells.push(number::count(hit.idle.interrupts));
+        cells
+    });
+    Grid {
+        header: header(&[
+            "interrupts hit",
+            "its own threads",
+            "lost",
+            "bystanders",
+            "lost",
+            "p99",
+            "longest",
+            "who waited too",
+            "idle",
+        ]),
+        groups: vec![rows.collect()],
+        words: 1,
+    }
+    .draw()
+}
+
 /// Predicted beside recorded.
 pub fn predictions(lines: &[Prediction]) -> String {
     let rows = lines.iter().map(|line| {

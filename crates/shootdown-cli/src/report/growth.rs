@@ -2,7 +2,6 @@
 
 use super::legend::design_legend;
 use super::{by_threads, line};
-use crate::catalog;
 use crate::page::escape;
 use crate::plot::{self, Line};
 use crate::summary::{Comparison, Row};
@@ -21,7 +20,7 @@ pub(super) fn growth(comparison: &Comparison, verdict: &Verdict) -> String {
     if !comparison.plan.follows() {
         return String::new();
     }
-    let operation = catalog::operation(comparison.plan.workload.name);
+    let operation = comparison.plan.workload.operation();
     let lines = |value: fn(&Row) -> f64, ranges: bool| -> Vec<Line> {
         let designs = comparison.plan.designs.iter();
         designs

@@ -29,7 +29,7 @@ pub fn render(comparison: &Comparison) -> String {
     let mut body = String::new();
     body.push_str(&format!(
         "<p class=\"soft\">{}. Simulated machine: {}{}{} CPUs. Seed {}, {}.</p>\n",
-        escape(&capitalized(plan.workload.description)),
+        escape(&capitalized(&plan.workload.description)),
         escape(&plan.target.machine.description),
         if plan.target.as_measured { ", " } else { "; changed to " },
         plan.target.machine.topology.cpus(),
@@ -77,7 +77,7 @@ fn headline(verdict: &Verdict) -> String {
 
 fn throughput(comparison: &Comparison) -> String {
     let plan = &comparison.plan;
-    let operation = catalog::operation(plan.workload.name);
+    let operation = plan.workload.operation();
     let lines: Vec<Line> = plan
         .designs
         .iter()
@@ -158,7 +158,7 @@ fn over_threads(
 }
 
 fn interrupts(comparison: &Comparison) -> String {
-    let operation = catalog::operation(comparison.plan.workload.name);
+    let operation = comparison.plan.workload.operation();
     let panel = |title: &str, value: fn(&Row) -> f64| {
         let lines: Vec<Line> = comparison
             .plan

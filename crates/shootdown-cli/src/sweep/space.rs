@@ -135,7 +135,7 @@ impl Space {
                     let model = Arc::new(model);
                     let cpus = model.topology.cpus();
                     let counts = match threads {
-                        Threads::Default => default_threads(cpus),
+                        Threads::Default => default_threads(1, cpus),
                         Threads::Listed(counts) => counts.iter().map(|count| count.unwrap_or(cpus)).collect(),
                     };
                     let mut spec = self.spec_on(&model, parameters);

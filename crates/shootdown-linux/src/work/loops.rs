@@ -18,10 +18,8 @@ pub(super) const SPACE_PAGES: usize = 32;
 const IDLE_NS: i64 = 2000;
 /// One switch in so many goes to the other process.
 const OTHER_ONE_IN: u64 = 4;
-/// Between two drops of a CPU that drops, ns: 20,000 per second.
-const DROP_EVERY_NS: u64 = 50_000;
-/// Every so many CPUs one drops pages.
-const DROPS_ONE_IN: usize = 4;
+/// One in so many switches to the first process, by chance, is followed by dropping one of its pages.
+const DROPS_ONE_IN: u64 = 64;
 
 pub(super) fn tlb_flush2(shared: &Shared, index: usize, _: &Region) -> Result<()> {
     let slot = &shared.slots()[index];
@@ -80,18 +78,14 @@ pub(super) fn own_process(shared: &Shared, index: usize, pages: &Region) -> Resu
     let slot = &shared.slots()[index];
     // SAFETY: changes how exactly this thread's sleeps end; no memory is touched.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
-    let drops = index.is_multiple_of(DROPS_ONE_IN);
-    let (mut switches, mut next_drop) = (0_u64, now_ns());
+    let (mut switches, mut random) = (0_u64, index as u64 + 1);
     while !slot.stopped() {
         switches += 1;
         visit(slot, pages);
-        if drops && now_ns() >= next_drop {
-            next_drop = now_ns() + DROP_EVERY_NS;
-            let page = switches as usize % pages.pages();
+        if draw(&mut random).is_multiple_of(DROPS_ONE_IN) {
+            let page = draw(&mut random) as usize % pages.pages();
             pages.write(page);
             pages.drop_page(page)?;
-            // Were it read first, the kernel would map its page of zeroes, and the next write flush a second time.
-            pages.write(page);
         }
         if switches.is_multiple_of(OTHER_ONE_IN) {
             hand_over(slot, 1)?;
@@ -122,6 +116,14 @@ pub(super) fn other_process(shared: &Shared, index: usize) -> Result<()> {
         hand_over(slot, 0)?;
     }
     Ok(())
+}
+
+/// The next of a sequence of numbers without a pattern (xorshift, upper half).
+fn draw(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state >> 32
 }
 
 /// A stretch of user code.

@@ -5,7 +5,7 @@
 //! freeing and reusing table pages cannot confuse it. It never touches a cache.
 
 use super::entry::Entry;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A moment in the machine's order of events, taken by a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -103,6 +103,8 @@ pub(super) struct Ledger {
     pub(super) chunks: Vec<Chunk>,
     free: Vec<u32>,
     pub(super) spaces: Vec<Space>,
+    /// Numbers of spaces of which nothing is remembered any more, the first forgotten first.
+    over: VecDeque<u32>,
     words: usize,
     records: Vec<Record>,
     written: u32,
@@ -122,6 +124,7 @@ impl Ledger {
             chunks: vec![Chunk::default()],
             free: Vec::new(),
             spaces: Vec::new(),
+            over: VecDeque::new(),
             words: cpus.div_ceil(64),
             records: Vec::new(),
             written: 0,
@@ -141,6 +144,8 @@ impl Ledger {
             known: true,
             cpus: vec![0; words],
             last: (u64::MAX, 0),
+            // Links of a space that had the number before may still be cached, and are void all the same.
+            psc_floor: s.psc_floor,
             ..Space::default()
         };
     }
@@ -254,11 +259,21 @@ impl Ledger {
 
     pub(super) fn retire(&mut self, space: u32) {
         let s = &mut self.spaces[space as usize];
-        if s.ended && s.copies == 0 && s.tables == 0 {
+        if s.known && s.ended && s.copies == 0 && s.tables == 0 {
+            s.known = false;
+            self.over.push_back(space);
             self.free.extend(std::mem::take(&mut s.chunks).into_values());
             s.last = (u64::MAX, 0);
             s.cpus = Vec::new();
         }
+    }
+
+    /// The number of a space that is over, of which nothing is remembered; it is the caller's.
+    pub(super) fn spare(&mut self, in_use: impl Fn(u32) -> bool) -> Option<u32> {
+        if in_use(*self.over.front()?) {
+            return None;
+        }
+        self.over.pop_front()
     }
 
     /// Whether a TLB may still hold entries of the space, flushed or not.

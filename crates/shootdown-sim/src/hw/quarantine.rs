@@ -27,6 +27,13 @@ pub(super) struct Quarantines {
     frames: HashMap<u32, u32>,
 }
 
+impl Quarantines {
+    /// Whether one of this space is open.
+    pub(super) fn concern(&self, space: u32) -> bool {
+        self.open.values().any(|open| open.space == space)
+    }
+}
+
 impl Hw {
     /// A deferred unmap of `bytes` of `space`, whose request began at `begun`, returns: the range and `frames` stay in
     /// quarantine until [`quarantine_ends`](Hw::quarantine_ends) for the number returned.

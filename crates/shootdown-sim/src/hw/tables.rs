@@ -75,7 +75,7 @@ impl Hw {
     /// space 0, which exists from the start.
     ///
     /// # Panics
-    /// If the number was used before.
+    /// If the number is in use: see [`spare_space`](Hw::spare_space).
     pub fn new_space(&mut self, space: u32) -> u32 {
         self.ledger.open(space);
         let root = self.new_root(space);
@@ -92,6 +92,17 @@ impl Hw {
     /// The first root of a space.
     pub fn root(&self, space: u32) -> u32 {
         self.ledger.spaces[space as usize].root
+    }
+
+    /// The number of a space that has ended and of which nothing is left anywhere, for a new one: so the oracle's memory is
+    /// bounded by the spaces that live at the same time.
+    pub fn spare_space(&mut self) -> Option<u32> {
+        let written = |cpu: usize| Some(self.later.as_ref()?.cpus.get(cpu)?.root?.space);
+        let mut loaded = self.cpus.iter().map(|cpu| cpu.space).collect::<Vec<_>>();
+        loaded.extend((0..self.cpus.len()).filter_map(written));
+        let quarantines = &self.quarantines;
+        self.ledger
+            .spare(|space| loaded.contains(&space) || quarantines.concern(space))
     }
 
     /// Declares that a space has ended. Freeing its tables is the caller's task, before or after; its history is kept

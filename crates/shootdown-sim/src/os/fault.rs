@@ -44,7 +44,14 @@ impl<const W: usize> System<W> {
         }
         self.lock(process, LockAccess::Shared);
         let table = self.table_for(process, va);
-        if access == Access::Write && self.is_protected(table, va) {
+        let now = self.glance(table, va);
+        if now.has(Entry::USER | Entry::WRITE) {
+            // Somebody was faster; or the tables had been allowing it, and a stricter translation was left in the TLB. The
+            // processor dropped it with the fault.
+            return self.unlock(process, LockAccess::Shared);
+        }
+        let zero = self.hw.borrow().zero_page();
+        if access == Access::Write && now.is_present() && now.frame() != zero {
             self.copy_on_write(process, va, table, None);
             return self.unlock(process, LockAccess::Shared);
         }
@@ -81,13 +88,12 @@ impl<const W: usize> System<W> {
         self.unlock(process, LockAccess::Shared);
     }
 
-    /// Whether a page other than the zero page is mapped read-only: a look before the lock is taken, free of charge.
-    fn is_protected(&self, table: u32, va: u64) -> bool {
+    /// The entry of the page at `va` as this CPU sees it: a look before a lock is taken, free of charge.
+    fn glance(&self, table: u32, va: u64) -> Entry {
         let index = crate::hw::table_index(va, 1);
-        let entry = match machine::pending_other(entry_key(table, index)) {
+        match machine::pending_other(entry_key(table, index)) {
             Some(pending) => self.stores.borrow()[pending as usize].value,
             None => self.hw.borrow().entry(table, index),
-        };
-        entry.is_present() && !entry.has(Entry::WRITE) && entry.frame() != self.hw.borrow().zero_page()
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! hardware and charges what it costs.
 
 use super::category::Category;
-use super::counts::{EngineCounts, Roots};
+use super::counts::{Answers, EngineCounts, Roots};
 use super::diary::Diary;
 use super::hypervisor::VirtualCpu;
 use super::preemption::Preemption;
@@ -127,6 +127,11 @@ impl SimKernel {
         *self.counts.borrow()
     }
 
+    /// What became of what CPUs were asked to do, so far.
+    pub(super) fn answers(&self) -> Answers {
+        self.counts.borrow().answers
+    }
+
     /// Starts the counts anew.
     pub fn reset_counts(&self) {
         *self.counts.borrow_mut() = EngineCounts::default();
@@ -234,6 +239,11 @@ impl<const W: usize> Kernel<W> for SimKernel {
     #[inline]
     fn interrupts_restore(&self, saved: u64) {
         machine::interrupts_restore(saved);
+    }
+
+    #[inline]
+    fn interrupts_were_off(&self, saved: u64) -> bool {
+        saved != 0
     }
 
     fn send_ipi(&self, targets: &CpuMask<W>) {

@@ -93,6 +93,8 @@ pub struct Latencies {
     pub longest_preemption_off: Recorder,
     /// What one interrupt takes from what it interrupts, entry and exit included.
     pub disturbance: Recorder,
+    /// The same of bystanders only: CPUs that ran another space, or kernel code.
+    pub bystanders: Recorder,
     /// From the moment at which a sleeper with real-time priority was to wake until it runs.
     pub wake_up: Recorder,
 }
@@ -101,14 +103,20 @@ pub struct Latencies {
 /// time its longest sections were taken.
 pub const WINDOW_NS: f64 = 1e7;
 
+/// Name of [`Latencies::disturbance`].
+pub const DISTURBANCE: &str = "interrupt disturbance";
+/// Name of [`Latencies::bystanders`].
+pub const BYSTANDERS: &str = "disturbance of bystanders";
+
 impl Latencies {
     /// Each, by name.
-    pub fn all(&self) -> [(&'static str, &Recorder); 5] {
+    pub fn all(&self) -> [(&'static str, &Recorder); 6] {
         [
             ("flush", &self.flush),
             ("preemption off", &self.preemption_off),
             ("longest preemption off in 10 ms", &self.longest_preemption_off),
-            ("interrupt disturbance", &self.disturbance),
+            (DISTURBANCE, &self.disturbance),
+            (BYSTANDERS, &self.bystanders),
             ("real-time wake-up", &self.wake_up),
         ]
     }

@@ -15,6 +15,7 @@ mod flush;
 mod fork;
 mod hooks;
 mod hypervisor;
+mod interrupted;
 mod isa;
 mod kernel_entry;
 mod kernel_pages;
@@ -38,8 +39,9 @@ mod walk;
 pub use counts::{Answers, EngineCounts, Roots};
 pub use diary::{Diary, Note, Requests};
 pub use hooks::{HookCosts, SimKernel};
+pub use interrupted::{Hit, Interrupted};
 pub use kernel_pages::{KERNEL_BASE, KernelPages};
-pub use latency::{Distribution, Latencies, Recorder};
+pub use latency::{BYSTANDERS, DISTURBANCE, Distribution, Latencies, Recorder};
 pub use lock::{Access as LockAccess, SpinLock};
 pub use mapping::Mapping;
 pub use preemption::Preemption;
@@ -254,14 +256,20 @@ impl<const W: usize> System<W> {
                     hw.answers(machine::cpu());
                 }
             }
+            let before = engine.kernel().answers();
             engine.on_ipi();
+            let answers = engine.kernel().answers();
             // The handler may have loaded another tag.
             handled.borrow_mut().caught_up(machine::cpu(), machine::now());
             category::leave(outer);
-            preemption
-                .latencies
-                .disturbance
-                .record(machine::now() - begun + interrupt_entry_exit);
+            let took = machine::now() - begun + interrupt_entry_exit;
+            let concerned = (answers.flushed, answers.current) != (before.flushed, before.current);
+            let hit = Hit::of(outer, concerned);
+            preemption.interrupted.add(hit, took);
+            preemption.latencies.disturbance.record(took);
+            if hit == Hit::Bystander {
+                preemption.latencies.bystanders.record(took);
+            }
         });
         machine.set_store_hook(move |key, number| {
             let PendingStore { value, issued } = stores.borrow_mut().take(number as u32);
@@ -295,9 +303,10 @@ impl<const W: usize> System<W> {
         Rc::new(Process::new(self, number, bytes))
     }
 
-    /// A number that no process has had.
+    /// The number of the next process: one that none has had, or that of one that ended long ago. Each call needs its process.
     pub fn next_number(&self) -> u32 {
-        self.numbers.get() + 1
+        let spare = self.hw.borrow_mut().spare_space();
+        spare.unwrap_or(self.numbers.get() + 1)
     }
 
     /// What an ended process left, if it had that many lowest-level tables.

@@ -3,6 +3,7 @@
 //! Owns each CPU's depth of sections without preemption, which pins of the engine and spinlocks enter. Knows nothing of
 //! threads: where preemption comes back on it asks the machine for a point at which to preempt.
 
+use super::interrupted::Interrupted;
 use super::latency::{Latencies, WINDOW_NS};
 use crate::machine;
 use std::cell::Cell;
@@ -26,6 +27,8 @@ pub struct Preemption {
     longest: Cell<u64>,
     /// What the run measures.
     pub latencies: Latencies,
+    /// Whom interrupts hit.
+    pub interrupted: Interrupted,
 }
 
 impl Preemption {
@@ -37,6 +40,7 @@ impl Preemption {
             window: Cell::new(0),
             longest: Cell::new(0),
             latencies: Latencies::default(),
+            interrupted: Interrupted::default(),
         }
     }
 
@@ -101,5 +105,6 @@ impl Preemption {
             recorder.reset();
         }
         self.longest.set(0);
+        self.interrupted.reset();
     }
 }

@@ -3,7 +3,7 @@
 use super::System;
 use super::lock::Access as LockAccess;
 use super::process::{PAGE, Process, TABLE_SPAN};
-use crate::hw::{Entry, table_index};
+use crate::hw::{Entry, Isa, table_index};
 use crate::machine;
 use shootdown::{Range, Stride};
 
@@ -11,13 +11,15 @@ impl<const W: usize> System<W> {
     /// `mprotect` of `pages` pages at `va`. Exclusive lock throughout, as in Linux. Charged as `mmap`, which like it finds,
     /// splits and merges regions, and for each page as an unmap.
     ///
-    /// Flushes whenever an entry changed, also when permission is given back: that is what kernels do whose architecture
-    /// does not say otherwise (Arm's; x86 leaves the old entries to be found out by a fault).
+    /// Flushes when permission is taken away. When it is given, a stricter translation may be left in a TLB, which never lets
+    /// anything through that it should not: x86 kernels leave it, since the access that it stops makes the processor drop it
+    /// and look again, at worst after a fault ([`touch`](Self::touch)); kernels of the others flush then too.
     pub fn protect(&self, process: &Process<W>, va: u64, pages: u64, writable: bool) {
-        self.change_protection(process, va, pages, writable, true);
+        let finds_out = matches!(self.hw.borrow().config().isa, Isa::X86_64);
+        self.change_protection(process, va, pages, writable, !writable || !finds_out);
     }
 
-    /// The same without a flush, which is right only where permission is given.
+    /// Gives permission without a flush, whatever the processor.
     pub fn allow_writes(&self, process: &Process<W>, va: u64, pages: u64) {
         self.change_protection(process, va, pages, true, false);
     }

@@ -2,7 +2,7 @@
 
 use crate::roles::*;
 use crate::scene::*;
-use shootdown::{Design, Fault, Order, Range, Targets};
+use shootdown::{Design, Fault, Order, Range, Service, Targets};
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
 use shootdown_sim::os::PAGE;
@@ -10,7 +10,11 @@ use shootdown_sim::os::PAGE;
 /// 10, Redox 7d42e8d9, 4158d899: two CPUs waited for each other's answer, both with interrupts off.
 #[test]
 fn two_requesters_with_interrupts_off_do_not_wait_for_each_other_for_ever() {
-    for design in [IPI, LOG] {
+    let left_to_interrupts = Design {
+        service: Service::Interrupt,
+        ..IPI
+    };
+    for design in [IPI, LOG, left_to_interrupts] {
         let scene = Scene::new(2, design);
         contract(&scene, Fault::NoSelfService, Symptom::Hangs, |stage| {
             let a = stage.process(1);

@@ -17,9 +17,11 @@ use crate::hw::Hw;
 use crate::machine::{Machine, Outcome, SimWorld};
 use crate::model::Model;
 use crate::os::category::Category;
+pub use crate::os::{BYSTANDERS, DISTURBANCE, Hit};
 use crate::os::{Diary, EngineCounts, OsSettings, System};
 use crate::run::{Latency, find_design, latencies};
 use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs, process_bytes};
+use crate::shares::time_shares;
 use crate::timeline::{TimelineEvent, recorded};
 use cpu::{Cpu, Shared, Tally};
 use feed::Feed;
@@ -68,6 +70,8 @@ pub struct ReplayResult {
     pub interrupts_taken: u64,
     /// Virtual time that the program took, ns.
     pub virtual_ns: f64,
+    /// Time of all CPUs that the program was put on, ns.
+    pub cpu_ns: f64,
     /// By how much invalidation put the program off, ns.
     pub put_off_ns: u64,
     /// How far behind the recording a CPU was at most, ns.
@@ -76,10 +80,14 @@ pub struct ReplayResult {
     pub requester_ns: f64,
     /// CPU time that interrupts took from those that they hit, ns.
     pub victim_ns: f64,
+    /// Whom these interrupts hit.
+    pub hits: [(Hit, Hits); Hit::ALL.len()],
     /// CPU time of catching up at switches, ns.
     pub switch_ns: f64,
     /// CPU time of user code, ns.
     pub user_ns: f64,
+    /// Where the time of the CPUs that the program was put on went: (category, share).
+    pub time_shares: Vec<(&'static str, f64)>,
     /// From the call of a flush to its proof, those that reached other CPUs only.
     pub shootdowns: Option<Quantiles>,
     /// Distributions.
@@ -104,6 +112,15 @@ pub struct ReplayResult {
     pub most_waiting: usize,
     /// Host seconds (not deterministic).
     pub host_seconds: f64,
+}
+
+/// Interrupts that hit one kind of CPU.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hits {
+    /// How many.
+    pub count: u64,
+    /// How long they took together, entry and exit included, ns.
+    pub ns: f64,
 }
 
 /// The tail of a distribution, ns.
@@ -220,10 +237,9 @@ fn replay_sized<const W: usize>(
         }
     }
     let statistics = machine.statistics();
-    let ns = |category: Category| model.ns(statistics.total.cycles[category as usize]);
-    let taken = statistics.total.interrupts_taken;
-    // Entering and leaving the handler counts to the interrupted side.
-    let entries = model.ns(taken as f64 * (model.costs.interrupt_entry + model.costs.interrupt_exit));
+    let all = machine.time() as f64 * used as f64;
+    let time_shares = time_shares(&statistics.total, model, all);
+    let ns = |category: Category| model.ns(time_shares[category as usize].1 * all);
     let kernel = system.engine.kernel();
     let hw = system.hw.borrow();
     let feed = shared.feed.borrow();
@@ -232,14 +248,21 @@ fn replay_sized<const W: usize>(
         requests: tally.requests.get(),
         counts: kernel.counts(),
         interrupts_sent: statistics.total.ipis_sent,
-        interrupts_taken: taken,
+        interrupts_taken: statistics.total.interrupts_taken,
         virtual_ns: model.ns(machine.time() as f64),
+        cpu_ns: model.ns(all),
         put_off_ns: feed.put_off_ns(),
         latest_ns: tally.latest_ns.get(),
         requester_ns: ns(Category::FlushRequester),
-        victim_ns: ns(Category::FlushTarget) + entries,
+        victim_ns: ns(Category::FlushTarget),
+        hits: Hit::ALL.map(|hit| {
+            let (count, cycles) = system.preemption.interrupted.of(hit);
+            let ns = model.ns(cycles as f64);
+            (hit, Hits { count, ns })
+        }),
         switch_ns: ns(Category::Switch),
         user_ns: ns(Category::User),
+        time_shares,
         shootdowns: quantiles(&kernel.take_diary().unwrap_or_default()),
         latencies: latencies(&system.preemption.latencies, model),
         kept: tally.kept.get(),

@@ -31,9 +31,9 @@ impl Scale {
     }
 
     /// Times that each step is done.
-    pub(super) fn times(self) -> u32 {
+    pub fn times(self) -> u64 {
         match self {
-            Scale::Copies(n) | Scale::Threads(n) => n,
+            Scale::Copies(n) | Scale::Threads(n) => u64::from(n),
             Scale::Spread => 1,
         }
     }
@@ -124,7 +124,7 @@ impl Placer {
         if self.scale == Scale::Spread {
             return self.spread(recorded, step.action, &mut sink);
         }
-        for copy in 0..self.scale.times() {
+        for copy in 0..self.scale.times() as u32 {
             let cpu = copy as usize * self.recorded + recorded;
             sink(Placed {
                 cpu,

@@ -1,0 +1,72 @@
+//! A recording as one Parquet file: a row an event, the metadata as JSON under the key [`METADATA_KEY`].
+//!
+//! | column | type | of which events |
+//! | --- | --- | --- |
+//! | `time_ns`, `cpu`, `task`, `name`, `event` | required | all; `event` is one of [`EVENTS`] |
+//! | `process` | int32 | all, where the recording has it |
+//! | `from_task`, `to_task` | int32 | `switch`: who leaves, who comes; `fork`: `to_task` is the child |
+//! | `text` | string | `switch`: state of who leaves; `interrupts`: list of CPUs |
+//! | `pages`, `reason` | int64, int32 | `flush` |
+//! | `target` | int32 | `queued`, `interrupt` |
+//! | `call` | boolean | `queued`: whether it is a shootdown; `interrupt`, `interrupts`: whether it is for function calls |
+//! | `address`, `length`, `argument` | uint64 | `fault` (address only), `madvise`, `munmap`, `mprotect`, `mremap` |
+//!
+//! Rows are written and read in groups of [`GROUP_ROWS`]: memory does not grow with the recording. The file is whole only
+//! after [`Writer::finish`]; whoever writes it does so under a temporary name.
+
+mod layout;
+mod read;
+mod row;
+mod write;
+
+pub use read::Reader;
+pub use write::Writer;
+
+use parquet::errors::ParquetError;
+use std::fmt;
+
+/// Where the metadata stands in the file.
+pub const METADATA_KEY: &str = "shootdown";
+
+/// Rows of a row group: a few MiB in memory.
+pub const GROUP_ROWS: usize = 1 << 16;
+
+/// Names in the column `event`, system calls besides.
+pub const EVENTS: [&str; 10] = [
+    "switch",
+    "flush",
+    "queued",
+    "interrupt",
+    "interrupts",
+    "handler",
+    "fork",
+    "exec",
+    "exit",
+    "fault",
+];
+
+/// Why a file could not be written or read.
+#[derive(Debug)]
+pub enum Error {
+    /// Parquet says so: reading or writing failed, or it is no such file.
+    Parquet(ParquetError),
+    /// It is a Parquet file, but not a recording of ours.
+    NotARecording(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Parquet(error) => write!(f, "{error}"),
+            Error::NotARecording(what) => write!(f, "not a recording: {what}; make one with `shootdown import`"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<ParquetError> for Error {
+    fn from(error: ParquetError) -> Self {
+        Error::Parquet(error)
+    }
+}
