@@ -3,7 +3,8 @@
 use crate::design::*;
 
 impl Design {
-    /// x86 before broadcast: per-CPU tags, interrupts to active CPUs, requests on the stack, local part first.
+    /// x86 before broadcast: per-CPU tags, interrupts to active CPUs, requests on the stack, local part first. Waiters leave the
+    /// requests of others to the interrupt, as Linux's always did.
     pub const IPI: Design = Design {
         tags: Tags::PerCpu,
         reach: Reach::Ipi,
@@ -13,7 +14,7 @@ impl Design {
         order: Order::Serial,
         ack: Ack::Late,
         wait: Wait::Spin,
-        service: Service::Waiter,
+        service: Service::Interrupt,
         walkers: Walkers::InterruptAll,
         exit: Exit::Flush,
         free: Free::Batched,
@@ -32,9 +33,8 @@ impl Design {
     };
 
     /// As [`IPI`](Self::IPI), but CPUs stay in a space's set until a request finds them gone: what Linux does since 6.13, whose
-    /// second between trims this is. Waiters leave the requests of others to the interrupt, as Linux's always did.
+    /// second between trims this is.
     pub const IPI_TRIM: Design = Design {
-        service: Service::Interrupt,
         departure: Departure::WhenAsked { trim_ns: 1_000_000_000 },
         ..Design::IPI
     };
@@ -91,6 +91,7 @@ impl Design {
         order: Order::Concurrent,
         walkers: Walkers::Adaptive,
         wait: Wait::Preemptible,
+        service: Service::Waiter,
         ..Design::BROADCAST
     };
 
@@ -159,7 +160,7 @@ impl Design {
         (
             "ipi-trim",
             Design::IPI_TRIM,
-            "as ipi, but CPUs stay in a space's set until a request finds them gone, and waiters serve nobody: Linux from 6.13",
+            "as ipi, but CPUs stay in a space's set until a request finds them gone: Linux from 6.13",
         ),
         (
             "ipi-concurrent",

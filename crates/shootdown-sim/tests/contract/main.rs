@@ -6,7 +6,7 @@ mod isa;
 mod threads;
 mod traffic;
 
-use shootdown::{Ack, Design, Free, Order, Reach, Requests, Tags, Targets, Wait, Walkers};
+use shootdown::{Ack, Design, Free, Order, Reach, Requests, Service, Tags, Targets, Wait, Walkers};
 use shootdown_sim::machine::Outcome;
 use shootdown_sim::model::Model;
 use shootdown_sim::run::{self, Parameters, RunResult, RunSpec, designs};
@@ -44,6 +44,8 @@ const WALKERS: [Walkers; 6] = [
     Walkers::Adaptive,
 ];
 
+const SERVICES: [Service; 2] = [Service::Interrupt, Service::Waiter];
+
 /// Descriptors on the stack and descriptors per CPU in turn.
 fn in_turn(requests: Requests, number: usize) -> Requests {
     match requests {
@@ -73,6 +75,7 @@ fn every_combination(tags: Tags, reach: Reach) -> Tally {
                         order,
                         ack: [Ack::Late, Ack::Early][number / 3 % 2],
                         wait: [Wait::Spin, Wait::Preemptible][number / 2 % 2],
+                        service: SERVICES[number / 4 % 2],
                         ceiling: [33, 5, 1][number % 3],
                         slots,
                         first_tag,
@@ -220,6 +223,7 @@ fn no_translation_outlives_its_flush_while_threads_are_preempted_and_migrate() {
                         requests: in_turn(requests, number / 2),
                         order,
                         wait,
+                        service: SERVICES[number % 2],
                         slots: 2,
                         first_tag: 1,
                         tag_limit: 12,
@@ -326,4 +330,25 @@ fn pages_are_pinned_under_every_design_while_tables_are_freed() {
             assert_eq!(result.stale, 0, "{}: {:?}", entry.name, result.story);
         }
     }
+}
+
+/// E10: where an interrupt takes microseconds (a virtual machine), two threads that flush the same space wait for each
+/// other's interrupts, and together do less than one alone. Who looks for requests while it waits is spared that.
+#[test]
+fn two_who_wait_for_each_other_need_not_wait_for_interrupts() {
+    let machine = Arc::new(Model::find("zen5-vm-2").expect("an embedded machine"));
+    let rate = |design: &str, threads| {
+        let spec = RunSpec {
+            machine: machine.clone(),
+            threads,
+            virtual_ms: Some(5.0),
+            ..spec("tlb_flush2", design)
+        };
+        let result = run::run(&spec, &mut |_| true).expect("a run");
+        assert_eq!(result.stale, 0);
+        result.ops_per_s
+    };
+    let (alone, two) = (rate("ipi", 1), rate("ipi", 2));
+    assert!(two < 0.7 * alone, "{two} against {alone}");
+    assert!(rate("adaptive", 2) > 1.3 * two);
 }
