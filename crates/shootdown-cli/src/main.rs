@@ -10,8 +10,6 @@ mod catalog;
 mod check;
 mod compare;
 mod evidence;
-mod evidence_page;
-mod evidence_plots;
 mod explain;
 mod failure;
 #[cfg(target_os = "linux")]

@@ -1,8 +1,9 @@
 //! The page of `evidence`: the published tables with a bar for every error, plots where there are curves, what was fitted,
 //! and what was not run. It shows what [`crate::evidence`] found and computes nothing but positions.
 
-use crate::evidence::{self, Line, distinct};
-use crate::evidence_plots::plots;
+use super::plots::plots;
+use super::text::errors;
+use super::{Line, distinct, shown};
 use crate::number::{self, UNKNOWN, median};
 use crate::page::{self, escape};
 use crate::plan::Settings;
@@ -114,8 +115,8 @@ fn held_out(findings: &Findings) -> String {
             "<tr><td class=\"word\">{}</td><td>{}</td>{}{}</tr>\n",
             escape(machine),
             fitted.len(),
-            cells(evidence::errors(held.iter().map(|line| line.simulated), &held)),
-            cells(evidence::errors(held.iter().map(|line| line.interpolated), &held))
+            cells(errors(held.iter().map(|line| line.simulated), &held)),
+            cells(errors(held.iter().map(|line| line.interpolated), &held))
         ));
     }
     format!(
@@ -232,11 +233,9 @@ fn row(line: &Line, drain: bool, interpolated: bool) -> String {
     }
     cells.push_str(&format!(
         "<td>{}</td><td>{}</td><td>{}{}</td><td class=\"bar\">{}</td>",
-        escape(&evidence::shown(row.metric, row.value)),
+        escape(&shown(row.metric, row.value)),
         line.simulated
-            .map_or("failed".to_string(), |number| escape(&evidence::shown(
-                row.metric, number
-            ))),
+            .map_or("failed".to_string(), |number| escape(&shown(row.metric, number))),
         percent(error(line.simulated)),
         if row.fitted { " fitted" } else { "" },
         bar(error(line.simulated), error(line.interpolated), row.fitted)
@@ -245,9 +244,7 @@ fn row(line: &Line, drain: bool, interpolated: bool) -> String {
         cells.push_str(&format!(
             "<td>{}</td><td>{}</td>",
             line.interpolated
-                .map_or(UNKNOWN.to_string(), |number| escape(&evidence::shown(
-                    row.metric, number
-                ))),
+                .map_or(UNKNOWN.to_string(), |number| escape(&shown(row.metric, number))),
             percent(error(line.interpolated))
         ));
     }
@@ -295,7 +292,7 @@ fn not_run(left: &[Published]) -> String {
                 escape(&row.machine),
                 escape(&row.design),
                 row.threads,
-                escape(&evidence::shown(row.metric, row.value)),
+                escape(&shown(row.metric, row.value)),
                 escape(&row.not_run().unwrap_or_default())
             )
         })

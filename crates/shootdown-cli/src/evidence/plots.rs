@@ -1,7 +1,7 @@
 //! Plots of the published tables: published points over simulated lines.
 
-use crate::evidence::{Line, distinct};
-use crate::evidence_page::Findings;
+use super::page::Findings;
+use super::{Line, distinct};
 use crate::page::escape;
 use crate::published::Metric;
 use crate::{plot, style};

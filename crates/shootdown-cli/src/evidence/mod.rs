@@ -3,23 +3,23 @@
 //! A row whose workload, design or machine this program does not have is listed as not run, with the reason, and counts
 //! for nothing.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+mod page;
+mod plots;
+mod runs;
+mod text;
+
 use std::sync::atomic::AtomicBool;
 
-use shootdown_sim::run::{RunResult, RunSpec};
-
+use self::runs::{Runs, lines};
+use self::text::text;
 use crate::args::EvidenceArgs;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
-use crate::number::{self, UNKNOWN, median};
-use crate::output::Destination;
+use crate::number;
+use crate::output::{self, Destination};
 use crate::plan::Settings;
 use crate::published::{self, Metric, Published};
-use crate::queue::{self, Outcome, Runner};
-use crate::summary::relative_error;
-use crate::table::Grid;
-use crate::target::Target;
-use crate::{evidence_page, interpolate, output, shape};
+use crate::queue::{self, Runner};
+use crate::shape;
 
 /// One published row beside its predictions, in the unit of its metric.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,28 +30,6 @@ pub struct Line {
     pub simulated: Option<f64>,
     /// What plain interpolation says, where it says something.
     pub interpolated: Option<f64>,
-}
-
-/// The simulated number that stands beside a published one; `over` is the result that a ratio is over. None when the run
-/// has no such number.
-fn measured(row: &Published, result: &RunResult, over: Option<&RunResult>) -> Option<f64> {
-    let number = match row.metric {
-        Metric::OpsPerS => result.ops_per_s,
-        Metric::NsPerOp => 1e9 / result.ops_per_s,
-        Metric::InterruptsPerOp => result.interrupts_per_op,
-        Metric::IdleShare => {
-            let idle = |(name, _): &&(&str, f64)| *name == "idle";
-            result.time_shares.iter().filter(idle).map(|(_, share)| share).sum()
-        }
-        Metric::Seconds => row.operations? / result.ops_per_s,
-        Metric::TimeRatio => over?.ops_per_s / result.ops_per_s,
-        Metric::RateRatio => result.ops_per_s / over?.ops_per_s,
-        Metric::P99Ns => {
-            let name = row.distribution.as_deref()?;
-            result.latencies.iter().find(|latency| latency.name == name)?.p99_ns
-        }
-    };
-    number.is_finite().then_some(number)
 }
 
 /// A number with the unit of its metric.
@@ -122,7 +100,7 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
     }
     if let Some(destination) = &destination {
         let shape = &outcomes[of_rows..];
-        let page = evidence_page::render(&evidence_page::Findings {
+        let page = page::render(&page::Findings {
             lines: &lines,
             left: &left,
             settings: &settings,
@@ -139,98 +117,6 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
     Ok(if stale > 0 || failed { BAD_RUN } else { SUCCESS })
 }
 
-/// The runs that rows need, each once: several rows may be numbers of one run, and ratios share what they are over.
-#[derive(Default)]
-struct Runs {
-    specs: Vec<RunSpec>,
-    /// Where the runs of a measurement begin in `specs`.
-    first: HashMap<String, usize>,
-    /// Runs of each, with seeds in a row.
-    runs: usize,
-}
-
-impl Runs {
-    fn new<'a>(rows: impl Iterator<Item = &'a Published>, settings: &Settings) -> Result<Self, Failure> {
-        let mut plan = Runs {
-            runs: settings.runs as usize,
-            ..Runs::default()
-        };
-        for row in rows {
-            plan.add(row, settings)?;
-            if let Some(over) = of_reference(row) {
-                plan.add(&over, settings)?;
-            }
-        }
-        Ok(plan)
-    }
-
-    fn add(&mut self, row: &Published, settings: &Settings) -> Result<(), Failure> {
-        let key = key(row);
-        if self.first.contains_key(&key) {
-            return Ok(());
-        }
-        self.first.insert(key, self.specs.len());
-        let target = Target::new(&row.machine, None, &row.set)?;
-        for run in 0..settings.runs {
-            self.specs.push(RunSpec {
-                workload: row.workload.clone(),
-                machine: Arc::clone(&target.machine),
-                design: row.design.clone(),
-                threads: row.threads,
-                seed: settings.seed.wrapping_add(run),
-                virtual_ms: settings.virtual_ms.or(row.virtual_ms),
-                lru_drain: row.lru_drain,
-                parameters: target.parameters.clone(),
-            });
-        }
-        Ok(())
-    }
-
-    /// The outcomes of the runs of `row`, by seed; none for a row that the plan was not made for.
-    fn of<'a>(&self, row: &Published, outcomes: &'a [Outcome]) -> &'a [Outcome] {
-        let range = |&first: &usize| outcomes.get(first..first + self.runs);
-        self.first.get(&key(row)).and_then(range).unwrap_or_default()
-    }
-}
-
-/// What tells the run of a row from those of others.
-fn key(row: &Published) -> String {
-    format!(
-        "{} {} {:?} {} {} {} {:?}",
-        row.workload, row.machine, row.set, row.design, row.threads, row.lru_drain, row.virtual_ms
-    )
-}
-
-/// The measurement that a row's ratio is over, as a row.
-fn of_reference(row: &Published) -> Option<Published> {
-    row.over.as_ref().map(|over| Published {
-        design: over.design.clone(),
-        threads: over.threads,
-        ..row.clone()
-    })
-}
-
-fn lines(rows: &[Published], plan: &Runs, outcomes: &[Outcome]) -> Vec<Line> {
-    rows.iter()
-        .map(|row| {
-            let reference = of_reference(row);
-            let over = reference.as_ref().map_or(&[][..], |over| plan.of(over, outcomes));
-            let results = plan.of(row, outcomes).iter().enumerate();
-            let numbers: Vec<f64> = results
-                .filter_map(|(run, outcome)| {
-                    let over = over.get(run).and_then(|outcome| outcome.as_ref().ok());
-                    measured(row, outcome.as_ref().ok()?, over)
-                })
-                .collect();
-            Line {
-                published: row.clone(),
-                simulated: (!numbers.is_empty()).then(|| median(numbers)),
-                interpolated: interpolate::predict(rows, row),
-            }
-        })
-        .collect()
-}
-
 /// The different values of `of` over `items`, in order of appearance.
 pub fn distinct<'a, T>(items: &'a [T], of: impl Fn(&'a T) -> &'a str) -> Vec<&'a str> {
     let mut seen: Vec<&str> = Vec::new();
@@ -242,174 +128,14 @@ pub fn distinct<'a, T>(items: &'a [T], of: impl Fn(&'a T) -> &'a str) -> Vec<&'a
     seen
 }
 
-fn text(lines: &[Line], beside: &[Line], left: &[Published], runs: u64) -> String {
-    let mut text = String::new();
-    let notes = published::notes();
-    for table in distinct(lines, |line| &line.published.table) {
-        let of_table: Vec<&Line> = lines.iter().filter(|line| line.published.table == table).collect();
-        let machines: Vec<Line> = of_table.iter().map(|line| (*line).clone()).collect();
-        text.push_str(&format!(
-            "{table}. {} on {}{}{}\n",
-            distinct(&machines, |line| &line.published.workload).join(", "),
-            distinct(&machines, |line| &line.published.machine).join(" and "),
-            if of_table.iter().any(|line| line.published.metric == Metric::OpsPerS) {
-                ", loops per second, all threads together"
-            } else {
-                ""
-            },
-            if runs > 1 {
-                format!("; simulated: medians of {runs} runs")
-            } else {
-                String::new()
-            }
-        ));
-        text.push_str(&grid(&of_table).draw());
-        for line in beside.iter().filter(|line| line.published.table == table) {
-            let row = &line.published;
-            let number = line
-                .simulated
-                .map_or("failed".to_string(), |number| shown(row.metric, number));
-            text.push_str(&format!(
-                "  not published: {} at {} threads, {}: {number}\n",
-                row.workload, row.threads, row.design
-            ));
-        }
-        for note in notes.iter().filter(|note| note.table == table) {
-            text.push_str(&wrapped(&note.text));
-        }
-        text.push('\n');
-    }
-    for table in distinct(left, |row| &row.table) {
-        let rows: Vec<&Published> = left.iter().filter(|row| row.table == table).collect();
-        let mut reasons: Vec<String> = rows.iter().filter_map(|row| row.not_run()).collect();
-        reasons.dedup();
-        text.push_str(&format!(
-            "{table}: {} rows not run: {}\n",
-            rows.len(),
-            reasons.join("; ")
-        ));
-    }
-    for machine in distinct(lines, |line| &line.published.machine) {
-        let of_machine = lines.iter().filter(|line| line.published.machine == machine);
-        let (fitted, held_out): (Vec<&Line>, Vec<&Line>) = of_machine.partition(|line| line.published.fitted);
-        text.push_str(&format!(
-            "{machine}: {} rows were used for fitting; on the {} others, absolute error:\n",
-            fitted.len(),
-            held_out.len()
-        ));
-        text.push_str(&summary("model", held_out.iter().map(|line| line.simulated), &held_out));
-        if held_out.iter().any(|line| line.interpolated.is_some()) {
-            let interpolated = held_out.iter().map(|line| line.interpolated);
-            text.push_str(&summary("interpolation", interpolated, &held_out));
-        }
-    }
-    text.push_str(
-        "interpolation: log(rate) linear in log(threads) through each design's fitted rows, constant through one\n",
-    );
-    text
-}
-
-/// A paragraph in lines of at most 100 characters, indented.
-fn wrapped(paragraph: &str) -> String {
-    let mut text = String::new();
-    let mut line = String::new();
-    for word in paragraph.split_whitespace() {
-        if line.len() + 1 + word.len() > 98 {
-            text.push_str(&format!("  {line}\n"));
-            line.clear();
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    text.push_str(&format!("  {line}\n"));
-    text
-}
-
-fn grid(lines: &[&Line]) -> Grid {
-    let header = [
-        "machine",
-        "design",
-        "threads",
-        "LRU drain",
-        "published",
-        "simulated",
-        "error",
-        "fitted",
-        "interpolated",
-        "error",
-    ];
-    let mut groups: Vec<Vec<Vec<String>>> = Vec::new();
-    let mut group = None;
-    for line in lines {
-        let row = &line.published;
-        if group != Some((&row.machine, &row.design)) {
-            group = Some((&row.machine, &row.design));
-            groups.push(Vec::new());
-        }
-        let error_of = |number: Option<f64>| {
-            number.map_or(UNKNOWN.to_string(), |number| {
-                number::signed_percent(relative_error(number, row.value))
-            })
-        };
-        let set = row.set.iter().map(|set| format!(" {set}"));
-        let over = match &row.over {
-            None => String::new(),
-            Some(over) if over.design == row.design => format!(" over {} threads", over.threads),
-            Some(over) => format!(" over {}", over.design),
-        };
-        let cells = vec![
-            row.machine.clone(),
-            format!("{}{over}{}", row.design, set.collect::<String>()),
-            row.threads.to_string(),
-            if row.lru_drain { "yes" } else { "no" }.to_string(),
-            shown(row.metric, row.value),
-            line.simulated
-                .map_or("failed".to_string(), |number| shown(row.metric, number)),
-            error_of(line.simulated),
-            if row.fitted { "fitted" } else { "" }.to_string(),
-            line.interpolated
-                .map_or(UNKNOWN.to_string(), |number| shown(row.metric, number)),
-            error_of(line.interpolated),
-        ];
-        groups.last_mut().expect("a group was just pushed").push(cells);
-    }
-    Grid {
-        header: header.map(str::to_string).to_vec(),
-        groups,
-        words: 2,
-    }
-}
-
-/// Absolute relative errors of predictions, in order; rows without a prediction are left out.
-pub fn errors(predictions: impl Iterator<Item = Option<f64>>, held_out: &[&Line]) -> Vec<f64> {
-    predictions
-        .zip(held_out)
-        .filter_map(|(prediction, line)| prediction.map(|number| relative_error(number, line.published.value).abs()))
-        .collect()
-}
-
-/// Worst and median absolute error of predictions on held-out rows.
-fn summary(name: &str, predictions: impl Iterator<Item = Option<f64>>, held_out: &[&Line]) -> String {
-    let errors = errors(predictions, held_out);
-    let worst = errors.iter().copied().fold(0.0, f64::max);
-    let missing = match held_out.len() - errors.len() {
-        0 => String::new(),
-        missing => format!(" ({missing} rows without a prediction)"),
-    };
-    format!(
-        "  {name:<14} worst {:>7}, median {:>7}{missing}\n",
-        number::percent(worst),
-        number::percent(median(errors))
-    )
-}
-
 #[cfg(test)]
 mod tests {
+    use super::runs::measured;
+    use super::text::wrapped;
     use super::*;
     use crate::args::RunArgs;
     use crate::fake::{self, Fake};
+    use crate::queue::Outcome;
     use shootdown_sim::run::RunResult;
 
     fn outcome(rate: f64) -> Outcome {
