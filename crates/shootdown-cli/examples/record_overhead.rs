@@ -5,8 +5,10 @@
 //! cargo run --release -p shootdown-cli --example record_overhead -- 10 make -B -j8     (as root)
 //! ```
 //!
-//! Prints, for each pair, wall time and CPU time with over without, and their medians. CPU time counts the recorder's own too,
-//! and other programs disturb it less.
+//! Prints, for each pair, three ratios, with over without, and their medians: how long the command took, from its own start to
+//! its end; how long until everything was over, setting up and tearing down the trace instance included; and CPU time, of the
+//! command, all that it starts and the recorder, which other programs disturb least. `--faults` before PAIRS records page
+//! faults too.
 
 #[cfg(target_os = "linux")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -28,63 +30,79 @@ mod linux {
 
     pub fn main() -> Result<(), Box<dyn Error>> {
         let arguments: Vec<_> = env::args().skip(1).collect();
-        let [pairs, command @ ..] = &arguments[..] else {
-            return Err("usage: record_overhead PAIRS COMMAND...".into());
+        let (more, arguments) = match arguments.split_first() {
+            Some((first, rest)) if first == "--faults" => (Some(first.clone()), rest),
+            _ => (None, &arguments[..]),
+        };
+        let [pairs, command @ ..] = arguments else {
+            return Err("usage: record_overhead [--faults] PAIRS COMMAND...".into());
         };
         let pairs: usize = pairs.parse().map_err(|_| "expected how many pairs, for example 10")?;
         // The examples lie in a folder beside the program.
         let program = env::current_exe()?.with_file_name("").join("../shootdown");
         let file = env::temp_dir().join(format!("record-overhead-{}.parquet", std::process::id()));
         let mut recorder = vec![program.display().to_string(), "record".into(), "--json".into()];
+        recorder.extend(more);
         recorder.extend(["-o".into(), file.display().to_string(), "--".into()]);
         let recorded: Vec<_> = recorder.into_iter().chain(command.iter().cloned()).collect();
 
-        let (mut walls, mut cpus) = (Vec::new(), Vec::new());
-        run(command)?; // Not counted: it fills the caches.
+        let mut ratios: [Vec<f64>; 3] = Default::default();
+        run(command, false)?; // Not counted: it fills the caches.
         for pair in 0..pairs {
             // Which of the two is first changes, should the machine become faster or slower meanwhile.
             let (without, with) = if pair % 2 == 0 {
-                let without = run(command)?;
-                (without, run(&recorded)?)
+                let without = run(command, false)?;
+                (without, run(&recorded, true)?)
             } else {
-                let with = run(&recorded)?;
-                (run(command)?, with)
+                let with = run(&recorded, true)?;
+                (run(command, false)?, with)
             };
-            walls.push(with.0 / without.0);
-            cpus.push(with.1 / without.1);
-            println!(
-                "pair {:>2}: wall {:.3} s / {:.3} s = {:.3}, CPU {:.3} s / {:.3} s = {:.3}",
-                pair + 1,
-                with.0,
-                without.0,
-                walls[pair],
-                with.1,
-                without.1,
-                cpus[pair]
-            );
+            let mut line = format!("pair {:>2}:", pair + 1);
+            for (index, name) in NAMES.iter().enumerate() {
+                let ratio = with[index] / without[index];
+                ratios[index].push(ratio);
+                line.push_str(&format!(
+                    " {name} {:.3} s / {:.3} s = {ratio:.3}",
+                    with[index], without[index]
+                ));
+            }
+            println!("{line}");
         }
         fs::remove_file(&file)?;
-        println!(
-            "with recording over without, median: wall {:.3}, CPU {:.3}",
-            median(walls),
-            median(cpus)
-        );
+        let medians: Vec<_> = NAMES
+            .iter()
+            .zip(ratios)
+            .map(|(name, ratios)| format!("{name} {:.3}", median(ratios)))
+            .collect();
+        println!("with recording over without, median: {}", medians.join(", "));
         Ok(())
     }
 
-    /// Wall and CPU seconds, of all processes that it starts.
-    fn run(command: &[String]) -> Result<(f64, f64), Box<dyn Error>> {
+    /// What is measured of a run.
+    const NAMES: [&str; 3] = ["command", "all", "CPU"];
+
+    /// Seconds of the command itself, of everything, and of CPU time of all processes that it starts.
+    fn run(command: &[String], recorder: bool) -> Result<[f64; 3], Box<dyn Error>> {
         let (program, arguments) = command.split_first().ok_or("no command")?;
         let (begun, before) = (Instant::now(), children_seconds()?);
-        let status = Command::new(Path::new(program))
+        let output = Command::new(Path::new(program))
             .args(arguments)
-            .stdout(Stdio::null())
-            .status();
-        let status = status.map_err(|error| format!("{program}: {error}"))?;
-        if !status.success() {
-            return Err(format!("{program}: {status}").into());
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|error| format!("{program}: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("{program}: {}", output.status).into());
         }
-        Ok((begun.elapsed().as_secs_f64(), children_seconds()? - before))
+        let all = begun.elapsed().as_secs_f64();
+        let own = if recorder {
+            let said: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+            said["command_seconds"]
+                .as_f64()
+                .ok_or("the recorder does not say how long the command took")?
+        } else {
+            all
+        };
+        Ok([own, all, children_seconds()? - before])
     }
 
     /// CPU time of all children that have ended, and of theirs.

@@ -367,7 +367,7 @@ impl Findings {
                 true
             ),
             items(self.break_evens()),
-            report::grid(&self.grid())
+            report::grid(&self.grid(), 1..2)
         );
         page::render("What lockless walks pay", "", &body)
     }

@@ -110,6 +110,46 @@ fn mistakes_name_the_place_and_the_remedy() {
     }
 }
 
+/// A packed text that was cut off is used up to there, and says so; a Parquet file is whole or refused.
+#[test]
+fn a_recording_that_breaks_off_is_used_up_to_there_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name).display().to_string();
+    let packed = std::fs::read(recording("go_gc.txt.gz")).unwrap();
+    std::fs::write(place("half.txt.gz"), &packed[..packed.len() / 2]).unwrap();
+    let (half, columns) = (place("half.txt.gz"), place("half.parquet"));
+    let imported = json(&["import", &half, "-o", &columns]);
+    assert_eq!(imported["metadata"]["incomplete"], true);
+    let first = &imported["metadata"]["damage"]["first"][0]["what"];
+    assert!(first.as_str().unwrap().contains("breaks off here"), "{first}");
+    assert!(imported["events"].as_u64().unwrap() > 100);
+    for file in [&half, &columns] {
+        let arguments = [
+            "compare",
+            &format!("trace:{file}"),
+            "--designs",
+            "ipi",
+            "--threads",
+            "2",
+        ];
+        let output = shootdown(&arguments);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success() && text.contains("ended before its time"),
+            "{text}"
+        );
+    }
+    let whole = std::fs::read(&columns).unwrap();
+    std::fs::write(place("cut.parquet"), &whole[..whole.len() / 2]).unwrap();
+    std::fs::write(place("cut.gz"), &packed[..20]).unwrap();
+    for (file, expected) in [("cut.parquet", "damaged: "), ("cut.gz", "cut.gz: ")] {
+        let output = shootdown(&["replay", &place(file), "--designs", "ipi"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(expected) && said.lines().count() == 1, "{said}");
+    }
+}
+
 /// What the kernel lost is missing from every number.
 #[test]
 fn lost_events_are_carried_into_every_result() {

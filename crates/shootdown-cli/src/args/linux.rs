@@ -40,6 +40,10 @@ pub struct RecordArgs {
     #[arg(long, conflicts_with = "pid")]
     pub system: bool,
 
+    /// Also record page faults of user code (x86): most of the events of most programs, and nothing that a replay needs
+    #[arg(long)]
+    pub faults: bool,
+
     /// The kernel's buffer for each CPU, in MiB: larger loses fewer events
     #[arg(long, value_name = "MIB", default_value = "8", value_parser = whole_number, allow_negative_numbers = true)]
     pub buffer_mib: u64,

@@ -15,6 +15,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use serde::Serialize;
 use shootdown_linux::launch;
 use shootdown_linux::tracefs::{Error, Instance, Tracefs};
 use shootdown_trace::Metadata;
@@ -29,6 +30,15 @@ use watch::{End, Subject};
 
 /// Largest buffer of one CPU, MiB.
 const MOST_BUFFER_MIB: u64 = 4096;
+
+/// The document for programs.
+#[derive(Serialize)]
+struct Document<R: Serialize> {
+    #[serde(flatten)]
+    recording: R,
+    /// From the start of the command to its end.
+    command_seconds: Option<f64>,
+}
 
 /// Records.
 ///
@@ -48,7 +58,7 @@ pub fn command(args: &RecordArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         output::note(&format!("removed trace instance {name}: its recorder was killed"));
     }
     let mut instance = tracefs.create(args.buffer_mib * 1024).map_err(fail)?;
-    let events = instance.enable().map_err(fail)?;
+    let events = instance.enable(args.faults).map_err(fail)?;
     let about = Metadata {
         command: described(args),
         kernel: trimmed("/proc/sys/kernel/osrelease"),
@@ -110,6 +120,7 @@ fn record(
         });
         // Release: pairs with the acquire of the pipe, which then reads what is left and no more.
         ended.store(true, Ordering::Release);
+        reader.thread().unpark();
         let recorded = reader.join().expect("the reader does not panic")?;
         off.map_err(fail)?;
         Ok((recorded, end))
@@ -187,9 +198,17 @@ fn tell(args: &RecordArgs, destination: &Destination, recorded: &Recorded, end: 
     if let Some(line) = end.line() {
         output::note(&line);
     }
+    let took = end.command_seconds();
     output::print(&if args.json {
-        json::pretty(&import::document("(recorded)", destination, metadata, summary))
+        json::pretty(&Document {
+            recording: import::document("(recorded)", destination, metadata, summary),
+            command_seconds: took,
+        })
     } else {
-        import::words("recorded", destination, metadata, summary)
+        let mut text = import::words("recorded", destination, metadata, summary);
+        if let Some(took) = took {
+            text.push_str(&format!("the command took {took:.3} s\n"));
+        }
+        text
     })
 }

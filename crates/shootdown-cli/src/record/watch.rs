@@ -25,8 +25,8 @@ pub(super) enum Subject {
     /// A command that we started.
     Command {
         process: u32,
-        /// Its status, once it has ended.
-        ended: Receiver<io::Result<ExitStatus>>,
+        /// Its status, once it has ended, and how long it took.
+        ended: Receiver<(io::Result<ExitStatus>, Duration)>,
     },
     /// A process that was there before us.
     Process(u32),
@@ -38,8 +38,11 @@ impl Subject {
     /// A command: a thread waits for it.
     pub(super) fn command(mut child: Child) -> Subject {
         let (send, ended) = channel();
-        let process = child.id();
-        thread::spawn(move || send.send(child.wait()));
+        let (process, begun) = (child.id(), Instant::now());
+        thread::spawn(move || {
+            let status = child.wait();
+            send.send((status, begun.elapsed()))
+        });
         Subject::Command { process, ended }
     }
 }
@@ -47,8 +50,8 @@ impl Subject {
 /// How a recording ended.
 #[derive(Debug)]
 pub(super) enum End {
-    /// The command ended.
-    Command(io::Result<ExitStatus>),
+    /// The command ended, so long after it began.
+    Command(io::Result<ExitStatus>, Duration),
     /// The process is gone.
     Gone,
     /// The time is up.
@@ -67,12 +70,20 @@ impl End {
         matches!(self, End::Interrupted | End::Reader)
     }
 
+    /// How long the command took, if it came to its end.
+    pub(super) fn command_seconds(&self) -> Option<f64> {
+        match self {
+            End::Command(_, took) => Some(took.as_secs_f64()),
+            _ => None,
+        }
+    }
+
     /// What the user should know.
     pub(super) fn line(&self) -> Option<String> {
         match self {
-            End::Command(Ok(status)) if status.success() => None,
-            End::Command(Ok(status)) => Some(format!("the command ended with {status}; its recording is whole")),
-            End::Command(Err(error)) => Some(format!("the command could not be waited for: {error}")),
+            End::Command(Ok(status), _) if status.success() => None,
+            End::Command(Ok(status), _) => Some(format!("the command ended with {status}; its recording is whole")),
+            End::Command(Err(error), _) => Some(format!("the command could not be waited for: {error}")),
             End::Interrupted => Some("interrupted: the recording up to here is kept, marked incomplete".into()),
             End::Gone | End::Time | End::Asked | End::Reader => None,
         }
@@ -109,7 +120,7 @@ pub(super) fn until_end(
         let look = limit.map_or(LOOK, |limit| LOOK.min(limit - elapsed));
         match &subject {
             Subject::Command { ended, .. } => match ended.recv_timeout(look) {
-                Ok(status) => break End::Command(status),
+                Ok((status, took)) => break End::Command(status, took),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break End::Gone,
             },

@@ -22,6 +22,7 @@ use shootdown_trace::Metadata;
 use crate::args::ReplayArgs;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::output::{self, Destination};
+use crate::table::Grid;
 use crate::target::Target;
 use crate::{catalog, import, json, number};
 use row::{Prediction, Row};
@@ -120,10 +121,7 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         let view = page::View {
             title: title(args, &target),
             command: &command,
-            rows: &rows,
-            predictions: &predictions,
-            recording: &recording,
-            times,
+            tables: tables(&recording, &rows, &predictions, times),
             notes: notes(&recording, &rows, !predictions.is_empty()),
             timelines: specs
                 .iter()
@@ -160,15 +158,11 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         }))?;
     } else {
         let mut text = format!("{}\n{}\n", title(args, &target), import::damage(&recording.metadata));
-        text.push_str(&words::costs(&rows, recorded, times, lost));
-        text.push('\n');
-        text.push_str(&words::tails(&rows, recorded));
-        text.push('\n');
-        text.push_str(&words::hits(&rows));
-        if !predictions.is_empty() {
+        for (_, grid) in tables(&recording, &rows, &predictions, times) {
+            text.push_str(&grid.draw());
             text.push('\n');
-            text.push_str(&words::predictions(&predictions));
         }
+        text.pop();
         for note in notes(&recording, &rows, !predictions.is_empty()) {
             text.push_str(&note);
             text.push('\n');
@@ -239,6 +233,23 @@ fn title(args: &ReplayArgs, target: &Target) -> String {
         .display()
         .to_string();
     format!("Replay of {file} on {target}, scale {}", args.scale)
+}
+
+/// What came out, with a title for each table.
+fn tables(recording: &Recording, rows: &[Row], predictions: &[Prediction], times: u64) -> Vec<(&'static str, Grid)> {
+    let (recorded, lost) = (&recording.recorded, recording.metadata.lost_events);
+    let mut tables = vec![
+        (
+            "Interrupts, and CPU time lost",
+            words::costs(rows, recorded, times, lost),
+        ),
+        ("Latency and disturbance", words::tails(rows, recorded)),
+        ("Whom interrupts hit", words::hits(rows)),
+    ];
+    if !predictions.is_empty() {
+        tables.push(("Predicted beside recorded", words::predictions(predictions)));
+    }
+    tables
 }
 
 /// What to know about the numbers.

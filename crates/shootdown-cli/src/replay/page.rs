@@ -4,21 +4,17 @@
 
 use shootdown_sim::timeline::{TimelineEvent, What, shootdowns};
 
-use super::row::{Prediction, Row, Tail};
-use super::source::Recording;
-use super::words;
-use crate::number::{self, UNKNOWN};
+use crate::number;
 use crate::page::{self, escape};
-use crate::style;
+use crate::table::Grid;
+use crate::{report, style};
 
 /// What the page shows.
 pub struct View<'a> {
     pub title: String,
     pub command: &'a str,
-    pub rows: &'a [Row],
-    pub predictions: &'a [Prediction],
-    pub recording: &'a Recording,
-    pub times: u64,
+    /// Each with its title.
+    pub tables: Vec<(&'static str, Grid)>,
     pub notes: Vec<String>,
     /// What every CPU did, by design.
     pub timelines: Vec<(&'a str, &'a [TimelineEvent])>,
@@ -71,9 +67,13 @@ const SCRIPT: &str = r#"<script>
         pen.fillRect(x, 14 * spans[i] + 3, Math.max(1, left + (end - from) * per - x), 10);
       }
       pen.fillStyle = colour('--soft');
-      pen.fillText(words(from), left, height - 5);
-      var last = words(to);
-      pen.fillText(last, width - pen.measureText(last).width - 2, height - 5);
+      var step = Math.pow(10, Math.floor(Math.log10((to - from) / 4)));
+      while ((to - from) / step > 8) { step = (to - from) / step > 16 ? step * 5 : step * 2; }
+      for (var at = Math.ceil(from / step) * step; to >= at; at += step) {
+        var place = left + (at - from) * per, label = words(at);
+        pen.fillRect(place, height - 20, 1, 5);
+        if (width > place + pen.measureText(label).width) { pen.fillText(label, place + 3, height - 5); }
+      }
       caption.textContent = words(to - from);
     }
     function show(a, b) {
@@ -112,10 +112,8 @@ const SCRIPT: &str = r#"<script>
 /// The whole page.
 pub fn render(view: &View<'_>) -> String {
     let mut body = format!("<pre class=\"command\">{}</pre>\n", escape(view.command));
-    body.push_str(&costs(view));
-    body.push_str(&tails(view));
-    if !view.predictions.is_empty() {
-        body.push_str(&predictions(view.predictions));
+    for (title, grid) in &view.tables {
+        body.push_str(&format!("<h2>{title}</h2>\n{}", report::grid(grid, 0..1)));
     }
     for note in &view.notes {
         body.push_str(&format!("<p class=\"soft\">{}</p>\n", escape(note)));
@@ -132,97 +130,6 @@ pub fn render(view: &View<'_>) -> String {
     }
     body.push_str(SCRIPT);
     page::render(&view.title, &format!("{}{STYLE}", style::schemes(LIGHT, DARK)), &body)
-}
-
-fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let cells = |cells: Vec<String>, tag: &str| -> String {
-        let cell = |(index, text): (usize, &String)| {
-            let class = if index == 0 { " class=\"word\"" } else { "" };
-            format!("<{tag}{class}>{}</{tag}>", escape(text))
-        };
-        cells.iter().enumerate().map(cell).collect()
-    };
-    let head = cells(header.iter().map(ToString::to_string).collect(), "th");
-    let rows: String = rows.map(|row| format!("<tr>{}</tr>\n", cells(row, "td"))).collect();
-    format!("<div class=\"wide\"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody>\n</table></div>\n")
-}
-
-fn costs(view: &View<'_>) -> String {
-    let recorded = &view.recording.recorded;
-    let mut known = vec![UNKNOWN.to_string(); 9];
-    known[0] = words::recorded_times(view.times);
-    known[1] = number::count(recorded.requests * view.times);
-    known[3] = number::count(recorded.queued * view.times);
-    let rows = view.rows.iter().map(|row| {
-        vec![
-            row.design.clone(),
-            number::count(row.flushes),
-            number::count(row.shootdowns),
-            number::count(row.interrupts_sent),
-            row.interrupts_change
-                .map_or(UNKNOWN.to_string(), number::signed_percent),
-            number::time(row.requester_ms * 1e6),
-            number::time(row.victim_ms * 1e6),
-            number::percent(row.lost_share),
-            number::percent(row.longer),
-        ]
-    });
-    let header = [
-        "design",
-        "flushes asked for",
-        "shootdowns",
-        "interrupts",
-        "change against recorded",
-        "CPU time lost, requesters",
-        "interrupted",
-        "of all CPU time",
-        "program takes longer by",
-    ];
-    table(&header, std::iter::once(known).chain(rows))
-}
-
-fn tails(view: &View<'_>) -> String {
-    let times = |tail: Option<Tail>| {
-        tail.map_or([UNKNOWN; 3].map(str::to_string), |tail| {
-            [tail.p50_ns, tail.p99_ns, tail.max_ns].map(number::time)
-        })
-    };
-    let rows = view.rows.iter().map(|row| {
-        let mut cells = vec![row.design.clone()];
-        cells.extend(times(row.shootdown_latency));
-        cells.extend(times(row.disturbance));
-        cells.push(number::count(row.bystanders_interrupted));
-        cells
-    });
-    let header = [
-        "design",
-        "shootdown, median",
-        "99 %",
-        "longest",
-        "interrupt takes, median",
-        "99 %",
-        "longest",
-        "interrupted with nothing to flush",
-    ];
-    format!("<h2>Latency and disturbance</h2>\n{}", table(&header, rows))
-}
-
-fn predictions(lines: &[Prediction]) -> String {
-    let rows = lines.iter().map(|line| {
-        vec![
-            line.what.to_string(),
-            number::count(line.recorded),
-            number::count(line.predicted),
-            line.error.map_or(UNKNOWN.to_string(), number::signed_percent),
-        ]
-    });
-    format!(
-        "<h2>Predicted beside recorded</h2>\n{}",
-        table(
-            &["what Linux did with the requests", "recorded", "predicted", "error"],
-            rows
-        )
-    )
 }
 
 /// One design's timeline, as numbers for the script.

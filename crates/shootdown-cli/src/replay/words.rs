@@ -1,4 +1,4 @@
-//! A replay as tables for the terminal.
+//! A replay as tables, for the terminal and for the page.
 
 use shootdown_trace::program::Recorded;
 
@@ -26,7 +26,7 @@ fn milliseconds(ms: f64) -> String {
 }
 
 /// What the row of the recording is called, whose counts are multiplied as the program is.
-pub fn recorded_times(times: u64) -> String {
+fn recorded_times(times: u64) -> String {
     if times == 1 {
         "(recorded)".to_string()
     } else {
@@ -35,7 +35,7 @@ pub fn recorded_times(times: u64) -> String {
 }
 
 /// Counts and lost time, the recording in the first row.
-pub fn costs(rows: &[Row], recorded: &Recorded, times: u64, lost: u64) -> String {
+pub fn costs(rows: &[Row], recorded: &Recorded, times: u64, lost: u64) -> Grid {
     let count = |value: u64| at_least(number::count(value), lost);
     let known = [
         recorded_times(times),
@@ -77,11 +77,10 @@ pub fn costs(rows: &[Row], recorded: &Recorded, times: u64, lost: u64) -> String
         groups: vec![vec![known.to_vec()], rows.collect()],
         words: 1,
     }
-    .draw()
 }
 
 /// Tails, and who was disturbed for nothing.
-pub fn tails(rows: &[Row], recorded: &Recorded) -> String {
+pub fn tails(rows: &[Row], recorded: &Recorded) -> Grid {
     let quantile = |share| {
         let found = recorded.queued_to_flushed.quantile(share);
         found.map_or(UNKNOWN.to_string(), |ns| number::time(ns as f64))
@@ -117,11 +116,10 @@ pub fn tails(rows: &[Row], recorded: &Recorded) -> String {
         groups: vec![vec![known], rows.collect()],
         words: 1,
     }
-    .draw()
 }
 
 /// Whom interrupts hit, and what they cost it.
-pub fn hits(rows: &[Row]) -> String {
+pub fn hits(rows: &[Row]) -> Grid {
     let rows = rows.iter().map(|row| {
         let hit = &row.hit;
         let mut cells = vec![row.design.clone()];
@@ -150,11 +148,10 @@ pub fn hits(rows: &[Row]) -> String {
         groups: vec![rows.collect()],
         words: 1,
     }
-    .draw()
 }
 
 /// Predicted beside recorded.
-pub fn predictions(lines: &[Prediction]) -> String {
+pub fn predictions(lines: &[Prediction]) -> Grid {
     let rows = lines.iter().map(|line| {
         vec![
             line.what.to_string(),
@@ -168,5 +165,4 @@ pub fn predictions(lines: &[Prediction]) -> String {
         groups: vec![rows.collect()],
         words: 1,
     }
-    .draw()
 }

@@ -6,6 +6,8 @@ mod growth;
 mod latency;
 mod legend;
 
+use std::ops::Range;
+
 use crate::bars;
 use crate::catalog;
 use crate::number;
@@ -234,9 +236,9 @@ fn shares(comparison: &Comparison) -> String {
     html
 }
 
-/// A table whose second column holds words.
-pub fn grid(grid: &Grid) -> String {
-    let class = |index: usize| if index == 1 { " class=\"word\"" } else { "" };
+/// A table; `words` are the columns that hold words.
+pub fn grid(grid: &Grid, words: Range<usize>) -> String {
+    let class = |index: usize| if words.contains(&index) { " class=\"word\"" } else { "" };
     let row = |tag: &str, cells: &[String]| {
         let cells: String = cells
             .iter()
@@ -257,7 +259,7 @@ pub fn grid(grid: &Grid) -> String {
 }
 
 fn numbers(comparison: &Comparison, verdict: &Verdict) -> String {
-    let mut html = format!("<h2>Numbers</h2>\n{}", grid(&table::comparison(comparison)));
+    let mut html = format!("<h2>Numbers</h2>\n{}", grid(&table::comparison(comparison), 1..2));
     if let Some(fitted) = &verdict.fitted {
         html.push_str(&format!("<p class=\"soft\">{}.</p>\n", escape(&capitalized(fitted))));
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// The events that this kernel has, of those that are asked for.
+/// The events that this kernel has, of those that are asked for, with `--faults` all.
 pub const TRACED: [&str; 3] = ["sched/sched_switch", "tlb/tlb_flush", "exceptions/page_fault_user"];
 
 /// An event that it has, and that nobody asks for.

@@ -70,14 +70,20 @@ fn a_command_is_recorded_and_the_instance_is_gone_afterwards() {
         .iter()
         .map(|name| name.as_str().unwrap())
         .collect();
-    assert_eq!(names, TRACED, "only what this kernel has was asked for");
+    assert_eq!(
+        names,
+        TRACED[..2],
+        "only what this kernel has was asked for, and no page faults"
+    );
+    let took = said["command_seconds"].as_f64().unwrap();
+    assert!((0.5..60.0).contains(&took), "{took}");
 
     let seen = kernel.seen_at_the_end();
     assert_eq!(seen["trace_clock"], "mono");
     assert_eq!(seen["options/event-fork"], "1");
     let recorded: u32 = seen["set_event_pid"].trim().parse().expect("one process, the command");
     assert_ne!(recorded, std::process::id());
-    for event in TRACED {
+    for event in &TRACED[..2] {
         assert_eq!(seen[&format!("events/{event}/enable")], "1", "{event}");
     }
     assert_eq!(kernel.instances(), ["somebody-else"]);
@@ -85,6 +91,16 @@ fn a_command_is_recorded_and_the_instance_is_gone_afterwards() {
     let mut found = 0;
     events(&kernel.folder().join("r.parquet"), |_| found += 1);
     assert_eq!(found, 100);
+}
+
+#[test]
+fn page_faults_are_recorded_where_asked_for() {
+    let kernel = Kernel::start(kernel::lines(10));
+    let output = record(&kernel, &["--faults", "--", "sleep", "0.3"]).output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let seen = kernel.seen_at_the_end();
+    assert_eq!(seen[&format!("events/{}/enable", TRACED[2])], "1");
+    assert!(json(&output)["metadata"]["events"].to_string().contains(TRACED[2]));
 }
 
 #[test]

@@ -7,7 +7,7 @@
 mod events;
 mod pipe;
 
-pub use events::WANTED;
+pub use events::{FAULTS, WANTED};
 pub use pipe::Pipe;
 
 use crate::launch::tasks_of;
@@ -164,12 +164,12 @@ impl Instance {
         &self.path
     }
 
-    /// Switches on those of [`WANTED`] that this kernel has, and returns their names.
+    /// Switches on those of [`WANTED`] that this kernel has, with `faults` also [`FAULTS`], and returns their names.
     ///
     /// # Errors
     /// When the kernel refuses, or has not even task switches.
-    pub fn enable(&mut self) -> Result<&[&'static str], Error> {
-        for &event in WANTED {
+    pub fn enable(&mut self, faults: bool) -> Result<&[&'static str], Error> {
+        for &event in WANTED.iter().chain(faults.then_some(&FAULTS)) {
             let file = format!("events/{event}/enable");
             if self.path.join(&file).exists() {
                 self.write(&file, "1")?;

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Between two looks at an empty pipe: seldom, because the recorder shares the CPUs with what it records.
-const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// Reads events as they come. It is at its end when it is empty after [`ended`](Pipe::ended) was set.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Pipe {
         })
     }
 
-    /// Set it when recording has been switched off: what is left is read, then the reader is at its end.
+    /// Set it when recording has been switched off, and unpark the reader: what is left is read, then the reader is at its end.
     pub fn ended(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.ended)
     }
@@ -50,7 +50,7 @@ impl Read for Pipe {
             if ended {
                 return Ok(0);
             }
-            thread::sleep(PAUSE);
+            thread::park_timeout(PAUSE);
         }
     }
 }

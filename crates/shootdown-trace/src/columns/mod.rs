@@ -48,8 +48,10 @@ pub const EVENTS: [&str; 10] = [
 /// Why a file could not be written or read.
 #[derive(Debug)]
 pub enum Error {
-    /// Parquet says so: reading or writing failed, or it is no such file.
+    /// Writing failed.
     Parquet(ParquetError),
+    /// The file is no Parquet file, or a damaged one.
+    Damaged(ParquetError),
     /// It is a Parquet file, but not a recording of ours.
     NotARecording(String),
 }
@@ -58,6 +60,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Parquet(error) => write!(f, "{error}"),
+            Error::Damaged(error) => write!(f, "damaged: {error}; record or import it anew"),
             Error::NotARecording(what) => write!(f, "not a recording: {what}; make one with `shootdown import`"),
         }
     }

@@ -19,7 +19,7 @@ impl<R: ChunkReader + 'static> Reader<R> {
     /// # Errors
     /// When it cannot be read, is no Parquet file, or not a recording.
     pub fn open(file: R) -> Result<Self, Error> {
-        let file = SerializedFileReader::new(file)?;
+        let file = SerializedFileReader::new(file).map_err(Error::Damaged)?;
         let about = file.metadata().file_metadata();
         let json = about
             .key_value_metadata()
@@ -56,9 +56,9 @@ impl<R: ChunkReader + 'static> Reader<R> {
     pub fn for_each(&self, mut sink: impl FnMut(&Event<'_>) -> bool) -> Result<(), Error> {
         let mut rows = Columns::new();
         for index in 0..self.file.num_row_groups() {
-            let group = self.file.get_row_group(index)?;
+            let group = self.file.get_row_group(index).map_err(Error::Damaged)?;
             let count = group.metadata().num_rows().max(0) as usize;
-            rows.read(&*group, count)?;
+            rows.read(&*group, count).map_err(Error::Damaged)?;
             if !rows.for_each(count, &mut sink)? {
                 break;
             }

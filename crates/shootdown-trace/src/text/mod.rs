@@ -49,10 +49,18 @@ pub fn read(mut text: impl BufRead, mut sink: impl FnMut(&Event<'_>) -> Result<(
     let (mut events, mut latest) = (0_u64, 0_u64);
     loop {
         line.clear();
-        if text.read_until(b'\n', &mut line).map_err(Error::Io)? == 0 {
-            break;
+        match text.read_until(b'\n', &mut line) {
+            Ok(0) => break,
+            Ok(_) => damage.lines += 1,
+            // A packed file that was cut off: what came before counts.
+            Err(error) if events > 0 && breaks_off(&error) => {
+                damage.lines += 1;
+                count(&mut damage, Fault::Damaged("the packed file breaks off here"));
+                metadata.incomplete = true;
+                break;
+            }
+            Err(error) => return Err(Error::Io(error)),
         }
-        damage.lines += 1;
         if events == 0 && damage.lines > PROBE_LINES {
             return Err(Error::NotARecording);
         }
@@ -100,6 +108,12 @@ pub fn read(mut text: impl BufRead, mut sink: impl FnMut(&Event<'_>) -> Result<(
     }
     metadata.damage = damage;
     Ok(metadata)
+}
+
+/// Whether a reader says so of data that are cut off or garbled, and not of a device that fails.
+fn breaks_off(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
+    matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof)
 }
 
 /// Counts what is wrong with the line just read.
