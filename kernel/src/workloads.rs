@@ -224,11 +224,6 @@ fn print(workload: Workload, threads: usize, options: &Options, counted: &Totals
         });
         instructions(ticks.max().unwrap_or(0), 1)
     };
-    let broadcast = match (engine().kernel().broadcast, engine().kernel().emulated) {
-        (None, _) => "none",
-        (Some(_), true) => "emulated",
-        (Some(_), false) => "hardware",
-    };
     let stubs = counted.taken * STUB_INSTRUCTIONS << shift.unwrap_or(0);
     println!(
         "{{\"workload\":\"{}\",\"target\":\"qemu-x86_64\",\"design\":\"{}\",\"threads\":{},\"seed\":{},\"ops\":{},\
@@ -249,7 +244,7 @@ fn print(workload: Workload, threads: usize, options: &Options, counted: &Totals
         counted.checked,
         cpu::all().len(),
         Number(shift.map(f64::from)),
-        broadcast,
+        broadcast_in_words(),
         per_op(counted.broadcasts),
         per_op(counted.emulation),
         per_op(counted.faults),
@@ -264,6 +259,15 @@ fn print(workload: Workload, threads: usize, options: &Options, counted: &Totals
         measure::EVENTS.promoted.load(Ordering::Relaxed),
         measure::EVENTS.demoted.load(Ordering::Relaxed),
     );
+}
+
+/// What carries broadcasts out.
+pub fn broadcast_in_words() -> &'static str {
+    match (engine().kernel().broadcast, engine().kernel().emulated) {
+        (None, _) => "none",
+        (Some(_), true) => "emulated",
+        (Some(_), false) => "hardware",
+    }
 }
 
 /// Instructions of the entry and exit code of a trap, which its own measurement does not see: `arch/traps.rs`.
