@@ -4,6 +4,7 @@
 //! status: 0 when everything passed, 1 when a step failed, 2 on bad usage.
 
 mod child;
+mod kernel;
 mod steps;
 mod tsan;
 mod verdict;
@@ -19,7 +20,8 @@ const BUDGET: Duration = Duration::from_secs(25 * 60);
 
 const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only those named
        cargo xtask steps            list the steps and the command each one runs
-       cargo xtask tsan             run the engine on real threads under ThreadSanitizer";
+       cargo xtask tsan             run the engine on real threads under ThreadSanitizer
+       cargo xtask kernel           run the bare-metal kernel in QEMU: torture, determinism, known bugs";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -35,19 +37,24 @@ fn main() -> ExitCode {
             }
             ExitCode::SUCCESS
         }
-        ["tsan"] => match tsan::run(Instant::now() + BUDGET) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(why) => {
-                eprintln!("xtask: {why}");
-                ExitCode::FAILURE
-            }
-        },
+        ["tsan"] => chore(tsan::run(Instant::now() + BUDGET)),
+        ["kernel"] => chore(kernel::run()),
         ["help" | "-h" | "--help"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
         }
         [] => refuse("no chore named"),
         [other, ..] => refuse(&format!("unknown chore {other:?}")),
+    }
+}
+
+fn chore(outcome: Result<(), String>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("xtask: {why}");
+            ExitCode::FAILURE
+        }
     }
 }
 

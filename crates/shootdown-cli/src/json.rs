@@ -36,6 +36,9 @@ pub(crate) struct Run<'a> {
     pub(crate) published: Option<f64>,
     pub(crate) relative_error: Option<f64>,
     pub(crate) error: Option<&'a str>,
+    /// What only the bare-metal kernel counts; absent elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) qemu: Option<serde_json::Value>,
     /// Absent when none was recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) latencies: Vec<Distribution<'a>>,
@@ -84,6 +87,7 @@ pub fn render(comparison: &Comparison) -> String {
                     .zip(result)
                     .map(|(published, result)| relative_error(result.ops_per_s, published)),
                 error: outcome.as_ref().err().map(String::as_str),
+                qemu: None,
                 latencies: result.map_or(Vec::new(), |result| {
                     let distributions = result.latencies.iter().map(|latency| Distribution {
                         name: latency.name,

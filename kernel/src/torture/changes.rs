@@ -11,12 +11,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use shootdown::{Range, Retired, Stride};
+use x86_64::instructions::interrupts::without_interrupts;
 
 impl Traffic {
     /// Maps up to three pages that are absent.
     pub(super) fn map(&mut self, process: &Process) {
         let first = self.below(TABLES * PAGES);
-        let count = 1 + self.below(3);
+        let count = 1 + self.below(5);
         let links = process.links.read();
         for index in first..(first + count).min(TABLES * PAGES) {
             let page = process.page(index);
@@ -89,6 +90,10 @@ impl Traffic {
             }
             1 => {
                 let (_flushed, ()) = engine.flush_while(&process.space, range, || ());
+            }
+            2 => {
+                // Whoever waits serves, even so (C5).
+                let _flushed = without_interrupts(|| engine.flush(&process.space, range));
             }
             _ => {
                 let _flushed = engine.flush(&process.space, range);
@@ -207,12 +212,13 @@ impl Traffic {
             let index = self.below(TABLES * PAGES);
             let links = process.links.read();
             for (index, frame) in self.clear(process, index, index + 1) {
-                process.page(index).settle(State::Pending);
+                // In the batch first: whoever sees the page pending must find the space so.
                 batch.add(&process.space, Range::page(process::address(index)));
+                process.page(index).settle(State::Pending);
                 taken.push((index, frame));
             }
             drop(links);
-            self.pause(2);
+            self.pause(1);
         }
         let _flushed = batch.finish();
         for (index, frame) in taken {
@@ -221,14 +227,17 @@ impl Traffic {
         }
     }
 
-    /// Relies on entries that are clear already, as an unmap of a range does: settles first (rule 9).
+    /// Relies on entries that are clear already, as an unmap of a range does: settles first (rule 9). The process is loaded.
     pub(super) fn rely_on_absence(&mut self, process: &Process) {
         let first = self.below(TABLES) * PAGES;
         let pages = first..first + PAGES;
         let pending = |index: &u64| process.page(*index).word().state() == State::Pending;
         let clear: Vec<u64> = pages.filter(pending).collect();
         engine().settle(&process.space);
-        clear.into_iter().for_each(|index| process.page(index).rely_on_absence());
+        for index in clear {
+            process.page(index).rely_on_absence();
+            self.access_page(process, index);
+        }
     }
 
     /// Maps a kernel page, global.
@@ -237,7 +246,8 @@ impl Traffic {
         let Some(before) = page.claim(&[State::Absent]) else {
             return;
         };
-        let place = paging::table_or_new(crate::kernel_root(), address, 1).map(|table| paging::place(table, address, 1));
+        let place =
+            paging::table_or_new(crate::kernel_root(), address, 1).map(|table| paging::place(table, address, 1));
         let frame = process::take_frame(page.stamp(page.word().serial()));
         let (Some(place), Some(frame)) = (place, frame) else {
             return page.give_up(before);

@@ -22,7 +22,7 @@ use shootdown::{Design, Free, Reach};
 use traffic::{Arena, Traffic};
 
 /// Instructions that a CPU may take to answer before it is called stuck.
-const STUCK: u64 = 20_000_000;
+const STUCK: u64 = 1_500_000;
 
 /// `design` with few tags and a small ceiling, so that tags are used again and whole tags are flushed now and then; short
 /// windows, so that spaces are promoted and demoted.
@@ -37,7 +37,11 @@ pub fn tightened(design: Design, cpus: usize) -> Design {
         demote_after: 2,
         stuck_ns: STUCK << time::instruction_shift().unwrap_or(6),
         // Quarantine is another contract; unmaps are synchronous here.
-        free: if design.free == Free::Deferred { Free::Batched } else { design.free },
+        free: if design.free == Free::Deferred {
+            Free::Batched
+        } else {
+            design.free
+        },
         ..design
     }
 }
@@ -50,9 +54,16 @@ pub fn run(options: &Options) -> ! {
         let _costs = engine().calibrate();
     }
     let all = cpu::all().len();
-    let threads = if options.threads == 0 { all } else { options.threads.min(all) };
+    let threads = if options.threads == 0 {
+        all
+    } else {
+        options.threads.min(all)
+    };
     jitter::set(options.jitter << time::instruction_shift().unwrap_or(0));
-    ARENA.store(Box::leak(Box::new(Arena::new(options.seed, options.steps))), Ordering::Release);
+    ARENA.store(
+        Box::leak(Box::new(Arena::new(options.seed, options.steps))),
+        Ordering::Release,
+    );
     smp::on_all(threads, |cpu| {
         // SAFETY: leaked, so it is never freed.
         let arena = unsafe { &*ARENA.load(Ordering::Acquire) };

@@ -147,7 +147,10 @@ impl Page {
             Some(value) => {
                 let serial = value as u32;
                 if value & !0xFFFF_FFFF != self.name {
-                    violation("C2 (frames)", format_args!("{self} read {value:#018x}: the frame is somebody else's"));
+                    violation(
+                        "C2 (frames)",
+                        format_args!("{self} read {value:#018x}: the frame is somebody else's"),
+                    );
                 }
                 if serial < before.oldest() || serial > after.serial() {
                     violation(
@@ -156,7 +159,10 @@ impl Page {
                     );
                 }
                 if same && before.state() == State::Absent {
-                    violation("C1 (translations)", format_args!("{self} read mapping {serial}, {before} all the time"));
+                    violation(
+                        "C1 (translations)",
+                        format_args!("{self} read mapping {serial}, {before} all the time"),
+                    );
                 }
             }
             None if same && matches!(before.state(), State::Writable | State::ReadOnly) => {
@@ -178,10 +184,16 @@ impl Page {
         }
         match before.state() {
             State::ReadOnly | State::Absent if succeeded => {
-                violation("C1 (translations)", format_args!("{self} was written, {before} all the time"));
+                violation(
+                    "C1 (translations)",
+                    format_args!("{self} was written, {before} all the time"),
+                );
             }
             State::Writable if !succeeded && !again() && self.word() == before => {
-                violation("mapping", format_args!("{self} could not be written, {before} all the time"));
+                violation(
+                    "mapping",
+                    format_args!("{self} could not be written, {before} all the time"),
+                );
             }
             _ => {}
         }
@@ -212,10 +224,19 @@ fn count() {
 /// Takes a frame into use: it must be as it was freed. `fresh` ones were never used.
 pub fn take(frame: Frame, stamp: u64, fresh: bool) {
     let words = &frame.words()[..WRITTEN];
-    if !fresh && let Some(found) = words.iter().map(|word| word.load(Ordering::Relaxed)).find(|&word| word != POISON) {
+    if !fresh
+        && let Some(found) = words
+            .iter()
+            .map(|word| word.load(Ordering::Relaxed))
+            .find(|&word| word != POISON)
+    {
         violation(
             "C2 (frames)",
-            format_args!("CPU {}: frame {:#x} was written with {found:#018x} after it was freed", cpu::cpu().id, frame.0),
+            format_args!(
+                "CPU {}: frame {:#x} was written with {found:#018x} after it was freed",
+                cpu::cpu().id,
+                frame.0
+            ),
         );
     }
     words.iter().for_each(|word| word.store(stamp, Ordering::Relaxed));

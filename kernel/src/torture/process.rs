@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use shootdown::{Root, Space};
 
 /// Lowest-level tables of a process, and pages used of each.
-pub const TABLES: u64 = 4;
+pub const TABLES: u64 = 2;
 /// See [`TABLES`].
 pub const PAGES: u64 = 8;
 /// Large pages of a process.
@@ -24,7 +24,7 @@ pub const KERNEL: u64 = 8;
 /// User address of the first page.
 const BASE: u64 = 0x7000_0000_0000;
 /// Data frames that all share: few, so that they are used again soon.
-const FRAMES: u32 = 48;
+const FRAMES: u32 = 32;
 
 /// Entry of a table that bears its stamp, bit 0 clear. Pages end long before it.
 const STAMP_ENTRY: usize = 511;
@@ -38,7 +38,7 @@ pub struct Process {
     /// To read by whoever changes pages, to write by whoever unlinks tables.
     pub links: RwLock<()>,
     pages: Vec<Page>,
-    /// CPUs that use it and slots that hold it, twice over; bit 0: it has ended.
+    /// CPUs that use it, and the slot that holds it; at 0 it ends.
     users: AtomicU64,
 }
 
@@ -90,8 +90,10 @@ impl Process {
             number,
             root,
             links: RwLock::new(()),
-            pages: (0..TABLES * PAGES + LARGE).map(|index| Page::new(number, index)).collect(),
-            users: AtomicU64::new(2),
+            pages: (0..TABLES * PAGES + LARGE)
+                .map(|index| Page::new(number, index))
+                .collect(),
+            users: AtomicU64::new(1),
         })
     }
 
@@ -103,13 +105,15 @@ impl Process {
     /// One more user, unless it has ended.
     pub fn use_too(&self) -> bool {
         self.users
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |users| (users > 1).then_some(users + 2))
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |users| {
+                (users > 0).then_some(users + 1)
+            })
             .is_ok()
     }
 
     /// One user less; whether it was the last, who ends it.
     pub fn unuse(&self) -> bool {
-        self.users.fetch_sub(2, Ordering::AcqRel) == 2
+        self.users.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
     /// The place of the link to the lowest-level table `table`, or of a large page.
@@ -163,7 +167,10 @@ impl Process {
             if cpu.loaded_root.load(Ordering::Acquire) == self.root.address() {
                 oracle::violation(
                     "C3 (tables)",
-                    format_args!("CPU {} has the root of process {} loaded, which is freed", cpu.id, self.number),
+                    format_args!(
+                        "CPU {} has the root of process {} loaded, which is freed",
+                        cpu.id, self.number
+                    ),
                 );
             }
         }
@@ -181,11 +188,9 @@ impl Process {
                 free_table(link.frame());
             }
         }
+        // From below: the way to a table leads through those above it.
         for level in [2, 3, 4] {
             free_table(paging::table(self.root, BASE, level).expect("made with the process"));
-            if level == 4 {
-                break;
-            }
         }
     }
 }

@@ -4,7 +4,7 @@ use super::oracle::State;
 use super::process::{self, KERNEL, LARGE, PAGES, Process, TABLES};
 use crate::arch::cpu::Cpu;
 use crate::arch::lock::Mutex;
-use crate::arch::{self, probe};
+use crate::arch::{self, probe, time};
 use crate::engine;
 use crate::frames::FrameList;
 use crate::memory::Frame;
@@ -20,7 +20,7 @@ use shootdown::{Grace, TablesFree, Walkers};
 use x86_64::instructions::interrupts;
 
 /// Processes that there are at a time.
-const PROCESSES: u64 = 3;
+const PROCESSES: u64 = 2;
 
 /// What is counted, for the last line. In this order.
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +70,11 @@ pub struct Arena {
 impl Arena {
     /// With its first processes.
     pub fn new(seed: u64, steps: u64) -> Arena {
-        let process = |number| Mutex::new(Arc::new(Process::new(number).expect("there is memory at the beginning")));
+        let process = |number| {
+            Mutex::new(Arc::new(
+                Process::new(number).expect("there is memory at the beginning"),
+            ))
+        };
         Arena {
             seed,
             steps,
@@ -171,6 +175,7 @@ impl Traffic {
                 0 | 1 => {
                     // SAFETY: as in `switch`.
                     unsafe { engine().leave_lazy(&process.space) };
+                    self.accesses(&process, 4);
                     self.runs = Runs::User(process);
                 }
                 2 => {
@@ -193,35 +198,31 @@ impl Traffic {
 
     fn user_step(&mut self, process: &Arc<Process>) {
         match self.below(100) {
-            0..=54 => {
-                for _ in 0..6 {
-                    self.access(process);
-                }
-            }
-            55..=66 => self.map(process),
-            67..=72 => self.unmap(process),
-            73..=75 => self.protect(process),
-            76 => self.large(process),
-            77..=79 => self.free_table(process),
-            80..=82 => self.walk(process),
-            83 | 84 => {
+            0..=29 => self.accesses(process, 6),
+            30..=45 => self.map(process),
+            46..=54 => self.unmap(process),
+            55..=60 => self.protect(process),
+            61 | 62 => self.large(process),
+            63..=68 => self.free_table(process),
+            69..=73 => self.walk(process),
+            74..=84 => {
                 // Of a process that need not be loaded here.
                 let other = self.random_process();
-                match self.below(3) {
-                    0 => self.walk(&other),
-                    1 => self.unmap(&other),
-                    _ => self.free_table(&other),
+                match self.below(8) {
+                    0 => self.unmap(&other),
+                    1 => self.free_table(&other),
+                    _ => self.walk(&other),
                 }
                 self.unuse(other);
             }
-            85 => self.batch(process),
-            86 => self.rely_on_absence(process),
-            87 | 88 => {
+            85 | 86 => self.batch(process),
+            87 | 88 => self.rely_on_absence(process),
+            89 => {
                 engine().enter_lazy();
                 self.note(Done::LazyPeriods);
                 self.runs = Runs::Lazy(process.clone());
             }
-            89..=91 => {
+            90 | 91 => {
                 if engine().enter_kernel(&process.space) {
                     self.pause(2);
                     // SAFETY: as in `switch`.
@@ -241,9 +242,22 @@ impl Traffic {
         }
     }
 
+    /// Some accesses, the others somewhere else meanwhile.
+    fn accesses(&mut self, process: &Process, count: u32) {
+        for _ in 0..count {
+            self.access(process);
+            self.pause(6);
+        }
+    }
+
     /// Reads or writes a page of the process that is loaded, and has the oracle look at what happens.
     fn access(&mut self, process: &Process) {
         let index = self.below(TABLES * PAGES + LARGE);
+        self.access_page(process, index);
+    }
+
+    /// The same with one page.
+    pub(super) fn access_page(&mut self, process: &Process, index: u64) {
         let (page, address) = (process.page(index), process::address(index));
         let before = page.word();
         if self.one_in(3) {
@@ -286,7 +300,7 @@ impl Traffic {
         let link = Entry(process.link(address).load(Ordering::Acquire));
         if link.is_present() {
             for index in 0..PAGES {
-                if slow && index % 3 == 1 {
+                if slow && index % 2 == 1 {
                     arch::relax();
                 }
                 let _entry = link.frame().words()[index as usize].load(Ordering::Acquire);
@@ -310,6 +324,7 @@ impl Traffic {
         self.note(Done::Switches);
         // SAFETY: a process is freed after `unuse` has retired its space, and not while a CPU uses it.
         unsafe { engine().switch_to(&process.space) };
+        self.accesses(&process, 4);
         self.runs = Runs::User(process);
     }
 
@@ -334,11 +349,17 @@ impl Traffic {
     /// Off for a while, and on again with whatever is left in its TLB.
     fn turn_off(&mut self) {
         self.note(Done::TimesOff);
-        let turns = self.below(16);
+        // Now and then for longer than anybody may wait for an answer.
+        let ticks = if self.one_in(32) {
+            engine().design().stuck_ns * 2
+        } else {
+            self.below(1 << 14)
+        };
         interrupts::without_interrupts(|| {
             engine().cpu_offline();
             self.cpu.mail.detach();
-            for _ in 0..turns {
+            let end = time::now_ns() + ticks;
+            while time::now_ns() < end {
                 arch::relax();
             }
             self.cpu.mail.attach();
