@@ -4,10 +4,13 @@
 //! status: 0 when everything passed, 1 when a step failed, 2 on bad usage.
 
 mod child;
+mod debian;
 mod kernel;
+mod linux_baseline;
 mod steps;
 mod tsan;
 mod verdict;
+mod workloads;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -21,7 +24,9 @@ const BUDGET: Duration = Duration::from_secs(25 * 60);
 const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only those named
        cargo xtask steps            list the steps and the command each one runs
        cargo xtask tsan             run the engine on real threads under ThreadSanitizer
-       cargo xtask kernel           run the bare-metal kernel in QEMU: torture, determinism, known bugs";
+       cargo xtask kernel           run the bare-metal kernel in QEMU: torture, determinism, known bugs
+       cargo xtask workloads        build the programs of workloads/, static, for Linux and for kernel/
+       cargo xtask linux-baseline   run them on Debian's own kernel in QEMU and count (--help for more)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -39,6 +44,11 @@ fn main() -> ExitCode {
         }
         ["tsan"] => chore(tsan::run(Instant::now() + BUDGET)),
         ["kernel"] => chore(kernel::run()),
+        ["workloads"] => {
+            let built = workloads::build(Instant::now() + BUDGET);
+            chore(built.map(|built| println!("{}", built.display())))
+        }
+        ["linux-baseline", rest @ ..] => linux_baseline::main(rest),
         ["help" | "-h" | "--help"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
