@@ -79,14 +79,19 @@ fn gate(counts: &[Count]) -> String {
         return String::new();
     };
     let one = |name: &str, span: &Span| {
+        let Span {
+            cpu,
+            median,
+            least,
+            most,
+            mean,
+            waiting,
+            ..
+        } = span;
+        let half = median / 2;
         format!(
-            "  {name:<9}  median {}, {} to {}, mean {:.1}; waiting besides {:.1}; ours at most {}\n",
-            span.median,
-            span.least,
-            span.most,
-            span.mean,
-            span.waiting,
-            span.median / 2
+            "  {name:<9}  CPU {cpu}: median {median}, {least} to {most}, mean {mean:.1}, and {waiting:.1} waiting; ours at \
+             most {half}\n"
         )
     };
     format!(
@@ -191,6 +196,7 @@ mod tests {
     fn the_gate_is_half_of_what_a_shootdown_takes() {
         let span = |median| Span {
             times: 9,
+            cpu: 1,
             median,
             least: median,
             most: median,
