@@ -8,7 +8,7 @@
 //! | address spaces, page tables, physical pages | `space.rs`, `paging.rs`, `frames.rs`, `reclaim.rs` |
 //! | the processor | `arch/` |
 //! | INVLPGB and TLBSYNC where the processor lacks them | `emulate.rs` |
-//! | what is run | `workloads.rs`, `torture/` |
+//! | what is run | `workloads.rs`, `torture/`, `linux/` (unmodified programs) |
 //! | known bugs, and which of them show here | `faults.rs` |
 #![no_std]
 #![no_main]
@@ -16,12 +16,14 @@
 extern crate alloc;
 
 mod arch;
+mod backing;
 mod emulate;
 mod facade;
 mod faults;
 mod frames;
 mod hooks;
 mod jitter;
+mod linux;
 mod measure;
 mod memory;
 mod options;
@@ -182,6 +184,7 @@ fn run(options: &Options) -> ! {
             serial::exit(Status::Success)
         }
         "torture" => torture::run(options),
+        "linux" => linux::run(options),
         name => match workloads::named(name) {
             Some(workload) => workloads::run(workload, options),
             None => refuse(name, "no such workload"),
@@ -208,6 +211,9 @@ impl MemMap for DirectMap {
 fn read_start_info(address: u32) -> Told {
     // SAFETY: the loader passes the address of a valid structure, which nobody writes.
     let reader = unsafe { StartInfoReader::from_paddr(address, DirectMap) }.expect("the loader says where it is");
+    if let Some(module) = reader.modlist().next() {
+        linux::archive::keep(module.as_slice());
+    }
     let line = reader.cmdline().map_or("", |line| line.to_str().unwrap_or(""));
     // What holds the kernel: the memory that it was loaded into.
     let image = memory::image_end();

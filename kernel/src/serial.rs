@@ -4,8 +4,10 @@ use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, Ordering};
 use x86_64::instructions::port::Port;
 
-/// Base of the first serial port.
+/// Base of the first serial port: what the kernel prints.
 const COM1: u16 = 0x3F8;
+/// Base of the second: what programs print, and what is reported about them.
+const COM2: u16 = 0x2F8;
 /// Where the launcher puts QEMU's `isa-debug-exit`.
 const DEBUG_EXIT: u16 = 0xF4;
 
@@ -23,13 +25,18 @@ pub enum Status {
     Usage = 0x13,
 }
 
-struct Serial;
+struct Serial(u16);
 
 /// Taken while a line is printed; a panic prints without it.
 static BUSY: AtomicBool = AtomicBool::new(false);
 
 /// 115200 baud, 8 bits, no parity, FIFO on.
 pub fn set_up() {
+    set_up_port(COM1);
+    set_up_port(COM2);
+}
+
+fn set_up_port(base: u16) {
     for (register, value) in [
         (1, 0x00),
         (3, 0x80),
@@ -39,15 +46,22 @@ pub fn set_up() {
         (2, 0xC7),
         (4, 0x0B),
     ] {
-        // SAFETY: registers of the first serial port, which nothing else drives.
-        unsafe { Port::<u8>::new(COM1 + register).write(value) };
+        // SAFETY: registers of a serial port, which nothing else drives; where there is none, nothing listens.
+        unsafe { Port::<u8>::new(base + register).write(value) };
     }
 }
 
 impl Write for Serial {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let (mut status, mut data) = (Port::<u8>::new(COM1 + 5), Port::<u8>::new(COM1));
-        for byte in text.bytes() {
+        self.write_bytes(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl Serial {
+    fn write_bytes(&mut self, bytes: &[u8]) {
+        let (mut status, mut data) = (Port::<u8>::new(self.0 + 5), Port::<u8>::new(self.0));
+        for &byte in bytes {
             // SAFETY: as in `set_up`; reading the line status has no effect on the port.
             while unsafe { status.read() } & 0x20 == 0 {
                 core::hint::spin_loop();
@@ -55,22 +69,36 @@ impl Write for Serial {
             // SAFETY: as in `set_up`.
             unsafe { data.write(byte) };
         }
-        Ok(())
     }
 }
 
 /// Prints one line, whole.
 pub fn print_line(text: fmt::Arguments<'_>) {
+    alone(|| writeln!(Serial(COM1), "{text}")).ok();
+}
+
+/// Prints one line, whole, on the second port.
+pub fn report_line(text: fmt::Arguments<'_>) {
+    alone(|| writeln!(Serial(COM2), "{text}")).ok();
+}
+
+/// Prints what a program has written, on the second port.
+pub fn report_bytes(bytes: &[u8]) {
+    alone(|| Serial(COM2).write_bytes(bytes));
+}
+
+fn alone<T>(print: impl FnOnce() -> T) -> T {
     while BUSY.swap(true, Ordering::Acquire) {
         crate::arch::relax();
     }
-    let _ = writeln!(Serial, "{text}");
+    let result = print();
     BUSY.store(false, Ordering::Release);
+    result
 }
 
 /// Prints one line although another CPU may be printing: before the end of the world.
 pub fn print_last(text: fmt::Arguments<'_>) {
-    let _ = writeln!(Serial, "\n{text}");
+    let _ = writeln!(Serial(COM1), "\n{text}");
 }
 
 /// Prints one line on the serial port.

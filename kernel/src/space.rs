@@ -7,6 +7,7 @@
 use crate::arch::cpu::add;
 use crate::arch::lock::RwLock;
 use crate::arch::time::Own;
+use crate::backing::Backing;
 use crate::facade::Bare;
 use crate::frames::{self, FrameList};
 use crate::hooks::WORDS;
@@ -19,14 +20,41 @@ use shootdown::{Flushed, Range, Root, Space, Stride};
 use spin::Once;
 
 /// A stretch of addresses that faults fill.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Region {
     /// First byte.
     pub start: u64,
     /// One past the last.
     pub end: u64,
-    /// Whether it may be written.
-    pub writable: bool,
+    /// What user code may do there besides reading.
+    pub access: Access,
+    /// Where its pages come from; zeroes when there is nothing.
+    pub backing: Option<Backing>,
+}
+
+/// What user code may do besides reading, or does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    /// Write.
+    pub write: bool,
+    /// Fetch instructions.
+    pub execute: bool,
+}
+
+impl Access {
+    /// Reading, and writing if so.
+    pub const fn data(write: bool) -> Access {
+        Access { write, execute: false }
+    }
+
+    /// Flags of a user page that may be read, and fetched from if so, but not yet written.
+    const fn flags(self) -> Flags {
+        if self.execute {
+            USER.difference(Flags::NO_EXECUTE)
+        } else {
+            USER
+        }
+    }
 }
 
 /// An address space of user code.
@@ -45,7 +73,7 @@ fn zeroes() -> Frame {
 }
 
 /// A reference to a data page is gone, and flushed; the last one frees it.
-fn release(frame: Frame, free: &mut FrameList) {
+pub fn release(frame: Frame, free: &mut FrameList) {
     if frame != zeroes() && frames::note(frame).count.fetch_sub(1, Ordering::AcqRel) == 1 {
         free.push(frame);
     }
@@ -82,7 +110,25 @@ impl AddressSpace {
 
     /// Makes `start..end` a region, of zeroes until it is written. The addresses are nobody's yet.
     pub fn map(&self, start: u64, end: u64, writable: bool) {
-        self.regions.write().push(Region { start, end, writable });
+        self.map_region(Region {
+            start,
+            end,
+            access: Access::data(writable),
+            backing: None,
+        });
+    }
+
+    /// Makes a region, whose addresses are nobody's yet.
+    pub fn map_region(&self, region: Region) {
+        self.regions.write().push(region);
+    }
+
+    /// Whether no page of `start..end` is there.
+    pub fn is_untouched(&self, start: u64, end: u64) -> bool {
+        let _regions = self.regions.read();
+        let mut untouched = true;
+        paging::for_each_leaf(self.root, start, end, |_, _, _| untouched = false);
+        untouched
     }
 
     fn flush(&self, range: Range) -> Flushed {
@@ -95,13 +141,14 @@ impl AddressSpace {
     }
 
     /// A page fault in user memory: whether the access can be tried again.
-    pub fn fault(&self, address: u64, write: bool) -> bool {
+    pub fn fault(&self, address: u64, access: Access) -> bool {
+        let write = access.write;
         let page = address & !(PAGE - 1);
         let regions = self.regions.read();
         let Some(region) = regions.iter().find(|region| (region.start..region.end).contains(&page)) else {
             return false;
         };
-        if write && !region.writable {
+        if write && !region.access.write || access.execute && !region.access.execute {
             return false;
         }
         let Some(table) = paging::table_or_new(self.root, page, 1) else {
@@ -110,68 +157,92 @@ impl AddressSpace {
         let place = paging::place(table, page, 1);
         let old = Entry(place.load(Ordering::Acquire));
         if !old.is_present() {
-            return Self::fill(table, place, write);
+            return Self::fill(region, page, table, place, write);
         }
         if !write || old.has(Flags::WRITABLE) {
             // Another thread was faster, or this CPU had not noticed yet.
             return true;
         }
-        if old.frame() != zeroes() && frames::note(old.frame()).count.load(Ordering::Acquire) == 1 {
-            // Nobody else's: more is allowed than before, which needs no flush on x86.
+        let shared = region.backing.as_ref().is_some_and(|backing| backing.shared);
+        if shared || old.frame() != zeroes() && frames::note(old.frame()).count.load(Ordering::Acquire) == 1 {
+            // Nobody else's, or everybody's: more is allowed than before, which needs no flush on x86.
             let new = old.with(Flags::WRITABLE);
             let _other_was_faster = place.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed);
             return true;
         }
-        self.copy_on_write(page, place, old)
+        self.copy_on_write(region, page, place, old)
     }
 
-    /// An untouched page: of zeroes that all share, for a read; of its own, for a write.
-    fn fill(table: Frame, place: &AtomicU64, write: bool) -> bool {
-        let new = if write {
-            let Some(frame) = frames::allocate_zeroed() else {
-                return false;
-            };
-            frames::note(frame).count.store(1, Ordering::Relaxed);
-            Entry::new(frame, USER | Flags::WRITABLE)
-        } else {
-            Entry::new(zeroes(), USER)
+    /// An untouched page: of zeroes that all share, for a read; of its own, for a write; or what is behind the region.
+    fn fill(region: &Region, page: u64, table: Frame, place: &AtomicU64, write: bool) -> bool {
+        let flags = region.access.flags();
+        let new = match &region.backing {
+            None if write => Self::own_page(None).map(|frame| Entry::new(frame, flags | Flags::WRITABLE)),
+            None => Some(Entry::new(zeroes(), flags)),
+            Some(backing) => backing.page(page).and_then(|frame| match (write, backing.shared) {
+                (false, _) => Some(Entry::new(frame, flags)),
+                (true, true) => Some(Entry::new(frame, flags | Flags::WRITABLE)),
+                (true, false) => {
+                    let copy = Self::own_page(Some(frame));
+                    Self::release_one(frame);
+                    copy.map(|copy| Entry::new(copy, flags | Flags::WRITABLE))
+                }
+            }),
         };
+        let Some(new) = new else { return false };
         // Counted first: a table that somebody is filling is not empty.
         frames::note(table).count.fetch_add(1, Ordering::Relaxed);
-        // Release: the zeroes come before the entry.
+        // Release: what is on the page comes before the entry.
         if place
             .compare_exchange(0, new.0, Ordering::AcqRel, Ordering::Relaxed)
             .is_err()
         {
             frames::note(table).count.fetch_sub(1, Ordering::Relaxed);
-            if write {
-                frames::free(new.frame());
-            }
+            Self::release_one(new.frame());
         }
         true
     }
 
+    /// A page with one reference, of zeroes or a copy. `None` when memory is out.
+    fn own_page(copy_of: Option<Frame>) -> Option<Frame> {
+        let frame = match copy_of {
+            None => frames::allocate_zeroed()?,
+            Some(from) => {
+                let frame = frames::allocate()?;
+                for (to, from) in frame.words().iter().zip(from.words()) {
+                    to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+                }
+                frame
+            }
+        };
+        frames::note(frame).count.store(1, Ordering::Relaxed);
+        Some(frame)
+    }
+
+    /// Takes a reference back that no translation was made of, or whose translation is flushed.
+    fn release_one(frame: Frame) {
+        let mut free = FrameList::EMPTY;
+        release(frame, &mut free);
+        frames::free_all(free);
+    }
+
     /// A write to a page that is not this space's alone. The old translation goes everywhere before the new one is seen.
-    fn copy_on_write(&self, page: u64, place: &AtomicU64, old: Entry) -> bool {
-        let Some(copy) = frames::allocate() else { return false };
-        frames::note(copy).count.store(1, Ordering::Relaxed);
+    fn copy_on_write(&self, region: &Region, page: u64, place: &AtomicU64, old: Entry) -> bool {
         // Not present meanwhile, and not 0, so that no fault fills it: the other threads try again until it is done.
         let busy = Entry(old.without(Flags::PRESENT).0);
         if place
             .compare_exchange(old.0, busy.0, Ordering::AcqRel, Ordering::Relaxed)
             .is_err()
         {
-            frames::free(copy);
             return true;
         }
-        for (to, from) in copy.words().iter().zip(old.frame().words()) {
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
+        let Some(copy) = Self::own_page(Some(old.frame())) else {
+            place.store(old.0, Ordering::Release);
+            return false;
+        };
         let Flushed { .. } = self.flush(Range::page(page));
-        place.store(Entry::new(copy, USER | Flags::WRITABLE).0, Ordering::Release);
-        let mut free = FrameList::EMPTY;
-        release(old.frame(), &mut free);
-        frames::free_all(free);
+        place.store(Entry::new(copy, region.access.flags() | Flags::WRITABLE).0, Ordering::Release);
+        Self::release_one(old.frame());
         true
     }
 
@@ -257,19 +328,40 @@ impl AddressSpace {
         }
     }
 
-    /// Allows or forbids writes of the pages in `start..end` (mprotect).
+    /// Allows or forbids writes of the pages in `start..end` (mprotect). Instructions are not fetched from there.
     pub fn protect(&self, start: u64, end: u64, writable: bool) {
+        self.set_access(start, end, Access::data(writable));
+    }
+
+    /// What user code may do in `start..end` from now on. What was no region becomes one of zeroes.
+    pub fn set_access(&self, start: u64, end: u64, access: Access) {
         let mut weakened = false;
         {
             let mut regions = self.regions.write();
-            carve(&mut regions, start, end);
-            regions.push(Region { start, end, writable });
-            paging::for_each_leaf(self.root, start, end, |_, _, place| {
-                if !writable {
-                    let old = Entry(place.fetch_and(!Flags::WRITABLE.bits(), Ordering::AcqRel));
-                    weakened |= old.has(Flags::PRESENT | Flags::WRITABLE);
+            let mut old = carve(&mut regions, start, end);
+            old.sort_by_key(|region| region.start);
+            let mut at = start;
+            for region in old {
+                if at < region.start {
+                    regions.push(Region { start: at, end: region.start, access, backing: None });
                 }
-                // Where writes are allowed again, the next one faults and finds out whose page it is.
+                at = region.end;
+                regions.push(Region { access, ..region });
+            }
+            if at < end {
+                regions.push(Region { start: at, end, access, backing: None });
+            }
+            // Where writes are allowed again, the next one faults and finds out whose page it is.
+            let lost = if access.write { 0 } else { Flags::WRITABLE.bits() };
+            let no_execute = Flags::NO_EXECUTE.bits();
+            paging::for_each_leaf(self.root, start, end, |_, _, place| {
+                let new = |old: u64| {
+                    let kept = old & !(lost | no_execute);
+                    kept | if access.execute { 0 } else { no_execute }
+                };
+                let changed = place.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(new(old)));
+                let (Ok(old) | Err(old)) = changed;
+                weakened |= Entry(old).is_present() && (old & lost != 0 || new(old) & !old & no_execute != 0);
             });
         }
         if weakened {
@@ -303,24 +395,28 @@ fn free_tables(table: Frame, level: u32) {
     frames::free_all(free);
 }
 
-/// Takes `start..end` out of the regions, splitting where need be.
-fn carve(regions: &mut Vec<Region>, start: u64, end: u64) {
+/// Takes `start..end` out of the regions, splitting where need be; what was there.
+fn carve(regions: &mut Vec<Region>, start: u64, end: u64) -> Vec<Region> {
+    let mut taken = Vec::new();
     let mut index = 0;
     while index < regions.len() {
-        let region = regions[index];
+        let region = &regions[index];
         if region.end <= start || region.start >= end {
             index += 1;
             continue;
         }
-        regions.swap_remove(index);
+        let region = regions.swap_remove(index);
+        let part = |start, end| Region {
+            start,
+            end,
+            ..region.clone()
+        };
         for (from, to) in [(region.start, start), (end, region.end)] {
             if from < to {
-                regions.push(Region {
-                    start: from,
-                    end: to,
-                    ..region
-                });
+                regions.push(part(from, to));
             }
         }
+        taken.push(part(region.start.max(start), region.end.min(end)));
     }
+    taken
 }

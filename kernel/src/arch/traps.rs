@@ -3,6 +3,7 @@
 use super::cpu::{self, add};
 use super::{apic, probe, time};
 use crate::serial::{self, Status};
+use crate::space::Access;
 use core::arch::global_asm;
 use x86_64::registers::control::Cr2;
 
@@ -21,6 +22,7 @@ const INTERRUPTS_ON: u64 = 1 << 9;
 
 /// What was interrupted.
 #[repr(C)]
+#[derive(Clone, Copy, Default)]
 #[allow(missing_docs)]
 pub struct Frame {
     pub r15: u64,
@@ -145,11 +147,12 @@ extern "C" fn trap(frame: &mut Frame) {
         TIMER => {
             apic::end_of_interrupt();
             crate::jitter::rearm(cpu);
+            crate::linux::task::tick(cpu);
         }
         JOB => apic::end_of_interrupt(),
         SPURIOUS => {}
         14 => page_fault(frame),
-        6 if crate::emulate::invalid_opcode(frame) => {}
+        6 if !frame.from_user() && crate::emulate::invalid_opcode(frame) => {}
         _ => unexpected(frame),
     }
     cpu.depth.set(depth);
@@ -162,11 +165,18 @@ extern "C" fn trap(frame: &mut Frame) {
         cpu.in_handlers.set(cpu.in_handlers.get() + spent);
         crate::measure::handler_took(cpu, &entered);
     }
+    if frame.from_user() {
+        // Last: another task may run here meanwhile, and this one go on elsewhere.
+        crate::linux::task::before_user();
+    }
 }
 
 fn page_fault(frame: &mut Frame) {
     let address = Cr2::read_raw();
-    let write = frame.error & 2 != 0;
+    let access = Access {
+        write: frame.error & 2 != 0,
+        execute: frame.error & 16 != 0,
+    };
     let cpu = cpu::cpu();
     add(&cpu.counts.faults, 1);
     if let Some(space) = cpu.space.get()
@@ -177,7 +187,7 @@ fn page_fault(frame: &mut Frame) {
         if masked {
             x86_64::instructions::interrupts::enable();
         }
-        let served = space.fault(address, write);
+        let served = space.fault(address, access);
         if masked {
             x86_64::instructions::interrupts::disable();
         }
@@ -190,7 +200,10 @@ fn page_fault(frame: &mut Frame) {
     }
 }
 
-fn unexpected(frame: &Frame) -> ! {
+fn unexpected(frame: &Frame) {
+    if frame.from_user() {
+        return crate::linux::process::kill_for(frame, Cr2::read_raw());
+    }
     x86_64::instructions::interrupts::disable();
     serial::print_last(format_args!(
         "exception {} (error {:#x}) at {:#x} on CPU {}: address {:#x}, root {:#x}, stack {:#x}",

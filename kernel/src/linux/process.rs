@@ -1,0 +1,117 @@
+//! A program that runs: its space, its addresses, its files, how it ends.
+
+use super::files::Files;
+use super::memory::Addresses;
+use super::task::{self, Task};
+use super::{futex, user};
+use crate::arch::lock::Mutex;
+use crate::arch::traps::Frame;
+use crate::serial;
+use crate::space::AddressSpace;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+
+/// A process.
+pub struct Process {
+    /// Number: that of its first thread.
+    pub id: u32,
+    space: *mut AddressSpace,
+    /// Which addresses are taken.
+    pub addresses: Mutex<Addresses>,
+    /// Its files.
+    pub files: Mutex<Files>,
+    /// Threads that have not ended.
+    pub threads: AtomicUsize,
+    dying: AtomicBool,
+    status: AtomicI32,
+}
+
+// SAFETY: the space is shared by reference only, until the process is dropped.
+unsafe impl Send for Process {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Process {}
+
+impl Process {
+    /// One without threads. `None` when memory is out.
+    pub fn new(space: AddressSpace, addresses: Addresses, files: Files, id: u32) -> Arc<Process> {
+        Arc::new(Process {
+            id,
+            space: Box::into_raw(Box::new(space)),
+            addresses: Mutex::new(addresses),
+            files: Mutex::new(files),
+            threads: AtomicUsize::new(0),
+            dying: AtomicBool::new(false),
+            status: AtomicI32::new(0),
+        })
+    }
+
+    /// Its address space, for as long as a thread of it runs or somebody holds the process.
+    pub fn space(&self) -> &'static AddressSpace {
+        // SAFETY: freed when the process is dropped, by when no thread is left, and every CPU has been taken off it.
+        unsafe { &*self.space }
+    }
+
+    /// Whether its threads are to end.
+    pub fn is_dying(&self) -> bool {
+        self.dying.load(Ordering::Acquire)
+    }
+
+    /// Ends it, with this status unless it ends already. Its threads end before they enter user code again.
+    pub fn kill(&self, status: i32) {
+        if !self.dying.swap(true, Ordering::AcqRel) {
+            self.status.store(status, Ordering::Release);
+        }
+        futex::wake_all_of(self);
+        task::nudge_all();
+    }
+
+    /// How it ended.
+    pub fn status(&self) -> i32 {
+        self.status.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, and this is its end.
+        unsafe { Box::from_raw(self.space) }.destroy();
+    }
+}
+
+/// Status of a program that asked for what this kernel lacks.
+pub const LACKING: i32 = 125;
+
+/// Ends the program whose user code has raised an exception, as Linux does by a signal.
+pub fn kill_for(frame: &Frame, address: u64) {
+    let signal = match frame.vector {
+        0 | 16 | 19 => 8,
+        6 => 4,
+        1 | 3 => 5,
+        _ => 11,
+    };
+    x86_64::instructions::interrupts::enable();
+    serial::report_line(format_args!(
+        "ended by signal {signal}: exception {} (error {:#x}) at {:#x}, address {address:#x}",
+        frame.vector, frame.error, frame.rip
+    ));
+    task::current().process.kill(128 + signal);
+    x86_64::instructions::interrupts::disable();
+}
+
+/// Ends the thread that runs here. Linux's order: the word that its joiner waits for is cleared and woken last.
+pub fn end_thread() -> ! {
+    x86_64::instructions::interrupts::enable();
+    {
+        let task: Arc<Task> = task::current();
+        let word = task.clear_at_end.get();
+        // The program may have unmapped it; that is its own affair.
+        if word != 0 && user::write(word, &[0; 4]).is_ok() {
+            let _woken = futex::wake(&task.process, word, 1);
+        }
+        if task.process.threads.fetch_sub(1, Ordering::AcqRel) == 1 {
+            task.process.files.lock().close_all();
+        }
+    }
+    task::end()
+}
