@@ -114,7 +114,7 @@ int main(void)
     need(mount("proc", "/proc", "proc", 0, NULL), "mount of /proc");
     struct utsname self;
     need(uname(&self), "uname");
-    printf("{\"linux\":\"%s\"}\n", self.release);
+    printf("{\"kernel\":\"Linux %s\"}\n", self.release);
     symbols();
     FILE *plan = fopen("/plan", "r");
     need(!plan, "/plan");

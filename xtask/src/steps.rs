@@ -190,6 +190,14 @@ impl Need {
     }
 }
 
+/// Installs the target of programs without an operating system, unless it is there.
+///
+/// # Errors
+/// What to install by hand.
+pub fn bare_target(end: Instant) -> Result<(), String> {
+    Need::BareTarget.meet(end)
+}
+
 /// Cargo, in the root of the workspace.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

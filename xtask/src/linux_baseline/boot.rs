@@ -45,8 +45,8 @@ pub struct Boot<'a> {
 /// What a guest reported.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Release of its kernel.
-    pub linux: String,
+    /// Name and release of its kernel.
+    pub kernel: String,
     /// Addresses of functions of its kernel.
     pub symbols: BTreeMap<String, u64>,
     /// The runs, in the order of the plan.
@@ -74,8 +74,8 @@ pub struct Ran {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Line {
-    Linux {
-        linux: String,
+    Kernel {
+        kernel: String,
     },
     Symbol {
         symbol: String,
@@ -122,16 +122,19 @@ impl Boot<'_> {
         };
         let outcome = child::lines(&mut self.command(&archive, &console), end, |line| {
             reading.take(line, &mut report)?;
-            if !report.linux.is_empty() {
+            if !report.kernel.is_empty() {
                 progress(report.ran.len(), &next(report.ran.len()));
             }
             Ok(())
         });
-        let outcome = outcome.and_then(|status| match (reading.done, status.success()) {
-            (true, true) => Ok(()),
-            (false, true) => Err("the guest ended before all was run".into()),
-            (_, false) => Err(format!("QEMU ended with {status}")),
-        });
+        let outcome =
+            outcome.and_then(
+                |status| match (reading.done, status.code() == Some(self.guest.good_status())) {
+                    (true, true) => Ok(()),
+                    (false, true) => Err("the guest ended before all was run".into()),
+                    (_, false) => Err(format!("QEMU ended with {status}")),
+                },
+            );
         if let Err(why) = outcome {
             return Err(format!(
                 "{why}{}; its console is in {}",
@@ -160,7 +163,10 @@ impl Boot<'_> {
             .arg(&self.guest.kernel)
             .arg("-initrd")
             .arg(archive);
-        command.args(["-append", self.guest.append]);
+        let counted = matches!(self.mode, Mode::Counted { .. });
+        command.args(["-append", &self.guest.append(counted)]);
+        // How ours ends the emulator; Linux has no driver for it.
+        command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
         match self.mode {
             Mode::Parallel => {
                 command.args(["-accel", "tcg,thread=multi"]);
@@ -207,7 +213,7 @@ impl Reading {
             return Ok(());
         };
         match line {
-            Line::Linux { linux } => report.linux = linux,
+            Line::Kernel { kernel } => report.kernel = kernel,
             Line::Symbol { symbol, address } => {
                 let address = u64::from_str_radix(&address, 16).map_err(|error| format!("{symbol}: {error}"))?;
                 report.symbols.insert(symbol, address);

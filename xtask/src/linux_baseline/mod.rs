@@ -18,7 +18,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::{child, debian, workloads};
-use boot::{Boot, Mode, Ran};
+use boot::{Boot, Mode, Ran, Report};
 use guest::Guest;
 use initramfs::Planned;
 
@@ -60,6 +60,9 @@ struct Args {
     /// Kernel package to boot [default: the newest that Debian's lists name]
     #[arg(long)]
     kernel: Option<String>,
+    /// Designs of our kernel to put beside it; `none` for Linux alone
+    #[arg(long, value_delimiter = ',', default_value = "ipi,broadcast,adaptive")]
+    designs: Vec<String>,
     /// Only one of the two boots
     #[arg(long)]
     only: Option<Part>,
@@ -83,21 +86,20 @@ enum Part {
 #[derive(Debug, Serialize)]
 struct Findings {
     qemu: String,
-    package: String,
-    linux: String,
+    kernels: Vec<String>,
     cpus: u32,
     /// Work on the host when it began, in CPUs.
     host_load: Option<f64>,
     host_cpus: usize,
     rates: Vec<Rate>,
     counts: Vec<spans::Count>,
-    /// Why there is nothing of ours beside it.
-    ours_missing: String,
 }
 
-/// One workload with so many threads, CPUs in parallel.
+/// One workload with so many threads on one kernel, CPUs in parallel.
 #[derive(Debug, Serialize)]
 struct Rate {
+    /// `Linux`, or the design of ours.
+    kernel: String,
     workload: String,
     threads: u32,
     /// Median, least and most of the runs.
@@ -154,7 +156,9 @@ fn run(args: &Args) -> Result<Findings, String> {
     debian::programs(&tools, end)?;
     let programs = workloads::build(end)?;
     let qemu = boot::qemu_version(end)?;
-    let guest = Guest::linux(args.kernel.as_deref(), end)?;
+    let ours = args.designs.iter().filter(|design| *design != "none").cloned();
+    let mut guests = vec![Guest::linux(args.kernel.as_deref(), end)?];
+    guests.extend(Guest::ours(&ours.collect::<Vec<_>>(), end)?);
     let host_load = std::fs::read_to_string("/proc/loadavg").ok();
     let host_load = host_load.and_then(|text| text.split_ascii_whitespace().next()?.parse().ok());
 
@@ -173,11 +177,12 @@ fn run(args: &Args) -> Result<Findings, String> {
         })
         .collect()
     };
-    let boot = |label: &str, plan: &[Planned], mode: Mode| {
+    let boot = |label: &str, guest: &Guest, plan: &[Planned], mode: Mode| {
+        let label = format!("{label}, {}", guest.name);
         let end = end.min(Instant::now() + Duration::from_secs(args.time_limit));
-        let bar = progress(label, plan.len());
+        let bar = progress(&label, plan.len());
         let boot = Boot {
-            guest: &guest,
+            guest,
             programs: &programs,
             plan,
             cpus: args.cpus,
@@ -188,61 +193,74 @@ fn run(args: &Args) -> Result<Findings, String> {
             bar.set_message(next.to_string());
         });
         bar.finish_and_clear();
-        report.map_err(|why| format!("{label} failed: {why}"))
+        report.map_err(|why| format!("{label}: {why}"))
     };
 
-    let (mut rates, mut counts, mut linux, mut symbols) = Default::default();
+    let mut reports: Vec<Vec<Report>> = guests.iter().map(|_| Vec::new()).collect();
     if args.only != Some(Part::Counts) {
-        // Round by round, so that what changes on the host meanwhile meets every row.
-        let round = once(&format!("--seconds {}", args.seconds));
-        let plan: Vec<Planned> = (0..args.runs).flat_map(|_| round.clone()).collect();
-        let report = boot("measuring rates", &plan, Mode::Parallel)?;
-        rates = self::rates(&round, &report.ran);
-        symbols = report.symbols;
-        linux = report.linux;
+        let plan = once(&format!("--seconds {}", args.seconds));
+        // Kernel by kernel in each round, so that what changes on the host meanwhile meets them all.
+        for round in 1..=args.runs {
+            for (guest, reports) in guests.iter().zip(&mut reports) {
+                let label = format!("rates, round {round} of {}", args.runs);
+                reports.push(boot(&label, guest, &plan, Mode::Parallel)?);
+            }
+        }
     }
+    let rates = rates(&guests, &reports, &once(""));
+    let mut counts = Vec::new();
     if args.only != Some(Part::Rates) {
         let plan = once(&format!("--ops {}", args.ops));
-        if symbols.is_empty() {
-            symbols = boot("reading the kernel's symbols", &[], Mode::Parallel)?.symbols;
-        }
         let plugin = spans::build(&qemu, end)?;
-        let spans = spans::of_linux(&symbols)?;
-        let report = boot(
-            "counting instructions",
-            &plan,
-            Mode::Counted {
+        for (guest, reports) in guests.iter().zip(&mut reports) {
+            if reports.is_empty() && guest.reports_symbols() {
+                reports.push(boot("symbols", guest, &[], Mode::Parallel)?);
+            }
+            let symbols = reports.first().map(|report| report.symbols.clone()).unwrap_or_default();
+            let spans = guest.spans(&symbols, end)?;
+            let mode = Mode::Counted {
                 plugin: &plugin,
                 spans: &spans,
-            },
-        )?;
-        counts = spans::counts(&report, &plugin)?;
-        linux = report.linux;
+            };
+            let report = boot("instructions", guest, &plan, mode)?;
+            counts.extend(spans::counts(&guest.name, &report, &plugin)?);
+            reports.push(report);
+        }
     }
+    // The kernels beside each other.
+    let row = |count: &spans::Count| {
+        let is = |planned: &Planned| planned.workload == count.workload && planned.threads == count.threads;
+        once("").iter().position(is)
+    };
+    counts.sort_by_key(row);
+    let kernel = |(guest, reports): (&Guest, &Vec<Report>)| {
+        let name = reports.first().map_or("", |report| &report.kernel);
+        format!("{name} ({})", guest.origin)
+    };
     Ok(Findings {
         qemu,
-        package: guest.package,
-        linux,
+        kernels: guests.iter().zip(&reports).map(kernel).collect(),
         cpus: args.cpus,
         host_load,
         host_cpus: std::thread::available_parallelism().map_or(1, usize::from),
         rates,
         counts,
-        ours_missing: "kernel/ of this project does not run these programs yet".into(),
     })
 }
 
-/// The runs of each row put together.
-fn rates(rows: &[Planned], ran: &[Ran]) -> Vec<Rate> {
-    let rate = |row: &Planned| {
-        let runs: Vec<&Ran> = ran
+/// The runs of each row put together: one row for each kernel, of each workload and number of threads.
+fn rates(guests: &[Guest], reports: &[Vec<Report>], rows: &[Planned]) -> Vec<Rate> {
+    let rate = |guest: &Guest, reports: &[Report], row: &Planned| {
+        let runs: Vec<&Ran> = reports
             .iter()
+            .flat_map(|report| &report.ran)
             .filter(|run| run.workload == row.workload && run.threads == row.threads)
             .collect();
         let mut sorted: Vec<f64> = runs.iter().map(|run| run.ops_per_s).collect();
         sorted.sort_by(f64::total_cmp);
         let sum = |part: fn(&Ran) -> u64| runs.iter().map(|run| part(run)).sum::<u64>() as f64;
         Some(Rate {
+            kernel: guest.name.clone(),
             workload: row.workload.clone(),
             threads: row.threads,
             ops_per_s: *sorted.get(sorted.len() / 2)?,
@@ -252,7 +270,13 @@ fn rates(rows: &[Planned], ran: &[Ran]) -> Vec<Rate> {
             runs: runs.len(),
         })
     };
-    rows.iter().filter_map(rate).collect()
+    let of_row = |row| {
+        guests
+            .iter()
+            .zip(reports)
+            .filter_map(move |(guest, reports)| rate(guest, reports, row))
+    };
+    rows.iter().flat_map(of_row).collect()
 }
 
 /// A bar where there is a terminal, a line where there is none.

@@ -11,11 +11,10 @@ use super::boot::Report;
 use super::child;
 use crate::steps;
 
-/// Functions of Linux, x86-64: what a requester calls; what both call to invalidate; what a target is interrupted by (the
-/// second when it is the only one).
-pub const SYMBOLS: [&str; 4] = [
+/// Functions of Linux, x86-64: what a requester calls, and what a target is interrupted by (the second when it is the only
+/// one).
+pub const SYMBOLS: [&str; 3] = [
     "flush_tlb_mm_range",
-    "flush_tlb_func",
     "asm_sysvec_call_function",
     "asm_sysvec_call_function_single",
 ];
@@ -23,9 +22,11 @@ pub const SYMBOLS: [&str; 4] = [
 const REQUESTER: &str = "requester";
 const TARGET: &str = "target";
 
-/// One workload with so many threads, CPUs in turns.
+/// One workload with so many threads on one kernel, CPUs in turns.
 #[derive(Debug, Serialize)]
 pub struct Count {
+    /// The kernel: `Linux`, or the design of ours.
+    pub kernel: String,
     /// The program.
     pub workload: String,
     /// Its threads.
@@ -121,21 +122,28 @@ fn interface(qemu: &str) -> Result<u32, String> {
 /// When the kernel lacks a function: then a shootdown is made of others, and the counts would mean nothing.
 pub fn of_linux(symbols: &BTreeMap<String, u64>) -> Result<Vec<String>, String> {
     let at = |symbol: &str| {
-        let address = symbols.get(symbol);
+        let address = symbols.get(symbol).copied();
         address.ok_or_else(|| format!("this kernel has no function {symbol}, so its shootdowns cannot be counted"))
     };
-    Ok(vec![
-        format!("span={REQUESTER}:call:{:x}", at(SYMBOLS[0])?),
-        format!("span={TARGET}:interrupt:{:x}", at(SYMBOLS[2])?),
-        format!("span={TARGET}:interrupt:{:x}", at(SYMBOLS[3])?),
-    ])
+    Ok(of(at(SYMBOLS[0])?, &[at(SYMBOLS[1])?, at(SYMBOLS[2])?]))
+}
+
+/// The spans of a kernel that flushes by a call of `requester` and has these entries of handlers.
+pub fn of(requester: u64, handlers: &[u64]) -> Vec<String> {
+    let handlers = handlers
+        .iter()
+        .map(|entry| format!("span={TARGET}:interrupt:{entry:x}"));
+    [format!("span={REQUESTER}:call:{requester:x}")]
+        .into_iter()
+        .chain(handlers)
+        .collect()
 }
 
 /// What the plugin counted, run by run.
 ///
 /// # Errors
 /// When its file cannot be read or holds another number of windows than there were runs.
-pub fn counts(report: &Report, plugin: &Path) -> Result<Vec<Count>, String> {
+pub fn counts(kernel: &str, report: &Report, plugin: &Path) -> Result<Vec<Count>, String> {
     let file = plugin.with_extension("jsonl");
     let place = |error: String| format!("{}: {error}", file.display());
     let text = std::fs::read_to_string(&file).map_err(|error| place(error.to_string()))?;
@@ -154,6 +162,7 @@ pub fn counts(report: &Report, plugin: &Path) -> Result<Vec<Count>, String> {
     let count = |(window, ran): (Window, &super::Ran)| {
         let instructions: u64 = window.cpus.iter().map(|cpu| cpu.instructions).sum();
         Count {
+            kernel: kernel.to_string(),
             workload: ran.workload.clone(),
             threads: ran.threads,
             ops: ran.ops,

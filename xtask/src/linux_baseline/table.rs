@@ -7,135 +7,185 @@ use super::{Findings, Rate};
 
 /// What stands where there is no figure.
 const NONE: &str = "–";
+/// What the others are compared with.
+const LINUX: &str = "Linux";
 
 /// All of it; every line ends with a newline.
 pub fn text(findings: &Findings) -> String {
     let Findings {
-        qemu,
-        package,
-        linux,
-        cpus,
-        ..
+        qemu, kernels, cpus, ..
     } = findings;
-    let mut text =
-        format!("Linux {linux} ({package})\nQEMU {qemu}, {cpus} virtual CPUs, mitigations off, small pages\n");
+    let mut text = format!("QEMU {qemu}, {cpus} virtual CPUs\n");
+    for kernel in kernels {
+        text += &format!("  {kernel}\n");
+    }
     if !findings.rates.is_empty() {
         let runs = findings.rates.iter().map(|rate| rate.runs).max().unwrap_or(1);
         text += &format!("\nCPUs in parallel: median of {runs} runs\n");
+        let header = [
+            "workload",
+            "threads",
+            "kernel",
+            "ops/s",
+            "least",
+            "most",
+            "of Linux",
+            "interrupts/op",
+        ];
         text += &draw(
-            &[
-                "workload",
-                "threads",
-                "ops/s",
-                "least",
-                "most",
-                "interrupts/op",
-                "ours",
-                "ours/Linux",
-            ],
-            findings.rates.iter().map(rate_row),
+            &header,
+            3,
+            findings
+                .rates
+                .iter()
+                .map(|rate| rate_row(rate, &findings.rates))
+                .collect(),
         );
         if let Some(load) = findings.host_load {
-            let (load_shown, host) = (format!("{load:.1}"), findings.host_cpus);
+            let host = findings.host_cpus;
             if load + f64::from(*cpus) > host as f64 + 0.5 {
                 text += &format!(
-                    "The host was busy ({load_shown} of its {host} CPUs before this began): rates with {cpus} threads are far \
-                     too low.\n"
+                    "The host was busy ({load:.1} of its {host} CPUs before this began): these rates are far too low, most so \
+                     where CPUs wait for each other.\n"
                 );
             }
         }
     }
     if !findings.counts.is_empty() {
         text += "\nCPUs in turns, by a count of instructions: the same in every run on every host\n";
+        let header = [
+            "workload",
+            "threads",
+            "kernel",
+            "ops",
+            "instructions/op",
+            "of Linux",
+            "interrupts/op",
+            "requester",
+            "target",
+        ];
         text += &draw(
-            &[
-                "workload",
-                "threads",
-                "ops",
-                "instructions/op",
-                "interrupts/op",
-                "flushes",
-                "requester",
-                "interrupts",
-                "target",
-            ],
-            findings.counts.iter().map(count_row),
+            &header,
+            3,
+            findings
+                .counts
+                .iter()
+                .map(|count| count_row(count, &findings.counts))
+                .collect(),
         );
         text += "requester: instructions of a flush on the CPU that asks for it, target: of the interrupt that it causes; \
                  medians, without waiting\n";
         text += &gate(&findings.counts);
     }
-    text + &format!("No ratios ours/Linux: {}\n", findings.ours_missing)
+    text
 }
 
-/// What a shootdown takes here, and so what ours may take.
+/// What a shootdown takes, and so what ours may take.
 fn gate(counts: &[Count]) -> String {
-    let spins = |count: &&Count| count.workload == "madvise_spin" && count.threads > 1;
-    let Some((requester, target)) = counts
-        .iter()
-        .find(spins)
-        .and_then(|count| Some((count.requester.as_ref()?, count.target.as_ref()?)))
-    else {
+    let shootdown = |count: &&Count| {
+        count.workload == "madvise_spin" && count.threads > 1 && count.requester.is_some() && count.target.is_some()
+    };
+    let rows: Vec<&Count> = counts.iter().filter(shootdown).collect();
+    let Some(linux) = rows.iter().find(|count| count.kernel == LINUX) else {
         return String::new();
     };
-    let one = |name: &str, span: &Span| {
-        let Span {
-            cpu,
-            median,
-            least,
-            most,
-            mean,
-            waiting,
-            ..
-        } = span;
-        let half = median / 2;
-        format!(
-            "  {name:<9}  CPU {cpu}: median {median}, {least} to {most}, mean {mean:.1}, and {waiting:.1} waiting; ours at \
-             most {half}\n"
-        )
+    let row = |count: &Count, side: &str, of: fn(&Count) -> Option<&Span>| -> Option<Vec<String>> {
+        let (span, reference) = (of(count)?, of(linux)?);
+        let verdict = match count.kernel.as_str() {
+            LINUX => NONE,
+            _ if span.median * 2 <= reference.median => "met",
+            _ => "missed",
+        };
+        Some(vec![
+            count.threads.to_string(),
+            count.kernel.clone(),
+            side.into(),
+            span.cpu.to_string(),
+            span.times.to_string(),
+            span.median.to_string(),
+            span.least.to_string(),
+            span.most.to_string(),
+            format!("{:.1}", span.mean),
+            format!("{:.1}", span.waiting),
+            ratio(span.median as f64, reference.median as f64),
+            verdict.into(),
+        ])
     };
+    let sides = rows.iter().flat_map(|count| {
+        let requester = row(count, "requester", |count| count.requester.as_ref());
+        [requester, row(count, "target", |count| count.target.as_ref())]
+    });
+    let header = [
+        "threads",
+        "kernel",
+        "side",
+        "CPU",
+        "times",
+        "median",
+        "least",
+        "most",
+        "mean",
+        "waiting",
+        "of Linux",
+        "at most half",
+    ];
     format!(
-        "\nInstructions of a shootdown (madvise_spin)\n{}{}",
-        one("requester", requester),
-        one("target", target)
+        "\nInstructions of a shootdown (madvise_spin)\n{}",
+        draw(&header, 3, sides.flatten().collect())
     )
 }
 
-fn rate_row(rate: &Rate) -> Vec<String> {
+fn rate_row(rate: &Rate, all: &[Rate]) -> Vec<String> {
+    let linux = all
+        .iter()
+        .find(|other| other.kernel == LINUX && other.workload == rate.workload && other.threads == rate.threads);
     vec![
         rate.workload.clone(),
         rate.threads.to_string(),
+        rate.kernel.clone(),
         number(rate.ops_per_s),
         number(rate.ops_per_s_least),
         number(rate.ops_per_s_most),
+        linux.map_or(NONE.into(), |linux| ratio(rate.ops_per_s, linux.ops_per_s)),
         per_operation(rate.interrupts_per_op),
-        NONE.into(),
-        NONE.into(),
     ]
 }
 
-fn count_row(count: &Count) -> Vec<String> {
-    let times = |span: &Option<Span>| span.as_ref().map_or(NONE.into(), |span| number(span.times as f64));
+fn count_row(count: &Count, all: &[Count]) -> Vec<String> {
+    let linux = all
+        .iter()
+        .find(|other| other.kernel == LINUX && other.workload == count.workload && other.threads == count.threads);
     let median = |span: &Option<Span>| span.as_ref().map_or(NONE.into(), |span| number(span.median as f64));
     vec![
         count.workload.clone(),
         count.threads.to_string(),
+        count.kernel.clone(),
         number(count.ops as f64),
         number(count.instructions_per_op),
+        linux.map_or(NONE.into(), |linux| {
+            ratio(count.instructions_per_op, linux.instructions_per_op)
+        }),
         per_operation(count.interrupts_per_op),
-        times(&count.requester),
         median(&count.requester),
-        times(&count.target),
         median(&count.target),
     ]
 }
 
-/// Rows under a header, the first column words, the others numbers.
-fn draw(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+/// One as a multiple of the other.
+fn ratio(value: f64, of: f64) -> String {
+    format!("{:.2}x", value / of)
+}
+
+/// Rows under a header, the first `words` columns words, the others numbers. What stands above in the first two is not
+/// repeated, and where the first changes there is a line.
+fn draw(header: &[&str], words: usize, rows: Vec<Vec<String>>) -> String {
     let cells = |row: Vec<String>| -> Vec<Cell> {
-        let alignment = |index| match index {
-            0 => CellAlignment::Left,
-            _ => CellAlignment::Right,
+        let alignment = |index| {
+            if index < words {
+                CellAlignment::Left
+            } else {
+                CellAlignment::Right
+            }
         };
         let cells = row.into_iter().enumerate();
         cells
@@ -145,14 +195,30 @@ fn draw(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(cells(header.iter().map(|title| title.to_string()).collect()));
-    for row in rows {
-        table.add_row(cells(row));
+    let mut begins = Vec::new();
+    for (index, row) in rows.iter().enumerate() {
+        let above = index.checked_sub(1).map(|above| &rows[above]);
+        let same = |columns: usize| above.is_some_and(|above| above[..columns] == row[..columns]);
+        begins.push(!same(1));
+        let mut shown = row.clone();
+        for columns in 1..=2 {
+            if same(columns) {
+                shown[columns - 1].clear();
+            }
+        }
+        table.add_row(cells(shown));
     }
-    let mut lines: Vec<String> = table.lines().map(|line| line.trim_end().to_string()).collect();
-    let rule = "─".repeat(lines.first().map_or(0, |header| header.chars().count()));
-    lines.insert(1, rule.clone());
-    lines.push(rule);
-    lines.join("\n") + "\n"
+    let mut lines = table.lines().map(|line| line.trim_end().to_string());
+    let header = lines.next().unwrap_or_default();
+    let rule = "─".repeat(header.chars().count());
+    let mut text = format!("{header}\n");
+    for (line, begins) in lines.zip(begins) {
+        if begins {
+            text += &format!("{rule}\n");
+        }
+        text += &format!("{line}\n");
+    }
+    text + &rule + "\n"
 }
 
 /// A count or a rate, in groups of three digits.
@@ -193,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gate_is_half_of_what_a_shootdown_takes() {
+    fn the_gate_is_half_of_what_linux_takes() {
         let span = |median| Span {
             times: 9,
             cpu: 1,
@@ -203,20 +269,19 @@ mod tests {
             mean: median as f64,
             waiting: 0.0,
         };
-        let count = Count {
+        let count = |kernel: &str, requester, target| Count {
+            kernel: kernel.into(),
             workload: "madvise_spin".into(),
             threads: 2,
             ops: 9,
             instructions_per_op: 1.0,
             interrupts_per_op: 1.0,
-            requester: Some(span(685)),
-            target: Some(span(419)),
+            requester: Some(span(requester)),
+            target: Some(span(target)),
         };
-        let text = gate(&[count]);
-        assert!(
-            text.contains("ours at most 342") && text.contains("ours at most 209"),
-            "{text}"
-        );
-        assert_eq!(gate(&[]), "");
+        let text = gate(&[count("Linux", 685, 419), count("ipi", 342, 210)]);
+        let verdicts: Vec<&str> = text.lines().filter_map(|line| line.split(' ').next_back()).collect();
+        assert_eq!(verdicts[4..8], ["–", "–", "met", "missed"], "{text}");
+        assert_eq!(gate(&[count("ipi", 1, 1)]), "", "nothing to compare with");
     }
 }
