@@ -228,7 +228,7 @@ impl AddressSpace {
     }
 
     /// Takes a reference back that no translation was made of, or whose translation is flushed.
-    fn release_one(frame: Frame) {
+    pub fn release_one(frame: Frame) {
         let mut free = FrameList::EMPTY;
         release(frame, &mut free);
         frames::free_all(free);
@@ -249,7 +249,10 @@ impl AddressSpace {
             return false;
         };
         let Flushed { .. } = self.flush(Range::page(page));
-        place.store(Entry::new(copy, region.access.flags() | Flags::WRITABLE).0, Ordering::Release);
+        place.store(
+            Entry::new(copy, region.access.flags() | Flags::WRITABLE).0,
+            Ordering::Release,
+        );
         Self::release_one(old.frame());
         true
     }
@@ -351,13 +354,23 @@ impl AddressSpace {
             let mut at = start;
             for region in old {
                 if at < region.start {
-                    regions.push(Region { start: at, end: region.start, access, backing: None });
+                    regions.push(Region {
+                        start: at,
+                        end: region.start,
+                        access,
+                        backing: None,
+                    });
                 }
                 at = region.end;
                 regions.push(Region { access, ..region });
             }
             if at < end {
-                regions.push(Region { start: at, end, access, backing: None });
+                regions.push(Region {
+                    start: at,
+                    end,
+                    access,
+                    backing: None,
+                });
             }
             // Where writes are allowed again, the next one faults and finds out whose page it is.
             let lost = if access.write { 0 } else { Flags::WRITABLE.bits() };
@@ -375,6 +388,61 @@ impl AddressSpace {
         if weakened {
             let Flushed { .. } = self.flush(Range::pages(start, end, Stride::Size4K));
         }
+    }
+
+    /// A copy: pages that are not shared are copied when either side writes them. `None` when memory is out.
+    pub fn fork(&self) -> Option<AddressSpace> {
+        let copy = AddressSpace::new()?;
+        let mut weakened = false;
+        let mut complete = true;
+        {
+            // To write: no fault is under way, so no entry is being copied.
+            let regions = self.regions.write();
+            for region in regions.iter() {
+                let shared = region.backing.as_ref().is_some_and(|backing| backing.shared);
+                paging::for_each_leaf(self.root, region.start, region.end, |address, _, place| {
+                    let Some(table) = paging::table_or_new(copy.root, address, 1) else {
+                        complete = false;
+                        return;
+                    };
+                    let kept = if shared { u64::MAX } else { !Flags::WRITABLE.bits() };
+                    let old = Entry(place.fetch_and(kept, Ordering::AcqRel));
+                    weakened |= old.has(Flags::WRITABLE) && !shared;
+                    if old.frame() != zeroes() {
+                        frames::note(old.frame()).count.fetch_add(1, Ordering::AcqRel);
+                    }
+                    frames::note(table).count.fetch_add(1, Ordering::Relaxed);
+                    paging::place(table, address, 1).store(old.0 & kept, Ordering::Release);
+                });
+            }
+            copy.regions.write().clone_from(&regions);
+        }
+        if weakened {
+            // Before the copy is used: from here on a write finds out whose page it is.
+            let Flushed { .. } = self.flush(Range::pages(0, crate::memory::USER_END, Stride::Size4K));
+        }
+        if complete {
+            return Some(copy);
+        }
+        copy.destroy();
+        None
+    }
+
+    /// Takes a reference to the page at `address`, found by a walk without locks; `None` when none is there. Whoever has it
+    /// gives it back by [`release_one`](Self::release_one).
+    ///
+    /// Right as long as flushes wait for CPUs whose interrupts are off, as those by interrupts do: then no frame that the walk
+    /// finds becomes another's before the walk is over.
+    pub fn pin(&self, address: u64) -> Option<Frame> {
+        let walk = engine().walk(&self.space);
+        let place = paging::place(paging::table(self.root, address, 1)?, address, 1);
+        let entry = Entry(place.load(Ordering::Acquire));
+        let pinned = entry.is_present().then(|| entry.frame());
+        if let Some(frame) = pinned.filter(|&frame| frame != zeroes()) {
+            frames::note(frame).count.fetch_add(1, Ordering::AcqRel);
+        }
+        drop(walk);
+        pinned
     }
 
     /// Ends the space: takes it off every CPU, frees all it has. Nobody uses it any more.

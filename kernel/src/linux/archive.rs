@@ -36,5 +36,7 @@ pub fn file(name: &str) -> Option<&'static [u8]> {
 /// A number of the header.
 fn field(header: &[u8], index: usize) -> Option<usize> {
     let digits = core::str::from_utf8(&header[6 + index * 8..][..8]).ok()?;
-    usize::from_str_radix(digits, 16).ok().filter(|&number| number < 1 << 30)
+    usize::from_str_radix(digits, 16)
+        .ok()
+        .filter(|&number| number < 1 << 30)
 }

@@ -1,10 +1,10 @@
 //! The system calls of Linux on x86-64 that this kernel has.
 
-use super::errno::{EINVAL, ENOENT, ENOSYS, ENOTTY, Errno};
+use super::errno::{EINVAL, ENOENT, ENOMEM, ENOSYS, ENOTTY, Errno};
 use super::files::File;
 use super::process::{self, Process};
 use super::task::{self, Task};
-use super::{futex, memory, user};
+use super::{futex, memory, pinning, user};
 use crate::arch::time;
 use crate::arch::traps::Frame;
 use crate::backing::Memory;
@@ -62,15 +62,19 @@ fn dispatch(task: &Arc<Task>, frame: &mut Frame) -> Result<u64, Errno> {
         1 => write(process, a, &[(b, c)]),
         20 => write_pieces(process, a, b, c),
         3 => process.files.lock().close(a).map(|()| 0),
+        2 => pinning::open(process, a),
         13 => signal_action(c),
         14 => signal_mask(c, d),
         16 => Err(ENOTTY),
+        22 | 293 => pinning::pipe(process, a),
         24 => {
             task::give_way();
             Ok(0)
         }
         39 => Ok(u64::from(process.id)),
         56 => clone(task, frame),
+        57 => fork(task, frame),
+        61 => wait_for(process, a, b, c),
         60 => {
             // What this thread holds is dropped on the way out.
             frame.rax = 0;
@@ -92,7 +96,10 @@ fn dispatch(task: &Arc<Task>, frame: &mut Frame) -> Result<u64, Errno> {
             Ok(u64::from(task.id))
         }
         228 => clock(a, b, 1),
+        257 => pinning::open(process, b),
         262 => Err(ENOENT),
+        275 => pinning::let_go(process, a, c, arguments[4]),
+        278 => pinning::give(process, a, b, c),
         302 => Ok(0),
         318 => random(a, b),
         319 => Ok(process.files.lock().add(File::Memory(Memory::new()))),
@@ -110,26 +117,18 @@ fn dispatch(task: &Arc<Task>, frame: &mut Frame) -> Result<u64, Errno> {
 fn name(number: u64) -> &'static str {
     match number {
         0 => " (read)",
-        2 => " (open)",
         5 => " (fstat)",
         7 => " (poll)",
         19 => " (readv)",
-        22 => " (pipe)",
         25 => " (mremap)",
         35 => " (nanosleep)",
         41 => " (socket)",
-        57 => " (fork)",
         58 => " (vfork)",
         59 => " (execve)",
-        61 => " (wait4)",
         72 => " (fcntl)",
         203 => " (sched_setaffinity)",
         204 => " (sched_getaffinity)",
         230 => " (clock_nanosleep)",
-        257 => " (openat)",
-        275 => " (splice)",
-        278 => " (vmsplice)",
-        293 => " (pipe2)",
         _ => "",
     }
 }
@@ -225,6 +224,9 @@ fn futex_call(process: &Process, [address, operation, value, timeout, ..]: [u64;
 
 fn clone(task: &Arc<Task>, frame: &Frame) -> Result<u64, Errno> {
     let (flags, stack, parent_word, child_word, tls) = (frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8);
+    if flags & (CLONE_VM | CLONE_THREAD) == 0 && stack == 0 {
+        return fork(task, frame);
+    }
     if flags & (CLONE_VM | CLONE_THREAD) != CLONE_VM | CLONE_THREAD {
         return Err(ENOSYS);
     }
@@ -237,7 +239,7 @@ fn clone(task: &Arc<Task>, frame: &Frame) -> Result<u64, Errno> {
         rsp: stack,
         ..*frame
     };
-    let child = Task::new(task.process.clone(), start, fs_base, task.fpu_now());
+    let child = Task::new(task.process.clone(), task::next_id(), start, fs_base, task.fpu_now());
     let id = u64::from(child.id);
     if flags & CLONE_CHILD_CLEARTID != 0 {
         child.clear_at_end.set(child_word);
@@ -250,4 +252,27 @@ fn clone(task: &Arc<Task>, frame: &Frame) -> Result<u64, Errno> {
     }
     task::wake(child);
     Ok(id)
+}
+
+/// A copy of the process, with a copy of this thread in it.
+fn fork(task: &Arc<Task>, frame: &Frame) -> Result<u64, Errno> {
+    let process = task.process.fork().ok_or(ENOMEM)?;
+    let id = process.id;
+    let start = Frame { rax: 0, ..*frame };
+    let child = Task::new(process, id, start, task.fs_base(), task.fpu_now());
+    task::wake(child);
+    Ok(u64::from(id))
+}
+
+fn wait_for(process: &Process, number: u64, to: u64, options: u64) -> Result<u64, Errno> {
+    if options != 0 {
+        return Err(EINVAL);
+    }
+    let (id, status) = process.wait_for(number as i32 as i64)?;
+    if to != 0 {
+        // As Linux packs it: the exit status, or the number of the signal.
+        let packed = if status > 128 { status - 128 } else { status << 8 };
+        user::write(to, &packed.to_le_bytes())?;
+    }
+    Ok(u64::from(id))
 }

@@ -59,9 +59,13 @@ pub fn load(space: &AddressSpace, program: &[u8], arguments: &[&str]) -> Result<
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     let mut table = 0;
     for segment in segments.iter().filter(|segment| segment.p_type == PT_LOAD) {
-        let content = elf.segment_data(&segment).map_err(|_| bad("a segment lies outside the file"))?;
+        let content = elf
+            .segment_data(&segment)
+            .map_err(|_| bad("a segment lies outside the file"))?;
         let first = base.checked_add(segment.p_vaddr);
-        let last = first.and_then(|first| first.checked_add(segment.p_memsz)).filter(|&last| last <= STACK_END - STACK);
+        let last = first
+            .and_then(|first| first.checked_add(segment.p_memsz))
+            .filter(|&last| last <= STACK_END - STACK);
         let (Some(first), Some(last)) = (first, last) else {
             return Err(bad("a segment lies outside user addresses"));
         };
@@ -85,7 +89,11 @@ pub fn load(space: &AddressSpace, program: &[u8], arguments: &[&str]) -> Result<
             table = first + (header.e_phoff - segment.p_offset);
         }
     }
-    let heap = ranges.iter().map(|&(_, end)| end).max().ok_or_else(|| bad("no segments to load"))?;
+    let heap = ranges
+        .iter()
+        .map(|&(_, end)| end)
+        .max()
+        .ok_or_else(|| bad("no segments to load"))?;
     let mut addresses = Addresses::new(heap);
     for (start, end) in ranges {
         addresses.take(start, end);

@@ -1,7 +1,11 @@
-//! What a process has open: its output, files in memory, and nothing else yet.
+//! What a process has open: its output, files in memory, pipes that carry pinned pages, and nothing.
 
 use super::errno::{EBADF, Errno};
+use crate::arch::lock::Mutex;
 use crate::backing::Memory;
+use crate::memory::Frame;
+use crate::space::AddressSpace;
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -12,6 +16,46 @@ pub enum File {
     Output,
     /// A file in memory.
     Memory(Arc<Memory>),
+    /// What takes everything (/dev/null).
+    Null,
+    /// The end of a pipe that is read.
+    PipeOut(Arc<Pipe>),
+    /// The end that is written.
+    PipeIn(Arc<Pipe>),
+}
+
+/// Pages that were given to a pipe, each with a reference.
+pub struct Pipe(Mutex<VecDeque<Frame>>);
+
+impl Pipe {
+    /// Pages that fit, as in Linux.
+    pub const PAGES: usize = 16;
+
+    /// An empty one.
+    pub fn new() -> Arc<Pipe> {
+        Arc::new(Pipe(Mutex::new(VecDeque::new())))
+    }
+
+    /// Hangs a page in; false when it is full.
+    pub fn push(&self, page: Frame) -> bool {
+        let mut pages = self.0.lock();
+        let fits = pages.len() < Pipe::PAGES;
+        if fits {
+            pages.push_back(page);
+        }
+        fits
+    }
+
+    /// Takes the page that has been in longest.
+    pub fn pop(&self) -> Option<Frame> {
+        self.0.lock().pop_front()
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        self.0.get_mut().drain(..).for_each(AddressSpace::release_one);
+    }
 }
 
 /// By number.

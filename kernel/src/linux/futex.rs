@@ -45,7 +45,9 @@ pub fn wait(address: u64, value: u32) -> Result<(), Errno> {
 
 /// Wakes at most so many of those that wait for the word; how many.
 pub fn wake(process: &Process, address: u64, most: usize) -> usize {
-    take(most, |waiter| core::ptr::eq(waiter.process, process) && waiter.address == address)
+    take(most, |waiter| {
+        core::ptr::eq(waiter.process, process) && waiter.address == address
+    })
 }
 
 /// Wakes all of a process that ends.

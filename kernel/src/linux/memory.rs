@@ -51,7 +51,11 @@ impl Addresses {
 
     /// Gives back whatever is taken of `start..end`.
     fn give(&mut self, start: u64, end: u64) {
-        let touched = self.taken.range(..end).rev().take_while(|&(_, &its_end)| its_end > start);
+        let touched = self
+            .taken
+            .range(..end)
+            .rev()
+            .take_while(|&(_, &its_end)| its_end > start);
         for (its_start, its_end) in touched.map(|(&s, &e)| (s, e)).collect::<alloc::vec::Vec<_>>() {
             self.taken.remove(&its_start);
             if its_start < start {
@@ -78,7 +82,9 @@ impl Addresses {
 
 /// `address..address + length`, in whole pages.
 fn pages(address: u64, length: u64) -> Result<(u64, u64), Errno> {
-    let end = address.checked_add(length).and_then(|end| end.checked_next_multiple_of(PAGE));
+    let end = address
+        .checked_add(length)
+        .and_then(|end| end.checked_next_multiple_of(PAGE));
     match end {
         Some(end) if address.is_multiple_of(PAGE) && end <= USER_END => Ok((address, end)),
         _ => Err(EINVAL),

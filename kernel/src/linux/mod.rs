@@ -9,7 +9,7 @@
 //! | loading a program | `archive.rs`, `elf.rs` |
 //! | threads, and which CPU runs them | `task.rs`, `process.rs`, `futex.rs` |
 //! | the way in and out | `entry.rs` |
-//! | system calls | `calls.rs`, `memory.rs`, `files.rs`, `user.rs`, `errno.rs` |
+//! | system calls | `calls.rs`, `memory.rs`, `files.rs`, `pinning.rs`, `user.rs`, `errno.rs` |
 
 pub mod archive;
 mod calls;
@@ -19,6 +19,7 @@ mod errno;
 mod files;
 mod futex;
 mod memory;
+mod pinning;
 pub mod process;
 pub mod task;
 mod user;
@@ -78,9 +79,9 @@ pub fn run(options: &Options) -> ! {
 
 /// Shootdown interrupts that all CPUs have taken, and those for emulated broadcasts.
 fn interrupts() -> u64 {
-    let taken = cpu::all().iter().map(|cpu| {
-        cpu.counts.taken.load(Ordering::Acquire) + cpu.counts.emulation.load(Ordering::Acquire)
-    });
+    let taken = cpu::all()
+        .iter()
+        .map(|cpu| cpu.counts.taken.load(Ordering::Acquire) + cpu.counts.emulation.load(Ordering::Acquire));
     taken.sum()
 }
 
@@ -88,7 +89,7 @@ fn interrupts() -> u64 {
 fn execute(program: &str, arguments: &[&str]) -> Result<i32, String> {
     let file = archive::file(program.trim_start_matches('/')).ok_or("no such file in the archive")?;
     let space = AddressSpace::new().ok_or("no memory")?;
-    let process = Process::new(space, memory::Addresses::new(0), files::Files::new(), 1);
+    let process = Process::new(space, memory::Addresses::new(0), files::Files::new());
     // Loaded through its own translations.
     process.space().enter();
     let loaded = elf::load(process.space(), file, arguments);
@@ -103,7 +104,8 @@ fn execute(program: &str, arguments: &[&str]) -> Result<i32, String> {
         ss: u64::from(descriptors::USER_DATA),
         ..Frame::default()
     };
-    task::wake(Task::new(Arc::clone(&process), frame, 0, entry::Fpu::new()));
+    let first = Task::new(Arc::clone(&process), process.id, frame, 0, entry::Fpu::new());
+    task::wake(first);
     smp::on_all(cpu::all().len(), task::serve);
     Ok(process.status())
 }

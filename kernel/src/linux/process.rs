@@ -1,5 +1,6 @@
 //! A program that runs: its space, its addresses, its files, how it ends.
 
+use super::errno::{ECHILD, Errno};
 use super::files::Files;
 use super::memory::Addresses;
 use super::task::{self, Task};
@@ -9,7 +10,8 @@ use crate::arch::traps::Frame;
 use crate::serial;
 use crate::space::AddressSpace;
 use alloc::boxed::Box;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 /// A process.
@@ -25,6 +27,17 @@ pub struct Process {
     pub threads: AtomicUsize,
     dying: AtomicBool,
     status: AtomicI32,
+    parent: Weak<Process>,
+    family: Mutex<Family>,
+}
+
+/// What a process has forked.
+#[derive(Default)]
+struct Family {
+    /// Those that have not been waited for.
+    children: Vec<Arc<Process>>,
+    /// The thread that waits for one to end.
+    waiter: Option<Arc<Task>>,
 }
 
 // SAFETY: the space is shared by reference only, until the process is dropped.
@@ -33,17 +46,68 @@ unsafe impl Send for Process {}
 unsafe impl Sync for Process {}
 
 impl Process {
-    /// One without threads. `None` when memory is out.
-    pub fn new(space: AddressSpace, addresses: Addresses, files: Files, id: u32) -> Arc<Process> {
+    /// One without threads.
+    pub fn new(space: AddressSpace, addresses: Addresses, files: Files) -> Arc<Process> {
+        Process::of_parent(space, addresses, files, Weak::new())
+    }
+
+    fn of_parent(space: AddressSpace, addresses: Addresses, files: Files, parent: Weak<Process>) -> Arc<Process> {
         Arc::new(Process {
-            id,
+            id: task::next_id(),
             space: Box::into_raw(Box::new(space)),
             addresses: Mutex::new(addresses),
             files: Mutex::new(files),
             threads: AtomicUsize::new(0),
             dying: AtomicBool::new(false),
             status: AtomicI32::new(0),
+            parent,
+            family: Mutex::new(Family::default()),
         })
+    }
+
+    /// A copy without threads, a child of this one. `None` when memory is out.
+    pub fn fork(self: &Arc<Self>) -> Option<Arc<Process>> {
+        // Nothing is mapped or unmapped between the two copies.
+        let addresses = self.addresses.lock();
+        let space = self.space().fork()?;
+        let files = self.files.lock().clone();
+        let child = Process::of_parent(space, addresses.clone(), files, Arc::downgrade(self));
+        self.family.lock().children.push(Arc::clone(&child));
+        Some(child)
+    }
+
+    /// Waits until a child has ended: the one of that number, or any for -1. Its number and status.
+    ///
+    /// # Errors
+    /// ECHILD when there is no such child.
+    pub fn wait_for(&self, number: i64) -> Result<(u32, i32), Errno> {
+        loop {
+            {
+                let mut family = self.family.lock();
+                let is_meant = |child: &Arc<Process>| number == -1 || i64::from(child.id) == number;
+                if !family.children.iter().any(is_meant) {
+                    return Err(ECHILD);
+                }
+                let ended = |child: &Arc<Process>| is_meant(child) && child.threads.load(Ordering::Acquire) == 0;
+                if let Some(index) = family.children.iter().position(ended) {
+                    let child = family.children.swap_remove(index);
+                    drop(family);
+                    return Ok((child.id, child.status()));
+                }
+                if self.is_dying() {
+                    return Err(ECHILD);
+                }
+                family.waiter = Some(task::current());
+            }
+            task::wait();
+        }
+    }
+
+    fn wake_waiter(&self) {
+        let waiter = self.family.lock().waiter.take();
+        if let Some(waiter) = waiter {
+            task::wake(waiter);
+        }
     }
 
     /// Its address space, for as long as a thread of it runs or somebody holds the process.
@@ -63,6 +127,10 @@ impl Process {
             self.status.store(status, Ordering::Release);
         }
         futex::wake_all_of(self);
+        self.wake_waiter();
+        // Nobody would be left to end them.
+        let children = self.family.lock().children.clone();
+        children.iter().for_each(|child| child.kill(status));
         task::nudge_all();
     }
 
@@ -111,6 +179,9 @@ pub fn end_thread() -> ! {
         }
         if task.process.threads.fetch_sub(1, Ordering::AcqRel) == 1 {
             task.process.files.lock().close_all();
+            if let Some(parent) = task.process.parent.upgrade() {
+                parent.wake_waiter();
+            }
         }
     }
     task::end()

@@ -110,13 +110,13 @@ pub fn with_current<T>(body: impl FnOnce(&Task) -> T) -> Option<T> {
 
 impl Task {
     /// A new one, which enters user code with `frame`. Not yet in the queue.
-    pub fn new(process: Arc<Process>, frame: Frame, fs_base: u64, fpu: Fpu) -> Arc<Task> {
+    pub fn new(process: Arc<Process>, id: u32, frame: Frame, fs_base: u64, fpu: Fpu) -> Arc<Task> {
         let stack = STACKS.lock().pop().unwrap_or_else(descriptors::new_stack);
         LIVE.fetch_add(1, Ordering::AcqRel);
         process.threads.fetch_add(1, Ordering::AcqRel);
         Arc::new(Task {
             process,
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            id,
             clear_at_end: Cell::new(0),
             ends: Cell::new(false),
             stack,
@@ -144,6 +144,11 @@ impl Task {
         fpu.save();
         fpu
     }
+}
+
+/// A number that no task and no process has.
+pub fn next_id() -> u32 {
+    NEXT_ID.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Lets a task run.
@@ -190,7 +195,10 @@ fn step_aside(after: After) {
     let here = here();
     here.after.set(after);
     // SAFETY: `here` holds the task until its loop goes on, and the task's stack is left before that.
-    let old = unsafe { (*here.task.get()).as_ref() }.expect("called on behalf of a task").pointer.as_ptr();
+    let old = unsafe { (*here.task.get()).as_ref() }
+        .expect("called on behalf of a task")
+        .pointer
+        .as_ptr();
     // SAFETY: the loop's stack, left when it switched to the task. Interrupts are off.
     unsafe { entry::switch(old, here.pointer.get()) };
     // Perhaps on another CPU.
