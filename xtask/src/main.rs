@@ -7,6 +7,7 @@ mod child;
 mod debian;
 mod kernel;
 mod linux_baseline;
+mod programs;
 mod steps;
 mod tsan;
 mod verdict;
@@ -26,6 +27,7 @@ const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only 
        cargo xtask tsan             run the engine on real threads under ThreadSanitizer
        cargo xtask kernel           run the bare-metal kernel in QEMU: torture, determinism, known bugs
        cargo xtask workloads        build the programs of workloads/, static, for Linux and for kernel/
+       cargo xtask programs [DESIGN...]  run them, and some that misbehave, on kernel/ in QEMU
        cargo xtask linux-baseline   run them on Debian's own kernel in QEMU and count (--help for more)";
 
 fn main() -> ExitCode {
@@ -47,6 +49,14 @@ fn main() -> ExitCode {
         ["workloads"] => {
             let built = workloads::build(Instant::now() + BUDGET);
             chore(built.map(|built| println!("{}", built.display())))
+        }
+        ["programs", designs @ ..] => {
+            let designs = if designs.is_empty() {
+                &["ipi", "broadcast", "adaptive"][..]
+            } else {
+                designs
+            };
+            chore(programs::run(designs, Instant::now() + BUDGET))
         }
         ["linux-baseline", rest @ ..] => linux_baseline::main(rest),
         ["help" | "-h" | "--help"] => {

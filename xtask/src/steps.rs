@@ -95,6 +95,10 @@ pub fn all() -> Vec<Step> {
             ..step("kernel", &["xtask", "kernel"])
         },
         Step {
+            need: Some(Need::Emulator),
+            ..step("programs", &["xtask", "programs"])
+        },
+        Step {
             json: true,
             ..step(
                 "flagship",

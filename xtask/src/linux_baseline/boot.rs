@@ -19,12 +19,16 @@ pub enum Mode<'a> {
     /// At the same time, one host thread each: as fast as the host is.
     Parallel,
     /// In turns, by a count of instructions; time is that count, one nanosecond each.
-    Counted {
-        /// The plugin that counts.
-        plugin: &'a Path,
-        /// The spans that it counts, as its arguments.
-        spans: &'a [String],
-    },
+    Turns(Option<Plugin<'a>>),
+}
+
+/// The plugin that counts.
+#[derive(Debug, Clone, Copy)]
+pub struct Plugin<'a> {
+    /// Where it is.
+    pub file: &'a Path,
+    /// The spans that it counts, as its arguments.
+    pub spans: &'a [String],
 }
 
 /// A guest, and what it is to run.
@@ -40,6 +44,8 @@ pub struct Boot<'a> {
     pub cpus: u32,
     /// How they run.
     pub mode: Mode<'a>,
+    /// Programs may fail: how each ended is reported, and no error.
+    pub may_fail: bool,
 }
 
 /// What a guest reported.
@@ -49,12 +55,23 @@ pub struct Report {
     pub kernel: String,
     /// Addresses of functions of its kernel.
     pub symbols: BTreeMap<String, u64>,
-    /// The runs, in the order of the plan.
+    /// The runs, in the order of the plan; without those that failed.
     pub ran: Vec<Ran>,
+    /// How each program ended.
+    pub ended: Vec<Ended>,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// Its exit status, or 128 and a signal.
+    pub status: i32,
+    /// What it printed, or what was said of it, besides its report.
+    pub said: String,
 }
 
 /// One run of a program.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Ran {
     /// The program.
     pub workload: String,
@@ -115,26 +132,31 @@ impl Boot<'_> {
         let bytes = initramfs::archive(self.programs, self.plan)?;
         std::fs::write(&archive, bytes).map_err(|error| format!("{}: {error}", archive.display()))?;
         let mut report = Report::default();
-        let mut reading = Reading::default();
+        let mut reading = Reading {
+            may_fail: self.may_fail,
+            ..Reading::default()
+        };
         let next = |done: usize| match self.plan.get(done) {
-            Some(run) => format!("{}, {} threads", run.workload, run.threads),
+            Some(run) => format!("{} {}", run.workload, run.arguments),
             None => String::new(),
         };
         let outcome = child::lines(&mut self.command(&archive, &console), end, |line| {
             reading.take(line, &mut report)?;
             if !report.kernel.is_empty() {
-                progress(report.ran.len(), &next(report.ran.len()));
+                progress(report.ended.len(), &next(report.ended.len()));
             }
             Ok(())
         });
-        let outcome =
-            outcome.and_then(
-                |status| match (reading.done, status.code() == Some(self.guest.good_status())) {
-                    (true, true) => Ok(()),
-                    (false, true) => Err("the guest ended before all was run".into()),
-                    (_, false) => Err(format!("QEMU ended with {status}")),
-                },
-            );
+        let outcome = outcome.and_then(|status| {
+            match (
+                reading.done,
+                self.may_fail || status.code() == Some(self.guest.good_status()),
+            ) {
+                (true, true) => Ok(()),
+                (false, true) => Err("the guest ended before all was run".into()),
+                (_, false) => Err(format!("QEMU ended with {status}")),
+            }
+        });
         if let Err(why) = outcome {
             return Err(format!(
                 "{why}{}; its console is in {}",
@@ -142,10 +164,10 @@ impl Boot<'_> {
                 console.display()
             ));
         }
-        if report.ran.len() != self.plan.len() {
+        if report.ended.len() != self.plan.len() {
             return Err(format!(
                 "{} of {} runs were reported",
-                report.ran.len(),
+                report.ended.len(),
                 self.plan.len()
             ));
         }
@@ -163,7 +185,7 @@ impl Boot<'_> {
             .arg(&self.guest.kernel)
             .arg("-initrd")
             .arg(archive);
-        let counted = matches!(self.mode, Mode::Counted { .. });
+        let counted = matches!(self.mode, Mode::Turns(_));
         command.args(["-append", &self.guest.append(counted)]);
         // How ours ends the emulator; Linux has no driver for it.
         command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
@@ -171,13 +193,15 @@ impl Boot<'_> {
             Mode::Parallel => {
                 command.args(["-accel", "tcg,thread=multi"]);
             }
-            Mode::Counted { plugin, spans } => {
-                let counted = plugin.with_extension("jsonl");
-                let spans = spans.join(",");
-                let plugin = format!("{},out={},{spans}", plugin.display(), counted.display());
+            Mode::Turns(plugin) => {
                 command.args(["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"]);
                 // The guest's random numbers and its date must not differ from boot to boot either.
-                command.args(["-seed", "1", "-rtc", "base=2026-01-01,clock=vm", "-plugin", &plugin]);
+                command.args(["-seed", "1", "-rtc", "base=2026-01-01,clock=vm"]);
+                if let Some(Plugin { file, spans }) = plugin {
+                    let out = file.with_extension("jsonl");
+                    let spans = spans.join(",");
+                    command.args(["-plugin", &format!("{},out={},{spans}", file.display(), out.display())]);
+                }
             }
         }
         command
@@ -196,6 +220,7 @@ fn folder() -> Result<PathBuf, String> {
 /// What has been read so far.
 #[derive(Debug, Default)]
 struct Reading {
+    may_fail: bool,
     done: bool,
     /// The line of the program that runs.
     result: Option<Ran>,
@@ -242,14 +267,24 @@ impl Reading {
                 ran,
                 status,
                 shootdown_interrupts,
-            } => match (status, self.result.take()) {
-                (0, Some(result)) => report.ran.push(Ran {
-                    shootdown_interrupts,
-                    ..result
-                }),
-                (0, None) => return Err(format!("{ran} reported nothing")),
-                _ => return Err(format!("{ran} ended with status {status}")),
-            },
+            } => {
+                let result = self.result.take();
+                match (status, result) {
+                    (0, Some(result)) => report.ran.push(Ran {
+                        shootdown_interrupts,
+                        ..result
+                    }),
+                    _ if self.may_fail => {}
+                    (0, None) => return Err(format!("{ran} reported nothing")),
+                    _ => return Err(format!("{ran} ended with status {status}")),
+                }
+                let said = if self.may_fail {
+                    self.others.drain(..).collect::<Vec<_>>().join("; ")
+                } else {
+                    String::new()
+                };
+                report.ended.push(Ended { status, said });
+            }
             Line::Failed { failed } => return Err(failed),
             Line::Done { .. } => self.done = true,
         }
@@ -313,6 +348,28 @@ mod tests {
         assert!(read(&[&ran(0)]).is_err_and(|why| why.contains("reported nothing")));
         assert!(read(&[&RESULT.replace("\"stale\":0", "\"stale\":1")]).is_err_and(|why| why.contains("stale")));
         assert!(read(&[r#"{"failed":"mount: no"}"#]).is_err_and(|why| why == "mount: no"));
+    }
+
+    #[test]
+    fn where_programs_may_fail_each_end_is_reported_with_what_was_said() {
+        let mut reading = Reading {
+            may_fail: true,
+            ..Reading::default()
+        };
+        let mut report = Report::default();
+        for line in [
+            "ended by signal 11",
+            r#"{"ran":"/x","status":139,"shootdown_interrupts":0}"#,
+            "",
+            r#"{"ran":"/x","status":0,"shootdown_interrupts":0}"#,
+        ] {
+            reading.take(line, &mut report).unwrap();
+        }
+        let ended = |status, said: &str| Ended {
+            status,
+            said: said.into(),
+        };
+        assert_eq!(report.ended, [ended(139, "ended by signal 11"), ended(0, "")]);
     }
 
     #[test]

@@ -14,14 +14,14 @@ pub struct Planned {
     pub workload: String,
     /// Its threads.
     pub threads: u32,
-    /// How much, as the program takes it: `--seconds 0.5` or `--ops 2000`.
-    pub amount: String,
+    /// Its arguments: `2 --ops 2000`.
+    pub arguments: String,
 }
 
 impl Planned {
     /// The line of /plan.
     fn line(&self) -> String {
-        format!("/{} {} {}\n", self.workload, self.threads, self.amount)
+        format!("/{} {}\n", self.workload, self.arguments)
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
         let run = Planned {
             workload: "mmap".into(),
             threads: 2,
-            amount: "--ops 100".into(),
+            arguments: "2 --ops 100".into(),
         };
         assert_eq!(run.line(), "/mmap 2 --ops 100\n");
     }
@@ -83,7 +83,7 @@ mod tests {
         let run = Planned {
             workload: "mmap".into(),
             threads: 2,
-            amount: "--ops 100".into(),
+            arguments: "2 --ops 100".into(),
         };
         assert!(archive(Path::new("/nowhere"), &[run]).is_err_and(|why| why.contains("/nowhere/init")));
     }

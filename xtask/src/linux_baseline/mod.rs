@@ -4,9 +4,9 @@
 //! take turns by a count of instructions (`-icount`), so that everything is reproducible to the last instruction, and a
 //! plugin counts what a shootdown takes. docs/linux-baseline.md says what is counted and why so.
 
-mod boot;
-mod guest;
-mod initramfs;
+pub mod boot;
+pub mod guest;
+pub mod initramfs;
 mod spans;
 mod table;
 
@@ -18,7 +18,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::{child, debian, workloads};
-use boot::{Boot, Mode, Ran, Report};
+use boot::{Boot, Mode, Plugin, Ran, Report};
 use guest::Guest;
 use initramfs::Planned;
 
@@ -173,7 +173,7 @@ fn run(args: &Args) -> Result<Findings, String> {
         each.map(|(name, &threads)| Planned {
             workload: name.to_string(),
             threads,
-            amount: amount.to_string(),
+            arguments: format!("{threads} {amount}"),
         })
         .collect()
     };
@@ -187,6 +187,7 @@ fn run(args: &Args) -> Result<Findings, String> {
             plan,
             cpus: args.cpus,
             mode,
+            may_fail: false,
         };
         let report = boot.run(end, |done, next| {
             bar.set_position(done as u64);
@@ -218,11 +219,11 @@ fn run(args: &Args) -> Result<Findings, String> {
             }
             let symbols = reports.first().map(|report| report.symbols.clone()).unwrap_or_default();
             let spans = guest.spans(&symbols, end)?;
-            let mode = Mode::Counted {
-                plugin: &plugin,
+            let counting = Plugin {
+                file: &plugin,
                 spans: &spans,
             };
-            let report = boot("instructions", guest, &plan, mode)?;
+            let report = boot("instructions", guest, &plan, Mode::Turns(Some(counting)))?;
             counts.extend(spans::counts(&guest.name, &report, &plugin)?);
             reports.push(report);
         }
