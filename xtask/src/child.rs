@@ -1,7 +1,8 @@
 //! Running a program until it ends or its time is up.
 
-use std::io::{IsTerminal, Read};
+use std::io::{BufRead, BufReader, IsTerminal, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// Runs `command`, its output going where ours goes.
@@ -42,6 +43,46 @@ pub fn outcome(command: &mut Command, end: Instant) -> Result<(ExitStatus, Strin
         .map_err(|error| error.to_string())?;
     let text = String::from_utf8(bytes).map_err(|_| "its output is not UTF-8")?;
     Ok((status, text))
+}
+
+/// Runs `command` and hands over each line of its standard output as it comes; gives back how it ended.
+///
+/// # Errors
+/// When it cannot be started, still runs at `end`, or `take` refuses a line: then it is killed.
+pub fn lines(
+    command: &mut Command,
+    end: Instant,
+    mut take: impl FnMut(&str) -> Result<(), String>,
+) -> Result<ExitStatus, String> {
+    let mut child = start(command.stdout(Stdio::piped()))?;
+    let pipe = child.stdout.take().ok_or("no pipe to the program's output")?;
+    let (sender, receiver) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let mut pipe = BufReader::new(pipe);
+        let mut line = Vec::new();
+        // Emulated serial ports may carry anything; what is not text is not worth ending for.
+        while pipe.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+            let _ = sender.send(String::from_utf8_lossy(&line).trim_end().to_string());
+            line.clear();
+        }
+    });
+    let outcome = loop {
+        match receiver.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(line) => {
+                if let Err(why) = take(&line) {
+                    stop(&mut child);
+                    break Err(why);
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => break wait(&mut child, end),
+            Err(RecvTimeoutError::Timeout) => {
+                stop(&mut child);
+                break Err("it did not end within its time and was stopped".into());
+            }
+        }
+    };
+    reader.join().map_err(|_| "the reading thread panicked")?;
+    outcome
 }
 
 fn success(status: ExitStatus) -> Result<(), String> {
@@ -116,6 +157,32 @@ mod tests {
         let mut command = Command::new("head");
         let text = output(command.args(["-c", "300000", "/dev/zero"]), Instant::now() + BUDGET).expect("it ends");
         assert_eq!(text.len(), 300_000);
+    }
+
+    #[test]
+    fn lines_are_handed_over_before_the_program_ends_and_one_can_end_it() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo one; echo two; sleep 60"]);
+        let mut seen = Vec::new();
+        let start = Instant::now();
+        let outcome = lines(&mut command, start + BUDGET, |line| {
+            seen.push(line.to_string());
+            if line == "two" { Err("enough".into()) } else { Ok(()) }
+        });
+        assert_eq!(
+            (seen, outcome),
+            (vec!["one".into(), "two".into()], Err("enough".into()))
+        );
+        assert!(start.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_program_that_prints_nothing_and_never_ends_is_stopped_too() {
+        let start = Instant::now();
+        assert!(
+            lines(Command::new("sleep").arg("60"), soon(), |_| Ok(())).is_err_and(|why| why.contains("did not end"))
+        );
+        assert!(start.elapsed() < Duration::from_secs(30));
     }
 
     const BUDGET: Duration = Duration::from_secs(60);

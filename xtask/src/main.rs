@@ -4,9 +4,14 @@
 //! status: 0 when everything passed, 1 when a step failed, 2 on bad usage.
 
 mod child;
+mod debian;
+mod kernel;
+mod linux_baseline;
+mod programs;
 mod steps;
 mod tsan;
 mod verdict;
+mod workloads;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -19,7 +24,11 @@ const BUDGET: Duration = Duration::from_secs(25 * 60);
 
 const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only those named
        cargo xtask steps            list the steps and the command each one runs
-       cargo xtask tsan             run the engine on real threads under ThreadSanitizer";
+       cargo xtask tsan             run the engine on real threads under ThreadSanitizer
+       cargo xtask kernel           run the bare-metal kernel in QEMU: torture, determinism, known bugs
+       cargo xtask workloads        build the programs of workloads/, static, for Linux and for kernel/
+       cargo xtask programs [DESIGN...]  run them, and some that misbehave, on kernel/ in QEMU
+       cargo xtask linux-baseline   run them on Debian's own kernel in QEMU and count (--help for more)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -35,19 +44,37 @@ fn main() -> ExitCode {
             }
             ExitCode::SUCCESS
         }
-        ["tsan"] => match tsan::run(Instant::now() + BUDGET) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(why) => {
-                eprintln!("xtask: {why}");
-                ExitCode::FAILURE
-            }
-        },
+        ["tsan"] => chore(tsan::run(Instant::now() + BUDGET)),
+        ["kernel"] => chore(kernel::run()),
+        ["workloads"] => {
+            let built = workloads::build(Instant::now() + BUDGET);
+            chore(built.map(|built| println!("{}", built.display())))
+        }
+        ["programs", designs @ ..] => {
+            let designs = if designs.is_empty() {
+                &["ipi", "broadcast", "adaptive"][..]
+            } else {
+                designs
+            };
+            chore(programs::run(designs, Instant::now() + BUDGET))
+        }
+        ["linux-baseline", rest @ ..] => linux_baseline::main(rest),
         ["help" | "-h" | "--help"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
         }
         [] => refuse("no chore named"),
         [other, ..] => refuse(&format!("unknown chore {other:?}")),
+    }
+}
+
+fn chore(outcome: Result<(), String>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("xtask: {why}");
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use super::child;
+use super::{child, kernel};
 
 /// The target that the engine must build for without a standard library.
 const BARE_TARGET: &str = "x86_64-unknown-none";
@@ -18,6 +18,8 @@ enum Need {
     Subcommand(&'static str, &'static str, &'static str),
     /// The standard library's core for [`BARE_TARGET`].
     BareTarget,
+    /// The same, and QEMU.
+    Emulator,
 }
 
 /// One thing that must pass.
@@ -87,6 +89,14 @@ pub fn all() -> Vec<Step> {
                     BARE_TARGET,
                 ],
             )
+        },
+        Step {
+            need: Some(Need::Emulator),
+            ..step("kernel", &["xtask", "kernel"])
+        },
+        Step {
+            need: Some(Need::Emulator),
+            ..step("programs", &["xtask", "programs"])
         },
         Step {
             json: true,
@@ -159,6 +169,10 @@ impl Need {
                 ["component", "add", component],
                 format!("or: sudo apt-get install {package}"),
             ),
+            Need::Emulator => {
+                Need::BareTarget.meet(end)?;
+                return kernel::install_emulator(end);
+            }
             Need::BareTarget => (
                 bare_target_installed(),
                 ["target", "add", BARE_TARGET],
@@ -178,6 +192,14 @@ impl Need {
         child::run(Command::new("rustup").args(rustup), end)
             .map_err(|why| format!("`{shown}` failed ({why}); check the network and run it by hand"))
     }
+}
+
+/// Installs the target of programs without an operating system, unless it is there.
+///
+/// # Errors
+/// What to install by hand.
+pub fn bare_target(end: Instant) -> Result<(), String> {
+    Need::BareTarget.meet(end)
 }
 
 /// Cargo, in the root of the workspace.

@@ -4,11 +4,14 @@
 
 #[cfg(target_os = "linux")]
 mod linux;
+mod qemu;
 
 use std::path::PathBuf;
 
 #[cfg(target_os = "linux")]
 pub use linux::{CalibrateArgs, HostArgs, MeasureArgs, RecordArgs};
+
+pub use qemu::{Accel, QemuArgs};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -54,6 +57,8 @@ pub enum Command {
     Import(ImportArgs),
     /// Replay a recording of a real program on a simulated machine, under several designs
     Replay(ReplayArgs),
+    /// Run the bare-metal kernel in QEMU: real page tables, real interrupts, under several designs
+    Qemu(QemuArgs),
     /// Show one shootdown across CPUs: who sent, who was lazy, who answered when
     Timeline(TimelineArgs),
     /// List the workloads, machines and designs

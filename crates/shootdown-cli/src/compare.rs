@@ -11,7 +11,7 @@ use crate::plan::Plan;
 use crate::queue::{self, Runner};
 use crate::summary::Comparison;
 use crate::verdict::Verdict;
-use crate::{json, report, table};
+use crate::{json, qemu, report, table};
 
 /// The comparison that runs when nothing was asked: the flagship workload under every design, with a report.
 ///
@@ -55,6 +55,9 @@ enum Shown {
 /// # Errors
 /// Bad input (found before anything runs), an unwritable output, Ctrl-C.
 pub fn command(args: &CompareArgs, runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
+    if args.on == qemu::TARGET {
+        return qemu::compare(args, stop);
+    }
     let plan = Plan::new(args, stop)?;
     let destination = args
         .html

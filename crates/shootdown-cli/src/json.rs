@@ -39,6 +39,9 @@ pub(crate) struct Run<'a> {
     /// Of `trace:FILE`, events that the recording lost, which every number lacks; absent when there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lost_events: Option<u64>,
+    /// What only the bare-metal kernel counts; absent elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) qemu: Option<serde_json::Value>,
     /// Absent when none was recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) latencies: Vec<Distribution<'a>>,
@@ -92,6 +95,7 @@ pub fn render(comparison: &Comparison) -> String {
                     .map(|(published, result)| relative_error(result.ops_per_s, published)),
                 error: outcome.as_ref().err().map(String::as_str),
                 lost_events: lost,
+                qemu: None,
                 latencies: result.map_or(Vec::new(), |result| {
                     let distributions = result.latencies.iter().map(|latency| Distribution {
                         name: latency.name,

@@ -26,6 +26,7 @@ mod plan;
 mod plot;
 mod progress;
 mod published;
+mod qemu;
 mod queue;
 #[cfg(target_os = "linux")]
 mod record;
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         Some(Command::Host(args)) => host::command(args, stop),
         #[cfg(target_os = "linux")]
         Some(Command::Calibrate(args)) => calibrate::command(args, stop),
+        Some(Command::Qemu(args)) => qemu::command(args, stop),
         Some(Command::Timeline(args)) => timeline::command(args, stop),
         Some(Command::List(args)) => list::command(args),
         Some(Command::Explain(args)) => explain::command(args, stop),

@@ -1,0 +1,78 @@
+//! The command that runs the bare-metal kernel.
+
+use clap::{Args, ValueEnum};
+
+use super::whole_number;
+
+/// What runs the kernel's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Accel {
+    /// QEMU translates them
+    Tcg,
+    /// The processor of this host
+    Kvm,
+}
+
+/// Arguments of `qemu`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Builds kernel/ of the checkout and runs it once for each design and thread count. With `--accel tcg` instructions are\n\
+    counted and runs are deterministic: the same seed and --icount print the same. Emulated CPUs then take turns, so rates are\n\
+    those of the guest's clock and no machine's; interrupts and instructions per operation are exact. A processor without INVLPGB\n\
+    has it emulated by interrupts, in the handler of invalid opcodes, and the output says so.\n\n\
+    Examples:\n  \
+    shootdown qemu --workload tlb_flush2 --designs ipi,broadcast,adaptive --cpus 4\n  \
+    shootdown qemu --workload torture --designs ipi,adaptive --seed 7       random changes, every access checked\n  \
+    shootdown qemu --workload madvise_spin --threads 1,2,4 --json | jq '.runs[] | [.threads, .qemu.target_instructions]'\n  \
+    shootdown qemu --workload tlb_flush2 --accel kvm --cpus 2               on this host's processor"
+)]
+pub struct QemuArgs {
+    /// tlb_flush2, madvise_spin, mprotect_all, or torture
+    #[arg(long, value_name = "WORKLOAD", default_value = crate::catalog::FLAGSHIP_WORKLOAD)]
+    pub workload: String,
+
+    /// Designs, as in `shootdown list`
+    #[arg(
+        long,
+        value_name = "D,D,..",
+        value_delimiter = ',',
+        default_value = "ipi,broadcast,adaptive"
+    )]
+    pub designs: Vec<String>,
+
+    /// CPUs of the machine, 1 to 64
+    #[arg(long, value_name = "N", default_value = "4", value_parser = whole_number, allow_negative_numbers = true)]
+    pub cpus: u64,
+
+    /// Thread counts, at most one per CPU [default: as many as CPUs]
+    #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = whole_number, allow_negative_numbers = true)]
+    pub threads: Option<Vec<u64>>,
+
+    /// What runs the instructions
+    #[arg(long, value_name = "tcg|kvm", default_value = "tcg", value_enum)]
+    pub accel: Accel,
+
+    /// With tcg: an instruction takes 2^N ns of the guest, 0 to 10; `off` runs all CPUs at once and counts nothing
+    #[arg(long, value_name = "N|off", default_value = "0")]
+    pub icount: String,
+
+    /// Seed: the same seed gives the same run
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
+    pub seed: u64,
+
+    /// Torture: steps of each CPU
+    #[arg(long, value_name = "N", default_value = "2000", value_parser = whole_number, allow_negative_numbers = true)]
+    pub steps: u64,
+
+    /// Torture: most instructions between two timer interrupts, which come at random
+    #[arg(long, value_name = "N", default_value = "3000", value_parser = whole_number, allow_negative_numbers = true)]
+    pub jitter: u64,
+
+    /// Stop a run after so many seconds of this host
+    #[arg(long, value_name = "S", default_value = "120", value_parser = whole_number, allow_negative_numbers = true)]
+    pub seconds: u64,
+
+    /// Print only JSON, for programs (one element per run, no control run)
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,99 @@
+//! QEMU: is it there, is it new enough.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// The program.
+pub const BINARY: &str = "qemu-system-x86_64";
+/// The Debian and Ubuntu package that holds it.
+pub const PACKAGE: &str = "qemu-system-x86";
+/// The command that installs it.
+pub const INSTALL: &str = "apt-get install -y --no-install-recommends qemu-system-x86";
+/// The oldest version that the kernel was run on: Debian 12's.
+pub const OLDEST: Version = Version(7, 2);
+
+/// Major and minor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(pub u32, pub u32);
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+/// A QEMU that can be used.
+#[derive(Debug, Clone)]
+pub struct Emulator {
+    pub(crate) program: PathBuf,
+    /// Its version.
+    pub version: Version,
+}
+
+impl Emulator {
+    /// Asks the QEMU on the search path.
+    ///
+    /// # Errors
+    /// One line that names the package, the version and the command that installs it.
+    pub fn find() -> Result<Emulator, String> {
+        Emulator::at(PathBuf::from(BINARY))
+    }
+
+    /// Asks the QEMU at `program`.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn at(program: PathBuf) -> Result<Emulator, String> {
+        let asked = Command::new(&program).arg("--version").stdin(Stdio::null()).output();
+        let answer = asked.map_err(|error| {
+            format!(
+                "{} cannot be run ({error}): install package {PACKAGE} {OLDEST} or newer: sudo {INSTALL}",
+                program.display()
+            )
+        })?;
+        let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+        let first = text.lines().next().unwrap_or_default();
+        match version(first) {
+            Some(version) if version >= OLDEST => Ok(Emulator { program, version }),
+            Some(version) => Err(format!(
+                "{} is version {version}; {OLDEST} or newer is needed: a newer package {PACKAGE} (sudo {INSTALL})",
+                program.display()
+            )),
+            None => Err(format!(
+                "{} does not say its version, but {:?}; expected QEMU {OLDEST} or newer, package {PACKAGE}",
+                program.display(),
+                first
+            )),
+        }
+    }
+}
+
+/// Reads `QEMU emulator version 7.2.22 (Debian ...)`.
+fn version(line: &str) -> Option<Version> {
+    let rest = line.split_once("version ")?.1;
+    let mut numbers = rest.split(|c: char| !c.is_ascii_digit());
+    Some(Version(numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_and_compared_as_numbers() {
+        let of = |line| version(line).expect("a version");
+        assert_eq!(of("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)"), Version(7, 2));
+        assert_eq!(of("QEMU emulator version 10.0.2"), Version(10, 0));
+        assert!(Version(10, 0) > Version(7, 2));
+        assert_eq!(version("no such thing"), None);
+    }
+
+    #[test]
+    fn a_missing_qemu_is_told_with_package_version_and_command() {
+        let error = Emulator::at("/nowhere/qemu-system-x86_64".into()).expect_err("there is none");
+        for word in [PACKAGE, "7.2", INSTALL] {
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

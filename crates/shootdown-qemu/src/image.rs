@@ -1,0 +1,110 @@
+//! The kernel's image: built from the checkout, or given.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The target that the kernel is built for.
+pub const BARE_TARGET: &str = "x86_64-unknown-none";
+
+/// Where the kernel is, and how it is built.
+#[derive(Debug, Clone)]
+pub struct Image {
+    folder: PathBuf,
+    faults: bool,
+}
+
+impl Image {
+    /// The kernel of the checkout around `start`.
+    ///
+    /// # Errors
+    /// One line, when there is none.
+    pub fn around(start: &Path) -> Result<Image, String> {
+        let found = start.ancestors().find(|folder| {
+            let manifest = std::fs::read_to_string(folder.join("kernel/Cargo.toml"));
+            manifest.is_ok_and(|text| text.contains("name = \"shootdown-kernel\""))
+        });
+        match found {
+            Some(folder) => Ok(Image {
+                folder: folder.join("kernel"),
+                faults: false,
+            }),
+            None => Err(format!(
+                "no kernel/ in or above {}: run this inside a checkout of the project",
+                start.display()
+            )),
+        }
+    }
+
+    /// With the switches that bring known bugs back.
+    pub fn with_faults(self) -> Image {
+        Image { faults: true, ..self }
+    }
+
+    /// The command that builds it. Its output is Cargo's.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command
+            .args(["build", "--release", "--locked", "--target-dir"])
+            .arg(self.target())
+            .current_dir(&self.folder)
+            // They would replace the flags of the kernel's own configuration.
+            .env_remove("RUSTFLAGS")
+            .env_remove("CARGO_ENCODED_RUSTFLAGS")
+            .env_remove("CARGO_BUILD_TARGET")
+            .stdin(Stdio::null());
+        if self.faults {
+            command.args(["--features", "faults"]);
+        }
+        command
+    }
+
+    /// Builds it, quietly unless that fails.
+    ///
+    /// # Errors
+    /// What Cargo says, and what to install when it is the target that is missing.
+    pub fn build(&self) -> Result<PathBuf, String> {
+        let built = self
+            .command()
+            .output()
+            .map_err(|error| format!("cargo cannot be run ({error})"))?;
+        if built.status.success() {
+            return Ok(self.path());
+        }
+        let text = String::from_utf8_lossy(&built.stderr);
+        if text.contains("can't find crate for `core`") {
+            return Err(format!(
+                "the target {BARE_TARGET} is not installed: rustup target add {BARE_TARGET}"
+            ));
+        }
+        Err(format!("building {} failed:\n{text}", self.folder.display()))
+    }
+
+    /// Where it is once it is built.
+    pub fn path(&self) -> PathBuf {
+        self.target().join(BARE_TARGET).join("release/shootdown-kernel")
+    }
+
+    /// Apart from each other, or each build would undo the other's.
+    fn target(&self) -> PathBuf {
+        self.folder.join(if self.faults { "target/faults" } else { "target" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_found_from_within_the_checkout_and_nowhere_else() {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let image = Image::around(here).expect("this is the checkout");
+        assert!(
+            image
+                .path()
+                .starts_with(here.join("../../kernel").canonicalize().unwrap())
+        );
+        assert_ne!(image.path(), image.clone().with_faults().path());
+        assert!(Image::around(Path::new("/")).is_err_and(|error| error.contains("checkout")));
+    }
+}

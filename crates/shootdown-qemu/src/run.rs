@@ -1,0 +1,265 @@
+//! One run: a machine, a command line for the kernel, and what came out.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use crate::emulator::Emulator;
+
+/// How the machine's time passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    /// Translated code, one CPU after the other; an instruction takes 2^shift ns. Deterministic.
+    Counted {
+        /// 0 to 10.
+        shift: u8,
+    },
+    /// Translated code, a host thread for each CPU.
+    Translated,
+    /// The host's own processor (KVM).
+    Hardware,
+}
+
+/// The machine.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// CPUs.
+    pub cpus: usize,
+    /// Time.
+    pub clock: Clock,
+    /// Memory, MiB.
+    pub memory_mib: u32,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// As it should.
+    Success,
+    /// The kernel gave up.
+    Failure,
+    /// The oracle saw a violation.
+    Violation,
+    /// The command line asks for something that there is not.
+    Usage,
+    /// QEMU ended with another status (a triple fault: 0).
+    Otherwise(Option<i32>),
+    /// It took longer than it was given, and was killed.
+    TimedOut,
+    /// It was asked to stop, and was killed.
+    Stopped,
+}
+
+/// What came out.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// How.
+    pub ended: Ended,
+    /// Lines of the serial port.
+    pub lines: Vec<String>,
+    /// What QEMU itself said.
+    pub errors: String,
+    /// Seconds of the host.
+    pub seconds: f64,
+}
+
+impl Run {
+    /// The last line that is one JSON object.
+    pub fn json(&self) -> Option<&str> {
+        let objects = self.lines.iter().map(String::as_str);
+        objects.rev().find(|line| line.starts_with('{') && line.ends_with('}'))
+    }
+
+    /// The line in which the oracle tells what it saw.
+    pub fn violation(&self) -> Option<&str> {
+        self.lines.iter().find_map(|line| line.strip_prefix("violation: "))
+    }
+
+    /// What went wrong, in one line; `None` for success.
+    pub fn problem(&self) -> Option<String> {
+        let last = || {
+            let from_kernel = self
+                .lines
+                .iter()
+                .rev()
+                .find(|line| !line.is_empty() && !line.starts_with('{'));
+            let text = from_kernel.map_or(self.errors.trim(), String::as_str);
+            text.lines().next_back().unwrap_or("it printed nothing").to_owned()
+        };
+        Some(match self.ended {
+            Ended::Success => return None,
+            Ended::Violation => match self.violation() {
+                Some(violation) => format!("violation: {violation}"),
+                None => "stale contents were read".to_owned(),
+            },
+            Ended::Failure | Ended::Usage => last(),
+            Ended::Otherwise(status) => format!(
+                "QEMU ended with status {}, as on a triple fault: {}",
+                status.map_or("none".to_owned(), |status| status.to_string()),
+                last()
+            ),
+            Ended::TimedOut => format!("it did not end within {:.0} s of the host", self.seconds),
+            Ended::Stopped => "stopped".to_owned(),
+        })
+    }
+}
+
+impl Machine {
+    /// Runs the kernel `image` with `words` on its command line, for `most` at the longest, or until `stop`.
+    ///
+    /// # Errors
+    /// When QEMU cannot be started.
+    pub fn run(
+        &self,
+        emulator: &Emulator,
+        image: &Path,
+        words: &str,
+        most: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Run, String> {
+        let mut command = Command::new(&emulator.program);
+        command.args(self.arguments(image, words));
+        let begun = Instant::now();
+        let started = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut child = started.map_err(|error| format!("{} cannot be run: {error}", emulator.program.display()))?;
+        let (sender, lines) = mpsc::channel();
+        let output = child.stdout.take().expect("piped");
+        let errors = child.stderr.take().expect("piped");
+        let printing = std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let complaining = std::thread::spawn(move || std::io::read_to_string(errors).unwrap_or_default());
+        let mut run = Run {
+            ended: Ended::TimedOut,
+            lines: Vec::new(),
+            errors: String::new(),
+            seconds: 0.0,
+        };
+        let status = loop {
+            match lines.recv_timeout(Duration::from_millis(50)) {
+                Ok(line) => run.lines.push(line.trim_end_matches('\r').to_owned()),
+                // The port is closed: it has ended, or will in a moment.
+                Err(RecvTimeoutError::Disconnected) => break child.wait().ok(),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if stop.load(Ordering::Relaxed) {
+                run.ended = Ended::Stopped;
+                break end(&mut child);
+            }
+            if begun.elapsed() > most {
+                break end(&mut child);
+            }
+        };
+        run.seconds = begun.elapsed().as_secs_f64();
+        if let Some(status) = status {
+            run.ended = match status.code() {
+                Some(33) => Ended::Success,
+                Some(35) => Ended::Failure,
+                Some(37) => Ended::Violation,
+                Some(39) => Ended::Usage,
+                other => Ended::Otherwise(other),
+            };
+        }
+        let _ = printing.join();
+        run.errors = complaining.join().unwrap_or_default();
+        Ok(run)
+    }
+
+    /// QEMU's arguments.
+    fn arguments(&self, image: &Path, words: &str) -> Vec<String> {
+        let mut append = words.to_owned();
+        let mut arguments = vec![
+            "-nodefaults".into(),
+            "-display".into(),
+            "none".into(),
+            "-serial".into(),
+            "stdio".into(),
+            "-no-reboot".into(),
+            "-device".into(),
+            "isa-debug-exit,iobase=0xf4,iosize=4".into(),
+            "-smp".into(),
+            self.cpus.to_string(),
+            "-m".into(),
+            format!("{}M", self.memory_mib),
+        ];
+        let clock = match self.clock {
+            Clock::Counted { shift } => {
+                append.push_str(&format!(" icount={shift}"));
+                vec![
+                    "-cpu".to_owned(),
+                    "max".into(),
+                    "-accel".into(),
+                    "tcg,thread=single".into(),
+                    "-icount".into(),
+                    format!("shift={shift},sleep=off"),
+                ]
+            }
+            Clock::Translated => vec!["-cpu".into(), "max".into(), "-accel".into(), "tcg,thread=multi".into()],
+            Clock::Hardware => vec!["-cpu".into(), "host".into(), "-accel".into(), "kvm".into()],
+        };
+        arguments.extend(clock);
+        let image: PathBuf = image.into();
+        arguments.extend(["-kernel".into(), image.display().to_string(), "-append".into(), append]);
+        arguments
+    }
+}
+
+fn end(child: &mut Child) -> Option<std::process::ExitStatus> {
+    let _ = child.kill();
+    let _ = child.wait();
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counted_machine_tells_the_kernel_how_it_counts() {
+        let machine = Machine {
+            cpus: 4,
+            clock: Clock::Counted { shift: 3 },
+            memory_mib: 256,
+        };
+        let arguments = machine.arguments(Path::new("k"), "workload=hello").join(" ");
+        assert!(arguments.contains("-icount shift=3,sleep=off"), "{arguments}");
+        assert!(
+            arguments.ends_with("-kernel k -append workload=hello icount=3"),
+            "{arguments}"
+        );
+    }
+
+    #[test]
+    fn what_went_wrong_is_one_line() {
+        let run = |ended, lines: &[&str]| Run {
+            ended,
+            lines: lines.iter().map(ToString::to_string).collect(),
+            errors: "qemu: no\n".into(),
+            seconds: 1.0,
+        };
+        assert_eq!(run(Ended::Success, &[]).problem(), None);
+        let seen = run(Ended::Violation, &["", "violation: C1: page 3"]);
+        assert_eq!(seen.problem().as_deref(), Some("violation: C1: page 3"));
+        assert_eq!(
+            run(Ended::Failure, &["{}", "panicked"]).problem().as_deref(),
+            Some("panicked")
+        );
+        assert!(
+            run(Ended::Otherwise(Some(1)), &[])
+                .problem()
+                .is_some_and(|line| line.contains("qemu: no"))
+        );
+        assert_eq!(run(Ended::Success, &["x", "{\"a\":1}", "y"]).json(), Some("{\"a\":1}"));
+    }
+}

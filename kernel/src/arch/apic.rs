@@ -1,0 +1,147 @@
+//! The local interrupt controller of each CPU: interrupts to others, the one-shot timer. By registers in memory (xAPIC), or
+//! by model-specific registers where the processor has that (x2APIC).
+
+use super::features;
+use crate::memory::direct;
+use core::sync::atomic::{AtomicBool, Ordering};
+use x86_64::instructions::interrupts::without_interrupts;
+use x86_64::instructions::port::Port;
+use x86_64::registers::model_specific::Msr;
+
+/// Model-specific register: base and mode.
+const BASE: u32 = 0x1B;
+const ENABLED: u64 = 1 << 11;
+const X2APIC: u64 = 1 << 10;
+/// Where the registers are in memory, unless somebody has moved them.
+const REGISTERS: u64 = 0xFEE0_0000;
+
+/// Registers, by their offset in memory; the model-specific one is 0x800 + offset / 16.
+const ID: u32 = 0x20;
+const END_OF_INTERRUPT: u32 = 0xB0;
+const SPURIOUS: u32 = 0xF0;
+const COMMAND: u32 = 0x300;
+const COMMAND_HIGH: u32 = 0x310;
+const TIMER: u32 = 0x320;
+const TIMER_COUNT: u32 = 0x380;
+const TIMER_DIVIDE: u32 = 0x3E0;
+
+/// The command is still being sent (xAPIC only).
+const PENDING: u32 = 1 << 12;
+const INIT: u32 = 0x4500;
+const STARTUP: u32 = 0x4600;
+
+/// Whether the registers are model-specific.
+static USES_MSRS: AtomicBool = AtomicBool::new(false);
+
+fn by_msr() -> bool {
+    USES_MSRS.load(Ordering::Relaxed)
+}
+
+fn read(register: u32) -> u32 {
+    if by_msr() {
+        // SAFETY: an x2APIC register, in x2APIC mode.
+        return unsafe { Msr::new(0x800 + register / 16).read() } as u32;
+    }
+    // SAFETY: a register of this CPU's controller, mapped uncached.
+    unsafe { direct::<u32>(REGISTERS + u64::from(register)).read_volatile() }
+}
+
+fn write(register: u32, value: u32) {
+    if by_msr() {
+        // SAFETY: as in `read`; the values written are ones that the register takes.
+        return unsafe { Msr::new(0x800 + register / 16).write(u64::from(value)) };
+    }
+    // SAFETY: as in `read`.
+    unsafe { direct::<u32>(REGISTERS + u64::from(register)).write_volatile(value) }
+}
+
+/// Chooses the mode. On the first CPU, before it is used.
+pub fn choose_mode() {
+    USES_MSRS.store(features::get().x2apic, Ordering::Relaxed);
+    // The old interrupt controllers: out of the way of exceptions, and masked.
+    for (port, value) in [
+        (0x20, 0x11),
+        (0xA0, 0x11),
+        (0x21, 0x20),
+        (0xA1, 0x28),
+        (0x21, 4),
+        (0xA1, 2),
+        (0x21, 1),
+        (0xA1, 1),
+        (0x21, 0xFF),
+        (0xA1, 0xFF),
+    ] {
+        // SAFETY: the command and mask registers of the two 8259s, which nothing else drives.
+        unsafe { Port::<u8>::new(port).write(value) };
+    }
+}
+
+/// Switches this CPU's controller on.
+pub fn enable() {
+    let mut base = Msr::new(BASE);
+    // SAFETY: enabling it, in the mode that the processor is known to have.
+    unsafe {
+        let mode = if by_msr() { ENABLED | X2APIC } else { ENABLED };
+        let value = base.read();
+        base.write(value | ENABLED);
+        base.write(value | mode);
+    }
+    write(SPURIOUS, 0x100 | u32::from(super::traps::SPURIOUS));
+    write(TIMER_DIVIDE, 0b1011);
+    write(TIMER, u32::from(super::traps::TIMER));
+}
+
+/// This CPU's number in the interrupt controller.
+pub fn id() -> u32 {
+    if by_msr() { read(ID) } else { read(ID) >> 24 }
+}
+
+/// To be called by every handler of an interrupt that came through the controller.
+#[inline]
+pub fn end_of_interrupt() {
+    write(END_OF_INTERRUPT, 0);
+}
+
+/// Raises the timer interrupt here once, after so many bus cycles (nanoseconds, under QEMU); 0 stops it.
+#[inline]
+pub fn arm_timer(count: u32) {
+    write(TIMER_COUNT, count);
+}
+
+fn command(apic_id: u32, low: u32) {
+    if by_msr() {
+        // SAFETY: the command register, in x2APIC mode.
+        return unsafe { Msr::new(0x830).write(u64::from(apic_id) << 32 | u64::from(low)) };
+    }
+    // Two registers, and handlers send too.
+    without_interrupts(|| {
+        while read(COMMAND) & PENDING != 0 {
+            core::hint::spin_loop();
+        }
+        write(COMMAND_HIGH, apic_id << 24);
+        write(COMMAND, low);
+    });
+}
+
+/// Raises `vector` on the CPU with this number in the interrupt controller. Earlier stores are visible before it arrives: a
+/// write to uncached memory is ordered on x86, a write to a model-specific register is not (the engine's `before_ipi`, and here
+/// the fence).
+#[inline]
+pub fn send(apic_id: u32, vector: u8) {
+    if by_msr() {
+        core::sync::atomic::fence(Ordering::SeqCst);
+        // SAFETY: has no effect but to wait until the fence is over, as the manuals ask for before an x2APIC write.
+        unsafe { core::arch::asm!("lfence", options(nostack, preserves_flags)) };
+    }
+    command(apic_id, u32::from(vector));
+}
+
+/// Resets a CPU.
+pub fn send_init(apic_id: u32) {
+    command(apic_id, INIT);
+}
+
+/// Starts a CPU at a page below 1 MiB.
+pub fn send_startup(apic_id: u32, page: u64) {
+    command(apic_id, STARTUP | (page / crate::memory::PAGE) as u32);
+}

@@ -1,0 +1,226 @@
+//! The first instructions: from the loader's 32-bit mode to 64-bit Rust in the upper half, on the first CPU and, from real
+//! mode, on the others.
+//!
+//! The loader finds the entry in an ELF note (PVH). It comes in 32-bit protected mode, paging off, EBX the physical address
+//! of what the loader has to say. The tables made here map the first 4 GiB of physical memory three times: where it is (until
+//! all CPUs are up), at [`DIRECT_MAP`](crate::memory::DIRECT_MAP), and its first 2 GiB at the end of the address space, where
+//! the kernel is linked.
+
+use core::arch::global_asm;
+
+/// Where the code for the other CPUs is copied: a page below 1 MiB, whose number is the startup vector.
+pub const AP_PAGE: u64 = 0x8000;
+
+// The kernel is linked 0xFFFFFFFF80000000 above where it is loaded; adding 0x80000000 takes that off again.
+global_asm!(
+    r#"
+    .section .note.pvh, "a", @note
+    .balign 4
+    .long 4, 8, 18                       # name size, value size, XEN_ELFNOTE_PHYS32_ENTRY
+    .asciz "Xen"
+    .quad pvh_start + 0x80000000
+
+    .section .bss
+    .balign 4096
+    .global boot_pml4
+boot_pml4:  .skip 4096
+boot_pdpt:  .skip 4096
+boot_pdpt_high: .skip 4096
+boot_pds:   .skip 4096 * 4
+boot_stack: .skip 65536
+    .global boot_stack_top
+boot_stack_top:
+
+    .section .rodata
+    .balign 8
+boot_gdt:
+    .quad 0
+    .quad 0x00AF9A000000FFFF             # 0x08: 64-bit code
+    .quad 0x00CF92000000FFFF             # 0x10: data
+boot_gdt_end:
+boot_gdt_pointer:
+    .word boot_gdt_end - boot_gdt - 1
+    .long boot_gdt + 0x80000000
+
+    .section .text
+    .code32
+    .global pvh_start
+pvh_start:
+    cli
+    cld
+    mov esi, ebx                         # kept: physical address of the loader's words
+
+    # 2048 large pages: 4 GiB. From 3 GiB on are devices: uncached.
+    mov edi, offset boot_pds + 0x80000000
+    xor ecx, ecx
+2:  mov eax, ecx
+    shl eax, 21
+    or eax, 0x83                         # present, writable, large
+    cmp ecx, 1536
+    jb 3f
+    or eax, 0x18
+3:  mov [edi + ecx * 8], eax
+    mov dword ptr [edi + ecx * 8 + 4], 0
+    inc ecx
+    cmp ecx, 2048
+    jne 2b
+
+    mov edi, offset boot_pdpt + 0x80000000
+    mov eax, offset boot_pds + 0x80000003
+    xor ecx, ecx
+4:  mov [edi + ecx * 8], eax
+    add eax, 4096
+    inc ecx
+    cmp ecx, 4
+    jne 4b
+    mov edi, offset boot_pdpt_high + 0x80000000
+    mov eax, offset boot_pds + 0x80000003
+    mov [edi + 510 * 8], eax
+    add eax, 4096
+    mov [edi + 511 * 8], eax
+    mov edi, offset boot_pml4 + 0x80000000
+    mov eax, offset boot_pdpt + 0x80000003
+    mov [edi], eax
+    mov [edi + 256 * 8], eax
+    mov eax, offset boot_pdpt_high + 0x80000003
+    mov [edi + 511 * 8], eax
+
+    mov eax, 0xA0                        # CR4: PAE, PGE
+    mov cr4, eax
+    mov eax, offset boot_pml4 + 0x80000000
+    mov cr3, eax
+    mov ecx, 0xC0000080                  # EFER: SCE, LME, NXE
+    mov eax, 0x901
+    xor edx, edx
+    wrmsr
+    mov eax, 0x80010033                  # CR0: PG, WP, NE, ET, MP, PE
+    mov cr0, eax
+    lgdt [boot_gdt_pointer + 0x80000000]
+    mov esp, offset boot_stack_top + 0x80000000
+    push 0x08
+    mov eax, offset boot_low64 + 0x80000000
+    push eax
+    retf
+
+    .code64
+boot_low64:
+    movabs rax, offset boot_high64
+    jmp rax
+boot_high64:
+    mov eax, 0x10
+    mov ds, eax
+    mov es, eax
+    mov ss, eax
+    xor eax, eax
+    mov fs, eax
+    mov gs, eax
+    mov rsp, offset boot_stack_top
+    mov edi, esi
+    call {first}
+    ud2
+
+    # Copied to AP_PAGE. Real mode, CS = AP_PAGE / 16.
+    .section .rodata
+    .balign 16
+    .global ap_begin
+ap_begin:
+    # Where the words at the end will be.
+    .set at_ap_gdt_pointer, 0x8000 + ap_gdt_pointer - ap_begin
+    .set at_ap_root, 0x8000 + ap_root - ap_begin
+    .set at_ap_stack, 0x8000 + ap_stack - ap_begin
+    .set at_ap_cpu, 0x8000 + ap_cpu - ap_begin
+    .code16
+    cli
+    cld
+    xor ax, ax
+    mov ds, ax
+    lgdt [at_ap_gdt_pointer]
+    mov eax, 0xA0
+    mov cr4, eax
+    mov eax, [at_ap_root]
+    mov cr3, eax
+    mov ecx, 0xC0000080
+    mov eax, 0x901
+    xor edx, edx
+    wrmsr
+    mov eax, 0x80010033
+    mov cr0, eax
+    .byte 0x66, 0xEA                     # far jump, straight from real mode to 64-bit code
+    .long 0x8000 + (ap_long - ap_begin)
+    .word 0x08
+    .code64
+ap_long:
+    mov eax, 0x10
+    mov ds, eax
+    mov es, eax
+    mov ss, eax
+    xor eax, eax
+    mov fs, eax
+    mov gs, eax
+    mov rsp, [at_ap_stack]
+    mov rdi, [at_ap_cpu]
+    movabs rax, offset {other}
+    call rax
+    ud2
+    .balign 8
+ap_gdt:
+    .quad 0
+    .quad 0x00AF9A000000FFFF
+    .quad 0x00CF92000000FFFF
+ap_gdt_pointer:
+    .word 23
+    .long 0x8000 + (ap_gdt - ap_begin)
+    .balign 8
+    .global ap_root
+ap_root: .quad 0
+    .global ap_stack
+ap_stack: .quad 0
+    .global ap_cpu
+ap_cpu: .quad 0
+    .global ap_end
+ap_end:
+    .section .text
+"#,
+    first = sym crate::first_cpu,
+    other = sym crate::other_cpu,
+);
+
+unsafe extern "C" {
+    static boot_pml4: u8;
+    static ap_begin: u8;
+    static ap_root: u8;
+    static ap_stack: u8;
+    static ap_cpu: u8;
+    static ap_end: u8;
+}
+
+/// Physical address of the boot tables' root, which becomes the kernel's own root.
+pub fn root() -> u64 {
+    &raw const boot_pml4 as u64 - crate::memory::KERNEL_BASE
+}
+
+/// Puts the startup code in its page, with the root to load.
+pub fn prepare_startup_page() {
+    let size = &raw const ap_end as usize - &raw const ap_begin as usize;
+    // SAFETY: the page below 1 MiB belongs to nobody else (`frames` gives out none there), and the code fits a page.
+    unsafe { core::ptr::copy_nonoverlapping(&raw const ap_begin, place(0).cast(), size) };
+    // SAFETY: a word of the copied code.
+    unsafe { place(offset(&raw const ap_root)).write_volatile(root()) };
+}
+
+/// What the next CPU to start is given: its stack and its number.
+pub fn set_startup(stack_top: u64, cpu: usize) {
+    // SAFETY: words of the copied code; CPUs are started one at a time, so nobody reads them meanwhile.
+    unsafe {
+        place(offset(&raw const ap_stack)).write_volatile(stack_top);
+        place(offset(&raw const ap_cpu)).write_volatile(cpu as u64);
+    }
+}
+
+fn offset(word: *const u8) -> u64 {
+    word as u64 - &raw const ap_begin as u64
+}
+
+fn place(offset: u64) -> *mut u64 {
+    crate::memory::direct(AP_PAGE + offset)
+}

@@ -1,0 +1,19 @@
+//! Spin locks that yield the emulator's turn.
+//!
+//! Nobody may wait for another CPU while holding one of these with interrupts off, nor take one in the shootdown handler
+//! (C5). Whoever spins for one has interrupts on, except for the page allocator's, under which nobody waits.
+
+/// Yields while a lock is taken.
+pub struct Relax;
+
+impl spin::RelaxStrategy for Relax {
+    #[inline]
+    fn relax() {
+        super::relax();
+    }
+}
+
+/// A lock.
+pub type Mutex<T> = spin::mutex::SpinMutex<T, Relax>;
+/// A lock that many may hold to read.
+pub type RwLock<T> = spin::rwlock::RwLock<T, Relax>;

@@ -1,0 +1,130 @@
+//! The time stamp counter, what it means, and yielding.
+//!
+//! With `-icount` QEMU's counter is virtual nanoseconds, and each instruction takes 2^shift of them: the counter shifted down
+//! counts instructions, exactly, of all CPUs together, because one thread runs them in turn. An emulated CPU gives up its
+//! turn at `pause` and `hlt` (else only when a timer of any CPU falls due, and every 100 virtual milliseconds), so what the others do
+//! meanwhile can be seen from here and taken off: that is [`Own`].
+
+use super::cpu::Cpu;
+use core::sync::atomic::{AtomicU64, Ordering};
+use x86_64::instructions::port::Port;
+
+/// Ticks per second.
+static HERTZ: AtomicU64 = AtomicU64::new(1_000_000_000);
+/// log2 of the ticks of one instruction, plus one; 0 when instructions cannot be counted.
+static SHIFT: AtomicU64 = AtomicU64::new(0);
+
+/// The counter.
+#[inline]
+pub fn ticks() -> u64 {
+    // SAFETY: every x86-64 has it, and CR4.TSD is clear.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// With `icount`, takes the launcher's word for it; else measures the counter against the timer chip.
+pub fn set_up(icount: Option<u64>) {
+    if let Some(shift) = icount {
+        SHIFT.store(shift + 1, Ordering::Relaxed);
+    } else {
+        HERTZ.store(measure_hertz(), Ordering::Relaxed);
+    }
+}
+
+/// Ticks per second.
+pub fn hertz() -> u64 {
+    HERTZ.load(Ordering::Relaxed)
+}
+
+/// log2 of the ticks that an instruction takes, where it takes a fixed time.
+pub fn instruction_shift() -> Option<u32> {
+    SHIFT.load(Ordering::Relaxed).checked_sub(1).map(|shift| shift as u32)
+}
+
+/// Nanoseconds since the machine was switched on.
+#[inline]
+pub fn now_ns() -> u64 {
+    let hertz = hertz();
+    if hertz == 1_000_000_000 {
+        return ticks();
+    }
+    (u128::from(ticks()) * 1_000_000_000 / u128::from(hertz)) as u64
+}
+
+/// Counts ticks during 10 ms of channel 2 of the timer chip, which runs at 1,193,182 Hz.
+fn measure_hertz() -> u64 {
+    const COUNT: u16 = 11_932;
+    let (mut gate, mut command, mut channel) = (Port::<u8>::new(0x61), Port::<u8>::new(0x43), Port::<u8>::new(0x42));
+    // SAFETY: the timer chip's channel 2 and its gate, which nothing else uses; the speaker stays off.
+    unsafe {
+        let old = gate.read() & !0b11;
+        gate.write(old);
+        command.write(0b1011_0000);
+        channel.write(COUNT as u8);
+        channel.write((COUNT >> 8) as u8);
+        gate.write(old | 1);
+        let begun = ticks();
+        while gate.read() & 0x20 == 0 {
+            core::hint::spin_loop();
+        }
+        let spent = ticks() - begun;
+        gate.write(old);
+        (spent * 1_193_182 / u64::from(COUNT)).max(1_000_000)
+    }
+}
+
+/// Lets other CPUs have the emulator's turn, and takes the time they use off this CPU's account.
+#[inline]
+pub fn relax() {
+    let cpu = super::cpu();
+    let begun = Own::now(cpu);
+    core::hint::spin_loop();
+    begun.took_turn(cpu);
+}
+
+/// Sleeps until an interrupt. Interrupts are off, and off again when it returns.
+pub fn sleep() {
+    let cpu = super::cpu();
+    let begun = Own::now(cpu);
+    x86_64::instructions::interrupts::enable_and_hlt();
+    x86_64::instructions::interrupts::disable();
+    begun.took_turn(cpu);
+}
+
+/// A moment on one CPU's own account: what other CPUs do in its yields, and its interrupt handlers, do not count.
+pub struct Own {
+    ticks: u64,
+    away: u64,
+    in_handlers: u64,
+}
+
+impl Own {
+    /// Now, on this CPU.
+    #[inline]
+    pub fn now(cpu: &Cpu) -> Own {
+        Own {
+            ticks: ticks(),
+            away: cpu.away.get(),
+            in_handlers: cpu.in_handlers.get(),
+        }
+    }
+
+    /// Ticks of this CPU's own since then.
+    #[inline]
+    pub fn elapsed(&self, cpu: &Cpu) -> u64 {
+        let others = cpu.away.get() - self.away + cpu.in_handlers.get() - self.in_handlers;
+        (ticks() - self.ticks).saturating_sub(others)
+    }
+
+    /// All that time was other CPUs'.
+    #[inline]
+    fn took_turn(&self, cpu: &Cpu) {
+        let spent = self.elapsed(cpu);
+        cpu.away.set(cpu.away.get() + spent);
+    }
+
+    /// Ticks of the machine since then.
+    #[inline]
+    pub fn machine(&self) -> u64 {
+        ticks() - self.ticks
+    }
+}

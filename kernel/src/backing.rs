@@ -1,0 +1,84 @@
+//! Memory that outlives its mappings: what a file in memory, or memory shared with children, consists of.
+
+use crate::arch::lock::Mutex;
+use crate::frames::{self, FrameList};
+use crate::memory::{Frame, PAGE};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+/// Pages by number, made when they are first asked for. Each is referred to once from here.
+pub struct Memory {
+    pages: Mutex<Vec<Option<Frame>>>,
+}
+
+/// What a region shows of it.
+#[derive(Clone)]
+pub struct Backing {
+    memory: Arc<Memory>,
+    /// The address at which its first page would be.
+    origin: u64,
+    /// Writes go to the memory itself, not to a copy.
+    pub shared: bool,
+}
+
+impl Memory {
+    /// Of no length.
+    pub fn new() -> Arc<Memory> {
+        Arc::new(Memory {
+            pages: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Makes it longer, up to so many bytes.
+    pub fn grow(&self, length: u64) {
+        let pages = length.div_ceil(PAGE) as usize;
+        let mut all = self.pages.lock();
+        if all.len() < pages {
+            all.resize(pages, None);
+        }
+    }
+
+    /// Page `number`, with one more reference; `None` beyond the end, and when memory is out.
+    fn page(&self, number: u64) -> Option<Frame> {
+        let mut pages = self.pages.lock();
+        let place = pages.get_mut(usize::try_from(number).ok()?)?;
+        let frame = match *place {
+            Some(frame) => frame,
+            None => {
+                let frame = frames::allocate_zeroed()?;
+                frames::note(frame).count.store(1, Ordering::Relaxed);
+                *place = Some(frame);
+                frame
+            }
+        };
+        frames::note(frame).count.fetch_add(1, Ordering::AcqRel);
+        Some(frame)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let mut free = FrameList::EMPTY;
+        for frame in self.pages.get_mut().drain(..).flatten() {
+            crate::space::release(frame, &mut free);
+        }
+        frames::free_all(free);
+    }
+}
+
+impl Backing {
+    /// The memory from `offset` on at `start`.
+    pub fn new(memory: Arc<Memory>, start: u64, offset: u64, shared: bool) -> Backing {
+        Backing {
+            memory,
+            origin: start.wrapping_sub(offset),
+            shared,
+        }
+    }
+
+    /// What is at a page, with one more reference; `None` beyond the end, and when memory is out.
+    pub fn page(&self, address: u64) -> Option<Frame> {
+        self.memory.page(address.wrapping_sub(self.origin) / PAGE)
+    }
+}

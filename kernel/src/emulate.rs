@@ -1,0 +1,208 @@
+//! INVLPGB and TLBSYNC on a processor that lacks them: an EMULATION, by interrupts, in the handler of invalid opcodes.
+//!
+//! The kernel executes the real bytes with the real operands. The handler decodes RAX, ECX and EDX as the processor would,
+//! carries the operation out here, puts it in the mailbox of every other CPU that is up, interrupts those, and returns:
+//! asynchronous, until TLBSYNC waits for what this CPU has posted. What is named by tag and the processor knows no tags is
+//! flushed under all of them (more, never less: C6).
+//!
+//! Unlike the processor's, these broadcasts can be masked. So whoever waits takes its mail, and a CPU with interrupts off must
+//! not wait for anything but by [`Bare`](crate::facade::Bare) or for a short lock.
+
+use crate::arch::cpu::{self, Cpu};
+use crate::arch::traps::{Frame, MAIL};
+use crate::arch::{apic, features, invalidate};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use shootdown::Facade;
+use shootdown_arch::x86_64::AddressWidth;
+use shootdown_arch::x86_64::invlpgb::{INVLPGB_OPCODE, Invlpgb, InvlpgbLimits, Operands, TLBSYNC_OPCODE};
+use x86_64::instructions::interrupts::{self, without_interrupts};
+
+/// Letters that wait at one CPU. When there are more, everything is flushed there instead (C6).
+const LETTERS: usize = 16;
+
+/// Pages that the emulated instruction takes: what processors commonly announce, 7 extra pages.
+pub fn limits() -> InvlpgbLimits {
+    InvlpgbLimits::from_cpuid(7)
+}
+
+/// What waits at one CPU. Letters are counted by when they are taken in order; a slot holds the three registers.
+pub struct Mail {
+    /// Taken by whoever writes a letter, and by the CPU that reads; never while waiting for anybody.
+    busy: AtomicBool,
+    letters: [[AtomicU64; 2]; LETTERS],
+    /// Letters written, letters carried out.
+    posted: AtomicU64,
+    done: AtomicU64,
+    overflowed: AtomicBool,
+    /// Whether it gets mail.
+    attached: AtomicBool,
+}
+
+impl Mail {
+    /// An empty box of a CPU that is not attached.
+    pub const fn new() -> Mail {
+        Mail {
+            busy: AtomicBool::new(false),
+            letters: [const { [const { AtomicU64::new(0) }; 2] }; LETTERS],
+            posted: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            overflowed: AtomicBool::new(false),
+            attached: AtomicBool::new(false),
+        }
+    }
+
+    /// From now on it gets mail. Before the CPU flushes everything on its way in.
+    pub fn attach(&self) {
+        self.attached.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on it gets none, and nobody waits for it. When the CPU uses nothing that is cached any more.
+    pub fn detach(&self) {
+        self.attached.store(false, Ordering::SeqCst);
+    }
+
+    /// Interrupts are off.
+    fn locked<T>(&self, body: impl FnOnce() -> T) -> T {
+        while self.busy.swap(true, Ordering::Acquire) {
+            crate::arch::relax();
+        }
+        let result = body();
+        self.busy.store(false, Ordering::Release);
+        result
+    }
+}
+
+/// An exception for an invalid opcode: whether it was one of the two instructions, which is then carried out.
+pub fn invalid_opcode(frame: &mut Frame) -> bool {
+    if frame.from_user() {
+        return false;
+    }
+    // SAFETY: kernel code, which the processor has just fetched three bytes of at least: it decoded a two-byte opcode and its
+    // ModRM, or will be read within the image all the same.
+    let opcode = unsafe { *(frame.rip as *const [u8; 3]) };
+    match opcode {
+        INVLPGB_OPCODE => {
+            let operands = Operands {
+                rax: frame.rax,
+                ecx: frame.rcx as u32,
+                edx: frame.rdx as u32,
+            };
+            match Invlpgb::decode(operands, limits(), AddressWidth::Bits48) {
+                Ok(what) => broadcast(cpu::cpu(), what, operands),
+                Err(_) => return false,
+            }
+        }
+        TLBSYNC_OPCODE => {
+            // The processor's waits with interrupts on, if they are.
+            if frame.interrupts_were_on() {
+                interrupts::enable();
+            }
+            synchronise(cpu::cpu());
+            interrupts::disable();
+        }
+        _ => return false,
+    }
+    frame.rip += 3;
+    true
+}
+
+fn broadcast(me: &Cpu, what: Invlpgb, operands: Operands) {
+    carry_out(me, what);
+    for other in cpu::all() {
+        if other.id == me.id || !other.mail.attached.load(Ordering::SeqCst) {
+            continue;
+        }
+        let mail = &other.mail;
+        let first = mail.locked(|| {
+            let (posted, done) = (mail.posted.load(Ordering::Relaxed), mail.done.load(Ordering::Relaxed));
+            if posted - done >= LETTERS as u64 {
+                mail.overflowed.store(true, Ordering::Relaxed);
+            } else {
+                let [address, rest] = &mail.letters[posted as usize % LETTERS];
+                address.store(operands.rax, Ordering::Relaxed);
+                rest.store(
+                    u64::from(operands.ecx) << 32 | u64::from(operands.edx),
+                    Ordering::Relaxed,
+                );
+            }
+            mail.posted.store(posted + 1, Ordering::Release);
+            posted == done
+        });
+        // Who finds letters there already leaves the interrupt to the one who wrote the first.
+        if first {
+            apic::send(other.apic_id.load(Ordering::Relaxed), MAIL);
+        }
+    }
+}
+
+/// Waits until every other CPU has carried out what was posted to it so far, which includes what this one has posted.
+fn synchronise(me: &Cpu) {
+    for other in cpu::all() {
+        let mail = &other.mail;
+        let goal = mail.posted.load(Ordering::Acquire);
+        // Acquire: pairs with the release in `take_mail`.
+        let done = || mail.done.load(Ordering::Acquire) >= goal || !mail.attached.load(Ordering::SeqCst);
+        if other.id != me.id {
+            crate::facade::Bare::wait_until(done);
+        }
+    }
+}
+
+/// Carries out everything in this CPU's box. Interrupts are off.
+pub fn take_mail(me: &Cpu) {
+    let mail = &me.mail;
+    if mail.posted.load(Ordering::Relaxed) == mail.done.load(Ordering::Relaxed) {
+        return;
+    }
+    mail.locked(|| {
+        let (done, posted) = (mail.done.load(Ordering::Relaxed), mail.posted.load(Ordering::Relaxed));
+        if mail.overflowed.swap(false, Ordering::Relaxed) {
+            invalidate::everything();
+        } else {
+            for letter in done..posted {
+                let [address, rest] = &mail.letters[letter as usize % LETTERS];
+                let rest = rest.load(Ordering::Relaxed);
+                let operands = Operands {
+                    rax: address.load(Ordering::Relaxed),
+                    ecx: (rest >> 32) as u32,
+                    edx: rest as u32,
+                };
+                match Invlpgb::decode(operands, limits(), AddressWidth::Bits48) {
+                    Ok(what) => carry_out(me, what),
+                    Err(_) => invalidate::everything(),
+                }
+            }
+        }
+        // Release: carried out, then told.
+        mail.done.store(posted, Ordering::Release);
+    });
+}
+
+/// Takes this CPU's mail in the middle of a wait.
+#[inline]
+pub fn poll() {
+    let me = cpu::cpu();
+    if me.mail.posted.load(Ordering::Relaxed) != me.mail.done.load(Ordering::Relaxed) {
+        without_interrupts(|| take_mail(cpu::cpu()));
+    }
+}
+
+fn carry_out(me: &Cpu, what: Invlpgb) {
+    match (what.page_range(), what.tag()) {
+        // Under every tag: INVLPG reaches the loaded one and global entries only.
+        (Some(_), None) if features::get().tags => invalidate::everything(),
+        (Some(pages), tag) => {
+            let (first, step) = (pages.address().get(), pages.stride().bytes());
+            for index in 0..u64::from(pages.count().get()) {
+                let address = first.wrapping_add(index * step);
+                match tag {
+                    Some(tag) if features::get().tags => invalidate::page(me, address, tag.get()),
+                    _ => invalidate::page_here(address),
+                }
+            }
+        }
+        (None, Some(tag)) if features::get().tags => invalidate::tag(me, tag.get()),
+        (None, _) if what.includes_global() => invalidate::everything(),
+        (None, _) => invalidate::all_non_global(me),
+    }
+}

@@ -1,0 +1,35 @@
+//! The world of the engine's atomics: the processor's own. Only waiting is ours.
+
+use core::sync::atomic::AtomicU64;
+use shootdown::{Facade, Native};
+
+/// [`Native`], with waits that yield the emulator's turn and carry out broadcasts that are emulated.
+pub struct Bare;
+
+impl Facade for Bare {
+    type U64 = AtomicU64;
+
+    #[inline]
+    fn full_barrier() {
+        Native::full_barrier();
+    }
+    #[inline]
+    fn publish_tables() {
+        Native::publish_tables();
+    }
+    #[inline]
+    fn publish_tables_after_full() {}
+    #[inline]
+    fn before_ipi() {
+        // A write to uncached memory is ordered after earlier stores; `apic::send` has the fence for x2APIC.
+    }
+    #[inline]
+    fn before_root_load() {}
+
+    fn wait_until(mut condition: impl FnMut() -> bool) {
+        while !condition() {
+            crate::emulate::poll();
+            crate::arch::relax();
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Timer interrupts at random moments, so that the emulator changes turns at any instruction: every seed another
+//! interleaving, and the same seed the same one.
+
+use crate::arch::apic;
+use crate::arch::cpu::Cpu;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Most bus cycles between two; 0 for none.
+static MOST: AtomicU64 = AtomicU64::new(0);
+
+/// Sets the longest interval, in bus cycles (nanoseconds, under QEMU).
+pub fn set(most: u64) {
+    MOST.store(most, Ordering::Relaxed);
+}
+
+/// Begins here.
+pub fn begin(cpu: &Cpu, seed: u64) {
+    cpu.jitter.set(seed << 8 | cpu.id as u64 | 1 << 63);
+    rearm(cpu);
+}
+
+/// Ends here.
+pub fn end() {
+    apic::arm_timer(0);
+}
+
+/// The next interval.
+pub fn rearm(cpu: &Cpu) {
+    let most = MOST.load(Ordering::Relaxed);
+    if most == 0 {
+        return;
+    }
+    // Marsaglia's xorshift64*.
+    let mut state = cpu.jitter.get();
+    state ^= state >> 12;
+    state ^= state << 25;
+    state ^= state >> 27;
+    cpu.jitter.set(state);
+    let random = state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32;
+    apic::arm_timer((1 + random % most) as u32);
+}

@@ -1,0 +1,172 @@
+//! The way between user code and the kernel: SYSCALL, the registers that it needs, the state of the floating-point unit,
+//! and the switch from one kernel stack to another.
+
+use crate::arch::descriptors::{USER_CODE, USER_DATA};
+use core::arch::{asm, global_asm};
+use x86_64::registers::control::{Cr4, Cr4Flags};
+use x86_64::registers::model_specific::Msr;
+
+/// Model-specific registers.
+const STAR: u32 = 0xC000_0081;
+const LSTAR: u32 = 0xC000_0082;
+const FMASK: u32 = 0xC000_0084;
+const FS_BASE: u32 = 0xC000_0100;
+
+/// Flags that are off when the kernel is entered: interrupts, direction, single step, alignment checks.
+const MASKED: u64 = 1 << 9 | 1 << 10 | 1 << 8 | 1 << 18;
+
+/// Selector of kernel code; the one of data follows it.
+const KERNEL_CODE: u64 = 0x08;
+
+// The frame is that of `trap_common`, so that both ways in look alike to whoever reads it.
+global_asm!(
+    r#"
+    .section .text
+    .balign 16
+    .global linux_syscall
+linux_syscall:
+    swapgs
+    mov gs:[24], rsp
+    mov rsp, gs:[16]
+    push {user_data}
+    push gs:[24]
+    push r11
+    push {user_code}
+    push rcx
+    push 0
+    push 256                             # no vector: a system call
+    push rax
+    push rbx
+    push rcx
+    push rdx
+    push rsi
+    push rdi
+    push rbp
+    push r8
+    push r9
+    push r10
+    push r11
+    push r12
+    push r13
+    push r14
+    push r15
+    mov rdi, rsp
+    call {call}
+    pop r15
+    pop r14
+    pop r13
+    pop r12
+    pop r11
+    pop r10
+    pop r9
+    pop r8
+    pop rbp
+    pop rdi
+    pop rsi
+    pop rdx
+    pop rcx
+    pop rbx
+    pop rax
+    add rsp, 16
+    pop rcx
+    add rsp, 8
+    pop r11
+    pop rsp
+    swapgs
+    sysretq
+
+    # (place of the old stack pointer, new stack pointer): goes on where the new stack was left.
+    .global linux_switch
+linux_switch:
+    push rbp
+    push rbx
+    push r12
+    push r13
+    push r14
+    push r15
+    mov [rdi], rsp
+    mov rsp, rsi
+    pop r15
+    pop r14
+    pop r13
+    pop r12
+    pop rbx
+    pop rbp
+    ret
+"#,
+    user_data = const USER_DATA as u64,
+    user_code = const USER_CODE as u64,
+    call = sym super::calls::call,
+);
+
+unsafe extern "C" {
+    fn linux_syscall();
+    fn linux_switch(old: *mut u64, new: u64);
+    fn trap_return();
+}
+
+/// Lets user code on this CPU make system calls and use SSE. Once on each CPU.
+pub fn set_up() {
+    // SAFETY: the entry point keeps to SYSCALL's conventions; the selectors are those of our table.
+    unsafe {
+        Msr::new(STAR).write((u64::from(USER_DATA) - 8) << 48 | KERNEL_CODE << 32);
+        Msr::new(LSTAR).write(linux_syscall as *const () as u64);
+        Msr::new(FMASK).write(MASKED);
+        Cr4::update(|flags| flags.insert(Cr4Flags::OSFXSR | Cr4Flags::OSXMMEXCPT_ENABLE));
+    }
+}
+
+/// Where user code finds its thread.
+pub fn set_fs_base(base: u64) {
+    // SAFETY: the kernel does not use FS; whoever calls has seen to it that the address is canonical.
+    unsafe { Msr::new(FS_BASE).write(base) };
+}
+
+/// State of the floating-point unit and SSE, as FXSAVE lays it out.
+#[repr(C, align(16))]
+#[derive(Clone)]
+pub struct Fpu([u8; 512]);
+
+impl Fpu {
+    /// As a program finds it: exceptions masked, full precision.
+    pub fn new() -> Fpu {
+        let mut state = [0; 512];
+        state[..2].copy_from_slice(&0x037F_u16.to_le_bytes());
+        state[24..28].copy_from_slice(&0x1F80_u32.to_le_bytes());
+        Fpu(state)
+    }
+
+    /// Takes down what this CPU has.
+    pub fn save(&mut self) {
+        // SAFETY: 512 bytes, aligned.
+        unsafe { asm!("fxsave64 [{}]", in(reg) self.0.as_mut_ptr(), options(nostack, preserves_flags)) };
+    }
+
+    /// Gives it to this CPU. The kernel itself uses none of it.
+    pub fn load(&self) {
+        // SAFETY: 512 bytes, aligned, as saved or as made by `new`.
+        unsafe { asm!("fxrstor64 [{}]", in(reg) self.0.as_ptr(), options(nostack, preserves_flags)) };
+    }
+}
+
+/// Goes on with the stack `new`, leaving this one in `old`.
+///
+/// # Safety
+/// `new` was left by this function or made by [`first_stack`], and nobody else goes on with it. Interrupts are off.
+pub unsafe fn switch(old: *mut u64, new: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { linux_switch(old, new) };
+}
+
+/// Prepares the kernel stack that ends at `top` so that a switch to it enters user code with `frame`.
+pub fn first_stack(top: u64, frame: crate::arch::traps::Frame) -> u64 {
+    let place = top - size_of::<crate::arch::traps::Frame>() as u64;
+    let words = place - 7 * 8;
+    // SAFETY: a stack that nobody uses, larger than this by far, and aligned.
+    unsafe {
+        (place as *mut crate::arch::traps::Frame).write(frame);
+        // Six registers, and where to go on.
+        (words as *mut [u64; 7]).write([0, 0, 0, 0, 0, 0, trap_return as *const () as u64]);
+    }
+    words
+}

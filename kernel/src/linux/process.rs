@@ -1,0 +1,188 @@
+//! A program that runs: its space, its addresses, its files, how it ends.
+
+use super::errno::{ECHILD, Errno};
+use super::files::Files;
+use super::memory::Addresses;
+use super::task::{self, Task};
+use super::{futex, user};
+use crate::arch::lock::Mutex;
+use crate::arch::traps::Frame;
+use crate::serial;
+use crate::space::AddressSpace;
+use alloc::boxed::Box;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+
+/// A process.
+pub struct Process {
+    /// Number: that of its first thread.
+    pub id: u32,
+    space: *mut AddressSpace,
+    /// Which addresses are taken.
+    pub addresses: Mutex<Addresses>,
+    /// Its files.
+    pub files: Mutex<Files>,
+    /// Threads that have not ended.
+    pub threads: AtomicUsize,
+    dying: AtomicBool,
+    status: AtomicI32,
+    parent: Weak<Process>,
+    family: Mutex<Family>,
+}
+
+/// What a process has forked.
+#[derive(Default)]
+struct Family {
+    /// Those that have not been waited for.
+    children: Vec<Arc<Process>>,
+    /// The thread that waits for one to end.
+    waiter: Option<Arc<Task>>,
+}
+
+// SAFETY: the space is shared by reference only, until the process is dropped.
+unsafe impl Send for Process {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Process {}
+
+impl Process {
+    /// One without threads.
+    pub fn new(space: AddressSpace, addresses: Addresses, files: Files) -> Arc<Process> {
+        Process::of_parent(space, addresses, files, Weak::new())
+    }
+
+    fn of_parent(space: AddressSpace, addresses: Addresses, files: Files, parent: Weak<Process>) -> Arc<Process> {
+        Arc::new(Process {
+            id: task::next_id(),
+            space: Box::into_raw(Box::new(space)),
+            addresses: Mutex::new(addresses),
+            files: Mutex::new(files),
+            threads: AtomicUsize::new(0),
+            dying: AtomicBool::new(false),
+            status: AtomicI32::new(0),
+            parent,
+            family: Mutex::new(Family::default()),
+        })
+    }
+
+    /// A copy without threads, a child of this one. `None` when memory is out.
+    pub fn fork(self: &Arc<Self>) -> Option<Arc<Process>> {
+        // Nothing is mapped or unmapped between the two copies.
+        let addresses = self.addresses.lock();
+        let space = self.space().fork()?;
+        let files = self.files.lock().clone();
+        let child = Process::of_parent(space, addresses.clone(), files, Arc::downgrade(self));
+        self.family.lock().children.push(Arc::clone(&child));
+        Some(child)
+    }
+
+    /// Waits until a child has ended: the one of that number, or any for -1. Its number and status.
+    ///
+    /// # Errors
+    /// ECHILD when there is no such child.
+    pub fn wait_for(&self, number: i64) -> Result<(u32, i32), Errno> {
+        loop {
+            {
+                let mut family = self.family.lock();
+                let is_meant = |child: &Arc<Process>| number == -1 || i64::from(child.id) == number;
+                if !family.children.iter().any(is_meant) {
+                    return Err(ECHILD);
+                }
+                let ended = |child: &Arc<Process>| is_meant(child) && child.threads.load(Ordering::Acquire) == 0;
+                if let Some(index) = family.children.iter().position(ended) {
+                    let child = family.children.swap_remove(index);
+                    drop(family);
+                    return Ok((child.id, child.status()));
+                }
+                if self.is_dying() {
+                    return Err(ECHILD);
+                }
+                family.waiter = Some(task::current());
+            }
+            task::wait();
+        }
+    }
+
+    fn wake_waiter(&self) {
+        let waiter = self.family.lock().waiter.take();
+        if let Some(waiter) = waiter {
+            task::wake(waiter);
+        }
+    }
+
+    /// Its address space, for as long as a thread of it runs or somebody holds the process.
+    pub fn space(&self) -> &'static AddressSpace {
+        // SAFETY: freed when the process is dropped, by when no thread is left, and every CPU has been taken off it.
+        unsafe { &*self.space }
+    }
+
+    /// Whether its threads are to end.
+    pub fn is_dying(&self) -> bool {
+        self.dying.load(Ordering::Acquire)
+    }
+
+    /// Ends it, with this status unless it ends already. Its threads end before they enter user code again.
+    pub fn kill(&self, status: i32) {
+        if !self.dying.swap(true, Ordering::AcqRel) {
+            self.status.store(status, Ordering::Release);
+        }
+        futex::wake_all_of(self);
+        self.wake_waiter();
+        // Nobody would be left to end them.
+        let children = self.family.lock().children.clone();
+        children.iter().for_each(|child| child.kill(status));
+        task::nudge_all();
+    }
+
+    /// How it ended.
+    pub fn status(&self) -> i32 {
+        self.status.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, and this is its end.
+        unsafe { Box::from_raw(self.space) }.destroy();
+    }
+}
+
+/// Status of a program that asked for what this kernel lacks.
+pub const LACKING: i32 = 125;
+
+/// Ends the program whose user code has raised an exception, as Linux does by a signal.
+pub fn kill_for(frame: &Frame, address: u64) {
+    let signal = match frame.vector {
+        0 | 16 | 19 => 8,
+        6 => 4,
+        1 | 3 => 5,
+        _ => 11,
+    };
+    x86_64::instructions::interrupts::enable();
+    serial::report_line(format_args!(
+        "ended by signal {signal}: exception {} (error {:#x}) at {:#x}, address {address:#x}",
+        frame.vector, frame.error, frame.rip
+    ));
+    task::current().process.kill(128 + signal);
+    x86_64::instructions::interrupts::disable();
+}
+
+/// Ends the thread that runs here. Linux's order: the word that its joiner waits for is cleared and woken last.
+pub fn end_thread() -> ! {
+    x86_64::instructions::interrupts::enable();
+    {
+        let task: Arc<Task> = task::current();
+        let word = task.clear_at_end.get();
+        // The program may have unmapped it; that is its own affair.
+        if word != 0 && user::write(word, &[0; 4]).is_ok() {
+            let _woken = futex::wake(&task.process, word, 1);
+        }
+        if task.process.threads.fetch_sub(1, Ordering::AcqRel) == 1 {
+            task.process.files.lock().close_all();
+            if let Some(parent) = task.process.parent.upgrade() {
+                parent.wake_waiter();
+            }
+        }
+    }
+    task::end()
+}

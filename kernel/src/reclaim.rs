@@ -1,0 +1,34 @@
+//! Table pages that were unlinked: flushed, and freed when no lockless walk can hold a link to them any more.
+
+use crate::arch::lock::Mutex;
+use crate::engine;
+use crate::facade::Bare;
+use crate::frames::{self, FrameList};
+use crate::hooks::WORDS;
+use alloc::collections::VecDeque;
+use shootdown::{Grace, Range, Retired, Space};
+
+/// Pages that wait for a grace period, oldest first.
+static WAITING: Mutex<VecDeque<(Grace, FrameList)>> = Mutex::new(VecDeque::new());
+
+/// Flushes `range` of `space`, in which `tables` were unlinked, and frees those, now or when they may be. On return C1 and C2
+/// hold for the pages of the range.
+pub fn flush_and_free(space: &Space<Bare, WORDS>, range: Range, tables: FrameList) {
+    match engine().flush_tables_later(space, range) {
+        Retired::Now(_proof) => frames::free_all(tables),
+        Retired::Later(grace) => WAITING.lock().push_back((grace, tables)),
+    }
+    reap();
+}
+
+/// Frees what need not wait any more.
+pub fn reap() {
+    let over = engine().graces_over();
+    while let Some(tables) = {
+        let mut waiting = WAITING.lock();
+        let is_over = waiting.front().is_some_and(|(grace, _)| over.proof(*grace).is_some());
+        is_over.then(|| waiting.pop_front()).flatten()
+    } {
+        frames::free_all(tables.1);
+    }
+}

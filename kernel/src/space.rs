@@ -1,0 +1,498 @@
+//! Address spaces: regions, the faults that fill them, and the changes that must be flushed.
+//!
+//! Locking: whoever adds or changes leaves holds the region lock to read, whoever removes tables holds it to write. Leaves are
+//! changed by compare-exchange, so that faults and drops of many threads run side by side. Nobody waits for another CPU while
+//! holding the lock to write; what a flush must precede is kept and freed after it.
+
+use crate::arch::cpu::add;
+use crate::arch::lock::RwLock;
+use crate::arch::time::Own;
+use crate::backing::Backing;
+use crate::facade::Bare;
+use crate::frames::{self, FrameList};
+use crate::hooks::WORDS;
+use crate::memory::{Frame, LARGE_PAGE, PAGE};
+use crate::paging::{self, Entry, Flags, USER};
+use crate::{arch, engine, reclaim};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+use shootdown::{Flushed, Range, Root, Space, Stride};
+use spin::Once;
+
+/// A stretch of addresses that faults fill.
+#[derive(Clone)]
+pub struct Region {
+    /// First byte.
+    pub start: u64,
+    /// One past the last.
+    pub end: u64,
+    /// What user code may do there besides reading.
+    pub access: Access,
+    /// Where its pages come from; zeroes when there is nothing.
+    pub backing: Option<Backing>,
+}
+
+/// What user code may do besides reading, or does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    /// Write.
+    pub write: bool,
+    /// Fetch instructions.
+    pub execute: bool,
+}
+
+impl Access {
+    /// Reading, and writing if so.
+    pub const fn data(write: bool) -> Access {
+        Access { write, execute: false }
+    }
+
+    /// Flags of a user page that may be read, and fetched from if so, but not yet written.
+    const fn flags(self) -> Flags {
+        if self.execute {
+            USER.difference(Flags::NO_EXECUTE)
+        } else {
+            USER
+        }
+    }
+}
+
+/// An address space of user code.
+pub struct AddressSpace {
+    /// As the engine knows it.
+    pub space: Space<Bare, WORDS>,
+    root: Frame,
+    regions: RwLock<Vec<Region>>,
+}
+
+/// The engine's flush, under a name that can be found from outside: instructions of a shootdown are counted from here to the
+/// return, as in Linux those of `flush_tlb_mm_range` (docs/linux-baseline.md).
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn shootdown_flush(space: &Space<Bare, WORDS>, range: Range) -> Flushed {
+    engine().flush(space, range)
+}
+
+/// What reads of untouched memory see.
+static ZEROES: Once<Frame> = Once::new();
+
+fn zeroes() -> Frame {
+    *ZEROES.call_once(|| frames::allocate_zeroed().expect("there is memory at boot"))
+}
+
+/// A reference to a data page is gone, and flushed; the last one frees it.
+pub fn release(frame: Frame, free: &mut FrameList) {
+    if frame != zeroes() && frames::note(frame).count.fetch_sub(1, Ordering::AcqRel) == 1 {
+        free.push(frame);
+    }
+}
+
+impl AddressSpace {
+    /// An empty one. `None` when memory is out.
+    pub fn new() -> Option<AddressSpace> {
+        let root = paging::new_root(crate::kernel_root())?;
+        Some(AddressSpace {
+            space: engine().space(Root(root.address())),
+            root,
+            regions: RwLock::new(Vec::new()),
+        })
+    }
+
+    /// Its top table.
+    pub fn root(&self) -> Frame {
+        self.root
+    }
+
+    /// Loads it here; faults of this CPU are its own from now on.
+    pub fn enter(&'static self) {
+        arch::cpu().space.set(Some(self));
+        // SAFETY: a space is freed by `destroy` only, which retires it.
+        unsafe { engine().switch_to(&self.space) };
+    }
+
+    /// Loads the kernel's own root here.
+    pub fn leave() {
+        engine().switch_to_kernel();
+        arch::cpu().space.set(None);
+    }
+
+    /// Makes `start..end` a region, of zeroes until it is written. The addresses are nobody's yet.
+    pub fn map(&self, start: u64, end: u64, writable: bool) {
+        self.map_region(Region {
+            start,
+            end,
+            access: Access::data(writable),
+            backing: None,
+        });
+    }
+
+    /// Makes a region, whose addresses are nobody's yet.
+    pub fn map_region(&self, region: Region) {
+        self.regions.write().push(region);
+    }
+
+    /// Whether no page of `start..end` is there.
+    pub fn is_untouched(&self, start: u64, end: u64) -> bool {
+        let _regions = self.regions.read();
+        let mut untouched = true;
+        paging::for_each_leaf(self.root, start, end, |_, _, _| untouched = false);
+        untouched
+    }
+
+    fn flush(&self, range: Range) -> Flushed {
+        let cpu = arch::cpu();
+        let begun = Own::now(cpu);
+        let flushed = shootdown_flush(&self.space, range);
+        add(&cpu.counts.flushes, 1);
+        add(&cpu.counts.flush_ticks, begun.elapsed(cpu));
+        flushed
+    }
+
+    /// A page fault in user memory: whether the access can be tried again.
+    pub fn fault(&self, address: u64, access: Access) -> bool {
+        let write = access.write;
+        let page = address & !(PAGE - 1);
+        let regions = self.regions.read();
+        let Some(region) = regions.iter().find(|region| (region.start..region.end).contains(&page)) else {
+            return false;
+        };
+        if write && !region.access.write || access.execute && !region.access.execute {
+            return false;
+        }
+        let Some(table) = paging::table_or_new(self.root, page, 1) else {
+            return false;
+        };
+        let place = paging::place(table, page, 1);
+        let old = Entry(place.load(Ordering::Acquire));
+        if !old.is_present() {
+            return Self::fill(region, page, table, place, write);
+        }
+        if !write || old.has(Flags::WRITABLE) {
+            // Another thread was faster, or this CPU had not noticed yet.
+            return true;
+        }
+        let shared = region.backing.as_ref().is_some_and(|backing| backing.shared);
+        if shared || old.frame() != zeroes() && frames::note(old.frame()).count.load(Ordering::Acquire) == 1 {
+            // Nobody else's, or everybody's: more is allowed than before, which needs no flush on x86.
+            let new = old.with(Flags::WRITABLE);
+            let _other_was_faster = place.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed);
+            return true;
+        }
+        self.copy_on_write(region, page, place, old)
+    }
+
+    /// An untouched page: of zeroes that all share, for a read; of its own, for a write; or what is behind the region.
+    fn fill(region: &Region, page: u64, table: Frame, place: &AtomicU64, write: bool) -> bool {
+        let flags = region.access.flags();
+        let new = match &region.backing {
+            None if write => Self::own_page(None).map(|frame| Entry::new(frame, flags | Flags::WRITABLE)),
+            None => Some(Entry::new(zeroes(), flags)),
+            Some(backing) => backing.page(page).and_then(|frame| match (write, backing.shared) {
+                (false, _) => Some(Entry::new(frame, flags)),
+                (true, true) => Some(Entry::new(frame, flags | Flags::WRITABLE)),
+                (true, false) => {
+                    let copy = Self::own_page(Some(frame));
+                    Self::release_one(frame);
+                    copy.map(|copy| Entry::new(copy, flags | Flags::WRITABLE))
+                }
+            }),
+        };
+        let Some(new) = new else { return false };
+        // Counted first: a table that somebody is filling is not empty.
+        frames::note(table).count.fetch_add(1, Ordering::Relaxed);
+        // Release: what is on the page comes before the entry.
+        if place
+            .compare_exchange(0, new.0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_err()
+        {
+            frames::note(table).count.fetch_sub(1, Ordering::Relaxed);
+            Self::release_one(new.frame());
+        }
+        true
+    }
+
+    /// A page with one reference, of zeroes or a copy. `None` when memory is out.
+    fn own_page(copy_of: Option<Frame>) -> Option<Frame> {
+        let frame = match copy_of {
+            None => frames::allocate_zeroed()?,
+            Some(from) => {
+                let frame = frames::allocate()?;
+                for (to, from) in frame.words().iter().zip(from.words()) {
+                    to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+                }
+                frame
+            }
+        };
+        frames::note(frame).count.store(1, Ordering::Relaxed);
+        Some(frame)
+    }
+
+    /// Takes a reference back that no translation was made of, or whose translation is flushed.
+    pub fn release_one(frame: Frame) {
+        let mut free = FrameList::EMPTY;
+        release(frame, &mut free);
+        frames::free_all(free);
+    }
+
+    /// A write to a page that is not this space's alone. The old translation goes everywhere before the new one is seen.
+    fn copy_on_write(&self, region: &Region, page: u64, place: &AtomicU64, old: Entry) -> bool {
+        // Not present meanwhile, and not 0, so that no fault fills it: the other threads try again until it is done.
+        let busy = Entry(old.without(Flags::PRESENT).0);
+        if place
+            .compare_exchange(old.0, busy.0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_err()
+        {
+            return true;
+        }
+        let Some(copy) = Self::own_page(Some(old.frame())) else {
+            place.store(old.0, Ordering::Release);
+            return false;
+        };
+        let Flushed { .. } = self.flush(Range::page(page));
+        place.store(
+            Entry::new(copy, region.access.flags() | Flags::WRITABLE).0,
+            Ordering::Release,
+        );
+        Self::release_one(old.frame());
+        true
+    }
+
+    /// Gives the pages in `start..end` back; they read as zeroes afterwards (MADV_DONTNEED).
+    pub fn drop_pages(&self, start: u64, end: u64) {
+        let mut dropped = Vec::new();
+        {
+            let _regions = self.regions.read();
+            self.clear(start, end, &mut dropped);
+        }
+        if !dropped.is_empty() {
+            let flushed = self.flush(Range::pages(start, end, Stride::Size4K));
+            Self::release_all(&dropped, &flushed);
+        }
+    }
+
+    /// Takes the leaves in `start..end` out of the tables. Pages that are being copied are waited for.
+    fn clear(&self, start: u64, end: u64, dropped: &mut Vec<Frame>) {
+        paging::for_each_leaf(self.root, start, end, |_, table, place| {
+            let old = loop {
+                let old = Entry(place.load(Ordering::Acquire));
+                if !old.is_present() && old.0 != 0 {
+                    arch::relax();
+                } else if place
+                    .compare_exchange(old.0, 0, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+                {
+                    break old;
+                }
+            };
+            if old.is_present() {
+                frames::note(table).count.fetch_sub(1, Ordering::Relaxed);
+                dropped.push(old.frame());
+            }
+        });
+    }
+
+    fn release_all(dropped: &[Frame], _proof: &Flushed) {
+        let mut free = FrameList::EMPTY;
+        for &frame in dropped {
+            release(frame, &mut free);
+        }
+        frames::free_all(free);
+    }
+
+    /// Ends whatever regions are in `start..end`: pages, and tables that are empty then (munmap).
+    pub fn unmap(&self, start: u64, end: u64) {
+        let (mut dropped, mut tables) = (Vec::new(), FrameList::EMPTY);
+        {
+            let mut regions = self.regions.write();
+            carve(&mut regions, start, end);
+            self.clear(start, end, &mut dropped);
+            let first = start & !(LARGE_PAGE - 1);
+            for span in (first..end).step_by(LARGE_PAGE as usize) {
+                self.unlink_if_empty(span, &mut tables);
+            }
+        }
+        let range = Range::pages(start, end, Stride::Size4K);
+        if !tables.is_empty() {
+            reclaim::flush_and_free(&self.space, range, tables);
+            let mut free = FrameList::EMPTY;
+            dropped.iter().for_each(|&frame| release(frame, &mut free));
+            frames::free_all(free);
+        } else if !dropped.is_empty() {
+            let flushed = self.flush(range);
+            Self::release_all(&dropped, &flushed);
+        }
+    }
+
+    /// Unlinks the lowest-level table for `address` if nothing is in it. The lock is held to write.
+    fn unlink_if_empty(&self, address: u64, tables: &mut FrameList) {
+        let Some(above) = paging::table(self.root, address, 2) else {
+            return;
+        };
+        let place = paging::place(above, address, 2);
+        let link = Entry(place.load(Ordering::Acquire));
+        if link.is_present()
+            && !link.has(Flags::HUGE_PAGE)
+            && frames::note(link.frame()).count.load(Ordering::Acquire) == 0
+        {
+            place.store(0, Ordering::Release);
+            tables.push(link.frame());
+        }
+    }
+
+    /// Allows or forbids writes of the pages in `start..end` (mprotect). Instructions are not fetched from there.
+    pub fn protect(&self, start: u64, end: u64, writable: bool) {
+        self.set_access(start, end, Access::data(writable));
+    }
+
+    /// What user code may do in `start..end` from now on. What was no region becomes one of zeroes.
+    pub fn set_access(&self, start: u64, end: u64, access: Access) {
+        let mut weakened = false;
+        {
+            let mut regions = self.regions.write();
+            let mut old = carve(&mut regions, start, end);
+            old.sort_by_key(|region| region.start);
+            let mut at = start;
+            for region in old {
+                if at < region.start {
+                    regions.push(Region {
+                        start: at,
+                        end: region.start,
+                        access,
+                        backing: None,
+                    });
+                }
+                at = region.end;
+                regions.push(Region { access, ..region });
+            }
+            if at < end {
+                regions.push(Region {
+                    start: at,
+                    end,
+                    access,
+                    backing: None,
+                });
+            }
+            // Where writes are allowed again, the next one faults and finds out whose page it is.
+            let lost = if access.write { 0 } else { Flags::WRITABLE.bits() };
+            let no_execute = Flags::NO_EXECUTE.bits();
+            paging::for_each_leaf(self.root, start, end, |_, _, place| {
+                let new = |old: u64| {
+                    let kept = old & !(lost | no_execute);
+                    kept | if access.execute { 0 } else { no_execute }
+                };
+                let changed = place.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(new(old)));
+                let (Ok(old) | Err(old)) = changed;
+                weakened |= Entry(old).is_present() && (old & lost != 0 || new(old) & !old & no_execute != 0);
+            });
+        }
+        if weakened {
+            let Flushed { .. } = self.flush(Range::pages(start, end, Stride::Size4K));
+        }
+    }
+
+    /// A copy: pages that are not shared are copied when either side writes them. `None` when memory is out.
+    pub fn fork(&self) -> Option<AddressSpace> {
+        let copy = AddressSpace::new()?;
+        let mut weakened = false;
+        let mut complete = true;
+        {
+            // To write: no fault is under way, so no entry is being copied.
+            let regions = self.regions.write();
+            for region in regions.iter() {
+                let shared = region.backing.as_ref().is_some_and(|backing| backing.shared);
+                paging::for_each_leaf(self.root, region.start, region.end, |address, _, place| {
+                    let Some(table) = paging::table_or_new(copy.root, address, 1) else {
+                        complete = false;
+                        return;
+                    };
+                    let kept = if shared { u64::MAX } else { !Flags::WRITABLE.bits() };
+                    let old = Entry(place.fetch_and(kept, Ordering::AcqRel));
+                    weakened |= old.has(Flags::WRITABLE) && !shared;
+                    if old.frame() != zeroes() {
+                        frames::note(old.frame()).count.fetch_add(1, Ordering::AcqRel);
+                    }
+                    frames::note(table).count.fetch_add(1, Ordering::Relaxed);
+                    paging::place(table, address, 1).store(old.0 & kept, Ordering::Release);
+                });
+            }
+            copy.regions.write().clone_from(&regions);
+        }
+        if weakened {
+            // Before the copy is used: from here on a write finds out whose page it is.
+            let Flushed { .. } = self.flush(Range::pages(0, crate::memory::USER_END, Stride::Size4K));
+        }
+        if complete {
+            return Some(copy);
+        }
+        copy.destroy();
+        None
+    }
+
+    /// Takes a reference to the page at `address`, found by a walk without locks; `None` when none is there. Whoever has it
+    /// gives it back by [`release_one`](Self::release_one).
+    ///
+    /// Right as long as flushes wait for CPUs whose interrupts are off, as those by interrupts do: then no frame that the walk
+    /// finds becomes another's before the walk is over.
+    pub fn pin(&self, address: u64) -> Option<Frame> {
+        let walk = engine().walk(&self.space);
+        let place = paging::place(paging::table(self.root, address, 1)?, address, 1);
+        let entry = Entry(place.load(Ordering::Acquire));
+        let pinned = entry.is_present().then(|| entry.frame());
+        if let Some(frame) = pinned.filter(|&frame| frame != zeroes()) {
+            frames::note(frame).count.fetch_add(1, Ordering::AcqRel);
+        }
+        drop(walk);
+        pinned
+    }
+
+    /// Ends the space: takes it off every CPU, frees all it has. Nobody uses it any more.
+    pub fn destroy(self) {
+        let _left = engine().retire(&self.space);
+        free_tables(self.root, 4);
+    }
+}
+
+/// Frees a table of that level of a space that no CPU has loaded, with all that is below it in the lower half.
+fn free_tables(table: Frame, level: u32) {
+    let own = if level == 4 { 256 } else { 512 };
+    let mut free = FrameList::EMPTY;
+    for place in &table.words()[..own] {
+        let entry = Entry(place.load(Ordering::Acquire));
+        if !entry.is_present() {
+            continue;
+        }
+        match level {
+            1 => release(entry.frame(), &mut free),
+            2 if entry.has(Flags::HUGE_PAGE) => frames::free_large(entry.frame()),
+            _ => free_tables(entry.frame(), level - 1),
+        }
+    }
+    free.push(table);
+    frames::free_all(free);
+}
+
+/// Takes `start..end` out of the regions, splitting where need be; what was there.
+fn carve(regions: &mut Vec<Region>, start: u64, end: u64) -> Vec<Region> {
+    let mut taken = Vec::new();
+    let mut index = 0;
+    while index < regions.len() {
+        let region = &regions[index];
+        if region.end <= start || region.start >= end {
+            index += 1;
+            continue;
+        }
+        let region = regions.swap_remove(index);
+        let part = |start, end| Region {
+            start,
+            end,
+            ..region.clone()
+        };
+        for (from, to) in [(region.start, start), (end, region.end)] {
+            if from < to {
+                regions.push(part(from, to));
+            }
+        }
+        taken.push(part(region.start.max(start), region.end.min(end)));
+    }
+    taken
+}

@@ -1,0 +1,273 @@
+//! Steps that change tables, and tell the oracle before and after.
+
+use super::oracle::State;
+use super::process::{self, LARGE, PAGES, Process, TABLES};
+use super::traffic::{Done, Traffic};
+use crate::engine;
+use crate::frames::{self, FrameList};
+use crate::memory::{Frame, LARGE_PAGE, PAGE};
+use crate::paging::{self, Entry, Flags, USER};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+use shootdown::{Range, Retired, Stride};
+use x86_64::instructions::interrupts::without_interrupts;
+
+impl Traffic {
+    /// Maps up to three pages that are absent.
+    pub(super) fn map(&mut self, process: &Process) {
+        let first = self.below(TABLES * PAGES);
+        let count = 1 + self.below(5);
+        let links = process.links.read();
+        for index in first..(first + count).min(TABLES * PAGES) {
+            let page = process.page(index);
+            let Some(before) = page.claim(&[State::Absent]) else {
+                continue;
+            };
+            let address = process::address(index);
+            let mapped = process.table_or_new(address).and_then(|table| {
+                let frame = process::take_frame(page.stamp(page.word().serial()))?;
+                let entry = Entry::new(frame, USER | Flags::WRITABLE);
+                paging::place(table, address, 1).store(entry.0, Ordering::Release);
+                Some(())
+            });
+            match mapped {
+                Some(()) => page.settle(State::Writable),
+                None => page.give_up(before),
+            }
+            self.note(Done::Maps);
+        }
+        drop(links);
+    }
+
+    /// Claims the mapped pages of `first..end` and takes their entries out; the indices and frames.
+    fn clear(&self, process: &Process, first: u64, end: u64) -> Vec<(u64, Frame)> {
+        let mut cleared = Vec::new();
+        for index in first..end {
+            if process.page(index).claim(&Self::MAPPED).is_none() {
+                continue;
+            }
+            let address = process::address(index);
+            let table = Entry(process.link(address).load(Ordering::Acquire)).frame();
+            let entry = Entry(paging::place(table, address, 1).swap(0, Ordering::AcqRel));
+            cleared.push((index, entry.frame()));
+        }
+        cleared
+    }
+
+    /// Tells the oracle that the pages are gone, and frees their frames.
+    fn free_pages(process: &Process, cleared: Vec<(u64, Frame)>) {
+        for &(index, _) in &cleared {
+            process.page(index).settle(State::Absent);
+        }
+        for (_, frame) in cleared {
+            process::free_frame(frame);
+        }
+    }
+
+    /// Unmaps some pages next to each other, now and then across tables and above the ceiling.
+    pub(super) fn unmap(&mut self, process: &Process) {
+        let (first, count) = match self.one_in(6) {
+            true => (self.below(TABLES - 1) * PAGES, 2 * PAGES),
+            false => (self.below(TABLES * PAGES), 1 + self.below(4)),
+        };
+        let end = (first + count).min(TABLES * PAGES);
+        let way = self.below(4);
+        let links = process.links.read();
+        let cleared = self.clear(process, first, end);
+        drop(links);
+        let (Some(&(from, _)), Some(&(to, _))) = (cleared.first(), cleared.last()) else {
+            return;
+        };
+        self.note(Done::Unmaps);
+        let range = Range::pages(process::address(from), process::address(to) + PAGE, Stride::Size4K);
+        let engine = engine();
+        match way {
+            0 => {
+                let token = engine.dispatch(&process.space, range);
+                self.pause(2);
+                let _flushed = token.wait();
+            }
+            1 => {
+                let (_flushed, ()) = engine.flush_while(&process.space, range, || ());
+            }
+            2 => {
+                // Whoever waits serves, even so (C5).
+                let _flushed = without_interrupts(|| engine.flush(&process.space, range));
+            }
+            _ => {
+                let _flushed = engine.flush(&process.space, range);
+            }
+        }
+        Self::free_pages(process, cleared);
+    }
+
+    /// Takes write permission away, or gives it.
+    pub(super) fn protect(&mut self, process: &Process) {
+        let index = self.below(TABLES * PAGES);
+        let (page, address) = (process.page(index), process::address(index));
+        let links = process.links.read();
+        let Some(before) = page.claim(&Self::MAPPED) else {
+            return;
+        };
+        self.note(Done::Protections);
+        let table = Entry(process.link(address).load(Ordering::Acquire)).frame();
+        let place = paging::place(table, address, 1);
+        if before.state() == State::ReadOnly {
+            place.fetch_or(Flags::WRITABLE.bits(), Ordering::AcqRel);
+            return page.settle(State::Writable);
+        }
+        place.fetch_and(!Flags::WRITABLE.bits(), Ordering::AcqRel);
+        drop(links);
+        let _flushed = engine().flush(&process.space, Range::page(address));
+        page.settle(State::ReadOnly);
+    }
+
+    /// Maps or unmaps a large page.
+    pub(super) fn large(&mut self, process: &Process) {
+        let index = TABLES * PAGES + self.below(LARGE);
+        let (page, address) = (process.page(index), process::address(index));
+        let place = process.link(address);
+        if let Some(before) = page.claim(&[State::Absent]) {
+            let Some(frame) = frames::allocate_large() else {
+                return page.give_up(before);
+            };
+            super::oracle::take(frame, page.stamp(page.word().serial()), true);
+            let entry = Entry::new(frame, USER | Flags::WRITABLE | Flags::HUGE_PAGE);
+            place.store(entry.0, Ordering::Release);
+            page.settle(State::Writable);
+        } else if page.claim(&Self::MAPPED).is_some() {
+            self.note(Done::LargePages);
+            let entry = Entry(place.swap(0, Ordering::AcqRel));
+            let range = Range::pages(address, address + LARGE_PAGE, Stride::Size2M);
+            let _flushed = engine().flush(&process.space, range);
+            page.settle(State::Absent);
+            super::oracle::poison(entry.frame());
+            frames::free_large(entry.frame());
+        }
+    }
+
+    /// Unlinks a table and frees it with everything in it.
+    pub(super) fn free_table(&mut self, process: &Process) {
+        let first = self.below(TABLES) * PAGES;
+        let address = process::address(first);
+        let way = self.below(3);
+        let links = process.links.write();
+        let place = process.link(address);
+        let link = Entry(place.load(Ordering::Acquire));
+        if !link.is_present() {
+            return;
+        }
+        let cleared = self.clear(process, first, first + PAGES);
+        // Pages that somebody else is changing: the table stays.
+        let is_empty = (first..first + PAGES).all(|index| {
+            let state = process.page(index).word().state();
+            state == State::Absent || cleared.iter().any(|&(own, _)| own == index)
+        });
+        if is_empty {
+            place.store(0, Ordering::Release);
+        }
+        drop(links);
+        let range = Range::pages(address, address + LARGE_PAGE, Stride::Size4K);
+        let engine = engine();
+        if !is_empty {
+            let _flushed = engine.flush(&process.space, range);
+            return Self::free_pages(process, cleared);
+        }
+        engine.settle(&process.space);
+        let proof = match way {
+            0 => engine.flush_tables(&process.space, range),
+            1 => {
+                let flushed = engine.flush(&process.space, range.with_tables());
+                engine.retire_tables(&process.space, &flushed)
+            }
+            _ => match engine.flush_tables_later(&process.space, range) {
+                Retired::Now(proof) => proof,
+                Retired::Later(grace) => {
+                    let frames = Self::forget_pages(process, cleared);
+                    return self.waiting.push_back((grace, link.frame(), frames));
+                }
+            },
+        };
+        let frames = Self::forget_pages(process, cleared);
+        self.free_proved(&proof, link.frame(), frames);
+    }
+
+    /// Tells the oracle that the pages are gone; their frames are freed with the table.
+    fn forget_pages(process: &Process, cleared: Vec<(u64, Frame)>) -> FrameList {
+        let mut frames = FrameList::EMPTY;
+        for (index, frame) in cleared {
+            process.page(index).settle(State::Absent);
+            frames.push(frame);
+        }
+        frames
+    }
+
+    /// Page reclaim: a page here, a page there, one request.
+    pub(super) fn batch(&mut self, process: &Arc<Process>) {
+        self.note(Done::Batches);
+        let mut taken = Vec::new();
+        let mut batch = engine().batch();
+        for _ in 0..4 {
+            let index = self.below(TABLES * PAGES);
+            let links = process.links.read();
+            for (index, frame) in self.clear(process, index, index + 1) {
+                // In the batch first: whoever sees the page pending must find the space so.
+                batch.add(&process.space, Range::page(process::address(index)));
+                process.page(index).settle(State::Pending);
+                taken.push((index, frame));
+            }
+            drop(links);
+            self.pause(1);
+        }
+        let _flushed = batch.finish();
+        for (index, frame) in taken {
+            process.page(index).rely_on_absence();
+            process::free_frame(frame);
+        }
+    }
+
+    /// Relies on entries that are clear already, as an unmap of a range does: settles first (rule 9). The process is loaded.
+    pub(super) fn rely_on_absence(&mut self, process: &Process) {
+        let first = self.below(TABLES) * PAGES;
+        let pages = first..first + PAGES;
+        let pending = |index: &u64| process.page(*index).word().state() == State::Pending;
+        let clear: Vec<u64> = pages.filter(pending).collect();
+        engine().settle(&process.space);
+        for index in clear {
+            process.page(index).rely_on_absence();
+            self.access_page(process, index);
+        }
+    }
+
+    /// Maps a kernel page, global.
+    pub(super) fn map_kernel(&mut self, index: u64) {
+        let (page, address) = (&self.arena.kernel[index as usize], process::kernel_address(index));
+        let Some(before) = page.claim(&[State::Absent]) else {
+            return;
+        };
+        let place =
+            paging::table_or_new(crate::kernel_root(), address, 1).map(|table| paging::place(table, address, 1));
+        let frame = process::take_frame(page.stamp(page.word().serial()));
+        let (Some(place), Some(frame)) = (place, frame) else {
+            return page.give_up(before);
+        };
+        let flags = Flags::PRESENT | Flags::WRITABLE | Flags::GLOBAL | Flags::NO_EXECUTE;
+        place.store(Entry::new(frame, flags).0, Ordering::Release);
+        page.settle(State::Writable);
+    }
+
+    /// Unmaps a kernel page.
+    pub(super) fn unmap_kernel(&mut self, index: u64) {
+        let (page, address) = (&self.arena.kernel[index as usize], process::kernel_address(index));
+        if page.claim(&Self::MAPPED).is_none() {
+            return;
+        }
+        self.note(Done::KernelUnmaps);
+        let table = paging::table(crate::kernel_root(), address, 1).expect("it was mapped");
+        let entry = Entry(paging::place(table, address, 1).swap(0, Ordering::AcqRel));
+        let _flushed = engine().flush_kernel(Range::page(address));
+        page.settle(State::Absent);
+        process::free_frame(entry.frame());
+    }
+}

@@ -1,0 +1,92 @@
+//! Torture: every CPU maps, unmaps, protects, walks, switches, goes lazy and off at random, and an oracle looks at every
+//! access.
+//!
+//! ```text
+//!   oracle.rs    what an access may see        process.rs   what is tortured
+//!   traffic.rs   one step after the other      changes.rs   steps that change tables
+//! ```
+
+mod changes;
+mod oracle;
+mod process;
+mod traffic;
+
+use crate::arch::{cpu, smp, time};
+use crate::engine;
+use crate::options::Options;
+use crate::serial::{self, Status};
+use crate::{jitter, println};
+use alloc::boxed::Box;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use shootdown::{Design, Free, Reach};
+use traffic::{Arena, Traffic};
+
+/// Instructions that a CPU may take to answer before it is called stuck.
+const STUCK: u64 = 1_500_000;
+
+/// `design` with few tags and a small ceiling, so that tags are used again and whole tags are flushed now and then; short
+/// windows, so that spaces are promoted and demoted.
+pub fn tightened(design: Design, cpus: usize) -> Design {
+    let slots = 2;
+    Design {
+        slots,
+        tag_limit: design.first_tag + u16::from(slots) + cpus as u16 + 1,
+        ceiling: design.ceiling.min(9),
+        consider_window_ns: 1 << 12,
+        sample_one_in: 4,
+        demote_after: 2,
+        stuck_ns: STUCK << time::instruction_shift().unwrap_or(6),
+        // Quarantine is another contract; unmaps are synchronous here.
+        free: if design.free == Free::Deferred {
+            Free::Batched
+        } else {
+            design.free
+        },
+        ..design
+    }
+}
+
+static ARENA: AtomicPtr<Arena> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Runs it, prints what was done, and ends.
+pub fn run(options: &Options) -> ! {
+    if engine().design().reach == Reach::Adaptive {
+        let _costs = engine().calibrate();
+    }
+    let all = cpu::all().len();
+    let threads = if options.threads == 0 {
+        all
+    } else {
+        options.threads.min(all)
+    };
+    jitter::set(options.jitter << time::instruction_shift().unwrap_or(0));
+    ARENA.store(
+        Box::leak(Box::new(Arena::new(options.seed, options.steps))),
+        Ordering::Release,
+    );
+    smp::on_all(threads, |cpu| {
+        // SAFETY: leaked, so it is never freed.
+        let arena = unsafe { &*ARENA.load(Ordering::Acquire) };
+        jitter::begin(cpu, arena.seed);
+        Traffic::new(arena, cpu).run();
+        jitter::end();
+    });
+    let sum = |of: fn(&cpu::Cpu) -> u64| cpu::all().iter().map(of).sum::<u64>();
+    // SAFETY: as above.
+    let done = unsafe { &*ARENA.load(Ordering::Acquire) };
+    println!(
+        "{{\"workload\":\"torture\",\"target\":\"qemu-x86_64\",\"design\":\"{}\",\"threads\":{threads},\"seed\":{},\
+         \"steps\":{},\"stale\":0,\"accesses_checked\":{},\"interrupts\":{},\"emulation_interrupts\":{},\"broadcast\":\"{}\",\
+         \"ticks\":{},\"done\":{}}}",
+        options.design_name,
+        options.seed,
+        options.steps,
+        sum(|cpu| cpu.counts.checked.load(Ordering::Acquire)),
+        sum(|cpu| cpu.counts.taken.load(Ordering::Acquire)),
+        sum(|cpu| cpu.counts.emulation.load(Ordering::Acquire)),
+        crate::workloads::broadcast_in_words(),
+        time::ticks(),
+        done,
+    );
+    serial::exit(Status::Success)
+}

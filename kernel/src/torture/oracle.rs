@@ -1,0 +1,256 @@
+//! The oracle: what every access to a tortured page may see.
+//!
+//! For each page there is a word in ordinary memory: how many mappings it has had (the serial), how often anything changed (the
+//! version), and what state it is in. Every mapped page begins with a stamp that names process, page and serial. Whoever reads
+//! the word, accesses the page, and reads the word again knows:
+//!
+//! * a value that is read bears the stamp of this very page, of a mapping that was not withdrawn, flush complete, before the
+//!   first reading, nor made after the second (C1, C2): else a frame was used too early, or a translation too late;
+//! * if the word has not changed: a mapped page must be there, an absent one must not, and a write succeeds where it is
+//!   allowed and nowhere else.
+//!
+//! A frame that is freed is filled with poison, and must still be when it is used again: nobody wrote to it meanwhile (C2). So is a
+//! table page, whose last entry bears a stamp that lockless walks look at (C3).
+
+use crate::arch::cpu::{self, add};
+use crate::memory::Frame;
+use crate::serial::{self, Status};
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// What a freed frame is filled with: no stamp, and not present as an entry.
+pub const POISON: u64 = 0xDEAD_DEAD_DEAD_DEAC;
+/// Words of a frame that are written: the stamp, and one for each CPU.
+pub const WRITTEN: usize = 1 + cpu::MOST_CPUS;
+
+/// What a page is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Not mapped, and flushed.
+    Absent = 0,
+    /// Mapped, may be written.
+    Writable = 1,
+    /// Mapped, must not be written, and flushed.
+    ReadOnly = 2,
+    /// Somebody changes it.
+    Changing = 3,
+    /// Cleared in a batch that is not flushed yet.
+    Pending = 4,
+}
+
+/// The word of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Word(u64);
+
+impl Word {
+    /// Mappings so far, the present one included.
+    pub fn serial(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// The state.
+    pub fn state(self) -> State {
+        match self.0 & 7 {
+            0 => State::Absent,
+            1 => State::Writable,
+            2 => State::ReadOnly,
+            3 => State::Changing,
+            _ => State::Pending,
+        }
+    }
+
+    /// The next word, in another state.
+    fn to(self, state: State) -> Word {
+        let version = (self.0 >> 3).wrapping_add(1) & 0x1FFF_FFFF;
+        Word(self.0 & !0xFFFF_FFFF | version << 3 | state as u64)
+    }
+
+    fn next_serial(self) -> Word {
+        Word(self.0 + (1 << 32))
+    }
+
+    /// The oldest mapping that may still be seen.
+    fn oldest(self) -> u32 {
+        self.serial() + u32::from(self.state() == State::Absent)
+    }
+}
+
+/// One page of a process, or of the kernel.
+pub struct Page {
+    word: AtomicU64,
+    /// The first half of its stamps: process and page.
+    name: u64,
+}
+
+impl Page {
+    /// Page `index` (below 256) of process `process` (below 57005), absent.
+    pub fn new(process: u64, index: u64) -> Page {
+        Page {
+            word: AtomicU64::new(0),
+            name: process << 48 | index << 32,
+        }
+    }
+
+    /// The word.
+    pub fn word(&self) -> Word {
+        Word(self.word.load(Ordering::Acquire))
+    }
+
+    /// What the mapping with that serial bears.
+    pub fn stamp(&self, serial: u32) -> u64 {
+        self.name | u64::from(serial) & 0xFFFF_FFFF
+    }
+
+    /// Takes a page in one of these states to change it; `None` when it is in another, or somebody was faster.
+    pub fn claim(&self, from: &[State]) -> Option<Word> {
+        let word = self.word();
+        if !from.contains(&word.state()) {
+            return None;
+        }
+        let mut claimed = word.to(State::Changing);
+        if word.state() == State::Absent {
+            claimed = claimed.next_serial();
+        }
+        self.exchange(word, claimed).then_some(word)
+    }
+
+    /// The change is over.
+    pub fn settle(&self, state: State) {
+        self.word.store(self.word().to(state).0, Ordering::Release);
+    }
+
+    /// A claim that came to nothing: the page is as it was, though a serial is lost.
+    pub fn give_up(&self, before: Word) {
+        self.settle(before.state());
+    }
+
+    /// From pending to absent, by whoever relies on that first.
+    pub fn rely_on_absence(&self) {
+        let word = self.word();
+        if word.state() == State::Pending {
+            let _other_was_faster = self.exchange(word, word.to(State::Absent));
+        }
+    }
+
+    fn exchange(&self, from: Word, to: Word) -> bool {
+        self.word
+            .compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Checks a read. `again` tries once more: a fault may be left over from a time when less was allowed.
+    pub fn check_read(&self, before: Word, value: Option<u64>, again: impl Fn() -> Option<u64>) {
+        let after = self.word();
+        count();
+        let same = before == after;
+        match value {
+            Some(value) => {
+                let serial = value as u32;
+                if value & !0xFFFF_FFFF != self.name {
+                    violation(
+                        "C2 (frames)",
+                        format_args!("{self} read {value:#018x}: the frame is somebody else's"),
+                    );
+                }
+                if serial < before.oldest() || serial > after.serial() {
+                    violation(
+                        "C1 (translations)",
+                        format_args!("{self} read mapping {serial}, {before} before and {after} after"),
+                    );
+                }
+                if same && before.state() == State::Absent {
+                    violation(
+                        "C1 (translations)",
+                        format_args!("{self} read mapping {serial}, {before} all the time"),
+                    );
+                }
+            }
+            None if same && matches!(before.state(), State::Writable | State::ReadOnly) => {
+                let value = again();
+                if value.is_none() && self.word() == before {
+                    violation("mapping", format_args!("{self} faulted, {before} all the time"));
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Checks a write that succeeded or not.
+    pub fn check_write(&self, before: Word, succeeded: bool, again: impl Fn() -> bool) {
+        let after = self.word();
+        count();
+        if before != after {
+            return;
+        }
+        match before.state() {
+            State::ReadOnly | State::Absent if succeeded => {
+                violation(
+                    "C1 (translations)",
+                    format_args!("{self} was written, {before} all the time"),
+                );
+            }
+            State::Writable if !succeeded && !again() && self.word() == before => {
+                violation(
+                    "mapping",
+                    format_args!("{self} could not be written, {before} all the time"),
+                );
+            }
+            _ => {}
+        }
+    }
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at mapping {}", self.state(), self.serial())
+    }
+}
+
+impl fmt::Display for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (process, index) = (self.name >> 48, self.name >> 32 & 0xFFFF);
+        if process == 0 {
+            write!(f, "CPU {}: kernel page {index}", cpu::cpu().id)
+        } else {
+            write!(f, "CPU {}: page {index} of process {process}", cpu::cpu().id)
+        }
+    }
+}
+
+fn count() {
+    add(&cpu::cpu().counts.checked, 1);
+}
+
+/// Takes a frame into use: it must be as it was freed. `fresh` ones were never used.
+pub fn take(frame: Frame, stamp: u64, fresh: bool) {
+    let words = &frame.words()[..WRITTEN];
+    if !fresh
+        && let Some(found) = words
+            .iter()
+            .map(|word| word.load(Ordering::Relaxed))
+            .find(|&word| word != POISON)
+    {
+        violation(
+            "C2 (frames)",
+            format_args!(
+                "CPU {}: frame {:#x} was written with {found:#018x} after it was freed",
+                cpu::cpu().id,
+                frame.0
+            ),
+        );
+    }
+    words.iter().for_each(|word| word.store(stamp, Ordering::Relaxed));
+}
+
+/// Nobody uses the frame any more.
+pub fn poison(frame: Frame) {
+    let words = &frame.words()[..WRITTEN];
+    words.iter().for_each(|word| word.store(POISON, Ordering::Relaxed));
+}
+
+/// Tells what went wrong, and ends.
+pub fn violation(what: &str, story: fmt::Arguments<'_>) -> ! {
+    x86_64::instructions::interrupts::disable();
+    serial::print_last(format_args!("violation: {what}: {story}"));
+    serial::exit(Status::Violation)
+}

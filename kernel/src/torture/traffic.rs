@@ -1,0 +1,393 @@
+//! One CPU's random steps: accesses, lockless walks, switches, laziness, off and on.
+
+use super::oracle::State;
+use super::process::{self, KERNEL, LARGE, PAGES, Process, TABLES};
+use crate::arch::cpu::Cpu;
+use crate::arch::lock::Mutex;
+use crate::arch::{self, probe, time};
+use crate::engine;
+use crate::frames::FrameList;
+use crate::memory::Frame;
+use crate::paging::Entry;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use shootdown::{Grace, TablesFree, Walkers};
+use x86_64::instructions::interrupts;
+
+/// Processes that there are at a time.
+const PROCESSES: u64 = 2;
+
+/// What is counted, for the last line. In this order.
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)]
+pub enum Done {
+    Maps,
+    Unmaps,
+    Protections,
+    TablesFreed,
+    LargePages,
+    Batches,
+    KernelUnmaps,
+    Walks,
+    Switches,
+    LazyPeriods,
+    TimesOff,
+    Ends,
+}
+
+const NAMES: [&str; 12] = [
+    "maps",
+    "unmaps",
+    "protections",
+    "tables_freed",
+    "large_pages",
+    "batches",
+    "kernel_unmaps",
+    "walks",
+    "switches",
+    "lazy_periods",
+    "times_off",
+    "ends",
+];
+
+/// What all CPUs share.
+pub struct Arena {
+    /// Of everything.
+    pub seed: u64,
+    steps: u64,
+    slots: Vec<Mutex<Arc<Process>>>,
+    next_number: AtomicU64,
+    /// Kernel pages.
+    pub kernel: Vec<super::oracle::Page>,
+    done: [AtomicU64; NAMES.len()],
+}
+
+impl Arena {
+    /// With its first processes.
+    pub fn new(seed: u64, steps: u64) -> Arena {
+        let process = |number| {
+            Mutex::new(Arc::new(
+                Process::new(number).expect("there is memory at the beginning"),
+            ))
+        };
+        Arena {
+            seed,
+            steps,
+            slots: (1..=PROCESSES).map(process).collect(),
+            next_number: AtomicU64::new(PROCESSES + 1),
+            kernel: (0..KERNEL).map(|index| super::oracle::Page::new(0, index)).collect(),
+            done: [const { AtomicU64::new(0) }; NAMES.len()],
+        }
+    }
+}
+
+/// The counts, as JSON.
+impl fmt::Display for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{")?;
+        for (index, (name, count)) in NAMES.iter().zip(&self.done).enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(f, "{comma}\"{name}\":{}", count.load(Ordering::Acquire))?;
+        }
+        write!(f, "}}")
+    }
+}
+
+/// What this CPU runs.
+enum Runs {
+    Kernel,
+    User(Arc<Process>),
+    Lazy(Arc<Process>),
+    /// Lazily loaded, and no longer kept alive by this CPU.
+    LazyForgotten,
+}
+
+/// A CPU under torture.
+pub struct Traffic {
+    pub(super) arena: &'static Arena,
+    cpu: &'static Cpu,
+    random: Xoshiro256PlusPlus,
+    runs: Runs,
+    /// Tables that wait for a grace period, and what was in them.
+    pub(super) waiting: VecDeque<(Grace, Frame, FrameList)>,
+}
+
+impl Traffic {
+    /// On this CPU.
+    pub fn new(arena: &'static Arena, cpu: &'static Cpu) -> Traffic {
+        Traffic {
+            arena,
+            cpu,
+            random: Xoshiro256PlusPlus::seed_from_u64(arena.seed << 8 | cpu.id as u64),
+            runs: Runs::Kernel,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.random.next_u64() % bound
+    }
+
+    pub(super) fn one_in(&mut self, bound: u64) -> bool {
+        self.below(bound) == 0
+    }
+
+    pub(super) fn note(&self, what: Done) {
+        self.arena.done[what as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Lets the others be anywhere.
+    pub(super) fn pause(&mut self, one_in: u64) {
+        if self.one_in(one_in) {
+            arch::relax();
+        }
+    }
+
+    /// All the steps.
+    pub fn run(mut self) {
+        for _ in 0..self.arena.steps {
+            self.pause(4);
+            self.step();
+            self.reap();
+        }
+        let runs = core::mem::replace(&mut self.runs, Runs::Kernel);
+        engine().switch_to_kernel();
+        if let Runs::User(process) | Runs::Lazy(process) = runs {
+            self.unuse(process);
+        }
+    }
+
+    fn step(&mut self) {
+        if self.one_in(8) {
+            self.kernel_step();
+        }
+        match core::mem::replace(&mut self.runs, Runs::Kernel) {
+            Runs::User(process) => {
+                self.runs = Runs::User(process.clone());
+                self.user_step(&process);
+            }
+            Runs::Lazy(process) => match self.below(6) {
+                0 | 1 => {
+                    // SAFETY: as in `switch`.
+                    unsafe { engine().leave_lazy(&process.space) };
+                    self.accesses(&process, 4);
+                    self.runs = Runs::User(process);
+                }
+                2 => {
+                    self.runs = Runs::LazyForgotten;
+                    self.unuse(process);
+                }
+                _ => self.runs = Runs::Lazy(process),
+            },
+            Runs::LazyForgotten => match self.below(4) {
+                0 => engine().switch_to_kernel(),
+                1 => self.switch(),
+                _ => self.runs = Runs::LazyForgotten,
+            },
+            Runs::Kernel => match self.below(6) {
+                0 => self.turn_off(),
+                _ => self.switch(),
+            },
+        }
+    }
+
+    fn user_step(&mut self, process: &Arc<Process>) {
+        match self.below(100) {
+            0..=29 => self.accesses(process, 6),
+            30..=45 => self.map(process),
+            46..=54 => self.unmap(process),
+            55..=60 => self.protect(process),
+            61 | 62 => self.large(process),
+            63..=68 => self.free_table(process),
+            69..=73 => self.walk(process),
+            74..=84 => {
+                // Of a process that need not be loaded here.
+                let other = self.random_process();
+                match self.below(8) {
+                    0 => self.unmap(&other),
+                    1 => self.free_table(&other),
+                    _ => self.walk(&other),
+                }
+                self.unuse(other);
+            }
+            85 | 86 => self.batch(process),
+            87 | 88 => self.rely_on_absence(process),
+            89 => {
+                engine().enter_lazy();
+                self.note(Done::LazyPeriods);
+                self.runs = Runs::Lazy(process.clone());
+            }
+            90 | 91 => {
+                if engine().enter_kernel(&process.space) {
+                    self.pause(2);
+                    // SAFETY: as in `switch`.
+                    unsafe { engine().leave_lazy(&process.space) };
+                }
+            }
+            92..=97 => {
+                self.switch();
+                self.unuse(process.clone());
+            }
+            98 => {
+                engine().switch_to_kernel();
+                self.runs = Runs::Kernel;
+                self.unuse(process.clone());
+            }
+            _ => self.replace(),
+        }
+    }
+
+    /// Some accesses, the others somewhere else meanwhile.
+    fn accesses(&mut self, process: &Process, count: u32) {
+        for _ in 0..count {
+            self.access(process);
+            self.pause(6);
+        }
+    }
+
+    /// Reads or writes a page of the process that is loaded, and has the oracle look at what happens.
+    fn access(&mut self, process: &Process) {
+        let index = self.below(TABLES * PAGES + LARGE);
+        self.access_page(process, index);
+    }
+
+    /// The same with one page.
+    pub(super) fn access_page(&mut self, process: &Process, index: u64) {
+        let (page, address) = (process.page(index), process::address(index));
+        let before = page.word();
+        if self.one_in(3) {
+            let own = address + 8 + self.cpu.id as u64 * 8;
+            let value = page.stamp(before.serial());
+            // SAFETY: tortured pages hold words that anybody may write.
+            let write = || unsafe { probe::write(own, value) };
+            page.check_write(before, write(), write);
+        } else {
+            let read = || probe::read(address);
+            page.check_read(before, read(), read);
+        }
+    }
+
+    /// Reads a kernel page, maps one, or unmaps one.
+    fn kernel_step(&mut self) {
+        let index = self.below(KERNEL);
+        let page = &self.arena.kernel[index as usize];
+        match self.below(8) {
+            0 => self.map_kernel(index),
+            1 => self.unmap_kernel(index),
+            _ => {
+                let before = page.word();
+                let read = || probe::read_dynamic(process::kernel_address(index));
+                page.check_read(before, read(), read);
+            }
+        }
+    }
+
+    /// A lockless walk of the process, which need not be loaded here.
+    fn walk(&mut self, process: &Process) {
+        if engine().design().walkers == Walkers::None {
+            return;
+        }
+        self.note(Done::Walks);
+        let first = self.below(TABLES) * PAGES;
+        let address = process::address(first);
+        let slow = self.one_in(2);
+        let walk = engine().walk(&process.space);
+        let link = Entry(process.link(address).load(Ordering::Acquire));
+        if link.is_present() {
+            for index in 0..PAGES {
+                if slow && index % 2 == 1 {
+                    arch::relax();
+                }
+                let _entry = link.frame().words()[index as usize].load(Ordering::Acquire);
+                process.check_walked(link.frame(), address);
+            }
+        }
+        drop(walk);
+    }
+
+    /// The process of a random slot, with this CPU as a user of it.
+    fn random_process(&mut self) -> Arc<Process> {
+        let slot = self.below(PROCESSES) as usize;
+        let slot = self.arena.slots[slot].lock();
+        assert!(slot.use_too(), "the slot is a user itself");
+        slot.clone()
+    }
+
+    /// Loads the process of a random slot, and runs it.
+    fn switch(&mut self) {
+        let process = self.random_process();
+        self.note(Done::Switches);
+        // SAFETY: a process is freed after `unuse` has retired its space, and not while a CPU uses it.
+        unsafe { engine().switch_to(&process.space) };
+        self.accesses(&process, 4);
+        self.runs = Runs::User(process);
+    }
+
+    /// Puts a new process in a slot; the old one ends when its last user leaves it.
+    fn replace(&mut self) {
+        let number = self.arena.next_number.fetch_add(1, Ordering::Relaxed);
+        let Some(new) = Process::new(number) else { return };
+        let slot = self.below(PROCESSES) as usize;
+        let old = core::mem::replace(&mut *self.arena.slots[slot].lock(), Arc::new(new));
+        self.unuse(old);
+    }
+
+    /// This CPU does not use `process` any more (though it may have it loaded, lazily). The last one ends it.
+    fn unuse(&mut self, process: Arc<Process>) {
+        if process.unuse() {
+            self.note(Done::Ends);
+            let _flushed = engine().retire(&process.space);
+            process.free();
+        }
+    }
+
+    /// Off for a while, and on again with whatever is left in its TLB.
+    fn turn_off(&mut self) {
+        self.note(Done::TimesOff);
+        // Now and then for longer than anybody may wait for an answer.
+        let ticks = if self.one_in(32) {
+            engine().design().stuck_ns * 2
+        } else {
+            self.below(1 << 14)
+        };
+        interrupts::without_interrupts(|| {
+            engine().cpu_offline();
+            self.cpu.mail.detach();
+            let end = time::now_ns() + ticks;
+            while time::now_ns() < end {
+                arch::relax();
+            }
+            self.cpu.mail.attach();
+            engine().cpu_online();
+        });
+    }
+
+    /// Frees tables whose grace period is over.
+    fn reap(&mut self) {
+        if self.waiting.is_empty() {
+            return engine().quiescent();
+        }
+        let over = engine().graces_over();
+        while let Some(proof) = self.waiting.front().and_then(|(grace, ..)| over.proof(*grace)) {
+            let (_, table, pages) = self.waiting.pop_front().expect("seen");
+            self.free_proved(&proof, table, pages);
+        }
+    }
+
+    /// Frees a table and what was in it.
+    pub(super) fn free_proved(&mut self, _proof: &TablesFree, table: Frame, mut pages: FrameList) {
+        while let Some(frame) = pages.pop() {
+            process::free_frame(frame);
+        }
+        process::free_table(table);
+        self.note(Done::TablesFreed);
+    }
+
+    /// States in which a page is mapped.
+    pub(super) const MAPPED: [State; 2] = [State::Writable, State::ReadOnly];
+}

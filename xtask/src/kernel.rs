@@ -1,0 +1,264 @@
+//! The bare-metal kernel in QEMU: boots, is deterministic, survives torture; the control and every known bug that can show
+//! there are caught.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use shootdown_qemu::{Clock, Emulator, Ended, INSTALL, Image, Machine, Run};
+
+use super::{child, steps};
+
+/// Longest run, on a host that is busy.
+const MOST: Duration = Duration::from_secs(90);
+/// Designs that are tortured, in turn.
+const TORTURED: [&str; 10] = [
+    "ipi",
+    "adaptive",
+    "broadcast",
+    "walk-sticky",
+    "ipi-trim",
+    "walk-precise",
+    "preemptible",
+    "arm-broadcast",
+    "ipi-early",
+    "arm-ipi",
+];
+/// Runs under torture: each shift of the clock, each design, another seed and another jitter every time.
+const TORTURES: u8 = 22;
+/// Seeds that a known bug is looked for with, until it is caught.
+const SEEDS: u32 = 6;
+
+/// One thing to try.
+struct Case {
+    name: String,
+    cpus: usize,
+    shift: u8,
+    words: String,
+    faults: bool,
+    expected: Expected,
+}
+
+enum Expected {
+    Success,
+    /// The output of another run of the same, too.
+    Twice,
+    /// Caught, with one of [`SEEDS`].
+    Caught,
+}
+
+/// Installs QEMU when this is root; else says how.
+///
+/// # Errors
+/// The command to run by hand.
+pub fn install_emulator(end: Instant) -> Result<(), String> {
+    let Err(missing) = Emulator::find() else { return Ok(()) };
+    let is_root = Command::new("id").arg("-u").output();
+    if !is_root.is_ok_and(|answer| answer.stdout.trim_ascii() == b"0") {
+        return Err(missing);
+    }
+    eprintln!("== installing: {INSTALL}");
+    let words: Vec<&str> = INSTALL.split(' ').collect();
+    let install = || child::run(Command::new(words[0]).args(&words[1..]), end);
+    if install().is_err() {
+        child::run(Command::new(words[0]).arg("update"), end)
+            .and_then(|()| install())
+            .map_err(|why| format!("`{INSTALL}` failed ({why}); {missing}"))?;
+    }
+    Emulator::find().map(drop)
+}
+
+/// Runs everything.
+///
+/// # Errors
+/// Everything that was not as it should be, a line each.
+pub fn run() -> Result<(), String> {
+    let emulator = Emulator::find()?;
+    let image = Image::around(&steps::root().canonicalize().map_err(|error| error.to_string())?)?;
+    let (plain, faulty) = (image.build()?, image.clone().with_faults().build()?);
+    let cases = cases(&emulator, &faulty)?;
+    let begun = Instant::now();
+    let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let path = if case.faults { &faulty } else { &plain };
+            match case.run(&emulator, path) {
+                Ok(said) => println!("  {:<46} {said}", case.name),
+                Err(why) => {
+                    println!("  {:<46} FAILED: {why}", case.name);
+                    failures
+                        .lock()
+                        .expect("no panics")
+                        .push(format!("{}: {why} ({})", case.name, case.words));
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let others = std::thread::available_parallelism().map_or(1, usize::from).min(4);
+        (0..others).for_each(|_| drop(scope.spawn(work)));
+    });
+    let failures = failures.into_inner().map_err(|_| "a thread panicked")?;
+    println!("{} cases in {:.0} s", cases.len(), begun.elapsed().as_secs_f64());
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(failures.join("\n"))
+    }
+}
+
+fn cases(emulator: &Emulator, faulty: &Path) -> Result<Vec<Case>, String> {
+    let case = |name: String, words: String| Case {
+        name,
+        cpus: 4,
+        shift: 0,
+        words,
+        faults: false,
+        expected: Expected::Success,
+    };
+    let mut cases = vec![Case {
+        cpus: 16,
+        ..case("boot, 16 CPUs".into(), "workload=hello".into())
+    }];
+    for workload in ["tlb_flush2", "madvise_spin", "mprotect_all"] {
+        for design in ["ipi", "broadcast", "adaptive"] {
+            let words = format!("workload={workload} design={design}");
+            cases.push(case(format!("{workload}, {design}"), words));
+        }
+    }
+    for number in 0..TORTURES {
+        let design = TORTURED[usize::from(number) % TORTURED.len()];
+        let (shift, jitter) = (number % 11, [3000, 700, 200][usize::from(number) % 3]);
+        let words = format!("workload=torture design={design} seed={number} jitter={jitter} steps=1500");
+        cases.push(Case {
+            shift,
+            ..case(format!("torture, {design}, shift {shift}, seed {number}"), words)
+        });
+    }
+    cases.push(Case {
+        cpus: 16,
+        shift: 2,
+        ..case(
+            "torture, adaptive, 16 CPUs".into(),
+            "workload=torture design=adaptive jitter=2000 steps=300".into(),
+        )
+    });
+    for words in [
+        "workload=torture design=adaptive jitter=1000",
+        "workload=tlb_flush2 design=adaptive",
+    ] {
+        cases.push(Case {
+            expected: Expected::Twice,
+            ..case(format!("twice: {words}"), words.to_owned())
+        });
+    }
+    let caught = |name: String, words: String| Case {
+        shift: 4,
+        faults: true,
+        expected: Expected::Caught,
+        ..case(name, words)
+    };
+    cases.push(caught("control: none".into(), "workload=torture design=none".into()));
+    for (fault, design) in visible_faults(emulator, faulty)? {
+        let words = format!("workload=torture design={design} fault={fault} steps=4000");
+        cases.push(caught(format!("fault {fault}, {design}"), words));
+    }
+    Ok(cases)
+}
+
+/// The kernel's own table of known bugs: those that show there, each with a design. Every one of the engine's is in it.
+fn visible_faults(emulator: &Emulator, faulty: &Path) -> Result<Vec<(String, String)>, String> {
+    let run = machine(1, 0).run(emulator, faulty, "workload=faults", MOST, &AtomicBool::new(false))?;
+    if let Some(problem) = run.problem() {
+        return Err(format!("workload=faults: {problem}"));
+    }
+    let (mut listed, mut visible) = (BTreeSet::new(), Vec::new());
+    for line in run.lines.iter().filter(|line| line.starts_with('{')) {
+        let value: serde_json::Value = serde_json::from_str(line).map_err(|error| format!("{line}: {error}"))?;
+        let name = value["fault"].as_str().ok_or("a line without a fault")?.to_owned();
+        if let Some(design) = value["design"].as_str() {
+            visible.push((name.clone(), design.to_owned()));
+        }
+        listed.insert(name);
+    }
+    let source = steps::root().join("crates/shootdown/src/fault.rs");
+    let text = std::fs::read_to_string(&source).map_err(|error| format!("{}: {error}", source.display()))?;
+    let body = text
+        .split("pub enum Fault {")
+        .nth(1)
+        .and_then(|rest| rest.split("\n}").next());
+    let known = body.ok_or("no list of faults in the engine")?.lines().map(str::trim);
+    let known: BTreeSet<String> = known
+        .filter(|line| line.starts_with(char::is_uppercase))
+        .map(|line| line.trim_end_matches(',').to_owned())
+        .collect();
+    if known != listed {
+        let differ: Vec<_> = known.symmetric_difference(&listed).cloned().collect();
+        return Err(format!(
+            "kernel/src/faults.rs and the engine's faults differ: {}",
+            differ.join(", ")
+        ));
+    }
+    println!("{} known bugs, {} of them can show in QEMU", known.len(), visible.len());
+    Ok(visible)
+}
+
+fn machine(cpus: usize, shift: u8) -> Machine {
+    Machine {
+        cpus,
+        clock: Clock::Counted { shift },
+        memory_mib: 256,
+    }
+}
+
+impl Case {
+    fn once(&self, emulator: &Emulator, image: &PathBuf, words: &str) -> Result<Run, String> {
+        machine(self.cpus, self.shift).run(emulator, image, words, MOST, &AtomicBool::new(false))
+    }
+
+    fn run(&self, emulator: &Emulator, image: &PathBuf) -> Result<String, String> {
+        match self.expected {
+            Expected::Success => {
+                let run = self.once(emulator, image, &self.words)?;
+                match run.problem() {
+                    None => Ok(format!("passed in {:.1} s", run.seconds)),
+                    Some(problem) => Err(problem),
+                }
+            }
+            Expected::Twice => {
+                let runs = [0, 1].map(|_| self.once(emulator, image, &self.words));
+                let [first, second] = runs;
+                let (first, second) = (first?, second?);
+                match (first.problem(), first.lines == second.lines) {
+                    (Some(problem), _) => Err(problem),
+                    (None, true) => Ok("identical".into()),
+                    (None, false) => Err(format!(
+                        "differ:\n{}\n{}",
+                        first.lines.join("\n"),
+                        second.lines.join("\n")
+                    )),
+                }
+            }
+            Expected::Caught => {
+                for seed in 1..=SEEDS {
+                    let jitter = if seed % 2 == 1 { 700 } else { 3000 };
+                    let words = format!("{} seed={seed} jitter={jitter}", self.words);
+                    let run = self.once(emulator, image, &words)?;
+                    match run.ended {
+                        Ended::Violation => {
+                            let story = run.violation().unwrap_or("stale contents").to_owned();
+                            let what = story.split(':').next().unwrap_or_default().to_owned();
+                            return Ok(format!("caught with seed {seed}: {what}"));
+                        }
+                        Ended::Success => {}
+                        _ => return Err(run.problem().unwrap_or_default()),
+                    }
+                }
+                Err(format!("not caught with any of {SEEDS} seeds"))
+            }
+        }
+    }
+}

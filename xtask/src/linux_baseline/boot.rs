@@ -1,0 +1,380 @@
+//! One boot of a guest: QEMU's command line, and the reports that come from the second serial port.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use serde::Deserialize;
+
+use super::{Guest, Planned, child, initramfs};
+use crate::steps;
+
+/// The processor: all that the emulator has, but CMPXCHG16B, after which QEMU 7.2 sometimes leaves wrong flags.
+const CPU: &str = "max,-cx16";
+
+/// How the virtual CPUs run.
+#[derive(Debug, Clone, Copy)]
+pub enum Mode<'a> {
+    /// At the same time, one host thread each: as fast as the host is.
+    Parallel,
+    /// In turns, by a count of instructions; time is that count, one nanosecond each.
+    Turns(Option<Plugin<'a>>),
+}
+
+/// The plugin that counts.
+#[derive(Debug, Clone, Copy)]
+pub struct Plugin<'a> {
+    /// Where it is.
+    pub file: &'a Path,
+    /// The spans that it counts, as its arguments.
+    pub spans: &'a [String],
+}
+
+/// A guest, and what it is to run.
+#[derive(Debug)]
+pub struct Boot<'a> {
+    /// The kernel.
+    pub guest: &'a Guest,
+    /// Folder of the programs.
+    pub programs: &'a Path,
+    /// The runs.
+    pub plan: &'a [Planned],
+    /// Virtual CPUs.
+    pub cpus: u32,
+    /// How they run.
+    pub mode: Mode<'a>,
+    /// Programs may fail: how each ended is reported, and no error.
+    pub may_fail: bool,
+}
+
+/// What a guest reported.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Name and release of its kernel.
+    pub kernel: String,
+    /// Addresses of functions of its kernel.
+    pub symbols: BTreeMap<String, u64>,
+    /// The runs, in the order of the plan; without those that failed.
+    pub ran: Vec<Ran>,
+    /// How each program ended.
+    pub ended: Vec<Ended>,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// Its exit status, or 128 and a signal.
+    pub status: i32,
+    /// What it printed, or what was said of it, besides its report.
+    pub said: String,
+}
+
+/// One run of a program.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ran {
+    /// The program.
+    pub workload: String,
+    /// Its threads.
+    pub threads: u32,
+    /// Operations in its window.
+    pub ops: u64,
+    /// And in all.
+    pub ops_with_warm_up: u64,
+    /// Operations per second of its window.
+    pub ops_per_s: f64,
+    /// Shootdown interrupts while it ran.
+    pub shootdown_interrupts: u64,
+}
+
+/// A line of the report. The programs of workloads/ and its init.c write them.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Kernel {
+        kernel: String,
+    },
+    Symbol {
+        symbol: String,
+        address: String,
+    },
+    Result {
+        workload: String,
+        threads: u32,
+        ops: u64,
+        ops_per_s: f64,
+        ops_with_warm_up: u64,
+        stale: u64,
+    },
+    Ran {
+        ran: String,
+        status: i32,
+        shootdown_interrupts: u64,
+    },
+    Failed {
+        failed: String,
+    },
+    Done {
+        #[allow(dead_code)] // only that it is there
+        done: bool,
+    },
+}
+
+impl Boot<'_> {
+    /// Boots, runs the plan and waits for the end. `progress` is told how many runs are done and what is next.
+    ///
+    /// # Errors
+    /// When QEMU fails, does not end in time, a program fails or reads what is stale.
+    pub fn run(&self, end: Instant, mut progress: impl FnMut(usize, &str)) -> Result<Report, String> {
+        let folder = folder()?;
+        let archive = folder.join("initramfs");
+        let console = folder.join("console.log");
+        let bytes = initramfs::archive(self.programs, self.plan)?;
+        std::fs::write(&archive, bytes).map_err(|error| format!("{}: {error}", archive.display()))?;
+        let mut report = Report::default();
+        let mut reading = Reading {
+            may_fail: self.may_fail,
+            ..Reading::default()
+        };
+        let next = |done: usize| match self.plan.get(done) {
+            Some(run) => format!("{} {}", run.workload, run.arguments),
+            None => String::new(),
+        };
+        let outcome = child::lines(&mut self.command(&archive, &console), end, |line| {
+            reading.take(line, &mut report)?;
+            if !report.kernel.is_empty() {
+                progress(report.ended.len(), &next(report.ended.len()));
+            }
+            Ok(())
+        });
+        let outcome = outcome.and_then(|status| {
+            match (
+                reading.done,
+                self.may_fail || status.code() == Some(self.guest.good_status()),
+            ) {
+                (true, true) => Ok(()),
+                (false, true) => Err("the guest ended before all was run".into()),
+                (_, false) => Err(format!("QEMU ended with {status}")),
+            }
+        });
+        if let Err(why) = outcome {
+            return Err(format!(
+                "{why}{}; its console is in {}",
+                reading.said(),
+                console.display()
+            ));
+        }
+        if report.ended.len() != self.plan.len() {
+            return Err(format!(
+                "{} of {} runs were reported",
+                report.ended.len(),
+                self.plan.len()
+            ));
+        }
+        Ok(report)
+    }
+
+    fn command(&self, archive: &Path, console: &Path) -> Command {
+        let mut command = Command::new("qemu-system-x86_64");
+        command.args(["-M", "q35", "-m", "512", "-cpu", CPU, "-smp", &self.cpus.to_string()]);
+        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+        command.arg("-serial").arg(format!("file:{}", console.display()));
+        command.args(["-serial", "stdio"]);
+        command
+            .arg("-kernel")
+            .arg(&self.guest.kernel)
+            .arg("-initrd")
+            .arg(archive);
+        let counted = matches!(self.mode, Mode::Turns(_));
+        command.args(["-append", &self.guest.append(counted)]);
+        // How ours ends the emulator; Linux has no driver for it.
+        command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
+        match self.mode {
+            Mode::Parallel => {
+                command.args(["-accel", "tcg,thread=multi"]);
+            }
+            Mode::Turns(plugin) => {
+                command.args(["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"]);
+                // The guest's random numbers and its date must not differ from boot to boot either.
+                command.args(["-seed", "1", "-rtc", "base=2026-01-01,clock=vm"]);
+                if let Some(Plugin { file, spans }) = plugin {
+                    let out = file.with_extension("jsonl");
+                    let spans = spans.join(",");
+                    command.args(["-plugin", &format!("{},out={},{spans}", file.display(), out.display())]);
+                }
+            }
+        }
+        command
+    }
+}
+
+/// Where the files of a boot lie.
+fn folder() -> Result<PathBuf, String> {
+    let folder = steps::root().join("target/linux-baseline");
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    folder
+        .canonicalize()
+        .map_err(|error| format!("{}: {error}", folder.display()))
+}
+
+/// What has been read so far.
+#[derive(Debug, Default)]
+struct Reading {
+    may_fail: bool,
+    done: bool,
+    /// The line of the program that runs.
+    result: Option<Ran>,
+    /// Lines that are no reports: what programs complained of.
+    others: Vec<String>,
+}
+
+impl Reading {
+    fn take(&mut self, line: &str, report: &mut Report) -> Result<(), String> {
+        if line.is_empty() {
+            return Ok(());
+        }
+        let Ok(line) = serde_json::from_str(line) else {
+            self.others.push(line.to_string());
+            return Ok(());
+        };
+        match line {
+            Line::Kernel { kernel } => report.kernel = kernel,
+            Line::Symbol { symbol, address } => {
+                let address = u64::from_str_radix(&address, 16).map_err(|error| format!("{symbol}: {error}"))?;
+                report.symbols.insert(symbol, address);
+            }
+            Line::Result {
+                workload,
+                threads,
+                ops,
+                ops_per_s,
+                ops_with_warm_up,
+                stale,
+            } => {
+                if stale > 0 {
+                    return Err(format!("{workload} with {threads} threads: {stale} reads were stale"));
+                }
+                self.result = Some(Ran {
+                    workload,
+                    threads,
+                    ops,
+                    ops_with_warm_up,
+                    ops_per_s,
+                    shootdown_interrupts: 0,
+                });
+            }
+            Line::Ran {
+                ran,
+                status,
+                shootdown_interrupts,
+            } => {
+                let result = self.result.take();
+                match (status, result) {
+                    (0, Some(result)) => report.ran.push(Ran {
+                        shootdown_interrupts,
+                        ..result
+                    }),
+                    _ if self.may_fail => {}
+                    (0, None) => return Err(format!("{ran} reported nothing")),
+                    _ => return Err(format!("{ran} ended with status {status}")),
+                }
+                let said = if self.may_fail {
+                    self.others.drain(..).collect::<Vec<_>>().join("; ")
+                } else {
+                    String::new()
+                };
+                report.ended.push(Ended { status, said });
+            }
+            Line::Failed { failed } => return Err(failed),
+            Line::Done { .. } => self.done = true,
+        }
+        Ok(())
+    }
+
+    /// The last things that programs complained of, for a message.
+    fn said(&self) -> String {
+        let last = &self.others[self.others.len().saturating_sub(3)..];
+        last.iter().map(|line| format!("; it said: {line}")).collect()
+    }
+}
+
+/// The version of the QEMU that is installed, such as `7.2.22`.
+///
+/// # Errors
+/// When it does not say.
+pub fn qemu_version(end: Instant) -> Result<String, String> {
+    let text = child::output(Command::new("qemu-system-x86_64").arg("--version"), end)?;
+    let version = text
+        .split_ascii_whitespace()
+        .skip_while(|word| *word != "version")
+        .nth(1);
+    version
+        .map(String::from)
+        .ok_or_else(|| format!("qemu-system-x86_64 names no version: {text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESULT: &str =
+        r#"{"workload":"mmap","threads":2,"ops":10,"seconds":0.5,"ops_per_s":20.0,"ops_with_warm_up":12,"stale":0}"#;
+
+    fn read(lines: &[&str]) -> Result<(Report, Reading), String> {
+        let (mut report, mut reading) = (Report::default(), Reading::default());
+        for line in lines {
+            reading.take(line, &mut report)?;
+        }
+        Ok((report, reading))
+    }
+
+    #[test]
+    fn interrupts_are_those_of_the_program_that_reported_before() {
+        let ran = r#"{"ran":"/mmap","status":0,"shootdown_interrupts":3,"call_interrupts":4}"#;
+        let symbol = r#"{"symbol":"f","address":"ffffffff81e01690"}"#;
+        let (report, reading) = read(&[symbol, RESULT, ran, "", r#"{"done":true}"#]).unwrap();
+        assert_eq!(report.symbols["f"], 0xffff_ffff_81e0_1690);
+        assert_eq!(
+            (report.ran[0].ops_with_warm_up, report.ran[0].shootdown_interrupts),
+            (12, 3)
+        );
+        assert!(reading.done);
+    }
+
+    #[test]
+    fn a_program_that_fails_or_reads_what_is_stale_or_says_nothing_is_an_error() {
+        let ran = |status: i32| format!(r#"{{"ran":"/mmap","status":{status},"shootdown_interrupts":3}}"#);
+        assert!(read(&[RESULT, &ran(127)]).is_err_and(|why| why.contains("status 127")));
+        assert!(read(&[&ran(0)]).is_err_and(|why| why.contains("reported nothing")));
+        assert!(read(&[&RESULT.replace("\"stale\":0", "\"stale\":1")]).is_err_and(|why| why.contains("stale")));
+        assert!(read(&[r#"{"failed":"mount: no"}"#]).is_err_and(|why| why == "mount: no"));
+    }
+
+    #[test]
+    fn where_programs_may_fail_each_end_is_reported_with_what_was_said() {
+        let mut reading = Reading {
+            may_fail: true,
+            ..Reading::default()
+        };
+        let mut report = Report::default();
+        for line in [
+            "ended by signal 11",
+            r#"{"ran":"/x","status":139,"shootdown_interrupts":0}"#,
+            "",
+            r#"{"ran":"/x","status":0,"shootdown_interrupts":0}"#,
+        ] {
+            reading.take(line, &mut report).unwrap();
+        }
+        let ended = |status, said: &str| Ended {
+            status,
+            said: said.into(),
+        };
+        assert_eq!(report.ended, [ended(139, "ended by signal 11"), ended(0, "")]);
+    }
+
+    #[test]
+    fn complaints_are_kept_for_the_message() {
+        let (_, reading) = read(&["vmsplice: Bad address"]).unwrap();
+        assert_eq!(reading.said(), "; it said: vmsplice: Bad address");
+    }
+}

@@ -1,0 +1,135 @@
+//! What is booted: a kernel file and its command line.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
+
+use super::{child, debian, spans};
+use crate::steps;
+
+/// A kernel that runs the programs.
+#[derive(Debug)]
+pub struct Guest {
+    /// The file for `-kernel`.
+    pub kernel: PathBuf,
+    /// What it is, in the table: `Linux`, or the design of ours.
+    pub name: String,
+    /// The package and version, or the folder, that it is from.
+    pub origin: String,
+    ours: bool,
+}
+
+/// What Linux is booted with: no workarounds for processor bugs (`mitigations=off`), small pages only, as the simulator's
+/// workloads have them, and functions at the addresses of the symbol table.
+const LINUX: &str =
+    "console=ttyS0 quiet panic=-1 mitigations=off transparent_hugepage=never nokaslr norandmaps rdinit=/init";
+
+/// The shootdown interrupt of ours, and the one that emulates a broadcast (kernel/src/arch/traps.rs); bytes of an entry.
+const VECTORS: [u64; 2] = [0xF0, 0xF1];
+const ENTRY_BYTES: u64 = 16;
+
+impl Guest {
+    /// Debian's kernel, downloaded unless it is there already.
+    ///
+    /// # Errors
+    /// When it cannot be had.
+    pub fn linux(named: Option<&str>, end: Instant) -> Result<Guest, String> {
+        let package = match named {
+            Some(name) => debian::package(name, end)?,
+            None => debian::newest_kernel(end)?,
+        };
+        let folder = steps::root().join("target/linux-baseline");
+        let place = folder.join(format!("{}_{}", package.name, package.version.replace(':', "_")));
+        if !place.is_dir() {
+            eprintln!("== downloading {} {}", package.name, package.version);
+            // Whole or not at all: unpacked aside, then renamed.
+            let aside = folder.join(format!("{}.tmp", std::process::id()));
+            std::fs::create_dir_all(&aside).map_err(|error| format!("{}: {error}", aside.display()))?;
+            let unpacked = debian::unpack(&package, &aside, end).and_then(|()| {
+                std::fs::rename(&aside, &place).map_err(|error| format!("{}: {error}", place.display()))
+            });
+            if unpacked.is_err() {
+                let _ = std::fs::remove_dir_all(&aside);
+            }
+            unpacked?;
+        }
+        let boot = place.join("boot");
+        let files = std::fs::read_dir(&boot).map_err(|error| format!("{}: {error}", boot.display()))?;
+        let kernel = files
+            .filter_map(|file| Some(file.ok()?.path()))
+            .find(|path| {
+                path.file_name()
+                    .is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz"))
+            })
+            .ok_or_else(|| format!("{} holds no vmlinuz; name a kernel package by --kernel", boot.display()))?;
+        Ok(Guest {
+            kernel,
+            name: "Linux".into(),
+            origin: format!("{} {}", package.name, package.version),
+            ours: false,
+        })
+    }
+
+    /// The kernel of this project under each of these designs, built unless it is there already.
+    ///
+    /// # Errors
+    /// When it cannot be built.
+    pub fn ours(designs: &[String], end: Instant) -> Result<Vec<Guest>, String> {
+        if designs.is_empty() {
+            return Ok(Vec::new());
+        }
+        steps::bare_target(end)?;
+        let folder = steps::root().join("kernel");
+        let mut build = steps::cargo();
+        build.args(["build", "--release", "--quiet"]).current_dir(&folder);
+        child::output(&mut build, end).map_err(|why| format!("`cargo build --release` in kernel/ failed: {why}"))?;
+        let kernel = folder.join("target/x86_64-unknown-none/release/shootdown-kernel");
+        let guest = |design: &String| Guest {
+            kernel: kernel.clone(),
+            name: design.clone(),
+            origin: "kernel/".into(),
+            ours: true,
+        };
+        Ok(designs.iter().map(guest).collect())
+    }
+
+    /// Its command line.
+    pub fn append(&self, counted: bool) -> String {
+        match (self.ours, counted) {
+            (false, _) => LINUX.into(),
+            (true, false) => format!("workload=linux design={}", self.name),
+            (true, true) => format!("workload=linux design={} icount=0", self.name),
+        }
+    }
+
+    /// Status of QEMU when all went well.
+    pub fn good_status(&self) -> i32 {
+        // Ours ends the emulator by a device that makes 2 n + 1 of what is written.
+        if self.ours { 33 } else { 0 }
+    }
+
+    /// Whether functions have to be looked for in the running kernel.
+    pub fn reports_symbols(&self) -> bool {
+        !self.ours
+    }
+
+    /// What is counted in it, as the plugin takes it. `symbols` are those that the running kernel reported.
+    ///
+    /// # Errors
+    /// When it lacks a function: then a shootdown is made of others, and the counts would mean nothing.
+    pub fn spans(&self, symbols: &BTreeMap<String, u64>, end: Instant) -> Result<Vec<String>, String> {
+        if !self.ours {
+            return spans::of_linux(symbols);
+        }
+        let listing = child::output(Command::new("nm").arg(&self.kernel), end)?;
+        let at = |symbol: &str| {
+            let line = listing.lines().find(|line| line.ends_with(&format!(" {symbol}")));
+            let address = line.and_then(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok());
+            address.ok_or_else(|| format!("{} has no symbol {symbol}", self.kernel.display()))
+        };
+        let entries = at("trap_entries")?;
+        let handlers = VECTORS.map(|vector| entries + vector * ENTRY_BYTES);
+        Ok(spans::of(at("shootdown_flush")?, &handlers))
+    }
+}

@@ -1,0 +1,90 @@
+//! The files that a guest finds: init, the programs, the plan, the names of the functions that are looked for.
+
+use std::io::Write;
+use std::path::Path;
+
+use cpio::newc::{Builder, ModeFileType, trailer};
+
+use super::spans;
+
+/// One run of a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// The program.
+    pub workload: String,
+    /// Its threads.
+    pub threads: u32,
+    /// Its arguments: `2 --ops 2000`.
+    pub arguments: String,
+}
+
+impl Planned {
+    /// The line of /plan.
+    fn line(&self) -> String {
+        format!("/{} {}\n", self.workload, self.arguments)
+    }
+}
+
+/// The archive, uncompressed.
+///
+/// # Errors
+/// When a program cannot be read.
+pub fn archive(programs: &Path, plan: &[Planned]) -> Result<Vec<u8>, String> {
+    let mut archive = Vec::new();
+    let mut add = |name: &str, kind: ModeFileType, mode: u32, device: (u32, u32), content: &[u8]| {
+        let entry = Builder::new(name)
+            .mode(mode)
+            .set_mode_file_type(kind)
+            .rdev_major(device.0)
+            .rdev_minor(device.1);
+        let mut writer = entry.write(&mut archive, content.len() as u32);
+        writer
+            .write_all(content)
+            .and_then(|()| writer.finish().map(drop))
+            .map_err(|error| format!("{name}: {error}"))
+    };
+    for folder in ["dev", "proc"] {
+        add(folder, ModeFileType::Directory, 0o755, (0, 0), &[])?;
+    }
+    for (name, device) in [("dev/console", (5, 1)), ("dev/null", (1, 3)), ("dev/ttyS1", (4, 65))] {
+        add(name, ModeFileType::Char, 0o600, device, &[])?;
+    }
+    let mut names: Vec<&str> = plan.iter().map(|run| run.workload.as_str()).chain(["init"]).collect();
+    names.sort_unstable();
+    names.dedup();
+    for name in names {
+        let file = programs.join(name);
+        let content = std::fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+        add(name, ModeFileType::Regular, 0o755, (0, 0), &content)?;
+    }
+    let lines: String = plan.iter().map(Planned::line).collect();
+    add("plan", ModeFileType::Regular, 0o644, (0, 0), lines.as_bytes())?;
+    let symbols = spans::SYMBOLS.join("\n") + "\n";
+    add("symbols", ModeFileType::Regular, 0o644, (0, 0), symbols.as_bytes())?;
+    trailer(archive).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plan_names_programs_with_their_arguments() {
+        let run = Planned {
+            workload: "mmap".into(),
+            threads: 2,
+            arguments: "2 --ops 100".into(),
+        };
+        assert_eq!(run.line(), "/mmap 2 --ops 100\n");
+    }
+
+    #[test]
+    fn a_program_that_was_not_built_is_named() {
+        let run = Planned {
+            workload: "mmap".into(),
+            threads: 2,
+            arguments: "2 --ops 100".into(),
+        };
+        assert!(archive(Path::new("/nowhere"), &[run]).is_err_and(|why| why.contains("/nowhere/init")));
+    }
+}

@@ -1,0 +1,296 @@
+//! `cargo xtask linux-baseline`: the programs of `workloads/` on Debian's own kernel, in QEMU.
+//!
+//! Two boots. In the first the virtual CPUs run at the same time, and rates and interrupts are measured; in the second they
+//! take turns by a count of instructions (`-icount`), so that everything is reproducible to the last instruction, and a
+//! plugin counts what a shootdown takes. docs/linux-baseline.md says what is counted and why so.
+
+pub mod boot;
+pub mod guest;
+pub mod initramfs;
+mod spans;
+mod table;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::{child, debian, workloads};
+use boot::{Boot, Mode, Plugin, Ran, Report};
+use guest::Guest;
+use initramfs::Planned;
+
+/// Everything may take so long; each boot has a limit of its own.
+const BUDGET: Duration = Duration::from_secs(45 * 60);
+
+/// Run the programs of workloads/ on Debian's own kernel in QEMU: rates, interrupts, instructions of a shootdown
+#[derive(Debug, Parser)]
+#[command(
+    name = "cargo xtask linux-baseline",
+    after_help = "Examples:\n  \
+        cargo xtask linux-baseline                                      everything, a few minutes\n  \
+        cargo xtask linux-baseline --only counts                        what does not depend on this machine's speed\n  \
+        cargo xtask linux-baseline --workloads madvise_spin --runs 5 --json\n  \
+        cargo xtask linux-baseline --kernel linux-image-6.1.0-56-amd64  another kernel than the newest\n\n\
+        The kernel package is downloaded and unpacked below target/, not installed. QEMU and the compiler are installed \
+        where this is run as root; elsewhere the command that does it is named.\n\
+        Exit status: 0; 1 when something failed or a read was stale; 2 on bad usage."
+)]
+struct Args {
+    /// Programs to run [default: all]
+    #[arg(long, value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(workloads::ALL))]
+    workloads: Vec<String>,
+    /// Numbers of threads
+    #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: Vec<u32>,
+    /// Virtual CPUs
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    cpus: u32,
+    /// Length of each measurement of a rate, seconds
+    #[arg(long, default_value_t = 0.5)]
+    seconds: f64,
+    /// Measurements of each rate; the median is shown
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    runs: u32,
+    /// Operations of the first thread while instructions are counted
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
+    ops: u64,
+    /// Kernel package to boot [default: the newest that Debian's lists name]
+    #[arg(long)]
+    kernel: Option<String>,
+    /// Designs of our kernel to put beside it; `none` for Linux alone
+    #[arg(long, value_delimiter = ',', default_value = "ipi,broadcast,adaptive")]
+    designs: Vec<String>,
+    /// Only one of the two boots
+    #[arg(long)]
+    only: Option<Part>,
+    /// Time limit of each boot, seconds
+    #[arg(long, default_value_t = 600)]
+    time_limit: u64,
+    /// Print one JSON document instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Rates and interrupts, CPUs in parallel
+    Rates,
+    /// Instructions and interrupts, CPUs in turns, reproducible
+    Counts,
+}
+
+/// Everything that was found out.
+#[derive(Debug, Serialize)]
+struct Findings {
+    qemu: String,
+    kernels: Vec<String>,
+    cpus: u32,
+    /// Work on the host when it began, in CPUs.
+    host_load: Option<f64>,
+    host_cpus: usize,
+    rates: Vec<Rate>,
+    counts: Vec<spans::Count>,
+}
+
+/// One workload with so many threads on one kernel, CPUs in parallel.
+#[derive(Debug, Serialize)]
+struct Rate {
+    /// `Linux`, or the design of ours.
+    kernel: String,
+    workload: String,
+    threads: u32,
+    /// Median, least and most of the runs.
+    ops_per_s: f64,
+    ops_per_s_least: f64,
+    ops_per_s_most: f64,
+    interrupts_per_op: f64,
+    runs: usize,
+}
+
+/// Runs the chore with the words behind its name.
+pub fn main(words: &[&str]) -> ExitCode {
+    let named = std::iter::once("cargo xtask linux-baseline").chain(words.iter().copied());
+    let args = match Args::try_parse_from(named) {
+        Ok(args) => args,
+        Err(message) => {
+            // Help is no error.
+            let _ = message.print();
+            return ExitCode::from(message.exit_code() as u8);
+        }
+    };
+    if !(args.seconds >= 0.05 && args.seconds <= 3600.0) {
+        eprintln!("xtask: --seconds {}: expected 0.05 to 3600", args.seconds);
+        return ExitCode::from(2);
+    }
+    match run(&args) {
+        Ok(findings) if args.json => match serde_json::to_string_pretty(&findings) {
+            Ok(text) => {
+                println!("{text}");
+                ExitCode::SUCCESS
+            }
+            Err(error) => failed(&error.to_string()),
+        },
+        Ok(findings) => {
+            print!("{}", table::text(&findings));
+            ExitCode::SUCCESS
+        }
+        Err(why) => failed(&why),
+    }
+}
+
+fn failed(why: &str) -> ExitCode {
+    eprintln!("xtask: {why}");
+    ExitCode::FAILURE
+}
+
+fn run(args: &Args) -> Result<Findings, String> {
+    let end = Instant::now() + BUDGET;
+    let tools = [
+        ("qemu-system-x86_64", "qemu-system-x86"),
+        ("musl-gcc", "musl-tools"),
+        ("gcc", "gcc"),
+    ];
+    debian::programs(&tools, end)?;
+    let programs = workloads::build(end)?;
+    let qemu = boot::qemu_version(end)?;
+    let ours = args.designs.iter().filter(|design| *design != "none").cloned();
+    let mut guests = vec![Guest::linux(args.kernel.as_deref(), end)?];
+    guests.extend(Guest::ours(&ours.collect::<Vec<_>>(), end)?);
+    let host_load = std::fs::read_to_string("/proc/loadavg").ok();
+    let host_load = host_load.and_then(|text| text.split_ascii_whitespace().next()?.parse().ok());
+
+    let names: Vec<&str> = match args.workloads.as_slice() {
+        [] => workloads::ALL.to_vec(),
+        some => some.iter().map(String::as_str).collect(),
+    };
+    let once = |amount: &str| -> Vec<Planned> {
+        let each = names
+            .iter()
+            .flat_map(|name| args.threads.iter().map(move |threads| (name, threads)));
+        each.map(|(name, &threads)| Planned {
+            workload: name.to_string(),
+            threads,
+            arguments: format!("{threads} {amount}"),
+        })
+        .collect()
+    };
+    let boot = |label: &str, guest: &Guest, plan: &[Planned], mode: Mode| {
+        let label = format!("{label}, {}", guest.name);
+        let end = end.min(Instant::now() + Duration::from_secs(args.time_limit));
+        let bar = progress(&label, plan.len());
+        let boot = Boot {
+            guest,
+            programs: &programs,
+            plan,
+            cpus: args.cpus,
+            mode,
+            may_fail: false,
+        };
+        let report = boot.run(end, |done, next| {
+            bar.set_position(done as u64);
+            bar.set_message(next.to_string());
+        });
+        bar.finish_and_clear();
+        report.map_err(|why| format!("{label}: {why}"))
+    };
+
+    let mut reports: Vec<Vec<Report>> = guests.iter().map(|_| Vec::new()).collect();
+    if args.only != Some(Part::Counts) {
+        let plan = once(&format!("--seconds {}", args.seconds));
+        // Kernel by kernel in each round, so that what changes on the host meanwhile meets them all.
+        for round in 1..=args.runs {
+            for (guest, reports) in guests.iter().zip(&mut reports) {
+                let label = format!("rates, round {round} of {}", args.runs);
+                reports.push(boot(&label, guest, &plan, Mode::Parallel)?);
+            }
+        }
+    }
+    let rates = rates(&guests, &reports, &once(""));
+    let mut counts = Vec::new();
+    if args.only != Some(Part::Rates) {
+        let plan = once(&format!("--ops {}", args.ops));
+        let plugin = spans::build(&qemu, end)?;
+        for (guest, reports) in guests.iter().zip(&mut reports) {
+            if reports.is_empty() && guest.reports_symbols() {
+                reports.push(boot("symbols", guest, &[], Mode::Parallel)?);
+            }
+            let symbols = reports.first().map(|report| report.symbols.clone()).unwrap_or_default();
+            let spans = guest.spans(&symbols, end)?;
+            let counting = Plugin {
+                file: &plugin,
+                spans: &spans,
+            };
+            let report = boot("instructions", guest, &plan, Mode::Turns(Some(counting)))?;
+            counts.extend(spans::counts(&guest.name, &report, &plugin)?);
+            reports.push(report);
+        }
+    }
+    // The kernels beside each other.
+    let row = |count: &spans::Count| {
+        let is = |planned: &Planned| planned.workload == count.workload && planned.threads == count.threads;
+        once("").iter().position(is)
+    };
+    counts.sort_by_key(row);
+    let kernel = |(guest, reports): (&Guest, &Vec<Report>)| {
+        let name = reports.first().map_or("", |report| &report.kernel);
+        format!("{name} ({})", guest.origin)
+    };
+    Ok(Findings {
+        qemu,
+        kernels: guests.iter().zip(&reports).map(kernel).collect(),
+        cpus: args.cpus,
+        host_load,
+        host_cpus: std::thread::available_parallelism().map_or(1, usize::from),
+        rates,
+        counts,
+    })
+}
+
+/// The runs of each row put together: one row for each kernel, of each workload and number of threads.
+fn rates(guests: &[Guest], reports: &[Vec<Report>], rows: &[Planned]) -> Vec<Rate> {
+    let rate = |guest: &Guest, reports: &[Report], row: &Planned| {
+        let runs: Vec<&Ran> = reports
+            .iter()
+            .flat_map(|report| &report.ran)
+            .filter(|run| run.workload == row.workload && run.threads == row.threads)
+            .collect();
+        let mut sorted: Vec<f64> = runs.iter().map(|run| run.ops_per_s).collect();
+        sorted.sort_by(f64::total_cmp);
+        let sum = |part: fn(&Ran) -> u64| runs.iter().map(|run| part(run)).sum::<u64>() as f64;
+        Some(Rate {
+            kernel: guest.name.clone(),
+            workload: row.workload.clone(),
+            threads: row.threads,
+            ops_per_s: *sorted.get(sorted.len() / 2)?,
+            ops_per_s_least: *sorted.first()?,
+            ops_per_s_most: *sorted.last()?,
+            interrupts_per_op: sum(|run| run.shootdown_interrupts) / sum(|run| run.ops_with_warm_up),
+            runs: runs.len(),
+        })
+    };
+    let of_row = |row| {
+        guests
+            .iter()
+            .zip(reports)
+            .filter_map(move |(guest, reports)| rate(guest, reports, row))
+    };
+    rows.iter().flat_map(of_row).collect()
+}
+
+/// A bar where there is a terminal, a line where there is none.
+fn progress(label: &str, runs: usize) -> ProgressBar {
+    let bar = ProgressBar::new(runs.max(1) as u64);
+    if let Ok(style) = ProgressStyle::with_template("{prefix} {bar:30.cyan/dim} {pos}/{len} {msg}  {elapsed} elapsed") {
+        bar.set_style(style);
+    }
+    bar.set_prefix(label.to_string());
+    bar.set_message("booting");
+    bar.enable_steady_tick(Duration::from_millis(200));
+    if bar.is_hidden() {
+        eprintln!("== {label}: QEMU, {runs} runs");
+    }
+    bar
+}

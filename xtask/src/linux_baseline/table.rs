@@ -1,0 +1,287 @@
+//! The findings as tables.
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+
+use super::spans::{Count, Span};
+use super::{Findings, Rate};
+
+/// What stands where there is no figure.
+const NONE: &str = "–";
+/// What the others are compared with.
+const LINUX: &str = "Linux";
+
+/// All of it; every line ends with a newline.
+pub fn text(findings: &Findings) -> String {
+    let Findings {
+        qemu, kernels, cpus, ..
+    } = findings;
+    let mut text = format!("QEMU {qemu}, {cpus} virtual CPUs\n");
+    for kernel in kernels {
+        text += &format!("  {kernel}\n");
+    }
+    if !findings.rates.is_empty() {
+        let runs = findings.rates.iter().map(|rate| rate.runs).max().unwrap_or(1);
+        text += &format!("\nCPUs in parallel: median of {runs} runs\n");
+        let header = [
+            "workload",
+            "threads",
+            "kernel",
+            "ops/s",
+            "least",
+            "most",
+            "of Linux",
+            "interrupts/op",
+        ];
+        text += &draw(
+            &header,
+            3,
+            findings
+                .rates
+                .iter()
+                .map(|rate| rate_row(rate, &findings.rates))
+                .collect(),
+        );
+        if let Some(load) = findings.host_load {
+            let host = findings.host_cpus;
+            if load + f64::from(*cpus) > host as f64 + 0.5 {
+                text += &format!(
+                    "The host was busy ({load:.1} of its {host} CPUs before this began): these rates are far too low, most so \
+                     where CPUs wait for each other.\n"
+                );
+            }
+        }
+    }
+    if !findings.counts.is_empty() {
+        text += "\nCPUs in turns, by a count of instructions: the same in every run on every host\n";
+        let header = [
+            "workload",
+            "threads",
+            "kernel",
+            "ops",
+            "instructions/op",
+            "of Linux",
+            "interrupts/op",
+            "requester",
+            "target",
+        ];
+        text += &draw(
+            &header,
+            3,
+            findings
+                .counts
+                .iter()
+                .map(|count| count_row(count, &findings.counts))
+                .collect(),
+        );
+        text += "requester: instructions of a flush on the CPU that asks for it, target: of the interrupt that it causes; \
+                 medians, without waiting\n";
+        text += &gate(&findings.counts);
+    }
+    text
+}
+
+/// What a shootdown takes, and so what ours may take.
+fn gate(counts: &[Count]) -> String {
+    let shootdown = |count: &&Count| {
+        count.workload == "madvise_spin" && count.threads > 1 && count.requester.is_some() && count.target.is_some()
+    };
+    let rows: Vec<&Count> = counts.iter().filter(shootdown).collect();
+    let Some(linux) = rows.iter().find(|count| count.kernel == LINUX) else {
+        return String::new();
+    };
+    let row = |count: &Count, side: &str, of: fn(&Count) -> Option<&Span>| -> Option<Vec<String>> {
+        let (span, reference) = (of(count)?, of(linux)?);
+        let verdict = match count.kernel.as_str() {
+            LINUX => NONE,
+            _ if span.median * 2 <= reference.median => "met",
+            _ => "missed",
+        };
+        Some(vec![
+            count.threads.to_string(),
+            count.kernel.clone(),
+            side.into(),
+            span.cpu.to_string(),
+            span.times.to_string(),
+            span.median.to_string(),
+            span.least.to_string(),
+            span.most.to_string(),
+            format!("{:.1}", span.mean),
+            format!("{:.1}", span.waiting),
+            ratio(span.median as f64, reference.median as f64),
+            verdict.into(),
+        ])
+    };
+    let sides = rows.iter().flat_map(|count| {
+        let requester = row(count, "requester", |count| count.requester.as_ref());
+        [requester, row(count, "target", |count| count.target.as_ref())]
+    });
+    let header = [
+        "threads",
+        "kernel",
+        "side",
+        "CPU",
+        "times",
+        "median",
+        "least",
+        "most",
+        "mean",
+        "waiting",
+        "of Linux",
+        "at most half",
+    ];
+    format!(
+        "\nInstructions of a shootdown (madvise_spin)\n{}",
+        draw(&header, 3, sides.flatten().collect())
+    )
+}
+
+fn rate_row(rate: &Rate, all: &[Rate]) -> Vec<String> {
+    let linux = all
+        .iter()
+        .find(|other| other.kernel == LINUX && other.workload == rate.workload && other.threads == rate.threads);
+    vec![
+        rate.workload.clone(),
+        rate.threads.to_string(),
+        rate.kernel.clone(),
+        number(rate.ops_per_s),
+        number(rate.ops_per_s_least),
+        number(rate.ops_per_s_most),
+        linux.map_or(NONE.into(), |linux| ratio(rate.ops_per_s, linux.ops_per_s)),
+        per_operation(rate.interrupts_per_op),
+    ]
+}
+
+fn count_row(count: &Count, all: &[Count]) -> Vec<String> {
+    let linux = all
+        .iter()
+        .find(|other| other.kernel == LINUX && other.workload == count.workload && other.threads == count.threads);
+    let median = |span: &Option<Span>| span.as_ref().map_or(NONE.into(), |span| number(span.median as f64));
+    vec![
+        count.workload.clone(),
+        count.threads.to_string(),
+        count.kernel.clone(),
+        number(count.ops as f64),
+        number(count.instructions_per_op),
+        linux.map_or(NONE.into(), |linux| {
+            ratio(count.instructions_per_op, linux.instructions_per_op)
+        }),
+        per_operation(count.interrupts_per_op),
+        median(&count.requester),
+        median(&count.target),
+    ]
+}
+
+/// One as a multiple of the other.
+fn ratio(value: f64, of: f64) -> String {
+    format!("{:.2}x", value / of)
+}
+
+/// Rows under a header, the first `words` columns words, the others numbers. What stands above in the first two is not
+/// repeated, and where the first changes there is a line.
+fn draw(header: &[&str], words: usize, rows: Vec<Vec<String>>) -> String {
+    let cells = |row: Vec<String>| -> Vec<Cell> {
+        let alignment = |index| {
+            if index < words {
+                CellAlignment::Left
+            } else {
+                CellAlignment::Right
+            }
+        };
+        let cells = row.into_iter().enumerate();
+        cells
+            .map(|(index, text)| Cell::new(text).set_alignment(alignment(index)))
+            .collect()
+    };
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(cells(header.iter().map(|title| title.to_string()).collect()));
+    let mut begins = Vec::new();
+    for (index, row) in rows.iter().enumerate() {
+        let above = index.checked_sub(1).map(|above| &rows[above]);
+        let same = |columns: usize| above.is_some_and(|above| above[..columns] == row[..columns]);
+        begins.push(!same(1));
+        let mut shown = row.clone();
+        for columns in 1..=2 {
+            if same(columns) {
+                shown[columns - 1].clear();
+            }
+        }
+        table.add_row(cells(shown));
+    }
+    let mut lines = table.lines().map(|line| line.trim_end().to_string());
+    let header = lines.next().unwrap_or_default();
+    let rule = "─".repeat(header.chars().count());
+    let mut text = format!("{header}\n");
+    for (line, begins) in lines.zip(begins) {
+        if begins {
+            text += &format!("{rule}\n");
+        }
+        text += &format!("{line}\n");
+    }
+    text + &rule + "\n"
+}
+
+/// A count or a rate, in groups of three digits.
+fn number(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let groups: Vec<&str> = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .filter_map(|group| std::str::from_utf8(group).ok())
+        .collect();
+    groups.join(",")
+}
+
+/// Two decimals; `0` only when there is none at all.
+fn per_operation(value: f64) -> String {
+    match value {
+        0.0 => "0".into(),
+        _ if value < 0.005 => "<0.01".into(),
+        _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_groups_and_nothing_is_only_nothing() {
+        assert_eq!(
+            [number(0.0), number(999.6), number(1_234_567.0)],
+            ["0", "1,000", "1,234,567"]
+        );
+        assert_eq!(
+            [per_operation(0.0), per_operation(0.001), per_operation(0.99)],
+            ["0", "<0.01", "0.99"]
+        );
+    }
+
+    #[test]
+    fn the_gate_is_half_of_what_linux_takes() {
+        let span = |median| Span {
+            times: 9,
+            cpu: 1,
+            median,
+            least: median,
+            most: median,
+            mean: median as f64,
+            waiting: 0.0,
+        };
+        let count = |kernel: &str, requester, target| Count {
+            kernel: kernel.into(),
+            workload: "madvise_spin".into(),
+            threads: 2,
+            ops: 9,
+            instructions_per_op: 1.0,
+            interrupts_per_op: 1.0,
+            requester: Some(span(requester)),
+            target: Some(span(target)),
+        };
+        let text = gate(&[count("Linux", 685, 419), count("ipi", 342, 210)]);
+        let verdicts: Vec<&str> = text.lines().filter_map(|line| line.split(' ').next_back()).collect();
+        assert_eq!(verdicts[4..8], ["–", "–", "met", "missed"], "{text}");
+        assert_eq!(gate(&[count("ipi", 1, 1)]), "", "nothing to compare with");
+    }
+}

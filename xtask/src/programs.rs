@@ -1,0 +1,114 @@
+//! `cargo xtask programs`: the programs of `workloads/` on the kernel in `kernel/`, in QEMU, CPUs in turns: each ends well, with
+//! every read as it should be; a second run is the same to the last instruction; and a program that misbehaves is ended, or
+//! told what the kernel lacks, and the kernel goes on.
+
+use std::time::{Duration, Instant};
+
+use super::linux_baseline::boot::{Boot, Ended, Mode, Report};
+use super::linux_baseline::guest::Guest;
+use super::linux_baseline::initramfs::Planned;
+use super::{debian, workloads};
+
+/// Each boot must end within this.
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// Virtual CPUs.
+const CPUS: u32 = 3;
+
+/// What a program does that must not, how it ends, and what is said of it.
+const MISBEHAVIOUR: [(&str, i32, &str); 9] = [
+    ("good", 7, "good"),
+    ("read", 139, "signal 11"),
+    ("read-kernel", 139, "signal 11"),
+    ("write-code", 139, "signal 11"),
+    ("run-data", 139, "signal 11"),
+    ("halt", 139, "signal 11"),
+    ("broadcast", 132, "signal 4"),
+    ("lacking", 125, "lacks system call 41 (socket)"),
+    // The kernel is still there.
+    ("good", 7, "good"),
+];
+
+/// Runs them all under each of these designs.
+///
+/// # Errors
+/// What went wrong first.
+pub fn run(designs: &[&str], end: Instant) -> Result<(), String> {
+    let tools = [("qemu-system-x86_64", "qemu-system-x86"), ("musl-gcc", "musl-tools")];
+    debian::programs(&tools, end)?;
+    let programs = workloads::build(end)?;
+    let planned = |workload: &str, threads: u32, arguments: String| Planned {
+        workload: workload.into(),
+        threads,
+        arguments,
+    };
+    let each = workloads::ALL
+        .iter()
+        .flat_map(|name| [1, 2, CPUS + 1].map(|threads| (*name, threads)));
+    let good: Vec<Planned> = each
+        .map(|(name, threads)| planned(name, threads, format!("{threads} --ops 200")))
+        .collect();
+    let bad: Vec<Planned> = MISBEHAVIOUR
+        .iter()
+        .map(|(what, ..)| planned("misbehave", 1, what.to_string()))
+        .collect();
+    let designs: Vec<String> = designs.iter().map(|design| design.to_string()).collect();
+    for guest in Guest::ours(&designs, end)? {
+        let boot = |plan: &[Planned], may_fail: bool| -> Result<Report, String> {
+            let boot = Boot {
+                guest: &guest,
+                programs: &programs,
+                plan,
+                cpus: CPUS,
+                mode: Mode::Turns(None),
+                may_fail,
+            };
+            boot.run(end.min(Instant::now() + LIMIT), |_, _| {})
+                .map_err(|why| format!("{}: {why}", guest.name))
+        };
+        let (first, second) = (boot(&good, false)?, boot(&good, false)?);
+        if first.ran != second.ran {
+            return Err(format!("{}: two runs differ", guest.name));
+        }
+        judge(&boot(&bad, true)?.ended).map_err(|why| format!("{}: {why}", guest.name))?;
+        println!(
+            "{}: {} runs of {} programs, twice the same; {} misbehaved and were ended",
+            guest.name,
+            good.len(),
+            workloads::ALL.len(),
+            MISBEHAVIOUR.len() - 2
+        );
+    }
+    Ok(())
+}
+
+fn judge(ended: &[Ended]) -> Result<(), String> {
+    for ((what, status, said), ended) in MISBEHAVIOUR.iter().zip(ended) {
+        if ended.status != *status || !ended.said.contains(said) {
+            return Err(format!(
+                "misbehave {what}: status {} and {:?}, expected {status} and {said:?}",
+                ended.status, ended.said
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_gets_away_with_it_is_an_error() {
+        let mut ended: Vec<Ended> = MISBEHAVIOUR
+            .iter()
+            .map(|(_, status, said)| Ended {
+                status: *status,
+                said: said.to_string(),
+            })
+            .collect();
+        assert_eq!(judge(&ended), Ok(()));
+        ended[1].status = 0;
+        assert!(judge(&ended).is_err_and(|why| why.contains("misbehave read: status 0")));
+    }
+}
