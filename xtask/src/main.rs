@@ -4,6 +4,7 @@
 //! status: 0 when everything passed, 1 when a step failed, 2 on bad usage.
 
 mod child;
+mod fuzz;
 mod steps;
 mod tsan;
 mod verdict;
@@ -19,7 +20,9 @@ const BUDGET: Duration = Duration::from_secs(25 * 60);
 
 const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only those named
        cargo xtask steps            list the steps and the command each one runs
-       cargo xtask tsan             run the engine on real threads under ThreadSanitizer";
+       cargo xtask tsan             run the engine on real threads under ThreadSanitizer
+       cargo xtask fuzz TARGET [--seconds N]
+                                    look for bytes that break a reader or an encoder (60 s)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -41,6 +44,16 @@ fn main() -> ExitCode {
                 eprintln!("xtask: {why}");
                 ExitCode::FAILURE
             }
+        },
+        ["fuzz", rest @ ..] => match fuzz::Order::of(rest) {
+            Ok(order) => match order.run() {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(why) => {
+                    eprintln!("xtask: {why}");
+                    ExitCode::FAILURE
+                }
+            },
+            Err(message) => refuse(&message),
         },
         ["help" | "-h" | "--help"] => {
             println!("{USAGE}");
