@@ -22,7 +22,9 @@ const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only 
        cargo xtask steps            list the steps and the command each one runs
        cargo xtask tsan             run the engine on real threads under ThreadSanitizer
        cargo xtask fuzz TARGET [--seconds N]
-                                    look for bytes that break a reader or an encoder (60 s)";
+                                    look for bytes that break a reader or an encoder (60 s)
+       cargo xtask soak [--minutes N] [--seed S] [--accesses N] [--jobs N] [--case N]
+                                    random runs of the simulator under its oracle (10 minutes)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -55,12 +57,36 @@ fn main() -> ExitCode {
             },
             Err(message) => refuse(&message),
         },
+        ["soak", options @ ..] => soak(options),
         ["help" | "-h" | "--help"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
         }
         [] => refuse("no chore named"),
         [other, ..] => refuse(&format!("unknown chore {other:?}")),
+    }
+}
+
+/// Runs the example of that name, optimised and with debug assertions, as tests are; its exit status is ours.
+fn soak(options: &[&str]) -> ExitCode {
+    let mut command = steps::cargo();
+    command.args([
+        "run",
+        "--quiet",
+        "--profile",
+        "test",
+        "-p",
+        "shootdown-sim",
+        "--example",
+        "soak",
+        "--",
+    ]);
+    match command.args(options).status() {
+        Ok(status) => ExitCode::from(status.code().map_or(1, |code| code as u8)),
+        Err(error) => {
+            eprintln!("xtask: cannot start cargo: {error}");
+            ExitCode::FAILURE
+        }
     }
 }
 
