@@ -44,7 +44,7 @@ mod world;
 pub use explore::{Bounds, Counterexample, Report, explore, replay};
 pub use machine::{Line, MAX_CPUS, PAGES, SPACES, Step};
 pub use play::Play;
-pub use random::{Priorities, at_random};
+pub use random::{Priorities, at_random, sample};
 pub use stage::{Scenario, Stage};
 pub use story::{Recorded, story};
 pub use violation::Violation;

@@ -6,7 +6,7 @@
 //! steps shows in a run of *k* steps of *n* actors with a probability of at least 1/(n k^(d-1)), whatever the rest does.
 //! Actors are a CPU, its interrupt, and its store buffer, so that late stores and late interrupts are as likely as early ones.
 
-use crate::explore::{Counterexample, ending};
+use crate::explore::{Counterexample, Report, ending};
 use crate::machine::{MAX_CPUS, Step};
 use crate::memory::mix;
 use crate::play::Play;
@@ -24,13 +24,17 @@ pub fn at_random(play: &mut Play, seed: u64) -> Option<Counterexample> {
     .1
 }
 
+/// Steps that nobody takes in a row but who spins, for a lock that is not let go of meanwhile.
+const SPINS: usize = 200;
+
 /// Runs by priorities.
 #[derive(Debug, Clone, Copy)]
 pub struct Priorities {
     /// How often in a run whoever is at it falls to the bottom: one less than the ordered steps that a bug takes.
     pub changes: u32,
-    /// Steps of the longest run so far.
+    /// Steps of the longest run so far, and of the last.
     longest: usize,
+    last: usize,
 }
 
 impl Priorities {
@@ -39,6 +43,7 @@ impl Priorities {
         Priorities {
             changes,
             longest: USUAL,
+            last: 0,
         }
     }
 
@@ -56,24 +61,59 @@ impl Priorities {
         }
         let mut changes: Vec<usize> = (0..self.changes).map(|_| draw(self.longest)).collect();
         changes.sort_unstable();
+        let (mut last, mut streak) = (ACTORS, 0);
         let (taken, found) = run(play, |steps, taken| {
             let highest = |order: &[usize]| {
                 let able = |who: &&usize| steps.iter().any(|&step| actor(step) == **who);
                 order.iter().find(able).copied().expect("somebody can go on")
             };
-            let mut who = highest(&order);
-            while changes.first().is_some_and(|&at| at <= taken) {
-                changes.remove(0);
+            let fall = |order: &mut Vec<usize>, who: usize| {
                 order.retain(|&other| other != who);
                 order.push(who);
-                who = highest(&order);
+            };
+            if streak > SPINS {
+                fall(&mut order, last);
+                streak = 0;
             }
+            while changes.first().is_some_and(|&at| at <= taken) {
+                changes.remove(0);
+                let who = highest(&order);
+                fall(&mut order, who);
+            }
+            let who = highest(&order);
+            streak = if who == last { streak + 1 } else { 0 };
+            last = who;
             let own: Vec<Step> = steps.iter().copied().filter(|&step| actor(step) == who).collect();
             own[draw(own.len())]
         });
-        self.longest = self.longest.max(taken);
+        (self.longest, self.last) = (self.longest.max(taken), taken);
         found
     }
+}
+
+/// Changes of priority in the runs of [`sample`]: bugs that take four ordered steps.
+const CHANGES: u32 = 3;
+
+/// `runs` runs by priorities, or fewer if one breaks a rule. `progress` is called now and then with the number of runs; `false`
+/// ends it. The report counts no states, and is never complete.
+pub fn sample(play: &mut Play, runs: u64, progress: &mut dyn FnMut(u64) -> bool) -> Report {
+    let mut priorities = Priorities::new(CHANGES);
+    let mut report = Report {
+        states: 0,
+        runs: 0,
+        depth: 0,
+        complete: false,
+        found: None,
+    };
+    while report.runs < runs && report.found.is_none() {
+        report.found = priorities.run(play, report.runs);
+        report.runs += 1;
+        report.depth = report.depth.max(priorities.last);
+        if report.runs.is_multiple_of(1 << 10) && !progress(report.runs) {
+            break;
+        }
+    }
+    report
 }
 
 /// CPUs, their interrupts, their store buffers.

@@ -72,7 +72,7 @@ const RARE: &[(Fault, &str, &str)] = &[
     (Fault::NoBarrierAfterLazy, "mixed-4", "ipi"),
     (Fault::LeaveBeforeRootLoad, "mixed-4", "arm-ipi"),
     (Fault::SkipLazyDespiteTables, "lazy-tables", "ipi"),
-    (Fault::ReusedUnderWalk, "tables-4", "walk-sticky"),
+    (Fault::FlushTellsNoWalkers, "tables-4", "walk-sticky"),
     (Fault::WalkWithoutFullBarrier, "tables-4", "walk-precise"),
 ];
 

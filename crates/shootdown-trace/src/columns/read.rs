@@ -42,7 +42,9 @@ impl<R: ChunkReader + 'static> Reader<R> {
         if chunks.any(|chunk| {
             chunk.data_page_offset() < 0 || chunk.compressed_size() < 0 || negative(chunk.dictionary_page_offset())
         }) {
-            return Err(Error::NotARecording("it is damaged: a column begins before the file".into()));
+            return Err(Error::NotARecording(
+                "it is damaged: a column begins before the file".into(),
+            ));
         }
         Ok(Reader { file, metadata })
     }
