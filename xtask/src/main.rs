@@ -5,6 +5,7 @@
 
 mod child;
 mod debian;
+mod fuzz;
 mod kernel;
 mod linux_baseline;
 mod programs;
@@ -28,7 +29,11 @@ const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only 
        cargo xtask kernel           run the bare-metal kernel in QEMU: torture, determinism, known bugs
        cargo xtask workloads        build the programs of workloads/, static, for Linux and for kernel/
        cargo xtask programs [DESIGN...]  run them, and some that misbehave, on kernel/ in QEMU
-       cargo xtask linux-baseline   run them on Debian's own kernel in QEMU and count (--help for more)";
+       cargo xtask linux-baseline   run them on Debian's own kernel in QEMU and count (--help for more)
+       cargo xtask fuzz TARGET [--seconds N]
+                                    look for bytes that break a reader or an encoder (60 s)
+       cargo xtask soak [--minutes N] [--seed S] [--accesses N] [--jobs N] [--case N]
+                                    random runs of the simulator under its oracle (10 minutes)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -59,6 +64,11 @@ fn main() -> ExitCode {
             chore(programs::run(designs, Instant::now() + BUDGET))
         }
         ["linux-baseline", rest @ ..] => linux_baseline::main(rest),
+        ["fuzz", rest @ ..] => match fuzz::Order::of(rest) {
+            Ok(order) => chore(order.run()),
+            Err(message) => refuse(&message),
+        },
+        ["soak", options @ ..] => soak(options),
         ["help" | "-h" | "--help"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
@@ -73,6 +83,29 @@ fn chore(outcome: Result<(), String>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("xtask: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs the example of that name, optimised and with debug assertions, as tests are; its exit status is ours.
+fn soak(options: &[&str]) -> ExitCode {
+    let mut command = steps::cargo();
+    command.args([
+        "run",
+        "--quiet",
+        "--profile",
+        "test",
+        "-p",
+        "shootdown-sim",
+        "--example",
+        "soak",
+        "--",
+    ]);
+    match command.args(options).status() {
+        Ok(status) => ExitCode::from(status.code().map_or(1, |code| code as u8)),
+        Err(error) => {
+            eprintln!("xtask: cannot start cargo: {error}");
             ExitCode::FAILURE
         }
     }

@@ -218,6 +218,20 @@ pub fn root() -> PathBuf {
     }
 }
 
+/// The triple of this host.
+///
+/// # Errors
+/// When rustc does not say.
+pub fn host() -> Result<String, String> {
+    let answer = Command::new("rustc")
+        .arg("-vV")
+        .output()
+        .map_err(|error| format!("cannot start rustc: {error}"))?;
+    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(String::from).ok_or_else(|| "rustc -vV names no host".into())
+}
+
 /// Whether a command runs and succeeds; shows nothing.
 fn quiet(command: &mut Command) -> bool {
     let silent = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -19,7 +19,7 @@ const STEPS: &str = "20000";
 /// # Errors
 /// What failed.
 pub fn run(end: Instant) -> Result<(), String> {
-    let host = host()?;
+    let host = steps::host()?;
     println!("RUSTC_BOOTSTRAP=1 RUSTFLAGS='{FLAGS}' cargo test -p shootdown-host --target {host} --test torture");
     let build = child::run(torture(&host).arg("--no-run"), end);
     build.map_err(|why| {
@@ -91,15 +91,4 @@ fn torture(host: &str) -> Command {
         .env("TORTURE_STEPS", STEPS)
         .env("TSAN_OPTIONS", "log_path=stdout:suppressions=tests/tsan.supp");
     command
-}
-
-/// The triple of this host.
-fn host() -> Result<String, String> {
-    let answer = Command::new("rustc")
-        .arg("-vV")
-        .output()
-        .map_err(|error| format!("cannot start rustc: {error}"))?;
-    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
-    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(String::from).ok_or_else(|| "rustc -vV names no host".into())
 }

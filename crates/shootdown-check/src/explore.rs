@@ -1,4 +1,4 @@
-//! Going through every run of a scenario, or through random ones.
+//! Going through every run of a scenario.
 //!
 //! Scripts cannot be cloned, so a state is reached again by taking its steps again from the start. Depth first, each state
 //! once: two runs that lead to the same state go on alike.
@@ -96,7 +96,7 @@ pub fn explore(play: &mut Play, bounds: Bounds, progress: &mut dyn FnMut(u64) ->
     // What the words are shared by shows in the first few runs; each time that it shows later costs a new start.
     for seed in 0..RUNS_TO_LEARN {
         report.runs += 1;
-        let _ = at_random(play, seed);
+        let _ = crate::random::at_random(play, seed);
     }
     loop {
         let mut seen: HashSet<u64, BuildHasherDefault<AsIs>> = HashSet::default();
@@ -212,32 +212,8 @@ fn preempts(path: &[Fork], steps: &[Step], step: Step) -> u32 {
     u32::from(matches!(step, Step::Run(_)) && step.cpu() != before && could)
 }
 
-/// One run in which each step is drawn from those that there are, by `seed`. Returns what it broke.
-pub fn at_random(play: &mut Play, seed: u64) -> Option<Counterexample> {
-    play.restart(false);
-    let mut random = crate::memory::mix(seed, 1);
-    let mut taken = Vec::new();
-    loop {
-        let steps = play.steps();
-        let violation = ending(play, &steps, taken.len());
-        if let Some(violation) = violation {
-            return Some(Counterexample {
-                violation,
-                steps: taken,
-            });
-        }
-        if steps.is_empty() {
-            return None;
-        }
-        random = crate::memory::mix(random, 2);
-        let step = steps[(random % steps.len() as u64) as usize];
-        play.take(step);
-        taken.push(step);
-    }
-}
-
 /// The rule that is broken after `taken` steps, when `steps` are possible.
-fn ending(play: &mut Play, steps: &[Step], taken: usize) -> Option<Violation> {
+pub(crate) fn ending(play: &mut Play, steps: &[Step], taken: usize) -> Option<Violation> {
     let waiting = if steps.is_empty() { play.waiting() } else { Vec::new() };
     match play.take_violation() {
         Some(violation) => Some(violation),

@@ -8,7 +8,7 @@
 //! # What is explored
 //! A [`Scenario`] is a design, what has happened before, and a script for each CPU ([`scenario`] has the catalogue).
 //! [`explore`] visits every state that any order of steps leads to, each once, and stops at the first that breaks a rule:
-//! C1 to C5 as [`Violation`] tells. A [`Counterexample`] is a list of steps; [`replay`] tells it as a story.
+//! C1 to C5 as [`Violation`] tells. What is too large for that is tried at random, by [`Priorities`]. A [`Counterexample`] is a list of steps; [`replay`] tells it as a story.
 //!
 //! # Why it is small enough
 //! - **Caches cost no choices.** A CPU holds everything that it *may* have cached (`tlb.rs`): one set instead of one run for
@@ -33,6 +33,7 @@ mod machine;
 mod memory;
 mod operations;
 mod play;
+mod random;
 pub mod scenario;
 mod stage;
 mod story;
@@ -40,9 +41,10 @@ mod tlb;
 mod violation;
 mod world;
 
-pub use explore::{Bounds, Counterexample, Report, at_random, explore, replay};
+pub use explore::{Bounds, Counterexample, Report, explore, replay};
 pub use machine::{Line, MAX_CPUS, PAGES, SPACES, Step};
 pub use play::Play;
+pub use random::{Priorities, at_random, sample};
 pub use stage::{Scenario, Stage};
 pub use story::{Recorded, story};
 pub use violation::Violation;

@@ -217,6 +217,47 @@ pub const OF_THREE: &[Scenario] = &[
     },
 ];
 
+/// Races of four CPUs: too many states to be visited whole.
+pub const OF_FOUR: &[Scenario] = &[
+    Scenario {
+        name: "mixed-4",
+        about: "two CPUs withdraw pages at once while one switches in and out and one goes lazy and comes back",
+        scripts: &[
+            |stage| stage.unmap(0, 0),
+            |stage| stage.unmap(0, 1),
+            |stage| {
+                stage.run(1);
+                stage.run(0);
+            },
+            |stage| {
+                stage.go_lazy();
+                stage.resume(0);
+            },
+        ],
+        ..BASE
+    },
+    Scenario {
+        name: "tables-4",
+        about: "a table is freed and a page of another space withdrawn while a CPU that has left walks it and one goes off and comes back",
+        design: Design::IPI,
+        scripts: &[
+            |stage| stage.free_table(0),
+            |stage| stage.unmap(1, 0),
+            |stage| {
+                stage.run(1);
+                stage.walk(0);
+                stage.walk(0);
+            },
+            |stage| {
+                stage.go_off();
+                stage.come_on();
+                stage.run(0);
+            },
+        ],
+        ..BASE
+    },
+];
+
 /// A design as it is explored.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject {
@@ -269,5 +310,5 @@ pub fn under(race: &Scenario, subject: Subject) -> Scenario {
 
 /// All races, those of two CPUs first.
 pub fn races() -> impl Iterator<Item = &'static Scenario> {
-    RACES.iter().chain(WALKS).chain(OF_THREE)
+    RACES.iter().chain(WALKS).chain(OF_THREE).chain(OF_FOUR)
 }

@@ -3,7 +3,7 @@
 //! tags, migration, virtual CPUs, deferral, grace periods.
 
 use shootdown::Fault;
-use shootdown_check::{Bounds, Play, explore, scenario};
+use shootdown_check::{Bounds, Play, Priorities, at_random, explore, scenario};
 
 /// Bug, race, design.
 const MUTANTS: &[(Fault, &str, &str)] = &[
@@ -62,5 +62,43 @@ fn every_one_of_these_bugs_is_found_and_nothing_without_it() {
         );
         let sound = explore(&mut Play::new(scenario), Bounds::states(STATES), &mut |_| true);
         assert!(sound.found.is_none() && sound.complete, "{} under {design}", race.name);
+    }
+}
+
+/// Bug, race of three or four CPUs, design.
+const RARE: &[(Fault, &str, &str)] = &[
+    (Fault::SkipSwitchingCpu, "switch-3", "ipi"),
+    (Fault::NoBarrierAfterJoin, "mixed-4", "ipi"),
+    (Fault::NoBarrierAfterLazy, "mixed-4", "ipi"),
+    (Fault::LeaveBeforeRootLoad, "mixed-4", "arm-ipi"),
+    (Fault::SkipLazyDespiteTables, "lazy-tables", "ipi"),
+    (Fault::FlushTellsNoWalkers, "tables-4", "walk-sticky"),
+    (Fault::WalkWithoutFullBarrier, "tables-4", "walk-precise"),
+];
+
+/// Runs in which each is to be found.
+const RUNS: u64 = 20_000;
+
+#[test]
+fn random_runs_by_priorities_find_bugs_in_races_of_many_cpus() {
+    for &(fault, race, design) in RARE {
+        let race = scenario::races().find(|known| known.name == race).expect("a race");
+        let subject = scenario::subjects()
+            .find(|known| known.name == design)
+            .expect("a design");
+        let mut play = Play::with_fault(scenario::under(race, subject), fault);
+        let mut priorities = Priorities::new(3);
+        let found = (0..RUNS).find_map(|seed| Some((seed, priorities.run(&mut play, seed)?)));
+        let uniform = (0..RUNS).find(|&seed| at_random(&mut play, seed).is_some());
+        let Some((seed, found)) = found else {
+            panic!(
+                "{fault:?} was not found in {} under {design}; uniformly: {uniform:?}",
+                race.name
+            )
+        };
+        println!(
+            "{fault:?}: {} under {design}, run {seed} (uniformly {uniform:?}): {}",
+            race.name, found.violation
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! The races of two CPUs, exhaustively, under every design; and the control.
 
 use shootdown_check::scenario::{self, Subject};
-use shootdown_check::{Bounds, Play, Report, Scenario, Violation, at_random, explore, replay};
+use shootdown_check::{Bounds, Play, Priorities, Report, Scenario, Violation, at_random, explore, replay};
 
 /// More than any of these races has.
 const STATES: u64 = 2_000_000;
@@ -79,12 +79,14 @@ fn a_step_that_is_not_possible_is_refused_with_its_number() {
 }
 
 #[test]
-fn random_runs_of_three_cpus_break_nothing() {
-    for race in scenario::OF_THREE {
+fn random_runs_of_three_and_four_cpus_break_nothing() {
+    for race in scenario::OF_THREE.iter().chain(scenario::OF_FOUR) {
         for subject in scenario::subjects().filter(|subject| subject.name != "none") {
             let mut play = Play::new(scenario::under(race, subject));
-            for seed in 0..200 {
-                if let Some(found) = at_random(&mut play, seed) {
+            let mut priorities = Priorities::new(3);
+            for seed in 0..150 {
+                let found = at_random(&mut play, seed).or_else(|| priorities.run(&mut play, seed));
+                if let Some(found) = found {
                     panic!("{} under {}, seed {seed}: {}", race.name, subject.name, found.violation);
                 }
             }

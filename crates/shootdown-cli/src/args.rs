@@ -276,6 +276,10 @@ pub struct CheckArgs {
     #[arg(long)]
     pub three: bool,
 
+    /// Instead of going through every order of steps, so many random runs by priorities; also of races of three and four CPUs
+    #[arg(long, value_name = "RUNS", conflicts_with_all = ["states", "preemptions", "three"], value_parser = clap::value_parser!(u64).range(1..))]
+    pub random: Option<u64>,
+
     /// Most states of one exploration
     #[arg(long, value_name = "N", default_value_t = 50_000_000)]
     pub states: u64,
@@ -289,7 +293,7 @@ pub struct CheckArgs {
     pub record: Option<PathBuf>,
 
     /// Tell the counterexample in FILE
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["races", "designs", "three", "record", "json"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["races", "designs", "three", "random", "record", "json"])]
     pub replay: Option<PathBuf>,
 
     /// Tell every access to memory

@@ -10,7 +10,7 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use shootdown_check::scenario::{self, Subject};
-use shootdown_check::{Bounds, Counterexample, Play, Recorded, Report, Scenario, explore, replay, story};
+use shootdown_check::{Bounds, Counterexample, Play, Recorded, Report, Scenario, explore, replay, sample, story};
 
 use crate::args::CheckArgs;
 use crate::catalog::CONTROL_DESIGN;
@@ -73,11 +73,11 @@ pub fn command(args: &CheckArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         Some(0) => return Err(Failure::Input("--jobs 0: expected at least 1 host thread".into())),
         Some(jobs) => jobs as usize,
     };
-    let outcomes = run(cases, bounds, jobs, stop)?;
+    let outcomes = run(cases, bounds, args.random, jobs, stop)?;
     if args.json {
         output::print(&json::pretty(&lines(&outcomes)))?;
     } else {
-        output::print(&words(&outcomes, args.details))?;
+        output::print(&words(&outcomes, args.random.is_some(), args.details))?;
     }
     let bad = outcomes.iter().find(|outcome| outcome.is_bad());
     let shown = bad.or_else(|| outcomes.iter().find(|outcome| outcome.report.found.is_some()));
@@ -140,7 +140,11 @@ fn named_design(name: &str) -> Result<Subject, Failure> {
 fn cases(args: &CheckArgs) -> Result<Vec<Case>, Failure> {
     let races = if args.races.is_empty() {
         scenario::races()
-            .filter(|race| race.scripts.len() == 2 || args.three)
+            .filter(|race| match race.scripts.len() {
+                2 => true,
+                3 => args.three || args.random.is_some(),
+                _ => args.random.is_some(),
+            })
             .collect()
     } else {
         args.races
@@ -163,7 +167,13 @@ fn cases(args: &CheckArgs) -> Result<Vec<Case>, Failure> {
         .collect())
 }
 
-fn run(cases: Vec<Case>, bounds: Bounds, jobs: usize, stop: &AtomicBool) -> Result<Vec<Outcome>, Failure> {
+fn run(
+    cases: Vec<Case>,
+    bounds: Bounds,
+    random: Option<u64>,
+    jobs: usize,
+    stop: &AtomicBool,
+) -> Result<Vec<Outcome>, Failure> {
     let bar = ProgressBar::new(cases.len() as u64);
     if let Ok(style) =
         ProgressStyle::with_template("{bar:40.cyan/dim} {pos}/{len} explorations  {msg}  {elapsed} elapsed")
@@ -179,15 +189,20 @@ fn run(cases: Vec<Case>, bounds: Bounds, jobs: usize, stop: &AtomicBool) -> Resu
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(case) = cases.get(index) else { return };
                     let start = Instant::now();
-                    let report = explore(&mut case.play(), bounds, &mut |states| {
+                    let what = if random.is_some() { "runs" } else { "states" };
+                    let mut progress = |done| {
                         bar.set_message(format!(
-                            "{} under {}: {} states",
+                            "{} under {}: {} {what}",
                             case.race.name,
                             case.subject.name,
-                            number::count(states)
+                            number::count(done)
                         ));
                         !stop.load(Ordering::Relaxed)
-                    });
+                    };
+                    let report = match random {
+                        Some(runs) => sample(&mut case.play(), runs, &mut progress),
+                        None => explore(&mut case.play(), bounds, &mut progress),
+                    };
                     if stop.load(Ordering::Relaxed) {
                         return;
                     }
@@ -227,8 +242,12 @@ fn lines(outcomes: &[Outcome]) -> Vec<Line<'_>> {
         .collect()
 }
 
-fn words(outcomes: &[Outcome], details: bool) -> String {
+fn words(outcomes: &[Outcome], random: bool, details: bool) -> String {
     let names: Vec<&str> = outcomes.iter().map(|outcome| outcome.case.subject.name).collect();
+    let counted = |outcome: &&Outcome| match random {
+        true => outcome.report.runs,
+        false => outcome.report.states,
+    };
     let mut rows = Vec::new();
     let mut told = BTreeSet::new();
     for &name in names.iter().filter(|name| told.insert(**name)) {
@@ -238,9 +257,9 @@ fn words(outcomes: &[Outcome], details: bool) -> String {
             .collect();
         rows.push(vec![
             name.to_string(),
-            verdict(&own),
+            verdict(&own, random),
             own.len().to_string(),
-            number::count(own.iter().map(|outcome| outcome.report.states).sum()),
+            number::count(own.iter().map(counted).sum()),
             own.iter()
                 .map(|outcome| outcome.report.depth)
                 .max()
@@ -249,19 +268,29 @@ fn words(outcomes: &[Outcome], details: bool) -> String {
             format!("{:.1}", own.iter().map(|outcome| outcome.seconds).sum::<f64>()),
         ]);
     }
-    let header = ["design", "verdict", "races", "states", "longest run", "host s"];
+    let header = match random {
+        true => ["design", "verdict", "races", "runs", "longest run", "host s"],
+        false => ["design", "verdict", "races", "states", "longest run", "host s"],
+    };
     let mut text = Grid {
         header: header.map(str::to_string).to_vec(),
         groups: vec![rows],
         words: 2,
     }
     .draw();
-    let states: u64 = outcomes.iter().map(|outcome| outcome.report.states).sum();
-    text.push_str(&format!(
-        "{} explorations, {} states: every order of steps, late store and interrupt of these races (x86-TSO)\n",
-        outcomes.len(),
-        number::count(states)
-    ));
+    let states: u64 = outcomes.iter().map(|outcome| counted(&outcome)).sum();
+    text.push_str(&match random {
+        true => format!(
+            "{} races under designs, {} random runs by priorities (x86-TSO)\n",
+            outcomes.len(),
+            number::count(states)
+        ),
+        false => format!(
+            "{} explorations, {} states: every order of steps, late store and interrupt of these races (x86-TSO)\n",
+            outcomes.len(),
+            number::count(states)
+        ),
+    });
     let shown = outcomes.iter().find(|outcome| outcome.is_bad());
     let control = || outcomes.iter().find(|outcome| outcome.report.found.is_some());
     if let Some(outcome) = shown.or_else(control)
@@ -276,7 +305,7 @@ fn words(outcomes: &[Outcome], details: bool) -> String {
     text
 }
 
-fn verdict(own: &[&Outcome]) -> String {
+fn verdict(own: &[&Outcome], random: bool) -> String {
     let broken: Vec<&str> = own
         .iter()
         .filter(|outcome| outcome.report.found.is_some())
@@ -287,6 +316,7 @@ fn verdict(own: &[&Outcome]) -> String {
         (true, false, _) => format!("control: caught in {} races", broken.len()),
         (true, true, _) => "CONTROL NOT CAUGHT".into(),
         (false, false, _) => format!("BROKEN: {}", broken.join(", ")),
+        (false, true, _) if random => "nothing found".into(),
         (false, true, true) => "holds".into(),
         (false, true, false) => "no counterexample, not complete (--states)".into(),
     }

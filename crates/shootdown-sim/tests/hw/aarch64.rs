@@ -6,7 +6,7 @@ use shootdown_sim::hw::*;
 
 const SEEDS: u64 = 400;
 
-fn arm(errata: ArmErrata) -> HwConfig {
+pub fn arm(errata: ArmErrata) -> HwConfig {
     HwConfig {
         broadcast: Some(BroadcastLimits {
             max_pages: 1 << 21,

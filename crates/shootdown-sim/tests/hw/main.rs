@@ -10,5 +10,6 @@ mod mutations;
 mod oracle;
 mod quarantine;
 mod riscv64;
+mod table;
 mod under_way;
 mod x86;

@@ -6,7 +6,7 @@ use shootdown_sim::hw::*;
 
 const SEEDS: u64 = 400;
 
-fn riscv(svinval: bool, seed: u64) -> HwConfig {
+pub fn riscv(svinval: bool, seed: u64) -> HwConfig {
     HwConfig {
         broadcast: Some(BroadcastLimits {
             max_pages: 64,

@@ -36,6 +36,16 @@ impl<R: ChunkReader + 'static> Reader<R> {
         if !same {
             return Err(Error::NotARecording("its columns are others".into()));
         }
+        // Parquet takes these numbers at their word, and panics where they are negative.
+        let mut chunks = file.metadata().row_groups().iter().flat_map(|group| group.columns());
+        let negative = |offset: Option<i64>| offset.is_some_and(|offset| offset < 0);
+        if chunks.any(|chunk| {
+            chunk.data_page_offset() < 0 || chunk.compressed_size() < 0 || negative(chunk.dictionary_page_offset())
+        }) {
+            return Err(Error::NotARecording(
+                "it is damaged: a column begins before the file".into(),
+            ));
+        }
         Ok(Reader { file, metadata })
     }
 

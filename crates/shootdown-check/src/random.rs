@@ -1,0 +1,152 @@
+//! Random runs, for races too large to be explored whole.
+//!
+//! [`at_random`] draws each step from those that there are. [`Priorities`] draws an order of precedence instead: whoever stands
+//! highest goes on as long as it can, and at a few moments, drawn as well, whoever is at it falls to the bottom. That is
+//! probabilistic concurrency testing (Burckhardt, Kothari, Musuvathi and Nagarakatte, ASPLOS 2010): a bug that takes *d* ordered
+//! steps shows in a run of *k* steps of *n* actors with a probability of at least 1/(n k^(d-1)), whatever the rest does.
+//! Actors are a CPU, its interrupt, and its store buffer, so that late stores and late interrupts are as likely as early ones.
+
+use crate::explore::{Counterexample, Report, ending};
+use crate::machine::{MAX_CPUS, Step};
+use crate::memory::mix;
+use crate::play::Play;
+
+/// Steps that runs are taken to have before there was one.
+const USUAL: usize = 200;
+
+/// One run in which each step is drawn from those that there are, by `seed`. Returns what it broke.
+pub fn at_random(play: &mut Play, seed: u64) -> Option<Counterexample> {
+    let mut random = mix(seed, 1);
+    run(play, |steps, _| {
+        random = mix(random, 2);
+        steps[(random % steps.len() as u64) as usize]
+    })
+    .1
+}
+
+/// Steps that nobody takes in a row but who spins, for a lock that is not let go of meanwhile.
+const SPINS: usize = 200;
+
+/// Runs by priorities.
+#[derive(Debug, Clone, Copy)]
+pub struct Priorities {
+    /// How often in a run whoever is at it falls to the bottom: one less than the ordered steps that a bug takes.
+    pub changes: u32,
+    /// Steps of the longest run so far, and of the last.
+    longest: usize,
+    last: usize,
+}
+
+impl Priorities {
+    /// With so many changes of priority in a run.
+    pub const fn new(changes: u32) -> Self {
+        Priorities {
+            changes,
+            longest: USUAL,
+            last: 0,
+        }
+    }
+
+    /// One run, by `seed`. Returns what it broke.
+    pub fn run(&mut self, play: &mut Play, seed: u64) -> Option<Counterexample> {
+        let mut random = mix(seed, 3);
+        let mut draw = |end: usize| {
+            random = mix(random, 4);
+            (random % end.max(1) as u64) as usize
+        };
+        // Highest first; those who have fallen come behind all others.
+        let mut order: Vec<usize> = (0..ACTORS).collect();
+        for at in (1..ACTORS).rev() {
+            order.swap(at, draw(at + 1));
+        }
+        let mut changes: Vec<usize> = (0..self.changes).map(|_| draw(self.longest)).collect();
+        changes.sort_unstable();
+        let (mut last, mut streak) = (ACTORS, 0);
+        let (taken, found) = run(play, |steps, taken| {
+            let highest = |order: &[usize]| {
+                let able = |who: &&usize| steps.iter().any(|&step| actor(step) == **who);
+                order.iter().find(able).copied().expect("somebody can go on")
+            };
+            let fall = |order: &mut Vec<usize>, who: usize| {
+                order.retain(|&other| other != who);
+                order.push(who);
+            };
+            if streak > SPINS {
+                fall(&mut order, last);
+                streak = 0;
+            }
+            while changes.first().is_some_and(|&at| at <= taken) {
+                changes.remove(0);
+                let who = highest(&order);
+                fall(&mut order, who);
+            }
+            let who = highest(&order);
+            streak = if who == last { streak + 1 } else { 0 };
+            last = who;
+            let own: Vec<Step> = steps.iter().copied().filter(|&step| actor(step) == who).collect();
+            own[draw(own.len())]
+        });
+        (self.longest, self.last) = (self.longest.max(taken), taken);
+        found
+    }
+}
+
+/// Changes of priority in the runs of [`sample`]: bugs that take four ordered steps.
+const CHANGES: u32 = 3;
+
+/// `runs` runs by priorities, or fewer if one breaks a rule. `progress` is called now and then with the number of runs; `false`
+/// ends it. The report counts no states, and is never complete.
+pub fn sample(play: &mut Play, runs: u64, progress: &mut dyn FnMut(u64) -> bool) -> Report {
+    let mut priorities = Priorities::new(CHANGES);
+    let mut report = Report {
+        states: 0,
+        runs: 0,
+        depth: 0,
+        complete: false,
+        found: None,
+    };
+    while report.runs < runs && report.found.is_none() {
+        report.found = priorities.run(play, report.runs);
+        report.runs += 1;
+        report.depth = report.depth.max(priorities.last);
+        if report.runs.is_multiple_of(1 << 10) && !progress(report.runs) {
+            break;
+        }
+    }
+    report
+}
+
+/// CPUs, their interrupts, their store buffers.
+const ACTORS: usize = 3 * MAX_CPUS;
+
+fn actor(step: Step) -> usize {
+    let kind = match step {
+        Step::Run(_) => 0,
+        Step::Drain(..) => 1,
+        Step::Interrupt(_) => 2,
+    };
+    3 * step.cpu() + kind
+}
+
+/// One run, each step chosen from those that there are and the number taken before. Returns how many there were, and what
+/// it broke.
+fn run(play: &mut Play, mut choose: impl FnMut(&[Step], usize) -> Step) -> (usize, Option<Counterexample>) {
+    play.restart(false);
+    let mut taken = Vec::new();
+    loop {
+        let steps = play.steps();
+        if let Some(violation) = ending(play, &steps, taken.len()) {
+            let found = Counterexample {
+                violation,
+                steps: taken,
+            };
+            return (found.steps.len(), Some(found));
+        }
+        if steps.is_empty() {
+            return (taken.len(), None);
+        }
+        let step = choose(&steps, taken.len());
+        play.take(step);
+        taken.push(step);
+    }
+}

@@ -1,0 +1,326 @@
+//! (c) Promotion of a space from per-CPU slots to a system-wide tag, demotion back to slots, and flushes meanwhile.
+//!
+//! One space, *A*, has four pages, which requesters withdraw one by one. Between two flushes a requester may begin a promotion or a
+//! demotion. Other CPUs switch to another space and back, go lazy and come back. A CPU has a slot for A and may have entries
+//! under the tag; each cache holds all that the walker may have filled.
+
+mod steps;
+
+use crate::memory::{CPUS, Memory};
+use crate::mutants;
+use crate::program::Place;
+
+/// The space's generation.
+const GENERATION: usize = 0;
+/// The space's mode (`Space::mode`): one of the modes below, and the era above it.
+const MODE: usize = 1;
+/// Its entries, by page: 1 while valid.
+const ENTRY: usize = 2;
+const PAGES: usize = 4;
+const ALL_PAGES: u8 = (1 << PAGES) - 1;
+/// Its CPU set, by CPU.
+const MEMBER: usize = ENTRY + PAGES;
+/// What each CPU says that it runs.
+const STATE: usize = MEMBER + CPUS;
+const WORDS: usize = STATE + CPUS;
+
+const PER_CPU: u8 = 0;
+const TRANSITION: u8 = 1;
+const SYSTEM: u8 = 2;
+const DEMOTING: u8 = 3;
+const KIND: u8 = 3;
+const ONE_ERA: u8 = 4;
+
+const KERNEL: u8 = 0;
+const A: u8 = 1;
+const B: u8 = 2;
+const SPACE: u8 = 3;
+const LAZY: u8 = 4;
+const SWITCHING: u8 = 8;
+const ON_TAG: u8 = 16;
+
+/// One operation, between which others come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Op {
+    /// The kernel clears an entry.
+    ClearEntry,
+    /// `Engine::dispatch`: counts the request, under every mode; a full barrier.
+    Increment,
+    /// `Engine::dispatch`: the mode, after the increment.
+    Dispatch,
+    /// `Engine::switch_to`, `Engine::follow_loaded`: the mode that this CPU follows.
+    ReadMode,
+    /// `Engine::leave_system_tag`: a full barrier.
+    LeaveBarrier,
+    /// `Engine::load_slot`, `Engine::catch_up`.
+    ReadGeneration,
+    /// `Engine::load_slot`, `Engine::catch_up`, `Engine::adopt_system_tag`: slot or tag, as the mode says.
+    Bring,
+    /// `Engine::switch_to`, step 4; `Engine::adopt_system_tag`; `Engine::leave_system_tag`.
+    PublishLoaded,
+    /// `Engine::broadcast_and_sync`: issued.
+    Broadcast,
+    /// `Engine::broadcast_and_sync`: complete everywhere.
+    Sync,
+    /// `Engine::stragglers`: who is on the wrong kind of tag? Waits out who is switching.
+    Scan(u8),
+    /// `Engine::flush_in_transition`, `Engine::finish_demotion`: the exchange, if nobody is.
+    Settle,
+    /// `Engine::finish_demotion`: everything under the tag.
+    BroadcastTag,
+    /// `Engine::finish_demotion`: complete everywhere.
+    SyncTag,
+    /// `TagPool::free_clean`.
+    FreeTag,
+    /// `Engine::targets`.
+    Look(u8),
+    /// `Engine::request`.
+    Send,
+    /// `Engine::wait_reporting`.
+    Wait,
+    /// `Token::wait` returns `Flushed`.
+    Complete,
+    /// `TagPool::allocate`, in `Engine::promote`.
+    Allocate,
+    /// `Engine::promote`, `Engine::consider_demotion`: the exchange that publishes the change.
+    Exchange,
+    /// `Engine::switch_to`, step 1.
+    PublishSwitching,
+    /// `Engine::switch_to`, step 2; a full barrier.
+    Join,
+    /// The root of B, or the kernel's.
+    LoadOther,
+    /// `Engine::switch_to`, step 4; `Engine::unload`.
+    PublishOther,
+    /// `Engine::depart`: leaves the set, unless the space is promoted.
+    Depart,
+    /// `Engine::enter_lazy`.
+    PublishLazy,
+    /// `Engine::leave_lazy_here`.
+    PublishNotLazy,
+    /// `Engine::leave_lazy_here`.
+    Barrier,
+    /// `Queue::take`.
+    Take,
+    /// `Request::acknowledge`.
+    Acknowledge,
+}
+
+/// What a CPU can be at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Program {
+    Flush,
+    /// `Engine::promote`, or the exchange of `Engine::consider_demotion`, whose scan the next flush does.
+    Change,
+    SwitchIn,
+    SwitchOut,
+    GoLazy,
+    LeaveLazy,
+    Serve,
+}
+
+const PROGRAMS: [Program; 6] = [
+    Program::Flush,
+    Program::Change,
+    Program::SwitchIn,
+    Program::SwitchOut,
+    Program::GoLazy,
+    Program::LeaveLazy,
+];
+
+mutants! {
+    Promotion;
+    /// The increment is no barrier for the entry write before it.
+    IncrementWithoutBarrier: C1 in SYSTEM_WIDE;
+    /// The mode is read before the increment.
+    ModeBeforeIncrement: C1 in OTHERWISE;
+    /// A flush under a tag does not count.
+    NotCountedUnderTag: C1 in DEMOTED;
+    /// A flush in transition only broadcasts.
+    TransitionOnlyBroadcasts: C1 in PROMOTED;
+    /// A flush in transition only interrupts.
+    TransitionOnlyInterrupts: C1 in PROMOTED;
+    /// The transition is ended although some CPU runs on a slot.
+    TransitionEndsEarly: C1 in TOGETHER;
+    /// A CPU that is switching is not waited out.
+    SwitchingNotWaitedOut: C1 in PROMOTED;
+    /// A switch reads the mode before it joins.
+    ModeBeforeJoin: C1 in PROMOTED;
+    /// A switch reads the generation before the mode.
+    GenerationBeforeMode: C1 in DEMOTED;
+    /// Joining is a plain store.
+    JoinWithoutBarrier: C1 in PROMOTED;
+    /// A flush in demotion only broadcasts.
+    DemotionOnlyBroadcasts: C1 in DEMOTED;
+    /// The tag is given up although some CPU has it loaded.
+    DemotionEndsEarly: C4 in DEMOTED;
+    /// The tag is freed before it is invalidated everywhere.
+    FreedBeforeInvalidation: C4 in DEMOTED;
+    /// The invalidation is not waited for.
+    FreedBeforeSync: C4 in DEMOTED;
+    /// The mode has no era: an exchange of an earlier demotion succeeds in a later one.
+    NoEra: C4 in AGAIN;
+}
+
+/// Slots and a tag.
+#[derive(Debug, Clone, Copy)]
+pub struct Promotion {
+    /// CPUs.
+    pub cpus: usize,
+    /// Flushes of each CPU, at most four together.
+    pub flushes: [u8; CPUS],
+    /// Promotions and demotions that each CPU may begin.
+    pub changes: [u8; CPUS],
+    /// Switches and changes of laziness that each CPU may begin.
+    pub wanders: [u8; CPUS],
+    /// The mode at the beginning.
+    pub mode: u8,
+    /// A CPU moves from tag to slot without the barrier.
+    pub plain_leave: bool,
+    /// A flush in demotion does not broadcast.
+    pub only_interrupts: bool,
+    /// What is wrong.
+    pub mutant: Option<Mutant>,
+}
+
+const PROMOTED: Promotion = Promotion {
+    cpus: 2,
+    flushes: [2, 0, 0],
+    changes: [1, 0, 0],
+    wanders: [0, 3, 0],
+    mode: PER_CPU,
+    plain_leave: false,
+    only_interrupts: false,
+    mutant: None,
+};
+const SYSTEM_WIDE: Promotion = Promotion {
+    changes: [0; CPUS],
+    mode: SYSTEM,
+    ..PROMOTED
+};
+const DEMOTED: Promotion = Promotion {
+    mode: SYSTEM,
+    ..PROMOTED
+};
+/// Promoted by another CPU than the one that flushes.
+const OTHERWISE: Promotion = Promotion {
+    flushes: [1, 0, 0],
+    changes: [0, 1, 0],
+    ..PROMOTED
+};
+/// Two requesters end one transition.
+const TOGETHER: Promotion = Promotion {
+    flushes: [1, 1, 0],
+    changes: [0; CPUS],
+    wanders: [0, 1, 0],
+    mode: TRANSITION,
+    ..PROMOTED
+};
+/// To a tag and back.
+const ROUND: Promotion = Promotion {
+    flushes: [3, 0, 0],
+    changes: [2, 0, 0],
+    ..PROMOTED
+};
+/// Two requesters end one demotion, and one of them a second.
+const AGAIN: Promotion = Promotion {
+    flushes: [3, 1, 0],
+    changes: [2, 0, 0],
+    wanders: [0; CPUS],
+    mode: DEMOTING,
+    ..PROMOTED
+};
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+struct Cpu {
+    at: Option<Place<Program>>,
+    /// The wait that a request was served from.
+    outer: Option<Place<Program>>,
+    /// What it has read, put aside while it serves from a wait.
+    word: u8,
+    read: u8,
+    root: u8,
+    state: u8,
+    /// Whether A's tag is loaded, and not the slot's.
+    on_tag: bool,
+    /// The generation that the slot records.
+    seen: u8,
+    /// Pages that may be cached under the slot.
+    slot: u8,
+    /// Pages that may be cached under A's tag.
+    tag: u8,
+    /// By issuer: pages under A's tag that a broadcast which is under way will remove.
+    doomed: [u8; CPUS],
+    asked: u8,
+    serving: u8,
+    targets: u8,
+    stragglers: u8,
+    flushes: u8,
+    changes: u8,
+    left: u8,
+}
+
+/// All CPUs and memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct State {
+    memory: Memory<WORDS>,
+    cpus: [Cpu; CPUS],
+    /// Nobody has the tag.
+    tag_free: bool,
+    complete: u8,
+}
+
+impl Promotion {
+    fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    /// The programs, with what the mutants move in them.
+    #[rustfmt::skip]
+    fn ops(&self, program: Program) -> &'static [Op] {
+        use Op::*;
+        match program {
+            Program::Flush => match self.mutant {
+                Some(Mutant::ModeBeforeIncrement) => &[
+                    ClearEntry, Dispatch, Increment, ReadMode, LeaveBarrier, ReadGeneration, Bring, PublishLoaded,
+                    Broadcast, Sync, Scan(0), Scan(1), Scan(2), Settle, BroadcastTag, SyncTag, FreeTag, Look(0),
+                    Look(1), Look(2), Send, Wait, Complete,
+                ],
+                Some(Mutant::FreedBeforeInvalidation) => &[
+                    ClearEntry, Increment, Dispatch, ReadMode, LeaveBarrier, ReadGeneration, Bring, PublishLoaded,
+                    Broadcast, Sync, Scan(0), Scan(1), Scan(2), Settle, FreeTag, BroadcastTag, SyncTag, Look(0),
+                    Look(1), Look(2), Send, Wait, Complete,
+                ],
+                Some(Mutant::FreedBeforeSync) => &[
+                    ClearEntry, Increment, Dispatch, ReadMode, LeaveBarrier, ReadGeneration, Bring, PublishLoaded,
+                    Broadcast, Sync, Scan(0), Scan(1), Scan(2), Settle, BroadcastTag, FreeTag, SyncTag, Look(0),
+                    Look(1), Look(2), Send, Wait, Complete,
+                ],
+                _ => &[
+                    ClearEntry, Increment, Dispatch, ReadMode, LeaveBarrier, ReadGeneration, Bring, PublishLoaded,
+                    Broadcast, Sync, Scan(0), Scan(1), Scan(2), Settle, BroadcastTag, SyncTag, FreeTag, Look(0),
+                    Look(1), Look(2), Send, Wait, Complete,
+                ],
+            },
+            Program::Change => &[Dispatch, Allocate, Exchange],
+            Program::SwitchIn => match self.mutant {
+                Some(Mutant::ModeBeforeJoin) => {
+                    &[PublishSwitching, ReadMode, Join, ReadGeneration, Bring, PublishLoaded]
+                }
+                Some(Mutant::GenerationBeforeMode) => {
+                    &[PublishSwitching, Join, ReadGeneration, ReadMode, Bring, PublishLoaded]
+                }
+                _ => &[PublishSwitching, Join, ReadMode, ReadGeneration, Bring, PublishLoaded],
+            },
+            Program::SwitchOut => &[PublishSwitching, Join, LoadOther, PublishOther, Depart],
+            Program::GoLazy => &[PublishLazy],
+            Program::LeaveLazy => &[
+                PublishNotLazy, Barrier, ReadMode, LeaveBarrier, ReadGeneration, Bring, PublishLoaded,
+            ],
+            Program::Serve => &[
+                Take, PublishSwitching, LoadOther, PublishOther, Depart, ReadMode, LeaveBarrier, ReadGeneration, Bring,
+                PublishLoaded, Acknowledge,
+            ],
+        }
+    }
+}

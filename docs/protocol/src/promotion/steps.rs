@@ -1,0 +1,462 @@
+//! What the operations do, and what must hold.
+
+use super::*;
+use crate::program::{Next, behind, tell};
+use crate::{Claim, Protocol, Step};
+
+impl Promotion {
+    /// The page that a flush of this CPU withdraws.
+    fn page(&self, state: &State, cpu: usize) -> usize {
+        let before: u8 = self.flushes[..cpu].iter().sum();
+        usize::from(before + self.flushes[cpu] - state.cpus[cpu].flushes - 1)
+    }
+
+    /// The space that a program switches to.
+    fn goal(program: Program) -> u8 {
+        match program {
+            Program::SwitchIn => A,
+            Program::SwitchOut => B,
+            _ => KERNEL,
+        }
+    }
+
+    /// Behind the local part and the broadcast: who must be interrupted.
+    fn after_settling(&self, kind: u8, stragglers: u8) -> Next<Op> {
+        match kind {
+            DEMOTING if self.is(Mutant::DemotionOnlyBroadcasts) => Next::To(Op::Complete),
+            DEMOTING => Next::To(Op::Look(0)),
+            _ if stragglers == 0 || self.is(Mutant::TransitionOnlyBroadcasts) => Next::To(Op::Complete),
+            _ => Next::To(Op::Send),
+        }
+    }
+
+    fn carry_out(&self, state: &mut State, cpu: usize, program: Program, op: Op) -> Next<Op> {
+        let (me, bit) = (cpu, 1_u8 << cpu);
+        let page = (program == Program::Flush).then(|| self.page(state, me));
+        let memory = &mut state.memory;
+        let own = &mut state.cpus[me];
+        let kind = own.word & KIND;
+        match op {
+            Op::ClearEntry => memory.store(me, ENTRY + page.expect("a flush"), 0),
+            Op::Increment => {
+                let under_tag = memory.load(me, MODE) & KIND == SYSTEM;
+                if self.is(Mutant::NotCountedUnderTag) && under_tag {
+                } else if self.is(Mutant::IncrementWithoutBarrier) {
+                    memory.update_relaxed(me, GENERATION, |old| old + 1);
+                } else {
+                    memory.update(me, GENERATION, |old| old + 1);
+                }
+                if self.is(Mutant::ModeBeforeIncrement) && kind == SYSTEM {
+                    return Next::To(Op::Broadcast);
+                }
+            }
+            Op::Dispatch => {
+                own.word = memory.load(me, MODE);
+                let promoted = own.word & KIND == SYSTEM;
+                match program {
+                    Program::Flush if promoted && !self.is(Mutant::ModeBeforeIncrement) => {
+                        return Next::To(Op::Broadcast);
+                    }
+                    Program::Change if promoted => return Next::To(Op::Exchange),
+                    Program::Change if own.word & KIND != PER_CPU => return Next::End,
+                    _ => {}
+                }
+            }
+            Op::ReadMode => {
+                // A requester keeps the word that it dispatched on.
+                let mode = memory.load(me, MODE) & KIND;
+                own.state = own.state & !ON_TAG
+                    | if mode == TRANSITION || mode == SYSTEM {
+                        ON_TAG
+                    } else {
+                        0
+                    };
+                let tag = own.state & ON_TAG != 0;
+                if tag {
+                    return Next::To(Op::Bring);
+                }
+                if program != Program::SwitchIn && (!own.on_tag || self.plain_leave) {
+                    return Next::To(Op::ReadGeneration);
+                }
+                if self.is(Mutant::GenerationBeforeMode) && program == Program::SwitchIn {
+                    return Next::To(Op::Bring);
+                }
+            }
+            Op::LeaveBarrier | Op::Barrier => memory.barrier(me),
+            Op::ReadGeneration => own.read = memory.load(me, GENERATION),
+            Op::Bring => {
+                own.root = A;
+                own.on_tag = own.state & ON_TAG != 0;
+                if !own.on_tag && own.seen != own.read {
+                    (own.slot, own.seen) = (0, own.read);
+                }
+            }
+            Op::PublishLoaded => {
+                own.state = A | own.state & ON_TAG;
+                if memory.load(me, STATE + me) != own.state {
+                    memory.release(me, STATE + me, own.state);
+                }
+                if program == Program::Flush {
+                    let only_interrupts = self.is(Mutant::TransitionOnlyInterrupts) && kind == TRANSITION
+                        || self.only_interrupts && kind == DEMOTING;
+                    return match kind {
+                        PER_CPU => Next::To(Op::Look(0)),
+                        _ if only_interrupts => Next::To(Op::Scan(0)),
+                        _ => Next::To(Op::Broadcast),
+                    };
+                }
+            }
+            Op::Broadcast => {
+                let pages = 1 << page.expect("a flush");
+                state
+                    .cpus
+                    .iter_mut()
+                    .for_each(|other| other.doomed[me] = other.tag & pages);
+            }
+            Op::Sync | Op::SyncTag => {
+                let kind = own.word & KIND;
+                for other in &mut state.cpus {
+                    other.tag &= !std::mem::take(&mut other.doomed[me]);
+                }
+                if op == Op::Sync && kind == SYSTEM {
+                    return Next::To(Op::Complete);
+                }
+                if op == Op::SyncTag && self.freed_first() {
+                    return Next::To(Op::Look(0));
+                }
+            }
+            Op::Scan(other) => {
+                let of = usize::from(other);
+                let (member, seen) = (memory.load(me, MEMBER + of), memory.load(me, STATE + of));
+                let wrong = if kind == DEMOTING { ON_TAG } else { 0 };
+                let straggles = seen & (SPACE | SWITCHING) == A && seen & ON_TAG == wrong;
+                own.stragglers |= u8::from(of != me && member != 0 && straggles) << other;
+            }
+            Op::Settle => {
+                let (word, stragglers) = (own.word, own.stragglers);
+                let early = match kind {
+                    DEMOTING => self.is(Mutant::DemotionEndsEarly),
+                    _ => self.is(Mutant::TransitionEndsEarly) || self.is(Mutant::TransitionOnlyBroadcasts),
+                };
+                own.targets |= stragglers;
+                own.stragglers = 0;
+                if stragglers == 0 || early {
+                    let next = match kind {
+                        DEMOTING if self.is(Mutant::NoEra) => PER_CPU,
+                        DEMOTING => PER_CPU | ((word & !KIND) + ONE_ERA),
+                        _ => SYSTEM | (word & !KIND),
+                    };
+                    let found = memory.update(me, MODE, |old| if old == word { next } else { old });
+                    if found == word && kind == DEMOTING {
+                        return Next::Following;
+                    }
+                }
+                return self.after_settling(kind, stragglers);
+            }
+            Op::BroadcastTag => state.cpus.iter_mut().for_each(|other| other.doomed[me] = other.tag),
+            Op::FreeTag => {
+                let targets = own.targets;
+                state.tag_free = true;
+                if !self.freed_first() {
+                    return self.after_settling(DEMOTING, targets);
+                }
+            }
+            Op::Look(other) => {
+                let of = usize::from(other);
+                let (member, seen) = (memory.load(me, MEMBER + of), memory.load(me, STATE + of));
+                let concerned = seen & SWITCHING != 0 || seen & (SPACE | LAZY) == A;
+                own.targets |= u8::from(of != me && member != 0 && concerned) << other;
+            }
+            Op::Send => {
+                memory.barrier(me);
+                let targets = own.targets;
+                for other in (0..CPUS).filter(|other| targets >> other & 1 == 1) {
+                    state.cpus[other].asked |= bit;
+                }
+            }
+            Op::Wait => {}
+            Op::Complete => state.complete |= 1 << page.expect("a flush"),
+            Op::Allocate => {
+                if !std::mem::take(&mut state.tag_free) {
+                    return Next::End;
+                }
+            }
+            Op::Exchange => {
+                let (word, tag) = (own.word, own.word & KIND == PER_CPU);
+                let next = (word & !KIND) | if tag { TRANSITION } else { DEMOTING };
+                let found = memory.update(me, MODE, |old| if old == word { next } else { old });
+                state.tag_free |= tag && found != word;
+            }
+            Op::PublishSwitching => {
+                own.state = Self::goal(program) | SWITCHING;
+                memory.release(me, STATE + me, own.state);
+            }
+            Op::Join => match (program, self.is(Mutant::JoinWithoutBarrier)) {
+                (Program::SwitchIn, true) => memory.store(me, MEMBER + me, 1),
+                (Program::SwitchIn, false) => {
+                    memory.update(me, MEMBER + me, |_| 1);
+                }
+                _ => memory.barrier(me),
+            },
+            Op::LoadOther => (own.root, own.on_tag) = (Self::goal(program), false),
+            Op::PublishOther => {
+                own.state = Self::goal(program);
+                memory.release(me, STATE + me, own.state);
+            }
+            Op::Depart => {
+                if memory.load(me, MODE) & KIND != SYSTEM {
+                    memory.update(me, MEMBER + me, |_| 0);
+                }
+                if program == Program::Serve {
+                    return Next::To(Op::Acknowledge);
+                }
+            }
+            Op::PublishLazy | Op::PublishNotLazy => {
+                own.state ^= LAZY;
+                memory.release(me, STATE + me, own.state);
+            }
+            Op::Take => {
+                memory.barrier(me);
+                own.serving = own.asked.trailing_zeros() as u8;
+                own.asked &= own.asked - 1;
+                return match own.state {
+                    elsewhere if elsewhere & SPACE != A => Next::To(Op::Acknowledge),
+                    // Before anything that has to do with tags (regression 6).
+                    lazy if lazy & LAZY != 0 => Next::Following,
+                    _ => Next::To(Op::ReadMode),
+                };
+            }
+            Op::Acknowledge => {
+                memory.barrier(me);
+                let requester = usize::from(own.serving);
+                state.cpus[requester].targets &= !bit;
+            }
+        }
+        Next::Following
+    }
+
+    fn freed_first(&self) -> bool {
+        self.is(Mutant::FreedBeforeInvalidation) || self.is(Mutant::FreedBeforeSync)
+    }
+
+    fn may_begin(&self, state: &State, cpu: usize, program: Program) -> bool {
+        let own = &state.cpus[cpu];
+        match program {
+            Program::Flush => own.flushes > 0,
+            Program::Change => own.changes > 0,
+            Program::Serve => false,
+            _ if own.left == 0 => false,
+            Program::SwitchIn => own.state & SPACE != A,
+            Program::SwitchOut => own.state & SPACE == A,
+            Program::GoLazy => own.state & (SPACE | LAZY) == A,
+            Program::LeaveLazy => own.state & (SPACE | LAZY) == A | LAZY,
+        }
+    }
+
+    /// Whether interrupts are on: a flush masks them for its local part.
+    fn is_open(&self, at: Place<Program>) -> bool {
+        use Op::{Bring, LeaveBarrier, PublishLoaded, ReadGeneration};
+        let op = self.ops(at.program)[usize::from(at.op)];
+        matches!(at.program, Program::Flush | Program::Change)
+            && !matches!(op, LeaveBarrier | ReadGeneration | Bring | PublishLoaded)
+    }
+
+    /// Whether it has to wait at its next operation.
+    fn waits(&self, state: &State, cpu: usize) -> bool {
+        let own = &state.cpus[cpu];
+        let op = own
+            .at
+            .and_then(|at| self.ops(at.program).get(usize::from(at.op)).copied());
+        match op {
+            Some(Op::Wait) => own.targets != 0,
+            Some(Op::Scan(other)) => {
+                let of = usize::from(other);
+                let member = state.memory.load(cpu, MEMBER + of) != 0;
+                let switching = state.memory.load(cpu, STATE + of) & SWITCHING != 0;
+                of != cpu && member && switching && !self.is(Mutant::SwitchingNotWaitedOut)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a CPU may touch user addresses of A.
+    fn in_user(own: &Cpu) -> bool {
+        let quiet = |at: Place<Program>| matches!(at.program, Program::Flush | Program::Change);
+        own.state & (SPACE | LAZY | SWITCHING) == A && own.at.is_none_or(quiet)
+    }
+}
+
+impl Protocol for Promotion {
+    type State = State;
+    type Mutant = Mutant;
+    const NAME: &str = "promotion";
+    const MUTANTS: &[(Mutant, Self, Claim)] = MUTANTS;
+
+    const SOUND: &[(&str, Self)] = &[
+        ("promoted under a CPU that wanders", PROMOTED),
+        ("on the tag", SYSTEM_WIDE),
+        ("demoted under a CPU that wanders", DEMOTED),
+        ("to the tag and back", ROUND),
+        ("promoted by another than flushes", OTHERWISE),
+        ("2 requesters in one transition", TOGETHER),
+        ("2 requesters, demoted twice", AGAIN),
+        // Whoever is on the tag is interrupted and waited for, so the broadcast of each flush is more than needed.
+        (
+            "demoted without broadcasts",
+            Promotion {
+                only_interrupts: true,
+                ..DEMOTED
+            },
+        ),
+        (
+            "2 requesters, demoted without broadcasts",
+            Promotion {
+                only_interrupts: true,
+                ..AGAIN
+            },
+        ),
+        // The acquire load of the mode is enough where a store is seen by all at once.
+        (
+            "from the tag without a barrier",
+            Promotion {
+                plain_leave: true,
+                ..DEMOTED
+            },
+        ),
+        (
+            "promoted, 2 CPUs wander",
+            Promotion {
+                cpus: 3,
+                wanders: [0, 1, 1],
+                ..PROMOTED
+            },
+        ),
+        (
+            "demoted, 2 CPUs wander",
+            Promotion {
+                cpus: 3,
+                wanders: [0, 1, 1],
+                ..DEMOTED
+            },
+        ),
+    ];
+
+    fn with(self, mutant: Mutant) -> Self {
+        Promotion {
+            mutant: Some(mutant),
+            ..self
+        }
+    }
+
+    fn start(&self) -> State {
+        let mut state = State {
+            memory: Memory::default(),
+            cpus: [Cpu::default(); CPUS],
+            tag_free: self.mode == PER_CPU,
+            complete: 0,
+        };
+        state.memory.set(GENERATION, 1);
+        state.memory.set(MODE, self.mode);
+        (0..PAGES).for_each(|page| state.memory.set(ENTRY + page, 1));
+        let on_tag = matches!(self.mode, SYSTEM | DEMOTING);
+        for cpu in 0..self.cpus {
+            let own = &mut state.cpus[cpu];
+            (own.flushes, own.changes, own.left) = (self.flushes[cpu], self.changes[cpu], self.wanders[cpu]);
+            (own.root, own.state) = (A, A | if on_tag { ON_TAG } else { 0 });
+            (own.seen, own.slot, own.on_tag) = (1, ALL_PAGES, on_tag);
+            own.tag = if on_tag { ALL_PAGES } else { 0 };
+            state.memory.set(STATE + cpu, own.state);
+            state.memory.set(MEMBER + cpu, 1);
+        }
+        state
+    }
+
+    fn steps(&self, state: &State, steps: &mut Vec<Step>) {
+        for (cpu, own) in state.cpus.iter().enumerate().take(self.cpus) {
+            let id = cpu as u8;
+            let waits = self.waits(state, cpu);
+            match own.at {
+                None => steps.extend((0..).zip(PROGRAMS).filter_map(|(number, program)| {
+                    self.may_begin(state, cpu, program).then_some(Step::Begin(id, number))
+                })),
+                Some(_) if !waits => steps.push(Step::Run(id)),
+                Some(_) => {}
+            }
+            if own.asked != 0 && own.outer.is_none() && own.at.is_none_or(|at| self.is_open(at)) {
+                steps.push(Step::Interrupt(id));
+            }
+            steps.extend(state.memory.drainable(cpu).map(|index| Step::Drain(id, index as u8)));
+        }
+    }
+
+    fn take(&self, state: &mut State, step: Step) {
+        match step {
+            Step::Begin(cpu, number) => {
+                let own = &mut state.cpus[usize::from(cpu)];
+                let program = PROGRAMS[usize::from(number)];
+                match program {
+                    Program::Flush => own.flushes -= 1,
+                    Program::Change => own.changes -= 1,
+                    _ => own.left -= 1,
+                }
+                own.at = Some(Place::first(program));
+            }
+            Step::Interrupt(cpu) => {
+                let own = &mut state.cpus[usize::from(cpu)];
+                own.outer = own.at;
+                let program = Program::Serve;
+                own.at = Some(Place::first(program));
+            }
+            Step::Drain(cpu, index) => state.memory.drain(usize::from(cpu), usize::from(index)),
+            Step::Run(cpu) => {
+                let cpu = usize::from(cpu);
+                let place = state.cpus[cpu].at.expect("it runs a program");
+                let ops = self.ops(place.program);
+                let next = self.carry_out(state, cpu, place.program, ops[usize::from(place.op)]);
+                let next = behind(ops, place, next);
+                let own = &mut state.cpus[cpu];
+                if next.is_some() {
+                    own.at = next;
+                } else {
+                    // What it has read is of no matter any more, but for a requester that served.
+                    (own.at, own.read, own.serving) = (own.outer.take(), 0, 0);
+                    own.word = if own.at.is_none() { 0 } else { own.word };
+                }
+            }
+        }
+        // Walkers fill what they can reach.
+        let visible = |page: usize| state.memory.visible(ENTRY + page) << page;
+        let reach = (0..PAGES).map(visible).sum::<u8>();
+        for own in state.cpus.iter_mut().filter(|own| own.root == A) {
+            if own.on_tag {
+                own.tag |= reach;
+                own.doomed.iter_mut().for_each(|doomed| *doomed &= !reach);
+            } else {
+                own.slot |= reach;
+            }
+        }
+    }
+
+    fn tell(&self, state: &State, step: Step) -> String {
+        let begins = |number| format!("{:?}", PROGRAMS[usize::from(number)]);
+        let at = state.cpus[step.cpu()].at;
+        tell(step, begins, at.map(|at| self.ops(at.program)[usize::from(at.op)]))
+    }
+
+    fn is_over(&self, state: &State) -> bool {
+        state.cpus.iter().all(|own| own.at.is_none() && own.flushes == 0)
+    }
+
+    fn broken(&self, state: &State) -> Option<Claim> {
+        for own in &state.cpus[..self.cpus] {
+            if state.tag_free && (own.on_tag || own.tag != 0) {
+                return Some(Claim::C4);
+            }
+            let cached = if own.on_tag { own.tag } else { own.slot };
+            if own.root == A && Self::in_user(own) && cached & state.complete != 0 {
+                return Some(Claim::C1);
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,270 @@
+//! (b) System-wide tags with roll-over: the slow and the fast path of a switch, reserved tags, local flushes, lazy CPUs, and a
+//! flush by broadcast or on one CPU alone.
+//!
+//! There are as many spaces as one more than tags, and one tag more than CPUs. Every CPU switches between them, in any order; CPU 0
+//! withdraws the page of space 0 meanwhile. A CPU's cache holds, by tag, whose entries it may hold.
+
+mod steps;
+
+use crate::memory::{CPUS, Memory};
+use crate::mutants;
+use crate::program::Place;
+
+/// The epoch (`RollOver::epoch`).
+const EPOCH: usize = 0;
+/// `RollOver::lock`.
+const LOCK: usize = 1;
+/// The entry of space 0's page: 1 while valid.
+const ENTRY: usize = 2;
+/// The CPU set of space 0, by CPU.
+const MEMBER: usize = 3;
+/// What each CPU runs under (`Running::active`).
+const ACTIVE: usize = 6;
+/// Each space's epoch and tag (`Space::mode`).
+const MODE: usize = 9;
+const SPACES: usize = 5;
+const WORDS: usize = MODE + SPACES;
+
+const TAG: u8 = 7;
+const ONE_EPOCH: u8 = 8;
+
+/// One operation, between which others come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Op {
+    /// `Engine::switch_to`, step 2: a full barrier.
+    Join,
+    /// `Engine::load`: the kernel's root, before the next tag is chosen.
+    LetGo,
+    /// `Engine::rolled_tag`: the space's tag.
+    ReadMode,
+    /// `Engine::rolled_tag`: is it of this epoch?
+    ReadEpoch,
+    /// `Engine::rolled_tag`: has a roll-over taken away what this CPU ran under?
+    ReadActive,
+    /// `Engine::rolled_tag`: the exchange of the fast path, a full barrier.
+    Exchange,
+    /// `Engine::rolled_tag_slowly`.
+    Lock,
+    /// `Engine::rolled_tag_slowly`, `Engine::new_tag`: still valid, reserved, free, or none left.
+    Choose,
+    /// `Engine::roll_over`: the next epoch; all tags free.
+    RollEpoch,
+    /// `Engine::roll_over`: keeps what this CPU runs under, and marks it.
+    RollCpu(u8),
+    /// `Engine::new_tag`, after the roll-over.
+    ChooseAgain,
+    /// `Engine::rolled_tag_slowly`: the space's new tag; a full barrier.
+    PublishMode,
+    /// `Engine::rolled_tag_slowly`: flushes everything here if marked; a full barrier.
+    FlushIfMarked,
+    /// `Engine::rolled_tag_slowly`.
+    StoreActive,
+    /// `Engine::rolled_tag_slowly`.
+    Unlock,
+    /// `Engine::load`, `Engine::leave_lazy_rolled`.
+    LoadRoot,
+    /// The kernel clears the entry.
+    ClearEntry,
+    /// `Engine::dispatch`: the increment, a full barrier.
+    Increment,
+    /// `Engine::dispatch`: the space's tag, read for a flush.
+    ReadTag,
+    /// `Engine::flush_alone`: was any other CPU ever in the set?
+    LookAlone,
+    /// `Engine::flush_tag_here`, then a full barrier.
+    FlushHere,
+    /// `Engine::flush_alone`: looks again.
+    LookAgain,
+    /// `Engine::broadcast_and_sync`.
+    Broadcast,
+    /// `Token::wait` returns `Flushed`.
+    Complete,
+}
+
+/// What a CPU can be at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Program {
+    Switch,
+    LeaveLazy,
+    Flush,
+}
+
+/// Numbers of [`Step::Begin`] above those of spaces.
+const GO_LAZY: u8 = SPACES as u8;
+const LEAVE_LAZY: u8 = GO_LAZY + 1;
+const FLUSH: u8 = GO_LAZY + 2;
+
+mutants! {
+    RollOver;
+    /// The fast path stores, where it must exchange.
+    FastPathStores: C4 in TWO;
+    /// The fast path does not compare epochs.
+    EpochNotCompared: C4 in TWO;
+    /// A roll-over keeps no tag for the CPU that runs on it.
+    ActiveNotReserved: C4 in TWO;
+    /// A second roll-over forgets what the first has kept.
+    ReservedForgotten: C1 in TWICE;
+    /// A tag that is kept for two CPUs is renewed for one.
+    RenewedOnce: C1 in TWICE;
+    /// A roll-over marks no other CPU for its local flush.
+    OthersNotMarked: C4 in TWO;
+    /// A marked CPU does not flush (regression 18).
+    MarkedNotFlushed: C4 in TWO;
+    /// The root stays loaded while the next tag is chosen.
+    NotLetGo: C3 in RENEWED;
+    /// A lazy CPU's tag is not kept, and it goes on with it (regression 38).
+    LazyKeepsOldTag: C1 in TWO;
+    /// The lock is not held.
+    NoLock: C4 in TWO;
+    /// Neither barrier between publishing a new tag and the root load.
+    TagPublishedLate: C1 in TWO;
+    /// A flush reads the tag before it clears the entry (regression 46).
+    TagReadBeforeClear: C1 in TWO;
+    /// The increment of a flush is no barrier for the entry write before it.
+    IncrementWithoutBarrier: C1 in TWO;
+    /// Departed CPUs leave the set, with entries under the tag.
+    LeavesSet: C1 in DEPARTS;
+    /// The set is looked at before the increment.
+    LookBeforeIncrement: C1 in ALONE;
+    /// The set is joined after the root load (regression 31).
+    RootBeforeJoin: C1 in ALONE;
+}
+
+/// Tags that roll over.
+#[derive(Debug, Clone, Copy)]
+pub struct RollOver {
+    /// CPUs. There is one tag more.
+    pub cpus: usize,
+    /// Programs that each CPU may begin, the flush of CPU 0 not counted.
+    pub wanders: [u8; CPUS],
+    /// All begin in space 0, not each in its own.
+    pub together: bool,
+    /// What is withdrawn is the link to a table, which is freed.
+    pub tables: bool,
+    /// A flush stays on its CPU where no other was ever in the set (`local_first.rs`).
+    pub local_first: bool,
+    /// It does not look again afterwards.
+    pub look_once: bool,
+    /// Joining is a plain store.
+    pub plain_join: bool,
+    /// What is wrong.
+    pub mutant: Option<Mutant>,
+}
+
+const TWO: RollOver = RollOver {
+    cpus: 2,
+    wanders: [2, 2, 0],
+    together: false,
+    tables: false,
+    local_first: false,
+    look_once: false,
+    plain_join: false,
+    mutant: None,
+};
+const MORE: RollOver = RollOver {
+    wanders: [4, 1, 0],
+    ..TWO
+};
+/// One CPU rolls over twice under another that stays in the space.
+const TWICE: RollOver = RollOver {
+    wanders: [5, 0, 0],
+    together: true,
+    ..TWO
+};
+const TABLES: RollOver = RollOver { tables: true, ..TWO };
+/// One CPU brings the space under another tag while the other leaves it.
+const RENEWED: RollOver = RollOver {
+    wanders: [3, 1, 0],
+    together: true,
+    ..TABLES
+};
+/// A CPU leaves the space and comes back.
+const DEPARTS: RollOver = RollOver {
+    wanders: [0, 2, 0],
+    together: true,
+    ..ALONE
+};
+const ALONE: RollOver = RollOver {
+    local_first: true,
+    ..TWO
+};
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+struct Cpu {
+    at: Option<Place<Program>>,
+    /// The space that is switched to.
+    goal: u8,
+    /// The space whose root is loaded, from 1; 0 for the kernel's.
+    root: u8,
+    tag: u8,
+    lazy: bool,
+    /// By tag: spaces, bit by bit, whose entries may be cached.
+    tlb: [u8; 5],
+    /// The space's word that was read, or made.
+    word: u8,
+    /// What was read of `active`.
+    active: u8,
+    /// `Running::reserved`, under the lock.
+    reserved: u8,
+    /// `Running::flush_pending`, under the lock.
+    marked: bool,
+    left: u8,
+    flushes: u8,
+}
+
+/// All CPUs and memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct State {
+    memory: Memory<WORDS>,
+    cpus: [Cpu; CPUS],
+    /// Tags that are in use, under the lock.
+    used: u8,
+    /// No tag was left behind a roll-over.
+    short: bool,
+    complete: bool,
+}
+
+impl RollOver {
+    fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    /// The programs, with what the mutants move in them.
+    #[rustfmt::skip]
+    fn ops(&self, program: Program) -> &'static [Op] {
+        use Op::*;
+        match program {
+            Program::Switch => match self.mutant {
+                Some(Mutant::NotLetGo) => &[
+                    Join, ReadMode, ReadEpoch, ReadActive, Exchange, Lock, Choose, RollEpoch, RollCpu(0), RollCpu(1),
+                    RollCpu(2), ChooseAgain, PublishMode, FlushIfMarked, StoreActive, Unlock, LoadRoot,
+                ],
+                Some(Mutant::RootBeforeJoin) => &[
+                    LetGo, ReadMode, ReadEpoch, ReadActive, Exchange, Lock, Choose, RollEpoch, RollCpu(0), RollCpu(1),
+                    RollCpu(2), ChooseAgain, PublishMode, FlushIfMarked, StoreActive, Unlock, LoadRoot, Join,
+                ],
+                _ => &[
+                    Join, LetGo, ReadMode, ReadEpoch, ReadActive, Exchange, Lock, Choose, RollEpoch, RollCpu(0),
+                    RollCpu(1), RollCpu(2), ChooseAgain, PublishMode, FlushIfMarked, StoreActive, Unlock, LoadRoot,
+                ],
+            },
+            Program::LeaveLazy if self.is(Mutant::LazyKeepsOldTag) => &[],
+            Program::LeaveLazy => &[
+                ReadMode, ReadEpoch, ReadActive, Exchange, Lock, Choose, RollEpoch, RollCpu(0), RollCpu(1), RollCpu(2),
+                ChooseAgain, PublishMode, FlushIfMarked, StoreActive, Unlock, LoadRoot,
+            ],
+            Program::Flush if self.local_first => match self.mutant {
+                Some(Mutant::LookBeforeIncrement) => &[
+                    ClearEntry, LookAlone, Increment, ReadTag, FlushHere, Broadcast, Complete,
+                ],
+                _ => &[
+                    ClearEntry, Increment, ReadTag, LookAlone, FlushHere, LookAgain, Broadcast, Complete,
+                ],
+            },
+            Program::Flush => match self.mutant {
+                Some(Mutant::TagReadBeforeClear) => &[ReadTag, ClearEntry, Increment, Broadcast, Complete],
+                _ => &[ClearEntry, Increment, ReadTag, Broadcast, Complete],
+            },
+        }
+    }
+}

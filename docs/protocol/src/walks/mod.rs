@@ -1,0 +1,342 @@
+//! (d) Lockless walks and table pages: who may hold a link to a table that is freed.
+//!
+//! CPU 0 unlinks a table, finds out who may be walking, frees the table and links another in its place, twice. Other CPUs walk,
+//! with interrupts off, and go off and come back. How walks are found is one of the modes of `Walkers`. What processors cache of
+//! links is the other models' (`generations`, tables freed).
+
+mod steps;
+
+use crate::memory::{CPUS, Memory};
+use crate::mutants;
+use crate::program::Place;
+
+/// The link: a table's number, 0 for none.
+const LINK: usize = 0;
+/// How walks of the space register (`Space::walk_mode`).
+const POLICY: usize = 1;
+/// Grace periods asked for (`Engine::grace`).
+const GRACE: usize = 2;
+/// Whether each CPU has published a walk (`Walking::published`).
+const PUBLISHED: usize = 3;
+/// The space's walker set (`Space::walkers`), by CPU.
+const WALKER: usize = 6;
+/// CPUs in a walk from NMI context (`Engine::nmi_walkers`).
+const NMI: usize = 9;
+/// The last period that each CPU has seen from outside a walk (`Walking::quiescent`).
+const QUIESCENT: usize = 12;
+/// Whether each CPU is off.
+const OFF: usize = 15;
+const WORDS: usize = 18;
+
+const PRECISE: u8 = 1;
+const CHANGING: u8 = 2;
+
+/// How walks are kept off freed tables (`Walkers`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Every CPU is interrupted.
+    InterruptAll,
+    /// A store and a full barrier; with an exchange instead it is the same.
+    Precise,
+    /// Registered once.
+    Sticky,
+    /// Periods in which every CPU has been seen outside a walk.
+    GracePeriod,
+    /// Registered or published, as the space's policy says, which changes.
+    Adaptive,
+}
+
+/// One operation, between which others come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Op {
+    /// The kernel clears the link.
+    Unlink,
+    /// `Engine::dispatch`, or `Engine::retire_tables`: a full barrier.
+    Barrier,
+    /// `Engine::walkers_of`: the policy.
+    ReadPolicy,
+    /// `Engine::walkers_of`: may this CPU be walking?
+    Find(u8),
+    /// `Engine::request`: queues at every target.
+    Send,
+    /// `Engine::request`: a target that is off by now is not waited for.
+    CheckOff(u8),
+    /// `Engine::wait_reporting`.
+    Wait,
+    /// `Engine::flush_tables_later`: a new period; a full barrier.
+    NewPeriod,
+    /// `Engine::graces_over`: has this CPU been seen?
+    Seen(u8),
+    /// The kernel frees the table.
+    Free,
+    /// The kernel links another table.
+    Relink,
+    /// `Engine::change_walks`: marks the space as changing; a full barrier.
+    BeginChange,
+    /// `Engine::end_all_walks`: every CPU that is online is asked.
+    AskAll,
+    /// `Engine::change_walks`: the new mode.
+    EndChange,
+    /// `Engine::walk_registered`: a slot that names the space needs no more.
+    CheckSlot,
+    /// `Engine::walk_registered`: the policy, where it is not registered.
+    WalkPolicy,
+    /// `Engine::register_walker`: a full barrier.
+    Register,
+    /// `Engine::walk_published`.
+    Publish,
+    /// `Engine::walk_published`: between publishing and reading.
+    WalkBarrier,
+    /// `Engine::walk_from_nmi`: a full barrier.
+    EnterNmi,
+    /// The walk reads the link.
+    ReadLink,
+    /// `Walk::drop`: the walk is over.
+    EndWalk,
+    /// `Engine::quiescent_here`.
+    ReadPeriod,
+    /// `Engine::quiescent_here`: seen outside a walk.
+    PublishPeriod,
+    /// `Queue::take`; a full barrier.
+    Take,
+    /// `Engine::forget_walks`: the slot.
+    ForgetSlot,
+    /// `Engine::forget_walks`: the bit; a full barrier.
+    ForgetBit,
+    /// `Request::acknowledge`.
+    Acknowledge,
+    /// `Engine::cpu_offline`.
+    PublishOff,
+    /// `Engine::cpu_offline`: a full barrier, before it answers what was asked.
+    OffBarrier,
+    /// `Engine::cpu_online`: forgets its registrations.
+    ForgetAll,
+    /// `Engine::cpu_online`.
+    PublishOn,
+    /// `Engine::cpu_online`: a full barrier.
+    OnBarrier,
+}
+
+/// What a CPU can be at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Program {
+    Free,
+    Change,
+    Walk,
+    NmiWalk,
+    Quiescent,
+    GoOff,
+    ComeOn,
+    Serve,
+}
+
+const PROGRAMS: [Program; 7] = [
+    Program::Free,
+    Program::Change,
+    Program::Walk,
+    Program::NmiWalk,
+    Program::Quiescent,
+    Program::GoOff,
+    Program::ComeOn,
+];
+
+mutants! {
+    Walks;
+    /// A walk publishes itself without a barrier (regression 9).
+    PublishedWithoutBarrier: C3 in PRECISELY;
+    /// A walk registers by a plain store.
+    RegisteredWithoutBarrier: C3 in STICKY;
+    /// The freeing side passes no barrier (regression 9).
+    UnlinkedWithoutBarrier: C3 in PRECISELY;
+    /// The freeing side looks for walkers before it unlinks.
+    FoundBeforeUnlink: C3 in STICKY;
+    /// Nobody is told (regressions 7 and 36).
+    NobodyTold: C3 in STICKY;
+    /// The freeing side gives up its wait (regression 24, C7).
+    GivesUp: C3 in ALL;
+    /// A walk leaves interrupts on.
+    Interruptible: C3 in STICKY;
+    /// The handler forgets the bit and keeps the slot.
+    SlotKept: C3 in STICKY;
+    /// A walk in NMI context is not entered in its set.
+    NmiNotEntered: C3 in STICKY;
+    /// A change of policy interrupts nobody.
+    ChangedWithoutRound: C3 in ADAPTIVE;
+    /// A freeing side honours the old mode only, until the change is over.
+    ChangingIgnored: C3 in CHANGED_MEANWHILE;
+    /// A CPU that comes online keeps its registrations.
+    OnlineKeepsRegistration: C3 in ADAPTIVE;
+    /// Going off passes no barrier before it answers what was asked.
+    OffWithoutBarrier: C5 in LEAVES;
+    /// Going off answers nothing.
+    OffAnswersNothing: C5 in LEAVES;
+    /// A CPU that is off is waited for (regression 44).
+    OffWaitedFor: C5 in LEAVES;
+    /// A period begins before the unlinking is visible.
+    PeriodWithoutBarrier: C3 in GRACE_PERIODS;
+    /// A period is taken to be over one too early.
+    PeriodTooShort: C3 in GRACE_PERIODS;
+    /// A CPU is seen quiescent in the middle of a walk.
+    QuiescentInWalk: C3 in GRACE_PERIODS;
+}
+
+/// Walks and frees.
+#[derive(Debug, Clone, Copy)]
+pub struct Walks {
+    /// CPUs.
+    pub cpus: usize,
+    /// How walks are found.
+    pub mode: Mode,
+    /// Tables that CPU 0 frees.
+    pub frees: u8,
+    /// Changes of policy, and who may begin them: CPU 0, or a CPU that does nothing else.
+    pub changes: u8,
+    /// See `changes`.
+    pub changer: usize,
+    /// Walks, one of them from NMI context, and reports of quiescence, of each other CPU.
+    pub walks: u8,
+    /// How often each other CPU may go off.
+    pub offs: u8,
+    /// It comes back.
+    pub returns: bool,
+    /// What is wrong.
+    pub mutant: Option<Mutant>,
+}
+
+const PRECISELY: Walks = Walks {
+    cpus: 3,
+    mode: Mode::Precise,
+    frees: 2,
+    changes: 0,
+    changer: 0,
+    walks: 2,
+    offs: 0,
+    returns: true,
+    mutant: None,
+};
+const ALL: Walks = Walks {
+    mode: Mode::InterruptAll,
+    ..PRECISELY
+};
+const STICKY: Walks = Walks {
+    mode: Mode::Sticky,
+    ..PRECISELY
+};
+const COMES_AND_GOES: Walks = Walks {
+    cpus: 2,
+    offs: 1,
+    ..STICKY
+};
+const LEAVES: Walks = Walks {
+    returns: false,
+    ..COMES_AND_GOES
+};
+const GRACE_PERIODS: Walks = Walks {
+    cpus: 2,
+    mode: Mode::GracePeriod,
+    walks: 4,
+    ..PRECISELY
+};
+const ADAPTIVE: Walks = Walks {
+    cpus: 2,
+    mode: Mode::Adaptive,
+    changes: 1,
+    walks: 3,
+    offs: 1,
+    ..PRECISELY
+};
+
+const CHANGED_MEANWHILE: Walks = Walks {
+    cpus: 3,
+    changer: 2,
+    walks: 2,
+    offs: 0,
+    ..ADAPTIVE
+};
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+struct Cpu {
+    at: Option<Place<Program>>,
+    /// What it was at when it began to serve.
+    outer: Option<Place<Program>>,
+    /// The table that it holds a link to.
+    holds: u8,
+    /// A slot names the space (`Walking::mark_registered`).
+    slot: bool,
+    off: bool,
+    /// Requesters that have asked.
+    asked: u8,
+    serving: u8,
+    targets: u8,
+    policy: u8,
+    period: u8,
+    frees: u8,
+    changes: u8,
+    walks: u8,
+    nmi: u8,
+    offs: u8,
+}
+
+/// All CPUs and memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct State {
+    memory: Memory<WORDS>,
+    cpus: [Cpu; CPUS],
+    freed: u8,
+}
+
+impl Walks {
+    fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    /// The programs, with what the mutants move in them.
+    #[rustfmt::skip]
+    fn ops(&self, program: Program) -> &'static [Op] {
+        use Op::*;
+        match program {
+            Program::Free if self.mode == Mode::GracePeriod => {
+                &[Unlink, NewPeriod, Seen(0), Seen(1), Seen(2), Free, Relink]
+            }
+            Program::Free => match self.mutant {
+                Some(Mutant::NobodyTold) => &[Unlink, Barrier, Free, Relink],
+                Some(Mutant::GivesUp) => {
+                    &[Unlink, Barrier, ReadPolicy, Find(0), Find(1), Find(2), Send, Free, Relink]
+                }
+                Some(Mutant::UnlinkedWithoutBarrier) => &[
+                    Unlink, ReadPolicy, Find(0), Find(1), Find(2), Send, CheckOff(0), CheckOff(1), CheckOff(2), Wait,
+                    Free, Relink,
+                ],
+                Some(Mutant::FoundBeforeUnlink) => &[
+                    ReadPolicy, Find(0), Find(1), Find(2), Unlink, Barrier, Send, CheckOff(0), CheckOff(1),
+                    CheckOff(2), Wait, Free, Relink,
+                ],
+                _ => &[
+                    Unlink, Barrier, ReadPolicy, Find(0), Find(1), Find(2), Send, CheckOff(0), CheckOff(1),
+                    CheckOff(2), Wait, Free, Relink,
+                ],
+            },
+            Program::Change => match self.mutant {
+                Some(Mutant::ChangedWithoutRound) => &[BeginChange, EndChange],
+                _ => &[BeginChange, AskAll, CheckOff(0), CheckOff(1), CheckOff(2), Wait, EndChange],
+            },
+            Program::Walk => match self.mode {
+                Mode::InterruptAll | Mode::GracePeriod => &[ReadLink, EndWalk],
+                Mode::Precise if self.is(Mutant::PublishedWithoutBarrier) => &[Publish, ReadLink, EndWalk],
+                Mode::Precise => &[Publish, WalkBarrier, ReadLink, EndWalk],
+                Mode::Sticky => &[CheckSlot, Register, ReadLink, EndWalk],
+                Mode::Adaptive => &[CheckSlot, WalkPolicy, Register, Publish, WalkBarrier, ReadLink, EndWalk],
+            },
+            Program::NmiWalk => &[EnterNmi, ReadLink, EndWalk],
+            Program::Quiescent => &[ReadPeriod, PublishPeriod],
+            Program::GoOff => match self.mutant {
+                Some(Mutant::OffWithoutBarrier) => &[PublishOff, Take, ForgetSlot, ForgetBit, Acknowledge],
+                Some(Mutant::OffAnswersNothing) => &[PublishOff, OffBarrier],
+                _ => &[PublishOff, OffBarrier, Take, ForgetSlot, ForgetBit, Acknowledge],
+            },
+            Program::ComeOn if self.is(Mutant::OnlineKeepsRegistration) => &[PublishOn, OnBarrier],
+            Program::ComeOn => &[ForgetAll, PublishOn, OnBarrier],
+            Program::Serve => &[Take, ForgetSlot, ForgetBit, Acknowledge],
+        }
+    }
+}

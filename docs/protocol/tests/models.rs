@@ -1,0 +1,39 @@
+//! Every model, whole, and every mutant of it.
+
+use protocol::Protocol;
+use protocol::generations::Generations;
+use protocol::promotion::Promotion;
+use protocol::report::{Line, run};
+use protocol::rollover::RollOver;
+use protocol::walks::Walks;
+
+fn holds_and_its_mutants_do_not<P: Protocol>() {
+    let mut wrong = Vec::new();
+    run::<P>(|line: Line| {
+        println!("{line}");
+        if !line.is_right() {
+            wrong.push(format!("{line}\n{}", line.story));
+        }
+    });
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_translation_outlives_its_flush_by_generations_and_every_mutant_shows() {
+    holds_and_its_mutants_do_not::<Generations>();
+}
+
+#[test]
+fn no_tag_changes_hands_too_early_by_roll_over_and_every_mutant_shows() {
+    holds_and_its_mutants_do_not::<RollOver>();
+}
+
+#[test]
+fn no_flush_misses_a_cpu_between_slot_and_tag_and_every_mutant_shows() {
+    holds_and_its_mutants_do_not::<Promotion>();
+}
+
+#[test]
+fn no_table_is_freed_under_a_walk_and_every_mutant_shows() {
+    holds_and_its_mutants_do_not::<Walks>();
+}
