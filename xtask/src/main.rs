@@ -19,7 +19,8 @@ const BUDGET: Duration = Duration::from_secs(25 * 60);
 
 const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only those named
        cargo xtask steps            list the steps and the command each one runs
-       cargo xtask tsan             run the engine on real threads under ThreadSanitizer";
+       cargo xtask tsan             run the engine on real threads under ThreadSanitizer
+       cargo xtask mutants [...]    try every mutation of the engine; --help says more";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -42,12 +43,26 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
+        ["mutants", options @ ..] => mutants(options),
         ["help" | "-h" | "--help"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
         }
         [] => refuse("no chore named"),
         [other, ..] => refuse(&format!("unknown chore {other:?}")),
+    }
+}
+
+/// A program of its own: it needs a parser of Rust, and the other chores do not.
+fn mutants(options: &[&str]) -> ExitCode {
+    let mut command = steps::cargo();
+    command.args(["run", "--quiet", "-p", "shootdown-mutants", "--"]).args(options);
+    match command.status() {
+        Ok(status) => ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)),
+        Err(error) => {
+            eprintln!("xtask: cannot start cargo: {error}");
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Entry {
     pub caught: Option<Caught>,
     /// What else said nothing: fingerprints of programs.
     pub held: Vec<u64>,
+    /// Most seconds of probes that were to be asked.
+    pub budget: f64,
     /// Probes that were asked, and how long all took, s.
     pub asked: usize,
     /// Seconds.

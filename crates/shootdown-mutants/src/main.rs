@@ -44,6 +44,9 @@ struct Options {
     /// Only these tools: engine, check, sim, loom.
     #[arg(long, value_name = "TOOLS", value_delimiter = ',', value_parser = tool)]
     tools: Vec<Tool>,
+    /// Most seconds that probes for one mutation may take together, as measured without it; the quickest are asked first.
+    #[arg(long, value_name = "SECONDS", default_value_t = f64::MAX, hide_default_value = true)]
+    budget: f64,
     /// Name the mutations and stop.
     #[arg(long)]
     list: bool,
@@ -135,7 +138,7 @@ fn run(options: &Options) -> Result<bool, String> {
         instrumented.write(&root, &place.join("workspace"))?;
         let probes = probes(&place, options)?;
         let scratch = place.join("scratch");
-        let trial = Trial::new(&probes, instrumented.fingerprint(), &scratch, &mut journal);
+        let trial = Trial::new(&probes, instrumented.fingerprint(), options.budget, &scratch, &mut journal);
         let is_open = |number: &u32| {
             let mutant = &mutants[*number as usize - 1];
             (options.doubt || arguments.about(&mutant.name()).is_none()) && !trial.settled(mutant, *number)
@@ -159,12 +162,14 @@ fn selected(options: &Options, mutants: &[Mutant]) -> Vec<u32> {
 fn probes(place: &Path, options: &Options) -> Result<Vec<Probe>, String> {
     let wanted = |tool: Tool| options.tools.is_empty() || options.tools.contains(&tool);
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(place.join("workspace")).args(["test", "--no-run", "--quiet", "--message-format=json"]);
+    cargo.current_dir(place.join("workspace")).args(["build", "--quiet", "--message-format=json"]);
+    // Not `cargo test --no-run`, which makes a test of every example that is named.
+    cargo.args(["--profile", "test", "--tests"]);
     cargo.arg("--target-dir").arg(place.join("build"));
     for tool in Tool::ALL.into_iter().filter(|tool| wanted(*tool)) {
         cargo.args(match tool {
             Tool::Engine => ["-p", "shootdown"].as_slice(),
-            Tool::Check => &["-p", "shootdown-check"],
+            Tool::Check => &["-p", "shootdown-check", "--example", "race"],
             Tool::Sim => &["-p", "shootdown-sim"],
             Tool::Loom => &["-p", "shootdown-loom", "--features", "shootdown-loom/models"],
         });

@@ -20,6 +20,8 @@ pub struct Trial<'a> {
     pub engine: u64,
     /// A folder for what programs print.
     pub scratch: &'a Path,
+    /// Most seconds of probes, as measured, for each mutation.
+    pub budget: f64,
     journal: Mutex<&'a mut Journal>,
     /// Probes that have caught mutations, by function, the last first.
     catchers: Mutex<HashMap<(String, String), Vec<usize>>>,
@@ -27,9 +29,10 @@ pub struct Trial<'a> {
 
 impl<'a> Trial<'a> {
     /// Ready to try.
-    pub fn new(probes: &'a [Probe], engine: u64, scratch: &'a Path, journal: &'a mut Journal) -> Self {
+    pub fn new(probes: &'a [Probe], engine: u64, budget: f64, scratch: &'a Path, journal: &'a mut Journal) -> Self {
         Trial {
             probes,
+            budget,
             engine,
             scratch,
             journal: Mutex::new(journal),
@@ -43,7 +46,7 @@ impl<'a> Trial<'a> {
         let Some(entry) = journal.known(&mutant.name()).filter(|entry| entry.engine == self.engine) else {
             return false;
         };
-        let held = |probe: &Probe| entry.held.contains(&probe.program.fingerprint);
+        let held = |probe: &Probe| entry.held.contains(&probe.program.fingerprint) && entry.budget >= self.budget;
         entry.caught.is_some() || self.probes.iter().filter(|probe| concerns(probe, number)).all(held)
     }
 
@@ -80,7 +83,8 @@ impl<'a> Trial<'a> {
         let begun = Instant::now();
         let name = mutant.name();
         let before = self.journal.lock().expect("as in `run`").known(&name).cloned();
-        let same_engine = before.as_ref().filter(|entry| entry.engine == self.engine);
+        let same = |entry: &&Entry| entry.engine == self.engine && entry.budget >= self.budget;
+        let same_engine = before.as_ref().filter(same);
         let mut held = same_engine.map_or(Vec::new(), |entry| entry.held.clone());
         let place = (mutant.file.clone(), mutant.function.clone());
         let mut order: Vec<usize> = Vec::new();
@@ -91,15 +95,16 @@ impl<'a> Trial<'a> {
         order.extend(neighbours.into_iter().flatten().take(NEIGHBOURS));
         order.extend(0..self.probes.len());
         let mut asked = vec![false; self.probes.len()];
-        let (mut count, mut caught) = (0, None);
+        let (mut count, mut spent, mut caught) = (0, 0.0, None);
         for index in order {
             let probe = &self.probes[index];
             let skip = asked[index] || !concerns(probe, number) || held.contains(&probe.program.fingerprint);
-            if skip {
+            if skip || spent + probe.baseline.seconds > self.budget {
                 continue;
             }
             asked[index] = true;
             count += 1;
+            spent += probe.baseline.seconds;
             let begun = Instant::now();
             if let Answer::Caught { count, how } = probe.ask(number, scratch)? {
                 caught = Some(Caught {
@@ -127,6 +132,7 @@ impl<'a> Trial<'a> {
             caught,
             held,
             asked: count,
+            budget: self.budget,
             seconds: begun.elapsed().as_secs_f64(),
         })
     }
