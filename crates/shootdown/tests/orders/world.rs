@@ -5,6 +5,7 @@ use shootdown::{
     Broadcast, BroadcastLimits, CpuMask, Design, Engine, Facade, Kernel, Local, PerCpu, Range, Root, Secondary, Space,
     Storage, Tag, Word, tag_words,
 };
+use crate::clocks::{self, Passed};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,6 +22,11 @@ std::thread_local! {
 }
 
 pub const CPUS: usize = 3;
+
+/// The CPU whose turn it is.
+pub fn here() -> usize {
+    HERE.get()
+}
 
 /// What a CPU has written, and no barrier has ordered since.
 #[derive(Clone, Copy)]
@@ -61,7 +67,10 @@ fn tables_are_published(before: &str) {
 }
 
 /// A word that remembers that it was written.
-pub struct Minded(AtomicU64);
+pub struct Minded(AtomicU64, Passed);
+
+// SAFETY: each test uses its words from one thread.
+unsafe impl Sync for Minded {}
 
 impl Minded {
     fn modify(&self, change: impl Fn(u64) -> Option<u64>) -> Result<u64, u64> {
@@ -71,9 +80,13 @@ impl Minded {
             Some(new) => {
                 self.0.store(new, Ordering::Relaxed);
                 wrote();
+                self.1.modify();
                 Ok(old)
             }
-            None => Err(old),
+            None => {
+                self.1.look();
+                Err(old)
+            }
         }
     }
     fn always(&self, change: impl Fn(u64) -> u64) -> u64 {
@@ -83,13 +96,15 @@ impl Minded {
 
 impl Word for Minded {
     fn new(value: u64) -> Self {
-        Minded(AtomicU64::new(value))
+        Minded(AtomicU64::new(value), Passed::default())
     }
     fn load(&self, order: Ordering) -> u64 {
+        self.1.load(order);
         self.0.load(order)
     }
     fn store(&self, value: u64, order: Ordering) {
         wrote();
+        self.1.store(order);
         self.0.store(value, order);
     }
     fn fetch_add_full(&self, value: u64) -> u64 {
@@ -116,6 +131,7 @@ impl Facade for Strict {
 
     fn full_barrier() {
         full();
+        clocks::fence();
     }
     fn publish_tables() {
         owed(|owed| (owed.tables, owed.tables_full) = (false, false));
@@ -240,6 +256,8 @@ impl Kernel<1> for &Minding {
     fn broadcast_sync(&self) {
         assert_ne!(self.pins.get(), 0, "the CPU that issued is the one that synchronises");
         self.under_way.set(self.under_way.get() & !(1 << HERE.get()));
+        // What used the old translations is over, on every CPU.
+        clocks::synchronise();
     }
     fn now_ns(&self) -> u64 {
         self.now.get()
@@ -260,6 +278,7 @@ pub type Strictly = Engine<'static, &'static Minding, 1>;
 
 /// An engine with every CPU online. Leaked: it lives as long as the interrupts' handler.
 pub fn engine(design: Design, broadcasts: bool) -> &'static Strictly {
+    clocks::reset();
     OWED.set([Owed::NOTHING; CPUS]);
     MASKED.set([false; CPUS]);
     PENDING.set(0);
@@ -298,4 +317,56 @@ pub fn unmap(engine: &Strictly, space: &Space<Strict, 1>, range: Range) {
     write_tables();
     let _done = engine.flush(space, range);
     engine.kernel().is_settled();
+}
+
+/// Memory that is used and, in the end, freed: a frame with its entry, or a table.
+#[derive(Default)]
+pub struct Memory {
+    used: RefCell<[u64; CPUS]>,
+}
+
+impl Memory {
+    /// This CPU uses it.
+    pub fn touch(&self) {
+        self.used.borrow_mut()[here()] = clocks::tick();
+    }
+
+    /// It is freed here: every use must have happened before.
+    pub fn free(&self) {
+        for (cpu, &time) in self.used.borrow().iter().enumerate() {
+            assert!(clocks::knows(cpu, time), "freed by CPU {}, which does not know that CPU {cpu} is through", here());
+        }
+    }
+}
+
+/// A page-table entry that was withdrawn.
+pub struct Withdrawn {
+    by: usize,
+    time: u64,
+}
+
+impl Withdrawn {
+    /// This CPU withdraws it.
+    pub fn now() -> Self {
+        write_tables();
+        Withdrawn {
+            by: here(),
+            time: clocks::tick(),
+        }
+    }
+
+    /// Nothing that anybody has to know of.
+    pub fn nothing() -> Self {
+        Withdrawn { by: 0, time: 0 }
+    }
+
+    /// This CPU may fill from the tables: after the flush it must find what was written.
+    pub fn is_seen(&self) {
+        assert!(
+            clocks::is_found(self.by, self.time),
+            "CPU {} may fill from what CPU {} has withdrawn",
+            here(),
+            self.by
+        );
+    }
 }
