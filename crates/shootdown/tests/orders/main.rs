@@ -126,3 +126,32 @@ fn every_barrier_is_passed_before_what_it_is_for() {
         }
     }
 }
+
+#[test]
+fn tags_change_hands_clean() {
+    for (name, design) in designs() {
+        println!("{name}, split {}", design.split);
+        let engine = engine(design, true);
+        let spaces: Vec<_> = (1..=30).map(|root| engine.space(Root(root))).collect();
+        let lasting = engine.space(Root(31));
+        for (round, space) in spaces.iter().enumerate() {
+            for cpu in 0..CPUS {
+                // SAFETY: spaces live until the end of the round, when every CPU has left.
+                on(cpu, || unsafe { engine.switch_to(space) });
+            }
+            unmap(engine, space, page(0));
+            unmap(engine, space, page(1));
+            match round % 3 {
+                0 => on(1, || engine.enter_lazy()),
+                1 => on(1, || engine.switch_to_kernel()),
+                // SAFETY: as above.
+                _ => on(1, || unsafe { engine.switch_to(&lasting) }),
+            }
+            unmap(engine, space, page(0));
+            on(2, || {
+                let _end = engine.retire(space);
+            });
+            engine.kernel().is_settled();
+        }
+    }
+}

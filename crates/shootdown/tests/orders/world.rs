@@ -18,6 +18,8 @@ std::thread_local! {
     static PENDING: Cell<u64> = const { Cell::new(0) };
     /// What a CPU does with an interrupt.
     static HANDLER: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
+    /// What each CPU may hold under each tag.
+    static CACHED: RefCell<[[Cached; TAGS]; CPUS]> = const { RefCell::new([[Cached::Nothing; TAGS]; CPUS]) };
     static MASKED: RefCell<[bool; CPUS]> = const { RefCell::new([false; CPUS]) };
 }
 
@@ -26,6 +28,27 @@ pub const CPUS: usize = 3;
 /// The CPU whose turn it is.
 pub fn here() -> usize {
     HERE.get()
+}
+
+/// Tags below this are minded.
+pub const TAGS: usize = 8;
+
+/// What a CPU may hold under a tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cached {
+    Nothing,
+    /// Entries of the space with this root.
+    Of(Root),
+    /// Nothing of the space with this root any more, since that CPU's broadcast at that time.
+    NothingSince(Root, usize, u64),
+}
+
+fn cached(cpu: usize, tag: Tag, change: impl FnOnce(&mut Cached)) {
+    CACHED.with_borrow_mut(|all| all[cpu].get_mut(usize::from(tag.0)).map(change));
+}
+
+fn all_tags() -> impl Iterator<Item = Tag> {
+    (0..TAGS as u16).map(Tag)
 }
 
 /// What a CPU has written, and no barrier has ordered since.
@@ -227,20 +250,36 @@ impl Kernel<1> for &Minding {
         assert_ne!(self.pins.get(), 0, "interrupts are sent where migration is forbidden");
         targets.iter().for_each(|cpu| PENDING.set(PENDING.get() | 1 << cpu));
     }
-    fn invalidate(&self, _what: Local) {
+    fn invalidate(&self, what: Local) {
         tables_are_published("an invalidation");
+        for tag in all_tags() {
+            if what == Local::All || what == Local::Tag(tag) {
+                cached(HERE.get(), tag, |it| *it = Cached::Nothing);
+            }
+        }
         self.local_under_way.set(self.local_under_way.get() | 1 << HERE.get());
     }
     fn local_sync(&self) {
         self.local_under_way.set(self.local_under_way.get() & !(1 << HERE.get()));
     }
-    fn load_root(&self, _root: Root, _tag: Tag, _keep: bool) {
+    fn load_root(&self, root: Root, tag: Tag, keep: bool) {
         let masked = MASKED.with_borrow(|masked| masked[HERE.get()]);
         assert!(masked, "roots are loaded with interrupts off");
         assert!(
             !owed(|owed| owed.root_load),
             "words were written that no `before_root_load` has ordered before a root load"
         );
+        cached(HERE.get(), tag, |it| {
+            match *it {
+                Cached::Of(other) => assert!(other == root || !keep, "{tag:?} of {other:?} is loaded for {root:?}"),
+                Cached::NothingSince(other, cpu, time) => {
+                    let known = other == root || clocks::knows(cpu, time);
+                    assert!(known, "{tag:?} is loaded for {root:?} before it is known to be clean");
+                }
+                Cached::Nothing => {}
+            }
+            *it = Cached::Of(root);
+        });
     }
     fn broadcast_limits(&self) -> Option<BroadcastLimits> {
         self.broadcasts.then_some(BroadcastLimits {
@@ -248,8 +287,21 @@ impl Kernel<1> for &Minding {
             max_large_pages: 8,
         })
     }
-    fn broadcast(&self, _what: Broadcast) {
+    fn broadcast(&self, what: Broadcast) {
         tables_are_published("a broadcast");
+        for tag in all_tags().filter(|_| !matches!(what, Broadcast::Pages { .. } | Broadcast::Kernel { .. })) {
+            if matches!(what, Broadcast::Tag(of) if of != tag) {
+                continue;
+            }
+            let time = clocks::tick();
+            (0..CPUS).for_each(|cpu| {
+                cached(cpu, tag, |it| {
+                    if let Cached::Of(root) = *it {
+                        *it = Cached::NothingSince(root, HERE.get(), time);
+                    }
+                });
+            });
+        }
         assert_ne!(self.pins.get(), 0, "broadcasts are issued where migration is forbidden");
         self.under_way.set(self.under_way.get() | 1 << HERE.get());
     }
@@ -282,6 +334,7 @@ pub fn engine(design: Design, broadcasts: bool) -> &'static Strictly {
     OWED.set([Owed::NOTHING; CPUS]);
     MASKED.set([false; CPUS]);
     PENDING.set(0);
+    CACHED.set([[Cached::Nothing; TAGS]; CPUS]);
     HERE.set(0);
     let cpus: Vec<PerCpu<Strict>> = (0..CPUS).map(|_| PerCpu::new()).collect();
     let tags: Vec<Minded> = (0..tag_words(design.tag_limit)).map(|_| Minded::new(0)).collect();
