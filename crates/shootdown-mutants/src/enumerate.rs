@@ -482,7 +482,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 
     fn visit_expr(&mut self, expr: &'ast Expr) {
-        if !stands(attributes(expr)) {
+        if !stands(attributes(expr)) || conditions::constant(expr, &self.constants).is_some() {
             return;
         }
         match expr {

@@ -2,6 +2,8 @@
 //! and an interrupt, between words and a root load; interrupts are sent pinned, invalidations are completed. On one host thread,
 //! under every preset, so that barriers are minded that are nothing on x86.
 
+mod at_random;
+mod caches;
 mod clocks;
 mod happens_before;
 mod world;

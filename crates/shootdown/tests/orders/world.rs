@@ -5,6 +5,7 @@ use shootdown::{
     Broadcast, BroadcastLimits, CpuMask, Design, Engine, Facade, Kernel, Local, PerCpu, Range, Root, Secondary, Space,
     Storage, Tag, Word, tag_words,
 };
+use crate::caches;
 use crate::clocks::{self, Passed};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -258,9 +259,11 @@ impl Kernel<1> for &Minding {
             }
         }
         self.local_under_way.set(self.local_under_way.get() | 1 << HERE.get());
+        caches::with(|caches| caches.invalidate(what));
     }
     fn local_sync(&self) {
         self.local_under_way.set(self.local_under_way.get() & !(1 << HERE.get()));
+        caches::with(caches::Caches::local_sync);
     }
     fn load_root(&self, root: Root, tag: Tag, keep: bool) {
         let masked = MASKED.with_borrow(|masked| masked[HERE.get()]);
@@ -273,13 +276,14 @@ impl Kernel<1> for &Minding {
             match *it {
                 Cached::Of(other) => assert!(other == root || !keep, "{tag:?} of {other:?} is loaded for {root:?}"),
                 Cached::NothingSince(other, cpu, time) => {
-                    let known = other == root || clocks::knows(cpu, time);
+                    let known = other == root || !keep || clocks::knows(cpu, time);
                     assert!(known, "{tag:?} is loaded for {root:?} before it is known to be clean");
                 }
                 Cached::Nothing => {}
             }
             *it = Cached::Of(root);
         });
+        caches::with(|caches| caches.load_root(root, tag, keep));
     }
     fn broadcast_limits(&self) -> Option<BroadcastLimits> {
         self.broadcasts.then_some(BroadcastLimits {
@@ -304,19 +308,24 @@ impl Kernel<1> for &Minding {
         }
         assert_ne!(self.pins.get(), 0, "broadcasts are issued where migration is forbidden");
         self.under_way.set(self.under_way.get() | 1 << HERE.get());
+        caches::with(|caches| caches.broadcast(what));
     }
     fn broadcast_sync(&self) {
         assert_ne!(self.pins.get(), 0, "the CPU that issued is the one that synchronises");
         self.under_way.set(self.under_way.get() & !(1 << HERE.get()));
         // What used the old translations is over, on every CPU.
         clocks::synchronise();
+        caches::with(caches::Caches::broadcast_sync);
     }
     fn now_ns(&self) -> u64 {
         self.now.get()
     }
-    fn secondary(&self, _root: Root, _told: Secondary) -> u64 {
+    fn secondary(&self, root: Root, told: Secondary) -> u64 {
         assert!(!owed(|owed| owed.tables_full), "a device is told after a full barrier");
-        0
+        caches::with(|caches| caches.secondary(root, told))
+    }
+    fn secondary_sync(&self, ticket: u64) {
+        caches::with(|caches| caches.secondary_sync(ticket));
     }
     fn pin(&self) {
         self.pins.set(self.pins.get() + 1);
@@ -331,6 +340,7 @@ pub type Strictly = Engine<'static, &'static Minding, 1>;
 /// An engine with every CPU online. Leaked: it lives as long as the interrupts' handler.
 pub fn engine(design: Design, broadcasts: bool) -> &'static Strictly {
     clocks::reset();
+    caches::reset(design.split, design.errata);
     OWED.set([Owed::NOTHING; CPUS]);
     MASKED.set([false; CPUS]);
     PENDING.set(0);
