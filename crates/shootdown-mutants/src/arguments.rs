@@ -17,6 +17,9 @@ pub enum Class {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    /// Which mutations the test command tries: parts of their names.
+    #[serde(default)]
+    slice: Vec<String>,
     #[serde(default)]
     argument: Vec<Argument>,
 }
@@ -29,9 +32,13 @@ struct Argument {
     mutants: Vec<String>,
 }
 
-/// The arguments, by the names of mutations.
+/// The arguments, by the names of mutations, and the slice.
 #[derive(Debug, Default)]
-pub struct Arguments(BTreeMap<String, (Class, String)>);
+pub struct Arguments {
+    by_name: BTreeMap<String, (Class, String)>,
+    /// Which mutations the test command tries: parts of their names.
+    pub slice: Vec<String>,
+}
 
 impl Arguments {
     /// Reads them; each must be about a mutation that there is, and about none twice.
@@ -53,14 +60,17 @@ impl Arguments {
             }
         }
         match wrong.is_empty() {
-            true => Ok(Arguments(arguments)),
+            true => Ok(Arguments {
+                by_name: arguments,
+                slice: file.slice,
+            }),
             false => Err(wrong.join("\n")),
         }
     }
 
     /// The argument about the mutation of that name.
     pub fn about(&self, name: &str) -> Option<(Class, &str)> {
-        self.0.get(name).map(|(class, why)| (*class, why.as_str()))
+        self.by_name.get(name).map(|(class, why)| (*class, why.as_str()))
     }
 }
 

@@ -41,6 +41,9 @@ struct Options {
     /// Only one mutation in N, evenly over all.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     one_in: Option<u32>,
+    /// Only the slice that the test command tries, on the engine's tests and the races.
+    #[arg(long, conflicts_with_all = ["only", "tools"])]
+    slice: bool,
     /// Only these tools: engine, check, sim, loom.
     #[arg(long, value_name = "TOOLS", value_delimiter = ',', value_parser = tool)]
     tools: Vec<Tool>,
@@ -71,6 +74,7 @@ const EXAMPLES: &str = "Examples:
   cargo xtask mutants                        all, from where the last run stopped
   cargo xtask mutants --only 'switch.rs '    those of one file
   cargo xtask mutants --only 'log.rs append: relax' --tools loom
+  cargo xtask mutants --slice                what the test command tries
   cargo xtask mutants --list --only relax    names, with lines
   cargo xtask mutants --known --brief        sums of what is known, without trying
 
@@ -99,7 +103,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), String> {
 }
 
 fn main() -> ExitCode {
-    match run(&Options::parse()) {
+    match run(Options::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(why) => {
@@ -110,7 +114,7 @@ fn main() -> ExitCode {
 }
 
 /// Whether none survives.
-fn run(options: &Options) -> Result<bool, String> {
+fn run(mut options: Options) -> Result<bool, String> {
     let root = match std::env::var_os("CARGO_MANIFEST_DIR") {
         Some(package) => PathBuf::from(package).join("../.."),
         None => PathBuf::from("."),
@@ -121,6 +125,11 @@ fn run(options: &Options) -> Result<bool, String> {
     let argued = root.join("crates/shootdown/mutants.toml");
     let text = std::fs::read_to_string(&argued).map_err(|error| format!("cannot read {}: {error}", argued.display()))?;
     let arguments = Arguments::read(&text, mutants).map_err(|why| format!("{}:\n{why}", argued.display()))?;
+    if options.slice {
+        options.only.clone_from(&arguments.slice);
+        options.tools = vec![Tool::Engine, Tool::Check];
+    }
+    let options = &options;
     let numbers = selected(options, mutants);
     let chosen: Vec<&Mutant> = numbers.iter().map(|number| &mutants[*number as usize - 1]).collect();
     if options.list {
