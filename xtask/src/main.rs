@@ -33,7 +33,8 @@ const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only 
        cargo xtask fuzz TARGET [--seconds N]
                                     look for bytes that break a reader or an encoder (60 s)
        cargo xtask soak [--minutes N] [--seed S] [--accesses N] [--jobs N] [--case N]
-                                    random runs of the simulator under its oracle (10 minutes)";
+                                    random runs of the simulator under its oracle (10 minutes)
+       cargo xtask mutants [...]    try every mutation of the engine; --help says more";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
             Err(message) => refuse(&message),
         },
         ["soak", options @ ..] => soak(options),
+        ["mutants", options @ ..] => mutants(options),
         ["help" | "-h" | "--help"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
@@ -88,7 +90,7 @@ fn chore(outcome: Result<(), String>) -> ExitCode {
     }
 }
 
-/// Runs the example of that name, optimised and with debug assertions, as tests are; its exit status is ours.
+/// Runs the example of that name, optimised and with debug assertions, as tests are.
 fn soak(options: &[&str]) -> ExitCode {
     let mut command = steps::cargo();
     command.args([
@@ -102,8 +104,23 @@ fn soak(options: &[&str]) -> ExitCode {
         "soak",
         "--",
     ]);
-    match command.args(options).status() {
-        Ok(status) => ExitCode::from(status.code().map_or(1, |code| code as u8)),
+    command.args(options);
+    pass_on(command)
+}
+
+/// A program of its own: it needs a parser of Rust, and the other chores do not.
+fn mutants(options: &[&str]) -> ExitCode {
+    let mut command = steps::cargo();
+    command
+        .args(["run", "--quiet", "-p", "shootdown-mutants", "--"])
+        .args(options);
+    pass_on(command)
+}
+
+/// Runs `command`; its exit status is ours.
+fn pass_on(mut command: std::process::Command) -> ExitCode {
+    match command.status() {
+        Ok(status) => ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)),
         Err(error) => {
             eprintln!("xtask: cannot start cargo: {error}");
             ExitCode::FAILURE

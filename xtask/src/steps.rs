@@ -71,6 +71,10 @@ pub fn all() -> Vec<Step> {
                 "--test-threads=1",
             ],
         ),
+        step(
+            "mutants",
+            &["run", "--quiet", "-p", "shootdown-mutants", "--", "--slice", "--brief"],
+        ),
         Step {
             env: &[("RUSTDOCFLAGS", "-D warnings")],
             ..step("docs", &["doc", "--workspace", "--no-deps"])

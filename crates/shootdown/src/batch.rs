@@ -162,8 +162,8 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
     }
 
     /// Tells everybody concerned and waits. The proof covers every range added. Context as [`Engine::flush`].
-    pub fn finish(mut self) -> Flushed {
-        self.complete();
+    pub fn finish(self) -> Flushed {
+        drop(self);
         Flushed(())
     }
 
@@ -171,7 +171,6 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         if self.empty {
             return;
         }
-        self.empty = true;
         self.send_held();
         let engine = self.engine;
         let pin = engine.pinned();

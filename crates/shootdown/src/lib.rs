@@ -71,6 +71,8 @@ mod interrupt;
 mod kernel_range;
 mod local_first;
 mod log;
+#[cfg(test)]
+mod meddled;
 mod percpu;
 mod presets;
 mod promote;

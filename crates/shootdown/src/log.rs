@@ -52,7 +52,8 @@ impl<F: Facade> FlushLog<F> {
     pub(crate) fn append(&self, generation: u64, range: &Range) {
         let entry = self.entry(generation);
         let found = entry.key.load(Ordering::Relaxed);
-        if found & BUSY != 0 || found >= generation {
+        // An entry that is being written is above every generation.
+        if found >= generation {
             return;
         }
         if entry.key.compare_exchange_full(found, generation | BUSY).is_err() {
@@ -79,5 +80,75 @@ impl<F: Facade> FlushLog<F> {
             entry.payload[1].load(Ordering::Acquire),
         ];
         (entry.key.load(Ordering::Relaxed) == generation).then(|| Range::unpack(payload))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facade::Native;
+    use crate::meddled::{self, Meddling};
+
+    const LATER: u64 = 5 + LOG_ENTRIES as u64;
+
+    fn leaked() -> &'static FlushLog<Meddling> {
+        Box::leak(Box::new(FlushLog::new()))
+    }
+
+    #[test]
+    fn what_is_overwritten_or_being_written_is_unknown() {
+        let log = FlushLog::<Native>::new();
+        log.append(5, &Range::page(0x1000));
+        assert_eq!(log.read(5), Some(Range::page(0x1000)));
+        log.append(LATER, &Range::page(0x2000));
+        assert_eq!((log.read(5), log.read(LATER)), (None, Some(Range::page(0x2000))));
+        log.append(5, &Range::page(0x1000));
+        assert_eq!(
+            log.read(LATER),
+            Some(Range::page(0x2000)),
+            "a late requester overwrites nothing"
+        );
+        log.entry(5).key.store(LATER | BUSY, Ordering::Relaxed);
+        log.append(LATER + LOG_ENTRIES as u64, &Range::page(0x3000));
+        assert_eq!((log.read(LATER), log.read(LATER + LOG_ENTRIES as u64)), (None, None));
+        assert_eq!(
+            log.entry(5).key.load(Ordering::Relaxed),
+            LATER | BUSY,
+            "it belongs to somebody"
+        );
+    }
+
+    #[test]
+    fn of_two_requesters_a_ring_apart_one_writes() {
+        let log = leaked();
+        // Between the look and the claim somebody else has claimed, and not written yet.
+        meddled::after(1, || log.entry(5).key.store(LATER | BUSY, Ordering::Relaxed));
+        log.append(5, &Range::page(0x1000));
+        assert_eq!((log.read(5), log.read(LATER)), (None, None));
+        assert_eq!(log.entry(5).key.load(Ordering::Relaxed), LATER | BUSY);
+    }
+
+    #[test]
+    fn nobody_reads_what_is_being_replaced() {
+        for operations in 0..4 {
+            let log = leaked();
+            log.append(5, &Range::page(0x1000));
+            meddled::after(operations, || log.append(LATER, &Range::page(0x2000)));
+            let read = log.read(5);
+            assert!(read.is_none(), "replaced before operation {operations}: {read:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_reads_what_is_half_written() {
+        for operations in 1..5 {
+            let log = leaked();
+            meddled::after(operations, move || {
+                let read = log.read(5);
+                assert!(read.is_none(), "before operation {operations}: {read:?}");
+            });
+            log.append(5, &Range::page(0x1000));
+            assert_eq!(log.read(5), Some(Range::page(0x1000)));
+        }
     }
 }

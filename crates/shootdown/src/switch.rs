@@ -258,22 +258,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                     self.adopt_system_tag(cpu, space, tag);
                 }
             }
-            Mode::Rolled { .. } => self.leave_lazy_rolled(cpu, space),
-        }
-    }
-
-    /// Lazy exit under roll-over tags. No request has skipped this CPU meanwhile, but the tag may have been renewed, and a
-    /// flush of everything may be due (regression 38).
-    fn leave_lazy_rolled(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
-        let tag = Tag(cpu.own.tag.load(Ordering::Relaxed) as u16);
-        if fault!(self.kernel, LazyKeepsOldTag) {
-            return;
-        }
-        let valid = self.rolled_tag(self.kernel.cpu(), space);
-        if valid != tag {
-            K::Facade::before_root_load();
-            self.kernel.load_root(space.root, valid, true);
-            cpu.own.tag.store(u64::from(valid.0), Ordering::Relaxed);
+            // No request has skipped this CPU meanwhile, but a flush of everything may be due (regression 38). The tag is the one
+            // that is loaded: it stays reserved for this CPU, through any number of roll-overs, so what renews it keeps it.
+            Mode::Rolled { .. } => {
+                if !fault!(self.kernel, LazyKeepsOldTag) {
+                    self.rolled_tag(self.kernel.cpu(), space);
+                }
+            }
         }
     }
 

@@ -125,3 +125,90 @@ impl<'a, F: Facade> TagPool<'a, F> {
         Tag(self.end)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meddled::{self, Meddled, Meddling};
+
+    const FIRST: u16 = 3;
+    const END: u16 = 70;
+
+    fn pool() -> &'static TagPool<'static, Meddling> {
+        let words: Vec<Meddled> = (0..crate::tag_words(END)).map(|_| Meddled::new(0)).collect();
+        Box::leak(Box::new(TagPool::new(words.leak(), FIRST, END)))
+    }
+
+    fn take_all(pool: &TagPool<'_, Meddling>) -> Vec<u16> {
+        core::iter::from_fn(|| pool.allocate().map(|tag| tag.0)).collect()
+    }
+
+    #[test]
+    fn every_tag_of_the_range_is_given_out_once() {
+        let pool = pool();
+        assert_eq!(take_all(pool), (FIRST..END).collect::<Vec<_>>());
+        pool.free_clean(Tag(66));
+        assert_eq!(take_all(pool), [66]);
+    }
+
+    #[test]
+    fn a_dirty_tag_is_free_after_a_flush_that_began_later() {
+        let pool = pool();
+        let all = take_all(pool);
+        assert!(!pool.reclaim(|| panic!("nothing is dirty")));
+        pool.free_dirty(Tag(5));
+        pool.free_dirty(Tag(69));
+        assert_eq!(pool.allocate(), None);
+        let reclaimed = pool.reclaim(|| {
+            assert_eq!(pool.allocate(), None, "not before the flush is over");
+            pool.free_dirty(Tag(7));
+            assert!(!pool.reclaim(|| panic!("one at a time")));
+        });
+        assert!(reclaimed);
+        assert_eq!(take_all(pool), [5, 69], "the flush does not count for 7");
+        assert!(pool.reclaim(|| {}), "somebody else may, now");
+        assert_eq!(take_all(pool), [7]);
+        assert_eq!(all.len(), usize::from(END - FIRST));
+    }
+
+    #[test]
+    fn a_tag_that_is_freed_meanwhile_is_not_given_out_dirty() {
+        // At whatever moment of the allocation its last user gives it up.
+        for operations in 0..8 {
+            let pool = pool();
+            let mut left = take_all(pool);
+            meddled::after(operations, || pool.free_dirty(Tag(5)));
+            assert_eq!(pool.allocate(), None, "freed before operation {operations}");
+            pool.free_dirty(Tag(9));
+            assert!(pool.reclaim(|| {}));
+            left.retain(|tag| [5, 9].contains(tag));
+            assert_eq!(take_all(pool), left, "freed before operation {operations}");
+        }
+    }
+
+    #[test]
+    fn two_that_allocate_at_once_get_two_tags() {
+        for operations in 0..6 {
+            let pool = pool();
+            meddled::after(operations, || {
+                assert_eq!(pool.allocate().map(|tag| tag.0 <= FIRST + 1), Some(true))
+            });
+            let mine = pool.allocate();
+            assert!(mine.is_some() && !take_all(pool).contains(&mine.map_or(0, |tag| tag.0)));
+            assert_eq!(take_all(pool), [0_u16; 0]);
+            let used: u32 = pool
+                .used
+                .iter()
+                .map(|word| word.load(Ordering::Relaxed).count_ones())
+                .sum();
+            assert_eq!(used, u32::from(END - FIRST), "each once");
+        }
+    }
+
+    #[test]
+    fn too_few_words_make_an_empty_pool() {
+        let words = [const { () }; 2].map(|()| Meddled::new(0));
+        let pool = TagPool::<Meddling>::new(&words, FIRST, END);
+        assert_eq!(pool.allocate(), None);
+    }
+}

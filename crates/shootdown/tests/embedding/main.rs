@@ -2,6 +2,7 @@
 
 mod flushing;
 mod misuse;
+mod queries;
 mod requests;
 mod secondary;
 mod tags;
@@ -27,6 +28,9 @@ struct Recorder {
     limits: Option<BroadcastLimits>,
     now: Cell<u64>,
     on_clock: RefCell<Option<Box<dyn Fn()>>>,
+    /// Called at the end of a root load, and before interrupts are masked.
+    on_load: RefCell<Option<Box<dyn Fn()>>>,
+    on_mask: RefCell<Option<Box<dyn Fn()>>>,
     reported: RefCell<Vec<usize>>,
     /// What a device was told, where there is one; tickets count from 1.
     device: Cell<bool>,
@@ -43,6 +47,8 @@ impl Kernel<1> for &Recorder {
         self.cpu.get()
     }
     fn interrupts_off(&self) -> u64 {
+        let act = self.on_mask.borrow_mut().take();
+        act.iter().for_each(|act| act());
         u64::from(self.masked.replace(true))
     }
     fn interrupts_restore(&self, saved: u64) {
@@ -58,6 +64,9 @@ impl Kernel<1> for &Recorder {
     fn load_root(&self, _root: Root, tag: Tag, keep: bool) {
         assert!(self.masked.get(), "roots are loaded with interrupts off");
         self.loads.borrow_mut().push((self.cpu.get(), tag, keep));
+        if let Some(act) = &*self.on_load.borrow() {
+            act();
+        }
     }
     fn broadcast_limits(&self) -> Option<BroadcastLimits> {
         self.limits

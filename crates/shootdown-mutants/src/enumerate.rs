@@ -1,0 +1,643 @@
+//! Every mutation of one source file, found by its syntax alone, so that nobody chooses them.
+//!
+//! What is left out: code that only stands in other builds (tests, switched bugs, debug assertions), events (they report),
+//! arithmetic, and conditions that have no form of one (a call as the last expression of a closure).
+
+use crate::conditions::{self, Constants, Wanted};
+use crate::mutant::{Kind, Mutant, shortened};
+use crate::rewrite::{Part, Site};
+use std::collections::{BTreeSet, HashSet};
+use std::ops::Range;
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{Attribute, Expr, Lit, Pat, ReturnType, Stmt};
+
+/// Read-modify-write operations of a word.
+const MODIFIES: [&str; 5] = [
+    "fetch_add_full",
+    "fetch_or_full",
+    "fetch_and_full",
+    "swap_full",
+    "compare_exchange_full",
+];
+
+/// Functions that return nothing and are no part of the protocol: reports, and a guard's end, which may come late.
+const NOT_DROPPED: [&str; 2] = ["event", "drop"];
+
+/// Names that the standard library uses for functions that do return something.
+const AMBIGUOUS: [&str; 2] = ["take", "next"];
+
+/// Names of functions that return nothing, wherever the engine declares them.
+pub fn functions_without_result(files: &[syn::File]) -> BTreeSet<String> {
+    #[derive(Default)]
+    struct Signatures(BTreeSet<String>, BTreeSet<String>);
+    impl Visit<'_> for Signatures {
+        fn visit_signature(&mut self, signature: &syn::Signature) {
+            let name = signature.ident.to_string();
+            match signature.output {
+                ReturnType::Default => self.0.insert(name),
+                ReturnType::Type(..) => self.1.insert(name),
+            };
+        }
+    }
+    let mut found = Signatures::default();
+    files.iter().for_each(|file| found.visit_file(file));
+    let Signatures(mut without, with) = found;
+    without.retain(|name| {
+        let name = name.as_str();
+        !with.contains(name) && !NOT_DROPPED.contains(&name) && !AMBIGUOUS.contains(&name)
+    });
+    without
+}
+
+/// Finds the mutations of `source`, whose syntax is `syntax`; appends them to `mutants` and returns the sites.
+pub fn enumerate(
+    file: &str,
+    source: &str,
+    syntax: &syn::File,
+    without_result: &BTreeSet<String>,
+    mutants: &mut Vec<Mutant>,
+) -> Vec<Site> {
+    let mut finder = Finder {
+        file,
+        source,
+        without_result,
+        mutants,
+        sites: Vec::new(),
+        type_name: String::new(),
+        function: String::new(),
+        constants: Constants::new(),
+        seen: HashSet::new(),
+        returns_bool: false,
+        constant_functions: Vec::new(),
+    };
+    finder.visit_file(syntax);
+    finder.unmake_constants();
+    finder.sites
+}
+
+/// A function that can be called at compile time.
+struct ConstantFunction {
+    /// Where it says so.
+    word: Range<usize>,
+    name: String,
+    body: Range<usize>,
+    has_sites: bool,
+}
+
+struct Finder<'a> {
+    file: &'a str,
+    source: &'a str,
+    without_result: &'a BTreeSet<String>,
+    mutants: &'a mut Vec<Mutant>,
+    sites: Vec<Site>,
+    type_name: String,
+    function: String,
+    constants: Constants,
+    /// Conditions, and calls, that have been dealt with.
+    seen: HashSet<Range<usize>>,
+    /// Whether what the innermost function or closure returns is a condition.
+    returns_bool: bool,
+    constant_functions: Vec<ConstantFunction>,
+}
+
+fn range(what: &impl Spanned) -> Range<usize> {
+    what.span().byte_range()
+}
+
+/// Whether code with these attributes stands in the sound engine of a release build.
+fn stands(attributes: &[Attribute]) -> bool {
+    !attributes.iter().any(|attribute| {
+        let syn::Meta::List(list) = &attribute.meta else {
+            return false;
+        };
+        let condition = list.tokens.to_string().replace(' ', "");
+        list.path.is_ident("cfg") && matches!(&*condition, "test" | "debug_assertions" | "feature=\"faults\"")
+    })
+}
+
+fn attributes(expr: &Expr) -> &[Attribute] {
+    match expr {
+        Expr::If(it) => &it.attrs,
+        Expr::Block(it) => &it.attrs,
+        Expr::Call(it) => &it.attrs,
+        Expr::MethodCall(it) => &it.attrs,
+        Expr::Return(it) => &it.attrs,
+        Expr::Match(it) => &it.attrs,
+        _ => &[],
+    }
+}
+
+/// The last word of a path, and of what a call calls.
+fn called(expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::MethodCall(call) => Some(call.method.to_string()),
+        Expr::Call(call) => match &*call.func {
+            Expr::Path(path) => path.path.segments.last().map(|last| last.ident.to_string()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn last_word(expr: &Expr) -> String {
+    match expr {
+        Expr::Path(path) => path
+            .path
+            .segments
+            .last()
+            .map_or(String::new(), |last| last.ident.to_string()),
+        _ => String::new(),
+    }
+}
+
+/// A word's operation: the mutations that it has, in the order of the numbers that it is given.
+fn operation(call: &syn::ExprMethodCall) -> Option<Vec<Option<Kind>>> {
+    let (name, order) = (call.method.to_string(), call.args.last().map(last_word)?);
+    match (&*name, call.args.len(), &*order) {
+        ("load", 1, "Acquire") => Some(vec![Some(Kind::Relax)]),
+        ("store", 2, "Relaxed") => Some(vec![Some(Kind::Drop), None]),
+        ("store", 2, "Release") => Some(vec![Some(Kind::Drop), Some(Kind::Relax)]),
+        _ if MODIFIES.contains(&&*name) => Some(vec![Some(Kind::Drop), Some(Kind::Split)]),
+        _ => None,
+    }
+}
+
+/// Whether the statement is a call and nothing else, with a semicolon.
+fn call_statement(statement: &Stmt) -> Option<&Expr> {
+    match statement {
+        Stmt::Expr(expr @ (Expr::Call(_) | Expr::MethodCall(_)), Some(_)) if attributes(expr).is_empty() => Some(expr),
+        _ => None,
+    }
+}
+
+fn text(words: impl Into<String>) -> Part {
+    Part::Text(words.into())
+}
+
+impl Finder<'_> {
+    fn add(&mut self, kind: Kind, place: &Range<usize>) -> usize {
+        let line = self.source[..place.start].matches('\n').count() + 1;
+        self.mutants.push(Mutant {
+            file: self.file.into(),
+            function: self.function.clone(),
+            kind,
+            text: shortened(&self.source[place.clone()]),
+            nth: 1,
+            line,
+        });
+        self.mutants.len()
+    }
+
+    /// Which mutation is in force is known at run time only: functions with sites, and their callers, are constant no more.
+    fn unmake_constants(&mut self) {
+        let (mut unmade, mut left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.constant_functions)
+            .into_iter()
+            .partition(|function| function.has_sites);
+        while let Some(function) = unmade.pop() {
+            self.site(function.word, Vec::new());
+            let call = format!("{}(", function.name);
+            let calls = |other: &ConstantFunction| self.source[other.body.clone()].contains(&call);
+            let (callers, others): (Vec<_>, Vec<_>) = left.into_iter().partition(calls);
+            unmade.extend(callers);
+            left = others;
+        }
+    }
+
+    fn site(&mut self, range: Range<usize>, parts: Vec<Part>) {
+        self.sites.push(Site { range, parts });
+    }
+
+    /// `before`, what is there, `after`.
+    fn around(&mut self, place: Range<usize>, before: String, after: &str) {
+        let parts = vec![text(before), Part::Inner(place.clone()), text(after)];
+        self.site(place, parts);
+    }
+
+    fn drop_call(&mut self, place: Range<usize>) {
+        if self.seen.insert(place.clone()) {
+            let number = self.add(Kind::Drop, &place);
+            self.around(place, format!("{{ if !crate::mutation::on({number}) {{ "), "; } }");
+        }
+    }
+
+    /// A condition, and those that it is made of.
+    fn condition(&mut self, expr: &Expr, wanted: Wanted) {
+        let place = range(expr);
+        if constant_or_let(expr, &self.constants) || !self.seen.insert(place.clone()) {
+            return;
+        }
+        match expr {
+            Expr::Paren(inner) => return self.condition(&inner.expr, wanted),
+            Expr::Unary(not) if matches!(not.op, syn::UnOp::Not(_)) => {
+                return self.condition(&not.expr, wanted.negated());
+            }
+            Expr::Binary(both) => {
+                let (own, parts) = match both.op {
+                    syn::BinOp::And(_) => (
+                        Wanted {
+                            always: false,
+                            ..wanted
+                        },
+                        Wanted::ALWAYS,
+                    ),
+                    syn::BinOp::Or(_) => (Wanted { never: false, ..wanted }, Wanted::NEVER),
+                    _ => return self.comparison(both, place, wanted),
+                };
+                let sides = [&both.left, &both.right];
+                let known = sides.map(|side| conditions::constant(side, &self.constants).is_some());
+                if known == [false, false] {
+                    self.truth(place, own);
+                    sides.into_iter().for_each(|side| self.condition(side, parts));
+                } else {
+                    // The other side decides alone.
+                    let side = sides[usize::from(known[0])];
+                    self.condition(side, wanted);
+                }
+                return;
+            }
+            Expr::Lit(_) => return,
+            Expr::Macro(call) if call.mac.path.is_ident("cfg") => return,
+            _ => {}
+        }
+        self.truth(place, wanted);
+    }
+
+    fn truth(&mut self, place: Range<usize>, wanted: Wanted) {
+        if !wanted.always && !wanted.never {
+            return;
+        }
+        let always = if wanted.always {
+            self.add(Kind::Always, &place)
+        } else {
+            0
+        };
+        let never = if wanted.never { self.add(Kind::Never, &place) } else { 0 };
+        self.around(place, format!("crate::mutation::truth({always}, {never}, "), ")");
+    }
+
+    fn comparison(&mut self, both: &syn::ExprBinary, place: Range<usize>, wanted: Wanted) {
+        let Some((op, further)) = conditions::one_further(&both.op) else {
+            return self.truth(place, wanted);
+        };
+        let always = if wanted.always {
+            self.add(Kind::Always, &place)
+        } else {
+            0
+        };
+        let never = if wanted.never { self.add(Kind::Never, &place) } else { 0 };
+        let edge = self.add(Kind::Edge, &place);
+        let parts = vec![
+            text("(match (&("),
+            Part::Inner(range(&both.left)),
+            text("), &("),
+            Part::Inner(range(&both.right)),
+            text(format!(
+                ")) {{ (left, right) => crate::mutation::truth({always}, {never}, \
+                 crate::mutation::edge({edge}, left {further} right, left {op} right)) }})"
+            )),
+        ];
+        self.site(place, parts);
+    }
+
+    /// What a block or a branch of one ends with, where that is a condition.
+    fn result(&mut self, expr: &Expr) {
+        match expr {
+            Expr::Block(it) => self.result_of(&it.block),
+            Expr::If(it) => {
+                self.result_of(&it.then_branch);
+                if let Some((_, otherwise)) = &it.else_branch {
+                    self.result(otherwise);
+                }
+            }
+            Expr::Match(it) => it.arms.iter().for_each(|arm| self.result(&arm.body)),
+            Expr::Return(_) | Expr::Loop(_) | Expr::Unsafe(_) => {}
+            _ => self.condition(expr, Wanted::BOTH),
+        }
+    }
+
+    fn result_of(&mut self, block: &syn::Block) {
+        if let Some(Stmt::Expr(expr, None)) = block.stmts.last() {
+            self.result(expr);
+        }
+    }
+
+    fn in_function(&mut self, signature: &syn::Signature, block: &syn::Block, visit: impl FnOnce(&mut Self)) {
+        let name = match &*self.type_name {
+            "" | "Engine" => signature.ident.to_string(),
+            of => format!("{of}::{}", signature.ident),
+        };
+        let outer = std::mem::replace(&mut self.function, name);
+        let constants = std::mem::take(&mut self.constants);
+        let before = self.sites.len();
+        self.returns_bool = matches!(&signature.output, ReturnType::Type(_, of)
+            if matches!(&**of, syn::Type::Path(path) if path.path.is_ident("bool")));
+        if self.returns_bool {
+            self.result_of(block);
+        }
+        visit(self);
+        if let Some(word) = &signature.constness {
+            self.constant_functions.push(ConstantFunction {
+                word: range(word),
+                name: signature.ident.to_string(),
+                body: range(block),
+                has_sites: self.sites.len() > before,
+            });
+        }
+        self.function = outer;
+        self.constants = constants;
+    }
+
+    /// Statements that may change places with the next: calls, at least one of which others can see.
+    fn swaps(&mut self, block: &syn::Block) {
+        let statements = &block.stmts;
+        let may = |pair: &[Stmt]| match (call_statement(&pair[0]), call_statement(&pair[1])) {
+            (Some(one), Some(other)) => self.is_seen(one) || self.is_seen(other),
+            _ => false,
+        };
+        let swapped: Vec<bool> = statements.windows(2).map(may).collect();
+        let mut first = 0;
+        while first < swapped.len() {
+            let pairs = swapped[first..].iter().take_while(|may| **may).count();
+            let run: Vec<_> = statements[first..=first + pairs].iter().map(range).collect();
+            first += pairs + 1;
+            let (Some(begin), Some(end)) = (run.first(), run.last()) else {
+                continue;
+            };
+            let place = begin.start..end.end;
+            let mut parts = Vec::new();
+            for second in 1..run.len() {
+                let number = self.add(Kind::Swap, &run[second - 1]);
+                parts.push(text(format!("if crate::mutation::on({number}) {{ ")));
+                let mut order = run.clone();
+                order.swap(second - 1, second);
+                for statement in order {
+                    parts.extend([Part::Plain(statement), text(" ")]);
+                }
+                parts.push(text("} else "));
+            }
+            if !parts.is_empty() {
+                parts.extend([text("{ "), Part::Inner(place.clone()), text(" }")]);
+                self.site(place, parts);
+            }
+        }
+    }
+
+    /// Whether others can see that this call was made, and when: not a relaxed store, which is ordered by what is around it.
+    fn is_seen(&self, expr: &Expr) -> bool {
+        match expr {
+            Expr::MethodCall(call) if call.method == "event" => false,
+            Expr::MethodCall(call) if operation(call).is_some() => {
+                operation(call) != Some(vec![Some(Kind::Drop), None])
+            }
+            _ => called(expr).is_some_and(|name| self.without_result.contains(&name) && name != "store"),
+        }
+    }
+}
+
+fn constant_or_let(expr: &Expr, constants: &Constants) -> bool {
+    matches!(expr, Expr::Let(_)) || conditions::constant(expr, constants).is_some()
+}
+
+impl<'ast> Visit<'ast> for Finder<'_> {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        let attrs = match item {
+            syn::Item::Fn(it) => &it.attrs,
+            syn::Item::Impl(it) => &it.attrs,
+            syn::Item::Mod(it) => &it.attrs,
+            _ => return,
+        };
+        if stands(attrs) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
+        let of_trait = |path: &syn::Path| path.segments.last().is_some_and(|last| last.ident == "Debug");
+        if item.trait_.as_ref().is_some_and(|(_, path, _)| of_trait(path)) {
+            return;
+        }
+        if let syn::Type::Path(path) = &*item.self_ty {
+            self.type_name = path
+                .path
+                .segments
+                .last()
+                .map_or(String::new(), |last| last.ident.to_string());
+        }
+        visit::visit_item_impl(self, item);
+        self.type_name.clear();
+    }
+
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.in_function(&item.sig, &item.block, |finder| visit::visit_item_fn(finder, item));
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        if stands(&item.attrs) {
+            self.in_function(&item.sig, &item.block, |finder| visit::visit_impl_item_fn(finder, item));
+        }
+    }
+
+    fn visit_impl_item_const(&mut self, _: &'ast syn::ImplItemConst) {}
+
+    fn visit_expr_const(&mut self, _: &'ast syn::ExprConst) {}
+
+    fn visit_expr_closure(&mut self, closure: &'ast syn::ExprClosure) {
+        let outer = std::mem::replace(&mut self.returns_bool, false);
+        visit::visit_expr_closure(self, closure);
+        self.returns_bool = outer;
+    }
+
+    fn visit_block(&mut self, block: &'ast syn::Block) {
+        self.swaps(block);
+        visit::visit_block(self, block);
+    }
+
+    fn visit_stmt(&mut self, statement: &'ast Stmt) {
+        match statement {
+            Stmt::Expr(expr, _) if !stands(attributes(expr)) => return,
+            Stmt::Local(local) if !stands(&local.attrs) => return,
+            Stmt::Macro(call) => {
+                if call.mac.path.is_ident("assert") {
+                    let place = range(call);
+                    let number = self.add(Kind::Drop, &place);
+                    self.around(place, format!("if !crate::mutation::on({number}) {{ "), " }");
+                }
+                return;
+            }
+            Stmt::Expr(expr, Some(_)) => self.statement(expr),
+            Stmt::Local(local) => self.local(local, range(statement)),
+            _ => {}
+        }
+        visit::visit_stmt(self, statement);
+    }
+
+    fn visit_arm(&mut self, arm: &'ast syn::Arm) {
+        if let Some((_, guard)) = &arm.guard {
+            match conditions::constant(guard, &self.constants) {
+                Some(false) => return,
+                _ => self.condition(guard, Wanted::BOTH),
+            }
+        }
+        visit::visit_arm(self, arm);
+    }
+
+    fn visit_expr_if(&mut self, it: &'ast syn::ExprIf) {
+        let value = conditions::constant(&it.cond, &self.constants);
+        if value == Some(false) {
+            if let Some((_, otherwise)) = &it.else_branch {
+                self.visit_expr(otherwise);
+            }
+            return;
+        }
+        if conditions::has_let(&it.cond) {
+            let place = range(&*it.cond);
+            let number = self.add(Kind::Never, &place);
+            self.around(place, format!("!crate::mutation::on({number}) && "), "");
+            self.chain(&it.cond);
+        } else if value.is_none() {
+            self.condition(&it.cond, Wanted::BOTH);
+        }
+        visit::visit_expr_if(self, it);
+    }
+
+    fn visit_expr_while(&mut self, it: &'ast syn::ExprWhile) {
+        if !conditions::has_let(&it.cond) {
+            self.condition(&it.cond, Wanted::BOTH);
+        }
+        visit::visit_expr_while(self, it);
+    }
+
+    fn visit_expr(&mut self, expr: &'ast Expr) {
+        if !stands(attributes(expr)) || conditions::constant(expr, &self.constants).is_some() {
+            return;
+        }
+        match expr {
+            Expr::Return(it) if self.returns_bool => {
+                if let Some(value) = &it.expr {
+                    self.condition(value, Wanted::BOTH);
+                }
+            }
+            Expr::MethodCall(call) => self.method(call, range(expr)),
+            Expr::Call(call) => {
+                self.flags(&call.args);
+                if called(expr).is_some_and(|name| self.without_result.contains(&name)) {
+                    self.drop_call(range(expr));
+                }
+            }
+            _ if conditions::is_condition(expr) && !conditions::has_let(expr) => self.condition(expr, Wanted::BOTH),
+            _ => {}
+        }
+        visit::visit_expr(self, expr);
+    }
+}
+
+impl Finder<'_> {
+    /// What is joined by `&&` besides `let`.
+    fn chain(&mut self, expr: &Expr) {
+        match expr {
+            Expr::Let(_) => {}
+            Expr::Binary(both) if conditions::has_let(expr) => {
+                self.chain(&both.left);
+                self.chain(&both.right);
+            }
+            _ => self.condition(expr, Wanted::ALWAYS),
+        }
+    }
+
+    /// A statement with a semicolon.
+    fn statement(&mut self, expr: &Expr) {
+        let place = range(expr);
+        match expr {
+            Expr::MethodCall(call) if operation(call).is_some() => {}
+            Expr::Call(_) | Expr::MethodCall(_) => {
+                if called(expr).is_some_and(|name| !NOT_DROPPED.contains(&&*name)) {
+                    self.drop_call(place);
+                }
+            }
+            // A variable that gets its first value must get it.
+            Expr::Assign(it) if matches!(&*it.left, Expr::Path(_)) => {}
+            Expr::Assign(_) => self.drop_call(place),
+            Expr::Binary(it) if !conditions::is_condition(expr) && !matches!(&*it.left, Expr::Path(_)) => {
+                self.drop_call(place);
+            }
+            _ => {}
+        }
+    }
+
+    /// `let`: names for bugs, results that nobody looks at, guards, and what is done otherwise.
+    fn local(&mut self, local: &syn::Local, place: Range<usize>) {
+        let Some(init) = &local.init else { return };
+        if let Some((_, otherwise)) = &init.diverge {
+            let otherwise = range(&**otherwise);
+            if !self.source[otherwise.clone()].contains("unreachable!") {
+                let number = self.add(Kind::Never, &place);
+                let parts = vec![
+                    text(format!("if crate::mutation::on({number}) ")),
+                    Part::Plain(otherwise),
+                    text(" "),
+                    Part::Inner(place.clone()),
+                ];
+                self.site(place, parts);
+            }
+        }
+        let name = match &local.pat {
+            Pat::Ident(name) => name.ident.to_string(),
+            Pat::Wild(_) => "_".into(),
+            _ => return,
+        };
+        if let Some(value) = conditions::constant(&init.expr, &self.constants) {
+            self.constants.insert(name, value);
+        } else if name.starts_with('_') && called(&init.expr).is_some() {
+            let is_operation = matches!(&*init.expr, Expr::MethodCall(call) if operation(call).is_some());
+            let place = range(&*init.expr);
+            if !is_operation && self.seen.insert(place.clone()) {
+                let number = self.add(Kind::Drop, &place);
+                self.around(place, format!("(!crate::mutation::on({number})).then(|| "), ")");
+            }
+        }
+    }
+
+    fn method(&mut self, call: &syn::ExprMethodCall, place: Range<usize>) {
+        self.flags(&call.args);
+        if let Some(kinds) = operation(call) {
+            let numbers: String = kinds
+                .into_iter()
+                .map(|kind| format!("{}, ", kind.map_or(0, |kind| self.add(kind, &place))))
+                .collect();
+            let opening = range(&call.method).start..call.paren_token.span.open().byte_range().end;
+            self.site(opening, vec![text(format!("mutable_{}({numbers}", call.method))]);
+        } else if call.method == "secondary" {
+            let number = self.add(Kind::Drop, &place);
+            self.around(
+                place,
+                format!("(if crate::mutation::on({number}) {{ 0 }} else {{ "),
+                " })",
+            );
+        } else if self.without_result.contains(&call.method.to_string()) {
+            self.drop_call(place);
+        }
+        if matches!(&*call.method.to_string(), "then" | "then_some")
+            && !constant_or_let(&call.receiver, &self.constants)
+        {
+            self.condition(&call.receiver, Wanted::BOTH);
+        }
+    }
+
+    /// Flags that are given as such.
+    fn flags<'e>(&mut self, arguments: impl IntoIterator<Item = &'e Expr>) {
+        for argument in arguments {
+            if let Expr::Lit(literal) = argument
+                && let Lit::Bool(_) = literal.lit
+            {
+                let place = range(argument);
+                let line = self.source[..place.start].matches('\n').count() + 1;
+                let number = self.add(Kind::Flip, &place);
+                // A flag says nothing by itself: its line does.
+                let whole = self.source.lines().nth(line - 1).unwrap_or_default();
+                self.mutants[number - 1].text = shortened(whole);
+                self.around(place, format!("(crate::mutation::on({number}) ^ "), ")");
+            }
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! What can catch a mutation: single tests, and races under designs. What each does without any mutation is measured once.
+
+use crate::process::{self, Ended};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Which tool a probe belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tool {
+    /// The engine's own tests.
+    Engine,
+    /// Exhaustive exploration of races.
+    Check,
+    /// Tests of the simulated machine, with its oracle.
+    Sim,
+    /// Models under loom.
+    Loom,
+}
+
+impl Tool {
+    /// All of them.
+    pub const ALL: [Tool; 4] = [Tool::Engine, Tool::Check, Tool::Sim, Tool::Loom];
+
+    /// By the package whose tests they are.
+    fn of_package(package: &str) -> Option<Tool> {
+        match package {
+            "shootdown" => Some(Tool::Engine),
+            "shootdown-check" => Some(Tool::Check),
+            "shootdown-sim" => Some(Tool::Sim),
+            "shootdown-loom" => Some(Tool::Loom),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Tool::Engine => "engine",
+            Tool::Check => "check",
+            Tool::Sim => "sim",
+            Tool::Loom => "loom",
+        })
+    }
+}
+
+/// A program that probes are part of.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// Whose.
+    pub tool: Tool,
+    /// Where.
+    pub path: PathBuf,
+    /// The folder of its package, where it runs.
+    pub folder: PathBuf,
+    /// The name of the test or the example.
+    pub name: String,
+    /// Changes when the program does.
+    pub fingerprint: u64,
+}
+
+/// A test, or a race under a design.
+#[derive(Debug, Clone)]
+pub struct Probe {
+    /// What it is part of.
+    pub program: Program,
+    /// Its name there.
+    pub name: String,
+    /// Without any mutation.
+    pub baseline: Baseline,
+}
+
+/// What a probe does without any mutation.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Baseline {
+    /// How long it takes.
+    pub seconds: f64,
+    /// Sites that it passes.
+    pub passed: u64,
+    /// States, of a race.
+    pub states: u64,
+    /// Mutations that would make a difference to something in it.
+    pub reached: Vec<u32>,
+}
+
+/// What a probe said of a mutation.
+pub enum Answer {
+    /// Nothing is wrong.
+    Held,
+    /// Something is: after how much, and what.
+    Caught {
+        /// States or runs.
+        count: String,
+        /// What.
+        how: String,
+    },
+}
+
+/// Sites that may be passed beyond 30 times those of the baseline, before a test is taken to hang.
+const SPARE: u64 = 10_000_000;
+
+/// Programs among what cargo says that it has built (one JSON document a line).
+///
+/// # Errors
+/// When a line is not what cargo writes.
+pub fn programs(cargo_says: &str) -> Result<Vec<Program>, String> {
+    let mut found = Vec::new();
+    for line in cargo_says.lines().filter(|line| line.starts_with('{')) {
+        let value: serde_json::Value =
+            serde_json::from_str(line).map_err(|error| format!("cargo's output: {error}"))?;
+        let (Some(path), Some(manifest)) = (value["executable"].as_str(), value["manifest_path"].as_str()) else {
+            continue;
+        };
+        let folder = Path::new(manifest)
+            .parent()
+            .expect("a manifest lies in a folder")
+            .to_path_buf();
+        let package = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Some(tool) = Tool::of_package(&package) else {
+            continue;
+        };
+        let name = value["target"]["name"].as_str().unwrap_or_default().to_string();
+        let is_test = value["profile"]["test"] == true;
+        // Of the exploration: the races themselves, not the tests that run all of them.
+        if (tool == Tool::Check) == is_test || (tool == Tool::Check && name != "race") {
+            continue;
+        }
+        let bytes = std::fs::read(path).map_err(|error| format!("cannot read {path}: {error}"))?;
+        found.push(Program {
+            tool,
+            path: path.into(),
+            folder,
+            name,
+            fingerprint: crate::fingerprint(&bytes),
+        });
+    }
+    Ok(found)
+}
+
+/// Names of what a program can do.
+///
+/// # Errors
+/// When it does not say.
+pub fn names(program: &Program, scratch: &Path) -> Result<Vec<String>, String> {
+    let ask = |arguments: &[&str]| {
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        let (ended, text) = process::run(program, &arguments, &[], scratch, Duration::from_secs(60))?;
+        match ended {
+            Ended::Status(0) => Ok(text),
+            _ => Err(format!("{} {arguments:?} failed: {text}", program.path.display())),
+        }
+    };
+    if program.tool == Tool::Check {
+        return Ok(ask(&["--list"])?.lines().map(String::from).collect());
+    }
+    let tests = |text: String| -> Vec<String> {
+        text.lines()
+            .filter_map(|line| line.strip_suffix(": test"))
+            .map(String::from)
+            .collect()
+    };
+    let ignored = tests(ask(&["--list", "--format", "terse", "--ignored"])?);
+    let all = tests(ask(&["--list", "--format", "terse"])?);
+    Ok(all.into_iter().filter(|name| !ignored.contains(name)).collect())
+}
+
+impl Probe {
+    /// As people call it.
+    pub fn shown(&self) -> String {
+        match self.program.tool {
+            Tool::Check => self.name.clone(),
+            _ => format!("{}: {}", self.program.name, self.name),
+        }
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        match self.program.tool {
+            Tool::Check => vec![(self.baseline.states * 4 + 10_000).to_string(), self.name.clone()],
+            _ => ["--exact", &self.name, "--test-threads=1"].map(String::from).to_vec(),
+        }
+    }
+
+    /// Runs it without any mutation.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn measure(program: &Program, name: &str, scratch: &Path) -> Result<Probe, String> {
+        let mut probe = Probe {
+            program: program.clone(),
+            name: name.into(),
+            baseline: Baseline {
+                seconds: 0.0,
+                passed: 0,
+                states: 1_000_000,
+                reached: Vec::new(),
+            },
+        };
+        let file = scratch.with_extension("reached");
+        let _ = std::fs::remove_file(&file);
+        let env = [("SHOOTDOWN_REACHED", file.to_string_lossy().into_owned())];
+        let begun = std::time::Instant::now();
+        let (ended, text) = process::run(program, &probe.arguments(), &env, scratch, Duration::from_secs(900))?;
+        probe.baseline.seconds = begun.elapsed().as_secs_f64();
+        if !matches!(ended, Ended::Status(0)) || text.contains("unknown\t") {
+            return Err(format!("{} fails without any mutation:\n{text}", probe.shown()));
+        }
+        let numbers = std::fs::read_to_string(&file).unwrap_or_default();
+        let mut numbers = numbers.lines().filter_map(|line| line.parse().ok());
+        probe.baseline.passed = numbers.next().unwrap_or(0);
+        probe.baseline.reached = numbers.map(|number: u64| number as u32).collect();
+        probe.baseline.states = states(&text).unwrap_or(0);
+        Ok(probe)
+    }
+
+    /// Runs it with the mutation of that number.
+    ///
+    /// # Errors
+    /// When it cannot be run.
+    pub fn ask(&self, number: u32, scratch: &Path) -> Result<Answer, String> {
+        let mut env = vec![("SHOOTDOWN_MUTANT", number.to_string())];
+        if self.program.tool != Tool::Check {
+            env.push(("SHOOTDOWN_LIMIT", (self.baseline.passed * 30 + SPARE).to_string()));
+        }
+        let most = Duration::from_secs_f64(20.0 + 20.0 * self.baseline.seconds);
+        let (ended, text) = process::run(&self.program, &self.arguments(), &env, scratch, most)?;
+        let how = match ended {
+            Ended::Status(0) => return Ok(Answer::Held),
+            Ended::Status(97) => "does not end".into(),
+            Ended::Late => "does not end (stopped)".into(),
+            Ended::Signal(signal) => format!("crashes (signal {signal})"),
+            Ended::Status(_) => complaint(&text),
+        };
+        let count = match self.program.tool {
+            Tool::Check => match states(&text) {
+                Some(0) | None => text.split('\t').nth(3).unwrap_or_default().to_string(),
+                Some(states) => format!("{states} states"),
+            },
+            _ => "1 test".into(),
+        };
+        Ok(Answer::Caught { count, how })
+    }
+}
+
+/// The number of states in a line of `race`.
+fn states(text: &str) -> Option<u64> {
+    text.split('\t')
+        .find_map(|word| word.strip_suffix(" states")?.parse().ok())
+}
+
+/// What a failing test or race says.
+fn complaint(text: &str) -> String {
+    if let Some(broken) = text
+        .lines()
+        .find_map(|line| line.strip_prefix("caught\t")?.split('\t').nth(3))
+    {
+        return crate::mutant::shortened(broken);
+    }
+    let mut lines = text.lines().skip_while(|line| !line.contains("panicked at "));
+    let place = lines.next().unwrap_or_default();
+    let message = lines.next().unwrap_or(place);
+    crate::mutant::shortened(if message.trim().is_empty() { place } else { message })
+}
+
+/// Measured baselines, by program and name, kept from run to run.
+#[derive(Default, Serialize, Deserialize)]
+pub struct Baselines(HashMap<String, Baseline>);
+
+impl Baselines {
+    /// Those kept in `file`; none when there is no such file.
+    pub fn read(file: &Path) -> Self {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+
+    /// Keeps them.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&self, file: &Path) -> Result<(), String> {
+        let text = serde_json::to_string(self).expect("numbers and names");
+        crate::write_whole(file, text.as_bytes())
+    }
+
+    /// The probe of that name, measured when it was not yet.
+    ///
+    /// # Errors
+    /// When it fails without any mutation.
+    pub fn probe(&mut self, program: &Program, name: &str, scratch: &Path) -> Result<Probe, String> {
+        let key = format!("{:016x} {name}", program.fingerprint);
+        if let Some(baseline) = self.0.get(&key) {
+            return Ok(Probe {
+                program: program.clone(),
+                name: name.into(),
+                baseline: baseline.clone(),
+            });
+        }
+        let probe = Probe::measure(program, name, scratch)?;
+        self.0.insert(key, probe.baseline.clone());
+        Ok(probe)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_race_and_a_test_say_why_they_failed() {
+        let race = "held\tflush/ipi\t9 states\t1 runs\ncaught\tlazy/ipi\t120 states\t40 runs\tC1 broken: CPU 1\n";
+        assert_eq!(complaint(race), "C1 broken: CPU 1");
+        let test = "running 1 test\nthread 'main' panicked at tests/a.rs:1:2:\nleft is not right\nnote: x";
+        assert_eq!(complaint(test), "left is not right");
+    }
+}

@@ -1,0 +1,92 @@
+//! Places in a source file and what stands there in the instrumented copy; the rest stays as it is, letter by letter.
+
+use std::ops::Range;
+
+/// A piece of what replaces a site.
+#[derive(Debug, Clone)]
+pub enum Part {
+    /// This text.
+    Text(String),
+    /// What the source has there, instrumented.
+    Inner(Range<usize>),
+    /// What the source has there, as it is.
+    Plain(Range<usize>),
+}
+
+/// A place, in bytes, and what replaces it.
+#[derive(Debug, Clone)]
+pub struct Site {
+    /// Where.
+    pub range: Range<usize>,
+    /// By what.
+    pub parts: Vec<Part>,
+}
+
+/// The source with every site replaced. Sites lie within each other or apart; of two in the same place the first is the outer.
+pub fn rewrite(source: &str, mut sites: Vec<Site>) -> String {
+    sites.sort_by_key(|site| (site.range.start, std::cmp::Reverse(site.range.end)));
+    render(source, 0..source.len(), &sites)
+}
+
+/// `sites` begins with those that may lie in `range`.
+fn render(source: &str, range: Range<usize>, mut sites: &[Site]) -> String {
+    let mut text = String::new();
+    let mut at = range.start;
+    while let [site, further @ ..] = sites {
+        sites = further;
+        if site.range.start >= range.end {
+            break;
+        }
+        if site.range.start < at || site.range.end > range.end {
+            continue;
+        }
+        text.push_str(&source[at..site.range.start]);
+        for part in &site.parts {
+            match part {
+                Part::Text(words) => text.push_str(words),
+                Part::Inner(inner) => text.push_str(&render(source, inner.clone(), further)),
+                Part::Plain(plain) => text.push_str(&source[plain.clone()]),
+            }
+        }
+        at = site.range.end;
+        // What lies within was rendered with it.
+        let within = further.iter().take_while(|next| next.range.end <= at).count();
+        sites = &further[within..];
+    }
+    text.push_str(&source[at..range.end]);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn around(range: Range<usize>, before: &str, after: &str) -> Site {
+        let parts = vec![
+            Part::Text(before.into()),
+            Part::Inner(range.clone()),
+            Part::Text(after.into()),
+        ];
+        Site { range, parts }
+    }
+
+    #[test]
+    fn sites_nest_and_the_first_of_two_in_one_place_is_the_outer() {
+        let sites = vec![
+            around(4..5, "<", ">"),
+            around(0..5, "[", "]"),
+            around(0..5, "(", ")"),
+            around(6..7, "{", "}"),
+        ];
+        assert_eq!(rewrite("a + b; c", sites), "[(a + <b>)];{ }c");
+    }
+
+    #[test]
+    fn a_part_can_stand_elsewhere_too() {
+        let first = Site {
+            range: 0..2,
+            parts: vec![Part::Plain(3..5), Part::Text(" ".into()), Part::Inner(0..2)],
+        };
+        assert_eq!(rewrite("a; b;", vec![first, around(3..4, "<", ">")]), "b; a; <b>;");
+    }
+}

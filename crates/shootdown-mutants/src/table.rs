@@ -1,0 +1,201 @@
+//! What came out: every mutation with who caught it, sums by file and by tool, and what survives.
+
+use crate::arguments::{Arguments, Class};
+use crate::journal::Entry;
+use crate::mutant::Mutant;
+use crate::probe::Tool;
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// What became of a mutation.
+pub enum Fate<'a> {
+    /// It was tried.
+    Tried(&'a Entry),
+    /// There is an argument.
+    Argued(Class, &'a str),
+    /// It was not tried: stopped before.
+    Unknown,
+}
+
+/// A mutation, and what became of it.
+pub struct Row<'a> {
+    /// The mutation.
+    pub mutant: &'a Mutant,
+    /// What became of it.
+    pub fate: Fate<'a>,
+}
+
+impl Row<'_> {
+    /// Nobody caught it, and nobody says why.
+    pub fn survives(&self) -> bool {
+        matches!(self.fate, Fate::Tried(entry) if entry.caught.is_none())
+    }
+
+    fn cells(&self) -> [String; 4] {
+        match &self.fate {
+            Fate::Tried(Entry {
+                caught: Some(caught), ..
+            }) => [
+                format!("{} {}", caught.tool, caught.probe),
+                caught.count.clone(),
+                format!("{:.2}", caught.seconds),
+                caught.how.clone(),
+            ],
+            Fate::Tried(entry) => {
+                let nobody = if entry.asked == 0 {
+                    "nothing gets there"
+                } else {
+                    "NOBODY"
+                };
+                [
+                    nobody.into(),
+                    format!("{} probes", entry.asked),
+                    format!("{:.2}", entry.seconds),
+                    String::new(),
+                ]
+            }
+            Fate::Argued(class, why) => [
+                format!("{class:?}").to_lowercase(),
+                String::new(),
+                String::new(),
+                (*why).into(),
+            ],
+            Fate::Unknown => ["not tried".into(), String::new(), String::new(), String::new()],
+        }
+    }
+}
+
+/// What is known of every mutation.
+pub fn rows<'a>(
+    mutants: &[&'a Mutant],
+    known: impl Fn(&str) -> Option<&'a Entry>,
+    arguments: &'a Arguments,
+) -> Vec<Row<'a>> {
+    let fate = |name: &str| match (arguments.about(name), known(name)) {
+        (Some((class, why)), entry) if entry.is_none_or(|entry| entry.caught.is_none()) => Fate::Argued(class, why),
+        (_, Some(entry)) => Fate::Tried(entry),
+        _ => Fate::Unknown,
+    };
+    mutants
+        .iter()
+        .map(|mutant| Row {
+            mutant,
+            fate: fate(&mutant.name()),
+        })
+        .collect()
+}
+
+fn table(head: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_header(head.iter().map(ToString::to_string));
+    table
+}
+
+/// The whole table.
+pub fn whole(rows: &[Row]) -> String {
+    let mut whole = table(&["mutation", "caught by", "after", "s", "what"]);
+    for row in rows {
+        let mut cells = vec![row.mutant.name()];
+        cells.extend(row.cells());
+        whole.add_row(cells);
+    }
+    whole.to_string()
+}
+
+/// Sums: a line for each file, and one for all.
+pub fn sums(rows: &[Row]) -> String {
+    let mut files: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
+    for row in rows {
+        files.entry(&row.mutant.file).or_default().push(row);
+    }
+    let mut head = vec!["file".to_string(), "mutations".into()];
+    head.extend(Tool::ALL.iter().map(ToString::to_string));
+    head.extend(["equivalent", "harmless", "survive"].map(String::from));
+    let mut sums = Table::new();
+    sums.load_style(presets::NOTHING).set_header(head);
+    let all: Vec<&Row> = rows.iter().collect();
+    for (file, rows) in files.into_iter().chain([("all", all)]) {
+        let mut cells = vec![Cell::new(file)];
+        cells.extend(counts(&rows).map(|count| Cell::new(count).set_alignment(CellAlignment::Right)));
+        sums.add_row(cells);
+    }
+    sums.to_string()
+}
+
+fn counts(rows: &[&Row]) -> [usize; 8] {
+    let count = |holds: &dyn Fn(&Fate) -> bool| rows.iter().filter(|row| holds(&row.fate)).count();
+    let by = |tool: Tool| {
+        count(&|fate| matches!(fate, Fate::Tried(Entry { caught: Some(caught), .. }) if caught.tool == tool))
+    };
+    let argued = |class: Class| count(&|fate| matches!(fate, Fate::Argued(of, _) if *of == class));
+    let [engine, check, sim, loom] = Tool::ALL.map(by);
+    let survive = rows.iter().filter(|row| row.survives()).count();
+    let (equivalent, harmless) = (argued(Class::Equivalent), argued(Class::Harmless));
+    [rows.len(), engine, check, sim, loom, equivalent, harmless, survive]
+}
+
+/// How quickly each tool caught what it caught.
+pub fn speeds(rows: &[Row]) -> String {
+    let mut speeds = table(&["tool", "caught", "median s", "longest s"]);
+    for tool in Tool::ALL {
+        let mut seconds: Vec<f64> = rows
+            .iter()
+            .filter_map(|row| match &row.fate {
+                Fate::Tried(Entry {
+                    caught: Some(caught), ..
+                }) if caught.tool == tool => Some(caught.seconds),
+                _ => None,
+            })
+            .collect();
+        seconds.sort_by(f64::total_cmp);
+        let (Some(longest), Some(median)) = (seconds.last(), seconds.get(seconds.len() / 2)) else {
+            continue;
+        };
+        speeds.add_row([
+            tool.to_string(),
+            seconds.len().to_string(),
+            format!("{median:.2}"),
+            format!("{longest:.2}"),
+        ]);
+    }
+    speeds.to_string()
+}
+
+/// All of it, for programs.
+pub fn as_json(rows: &[Row]) -> serde_json::Value {
+    let one = |row: &Row| {
+        let Mutant {
+            file,
+            function,
+            kind,
+            line,
+            ..
+        } = row.mutant;
+        let mut value = json!({
+            "mutant": row.mutant.name(), "file": file, "function": function, "kind": kind, "line": line,
+        });
+        let (fate, more) = match &row.fate {
+            Fate::Tried(Entry {
+                caught: Some(caught), ..
+            }) => ("caught", json!(caught)),
+            Fate::Tried(entry) => ("survives", json!({ "asked": entry.asked, "seconds": entry.seconds })),
+            Fate::Argued(class, why) => (
+                match class {
+                    Class::Equivalent => "equivalent",
+                    Class::Harmless => "harmless",
+                },
+                json!({ "why": why }),
+            ),
+            Fate::Unknown => ("not tried", json!({})),
+        };
+        value["fate"] = fate.into();
+        for (key, item) in more.as_object().into_iter().flatten() {
+            value[key] = item.clone();
+        }
+        value
+    };
+    rows.iter().map(one).collect()
+}

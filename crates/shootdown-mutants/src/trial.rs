@@ -1,0 +1,156 @@
+//! Trying mutations: who is asked about each, in which order, by how many at a time.
+
+use crate::journal::{Caught, Entry, Journal};
+use crate::mutant::Mutant;
+use crate::probe::{Answer, Probe};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// What last caught a mutation of the same function is asked first, up to this many.
+const NEIGHBOURS: usize = 4;
+
+/// Everything that is needed to try mutations.
+pub struct Trial<'a> {
+    /// All probes, the quickest first.
+    pub probes: &'a [Probe],
+    /// Of the instrumented engine.
+    pub engine: u64,
+    /// A folder for what programs print.
+    pub scratch: &'a Path,
+    /// Most seconds of probes, as measured, for each mutation.
+    pub budget: f64,
+    journal: Mutex<&'a mut Journal>,
+    /// Probes that have caught mutations, by function, the last first.
+    catchers: Mutex<HashMap<(String, String), Vec<usize>>>,
+}
+
+impl<'a> Trial<'a> {
+    /// Ready to try.
+    pub fn new(probes: &'a [Probe], engine: u64, budget: f64, scratch: &'a Path, journal: &'a mut Journal) -> Self {
+        Trial {
+            probes,
+            budget,
+            engine,
+            scratch,
+            journal: Mutex::new(journal),
+            catchers: Mutex::default(),
+        }
+    }
+
+    /// What is known of `mutant` and still true: it was caught in this very engine, or every probe that there is said nothing.
+    pub fn settled(&self, mutant: &Mutant, number: u32) -> bool {
+        let journal = self.journal.lock().expect("no thread panics while it holds this");
+        let Some(entry) = journal
+            .known(&mutant.name())
+            .filter(|entry| entry.engine == self.engine)
+        else {
+            return false;
+        };
+        let held = |probe: &Probe| entry.held.contains(&probe.program.fingerprint) && entry.budget >= self.budget;
+        entry.caught.is_some() || self.probes.iter().filter(|probe| concerns(probe, number)).all(held)
+    }
+
+    /// Tries all of `wanted`, numbers of mutations, with `jobs` programs at a time; tells `done` of each.
+    ///
+    /// # Errors
+    /// The first thing that went wrong with the trying itself.
+    pub fn run(
+        &self,
+        mutants: &[Mutant],
+        wanted: &[u32],
+        jobs: usize,
+        done: &(dyn Fn(&Entry) + Sync),
+    ) -> Result<(), String> {
+        let next = AtomicUsize::new(0);
+        let wrong = Mutex::new(None);
+        std::thread::scope(|scope| {
+            for job in 0..jobs {
+                let scratch = self.scratch.join(format!("output-{job}"));
+                let (next, wrong) = (&next, &wrong);
+                scope.spawn(move || {
+                    while let Some(&number) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let mutant = &mutants[number as usize - 1];
+                        let added = self.one(mutant, number, &scratch).and_then(|entry| {
+                            done(&entry);
+                            self.journal
+                                .lock()
+                                .expect("no thread panics while it holds this")
+                                .add(entry)
+                        });
+                        if let Err(why) = added {
+                            next.store(usize::MAX / 2, Ordering::Relaxed);
+                            wrong.lock().expect("as above").get_or_insert(why);
+                        }
+                    }
+                });
+            }
+        });
+        wrong.into_inner().expect("all threads have ended").map_or(Ok(()), Err)
+    }
+
+    fn one(&self, mutant: &Mutant, number: u32, scratch: &PathBuf) -> Result<Entry, String> {
+        let begun = Instant::now();
+        let name = mutant.name();
+        let before = self.journal.lock().expect("as in `run`").known(&name).cloned();
+        let same = |entry: &&Entry| entry.engine == self.engine && entry.budget >= self.budget;
+        let same_engine = before.as_ref().filter(same);
+        let mut held = same_engine.map_or(Vec::new(), |entry| entry.held.clone());
+        let place = (mutant.file.clone(), mutant.function.clone());
+        let mut order: Vec<usize> = Vec::new();
+        if let Some(caught) = before.as_ref().and_then(|entry| entry.caught.as_ref()) {
+            order.extend(self.probes.iter().position(|probe| probe.shown() == caught.probe));
+        }
+        let neighbours = self.catchers.lock().expect("as above").get(&place).cloned();
+        order.extend(neighbours.into_iter().flatten().take(NEIGHBOURS));
+        order.extend(0..self.probes.len());
+        let mut asked = vec![false; self.probes.len()];
+        let (mut count, mut spent, mut caught) = (0, 0.0, None);
+        for index in order {
+            let probe = &self.probes[index];
+            let skip = asked[index] || !concerns(probe, number) || held.contains(&probe.program.fingerprint);
+            if skip || spent + probe.baseline.seconds > self.budget {
+                continue;
+            }
+            asked[index] = true;
+            count += 1;
+            spent += probe.baseline.seconds;
+            let begun = Instant::now();
+            if let Answer::Caught { count, how } = probe.ask(number, scratch)? {
+                caught = Some(Caught {
+                    tool: probe.program.tool,
+                    probe: probe.shown(),
+                    count,
+                    how,
+                    seconds: begun.elapsed().as_secs_f64(),
+                });
+                let mut catchers = self.catchers.lock().expect("as above");
+                let here = catchers.entry(place).or_default();
+                here.retain(|other| *other != index);
+                here.insert(0, index);
+                break;
+            }
+        }
+        if caught.is_none() {
+            held.extend(self.probes.iter().map(|probe| probe.program.fingerprint));
+            held.sort_unstable();
+            held.dedup();
+        }
+        Ok(Entry {
+            mutant: name,
+            engine: self.engine,
+            caught,
+            held,
+            asked: count,
+            budget: self.budget,
+            seconds: begun.elapsed().as_secs_f64(),
+        })
+    }
+}
+
+/// Whether a probe gets to a place where the mutation makes a difference. It runs the same up to there.
+pub fn concerns(probe: &Probe, number: u32) -> bool {
+    probe.baseline.reached.binary_search(&number).is_ok()
+}

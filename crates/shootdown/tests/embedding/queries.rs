@@ -1,0 +1,154 @@
+//! What a CPU may ask: whether it may touch user addresses, whether it is spared interrupts while it is in the kernel.
+
+use crate::{LIMITS, Machine, Recorder};
+use shootdown::{Design, Engine, Native, Range, Root, Space, Tags};
+
+/// Everything leaked, so that hooks can use it.
+fn leaked(
+    cpus: usize,
+    design: Design,
+    broadcasts: bool,
+) -> (&'static Recorder, &'static Engine<'static, &'static Recorder, 1>) {
+    let kernel: &'static Recorder = Box::leak(Box::new(Recorder {
+        limits: LIMITS.filter(|_| broadcasts),
+        ..Recorder::default()
+    }));
+    let machine: &'static Machine = Box::leak(Box::new(Machine::new(cpus, &design)));
+    (kernel, Box::leak(Box::new(machine.engine(kernel, design))))
+}
+
+fn space(engine: &Engine<'_, &Recorder, 1>, root: u64) -> &'static Space<Native, 1> {
+    Box::leak(Box::new(engine.space(Root(root))))
+}
+
+fn run(kernel: &Recorder, engine: &Engine<'_, &Recorder, 1>, cpu: usize, space: &Space<Native, 1>) {
+    let before = kernel.cpu.replace(cpu);
+    // SAFETY: spaces are leaked.
+    unsafe { engine.switch_to(space) };
+    kernel.cpu.set(before);
+}
+
+fn interrupt(kernel: &Recorder, engine: &Engine<'_, &Recorder, 1>, cpu: usize) {
+    let before = kernel.cpu.replace(cpu);
+    kernel.masked.set(true);
+    engine.on_ipi();
+    kernel.masked.set(false);
+    kernel.cpu.set(before);
+}
+
+/// Promotes as soon as it can.
+const PROMOTES: Design = Design {
+    tags: Tags::Hybrid { promote_at: 2 },
+    consider_window_ns: 1,
+    ..Design::ADAPTIVE
+};
+
+#[test]
+fn user_addresses_are_touched_only_where_their_space_is_loaded_and_fresh() {
+    for design in [Design::IPI, Design::ADAPTIVE, Design::ARM_BROADCAST] {
+        let (kernel, engine) = leaked(2, design, true);
+        let (one, other) = (space(engine, 1), space(engine, 2));
+        assert!(!engine.user_access_ok(one), "nothing is loaded");
+        run(kernel, engine, 0, one);
+        assert!(engine.user_access_ok(one) && !engine.user_access_ok(other));
+        // In the middle of a switch, whichever root is loaded.
+        *kernel.on_load.borrow_mut() = Some(Box::new(move || {
+            assert!(!engine.user_access_ok(one) && !engine.user_access_ok(other));
+        }));
+        run(kernel, engine, 0, other);
+        run(kernel, engine, 0, one);
+        *kernel.on_load.borrow_mut() = None;
+        assert!(engine.user_access_ok(one) && !engine.user_access_ok(other));
+        engine.enter_lazy();
+        assert!(!engine.user_access_ok(one));
+        run(kernel, engine, 0, one);
+        assert!(engine.user_access_ok(one));
+    }
+}
+
+#[test]
+fn user_addresses_are_not_touched_before_what_was_asked_is_done() {
+    let (kernel, engine) = leaked(2, Design::ADAPTIVE, false);
+    let one = space(engine, 1);
+    run(kernel, engine, 1, one);
+    run(kernel, engine, 0, one);
+    kernel.cpu.set(1);
+    let token = engine.dispatch(one, Range::page(0x1000));
+    kernel.cpu.set(0);
+    assert!(!engine.user_access_ok(one), "it is behind");
+    interrupt(kernel, engine, 0);
+    assert!(engine.user_access_ok(one));
+    let _done = token.wait();
+}
+
+#[test]
+fn user_addresses_are_not_touched_on_a_slot_of_a_space_that_has_moved_to_a_tag() {
+    let (kernel, engine) = leaked(2, PROMOTES, true);
+    let one = space(engine, 1);
+    run(kernel, engine, 1, one);
+    run(kernel, engine, 0, one);
+    while one.system_tag().is_none() {
+        let token = engine.dispatch(one, Range::page(0x1000));
+        if one.system_tag().is_none() {
+            interrupt(kernel, engine, 1);
+        }
+        drop(token);
+    }
+    kernel.cpu.set(1);
+    assert!(!engine.user_access_ok(one), "it may be behind on its slot");
+    interrupt(kernel, engine, 1);
+    kernel.cpu.set(1);
+    let token = engine.dispatch(one, Range::page(0x1000));
+    interrupt(kernel, engine, 0);
+    let _done = token.wait();
+    assert!(engine.user_access_ok(one), "it is on the tag");
+}
+
+#[test]
+fn in_the_kernel_a_cpu_is_spared_where_that_is_worth_anything() {
+    let (kernel, engine) = leaked(2, Design::ADAPTIVE, false);
+    let (one, other) = (space(engine, 1), space(engine, 2));
+    run(kernel, engine, 0, one);
+    assert!(!engine.enter_kernel(one), "nobody else runs it");
+    run(kernel, engine, 1, one);
+    assert!(!engine.enter_kernel(other), "it is not loaded");
+    assert!(engine.enter_kernel(one));
+    assert!(!engine.enter_kernel(one), "it is there already");
+    kernel.cpu.set(1);
+    let done = engine.dispatch(one, Range::page(0x1000));
+    assert!(done.is_complete(), "nobody needs to be interrupted");
+    assert_eq!(kernel.ipis.get(), 0);
+    let _done = done.wait();
+    let before = kernel.local.borrow().len();
+    run(kernel, engine, 0, one);
+    assert_eq!(kernel.local.borrow().len(), before + 1, "it catches up");
+    // An interrupt between the first look and the masking takes the space away: idle in between, say.
+    kernel.cpu.set(0);
+    *kernel.on_mask.borrow_mut() = Some(Box::new(|| engine.switch_to_kernel()));
+    assert!(!engine.enter_kernel(one));
+    *kernel.on_mask.borrow_mut() = None;
+    run(kernel, engine, 0, one);
+    assert!(engine.enter_kernel(one));
+}
+
+#[test]
+fn a_design_that_does_not_say_so_spares_nobody_in_the_kernel() {
+    let (kernel, engine) = leaked(2, Design::IPI, false);
+    let one = space(engine, 1);
+    run(kernel, engine, 1, one);
+    run(kernel, engine, 0, one);
+    assert!(!engine.enter_kernel(one));
+}
+
+#[test]
+fn under_a_system_wide_tag_nobody_is_interrupted_and_so_nobody_is_spared() {
+    let design = Design {
+        targets: shootdown::Targets::InUser,
+        ..Design::ARM_BROADCAST
+    };
+    let (kernel, engine) = leaked(2, design, true);
+    let one = space(engine, 1);
+    run(kernel, engine, 1, one);
+    run(kernel, engine, 0, one);
+    assert!(!engine.enter_kernel(one));
+}

@@ -1,0 +1,320 @@
+//! What CPUs and a device may have cached, and what of it they may use (C1, C3): versions of pages, of links and of kernel pages.
+//! A CPU caches all that it can reach, whenever it can.
+
+use crate::world::{CPUS, here};
+use shootdown::{Broadcast, Errata, Local, Root, Secondary, Stride, Tag, USER_HALF};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// Pages of each space, and of the kernel.
+pub const PAGES: u64 = 6;
+
+/// Stands for what is mapped in all spaces.
+const KERNEL: u64 = u64::MAX;
+
+/// Stands for the tag of global entries.
+const GLOBAL: u16 = u16::MAX;
+
+/// Where the link to the lowest table of a space stands among its pages.
+const LINK: u64 = PAGES;
+
+/// Whose, and which page.
+type Name = (u64, u64);
+
+#[derive(Default, Clone)]
+struct Cpu {
+    /// Root and tag that are loaded.
+    loaded: (u64, u16),
+    /// Version of each entry, by tag.
+    entries: BTreeMap<(u16, Name), u64>,
+    /// Broadcasts that take effect at its next synchronisation.
+    late: Vec<Broadcast>,
+    user: bool,
+    on: bool,
+}
+
+/// All of it.
+#[derive(Default)]
+pub struct Caches {
+    cpus: [Cpu; CPUS],
+    versions: BTreeMap<Name, u64>,
+    device: BTreeMap<Name, u64>,
+    told: Vec<(u64, Secondary)>,
+    issued: [Vec<Broadcast>; CPUS],
+    issued_here: [Vec<Local>; CPUS],
+    pub split: bool,
+    pub errata: Option<Errata>,
+    /// With [`Errata::repeat`]: what the last synchronisation was for, and did not do.
+    once: [Vec<Broadcast>; CPUS],
+    once_here: [Vec<Local>; CPUS],
+}
+
+std::thread_local! {
+    static CACHES: RefCell<Caches> = RefCell::default();
+}
+
+pub fn with<T>(look: impl FnOnce(&mut Caches) -> T) -> T {
+    CACHES.with_borrow_mut(look)
+}
+
+pub fn reset(split: bool, errata: Errata) {
+    CACHES.set(Caches {
+        split,
+        errata: Some(errata),
+        ..Caches::default()
+    });
+}
+
+/// Whether an invalidation of `count` strides from `address` covers that page.
+fn covers(address: u64, stride: Stride, count: u32, page: u64) -> bool {
+    let (first, bytes) = (address >> 12, stride.bytes() >> 12);
+    (first..first.saturating_add(bytes * u64::from(count))).contains(&page)
+}
+
+impl Cpu {
+    fn pages(&mut self, tag: u16, leaf_only: bool, covered: impl Fn(u64) -> bool) {
+        self.entries
+            .retain(|&(of, (_, page)), _| of != tag || if page == LINK { leaf_only } else { !covered(page) });
+    }
+
+    fn local(&mut self, what: Local) {
+        match what {
+            Local::Page {
+                address,
+                stride,
+                tag,
+                leaf_only,
+            } => self.pages(tag.0, leaf_only, |page| covers(address, stride, 1, page)),
+            Local::Tag(tag) => self.entries.retain(|(of, _), _| *of != tag.0),
+            Local::Kernel { address, stride } => {
+                let loaded = self.loaded.1;
+                for tag in [GLOBAL, loaded] {
+                    self.entries.retain(|&(of, (owner, page)), _| {
+                        of != tag || owner != KERNEL || !covers(address, stride, 1, page)
+                    });
+                }
+            }
+            Local::All => self.entries.clear(),
+        }
+    }
+
+    fn broadcast(&mut self, what: Broadcast) {
+        match what {
+            Broadcast::Pages {
+                address,
+                stride,
+                count,
+                tag,
+                leaf_only,
+            } => self.pages(tag.0, leaf_only, |page| covers(address, stride, count, page)),
+            Broadcast::Tag(tag) => self.entries.retain(|(of, _), _| *of != tag.0),
+            // Those pages under every tag, the global ones too, and links on the way.
+            Broadcast::Kernel { address, stride, count } => self
+                .entries
+                .retain(|&(_, (_, page)), _| page != LINK && !covers(address, stride, count, page)),
+            Broadcast::NonGlobal => self.entries.retain(|(of, _), _| *of == GLOBAL),
+            Broadcast::All => self.entries.clear(),
+        }
+    }
+}
+
+impl Caches {
+    fn errata(&self) -> Errata {
+        self.errata.unwrap_or(Errata::NONE)
+    }
+
+    fn version(&self, name: Name) -> u64 {
+        self.versions.get(&name).copied().unwrap_or(0)
+    }
+
+    /// Every CPU and the device cache what they can reach and do not hold yet.
+    fn fill(&mut self) {
+        for cpu in 0..CPUS {
+            let (root, tag) = self.cpus[cpu].loaded;
+            if !self.cpus[cpu].on {
+                continue;
+            }
+            let user_tags = [tag, if self.split { tag | USER_HALF } else { tag }];
+            let kernel_tag = if self.split { tag } else { GLOBAL };
+            for page in 0..=LINK {
+                let own = (root != 0).then_some(user_tags.map(|tag| (tag, (root, page))));
+                let kernel = (page != LINK).then_some((kernel_tag, (KERNEL, page)));
+                for key in own.into_iter().flatten().chain(kernel) {
+                    let version = self.version(key.1);
+                    self.cpus[cpu].entries.entry(key).or_insert(version);
+                }
+            }
+        }
+    }
+
+    /// Nobody can use what is out of date: user pages where user code runs, links and kernel pages wherever they are loaded.
+    fn judge(&self, names: &[Name]) {
+        for (number, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.on) {
+            let (root, tag) = cpu.loaded;
+            for &name in names {
+                let (owner, page) = name;
+                let usable = owner == KERNEL || (owner == root && (cpu.user || page == LINK));
+                let tags = [tag, tag | USER_HALF, GLOBAL];
+                for tag in tags.into_iter().filter(|_| usable) {
+                    if let Some(&held) = cpu.entries.get(&(tag, name)) {
+                        assert_eq!(
+                            held,
+                            self.version(name),
+                            "CPU {number} can use {name:x?} under tag {tag} (C1, C3)"
+                        );
+                    }
+                }
+            }
+            // C4: nothing of others under the tag that is loaded.
+            if root != 0 {
+                let foreign = |(of, (owner, _)): &(u16, Name)| *of == tag && *owner != root && *owner != KERNEL;
+                let found = cpu.entries.keys().find(|key| foreign(key));
+                assert_eq!(found, None, "CPU {number} runs root {root} under tag {tag} (C4)");
+            }
+        }
+    }
+
+    // What hooks do.
+
+    pub fn invalidate(&mut self, what: Local) {
+        if self.errata().repeat {
+            self.issued_here[here()].push(what);
+        } else {
+            self.cpus[here()].local(what);
+        }
+    }
+
+    pub fn local_sync(&mut self) {
+        let cpu = here();
+        let now = std::mem::take(&mut self.issued_here[cpu]);
+        let before = std::mem::replace(&mut self.once_here[cpu], now.clone());
+        // The second time it works.
+        if !now.is_empty() && before == now {
+            now.into_iter().for_each(|what| self.cpus[cpu].local(what));
+            self.once_here[cpu].clear();
+        }
+        let late = std::mem::take(&mut self.cpus[cpu].late);
+        late.into_iter().for_each(|what| self.cpus[cpu].broadcast(what));
+        self.fill();
+    }
+
+    pub fn load_root(&mut self, root: Root, tag: Tag, keep: bool) {
+        let cpu = &mut self.cpus[here()];
+        if !keep {
+            cpu.entries.retain(|(of, _), _| *of != tag.0);
+        }
+        cpu.loaded = (root.0, tag.0);
+        // A CPU that is not in the set any more finds broadcasts done when it comes back.
+        let late = std::mem::take(&mut cpu.late);
+        late.into_iter().for_each(|what| cpu.broadcast(what));
+        self.fill();
+    }
+
+    pub fn broadcast(&mut self, what: Broadcast) {
+        self.issued[here()].push(what);
+    }
+
+    pub fn broadcast_sync(&mut self) {
+        let issued = std::mem::take(&mut self.issued[here()]);
+        if self.errata().repeat {
+            let before = std::mem::replace(&mut self.once[here()], issued.clone());
+            if before != issued {
+                return;
+            }
+            self.once[here()].clear();
+        }
+        for (number, cpu) in self.cpus.iter_mut().enumerate() {
+            if self.errata.is_some_and(|errata| errata.interrupt_too) && number != here() && cpu.user {
+                cpu.late.extend(&issued);
+            } else {
+                issued.iter().for_each(|what| cpu.broadcast(*what));
+            }
+        }
+        self.fill();
+    }
+
+    pub fn secondary(&mut self, root: Root, told: Secondary) -> u64 {
+        self.told.push((root.0, told));
+        self.told.len() as u64
+    }
+
+    pub fn secondary_sync(&mut self, ticket: u64) {
+        for &(root, told) in &self.told[..ticket as usize] {
+            self.device.retain(|(owner, page), _| match told {
+                Secondary::Flush(range) => {
+                    let inside = (range.start()..range.end()).contains(&(page << 12));
+                    (*owner != root && (root != 0 || *owner != KERNEL)) || !inside
+                }
+                Secondary::End => *owner != root,
+            });
+        }
+    }
+
+    // What tests do.
+
+    /// This CPU runs user code from here on, or not.
+    pub fn user(&mut self, user: bool) {
+        self.cpus[here()].user = user;
+        self.fill();
+        let all: Vec<Name> = self.versions.keys().copied().collect();
+        if user {
+            self.judge_here(&all);
+        }
+    }
+
+    fn judge_here(&self, names: &[Name]) {
+        let mut alone = Caches {
+            versions: self.versions.clone(),
+            split: self.split,
+            ..Caches::default()
+        };
+        // What was withdrawn and is not flushed yet may still be used: only what was flushed is judged.
+        let flushed: Vec<Name> = names.iter().copied().filter(|name| !self.is_pending(*name)).collect();
+        alone.cpus[here()] = self.cpus[here()].clone();
+        alone.judge(&flushed);
+    }
+
+    fn is_pending(&self, name: Name) -> bool {
+        self.versions
+            .get(&(name.0, name.1 | 1 << 32))
+            .is_some_and(|pending| *pending != 0)
+    }
+
+    pub fn online(&mut self, on: bool) {
+        let cpu = &mut self.cpus[here()];
+        cpu.on = on;
+        cpu.user = false;
+        self.fill();
+    }
+
+    /// The device has these pages cached.
+    pub fn device_uses(&mut self, root: Root) {
+        for page in 0..PAGES {
+            let version = self.version((root.0, page));
+            self.device.entry((root.0, page)).or_insert(version);
+        }
+    }
+
+    /// Entries of pages are withdrawn, and with `link` the table; of the kernel for root 0.
+    pub fn withdraw(&mut self, root: Root, pages: std::ops::Range<u64>, link: bool) -> Vec<Name> {
+        let owner = if root.0 == 0 { KERNEL } else { root.0 };
+        let names: Vec<Name> = pages.chain(link.then_some(LINK)).map(|page| (owner, page)).collect();
+        for name in &names {
+            *self.versions.entry(*name).or_insert(0) += 1;
+            *self.versions.entry((name.0, name.1 | 1 << 32)).or_insert(0) += 1;
+        }
+        names
+    }
+
+    /// The flush of these is complete.
+    pub fn flushed(&mut self, names: &[Name]) {
+        for name in names {
+            *self.versions.entry((name.0, name.1 | 1 << 32)).or_insert(1) -= 1;
+            if let Some(held) = self.device.get(name) {
+                assert_eq!(*held, self.version(*name), "the device can use {name:x?}");
+            }
+        }
+        self.judge(names);
+        self.fill();
+    }
+}

@@ -1,0 +1,174 @@
+//! What one CPU does before it says so, another that frees knows: frames, tables, deferred frames; and after a flush nobody can
+//! fill from what was withdrawn. On a schedule in which nothing overlaps, so that only releases, acquires and fences tell.
+
+use crate::world::{CPUS, Memory, Strictly, Withdrawn, deliver, engine, on, write_tables};
+use shootdown::{Range, Retired, Root, Space, Stride, Tags, Unmapped};
+
+type StrictSpace = Space<crate::world::Strict, 1>;
+
+fn page() -> Range {
+    Range::page(0)
+}
+
+fn tables() -> Range {
+    Range::pages(0, 4096, Stride::Size4K)
+}
+
+/// Every CPU runs `space` and uses its memory; then each CPU does `then`, and `free` is called on CPU 0. Afterwards all come back.
+fn freed_after(engine: &Strictly, space: &StrictSpace, then: impl Fn(usize), free: impl Fn(&Memory) -> Withdrawn) {
+    let memory = Memory::default();
+    for cpu in 0..CPUS {
+        on(cpu, || {
+            // SAFETY: the test keeps its spaces.
+            unsafe { engine.switch_to(space) };
+            memory.touch();
+        });
+    }
+    (0..CPUS).for_each(|cpu| on(cpu, || then(cpu)));
+    let withdrawn = free(&memory);
+    for cpu in 0..CPUS {
+        on(cpu, || {
+            // SAFETY: as above.
+            unsafe { engine.switch_to(space) };
+            withdrawn.is_seen();
+        });
+    }
+}
+
+#[test]
+fn frames_are_freed_after_their_last_use_and_come_back_to_nobody() {
+    for (name, design) in crate::designs() {
+        for broadcasts in [true, false] {
+            println!("{name}, split {}, broadcasts {broadcasts}", design.split);
+            let engine = engine(design, broadcasts);
+            let (space, other) = (engine.space(Root(1)), engine.space(Root(2)));
+            let flush = |range: Range| {
+                let (space, engine) = (&space, &engine);
+                move |memory: &Memory| {
+                    let withdrawn = Withdrawn::now();
+                    let _done = engine.flush(space, range);
+                    memory.free();
+                    withdrawn
+                }
+            };
+            let only = |wanted: usize, what: fn(&Strictly, &StrictSpace)| {
+                let (engine, other) = (&engine, &other);
+                move |cpu: usize| {
+                    if cpu == wanted {
+                        what(engine, other);
+                    }
+                }
+            };
+            for range in [page(), tables().with_tables(), Range::WHOLE, page()] {
+                freed_after(engine, &space, |_| {}, flush(range));
+                freed_after(engine, &space, only(1, |engine, _| engine.enter_lazy()), flush(range));
+                freed_after(
+                    engine,
+                    &space,
+                    only(1, |engine, _| engine.switch_to_kernel()),
+                    flush(range),
+                );
+                // SAFETY: the test keeps its spaces.
+                let leave = only(1, |engine, other| unsafe { engine.switch_to(other) });
+                freed_after(engine, &space, leave, flush(range));
+                let kernel = |cpu| {
+                    if cpu > 0 && engine.enter_kernel(&space) {
+                        deliver();
+                    }
+                };
+                freed_after(engine, &space, kernel, flush(range));
+                let off = |cpu| {
+                    if cpu == 2 {
+                        engine.cpu_offline();
+                    }
+                };
+                let flushed = |memory: &Memory| {
+                    let withdrawn = flush(range)(memory);
+                    on(2, || engine.cpu_online());
+                    // Under tags of the whole system it reads no generation: that it was seen off, and the barriers, are enough.
+                    if design.tags == Tags::System {
+                        Withdrawn::nothing()
+                    } else {
+                        withdrawn
+                    }
+                };
+                freed_after(engine, &space, off, flushed);
+                let batched = |memory: &Memory| {
+                    let withdrawn = Withdrawn::now();
+                    let mut batch = engine.batch();
+                    batch.add(&space, range);
+                    let _done = batch.finish();
+                    memory.free();
+                    withdrawn
+                };
+                freed_after(engine, &space, |_| {}, batched);
+            }
+        }
+    }
+}
+
+#[test]
+fn tables_are_freed_after_the_last_walk() {
+    for (name, design) in crate::designs().filter(|(_, design)| !design.split) {
+        println!("{name}");
+        let engine = engine(design, true);
+        let (space, memory) = (engine.space(Root(1)), Memory::default());
+        for round in 0..40 {
+            for cpu in 1..CPUS {
+                on(cpu, || {
+                    let walk = engine.walk(&space);
+                    memory.touch();
+                    drop(walk);
+                });
+            }
+            write_tables();
+            match engine.flush_tables_later(&space, tables()) {
+                Retired::Now(_) => {}
+                Retired::Later(grace) => {
+                    (1..CPUS).for_each(|cpu| on(cpu, || engine.quiescent()));
+                    assert!(engine.graces_over().proof(grace).is_some(), "round {round}");
+                }
+            }
+            memory.free();
+            engine
+                .kernel()
+                .now
+                .set(1 + round * if round < 20 { 10 } else { 100_000 });
+        }
+    }
+}
+
+#[test]
+fn deferred_frames_are_freed_after_their_last_use() {
+    for (name, design) in crate::designs().filter(|(name, _)| *name == "deferred") {
+        println!("{name}, split {}", design.split);
+        let engine = engine(design, false);
+        let space = engine.space(Root(1));
+        for tickless in [false, true] {
+            let deferred = |memory: &Memory| {
+                let withdrawn = Withdrawn::now();
+                if let Unmapped::Later(mut deferral) = engine.flush_later(&space, page(), 1) {
+                    loop {
+                        (1..CPUS).for_each(|cpu| on(cpu, || engine.tick()));
+                        engine.tick();
+                        match engine.release(deferral, &engine.deferrals_over()) {
+                            Ok(_) => break,
+                            Err(not_yet) => deferral = not_yet,
+                        }
+                    }
+                }
+                memory.free();
+                withdrawn
+            };
+            let stop = |cpu| {
+                if tickless && cpu == 2 {
+                    engine.tick_stops();
+                }
+            };
+            freed_after(engine, &space, stop, deferred);
+            freed_after(engine, &space, |_| {}, deferred);
+            on(2, || engine.tick_resumes());
+            freed_after(engine, &space, |_| {}, deferred);
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! A world that minds what each named barrier is for: on one host thread, CPUs taking turns, so what it checks is the order of what
+//! the engine does, on every processor that the facade describes and whatever the host is.
+
+use crate::caches;
+use crate::clocks::{self, Passed};
+use shootdown::{
+    Broadcast, BroadcastLimits, CpuMask, Design, Engine, Facade, Kernel, Local, PerCpu, Range, Root, Secondary, Space,
+    Storage, Tag, Word, tag_words,
+};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+std::thread_local! {
+    /// Of the CPU whose turn it is.
+    static HERE: Cell<usize> = const { Cell::new(0) };
+    /// Of each CPU, what has not been ordered yet.
+    static OWED: RefCell<[Owed; CPUS]> = const { RefCell::new([Owed::NOTHING; CPUS]) };
+    /// Interrupts that have been sent and not been taken.
+    static PENDING: Cell<u64> = const { Cell::new(0) };
+    /// What a CPU does with an interrupt.
+    static HANDLER: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
+    /// What each CPU may hold under each tag.
+    static CACHED: RefCell<[[Cached; TAGS]; CPUS]> = const { RefCell::new([[Cached::Nothing; TAGS]; CPUS]) };
+    static MASKED: RefCell<[bool; CPUS]> = const { RefCell::new([false; CPUS]) };
+}
+
+pub const CPUS: usize = 3;
+
+/// The CPU whose turn it is.
+pub fn here() -> usize {
+    HERE.get()
+}
+
+/// Tags below this are minded.
+pub const TAGS: usize = 8;
+
+/// What a CPU may hold under a tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cached {
+    Nothing,
+    /// Entries of the space with this root.
+    Of(Root),
+    /// Nothing of the space with this root any more, since that CPU's broadcast at that time.
+    NothingSince(Root, usize, u64),
+}
+
+fn cached(cpu: usize, tag: Tag, change: impl FnOnce(&mut Cached)) {
+    CACHED.with_borrow_mut(|all| all[cpu].get_mut(usize::from(tag.0)).map(change));
+}
+
+fn all_tags() -> impl Iterator<Item = Tag> {
+    (0..TAGS as u16).map(Tag)
+}
+
+/// What a CPU has written, and no barrier has ordered since.
+#[derive(Clone, Copy)]
+struct Owed {
+    /// Words, before a root load.
+    root_load: bool,
+    /// Words, before an interrupt.
+    ipi: bool,
+    /// Page-table entries, before an invalidation, here or elsewhere.
+    tables: bool,
+    /// The same, and no full barrier either, after which `publish_tables_after_full` would do.
+    tables_full: bool,
+}
+
+impl Owed {
+    const NOTHING: Owed = Owed {
+        root_load: false,
+        ipi: false,
+        tables: false,
+        tables_full: false,
+    };
+}
+
+fn owed<T>(look: impl FnOnce(&mut Owed) -> T) -> T {
+    OWED.with_borrow_mut(|owed| look(&mut owed[HERE.get()]))
+}
+
+fn wrote() {
+    owed(|owed| (owed.root_load, owed.ipi) = (true, true));
+}
+
+fn full() {
+    owed(|owed| owed.tables_full = false);
+}
+
+fn tables_are_published(before: &str) {
+    assert!(
+        !owed(|owed| owed.tables),
+        "table writes were not published before {before}"
+    );
+}
+
+/// A word that remembers that it was written.
+pub struct Minded(AtomicU64, Passed);
+
+// SAFETY: each test uses its words from one thread.
+unsafe impl Sync for Minded {}
+
+impl Minded {
+    fn modify(&self, change: impl Fn(u64) -> Option<u64>) -> Result<u64, u64> {
+        full();
+        let old = self.0.load(Ordering::Relaxed);
+        match change(old) {
+            Some(new) => {
+                self.0.store(new, Ordering::Relaxed);
+                wrote();
+                self.1.modify();
+                Ok(old)
+            }
+            None => {
+                self.1.look();
+                Err(old)
+            }
+        }
+    }
+    fn always(&self, change: impl Fn(u64) -> u64) -> u64 {
+        self.modify(|old| Some(change(old))).unwrap_or_default()
+    }
+}
+
+impl Word for Minded {
+    fn new(value: u64) -> Self {
+        Minded(AtomicU64::new(value), Passed::default())
+    }
+    fn load(&self, order: Ordering) -> u64 {
+        self.1.load(order);
+        self.0.load(order)
+    }
+    fn store(&self, value: u64, order: Ordering) {
+        wrote();
+        self.1.store(order);
+        self.0.store(value, order);
+    }
+    fn fetch_add_full(&self, value: u64) -> u64 {
+        self.always(|old| old.wrapping_add(value))
+    }
+    fn fetch_or_full(&self, bits: u64) -> u64 {
+        self.always(|old| old | bits)
+    }
+    fn fetch_and_full(&self, bits: u64) -> u64 {
+        self.always(|old| old & bits)
+    }
+    fn swap_full(&self, value: u64) -> u64 {
+        self.always(|_| value)
+    }
+    fn compare_exchange_full(&self, current: u64, new: u64) -> Result<u64, u64> {
+        self.modify(|old| (old == current).then_some(new))
+    }
+}
+
+pub struct Strict;
+
+impl Facade for Strict {
+    type U64 = Minded;
+
+    fn full_barrier() {
+        full();
+        clocks::fence();
+    }
+    fn publish_tables() {
+        owed(|owed| (owed.tables, owed.tables_full) = (false, false));
+    }
+    fn publish_tables_after_full() {
+        owed(|owed| {
+            assert!(!owed.tables_full, "no full barrier since the table writes");
+            owed.tables = false;
+        });
+    }
+    fn before_ipi() {
+        owed(|owed| owed.ipi = false);
+    }
+    fn before_root_load() {
+        owed(|owed| owed.root_load = false);
+    }
+    fn wait_until(mut condition: impl FnMut() -> bool) {
+        for _ in 0..100 {
+            if condition() {
+                return;
+            }
+            deliver();
+        }
+        panic!("waits for ever");
+    }
+}
+
+/// Every CPU that was interrupted, can be, and is not this one takes its interrupt.
+pub fn deliver() {
+    let here = HERE.get();
+    for cpu in 0..CPUS {
+        let masked = MASKED.with_borrow(|masked| masked[cpu]);
+        if PENDING.get() >> cpu & 1 == 0 || masked {
+            continue;
+        }
+        PENDING.set(PENDING.get() & !(1 << cpu));
+        HERE.set(cpu);
+        MASKED.with_borrow_mut(|masked| masked[cpu] = true);
+        HANDLER.with_borrow(|handler| handler.as_ref().expect("set with the engine")());
+        MASKED.with_borrow_mut(|masked| masked[cpu] = false);
+        HERE.set(here);
+    }
+}
+
+/// The kernel's hooks; each asserts what must have come before it.
+pub struct Minding {
+    pub broadcasts: bool,
+    pub now: Cell<u64>,
+    /// Broadcasts that were issued and not synchronised, by CPU.
+    under_way: Cell<u64>,
+    /// Local invalidations that were issued and not synchronised, by CPU.
+    local_under_way: Cell<u64>,
+    pins: Cell<u32>,
+}
+
+impl Minding {
+    pub fn new(broadcasts: bool) -> Self {
+        Minding {
+            broadcasts,
+            now: Cell::new(0),
+            under_way: Cell::new(0),
+            local_under_way: Cell::new(0),
+            pins: Cell::new(0),
+        }
+    }
+
+    /// Nothing is left half done.
+    pub fn is_settled(&self) {
+        assert_eq!(self.pins.get(), 0, "somebody is still pinned");
+        assert_eq!(self.under_way.get(), 0, "a broadcast was not synchronised");
+        assert_eq!(
+            self.local_under_way.get(),
+            0,
+            "a local invalidation was not synchronised"
+        );
+        assert!(
+            !MASKED.with_borrow(|masked| masked[HERE.get()]),
+            "interrupts stay masked"
+        );
+    }
+}
+
+// SAFETY: each test uses its kernel from one thread.
+unsafe impl Sync for Minding {}
+
+impl Kernel<1> for &Minding {
+    type Facade = Strict;
+    fn cpu(&self) -> usize {
+        HERE.get()
+    }
+    fn interrupts_off(&self) -> u64 {
+        MASKED.with_borrow_mut(|masked| u64::from(std::mem::replace(&mut masked[HERE.get()], true)))
+    }
+    fn interrupts_restore(&self, saved: u64) {
+        MASKED.with_borrow_mut(|masked| masked[HERE.get()] = saved != 0);
+    }
+    fn send_ipi(&self, targets: &CpuMask<1>) {
+        assert!(
+            !owed(|owed| owed.ipi),
+            "words were written that no `before_ipi` has ordered before an interrupt"
+        );
+        tables_are_published("an interrupt that asks for invalidation");
+        assert_ne!(self.pins.get(), 0, "interrupts are sent where migration is forbidden");
+        targets.iter().for_each(|cpu| PENDING.set(PENDING.get() | 1 << cpu));
+    }
+    fn invalidate(&self, what: Local) {
+        tables_are_published("an invalidation");
+        for tag in all_tags() {
+            if what == Local::All || what == Local::Tag(tag) {
+                cached(HERE.get(), tag, |it| *it = Cached::Nothing);
+            }
+        }
+        self.local_under_way.set(self.local_under_way.get() | 1 << HERE.get());
+        caches::with(|caches| caches.invalidate(what));
+    }
+    fn local_sync(&self) {
+        self.local_under_way
+            .set(self.local_under_way.get() & !(1 << HERE.get()));
+        caches::with(caches::Caches::local_sync);
+    }
+    fn load_root(&self, root: Root, tag: Tag, keep: bool) {
+        let masked = MASKED.with_borrow(|masked| masked[HERE.get()]);
+        assert!(masked, "roots are loaded with interrupts off");
+        assert!(
+            !owed(|owed| owed.root_load),
+            "words were written that no `before_root_load` has ordered before a root load"
+        );
+        cached(HERE.get(), tag, |it| {
+            match *it {
+                Cached::Of(other) => assert!(other == root || !keep, "{tag:?} of {other:?} is loaded for {root:?}"),
+                Cached::NothingSince(other, cpu, time) => {
+                    let known = other == root || !keep || clocks::knows(cpu, time);
+                    assert!(known, "{tag:?} is loaded for {root:?} before it is known to be clean");
+                }
+                Cached::Nothing => {}
+            }
+            *it = Cached::Of(root);
+        });
+        caches::with(|caches| caches.load_root(root, tag, keep));
+    }
+    fn broadcast_limits(&self) -> Option<BroadcastLimits> {
+        self.broadcasts.then_some(BroadcastLimits {
+            max_pages: 8,
+            max_large_pages: 8,
+        })
+    }
+    fn broadcast(&self, what: Broadcast) {
+        tables_are_published("a broadcast");
+        for tag in all_tags().filter(|_| !matches!(what, Broadcast::Pages { .. } | Broadcast::Kernel { .. })) {
+            if matches!(what, Broadcast::Tag(of) if of != tag) {
+                continue;
+            }
+            let time = clocks::tick();
+            (0..CPUS).for_each(|cpu| {
+                cached(cpu, tag, |it| {
+                    if let Cached::Of(root) = *it {
+                        *it = Cached::NothingSince(root, HERE.get(), time);
+                    }
+                });
+            });
+        }
+        assert_ne!(self.pins.get(), 0, "broadcasts are issued where migration is forbidden");
+        self.under_way.set(self.under_way.get() | 1 << HERE.get());
+        caches::with(|caches| caches.broadcast(what));
+    }
+    fn broadcast_sync(&self) {
+        assert_ne!(self.pins.get(), 0, "the CPU that issued is the one that synchronises");
+        self.under_way.set(self.under_way.get() & !(1 << HERE.get()));
+        // What used the old translations is over, on every CPU.
+        clocks::synchronise();
+        caches::with(caches::Caches::broadcast_sync);
+    }
+    fn now_ns(&self) -> u64 {
+        self.now.get()
+    }
+    fn secondary(&self, root: Root, told: Secondary) -> u64 {
+        assert!(!owed(|owed| owed.tables_full), "a device is told after a full barrier");
+        caches::with(|caches| caches.secondary(root, told))
+    }
+    fn secondary_sync(&self, ticket: u64) {
+        caches::with(|caches| caches.secondary_sync(ticket));
+    }
+    fn pin(&self) {
+        self.pins.set(self.pins.get() + 1);
+    }
+    fn unpin(&self) {
+        self.pins.set(self.pins.get() - 1);
+    }
+}
+
+pub type Strictly = Engine<'static, &'static Minding, 1>;
+
+/// An engine with every CPU online. Leaked: it lives as long as the interrupts' handler.
+pub fn engine(design: Design, broadcasts: bool) -> &'static Strictly {
+    clocks::reset();
+    caches::reset(design.split, design.errata);
+    OWED.set([Owed::NOTHING; CPUS]);
+    MASKED.set([false; CPUS]);
+    PENDING.set(0);
+    CACHED.set([[Cached::Nothing; TAGS]; CPUS]);
+    HERE.set(0);
+    let cpus: Vec<PerCpu<Strict>> = (0..CPUS).map(|_| PerCpu::new()).collect();
+    let tags: Vec<Minded> = (0..tag_words(design.tag_limit)).map(|_| Minded::new(0)).collect();
+    let storage = Storage {
+        cpus: cpus.leak(),
+        tags: tags.leak(),
+    };
+    let kernel = Box::leak(Box::new(Minding::new(broadcasts)));
+    let engine: &'static Strictly = Box::leak(Box::new(Engine::new(&*kernel, design, Root(0), storage)));
+    HANDLER.set(Some(Box::new(|| engine.on_ipi())));
+    for cpu in 0..CPUS {
+        on(cpu, || engine.cpu_online());
+    }
+    engine
+}
+
+/// Has CPU `cpu` do something; then interrupts arrive.
+pub fn on<T>(cpu: usize, what: impl FnOnce() -> T) -> T {
+    let before = HERE.replace(cpu);
+    let result = what();
+    deliver();
+    HERE.set(before);
+    result
+}
+
+/// This CPU writes page-table entries.
+pub fn write_tables() {
+    owed(|owed| (owed.tables, owed.tables_full) = (true, true));
+}
+
+/// Withdraws a page and flushes it.
+pub fn unmap(engine: &Strictly, space: &Space<Strict, 1>, range: Range) {
+    write_tables();
+    let _done = engine.flush(space, range);
+    engine.kernel().is_settled();
+}
+
+/// Memory that is used and, in the end, freed: a frame with its entry, or a table.
+#[derive(Default)]
+pub struct Memory {
+    used: RefCell<[u64; CPUS]>,
+}
+
+impl Memory {
+    /// This CPU uses it.
+    pub fn touch(&self) {
+        self.used.borrow_mut()[here()] = clocks::tick();
+    }
+
+    /// It is freed here: every use must have happened before.
+    pub fn free(&self) {
+        for (cpu, &time) in self.used.borrow().iter().enumerate() {
+            assert!(
+                clocks::knows(cpu, time),
+                "freed by CPU {}, which does not know that CPU {cpu} is through",
+                here()
+            );
+        }
+    }
+}
+
+/// A page-table entry that was withdrawn.
+pub struct Withdrawn {
+    by: usize,
+    time: u64,
+}
+
+impl Withdrawn {
+    /// This CPU withdraws it.
+    pub fn now() -> Self {
+        write_tables();
+        Withdrawn {
+            by: here(),
+            time: clocks::tick(),
+        }
+    }
+
+    /// Nothing that anybody has to know of.
+    pub fn nothing() -> Self {
+        Withdrawn { by: 0, time: 0 }
+    }
+
+    /// This CPU may fill from the tables: after the flush it must find what was written.
+    pub fn is_seen(&self) {
+        assert!(
+            clocks::is_found(self.by, self.time),
+            "CPU {} may fill from what CPU {} has withdrawn",
+            here(),
+            self.by
+        );
+    }
+}
