@@ -4,7 +4,9 @@ use crate::threads;
 use crate::traffic::{Traffic, play_on};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use shootdown::{Ack, Departure, Design, Errata, Exit, Free, Order, Reach, Requests, Tags, Targets, Wait, Walkers};
+use shootdown::{
+    Ack, Departure, Design, Errata, Exit, Free, Order, Reach, Requests, Service, Tags, Targets, Wait, Walkers,
+};
 use shootdown_sim::hw::{Aarch64, Isa, Riscv64};
 use shootdown_sim::machine::Outcome;
 use shootdown_sim::model::Model;
@@ -94,6 +96,7 @@ impl Draw {
             order: self.of(&[Order::Serial, Order::Concurrent]),
             ack: self.of(&[Ack::Late, Ack::Early]),
             wait: self.of(&[Wait::Spin, Wait::Preemptible]),
+            service: self.of(&[Service::Interrupt, Service::Waiter]),
             walkers: self.of(&[
                 Walkers::InterruptAll,
                 Walkers::Precise,
