@@ -27,6 +27,8 @@ struct Serial;
 
 /// Taken while a line is printed; a panic prints without it.
 static BUSY: AtomicBool = AtomicBool::new(false);
+/// Somebody prints the last line.
+static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// 115200 baud, 8 bits, no parity, FIFO on.
 pub fn set_up() {
@@ -68,8 +70,15 @@ pub fn print_line(text: fmt::Arguments<'_>) {
     BUSY.store(false, Ordering::Release);
 }
 
-/// Prints one line although another CPU may be printing: before the end of the world.
+/// Prints one line although another CPU may be printing: before the end of the world, which the first CPU to come here brings
+/// about alone.
 pub fn print_last(text: fmt::Arguments<'_>) {
+    x86_64::instructions::interrupts::disable();
+    if ENDING.swap(true, Ordering::AcqRel) {
+        loop {
+            core::hint::spin_loop();
+        }
+    }
     let _ = writeln!(Serial, "\n{text}");
 }
 
