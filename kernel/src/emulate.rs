@@ -74,7 +74,7 @@ impl Mail {
 
 /// An exception for an invalid opcode: whether it was one of the two instructions, which is then carried out.
 pub fn invalid_opcode(frame: &mut Frame) -> bool {
-    if frame.from_user() {
+    if frame.is_from_user() {
         return false;
     }
     // SAFETY: kernel code, which the processor has just fetched three bytes of at least: it decoded a two-byte opcode and its

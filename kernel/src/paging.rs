@@ -21,9 +21,6 @@ const ADDRESS: u64 = 0x000F_FFFF_FFFF_F000;
 pub struct Entry(pub u64);
 
 impl Entry {
-    /// Nothing.
-    pub const NONE: Entry = Entry(0);
-
     /// A page or a table with these flags.
     pub const fn new(frame: Frame, flags: Flags) -> Entry {
         Entry(frame.address() | flags.bits())

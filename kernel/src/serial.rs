@@ -29,6 +29,8 @@ struct Serial(u16);
 
 /// Taken while a line is printed; a panic prints without it.
 static BUSY: AtomicBool = AtomicBool::new(false);
+/// Somebody prints the last line.
+static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// 115200 baud, 8 bits, no parity, FIFO on.
 pub fn set_up() {
@@ -96,8 +98,15 @@ fn alone<T>(print: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Prints one line although another CPU may be printing: before the end of the world.
+/// Prints one line although another CPU may be printing: before the end of the world, which the first CPU to come here brings
+/// about alone.
 pub fn print_last(text: fmt::Arguments<'_>) {
+    x86_64::instructions::interrupts::disable();
+    if ENDING.swap(true, Ordering::AcqRel) {
+        loop {
+            core::hint::spin_loop();
+        }
+    }
     let _ = writeln!(Serial(COM1), "\n{text}");
 }
 

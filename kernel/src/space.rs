@@ -98,11 +98,6 @@ impl AddressSpace {
         })
     }
 
-    /// Its top table.
-    pub fn root(&self) -> Frame {
-        self.root
-    }
-
     /// Loads it here; faults of this CPU are its own from now on.
     pub fn enter(&'static self) {
         arch::cpu().space.set(Some(self));

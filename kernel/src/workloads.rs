@@ -62,7 +62,7 @@ pub fn named(name: &str) -> Option<Workload> {
 /// What the threads of a run share.
 struct Shared {
     workload: Workload,
-    spaces: Vec<&'static AddressSpace>,
+    spaces: Vec<AddressSpace>,
     threads: usize,
     seed: u64,
     arrived: AtomicUsize,
@@ -74,8 +74,8 @@ struct Shared {
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
 
 impl Shared {
-    fn space(&self, index: usize) -> &'static AddressSpace {
-        self.spaces[if self.workload.apart { index } else { 0 }]
+    fn space(&self, index: usize) -> &AddressSpace {
+        &self.spaces[if self.workload.apart { index } else { 0 }]
     }
 
     /// Waits until every thread is there.
@@ -185,8 +185,8 @@ pub fn run(workload: Workload, options: &Options) -> ! {
 
 fn measure_once(workload: Workload, threads: usize, seed: u64, length: u64) -> (Totals, u64) {
     let spaces = if workload.apart { threads } else { 1 };
-    let new_space = |_| &*Box::leak(Box::new(AddressSpace::new().expect("there is memory for a root")));
-    let shared = Box::leak(Box::new(Shared {
+    let new_space = |_| AddressSpace::new().expect("there is memory for a root");
+    let shared = Box::into_raw(Box::new(Shared {
         workload,
         spaces: (0..spaces).map(new_space).collect(),
         threads,
@@ -198,15 +198,19 @@ fn measure_once(workload: Workload, threads: usize, seed: u64, length: u64) -> (
     SHARED.store(shared, Ordering::Release);
     let before = Totals::now();
     smp::on_all(threads, |cpu| {
-        // SAFETY: leaked, so it is never freed.
-        let shared = unsafe { &*SHARED.load(Ordering::Acquire) };
+        // SAFETY: freed below, when every CPU has done its job.
+        let shared: &'static Shared = unsafe { &*SHARED.load(Ordering::Acquire) };
         shared.space(cpu.id).enter();
         shared.begin();
         (shared.workload.body)(shared, cpu.id, cpu);
         AddressSpace::leave();
     });
+    // SAFETY: made above by `into_raw`; every CPU has left the spaces and is done.
+    let shared = unsafe { Box::from_raw(shared) };
     let took = time::ticks() - (shared.end.load(Ordering::Acquire) - length);
-    (Totals::now().since(before), took)
+    let counted = Totals::now().since(before);
+    shared.spaces.into_iter().for_each(AddressSpace::destroy);
+    (counted, took)
 }
 
 fn print(workload: Workload, threads: usize, options: &Options, counted: &Totals, took: u64) {
@@ -224,7 +228,7 @@ fn print(workload: Workload, threads: usize, options: &Options, counted: &Totals
         });
         instructions(ticks.max().unwrap_or(0), 1)
     };
-    let stubs = counted.taken * STUB_INSTRUCTIONS << shift.unwrap_or(0);
+    let stubs = (counted.taken * STUB_INSTRUCTIONS) << shift.unwrap_or(0);
     println!(
         "{{\"workload\":\"{}\",\"target\":\"qemu-x86_64\",\"design\":\"{}\",\"threads\":{},\"seed\":{},\"ops\":{},\
          \"ops_per_s\":{:.1},\"ipis_per_op\":{:.4},\"interrupts_per_op\":{:.4},\"stale\":{},\"accesses_checked\":{},\

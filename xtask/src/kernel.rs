@@ -131,7 +131,7 @@ fn cases(emulator: &Emulator, faulty: &Path) -> Result<Vec<Case>, String> {
     }
     for number in 0..TORTURES {
         let design = TORTURED[usize::from(number) % TORTURED.len()];
-        let (shift, jitter) = (number % 11, [3000, 700, 200][usize::from(number) % 3]);
+        let (shift, jitter) = (number % 11, [3000, 700, 1500][usize::from(number) % 3]);
         let words = format!("workload=torture design={design} seed={number} jitter={jitter} steps=1500");
         cases.push(Case {
             shift,

@@ -56,7 +56,7 @@ impl Frame {
     }
 
     /// Whether user code was interrupted.
-    pub fn from_user(&self) -> bool {
+    pub fn is_from_user(&self) -> bool {
         self.cs & 3 != 0
     }
 }

@@ -198,12 +198,12 @@ impl Traffic {
 
     fn user_step(&mut self, process: &Arc<Process>) {
         match self.below(100) {
-            0..=29 => self.accesses(process, 6),
-            30..=45 => self.map(process),
-            46..=54 => self.unmap(process),
-            55..=60 => self.protect(process),
-            61 | 62 => self.large(process),
-            63..=68 => self.free_table(process),
+            0..=27 => self.accesses(process, 6),
+            28..=43 => self.map(process),
+            44..=51 => self.unmap(process),
+            52..=57 => self.protect(process),
+            58 | 59 => self.large(process),
+            60..=68 => self.free_table(process),
             69..=73 => self.walk(process),
             74..=84 => {
                 // Of a process that need not be loaded here.
@@ -295,15 +295,16 @@ impl Traffic {
         self.note(Done::Walks);
         let first = self.below(TABLES) * PAGES;
         let address = process::address(first);
-        let slow = self.one_in(2);
+        // Now and then for so long that the others get anywhere.
+        let rounds = if self.one_in(3) { 4 } else { 1 };
         let walk = engine().walk(&process.space);
         let link = Entry(process.link(address).load(Ordering::Acquire));
         if link.is_present() {
-            for index in 0..PAGES {
-                if slow && index % 2 == 1 {
+            for index in 0..PAGES * rounds {
+                if rounds > 1 {
                     arch::relax();
                 }
-                let _entry = link.frame().words()[index as usize].load(Ordering::Acquire);
+                let _entry = link.frame().words()[(index % PAGES) as usize].load(Ordering::Acquire);
                 process.check_walked(link.frame(), address);
             }
         }
