@@ -97,15 +97,22 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     fn invalidate_range(&self, tag: Tag, range: &Range) {
         let leaf_only = !range.tables() || fault!(self.kernel, TablesNotPurged);
         let once = range.tables() && fault!(self.kernel, TablesNamedOnce);
-        for address in range.addresses().take(if once { 1 } else { usize::MAX }) {
-            for tag in self.halves(tag) {
-                self.kernel.invalidate(Local::Page {
-                    address,
-                    stride: range.stride(),
-                    tag,
-                    leaf_only,
-                });
+        let stride = range.stride();
+        let (user_half, mut address) = (self.user_half(tag), range.start());
+        let invalidate = |tag, address| {
+            self.kernel.invalidate(Local::Page {
+                address,
+                stride,
+                tag,
+                leaf_only,
+            });
+        };
+        for _ in 0..if once { 1 } else { range.strides() } {
+            invalidate(tag, address);
+            if let Some(user_half) = user_half {
+                invalidate(user_half, address);
             }
+            address = address.wrapping_add(stride.bytes());
         }
     }
 

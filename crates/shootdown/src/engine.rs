@@ -157,15 +157,17 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     /// The tags to treat for `tag`: itself, and the user half when tags are split (regression 30).
     #[inline]
     pub(crate) fn halves(&self, tag: Tag) -> impl Iterator<Item = Tag> + use<K, W> {
-        #[allow(unused_mut)]
-        let mut split = self.design.split;
+        [Some(tag), self.user_half(tag)].into_iter().flatten()
+    }
+
+    /// The user half of `tag`, where tables are split.
+    #[inline]
+    pub(crate) fn user_half(&self, tag: Tag) -> Option<Tag> {
         #[cfg(feature = "faults")]
         if self.kernel.fault(crate::fault::Fault::UserHalfMask16) && tag.0 >= 16 {
-            split = false;
+            return None;
         }
-        [Some(tag), split.then_some(Tag(tag.0 | crate::design::USER_HALF))]
-            .into_iter()
-            .flatten()
+        self.design.split.then_some(Tag(tag.0 | crate::design::USER_HALF))
     }
 }
 

@@ -30,7 +30,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Cost when no other CPU uses the space: one locked add, the log entry if the design has a log, the invalidations.
     #[inline]
     pub fn flush(&self, space: &Space<K::Facade, W>, range: Range) -> Flushed {
-        self.dispatch(space, range).wait()
+        let mut token = self.token(space.id, 0);
+        self.dispatch_into(&mut token, space, range, false, None);
+        token.wait_in_place()
     }
 
     /// Begins a flush; see [`flush`](Self::flush). Pinned for the local part, choosing targets and sending; the waiting is
@@ -94,21 +96,34 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         walkers: bool,
         held: Option<&mut Option<Issued<'e, K, W>>>,
     ) -> Token<'e, 'k, K, W> {
+        let mut token = self.token(space.id, 0);
+        self.dispatch_into(&mut token, space, range, walkers, held);
+        token
+    }
+
+    /// [`dispatch_or_hold`](Self::dispatch_or_hold), into a new token that stays where it is: it is large.
+    fn dispatch_into<'e>(
+        &'e self,
+        token: &mut Token<'e, 'k, K, W>,
+        space: &Space<K::Facade, W>,
+        range: Range,
+        walkers: bool,
+        held: Option<&mut Option<Issued<'e, K, W>>>,
+    ) {
         if self.design.reach == Reach::None {
-            return self.token(space.id, 0);
+            return;
         }
         let pin = self.pinned();
         let me = pin.cpu;
         if fault!(self.kernel, SkipWhenNotCurrent) && self.cpus[me].state().id() != space.id {
-            return self.token(space.id, 0);
+            return;
         }
         #[cfg(feature = "faults")]
         if self.kernel.fault(crate::fault::Fault::SendBeforePublish) {
-            let mut token = self.token(space.id, 0);
-            self.post(&mut token, self.targets(space, range.tables(), me));
+            self.post(token, self.targets(space, range.tables(), me));
             let generation = space.generation.0.fetch_add_full(1) + 1;
             self.flush_here(me, space, generation, &range);
-            return token;
+            return;
         }
         #[cfg(feature = "faults")]
         let too_early = (walkers && self.kernel.fault(crate::fault::Fault::WalkersReadBeforeBarrier))
@@ -121,7 +136,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             space.generation.0.fetch_add_full(1) + 1
         };
         self.publish_tables();
-        let mut token = self.token(space.id, generation);
+        token.generation = generation;
         let begun = self.is_sampled(generation).then(|| self.kernel.now_ns());
         let word = space.mode.0.load(Ordering::Acquire);
         token.secondary = self.tell_secondary(space, &range);
@@ -144,8 +159,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     drop(pin);
                     let pin = self.pinned();
                     let targets = self.targets(space, range.tables(), pin.cpu);
-                    self.interrupt(&mut token, targets, ask, pin, |_| {});
-                    return token;
+                    self.interrupt(token, targets, ask, pin, |_| {});
+                    return;
                 }
                 let mut targets = match alone {
                     true => CpuMask::EMPTY,
@@ -168,7 +183,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                         self.learn(Way::Broadcast, 0, self.since(begun));
                     }
                     self.consider(space, me);
-                    return token;
+                    return;
                 }
                 if walkers {
                     #[cfg(not(feature = "faults"))]
@@ -182,12 +197,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     drop(pin);
                     let pin = self.pinned();
                     let here = pin.cpu;
-                    self.interrupt(&mut token, targets, ask, pin, |engine| {
+                    self.interrupt(token, targets, ask, pin, |engine| {
                         engine.flush_here(here, space, generation, &range)
                     });
-                    return token;
+                    return;
                 }
-                self.interrupt(&mut token, targets, ask, pin, |engine| {
+                self.interrupt(token, targets, ask, pin, |engine| {
                     engine.flush_here(me, space, generation, &range)
                 });
                 if let Some(begun) = begun {
@@ -205,24 +220,23 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                         instructions: self.issue(tag, &range),
                         _pin: pin,
                     });
-                    return token;
+                    return;
                 }
                 self.broadcast_and_sync(tag, &range);
                 if self.design.errata.interrupt_too {
-                    self.interrupt_besides(&mut token, space, pin);
+                    self.interrupt_besides(token, space, pin);
                 } else if let Some(begun) = begun {
                     self.learn(Way::Broadcast, 0, self.since(begun));
-                    self.consider_demotion(&mut token, space, word, tag, pin);
+                    self.consider_demotion(token, space, word, tag, pin);
                 }
             }
-            Mode::Transition(tag) => self.flush_in_transition(&mut token, space, word, tag, &range, pin),
+            Mode::Transition(tag) => self.flush_in_transition(token, space, word, tag, &range, pin),
             Mode::Demoting(tag) => {
                 self.log_if_kept(space, generation, &range);
-                self.flush_in_demotion(&mut token, space, word, tag, &range, pin);
+                self.flush_in_demotion(token, space, word, tag, &range, pin);
             }
-            Mode::Rolled { tag, .. } => self.flush_rolled(&mut token, space, tag, &range, walkers, pin),
+            Mode::Rolled { tag, .. } => self.flush_rolled(token, space, tag, &range, walkers, pin),
         }
-        token
     }
 
     /// The local part of a flush of a space on per-CPU tags: nothing if it is not loaded here (its slot is behind and

@@ -151,29 +151,31 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 None => full.insert(cpu),
             }
         }
-        for cpu in full.iter_from(me) {
-            let target = &self.cpus[cpu];
-            let mut slot = target.queue.claim();
-            if slot.is_none() {
-                // Whoever found a queue empty owes its CPU the interrupt that all later requesters count on. Send what is
-                // owed before waiting, or two requesters could each wait for a queue that only the other would have had
-                // served (C5).
-                if !fresh.is_empty() {
-                    K::Facade::before_ipi();
-                    self.kernel.send_ipi(&core::mem::take(&mut fresh));
-                }
-                K::Facade::wait_until(|| {
-                    slot = target.queue.claim();
-                    if slot.is_none() {
-                        self.serve_while_waiting();
+        if !full.is_empty() {
+            for cpu in full.iter_from(me) {
+                let target = &self.cpus[cpu];
+                let mut slot = target.queue.claim();
+                if slot.is_none() {
+                    // Whoever found a queue empty owes its CPU the interrupt that all later requesters count on. Send what is
+                    // owed before waiting, or two requesters could each wait for a queue that only the other would have had
+                    // served (C5).
+                    if !fresh.is_empty() {
+                        K::Facade::before_ipi();
+                        self.kernel.send_ipi(&core::mem::take(&mut fresh));
                     }
-                    slot.is_some() || (target.state().is_off() && !fault!(self.kernel, WaitForCpuThatIsOff))
-                });
-            }
-            // Off since it was chosen, with all its slots taken until it comes online: not to be waited for (C5).
-            match slot {
-                Some(slot) => put(cpu, slot, &mut fresh),
-                None => request.acknowledge(),
+                    K::Facade::wait_until(|| {
+                        slot = target.queue.claim();
+                        if slot.is_none() {
+                            self.serve_while_waiting();
+                        }
+                        slot.is_some() || (target.state().is_off() && !fault!(self.kernel, WaitForCpuThatIsOff))
+                    });
+                }
+                // Off since it was chosen, with all its slots taken until it comes online: not to be waited for (C5).
+                match slot {
+                    Some(slot) => put(cpu, slot, &mut fresh),
+                    None => request.acknowledge(),
+                }
             }
         }
         if !fresh.is_empty() {

@@ -16,11 +16,7 @@ impl Stride {
     /// log2 of the size in bytes.
     #[inline]
     pub const fn shift(self) -> u32 {
-        match self {
-            Stride::Size4K => 12,
-            Stride::Size2M => 21,
-            Stride::Size1G => 30,
-        }
+        12 + 9 * self as u32
     }
 
     /// Size in bytes.
@@ -129,7 +125,8 @@ impl Range {
     /// How many strides, rounded up.
     #[inline]
     pub const fn strides(&self) -> u64 {
-        (self.end - self.start).div_ceil(self.stride.bytes())
+        let (bytes, shift) = (self.end - self.start, self.stride.shift());
+        (bytes >> shift) + (bytes & ((1 << shift) - 1) != 0) as u64
     }
 
     /// Whether it is walked page by page under a ceiling of that many strides.

@@ -220,20 +220,25 @@ impl<F: Facade> Queue<F> {
     #[inline]
     pub(crate) fn take(&self, mut serve: impl FnMut(*const Request<F>)) {
         let ready = self.ready.swap_full(0);
-        let mut taken = [0_usize; QUEUE_SLOTS];
+        let taken = |slot: u32| self.slots.0[slot as usize].swap_full(0) as *const Request<F>;
+        // Free the slots before acknowledging: a requester may need one at once.
+        let release = || self.claimed.fetch_and_full(!ready);
+        if ready.is_power_of_two() {
+            // Most often it is one, and then no list of them is needed.
+            let request = taken(ready.trailing_zeros());
+            release();
+            return serve(request);
+        }
+        let mut all = [core::ptr::null(); QUEUE_SLOTS];
         let mut count = 0;
         let mut left = ready;
         while left != 0 {
-            let slot = left.trailing_zeros();
+            all[count] = taken(left.trailing_zeros());
             left &= left - 1;
-            taken[count] = self.slots.0[slot as usize].swap_full(0) as usize;
             count += 1;
         }
-        // Free the slots before acknowledging: a requester may need one at once.
-        self.claimed.fetch_and_full(!ready);
-        for request in &taken[..count] {
-            serve(*request as *const Request<F>);
-        }
+        release();
+        all[..count].iter().for_each(|&request| serve(request));
     }
 }
 

@@ -28,7 +28,7 @@ pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     pub(crate) targets: CpuMask<W>,
     pub(crate) tickets: [u64; EXACT_TICKETS],
     space: u64,
-    generation: u64,
+    pub(crate) generation: u64,
     /// Address of the space whose walkers the request forgets; 0 for none. The requester borrows that space until it has
     /// waited, inside `request`.
     pub(crate) walked: u64,
@@ -111,6 +111,11 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     /// # Panics
     /// In debug builds, when somebody must be waited for and this is called from the shootdown handler.
     pub fn wait(self) -> Flushed {
+        self.wait_in_place()
+    }
+
+    /// [`wait`](Self::wait), without moving the token, which is large. Once.
+    pub(crate) fn wait_in_place(&self) -> Flushed {
         if self.targets.is_empty() {
             self.engine.await_secondary(self.secondary);
             return Flushed(());
@@ -141,7 +146,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
             if !done() {
                 // Only for the report: a waiter that migrates is reported where it began.
                 let waiter = self.engine.kernel.cpu();
-                self.engine.wait_reporting(waiter, &self, || Some(cpu), done);
+                self.engine.wait_reporting(waiter, self, || Some(cpu), done);
             }
         }
         if let (Some((targets, sending)), Some(begun)) = (self.timed, begun) {

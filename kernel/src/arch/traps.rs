@@ -165,7 +165,8 @@ extern "C" fn trap(frame: &mut Frame) {
         cpu.in_handlers.set(cpu.in_handlers.get() + spent);
         crate::measure::handler_took(cpu, &entered);
     }
-    if frame.from_user() {
+    // A shootdown gives the program nothing to do.
+    if frame.from_user() && frame.vector != u64::from(SHOOTDOWN) && frame.vector != u64::from(MAIL) {
         // Last: another task may run here meanwhile, and this one go on elsewhere.
         crate::linux::task::before_user();
     }
