@@ -3,7 +3,7 @@
 
 use crate::caches::{self, PAGES};
 use crate::world::{CPUS, Strict, Strictly, engine, here, must_publish, on, write_tables};
-use shootdown::{Deferral, Departure, Design, Errata, Exit, Range, Reach, Requests, Root, Space, Stride, Tags, Unmapped};
+use shootdown::{Ack, Deferral, Departure, Design, Errata, Exit, Range, Reach, Requests, Root, Space, Stride, Tags, Unmapped};
 
 /// Runs of each design, and what happens in each.
 const RUNS: u64 = 4;
@@ -24,7 +24,7 @@ impl Random {
 }
 
 /// What no preset has.
-fn variants() -> impl Iterator<Item = (&'static str, Design)> {
+pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
     let system = Design {
         tag_limit: 7,
         ..Design::ARM_BROADCAST
@@ -56,6 +56,9 @@ fn variants() -> impl Iterator<Item = (&'static str, Design)> {
         ("log on tags of the system, by interrupts", Design { requests: Requests::Log, reach: Reach::Ipi, ..system }),
         ("local first, flush at exit", Design { reach: Reach::LocalFirst, exit: Exit::Flush, ..system }),
         ("by interrupts, page by page", Design { reach: Reach::Ipi, exit: Exit::Flush, ceiling: 33, ..system }),
+        ("log, answered early", Design { tags: Tags::PerCpu, reach: Reach::Ipi, ack: Ack::Early, slots: 2, ..hybrid }),
+        ("log and promotion, answered early", Design { ack: Ack::Early, ..hybrid }),
+        ("log, interrupts besides, answered early", Design { ack: Ack::Early, errata: errata(true, false), ..hybrid }),
         ("synchronous batches", Design { free: shootdown::Free::Synchronous, ..hybrid }),
         ("trims at once", Design { departure: Departure::WhenAsked { trim_ns: 1 }, ..Design::IPI }),
         ("two slots, everybody", Design { slots: 2, targets: shootdown::Targets::All, ..Design::IPI }),
