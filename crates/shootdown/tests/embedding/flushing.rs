@@ -221,3 +221,35 @@ fn links_to_a_freed_kernel_table_do_not_stay_under_tags_that_are_not_loaded() {
         );
     }
 }
+
+#[test]
+fn settling_flushes_once_what_a_batch_has_pending() {
+    let (kernel, machine) = (Recorder::default(), Machine::new(2, &Design::IPI));
+    let engine = machine.engine(&kernel, Design::IPI);
+    let space = engine.space(Root(1));
+    run_in_turn(&engine, [&space]);
+    let flushes = || kernel.local.borrow().len();
+    engine.settle(&space);
+    assert_eq!(flushes(), 0, "nothing is pending");
+    let mut batch = engine.batch();
+    batch.add(&space, Range::page(0x1000));
+    assert_eq!(flushes(), 0, "it waits for the others");
+    engine.settle(&space);
+    assert_eq!(flushes(), 1);
+    engine.settle(&space);
+    assert_eq!(flushes(), 1, "nothing is pending any more");
+    let _done = batch.finish();
+}
+
+#[test]
+fn an_empty_batch_asks_for_nothing() {
+    let (kernel, machine) = (Recorder::default(), Machine::new(2, &Design::IPI));
+    let engine = machine.engine(&kernel, Design::IPI);
+    let space = engine.space(Root(1));
+    run_in_turn(&engine, [&space]);
+    let _behind = engine.flush(&space, Range::page(0x1000));
+    let (before, pins) = (kernel.local.borrow().len(), kernel.pinned.get());
+    let _done = engine.batch().finish();
+    drop(engine.batch());
+    assert_eq!((kernel.local.borrow().len(), kernel.pinned.get()), (before, pins));
+}

@@ -20,6 +20,8 @@ struct Recorder {
     cpu: Cell<usize>,
     masked: Cell<bool>,
     pins: Cell<u32>,
+    /// How often migration was forbidden.
+    pinned: Cell<u32>,
     local: RefCell<Vec<(usize, Local)>>,
     loads: RefCell<Vec<(usize, Tag, bool)>>,
     broadcasts: RefCell<Vec<Broadcast>>,
@@ -95,6 +97,7 @@ impl Kernel<1> for &Recorder {
     }
     fn pin(&self) {
         self.pins.set(self.pins.get() + 1);
+        self.pinned.set(self.pinned.get() + 1);
     }
     fn unpin(&self) {
         self.pins.set(self.pins.get() - 1);

@@ -2,14 +2,12 @@
 //! withdrawn, wherever that may be cached.
 
 use crate::caches::{self, PAGES};
-use crate::world::{CPUS, Strict, Strictly, engine, here, on, write_tables};
-use shootdown::{
-    Deferral, Departure, Design, Errata, Exit, Range, Reach, Requests, Root, Space, Stride, Tags, Unmapped,
-};
+use crate::world::{CPUS, Strict, Strictly, engine, here, must_publish, on, write_tables};
+use shootdown::{Ack, Deferral, Departure, Design, Errata, Exit, Range, Reach, Requests, Root, Space, Stride, Tags, Unmapped};
 
 /// Runs of each design, and what happens in each.
-const RUNS: u64 = 2;
-const STEPS: u64 = 150;
+const RUNS: u64 = 4;
+const STEPS: u64 = 200;
 
 struct Random(u64);
 
@@ -26,7 +24,7 @@ impl Random {
 }
 
 /// What no preset has.
-fn variants() -> impl Iterator<Item = (&'static str, Design)> {
+pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
     let system = Design {
         tag_limit: 7,
         ..Design::ARM_BROADCAST
@@ -46,121 +44,25 @@ fn variants() -> impl Iterator<Item = (&'static str, Design)> {
         ..Errata::NONE
     };
     [
-        (
-            "log on slots",
-            Design {
-                tags: Tags::PerCpu,
-                reach: Reach::Ipi,
-                log_reach: 3,
-                slots: 2,
-                ..hybrid
-            },
-        ),
-        (
-            "log on slots, low ceiling",
-            Design {
-                tags: Tags::PerCpu,
-                reach: Reach::Ipi,
-                ceiling: 2,
-                ..hybrid
-            },
-        ),
-        (
-            "log, split",
-            Design {
-                tags: Tags::PerCpu,
-                reach: Reach::Ipi,
-                split: true,
-                tag_limit: 4096,
-                ..hybrid
-            },
-        ),
-        (
-            "log and deferral",
-            Design {
-                tags: Tags::PerCpu,
-                requests: Requests::Log,
-                ..Design::DEFERRED
-            },
-        ),
-        (
-            "hybrid, interrupts besides",
-            Design {
-                errata: errata(true, false),
-                ..hybrid
-            },
-        ),
-        (
-            "hybrid on stack, interrupts besides",
-            Design {
-                errata: errata(true, false),
-                requests: Requests::PerRequest,
-                ..hybrid
-            },
-        ),
-        (
-            "hybrid, never broadcast",
-            Design {
-                errata: errata(false, true),
-                ..hybrid
-            },
-        ),
+        ("log on slots", Design { tags: Tags::PerCpu, reach: Reach::Ipi, log_reach: 3, slots: 2, ..hybrid }),
+        ("log on slots, low ceiling", Design { tags: Tags::PerCpu, reach: Reach::Ipi, ceiling: 2, ..hybrid }),
+        ("log, split", Design { tags: Tags::PerCpu, reach: Reach::Ipi, split: true, tag_limit: 4096, ..hybrid }),
+        ("log and deferral", Design { tags: Tags::PerCpu, requests: Requests::Log, ..Design::DEFERRED }),
+        ("hybrid, interrupts besides", Design { errata: errata(true, false), ..hybrid }),
+        ("hybrid on stack, interrupts besides", Design { errata: errata(true, false), requests: Requests::PerRequest, ..hybrid }),
+        ("hybrid, never broadcast", Design { errata: errata(false, true), ..hybrid }),
         ("hybrid, low ceiling", Design { ceiling: 1, ..hybrid }),
-        (
-            "log on tags of the system",
-            Design {
-                requests: Requests::Log,
-                ..system
-            },
-        ),
-        (
-            "log on tags of the system, by interrupts",
-            Design {
-                requests: Requests::Log,
-                reach: Reach::Ipi,
-                ..system
-            },
-        ),
-        (
-            "local first, flush at exit",
-            Design {
-                reach: Reach::LocalFirst,
-                exit: Exit::Flush,
-                ..system
-            },
-        ),
-        (
-            "by interrupts, page by page",
-            Design {
-                reach: Reach::Ipi,
-                exit: Exit::Flush,
-                ceiling: 33,
-                ..system
-            },
-        ),
-        (
-            "trims at once",
-            Design {
-                departure: Departure::WhenAsked { trim_ns: 1 },
-                ..Design::IPI
-            },
-        ),
-        (
-            "two slots, everybody",
-            Design {
-                slots: 2,
-                targets: shootdown::Targets::All,
-                ..Design::IPI
-            },
-        ),
-        (
-            "two slots, the whole set",
-            Design {
-                slots: 2,
-                targets: shootdown::Targets::Space,
-                ..Design::IPI
-            },
-        ),
+        ("log on tags of the system", Design { requests: Requests::Log, ..system }),
+        ("log on tags of the system, by interrupts", Design { requests: Requests::Log, reach: Reach::Ipi, ..system }),
+        ("local first, flush at exit", Design { reach: Reach::LocalFirst, exit: Exit::Flush, ..system }),
+        ("by interrupts, page by page", Design { reach: Reach::Ipi, exit: Exit::Flush, ceiling: 33, ..system }),
+        ("log, answered early", Design { tags: Tags::PerCpu, reach: Reach::Ipi, ack: Ack::Early, slots: 2, ..hybrid }),
+        ("log and promotion, answered early", Design { ack: Ack::Early, ..hybrid }),
+        ("log, interrupts besides, answered early", Design { ack: Ack::Early, errata: errata(true, false), ..hybrid }),
+        ("synchronous batches", Design { free: shootdown::Free::Synchronous, ..hybrid }),
+        ("trims at once", Design { departure: Departure::WhenAsked { trim_ns: 1 }, ..Design::IPI }),
+        ("two slots, everybody", Design { slots: 2, targets: shootdown::Targets::All, ..Design::IPI }),
+        ("two slots, the whole set", Design { slots: 2, targets: shootdown::Targets::Space, ..Design::IPI }),
     ]
     .into_iter()
 }
@@ -241,25 +143,37 @@ impl Play<'_> {
     }
 
     fn reclaim(&mut self) {
-        let mut names = Vec::new();
+        let mut waiting: Vec<(u64, u64)> = Vec::new();
         let mut batch = self.engine.batch();
         for _ in 0..=self.random.below(25) {
             let space = self.random.below(self.spaces.len() as u64) as usize;
             let (range, pages) = self.some_pages();
-            write_tables();
+            let range = if self.random.one_in(5) { range.with_tables() } else { range };
             let root = self.root(space);
-            names.extend(caches::with(|caches| caches.withdraw(root, pages, range.tables())));
-            batch.add(self.spaces[space], range);
-            if self.random.one_in(8) {
-                self.engine.settle(self.spaces[space]);
+            // Whoever collects may migrate.
+            let cpu = self.random.below(CPUS as u64) as usize;
+            let cpu = if self.off[cpu] { here() } else { cpu };
+            let space = self.spaces[space];
+            on(cpu, || {
+                waiting.extend(self.withdraw(root, pages, range.tables()));
+                batch.add(space, range);
+                must_publish(false);
+            });
+            if self.random.one_in(6) {
+                self.engine.settle(space);
+                let (settled, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|name| name.0 == root.0);
+                caches::with(|caches| caches.flushed(&settled));
+                waiting = rest;
             }
         }
+        must_publish(true);
         if self.random.one_in(2) {
             drop(batch);
         } else {
             let _done = batch.finish();
         }
-        caches::with(|caches| caches.flushed(&names));
+        must_publish(false);
+        caches::with(|caches| caches.flushed(&waiting));
     }
 
     fn kernel(&mut self) {
@@ -311,7 +225,10 @@ impl Play<'_> {
 
     fn step(&mut self) {
         let cpu = self.random.below(CPUS as u64) as usize;
-        self.engine.kernel().now.set(self.engine.kernel().now.get() + 1);
+        // Every other time this CPU's window for promotion is open.
+        let now = self.engine.kernel().now.get();
+        let window = (now / 32 + 2) * 32 - cpu as u64;
+        self.engine.kernel().now.set(if self.random.one_in(2) { window } else { now + 1 });
         let space = self.random.below(self.spaces.len() as u64) as usize;
         let what = self.random.below(24);
         if self.off[cpu] {
@@ -378,7 +295,8 @@ fn play(designs: impl Iterator<Item = (&'static str, Design)>) {
         for (broadcasts, run) in (0..RUNS).flat_map(|run| [(true, run), (false, run)]) {
             println!("{name}, split {}, broadcasts {broadcasts}, run {run}", design.split);
             let engine = engine(design, broadcasts);
-            let spaces = (1..=6).map(|root| &*Box::leak(Box::new(engine.space(Root(root)))));
+            // With few spaces a CPU comes back to those that it has run.
+            let spaces = (1..=3 + 3 * (run % 2)).map(|root| &*Box::leak(Box::new(engine.space(Root(root)))));
             let mut play = Play {
                 engine,
                 random: Random(0x9E37_79B9_7F4A_7C15 ^ run << 32),

@@ -384,6 +384,12 @@ pub fn on<T>(cpu: usize, what: impl FnOnce() -> T) -> T {
     result
 }
 
+/// What this CPU has written need not be published yet, or from now on must: a batch lies in between, and what is invalidated
+/// meanwhile has nothing to do with it. The next to publish on any CPU does it for all writes that it knows of.
+pub fn must_publish(now: bool) {
+    owed(|owed| owed.tables = now);
+}
+
 /// This CPU writes page-table entries.
 pub fn write_tables() {
     owed(|owed| (owed.tables, owed.tables_full) = (true, true));
