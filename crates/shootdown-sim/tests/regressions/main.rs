@@ -2,6 +2,7 @@
 //! rule is broken; with the bug switched on at least one seed shows what it does. Numbers are those of the list of
 //! regressions in the documentation.
 
+mod callers;
 mod cpus;
 mod deferred;
 mod demotion;
