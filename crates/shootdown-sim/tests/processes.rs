@@ -14,7 +14,7 @@ use std::sync::Arc;
 type Set = &'static [(&'static str, f64)];
 
 /// More cycles than an access takes that does not fault.
-const FAULT: u64 = 400;
+const FAULT: u64 = 100_000;
 
 /// What a CPU of a script does.
 type Body = Box<dyn FnOnce(&Rc<System<1>>)>;
@@ -273,6 +273,10 @@ fn a_right_given_back_is_flushed_where_the_processor_does_not_find_out() {
 fn a_fault_on_a_stricter_translation_changes_nothing() {
     let kernel = Kernel {
         stale_faults: true,
+        costs: OsCosts {
+            fault: 2 * FAULT,
+            ..OsCosts::default()
+        },
         ..Kernel::default()
     };
     let spurious = Rc::new(Cell::new(0));

@@ -116,5 +116,5 @@ fn several_row_groups_are_read_in_order() {
 fn a_file_that_is_no_recording_is_refused() {
     let mut text = tempfile::tempfile().expect("a file");
     std::io::Write::write_all(&mut text, b"not a Parquet file at all").expect("written");
-    assert!(matches!(Reader::open(text), Err(Error::Parquet(_))));
+    assert!(matches!(Reader::open(text), Err(Error::Damaged(_))));
 }

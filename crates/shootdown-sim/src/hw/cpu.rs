@@ -247,12 +247,14 @@ impl Hw {
         let seq = self.tick();
         let tagged = self.config.tags;
         let keep = keep && !self.wrong(Wrong::LoadFlushes);
+        // A space whose number another had before has been loaded by nobody, whatever the tag was used for.
+        let known = self.ledger.has_loaded(space, cpu);
         let c = &mut self.cpus[cpu];
         let left = std::mem::replace(&mut c.root, root);
         c.next_due = 0;
         (c.tag, c.space, c.settling) = (tag, space, true);
         let state = c.tag_state_mut(tag);
-        let new_user = state.space != space + 1;
+        let new_user = state.space != space + 1 || !known;
         if new_user && state.space != 0 {
             state.tolerated = seq; // C4: entries of another space may be left, `caught_up` looks.
         }

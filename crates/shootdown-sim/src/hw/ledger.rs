@@ -268,6 +268,13 @@ impl Ledger {
         }
     }
 
+    /// Whether the CPU has ever loaded the space; of the kernel's own, always.
+    #[inline]
+    pub(super) fn has_loaded(&self, space: u32, cpu: usize) -> bool {
+        let word = self.spaces[space as usize].cpus.get(cpu / 64);
+        space == 0 || word.is_some_and(|word| word >> (cpu % 64) & 1 != 0)
+    }
+
     /// The number of a space that is over, of which nothing is remembered; it is the caller's.
     pub(super) fn spare(&mut self, in_use: impl Fn(u32) -> bool) -> Option<u32> {
         if in_use(*self.over.front()?) {
