@@ -21,6 +21,9 @@ pub struct Metadata {
     pub damage: Damage,
     /// Whether recording ended before its time (a full disk, a killed recorder).
     pub incomplete: bool,
+    /// Whether only one program's tasks were recorded: what CPUs did meanwhile that ran others is not in it.
+    #[serde(default)]
+    pub one_program: bool,
 }
 
 /// Lines that could not be used. Nothing is dropped without being counted here.

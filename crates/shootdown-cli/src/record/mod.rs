@@ -65,6 +65,7 @@ pub fn command(args: &RecordArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         cpus: thread::available_parallelism().ok().map(|cpus| cpus.get() as u32),
         clock: Some("mono".into()),
         events: events.iter().map(ToString::to_string).collect(),
+        one_program: !everybody(args),
         ..Metadata::default()
     };
     let (recorded, end) = record(args, &instance, &destination, about, stop)?;
@@ -130,9 +131,8 @@ fn record(
 /// Decides who is recorded, switches the instance on, and starts the command if there is one.
 fn begin(args: &RecordArgs, instance: &Instance) -> Result<Subject, Failure> {
     let fail = |error: Error| Failure::Input(remedy::of(&error));
-    let all = args.system || (args.command.is_empty() && args.pid.is_none());
     let mut follow = None;
-    if all {
+    if everybody(args) {
         // Older kernels have no such filter: then the recorder is in the recording as well.
         let _ = instance.leave_out_ourselves();
     } else {
@@ -161,6 +161,11 @@ fn begin(args: &RecordArgs, instance: &Instance) -> Result<Subject, Failure> {
     let child = launch::launch(&args.command, follow)
         .map_err(|error| Failure::Input(format!("{program}: cannot be started: {error}")))?;
     Ok(Subject::command(child))
+}
+
+/// Whether every process of the system is recorded.
+fn everybody(args: &RecordArgs) -> bool {
+    args.system || (args.command.is_empty() && args.pid.is_none())
 }
 
 /// What is recorded, as the recording tells it.

@@ -114,7 +114,7 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         .filter(|_| as_recorded)
         .find_map(|name| specs.iter().position(|spec| spec.design == *name));
     let predictions = predicting.map_or(Vec::new(), |index| {
-        row::predictions(&done[index].result, &recording.recorded)
+        row::predictions(&done[index].result, &recording.recorded, recording.metadata.one_program)
     });
     let command = command_line(args, &target);
     if let Some(destination) = &destination {
@@ -269,6 +269,13 @@ fn notes(recording: &Recording, rows: &[Row], predicts: bool) -> Vec<String> {
     ];
     if predicts {
         notes.push(DIFFERENCES.to_string());
+    }
+    if predicts && recording.metadata.one_program {
+        notes.push(
+            "Only one program was recorded: what became of requests, and of switches, at CPUs that ran others is not in the recording. \
+             `record --system` has it."
+                .to_string(),
+        );
     }
     if recording.metadata.lost_events > 0 {
         notes.push(format!(

@@ -154,8 +154,9 @@ pub struct Prediction {
     pub error: Option<f64>,
 }
 
-/// What was withheld from a replay, beside what it did: only where program and machine are as recorded.
-pub fn predictions(result: &ReplayResult, recorded: &Recorded) -> Vec<Prediction> {
+/// What was withheld from a replay, beside what it did: only where program and machine are as recorded. Of a recording of
+/// `one_program` that is the requests alone: answers and switches are noted for whatever task a CPU runs, and others are left out.
+pub fn predictions(result: &ReplayResult, recorded: &Recorded, one_program: bool) -> Vec<Prediction> {
     let answers = &result.counts.answers;
     let line = |what, recorded: u64, predicted: u64| Prediction {
         what,
@@ -163,8 +164,12 @@ pub fn predictions(result: &ReplayResult, recorded: &Recorded) -> Vec<Prediction
         predicted,
         error: (recorded > 0).then(|| predicted as f64 / recorded as f64 - 1.0),
     };
+    let queued = line("requests queued to other CPUs", recorded.queued, result.counts.queued);
+    if one_program {
+        return vec![queued];
+    }
     vec![
-        line("requests queued to other CPUs", recorded.queued, result.counts.queued),
+        queued,
         line(
             "carried out there, the space being loaded",
             recorded.remote,

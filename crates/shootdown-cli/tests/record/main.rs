@@ -59,6 +59,7 @@ fn a_command_is_recorded_and_the_instance_is_gone_afterwards() {
     assert_eq!(said["metadata"]["command"], "sleep 0.5");
     assert_eq!(said["metadata"]["clock"], "mono");
     assert_eq!(said["metadata"]["incomplete"], false);
+    assert_eq!(said["metadata"]["one_program"], true);
     assert_eq!(
         said["metadata"]["lost_events"],
         7 + 8,
@@ -133,6 +134,7 @@ fn the_whole_system_is_recorded_until_ctrl_c_without_the_recorder() {
     assert!(output.status.success(), "{}", errors(&output));
     assert_eq!(json(&output)["metadata"]["incomplete"], false, "that is how it ends");
     assert!(json(&output)["metadata"]["command"].is_null());
+    assert_eq!(json(&output)["metadata"]["one_program"], false);
     let seen = kernel.seen_at_the_end();
     assert!(seen["set_event_notrace_pid"].split(' ').any(|task| task == recorder));
     assert_eq!(seen["set_event_pid"], "");
