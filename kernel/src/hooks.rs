@@ -7,7 +7,7 @@ use crate::arch::{self, apic, invalidate, traps};
 use crate::facade::Bare;
 use crate::measure;
 use core::sync::atomic::Ordering;
-use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Stride, Stuck, Tag};
+use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Design, Event, Kernel, Local, Root, Stride, Stuck, Tag};
 use shootdown_arch::x86_64::invlpgb::{self, Invlpgb, InvlpgbLimits};
 use shootdown_arch::x86_64::{AddressWidth, Pcid};
 use x86_64::instructions::interrupts;
@@ -27,6 +27,12 @@ pub struct Hooks {
 }
 
 impl Kernel<WORDS> for Hooks {
+    const DESIGN: Option<Design> = if cfg!(feature = "ipi-only") {
+        Some(Design::IPI)
+    } else {
+        None
+    };
+
     type Facade = Bare;
 
     #[inline]

@@ -58,6 +58,9 @@ impl Options {
                 "design" => {
                     options.design_name = value;
                     options.design = Design::preset(value).ok_or((word, "no such design"))?;
+                    if cfg!(feature = "ipi-only") && options.design != Design::IPI {
+                        return Err((word, "built for design=ipi alone"));
+                    }
                 }
                 "threads" => options.threads = number()? as usize,
                 "seed" => options.seed = number()?,

@@ -28,7 +28,7 @@ use core::sync::atomic::Ordering;
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Whether a handler that has just begun may answer a request before it does what is asked. Interrupts off, on that CPU.
     pub(crate) fn may_answer_early(&self, cpu: &PerCpu<K::Facade>, ask: Ask, walked: u64) -> bool {
-        if self.design.ack != Ack::Early || walked != 0 {
+        if self.design().ack != Ack::Early || walked != 0 {
             return false;
         }
         match ask {
@@ -45,7 +45,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// range, frees tables or moves this CPU to another tag. After the full barrier of the take, so that whatever was
     /// published before a post that is answered is looked at.
     pub(crate) fn may_answer_posts_early(&self, cpu: &PerCpu<K::Facade>) -> bool {
-        if self.design.ack != Ack::Early || self.design.errata.interrupt_too {
+        if self.design().ack != Ack::Early || self.design().errata.interrupt_too {
             return false;
         }
         let kernel = self.kernel_generation.0.load(Ordering::Acquire);

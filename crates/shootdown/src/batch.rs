@@ -71,10 +71,10 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
     /// before the call; a full barrier.
     pub fn add(&mut self, space: &Space<K::Facade, W>, range: Range) {
         let engine = self.engine;
-        if engine.design.reach == Reach::None {
+        if engine.design().reach == Reach::None {
             return;
         }
-        if engine.design.free == Free::Synchronous {
+        if engine.design().free == Free::Synchronous {
             let _done = engine.flush(space, range);
             return;
         }
@@ -94,7 +94,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         let mode = early.unwrap_or(mode);
         match mode {
             Mode::PerCpu => {
-                if engine.design.requests == Requests::Log {
+                if engine.design().requests == Requests::Log {
                     space.log.append(generation, &range);
                 }
                 self.targets.union_with(&engine.targets(space, range.tables(), pin.cpu));
@@ -112,7 +112,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
             }
             Mode::Rolled { tag, .. } => {
                 engine.publish_tables();
-                if engine.design.reach == Reach::LocalFirst && engine.flush_alone(space, tag, &range, pin.cpu) {
+                if engine.design().reach == Reach::LocalFirst && engine.flush_alone(space, tag, &range, pin.cpu) {
                     engine.kernel.event(Event::LocalOnly);
                 } else if engine.broadcasts() {
                     self.hold(tag, range);
@@ -154,7 +154,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
             issued.sum()
         });
         self.held = 0;
-        if self.engine.design.errata.interrupt_too {
+        if self.engine.design().errata.interrupt_too {
             // Whoever runs one of the spaces now, which are not remembered: everybody.
             self.targets.union_with(&self.engine.all_targets(pin.cpu));
         }

@@ -24,7 +24,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     pub(crate) fn broadcast_complete(&self, issue: impl Fn() -> u32) {
         let mut instructions = issue();
         self.kernel.broadcast_sync();
-        if self.design.errata.repeat {
+        if self.design().errata.repeat {
             instructions += issue();
             self.kernel.broadcast_sync();
         }
@@ -39,7 +39,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if !fault!(self.kernel, AcknowledgeBeforeLocalSync) {
             self.kernel.local_sync();
         }
-        if self.design.errata.repeat {
+        if self.design().errata.repeat {
             issue();
             self.kernel.local_sync();
         }
@@ -49,9 +49,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     #[inline]
     pub(crate) fn broadcasts(&self) -> bool {
         matches!(
-            self.design.reach,
+            self.design().reach,
             Reach::Broadcast | Reach::LocalFirst | Reach::Adaptive
-        ) && !self.design.errata.never_broadcast
+        ) && !self.design().errata.never_broadcast
             && self.kernel.broadcast_limits().is_some()
     }
 
@@ -111,6 +111,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             Stride::Size2M => limits.max_large_pages,
             Stride::Size1G => return None,
         };
-        range.is_walkable(self.design.ceiling.max(most)).then_some(most)
+        range.is_walkable(self.design().ceiling.max(most)).then_some(most)
     }
 }

@@ -33,8 +33,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if seen == current {
             return Missed::Nothing;
         }
-        if self.design.requests != Requests::Log
-            || current.wrapping_sub(seen) > (LOG_ENTRIES as u64).min(u64::from(self.design.log_reach))
+        if self.design().requests != Requests::Log
+            || current.wrapping_sub(seen) > (LOG_ENTRIES as u64).min(u64::from(self.design().log_reach))
         {
             return Missed::Whole;
         }
@@ -45,7 +45,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             };
             strides += range.strides().min(u64::from(u32::MAX));
             tables |= range.tables();
-            if strides > u64::from(self.design.ceiling) {
+            if strides > u64::from(self.design().ceiling) {
                 return Missed::Whole;
             }
         }
@@ -156,10 +156,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// kernel table pages are freed: a page invalidation on x86 purges the paging-structure entries of the loaded PCID
     /// only, and links to kernel tables stand under every tag (C3).
     pub(crate) fn flush_kernel_range(&self, cpu: &PerCpu<K::Facade>, range: &Range) {
-        if !range.is_walkable(self.design.ceiling) || range.tables() {
+        if !range.is_walkable(self.design().ceiling) || range.tables() {
             return self.flush_everything_here();
         }
-        if !self.design.split {
+        if !self.design().split {
             return self.complete_here(|| {
                 for address in range.addresses() {
                     self.kernel.invalidate(Local::Kernel {
@@ -169,11 +169,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 }
             });
         }
-        if self.design.tags != crate::design::Tags::PerCpu {
+        if self.design().tags != crate::design::Tags::PerCpu {
             return self.flush_everything_here();
         }
         let loaded = cpu.own.slot.load(Ordering::Relaxed) as usize;
-        for (index, slot) in cpu.own.slots[..usize::from(self.design.slots)].iter().enumerate() {
+        for (index, slot) in cpu.own.slots[..usize::from(self.design().slots)].iter().enumerate() {
             if index != loaded || cpu.own.space.load(Ordering::Relaxed) == 0 {
                 slot.space.store(0, Ordering::Relaxed);
             }

@@ -264,19 +264,19 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Whether the request with this generation is timed; zero-cost for other reaches.
     #[inline]
     pub(crate) fn is_sampled(&self, generation: u64) -> bool {
-        self.design.reach == Reach::Adaptive && generation & (u64::from(self.design.sample_one_in) - 1) == 0
+        self.design().reach == Reach::Adaptive && generation & (u64::from(self.design().sample_one_in) - 1) == 0
     }
 
     /// Whether a request of a space on per-CPU tags, aimed at `targets` CPUs, had better be broadcast under every tag. The
     /// slots stay behind: they flush once more when they catch up, which is allowed (rule 1).
     #[inline]
     pub(crate) fn rather_broadcast(&self, targets: usize, range: &Range, generation: u64) -> bool {
-        if self.design.reach != Reach::Adaptive || targets == 0 {
+        if self.design().reach != Reach::Adaptive || targets == 0 {
             return false;
         }
         let from = self.costs.broadcast_from();
         let mut rather = targets as u64 >= from;
-        if generation.is_multiple_of(EXPLORE_ONE_IN * u64::from(self.design.sample_one_in)) {
+        if generation.is_multiple_of(EXPLORE_ONE_IN * u64::from(self.design().sample_one_in)) {
             let costs = self.weighed(self.costs.load());
             let (one, other) = (costs.disturbance_ns(targets as u64), costs.broadcast_ns);
             if one.max(other) / 8 <= one.min(other) {

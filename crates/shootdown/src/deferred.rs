@@ -84,8 +84,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Context as [`flush`](Self::flush). Where it is deferred it interrupts nobody and waits for no CPU; it writes the
     /// space's generation and a word of this CPU. Ordering: the entry writes come before the call; a full barrier.
     pub fn flush_later(&self, space: &Space<K::Facade, W>, range: Range, frames: u32) -> Unmapped {
-        if self.design.free != Free::Deferred
-            || self.design.reach == Reach::None
+        if self.design().free != Free::Deferred
+            || self.design().reach == Reach::None
             || range.tables()
             || space.mode() != Mode::PerCpu
         {
@@ -94,7 +94,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let pin = self.pinned();
         let me = pin.cpu;
         let held = &self.cpus[me].deferring.0.held;
-        if held.load(Ordering::Relaxed) + u64::from(frames) > u64::from(self.design.defer_frames) {
+        if held.load(Ordering::Relaxed) + u64::from(frames) > u64::from(self.design().defer_frames) {
             drop(pin);
             return Unmapped::Now(self.flush(space, range));
         }
@@ -105,7 +105,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             space.generation.0.fetch_add_full(1) + 1
         };
         self.publish_tables();
-        if self.design.requests == Requests::Log {
+        if self.design().requests == Requests::Log {
             space.log.append(generation, &range);
         }
         let secondary = self.tell_secondary(space, &range);
@@ -195,7 +195,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// What is loaded here has caught up, or does now: says so, if an epoch waits for it. Interrupts off, on that CPU.
     #[inline]
     pub(crate) fn flush_deferred_here(&self, cpu: &PerCpu<K::Facade>) {
-        if self.design.free != Free::Deferred {
+        if self.design().free != Free::Deferred {
             return;
         }
         let epoch = self.deferral_epoch.0.load(Ordering::Acquire);

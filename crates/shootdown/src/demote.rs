@@ -71,7 +71,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return;
         }
         let seen = space.shrunk.load(Ordering::Relaxed) + 1;
-        if seen < u64::from(self.design.demote_after) && !short {
+        if seen < u64::from(self.design().demote_after) && !short {
             space.shrunk.store(seen, Ordering::Relaxed);
             return;
         }
@@ -127,7 +127,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // After the stragglers: a CPU that was in the middle of a switch is on its slot by now.
         let mut targets = self.targets(space, range.tables(), me);
         targets.union_with(&on_tag);
-        if self.design.errata.interrupt_too {
+        if self.design().errata.interrupt_too {
             targets.union_with(&self.running(space, me));
         }
         (targets, on_tag)
@@ -174,7 +174,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// For a flush during demotion: slots read the log.
     pub(crate) fn log_if_kept(&self, space: &Space<K::Facade, W>, generation: u64, range: &Range) {
-        if self.design.requests == Requests::Log {
+        if self.design().requests == Requests::Log {
             space.log.append(generation, range);
         }
     }

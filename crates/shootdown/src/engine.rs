@@ -61,8 +61,12 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     /// When the storage does not fit the design: no CPU, more CPUs than `64 * W`, too few tag words. When the design does
     /// not fit itself: slots outside 1 to [`MAX_SLOTS`], a first tag of 0 (the kernel's root is loaded under it), slots
     /// whose tags reach the end of tags (with split tags, the other half's), a sampling window of no length where spaces
-    /// are promoted, sampling one in a number that is no power of two, a pool of system-wide tags that does not exceed the number of CPUs (C4 could not be kept).
+    /// are promoted, sampling one in a number that is no power of two, another than [`Kernel::DESIGN`], a pool of system-wide tags that does not exceed the number of CPUs (C4 could not be kept).
     pub fn new(kernel: K, design: Design, kernel_root: Root, storage: Storage<'a, K::Facade>) -> Self {
+        assert!(
+            K::DESIGN.is_none_or(|compiled| compiled == design),
+            "the kernel is compiled for another design (Kernel::DESIGN)"
+        );
         let cpus = storage.cpus.len();
         assert!(cpus >= 1 && cpus <= 64 * W, "{cpus} CPUs do not fit a set of {W} words");
         assert!(
@@ -116,8 +120,12 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     }
 
     /// The design.
+    #[inline(always)]
     pub fn design(&self) -> &Design {
-        &self.design
+        match const { &K::DESIGN } {
+            Some(design) => design,
+            None => &self.design,
+        }
     }
 
     /// The kernel's hooks.
@@ -167,7 +175,7 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         if self.kernel.fault(crate::fault::Fault::UserHalfMask16) && tag.0 >= 16 {
             return None;
         }
-        self.design.split.then_some(Tag(tag.0 | crate::design::USER_HALF))
+        self.design().split.then_some(Tag(tag.0 | crate::design::USER_HALF))
     }
 }
 

@@ -66,7 +66,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         range: Range,
         meanwhile: impl FnOnce() -> T,
     ) -> (Flushed, T) {
-        if self.design.order == Order::Serial {
+        if self.design().order == Order::Serial {
             let done = self.flush(space, range);
             return (done, meanwhile());
         }
@@ -110,7 +110,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         walkers: bool,
         held: Option<&mut Option<Issued<'e, K, W>>>,
     ) {
-        if self.design.reach == Reach::None {
+        if self.design().reach == Reach::None {
             return;
         }
         let pin = self.pinned();
@@ -145,7 +145,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 // With nobody else in the set there is nobody to write a log entry for, nor to look for. A slot that is behind
                 // across this generation, or across a broadcast, which leaves no entry either, flushes everything (C6).
                 let alone = self.runs_alone(space, me);
-                if self.design.requests == Requests::Log && !alone {
+                if self.design().requests == Requests::Log && !alone {
                     space.log.append(generation, &range);
                 }
                 let ask = Ask::Space {
@@ -171,7 +171,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 }
                 let count = targets.len();
                 // A broadcast proves nothing about walks, and an early synchronisation nothing at all.
-                let by_interrupts = walkers || self.design.errata.interrupt_too;
+                let by_interrupts = walkers || self.design().errata.interrupt_too;
                 if !by_interrupts && self.rather_broadcast(count, &range, generation) {
                     self.kernel.event(Event::Chose {
                         way: Way::Broadcast,
@@ -214,7 +214,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 // A request that may end in demotion has more to do, pinned, than wait for its broadcast.
                 if let Some(held) = held
                     && begun.is_none()
-                    && self.design.errata == Errata::NONE
+                    && self.design().errata == Errata::NONE
                 {
                     *held = Some(Issued {
                         instructions: self.issue(tag, &range),
@@ -223,7 +223,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     return;
                 }
                 self.broadcast_and_sync(tag, &range);
-                if self.design.errata.interrupt_too {
+                if self.design().errata.interrupt_too {
                     self.interrupt_besides(token, space, pin);
                 } else if let Some(begun) = begun {
                     self.learn(Way::Broadcast, 0, self.since(begun));
@@ -292,7 +292,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// The local part under a roll-over tag, whatever is loaded.
     pub(crate) fn flush_tag_here(&self, tag: Tag, range: &Range) {
         self.masked(|| {
-            if range.is_walkable(self.design.ceiling) {
+            if range.is_walkable(self.design().ceiling) {
                 self.flush_range(tag, range);
             } else {
                 self.flush_tag(tag);

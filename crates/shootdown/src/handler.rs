@@ -46,7 +46,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 }
             });
         }
-        if self.design.requests != Requests::Log || cpu.post.0.load(Ordering::Relaxed) & POSTED == 0 {
+        if self.design().requests != Requests::Log || cpu.post.0.load(Ordering::Relaxed) & POSTED == 0 {
             return;
         }
         // The carry clears POSTED and counts one take. A full barrier; pairs with `post`: whoever posts after this gets a
@@ -84,13 +84,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return;
         }
         let saved = self.kernel.interrupts_off();
-        if self.design.service == Service::Interrupt && !self.kernel.interrupts_were_off(saved) {
+        if self.design().service == Service::Interrupt && !self.kernel.interrupts_were_off(saved) {
             return self.kernel.interrupts_restore(saved);
         }
         self.refuse_in_handler();
         let cpu = &self.cpus[self.kernel.cpu()];
         // To answer in the middle of a walk would say that it has ended (C3).
-        if (self.design.requests == Requests::Log || cpu.queue.has_ready()) && !self.waits_inside_walk(cpu) {
+        if (self.design().requests == Requests::Log || cpu.queue.has_ready()) && !self.waits_inside_walk(cpu) {
             self.serve(cpu);
         }
         self.kernel.interrupts_restore(saved);
@@ -101,7 +101,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     fn follow_and_finish(&self, cpu: &PerCpu<K::Facade>) {
         let answer = self.follow_loaded(cpu);
         self.kernel.event(Event::Answered(answer));
-        if self.design.errata.interrupt_too {
+        if self.design().errata.interrupt_too {
             self.kernel.local_sync();
         }
     }
@@ -131,7 +131,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             Ask::Synchronise => self.kernel.local_sync(),
             Ask::Kernel { range } => self.flush_kernel_range(cpu, &range),
             Ask::Tag { tag, range } => {
-                if range.is_walkable(self.design.ceiling) {
+                if range.is_walkable(self.design().ceiling) {
                     self.flush_range(tag, &range);
                 } else {
                     self.flush_tag(tag);
@@ -194,7 +194,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return Some(Answer::Current);
         }
         let next = seen + 1 == generation
-            && range.is_walkable(self.design.ceiling)
+            && range.is_walkable(self.design().ceiling)
             && space.generation.0.load(Ordering::Acquire) == generation;
         next.then(|| {
             if fault!(self.kernel, RecordedBeforeFlush) {

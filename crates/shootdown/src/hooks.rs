@@ -5,6 +5,7 @@
 
 use crate::costs::Costs;
 use crate::cpuset::CpuMask;
+use crate::design::Design;
 use crate::facade::Facade;
 use crate::range::{Range, Stride};
 
@@ -227,6 +228,10 @@ pub enum Event {
 /// [`interrupts_restore`](Kernel::interrupts_restore), [`send_ipi`](Kernel::send_ipi),
 /// [`invalidate`](Kernel::invalidate), [`load_root`](Kernel::load_root).
 pub trait Kernel<const W: usize>: Sync {
+    /// The design, where it is known when the kernel is compiled: then every choice that it makes is compiled away. It must be
+    /// the one that [`Engine::new`](crate::Engine::new) is given. `None` where it is chosen at boot.
+    const DESIGN: Option<Design> = None;
+
     /// The world whose atomics the engine uses.
     type Facade: Facade;
 

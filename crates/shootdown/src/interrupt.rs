@@ -38,10 +38,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 local(engine);
             }
         };
-        if self.design.order == Order::Serial {
+        if self.design().order == Order::Serial {
             run_local(self);
         }
-        if self.design.requests == Requests::Log
+        if self.design().requests == Requests::Log
             && !matches!(ask, Ask::Tag { .. } | Ask::Synchronise)
             && token.walked == 0
         {
@@ -188,7 +188,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.kernel.event(Event::Interrupted { sent, targets: count });
         meanwhile();
         request.acknowledge(); // the requester's own
-        match self.design.wait {
+        match self.design().wait {
             Wait::Spin => drop((complete, pin)),
             Wait::Preemptible => drop((pin, complete)),
         }
@@ -204,7 +204,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         // Acquire, in `is_complete`: every target is done with what it was asked last.
         let free = own.is_complete() || fault!(self.kernel, OwnRequestReused);
-        (self.design.requests == Requests::PerCpu && free).then_some(own)
+        (self.design().requests == Requests::PerCpu && free).then_some(own)
     }
 
     fn push(&self, target: &crate::percpu::PerCpu<K::Facade>, slot: u32, request: &Request<K::Facade>) -> bool {

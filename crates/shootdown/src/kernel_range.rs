@@ -13,7 +13,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Flushes a range of kernel addresses on every CPU and waits. Context as [`flush`](Self::flush). May be called while
     /// one CPU is up, before broadcast limits are known.
     pub fn flush_kernel(&self, range: Range) -> Flushed {
-        if self.design.reach == Reach::None {
+        if self.design().reach == Reach::None {
             return Flushed(());
         }
         let pin = self.pinned();
@@ -27,7 +27,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             self.broadcast_kernel(&range);
             let mut token = self.token(0, 0);
             token.secondary = secondary;
-            if self.design.errata.interrupt_too {
+            if self.design().errata.interrupt_too {
                 let running = self.all_targets(me);
                 self.interrupt(&mut token, running, Ask::Synchronise, pin, |_| {});
             }
@@ -35,7 +35,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         // Entry writes, full barrier, then the read of the online set. Pairs with `cpu_online`: joins the online set (full
         // barrier), then flushes and reads this generation.
-        match self.design.requests {
+        match self.design().requests {
             Requests::Log => {
                 let generation = self.kernel_generation.0.fetch_add_full(1) + 1;
                 self.kernel_log.append(generation, &range);
@@ -47,7 +47,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         token.secondary = self.tell_secondary_of_kernel(&range);
         let targets = self.all_targets(me);
         self.interrupt(&mut token, targets, Ask::Kernel { range }, pin, |engine| {
-            engine.masked(|| match engine.design.requests {
+            engine.masked(|| match engine.design().requests {
                 Requests::Log => engine.catch_up_kernel(&engine.cpus[me]),
                 Requests::PerRequest | Requests::PerCpu => engine.flush_kernel_range(&engine.cpus[me], &range),
             });
@@ -62,7 +62,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             Stride::Size2M | Stride::Size1G => limits.max_large_pages,
         });
         // With split tags kernel entries are not global and stand under every tag, which no page form covers.
-        if range.is_walkable(self.design.ceiling.max(most)) && range.stride() != Stride::Size1G && !self.design.split {
+        if range.is_walkable(self.design().ceiling.max(most))
+            && range.stride() != Stride::Size1G
+            && !self.design().split
+        {
             self.broadcast_complete(|| {
                 let mut instructions = 0;
                 #[allow(unused_mut)]

@@ -24,8 +24,8 @@ use core::sync::atomic::Ordering;
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Whether this design gives out system-wide tags by promotion.
     pub(crate) fn promotes_at(&self) -> Option<u32> {
-        match self.design.tags {
-            Tags::Hybrid { promote_at } if self.broadcasts() => Some(match self.design.reach {
+        match self.design().tags {
+            Tags::Hybrid { promote_at } if self.broadcasts() => Some(match self.design().reach {
                 Reach::Adaptive => promote_at.max(self.active_for_promotion()),
                 _ => promote_at,
             }),
@@ -36,7 +36,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// enough CPUs. Costs a clock read when closed.
     pub(crate) fn consider(&self, space: &Space<K::Facade, W>, me: CpuId) {
         let Some(promote_at) = self.promotes_at() else { return };
-        let window = self.kernel.now_ns() / self.design.consider_window_ns;
+        let window = self.kernel.now_ns() / self.design().consider_window_ns;
         if !window.wrapping_add(me as u64).is_multiple_of(CONSIDER_ONE_IN) {
             return;
         }
@@ -58,7 +58,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         let Some(tag) = self.allocate_tag() else {
             self.kernel.event(Event::TagsExhausted);
-            if self.design.reach == Reach::Adaptive {
+            if self.design().reach == Reach::Adaptive {
                 // A sampled flush of a space that hardly needs its tag gives it up; see `demote.rs`.
                 self.tag_shortage.0.store(1, Ordering::Relaxed);
             }
@@ -87,7 +87,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.move_here(space, me);
         self.broadcast_and_sync(tag, range);
         let mut stragglers = self.stragglers(space, me, false);
-        if self.design.errata.interrupt_too {
+        if self.design().errata.interrupt_too {
             stragglers.union_with(&self.running(space, me));
         }
         if stragglers.is_empty() {
@@ -155,7 +155,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         });
         self.interrupt(&mut token, loaded, Ask::CatchUp, pin, |_| {});
         let mut flushed = token.wait();
-        if self.design.exit == Exit::Flush
+        if self.design().exit == Exit::Flush
             && let Mode::Rolled { tag, .. } = space.mode()
         {
             let pin = self.pinned();
@@ -166,7 +166,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         // One exchange gives up the tag, so that it is freed once, and a space that is loaded again by mistake finds itself
         // on per-CPU slots, which catch up, not on a tag that is somebody else's (C4).
-        if matches!(self.design.tags, Tags::Hybrid { .. }) {
+        if matches!(self.design().tags, Tags::Hybrid { .. }) {
             loop {
                 let word = space.mode.0.load(Ordering::Acquire);
                 match Mode::unpack(word) {

@@ -125,8 +125,8 @@ impl Range {
     /// How many strides, rounded up.
     #[inline]
     pub const fn strides(&self) -> u64 {
-        let (bytes, shift) = (self.end - self.start, self.stride.shift());
-        (bytes >> shift) + (bytes & ((1 << shift) - 1) != 0) as u64
+        // Never empty.
+        ((self.end - self.start - 1) >> self.stride.shift()) + 1
     }
 
     /// Whether it is walked page by page under a ceiling of that many strides.

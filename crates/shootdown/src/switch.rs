@@ -100,7 +100,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Chooses a tag and loads the root under it. Returns whether the tag is system-wide.
     fn load(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) -> bool {
-        let tag = match (self.design.tags, space.mode()) {
+        let tag = match (self.design().tags, space.mode()) {
             (crate::design::Tags::System, _) => {
                 // From the choice of the next tag on a roll-over keeps that one for this CPU, and no longer the one that
                 // is loaded: let go of it first, so that nothing is filled or walked under it (C3, C4).
@@ -126,7 +126,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Loads `space` under one of this CPU's slots: its own if it still has one, else the next victim's.
     pub(crate) fn load_slot(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
-        let slots = &cpu.own.slots[..usize::from(self.design.slots)];
+        let slots = &cpu.own.slots[..usize::from(self.design().slots)];
         let found = slots
             .iter()
             .position(|slot| slot.space.load(Ordering::Relaxed) == space.id);
@@ -135,7 +135,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             cpu.own.next_victim.store(victim as u64 + 1, Ordering::Relaxed);
             victim
         });
-        let (slot, tag) = (&slots[index], Tag(self.design.first_tag + index as u16));
+        let (slot, tag) = (&slots[index], Tag(self.design().first_tag + index as u16));
         let seen = found.map_or(0, |_| slot.generation.load(Ordering::Relaxed));
         // After the full barrier of the join (step 2).
         let current = space.generation.0.load(Ordering::Acquire);
@@ -172,7 +172,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if fault!(self.kernel, TagReusedWithoutFlush) {
             return self.kernel.load_root(root, tag, true);
         }
-        if self.design.split {
+        if self.design().split {
             self.complete_here(|| {
                 for half in self.halves(tag).skip(1) {
                     self.kernel.invalidate(Local::Tag(half));
@@ -210,7 +210,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Then it costs three loads of lines that are hardly ever written; else a store of this CPU's state besides.
     #[inline]
     pub fn enter_kernel(&self, space: &Space<K::Facade, W>) -> bool {
-        if self.design.targets != crate::design::Targets::InUser {
+        if self.design().targets != crate::design::Targets::InUser {
             return false;
         }
         let me = self.kernel.cpu();

@@ -27,7 +27,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let mut visit = |cpu: CpuId| {
             // Acquire, after the acquire load that showed the member: who is seen joined is seen switching (rule 5).
             let state = self.cpus[cpu].state();
-            let concerned = match self.design.targets {
+            let concerned = match self.design().targets {
                 Targets::All | Targets::Space => true,
                 Targets::Active | Targets::InUser if state.is_switching() => !fault!(self.kernel, SkipSwitchingCpu),
                 Targets::Active | Targets::InUser if state.id() != space.id => {
@@ -46,7 +46,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 targets.insert(cpu);
             }
         };
-        match self.design.targets {
+        match self.design().targets {
             Targets::All => self.online.for_each(&mut visit),
             Targets::Space | Targets::Active | Targets::InUser => space.cpus.for_each(&mut visit),
         }
@@ -65,21 +65,21 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// After the full barrier of the request, as [`others_in`](Self::others_in).
     #[inline]
     pub(crate) fn runs_alone(&self, space: &Space<K::Facade, W>, me: CpuId) -> bool {
-        self.design.requests == Requests::Log
-            && self.design.targets != Targets::All
+        self.design().requests == Requests::Log
+            && self.design().targets != Targets::All
             && self.cpus[me].own_state().id() == space.id
             && !self.others_in(space, me)
     }
 
     /// Whether CPUs stay in the sets of spaces that they have left.
     pub(crate) fn departs_when_asked(&self) -> bool {
-        matches!(self.design.departure, Departure::WhenAsked { .. }) && self.design.requests == Requests::PerRequest
+        matches!(self.design().departure, Departure::WhenAsked { .. }) && self.design().requests == Requests::PerRequest
     }
 
     /// Whether it is time to look for CPUs that have left. The first time comes one period after the first look. A race makes
     /// two requests look, which harms nobody: relaxed.
     fn trims_now(&self, space: &Space<K::Facade, W>) -> bool {
-        let Departure::WhenAsked { trim_ns } = self.design.departure else {
+        let Departure::WhenAsked { trim_ns } = self.design().departure else {
             return false;
         };
         let (now, next) = (self.kernel.now_ns(), space.next_trim.load(Ordering::Relaxed));

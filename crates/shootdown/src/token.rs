@@ -68,7 +68,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         mut done: impl FnMut() -> bool,
     ) {
         let _ = self.waits_inside_walk(&self.cpus[waiter]);
-        let bound = self.design.stuck_ns;
+        let bound = self.design().stuck_ns;
         let mut deadline = None;
         let mut polls = 0_u32;
         K::Facade::wait_until(|| {
@@ -121,7 +121,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
             return Flushed(());
         }
         let begun = self.timed.map(|_| self.engine.kernel.now_ns());
-        let _pin = (self.engine.design.wait == Wait::Spin).then(|| self.engine.pinned());
+        let _pin = (self.engine.design().wait == Wait::Spin).then(|| self.engine.pinned());
         for (index, cpu) in self.targets.iter().enumerate() {
             let target = &self.engine.cpus[cpu];
             let needed = match self.tickets.get(index) {

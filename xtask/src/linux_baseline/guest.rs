@@ -17,7 +17,8 @@ pub struct Guest {
     pub name: String,
     /// The package and version, or the folder, that it is from.
     pub origin: String,
-    ours: bool,
+    /// The design of ours.
+    design: Option<String>,
 }
 
 /// What Linux is booted with: no workarounds for processor bugs (`mitigations=off`), small pages only, as the simulator's
@@ -28,6 +29,9 @@ const LINUX: &str =
 /// The shootdown interrupt of ours, and the one that emulates a broadcast (kernel/src/arch/traps.rs); bytes of an entry.
 const VECTORS: [u64; 2] = [0xF0, 0xF1];
 const ENTRY_BYTES: u64 = 16;
+
+/// What the name of a design ends in that is compiled in: then it is a feature of the kernel.
+const ONLY: &str = "-only";
 
 impl Guest {
     /// Debian's kernel, downloaded unless it is there already.
@@ -67,7 +71,7 @@ impl Guest {
             kernel,
             name: "Linux".into(),
             origin: format!("{} {}", package.name, package.version),
-            ours: false,
+            design: None,
         })
     }
 
@@ -80,38 +84,48 @@ impl Guest {
             return Ok(Vec::new());
         }
         steps::bare_target(end)?;
+        designs.iter().map(|design| Guest::of_design(design, end)).collect()
+    }
+
+    fn of_design(name: &str, end: Instant) -> Result<Guest, String> {
         let folder = steps::root().join("kernel");
         let mut build = steps::cargo();
         build.args(["build", "--release", "--quiet"]).current_dir(&folder);
-        child::output(&mut build, end).map_err(|why| format!("`cargo build --release` in kernel/ failed: {why}"))?;
-        let kernel = folder.join("target/x86_64-unknown-none/release/shootdown-kernel");
-        let guest = |design: &String| Guest {
-            kernel: kernel.clone(),
-            name: design.clone(),
-            origin: "kernel/".into(),
-            ours: true,
+        // A design that is compiled in has a build of its own, apart, or each would undo the other's.
+        let (design, target) = match name.strip_suffix(ONLY) {
+            Some(design) => {
+                build.args(["--features", name, "--target-dir", &format!("target/{name}")]);
+                (design, folder.join("target").join(name))
+            }
+            None => (name, folder.join("target")),
         };
-        Ok(designs.iter().map(guest).collect())
+        child::output(&mut build, end).map_err(|why| format!("`cargo build --release` in kernel/ failed: {why}"))?;
+        Ok(Guest {
+            kernel: target.join("x86_64-unknown-none/release/shootdown-kernel"),
+            name: name.into(),
+            origin: "kernel/".into(),
+            design: Some(design.into()),
+        })
     }
 
     /// Its command line.
     pub fn append(&self, counted: bool) -> String {
-        match (self.ours, counted) {
-            (false, _) => LINUX.into(),
-            (true, false) => format!("workload=linux design={}", self.name),
-            (true, true) => format!("workload=linux design={} icount=0", self.name),
+        let counted = if counted { " icount=0" } else { "" };
+        match &self.design {
+            None => LINUX.into(),
+            Some(design) => format!("workload=linux design={design}{counted}"),
         }
     }
 
     /// Status of QEMU when all went well.
     pub fn good_status(&self) -> i32 {
         // Ours ends the emulator by a device that makes 2 n + 1 of what is written.
-        if self.ours { 33 } else { 0 }
+        if self.design.is_some() { 33 } else { 0 }
     }
 
     /// Whether functions have to be looked for in the running kernel.
     pub fn reports_symbols(&self) -> bool {
-        !self.ours
+        self.design.is_none()
     }
 
     /// What is counted in it, as the plugin takes it. `symbols` are those that the running kernel reported.
@@ -119,7 +133,7 @@ impl Guest {
     /// # Errors
     /// When it lacks a function: then a shootdown is made of others, and the counts would mean nothing.
     pub fn spans(&self, symbols: &BTreeMap<String, u64>, end: Instant) -> Result<Vec<String>, String> {
-        if !self.ours {
+        if self.design.is_none() {
             return spans::of_linux(symbols);
         }
         let listing = child::output(Command::new("nm").arg(&self.kernel), end)?;

@@ -85,7 +85,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let saved = self.kernel.interrupts_off();
         let me = self.kernel.cpu();
         let cpu = &self.cpus[me];
-        let end = match self.design.walkers {
+        let end = match self.design().walkers {
             Walkers::InterruptAll | Walkers::GracePeriod => cpu.walking.mark(),
             Walkers::Sticky | Walkers::Adaptive => self.walk_registered(cpu, me, space),
             Walkers::Precise => self.walk_published(cpu, space, false),
@@ -112,7 +112,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// As [`walk`](Self::walk).
     pub fn walk_from_nmi<'e>(&'e self, _space: &Space<K::Facade, W>) -> Walk<'e, 'k, K, W> {
         assert!(
-            self.design.walkers != Walkers::None,
+            self.design().walkers != Walkers::None,
             "the design says that there are no lockless walks: set its walkers"
         );
         let me = self.kernel.cpu();
@@ -161,7 +161,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         match cpu.walking.mark_registered(space.id) {
             Some(end) => end,
             // Acquire: pairs with the stores of the policy; see there for a walk that reads the old mode.
-            None if self.design.walkers == Walkers::Adaptive
+            None if self.design().walkers == Walkers::Adaptive
                 && policy::is_precise(space.walk_mode.load(Ordering::Acquire)) =>
             {
                 self.walk_published(cpu, space, false)

@@ -80,7 +80,7 @@ pub(super) const fn honours_registered(mode: u64) -> bool {
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// After a free that `told` CPUs had to hear of: decides anew, once in [`REVIEW`] frees. Waits when the mode changes.
     pub(super) fn review_walks(&self, space: &Space<K::Facade, W>, told: usize) {
-        if self.design.walkers != Walkers::Adaptive {
+        if self.design().walkers != Walkers::Adaptive {
             return;
         }
         let counts = &space.walk_counts.0;

@@ -44,7 +44,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// # Panics
     /// While this CPU holds a walk guard: it would wait for itself.
     pub fn flush_tables(&self, space: &Space<K::Facade, W>, range: Range) -> TablesFree {
-        if self.design.walkers == Walkers::None || fault!(self.kernel, FlushTellsNoWalkers) {
+        if self.design().walkers == Walkers::None || fault!(self.kernel, FlushTellsNoWalkers) {
             let _flushed = self.flush(space, range.with_tables());
             return TablesFree(());
         }
@@ -69,8 +69,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// While this CPU holds a walk guard: it would wait for itself.
     pub fn retire_tables(&self, space: &Space<K::Facade, W>, flushed: &Flushed) -> TablesFree {
         let Flushed(()) = flushed;
-        if self.design.walkers == Walkers::None
-            || self.design.reach == Reach::None
+        if self.design().walkers == Walkers::None
+            || self.design().reach == Reach::None
             || fault!(self.kernel, ReusedUnderWalk)
         {
             return TablesFree(());
@@ -119,7 +119,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             !self.cpus[me].walking.inside(),
             "table pages are freed by a CPU that holds a walk guard: drop it first"
         );
-        let (published, registered) = match self.design.walkers {
+        let (published, registered) = match self.design().walkers {
             Walkers::None => (false, false),
             Walkers::InterruptAll | Walkers::GracePeriod => {
                 return Found {
@@ -176,7 +176,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // Full barrier; a walk that registers after this reads tables after it, and so what any freeing side has written
         // that misses the bit.
         space.walkers.leave(self.kernel.cpu());
-        if self.design.walkers == Walkers::Adaptive {
+        if self.design().walkers == Walkers::Adaptive {
             space.walk_counts.0.walks.fetch_add_full(walks);
         }
     }
@@ -185,7 +185,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// build does not let pass. In a release build the CPU then does not answer before the walk is over.
     #[inline]
     pub(crate) fn waits_inside_walk(&self, cpu: &PerCpu<K::Facade>) -> bool {
-        if self.design.walkers == Walkers::None {
+        if self.design().walkers == Walkers::None {
             return false;
         }
         let inside = cpu.walking.inside();
