@@ -38,6 +38,8 @@ struct Cpu {
 pub struct Caches {
     cpus: [Cpu; CPUS],
     versions: BTreeMap<Name, u64>,
+    /// Withdrawals that have not been flushed.
+    pending: BTreeMap<Name, u64>,
     device: BTreeMap<Name, u64>,
     told: Vec<(u64, Secondary)>,
     issued: [Vec<Broadcast>; CPUS],
@@ -73,8 +75,7 @@ fn covers(address: u64, stride: Stride, count: u32, page: u64) -> bool {
 
 impl Cpu {
     fn pages(&mut self, tag: u16, leaf_only: bool, covered: impl Fn(u64) -> bool) {
-        self.entries
-            .retain(|&(of, (_, page)), _| of != tag || if page == LINK { leaf_only } else { !covered(page) });
+        self.entries.retain(|&(of, (_, page)), _| of != tag || if page == LINK { leaf_only } else { !covered(page) });
     }
 
     fn local(&mut self, what: Local) {
@@ -129,20 +130,25 @@ impl Caches {
 
     /// Every CPU and the device cache what they can reach and do not hold yet.
     fn fill(&mut self) {
-        for cpu in 0..CPUS {
-            let (root, tag) = self.cpus[cpu].loaded;
-            if !self.cpus[cpu].on {
-                continue;
-            }
-            let user_tags = [tag, if self.split { tag | USER_HALF } else { tag }];
-            let kernel_tag = if self.split { tag } else { GLOBAL };
-            for page in 0..=LINK {
-                let own = (root != 0).then_some(user_tags.map(|tag| (tag, (root, page))));
-                let kernel = (page != LINK).then_some((kernel_tag, (KERNEL, page)));
-                for key in own.into_iter().flatten().chain(kernel) {
-                    let version = self.version(key.1);
-                    self.cpus[cpu].entries.entry(key).or_insert(version);
-                }
+        (0..CPUS).for_each(|cpu| self.fill_on(cpu));
+    }
+
+    fn fill_on(&mut self, cpu: usize) {
+        let (root, tag) = self.cpus[cpu].loaded;
+        if !self.cpus[cpu].on {
+            return;
+        }
+        let user_tag = self.split.then_some(tag | USER_HALF);
+        let kernel_tag = if self.split { tag } else { GLOBAL };
+        for page in 0..=LINK {
+            let own = (root != 0).then_some((tag, (root, page)));
+            let user = user_tag.filter(|_| root != 0).map(|tag| (tag, (root, page)));
+            let kernel = (page != LINK).then_some((kernel_tag, (KERNEL, page)));
+            // The user half maps some of the kernel too, where it is entered.
+            let entry = user_tag.filter(|_| root != 0 && page != LINK).map(|tag| (tag, (KERNEL, page)));
+            for key in own.into_iter().chain(user).chain(kernel).chain(entry) {
+                let version = self.version(key.1);
+                self.cpus[cpu].entries.entry(key).or_insert(version);
             }
         }
     }
@@ -157,11 +163,7 @@ impl Caches {
                 let tags = [tag, tag | USER_HALF, GLOBAL];
                 for tag in tags.into_iter().filter(|_| usable) {
                     if let Some(&held) = cpu.entries.get(&(tag, name)) {
-                        assert_eq!(
-                            held,
-                            self.version(name),
-                            "CPU {number} can use {name:x?} under tag {tag} (C1, C3)"
-                        );
+                        assert_eq!(held, self.version(name), "CPU {number} can use {name:x?} under tag {tag} (C1, C3)");
                     }
                 }
             }
@@ -195,7 +197,7 @@ impl Caches {
         }
         let late = std::mem::take(&mut self.cpus[cpu].late);
         late.into_iter().for_each(|what| self.cpus[cpu].broadcast(what));
-        self.fill();
+        self.fill_on(here());
     }
 
     pub fn load_root(&mut self, root: Root, tag: Tag, keep: bool) {
@@ -207,10 +209,11 @@ impl Caches {
         // A CPU that is not in the set any more finds broadcasts done when it comes back.
         let late = std::mem::take(&mut cpu.late);
         late.into_iter().for_each(|what| cpu.broadcast(what));
-        self.fill();
+        self.fill_on(here());
     }
 
     pub fn broadcast(&mut self, what: Broadcast) {
+        assert!(!self.errata().never_broadcast, "this processor must not broadcast");
         self.issued[here()].push(what);
     }
 
@@ -255,11 +258,17 @@ impl Caches {
     /// This CPU runs user code from here on, or not.
     pub fn user(&mut self, user: bool) {
         self.cpus[here()].user = user;
-        self.fill();
+        self.fill_on(here());
         let all: Vec<Name> = self.versions.keys().copied().collect();
         if user {
             self.judge_here(&all);
         }
+    }
+
+    /// This CPU uses what is mapped in the kernel.
+    pub fn in_kernel(&self) {
+        let all: Vec<Name> = self.versions.keys().copied().filter(|(owner, _)| *owner == KERNEL).collect();
+        self.judge_here(&all);
     }
 
     fn judge_here(&self, names: &[Name]) {
@@ -275,16 +284,14 @@ impl Caches {
     }
 
     fn is_pending(&self, name: Name) -> bool {
-        self.versions
-            .get(&(name.0, name.1 | 1 << 32))
-            .is_some_and(|pending| *pending != 0)
+        self.pending.get(&name).is_some_and(|pending| *pending != 0)
     }
 
     pub fn online(&mut self, on: bool) {
         let cpu = &mut self.cpus[here()];
         cpu.on = on;
         cpu.user = false;
-        self.fill();
+        self.fill_on(here());
     }
 
     /// The device has these pages cached.
@@ -301,7 +308,7 @@ impl Caches {
         let names: Vec<Name> = pages.chain(link.then_some(LINK)).map(|page| (owner, page)).collect();
         for name in &names {
             *self.versions.entry(*name).or_insert(0) += 1;
-            *self.versions.entry((name.0, name.1 | 1 << 32)).or_insert(0) += 1;
+            *self.pending.entry(*name).or_insert(0) += 1;
         }
         names
     }
@@ -309,7 +316,7 @@ impl Caches {
     /// The flush of these is complete.
     pub fn flushed(&mut self, names: &[Name]) {
         for name in names {
-            *self.versions.entry((name.0, name.1 | 1 << 32)).or_insert(1) -= 1;
+            *self.pending.entry(*name).or_insert(1) -= 1;
             if let Some(held) = self.device.get(name) {
                 assert_eq!(*held, self.version(*name), "the device can use {name:x?}");
             }
