@@ -96,7 +96,11 @@ impl Draw {
             order: self.of(&[Order::Serial, Order::Concurrent]),
             ack: self.of(&[Ack::Late, Ack::Early]),
             wait: self.of(&[Wait::Spin, Wait::Preemptible]),
+<<<<<<< HEAD
             service: self.of(&[Service::Interrupt, Service::Waiter]),
+=======
+            service: self.of(&[Service::Waiter, Service::Interrupt]),
+>>>>>>> 42cd7ef (Documents: soak, fuzz, models, CORRECTNESS; check --random has a test)
             walkers: self.of(&[
                 Walkers::InterruptAll,
                 Walkers::Precise,
