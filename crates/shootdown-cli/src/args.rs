@@ -260,6 +260,7 @@ pub struct ImportArgs {
     shootdown check                                   races of two CPUs under every design, exhaustively\n  \
     shootdown check switch-3 --designs ipi,adaptive   one of three CPUs\n  \
     shootdown check --three --preemptions 2           all, with at most two preemptions in a run\n  \
+    shootdown check --random 10000                    random runs by priorities, of up to four CPUs\n  \
     shootdown check flush --designs none --record bug.txt --details\n  \
     shootdown check --replay bug.txt"
 )]

@@ -89,3 +89,25 @@ fn unknown_names_are_refused_with_the_known_ones() {
         assert_eq!(message.lines().count(), 1);
     }
 }
+
+#[test]
+fn random_runs_catch_the_control_and_find_nothing_else() {
+    let output = check(&[
+        "flush",
+        "mixed-4",
+        "--designs",
+        "ipi,none",
+        "--random",
+        "300",
+        "--jobs",
+        "1",
+    ]);
+    let text = printed(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(
+        text.contains("nothing found") && text.contains("control: caught in"),
+        "{text}"
+    );
+    assert!(text.contains("random runs by priorities (x86-TSO)"), "{text}");
+    assert_eq!(check(&["--random", "5", "--states", "7"]).status.code(), Some(2));
+}

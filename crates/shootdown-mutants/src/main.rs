@@ -124,7 +124,8 @@ fn run(mut options: Options) -> Result<bool, String> {
     let instrumented = workspace::instrument(&root)?;
     let mutants = &instrumented.mutants;
     let argued = root.join("crates/shootdown/mutants.toml");
-    let text = std::fs::read_to_string(&argued).map_err(|error| format!("cannot read {}: {error}", argued.display()))?;
+    let text =
+        std::fs::read_to_string(&argued).map_err(|error| format!("cannot read {}: {error}", argued.display()))?;
     let arguments = Arguments::read(&text, mutants).map_err(|why| format!("{}:\n{why}", argued.display()))?;
     if options.slice {
         options.only.clone_from(&arguments.slice);
@@ -148,7 +149,13 @@ fn run(mut options: Options) -> Result<bool, String> {
         instrumented.write(&root, &place.join("workspace"))?;
         let probes = probes(&place, options)?;
         let scratch = place.join("scratch");
-        let trial = Trial::new(&probes, instrumented.fingerprint(), options.budget, &scratch, &mut journal);
+        let trial = Trial::new(
+            &probes,
+            instrumented.fingerprint(),
+            options.budget,
+            &scratch,
+            &mut journal,
+        );
         let is_open = |number: &u32| {
             let mutant = &mutants[*number as usize - 1];
             (options.doubt || arguments.about(&mutant.name()).is_none()) && !trial.settled(mutant, *number)
@@ -162,10 +169,16 @@ fn run(mut options: Options) -> Result<bool, String> {
 fn selected(options: &Options, mutants: &[Mutant]) -> Vec<u32> {
     let wanted = |mutant: &Mutant| {
         let name = mutant.name();
-        let in_sample = options.one_in.is_none_or(|n| fingerprint(name.as_bytes()).is_multiple_of(u64::from(n)));
+        let in_sample = options
+            .one_in
+            .is_none_or(|n| fingerprint(name.as_bytes()).is_multiple_of(u64::from(n)));
         in_sample && (options.only.is_empty() || options.only.iter().any(|part| name.contains(part)))
     };
-    (1..).zip(mutants).filter(|(_, mutant)| wanted(mutant)).map(|(number, _)| number).collect()
+    (1..)
+        .zip(mutants)
+        .filter(|(_, mutant)| wanted(mutant))
+        .map(|(number, _)| number)
+        .collect()
 }
 
 /// Builds the copy and measures, what was not measured yet. The quickest first.
@@ -205,9 +218,14 @@ fn probes(place: &Path, options: &Options) -> Result<Vec<Probe>, String> {
 /// Builds one tool in the copy. One by one, so that none gets the others' features.
 fn build(tool: Tool, place: &Path) -> Result<Vec<Program>, String> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(place.join("workspace")).args(["build", "--quiet", "--message-format=json"]);
+    cargo
+        .current_dir(place.join("workspace"))
+        .args(["build", "--quiet", "--message-format=json"]);
     // Not `cargo test --no-run`, which makes a test of every example that is named.
-    cargo.args(["--profile", "test"]).arg("--target-dir").arg(place.join("build"));
+    cargo
+        .args(["--profile", "test"])
+        .arg("--target-dir")
+        .arg(place.join("build"));
     cargo.args(match tool {
         Tool::Engine => ["-p", "shootdown", "--tests"].as_slice(),
         Tool::Check => &["-p", "shootdown-check", "--example", "race"],
@@ -240,7 +258,10 @@ fn sort(probes: &mut [Probe]) {
             Tool::Sim => 1.0,
             Tool::Loom => 10.0,
         };
-        worth.insert((probe.program.path.clone(), probe.name.clone()), factor * probe.baseline.seconds);
+        worth.insert(
+            (probe.program.path.clone(), probe.name.clone()),
+            factor * probe.baseline.seconds,
+        );
     }
     let worth = |probe: &Probe| worth[&(probe.program.path.clone(), probe.name.clone())];
     probes.sort_by(|one, other| worth(one).total_cmp(&worth(other)));

@@ -75,7 +75,8 @@ fn covers(address: u64, stride: Stride, count: u32, page: u64) -> bool {
 
 impl Cpu {
     fn pages(&mut self, tag: u16, leaf_only: bool, covered: impl Fn(u64) -> bool) {
-        self.entries.retain(|&(of, (_, page)), _| of != tag || if page == LINK { leaf_only } else { !covered(page) });
+        self.entries
+            .retain(|&(of, (_, page)), _| of != tag || if page == LINK { leaf_only } else { !covered(page) });
     }
 
     fn local(&mut self, what: Local) {
@@ -145,7 +146,9 @@ impl Caches {
             let user = user_tag.filter(|_| root != 0).map(|tag| (tag, (root, page)));
             let kernel = (page != LINK).then_some((kernel_tag, (KERNEL, page)));
             // The user half maps some of the kernel too, where it is entered.
-            let entry = user_tag.filter(|_| root != 0 && page != LINK).map(|tag| (tag, (KERNEL, page)));
+            let entry = user_tag
+                .filter(|_| root != 0 && page != LINK)
+                .map(|tag| (tag, (KERNEL, page)));
             for key in own.into_iter().chain(user).chain(kernel).chain(entry) {
                 let version = self.version(key.1);
                 self.cpus[cpu].entries.entry(key).or_insert(version);
@@ -163,7 +166,11 @@ impl Caches {
                 let tags = [tag, tag | USER_HALF, GLOBAL];
                 for tag in tags.into_iter().filter(|_| usable) {
                     if let Some(&held) = cpu.entries.get(&(tag, name)) {
-                        assert_eq!(held, self.version(name), "CPU {number} can use {name:x?} under tag {tag} (C1, C3)");
+                        assert_eq!(
+                            held,
+                            self.version(name),
+                            "CPU {number} can use {name:x?} under tag {tag} (C1, C3)"
+                        );
                     }
                 }
             }
@@ -267,7 +274,12 @@ impl Caches {
 
     /// This CPU uses what is mapped in the kernel.
     pub fn in_kernel(&self) {
-        let all: Vec<Name> = self.versions.keys().copied().filter(|(owner, _)| *owner == KERNEL).collect();
+        let all: Vec<Name> = self
+            .versions
+            .keys()
+            .copied()
+            .filter(|(owner, _)| *owner == KERNEL)
+            .collect();
         self.judge_here(&all);
     }
 
