@@ -246,7 +246,10 @@ fn sort(probes: &mut [Probe]) {
             Tool::Sim => 1.0,
             Tool::Loom => 10.0,
         };
-        worth.insert((probe.program.path.clone(), probe.name.clone()), factor * probe.baseline.seconds);
+        worth.insert(
+            (probe.program.path.clone(), probe.name.clone()),
+            factor * probe.baseline.seconds,
+        );
     }
     let worth = |probe: &Probe| worth[&(probe.program.path.clone(), probe.name.clone())];
     probes.sort_by(|one, other| worth(one).total_cmp(&worth(other)));
