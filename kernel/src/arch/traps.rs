@@ -152,7 +152,7 @@ extern "C" fn trap(frame: &mut Frame) {
         JOB => apic::end_of_interrupt(),
         SPURIOUS => {}
         14 => page_fault(frame),
-        6 if !frame.from_user() && crate::emulate::invalid_opcode(frame) => {}
+        6 if !frame.is_from_user() && crate::emulate::invalid_opcode(frame) => {}
         _ => unexpected(frame),
     }
     cpu.depth.set(depth);
@@ -166,7 +166,7 @@ extern "C" fn trap(frame: &mut Frame) {
         crate::measure::handler_took(cpu, &entered);
     }
     // A shootdown gives the program nothing to do.
-    if frame.from_user() && frame.vector != u64::from(SHOOTDOWN) && frame.vector != u64::from(MAIL) {
+    if frame.is_from_user() && frame.vector != u64::from(SHOOTDOWN) && frame.vector != u64::from(MAIL) {
         // Last: another task may run here meanwhile, and this one go on elsewhere.
         crate::linux::task::before_user();
     }
@@ -202,7 +202,7 @@ fn page_fault(frame: &mut Frame) {
 }
 
 fn unexpected(frame: &Frame) {
-    if frame.from_user() {
+    if frame.is_from_user() {
         return crate::linux::process::kill_for(frame, Cr2::read_raw());
     }
     x86_64::instructions::interrupts::disable();
