@@ -123,6 +123,29 @@ impl Traffic {
         page.settle(State::ReadOnly);
     }
 
+    /// Takes the write permission of all pages away with one flush of the whole space, as a fork does.
+    pub(super) fn protect_all(&mut self, process: &Process) {
+        let mut claimed = Vec::new();
+        let links = process.links.read();
+        for index in 0..TABLES * PAGES {
+            if process.page(index).claim(&[State::Writable]).is_some() {
+                let address = process::address(index);
+                let table = Entry(process.link(address).load(Ordering::Acquire)).frame();
+                paging::place(table, address, 1).fetch_and(!Flags::WRITABLE.bits(), Ordering::AcqRel);
+                claimed.push(index);
+            }
+        }
+        drop(links);
+        if claimed.is_empty() {
+            return;
+        }
+        self.note(Done::Protections);
+        let _flushed = engine().flush(&process.space, Range::WHOLE);
+        claimed
+            .into_iter()
+            .for_each(|index| process.page(index).settle(State::ReadOnly));
+    }
+
     /// Maps or unmaps a large page.
     pub(super) fn large(&mut self, process: &Process) {
         let index = TABLES * PAGES + self.below(LARGE);
@@ -203,13 +226,14 @@ impl Traffic {
         frames
     }
 
-    /// Page reclaim: a page here, a page there, one request.
+    /// Page reclaim: a page here, a page there, one request. The process is loaded.
     pub(super) fn batch(&mut self, process: &Arc<Process>) {
         self.note(Done::Batches);
         let mut taken = Vec::new();
         let mut batch = engine().batch();
         for _ in 0..4 {
             let index = self.below(TABLES * PAGES);
+            self.access_page(process, index);
             let links = process.links.read();
             for (index, frame) in self.clear(process, index, index + 1) {
                 // In the batch first: whoever sees the page pending must find the space so.
@@ -219,6 +243,14 @@ impl Traffic {
             }
             drop(links);
             self.pause(1);
+        }
+        if self.one_in(2) {
+            // Somebody relies on them before the batch is over: perhaps the one who collects it.
+            engine().settle(&process.space);
+            for &(index, _) in &taken {
+                process.page(index).rely_on_absence();
+                self.access_page(process, index);
+            }
         }
         let _flushed = batch.finish();
         for (index, frame) in taken {

@@ -201,7 +201,8 @@ impl Traffic {
             0..=27 => self.accesses(process, 6),
             28..=43 => self.map(process),
             44..=51 => self.unmap(process),
-            52..=57 => self.protect(process),
+            52..=56 => self.protect(process),
+            57 => self.protect_all(process),
             58 | 59 => self.large(process),
             60..=68 => self.free_table(process),
             69..=73 => self.walk(process),
@@ -234,7 +235,10 @@ impl Traffic {
                 self.unuse(process.clone());
             }
             98 => {
-                engine().switch_to_kernel();
+                match self.one_in(2) {
+                    true => self.turn_off(),
+                    false => engine().switch_to_kernel(),
+                }
                 self.runs = Runs::Kernel;
                 self.unuse(process.clone());
             }
@@ -356,7 +360,12 @@ impl Traffic {
         } else {
             self.below(1 << 14)
         };
+        let before = self.below(4);
         interrupts::without_interrupts(|| {
+            // What is asked of it meanwhile it answers on its way out.
+            for _ in 0..before {
+                arch::relax();
+            }
             engine().cpu_offline();
             self.cpu.mail.detach();
             let end = time::now_ns() + ticks;

@@ -157,6 +157,10 @@ impl Plan {
         if workload == TORTURE {
             words.push_str(&format!(" steps={} jitter={}", self.steps, self.jitter));
         }
+        if self.machine.clock == Clock::Hardware {
+            // What the processor has, and nothing that stands in for it.
+            words.push_str(" emulate=0");
+        }
         words
     }
 }

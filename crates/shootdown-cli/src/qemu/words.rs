@@ -38,11 +38,11 @@ pub(super) fn table(plan: &Plan, emulator: &Emulator, rows: &[Row], control: Opt
         );
         line("  emulated CPUs take turns, so they are no machine's");
     }
-    let broadcasts = rows
+    let mut broadcasts = rows
         .iter()
         .filter_map(|row| row.line.as_ref())
         .map(|line| line.own.broadcast.as_str());
-    match broadcasts.last() {
+    match broadcasts.next_back() {
         Some("emulated") => {
             line("broadcast: EMULATED, by interrupts in the handler of invalid opcodes: this processor has no INVLPGB")
         }

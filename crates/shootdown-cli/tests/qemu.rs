@@ -1,0 +1,43 @@
+//! `shootdown qemu` as its user meets it where something is missing. Runs of the kernel are `cargo xtask kernel`'s.
+
+use std::process::{Command, Output};
+
+fn shootdown(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_shootdown"))
+        .args(arguments)
+        // Nothing can be found there.
+        .env("PATH", "/nowhere")
+        .output()
+        .unwrap()
+}
+
+fn refused(arguments: &[&str]) -> String {
+    let output = shootdown(arguments);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn without_qemu_the_package_the_version_and_the_command_are_named() {
+    for arguments in [&["qemu"][..], &["compare", "tlb_flush2", "--on", "qemu-x86_64"]] {
+        let error = refused(arguments);
+        assert_eq!(error.lines().count(), 1, "{error}");
+        for word in ["qemu-system-x86 7.2 or newer", "apt-get install"] {
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}
+
+#[test]
+fn what_makes_sense_for_simulated_machines_only_is_refused_there() {
+    let error = refused(&[
+        "compare",
+        "tlb_flush2",
+        "--on",
+        "qemu-x86_64",
+        "--set",
+        "costs.invlpg=1",
+    ]);
+    assert!(error.contains("--set is for simulated machines"), "{error}");
+}
