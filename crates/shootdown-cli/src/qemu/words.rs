@@ -64,11 +64,14 @@ pub(super) fn table(plan: &Plan, emulator: &Emulator, rows: &[Row], control: Opt
         .map(|line| line.stale)
         .sum();
     let caught = rows.iter().filter(|row| row.is_caught() && row.line.is_none()).count() as u64;
-    line(&format!(
-        "stale translations: {} in {} checked accesses",
-        number::count(stale + caught),
-        number::count(checked)
-    ));
+    match checked {
+        0 if caught == 0 => line("stale translations: this workload looks at none; torture does"),
+        _ => line(&format!(
+            "stale translations: {} in {} checked accesses",
+            number::count(stale + caught),
+            number::count(checked)
+        )),
+    }
     if let Some(control) = control {
         match (control.is_caught(), &control.line) {
             (true, Some(seen)) => line(&format!(
