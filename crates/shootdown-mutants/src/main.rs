@@ -26,7 +26,7 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use journal::{Entry, Journal};
 use mutant::Mutant;
-use probe::{Baselines, Probe, Tool};
+use probe::{Baselines, Probe, Program, Tool};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -184,32 +184,16 @@ fn selected(options: &Options, mutants: &[Mutant]) -> Vec<u32> {
 /// Builds the copy and measures, what was not measured yet. The quickest first.
 fn probes(place: &Path, options: &Options) -> Result<Vec<Probe>, String> {
     let wanted = |tool: Tool| options.tools.is_empty() || options.tools.contains(&tool);
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo
-        .current_dir(place.join("workspace"))
-        .args(["build", "--quiet", "--message-format=json"]);
-    // Not `cargo test --no-run`, which makes a test of every example that is named.
-    cargo.args(["--profile", "test", "--tests"]);
-    cargo.arg("--target-dir").arg(place.join("build"));
-    for tool in Tool::ALL.into_iter().filter(|tool| wanted(*tool)) {
-        cargo.args(match tool {
-            Tool::Engine => ["-p", "shootdown"].as_slice(),
-            Tool::Check => &["-p", "shootdown-check", "--example", "race"],
-            Tool::Sim => &["-p", "shootdown-sim"],
-            Tool::Loom => &["-p", "shootdown-loom", "--features", "shootdown-loom/models"],
-        });
-    }
     eprintln!("building the engine with all its mutations");
-    let built = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
-    let built = built.map_err(|error| format!("cannot start cargo: {error}"))?;
-    if !built.status.success() {
-        return Err("the engine with its mutations does not build: see `enumerate.rs`".into());
+    let mut programs = Vec::new();
+    for tool in Tool::ALL.into_iter().filter(|tool| wanted(*tool)) {
+        programs.extend(build(tool, place)?);
     }
     let scratch = place.join("scratch/baseline");
     let kept = place.join("baselines.json");
     let mut baselines = Baselines::read(&kept);
     let mut all = Vec::new();
-    for program in probe::programs(&String::from_utf8_lossy(&built.stdout))? {
+    for program in programs {
         for name in probe::names(&program, &scratch)? {
             all.push((program.clone(), name));
         }
@@ -226,6 +210,26 @@ fn probes(place: &Path, options: &Options) -> Result<Vec<Probe>, String> {
     probes.retain(|probe| !probe.baseline.reached.is_empty());
     sort(&mut probes);
     Ok(probes)
+}
+
+/// Builds one tool in the copy. One by one, so that none gets the others' features.
+fn build(tool: Tool, place: &Path) -> Result<Vec<Program>, String> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(place.join("workspace")).args(["build", "--quiet", "--message-format=json"]);
+    // Not `cargo test --no-run`, which makes a test of every example that is named.
+    cargo.args(["--profile", "test"]).arg("--target-dir").arg(place.join("build"));
+    cargo.args(match tool {
+        Tool::Engine => ["-p", "shootdown", "--tests"].as_slice(),
+        Tool::Check => &["-p", "shootdown-check", "--example", "race"],
+        Tool::Sim => &["-p", "shootdown-sim", "--test", "regressions"],
+        Tool::Loom => &["-p", "shootdown-loom", "--features", "models", "--test", "models"],
+    });
+    let built = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let built = built.map_err(|error| format!("cannot start cargo: {error}"))?;
+    if !built.status.success() {
+        return Err("the engine with its mutations does not build: see `enumerate.rs`".into());
+    }
+    probe::programs(&String::from_utf8_lossy(&built.stdout))
 }
 
 /// The quickest first. But the engine's own tests look closest; loom takes longest; and of one race under many designs the next is

@@ -289,9 +289,11 @@ impl Play<'_> {
     }
 }
 
-/// Plays every design of `designs`, some times.
-fn play(designs: impl Iterator<Item = (&'static str, Design)>) {
-    for (name, design) in designs {
+/// Of all designs, those of one part of [`PARTS`], some times each.
+fn play(part: usize) {
+    let designs: Vec<_> = crate::designs().chain(variants()).collect();
+    let each = designs.len().div_ceil(PARTS);
+    for &(name, design) in designs.chunks(each).nth(part).into_iter().flatten() {
         for (broadcasts, run) in (0..RUNS).flat_map(|run| [(true, run), (false, run)]) {
             println!("{name}, split {}, broadcasts {broadcasts}, run {run}", design.split);
             let engine = engine(design, broadcasts);
@@ -312,22 +314,29 @@ fn play(designs: impl Iterator<Item = (&'static str, Design)>) {
     }
 }
 
-#[test]
-fn nobody_uses_what_was_withdrawn_under_presets() {
-    play(crate::designs().filter(|(_, design)| !design.split && !design.errata.repeat));
+/// Tests that share the designs, so that each is short.
+const PARTS: usize = 12;
+
+macro_rules! nobody_uses_what_was_withdrawn {
+    ($($name:ident: $part:literal)*) => {
+        $(#[test]
+        fn $name() {
+            play($part);
+        })*
+    };
 }
 
-#[test]
-fn nobody_uses_what_was_withdrawn_under_split_tags() {
-    play(crate::designs().filter(|(_, design)| design.split));
-}
-
-#[test]
-fn nobody_uses_what_was_withdrawn_where_everything_is_needed_twice() {
-    play(crate::designs().filter(|(_, design)| design.errata.repeat));
-}
-
-#[test]
-fn nobody_uses_what_was_withdrawn_under_what_no_preset_has() {
-    play(variants());
+nobody_uses_what_was_withdrawn! {
+    nobody_uses_what_was_withdrawn_1: 0
+    nobody_uses_what_was_withdrawn_2: 1
+    nobody_uses_what_was_withdrawn_3: 2
+    nobody_uses_what_was_withdrawn_4: 3
+    nobody_uses_what_was_withdrawn_5: 4
+    nobody_uses_what_was_withdrawn_6: 5
+    nobody_uses_what_was_withdrawn_7: 6
+    nobody_uses_what_was_withdrawn_8: 7
+    nobody_uses_what_was_withdrawn_9: 8
+    nobody_uses_what_was_withdrawn_10: 9
+    nobody_uses_what_was_withdrawn_11: 10
+    nobody_uses_what_was_withdrawn_12: 11
 }
