@@ -6,8 +6,8 @@ use crate::world::{CPUS, Strict, Strictly, engine, here, must_publish, on, write
 use shootdown::{Ack, Deferral, Departure, Design, Errata, Exit, Range, Reach, Requests, Root, Space, Stride, Tags, Unmapped};
 
 /// Runs of each design, and what happens in each.
-const RUNS: u64 = 4;
-const STEPS: u64 = 200;
+const RUNS: u64 = 2;
+const STEPS: u64 = 250;
 
 struct Random(u64);
 

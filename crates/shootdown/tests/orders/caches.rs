@@ -38,6 +38,8 @@ struct Cpu {
 pub struct Caches {
     cpus: [Cpu; CPUS],
     versions: BTreeMap<Name, u64>,
+    /// Withdrawals that have not been flushed.
+    pending: BTreeMap<Name, u64>,
     device: BTreeMap<Name, u64>,
     told: Vec<(u64, Secondary)>,
     issued: [Vec<Broadcast>; CPUS],
@@ -129,20 +131,23 @@ impl Caches {
 
     /// Every CPU and the device cache what they can reach and do not hold yet.
     fn fill(&mut self) {
-        for cpu in 0..CPUS {
-            let (root, tag) = self.cpus[cpu].loaded;
-            if !self.cpus[cpu].on {
-                continue;
-            }
-            let user_tags = [tag, if self.split { tag | USER_HALF } else { tag }];
-            let kernel_tag = if self.split { tag } else { GLOBAL };
-            for page in 0..=LINK {
-                let own = (root != 0).then_some(user_tags.map(|tag| (tag, (root, page))));
-                let kernel = (page != LINK).then_some((kernel_tag, (KERNEL, page)));
-                for key in own.into_iter().flatten().chain(kernel) {
-                    let version = self.version(key.1);
-                    self.cpus[cpu].entries.entry(key).or_insert(version);
-                }
+        (0..CPUS).for_each(|cpu| self.fill_on(cpu));
+    }
+
+    fn fill_on(&mut self, cpu: usize) {
+        let (root, tag) = self.cpus[cpu].loaded;
+        if !self.cpus[cpu].on {
+            return;
+        }
+        let user_tag = self.split.then_some(tag | USER_HALF);
+        let kernel_tag = if self.split { tag } else { GLOBAL };
+        for page in 0..=LINK {
+            let own = (root != 0).then_some((tag, (root, page)));
+            let user = user_tag.filter(|_| root != 0).map(|tag| (tag, (root, page)));
+            let kernel = (page != LINK).then_some((kernel_tag, (KERNEL, page)));
+            for key in own.into_iter().chain(user).chain(kernel) {
+                let version = self.version(key.1);
+                self.cpus[cpu].entries.entry(key).or_insert(version);
             }
         }
     }
@@ -195,7 +200,7 @@ impl Caches {
         }
         let late = std::mem::take(&mut self.cpus[cpu].late);
         late.into_iter().for_each(|what| self.cpus[cpu].broadcast(what));
-        self.fill();
+        self.fill_on(here());
     }
 
     pub fn load_root(&mut self, root: Root, tag: Tag, keep: bool) {
@@ -207,7 +212,7 @@ impl Caches {
         // A CPU that is not in the set any more finds broadcasts done when it comes back.
         let late = std::mem::take(&mut cpu.late);
         late.into_iter().for_each(|what| cpu.broadcast(what));
-        self.fill();
+        self.fill_on(here());
     }
 
     pub fn broadcast(&mut self, what: Broadcast) {
@@ -255,7 +260,7 @@ impl Caches {
     /// This CPU runs user code from here on, or not.
     pub fn user(&mut self, user: bool) {
         self.cpus[here()].user = user;
-        self.fill();
+        self.fill_on(here());
         let all: Vec<Name> = self.versions.keys().copied().collect();
         if user {
             self.judge_here(&all);
@@ -275,16 +280,14 @@ impl Caches {
     }
 
     fn is_pending(&self, name: Name) -> bool {
-        self.versions
-            .get(&(name.0, name.1 | 1 << 32))
-            .is_some_and(|pending| *pending != 0)
+        self.pending.get(&name).is_some_and(|pending| *pending != 0)
     }
 
     pub fn online(&mut self, on: bool) {
         let cpu = &mut self.cpus[here()];
         cpu.on = on;
         cpu.user = false;
-        self.fill();
+        self.fill_on(here());
     }
 
     /// The device has these pages cached.
@@ -301,7 +304,7 @@ impl Caches {
         let names: Vec<Name> = pages.chain(link.then_some(LINK)).map(|page| (owner, page)).collect();
         for name in &names {
             *self.versions.entry(*name).or_insert(0) += 1;
-            *self.versions.entry((name.0, name.1 | 1 << 32)).or_insert(0) += 1;
+            *self.pending.entry(*name).or_insert(0) += 1;
         }
         names
     }
@@ -309,7 +312,7 @@ impl Caches {
     /// The flush of these is complete.
     pub fn flushed(&mut self, names: &[Name]) {
         for name in names {
-            *self.versions.entry((name.0, name.1 | 1 << 32)).or_insert(1) -= 1;
+            *self.pending.entry(*name).or_insert(1) -= 1;
             if let Some(held) = self.device.get(name) {
                 assert_eq!(*held, self.version(*name), "the device can use {name:x?}");
             }
