@@ -96,6 +96,7 @@ impl Play<'_> {
     fn leave(&mut self) {
         caches::with(|caches| caches.user(false));
         self.engine.switch_to_kernel();
+        caches::with(|caches| caches.in_kernel());
         self.runs[here()] = None;
     }
 

@@ -145,7 +145,9 @@ impl Caches {
             let own = (root != 0).then_some((tag, (root, page)));
             let user = user_tag.filter(|_| root != 0).map(|tag| (tag, (root, page)));
             let kernel = (page != LINK).then_some((kernel_tag, (KERNEL, page)));
-            for key in own.into_iter().chain(user).chain(kernel) {
+            // The user half maps some of the kernel too, where it is entered.
+            let entry = user_tag.filter(|_| root != 0 && page != LINK).map(|tag| (tag, (KERNEL, page)));
+            for key in own.into_iter().chain(user).chain(kernel).chain(entry) {
                 let version = self.version(key.1);
                 self.cpus[cpu].entries.entry(key).or_insert(version);
             }
@@ -216,6 +218,7 @@ impl Caches {
     }
 
     pub fn broadcast(&mut self, what: Broadcast) {
+        assert!(!self.errata().never_broadcast, "this processor must not broadcast");
         self.issued[here()].push(what);
     }
 
@@ -265,6 +268,12 @@ impl Caches {
         if user {
             self.judge_here(&all);
         }
+    }
+
+    /// This CPU uses what is mapped in the kernel.
+    pub fn in_kernel(&self) {
+        let all: Vec<Name> = self.versions.keys().copied().filter(|(owner, _)| *owner == KERNEL).collect();
+        self.judge_here(&all);
     }
 
     fn judge_here(&self, names: &[Name]) {

@@ -307,6 +307,7 @@ impl Kernel<1> for &Minding {
     }
     fn broadcast(&self, what: Broadcast) {
         tables_are_published("a broadcast");
+        assert!(self.broadcasts, "there are no broadcasts");
         for tag in all_tags().filter(|_| !matches!(what, Broadcast::Pages { .. } | Broadcast::Kernel { .. })) {
             if matches!(what, Broadcast::Tag(of) if of != tag) {
                 continue;
