@@ -201,9 +201,12 @@ fn probes(place: &Path, options: &Options) -> Result<Vec<Probe>, String> {
     let bar = bar(all.len(), "measured");
     let mut probes = Vec::new();
     for (program, name) in &all {
-        let probe = baselines.probe(program, name, &scratch);
+        match baselines.probe(program, name, &scratch) {
+            Ok(probe) => probes.push(probe),
+            // It says nothing of mutations; `cargo xtask test` says that it fails.
+            Err(why) => bar.suspend(|| eprintln!("left out: {why}")),
+        }
         baselines.write(&kept)?;
-        probes.push(probe?);
         bar.inc(1);
     }
     bar.finish_and_clear();
