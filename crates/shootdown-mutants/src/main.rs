@@ -218,9 +218,14 @@ fn probes(place: &Path, options: &Options) -> Result<Vec<Probe>, String> {
 /// Builds one tool in the copy. One by one, so that none gets the others' features.
 fn build(tool: Tool, place: &Path) -> Result<Vec<Program>, String> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(place.join("workspace")).args(["build", "--quiet", "--message-format=json"]);
+    cargo
+        .current_dir(place.join("workspace"))
+        .args(["build", "--quiet", "--message-format=json"]);
     // Not `cargo test --no-run`, which makes a test of every example that is named.
-    cargo.args(["--profile", "test"]).arg("--target-dir").arg(place.join("build"));
+    cargo
+        .args(["--profile", "test"])
+        .arg("--target-dir")
+        .arg(place.join("build"));
     cargo.args(match tool {
         Tool::Engine => ["-p", "shootdown", "--tests"].as_slice(),
         Tool::Check => &["-p", "shootdown-check", "--example", "race"],
@@ -253,7 +258,10 @@ fn sort(probes: &mut [Probe]) {
             Tool::Sim => 1.0,
             Tool::Loom => 10.0,
         };
-        worth.insert((probe.program.path.clone(), probe.name.clone()), factor * probe.baseline.seconds);
+        worth.insert(
+            (probe.program.path.clone(), probe.name.clone()),
+            factor * probe.baseline.seconds,
+        );
     }
     let worth = |probe: &Probe| worth[&(probe.program.path.clone(), probe.name.clone())];
     probes.sort_by(|one, other| worth(one).total_cmp(&worth(other)));

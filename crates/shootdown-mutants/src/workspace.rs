@@ -8,7 +8,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Files of the engine that hold no protocol: the world that it runs in, one for unit tests, switches for tests, named settings.
-const AS_THEY_ARE: [&str; 6] = ["lib.rs", "facade.rs", "hooks.rs", "fault.rs", "presets.rs", "meddled.rs"];
+const AS_THEY_ARE: [&str; 6] = [
+    "lib.rs",
+    "facade.rs",
+    "hooks.rs",
+    "fault.rs",
+    "presets.rs",
+    "meddled.rs",
+];
 
 /// What the copy is made of besides the engine.
 const COPIED: [&str; 7] = [

@@ -3,7 +3,9 @@
 
 use crate::caches::{self, PAGES};
 use crate::world::{CPUS, Strict, Strictly, engine, here, must_publish, on, write_tables};
-use shootdown::{Ack, Deferral, Departure, Design, Errata, Exit, Range, Reach, Requests, Root, Space, Stride, Tags, Unmapped};
+use shootdown::{
+    Ack, Deferral, Departure, Design, Errata, Exit, Range, Reach, Requests, Root, Space, Stride, Tags, Unmapped,
+};
 
 /// Runs of each design, and what happens in each.
 const RUNS: u64 = 2;
@@ -44,25 +46,153 @@ pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
         ..Errata::NONE
     };
     [
-        ("log on slots", Design { tags: Tags::PerCpu, reach: Reach::Ipi, log_reach: 3, slots: 2, ..hybrid }),
-        ("log on slots, low ceiling", Design { tags: Tags::PerCpu, reach: Reach::Ipi, ceiling: 2, ..hybrid }),
-        ("log, split", Design { tags: Tags::PerCpu, reach: Reach::Ipi, split: true, tag_limit: 4096, ..hybrid }),
-        ("log and deferral", Design { tags: Tags::PerCpu, requests: Requests::Log, ..Design::DEFERRED }),
-        ("hybrid, interrupts besides", Design { errata: errata(true, false), ..hybrid }),
-        ("hybrid on stack, interrupts besides", Design { errata: errata(true, false), requests: Requests::PerRequest, ..hybrid }),
-        ("hybrid, never broadcast", Design { errata: errata(false, true), ..hybrid }),
+        (
+            "log on slots",
+            Design {
+                tags: Tags::PerCpu,
+                reach: Reach::Ipi,
+                log_reach: 3,
+                slots: 2,
+                ..hybrid
+            },
+        ),
+        (
+            "log on slots, low ceiling",
+            Design {
+                tags: Tags::PerCpu,
+                reach: Reach::Ipi,
+                ceiling: 2,
+                ..hybrid
+            },
+        ),
+        (
+            "log, split",
+            Design {
+                tags: Tags::PerCpu,
+                reach: Reach::Ipi,
+                split: true,
+                tag_limit: 4096,
+                ..hybrid
+            },
+        ),
+        (
+            "log and deferral",
+            Design {
+                tags: Tags::PerCpu,
+                requests: Requests::Log,
+                ..Design::DEFERRED
+            },
+        ),
+        (
+            "hybrid, interrupts besides",
+            Design {
+                errata: errata(true, false),
+                ..hybrid
+            },
+        ),
+        (
+            "hybrid on stack, interrupts besides",
+            Design {
+                errata: errata(true, false),
+                requests: Requests::PerRequest,
+                ..hybrid
+            },
+        ),
+        (
+            "hybrid, never broadcast",
+            Design {
+                errata: errata(false, true),
+                ..hybrid
+            },
+        ),
         ("hybrid, low ceiling", Design { ceiling: 1, ..hybrid }),
-        ("log on tags of the system", Design { requests: Requests::Log, ..system }),
-        ("log on tags of the system, by interrupts", Design { requests: Requests::Log, reach: Reach::Ipi, ..system }),
-        ("local first, flush at exit", Design { reach: Reach::LocalFirst, exit: Exit::Flush, ..system }),
-        ("by interrupts, page by page", Design { reach: Reach::Ipi, exit: Exit::Flush, ceiling: 33, ..system }),
-        ("log, answered early", Design { tags: Tags::PerCpu, reach: Reach::Ipi, ack: Ack::Early, slots: 2, ..hybrid }),
-        ("log and promotion, answered early", Design { ack: Ack::Early, ..hybrid }),
-        ("log, interrupts besides, answered early", Design { ack: Ack::Early, errata: errata(true, false), ..hybrid }),
-        ("synchronous batches", Design { free: shootdown::Free::Synchronous, ..hybrid }),
-        ("trims at once", Design { departure: Departure::WhenAsked { trim_ns: 1 }, ..Design::IPI }),
-        ("two slots, everybody", Design { slots: 2, targets: shootdown::Targets::All, ..Design::IPI }),
-        ("two slots, the whole set", Design { slots: 2, targets: shootdown::Targets::Space, ..Design::IPI }),
+        (
+            "log on tags of the system",
+            Design {
+                requests: Requests::Log,
+                ..system
+            },
+        ),
+        (
+            "log on tags of the system, by interrupts",
+            Design {
+                requests: Requests::Log,
+                reach: Reach::Ipi,
+                ..system
+            },
+        ),
+        (
+            "local first, flush at exit",
+            Design {
+                reach: Reach::LocalFirst,
+                exit: Exit::Flush,
+                ..system
+            },
+        ),
+        (
+            "by interrupts, page by page",
+            Design {
+                reach: Reach::Ipi,
+                exit: Exit::Flush,
+                ceiling: 33,
+                ..system
+            },
+        ),
+        (
+            "log, answered early",
+            Design {
+                tags: Tags::PerCpu,
+                reach: Reach::Ipi,
+                ack: Ack::Early,
+                slots: 2,
+                ..hybrid
+            },
+        ),
+        (
+            "log and promotion, answered early",
+            Design {
+                ack: Ack::Early,
+                ..hybrid
+            },
+        ),
+        (
+            "log, interrupts besides, answered early",
+            Design {
+                ack: Ack::Early,
+                errata: errata(true, false),
+                ..hybrid
+            },
+        ),
+        (
+            "synchronous batches",
+            Design {
+                free: shootdown::Free::Synchronous,
+                ..hybrid
+            },
+        ),
+        (
+            "trims at once",
+            Design {
+                departure: Departure::WhenAsked { trim_ns: 1 },
+                ..Design::IPI
+            },
+        ),
+        (
+            "two slots, everybody",
+            Design {
+                slots: 2,
+                targets: shootdown::Targets::All,
+                ..Design::IPI
+            },
+        ),
+        (
+            "two slots, the whole set",
+            Design {
+                slots: 2,
+                targets: shootdown::Targets::Space,
+                ..Design::IPI
+            },
+        ),
     ]
     .into_iter()
 }
@@ -149,7 +279,11 @@ impl Play<'_> {
         for _ in 0..=self.random.below(25) {
             let space = self.random.below(self.spaces.len() as u64) as usize;
             let (range, pages) = self.some_pages();
-            let range = if self.random.one_in(5) { range.with_tables() } else { range };
+            let range = if self.random.one_in(5) {
+                range.with_tables()
+            } else {
+                range
+            };
             let root = self.root(space);
             // Whoever collects may migrate.
             let cpu = self.random.below(CPUS as u64) as usize;
@@ -229,7 +363,10 @@ impl Play<'_> {
         // Every other time this CPU's window for promotion is open.
         let now = self.engine.kernel().now.get();
         let window = (now / 32 + 2) * 32 - cpu as u64;
-        self.engine.kernel().now.set(if self.random.one_in(2) { window } else { now + 1 });
+        self.engine
+            .kernel()
+            .now
+            .set(if self.random.one_in(2) { window } else { now + 1 });
         let space = self.random.below(self.spaces.len() as u64) as usize;
         let what = self.random.below(24);
         if self.off[cpu] {

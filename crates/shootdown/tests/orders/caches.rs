@@ -146,7 +146,9 @@ impl Caches {
             let user = user_tag.filter(|_| root != 0).map(|tag| (tag, (root, page)));
             let kernel = (page != LINK).then_some((kernel_tag, (KERNEL, page)));
             // The user half maps some of the kernel too, where it is entered.
-            let entry = user_tag.filter(|_| root != 0 && page != LINK).map(|tag| (tag, (KERNEL, page)));
+            let entry = user_tag
+                .filter(|_| root != 0 && page != LINK)
+                .map(|tag| (tag, (KERNEL, page)));
             for key in own.into_iter().chain(user).chain(kernel).chain(entry) {
                 let version = self.version(key.1);
                 self.cpus[cpu].entries.entry(key).or_insert(version);
@@ -272,7 +274,12 @@ impl Caches {
 
     /// This CPU uses what is mapped in the kernel.
     pub fn in_kernel(&self) {
-        let all: Vec<Name> = self.versions.keys().copied().filter(|(owner, _)| *owner == KERNEL).collect();
+        let all: Vec<Name> = self
+            .versions
+            .keys()
+            .copied()
+            .filter(|(owner, _)| *owner == KERNEL)
+            .collect();
         self.judge_here(&all);
     }
 
