@@ -49,7 +49,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens it; lines that are cut off are forgotten.
+    /// Opens it; of several lines on one mutation the last counts, one that is cut off does not.
     ///
     /// # Errors
     /// When it cannot be read or written.
@@ -61,10 +61,7 @@ impl Journal {
             .filter_map(|line| serde_json::from_str(line).ok())
             .collect();
         let known: HashMap<_, _> = entries.into_iter().map(|entry| (entry.mutant.clone(), entry)).collect();
-        // Only the last word on each.
-        let lines: String = known.values().map(line).collect();
-        crate::write_whole(path, lines.as_bytes())?;
-        let file = File::options().append(true).open(path).map_err(cannot)?;
+        let file = File::options().append(true).create(true).open(path).map_err(cannot)?;
         Ok(Journal { file, known })
     }
 
