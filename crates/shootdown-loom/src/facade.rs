@@ -22,7 +22,15 @@ pub const ACQUIRE: u8 = 8;
 #[repr(C)]
 pub struct LoomWord<const WEAK: u8> {
     first: Cell<u64>,
+    /// Waits repeat a read-modify-write on it. loom orders those among themselves, but lets one read, for ever, what a plain store
+    /// has replaced; so a store to such a word is a read-modify-write too, which orders no more.
+    spun: Cell<bool>,
     word: OnceCell<AtomicU64>,
+}
+
+loom::thread_local! {
+    /// This CPU evaluates the condition of a wait.
+    static WAITING: Cell<bool> = Cell::new(false);
 }
 
 std::thread_local! {
@@ -42,14 +50,22 @@ unsafe impl<const WEAK: u8> Send for LoomWord<WEAK> {}
 impl<const WEAK: u8> LoomWord<WEAK> {
     pub(crate) fn word(&self) -> &AtomicU64 {
         self.word.get_or_init(|| {
-            learn(std::ptr::from_ref(self).addr());
+            learn(std::ptr::from_ref(self).addr(), false);
             AtomicU64::new(self.first.get())
         })
+    }
+
+    /// Waits are known to repeat a read-modify-write on it.
+    pub(crate) fn is_spun(&self) {
+        self.spun.set(true);
     }
 
     /// loom treats `SeqCst` accesses as weaker than they are; its fences are right.
     fn full<T>(&self, rmw: impl FnOnce(&AtomicU64) -> T) -> T {
         debug_assert!(!BUILDING.get(), "only words that are counted up are modified so early");
+        if WAITING.with(Cell::get) && !self.spun.replace(true) {
+            learn(std::ptr::from_ref(self).addr(), true);
+        }
         let fenced = WEAK & RMW_FENCES == 0;
         if fenced {
             fence(SeqCst);
@@ -66,6 +82,7 @@ impl<const WEAK: u8> Word for LoomWord<WEAK> {
     fn new(value: u64) -> Self {
         let word = LoomWord {
             first: Cell::new(value),
+            spun: Cell::new(false),
             word: OnceCell::new(),
         };
         if !BUILDING.get() {
@@ -87,7 +104,11 @@ impl<const WEAK: u8> Word for LoomWord<WEAK> {
         if BUILDING.get() {
             return self.first.set(value);
         }
-        self.word().store(value, order);
+        if self.spun.get() {
+            self.word().swap(value, order);
+        } else {
+            self.word().store(value, order);
+        }
     }
     fn fetch_add_full(&self, value: u64) -> u64 {
         if BUILDING.get() {
@@ -131,7 +152,13 @@ impl<const WEAK: u8> Facade for Loom<WEAK> {
     /// Nothing: as on x86, where a root load is serialising, which nothing here relies on.
     fn before_root_load() {}
     fn wait_until(mut condition: impl FnMut() -> bool) {
-        while !condition() {
+        let mut holds = || {
+            let outer = WAITING.with(|waiting| waiting.replace(true));
+            let holds = condition();
+            WAITING.with(|waiting| waiting.set(outer));
+            holds
+        };
+        while !holds() {
             take_mail_here();
             loom::thread::yield_now();
         }

@@ -91,17 +91,17 @@ impl Model {
     }
 }
 
-/// Words that CPUs have used: region and offset.
-static LEARNED: Mutex<BTreeSet<(usize, usize)>> = Mutex::new(BTreeSet::new());
+/// Words that CPUs have used: region and offset; with true, words that waits repeat a read-modify-write on.
+static LEARNED: Mutex<BTreeSet<(usize, usize, bool)>> = Mutex::new(BTreeSet::new());
 
-/// A word at `address` is made now. If it is a machine's, the next execution makes it before its CPUs run.
-pub(crate) fn learn(address: usize) {
+/// A word at `address` is made now, or `spun` on. If it is a machine's, the next execution knows before its CPUs run.
+pub(crate) fn learn(address: usize, spun: bool) {
     REGIONS.with_borrow(|regions| {
         for (number, region) in regions.iter().enumerate() {
             if region.contains(&address)
                 && let Ok(mut words) = LEARNED.lock()
             {
-                words.insert((number, address - region.start));
+                words.insert((number, address - region.start, spun));
             }
         }
     });
@@ -372,12 +372,16 @@ impl<const WEAK: u8> World<WEAK> {
         ];
         REGIONS.set(Vec::new());
         let known = LEARNED.lock().map(|words| words.clone()).unwrap_or_default();
-        for (number, offset) in known {
+        for (number, offset, spun) in known {
             if regions[number].len() > offset {
                 let word: *const LoomWord<WEAK> = std::ptr::with_exposed_provenance(regions[number].start + offset);
                 // SAFETY: a word stood there in an earlier execution, whose machine was laid out as this one is; all kinds of words
                 // have one layout.
-                unsafe { (*word).word() };
+                let word = unsafe { &*word };
+                word.word();
+                if spun {
+                    word.is_spun();
+                }
             }
         }
         REGIONS.set(regions);
