@@ -79,7 +79,7 @@ fn broadcast(set: Set, b: &mut Bed, what: Broadcast) {
     match set {
         Set::X86 => drop(b.hw.broadcast(0, what, now).expect("a valid operand")),
         Set::Arm => drop(b.hw.tlbi_is(0, what, now).expect("a valid operand")),
-        Set::RiscV => drop(b.hw.sbi_remote_fence(what).expect("a valid operand")),
+        Set::RiscV => b.hw.sbi_remote_fence(what).expect("a valid operand"),
     }
 }
 
