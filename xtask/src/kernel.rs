@@ -2,7 +2,7 @@
 //! there are caught.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -215,11 +215,11 @@ fn machine(cpus: usize, shift: u8) -> Machine {
 }
 
 impl Case {
-    fn once(&self, emulator: &Emulator, image: &PathBuf, words: &str) -> Result<Run, String> {
+    fn once(&self, emulator: &Emulator, image: &Path, words: &str) -> Result<Run, String> {
         machine(self.cpus, self.shift).run(emulator, image, words, MOST, &AtomicBool::new(false))
     }
 
-    fn run(&self, emulator: &Emulator, image: &PathBuf) -> Result<String, String> {
+    fn run(&self, emulator: &Emulator, image: &Path) -> Result<String, String> {
         match self.expected {
             Expected::Success => {
                 let run = self.once(emulator, image, &self.words)?;
