@@ -298,7 +298,13 @@ impl Traffic {
         self.note(Done::KernelUnmaps);
         let table = paging::table(crate::kernel_root(), address, 1).expect("it was mapped");
         let entry = Entry(paging::place(table, address, 1).swap(0, Ordering::AcqRel));
-        let _flushed = engine().flush_kernel(Range::page(address));
+        let flush = || engine().flush_kernel(Range::page(address));
+        // It concerns every CPU; two that wait for each other with interrupts off must both get on (C5).
+        let _flushed = if self.one_in(2) {
+            without_interrupts(flush)
+        } else {
+            flush()
+        };
         page.settle(State::Absent);
         process::free_frame(entry.frame());
     }
