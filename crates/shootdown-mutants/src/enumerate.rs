@@ -3,23 +3,18 @@
 //! What is left out: code that only stands in other builds (tests, switched bugs, debug assertions), events (they report),
 //! arithmetic, and conditions that have no form of one (a call as the last expression of a closure).
 
+mod calls;
+#[cfg(test)]
+mod tests;
+
 use crate::conditions::{self, Constants, Wanted};
 use crate::mutant::{Kind, Mutant, shortened};
 use crate::rewrite::{Part, Site};
+use crate::syntax::{attributes, call_statement, called, operation, range, stands};
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
-use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Expr, Lit, Pat, ReturnType, Stmt};
-
-/// Read-modify-write operations of a word.
-const MODIFIES: [&str; 5] = [
-    "fetch_add_full",
-    "fetch_or_full",
-    "fetch_and_full",
-    "swap_full",
-    "compare_exchange_full",
-];
+use syn::{Expr, ReturnType, Stmt};
 
 /// Functions that return nothing and are no part of the protocol: reports, and a guard's end, which may come late.
 const NOT_DROPPED: [&str; 2] = ["event", "drop"];
@@ -99,76 +94,6 @@ struct Finder<'a> {
     /// Whether what the innermost function or closure returns is a condition.
     returns_bool: bool,
     constant_functions: Vec<ConstantFunction>,
-}
-
-fn range(what: &impl Spanned) -> Range<usize> {
-    what.span().byte_range()
-}
-
-/// Whether code with these attributes stands in the sound engine of a release build.
-fn stands(attributes: &[Attribute]) -> bool {
-    !attributes.iter().any(|attribute| {
-        let syn::Meta::List(list) = &attribute.meta else {
-            return false;
-        };
-        let condition = list.tokens.to_string().replace(' ', "");
-        list.path.is_ident("cfg") && matches!(&*condition, "test" | "debug_assertions" | "feature=\"faults\"")
-    })
-}
-
-fn attributes(expr: &Expr) -> &[Attribute] {
-    match expr {
-        Expr::If(it) => &it.attrs,
-        Expr::Block(it) => &it.attrs,
-        Expr::Call(it) => &it.attrs,
-        Expr::MethodCall(it) => &it.attrs,
-        Expr::Return(it) => &it.attrs,
-        Expr::Match(it) => &it.attrs,
-        _ => &[],
-    }
-}
-
-/// The last word of a path, and of what a call calls.
-fn called(expr: &Expr) -> Option<String> {
-    match expr {
-        Expr::MethodCall(call) => Some(call.method.to_string()),
-        Expr::Call(call) => match &*call.func {
-            Expr::Path(path) => path.path.segments.last().map(|last| last.ident.to_string()),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-fn last_word(expr: &Expr) -> String {
-    match expr {
-        Expr::Path(path) => path
-            .path
-            .segments
-            .last()
-            .map_or(String::new(), |last| last.ident.to_string()),
-        _ => String::new(),
-    }
-}
-
-/// A word's operation: the mutations that it has, in the order of the numbers that it is given.
-fn operation(call: &syn::ExprMethodCall) -> Option<Vec<Option<Kind>>> {
-    let (name, order) = (call.method.to_string(), call.args.last().map(last_word)?);
-    match (&*name, call.args.len(), &*order) {
-        ("load", 1, "Acquire") => Some(vec![Some(Kind::Relax)]),
-        ("store", 2, "Relaxed") => Some(vec![Some(Kind::Drop), None]),
-        ("store", 2, "Release") => Some(vec![Some(Kind::Drop), Some(Kind::Relax)]),
-        _ if MODIFIES.contains(&&*name) => Some(vec![Some(Kind::Drop), Some(Kind::Split)]),
-        _ => None,
-    }
-}
-
-/// Whether the statement is a call and nothing else, with a semicolon.
-fn call_statement(statement: &Stmt) -> Option<&Expr> {
-    match statement {
-        Stmt::Expr(expr @ (Expr::Call(_) | Expr::MethodCall(_)), Some(_)) if attributes(expr).is_empty() => Some(expr),
-        _ => None,
-    }
 }
 
 fn text(words: impl Into<String>) -> Part {
@@ -529,115 +454,5 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             _ => {}
         }
         visit::visit_expr(self, expr);
-    }
-}
-
-impl Finder<'_> {
-    /// What is joined by `&&` besides `let`.
-    fn chain(&mut self, expr: &Expr) {
-        match expr {
-            Expr::Let(_) => {}
-            Expr::Binary(both) if conditions::has_let(expr) => {
-                self.chain(&both.left);
-                self.chain(&both.right);
-            }
-            _ => self.condition(expr, Wanted::ALWAYS),
-        }
-    }
-
-    /// A statement with a semicolon.
-    fn statement(&mut self, expr: &Expr) {
-        let place = range(expr);
-        match expr {
-            Expr::MethodCall(call) if operation(call).is_some() => {}
-            Expr::Call(_) | Expr::MethodCall(_) => {
-                if called(expr).is_some_and(|name| !NOT_DROPPED.contains(&&*name)) {
-                    self.drop_call(place);
-                }
-            }
-            // A variable that gets its first value must get it.
-            Expr::Assign(it) if matches!(&*it.left, Expr::Path(_)) => {}
-            Expr::Assign(_) => self.drop_call(place),
-            Expr::Binary(it) if !conditions::is_condition(expr) && !matches!(&*it.left, Expr::Path(_)) => {
-                self.drop_call(place);
-            }
-            _ => {}
-        }
-    }
-
-    /// `let`: names for bugs, results that nobody looks at, guards, and what is done otherwise.
-    fn local(&mut self, local: &syn::Local, place: Range<usize>) {
-        let Some(init) = &local.init else { return };
-        if let Some((_, otherwise)) = &init.diverge {
-            let otherwise = range(&**otherwise);
-            if !self.source[otherwise.clone()].contains("unreachable!") {
-                let number = self.add(Kind::Never, &place);
-                let parts = vec![
-                    text(format!("if crate::mutation::on({number}) ")),
-                    Part::Plain(otherwise),
-                    text(" "),
-                    Part::Inner(place.clone()),
-                ];
-                self.site(place, parts);
-            }
-        }
-        let name = match &local.pat {
-            Pat::Ident(name) => name.ident.to_string(),
-            Pat::Wild(_) => "_".into(),
-            _ => return,
-        };
-        if let Some(value) = conditions::constant(&init.expr, &self.constants) {
-            self.constants.insert(name, value);
-        } else if name.starts_with('_') && called(&init.expr).is_some() {
-            let is_operation = matches!(&*init.expr, Expr::MethodCall(call) if operation(call).is_some());
-            let place = range(&*init.expr);
-            if !is_operation && self.seen.insert(place.clone()) {
-                let number = self.add(Kind::Drop, &place);
-                self.around(place, format!("(!crate::mutation::on({number})).then(|| "), ")");
-            }
-        }
-    }
-
-    fn method(&mut self, call: &syn::ExprMethodCall, place: Range<usize>) {
-        self.flags(&call.args);
-        if let Some(kinds) = operation(call) {
-            let numbers: String = kinds
-                .into_iter()
-                .map(|kind| format!("{}, ", kind.map_or(0, |kind| self.add(kind, &place))))
-                .collect();
-            let opening = range(&call.method).start..call.paren_token.span.open().byte_range().end;
-            self.site(opening, vec![text(format!("mutable_{}({numbers}", call.method))]);
-        } else if call.method == "secondary" {
-            let number = self.add(Kind::Drop, &place);
-            self.around(
-                place,
-                format!("(if crate::mutation::on({number}) {{ 0 }} else {{ "),
-                " })",
-            );
-        } else if self.without_result.contains(&call.method.to_string()) {
-            self.drop_call(place);
-        }
-        if matches!(&*call.method.to_string(), "then" | "then_some")
-            && !constant_or_let(&call.receiver, &self.constants)
-        {
-            self.condition(&call.receiver, Wanted::BOTH);
-        }
-    }
-
-    /// Flags that are given as such.
-    fn flags<'e>(&mut self, arguments: impl IntoIterator<Item = &'e Expr>) {
-        for argument in arguments {
-            if let Expr::Lit(literal) = argument
-                && let Lit::Bool(_) = literal.lit
-            {
-                let place = range(argument);
-                let line = self.source[..place.start].matches('\n').count() + 1;
-                let number = self.add(Kind::Flip, &place);
-                // A flag says nothing by itself: its line does.
-                let whole = self.source.lines().nth(line - 1).unwrap_or_default();
-                self.mutants[number - 1].text = shortened(whole);
-                self.around(place, format!("(crate::mutation::on({number}) ^ "), ")");
-            }
-        }
     }
 }

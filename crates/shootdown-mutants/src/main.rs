@@ -17,6 +17,7 @@ mod mutant;
 mod probe;
 mod process;
 mod rewrite;
+mod syntax;
 mod table;
 mod trial;
 mod workspace;
@@ -42,7 +43,7 @@ struct Options {
     /// Only one mutation in N, evenly over all.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     one_in: Option<u32>,
-    /// Only the slice that the test command tries, on the engine's tests and the races.
+    /// Only the slice that the test command tries, on the engine's own tests.
     #[arg(long, conflicts_with_all = ["only", "tools"])]
     slice: bool,
     /// Only these tools: engine, check, sim, loom.
@@ -129,7 +130,7 @@ fn run(mut options: Options) -> Result<bool, String> {
     let arguments = Arguments::read(&text, mutants).map_err(|why| format!("{}:\n{why}", argued.display()))?;
     if options.slice {
         options.only.clone_from(&arguments.slice);
-        options.tools = vec![Tool::Engine, Tool::Check];
+        options.tools = vec![Tool::Engine];
     }
     let options = &options;
     let numbers = selected(options, mutants);

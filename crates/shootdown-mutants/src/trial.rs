@@ -4,7 +4,7 @@ use crate::journal::{Caught, Entry, Journal};
 use crate::mutant::Mutant;
 use crate::probe::{Answer, Probe};
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -91,7 +91,7 @@ impl<'a> Trial<'a> {
         wrong.into_inner().expect("all threads have ended").map_or(Ok(()), Err)
     }
 
-    fn one(&self, mutant: &Mutant, number: u32, scratch: &PathBuf) -> Result<Entry, String> {
+    fn one(&self, mutant: &Mutant, number: u32, scratch: &Path) -> Result<Entry, String> {
         let begun = Instant::now();
         let name = mutant.name();
         let before = self.journal.lock().expect("as in `run`").known(&name).cloned();

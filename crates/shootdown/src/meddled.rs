@@ -4,9 +4,11 @@ use crate::facade::{Facade, Word};
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicU64, Ordering};
 
+/// Operations until then, and what is done.
+type Due = (u32, Box<dyn FnOnce()>);
+
 std::thread_local! {
-    /// Operations until then, and what is done.
-    static NEXT: RefCell<Option<(u32, Box<dyn FnOnce()>)>> = const { RefCell::new(None) };
+    static NEXT: RefCell<Option<Due>> = const { RefCell::new(None) };
     static MEDDLING: Cell<bool> = const { Cell::new(false) };
 }
 

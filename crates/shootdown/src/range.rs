@@ -125,8 +125,8 @@ impl Range {
     /// How many strides, rounded up.
     #[inline]
     pub const fn strides(&self) -> u64 {
-        // Never empty.
-        ((self.end - self.start - 1) >> self.stride.shift()) + 1
+        // Never empty; where a switched bug tears a descriptor it is a huge range (C6).
+        (self.end.wrapping_sub(self.start).wrapping_sub(1) >> self.stride.shift()) + 1
     }
 
     /// Whether it is walked page by page under a ceiling of that many strides.

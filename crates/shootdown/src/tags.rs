@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn too_few_words_make_an_empty_pool() {
-        let words = [const { () }; 2].map(|()| Meddled::new(0));
+        let words = [0; 2].map(Meddled::new);
         let pool = TagPool::<Meddling>::new(&words, FIRST, END);
         assert_eq!(pool.allocate(), None);
     }

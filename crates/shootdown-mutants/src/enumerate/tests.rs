@@ -1,0 +1,50 @@
+//! A function with one of everything.
+
+use super::*;
+use crate::rewrite::rewrite;
+
+const SOURCE: &str = "
+    impl Engine {
+        fn go(&self) -> bool {
+            if self.a() && !fault!(self.kernel, Bug) {
+                self.word.store(1, Ordering::Release);
+                F::full_barrier();
+            }
+            #[cfg(feature = \"faults\")]
+            F::full_barrier();
+            self.left(true) < 2 || self.b()
+        }
+        fn full_barrier() {}
+    }";
+
+#[test]
+fn everything_that_can_be_changed_is_and_switched_bugs_are_not() {
+    let syntax = syn::parse_file(SOURCE).expect("Rust");
+    let mut mutants = Vec::new();
+    let without_result = functions_without_result(std::slice::from_ref(&syntax));
+    let sites = enumerate("a.rs", SOURCE, &syntax, &without_result, &mut mutants);
+    let mut found: Vec<_> = mutants
+        .iter()
+        .map(|mutant| format!("{} {}", mutant.kind, mutant.text))
+        .collect();
+    found.sort();
+    assert_eq!(
+        found,
+        [
+            "always self.a()",
+            "always self.left(true) < 2 || self.b()",
+            "drop F::full_barrier()",
+            "drop self.word.store(1, Ordering::Release)",
+            "edge self.left(true) < 2",
+            "flip self.left(true) < 2 || self.b()",
+            "never self.a()",
+            "never self.b()",
+            "never self.left(true) < 2",
+            "relax self.word.store(1, Ordering::Release)",
+            "swap self.word.store(1, Ordering::Release);",
+        ]
+        .map(|name| name.trim_end_matches(';').to_string())
+    );
+    let text = rewrite(SOURCE, sites);
+    assert!(syn::parse_file(&text).is_ok(), "{text}");
+}
