@@ -42,7 +42,13 @@ fn every_listed_design_and_workload_runs() {
             .map(|line| line["name"].as_str().unwrap().to_string())
             .collect()
     };
+    let recording = concat!(
+        "trace:",
+        env!("CARGO_MANIFEST_DIR"),
+        "/../shootdown-trace/tests/data/go_gc.txt.gz"
+    );
     for workload in names("workloads") {
+        let workload = workload.replace("trace:FILE", recording);
         let designs = names("designs").join(",");
         let output = shootdown(
             &["compare", &workload, "--designs", &designs, "--threads", "2", "--json"],
