@@ -70,7 +70,8 @@ fn results(wrong: Option<Wrong>, tests: &[&str]) -> Vec<(String, bool)> {
     let this = std::env::current_exe().expect("a test knows its own path");
     let mut command = Command::new(this);
     command.args(tests).args(["--exact", "--test-threads=1"]);
-    command.env_remove(VARIABLE).env("PROPTEST_CASES", "2000");
+    // The same cases each time: whether a wrong machine is noticed must not be a matter of luck.
+    command.env_remove(VARIABLE).env("PROPTEST_RNG_SEED", "1");
     if let Some(wrong) = wrong {
         command.env(VARIABLE, format!("{wrong:?}"));
     }
