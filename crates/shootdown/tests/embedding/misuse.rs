@@ -1,7 +1,7 @@
 //! Designs that are refused, and calls out of place.
 
 use crate::{Machine, Recorder};
-use shootdown::{Design, Local, Range, Root, Tags};
+use shootdown::{CpuMask, Design, Engine, Kernel, Local, Native, PerCpu, Range, Root, Storage, Tag, Tags};
 
 #[test]
 #[should_panic(expected = "system-wide tags must outnumber the CPUs")]
@@ -102,4 +102,32 @@ fn a_cpu_that_is_off_does_not_load_a_space_with_what_it_had_before() {
         assert!(engine.online().contains(1), "it was brought online");
         assert!(kernel.local.borrow().contains(&(1, Local::All)));
     }
+}
+
+/// A kernel that is compiled for one design.
+struct Compiled;
+
+impl Kernel<1> for Compiled {
+    const DESIGN: Option<Design> = Some(Design::IPI);
+    type Facade = Native;
+    fn cpu(&self) -> usize {
+        0
+    }
+    fn interrupts_off(&self) -> u64 {
+        0
+    }
+    fn interrupts_restore(&self, _saved: u64) {}
+    fn send_ipi(&self, _targets: &CpuMask<1>) {}
+    fn invalidate(&self, _what: Local) {}
+    fn load_root(&self, _root: Root, _tag: Tag, _keep: bool) {}
+}
+
+#[test]
+#[should_panic(expected = "the kernel is compiled for another design")]
+fn a_kernel_compiled_for_one_design_is_not_given_another() {
+    let cpus = [PerCpu::new()];
+    let storage = Storage { cpus: &cpus, tags: &[] };
+    let engine = Engine::new(Compiled, Design::IPI, Root(0), storage);
+    assert_eq!(*engine.design(), Design::IPI);
+    Engine::new(Compiled, Design::PREEMPTIBLE, Root(0), storage);
 }
