@@ -126,8 +126,8 @@ impl Kernel<1> for Compiled {
 #[should_panic(expected = "the kernel is compiled for another design")]
 fn a_kernel_compiled_for_one_design_is_not_given_another() {
     let cpus = [PerCpu::new()];
-    let storage = Storage { cpus: &cpus, tags: &[] };
-    let engine = Engine::new(Compiled, Design::IPI, Root(0), storage);
+    let storage = || Storage { cpus: &cpus, tags: &[] };
+    let engine = Engine::new(Compiled, Design::IPI, Root(0), storage());
     assert_eq!(*engine.design(), Design::IPI);
-    Engine::new(Compiled, Design::PREEMPTIBLE, Root(0), storage);
+    Engine::new(Compiled, Design::PREEMPTIBLE, Root(0), storage());
 }
