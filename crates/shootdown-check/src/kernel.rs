@@ -40,8 +40,8 @@ impl Kernel<1> for CheckKernel {
         with(|machine| machine.cpus[machine.current].masked = saved != 0);
     }
 
-    fn interrupts_were_off(&self, saved: u64) -> bool {
-        saved != 0
+    fn interrupts_are_off(&self) -> bool {
+        with(|machine| machine.cpus[machine.current].masked)
     }
 
     fn send_ipi(&self, targets: &CpuMask<1>) {

@@ -9,6 +9,7 @@
 //! 3. The threshold follows the estimates with hysteresis: it moves only when the other way is better by a quarter.
 //! 4. One timed request in [`EXPLORE_ONE_IN`] of a space on per-CPU tags goes the other way, so that an estimate can recover.
 
+use crate::cpuset::CpuMask;
 use crate::design::Reach;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
@@ -192,7 +193,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         };
         let first = all.iter().next();
         if let Some(first) = first {
-            let mut one = crate::cpuset::CpuMask::EMPTY;
+            let mut one = CpuMask::EMPTY;
             one.insert(first);
             if let Some(ns) = self.shortest(|engine| engine.round_trip(one)) {
                 costs.interrupt_ns = ns;
@@ -254,10 +255,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    fn round_trip(&self, targets: crate::cpuset::CpuMask<W>) {
+    fn round_trip(&self, targets: CpuMask<W>) {
         let pin = self.pinned();
         let mut token = self.token(0, 0);
-        self.interrupt(&mut token, targets, Ask::CatchUp, pin, |_| {});
+        self.interrupt(&mut token, targets, Ask::CatchUp.pack(), pin, |_| {});
         let _done = token.wait();
     }
 
@@ -270,15 +271,15 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Whether a request of a space on per-CPU tags, aimed at `targets` CPUs, had better be broadcast under every tag. The
     /// slots stay behind: they flush once more when they catch up, which is allowed (rule 1).
     #[inline]
-    pub(crate) fn rather_broadcast(&self, targets: usize, range: &Range, generation: u64) -> bool {
-        if self.design().reach != Reach::Adaptive || targets == 0 {
+    pub(crate) fn rather_broadcast(&self, targets: &CpuMask<W>, range: &Range, generation: u64) -> bool {
+        if self.design().reach != Reach::Adaptive || targets.is_empty() {
             return false;
         }
-        let from = self.costs.broadcast_from();
-        let mut rather = targets as u64 >= from;
+        let targets = targets.len() as u64;
+        let mut rather = targets >= self.costs.broadcast_from();
         if generation.is_multiple_of(EXPLORE_ONE_IN * u64::from(self.design().sample_one_in)) {
             let costs = self.weighed(self.costs.load());
-            let (one, other) = (costs.disturbance_ns(targets as u64), costs.broadcast_ns);
+            let (one, other) = (costs.disturbance_ns(targets), costs.broadcast_ns);
             if one.max(other) / 8 <= one.min(other) {
                 rather = !rather;
             }

@@ -84,9 +84,16 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
     /// Calls `visit` for every CPU in the set (acquire loads), in rising order. Not a snapshot: a CPU that joins or
     /// leaves meanwhile may be seen or not.
     #[inline]
-    pub fn for_each(&self, mut visit: impl FnMut(CpuId)) {
+    pub fn for_each(&self, visit: impl FnMut(CpuId)) {
+        self.for_each_but(CpuId::MAX, visit);
+    }
+
+    /// [`for_each`](Self::for_each), without `cpu`.
+    #[inline]
+    pub fn for_each_but(&self, cpu: CpuId, mut visit: impl FnMut(CpuId)) {
         let mut scan = |leaf: usize| {
-            for bit in bits(self.leaves[leaf].load(Ordering::Acquire)) {
+            let own = if leaf == cpu / 64 { 1 << (cpu % 64) } else { 0 };
+            for bit in bits(self.leaves[leaf].load(Ordering::Acquire) & !own) {
                 visit(leaf * 64 + bit);
             }
         };
@@ -114,7 +121,7 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
         let words = cpus.div_ceil(64).min(W);
         if words > FLAT_WORDS {
             let mut others = false;
-            self.for_each(|other| others |= other != cpu);
+            self.for_each_but(cpu, |_| others = true);
             return others;
         }
         self.leaves[..words].iter().enumerate().any(|(leaf, word)| {
@@ -208,10 +215,17 @@ impl<const W: usize> CpuMask<W> {
     /// The CPUs, in rising order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
-        self.words
-            .iter()
-            .enumerate()
-            .flat_map(|(index, &word)| bits(word).map(move |bit| index * 64 + bit))
+        // By hand: chained adapters take three times the instructions for a set of one.
+        let (mut index, mut word) = (0, self.words[0]);
+        core::iter::from_fn(move || {
+            while word == 0 {
+                index += 1;
+                word = *self.words.get(index)?;
+            }
+            let bit = word.trailing_zeros() as usize;
+            word &= word - 1;
+            Some(index * 64 + bit)
+        })
     }
 
     /// The CPUs, in rising order from `first` on and then those below it.

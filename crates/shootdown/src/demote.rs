@@ -89,7 +89,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if on_tag.is_empty() {
             self.finish_demotion(space, word, tag);
         } else {
-            self.interrupt(token, on_tag, Ask::CatchUp, pin, |_| {});
+            self.interrupt(token, on_tag, Ask::CatchUp.pack(), pin, |_| {});
         }
     }
 
@@ -113,7 +113,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if on_tag.is_empty() {
             self.finish_demotion(space, word, tag);
         }
-        self.interrupt(token, targets, Ask::CatchUp, pin, |_| {});
+        self.interrupt(token, targets, Ask::CatchUp.pack(), pin, |_| {});
     }
 
     /// Who must answer a flush during demotion, and who of them is still on the tag.

@@ -148,18 +148,19 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 if self.design().requests == Requests::Log && !alone {
                     space.log.append(generation, &range);
                 }
-                let ask = Ask::Space {
+                let asked = Ask::Space {
                     id: space.id,
                     generation,
                     range,
-                };
+                }
+                .pack();
                 #[cfg(feature = "faults")]
                 if self.kernel.fault(crate::fault::Fault::UnpinnedBeforeSending) {
                     self.flush_here(me, space, generation, &range);
                     drop(pin);
                     let pin = self.pinned();
                     let targets = self.targets(space, range.tables(), pin.cpu);
-                    self.interrupt(token, targets, ask, pin, |_| {});
+                    self.interrupt(token, targets, asked, pin, |_| {});
                     return;
                 }
                 let mut targets = match alone {
@@ -169,13 +170,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 if self.departs_when_asked() {
                     token.departed = core::ptr::from_ref(space).expose_provenance() as u64;
                 }
-                let count = targets.len();
                 // A broadcast proves nothing about walks, and an early synchronisation nothing at all.
                 let by_interrupts = walkers || self.design().errata.interrupt_too;
-                if !by_interrupts && self.rather_broadcast(count, &range, generation) {
+                if !by_interrupts && self.rather_broadcast(&targets, &range, generation) {
                     self.kernel.event(Event::Chose {
                         way: Way::Broadcast,
-                        targets: count as u32,
+                        targets: targets.len() as u32,
                     });
                     self.broadcast_any_tag(&range);
                     drop(pin);
@@ -197,16 +197,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     drop(pin);
                     let pin = self.pinned();
                     let here = pin.cpu;
-                    self.interrupt(token, targets, ask, pin, |engine| {
+                    self.interrupt(token, targets, asked, pin, |engine| {
                         engine.flush_here(here, space, generation, &range)
                     });
                     return;
                 }
-                self.interrupt(token, targets, ask, pin, |engine| {
+                self.interrupt(token, targets, asked, pin, |engine| {
                     engine.flush_here(me, space, generation, &range)
                 });
                 if let Some(begun) = begun {
-                    token.timed = Some((count as u64, self.since(begun)));
+                    token.timed = Some((targets.len() as u64, self.since(begun)));
                 }
                 self.consider(space, me);
             }

@@ -76,24 +76,32 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Serves from within a wait, whether or not interrupts are on (C5: whoever waits serves). Where the design leaves that to
-    /// the interrupt, only if it cannot come.
+    /// Whether a CPU that waits does itself what others ask of it: always, unless the design leaves that to the interrupt and
+    /// the interrupt can come. The same answer from the beginning of a wait to its end.
+    #[inline]
+    pub(crate) fn serves_while_waiting(&self) -> bool {
+        (self.design().service == Service::Waiter || self.kernel.interrupts_are_off())
+            && !fault!(self.kernel, NoSelfService)
+    }
+
+    /// Serves from within a wait, where this CPU has to (C5: whoever waits serves).
     #[inline]
     pub(crate) fn serve_while_waiting(&self) {
-        if fault!(self.kernel, NoSelfService) {
-            return;
+        if self.serves_while_waiting() {
+            self.serve_own();
         }
-        let saved = self.kernel.interrupts_off();
-        if self.design().service == Service::Interrupt && !self.kernel.interrupts_were_off(saved) {
-            return self.kernel.interrupts_restore(saved);
-        }
-        self.refuse_in_handler();
-        let cpu = &self.cpus[self.kernel.cpu()];
-        // To answer in the middle of a walk would say that it has ended (C3).
-        if (self.design().requests == Requests::Log || cpu.queue.has_ready()) && !self.waits_inside_walk(cpu) {
-            self.serve(cpu);
-        }
-        self.kernel.interrupts_restore(saved);
+    }
+
+    /// Serves what is asked of the CPU this runs on, from within a wait, whether or not interrupts are on.
+    pub(crate) fn serve_own(&self) {
+        self.masked(|| {
+            self.refuse_in_handler();
+            let cpu = &self.cpus[self.kernel.cpu()];
+            // To answer in the middle of a walk would say that it has ended (C3).
+            if (self.design().requests == Requests::Log || cpu.queue.has_ready()) && !self.waits_inside_walk(cpu) {
+                self.serve(cpu);
+            }
+        });
     }
 
     /// Catches up, and finishes what is under way here where that is what was asked for. The interrupt would do the latter,
@@ -172,6 +180,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// usual where several requests were taken together, and then the line that all requesters write is not even read; and
     /// `range` alone is flushed if the slot has seen exactly the one before, and `generation` is still the newest. `None` when
     /// neither is so: nothing is done. Interrupts off.
+    #[inline]
     pub(crate) fn flush_next(
         &self,
         cpu: &PerCpu<K::Facade>,
@@ -196,15 +205,16 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let next = seen + 1 == generation
             && range.is_walkable(self.design().ceiling)
             && space.generation.0.load(Ordering::Acquire) == generation;
-        next.then(|| {
-            if fault!(self.kernel, RecordedBeforeFlush) {
-                slot.generation.store(generation, Ordering::Relaxed);
-            }
-            self.flush_range(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16), range);
-            // After the flush: `user_access_ok` goes by it.
+        if !next {
+            return None;
+        }
+        if fault!(self.kernel, RecordedBeforeFlush) {
             slot.generation.store(generation, Ordering::Relaxed);
-            Answer::Flushed
-        })
+        }
+        self.flush_range(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16), range);
+        // After the flush: `user_access_ok` goes by it.
+        slot.generation.store(generation, Ordering::Relaxed);
+        Some(Answer::Flushed)
     }
 }
 

@@ -244,11 +244,11 @@ pub trait Kernel<const W: usize>: Sync {
     /// Restores the mask that [`interrupts_off`](Kernel::interrupts_off) returned.
     fn interrupts_restore(&self, saved: u64);
 
-    /// Whether interrupts were off already when [`interrupts_off`](Kernel::interrupts_off) returned this. `true` is always
-    /// right; `false` lets a design with [`Service::Interrupt`](crate::Service::Interrupt) leave requests to an interrupt that
-    /// must then come although the CPU waits.
+    /// Whether interrupts are off on this CPU. `true` is always right; `false` lets a design with
+    /// [`Service::Interrupt`](crate::Service::Interrupt) leave requests to an interrupt that must then come although the CPU
+    /// waits. Asked once for each wait.
     #[inline]
-    fn interrupts_were_off(&self, _saved: u64) -> bool {
+    fn interrupts_are_off(&self) -> bool {
         true
     }
 

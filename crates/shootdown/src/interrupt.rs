@@ -7,7 +7,7 @@ use crate::facade::{Facade, Word};
 use crate::fault::fault;
 use crate::handler::POSTED;
 use crate::hooks::{CpuId, Event, Kernel};
-use crate::request::{Ask, Outstanding, Request};
+use crate::request::{Asked, Outstanding, Request};
 use crate::token::Token;
 use core::sync::atomic::Ordering;
 
@@ -18,38 +18,36 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// With a log the token is left to be waited for; a stack request is waited for here. A request that names a tag, or a
     /// space whose walkers are to be forgotten, needs a descriptor whatever the design, because a handler may dereference
     /// only the space it has loaded, and what a requester that waits holds for it.
+    #[inline]
     pub(crate) fn interrupt(
         &self,
         token: &mut Token<'_, 'k, K, W>,
         targets: CpuMask<W>,
-        ask: Ask,
+        asked: Asked,
         pin: Pinned<'_, K, W>,
-        local: impl FnOnce(&Self),
+        local: impl Fn(&Self),
     ) {
-        if targets.is_empty() {
+        // Here it is written once for both cases, so that it can be part of this function.
+        let (alone, serial) = (targets.is_empty(), self.design().order == Order::Serial);
+        if alone || serial {
             local(self);
+        }
+        if alone {
             self.kernel.event(Event::LocalOnly);
             return;
         }
         self.refuse_in_handler();
-        let mut local = Some(local);
-        let mut run_local = |engine: &Self| {
-            if let Some(local) = local.take() {
-                local(engine);
+        let meanwhile = || {
+            if !serial {
+                local(self);
             }
         };
-        if self.design().order == Order::Serial {
-            run_local(self);
-        }
-        if self.design().requests == Requests::Log
-            && !matches!(ask, Ask::Tag { .. } | Ask::Synchronise)
-            && token.walked == 0
-        {
+        if self.design().requests == Requests::Log && !asked.needs_descriptor() && token.walked == 0 {
             self.post(token, targets);
-            run_local(self);
+            meanwhile();
             drop(pin);
         } else {
-            self.request(token, &targets, ask, pin, || run_local(self));
+            self.request(token, &targets, asked, pin, meanwhile);
         }
     }
 
@@ -69,9 +67,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     sent += 1;
                 }
             }
-            if let Some(ticket) = token.tickets.get_mut(count as usize) {
-                *ticket = seen >> 1;
-            }
+            token.expect(seen >> 1);
             count += 1;
         }
         token.targets = targets;
@@ -85,11 +81,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Queues one stack request at every target, sends, runs `meanwhile`, and waits for all of them, pinned or not.
     ///
     /// From the unpinning on nothing here may speak of `me`: the frame, and the request in it, goes where the waiter goes.
+    #[inline]
     fn request(
         &self,
         token: &Token<'_, 'k, K, W>,
         targets: &CpuMask<W>,
-        ask: Ask,
+        asked: Asked,
         pin: Pinned<'_, K, W>,
         meanwhile: impl FnOnce(),
     ) {
@@ -97,17 +94,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let stack;
         let request = match self.own_request(me) {
             Some(own) => {
-                own.reopen(targets.len());
+                own.reopen();
                 own
             }
             None => {
-                stack = Request::for_targets(targets.len());
+                stack = Request::sending();
                 &stack
             }
         };
         let late_arguments = fault!(self.kernel, FlagBeforeArguments);
         if !late_arguments {
-            request.write(ask, token.walked, token.departed);
+            request.write(asked, token.walked, token.departed);
         }
         // From here on the frame cannot be left before every target is done with it.
         let complete = Outstanding(|| {
@@ -183,11 +180,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.kernel.send_ipi(&fresh);
         }
         if late_arguments {
-            request.write(ask, token.walked, token.departed);
+            request.write(asked, token.walked, token.departed);
         }
         self.kernel.event(Event::Interrupted { sent, targets: count });
         meanwhile();
-        request.acknowledge(); // the requester's own
+        request.sent(count);
         match self.design().wait {
             Wait::Spin => drop((complete, pin)),
             Wait::Preemptible => drop((pin, complete)),
@@ -196,6 +193,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// The descriptor of this CPU, if the design uses it and nobody does at the moment: somebody who was preempted while
     /// waiting may. Pinned on `me`, so that from here to its reopening nobody else on this CPU looks.
+    #[inline]
     fn own_request(&self, me: CpuId) -> Option<&Request<K::Facade>> {
         let own = &self.cpus[me].request;
         // Regressions 22 and 24 leave their frame while targets still refer to the request.
@@ -205,11 +203,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         {
             return Some(own);
         }
+        if self.design().requests != Requests::PerCpu {
+            return None;
+        }
         // Acquire, in `is_complete`: every target is done with what it was asked last.
-        let free = own.is_complete() || fault!(self.kernel, OwnRequestReused);
-        (self.design().requests == Requests::PerCpu && free).then_some(own)
+        (own.is_complete() || fault!(self.kernel, OwnRequestReused)).then_some(own)
     }
 
+    #[inline]
     fn push(&self, target: &crate::percpu::PerCpu<K::Facade>, slot: u32, request: &Request<K::Facade>) -> bool {
         #[cfg(feature = "faults")]
         if self.kernel.fault(crate::fault::Fault::FlagBeforeArguments) {

@@ -29,7 +29,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             token.secondary = secondary;
             if self.design().errata.interrupt_too {
                 let running = self.all_targets(me);
-                self.interrupt(&mut token, running, Ask::Synchronise, pin, |_| {});
+                self.interrupt(&mut token, running, Ask::Synchronise.pack(), pin, |_| {});
             }
             return token.wait();
         }
@@ -46,7 +46,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let mut token = self.token(0, 0);
         token.secondary = self.tell_secondary_of_kernel(&range);
         let targets = self.all_targets(me);
-        self.interrupt(&mut token, targets, Ask::Kernel { range }, pin, |engine| {
+        self.interrupt(&mut token, targets, Ask::Kernel { range }.pack(), pin, |engine| {
             engine.masked(|| match engine.design().requests {
                 Requests::Log => engine.catch_up_kernel(&engine.cpus[me]),
                 Requests::PerRequest | Requests::PerCpu => engine.flush_kernel_range(&engine.cpus[me], &range),

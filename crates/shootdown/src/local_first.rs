@@ -37,7 +37,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if walkers {
                 token.tell(space, &self.walkers_of(space, me), &mut targets);
             }
-            self.interrupt(token, targets, Ask::Tag { tag, range }, pin, |engine| {
+            self.interrupt(token, targets, Ask::Tag { tag, range }.pack(), pin, |engine| {
                 engine.flush_tag_here(tag, &range)
             });
         }
@@ -69,7 +69,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if self.design().errata.interrupt_too {
             let running = self.running(space, pin.cpu);
             if !running.is_empty() {
-                self.interrupt(token, running, Ask::Synchronise, pin, |_| {});
+                self.interrupt(token, running, Ask::Synchronise.pack(), pin, |_| {});
             }
         }
     }

@@ -96,7 +96,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             let _ = space.change_mode(word, Mode::System(tag), false);
             return;
         }
-        self.interrupt(token, stragglers, Ask::CatchUp, pin, |_| {});
+        self.interrupt(token, stragglers, Ask::CatchUp.pack(), pin, |_| {});
     }
 
     /// A tag for promotion, reclaiming freed ones by one broadcast over all tags when none is left. The caller's pin ended
@@ -153,7 +153,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 loaded.insert(cpu);
             }
         });
-        self.interrupt(&mut token, loaded, Ask::CatchUp, pin, |_| {});
+        self.interrupt(&mut token, loaded, Ask::CatchUp.pack(), pin, |_| {});
         let mut flushed = token.wait();
         if self.design().exit == Exit::Flush
             && let Mode::Rolled { tag, .. } = space.mode()

@@ -28,16 +28,46 @@ pub(crate) enum Ask {
     Synchronise,
 }
 
+/// An [`Ask`] as it stands in a descriptor.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked([u64; 5]);
+
+impl Ask {
+    /// As it stands in a descriptor. Where the request is made, so that what is asked there is known when it is compiled.
+    #[inline(always)]
+    pub(crate) fn pack(self) -> Asked {
+        Asked(match self {
+            Ask::CatchUp => [0, 0, 0, 0, 0],
+            Ask::Space { id, generation, range } => [1, id, generation, range.pack()[0], range.pack()[1]],
+            Ask::Tag { tag, range } => [2, u64::from(tag.0), 0, range.pack()[0], range.pack()[1]],
+            Ask::Kernel { range } => [3, 0, 0, range.pack()[0], range.pack()[1]],
+            Ask::EndWalks => [4, 0, 0, 0, 0],
+            Ask::Synchronise => [5, 0, 0, 0, 0],
+        })
+    }
+}
+
+impl Asked {
+    /// Whether a target learns it from a descriptor only: a tag is not in the log, and to synchronise is no catching up.
+    #[inline]
+    pub(crate) fn needs_descriptor(&self) -> bool {
+        matches!(self.0[0], 2 | 5)
+    }
+}
+
 /// Set in the kind of a request that names, in its last word, a space whose walkers are to be forgotten.
 const FORGET: u64 = 8;
 
 /// Set in the kind of a request that names a space whose set its target leaves if it has left the space.
 const DEPART: u64 = 16;
 
+/// Stands in the count of those who have not acknowledged until the requester knows how many there are.
+const SENDING: u64 = 1 << 32;
+
 /// A descriptor: 64 bytes that targets read, 64 where they acknowledge.
 pub(crate) struct Request<F: Facade> {
     body: Line<[F::U64; 7]>,
-    /// Targets that have not acknowledged, and one for the requester while it is still sending.
+    /// Targets that have not acknowledged; more by [`SENDING`] while the requester is still sending.
     pub(crate) unacknowledged: Line<F::U64>,
 }
 
@@ -49,9 +79,9 @@ const _: () = {
 };
 
 impl<F: Facade> Request<F> {
-    /// An empty descriptor that `targets` CPUs will acknowledge, and the requester.
-    pub(crate) fn for_targets(targets: usize) -> Self {
-        Self::awaiting(targets as u64 + 1)
+    /// A descriptor that is about to be sent. [`sent`](Self::sent) says to how many.
+    pub(crate) fn sending() -> Self {
+        Self::awaiting(SENDING)
     }
 
     fn awaiting(unacknowledged: u64) -> Self {
@@ -66,24 +96,25 @@ impl<F: Facade> Request<F> {
         Self::awaiting(0)
     }
 
-    /// Makes a request that is complete, or was never used, new.
-    pub(crate) fn reopen(&self, targets: usize) {
-        self.unacknowledged.0.store(targets as u64 + 1, Ordering::Relaxed);
+    /// Makes a request that is complete, or was never used, one that is about to be sent.
+    pub(crate) fn reopen(&self) {
+        self.unacknowledged.0.store(SENDING, Ordering::Relaxed);
+    }
+
+    /// The request has gone to `targets` CPUs and to no more, and the requester has done its own part. Until then it cannot
+    /// be complete, however many have acknowledged. A full barrier.
+    #[inline]
+    pub(crate) fn sent(&self, targets: u32) {
+        self.unacknowledged.0.fetch_add_full(u64::from(targets).wrapping_sub(SENDING));
     }
 
     /// Writes what is asked. The stores become visible before the full barrier of the first [`Queue::push`].
     ///
     /// `walked`: address of a space in whose walker set targets are forgotten, or 0. `departed`: of one whose set targets leave
     /// that have left it, or 0.
-    pub(crate) fn write(&self, ask: Ask, walked: u64, departed: u64) {
-        let mut words = match ask {
-            Ask::CatchUp => [0, 0, 0, 0, 0],
-            Ask::Space { id, generation, range } => [1, id, generation, range.pack()[0], range.pack()[1]],
-            Ask::Tag { tag, range } => [2, u64::from(tag.0), 0, range.pack()[0], range.pack()[1]],
-            Ask::Kernel { range } => [3, 0, 0, range.pack()[0], range.pack()[1]],
-            Ask::EndWalks => [4, 0, 0, 0, 0],
-            Ask::Synchronise => [5, 0, 0, 0, 0],
-        };
+    #[inline]
+    pub(crate) fn write(&self, asked: Asked, walked: u64, departed: u64) {
+        let Asked(mut words) = asked;
         if walked != 0 {
             words[0] |= FORGET;
             self.body.0[5].store(walked, Ordering::Relaxed);
@@ -100,6 +131,7 @@ impl<F: Facade> Request<F> {
     /// What is asked; the address of the space in whose walker set this target is forgotten (0 for none); and of the one whose
     /// set it leaves if it has left the space (0 for none). The requester keeps both alive until this is acknowledged. The
     /// acquire was done when the ready bits were taken.
+    #[inline]
     pub(crate) fn ask(&self) -> (Ask, u64, u64) {
         let word = |index: usize| self.body.0[index].load(Ordering::Relaxed);
         let kind = word(0);
@@ -125,8 +157,9 @@ impl<F: Facade> Request<F> {
         (ask, walked, departed)
     }
 
-    /// One target (or the requester, when it has sent everything) is done. A full barrier: the invalidation comes
-    /// before it; pairs with the acquire load of the waiter. The descriptor may be gone when this returns.
+    /// One target is done. A full barrier: the invalidation comes before it; pairs with the acquire load of the waiter. The
+    /// descriptor may be gone when this returns.
+    #[inline]
     pub(crate) fn acknowledge(&self) {
         self.unacknowledged.0.fetch_add_full(u64::MAX);
     }

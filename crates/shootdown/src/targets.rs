@@ -22,7 +22,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // requests it was spared: neither those CPUs nor lazy ones can be skipped.
         let keep_departed = matches!(space.mode(), Mode::Rolled { .. });
         let keep_lazy = (keep_lazy && !fault!(self.kernel, SkipLazyDespiteTables)) || keep_departed;
-        let mine = self.cpus[me].state();
         let mut asks_departed = None;
         let mut visit = |cpu: CpuId| {
             // Acquire, after the acquire load that showed the member: who is seen joined is seen switching (rule 5).
@@ -37,18 +36,19 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 }
                 Targets::Active | Targets::InUser => keep_lazy || !state.is_lazy(),
             };
-            let concerned = concerned && !(fault!(self.kernel, FilterByRequester) && mine.id() != space.id);
+            let concerned =
+                concerned && !(fault!(self.kernel, FilterByRequester) && self.cpus[me].state().id() != space.id);
             // A CPU that is off flushes everything before it uses anything (C5); a virtual CPU that is descheduled
             // is flushed by the hypervisor at its entry, which proves nothing about walks, so not with tables. Asked last, and
             // after the caller's full barrier, which pairs with the hypervisor's exchange at entry.
             let off = state.is_off() && !fault!(self.kernel, WaitForCpuThatIsOff);
-            if concerned && cpu != me && !off && (keep_lazy || !self.kernel.flush_at_entry(cpu)) {
+            if concerned && !off && (keep_lazy || !self.kernel.flush_at_entry(cpu)) {
                 targets.insert(cpu);
             }
         };
         match self.design().targets {
-            Targets::All => self.online.for_each(&mut visit),
-            Targets::Space | Targets::Active | Targets::InUser => space.cpus.for_each(&mut visit),
+            Targets::All => self.online.for_each_but(me, &mut visit),
+            Targets::Space | Targets::Active | Targets::InUser => space.cpus.for_each_but(me, &mut visit),
         }
         targets
     }
@@ -92,8 +92,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Every online CPU but `me`, for kernel ranges (rule 7).
     pub(crate) fn all_targets(&self, me: CpuId) -> CpuMask<W> {
         let mut targets = CpuMask::EMPTY;
-        self.online.for_each(|cpu| {
-            if cpu != me && !self.cpus[cpu].state().is_off() {
+        self.online.for_each_but(me, |cpu| {
+            if !self.cpus[cpu].state().is_off() {
                 targets.insert(cpu);
             }
         });
@@ -103,9 +103,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// CPUs other than `me` that may be using translations of `space` right now: those that run it, or are switching.
     pub(crate) fn running(&self, space: &Space<K::Facade, W>, me: CpuId) -> CpuMask<W> {
         let mut running = CpuMask::EMPTY;
-        space.cpus.for_each(|cpu| {
+        space.cpus.for_each_but(me, |cpu| {
             let state = self.cpus[cpu].state();
-            if cpu != me && (state.is_switching() || (state.id() == space.id && !state.is_lazy())) {
+            if state.is_switching() || (state.id() == space.id && !state.is_lazy()) {
                 running.insert(cpu);
             }
         });
@@ -134,9 +134,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // that is missed here joins later, and reads that mode too. Its own increment of the generation came before its
         // read of the mode, so that barrier does not serve.
         K::Facade::full_barrier();
-        space.cpus.for_each(|cpu| {
+        space.cpus.for_each_but(me, |cpu| {
             let mut state = self.cpus[cpu].state();
-            if cpu != me && state.is_switching() {
+            if state.is_switching() {
                 K::Facade::wait_until(|| {
                     state = self.cpus[cpu].state();
                     if state.is_switching() {
@@ -145,7 +145,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                     !state.is_switching()
                 });
             }
-            if cpu != me && state.id() == space.id && state.is_on_system_tag() == on_system_tag && !state.is_off() {
+            if state.id() == space.id && state.is_on_system_tag() == on_system_tag && !state.is_off() {
                 stragglers.insert(cpu);
             }
         });

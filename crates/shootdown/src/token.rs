@@ -7,6 +7,7 @@ use crate::facade::{Facade, Word};
 use crate::fault::fault;
 use crate::handler::POSTED;
 use crate::hooks::{CpuId, Kernel, Stuck, Way};
+use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 
 /// Tickets a token keeps one by one; for targets beyond these the waiter accepts a slightly later ticket instead.
@@ -26,7 +27,10 @@ pub struct Flushed(pub(crate) ());
 pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     engine: &'e Engine<'k, K, W>,
     pub(crate) targets: CpuMask<W>,
-    pub(crate) tickets: [u64; EXACT_TICKETS],
+    /// What to wait for at the first targets, in the order of the set; written by [`expect`](Self::expect) as the set is.
+    tickets: [MaybeUninit<u64>; EXACT_TICKETS],
+    /// Targets that a ticket was given for, whether kept or not.
+    expected: usize,
     space: u64,
     pub(crate) generation: u64,
     /// Address of the space whose walkers the request forgets; 0 for none. The requester borrows that space until it has
@@ -48,7 +52,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         Token {
             engine: self,
             targets: CpuMask::EMPTY,
-            tickets: [0; EXACT_TICKETS],
+            tickets: [MaybeUninit::uninit(); EXACT_TICKETS],
+            expected: 0,
             space,
             generation,
             walked: 0,
@@ -67,7 +72,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         target: impl Fn() -> Option<CpuId>,
         mut done: impl FnMut() -> bool,
     ) {
-        let _ = self.waits_inside_walk(&self.cpus[waiter]);
+        // Who waits has interrupts on or off from the first poll to the last.
+        let serves = self.serves_while_waiting();
         let bound = self.design().stuck_ns;
         let mut deadline = None;
         let mut polls = 0_u32;
@@ -75,26 +81,40 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if done() {
                 return true;
             }
-            self.serve_while_waiting();
-            polls = polls.wrapping_add(1);
-            if bound != 0 && polls % 256 == 1 {
-                let now = self.kernel.now_ns();
-                match deadline {
-                    None => deadline = Some(now.saturating_add(bound)),
-                    Some(at) if now >= at => {
-                        deadline = Some(u64::MAX);
-                        self.kernel.stuck(Stuck {
-                            waiter,
-                            target: target().unwrap_or(waiter),
-                            space: token.space,
-                            generation: token.generation,
-                        });
-                    }
-                    Some(_) => {}
-                }
+            if serves {
+                self.serve_own();
             }
-            done()
+            polls = polls.wrapping_add(1);
+            if bound != 0 && polls % 256 == 2 {
+                self.report_if_late(&mut deadline, waiter, token, &target);
+            }
+            serves && done()
         });
+    }
+
+    /// Reports the wait of `token` when `deadline`, which the first call sets, is over.
+    #[cold]
+    fn report_if_late(
+        &self,
+        deadline: &mut Option<u64>,
+        waiter: CpuId,
+        token: &Token<'_, 'k, K, W>,
+        target: &impl Fn() -> Option<CpuId>,
+    ) {
+        let now = self.kernel.now_ns();
+        match *deadline {
+            None => *deadline = Some(now.saturating_add(self.design().stuck_ns)),
+            Some(at) if now >= at => {
+                *deadline = Some(u64::MAX);
+                self.kernel.stuck(Stuck {
+                    waiter,
+                    target: target().unwrap_or(waiter),
+                    space: token.space,
+                    generation: token.generation,
+                });
+            }
+            Some(_) => {}
+        }
     }
 }
 
@@ -115,17 +135,36 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     }
 
     /// [`wait`](Self::wait), without moving the token, which is large. Once.
+    #[inline]
     pub(crate) fn wait_in_place(&self) -> Flushed {
-        if self.targets.is_empty() {
-            self.engine.await_secondary(self.secondary);
-            return Flushed(());
+        if !self.targets.is_empty() {
+            self.wait_for_targets();
         }
+        self.engine.await_secondary(self.secondary);
+        Flushed(())
+    }
+
+    /// Adds what must have been served by the next target of the set; in rising order of the CPUs.
+    #[inline]
+    pub(crate) fn expect(&mut self, ticket: u64) {
+        if let Some(kept) = self.tickets.get_mut(self.expected) {
+            kept.write(ticket);
+        }
+        self.expected += 1;
+    }
+
+    fn ticket(&self, index: usize) -> Option<u64> {
+        // SAFETY: `expect` has written as many as it was called for, and there were places.
+        (index < self.expected.min(EXACT_TICKETS)).then(|| unsafe { self.tickets[index].assume_init() })
+    }
+
+    fn wait_for_targets(&self) {
         let begun = self.timed.map(|_| self.engine.kernel.now_ns());
         let _pin = (self.engine.design().wait == Wait::Spin).then(|| self.engine.pinned());
         for (index, cpu) in self.targets.iter().enumerate() {
             let target = &self.engine.cpus[cpu];
-            let needed = match self.tickets.get(index) {
-                Some(&ticket) => ticket,
+            let needed = match self.ticket(index) {
+                Some(ticket) => ticket,
                 // Not kept: what is posted by now includes our post.
                 None => {
                     let post = target.post.0.load(Ordering::Relaxed);
@@ -153,7 +192,5 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
             let took = sending + self.engine.since(begun);
             self.engine.learn(Way::Interrupts, targets, took);
         }
-        self.engine.await_secondary(self.secondary);
-        Flushed(())
     }
 }

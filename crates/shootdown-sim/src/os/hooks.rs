@@ -242,8 +242,8 @@ impl<const W: usize> Kernel<W> for SimKernel {
     }
 
     #[inline]
-    fn interrupts_were_off(&self, saved: u64) -> bool {
-        saved != 0
+    fn interrupts_are_off(&self) -> bool {
+        !machine::interrupts_enabled()
     }
 
     fn send_ipi(&self, targets: &CpuMask<W>) {

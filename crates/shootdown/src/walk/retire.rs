@@ -88,7 +88,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if targets.is_empty() {
             drop(pin);
         } else {
-            self.interrupt(&mut token, targets, Ask::EndWalks, pin, |_| {});
+            self.interrupt(&mut token, targets, Ask::EndWalks.pack(), pin, |_| {});
         }
         let _done = token.wait();
         self.review_walks(space, told);
@@ -107,7 +107,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.masked(|| self.forget_walks(&self.cpus[pin.cpu], walked, false));
         }
         if !targets.is_empty() {
-            self.interrupt(&mut token, targets, Ask::EndWalks, pin, |_| {});
+            self.interrupt(&mut token, targets, Ask::EndWalks.pack(), pin, |_| {});
         }
         let _done = token.wait();
     }
