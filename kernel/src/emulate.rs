@@ -130,7 +130,7 @@ fn broadcast(me: &Cpu, what: Invlpgb, operands: Operands) {
         });
         // Who finds letters there already leaves the interrupt to the one who wrote the first.
         if first {
-            apic::send(other.apic_id.load(Ordering::Relaxed), MAIL);
+            apic::send(cpu::apic_id(other.id), MAIL);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The world of the engine's atomics: the processor's own. Only waiting is ours.
 
+use crate::arch::time;
 use core::sync::atomic::AtomicU64;
 use shootdown::{Facade, Native};
 
@@ -28,8 +29,12 @@ impl Facade for Bare {
 
     fn wait_until(mut condition: impl FnMut() -> bool) {
         while !condition() {
-            crate::emulate::poll();
-            crate::arch::relax();
+            if time::does(time::ACCOUNTS | time::MAIL) {
+                crate::emulate::poll();
+                time::relax();
+            } else {
+                core::hint::spin_loop();
+            }
         }
     }
 }

@@ -6,7 +6,6 @@
 use crate::arch::{self, apic, invalidate, traps};
 use crate::facade::Bare;
 use crate::measure;
-use core::sync::atomic::Ordering;
 use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Design, Event, Kernel, Local, Root, Stride, Stuck, Tag};
 use shootdown_arch::x86_64::invlpgb::{self, Invlpgb, InvlpgbLimits};
 use shootdown_arch::x86_64::{AddressWidth, Pcid};
@@ -44,7 +43,7 @@ impl Kernel<WORDS> for Hooks {
     fn interrupts_off(&self) -> u64 {
         let were_on = interrupts::are_enabled();
         interrupts::disable();
-        if were_on {
+        if were_on && measure::tracking() {
             measure::interrupts_off(arch::cpu());
         }
         u64::from(were_on)
@@ -53,20 +52,31 @@ impl Kernel<WORDS> for Hooks {
     #[inline]
     fn interrupts_restore(&self, were_on: u64) {
         if were_on != 0 {
-            measure::interrupts_on(arch::cpu());
+            if measure::tracking() {
+                measure::interrupts_on(arch::cpu());
+            }
             interrupts::enable();
         }
     }
 
-    fn send_ipi(&self, targets: &CpuMask<WORDS>) {
-        let cpus = arch::cpu::all();
-        for target in targets.iter() {
-            // A CPU's number is not its number in the interrupt controller (regression 19).
-            apic::send(cpus[target].apic_id.load(Ordering::Relaxed), traps::SHOOTDOWN);
-        }
-        arch::cpu::add(&arch::cpu().counts.sent, targets.len() as u64);
+    #[inline]
+    fn interrupts_are_off(&self) -> bool {
+        !interrupts::are_enabled()
     }
 
+    #[inline]
+    fn send_ipi(&self, targets: &CpuMask<WORDS>) {
+        let mut sent = 0;
+        for target in targets.iter() {
+            // A CPU's number is not its number in the interrupt controller (regression 19).
+            apic::send(arch::cpu::apic_id(target), traps::SHOOTDOWN);
+            sent += 1;
+        }
+        arch::cpu::add(&arch::cpu().counts.sent, sent);
+    }
+
+    // Always: what is asked is known where it is asked, and then this is an instruction or two.
+    #[inline(always)]
     fn invalidate(&self, what: Local) {
         let cpu = arch::cpu();
         match what {
@@ -139,16 +149,16 @@ impl Kernel<WORDS> for Hooks {
     #[inline]
     fn pin(&self) {
         let cpu = arch::cpu();
-        cpu.pins.set(cpu.pins.get() + 1);
-        if cpu.pins.get() == 1 {
+        if measure::tracking() && cpu.pins.get() == 0 {
             measure::preemption_off(cpu);
         }
+        cpu.pins.set(cpu.pins.get() + 1);
     }
 
     #[inline]
     fn unpin(&self) {
         let cpu = arch::cpu();
-        if cpu.pins.get() == 1 {
+        if measure::tracking() && cpu.pins.get() == 1 {
             measure::preemption_on(cpu);
         }
         cpu.pins.set(cpu.pins.get() - 1);

@@ -136,6 +136,9 @@ fn set_up_engine(options: &Options) {
     let cpus = cpu::all().len();
     let features = features::get();
     let emulated = options.emulate && features.broadcast.is_none();
+    if emulated {
+        time::take_up(time::MAIL);
+    }
     let hooks = Hooks {
         broadcast: features.broadcast.or(emulated.then(emulate::limits)),
         emulated,

@@ -44,24 +44,20 @@ pub fn track(on: bool) {
 }
 
 #[inline]
-fn tracking() -> bool {
+pub fn tracking() -> bool {
     TRACKING.load(Ordering::Relaxed)
 }
 
 /// Interrupts went off here.
 #[inline]
 pub fn interrupts_off(cpu: &Cpu) {
-    if tracking() {
-        cpu.silence.masked.set(Some(Own::now(cpu)));
-    }
+    cpu.silence.masked.set(Some(Own::now(cpu)));
 }
 
 /// They will be on in a moment.
 #[inline]
 pub fn interrupts_on(cpu: &Cpu) {
-    if tracking()
-        && let Some(begun) = cpu.silence.masked.take()
-    {
+    if let Some(begun) = cpu.silence.masked.take() {
         cpu.silence.interrupts.note(&begun, cpu);
     }
 }
@@ -69,17 +65,13 @@ pub fn interrupts_on(cpu: &Cpu) {
 /// Preemption went off here.
 #[inline]
 pub fn preemption_off(cpu: &Cpu) {
-    if tracking() {
-        cpu.silence.pinned.set(Some(Own::now(cpu)));
-    }
+    cpu.silence.pinned.set(Some(Own::now(cpu)));
 }
 
 /// It will be on in a moment.
 #[inline]
 pub fn preemption_on(cpu: &Cpu) {
-    if tracking()
-        && let Some(begun) = cpu.silence.pinned.take()
-    {
+    if let Some(begun) = cpu.silence.pinned.take() {
         cpu.silence.preemption.note(&begun, cpu);
     }
 }

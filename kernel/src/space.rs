@@ -136,10 +136,12 @@ impl AddressSpace {
 
     fn flush(&self, range: Range) -> Flushed {
         let cpu = arch::cpu();
-        let begun = Own::now(cpu);
+        let begun = Own::if_kept();
         let flushed = shootdown_flush(&self.space, range);
         add(&cpu.counts.flushes, 1);
-        add(&cpu.counts.flush_ticks, begun.elapsed(cpu));
+        if let Some(begun) = begun {
+            add(&cpu.counts.flush_ticks, begun.elapsed(cpu));
+        }
         flushed
     }
 

@@ -12,7 +12,7 @@ use crate::facade::Word;
 use crate::fault::fault;
 use crate::hooks::{Event, Kernel, Tag};
 use crate::range::Range;
-use crate::request::Ask;
+use crate::request::Asked;
 use crate::space::{Mode, Space};
 use crate::token::Flushed;
 use core::sync::atomic::Ordering;
@@ -180,7 +180,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         targets.remove(me);
         let mut token = engine.token(0, 0);
         token.secondary = core::mem::take(&mut self.secondary);
-        engine.interrupt(&mut token, targets, Ask::CatchUp.pack(), pin, |engine| {
+        engine.interrupt(&mut token, targets, Asked::CATCH_UP, pin, |engine| {
             engine.masked(|| {
                 let cpu = &engine.cpus[me];
                 if tables || !cpu.state().is_lazy() {

@@ -35,12 +35,22 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// processor needs that. The caller is pinned or has interrupts off.
     #[inline]
     pub(crate) fn complete_here(&self, issue: impl Fn()) {
-        issue();
-        if !fault!(self.kernel, AcknowledgeBeforeLocalSync) {
-            self.kernel.local_sync();
-        }
-        if self.design().errata.repeat {
+        for again in 0..self.times_over() {
             issue();
+            self.synchronise_here(again);
+        }
+    }
+
+    /// How often invalidations are carried out.
+    #[inline]
+    pub(crate) fn times_over(&self) -> u8 {
+        1 + u8::from(self.design().errata.repeat)
+    }
+
+    /// Waits until what was issued here, for the first time (0) or again, is complete.
+    #[inline]
+    pub(crate) fn synchronise_here(&self, again: u8) {
+        if again > 0 || !fault!(self.kernel, AcknowledgeBeforeLocalSync) {
             self.kernel.local_sync();
         }
     }

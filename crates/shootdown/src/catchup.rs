@@ -89,30 +89,34 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// Flushes a walkable range under `tag`, both halves.
+    #[inline(always)]
     pub(crate) fn flush_range(&self, tag: Tag, range: &Range) {
-        self.complete_here(|| self.invalidate_range(tag, range));
+        // Not by `complete_here`: this is what a shootdown does, and a closure would not become part of it.
+        for again in 0..self.times_over() {
+            self.invalidate_range(tag, range);
+            self.synchronise_here(again);
+        }
     }
 
     /// As [`flush_range`](Self::flush_range), to be completed by the caller.
+    #[inline(always)]
     fn invalidate_range(&self, tag: Tag, range: &Range) {
         let leaf_only = !range.tables() || fault!(self.kernel, TablesNotPurged);
         let once = range.tables() && fault!(self.kernel, TablesNamedOnce);
         let stride = range.stride();
         let (user_half, mut address) = (self.user_half(tag), range.start());
-        let invalidate = |tag, address| {
-            self.kernel.invalidate(Local::Page {
+        for _ in 0..if once { 1 } else { range.strides() } {
+            let page = |tag| Local::Page {
                 address,
                 stride,
                 tag,
                 leaf_only,
-            });
-        };
-        for _ in 0..if once { 1 } else { range.strides() } {
-            invalidate(tag, address);
+            };
+            self.kernel.invalidate(page(tag));
             if let Some(user_half) = user_half {
-                invalidate(user_half, address);
+                self.kernel.invalidate(page(user_half));
             }
-            address = address.wrapping_add(stride.bytes());
+            address = address.wrapping_add(1 << range.shift());
         }
     }
 

@@ -15,7 +15,7 @@ use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::hooks::{Broadcast, Event, Kernel, Local, Tag, Way};
 use crate::range::{Range, Stride};
-use crate::request::Ask;
+use crate::request::Asked;
 use crate::space::Line;
 use core::sync::atomic::Ordering;
 
@@ -258,7 +258,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     fn round_trip(&self, targets: CpuMask<W>) {
         let pin = self.pinned();
         let mut token = self.token(0, 0);
-        self.interrupt(&mut token, targets, Ask::CatchUp.pack(), pin, |_| {});
+        self.interrupt(&mut token, targets, Asked::CATCH_UP, pin, |_| {});
         let _done = token.wait();
     }
 

@@ -40,7 +40,7 @@ use crate::fault::fault;
 use crate::hooks::{Broadcast, CpuId, Event, Kernel, Tag};
 use crate::percpu::{PerCpu, State};
 use crate::range::Range;
-use crate::request::Ask;
+use crate::request::Asked;
 use crate::space::{Mode, Space};
 use crate::token::Token;
 use core::sync::atomic::Ordering;
@@ -89,11 +89,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if on_tag.is_empty() {
             self.finish_demotion(space, word, tag);
         } else {
-            self.interrupt(token, on_tag, Ask::CatchUp.pack(), pin, |_| {});
+            self.interrupt(token, on_tag, Asked::CATCH_UP, pin, |_| {});
         }
     }
 
     /// A flush while the space is being demoted, after the increment of its generation.
+    #[inline(never)]
     pub(crate) fn flush_in_demotion(
         &self,
         token: &mut Token<'_, 'k, K, W>,
@@ -113,7 +114,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if on_tag.is_empty() {
             self.finish_demotion(space, word, tag);
         }
-        self.interrupt(token, targets, Ask::CatchUp.pack(), pin, |_| {});
+        self.interrupt(token, targets, Asked::CATCH_UP, pin, |_| {});
     }
 
     /// Who must answer a flush during demotion, and who of them is still on the tag.

@@ -20,6 +20,11 @@ pub trait Word: Send + Sync {
     fn load(&self, order: Ordering) -> u64;
     /// Writes the word (`Relaxed` or `Release`).
     fn store(&self, value: u64, order: Ordering);
+    /// Writes the word while nobody else can know of it.
+    #[inline]
+    fn set(&mut self, value: u64) {
+        self.store(value, Ordering::Relaxed);
+    }
     /// Adds, wrapping; a full barrier. Returns the old value.
     fn fetch_add_full(&self, value: u64) -> u64;
     /// Sets bits; a full barrier. Returns the old value.
@@ -88,6 +93,10 @@ impl Word for AtomicU64 {
     #[inline]
     fn store(&self, value: u64, order: Ordering) {
         AtomicU64::store(self, value, order)
+    }
+    #[inline]
+    fn set(&mut self, value: u64) {
+        *self.get_mut() = value;
     }
     #[inline]
     fn fetch_add_full(&self, value: u64) -> u64 {

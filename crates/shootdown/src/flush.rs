@@ -9,7 +9,7 @@ use crate::fault::fault;
 use crate::hooks::Local;
 use crate::hooks::{CpuId, Event, Kernel, Tag, Way};
 use crate::range::Range;
-use crate::request::Ask;
+use crate::request::Asked;
 use crate::space::{Mode, Space};
 use crate::token::{Flushed, Token};
 use core::sync::atomic::Ordering;
@@ -148,12 +148,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 if self.design().requests == Requests::Log && !alone {
                     space.log.append(generation, &range);
                 }
-                let asked = Ask::Space {
-                    id: space.id,
-                    generation,
-                    range,
-                }
-                .pack();
+                let asked = Asked::space(space.id, generation, &range);
                 #[cfg(feature = "faults")]
                 if self.kernel.fault(crate::fault::Fault::UnpinnedBeforeSending) {
                     self.flush_here(me, space, generation, &range);
@@ -252,7 +247,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if state.id() != space.id {
                 return;
             }
-            if self.flush_next(cpu, state, generation, range).is_some() {
+            if self.flush_next(cpu, space, state, generation, range).is_some() {
                 return;
             }
             if space.mode() == Mode::PerCpu && !state.is_on_system_tag() {

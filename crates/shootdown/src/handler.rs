@@ -155,7 +155,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 } else if state.is_lazy() {
                     self.follow_loaded(cpu)
                 } else {
-                    let answer = self.flush_next(cpu, state, generation, &range);
+                    // SAFETY: interrupts are off; see `loaded`.
+                    let space = unsafe { self.loaded(cpu) };
+                    let answer = space.and_then(|space| self.flush_next(cpu, space, state, generation, &range));
                     answer.unwrap_or_else(|| self.follow_loaded(cpu))
                 };
                 if fault!(self.kernel, DepartsWithoutLooking) {
@@ -176,7 +178,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Rule 2 for the loaded space, on a CPU in `state`: nothing is left to do if the slot has seen `generation`, which is
+    /// Rule 2 for `space`, which is loaded on this CPU, in `state`: nothing is left to do if the slot has seen `generation`, which is
     /// usual where several requests were taken together, and then the line that all requesters write is not even read; and
     /// `range` alone is flushed if the slot has seen exactly the one before, and `generation` is still the newest. `None` when
     /// neither is so: nothing is done. Interrupts off.
@@ -184,17 +186,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     pub(crate) fn flush_next(
         &self,
         cpu: &PerCpu<K::Facade>,
+        space: &Space<K::Facade, W>,
         state: State,
         generation: u64,
         range: &Range,
     ) -> Option<Answer> {
-        if state.is_on_system_tag() {
-            return None;
-        }
-        // SAFETY: interrupts are off; see `loaded`.
-        let space = unsafe { self.loaded(cpu) }?;
         // Where a tag is given or taken, the slot is to be left, whatever it has seen.
-        if space.mode() != Mode::PerCpu {
+        if state.is_on_system_tag() || space.mode() != Mode::PerCpu {
             return None;
         }
         let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];

@@ -7,6 +7,7 @@ use crate::facade::{Facade, Word};
 use crate::fault::fault;
 use crate::handler::POSTED;
 use crate::hooks::{CpuId, Event, Kernel};
+use crate::percpu::PerCpu;
 use crate::request::{Asked, Outstanding, Request};
 use crate::token::Token;
 use core::sync::atomic::Ordering;
@@ -91,32 +92,33 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         meanwhile: impl FnOnce(),
     ) {
         let me = pin.cpu;
-        let stack;
+        let walked = if self.registers_walkers() { token.walked } else { 0 };
+        let departed = if self.departs_when_asked() { token.departed } else { 0 };
+        let late_arguments = fault!(self.kernel, FlagBeforeArguments);
+        let mut stack;
         let request = match self.own_request(me) {
             Some(own) => {
                 own.reopen();
+                if !late_arguments {
+                    own.write(asked, walked, departed);
+                }
                 own
             }
             None => {
                 stack = Request::sending();
+                if !late_arguments {
+                    stack.fill(asked, walked, departed);
+                }
                 &stack
             }
         };
-        let late_arguments = fault!(self.kernel, FlagBeforeArguments);
-        if !late_arguments {
-            request.write(asked, token.walked, token.departed);
-        }
         // From here on the frame cannot be left before every target is done with it.
         let complete = Outstanding(|| {
             let gave_up = core::cell::Cell::new(false);
             self.wait_reporting(
                 me,
                 token,
-                // Who has not taken it; if all have, one of them is still at it.
-                || {
-                    let waits = |cpu: &CpuId| self.cpus[*cpu].queue.holds(request);
-                    targets.iter().find(waits).or_else(|| targets.iter().next())
-                },
+                || self.has_not_answered(request, targets),
                 || {
                     gave_up.set(fault!(self.kernel, GiveUpWaiting));
                     request.is_complete() || gave_up.get()
@@ -125,8 +127,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         });
         let mut fresh = CpuMask::EMPTY;
         let (mut sent, mut count) = (0, 0);
-        let mut put = |cpu: CpuId, slot: u32, fresh: &mut CpuMask<W>| {
-            let target = &self.cpus[cpu];
+        let mut put = |cpu: CpuId, target: &PerCpu<K::Facade>, slot: u32, fresh: &mut CpuMask<W>| {
             if self.push(target, slot, request) {
                 fresh.insert(cpu);
                 sent += 1;
@@ -143,8 +144,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // and come back to in an order that differs by requester.
         let mut full = CpuMask::<W>::EMPTY;
         for cpu in targets.iter() {
-            match self.cpus[cpu].queue.claim() {
-                Some(slot) => put(cpu, slot, &mut fresh),
+            let target = &self.cpus[cpu];
+            match target.queue.claim() {
+                Some(slot) => put(cpu, target, slot, &mut fresh),
                 None => full.insert(cpu),
             }
         }
@@ -170,7 +172,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 }
                 // Off since it was chosen, with all its slots taken until it comes online: not to be waited for (C5).
                 match slot {
-                    Some(slot) => put(cpu, slot, &mut fresh),
+                    Some(slot) => put(cpu, target, slot, &mut fresh),
                     None => request.acknowledge(),
                 }
             }
@@ -180,7 +182,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.kernel.send_ipi(&fresh);
         }
         if late_arguments {
-            request.write(asked, token.walked, token.departed);
+            request.write(asked, walked, departed);
         }
         self.kernel.event(Event::Interrupted { sent, targets: count });
         meanwhile();
@@ -191,27 +193,34 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
+    /// A CPU that has not taken `request`; if all have, one of them is still at it.
+    #[cold]
+    fn has_not_answered(&self, request: &Request<K::Facade>, targets: &CpuMask<W>) -> Option<CpuId> {
+        let waits = |cpu: &CpuId| self.cpus[*cpu].queue.holds(request);
+        targets.iter().find(waits).or_else(|| targets.iter().next())
+    }
+
     /// The descriptor of this CPU, if the design uses it and nobody does at the moment: somebody who was preempted while
     /// waiting may. Pinned on `me`, so that from here to its reopening nobody else on this CPU looks.
     #[inline]
     fn own_request(&self, me: CpuId) -> Option<&Request<K::Facade>> {
-        let own = &self.cpus[me].request;
         // Regressions 22 and 24 leave their frame while targets still refer to the request.
         #[cfg(feature = "faults")]
         if self.kernel.fault(crate::fault::Fault::GiveUpWaiting)
             || self.kernel.fault(crate::fault::Fault::DepartingCpuAcknowledgesTwice)
         {
-            return Some(own);
+            return Some(&self.cpus[me].request);
         }
         if self.design().requests != Requests::PerCpu {
             return None;
         }
+        let own = &self.cpus[me].request;
         // Acquire, in `is_complete`: every target is done with what it was asked last.
         (own.is_complete() || fault!(self.kernel, OwnRequestReused)).then_some(own)
     }
 
     #[inline]
-    fn push(&self, target: &crate::percpu::PerCpu<K::Facade>, slot: u32, request: &Request<K::Facade>) -> bool {
+    fn push(&self, target: &PerCpu<K::Facade>, slot: u32, request: &Request<K::Facade>) -> bool {
         #[cfg(feature = "faults")]
         if self.kernel.fault(crate::fault::Fault::FlagBeforeArguments) {
             return target.queue.push_flag_first(slot);

@@ -6,7 +6,7 @@ use crate::facade::{Facade, Word};
 use crate::fault::fault;
 use crate::hooks::{Broadcast, Kernel};
 use crate::range::{Range, Stride};
-use crate::request::Ask;
+use crate::request::Asked;
 use crate::token::Flushed;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
@@ -29,7 +29,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             token.secondary = secondary;
             if self.design().errata.interrupt_too {
                 let running = self.all_targets(me);
-                self.interrupt(&mut token, running, Ask::Synchronise.pack(), pin, |_| {});
+                self.interrupt(&mut token, running, Asked::SYNCHRONISE, pin, |_| {});
             }
             return token.wait();
         }
@@ -46,7 +46,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let mut token = self.token(0, 0);
         token.secondary = self.tell_secondary_of_kernel(&range);
         let targets = self.all_targets(me);
-        self.interrupt(&mut token, targets, Ask::Kernel { range }.pack(), pin, |engine| {
+        self.interrupt(&mut token, targets, Asked::kernel(&range), pin, |engine| {
             engine.masked(|| match engine.design().requests {
                 Requests::Log => engine.catch_up_kernel(&engine.cpus[me]),
                 Requests::PerRequest | Requests::PerCpu => engine.flush_kernel_range(&engine.cpus[me], &range),

@@ -9,7 +9,7 @@ use crate::engine::{Engine, Pinned};
 use crate::facade::Facade;
 use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::range::Range;
-use crate::request::Ask;
+use crate::request::Asked;
 use crate::space::Space;
 use crate::token::Token;
 
@@ -17,6 +17,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Flushes `range` of a space that has the roll-over tag `tag`. After the full-barrier increment of the generation and
     /// [`publish_tables`](Self::publish_tables); pinned until everything is issued and complete. With `walkers`, and where it goes by
     /// interrupts, the request tells lockless walkers too.
+    #[inline(never)]
     pub(crate) fn flush_rolled(
         &self,
         token: &mut Token<'_, 'k, K, W>,
@@ -37,7 +38,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if walkers {
                 token.tell(space, &self.walkers_of(space, me), &mut targets);
             }
-            self.interrupt(token, targets, Ask::Tag { tag, range }.pack(), pin, |engine| {
+            self.interrupt(token, targets, Asked::tag(tag, &range), pin, |engine| {
                 engine.flush_tag_here(tag, &range)
             });
         }
@@ -69,7 +70,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if self.design().errata.interrupt_too {
             let running = self.running(space, pin.cpu);
             if !running.is_empty() {
-                self.interrupt(token, running, Ask::Synchronise.pack(), pin, |_| {});
+                self.interrupt(token, running, Asked::SYNCHRONISE, pin, |_| {});
             }
         }
     }

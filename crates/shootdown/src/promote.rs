@@ -16,7 +16,7 @@ use crate::engine::{Engine, Pinned};
 use crate::facade::Word;
 use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::range::Range;
-use crate::request::Ask;
+use crate::request::Asked;
 use crate::space::{Mode, Space};
 use crate::token::{Flushed, Token};
 use core::sync::atomic::Ordering;
@@ -74,6 +74,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// A flush while the space is being promoted.
+    #[inline(never)]
     pub(crate) fn flush_in_transition(
         &self,
         token: &mut Token<'_, 'k, K, W>,
@@ -96,7 +97,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             let _ = space.change_mode(word, Mode::System(tag), false);
             return;
         }
-        self.interrupt(token, stragglers, Ask::CatchUp.pack(), pin, |_| {});
+        self.interrupt(token, stragglers, Asked::CATCH_UP, pin, |_| {});
     }
 
     /// A tag for promotion, reclaiming freed ones by one broadcast over all tags when none is left. The caller's pin ended
@@ -153,7 +154,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 loaded.insert(cpu);
             }
         });
-        self.interrupt(&mut token, loaded, Ask::CatchUp.pack(), pin, |_| {});
+        self.interrupt(&mut token, loaded, Asked::CATCH_UP, pin, |_| {});
         let mut flushed = token.wait();
         if self.design().exit == Exit::Flush
             && let Mode::Rolled { tag, .. } = space.mode()

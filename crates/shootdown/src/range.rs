@@ -39,21 +39,32 @@ impl Stride {
 /// `start` is rounded down and `end` up to the stride: more is flushed rather than less (C6). `stride` must be the
 /// smallest page size that the *withdrawn* entries had; when small and large entries may both be cached, as after a
 /// split or a collapse, use the small one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Range {
-    start: u64,
+    /// First byte; below the page size stand the stride (bits 0 and 1) and whether tables are freed (bit 2). So it is two words
+    /// everywhere: in registers, in requests and in the flush log.
+    first: u64,
     end: u64,
-    stride: Stride,
-    tables: bool,
+}
+
+/// Where [`Range::tables`] stands.
+const TABLES: u64 = 4;
+
+/// The bits that are an address.
+const ADDRESS: u64 = !0xFFF;
+
+impl core::fmt::Debug for Range {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let tables = if self.tables() { " with tables" } else { "" };
+        write!(out, "{:#x}..{:#x} {:?}{tables}", self.start(), self.end, self.stride())
+    }
 }
 
 impl Range {
     /// The whole address space, page tables included.
     pub const WHOLE: Range = Range {
-        start: 0,
+        first: Stride::Size4K as u64 | TABLES,
         end: u64::MAX,
-        stride: Stride::Size4K,
-        tables: true,
     };
 
     /// Leaf entries of `start..end` (bytes, end excluded). An empty or inverted range covers the page at `start`.
@@ -68,10 +79,8 @@ impl Range {
             None => u64::MAX,
         };
         Range {
-            start,
+            first: start | stride as u64,
             end,
-            stride,
-            tables: false,
         }
     }
 
@@ -87,21 +96,20 @@ impl Range {
     /// table, of whatever level, has an address of its own among those named.
     #[inline]
     pub const fn with_tables(self) -> Range {
-        let stride = match self.stride {
+        let stride = match self.stride() {
             Stride::Size1G => Stride::Size2M,
             smaller => smaller,
         };
         Range {
-            tables: true,
-            stride,
-            ..self
+            first: self.start() | stride as u64 | TABLES,
+            end: self.end,
         }
     }
 
     /// First byte.
     #[inline]
     pub const fn start(&self) -> u64 {
-        self.start
+        self.first & ADDRESS
     }
 
     /// One past the last byte; `u64::MAX` means to the end of the address space.
@@ -113,20 +121,26 @@ impl Range {
     /// Page size it is walked in.
     #[inline]
     pub const fn stride(&self) -> Stride {
-        self.stride
+        Stride::from_bits(self.first)
+    }
+
+    /// log2 of its size in bytes.
+    #[inline]
+    pub(crate) const fn shift(&self) -> u32 {
+        12 + 9 * (self.first & 3) as u32
     }
 
     /// Whether table pages are being freed.
     #[inline]
     pub const fn tables(&self) -> bool {
-        self.tables
+        self.first & TABLES != 0
     }
 
     /// How many strides, rounded up.
     #[inline]
     pub const fn strides(&self) -> u64 {
         // Never empty; where a switched bug tears a descriptor it is a huge range (C6).
-        (self.end.wrapping_sub(self.start).wrapping_sub(1) >> self.stride.shift()) + 1
+        (self.end.wrapping_sub(self.start()).wrapping_sub(1) >> self.shift()) + 1
     }
 
     /// Whether it is walked page by page under a ceiling of that many strides.
@@ -138,7 +152,7 @@ impl Range {
     /// The first address of every stride.
     #[inline]
     pub fn addresses(&self) -> impl Iterator<Item = u64> + use<> {
-        let (start, shift) = (self.start, self.stride.shift());
+        let (start, shift) = (self.start(), self.shift());
         (0..self.strides()).map(move |index| start + (index << shift))
     }
 
@@ -147,28 +161,23 @@ impl Range {
     #[inline]
     pub fn chunks(&self, most: u32) -> Chunks {
         Chunks {
-            next: self.start,
+            next: self.start(),
             left: self.strides(),
             most: u64::from(most.max(1)),
-            shift: self.stride.shift(),
+            shift: self.shift(),
         }
     }
 
-    /// Two words that hold the range, for the flush log and for requests. The flags sit below the page size.
+    /// The two words that it is, for the flush log and for requests.
     #[inline]
-    pub(crate) const fn pack(&self) -> [u64; 2] {
-        [self.start | self.stride as u64 | (self.tables as u64) << 2, self.end]
+    pub(crate) const fn pack(self) -> [u64; 2] {
+        [self.first, self.end]
     }
 
     /// The inverse of [`pack`](Self::pack).
     #[inline]
     pub(crate) const fn unpack([first, end]: [u64; 2]) -> Range {
-        Range {
-            start: first & !0xFFF,
-            end,
-            stride: Stride::from_bits(first),
-            tables: first & 4 != 0,
-        }
+        Range { first, end }
     }
 }
 

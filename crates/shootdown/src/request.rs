@@ -28,26 +28,53 @@ pub(crate) enum Ask {
     Synchronise,
 }
 
-/// An [`Ask`] as it stands in a descriptor.
+/// An [`Ask`] as it stands in a descriptor. Made as such, not from an [`Ask`]: then no code has to tell which it is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked([u64; 5]);
 
-impl Ask {
-    /// As it stands in a descriptor. Where the request is made, so that what is asked there is known when it is compiled.
-    #[inline(always)]
-    pub(crate) fn pack(self) -> Asked {
-        Asked(match self {
-            Ask::CatchUp => [0, 0, 0, 0, 0],
-            Ask::Space { id, generation, range } => [1, id, generation, range.pack()[0], range.pack()[1]],
-            Ask::Tag { tag, range } => [2, u64::from(tag.0), 0, range.pack()[0], range.pack()[1]],
-            Ask::Kernel { range } => [3, 0, 0, range.pack()[0], range.pack()[1]],
-            Ask::EndWalks => [4, 0, 0, 0, 0],
-            Ask::Synchronise => [5, 0, 0, 0, 0],
-        })
-    }
-}
-
 impl Asked {
+    /// [`Ask::CatchUp`].
+    pub(crate) const CATCH_UP: Asked = Asked([0; 5]);
+    /// [`Ask::EndWalks`].
+    pub(crate) const END_WALKS: Asked = Asked([4, 0, 0, 0, 0]);
+    /// [`Ask::Synchronise`].
+    pub(crate) const SYNCHRONISE: Asked = Asked([5, 0, 0, 0, 0]);
+
+    /// [`Ask::Space`].
+    #[inline]
+    pub(crate) fn space(id: u64, generation: u64, range: &Range) -> Asked {
+        let [start, end] = range.pack();
+        Asked([1, id, generation, start, end])
+    }
+
+    /// [`Ask::Tag`].
+    #[inline]
+    pub(crate) fn tag(tag: Tag, range: &Range) -> Asked {
+        let [start, end] = range.pack();
+        Asked([2, u64::from(tag.0), 0, start, end])
+    }
+
+    /// [`Ask::Kernel`].
+    #[inline]
+    pub(crate) fn kernel(range: &Range) -> Asked {
+        let [start, end] = range.pack();
+        Asked([3, 0, 0, start, end])
+    }
+
+    /// The words of the descriptor, and how many of them are used.
+    #[inline]
+    fn words(self, walked: u64, departed: u64) -> ([u64; 7], usize) {
+        let Asked([kind, first, second, third, fourth]) = self;
+        let flag = |address: u64, flag: u64| if address != 0 { flag } else { 0 };
+        let kind = kind | flag(walked, FORGET) | flag(departed, DEPART);
+        let used = match (walked, departed) {
+            (0, 0) => 5,
+            (_, 0) => 6,
+            _ => 7,
+        };
+        ([kind, first, second, third, fourth, walked, departed], used)
+    }
+
     /// Whether a target learns it from a descriptor only: a tag is not in the log, and to synchronise is no catching up.
     #[inline]
     pub(crate) fn needs_descriptor(&self) -> bool {
@@ -114,17 +141,18 @@ impl<F: Facade> Request<F> {
     /// that have left it, or 0.
     #[inline]
     pub(crate) fn write(&self, asked: Asked, walked: u64, departed: u64) {
-        let Asked(mut words) = asked;
-        if walked != 0 {
-            words[0] |= FORGET;
-            self.body.0[5].store(walked, Ordering::Relaxed);
-        }
-        if departed != 0 {
-            words[0] |= DEPART;
-            self.body.0[6].store(departed, Ordering::Relaxed);
-        }
-        for (word, value) in self.body.0.iter().zip(words) {
+        let (words, used) = asked.words(walked, departed);
+        for (word, value) in self.body.0.iter().zip(words).take(used) {
             word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// [`write`](Self::write), while nobody else knows of the descriptor.
+    #[inline]
+    pub(crate) fn fill(&mut self, asked: Asked, walked: u64, departed: u64) {
+        let (words, used) = asked.words(walked, departed);
+        for (word, value) in self.body.0.iter_mut().zip(words).take(used) {
+            word.set(value);
         }
     }
 
@@ -214,13 +242,15 @@ impl<F: Facade> Queue<F> {
     #[inline]
     pub(crate) fn push(&self, slot: u32, request: *const Request<F>) -> bool {
         self.slots.0[slot as usize].store(request as usize as u64, Ordering::Relaxed);
-        self.ready.fetch_or_full(1 << slot) == 0
+        // The bit is clear: whoever takes it lets go of the slot only after that. To add it is one instruction where to set it,
+        // and learn of the others, takes a loop.
+        self.ready.fetch_add_full(1 << slot) == 0
     }
 
     /// Regression 14: the ready bit before the pointer.
     #[cfg(feature = "faults")]
     pub(crate) fn push_flag_first(&self, slot: u32) -> bool {
-        self.ready.fetch_or_full(1 << slot) == 0
+        self.ready.fetch_add_full(1 << slot) == 0
     }
 
     /// Takes a published request back, because its target turned out to be off. False when the target has taken it: then

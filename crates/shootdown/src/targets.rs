@@ -1,12 +1,12 @@
 //! Which CPUs a request concerns.
 
 use crate::cpuset::CpuMask;
-use crate::design::{Departure, Requests, Targets};
+use crate::design::{Departure, Requests, Tags, Targets};
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::fault::fault;
 use crate::hooks::{CpuId, Kernel};
-use crate::space::{Mode, Space};
+use crate::space::Space;
 use core::sync::atomic::Ordering;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
@@ -20,7 +20,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let mut targets = CpuMask::EMPTY;
         // Under roll-over tags a CPU that has left still holds entries under the tag, and nothing on it remembers which
         // requests it was spared: neither those CPUs nor lazy ones can be skipped.
-        let keep_departed = matches!(space.mode(), Mode::Rolled { .. });
+        let keep_departed = self.design().tags == Tags::System;
         let keep_lazy = (keep_lazy && !fault!(self.kernel, SkipLazyDespiteTables)) || keep_departed;
         let mut asks_departed = None;
         let mut visit = |cpu: CpuId| {

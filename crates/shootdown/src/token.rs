@@ -24,11 +24,10 @@ pub struct Flushed(pub(crate) ());
 /// Nothing remote refers to it: forgetting it leaks nothing and frees nothing, it only loses the proof. It may be waited
 /// for later, on another CPU, with preemption on.
 #[must_use = "the flush is not complete until it is waited for"]
+#[repr(C)]
 pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     engine: &'e Engine<'k, K, W>,
     pub(crate) targets: CpuMask<W>,
-    /// What to wait for at the first targets, in the order of the set; written by [`expect`](Self::expect) as the set is.
-    tickets: [MaybeUninit<u64>; EXACT_TICKETS],
     /// Targets that a ticket was given for, whether kept or not.
     expected: usize,
     space: u64,
@@ -44,6 +43,9 @@ pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     pub(crate) secondary: u64,
     /// Of a timed request: how many CPUs it interrupted, and the nanoseconds spent until they were.
     pub(crate) timed: Option<(u64, u64)>,
+    /// What to wait for at the first targets, in the order of the set; written by [`expect`](Self::expect). Last, so that nothing
+    /// writes it when a token is made.
+    tickets: [MaybeUninit<u64>; EXACT_TICKETS],
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
@@ -75,7 +77,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // Who waits has interrupts on or off from the first poll to the last.
         let serves = self.serves_while_waiting();
         let bound = self.design().stuck_ns;
-        let mut deadline = None;
+        let mut deadline = 0;
         let mut polls = 0_u32;
         K::Facade::wait_until(|| {
             if done() {
@@ -83,29 +85,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             }
             if serves {
                 self.serve_own();
+                if done() {
+                    return true;
+                }
             }
             polls = polls.wrapping_add(1);
-            if bound != 0 && polls % 256 == 2 {
-                self.report_if_late(&mut deadline, waiter, token, &target);
-            }
-            serves && done()
-        });
-    }
-
-    /// Reports the wait of `token` when `deadline`, which the first call sets, is over.
-    #[cold]
-    fn report_if_late(
-        &self,
-        deadline: &mut Option<u64>,
-        waiter: CpuId,
-        token: &Token<'_, 'k, K, W>,
-        target: &impl Fn() -> Option<CpuId>,
-    ) {
-        let now = self.kernel.now_ns();
-        match *deadline {
-            None => *deadline = Some(now.saturating_add(self.design().stuck_ns)),
-            Some(at) if now >= at => {
-                *deadline = Some(u64::MAX);
+            // Not at the first: most waits are over by then, and need no clock.
+            if bound != 0 && polls % 256 == 2 && self.is_over(&mut deadline, bound) {
                 self.kernel.stuck(Stuck {
                     waiter,
                     target: target().unwrap_or(waiter),
@@ -113,8 +99,21 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     generation: token.generation,
                 });
             }
-            Some(_) => {}
+            false
+        });
+    }
+
+    /// Whether `deadline`, ns, is over, once; the first call sets it (0 before).
+    #[cold]
+    fn is_over(&self, deadline: &mut u64, bound: u64) -> bool {
+        let now = self.kernel.now_ns();
+        let over = *deadline != 0 && now >= *deadline;
+        if over {
+            *deadline = u64::MAX;
+        } else if *deadline == 0 {
+            *deadline = now.saturating_add(bound).max(1);
         }
+        over
     }
 }
 
@@ -158,6 +157,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         (index < self.expected.min(EXACT_TICKETS)).then(|| unsafe { self.tickets[index].assume_init() })
     }
 
+    #[inline(never)]
     fn wait_for_targets(&self) {
         let begun = self.timed.map(|_| self.engine.kernel.now_ns());
         let _pin = (self.engine.design().wait == Wait::Spin).then(|| self.engine.pinned());

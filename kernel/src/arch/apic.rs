@@ -108,31 +108,35 @@ pub fn arm_timer(count: u32) {
     write(TIMER_COUNT, count);
 }
 
+#[inline]
 fn command(apic_id: u32, low: u32) {
     if by_msr() {
-        // SAFETY: the command register, in x2APIC mode.
-        return unsafe { Msr::new(0x830).write(u64::from(apic_id) << 32 | u64::from(low)) };
+        core::sync::atomic::fence(Ordering::SeqCst);
+        // SAFETY: the fence has no effect but to wait until the one before is over, as the manuals ask for before an x2APIC
+        // write; then the command register, in x2APIC mode.
+        return unsafe {
+            core::arch::asm!("lfence", options(nostack, preserves_flags));
+            Msr::new(0x830).write(u64::from(apic_id) << 32 | u64::from(low));
+        };
     }
+    let at = |register: u32| direct::<u32>(REGISTERS + u64::from(register));
     // Two registers, and handlers send too.
     without_interrupts(|| {
-        while read(COMMAND) & PENDING != 0 {
-            core::hint::spin_loop();
+        // SAFETY: registers of this CPU's controller, mapped uncached, in xAPIC mode.
+        unsafe {
+            while at(COMMAND).read_volatile() & PENDING != 0 {
+                core::hint::spin_loop();
+            }
+            at(COMMAND_HIGH).write_volatile(apic_id << 24);
+            at(COMMAND).write_volatile(low);
         }
-        write(COMMAND_HIGH, apic_id << 24);
-        write(COMMAND, low);
     });
 }
 
 /// Raises `vector` on the CPU with this number in the interrupt controller. Earlier stores are visible before it arrives: a
-/// write to uncached memory is ordered on x86, a write to a model-specific register is not (the engine's `before_ipi`, and here
-/// the fence).
+/// write to uncached memory is ordered on x86, and before a write to a model-specific register, which is not, stand fences.
 #[inline]
 pub fn send(apic_id: u32, vector: u8) {
-    if by_msr() {
-        core::sync::atomic::fence(Ordering::SeqCst);
-        // SAFETY: has no effect but to wait until the fence is over, as the manuals ask for before an x2APIC write.
-        unsafe { core::arch::asm!("lfence", options(nostack, preserves_flags)) };
-    }
     command(apic_id, u32::from(vector));
 }
 

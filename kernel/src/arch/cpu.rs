@@ -21,8 +21,6 @@ pub struct Cpu {
     /// Stack for entries from user mode: `gs:[16]`; and what that was: `gs:[24]`.
     pub kernel_stack: Cell<u64>,
     user_stack: Cell<u64>,
-    /// Number in the interrupt controller. Not `id` (regression 19).
-    pub apic_id: AtomicU32,
     /// It runs, and takes interrupts.
     pub up: AtomicBool,
     /// What user addresses mean here: whose faults are served.
@@ -37,8 +35,6 @@ pub struct Cpu {
     pub away: Cell<u64>,
     /// Ticks in interrupt handlers, without `away`.
     pub in_handlers: Cell<u64>,
-    /// Nested traps.
-    pub depth: Cell<u32>,
     /// Segments and stacks.
     pub tables: Tables,
     /// What is counted.
@@ -94,13 +90,12 @@ unsafe impl Send for Cpu {}
 static CPUS: Once<Box<[Cpu]>> = Once::new();
 
 impl Cpu {
-    fn new(id: usize, apic_id: u32) -> Cpu {
+    fn new(id: usize) -> Cpu {
         Cpu {
             this: Cell::new(core::ptr::null()),
             id,
             kernel_stack: Cell::new(0),
             user_stack: Cell::new(0),
-            apic_id: AtomicU32::new(apic_id),
             up: AtomicBool::new(false),
             space: Cell::new(None),
             loaded_root: AtomicU64::new(0),
@@ -108,7 +103,6 @@ impl Cpu {
             pins: Cell::new(0),
             away: Cell::new(0),
             in_handlers: Cell::new(0),
-            depth: Cell::new(0),
             tables: Tables::new(),
             counts: Counts::default(),
             mail: crate::emulate::Mail::new(),
@@ -135,13 +129,19 @@ impl Cpu {
 
 /// Makes the list of CPUs, by the numbers that the interrupt controller has for them; the first is the one that runs.
 pub fn set_up(apic_ids: &[u32]) {
-    CPUS.call_once(|| {
-        apic_ids
-            .iter()
-            .enumerate()
-            .map(|(id, &apic_id)| Cpu::new(id, apic_id))
-            .collect()
-    });
+    for (place, &apic_id) in APIC_IDS.iter().zip(apic_ids) {
+        place.store(apic_id, Ordering::Relaxed);
+    }
+    CPUS.call_once(|| (0..apic_ids.len()).map(Cpu::new).collect());
+}
+
+/// Numbers in the interrupt controller, by CPU.
+static APIC_IDS: [AtomicU32; MOST_CPUS] = [const { AtomicU32::new(0) }; MOST_CPUS];
+
+/// The number that the interrupt controller has for a CPU. Not the CPU's own (regression 19).
+#[inline]
+pub fn apic_id(cpu: usize) -> u32 {
+    APIC_IDS[cpu].load(Ordering::Relaxed)
 }
 
 /// All CPUs.

@@ -28,7 +28,14 @@ pub fn page_here(address: u64) {
 pub fn page(cpu: &Cpu, address: u64, tag: u16) {
     if cpu.loaded_tag.get() == tag {
         page_here(address);
-    } else if features::get().tags {
+    } else {
+        page_elsewhere(address, tag);
+    }
+}
+
+#[inline(never)]
+fn page_elsewhere(address: u64, tag: u16) {
+    if features::get().tags {
         invpcid(Invpcid::Address {
             pcid: pcid(tag),
             address: canonical(address),

@@ -10,7 +10,7 @@ pub fn start_others() {
     let me = cpu::cpu().id;
     for other in cpu::all().iter().filter(|other| other.id != me) {
         boot::set_startup(descriptors::new_stack(), other.id);
-        let apic_id = other.apic_id.load(Ordering::Relaxed);
+        let apic_id = cpu::apic_id(other.id);
         apic::send_init(apic_id);
         // What processors of the last century ask for; a virtual one needs none.
         if !features::get().hypervisor {
@@ -56,7 +56,7 @@ pub fn on_all(count: usize, job: fn(&'static Cpu)) {
     for other in others {
         // Release: what the job needs comes before; pairs with the acquire in `serve_jobs`.
         other.job.store(job as *mut (), Ordering::Release);
-        apic::send(other.apic_id.load(Ordering::Relaxed), super::traps::JOB);
+        apic::send(cpu::apic_id(other.id), super::traps::JOB);
     }
     job(cpu::cpu());
     for other in others {

@@ -6,13 +6,32 @@
 //! meanwhile can be seen from here and taken off: that is [`Own`].
 
 use super::cpu::Cpu;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use x86_64::instructions::port::Port;
 
 /// Ticks per second.
 static HERTZ: AtomicU64 = AtomicU64::new(1_000_000_000);
 /// log2 of the ticks of one instruction, plus one; 0 when instructions cannot be counted.
 static SHIFT: AtomicU64 = AtomicU64::new(0);
+
+/// What a CPU has to do besides when it yields: one word, because whoever waits for a flush reads it.
+static CHORES: AtomicU8 = AtomicU8::new(0);
+
+/// CPUs keep accounts of their time: see [`Own`]. It costs instructions at each yield and each interrupt.
+pub const ACCOUNTS: u8 = 1;
+/// Whoever waits carries out broadcasts that are emulated.
+pub const MAIL: u8 = 2;
+
+/// From now on CPUs do this.
+pub fn take_up(chore: u8) {
+    CHORES.fetch_or(chore, Ordering::Relaxed);
+}
+
+/// Whether they do.
+#[inline]
+pub fn does(chore: u8) -> bool {
+    CHORES.load(Ordering::Relaxed) & chore != 0
+}
 
 /// The counter.
 #[inline]
@@ -75,19 +94,21 @@ fn measure_hertz() -> u64 {
 /// Lets other CPUs have the emulator's turn, and takes the time they use off this CPU's account.
 #[inline]
 pub fn relax() {
-    let cpu = super::cpu();
-    let begun = Own::now(cpu);
+    let begun = Own::if_kept();
     core::hint::spin_loop();
-    begun.took_turn(cpu);
+    if let Some(begun) = begun {
+        begun.took_turn(super::cpu());
+    }
 }
 
 /// Sleeps until an interrupt. Interrupts are off, and off again when it returns.
 pub fn sleep() {
-    let cpu = super::cpu();
-    let begun = Own::now(cpu);
+    let begun = Own::if_kept();
     x86_64::instructions::interrupts::enable_and_hlt();
     x86_64::instructions::interrupts::disable();
-    begun.took_turn(cpu);
+    if let Some(begun) = begun {
+        begun.took_turn(super::cpu());
+    }
 }
 
 /// A moment on one CPU's own account: what other CPUs do in its yields, and its interrupt handlers, do not count.
@@ -98,6 +119,12 @@ pub struct Own {
 }
 
 impl Own {
+    /// Now, on this CPU, if it keeps accounts.
+    #[inline]
+    pub fn if_kept() -> Option<Own> {
+        does(ACCOUNTS).then(|| Own::now(super::cpu()))
+    }
+
     /// Now, on this CPU.
     #[inline]
     pub fn now(cpu: &Cpu) -> Own {

@@ -71,6 +71,9 @@ trap_entries:
     .set vector, 0
     .rept 256
     .balign 16
+    .if vector == {shootdown_vector}
+    jmp shootdown_common
+    .endif
     .if vector == 8 || (vector >= 10 && vector <= 14) || vector == 17 || vector == 21 || vector == 29 || vector == 30
     .else
     pushq $0
@@ -124,21 +127,69 @@ trap_return:
     jz 1f
     swapgs
 1:  iretq
+
+// Only what a call may change is kept: nothing asks what was interrupted.
+shootdown_common:
+    testb $3, 8(%rsp)
+    jz 1f
+    swapgs
+1:  pushq %rax
+    pushq %rcx
+    pushq %rdx
+    pushq %rsi
+    pushq %rdi
+    pushq %r8
+    pushq %r9
+    pushq %r10
+    pushq %r11
+    cld
+    call {shootdown}
+    popq %r11
+    popq %r10
+    popq %r9
+    popq %r8
+    popq %rdi
+    popq %rsi
+    popq %rdx
+    popq %rcx
+    popq %rax
+    testb $3, 8(%rsp)
+    jz 1f
+    swapgs
+1:  iretq
 "#,
     trap = sym trap,
+    shootdown = sym shootdown,
+    shootdown_vector = const SHOOTDOWN,
     options(att_syntax)
 );
 
+/// The shootdown interrupt, which has an entry of its own: it gives the program nothing to do.
+extern "C" fn shootdown() {
+    let cpu = cpu::cpu();
+    let entered = time::Own::if_kept();
+    add(&cpu.counts.taken, 1);
+    crate::engine().on_ipi();
+    apic::end_of_interrupt();
+    if let Some(entered) = entered {
+        let spent = handler_over(cpu, &entered);
+        add(&cpu.counts.taken_ticks, spent);
+    }
+}
+
+/// A handler of an interrupt that began then is over: takes its time off the account of what it interrupted.
+fn handler_over(cpu: &cpu::Cpu, entered: &time::Own) -> u64 {
+    let spent = entered.elapsed(cpu);
+    // After `elapsed`, which takes off what nested handlers have added here.
+    cpu.in_handlers.set(cpu.in_handlers.get() + spent);
+    crate::measure::handler_took(cpu, entered);
+    spent
+}
+
 extern "C" fn trap(frame: &mut Frame) {
     let cpu = cpu::cpu();
-    let entered = time::Own::now(cpu);
-    let depth = cpu.depth.replace(cpu.depth.get() + 1);
+    let entered = time::Own::if_kept();
     match frame.vector as u8 {
-        SHOOTDOWN => {
-            add(&cpu.counts.taken, 1);
-            crate::engine().on_ipi();
-            apic::end_of_interrupt();
-        }
         MAIL => {
             add(&cpu.counts.emulation, 1);
             crate::emulate::take_mail(cpu);
@@ -155,18 +206,13 @@ extern "C" fn trap(frame: &mut Frame) {
         6 if !frame.is_from_user() && crate::emulate::invalid_opcode(frame) => {}
         _ => unexpected(frame),
     }
-    cpu.depth.set(depth);
-    if frame.vector >= 32 {
-        let spent = entered.elapsed(cpu);
-        if frame.vector == u64::from(SHOOTDOWN) {
-            add(&cpu.counts.taken_ticks, spent);
-        }
-        // After `elapsed`, which takes off what nested handlers have added here.
-        cpu.in_handlers.set(cpu.in_handlers.get() + spent);
-        crate::measure::handler_took(cpu, &entered);
+    if frame.vector >= 32
+        && let Some(entered) = entered
+    {
+        handler_over(cpu, &entered);
     }
-    // A shootdown gives the program nothing to do.
-    if frame.is_from_user() && frame.vector != u64::from(SHOOTDOWN) && frame.vector != u64::from(MAIL) {
+    // An emulated broadcast gives the program nothing to do.
+    if frame.is_from_user() && frame.vector != u64::from(MAIL) {
         // Last: another task may run here meanwhile, and this one go on elsewhere.
         crate::linux::task::before_user();
     }

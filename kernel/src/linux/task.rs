@@ -161,7 +161,7 @@ pub fn wake(task: Arc<Task>) {
         .iter()
         .find(|other| HERE[other.id].idle.swap(false, Ordering::SeqCst));
     if let Some(sleeper) = sleeper {
-        apic::send(sleeper.apic_id.load(Ordering::Relaxed), traps::JOB);
+        apic::send(cpu::apic_id(sleeper.id), traps::JOB);
     }
 }
 
@@ -169,7 +169,7 @@ pub fn wake(task: Arc<Task>) {
 pub fn nudge_all() {
     let me = cpu::cpu().id;
     for other in cpu::all().iter().filter(|other| other.id != me) {
-        apic::send(other.apic_id.load(Ordering::Relaxed), traps::JOB);
+        apic::send(cpu::apic_id(other.id), traps::JOB);
     }
 }
 

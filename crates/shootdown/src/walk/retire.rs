@@ -16,7 +16,7 @@ use crate::fault::fault;
 use crate::hooks::{CpuId, Kernel};
 use crate::percpu::PerCpu;
 use crate::range::Range;
-use crate::request::Ask;
+use crate::request::Asked;
 use crate::space::Space;
 use crate::token::{Flushed, Token};
 use core::sync::atomic::Ordering;
@@ -88,7 +88,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if targets.is_empty() {
             drop(pin);
         } else {
-            self.interrupt(&mut token, targets, Ask::EndWalks.pack(), pin, |_| {});
+            self.interrupt(&mut token, targets, Asked::END_WALKS, pin, |_| {});
         }
         let _done = token.wait();
         self.review_walks(space, told);
@@ -107,7 +107,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.masked(|| self.forget_walks(&self.cpus[pin.cpu], walked, false));
         }
         if !targets.is_empty() {
-            self.interrupt(&mut token, targets, Ask::EndWalks.pack(), pin, |_| {});
+            self.interrupt(&mut token, targets, Asked::END_WALKS, pin, |_| {});
         }
         let _done = token.wait();
     }
@@ -179,6 +179,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if self.design().walkers == Walkers::Adaptive {
             space.walk_counts.0.walks.fetch_add_full(walks);
         }
+    }
+
+    /// Whether walks register, so that a request may ask to be forgotten.
+    #[inline]
+    pub(crate) fn registers_walkers(&self) -> bool {
+        matches!(self.design().walkers, Walkers::Sticky | Walkers::Adaptive)
     }
 
     /// Whether this CPU is about to wait, or to go off, in the middle of a walk: a mistake of the caller's, which a debug
