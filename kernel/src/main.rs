@@ -46,7 +46,7 @@ use options::Options;
 use pvh::start_info::MemmapType;
 use pvh::start_info::reader::{MemMap, StartInfoReader};
 use serial::Status;
-use shootdown::{Engine, PerCpu, Root, Storage, Tags, tag_words};
+use shootdown::{Engine, PerCpu, Reach, Root, Storage, Tags, tag_words};
 use spin::Once;
 
 /// The heap: small things that live long. Pages come from `frames`.
@@ -136,7 +136,7 @@ fn set_up_engine(options: &Options) {
     let cpus = cpu::all().len();
     let features = features::get();
     let emulated = options.emulate && features.broadcast.is_none();
-    if emulated {
+    if emulated && !matches!(options.design.reach, Reach::Ipi | Reach::None) {
         time::take_up(time::MAIL);
     }
     let hooks = Hooks {
