@@ -2,6 +2,7 @@
 //! withdrawn, wherever that may be cached.
 
 use crate::caches::{self, PAGES};
+use crate::work::{Work, is_as_written};
 use crate::world::{CPUS, Strict, Strictly, engine, here, must_publish, on, write_tables};
 use shootdown::{
     Ack, Deferral, Departure, Design, Errata, Exit, Range, Reach, Requests, Root, Space, Stride, Tags, Unmapped,
@@ -427,39 +428,56 @@ impl Play<'_> {
     }
 }
 
-/// Of all designs, those of one part of [`PARTS`], some times each.
-fn play(part: usize) {
-    let designs: Vec<_> = crate::designs().chain(variants()).collect();
-    let each = designs.len().div_ceil(PARTS);
-    for &(name, design) in designs.chunks(each).nth(part).into_iter().flatten() {
-        for (broadcasts, run) in (0..RUNS).flat_map(|run| [(true, run), (false, run)]) {
-            println!("{name}, split {}, broadcasts {broadcasts}, run {run}", design.split);
-            let engine = engine(design, broadcasts);
-            // With few spaces a CPU comes back to those that it has run.
-            let spaces = (1..=3 + 3 * (run % 2)).map(|root| &*Box::leak(Box::new(engine.space(Root(root)))));
-            let mut play = Play {
-                engine,
-                random: Random(0x9E37_79B9_7F4A_7C15 ^ run << 32),
-                spaces: spaces.collect(),
-                runs: [None; CPUS],
-                off: [false; CPUS],
-                deferred: Vec::new(),
-                next_root: 6,
-            };
-            (0..CPUS).for_each(|cpu| on(cpu, || caches::with(|caches| caches.online(true))));
-            (0..STEPS).for_each(|_| play.step());
+/// Of all designs, those of one part of [`PARTS`], some times each; and what was done under each.
+pub fn play(part: usize) -> Vec<(String, Work)> {
+    let mut done = Vec::new();
+    for (name, design) in crate::designs().chain(variants()).skip(part).step_by(PARTS) {
+        for broadcasts in [true, false] {
+            let traits = [
+                (design.split, ", split"),
+                (design.errata.repeat, ", twice"),
+                (broadcasts, ", broadcasts"),
+            ];
+            let traits: String = traits.iter().filter(|(has, _)| *has).map(|(_, name)| *name).collect();
+            let mut work = Work::default();
+            for run in 0..RUNS {
+                println!("{name}{traits}, run {run}");
+                let did = run_once(design, broadcasts, run);
+                work.iter_mut().zip(did).for_each(|(sum, more)| *sum += more);
+            }
+            done.push((format!("{name}{traits}"), work));
         }
     }
+    done
+}
+
+fn run_once(design: Design, broadcasts: bool, run: u64) -> Work {
+    let engine = engine(design, broadcasts);
+    // With few spaces a CPU comes back to those that it has run.
+    let spaces = (1..=3 + 3 * (run % 2)).map(|root| &*Box::leak(Box::new(engine.space(Root(root)))));
+    let mut play = Play {
+        engine,
+        random: Random(0x9E37_79B9_7F4A_7C15 ^ run << 32),
+        spaces: spaces.collect(),
+        runs: [None; CPUS],
+        off: [false; CPUS],
+        deferred: Vec::new(),
+        next_root: 6,
+    };
+    (0..CPUS).for_each(|cpu| on(cpu, || caches::with(|caches| caches.online(true))));
+    (0..STEPS).for_each(|_| play.step());
+    engine.kernel().work.get()
 }
 
 /// Tests that share the designs, so that each is short.
-const PARTS: usize = 12;
+pub const PARTS: usize = 12;
 
 macro_rules! nobody_uses_what_was_withdrawn {
     ($($name:ident: $part:literal)*) => {
         $(#[test]
         fn $name() {
-            play($part);
+            let done = play($part);
+            done.iter().for_each(|(name, work)| is_as_written(name, work));
         })*
     };
 }

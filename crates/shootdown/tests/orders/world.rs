@@ -3,9 +3,10 @@
 
 use crate::caches;
 use crate::clocks::{self, Passed};
+use crate::work::{Did, Work};
 use shootdown::{
-    Broadcast, BroadcastLimits, CpuMask, Design, Engine, Facade, Kernel, Local, PerCpu, Range, Root, Secondary, Space,
-    Storage, Tag, Word, tag_words,
+    Broadcast, BroadcastLimits, CpuMask, Design, Engine, Event, Facade, Kernel, Local, PerCpu, Range, Root, Secondary,
+    Space, Storage, Tag, Word, tag_words,
 };
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -212,6 +213,7 @@ pub struct Minding {
     /// Local invalidations that were issued and not synchronised, by CPU.
     local_under_way: Cell<u64>,
     pins: Cell<u32>,
+    pub work: Cell<Work>,
 }
 
 impl Minding {
@@ -222,7 +224,14 @@ impl Minding {
             under_way: Cell::new(0),
             local_under_way: Cell::new(0),
             pins: Cell::new(0),
+            work: Cell::default(),
         }
+    }
+
+    fn count(&self, did: Did) {
+        let mut work = self.work.get();
+        work[did as usize] += 1;
+        self.work.set(work);
     }
 
     /// Nothing is left half done.
@@ -262,10 +271,19 @@ impl Kernel<1> for &Minding {
         );
         tables_are_published("an interrupt that asks for invalidation");
         assert_ne!(self.pins.get(), 0, "interrupts are sent where migration is forbidden");
-        targets.iter().for_each(|cpu| PENDING.set(PENDING.get() | 1 << cpu));
+        for cpu in targets.iter() {
+            self.count(Did::Ipi);
+            PENDING.set(PENDING.get() | 1 << cpu);
+        }
     }
     fn invalidate(&self, what: Local) {
         tables_are_published("an invalidation");
+        self.count(match what {
+            Local::Page { .. } => Did::Page,
+            Local::Tag(_) => Did::Tag,
+            Local::Kernel { .. } => Did::Kpage,
+            Local::All => Did::All,
+        });
         for tag in all_tags() {
             if what == Local::All || what == Local::Tag(tag) {
                 cached(HERE.get(), tag, |it| *it = Cached::Nothing);
@@ -275,6 +293,7 @@ impl Kernel<1> for &Minding {
         caches::with(|caches| caches.invalidate(what));
     }
     fn local_sync(&self) {
+        self.count(Did::Sync);
         self.local_under_way
             .set(self.local_under_way.get() & !(1 << HERE.get()));
         caches::with(caches::Caches::local_sync);
@@ -282,6 +301,7 @@ impl Kernel<1> for &Minding {
     fn load_root(&self, root: Root, tag: Tag, keep: bool) {
         let masked = MASKED.with_borrow(|masked| masked[HERE.get()]);
         assert!(masked, "roots are loaded with interrupts off");
+        self.count(if keep { Did::Load } else { Did::Fload });
         assert!(
             !owed(|owed| owed.root_load),
             "words were written that no `before_root_load` has ordered before a root load"
@@ -308,6 +328,11 @@ impl Kernel<1> for &Minding {
     fn broadcast(&self, what: Broadcast) {
         tables_are_published("a broadcast");
         assert!(self.broadcasts, "there are no broadcasts");
+        self.count(match what {
+            Broadcast::Pages { .. } => Did::Bpage,
+            Broadcast::Tag(_) => Did::Btag,
+            Broadcast::Kernel { .. } | Broadcast::NonGlobal | Broadcast::All => Did::Ball,
+        });
         for tag in all_tags().filter(|_| !matches!(what, Broadcast::Pages { .. } | Broadcast::Kernel { .. })) {
             if matches!(what, Broadcast::Tag(of) if of != tag) {
                 continue;
@@ -327,6 +352,7 @@ impl Kernel<1> for &Minding {
     }
     fn broadcast_sync(&self) {
         assert_ne!(self.pins.get(), 0, "the CPU that issued is the one that synchronises");
+        self.count(Did::Bsync);
         self.under_way.set(self.under_way.get() & !(1 << HERE.get()));
         // What used the old translations is over, on every CPU.
         clocks::synchronise();
@@ -337,10 +363,20 @@ impl Kernel<1> for &Minding {
     }
     fn secondary(&self, root: Root, told: Secondary) -> u64 {
         assert!(!owed(|owed| owed.tables_full), "a device is told after a full barrier");
+        self.count(Did::Told);
         caches::with(|caches| caches.secondary(root, told))
     }
     fn secondary_sync(&self, ticket: u64) {
+        self.count(Did::Await);
         caches::with(|caches| caches.secondary_sync(ticket));
+    }
+    fn event(&self, event: Event) {
+        match event {
+            Event::Promoted => self.count(Did::Promote),
+            Event::Demoted => self.count(Did::Demote),
+            Event::RollOver => self.count(Did::Roll),
+            _ => {}
+        }
     }
     fn pin(&self) {
         self.pins.set(self.pins.get() + 1);
