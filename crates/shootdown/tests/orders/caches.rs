@@ -1,7 +1,7 @@
 //! What CPUs and a device may have cached, and what of it they may use (C1, C3): versions of pages, of links and of kernel pages.
 //! A CPU caches all that it can reach, whenever it can.
 
-use crate::world::{CPUS, here};
+use crate::world::{CPUS, flushes_at_entry, here};
 use shootdown::{Broadcast, Errata, Local, Root, Secondary, Stride, Tag, USER_HALF};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,10 +16,10 @@ const KERNEL: u64 = u64::MAX;
 const GLOBAL: u16 = u16::MAX;
 
 /// Where the link to the lowest table of a space stands among its pages.
-const LINK: u64 = PAGES;
+pub const LINK: u64 = PAGES;
 
 /// Whose, and which page.
-type Name = (u64, u64);
+pub type Name = (u64, u64);
 
 #[derive(Default, Clone)]
 struct Cpu {
@@ -125,7 +125,7 @@ impl Caches {
         self.errata.unwrap_or(Errata::NONE)
     }
 
-    fn version(&self, name: Name) -> u64 {
+    pub fn version(&self, name: Name) -> u64 {
         self.versions.get(&name).copied().unwrap_or(0)
     }
 
@@ -157,18 +157,22 @@ impl Caches {
     }
 
     /// Nobody can use what is out of date: user pages where user code runs, links and kernel pages wherever they are loaded.
-    fn judge(&self, names: &[Name]) {
-        for (number, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.on) {
+    fn judge(&self, names: &[(Name, u64)]) {
+        for (number, cpu) in self
+            .cpus
+            .iter()
+            .enumerate()
+            .filter(|(number, cpu)| cpu.on && !flushes_at_entry(*number))
+        {
             let (root, tag) = cpu.loaded;
-            for &name in names {
+            for &(name, version) in names {
                 let (owner, page) = name;
                 let usable = owner == KERNEL || (owner == root && (cpu.user || page == LINK));
                 let tags = [tag, tag | USER_HALF, GLOBAL];
                 for tag in tags.into_iter().filter(|_| usable) {
                     if let Some(&held) = cpu.entries.get(&(tag, name)) {
-                        assert_eq!(
-                            held,
-                            self.version(name),
+                        assert!(
+                            held >= version,
                             "CPU {number} can use {name:x?} under tag {tag} (C1, C3)"
                         );
                     }
@@ -260,6 +264,11 @@ impl Caches {
         }
     }
 
+    /// The hypervisor flushes everything here.
+    pub fn flush_at_entry(&mut self) {
+        self.cpus[here()].entries.clear();
+    }
+
     // What tests do.
 
     /// This CPU runs user code from here on, or not.
@@ -283,15 +292,29 @@ impl Caches {
         self.judge_here(&all);
     }
 
+    /// This CPU may use what it has of the space with that root.
+    pub fn looks(&self, root: Root) {
+        assert_eq!(self.cpus[here()].loaded.0, root.0, "another space is loaded");
+        let own = self.versions.keys().copied().filter(|(owner, _)| *owner == root.0);
+        let mut looking = self.cpus[here()].clone();
+        looking.user = true;
+        self.judge_as(looking, &own.collect::<Vec<_>>());
+    }
+
     fn judge_here(&self, names: &[Name]) {
+        self.judge_as(self.cpus[here()].clone(), names);
+    }
+
+    fn judge_as(&self, cpu: Cpu, names: &[Name]) {
         let mut alone = Caches {
             versions: self.versions.clone(),
             split: self.split,
             ..Caches::default()
         };
         // What was withdrawn and is not flushed yet may still be used: only what was flushed is judged.
-        let flushed: Vec<Name> = names.iter().copied().filter(|name| !self.is_pending(*name)).collect();
-        alone.cpus[here()] = self.cpus[here()].clone();
+        let flushed = names.iter().filter(|name| !self.is_pending(**name));
+        let flushed: Vec<_> = flushed.map(|&name| (name, self.version(name))).collect();
+        alone.cpus[here()] = cpu;
         alone.judge(&flushed);
     }
 
@@ -314,23 +337,25 @@ impl Caches {
         }
     }
 
-    /// Entries of pages are withdrawn, and with `link` the table; of the kernel for root 0.
-    pub fn withdraw(&mut self, root: Root, pages: std::ops::Range<u64>, link: bool) -> Vec<Name> {
+    /// Entries of pages are withdrawn, and with `link` the table; of the kernel for root 0. What came instead, by version.
+    pub fn withdraw(&mut self, root: Root, pages: std::ops::Range<u64>, link: bool) -> Vec<(Name, u64)> {
         let owner = if root.0 == 0 { KERNEL } else { root.0 };
         let names: Vec<Name> = pages.chain(link.then_some(LINK)).map(|page| (owner, page)).collect();
-        for name in &names {
-            *self.versions.entry(*name).or_insert(0) += 1;
-            *self.pending.entry(*name).or_insert(0) += 1;
-        }
-        names
+        let withdraw = |name| {
+            let version = self.versions.entry(name).or_insert(0);
+            *version += 1;
+            *self.pending.entry(name).or_insert(0) += 1;
+            (name, *version)
+        };
+        names.into_iter().map(withdraw).collect()
     }
 
     /// The flush of these is complete.
-    pub fn flushed(&mut self, names: &[Name]) {
-        for name in names {
+    pub fn flushed(&mut self, names: &[(Name, u64)]) {
+        for (name, version) in names {
             *self.pending.entry(*name).or_insert(1) -= 1;
             if let Some(held) = self.device.get(name) {
-                assert_eq!(*held, self.version(*name), "the device can use {name:x?}");
+                assert!(held >= version, "the device can use {name:x?}");
             }
         }
         self.judge(names);

@@ -6,6 +6,9 @@ mod at_random;
 mod caches;
 mod clocks;
 mod happens_before;
+mod meddling;
+mod play;
+mod variants;
 mod work;
 mod world;
 

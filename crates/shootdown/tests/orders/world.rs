@@ -3,6 +3,7 @@
 
 use crate::caches;
 use crate::clocks::{self, Passed};
+use crate::meddling::{end_walks, moment};
 use crate::work::{Did, Work};
 use shootdown::{
     Broadcast, BroadcastLimits, CpuMask, Design, Engine, Event, Facade, Kernel, Local, PerCpu, Range, Root, Secondary,
@@ -23,9 +24,49 @@ std::thread_local! {
     /// What each CPU may hold under each tag.
     static CACHED: RefCell<[[Cached; TAGS]; CPUS]> = const { RefCell::new([[Cached::Nothing; TAGS]; CPUS]) };
     static MASKED: RefCell<[bool; CPUS]> = const { RefCell::new([false; CPUS]) };
+    /// CPUs that are in the middle of something.
+    static BUSY: Cell<u64> = const { Cell::new(0) };
+    /// Virtual CPUs that do not run, and of them those that flush everything before they do.
+    static DESCHEDULED: Cell<u64> = const { Cell::new(0) };
+    static FLUSH_AT_ENTRY: Cell<u64> = const { Cell::new(0) };
 }
 
 pub const CPUS: usize = 3;
+
+/// Has CPU `cpu`, which runs again if it did not, do something, no interrupt coming after it.
+pub fn on_without_interrupts<T>(cpu: usize, what: impl FnOnce() -> T) -> T {
+    let bit = 1 << cpu;
+    let (before, busy) = (HERE.replace(cpu), BUSY.replace(BUSY.get() | bit));
+    DESCHEDULED.set(DESCHEDULED.get() & !bit);
+    if FLUSH_AT_ENTRY.get() & bit != 0 {
+        FLUSH_AT_ENTRY.set(FLUSH_AT_ENTRY.get() & !bit);
+        all_tags().for_each(|tag| cached(cpu, tag, |it| *it = Cached::Nothing));
+        caches::with(|caches| caches.flush_at_entry());
+    }
+    let result = what();
+    BUSY.set(busy);
+    HERE.set(before);
+    result
+}
+
+/// Whether that CPU is in the middle of something, or waits.
+pub fn is_busy(cpu: usize) -> bool {
+    BUSY.get() >> cpu & 1 != 0
+}
+
+/// Another CPU than this one does not run for a while.
+pub fn deschedule(cpu: usize) {
+    DESCHEDULED.set(DESCHEDULED.get() | 1 << cpu);
+}
+
+/// Whether that CPU flushes everything before it does anything.
+pub fn flushes_at_entry(cpu: usize) -> bool {
+    FLUSH_AT_ENTRY.get() >> cpu & 1 != 0
+}
+
+pub fn is_masked(cpu: usize) -> bool {
+    MASKED.with_borrow(|masked| masked[cpu])
+}
 
 /// The CPU whose turn it is.
 pub fn here() -> usize {
@@ -102,6 +143,7 @@ unsafe impl Sync for Minded {}
 
 impl Minded {
     fn modify(&self, change: impl Fn(u64) -> Option<u64>) -> Result<u64, u64> {
+        moment();
         full();
         let old = self.0.load(Ordering::Relaxed);
         match change(old) {
@@ -127,10 +169,12 @@ impl Word for Minded {
         Minded(AtomicU64::new(value), Passed::default())
     }
     fn load(&self, order: Ordering) -> u64 {
+        moment();
         self.1.load(order);
         self.0.load(order)
     }
     fn store(&self, value: u64, order: Ordering) {
+        moment();
         wrote();
         self.1.store(order);
         self.0.store(value, order);
@@ -177,30 +221,41 @@ impl Facade for Strict {
         owed(|owed| owed.root_load = false);
     }
     fn wait_until(mut condition: impl FnMut() -> bool) {
-        for _ in 0..100 {
+        for round in 0..100 {
             if condition() {
                 return;
             }
             deliver();
+            if round > 10 {
+                end_walks();
+            }
         }
-        panic!("waits for ever");
+        assert!(std::thread::panicking(), "waits for ever");
     }
 }
 
 /// Every CPU that was interrupted, can be, and is not this one takes its interrupt.
 pub fn deliver() {
-    let here = HERE.get();
     for cpu in 0..CPUS {
-        let masked = MASKED.with_borrow(|masked| masked[cpu]);
-        if PENDING.get() >> cpu & 1 == 0 || masked {
+        if PENDING.get() >> cpu & 1 == 0 || is_masked(cpu) {
             continue;
         }
         PENDING.set(PENDING.get() & !(1 << cpu));
-        HERE.set(cpu);
-        MASKED.with_borrow_mut(|masked| masked[cpu] = true);
-        HANDLER.with_borrow(|handler| handler.as_ref().expect("set with the engine")());
-        MASKED.with_borrow_mut(|masked| masked[cpu] = false);
-        HERE.set(here);
+        on_without_interrupts(cpu, || {
+            MASKED.with_borrow_mut(|masked| masked[cpu] = true);
+            // What this CPU has written and not published is not what its handler invalidates.
+            let unpublished = owed(|owed| {
+                let handlers = Owed {
+                    tables: false,
+                    tables_full: false,
+                    ..*owed
+                };
+                std::mem::replace(owed, handlers)
+            });
+            HANDLER.with_borrow(|handler| handler.as_ref().expect("set with the engine")());
+            owed(|owed| (owed.tables, owed.tables_full) = (unpublished.tables, unpublished.tables_full));
+            MASKED.with_borrow_mut(|masked| masked[cpu] = false);
+        });
     }
 }
 
@@ -378,6 +433,11 @@ impl Kernel<1> for &Minding {
             _ => {}
         }
     }
+    fn flush_at_entry(&self, cpu: usize) -> bool {
+        let descheduled = DESCHEDULED.get() & 1 << cpu;
+        FLUSH_AT_ENTRY.set(FLUSH_AT_ENTRY.get() | descheduled);
+        descheduled != 0
+    }
     fn pin(&self) {
         self.pins.set(self.pins.get() + 1);
     }
@@ -395,6 +455,9 @@ pub fn engine(design: Design, broadcasts: bool) -> &'static Strictly {
     OWED.set([Owed::NOTHING; CPUS]);
     MASKED.set([false; CPUS]);
     PENDING.set(0);
+    BUSY.set(0);
+    DESCHEDULED.set(0);
+    FLUSH_AT_ENTRY.set(0);
     CACHED.set([[Cached::Nothing; TAGS]; CPUS]);
     HERE.set(0);
     let cpus: Vec<PerCpu<Strict>> = (0..CPUS).map(|_| PerCpu::new()).collect();
@@ -414,11 +477,11 @@ pub fn engine(design: Design, broadcasts: bool) -> &'static Strictly {
 
 /// Has CPU `cpu` do something; then interrupts arrive.
 pub fn on<T>(cpu: usize, what: impl FnOnce() -> T) -> T {
-    let before = HERE.replace(cpu);
-    let result = what();
-    deliver();
-    HERE.set(before);
-    result
+    on_without_interrupts(cpu, || {
+        let result = what();
+        deliver();
+        result
+    })
 }
 
 /// What this CPU has written need not be published yet, or from now on must: a batch lies in between, and what is invalidated
