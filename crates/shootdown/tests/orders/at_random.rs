@@ -6,7 +6,7 @@ use crate::play::Play;
 use crate::variants::variants;
 use crate::work::{Work, is_as_written};
 use crate::world::engine;
-use shootdown::Design;
+use shootdown::{Design, Reach, Tags};
 
 /// Runs of each design, and what happens in each.
 const RUNS: u64 = 2;
@@ -17,6 +17,9 @@ pub fn play(part: usize, meddles: bool) -> Vec<(String, Work)> {
     let mut done = Vec::new();
     for (name, design) in crate::designs().chain(variants()).skip(part).step_by(PARTS) {
         for broadcasts in [true, false] {
+            if broadcasts && design.reach == Reach::Ipi {
+                continue;
+            }
             let traits = [
                 (design.split, ", split"),
                 (design.errata.repeat, ", twice"),
@@ -24,7 +27,7 @@ pub fn play(part: usize, meddles: bool) -> Vec<(String, Work)> {
             ];
             let traits: String = traits.iter().filter(|(has, _)| *has).map(|(_, name)| *name).collect();
             let mut work = Work::default();
-            for run in 0..if meddles { 2 * RUNS } else { RUNS } {
+            for run in 0..RUNS {
                 println!("{name}{traits}, run {run}");
                 let did = run_once(design, broadcasts, run, meddles);
                 work.iter_mut().zip(did).for_each(|(sum, more)| *sum += more);
@@ -39,9 +42,15 @@ fn run_once(design: Design, broadcasts: bool, run: u64, meddles: bool) -> Work {
     meddling::begin(None, 0);
     let engine = engine(design, broadcasts);
     // With few spaces a CPU comes back to those that it has run.
-    let play = Play::new(engine, 3 + 3 * (run % 2), run);
+    let play = Play::new(engine, 2 + 4 * (run % 2), run);
     meddling::begin(meddles.then_some(play), run);
-    (0..STEPS).for_each(|_| play.step());
+    // Tags are given and taken now and then only.
+    let steps = if matches!(design.tags, Tags::Hybrid { .. }) {
+        4 * STEPS
+    } else {
+        STEPS
+    };
+    (0..steps).for_each(|_| play.step());
     meddling::begin(None, 0);
     engine.kernel().work.get()
 }

@@ -120,6 +120,31 @@ impl Cpu {
     }
 }
 
+/// That CPU, which runs user code or does not, cannot use what is older than these.
+fn judge_cpu(number: usize, cpu: &Cpu, user: bool, names: &[(Name, u64)]) {
+    let (root, tag) = cpu.loaded;
+    for &(name, version) in names {
+        let (owner, page) = name;
+        if owner != KERNEL && (owner != root || !user && page != LINK) {
+            continue;
+        }
+        for tag in [tag, tag | USER_HALF, GLOBAL] {
+            if let Some(&held) = cpu.entries.get(&(tag, name)) {
+                assert!(
+                    held >= version,
+                    "CPU {number} can use {name:x?} under tag {tag} (C1, C3)"
+                );
+            }
+        }
+    }
+    // C4: nothing of others under the tag that is loaded.
+    if root != 0 {
+        let foreign = |(of, (owner, _)): &(u16, Name)| *of == tag && *owner != root && *owner != KERNEL;
+        let found = cpu.entries.keys().find(|key| foreign(key));
+        assert_eq!(found, None, "CPU {number} runs root {root} under tag {tag} (C4)");
+    }
+}
+
 impl Caches {
     fn errata(&self) -> Errata {
         self.errata.unwrap_or(Errata::NONE)
@@ -158,31 +183,9 @@ impl Caches {
 
     /// Nobody can use what is out of date: user pages where user code runs, links and kernel pages wherever they are loaded.
     fn judge(&self, names: &[(Name, u64)]) {
-        for (number, cpu) in self
-            .cpus
-            .iter()
-            .enumerate()
-            .filter(|(number, cpu)| cpu.on && !flushes_at_entry(*number))
-        {
-            let (root, tag) = cpu.loaded;
-            for &(name, version) in names {
-                let (owner, page) = name;
-                let usable = owner == KERNEL || (owner == root && (cpu.user || page == LINK));
-                let tags = [tag, tag | USER_HALF, GLOBAL];
-                for tag in tags.into_iter().filter(|_| usable) {
-                    if let Some(&held) = cpu.entries.get(&(tag, name)) {
-                        assert!(
-                            held >= version,
-                            "CPU {number} can use {name:x?} under tag {tag} (C1, C3)"
-                        );
-                    }
-                }
-            }
-            // C4: nothing of others under the tag that is loaded.
-            if root != 0 {
-                let foreign = |(of, (owner, _)): &(u16, Name)| *of == tag && *owner != root && *owner != KERNEL;
-                let found = cpu.entries.keys().find(|key| foreign(key));
-                assert_eq!(found, None, "CPU {number} runs root {root} under tag {tag} (C4)");
+        for (number, cpu) in self.cpus.iter().enumerate() {
+            if cpu.on && !flushes_at_entry(number) {
+                judge_cpu(number, cpu, cpu.user, names);
             }
         }
     }
@@ -206,9 +209,15 @@ impl Caches {
             now.into_iter().for_each(|what| self.cpus[cpu].local(what));
             self.once_here[cpu].clear();
         }
-        let late = std::mem::take(&mut self.cpus[cpu].late);
-        late.into_iter().for_each(|what| self.cpus[cpu].broadcast(what));
+        self.apply_late();
         self.fill_on(here());
+    }
+
+    /// What user code has under way is over, or done, when it is left.
+    fn apply_late(&mut self) {
+        let cpu = &mut self.cpus[here()];
+        let late = std::mem::take(&mut cpu.late);
+        late.into_iter().for_each(|what| cpu.broadcast(what));
     }
 
     pub fn load_root(&mut self, root: Root, tag: Tag, keep: bool) {
@@ -218,8 +227,7 @@ impl Caches {
         }
         cpu.loaded = (root.0, tag.0);
         // A CPU that is not in the set any more finds broadcasts done when it comes back.
-        let late = std::mem::take(&mut cpu.late);
-        late.into_iter().for_each(|what| cpu.broadcast(what));
+        self.apply_late();
         self.fill_on(here());
     }
 
@@ -274,48 +282,36 @@ impl Caches {
     /// This CPU runs user code from here on, or not.
     pub fn user(&mut self, user: bool) {
         self.cpus[here()].user = user;
+        if !user {
+            self.apply_late();
+        }
         self.fill_on(here());
-        let all: Vec<Name> = self.versions.keys().copied().collect();
         if user {
-            self.judge_here(&all);
+            self.judge_here(true, |_| true);
         }
     }
 
     /// This CPU uses what is mapped in the kernel.
     pub fn in_kernel(&self) {
-        let all: Vec<Name> = self
-            .versions
-            .keys()
-            .copied()
-            .filter(|(owner, _)| *owner == KERNEL)
-            .collect();
-        self.judge_here(&all);
+        self.judge_here(false, |owner| owner == KERNEL);
     }
 
     /// This CPU may use what it has of the space with that root.
     pub fn looks(&self, root: Root) {
         assert_eq!(self.cpus[here()].loaded.0, root.0, "another space is loaded");
-        let own = self.versions.keys().copied().filter(|(owner, _)| *owner == root.0);
-        let mut looking = self.cpus[here()].clone();
-        looking.user = true;
-        self.judge_as(looking, &own.collect::<Vec<_>>());
+        self.judge_here(true, |owner| owner == root.0);
     }
 
-    fn judge_here(&self, names: &[Name]) {
-        self.judge_as(self.cpus[here()].clone(), names);
-    }
-
-    fn judge_as(&self, cpu: Cpu, names: &[Name]) {
-        let mut alone = Caches {
-            versions: self.versions.clone(),
-            split: self.split,
-            ..Caches::default()
-        };
-        // What was withdrawn and is not flushed yet may still be used: only what was flushed is judged.
-        let flushed = names.iter().filter(|name| !self.is_pending(**name));
-        let flushed: Vec<_> = flushed.map(|&name| (name, self.version(name))).collect();
-        alone.cpus[here()] = cpu;
-        alone.judge(&flushed);
+    /// What was withdrawn and is not flushed yet may still be used: only what was flushed is judged.
+    fn judge_here(&self, user: bool, whose: impl Fn(u64) -> bool) {
+        let flushed = self
+            .versions
+            .iter()
+            .filter(|(name, _)| whose(name.0) && !self.is_pending(**name));
+        let flushed: Vec<_> = flushed.map(|(&name, &version)| (name, version)).collect();
+        if self.cpus[here()].on {
+            judge_cpu(here(), &self.cpus[here()], user, &flushed);
+        }
     }
 
     fn is_pending(&self, name: Name) -> bool {
