@@ -6,7 +6,7 @@ use crate::play::Play;
 use crate::variants::variants;
 use crate::work::{Work, is_as_written};
 use crate::world::engine;
-use shootdown::{Design, Reach, Tags};
+use shootdown::{Design, Free, Reach, Tags};
 
 /// Runs of each design, and what happens in each.
 const RUNS: u64 = 2;
@@ -44,12 +44,9 @@ fn run_once(design: Design, broadcasts: bool, run: u64, meddles: bool) -> Work {
     // With few spaces a CPU comes back to those that it has run.
     let play = Play::new(engine, 2 + 4 * (run % 2), run);
     meddling::begin(meddles.then_some(play), run);
-    // Tags are given and taken now and then only.
-    let steps = if matches!(design.tags, Tags::Hybrid { .. }) {
-        4 * STEPS
-    } else {
-        STEPS
-    };
+    // Tags are given and taken, and unmaps deferred, now and then only.
+    let seldom = matches!(design.tags, Tags::Hybrid { .. }) || design.free == Free::Deferred;
+    let steps = if seldom { 4 * STEPS } else { STEPS };
     (0..steps).for_each(|_| play.step());
     meddling::begin(None, 0);
     engine.kernel().work.get()

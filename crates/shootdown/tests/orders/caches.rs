@@ -1,6 +1,7 @@
 //! What CPUs and a device may have cached, and what of it they may use (C1, C3): versions of pages, of links and of kernel pages.
 //! A CPU caches all that it can reach, whenever it can.
 
+use crate::clocks;
 use crate::world::{CPUS, flushes_at_entry, here};
 use shootdown::{Broadcast, Errata, Local, Root, Secondary, Stride, Tag, USER_HALF};
 use std::cell::RefCell;
@@ -31,6 +32,8 @@ struct Cpu {
     late: Vec<Broadcast>,
     user: bool,
     on: bool,
+    /// When it last went on from using what it had, and of which version that was.
+    used: BTreeMap<Name, (u64, u64)>,
 }
 
 /// All of it.
@@ -277,6 +280,19 @@ impl Caches {
         self.cpus[here()].entries.clear();
     }
 
+    /// This CPU goes on from what it did, in the kernel: by a call, or an interrupt.
+    pub fn goes_on(&mut self) {
+        let now = clocks::tick();
+        let cpu = &mut self.cpus[here()];
+        let (root, tag) = cpu.loaded;
+        for (&(of, name), &version) in cpu.entries.iter().filter(|_| cpu.on) {
+            let usable = name.0 == KERNEL || name.0 == root && (cpu.user || name.1 == LINK);
+            if usable && [tag, tag | USER_HALF, GLOBAL].contains(&of) {
+                cpu.used.insert(name, (now, version));
+            }
+        }
+    }
+
     // What tests do.
 
     /// This CPU runs user code from here on, or not.
@@ -352,6 +368,15 @@ impl Caches {
             *self.pending.entry(*name).or_insert(1) -= 1;
             if let Some(held) = self.device.get(name) {
                 assert!(held >= version, "the device can use {name:x?}");
+            }
+            for (number, cpu) in self.cpus.iter().enumerate() {
+                let used = cpu.used.get(name).filter(|(_, old)| old < version);
+                let knows = used.is_none_or(|(time, _)| clocks::knows(number, *time));
+                assert!(
+                    knows,
+                    "CPU {} does not know that CPU {number} is through with {name:x?}",
+                    here()
+                );
             }
         }
         self.judge(names);

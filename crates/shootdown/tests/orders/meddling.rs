@@ -16,6 +16,7 @@ struct UnderWay {
     /// Whose link to a table was read, and which.
     link: Name,
     version: u64,
+    nmi: bool,
     /// Not dropped with its thread, of which by then not enough is left.
     walk: ManuallyDrop<Walk<'static, 'static, &'static Minding, 1>>,
 }
@@ -55,14 +56,18 @@ fn meddle(play: &'static Play, random: &Random) {
     if what < 7 {
         return on_without_interrupts(cpu, || play.look(space));
     }
-    if what == 7 && !world::is_busy(cpu) {
+    if world::is_busy(cpu) {
+        return;
+    }
+    if what == 7 {
         return world::deschedule(cpu);
     }
     if walks(cpu) {
-        return end_last_walk_on(cpu);
-    }
-    if world::is_busy(cpu) || world::is_masked(cpu) {
-        return;
+        return match what {
+            8 => on_without_interrupts(cpu, || walk(play, space, true)),
+            9..=12 if !in_nmi(cpu) => on_without_interrupts(cpu, || walk(play, space, false)),
+            _ => end_last_walk_on(cpu),
+        };
     }
     // A roll-over may be under way, under its lock.
     let may_switch = play.engine.design().tags != Tags::System || !world::is_masked(here());
@@ -73,14 +78,16 @@ fn meddle(play: &'static Play, random: &Random) {
             }
         }
         8..=9 if may_switch => play.enter(space),
-        10 if may_switch => play.enter(play.runs[cpu].get().unwrap_or(space)),
+        10 if may_switch => play.returns(),
         11 => play.leave(),
         12 => play.lazy(),
         13 => play.enter_kernel(),
-        14 => play.tick(),
+        14 if random.one_in(2) => play.free(),
+        14 => play.engine.tick(),
         15 if play.are_on() > 2 => play.goes_off(),
-        16 | 17 => walk(play, space),
-        18 => play.engine.tick_stops(),
+        16 | 17 => walk(play, space, random.one_in(4)),
+        18 if random.one_in(2) => play.engine.tick_stops(),
+        18 => play.engine.tick_resumes(),
         19 if can_dispatch(play, space) => play.dispatch(space, random),
         _ => {}
     });
@@ -92,13 +99,16 @@ fn can_dispatch(play: &Play, space: usize) -> bool {
     design.requests == Requests::Log && design.tags != Tags::System && play.space(space).system_tag().is_none()
 }
 
-/// A walk begins on this CPU, and lasts.
-pub fn walk(play: &'static Play, space: usize) {
+/// A walk begins on this CPU, and lasts; from NMI context or not.
+pub fn walk(play: &'static Play, space: usize, nmi: bool) {
     if play.engine.design().walkers == Walkers::None {
         return;
     }
     let space = play.space(space);
-    let walk = play.engine.walk(space);
+    let walk = match nmi {
+        true => play.engine.walk_from_nmi(space),
+        false => play.engine.walk(space),
+    };
     let link = (space.root().0, LINK);
     let version = caches::with(|caches| caches.version(link));
     WALKS.with_borrow_mut(|walks| {
@@ -106,6 +116,7 @@ pub fn walk(play: &'static Play, space: usize) {
             cpu: here(),
             link,
             version,
+            nmi,
             walk: ManuallyDrop::new(walk),
         })
     });
@@ -114,6 +125,10 @@ pub fn walk(play: &'static Play, space: usize) {
 /// Whether a walk is under way on that CPU.
 pub fn walks(cpu: usize) -> bool {
     WALKS.with_borrow(|walks| walks.iter().any(|walk| walk.cpu == cpu))
+}
+
+fn in_nmi(cpu: usize) -> bool {
+    WALKS.with_borrow(|walks| walks.iter().any(|walk| walk.cpu == cpu && walk.nmi))
 }
 
 fn end_last_walk_on(cpu: usize) {

@@ -2,9 +2,10 @@
 //! `meddling.rs`. After each flush nobody can use what was withdrawn, wherever that may be cached.
 
 use crate::caches::{self, LINK, Name, PAGES};
+use crate::clocks::{self, Clock};
 use crate::meddling;
 use crate::world::{CPUS, Strict, Strictly, here, must_publish, on, write_tables};
-use shootdown::{Deferral, Grace, Range, Retired, Root, Space, Stride, Token, Unmapped};
+use shootdown::{Deferral, Free, Grace, Range, Retired, Root, Space, Stride, Token, Unmapped};
 use std::cell::{Cell, RefCell};
 
 pub struct Random(Cell<u64>);
@@ -42,10 +43,16 @@ pub struct Play {
     /// Which space each CPU runs, if any.
     pub runs: [Cell<Option<usize>>; CPUS],
     pub off: [Cell<bool>; CPUS],
-    deferred: RefCell<Vec<(Deferral, Withdrawn)>>,
+    deferred: RefCell<Vec<(Deferral, Withdrawn, Clock)>>,
     graces: RefCell<Vec<(Grace, Name, u64)>>,
     /// Flushes that were dispatched and not waited for.
-    pub tokens: RefCell<Vec<(Token<'static, 'static, &'static crate::world::Minding, 1>, Withdrawn)>>,
+    pub tokens: RefCell<
+        Vec<(
+            Token<'static, 'static, &'static crate::world::Minding, 1>,
+            Withdrawn,
+            Clock,
+        )>,
+    >,
     next_root: Cell<u64>,
 }
 
@@ -107,6 +114,15 @@ impl Play {
         self.runs[here()].set(Some(space));
         // SAFETY: a space that ends is retired first, and lives until the end of the run.
         unsafe { self.engine.switch_to(self.space(space)) };
+        caches::with(|caches| caches.user(true));
+    }
+
+    /// To what it ran, after a system call or idleness.
+    pub fn returns(&self) {
+        let Some(space) = self.runs[here()].get() else { return };
+        caches::with(|caches| caches.user(false));
+        // SAFETY: as in `enter`.
+        unsafe { self.engine.leave_lazy(self.space(space)) };
         caches::with(|caches| caches.user(true));
     }
 
@@ -193,12 +209,13 @@ impl Play {
         let (range, pages) = self.some_pages(random);
         let names = self.withdraw(self.space(space).root(), pages, false);
         let token = self.engine.dispatch(self.space(space), range);
-        self.tokens.borrow_mut().push((token, names));
+        self.tokens.borrow_mut().push((token, names, clocks::now()));
     }
 
     fn wait(&self) {
         let next = || self.tokens.borrow_mut().pop();
-        while let Some((token, names)) = next() {
+        while let Some((token, names, known)) = next() {
+            clocks::learn(&known);
             let _done = token.wait();
             caches::with(|caches| caches.flushed(&names));
         }
@@ -224,11 +241,15 @@ impl Play {
                 cpu
             };
             let space = self.space(space);
-            on(cpu, || {
+            let known = clocks::now();
+            let known = on(cpu, || {
+                clocks::learn(&known);
                 waiting.extend(self.withdraw(root, pages, range.tables()));
                 batch.add(space, range);
                 must_publish(false);
+                clocks::now()
             });
+            clocks::learn(&known);
             if self.random.one_in(6) {
                 self.engine.settle(space);
                 let (settled, rest): (Withdrawn, Withdrawn) =
@@ -260,17 +281,18 @@ impl Play {
         let names = self.withdraw(root, pages, range.tables());
         match self.engine.flush_later(self.space(space), range, 1) {
             Unmapped::Now(_) => caches::with(|caches| caches.flushed(&names)),
-            Unmapped::Later(deferral) => self.deferred.borrow_mut().push((deferral, names)),
+            Unmapped::Later(deferral) => self.deferred.borrow_mut().push((deferral, names, clocks::now())),
         }
     }
 
-    pub fn tick(&self) {
-        self.engine.tick();
+    /// Frees what deferrals and grace periods kept.
+    pub fn free(&self) {
         let over = self.engine.deferrals_over();
-        for (deferral, names) in self.deferred.take() {
+        for (deferral, names, known) in self.deferred.take() {
+            clocks::learn(&known);
             match self.engine.release(deferral, &over) {
                 Ok(_) => caches::with(|caches| caches.flushed(&names)),
-                Err(not_yet) => self.deferred.borrow_mut().push((not_yet, names)),
+                Err(not_yet) => self.deferred.borrow_mut().push((not_yet, names, known)),
             }
         }
         let over = self.engine.graces_over();
@@ -317,21 +339,25 @@ impl Play {
         on(cpu, || match what {
             0..8 if self.off[cpu].get() => self.comes_on(),
             _ if self.off[cpu].get() => {}
-            0..=5 => self.enter(space),
+            0..=4 => self.enter(space),
+            5 => self.returns(),
             6 => self.leave(),
             7 => self.lazy(),
             8 => self.enter_kernel(),
             9 => self.reclaim(),
             10 => self.kernel(),
             11 => self.later(space),
-            12 => self.tick(),
+            18..=20 if self.engine.design().free == Free::Deferred && random.one_in(2) => self.later(space),
+            21 if self.engine.design().free == Free::Deferred => self.engine.tick(),
+            12 if random.one_in(2) => self.free(),
+            12 => self.engine.tick(),
             13 if self.are_on() > 1 => self.goes_off(),
             14 => self.end(space),
             15 => {
                 let root = self.space(space).root();
                 caches::with(|caches| caches.device_uses(root));
             }
-            16 => meddling::walk(self, space),
+            16 => meddling::walk(self, space, random.one_in(4)),
             17 if random.one_in(2) => self.engine.tick_stops(),
             17 => self.engine.tick_resumes(),
             18 => self.look(space),

@@ -61,6 +61,20 @@ pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
             },
         ),
         (
+            "deferral of few frames",
+            Design {
+                defer_frames: 3,
+                ..Design::DEFERRED
+            },
+        ),
+        (
+            "hybrid and deferral",
+            Design {
+                free: shootdown::Free::Deferred,
+                ..hybrid
+            },
+        ),
+        (
             "hybrid, interrupts besides",
             Design {
                 errata: errata(true, false),
@@ -99,6 +113,13 @@ pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
             Design {
                 tags: Tags::Hybrid { promote_at: 3 },
                 demote_after: 3,
+                ..hybrid
+            },
+        ),
+        (
+            "hybrid, sampled seldom",
+            Design {
+                sample_one_in: 4,
                 ..hybrid
             },
         ),

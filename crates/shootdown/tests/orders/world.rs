@@ -3,7 +3,7 @@
 
 use crate::caches;
 use crate::clocks::{self, Passed};
-use crate::meddling::{end_walks, moment};
+use crate::meddling::{end_walks, moment, walks};
 use crate::work::{Did, Work};
 use shootdown::{
     Broadcast, BroadcastLimits, CpuMask, Design, Engine, Event, Facade, Kernel, Local, PerCpu, Range, Root, Secondary,
@@ -42,6 +42,9 @@ pub fn on_without_interrupts<T>(cpu: usize, what: impl FnOnce() -> T) -> T {
         FLUSH_AT_ENTRY.set(FLUSH_AT_ENTRY.get() & !bit);
         all_tags().for_each(|tag| cached(cpu, tag, |it| *it = Cached::Nothing));
         caches::with(|caches| caches.flush_at_entry());
+    }
+    if busy & bit == 0 {
+        caches::with(caches::Caches::goes_on);
     }
     let result = what();
     BUSY.set(busy);
@@ -237,7 +240,7 @@ impl Facade for Strict {
 /// Every CPU that was interrupted, can be, and is not this one takes its interrupt.
 pub fn deliver() {
     for cpu in 0..CPUS {
-        if PENDING.get() >> cpu & 1 == 0 || is_masked(cpu) {
+        if PENDING.get() >> cpu & 1 == 0 || is_masked(cpu) || walks(cpu) {
             continue;
         }
         PENDING.set(PENDING.get() & !(1 << cpu));
@@ -435,6 +438,10 @@ impl Kernel<1> for &Minding {
     }
     fn flush_at_entry(&self, cpu: usize) -> bool {
         let descheduled = DESCHEDULED.get() & 1 << cpu;
+        if descheduled != 0 {
+            // One exchange with the hypervisor.
+            clocks::learn(&clocks::known_to(cpu));
+        }
         FLUSH_AT_ENTRY.set(FLUSH_AT_ENTRY.get() | descheduled);
         descheduled != 0
     }
