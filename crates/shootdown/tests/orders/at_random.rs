@@ -6,7 +6,7 @@ use crate::play::Play;
 use crate::variants::variants;
 use crate::work::{Work, is_as_written};
 use crate::world::engine;
-use shootdown::{Design, Free, Reach, Tags};
+use shootdown::{Design, Free, Reach, Tags, Walkers};
 
 /// Runs of each design, and what happens in each.
 const RUNS: u64 = 2;
@@ -45,11 +45,29 @@ fn run_once(design: Design, broadcasts: bool, run: u64, meddles: bool) -> Work {
     let play = Play::new(engine, 2 + 4 * (run % 2), run);
     meddling::begin(meddles.then_some(play), run);
     // Tags are given and taken, and unmaps deferred, now and then only.
-    let seldom = matches!(design.tags, Tags::Hybrid { .. }) || design.free == Free::Deferred;
+    let seldom = design.tags != Tags::PerCpu || design.free == Free::Deferred;
     let steps = if seldom { 4 * STEPS } else { STEPS };
     (0..steps).for_each(|_| play.step());
     meddling::begin(None, 0);
     engine.kernel().work.get()
+}
+
+/// With each way of keeping track of walks.
+#[test]
+fn no_table_goes_while_it_is_walked() {
+    use Walkers::{Adaptive, GracePeriod, InterruptAll, Precise, PreciseExchange, Sticky};
+    for walkers in [Adaptive, Sticky, Precise, PreciseExchange, GracePeriod, InterruptAll] {
+        for base in [Design::IPI, Design::ADAPTIVE, Design::ARM_BROADCAST, Design::ARM_IPI] {
+            for seed in 0..3 {
+                println!("{walkers:?}, {:?}, {:?}, run {seed}", base.tags, base.reach);
+                meddling::begin(None, 0);
+                let play = Play::new(engine(Design { walkers, ..base }, true), 2, seed);
+                meddling::begin(Some(play), seed);
+                (0..200).for_each(|_| play.step_of_walks());
+                meddling::begin(None, 0);
+            }
+        }
+    }
 }
 
 /// Tests that share the designs, so that each is short.

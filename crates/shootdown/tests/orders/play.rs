@@ -4,7 +4,7 @@
 use crate::caches::{self, LINK, Name, PAGES};
 use crate::clocks::{self, Clock};
 use crate::meddling;
-use crate::world::{CPUS, Strict, Strictly, here, must_publish, on, write_tables};
+use crate::world::{self, CPUS, Strict, Strictly, here, must_publish, on, on_without_interrupts, write_tables};
 use shootdown::{Deferral, Free, Grace, Range, Retired, Root, Space, Stride, Token, Unmapped};
 use std::cell::{Cell, RefCell};
 
@@ -316,6 +316,7 @@ impl Play {
             on(cpu, || self.lazy());
         }
         self.wait();
+        world::takes_tables_apart();
         let _done = self.engine.retire(self.space(space));
         let root = self.space(space).root();
         let names = caches::with(|caches| caches.withdraw(root, 0..PAGES, true));
@@ -324,6 +325,66 @@ impl Play {
         let root = Root(self.next_root.get());
         self.spaces.borrow_mut()[space] = Box::leak(Box::new(self.engine.space(root)));
         self.ending.set(None);
+    }
+
+    /// Tables are unlinked, and freed when no walk can hold the link: at once, later, or after a flush of its own.
+    fn free_tables(&self, space: usize) {
+        let pages = Range::pages(0, PAGES << 12, Stride::Size4K);
+        let names = self.withdraw(self.space(space).root(), 0..PAGES, true);
+        let link = *names.last().expect("the link");
+        let space = self.space(space);
+        match self.random.below(4) {
+            0 => {
+                let flushed = self.engine.flush(space, pages.with_tables());
+                caches::with(|caches| caches.flushed(&names));
+                let _free = self.engine.retire_tables(space, &flushed);
+                return meddling::nobody_walks(link.0, link.1);
+            }
+            1 => match self.engine.flush_tables_later(space, pages) {
+                Retired::Now(_) => meddling::nobody_walks(link.0, link.1),
+                Retired::Later(grace) => self.graces.borrow_mut().push((grace, link.0, link.1)),
+            },
+            _ => {
+                let _free = self.engine.flush_tables(space, pages);
+                meddling::nobody_walks(link.0, link.1);
+            }
+        }
+        caches::with(|caches| caches.flushed(&names));
+    }
+
+    /// Walks and frees of tables, mostly.
+    pub fn step_of_walks(&'static self) {
+        let random = &self.random;
+        let cpu = random.below(CPUS as u64) as usize;
+        meddling::end_walks_on(cpu);
+        let clock = &self.engine.kernel().now;
+        // Frees come in hurries, and seldom.
+        let hurry = clock.get() / 1_000_000 % 2 == 0;
+        clock.set(
+            clock.get()
+                + if hurry {
+                    random.below(20_000)
+                } else {
+                    random.below(200_000)
+                },
+        );
+        let space = self.some_space(random);
+        on(cpu, || match random.below(16) {
+            0..8 if self.off[cpu].get() => self.comes_on(),
+            _ if self.off[cpu].get() => {}
+            0 => self.enter(space),
+            1 => self.leave(),
+            2 => self.free(),
+            3 => self.engine.tick(),
+            4 if self.are_on() > 1 => self.goes_off(),
+            5..=8 => (0..random.below(60)).for_each(|_| {
+                meddling::walk(self, space, false);
+                meddling::end_walks_on(cpu);
+            }),
+            _ => self.free_tables(space),
+        });
+        meddling::end_walks_on(cpu);
+        on_without_interrupts(cpu, || self.engine.kernel().is_settled());
     }
 
     pub fn step(&'static self) {

@@ -153,6 +153,25 @@ pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
             },
         ),
         (
+            "tags of the system, whoever is active, by interrupts",
+            Design {
+                reach: Reach::Ipi,
+                targets: shootdown::Targets::Active,
+                tag_limit: 5,
+                ..system
+            },
+        ),
+        (
+            "tags of the system, whoever is active",
+            Design {
+                targets: shootdown::Targets::Active,
+                reach: Reach::LocalFirst,
+                tag_limit: 5,
+                ..system
+            },
+        ),
+        ("few tags of the system", Design { tag_limit: 5, ..system }),
+        (
             "local first, flush at exit",
             Design {
                 reach: Reach::LocalFirst,

@@ -497,6 +497,11 @@ pub fn must_publish(now: bool) {
     owed(|owed| owed.tables = now);
 }
 
+/// This CPU writes entries that only a device may still read, until it is told.
+pub fn takes_tables_apart() {
+    owed(|owed| owed.tables_full = true);
+}
+
 /// This CPU writes page-table entries.
 pub fn write_tables() {
     owed(|owed| (owed.tables, owed.tables_full) = (true, true));
