@@ -22,6 +22,9 @@ static PASSED: AtomicU64 = AtomicU64::new(0);
 static LIMIT: AtomicU64 = AtomicU64::new(u64::MAX);
 static REACHED: [AtomicBool; COUNT + 1] = [const { AtomicBool::new(false) }; COUNT + 1];
 
+/// Whether [`REACHED`] is to be kept.
+static RECORDS: AtomicBool = AtomicBool::new(false);
+
 unsafe extern "C" {
     fn atexit(function: extern "C" fn()) -> i32;
 }
@@ -43,7 +46,9 @@ fn begin() -> u32 {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let active = number("SHOOTDOWN_MUTANT").map_or(NONE, |number| number as u32);
     LIMIT.store(number("SHOOTDOWN_LIMIT").unwrap_or(u64::MAX), Ordering::Relaxed);
-    if ACTIVE.swap(active, Ordering::Relaxed) == UNREAD && std::env::var_os("SHOOTDOWN_REACHED").is_some() {
+    let records = std::env::var_os("SHOOTDOWN_REACHED").is_some();
+    RECORDS.store(records, Ordering::Relaxed);
+    if ACTIVE.swap(active, Ordering::Relaxed) == UNREAD && records {
         // SAFETY: `tell` may run at the end of the process.
         unsafe { atexit(tell) };
     }
@@ -61,7 +66,10 @@ fn active() -> u32 {
 #[inline]
 fn pass() -> u32 {
     let active = active();
-    if PASSED.fetch_add(1, Ordering::Relaxed) > LIMIT.load(Ordering::Relaxed) {
+    // Two threads may count as one: it is a bound on a run without end, and sites are many.
+    let passed = PASSED.load(Ordering::Relaxed) + 1;
+    PASSED.store(passed, Ordering::Relaxed);
+    if passed > LIMIT.load(Ordering::Relaxed) {
         std::eprintln!("mutation: more sites passed than a run without end is allowed");
         std::process::exit(97);
     }
@@ -70,24 +78,25 @@ fn pass() -> u32 {
 
 #[inline]
 fn reached(number: u32) {
-    let word = &REACHED[number as usize];
-    if !word.load(Ordering::Relaxed) {
-        word.store(true, Ordering::Relaxed);
+    if RECORDS.load(Ordering::Relaxed) {
+        REACHED[number as usize].store(true, Ordering::Relaxed);
     }
 }
 
 /// Whether this mutation is in force.
 #[inline]
 pub(crate) fn on(number: u32) -> bool {
+    let active = pass();
     reached(number);
-    pass() == number
+    active == number
 }
 
 /// A condition, which the mutations `always` and `never` replace.
 #[inline]
 pub(crate) fn truth(always: u32, never: u32, value: bool) -> bool {
+    let active = pass();
     reached(if value { never } else { always });
-    match pass() {
+    match active {
         active if active == always => true,
         active if active == never => false,
         _ => value,
@@ -97,10 +106,11 @@ pub(crate) fn truth(always: u32, never: u32, value: bool) -> bool {
 /// A comparison, with what it would be if the border were drawn one further.
 #[inline]
 pub(crate) fn edge(number: u32, moved: bool, value: bool) -> bool {
+    let active = pass();
     if moved != value {
         reached(number);
     }
-    if pass() == number { moved } else { value }
+    if active == number { moved } else { value }
 }
 
 /// The words' operations with their mutations.

@@ -28,7 +28,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use journal::{Entry, Journal};
 use mutant::Mutant;
 use probe::{Baselines, Probe, Program, Tool};
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use trial::Trial;
@@ -182,7 +181,7 @@ fn selected(options: &Options, mutants: &[Mutant]) -> Vec<u32> {
         .collect()
 }
 
-/// Builds the copy and measures, what was not measured yet. The quickest first.
+/// Builds the copy and measures what was not measured yet.
 fn probes(place: &Path, options: &Options) -> Result<Vec<Probe>, String> {
     let wanted = |tool: Tool| options.tools.is_empty() || options.tools.contains(&tool);
     eprintln!("building the engine with all its mutations");
@@ -212,7 +211,6 @@ fn probes(place: &Path, options: &Options) -> Result<Vec<Probe>, String> {
     }
     bar.finish_and_clear();
     probes.retain(|probe| !probe.baseline.reached.is_empty());
-    sort(&mut probes);
     Ok(probes)
 }
 
@@ -239,33 +237,6 @@ fn build(tool: Tool, place: &Path) -> Result<Vec<Program>, String> {
         return Err("the engine with its mutations does not build: see `enumerate.rs`".into());
     }
     probe::programs(&String::from_utf8_lossy(&built.stdout))
-}
-
-/// The quickest first. But the engine's own tests look closest; loom takes longest; and of one race under many designs the next is
-/// worth less than the first.
-fn sort(probes: &mut [Probe]) {
-    let mut worth: HashMap<(PathBuf, String), f64> = HashMap::new();
-    probes.sort_by(|one, other| one.baseline.seconds.total_cmp(&other.baseline.seconds));
-    let mut seen: HashMap<String, f64> = HashMap::new();
-    for probe in &*probes {
-        let factor = match probe.program.tool {
-            Tool::Engine => 0.2,
-            Tool::Check => {
-                let race = probe.name.split('/').next().unwrap_or_default();
-                let before = seen.entry(race.into()).or_insert(0.0);
-                *before += 1.0;
-                *before
-            }
-            Tool::Sim => 1.0,
-            Tool::Loom => 10.0,
-        };
-        worth.insert(
-            (probe.program.path.clone(), probe.name.clone()),
-            factor * probe.baseline.seconds,
-        );
-    }
-    let worth = |probe: &Probe| worth[&(probe.program.path.clone(), probe.name.clone())];
-    probes.sort_by(|one, other| worth(one).total_cmp(&worth(other)));
 }
 
 fn bar(length: usize, what: &str) -> ProgressBar {

@@ -1,5 +1,6 @@
 //! What can catch a mutation: single tests, and races under designs. What each does without any mutation is measured once.
 
+use crate::journal::Caught;
 use crate::process::{self, Ended};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -87,21 +88,11 @@ pub struct Baseline {
     pub reached: Vec<u32>,
 }
 
-/// What a probe said of a mutation.
-pub enum Answer {
-    /// Nothing is wrong.
-    Held,
-    /// Something is: after how much, and what.
-    Caught {
-        /// States or runs.
-        count: String,
-        /// What.
-        how: String,
-    },
-}
-
 /// Sites that may be passed beyond 30 times those of the baseline, before a test is taken to hang.
 const SPARE: u64 = 10_000_000;
+
+/// Tests that take less than this many seconds are asked together.
+const SHORT: f64 = 0.03;
 
 /// Programs among what cargo says that it has built (one JSON document a line).
 ///
@@ -177,11 +168,9 @@ impl Probe {
         }
     }
 
-    fn arguments(&self) -> Vec<String> {
-        match self.program.tool {
-            Tool::Check => vec![(self.baseline.states * 4 + 10_000).to_string(), self.name.clone()],
-            _ => ["--exact", &self.name, "--test-threads=1"].map(String::from).to_vec(),
-        }
+    /// Whether starting a program for it alone would take longer than it does.
+    pub fn is_short(&self) -> bool {
+        self.program.tool != Tool::Check && self.baseline.seconds < SHORT
     }
 
     /// Runs it without any mutation.
@@ -203,7 +192,7 @@ impl Probe {
         let _ = std::fs::remove_file(&file);
         let env = [("SHOOTDOWN_REACHED", file.to_string_lossy().into_owned())];
         let begun = std::time::Instant::now();
-        let (ended, text) = process::run(program, &probe.arguments(), &env, scratch, Duration::from_secs(900))?;
+        let (ended, text) = process::run(program, &arguments(&[&probe]), &env, scratch, Duration::from_secs(900))?;
         probe.baseline.seconds = begun.elapsed().as_secs_f64();
         if !matches!(ended, Ended::Status(0)) || text.contains("unknown\t") {
             return Err(format!("{} fails without any mutation:\n{text}", probe.shown()));
@@ -215,34 +204,62 @@ impl Probe {
         probe.baseline.states = states(&text).unwrap_or(0);
         Ok(probe)
     }
+}
 
-    /// Runs it with the mutation of that number.
-    ///
-    /// # Errors
-    /// When it cannot be run.
-    pub fn ask(&self, number: u32, scratch: &Path) -> Result<Answer, String> {
-        let mut env = vec![("SHOOTDOWN_MUTANT", number.to_string())];
-        if self.program.tool != Tool::Check {
-            env.push(("SHOOTDOWN_LIMIT", (self.baseline.passed * 30 + SPARE).to_string()));
-        }
-        let most = Duration::from_secs_f64(20.0 + 20.0 * self.baseline.seconds);
-        let (ended, text) = process::run(&self.program, &self.arguments(), &env, scratch, most)?;
-        let how = match ended {
-            Ended::Status(0) => return Ok(Answer::Held),
-            Ended::Status(97) => "does not end".into(),
-            Ended::Late => "does not end (stopped)".into(),
-            Ended::Signal(signal) => format!("crashes (signal {signal})"),
-            Ended::Status(_) => complaint(&text),
-        };
-        let count = match self.program.tool {
-            Tool::Check => match states(&text) {
-                Some(0) | None => text.split('\t').nth(3).unwrap_or_default().to_string(),
-                Some(states) => format!("{states} states"),
-            },
-            _ => "1 test".into(),
-        };
-        Ok(Answer::Caught { count, how })
+fn arguments(probes: &[&Probe]) -> Vec<String> {
+    let names = probes.iter().map(|probe| probe.name.clone());
+    let before = match probes[0].program.tool {
+        Tool::Check => vec![(probes[0].baseline.states * 4 + 10_000).to_string()],
+        _ => ["--exact", "--test-threads=1"].map(String::from).to_vec(),
+    };
+    before.into_iter().chain(names).collect()
+}
+
+/// Runs probes of one program, one or several [short](Probe::is_short) ones, with the mutation of that number, until one fails.
+///
+/// # Errors
+/// When it cannot be run.
+pub fn ask(probes: &[&Probe], number: u32, scratch: &Path) -> Result<Option<Caught>, String> {
+    let program = &probes[0].program;
+    let seconds: f64 = probes.iter().map(|probe| probe.baseline.seconds).sum();
+    let passed: u64 = probes.iter().map(|probe| probe.baseline.passed).sum();
+    let mut env = vec![("SHOOTDOWN_MUTANT", number.to_string())];
+    if program.tool != Tool::Check {
+        env.push(("SHOOTDOWN_LIMIT", (passed * 30 + SPARE).to_string()));
     }
+    let most = Duration::from_secs_f64(20.0 + 20.0 * seconds);
+    let begun = std::time::Instant::now();
+    let (ended, text) = process::run(program, &arguments(probes), &env, scratch, most)?;
+    let how = match ended {
+        Ended::Status(0) => return Ok(None),
+        Ended::Status(97) => "does not end".into(),
+        Ended::Late => "does not end (stopped)".into(),
+        Ended::Signal(signal) => format!("crashes (signal {signal})"),
+        Ended::Status(_) => complaint(&text),
+    };
+    let failed = probes.iter().find(|probe| has_failed(&text, &probe.name));
+    let probe = failed.unwrap_or(&probes[0]);
+    let count = match program.tool {
+        Tool::Check => match states(&text) {
+            Some(0) | None => text.split('\t').nth(3).unwrap_or_default().to_string(),
+            Some(states) => format!("{states} states"),
+        },
+        _ => "1 test".into(),
+    };
+    Ok(Some(Caught {
+        tool: program.tool,
+        probe: probe.shown(),
+        count,
+        how,
+        seconds: begun.elapsed().as_secs_f64(),
+    }))
+}
+
+/// Whether that test was begun and did not end well.
+fn has_failed(text: &str, name: &str) -> bool {
+    let begun = format!("test {name} ... ");
+    text.split_once(&begun)
+        .is_some_and(|(_, after)| !after.starts_with("ok"))
 }
 
 /// The number of states in a line of `race`.
@@ -314,5 +331,7 @@ mod tests {
         assert_eq!(complaint(race), "C1 broken: CPU 1");
         let test = "running 1 test\nthread 'main' panicked at tests/a.rs:1:2:\nleft is not right\nnote: x";
         assert_eq!(complaint(test), "left is not right");
+        let several = "test a::b ... ok\ntest a::c ... FAILED\n";
+        assert!(has_failed(several, "a::c") && !has_failed(several, "a::b") && !has_failed(several, "a"));
     }
 }

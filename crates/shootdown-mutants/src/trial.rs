@@ -1,8 +1,8 @@
 //! Trying mutations: who is asked about each, in which order, by how many at a time.
 
-use crate::journal::{Caught, Entry, Journal};
+use crate::journal::{Entry, Journal};
 use crate::mutant::Mutant;
-use crate::probe::{Answer, Probe};
+use crate::probe::{self, Probe};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Mutex;
@@ -11,6 +11,9 @@ use std::time::Instant;
 
 /// What last caught a mutation of the same function is asked first, up to this many.
 const NEIGHBOURS: usize = 4;
+
+/// Seconds to start a program.
+const START: f64 = 0.005;
 
 /// Everything that is needed to try mutations.
 pub struct Trial<'a> {
@@ -25,6 +28,8 @@ pub struct Trial<'a> {
     journal: Mutex<&'a mut Journal>,
     /// Probes that have caught mutations, by function, the last first.
     catchers: Mutex<HashMap<(String, String), Vec<usize>>>,
+    /// Of each probe, how many mutations it has caught, and the seconds it was asked for.
+    yields: Mutex<Vec<(f64, f64)>>,
 }
 
 impl<'a> Trial<'a> {
@@ -37,6 +42,30 @@ impl<'a> Trial<'a> {
             scratch,
             journal: Mutex::new(journal),
             catchers: Mutex::default(),
+            yields: Mutex::new(
+                probes
+                    .iter()
+                    .map(|probe| (1.0, probe.baseline.seconds + START))
+                    .collect(),
+            ),
+        }
+    }
+
+    /// All probes, those first that have caught most in the time that they took; of those that nobody has asked, the quickest.
+    fn by_yield(&self) -> Vec<usize> {
+        let yields = self.yields.lock().expect("no thread panics while it holds this");
+        let rate = |&index: &usize| yields[index].0 / yields[index].1;
+        let mut order: Vec<usize> = (0..yields.len()).collect();
+        order.sort_by(|one, other| rate(other).total_cmp(&rate(one)));
+        order
+    }
+
+    fn learn(&self, asked: &[usize], seconds: f64, catcher: Option<usize>) {
+        let mut yields = self.yields.lock().expect("as above");
+        let each = (seconds + START) / asked.len() as f64;
+        asked.iter().for_each(|&index| yields[index].1 += each);
+        if let Some(index) = catcher {
+            yields[index].0 += 1.0;
         }
     }
 
@@ -105,31 +134,42 @@ impl<'a> Trial<'a> {
         }
         let neighbours = self.catchers.lock().expect("as above").get(&place).cloned();
         order.extend(neighbours.into_iter().flatten().take(NEIGHBOURS));
-        order.extend(0..self.probes.len());
+        order.extend(self.by_yield());
         let mut asked = vec![false; self.probes.len()];
         let (mut count, mut spent, mut caught) = (0, 0.0, None);
         for index in order {
             let probe = &self.probes[index];
-            let skip = asked[index] || !concerns(probe, number) || held.contains(&probe.program.fingerprint);
-            if skip || spent + probe.baseline.seconds > self.budget {
+            let open = |&other: &usize| {
+                let other_probe: &Probe = &self.probes[other];
+                !asked[other]
+                    && concerns(other_probe, number)
+                    && !held.contains(&other_probe.program.fingerprint)
+                    && spent + other_probe.baseline.seconds <= self.budget
+            };
+            if !open(&index) {
                 continue;
             }
-            asked[index] = true;
-            count += 1;
-            spent += probe.baseline.seconds;
-            let begun = Instant::now();
-            if let Answer::Caught { count, how } = probe.ask(number, scratch)? {
-                caught = Some(Caught {
-                    tool: probe.program.tool,
-                    probe: probe.shown(),
-                    count,
-                    how,
-                    seconds: begun.elapsed().as_secs_f64(),
-                });
+            let with = |other: &usize| {
+                let other_probe = &self.probes[*other];
+                *other == index
+                    || probe.is_short() && other_probe.is_short() && other_probe.program.path == probe.program.path
+            };
+            let group: Vec<usize> = (0..self.probes.len()).filter(with).filter(open).collect();
+            let probes: Vec<&Probe> = group.iter().map(|&one| &self.probes[one]).collect();
+            group.iter().for_each(|&one| asked[one] = true);
+            count += group.len();
+            let seconds: f64 = probes.iter().map(|probe| probe.baseline.seconds).sum();
+            spent += seconds;
+            caught = probe::ask(&probes, number, scratch)?;
+            let catcher = caught
+                .as_ref()
+                .map(|caught| group[probes.iter().position(|one| one.shown() == caught.probe).unwrap_or(0)]);
+            self.learn(&group, seconds, catcher);
+            if let Some(catcher) = catcher {
                 let mut catchers = self.catchers.lock().expect("as above");
                 let here = catchers.entry(place).or_default();
-                here.retain(|other| *other != index);
-                here.insert(0, index);
+                here.retain(|other| *other != catcher);
+                here.insert(0, catcher);
                 break;
             }
         }

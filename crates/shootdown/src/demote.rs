@@ -76,9 +76,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return;
         }
         space.shrunk.store(0, Ordering::Relaxed);
-        if short {
-            self.tag_shortage.0.store(0, Ordering::Relaxed);
-        }
+        self.tag_shortage.0.store(0, Ordering::Relaxed);
         // Full barrier; pairs with the reads of the mode in `dispatch`, `switch_to` and the handler.
         let Some(word) = space.change_mode(word, Mode::Demoting(tag), false) else {
             return;

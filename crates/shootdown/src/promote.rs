@@ -149,8 +149,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         space.cpus.for_each(|cpu| {
             let state = self.cpus[cpu].state();
             // A member that is switching may be on its way out, with the root still loaded: its state names the space
-            // that comes next. Its answer proves that the switch is over (C3).
-            if cpu != me && (state.id() == space.id || state.is_switching()) {
+            // that comes next. Its answer proves that the switch is over (C3). This CPU has left just now.
+            if state.id() == space.id || state.is_switching() {
                 loaded.insert(cpu);
             }
         });
@@ -167,20 +167,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         // One exchange gives up the tag, so that it is freed once, and a space that is loaded again by mistake finds itself
         // on per-CPU slots, which catch up, not on a tag that is somebody else's (C4).
-        if matches!(self.design().tags, Tags::Hybrid { .. }) {
-            loop {
-                let word = space.mode.0.load(Ordering::Acquire);
-                match Mode::unpack(word) {
-                    Mode::PerCpu | Mode::Rolled { .. } => break,
-                    Mode::Transition(tag) | Mode::System(tag) | Mode::Demoting(tag) => {
-                        if space.change_mode(word, Mode::PerCpu, true).is_some() {
-                            self.tags.free_dirty(tag);
-                            break;
-                        }
+        loop {
+            let word = space.mode.0.load(Ordering::Acquire);
+            match Mode::unpack(word) {
+                Mode::PerCpu | Mode::Rolled { .. } => return flushed,
+                Mode::Transition(tag) | Mode::System(tag) | Mode::Demoting(tag) => {
+                    if space.change_mode(word, Mode::PerCpu, true).is_some() {
+                        self.tags.free_dirty(tag);
                     }
                 }
             }
         }
-        flushed
     }
 }

@@ -190,18 +190,52 @@ mod tests {
     fn two_that_allocate_at_once_get_two_tags() {
         for operations in 0..6 {
             let pool = pool();
-            meddled::after(operations, || {
-                assert_eq!(pool.allocate().map(|tag| tag.0 <= FIRST + 1), Some(true))
-            });
+            let other = std::rc::Rc::new(core::cell::Cell::new(None));
+            let theirs = other.clone();
+            meddled::after(operations, move || theirs.set(pool.allocate()));
             let mine = pool.allocate();
-            assert!(mine.is_some() && !take_all(pool).contains(&mine.map_or(0, |tag| tag.0)));
-            assert_eq!(take_all(pool), [0_u16; 0]);
-            let used: u32 = pool
-                .used
-                .iter()
-                .map(|word| word.load(Ordering::Relaxed).count_ones())
-                .sum();
-            assert_eq!(used, u32::from(END - FIRST), "each once");
+            meddled::never();
+            let mut all = take_all(pool);
+            all.extend(mine.into_iter().chain(other.get()).map(|tag| tag.0));
+            all.sort_unstable();
+            assert_eq!(
+                all,
+                (FIRST..END).collect::<Vec<_>>(),
+                "each once, at operation {operations}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_happens_to_one_tag_is_not_lost_by_what_happens_to_its_neighbour() {
+        // At whatever moment another operation on the same word comes between. A reclaim cleans what is freed before it begins.
+        let operations: [(bool, fn(&TagPool<'_, Meddling>)); 4] = [
+            (false, |pool| pool.free_clean(Tag(5))),
+            (false, |pool| pool.free_dirty(Tag(5))),
+            (false, |pool| pool.reserve(Tag(5))),
+            (true, |pool| assert!(pool.reclaim(|| {}))),
+        ];
+        for (may_clean, operation) in operations {
+            for moment in 0..8 {
+                let pool = pool();
+                let all = take_all(pool);
+                pool.free_dirty(Tag(9));
+                let before = pool.used[0].load(Ordering::Relaxed);
+                meddled::after(moment, || pool.free_dirty(Tag(7)));
+                operation(pool);
+                meddled::never();
+                let unclean = pool.dirty[0].load(Ordering::Relaxed) | pool.flushing[0].load(Ordering::Relaxed);
+                let freed = before & !pool.used[0].load(Ordering::Relaxed) & 1 << 7 != 0;
+                assert!(
+                    !freed || unclean & 1 << 7 != 0 || may_clean,
+                    "dirty, at operation {moment}"
+                );
+                pool.free_dirty(Tag(7));
+                assert!(pool.reclaim(|| {}));
+                let again = take_all(pool);
+                assert!(again.contains(&7), "given back, at operation {moment}");
+                assert!(again.iter().all(|tag| all.contains(tag)));
+            }
         }
     }
 

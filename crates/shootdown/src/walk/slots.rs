@@ -125,9 +125,109 @@ impl<F: Facade> Walking<F> {
 /// One walk more, unless it is within another.
 #[inline]
 const fn counted(word: u64) -> u64 {
-    if word & IN_WALK != 0 || word & LOW >= LOW - ONE {
+    if word & IN_WALK != 0 || word & LOW == LOW & !IN_WALK {
         word
     } else {
         word + ONE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meddled::Meddling;
+
+    fn walking() -> Walking<Meddling> {
+        Walking::new()
+    }
+
+    /// What ends a walk in a slot.
+    fn slot(end: End) -> (u8, u64) {
+        match end {
+            End::Slot(index, word) => (index, word),
+            other => panic!("{other:?} is no slot"),
+        }
+    }
+
+    /// Registers for each of these spaces in turn, and walks once.
+    fn registered(spaces: impl IntoIterator<Item = u64>) -> Walking<Meddling> {
+        let walking = walking();
+        for space in spaces {
+            let (index, word) = slot(walking.register(space));
+            walking.unmark(index, word);
+        }
+        walking
+    }
+
+    #[test]
+    fn walks_are_counted_since_the_registration_and_those_within_others_are_not() {
+        let walking = registered([7]);
+        for _ in 0..4 {
+            let outer = slot(walking.mark_registered(7).expect("registered"));
+            assert!(walking.inside());
+            let inner = slot(walking.mark_registered(7).expect("registered"));
+            walking.unmark(inner.0, inner.1);
+            assert!(walking.inside(), "the outer goes on");
+            walking.unmark(outer.0, outer.1);
+            assert!(!walking.inside());
+        }
+        assert_eq!(walking.forget(7), 5, "the one that registered, and four");
+        assert!(walking.mark_registered(7).is_none());
+        assert_eq!(walking.forget(7), 0);
+    }
+
+    #[test]
+    fn the_count_stops_at_its_top() {
+        let top = LOW / ONE;
+        let walking = registered([7]);
+        for _ in 0..top + 10 {
+            let (index, word) = slot(walking.mark_registered(7).expect("registered"));
+            walking.unmark(index, word);
+        }
+        assert!(walking.mark_registered(8).is_none(), "and does not run into the id");
+        assert_eq!(walking.forget(7), top);
+    }
+
+    #[test]
+    fn what_is_forgotten_leaves_no_gap_before_those_that_stay() {
+        for (forgotten, left) in [(1, [2, 3]), (2, [1, 3]), (3, [1, 2])] {
+            let walking = registered([1, 2, 3]);
+            assert_eq!(walking.forget(forgotten), 1);
+            assert!(walking.mark_registered(forgotten).is_none());
+            for space in left {
+                let (index, word) = slot(walking.mark_registered(space).expect("still registered"));
+                walking.unmark(index, word);
+                assert_eq!(walking.forget(space), 2);
+            }
+            assert_eq!(walking.slots.0.each_ref().map(|slot| slot.load(Relaxed)), [0; SLOTS]);
+        }
+    }
+
+    #[test]
+    fn a_slot_under_a_walk_is_not_given_to_another_space() {
+        let walking = registered(1..=SLOTS as u64);
+        let under_way = slot(walking.mark_registered(1).expect("registered"));
+        for space in 10..30 {
+            let (index, word) = slot(walking.register(space));
+            assert_ne!(index, under_way.0);
+            walking.unmark(index, word);
+            assert_eq!(walking.forget(space), 1);
+            let again = slot(walking.register(space + 50));
+            walking.unmark(again.0, again.1);
+        }
+        walking.unmark(under_way.0, under_way.1);
+        assert_eq!(walking.forget(1), 2);
+        let walking = registered([]);
+        let outer: Vec<_> = (1..=SLOTS as u64).map(|space| slot(walking.register(space))).collect();
+        assert!(matches!(walking.register(9), End::Outer), "all are in use");
+        outer.into_iter().for_each(|(index, word)| walking.unmark(index, word));
+    }
+
+    #[test]
+    fn a_cpu_that_comes_online_has_nothing_left() {
+        let walking = registered(1..=SLOTS as u64);
+        walking.published.0.store(ANY, Relaxed);
+        walking.forget_all();
+        assert!(!walking.inside() && (1..=SLOTS as u64).all(|space| walking.mark_registered(space).is_none()));
     }
 }

@@ -1,7 +1,8 @@
 //! What CPUs and a device may have cached, and what of it they may use (C1, C3): versions of pages, of links and of kernel pages.
 //! A CPU caches all that it can reach, whenever it can.
 
-use crate::world::{CPUS, here};
+use crate::clocks;
+use crate::world::{CPUS, flushes_at_entry, here};
 use shootdown::{Broadcast, Errata, Local, Root, Secondary, Stride, Tag, USER_HALF};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,10 +17,10 @@ const KERNEL: u64 = u64::MAX;
 const GLOBAL: u16 = u16::MAX;
 
 /// Where the link to the lowest table of a space stands among its pages.
-const LINK: u64 = PAGES;
+pub const LINK: u64 = PAGES;
 
 /// Whose, and which page.
-type Name = (u64, u64);
+pub type Name = (u64, u64);
 
 #[derive(Default, Clone)]
 struct Cpu {
@@ -31,6 +32,8 @@ struct Cpu {
     late: Vec<Broadcast>,
     user: bool,
     on: bool,
+    /// When it last went on from using what it had, and of which version that was.
+    used: BTreeMap<Name, (u64, u64)>,
 }
 
 /// All of it.
@@ -120,12 +123,37 @@ impl Cpu {
     }
 }
 
+/// That CPU, which runs user code or does not, cannot use what is older than these.
+fn judge_cpu(number: usize, cpu: &Cpu, user: bool, names: &[(Name, u64)]) {
+    let (root, tag) = cpu.loaded;
+    for &(name, version) in names {
+        let (owner, page) = name;
+        if owner != KERNEL && (owner != root || !user && page != LINK) {
+            continue;
+        }
+        for tag in [tag, tag | USER_HALF, GLOBAL] {
+            if let Some(&held) = cpu.entries.get(&(tag, name)) {
+                assert!(
+                    held >= version,
+                    "CPU {number} can use {name:x?} under tag {tag} (C1, C3)"
+                );
+            }
+        }
+    }
+    // C4: nothing of others under the tag that is loaded.
+    if root != 0 {
+        let foreign = |(of, (owner, _)): &(u16, Name)| *of == tag && *owner != root && *owner != KERNEL;
+        let found = cpu.entries.keys().find(|key| foreign(key));
+        assert_eq!(found, None, "CPU {number} runs root {root} under tag {tag} (C4)");
+    }
+}
+
 impl Caches {
     fn errata(&self) -> Errata {
         self.errata.unwrap_or(Errata::NONE)
     }
 
-    fn version(&self, name: Name) -> u64 {
+    pub fn version(&self, name: Name) -> u64 {
         self.versions.get(&name).copied().unwrap_or(0)
     }
 
@@ -157,28 +185,10 @@ impl Caches {
     }
 
     /// Nobody can use what is out of date: user pages where user code runs, links and kernel pages wherever they are loaded.
-    fn judge(&self, names: &[Name]) {
-        for (number, cpu) in self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.on) {
-            let (root, tag) = cpu.loaded;
-            for &name in names {
-                let (owner, page) = name;
-                let usable = owner == KERNEL || (owner == root && (cpu.user || page == LINK));
-                let tags = [tag, tag | USER_HALF, GLOBAL];
-                for tag in tags.into_iter().filter(|_| usable) {
-                    if let Some(&held) = cpu.entries.get(&(tag, name)) {
-                        assert_eq!(
-                            held,
-                            self.version(name),
-                            "CPU {number} can use {name:x?} under tag {tag} (C1, C3)"
-                        );
-                    }
-                }
-            }
-            // C4: nothing of others under the tag that is loaded.
-            if root != 0 {
-                let foreign = |(of, (owner, _)): &(u16, Name)| *of == tag && *owner != root && *owner != KERNEL;
-                let found = cpu.entries.keys().find(|key| foreign(key));
-                assert_eq!(found, None, "CPU {number} runs root {root} under tag {tag} (C4)");
+    fn judge(&self, names: &[(Name, u64)]) {
+        for (number, cpu) in self.cpus.iter().enumerate() {
+            if cpu.on && !flushes_at_entry(number) {
+                judge_cpu(number, cpu, cpu.user, names);
             }
         }
     }
@@ -202,9 +212,15 @@ impl Caches {
             now.into_iter().for_each(|what| self.cpus[cpu].local(what));
             self.once_here[cpu].clear();
         }
-        let late = std::mem::take(&mut self.cpus[cpu].late);
-        late.into_iter().for_each(|what| self.cpus[cpu].broadcast(what));
+        self.apply_late();
         self.fill_on(here());
+    }
+
+    /// What user code has under way is over, or done, when it is left.
+    fn apply_late(&mut self) {
+        let cpu = &mut self.cpus[here()];
+        let late = std::mem::take(&mut cpu.late);
+        late.into_iter().for_each(|what| cpu.broadcast(what));
     }
 
     pub fn load_root(&mut self, root: Root, tag: Tag, keep: bool) {
@@ -214,8 +230,7 @@ impl Caches {
         }
         cpu.loaded = (root.0, tag.0);
         // A CPU that is not in the set any more finds broadcasts done when it comes back.
-        let late = std::mem::take(&mut cpu.late);
-        late.into_iter().for_each(|what| cpu.broadcast(what));
+        self.apply_late();
         self.fill_on(here());
     }
 
@@ -260,39 +275,59 @@ impl Caches {
         }
     }
 
+    /// The hypervisor flushes everything here.
+    pub fn flush_at_entry(&mut self) {
+        self.cpus[here()].entries.clear();
+    }
+
+    /// This CPU goes on from what it did, in the kernel: by a call, or an interrupt.
+    pub fn goes_on(&mut self) {
+        let now = clocks::tick();
+        let cpu = &mut self.cpus[here()];
+        let (root, tag) = cpu.loaded;
+        for (&(of, name), &version) in cpu.entries.iter().filter(|_| cpu.on) {
+            let usable = name.0 == KERNEL || name.0 == root && (cpu.user || name.1 == LINK);
+            if usable && [tag, tag | USER_HALF, GLOBAL].contains(&of) {
+                cpu.used.insert(name, (now, version));
+            }
+        }
+    }
+
     // What tests do.
 
     /// This CPU runs user code from here on, or not.
     pub fn user(&mut self, user: bool) {
         self.cpus[here()].user = user;
+        if !user {
+            self.apply_late();
+        }
         self.fill_on(here());
-        let all: Vec<Name> = self.versions.keys().copied().collect();
         if user {
-            self.judge_here(&all);
+            self.judge_here(true, |_| true);
         }
     }
 
     /// This CPU uses what is mapped in the kernel.
     pub fn in_kernel(&self) {
-        let all: Vec<Name> = self
-            .versions
-            .keys()
-            .copied()
-            .filter(|(owner, _)| *owner == KERNEL)
-            .collect();
-        self.judge_here(&all);
+        self.judge_here(false, |owner| owner == KERNEL);
     }
 
-    fn judge_here(&self, names: &[Name]) {
-        let mut alone = Caches {
-            versions: self.versions.clone(),
-            split: self.split,
-            ..Caches::default()
-        };
-        // What was withdrawn and is not flushed yet may still be used: only what was flushed is judged.
-        let flushed: Vec<Name> = names.iter().copied().filter(|name| !self.is_pending(*name)).collect();
-        alone.cpus[here()] = self.cpus[here()].clone();
-        alone.judge(&flushed);
+    /// This CPU may use what it has of the space with that root.
+    pub fn looks(&self, root: Root) {
+        assert_eq!(self.cpus[here()].loaded.0, root.0, "another space is loaded");
+        self.judge_here(true, |owner| owner == root.0);
+    }
+
+    /// What was withdrawn and is not flushed yet may still be used: only what was flushed is judged.
+    fn judge_here(&self, user: bool, whose: impl Fn(u64) -> bool) {
+        let flushed = self
+            .versions
+            .iter()
+            .filter(|(name, _)| whose(name.0) && !self.is_pending(**name));
+        let flushed: Vec<_> = flushed.map(|(&name, &version)| (name, version)).collect();
+        if self.cpus[here()].on {
+            judge_cpu(here(), &self.cpus[here()], user, &flushed);
+        }
     }
 
     fn is_pending(&self, name: Name) -> bool {
@@ -314,23 +349,34 @@ impl Caches {
         }
     }
 
-    /// Entries of pages are withdrawn, and with `link` the table; of the kernel for root 0.
-    pub fn withdraw(&mut self, root: Root, pages: std::ops::Range<u64>, link: bool) -> Vec<Name> {
+    /// Entries of pages are withdrawn, and with `link` the table; of the kernel for root 0. What came instead, by version.
+    pub fn withdraw(&mut self, root: Root, pages: std::ops::Range<u64>, link: bool) -> Vec<(Name, u64)> {
         let owner = if root.0 == 0 { KERNEL } else { root.0 };
         let names: Vec<Name> = pages.chain(link.then_some(LINK)).map(|page| (owner, page)).collect();
-        for name in &names {
-            *self.versions.entry(*name).or_insert(0) += 1;
-            *self.pending.entry(*name).or_insert(0) += 1;
-        }
-        names
+        let withdraw = |name| {
+            let version = self.versions.entry(name).or_insert(0);
+            *version += 1;
+            *self.pending.entry(name).or_insert(0) += 1;
+            (name, *version)
+        };
+        names.into_iter().map(withdraw).collect()
     }
 
     /// The flush of these is complete.
-    pub fn flushed(&mut self, names: &[Name]) {
-        for name in names {
+    pub fn flushed(&mut self, names: &[(Name, u64)]) {
+        for (name, version) in names {
             *self.pending.entry(*name).or_insert(1) -= 1;
             if let Some(held) = self.device.get(name) {
-                assert_eq!(*held, self.version(*name), "the device can use {name:x?}");
+                assert!(held >= version, "the device can use {name:x?}");
+            }
+            for (number, cpu) in self.cpus.iter().enumerate() {
+                let used = cpu.used.get(name).filter(|(_, old)| old < version);
+                let knows = used.is_none_or(|(time, _)| clocks::knows(number, *time));
+                assert!(
+                    knows,
+                    "CPU {} does not know that CPU {number} is through with {name:x?}",
+                    here()
+                );
             }
         }
         self.judge(names);

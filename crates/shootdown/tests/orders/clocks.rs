@@ -57,6 +57,16 @@ pub fn now() -> Clock {
     with(|this| this.now)
 }
 
+/// This CPU learns all that was known to whoever hands something to it: a task that migrates, a lock.
+pub fn learn(known: &Clock) {
+    with(|this| join(&mut this.now, known));
+}
+
+/// All that CPU `cpu` knows.
+pub fn known_to(cpu: usize) -> Clock {
+    CPUS_NOW.with_borrow(|cpus| cpus[cpu].now)
+}
+
 /// Broadcasts of this CPU are complete: it knows all that has happened on any, and every walker finds what it has written.
 pub fn synchronise() {
     let all = CPUS_NOW.with_borrow(|cpus| cpus.map(|cpu| cpu.now));

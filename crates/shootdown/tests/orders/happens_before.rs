@@ -37,7 +37,7 @@ fn freed_after(engine: &Strictly, space: &StrictSpace, then: impl Fn(usize), fre
 
 #[test]
 fn frames_are_freed_after_their_last_use_and_come_back_to_nobody() {
-    for (name, design) in crate::designs().chain(crate::at_random::variants()) {
+    for (name, design) in crate::designs().chain(crate::variants::variants()) {
         for broadcasts in [true, false] {
             println!("{name}, split {}, broadcasts {broadcasts}", design.split);
             let engine = engine(design, broadcasts);

@@ -6,6 +6,10 @@ mod at_random;
 mod caches;
 mod clocks;
 mod happens_before;
+mod meddling;
+mod play;
+mod variants;
+mod work;
 mod world;
 
 use shootdown::{Design, Errata, Range, Root, Stride, Tags, Unmapped};
@@ -14,7 +18,7 @@ use world::{CPUS, engine, on, unmap, write_tables};
 /// Each sound preset; promoting and demoting as soon as it can, and with few tags, so that they run out.
 fn designs() -> impl Iterator<Item = (&'static str, Design)> {
     let presets = Design::PRESETS.iter().filter(|(name, ..)| *name != "none");
-    let all = presets.flat_map(|&(name, design, _)| {
+    presets.flat_map(|&(name, design, _)| {
         let tags = match design.tags {
             Tags::Hybrid { .. } => Tags::Hybrid { promote_at: 2 },
             tags => tags,
@@ -40,12 +44,8 @@ fn designs() -> impl Iterator<Item = (&'static str, Design)> {
             },
             ..design
         };
-        [(0, name, design), (1, name, split), (2, name, repeat)]
-    });
-    // Those that are alike stand together.
-    let mut all: Vec<_> = all.collect();
-    all.sort_by_key(|(kind, ..)| *kind);
-    all.into_iter().map(|(_, name, design)| (name, design))
+        [(name, design), (name, split), (name, repeat)]
+    })
 }
 
 const PAGES: u64 = 3;

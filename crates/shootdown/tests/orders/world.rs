@@ -3,9 +3,11 @@
 
 use crate::caches;
 use crate::clocks::{self, Passed};
+use crate::meddling::{end_walks, moment, walks};
+use crate::work::{Did, Work};
 use shootdown::{
-    Broadcast, BroadcastLimits, CpuMask, Design, Engine, Facade, Kernel, Local, PerCpu, Range, Root, Secondary, Space,
-    Storage, Tag, Word, tag_words,
+    Broadcast, BroadcastLimits, CpuMask, Design, Engine, Event, Facade, Kernel, Local, PerCpu, Range, Root, Secondary,
+    Space, Storage, Tag, Word, tag_words,
 };
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,9 +24,52 @@ std::thread_local! {
     /// What each CPU may hold under each tag.
     static CACHED: RefCell<[[Cached; TAGS]; CPUS]> = const { RefCell::new([[Cached::Nothing; TAGS]; CPUS]) };
     static MASKED: RefCell<[bool; CPUS]> = const { RefCell::new([false; CPUS]) };
+    /// CPUs that are in the middle of something.
+    static BUSY: Cell<u64> = const { Cell::new(0) };
+    /// Virtual CPUs that do not run, and of them those that flush everything before they do.
+    static DESCHEDULED: Cell<u64> = const { Cell::new(0) };
+    static FLUSH_AT_ENTRY: Cell<u64> = const { Cell::new(0) };
 }
 
 pub const CPUS: usize = 3;
+
+/// Has CPU `cpu`, which runs again if it did not, do something, no interrupt coming after it.
+pub fn on_without_interrupts<T>(cpu: usize, what: impl FnOnce() -> T) -> T {
+    let bit = 1 << cpu;
+    let (before, busy) = (HERE.replace(cpu), BUSY.replace(BUSY.get() | bit));
+    DESCHEDULED.set(DESCHEDULED.get() & !bit);
+    if FLUSH_AT_ENTRY.get() & bit != 0 {
+        FLUSH_AT_ENTRY.set(FLUSH_AT_ENTRY.get() & !bit);
+        all_tags().for_each(|tag| cached(cpu, tag, |it| *it = Cached::Nothing));
+        caches::with(|caches| caches.flush_at_entry());
+    }
+    if busy & bit == 0 {
+        caches::with(caches::Caches::goes_on);
+    }
+    let result = what();
+    BUSY.set(busy);
+    HERE.set(before);
+    result
+}
+
+/// Whether that CPU is in the middle of something, or waits.
+pub fn is_busy(cpu: usize) -> bool {
+    BUSY.get() >> cpu & 1 != 0
+}
+
+/// Another CPU than this one does not run for a while.
+pub fn deschedule(cpu: usize) {
+    DESCHEDULED.set(DESCHEDULED.get() | 1 << cpu);
+}
+
+/// Whether that CPU flushes everything before it does anything.
+pub fn flushes_at_entry(cpu: usize) -> bool {
+    FLUSH_AT_ENTRY.get() >> cpu & 1 != 0
+}
+
+pub fn is_masked(cpu: usize) -> bool {
+    MASKED.with_borrow(|masked| masked[cpu])
+}
 
 /// The CPU whose turn it is.
 pub fn here() -> usize {
@@ -101,6 +146,7 @@ unsafe impl Sync for Minded {}
 
 impl Minded {
     fn modify(&self, change: impl Fn(u64) -> Option<u64>) -> Result<u64, u64> {
+        moment();
         full();
         let old = self.0.load(Ordering::Relaxed);
         match change(old) {
@@ -126,10 +172,12 @@ impl Word for Minded {
         Minded(AtomicU64::new(value), Passed::default())
     }
     fn load(&self, order: Ordering) -> u64 {
+        moment();
         self.1.load(order);
         self.0.load(order)
     }
     fn store(&self, value: u64, order: Ordering) {
+        moment();
         wrote();
         self.1.store(order);
         self.0.store(value, order);
@@ -176,30 +224,41 @@ impl Facade for Strict {
         owed(|owed| owed.root_load = false);
     }
     fn wait_until(mut condition: impl FnMut() -> bool) {
-        for _ in 0..100 {
+        for round in 0..100 {
             if condition() {
                 return;
             }
             deliver();
+            if round > 10 {
+                end_walks();
+            }
         }
-        panic!("waits for ever");
+        assert!(std::thread::panicking(), "waits for ever");
     }
 }
 
 /// Every CPU that was interrupted, can be, and is not this one takes its interrupt.
 pub fn deliver() {
-    let here = HERE.get();
     for cpu in 0..CPUS {
-        let masked = MASKED.with_borrow(|masked| masked[cpu]);
-        if PENDING.get() >> cpu & 1 == 0 || masked {
+        if PENDING.get() >> cpu & 1 == 0 || is_masked(cpu) || walks(cpu) {
             continue;
         }
         PENDING.set(PENDING.get() & !(1 << cpu));
-        HERE.set(cpu);
-        MASKED.with_borrow_mut(|masked| masked[cpu] = true);
-        HANDLER.with_borrow(|handler| handler.as_ref().expect("set with the engine")());
-        MASKED.with_borrow_mut(|masked| masked[cpu] = false);
-        HERE.set(here);
+        on_without_interrupts(cpu, || {
+            MASKED.with_borrow_mut(|masked| masked[cpu] = true);
+            // What this CPU has written and not published is not what its handler invalidates.
+            let unpublished = owed(|owed| {
+                let handlers = Owed {
+                    tables: false,
+                    tables_full: false,
+                    ..*owed
+                };
+                std::mem::replace(owed, handlers)
+            });
+            HANDLER.with_borrow(|handler| handler.as_ref().expect("set with the engine")());
+            owed(|owed| (owed.tables, owed.tables_full) = (unpublished.tables, unpublished.tables_full));
+            MASKED.with_borrow_mut(|masked| masked[cpu] = false);
+        });
     }
 }
 
@@ -212,6 +271,7 @@ pub struct Minding {
     /// Local invalidations that were issued and not synchronised, by CPU.
     local_under_way: Cell<u64>,
     pins: Cell<u32>,
+    pub work: Cell<Work>,
 }
 
 impl Minding {
@@ -222,7 +282,14 @@ impl Minding {
             under_way: Cell::new(0),
             local_under_way: Cell::new(0),
             pins: Cell::new(0),
+            work: Cell::default(),
         }
+    }
+
+    fn count(&self, did: Did) {
+        let mut work = self.work.get();
+        work[did as usize] += 1;
+        self.work.set(work);
     }
 
     /// Nothing is left half done.
@@ -262,10 +329,19 @@ impl Kernel<1> for &Minding {
         );
         tables_are_published("an interrupt that asks for invalidation");
         assert_ne!(self.pins.get(), 0, "interrupts are sent where migration is forbidden");
-        targets.iter().for_each(|cpu| PENDING.set(PENDING.get() | 1 << cpu));
+        for cpu in targets.iter() {
+            self.count(Did::Ipi);
+            PENDING.set(PENDING.get() | 1 << cpu);
+        }
     }
     fn invalidate(&self, what: Local) {
         tables_are_published("an invalidation");
+        self.count(match what {
+            Local::Page { .. } => Did::Page,
+            Local::Tag(_) => Did::Tag,
+            Local::Kernel { .. } => Did::Kpage,
+            Local::All => Did::All,
+        });
         for tag in all_tags() {
             if what == Local::All || what == Local::Tag(tag) {
                 cached(HERE.get(), tag, |it| *it = Cached::Nothing);
@@ -275,6 +351,7 @@ impl Kernel<1> for &Minding {
         caches::with(|caches| caches.invalidate(what));
     }
     fn local_sync(&self) {
+        self.count(Did::Sync);
         self.local_under_way
             .set(self.local_under_way.get() & !(1 << HERE.get()));
         caches::with(caches::Caches::local_sync);
@@ -282,6 +359,7 @@ impl Kernel<1> for &Minding {
     fn load_root(&self, root: Root, tag: Tag, keep: bool) {
         let masked = MASKED.with_borrow(|masked| masked[HERE.get()]);
         assert!(masked, "roots are loaded with interrupts off");
+        self.count(if keep { Did::Load } else { Did::Fload });
         assert!(
             !owed(|owed| owed.root_load),
             "words were written that no `before_root_load` has ordered before a root load"
@@ -308,6 +386,11 @@ impl Kernel<1> for &Minding {
     fn broadcast(&self, what: Broadcast) {
         tables_are_published("a broadcast");
         assert!(self.broadcasts, "there are no broadcasts");
+        self.count(match what {
+            Broadcast::Pages { .. } => Did::Bpage,
+            Broadcast::Tag(_) => Did::Btag,
+            Broadcast::Kernel { .. } | Broadcast::NonGlobal | Broadcast::All => Did::Ball,
+        });
         for tag in all_tags().filter(|_| !matches!(what, Broadcast::Pages { .. } | Broadcast::Kernel { .. })) {
             if matches!(what, Broadcast::Tag(of) if of != tag) {
                 continue;
@@ -327,6 +410,7 @@ impl Kernel<1> for &Minding {
     }
     fn broadcast_sync(&self) {
         assert_ne!(self.pins.get(), 0, "the CPU that issued is the one that synchronises");
+        self.count(Did::Bsync);
         self.under_way.set(self.under_way.get() & !(1 << HERE.get()));
         // What used the old translations is over, on every CPU.
         clocks::synchronise();
@@ -337,10 +421,29 @@ impl Kernel<1> for &Minding {
     }
     fn secondary(&self, root: Root, told: Secondary) -> u64 {
         assert!(!owed(|owed| owed.tables_full), "a device is told after a full barrier");
+        self.count(Did::Told);
         caches::with(|caches| caches.secondary(root, told))
     }
     fn secondary_sync(&self, ticket: u64) {
+        self.count(Did::Await);
         caches::with(|caches| caches.secondary_sync(ticket));
+    }
+    fn event(&self, event: Event) {
+        match event {
+            Event::Promoted => self.count(Did::Promote),
+            Event::Demoted => self.count(Did::Demote),
+            Event::RollOver => self.count(Did::Roll),
+            _ => {}
+        }
+    }
+    fn flush_at_entry(&self, cpu: usize) -> bool {
+        let descheduled = DESCHEDULED.get() & 1 << cpu;
+        if descheduled != 0 {
+            // One exchange with the hypervisor.
+            clocks::learn(&clocks::known_to(cpu));
+        }
+        FLUSH_AT_ENTRY.set(FLUSH_AT_ENTRY.get() | descheduled);
+        descheduled != 0
     }
     fn pin(&self) {
         self.pins.set(self.pins.get() + 1);
@@ -359,6 +462,9 @@ pub fn engine(design: Design, broadcasts: bool) -> &'static Strictly {
     OWED.set([Owed::NOTHING; CPUS]);
     MASKED.set([false; CPUS]);
     PENDING.set(0);
+    BUSY.set(0);
+    DESCHEDULED.set(0);
+    FLUSH_AT_ENTRY.set(0);
     CACHED.set([[Cached::Nothing; TAGS]; CPUS]);
     HERE.set(0);
     let cpus: Vec<PerCpu<Strict>> = (0..CPUS).map(|_| PerCpu::new()).collect();
@@ -378,17 +484,22 @@ pub fn engine(design: Design, broadcasts: bool) -> &'static Strictly {
 
 /// Has CPU `cpu` do something; then interrupts arrive.
 pub fn on<T>(cpu: usize, what: impl FnOnce() -> T) -> T {
-    let before = HERE.replace(cpu);
-    let result = what();
-    deliver();
-    HERE.set(before);
-    result
+    on_without_interrupts(cpu, || {
+        let result = what();
+        deliver();
+        result
+    })
 }
 
 /// What this CPU has written need not be published yet, or from now on must: a batch lies in between, and what is invalidated
 /// meanwhile has nothing to do with it. The next to publish on any CPU does it for all writes that it knows of.
 pub fn must_publish(now: bool) {
     owed(|owed| owed.tables = now);
+}
+
+/// This CPU writes entries that only a device may still read, until it is told.
+pub fn takes_tables_apart() {
+    owed(|owed| owed.tables_full = true);
 }
 
 /// This CPU writes page-table entries.

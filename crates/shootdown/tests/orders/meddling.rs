@@ -1,0 +1,163 @@
+//! What other CPUs do in the middle of what one does: before each operation on a word, now and then, one of them does something
+//! whole that waits for nobody, or takes an interrupt. Walks last until another such moment.
+
+use crate::caches::{self, LINK, Name};
+use crate::play::{Play, Random};
+use crate::world::{self, CPUS, Minding, deliver, here, on, on_without_interrupts};
+use shootdown::{Requests, Tags, Walk, Walkers};
+use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
+
+/// Operations on words between two moments, on average.
+const RARELY: u64 = 12;
+
+struct UnderWay {
+    cpu: usize,
+    /// Whose link to a table was read, and which.
+    link: Name,
+    version: u64,
+    nmi: bool,
+    /// Not dropped with its thread, of which by then not enough is left.
+    walk: ManuallyDrop<Walk<'static, 'static, &'static Minding, 1>>,
+}
+
+std::thread_local! {
+    static PLAY: Cell<Option<(&'static Play, &'static Random)>> = const { Cell::new(None) };
+    static BUSY: Cell<bool> = const { Cell::new(false) };
+    static WALKS: RefCell<Vec<UnderWay>> = const { RefCell::new(Vec::new()) };
+}
+
+/// From now on, in this run; or in none.
+pub fn begin(play: Option<&'static Play>, seed: u64) {
+    WALKS.take();
+    BUSY.set(false);
+    PLAY.set(play.map(|play| (play, &*Box::leak(Box::new(Random::new(seed + 77))))));
+}
+
+/// Something may happen elsewhere now.
+pub fn moment() {
+    let Some((play, random)) = PLAY.get().filter(|_| !BUSY.get() && !std::thread::panicking()) else {
+        return;
+    };
+    if random.one_in(RARELY) {
+        BUSY.set(true);
+        meddle(play, random);
+        BUSY.set(false);
+    }
+}
+
+fn meddle(play: &'static Play, random: &Random) {
+    let cpu = random.below(CPUS as u64) as usize;
+    let space = play.some_space(random);
+    let what = random.below(20);
+    if what < 5 {
+        return deliver();
+    }
+    if what < 7 {
+        return on_without_interrupts(cpu, || play.look(space));
+    }
+    if world::is_busy(cpu) {
+        return;
+    }
+    if what == 7 {
+        return world::deschedule(cpu);
+    }
+    if walks(cpu) {
+        return match what {
+            8 => on_without_interrupts(cpu, || walk(play, space, true)),
+            9..=12 if !in_nmi(cpu) => on_without_interrupts(cpu, || walk(play, space, false)),
+            _ => end_last_walk_on(cpu),
+        };
+    }
+    // A roll-over may be under way, under its lock.
+    let may_switch = play.engine.design().tags != Tags::System || !world::is_masked(here());
+    on(cpu, || match what {
+        _ if play.off[cpu].get() => {
+            if what < 10 {
+                play.comes_on();
+            }
+        }
+        8..=9 if may_switch => play.enter(space),
+        10 if may_switch => play.returns(),
+        11 => play.leave(),
+        12 => play.lazy(),
+        13 => play.enter_kernel(),
+        14 if random.one_in(2) => play.free(),
+        14 => play.engine.tick(),
+        15 if play.are_on() > 2 => play.goes_off(),
+        16 | 17 => walk(play, space, random.one_in(4)),
+        18 if random.one_in(2) => play.engine.tick_stops(),
+        18 => play.engine.tick_resumes(),
+        19 if can_dispatch(play, space) => play.dispatch(space, random),
+        _ => {}
+    });
+}
+
+/// Whether a flush of this space waits for nobody before it is to be waited for.
+fn can_dispatch(play: &Play, space: usize) -> bool {
+    let design = play.engine.design();
+    design.requests == Requests::Log && design.tags != Tags::System && play.space(space).system_tag().is_none()
+}
+
+/// A walk begins on this CPU, and lasts; from NMI context or not.
+pub fn walk(play: &'static Play, space: usize, nmi: bool) {
+    if play.engine.design().walkers == Walkers::None {
+        return;
+    }
+    let space = play.space(space);
+    let walk = match nmi {
+        true => play.engine.walk_from_nmi(space),
+        false => play.engine.walk(space),
+    };
+    let link = (space.root().0, LINK);
+    let version = caches::with(|caches| caches.version(link));
+    WALKS.with_borrow_mut(|walks| {
+        walks.push(UnderWay {
+            cpu: here(),
+            link,
+            version,
+            nmi,
+            walk: ManuallyDrop::new(walk),
+        })
+    });
+}
+
+/// Whether a walk is under way on that CPU.
+pub fn walks(cpu: usize) -> bool {
+    WALKS.with_borrow(|walks| walks.iter().any(|walk| walk.cpu == cpu))
+}
+
+fn in_nmi(cpu: usize) -> bool {
+    WALKS.with_borrow(|walks| walks.iter().any(|walk| walk.cpu == cpu && walk.nmi))
+}
+
+fn end_last_walk_on(cpu: usize) {
+    let last = WALKS.with_borrow_mut(|walks| {
+        let index = walks.iter().rposition(|walk| walk.cpu == cpu)?;
+        Some(walks.remove(index))
+    });
+    on_without_interrupts(cpu, || drop(last.map(|last| ManuallyDrop::into_inner(last.walk))));
+}
+
+pub fn end_walks_on(cpu: usize) {
+    while walks(cpu) {
+        end_last_walk_on(cpu);
+    }
+}
+
+pub fn end_walks() {
+    (0..CPUS).for_each(end_walks_on);
+}
+
+/// A table is freed (C3): no walk read the link to it.
+pub fn nobody_walks(link: Name, unlinked: u64) {
+    WALKS.with_borrow(|walks| {
+        for walk in walks.iter().filter(|walk| walk.link == link) {
+            assert!(
+                walk.version >= unlinked,
+                "a table is freed under a walk on CPU {} (C3)",
+                walk.cpu
+            );
+        }
+    });
+}

@@ -1,0 +1,434 @@
+//! A run: what happens on each CPU, one thing after the other, at random; what other CPUs do in the middle of it is in
+//! `meddling.rs`. After each flush nobody can use what was withdrawn, wherever that may be cached.
+
+use crate::caches::{self, LINK, Name, PAGES};
+use crate::clocks::{self, Clock};
+use crate::meddling;
+use crate::world::{self, CPUS, Strict, Strictly, here, must_publish, on, on_without_interrupts, write_tables};
+use shootdown::{Deferral, Free, Grace, Range, Retired, Root, Space, Stride, Token, Unmapped};
+use std::cell::{Cell, RefCell};
+
+pub struct Random(Cell<u64>);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Random(Cell::new(0x9E37_79B9_7F4A_7C15 ^ seed << 32))
+    }
+    pub fn below(&self, bound: u64) -> u64 {
+        let mut word = self.0.get();
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        self.0.set(word);
+        (word >> 11) % bound
+    }
+    pub fn one_in(&self, bound: u64) -> bool {
+        self.below(bound) == 0
+    }
+}
+
+/// Entries that were withdrawn, and the versions that came instead.
+type Withdrawn = Vec<(Name, u64)>;
+
+type PlaySpace = &'static Space<Strict, 1>;
+
+/// Leaked, so that all that it lends lives as long as the interrupts' handler.
+pub struct Play {
+    pub engine: &'static Strictly,
+    pub random: Random,
+    /// Leaked, so that they stay where they are.
+    spaces: RefCell<Vec<PlaySpace>>,
+    /// The space that ends: nobody may run it.
+    pub ending: Cell<Option<usize>>,
+    /// Which space each CPU runs, if any.
+    pub runs: [Cell<Option<usize>>; CPUS],
+    pub off: [Cell<bool>; CPUS],
+    deferred: RefCell<Vec<(Deferral, Withdrawn, Clock)>>,
+    graces: RefCell<Vec<(Grace, Name, u64)>>,
+    /// Flushes that were dispatched and not waited for.
+    pub tokens: RefCell<
+        Vec<(
+            Token<'static, 'static, &'static crate::world::Minding, 1>,
+            Withdrawn,
+            Clock,
+        )>,
+    >,
+    next_root: Cell<u64>,
+}
+
+impl Play {
+    pub fn new(engine: &'static Strictly, spaces: u64, seed: u64) -> &'static Self {
+        let space = |root| &*Box::leak(Box::new(engine.space(Root(root))));
+        let play = Play {
+            engine,
+            random: Random::new(seed),
+            spaces: RefCell::new((1..=spaces).map(space).collect()),
+            ending: Cell::new(None),
+            runs: Default::default(),
+            off: Default::default(),
+            deferred: RefCell::default(),
+            graces: RefCell::default(),
+            tokens: RefCell::default(),
+            next_root: Cell::new(spaces),
+        };
+        (0..CPUS).for_each(|cpu| on(cpu, || caches::with(|caches| caches.online(true))));
+        Box::leak(Box::new(play))
+    }
+
+    pub fn space(&self, space: usize) -> PlaySpace {
+        self.spaces.borrow()[space]
+    }
+
+    /// One that can be run.
+    pub fn some_space(&self, random: &Random) -> usize {
+        let count = self.spaces.borrow().len() as u64;
+        let space = random.below(count) as usize;
+        if self.ending.get() == Some(space) {
+            (space + 1) % count as usize
+        } else {
+            space
+        }
+    }
+
+    pub fn some_pages(&self, random: &Random) -> (Range, std::ops::Range<u64>) {
+        let first = random.below(PAGES);
+        let end = first + 1 + random.below(PAGES - first);
+        match random.below(6) {
+            0 => (Range::WHOLE, 0..PAGES),
+            1 => (Range::pages(0, PAGES << 12, Stride::Size2M), 0..PAGES),
+            2 => (Range::pages(first << 12, 200 << 12, Stride::Size4K), first..PAGES),
+            3 => (Range::page(first << 12), first..first + 1),
+            _ => (Range::pages(first << 12, end << 12, Stride::Size4K), first..end),
+        }
+    }
+
+    pub fn withdraw(&self, root: Root, pages: std::ops::Range<u64>, link: bool) -> Withdrawn {
+        write_tables();
+        caches::with(|caches| caches.withdraw(root, pages, link))
+    }
+
+    // What happens on this CPU.
+
+    pub fn enter(&self, space: usize) {
+        caches::with(|caches| caches.user(false));
+        self.runs[here()].set(Some(space));
+        // SAFETY: a space that ends is retired first, and lives until the end of the run.
+        unsafe { self.engine.switch_to(self.space(space)) };
+        caches::with(|caches| caches.user(true));
+    }
+
+    /// To what it ran, after a system call or idleness.
+    pub fn returns(&self) {
+        let Some(space) = self.runs[here()].get() else { return };
+        caches::with(|caches| caches.user(false));
+        // SAFETY: as in `enter`.
+        unsafe { self.engine.leave_lazy(self.space(space)) };
+        caches::with(|caches| caches.user(true));
+    }
+
+    pub fn leave(&self) {
+        caches::with(|caches| caches.user(false));
+        self.runs[here()].set(None);
+        self.engine.switch_to_kernel();
+        caches::with(|caches| caches.in_kernel());
+    }
+
+    pub fn lazy(&self) {
+        caches::with(|caches| caches.user(false));
+        self.engine.enter_lazy();
+    }
+
+    pub fn enter_kernel(&self) {
+        let Some(space) = self.runs[here()].get() else { return };
+        // It goes on in the kernel, and may use user addresses where the engine says no.
+        if self.engine.enter_kernel(self.space(space)) {
+            caches::with(|caches| caches.user(false));
+        }
+    }
+
+    pub fn goes_off(&self) {
+        caches::with(|caches| caches.user(false));
+        self.runs[here()].set(None);
+        self.engine.cpu_offline();
+        self.off[here()].set(true);
+        caches::with(|caches| caches.online(false));
+    }
+
+    pub fn comes_on(&self) {
+        self.off[here()].set(false);
+        self.engine.cpu_online();
+        caches::with(|caches| caches.online(true));
+    }
+
+    pub fn are_on(&self) -> usize {
+        self.off.iter().filter(|off| !off.get()).count()
+    }
+
+    /// A non-maskable interrupt looks at a user stack, if it may.
+    pub fn look(&self, space: usize) {
+        let space = self.space(space);
+        if self.engine.user_access_ok(space) {
+            caches::with(|caches| caches.looks(space.root()));
+        }
+    }
+
+    fn unmap(&self, space: usize) {
+        let (range, pages) = self.some_pages(&self.random);
+        let root = self.space(space).root();
+        let tables = self.random.one_in(4);
+        let range = if tables { range.with_tables() } else { range };
+        let names = self.withdraw(root, pages, tables);
+        let unlinked = caches::with(|caches| caches.version((root.0, LINK)));
+        let space = self.space(space);
+        match self.random.below(5) {
+            0 => {
+                let (_done, _) = self.engine.flush_while(space, range, || ());
+            }
+            1 => {
+                let token = self.engine.dispatch(space, range);
+                crate::world::deliver();
+                let _done = token.wait();
+            }
+            2 if tables => match self.engine.flush_tables_later(space, range) {
+                Retired::Now(_) => meddling::nobody_walks((root.0, LINK), unlinked),
+                Retired::Later(grace) => self.graces.borrow_mut().push((grace, (root.0, LINK), unlinked)),
+            },
+            _ if tables => {
+                let _done = self.engine.flush_tables(space, range);
+                meddling::nobody_walks((root.0, LINK), unlinked);
+            }
+            _ => {
+                let _done = self.engine.flush(space, range);
+            }
+        }
+        caches::with(|caches| caches.flushed(&names));
+    }
+
+    /// Withdraws and asks, to wait later. Only where nobody is waited for meanwhile.
+    pub fn dispatch(&self, space: usize, random: &Random) {
+        let (range, pages) = self.some_pages(random);
+        let names = self.withdraw(self.space(space).root(), pages, false);
+        let token = self.engine.dispatch(self.space(space), range);
+        self.tokens.borrow_mut().push((token, names, clocks::now()));
+    }
+
+    fn wait(&self) {
+        let next = || self.tokens.borrow_mut().pop();
+        while let Some((token, names, known)) = next() {
+            clocks::learn(&known);
+            let _done = token.wait();
+            caches::with(|caches| caches.flushed(&names));
+        }
+    }
+
+    fn reclaim(&self) {
+        let mut waiting = Withdrawn::new();
+        let mut batch = self.engine.batch();
+        for _ in 0..=self.random.below(25) {
+            let space = self.some_space(&self.random);
+            let (range, pages) = self.some_pages(&self.random);
+            let range = if self.random.one_in(5) {
+                range.with_tables()
+            } else {
+                range
+            };
+            let root = self.space(space).root();
+            // Whoever collects may migrate.
+            let cpu = self.random.below(CPUS as u64) as usize;
+            let cpu = if self.off[cpu].get() || meddling::walks(cpu) {
+                here()
+            } else {
+                cpu
+            };
+            let space = self.space(space);
+            let known = clocks::now();
+            let known = on(cpu, || {
+                clocks::learn(&known);
+                waiting.extend(self.withdraw(root, pages, range.tables()));
+                batch.add(space, range);
+                must_publish(false);
+                clocks::now()
+            });
+            clocks::learn(&known);
+            if self.random.one_in(6) {
+                self.engine.settle(space);
+                let (settled, rest): (Withdrawn, Withdrawn) =
+                    waiting.into_iter().partition(|((owner, _), _)| *owner == root.0);
+                caches::with(|caches| caches.flushed(&settled));
+                waiting = rest;
+            }
+        }
+        must_publish(true);
+        if self.random.one_in(2) {
+            drop(batch);
+        } else {
+            let _done = batch.finish();
+        }
+        must_publish(false);
+        caches::with(|caches| caches.flushed(&waiting));
+    }
+
+    fn kernel(&self) {
+        let (range, pages) = self.some_pages(&self.random);
+        let names = self.withdraw(Root(0), pages, false);
+        let _done = self.engine.flush_kernel(range);
+        caches::with(|caches| caches.flushed(&names));
+    }
+
+    fn later(&self, space: usize) {
+        let (range, pages) = self.some_pages(&self.random);
+        let root = self.space(space).root();
+        let names = self.withdraw(root, pages, range.tables());
+        match self.engine.flush_later(self.space(space), range, 1) {
+            Unmapped::Now(_) => caches::with(|caches| caches.flushed(&names)),
+            Unmapped::Later(deferral) => self.deferred.borrow_mut().push((deferral, names, clocks::now())),
+        }
+    }
+
+    /// Frees what deferrals and grace periods kept.
+    pub fn free(&self) {
+        let over = self.engine.deferrals_over();
+        for (deferral, names, known) in self.deferred.take() {
+            clocks::learn(&known);
+            match self.engine.release(deferral, &over) {
+                Ok(_) => caches::with(|caches| caches.flushed(&names)),
+                Err(not_yet) => self.deferred.borrow_mut().push((not_yet, names, known)),
+            }
+        }
+        let over = self.engine.graces_over();
+        for (grace, link, unlinked) in self.graces.take() {
+            match over.proof(grace) {
+                Some(_) => meddling::nobody_walks(link, unlinked),
+                None => self.graces.borrow_mut().push((grace, link, unlinked)),
+            }
+        }
+    }
+
+    fn end(&self, space: usize) {
+        self.ending.set(Some(space));
+        meddling::end_walks();
+        for cpu in 0..CPUS {
+            if self.runs[cpu].get() != Some(space) {
+                continue;
+            }
+            // Nobody runs it any more; some have it loaded.
+            self.runs[cpu].set(None);
+            on(cpu, || self.lazy());
+        }
+        self.wait();
+        world::takes_tables_apart();
+        let _done = self.engine.retire(self.space(space));
+        let root = self.space(space).root();
+        let names = caches::with(|caches| caches.withdraw(root, 0..PAGES, true));
+        caches::with(|caches| caches.flushed(&names));
+        self.next_root.set(self.next_root.get() + 1);
+        let root = Root(self.next_root.get());
+        self.spaces.borrow_mut()[space] = Box::leak(Box::new(self.engine.space(root)));
+        self.ending.set(None);
+    }
+
+    /// Tables are unlinked, and freed when no walk can hold the link: at once, later, or after a flush of its own.
+    fn free_tables(&self, space: usize) {
+        let pages = Range::pages(0, PAGES << 12, Stride::Size4K);
+        let names = self.withdraw(self.space(space).root(), 0..PAGES, true);
+        let link = *names.last().expect("the link");
+        let space = self.space(space);
+        match self.random.below(4) {
+            0 => {
+                let flushed = self.engine.flush(space, pages.with_tables());
+                caches::with(|caches| caches.flushed(&names));
+                let _free = self.engine.retire_tables(space, &flushed);
+                return meddling::nobody_walks(link.0, link.1);
+            }
+            1 => match self.engine.flush_tables_later(space, pages) {
+                Retired::Now(_) => meddling::nobody_walks(link.0, link.1),
+                Retired::Later(grace) => self.graces.borrow_mut().push((grace, link.0, link.1)),
+            },
+            _ => {
+                let _free = self.engine.flush_tables(space, pages);
+                meddling::nobody_walks(link.0, link.1);
+            }
+        }
+        caches::with(|caches| caches.flushed(&names));
+    }
+
+    /// Walks and frees of tables, mostly.
+    pub fn step_of_walks(&'static self) {
+        let random = &self.random;
+        let cpu = random.below(CPUS as u64) as usize;
+        meddling::end_walks_on(cpu);
+        let clock = &self.engine.kernel().now;
+        // Frees come in hurries, and seldom.
+        let hurry = clock.get() / 1_000_000 % 2 == 0;
+        clock.set(
+            clock.get()
+                + if hurry {
+                    random.below(20_000)
+                } else {
+                    random.below(200_000)
+                },
+        );
+        let space = self.some_space(random);
+        on(cpu, || match random.below(16) {
+            0..8 if self.off[cpu].get() => self.comes_on(),
+            _ if self.off[cpu].get() => {}
+            0 => self.enter(space),
+            1 => self.leave(),
+            2 => self.free(),
+            3 => self.engine.tick(),
+            4 if self.are_on() > 1 => self.goes_off(),
+            5..=8 => (0..random.below(60)).for_each(|_| {
+                meddling::walk(self, space, false);
+                meddling::end_walks_on(cpu);
+            }),
+            _ => self.free_tables(space),
+        });
+        meddling::end_walks_on(cpu);
+        on_without_interrupts(cpu, || self.engine.kernel().is_settled());
+    }
+
+    pub fn step(&'static self) {
+        let random = &self.random;
+        let cpu = random.below(CPUS as u64) as usize;
+        meddling::end_walks_on(cpu);
+        // Every other time this CPU's window for promotion is open.
+        let clock = &self.engine.kernel().now;
+        let window = (clock.get() / 32 + 2) * 32 - cpu as u64;
+        clock.set(if random.one_in(2) { window } else { clock.get() + 1 });
+        let space = self.some_space(random);
+        let what = random.below(26);
+        on(cpu, || match what {
+            0..8 if self.off[cpu].get() => self.comes_on(),
+            _ if self.off[cpu].get() => {}
+            0..=4 => self.enter(space),
+            5 => self.returns(),
+            6 => self.leave(),
+            7 => self.lazy(),
+            8 => self.enter_kernel(),
+            9 => self.reclaim(),
+            10 => self.kernel(),
+            11 => self.later(space),
+            18..=20 if self.engine.design().free == Free::Deferred && random.one_in(2) => self.later(space),
+            21 if self.engine.design().free == Free::Deferred => self.engine.tick(),
+            12 if random.one_in(2) => self.free(),
+            12 => self.engine.tick(),
+            13 if self.are_on() > 1 => self.goes_off(),
+            14 => self.end(space),
+            15 => {
+                let root = self.space(space).root();
+                caches::with(|caches| caches.device_uses(root));
+            }
+            16 => meddling::walk(self, space, random.one_in(4)),
+            17 if random.one_in(2) => self.engine.tick_stops(),
+            17 => self.engine.tick_resumes(),
+            18 => self.look(space),
+            25 => crate::world::deschedule((here() + 1) % CPUS),
+            _ => self.unmap(self.runs[here()].get().filter(|_| what < 23).unwrap_or(space)),
+        });
+        meddling::end_walks_on(cpu);
+        let waiter = (0..CPUS).find(|&cpu| !self.off[cpu].get()).unwrap_or(0);
+        meddling::end_walks_on(waiter);
+        on(waiter, || self.wait());
+        self.engine.kernel().is_settled();
+    }
+}
