@@ -69,6 +69,9 @@ const NOT_SPLIT: Shows = Shows::Not("user and kernel share their tables");
 #[cfg(feature = "faults")]
 const NARROW: Shows = Shows::Not("a window of a few instructions, in which no access falls");
 
+#[cfg(feature = "faults")]
+const NOT_HERE: Shows = Shows::Not("a mistake of a kernel or of firmware, not the engine's: this kernel does not make it");
+
 macro_rules! known {
     ($($name:ident: $shows:expr,)*) => {
         #[cfg(feature = "faults")]
@@ -99,12 +102,15 @@ known! {
     NoPublishBeforeInvalidation: IN_ORDER,
     WholeTagOnlyHere: Shows::Under("arm-broadcast"),
     TagReusedWithoutFlush: NO_TAGS,
+    CpuNumberAsApicId: NOT_HERE,
     StaleViewOfLoaded: STAYS,
     FilterByRequester: Shows::Under("ipi"),
     DepartingCpuAcknowledgesTwice: Shows::Under("ipi"),
     LeaveBeforeRootLoad: NO_LINKS,
     GiveUpWaiting: Shows::Under("ipi"),
     BroadcastCountOffByOne: Shows::Under("arm-broadcast"),
+    FirmwareServesNobody: NOT_HERE,
+    HandlerInterruptible: NOT_HERE,
     BroadcastOneHalf: NOT_SPLIT,
     RootLoadBeforeJoin: NARROW,
     NoBarrierAfterLazy: IN_ORDER,
@@ -116,6 +122,7 @@ known! {
     PolicyForgetsOldWalkers: NARROW,
     OnlineKeepsRegistrations: NARROW,
     GracePeriodTooShort: Shows::Under("walk-grace"),
+    SwitchInterruptible: NO_TAGS,
     LazyKeepsOldTag: NO_TAGS,
     SendBeforePublish: Shows::Under("ipi"),
     LazyLeavesSet: Shows::Under("ipi"),

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use shootdown_qemu::{Clock, Emulator, Ended, INSTALL, Image, Machine, Run};
+use shootdown_qemu::{BINARY, Clock, Emulator, Ended, Image, Machine, PACKAGE, Run};
 
-use super::{child, steps};
+use super::{debian, steps};
 
 /// Longest run, on a host that is busy.
 const MOST: Duration = Duration::from_secs(90);
@@ -50,23 +49,13 @@ enum Expected {
     Caught,
 }
 
-/// Installs QEMU when this is root; else says how.
+/// Makes sure that there is a QEMU new enough: installs it when this is root; else says how.
 ///
 /// # Errors
 /// The command to run by hand.
 pub fn install_emulator(end: Instant) -> Result<(), String> {
-    let Err(missing) = Emulator::find() else { return Ok(()) };
-    let is_root = Command::new("id").arg("-u").output();
-    if !is_root.is_ok_and(|answer| answer.stdout.trim_ascii() == b"0") {
-        return Err(missing);
-    }
-    eprintln!("== installing: {INSTALL}");
-    let words: Vec<&str> = INSTALL.split(' ').collect();
-    let install = || child::run(Command::new(words[0]).args(&words[1..]), end);
-    if install().is_err() {
-        child::run(Command::new(words[0]).arg("update"), end)
-            .and_then(|()| install())
-            .map_err(|why| format!("`{INSTALL}` failed ({why}); {missing}"))?;
+    if Emulator::find().is_err() {
+        debian::programs(&[(BINARY, PACKAGE)], end)?;
     }
     Emulator::find().map(drop)
 }

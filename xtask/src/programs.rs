@@ -4,6 +4,8 @@
 
 use std::time::{Duration, Instant};
 
+use shootdown_qemu::{BINARY, PACKAGE};
+
 use super::linux_baseline::boot::{Boot, Ended, Mode, Report};
 use super::linux_baseline::guest::Guest;
 use super::linux_baseline::initramfs::Planned;
@@ -34,7 +36,7 @@ const MISBEHAVIOUR: [(&str, i32, &str); 9] = [
 /// # Errors
 /// What went wrong first.
 pub fn run(designs: &[&str], end: Instant) -> Result<(), String> {
-    let tools = [("qemu-system-x86_64", "qemu-system-x86"), ("musl-gcc", "musl-tools")];
+    let tools = [(BINARY, PACKAGE), ("musl-gcc", "musl-tools")];
     debian::programs(&tools, end)?;
     let programs = workloads::build(end)?;
     let planned = |workload: &str, threads: u32, arguments: String| Planned {

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use super::{child, kernel};
+use shootdown_qemu::BARE_TARGET;
 
-/// The target that the engine must build for without a standard library.
-const BARE_TARGET: &str = "x86_64-unknown-none";
+use super::{child, kernel};
 
 const GET_RUSTUP: &str = "install rustup (curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh)";
 

@@ -1,9 +1,10 @@
 //! Going through every run of a scenario.
 //!
-//! Scripts cannot be cloned, so a state is reached again by taking its steps again from the start. Depth first, each state
-//! once: two runs that lead to the same state go on alike.
+//! Depth first, each state once: two runs that lead to the same state go on alike. Where more than one step is possible the
+//! moment is kept, and gone back to for each step but the first.
 
 use crate::machine::{Line, Step};
+use crate::moment::Moment;
 use crate::play::Play;
 use crate::violation::Violation;
 use std::collections::HashSet;
@@ -48,7 +49,7 @@ pub struct Counterexample {
 pub struct Report {
     /// Different states.
     pub states: u64,
-    /// Runs from the start.
+    /// Runs: how often another step was taken than the first from a state, and those from the start.
     pub runs: u64,
     /// Most steps of a run.
     pub depth: usize,
@@ -100,8 +101,7 @@ pub fn explore(play: &mut Play, bounds: Bounds, progress: &mut dyn FnMut(u64) ->
     }
     loop {
         let mut seen: HashSet<u64, BuildHasherDefault<AsIs>> = HashSet::default();
-        let mut path: Vec<Fork> = Vec::new();
-        let again = search(play, bounds, progress, &mut report, &mut seen, &mut path);
+        let again = search(play, bounds, progress, &mut report, &mut seen);
         report.states = seen.len() as u64;
         if !again {
             return report;
@@ -116,13 +116,18 @@ fn search(
     progress: &mut dyn FnMut(u64) -> bool,
     report: &mut Report,
     seen: &mut HashSet<u64, BuildHasherDefault<AsIs>>,
-    path: &mut Vec<Fork>,
 ) -> bool {
+    let mut path: Vec<Fork> = Vec::new();
+    // By the length of the path: where it forks.
+    let mut moments: Vec<Moment> = Vec::new();
     loop {
         report.runs += 1;
-        play.restart(false);
-        for fork in &*path {
-            play.take(fork.steps[fork.at]);
+        match path.last() {
+            None => play.restart(false),
+            Some(fork) => {
+                play.go_back(&moments[path.len() - 1]);
+                play.take(fork.steps[fork.at]);
+            }
         }
         // On from here, taking the first step of each new state.
         loop {
@@ -137,7 +142,7 @@ fn search(
             }
             let (last, preemptions) = path.last().map_or((None, 0), |fork| {
                 let step = fork.steps[fork.at];
-                (Some(step), fork.preemptions + preempts(path, &fork.steps, step))
+                (Some(step), fork.preemptions + preempts(&path, &fork.steps, step))
             });
             let key = match bounds.preemptions {
                 None => play.hash(),
@@ -164,12 +169,18 @@ fn search(
                 // Whoever was at it goes on first.
                 steps.sort_by_key(|step| step.cpu() != last.cpu());
             }
+            if moments.len() == path.len() {
+                moments.push(play.moment());
+            }
+            if steps.len() > 1 {
+                play.keep(&mut moments[path.len()]);
+            }
             path.push(Fork {
                 steps,
                 at: 0,
                 preemptions,
             });
-            if !settle(path, bounds) {
+            if !settle(&mut path, bounds) {
                 break;
             }
             let fork = path.last().expect("pushed above");
@@ -179,7 +190,7 @@ fn search(
         loop {
             let Some(fork) = path.last_mut() else { return false };
             fork.at += 1;
-            if settle(path, bounds) {
+            if settle(&mut path, bounds) {
                 break;
             }
         }

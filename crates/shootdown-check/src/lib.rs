@@ -31,6 +31,7 @@ mod explore;
 mod kernel;
 mod machine;
 mod memory;
+mod moment;
 mod operations;
 mod play;
 mod random;

@@ -69,8 +69,9 @@ pub(crate) struct Cpu {
     ended: u64,
     /// Its script is over; it only takes interrupts.
     pub(crate) done: bool,
-    /// It is in its interrupt's handler.
-    pub(crate) handling: bool,
+    /// It is in its interrupt's handler, and what that came into. Not on its stack: whoever [goes back](crate::moment) copies
+    /// stacks as bytes.
+    pub(crate) interrupted: Option<Interrupted>,
     /// A table that software here holds a link to.
     pub(crate) holds: Option<Table>,
     /// The word that its next step touches, if it touches one.
@@ -81,15 +82,17 @@ pub(crate) struct Cpu {
     pub(crate) blocked: Option<Vec<(Address, u64)>>,
 }
 
-/// A machine that is set up: where runs start from.
-#[derive(Debug)]
-pub(crate) struct Start {
+/// What a machine was at some time, but for what is known about sharing.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Kept {
     cpus: Vec<Cpu>,
     memory: Image,
+    freed_frames: u64,
+    freed_tables: u64,
 }
 
 /// The wait that an interrupt came into.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Interrupted {
     pub(crate) history: u64,
     pub(crate) reads: Option<Vec<(Address, u64)>>,
@@ -182,22 +185,26 @@ impl Machine {
         }
     }
 
-    /// As `start` was, but for what is known about sharing. With `tell` the run is recorded.
-    pub(crate) fn reset(&mut self, start: &Start, tell: bool) {
-        self.cpus.clone_from(&start.cpus);
-        self.memory.reset(&start.memory);
-        (self.freed_frames, self.freed_tables) = (0, 0);
-        self.violation = None;
-        self.story = tell.then(Vec::new);
+    /// The set-up is over: from here on scripts run.
+    pub(crate) fn begin(&mut self) {
+        self.setting_up = false;
+        self.memory.seal();
     }
 
-    /// The set-up is over, and so is this, where runs start from.
-    pub(crate) fn start(&mut self) -> Start {
-        self.setting_up = false;
-        Start {
-            cpus: self.cpus.clone(),
-            memory: self.memory.image(),
-        }
+    /// Makes `kept` what the machine is now.
+    pub(crate) fn keep(&self, kept: &mut Kept) {
+        kept.cpus.clone_from(&self.cpus);
+        self.memory.keep(&mut kept.memory);
+        (kept.freed_frames, kept.freed_tables) = (self.freed_frames, self.freed_tables);
+    }
+
+    /// As it was, but for what is known about sharing. With `tell` what happens from here on is recorded.
+    pub(crate) fn go_back(&mut self, kept: &Kept, tell: bool) {
+        self.cpus.clone_from(&kept.cpus);
+        self.memory.go_back(&kept.memory);
+        (self.freed_frames, self.freed_tables) = (kept.freed_frames, kept.freed_tables);
+        self.violation = None;
+        self.story = tell.then(Vec::new);
     }
 
     /// What can happen now, but for steps that may as well happen later: a store becomes visible just before somebody
@@ -209,7 +216,7 @@ impl Machine {
             if cpu.pending && !cpu.masked {
                 steps.push(Step::Interrupt(id));
             }
-            if (!cpu.done || cpu.handling) && self.can_run(number) {
+            if (!cpu.done || cpu.interrupted.is_some()) && self.can_run(number) {
                 steps.push(Step::Run(id));
             }
             let others = || self.cpus.iter().enumerate().filter(|&(other, _)| other != number);

@@ -81,11 +81,13 @@ impl Sharing {
     }
 }
 
-/// What memory held at some time.
-#[derive(Debug)]
+/// What memory and store buffers held at some time.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Image {
     values: Vec<u64>,
     hash: u64,
+    live: Vec<u64>,
+    buffers: Vec<VecDeque<(Address, u64)>>,
 }
 
 /// Memory and store buffers.
@@ -124,20 +126,30 @@ impl Memory {
         }
     }
 
-    /// What it holds now. No word is on a stack, no store waits.
-    pub(crate) fn image(&self) -> Image {
-        Image {
-            values: self.values.clone(),
-            hash: self.hash,
-        }
+    /// The set-up is over: there will be no more words of it.
+    pub(crate) fn seal(&mut self) {
+        debug_assert!(self.live.iter().all(|&live| live == 0), "no word is on a stack yet");
+        self.fixed = self.used;
+        let words = self.fixed as usize + DYNAMIC as usize * self.live.len();
+        self.values.truncate(words);
+        self.sharing.touched.truncate(words);
+        self.sharing.written.truncate(words);
+    }
+
+    /// Makes `image` what it holds now.
+    pub(crate) fn keep(&self, image: &mut Image) {
+        image.values.clone_from(&self.values);
+        image.hash = self.hash;
+        image.live.clone_from(&self.live);
+        image.buffers.clone_from(&self.buffers);
     }
 
     /// As in the image, but for what is known about sharing.
-    pub(crate) fn reset(&mut self, image: &Image) {
+    pub(crate) fn go_back(&mut self, image: &Image) {
         self.values.copy_from_slice(&image.values);
         self.hash = image.hash;
-        self.live.fill(0);
-        self.buffers.iter_mut().for_each(VecDeque::clear);
+        self.live.copy_from_slice(&image.live);
+        self.buffers.clone_from(&image.buffers);
         self.sharing.learnt = false;
     }
 
@@ -291,11 +303,12 @@ mod tests {
     fn an_access_depends_on_others_once_one_of_them_writes_and_that_outlives_a_run() {
         let mut memory = Memory::new(1, 2);
         let a = memory.allocate(None, 0);
-        let start = memory.image();
+        let mut start = Image::default();
+        memory.keep(&mut start);
         assert!(!memory.depends(a, 0, Touch::Read) && !memory.depends(a, 1, Touch::Read));
         assert!(!memory.sharing.learnt, "reads do not depend on reads");
         assert!(memory.depends(a, 1, Touch::Write) && memory.sharing.learnt);
-        memory.reset(&start);
+        memory.go_back(&start);
         assert!(memory.depends(a, 0, Touch::Read) && !memory.sharing.learnt);
         assert!(!memory.depends(a, 1, Touch::Read), "nobody else writes");
     }

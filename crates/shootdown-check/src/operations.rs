@@ -124,7 +124,7 @@ impl Machine {
         let mut broken = None;
         for (number, cpu) in self.cpus.iter().enumerate() {
             // A handler touches no user address.
-            let in_user = cpu.user && !cpu.handling;
+            let in_user = cpu.user && cpu.interrupted.is_none();
             for entry in cpu.tlb.usable() {
                 let found = match entry.what {
                     _ if entry.owner != cpu.tlb.root => Some(Violation::ForeignTag {
@@ -205,11 +205,10 @@ impl Machine {
         self.tell(|| format!("interrupts CPU {cpu}"));
     }
 
-    /// The current CPU takes its interrupt: masked from here on. A wait that this interrupts goes on afterwards, with what
-    /// is returned.
-    pub(crate) fn take_interrupt(&mut self) -> Interrupted {
+    /// The current CPU takes its interrupt: masked from here on. A wait that this interrupts goes on afterwards.
+    pub(crate) fn take_interrupt(&mut self) {
         let cpu = self.cpu();
-        (cpu.pending, cpu.masked, cpu.handling) = (false, true, true);
+        (cpu.pending, cpu.masked) = (false, true);
         let interrupted = Interrupted {
             history: cpu.history,
             reads: cpu.reads.take(),
@@ -221,17 +220,18 @@ impl Machine {
             self.learns(u64::from(address));
             self.learns(seen);
         }
+        self.cpu().interrupted = Some(interrupted);
         self.tell(|| "takes its interrupt".into());
-        interrupted
     }
 
     /// The handler is over. It returns nothing, so what it has read is of no matter to what it interrupted: this CPU is where
     /// it was.
-    pub(crate) fn end_interrupt(&mut self, interrupted: Interrupted) {
+    pub(crate) fn end_interrupt(&mut self) {
         self.acts(10);
         let cpu = self.cpu();
+        let interrupted = cpu.interrupted.take().expect("it was interrupted");
         cpu.history = interrupted.history;
-        (cpu.masked, cpu.handling) = (false, false);
+        cpu.masked = false;
         (cpu.reads, cpu.blocked) = (interrupted.reads, interrupted.blocked);
         self.tell(|| "goes on after its interrupt".into());
         self.judge();

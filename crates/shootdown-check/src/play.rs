@@ -2,12 +2,13 @@
 //! one likes.
 
 use crate::kernel::CheckKernel;
-use crate::machine::{self, Line, Machine, Start, Step, with};
+use crate::machine::{self, Kept, Line, Machine, Step, with};
+use crate::moment::{Moment, Script};
 use crate::stage::{Cpus, Scenario, Stage};
 use crate::violation::Violation;
 use crate::world::{Resume, handles_by, point, yields_through};
+use corosensei::CoroutineResult;
 use corosensei::stack::DefaultStack;
-use corosensei::{Coroutine, CoroutineResult};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -24,13 +25,11 @@ fn handler() {
     unsafe { &*STAGE.get() }.engine().on_ipi();
 }
 
-type Script = Coroutine<Resume, (), (), DefaultStack>;
-
 /// A scenario on a machine, run step by step, from the start as often as one likes. One for each host thread.
 pub struct Play {
     scenario: Scenario,
     stage: Box<Stage>,
-    start: Start,
+    start: Kept,
     /// The engine's per-CPU state after the set-up.
     cpus: Cpus,
     scripts: Vec<Option<Script>>,
@@ -72,9 +71,14 @@ impl Play {
         STAGE.set(&raw const *stage);
         handles_by(handler);
         stage.set_up(&scenario, kernel);
+        let mut start = Kept::default();
+        with(|machine| {
+            machine.begin();
+            machine.keep(&mut start);
+        });
         let mut play = Play {
             scenario,
-            start: with(Machine::start),
+            start,
             cpus: stage.copy_of_cpus(),
             stage,
             scripts: (0..cpus).map(|_| None).collect(),
@@ -86,20 +90,16 @@ impl Play {
     /// Back to the start: set up, and every CPU before its first operation. With `tell` the run is recorded.
     pub fn restart(&mut self, tell: bool) {
         // What the engine is made of is words, and the words are set back. In debug builds each CPU has a mark besides.
-        with(|machine| machine.reset(&self.start, tell));
+        with(|machine| machine.go_back(&self.start, tell));
         self.stage.reset_cpus(&self.cpus);
         let stage: *const Stage = &raw const *self.stage;
         for (cpu, slot) in self.scripts.iter_mut().enumerate() {
             let stack = match slot.take() {
-                Some(mut script) => {
-                    // SAFETY: what a script leaves on its stack owns nothing but words of a machine that was reset.
-                    unsafe { script.force_reset() };
-                    script.into_stack()
-                }
+                Some(script) => script.give_up(),
                 None => DefaultStack::new(STACK).expect("memory for a stack"),
             };
             let body = self.scenario.scripts[cpu];
-            *slot = Some(Script::with_stack(stack, move |yielder, _| {
+            *slot = Some(Script::new(stack, move |yielder, _| {
                 yields_through(cpu, yielder);
                 point();
                 with(|machine| machine.learns(12));
@@ -110,8 +110,27 @@ impl Play {
                 point();
             }));
             with(|machine| machine.current = cpu);
-            let _yielded = slot.as_mut().expect("made above").resume(Resume::Run);
+            let _yielded = slot.as_mut().expect("made above").coroutine.resume(Resume::Run);
         }
+    }
+
+    /// A moment to [`keep`](Self::keep) in.
+    pub(crate) fn moment(&self) -> Moment {
+        Moment::new(self.stage.copy_of_cpus(), &self.scripts)
+    }
+
+    /// Makes `moment` what everything is now.
+    pub(crate) fn keep(&self, moment: &mut Moment) {
+        with(|machine| machine.keep(&mut moment.machine));
+        moment.cpus = self.stage.copy_of_cpus();
+        moment.keep_scripts(&self.scripts);
+    }
+
+    /// Everything is as it was, but for what is known about sharing.
+    pub(crate) fn go_back(&mut self, moment: &Moment) {
+        with(|machine| machine.go_back(&moment.machine, false));
+        self.stage.reset_cpus(&moment.cpus);
+        moment.put_scripts_back(&mut self.scripts);
     }
 
     /// What can happen now.
@@ -142,7 +161,7 @@ impl Play {
             Step::Interrupt(_) => Resume::Interrupt,
         };
         let script = self.scripts[cpu].as_mut().expect("running");
-        match catch_unwind(AssertUnwindSafe(|| script.resume(how))) {
+        match catch_unwind(AssertUnwindSafe(|| script.coroutine.resume(how))) {
             Ok(CoroutineResult::Yield(()) | CoroutineResult::Return(())) => {}
             Err(panic) => {
                 let text = panic
@@ -182,9 +201,8 @@ impl Play {
 
 impl Drop for Play {
     fn drop(&mut self) {
-        for script in self.scripts.iter_mut().flatten() {
-            // SAFETY: as in `restart`; nothing of it runs again.
-            unsafe { script.force_reset() };
+        for script in self.scripts.drain(..).flatten() {
+            drop(script.give_up());
         }
         STAGE.set(std::ptr::null());
     }

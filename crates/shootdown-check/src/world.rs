@@ -20,6 +20,8 @@ thread_local! {
     /// Of each CPU, while its script is under way.
     static YIELDERS: [Cell<*const Yielder<Resume, ()>>; machine::MAX_CPUS] =
         const { [const { Cell::new(std::ptr::null()) }; machine::MAX_CPUS] };
+    /// How far down the stack of each script reaches while it has given up its turn: an address in its last frame.
+    static SUSPENDED_AT: [Cell<usize>; machine::MAX_CPUS] = const { [const { Cell::new(0) }; machine::MAX_CPUS] };
     /// The shootdown interrupt's handler.
     static HANDLER: Cell<fn()> = const { Cell::new(|| ()) };
 }
@@ -34,18 +36,30 @@ pub(crate) fn handles_by(handler: fn()) {
     HANDLER.set(handler);
 }
 
+/// An address in the last frame of a script that has given up its turn, but for what the switch of stacks puts below.
+pub(crate) fn suspended_at(cpu: usize) -> usize {
+    SUSPENDED_AT.with(|places| places[cpu].get())
+}
+
+/// Says that a script is back to where it was when [`suspended_at`] was `place`.
+pub(crate) fn is_suspended_at(cpu: usize, place: usize) {
+    SUSPENDED_AT.with(|places| places[cpu].set(place));
+}
+
 /// Lets others go first, and takes the interrupts that come meanwhile.
 pub(crate) fn point() {
     let cpu = with(|machine| machine.current);
     let yielder = YIELDERS.with(|yielders| yielders[cpu].get());
     loop {
+        let here = 0_u8;
+        is_suspended_at(cpu, std::hint::black_box(&raw const here).expose_provenance());
         // SAFETY: the yielder lives on the stack of the coroutine that this is called from, below this frame.
         match unsafe { &*yielder }.suspend(()) {
             Resume::Run => return,
             Resume::Interrupt => {
-                let interrupted = with(machine::Machine::take_interrupt);
+                with(machine::Machine::take_interrupt);
                 HANDLER.get()();
-                with(|machine| machine.end_interrupt(interrupted));
+                with(machine::Machine::end_interrupt);
             }
         }
     }

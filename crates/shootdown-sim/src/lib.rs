@@ -12,6 +12,7 @@ mod precision;
 pub mod run;
 mod setup;
 mod shares;
+mod threads;
 pub mod timeline;
 mod window;
 mod workload;

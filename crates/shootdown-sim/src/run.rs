@@ -1,18 +1,16 @@
 //! One run: a workload, on a machine model, under a design, with a thread count and a seed.
 
 use crate::hw::Hw;
-use crate::machine::{Machine, Outcome, SimWorld};
+use crate::machine::{Machine, Outcome};
 use crate::model::Model;
 use crate::os::category::Category;
-use crate::os::{
-    Diary, EngineCounts, Latencies, OsSettings, PERIOD_NS, Priority, Process, Recorder, System, TICK_NS, run_thread,
-};
-use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs, process_bytes};
+use crate::os::{Diary, EngineCounts, Latencies, OsSettings, PERIOD_NS, Recorder, System, TICK_NS};
+use crate::setup::{fit_design, hardware_config, hook_costs, os_costs};
 use crate::shares::time_shares;
+use crate::threads::{config, start_threads};
 use crate::timeline;
-use crate::window::{Edge, LONGEST, Measured, Plan, Window, window_events};
-use crate::workload::Thread;
-use shootdown::{Costs, Design, Free, Space, Tags, Walkers};
+use crate::window::{Edge, Measured, Plan, Window, window_events};
+use shootdown::{Costs, Design, Free, Tags, Walkers};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -269,33 +267,14 @@ fn run_sized<const W: usize>(
     let entry = find_design(&spec.design)?;
     let model = &spec.machine;
     let cpus = model.topology.cpus();
-    let bystander = workload.bystander::<W>();
-    let shared = spec.threads > cpus || bystander.is_some();
+    let shared = spec.threads > cpus || workload.bystander::<W>().is_some();
     let extra_tasks = if shared { spec.threads + cpus } else { 0 };
     let mut design = fit_design(entry.design, model);
     if !workload.walks() {
         // A kernel without lockless walks owes them nothing when it frees table pages.
         design.walkers = Walkers::None;
     }
-    let mut config = machine_config(model, spec.threads, extra_tasks, spec.seed);
-    // How precise a rate is follows from samples taken when progress is reported.
-    config.progress_events = if spec.threads > PATIENT_THREADS {
-        1 << 18
-    } else {
-        1 << 14
-    };
-    // Processes that end leave their memory to later ones, all but the engine's space.
-    let longest = spec
-        .virtual_ms
-        .unwrap_or(DEFAULT_VIRTUAL_MS * LONGEST as f64 * (spec.threads as f64 / 256.0).max(workload.patience()));
-    let made = workload.processes_made(
-        WARM_UP_MS * (spec.threads as f64 / 64.0).max(1.0) + longest,
-        &spec.parameters,
-    );
-    config.arena_bytes += spec.threads * made * size_of::<Space<SimWorld, W>>();
-    let processes = workload.processes(spec.threads) + workload.processes_at_once(spec.threads);
-    config.arena_bytes += processes * process_bytes(model, workload.bytes(spec.threads, &spec.parameters));
-    let mut machine = Machine::new(config);
+    let mut machine = Machine::new(config::<W>(spec, workload, extra_tasks));
     let system: Rc<System<W>> = System::new(
         &machine,
         Hw::new(hardware_config(model, spec.seed)),
@@ -314,71 +293,16 @@ fn run_sized<const W: usize>(
     if shared {
         system.use_scheduler(&machine, model.ghz);
     }
-    let parameters = Rc::new(spec.parameters.clone());
-    let processes: Rc<[_]> = (1..=workload.processes(spec.threads))
-        .map(|number| system.process(number as u32, workload.bytes(spec.threads, &parameters)))
-        .collect();
-    let commons = Rc::new(workload.commons(&system));
     if explanation.is_some() {
         system.engine.kernel().keep_diary(model.topology.cpus());
     }
     let counters: Vec<_> = (0..spec.threads).map(|_| Rc::new(Cell::new(0_u64))).collect();
-    // Threads go to cores first, siblings last, as a scheduler places them.
-    let placement: Vec<_> = model.topology.placement().collect();
-    let thread = |index: usize, threads: usize, process: &Rc<Process<W>>, operations: &Rc<Cell<u64>>| Thread {
-        system: system.clone(),
-        process: process.clone(),
-        processes: processes.clone(),
-        commons: commons.clone(),
-        model: model.clone(),
-        seed: spec.seed,
-        parameters: parameters.clone(),
-        index,
-        threads,
-        operations: operations.clone(),
-    };
-    for (index, operations) in counters.iter().enumerate() {
-        let cpu = placement[index % cpus];
-        let process = &processes[index % processes.len()];
-        let thread = thread(index, spec.threads, process, operations);
-        if shared {
-            system.spawn_thread(&machine, process, cpu, Priority::Normal, move || workload.run(&thread));
-            continue;
-        }
-        machine.spawn(cpu, move || {
-            thread.system.online();
-            if thread.index == 0 {
-                thread.system.calibrate(thread.threads);
-            }
-            run_thread(&thread.system, &thread.process, || workload.run(&thread));
-            thread.system.offline();
-        });
-    }
-    if let Some(body) = bystander {
-        let process = system.process(processes.len() as u32 + 1, 0);
-        for (index, &cpu) in placement.iter().enumerate() {
-            let thread = thread(index, cpus, &process, &Rc::default());
-            system.spawn_thread(&machine, &process, cpu, Priority::RealTime, move || body(&thread));
-        }
-    }
+    start_threads(&machine, &system, spec, workload, shared, &counters);
 
-    let longer = |threads: f64| (spec.threads as f64 / threads).max(1.0);
-    let warm_up = model.cycles(WARM_UP_MS * longer(64.0) * 1e6) as u64;
-    let window = model.cycles(
-        spec.virtual_ms
-            .unwrap_or(DEFAULT_VIRTUAL_MS * longer(256.0).max(workload.patience()))
-            * 1e6,
-    ) as u64;
-    let deadline = warm_up + window;
+    let plan = plan(spec, workload);
+    let deadline = plan.warm_up + plan.length;
     let freed = Rc::new(Cell::new(0));
     let measured_latencies = Rc::new(RefCell::new(Vec::new()));
-    let plan = Plan {
-        warm_up,
-        length: window,
-        asked: spec.virtual_ms.is_some(),
-        patient: (spec.threads > PATIENT_THREADS).then_some(spec.threads as u64),
-        events: (WARM_UP_EVENTS, window_events(spec.threads)),
-    };
     let window = Window::new(&machine, plan, counters, {
         let (freed, system, model) = (freed.clone(), system.clone(), model.clone());
         let measured = measured_latencies.clone();
@@ -395,22 +319,7 @@ fn run_sized<const W: usize>(
             }
         }
     });
-    let mut abandoned = false;
-    let outcome = machine.run(deadline, |at| {
-        abandoned = !progress(window.fraction(at));
-        window.look(at) && !abandoned
-    });
-    match outcome {
-        Outcome::Finished => {}
-        Outcome::Abandoned if !abandoned => {}
-        Outcome::Abandoned => return Err("abandoned".into()),
-        Outcome::Deadlock(report) => {
-            return Err(format!("the simulated kernel hangs under `{}`:\n{report}", spec.design));
-        }
-        Outcome::Runaway(report) => {
-            return Err(format!("the simulated kernel spins under `{}`:\n{report}", spec.design));
-        }
-    }
+    play(&mut machine, spec, deadline, &window, progress)?;
     let Measured {
         ops,
         cycles: window,
@@ -454,6 +363,42 @@ fn run_sized<const W: usize>(
         latencies: measured_latencies.take(),
         host_seconds: started.elapsed().as_secs_f64(),
     })
+}
+
+/// How long is measured, and from when on.
+fn plan(spec: &RunSpec, workload: Workload) -> Plan {
+    let longer = |threads: f64| (spec.threads as f64 / threads).max(1.0);
+    let cycles = |ms: f64| spec.machine.cycles(ms * 1e6) as u64;
+    let usual = DEFAULT_VIRTUAL_MS * longer(256.0).max(workload.patience());
+    Plan {
+        warm_up: cycles(WARM_UP_MS * longer(64.0)),
+        length: cycles(spec.virtual_ms.unwrap_or(usual)),
+        asked: spec.virtual_ms.is_some(),
+        patient: (spec.threads > PATIENT_THREADS).then_some(spec.threads as u64),
+        events: (WARM_UP_EVENTS, window_events(spec.threads)),
+    }
+}
+
+/// Runs the machine until the window is over.
+fn play(
+    machine: &mut Machine,
+    spec: &RunSpec,
+    deadline: u64,
+    window: &Window,
+    progress: &mut dyn FnMut(f64) -> bool,
+) -> Result<(), String> {
+    let mut abandoned = false;
+    let outcome = machine.run(deadline, |at| {
+        abandoned = !progress(window.fraction(at));
+        window.look(at) && !abandoned
+    });
+    match outcome {
+        Outcome::Finished => Ok(()),
+        Outcome::Abandoned if !abandoned => Ok(()),
+        Outcome::Abandoned => Err("abandoned".into()),
+        Outcome::Deadlock(report) => Err(format!("the simulated kernel hangs under `{}`:\n{report}", spec.design)),
+        Outcome::Runaway(report) => Err(format!("the simulated kernel spins under `{}`:\n{report}", spec.design)),
+    }
 }
 
 pub(crate) fn latencies(measured: &Latencies, model: &Model) -> Vec<Latency> {

@@ -45,6 +45,8 @@ pub enum Fault {
     WholeTagOnlyHere,
     /// 18: a tag is reused without a flush of what is left under it.
     TagReusedWithoutFlush,
+    /// 19: the kernel hands the engine's numbers of CPUs to the interrupt controller, which has others.
+    CpuNumberAsApicId,
     /// 20: what is loaded is read before interrupts are masked.
     StaleViewOfLoaded,
     /// 21: targets are filtered by what the *requester* runs.
@@ -57,6 +59,10 @@ pub enum Fault {
     GiveUpWaiting,
     /// 26: count minus one is passed where the count is meant.
     BroadcastCountOffByOne,
+    /// 27: a hart that waits in the firmware does not see to what other harts ask of it.
+    FirmwareServesNobody,
+    /// 29: the kernel lets interrupts in while it handles one.
+    HandlerInterruptible,
     /// 30: a broadcast under split tags invalidates one half only.
     BroadcastOneHalf,
     /// 31: the root is loaded before the CPU set is joined.
@@ -79,6 +85,8 @@ pub enum Fault {
     OnlineKeepsRegistrations,
     /// A grace period is taken to be over one too early.
     GracePeriodTooShort,
+    /// 37: a switch leaves interrupts on.
+    SwitchInterruptible,
     /// 38: a roll-over does not keep the tags of lazy CPUs, and a CPU leaves lazy on its old tag.
     LazyKeepsOldTag,
     /// 39: the request is sent before the change is published.

@@ -24,54 +24,66 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// `space` must stay alive and in place until every CPU has left it: by `switch_to` another, `switch_to_kernel`,
     /// `cpu_offline`, or [`retire`](Self::retire), after which it may be dropped.
     pub unsafe fn switch_to(&self, space: &Space<K::Facade, W>) {
-        self.masked(|| {
-            let me = self.kernel.cpu();
-            let cpu = &self.cpus[me];
-            self.quiescent_here(cpu);
-            let state = cpu.own_state();
-            if state.id() == space.id {
-                if state.is_lazy() {
-                    self.leave_lazy_here(cpu, space);
-                }
-                return;
-            }
-            if state.is_off() {
-                debug_assert!(false, "CPU {me} loads a space while it is off");
-                // Flushes have not waited for it: what it holds is of no use (C5, C6).
-                self.cpu_online();
-            }
-            // SAFETY: interrupts are off; the previous space is loaded until the root load below.
-            let previous = unsafe { self.loaded(cpu) };
+        // SAFETY: the caller's.
+        let switch = || unsafe { self.switch_to_masked(space) };
+        // Off until what is loaded, and under which tag, is all said (regression 37).
+        if fault!(self.kernel, SwitchInterruptible) {
+            return switch();
+        }
+        self.masked(switch);
+    }
 
-            // Step 1: publish that this CPU is switching. Requesters of either space count it (rule 5).
-            cpu.publish(State::switching(space.id));
-            if let Some(previous) = previous
-                && fault!(self.kernel, LeaveBeforeRootLoad)
-            {
-                previous.cpus.leave(me);
+    /// [`switch_to`](Self::switch_to) with interrupts off.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn switch_to_masked(&self, space: &Space<K::Facade, W>) {
+        let me = self.kernel.cpu();
+        let cpu = &self.cpus[me];
+        self.quiescent_here(cpu);
+        let state = cpu.own_state();
+        if state.id() == space.id {
+            if state.is_lazy() {
+                self.leave_lazy_here(cpu, space);
             }
-            // Step 2: join. A full barrier; pairs with `dispatch`, which increments the generation (full barrier) and
-            // then reads set and states: either it sees this CPU, or this CPU sees its generation.
-            let late_join = fault!(self.kernel, RootLoadBeforeJoin);
-            if !late_join {
-                self.join(space, me);
-            }
-            // Step 3: choose the tag (reads the mode), read the generation, load the root.
-            let on_system_tag = self.load(cpu, me, space);
-            if late_join {
-                self.join(space, me);
-            }
-            // Step 4: publish what is loaded (release), then leave the old set: never before the new root is in
-            // (regressions 23 and 40), for until then this CPU can still fill from the old tables.
-            cpu.own
-                .space
-                .store(core::ptr::from_ref(space).expose_provenance() as u64, Ordering::Relaxed);
-            cpu.publish(State::loaded(space.id, on_system_tag));
-            if let Some(previous) = previous {
-                self.depart(previous, me);
-            }
-            self.flush_deferred_here(cpu);
-        });
+            return;
+        }
+        if state.is_off() {
+            debug_assert!(false, "CPU {me} loads a space while it is off");
+            // Flushes have not waited for it: what it holds is of no use (C5, C6).
+            self.cpu_online();
+        }
+        // SAFETY: interrupts are off; the previous space is loaded until the root load below.
+        let previous = unsafe { self.loaded(cpu) };
+
+        // Step 1: publish that this CPU is switching. Requesters of either space count it (rule 5).
+        cpu.publish(State::switching(space.id));
+        if let Some(previous) = previous
+            && fault!(self.kernel, LeaveBeforeRootLoad)
+        {
+            previous.cpus.leave(me);
+        }
+        // Step 2: join. A full barrier; pairs with `dispatch`, which increments the generation (full barrier) and
+        // then reads set and states: either it sees this CPU, or this CPU sees its generation.
+        let late_join = fault!(self.kernel, RootLoadBeforeJoin);
+        if !late_join {
+            self.join(space, me);
+        }
+        // Step 3: choose the tag (reads the mode), read the generation, load the root.
+        let on_system_tag = self.load(cpu, me, space);
+        if late_join {
+            self.join(space, me);
+        }
+        // Step 4: publish what is loaded (release), then leave the old set: never before the new root is in
+        // (regressions 23 and 40), for until then this CPU can still fill from the old tables.
+        cpu.own
+            .space
+            .store(core::ptr::from_ref(space).expose_provenance() as u64, Ordering::Relaxed);
+        cpu.publish(State::loaded(space.id, on_system_tag));
+        if let Some(previous) = previous {
+            self.depart(previous, me);
+        }
+        self.flush_deferred_here(cpu);
     }
 
     fn join(&self, space: &Space<K::Facade, W>, me: usize) {

@@ -22,6 +22,7 @@ pub mod report;
 pub mod rollover;
 pub mod walks;
 
+use program::{Cpu, Next, State};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -73,35 +74,73 @@ impl Step {
     }
 }
 
-/// A protocol with its bounds: CPUs, programs, how often.
-pub trait Protocol: Copy + Debug + Send + Sync + 'static {
+/// A protocol that can be had with something wrong. [`mutants`] writes this.
+pub trait Mutated: Copy + Debug + Send + Sync + 'static {
     /// What can be left out, weakened or moved.
-    type Mutant: Copy + Debug + 'static;
-    /// Its name.
-    const NAME: &str;
-    /// What is explored whole, by name.
-    const SOUND: &[(&str, Self)];
+    type Mutant: Copy + Debug + PartialEq + 'static;
     /// Each mutant, the bounds in which it shows, and the claim that it breaks.
     const MUTANTS: &[(Self::Mutant, Self, Claim)];
     /// The same with a mutant.
     fn with(self, mutant: Self::Mutant) -> Self;
+    /// Whether this is wrong.
+    fn is(&self, mutant: Self::Mutant) -> bool;
+}
 
-    /// Everything that there is.
-    type State: Copy + Debug + PartialEq + Hash + Send + Sync + 'static;
+/// What a part of a state has to be.
+pub trait Part: Copy + Debug + PartialEq + Hash + Send + Sync + 'static {}
+impl<T: Copy + Debug + PartialEq + Hash + Send + Sync + 'static> Part for T {}
 
+/// The state of a protocol.
+pub type StateOf<P> = State<<P as Protocol>::Program, <P as Protocol>::Own, <P as Protocol>::Shared>;
+/// A CPU of a protocol.
+pub type CpuOf<P> = Cpu<<P as Protocol>::Program, <P as Protocol>::Own>;
+
+/// A protocol with its bounds: CPUs, programs, how often. [`program`] runs it.
+pub trait Protocol: Mutated {
+    /// Its name.
+    const NAME: &str;
+    /// What is explored whole, by name.
+    const SOUND: &[(&str, Self)];
+
+    /// What a CPU can be at.
+    type Program: Part;
+    /// An operation of a program.
+    type Op: Copy + Debug + PartialEq + 'static;
+    /// What a CPU has besides what every CPU has.
+    type Own: Part;
+    /// What there is besides CPUs and memory.
+    type Shared: Part;
+
+    /// Programs that a CPU may begin on its own, by the number in [`Step::Begin`].
+    const PROGRAMS: &[Self::Program];
+    /// The program that answers a request; `None` where there are none.
+    const SERVE: Option<Self::Program>;
+
+    /// How many CPUs there are.
+    fn cpus(&self) -> usize;
     /// Where it begins.
-    fn start(&self) -> Self::State;
-    /// What can happen next.
-    fn steps(&self, state: &Self::State, steps: &mut Vec<Step>);
-    /// Makes one of [`steps`](Self::steps) happen.
-    fn take(&self, state: &mut Self::State, step: Step);
+    fn start(&self) -> StateOf<Self>;
+    /// A program's operations.
+    fn ops(&self, program: Self::Program) -> &'static [Self::Op];
+    /// Whether a CPU may begin this one of [`PROGRAMS`](Self::PROGRAMS) now.
+    fn may_begin(&self, state: &StateOf<Self>, cpu: usize, program: Self::Program) -> bool;
+    /// A CPU begins a program: what that costs it.
+    fn begin(&self, cpu: &mut CpuOf<Self>, program: Self::Program);
+    /// Carries out an operation; says where the program goes on.
+    fn carry_out(&self, state: &mut StateOf<Self>, cpu: usize, program: Self::Program, op: Self::Op) -> Next<Self::Op>;
+    /// Whether a CPU has to wait before this operation.
+    fn waits(&self, state: &StateOf<Self>, cpu: usize, op: Self::Op) -> bool;
+    /// Whether a CPU takes interrupts.
+    fn is_open(&self, cpu: &CpuOf<Self>) -> bool;
+    /// A CPU has ended a program, and is back at what it was at before: what it has read on the way is of no matter any more.
+    fn ended(&self, cpu: &mut CpuOf<Self>, program: Self::Program);
+    /// Walkers fill what they can reach, after each step.
+    fn fill(&self, state: &mut StateOf<Self>);
     /// Whether nobody waits for anything any more.
-    fn is_over(&self, state: &Self::State) -> bool;
-    /// What a step does, in a few words.
-    fn tell(&self, state: &Self::State, step: Step) -> String;
+    fn is_over(&self, state: &StateOf<Self>) -> bool;
     /// The claim that is broken, if one is. C5 is not looked for here: it is broken where nothing can happen although it is not
     /// [over](Self::is_over).
-    fn broken(&self, state: &Self::State) -> Option<Claim>;
+    fn broken(&self, state: &StateOf<Self>) -> Option<Claim>;
 }
 
 /// Declares a model's `Mutant`s, each with the claim that it breaks and the bounds in which that shows: none can be forgotten.
@@ -113,8 +152,19 @@ macro_rules! mutants {
             $($(#[$doc])* $name,)*
         }
 
-        const MUTANTS: &[(Mutant, $protocol, $crate::Claim)] =
-            &[$((Mutant::$name, $bounds, $crate::Claim::$claim),)*];
+        impl $crate::Mutated for $protocol {
+            type Mutant = Mutant;
+            const MUTANTS: &[(Mutant, Self, $crate::Claim)] =
+                &[$((Mutant::$name, $bounds, $crate::Claim::$claim),)*];
+
+            fn with(self, mutant: Mutant) -> Self {
+                Self { mutant: Some(mutant), ..self }
+            }
+
+            fn is(&self, mutant: Mutant) -> bool {
+                self.mutant == Some(mutant)
+            }
+        }
     };
 }
 pub(crate) use mutants;
@@ -130,11 +180,11 @@ struct Judged<S> {
 }
 
 impl<P: Protocol> Checked<P> {
-    fn judge(&self, state: P::State) -> Judged<P::State> {
+    fn judge(&self, state: StateOf<P>) -> Judged<StateOf<P>> {
         let broken = self.0.broken(&state).or_else(|| {
             let mut steps = Vec::new();
             if !self.0.is_over(&state) {
-                self.0.steps(&state, &mut steps);
+                program::steps(&self.0, &state, &mut steps);
             }
             (steps.is_empty() && !self.0.is_over(&state)).then_some(Claim::C5)
         });
@@ -143,7 +193,7 @@ impl<P: Protocol> Checked<P> {
 }
 
 impl<P: Protocol> Model for Checked<P> {
-    type State = Judged<P::State>;
+    type State = Judged<StateOf<P>>;
     type Action = Step;
 
     fn init_states(&self) -> Vec<Self::State> {
@@ -152,13 +202,13 @@ impl<P: Protocol> Model for Checked<P> {
 
     fn actions(&self, judged: &Self::State, actions: &mut Vec<Step>) {
         if judged.broken.is_none() {
-            self.0.steps(&judged.state, actions);
+            program::steps(&self.0, &judged.state, actions);
         }
     }
 
     fn next_state(&self, judged: &Self::State, step: Step) -> Option<Self::State> {
         let mut state = judged.state;
-        self.0.take(&mut state, step);
+        program::take(&self.0, &mut state, step);
         Some(self.judge(state))
     }
 

@@ -9,6 +9,9 @@
 /// Most CPUs of a model.
 pub const CPUS: usize = 3;
 
+/// Most words of a model.
+pub const WORDS: usize = 18;
+
 /// Stores that can wait on one CPU. Models never have more; [`Memory::store`] panics if one does.
 const WAITING: usize = 6;
 
@@ -20,23 +23,23 @@ struct Store {
     release: bool,
 }
 
-/// `W` words, all 0 at first, and a buffer for each CPU.
+/// Words, all 0 at first, and a buffer for each CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Memory<const W: usize> {
-    words: [u8; W],
+pub struct Memory {
+    words: [u8; WORDS],
     buffers: [[Option<Store>; WAITING]; CPUS],
 }
 
-impl<const W: usize> Default for Memory<W> {
+impl Default for Memory {
     fn default() -> Self {
         Memory {
-            words: [0; W],
+            words: [0; WORDS],
             buffers: [[None; WAITING]; CPUS],
         }
     }
 }
 
-impl<const W: usize> Memory<W> {
+impl Memory {
     /// Sets a word before anything begins.
     pub fn set(&mut self, word: usize, value: u8) {
         self.words[word] = value;
@@ -104,6 +107,18 @@ impl<const W: usize> Memory<W> {
         old
     }
 
+    /// Sets a CPU's bit by an exchange, which is a full barrier; with `plain` by a mere store: what a mutant has in its place.
+    ///
+    /// # Panics
+    /// When the buffer is full.
+    pub fn enter(&mut self, cpu: usize, word: usize, plain: bool) {
+        if plain {
+            self.store(cpu, word, 1);
+        } else {
+            self.update(cpu, word, |_| 1);
+        }
+    }
+
     /// Which stores of this CPU may become visible next, by their place in its buffer.
     pub fn drainable(&self, cpu: usize) -> impl Iterator<Item = usize> + '_ {
         let buffer = &self.buffers[cpu];
@@ -133,7 +148,7 @@ mod tests {
 
     #[test]
     fn relaxed_stores_overtake_each_other_and_a_release_store_overtakes_nothing() {
-        let mut memory = Memory::<3>::default();
+        let mut memory = Memory::default();
         memory.store(0, 0, 1);
         memory.store(0, 1, 2);
         memory.release(0, 2, 3);
@@ -147,7 +162,7 @@ mod tests {
 
     #[test]
     fn stores_to_one_word_keep_their_order_and_a_barrier_empties_the_buffer() {
-        let mut memory = Memory::<2>::default();
+        let mut memory = Memory::default();
         memory.store(0, 0, 1);
         memory.store(0, 0, 2);
         assert_eq!(memory.drainable(0).collect::<Vec<_>>(), [0]);

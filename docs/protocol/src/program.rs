@@ -1,7 +1,10 @@
-//! Programs: lists of operations that others may come between, and where a CPU is in one.
+//! Programs: lists of operations that others may come between. CPUs that run them over one memory, and ask each other by
+//! interrupt; and what can happen next in a protocol that is written so.
 
-use crate::Step;
+use crate::memory::{CPUS, Memory};
+use crate::{CpuOf, Protocol, StateOf, Step};
 use std::fmt::Debug;
+use std::ops::{Deref, DerefMut};
 
 /// Where a CPU is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -10,13 +13,6 @@ pub struct Place<P> {
     pub program: P,
     /// Before this operation of it.
     pub op: u8,
-}
-
-impl<P> Place<P> {
-    /// Before the first operation.
-    pub fn first(program: P) -> Self {
-        Place { program, op: 0 }
-    }
 }
 
 /// Where a program goes on behind an operation.
@@ -30,11 +26,152 @@ pub enum Next<O> {
     End,
 }
 
+/// One CPU: what every protocol's has, and its `own`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cpu<P, O> {
+    /// What it is at.
+    pub at: Option<Place<P>>,
+    /// What it was at when an interrupt came.
+    pub outer: Option<Place<P>>,
+    /// Requesters that have asked, bit by bit.
+    pub asked: u8,
+    /// The one that is being served.
+    pub serving: u8,
+    /// Targets, bit by bit, while they are being chosen; those that have not answered, while it waits.
+    pub targets: u8,
+    /// What only this protocol's CPUs have.
+    pub own: O,
+}
+
+impl<P, O: Default> Default for Cpu<P, O> {
+    fn default() -> Self {
+        Cpu {
+            at: None,
+            outer: None,
+            asked: 0,
+            serving: 0,
+            targets: 0,
+            own: O::default(),
+        }
+    }
+}
+
+impl<P, O> Deref for Cpu<P, O> {
+    type Target = O;
+    fn deref(&self) -> &O {
+        &self.own
+    }
+}
+
+impl<P, O> DerefMut for Cpu<P, O> {
+    fn deref_mut(&mut self) -> &mut O {
+        &mut self.own
+    }
+}
+
+/// All that there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct State<P, O, S> {
+    /// Words, and stores that wait.
+    pub memory: Memory,
+    /// The CPUs.
+    pub cpus: [Cpu<P, O>; CPUS],
+    /// What only this protocol has.
+    pub shared: S,
+}
+
+impl<P, O, S> State<P, O, S> {
+    /// `Engine::request`: a full barrier; then every target of `cpu` is asked.
+    pub fn send(&mut self, cpu: usize) {
+        self.memory.barrier(cpu);
+        let targets = self.cpus[cpu].targets;
+        for (_, other) in (0..)
+            .zip(&mut self.cpus)
+            .filter(|(number, _)| targets >> number & 1 == 1)
+        {
+            other.asked |= 1 << cpu;
+        }
+    }
+
+    /// `Queue::take`: a full barrier; then `cpu` serves one that has asked.
+    pub fn take_request(&mut self, cpu: usize) {
+        self.memory.barrier(cpu);
+        let cpu = &mut self.cpus[cpu];
+        cpu.serving = cpu.asked.trailing_zeros() as u8;
+        cpu.asked &= cpu.asked - 1;
+    }
+
+    /// `Request::acknowledge`: a full barrier; then the one that `cpu` serves waits for it no longer.
+    pub fn acknowledge(&mut self, cpu: usize) {
+        self.memory.barrier(cpu);
+        let requester = usize::from(self.cpus[cpu].serving);
+        self.cpus[requester].targets &= !(1 << cpu);
+    }
+}
+
+/// The operation that a CPU is before.
+pub fn next_op<P: Protocol>(protocol: &P, cpu: &CpuOf<P>) -> Option<P::Op> {
+    cpu.at.map(|at| protocol.ops(at.program)[usize::from(at.op)])
+}
+
+/// What can happen next.
+pub fn steps<P: Protocol>(protocol: &P, state: &StateOf<P>, steps: &mut Vec<Step>) {
+    for (number, cpu) in state.cpus.iter().enumerate().take(protocol.cpus()) {
+        let id = number as u8;
+        let may_begin = |&(_, &program): &(u8, &P::Program)| protocol.may_begin(state, number, program);
+        steps.extend(
+            (0..)
+                .zip(P::PROGRAMS)
+                .filter(may_begin)
+                .map(|(program, _)| Step::Begin(id, program)),
+        );
+        if next_op(protocol, cpu).is_some_and(|op| !protocol.waits(state, number, op)) {
+            steps.push(Step::Run(id));
+        }
+        if cpu.asked != 0 && protocol.is_open(cpu) {
+            steps.push(Step::Interrupt(id));
+        }
+        steps.extend(state.memory.drainable(number).map(|index| Step::Drain(id, index as u8)));
+    }
+}
+
+/// Makes one of [`steps`] happen.
+pub fn take<P: Protocol>(protocol: &P, state: &mut StateOf<P>, step: Step) {
+    let number = step.cpu();
+    let cpu = &mut state.cpus[number];
+    let enter = |cpu: &mut CpuOf<P>, program| {
+        if !protocol.ops(program).is_empty() {
+            (cpu.outer, cpu.at) = (cpu.at, Some(Place { program, op: 0 }));
+        }
+    };
+    match step {
+        Step::Begin(_, program) => {
+            let program = P::PROGRAMS[usize::from(program)];
+            protocol.begin(cpu, program);
+            enter(cpu, program);
+        }
+        Step::Interrupt(_) => enter(cpu, P::SERVE.expect("whoever can be asked can serve")),
+        Step::Drain(_, index) => state.memory.drain(number, usize::from(index)),
+        Step::Run(_) => {
+            let place = cpu.at.expect("it runs a program");
+            let ops = protocol.ops(place.program);
+            let next = protocol.carry_out(state, number, place.program, ops[usize::from(place.op)]);
+            let cpu = &mut state.cpus[number];
+            cpu.at = behind(ops, place, next);
+            if cpu.at.is_none() {
+                cpu.at = cpu.outer.take();
+                protocol.ended(cpu, place.program);
+            }
+        }
+    }
+    protocol.fill(state);
+}
+
 /// The place behind the operation at `place`; `None` when the program is over.
 ///
 /// # Panics
 /// When the operation to go on with is not in the program.
-pub fn behind<P: Copy, O: PartialEq>(ops: &[O], place: Place<P>, next: Next<O>) -> Option<Place<P>> {
+fn behind<P: Copy, O: PartialEq>(ops: &[O], place: Place<P>, next: Next<O>) -> Option<Place<P>> {
     let index = match next {
         Next::Following => usize::from(place.op) + 1,
         Next::To(op) => ops
@@ -49,10 +186,10 @@ pub fn behind<P: Copy, O: PartialEq>(ops: &[O], place: Place<P>, next: Next<O>) 
     })
 }
 
-/// A step in a few words: `begins` names a program by its number, `op` is the operation that the step's CPU is before.
-pub fn tell(step: Step, begins: impl Fn(u8) -> String, op: Option<impl Debug>) -> String {
-    match (step, op) {
-        (Step::Begin(cpu, number), _) => format!("CPU {cpu} begins {}", begins(number)),
+/// A step in a few words.
+pub fn tell<P: Protocol>(protocol: &P, state: &StateOf<P>, step: Step) -> String {
+    match (step, next_op(protocol, &state.cpus[step.cpu()])) {
+        (Step::Begin(cpu, program), _) => format!("CPU {cpu} begins {:?}", P::PROGRAMS[usize::from(program)]),
         (Step::Run(cpu), Some(op)) => format!("CPU {cpu}: {op:?}"),
         (Step::Run(cpu), None) => format!("CPU {cpu} goes on"),
         (Step::Interrupt(cpu), _) => format!("CPU {cpu} takes its interrupt"),

@@ -1,5 +1,6 @@
 //! Running a model with its mutants, and the table of what came out.
 
+use crate::program::{take, tell};
 use crate::{Claim, Explored, Protocol, Step, explore};
 use std::fmt::{self, Write};
 
@@ -68,8 +69,8 @@ pub fn story<P: Protocol>(protocol: P, steps: &[Step]) -> String {
     let mut state = protocol.start();
     let mut lines = String::new();
     for (number, &step) in (1..).zip(steps) {
-        let _ = writeln!(lines, "{number:>4}  {}", protocol.tell(&state, step));
-        protocol.take(&mut state, step);
+        let _ = writeln!(lines, "{number:>4}  {}", tell(&protocol, &state, step));
+        take(&protocol, &mut state, step);
     }
     lines
 }

@@ -78,6 +78,9 @@ pub struct SimKernel {
     pub(super) virtual_cpus: OnceCell<Vec<VirtualCpu>>,
     #[cfg(feature = "faults")]
     faults: RefCell<Vec<shootdown::Fault>>,
+    /// Harts that are in the firmware, bit by bit.
+    #[cfg(feature = "faults")]
+    pub(super) in_firmware: Cell<u64>,
 }
 
 // SAFETY: a simulated machine and everything on it lives on one host thread; the engine's `Sync` bound is met because no
@@ -109,6 +112,8 @@ impl SimKernel {
             virtual_cpus: OnceCell::new(),
             #[cfg(feature = "faults")]
             faults: RefCell::default(),
+            #[cfg(feature = "faults")]
+            in_firmware: Cell::new(0),
         }
     }
 
@@ -157,6 +162,12 @@ impl SimKernel {
     #[cfg(feature = "faults")]
     pub fn switch_on(&self, fault: shootdown::Fault) {
         self.faults.borrow_mut().push(fault);
+    }
+
+    /// Whether a known bug is switched on.
+    #[cfg(feature = "faults")]
+    pub(super) fn is_on(&self, fault: shootdown::Fault) -> bool {
+        self.faults.borrow().contains(&fault)
     }
 
     /// From now on, or anew, keeps a diary of what the engine does.
@@ -248,6 +259,12 @@ impl<const W: usize> Kernel<W> for SimKernel {
 
     fn send_ipi(&self, targets: &CpuMask<W>) {
         note(|| What::Sends(targets.iter().collect()));
+        #[cfg(feature = "faults")]
+        if self.is_on(shootdown::Fault::CpuNumberAsApicId) {
+            // Interrupt controllers are numbered from another CPU on.
+            let cpus = self.taken_in.borrow().len();
+            return machine::send_ipi(targets.iter().map(|cpu| (cpu + 1) % cpus));
+        }
         machine::send_ipi(targets.iter());
         note(|| What::SendsEnd);
     }
@@ -361,7 +378,7 @@ impl<const W: usize> Kernel<W> for SimKernel {
             return false;
         };
         #[cfg(feature = "faults")]
-        if Kernel::<W>::fault(self, shootdown::Fault::DescheduledNotAtomic) {
+        if self.is_on(shootdown::Fault::DescheduledNotAtomic) {
             return virtual_cpus[cpu].ask_in_two_steps();
         }
         virtual_cpus[cpu].ask()
@@ -440,6 +457,6 @@ impl<const W: usize> Kernel<W> for SimKernel {
 
     #[cfg(feature = "faults")]
     fn fault(&self, fault: shootdown::Fault) -> bool {
-        self.faults.borrow().contains(&fault)
+        self.is_on(fault)
     }
 }

@@ -245,6 +245,8 @@ impl<const W: usize> System<W> {
             machine.set_barrier_hook(barrier);
         }
         let interrupt_entry_exit = machine.interrupt_entry_exit();
+        #[cfg(feature = "faults")]
+        let stacks = interrupted::Stacks::new(cpus);
         machine.set_interrupt_handler(move || {
             on_interrupt.borrow().iter().for_each(|first| first());
             let begun = machine::now();
@@ -257,6 +259,12 @@ impl<const W: usize> System<W> {
                 }
             }
             let before = engine.kernel().answers();
+            #[cfg(feature = "faults")]
+            let _frame = stacks.push(machine::cpu());
+            #[cfg(feature = "faults")]
+            if engine.kernel().is_on(shootdown::Fault::HandlerInterruptible) {
+                machine::interrupts_restore(0);
+            }
             engine.on_ipi();
             let answers = engine.kernel().answers();
             // The handler may have loaded another tag.

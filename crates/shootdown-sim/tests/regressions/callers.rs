@@ -12,14 +12,7 @@ fn withdraw_under_a_reader(kernel: fn(&Sys, &Proc)) -> impl Fn(&Stage) {
     move |stage: &Stage| {
         let a = stage.process(1);
         stage.reads_pages(1, &a, 4, at(6_000));
-        stage.cpu(0, move |system| {
-            system.load(&a);
-            rounds(|start| {
-                write(system, &a, 4);
-                until(start + 10_000);
-                kernel(system, &a);
-            });
-        });
+        stage.writes_and(0, &a, 4, at(10_000), kernel);
     }
 }
 

@@ -10,6 +10,7 @@ mod departure;
 mod early;
 mod forks;
 mod found_here;
+mod interrupts;
 mod isa;
 mod lazy;
 mod preemption;

@@ -133,19 +133,14 @@ fn a_frame_is_not_freed_before_the_flush_was_waited_for() {
         move |stage: &Stage| {
             let a = stage.process(1);
             stage.reads_pages(1, &a, 1, at(6_000));
-            stage.cpu(0, move |system| {
-                system.load(&a);
-                rounds(|start| {
-                    write(system, &a, 1);
-                    until(start + 10_000);
-                    let mut frames = system.withdraw(&a, P, 1);
-                    let token = system.engine.dispatch(&a.space, Range::page(P));
-                    if !wait_first {
-                        system.free_frames(std::mem::take(&mut frames));
-                    }
-                    let _done = token.wait();
-                    system.free_frames(frames);
-                });
+            stage.writes_and(0, &a, 1, at(10_000), move |system, a| {
+                let mut frames = system.withdraw(a, P, 1);
+                let token = system.engine.dispatch(&a.space, Range::page(P));
+                if !wait_first {
+                    system.free_frames(std::mem::take(&mut frames));
+                }
+                let _done = token.wait();
+                system.free_frames(frames);
             });
         }
     };
@@ -192,15 +187,10 @@ fn small_entries_do_not_survive_a_collapse_that_names_the_small_stride() {
             move |stage: &Stage| {
                 let a = stage.process(1);
                 stage.reads_pages(1, &a, 4, at(6_000));
-                stage.cpu(0, move |system| {
-                    system.load(&a);
-                    rounds(|start| {
-                        write(system, &a, 4);
-                        until(start + 10_000);
-                        let frames = system.withdraw(&a, P, 4);
-                        system.flush(&a, Range::pages(P, P + Stride::Size2M.bytes(), stride));
-                        system.free_frames(frames);
-                    });
+                stage.writes_and(0, &a, 4, at(10_000), move |system, a| {
+                    let frames = system.withdraw(a, P, 4);
+                    system.flush(a, Range::pages(P, P + Stride::Size2M.bytes(), stride));
+                    system.free_frames(frames);
                 });
             }
         };

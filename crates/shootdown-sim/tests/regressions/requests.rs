@@ -137,15 +137,10 @@ fn a_wait_does_not_end_before_everybody_has_answered() {
 fn free_before_the_answer(stage: &Stage) {
     let a = stage.process(1);
     stage.reads_pages(1, &a, 1, at(6_000));
-    stage.cpu(0, move |system| {
-        system.load(&a);
-        rounds(|start| {
-            write(system, &a, 1);
-            until(start + 10_000);
-            let frames = system.withdraw(&a, P, 1);
-            let _done = system.engine.flush(&a.space, Range::page(P));
-            system.free_frames(frames);
-        });
+    stage.writes_and(0, &a, 1, at(10_000), |system, a| {
+        let frames = system.withdraw(a, P, 1);
+        let _done = system.engine.flush(&a.space, Range::page(P));
+        system.free_frames(frames);
     });
 }
 
@@ -215,14 +210,9 @@ fn an_entry_that_a_batch_has_cleared_is_not_relied_on_before_it_is_flushed() {
             let a = stage.process(1);
             let b = a.clone();
             stage.reads_pages(2, &a, 1, at(6_000));
-            stage.cpu(0, move |system| {
-                system.load(&a);
-                rounds(|start| {
-                    write(system, &a, 8);
-                    until(start + 10_000);
-                    let victims: Vec<_> = (0..8).map(|page| (&*a, P + page * PAGE)).collect();
-                    system.reclaim(&victims);
-                });
+            stage.writes_and(0, &a, 8, at(10_000), |system, a| {
+                let victims: Vec<_> = (0..8).map(|page| (&**a, P + page * PAGE)).collect();
+                system.reclaim(&victims);
             });
             stage.cpu(1, move |system| {
                 system.load(&b);

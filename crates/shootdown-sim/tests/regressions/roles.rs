@@ -36,13 +36,27 @@ impl Moment {
 impl Stage {
     /// `cpu` runs `process`, writes its first pages, and at `moment` drops them.
     pub fn withdraws_pages(&self, cpu: usize, process: &Proc, pages: u64, moment: Moment) {
+        self.writes_and(cpu, process, pages, moment, move |system, process| {
+            system.drop_pages(process, P, pages);
+        });
+    }
+
+    /// `cpu` runs `process`, writes its first pages, and at `moment` does something about them.
+    pub fn writes_and(
+        &self,
+        cpu: usize,
+        process: &Proc,
+        pages: u64,
+        moment: Moment,
+        then: impl Fn(&Sys, &Proc) + 'static,
+    ) {
         let process = process.clone();
         self.cpu(cpu, move |system| {
             system.load(&process);
             rounds(|start| {
                 write(system, &process, pages);
                 moment.come(start);
-                system.drop_pages(&process, P, pages);
+                then(system, &process);
             });
         });
     }

@@ -3,10 +3,12 @@
 //! A [`Scene`] says what the machine and the design are; a script gives each CPU of a [`Stage`] what it does, mostly in
 //! rounds that start at fixed times and race within. CPUs speculate at random moments throughout.
 
-use shootdown::{BroadcastLimits, Design, Fault, Order, Reach, Requests, Tags, Wait, Walkers};
+use shootdown::{BroadcastLimits, Design, Fault, Order, Reach, Requests, Tags, Wait, Walkers, Word};
 use shootdown_sim::hw::{Access, Hw, HwConfig, Iommu, Isa, Privilege, Rule, Violation};
-use shootdown_sim::machine::{self, Config, Machine, Outcome, StoreBuffer, Topology};
-use shootdown_sim::os::{HookCosts, OsCosts, OsSettings, PAGE, Priority, Process, Scheduler, System, USER_BASE};
+use shootdown_sim::machine::{self, Config, Machine, Outcome, SimWord, StoreBuffer, Topology};
+use shootdown_sim::os::{
+    HookCosts, OsCosts, OsSettings, PAGE, Priority, Process, Scheduler, SpinLock, System, USER_BASE,
+};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -116,6 +118,8 @@ pub enum Symptom {
     Hangs,
     /// A CPU works for ever.
     Spins,
+    /// The kernel gives up.
+    Panics,
 }
 
 /// How one run ended.
@@ -130,6 +134,7 @@ impl Ending {
             Symptom::Breaks(rule) => self.violations.iter().any(|violation| violation.rule == rule),
             Symptom::Hangs => matches!(self.outcome, Outcome::Deadlock(_)),
             Symptom::Spins => matches!(self.outcome, Outcome::Runaway(_)),
+            Symptom::Panics => false,
         }
     }
 
@@ -169,6 +174,14 @@ impl Stage {
     /// As [`cpu`](Self::cpu), but `cpu` stays as `body` leaves it.
     pub fn task(&self, cpu: usize, body: impl FnOnce() + 'static) {
         self.machine.borrow().spawn(cpu, body);
+    }
+
+    /// A spinlock of this kernel.
+    pub fn lock(&self) -> Rc<SpinLock> {
+        let machine = self.machine.borrow();
+        let cpus = self.system.hw.borrow().config().cpus;
+        let nodes = (0..cpus).map(|_| machine.alloc(SimWord::new(0))).collect();
+        Rc::new(SpinLock::new(&machine, nodes, self.system.preemption.clone()))
     }
 
     /// A thread of `process`, first on `cpu`, of a scene that has a scheduler.

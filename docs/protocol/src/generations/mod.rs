@@ -6,9 +6,8 @@
 
 mod steps;
 
-use crate::memory::{CPUS, Memory};
-use crate::mutants;
-use crate::program::Place;
+use crate::memory::CPUS;
+use crate::{mutants, program};
 
 /// The space's generation (`Space::generation`).
 const GENERATION: usize = 0;
@@ -18,7 +17,6 @@ const ENTRY: usize = 1;
 const MEMBER: usize = 3;
 /// What each CPU says that it runs (`PerCpu::state`): a space, and flags.
 const STATE: usize = 6;
-const WORDS: usize = 9;
 
 const KERNEL: u8 = 0;
 const A: u8 = 1;
@@ -29,7 +27,7 @@ const SWITCHING: u8 = 8;
 
 /// One operation, between which others come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Op {
+pub enum Op {
     /// The kernel clears an entry, or unlinks a table: a plain store.
     ClearEntry,
     /// `Engine::dispatch`: counts the request; a full barrier.
@@ -86,22 +84,20 @@ enum Op {
 
 /// What a CPU can be at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Program {
+pub enum Program {
+    /// Withdraws a page, and flushes.
     Flush,
+    /// Switches to A.
     SwitchIn,
+    /// Switches to B.
     SwitchOut,
+    /// Goes lazy.
     GoLazy,
+    /// Comes back from being lazy.
     LeaveLazy,
+    /// Answers a request.
     Serve,
 }
-
-const PROGRAMS: [Program; 5] = [
-    Program::Flush,
-    Program::SwitchIn,
-    Program::SwitchOut,
-    Program::GoLazy,
-    Program::LeaveLazy,
-];
 
 mutants! {
     Generations;
@@ -199,11 +195,9 @@ const THREE: Generations = Generations {
     ..TWO
 };
 
+/// What a CPU has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-struct Cpu {
-    at: Option<Place<Program>>,
-    /// The wait that a request was served from.
-    outer: Option<Place<Program>>,
+pub struct Own {
     /// The root that is loaded.
     root: u8,
     /// What it has said last that it runs.
@@ -212,12 +206,6 @@ struct Cpu {
     seen: u8,
     /// Pages of A, bit by bit, that may be cached under the slot's tag.
     tlb: u8,
-    /// Requesters that have asked.
-    asked: u8,
-    /// The one that is being served.
-    serving: u8,
-    /// Targets, while they are being chosen; those that have not answered, while it waits.
-    targets: u8,
     /// The generation of its request.
     generation: u8,
     /// The generation that it has read.
@@ -226,23 +214,20 @@ struct Cpu {
     left: u8,
 }
 
-/// All CPUs and memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct State {
-    memory: Memory<WORDS>,
-    cpus: [Cpu; CPUS],
+/// Pages, bit by bit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Shared {
     complete: u8,
     freed: u8,
 }
 
-impl Generations {
-    fn is(&self, mutant: Mutant) -> bool {
-        self.mutant == Some(mutant)
-    }
+type Cpu = program::Cpu<Program, Own>;
+type State = program::State<Program, Own, Shared>;
 
+impl Generations {
     /// The programs, with what the mutants move in them.
     #[rustfmt::skip]
-    fn ops(&self, program: Program) -> &'static [Op] {
+    fn programs(&self, program: Program) -> &'static [Op] {
         use Op::*;
         match program {
             Program::Flush => match self.mutant {

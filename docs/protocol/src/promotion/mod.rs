@@ -6,9 +6,8 @@
 
 mod steps;
 
-use crate::memory::{CPUS, Memory};
-use crate::mutants;
-use crate::program::Place;
+use crate::memory::CPUS;
+use crate::{mutants, program};
 
 /// The space's generation.
 const GENERATION: usize = 0;
@@ -22,7 +21,6 @@ const ALL_PAGES: u8 = (1 << PAGES) - 1;
 const MEMBER: usize = ENTRY + PAGES;
 /// What each CPU says that it runs.
 const STATE: usize = MEMBER + CPUS;
-const WORDS: usize = STATE + CPUS;
 
 const PER_CPU: u8 = 0;
 const TRANSITION: u8 = 1;
@@ -41,7 +39,7 @@ const ON_TAG: u8 = 16;
 
 /// One operation, between which others come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Op {
+pub enum Op {
     /// The kernel clears an entry.
     ClearEntry,
     /// `Engine::dispatch`: counts the request, under every mode; a full barrier.
@@ -108,25 +106,22 @@ enum Op {
 
 /// What a CPU can be at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Program {
+pub enum Program {
+    /// Withdraws a page, and flushes.
     Flush,
     /// `Engine::promote`, or the exchange of `Engine::consider_demotion`, whose scan the next flush does.
     Change,
+    /// Switches to A.
     SwitchIn,
+    /// Switches to B.
     SwitchOut,
+    /// Goes lazy.
     GoLazy,
+    /// Comes back from being lazy.
     LeaveLazy,
+    /// Answers a request.
     Serve,
 }
-
-const PROGRAMS: [Program; 6] = [
-    Program::Flush,
-    Program::Change,
-    Program::SwitchIn,
-    Program::SwitchOut,
-    Program::GoLazy,
-    Program::LeaveLazy,
-];
 
 mutants! {
     Promotion;
@@ -231,11 +226,9 @@ const AGAIN: Promotion = Promotion {
     ..PROMOTED
 };
 
+/// What a CPU has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-struct Cpu {
-    at: Option<Place<Program>>,
-    /// The wait that a request was served from.
-    outer: Option<Place<Program>>,
+pub struct Own {
     /// What it has read, put aside while it serves from a wait.
     word: u8,
     read: u8,
@@ -251,33 +244,28 @@ struct Cpu {
     tag: u8,
     /// By issuer: pages under A's tag that a broadcast which is under way will remove.
     doomed: [u8; CPUS],
-    asked: u8,
-    serving: u8,
-    targets: u8,
     stragglers: u8,
     flushes: u8,
     changes: u8,
     left: u8,
 }
 
-/// All CPUs and memory.
+/// What there is once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct State {
-    memory: Memory<WORDS>,
-    cpus: [Cpu; CPUS],
+pub struct Shared {
     /// Nobody has the tag.
     tag_free: bool,
+    /// Pages whose flush is complete, bit by bit.
     complete: u8,
 }
 
-impl Promotion {
-    fn is(&self, mutant: Mutant) -> bool {
-        self.mutant == Some(mutant)
-    }
+type Cpu = program::Cpu<Program, Own>;
+type State = program::State<Program, Own, Shared>;
 
+impl Promotion {
     /// The programs, with what the mutants move in them.
     #[rustfmt::skip]
-    fn ops(&self, program: Program) -> &'static [Op] {
+    fn programs(&self, program: Program) -> &'static [Op] {
         use Op::*;
         match program {
             Program::Flush => match self.mutant {

@@ -1,8 +1,9 @@
 //! What the operations do, and what must hold.
 
 use super::*;
-use crate::program::{Next, behind, tell};
-use crate::{Claim, Protocol, Step};
+use crate::memory::Memory;
+use crate::program::{Next, next_op};
+use crate::{Claim, Mutated, Protocol};
 
 impl Promotion {
     /// The page that a flush of this CPU withdraws.
@@ -30,8 +31,146 @@ impl Promotion {
         }
     }
 
+    fn freed_first(&self) -> bool {
+        self.is(Mutant::FreedBeforeInvalidation) || self.is(Mutant::FreedBeforeSync)
+    }
+
+    /// Whether what a CPU is at leaves alone what it runs.
+    fn is_quiet(own: &Cpu) -> bool {
+        own.at
+            .is_none_or(|at| matches!(at.program, Program::Flush | Program::Change))
+    }
+
+    /// Whether a CPU may touch user addresses of A.
+    fn in_user(own: &Cpu) -> bool {
+        own.state & (SPACE | LAZY | SWITCHING) == A && Self::is_quiet(own)
+    }
+}
+
+impl Protocol for Promotion {
+    const NAME: &str = "promotion";
+
+    type Program = Program;
+    type Op = Op;
+    type Own = Own;
+    type Shared = Shared;
+    const PROGRAMS: &[Program] = &[
+        Program::Flush,
+        Program::Change,
+        Program::SwitchIn,
+        Program::SwitchOut,
+        Program::GoLazy,
+        Program::LeaveLazy,
+    ];
+    const SERVE: Option<Program> = Some(Program::Serve);
+
+    const SOUND: &[(&str, Self)] = &[
+        ("promoted under a CPU that wanders", PROMOTED),
+        ("on the tag", SYSTEM_WIDE),
+        ("demoted under a CPU that wanders", DEMOTED),
+        ("to the tag and back", ROUND),
+        ("promoted by another than flushes", OTHERWISE),
+        ("2 requesters in one transition", TOGETHER),
+        ("2 requesters, demoted twice", AGAIN),
+        // Whoever is on the tag is interrupted and waited for, so the broadcast of each flush is more than needed.
+        (
+            "demoted without broadcasts",
+            Promotion {
+                only_interrupts: true,
+                ..DEMOTED
+            },
+        ),
+        (
+            "2 requesters, demoted without broadcasts",
+            Promotion {
+                only_interrupts: true,
+                ..AGAIN
+            },
+        ),
+        // The acquire load of the mode is enough where a store is seen by all at once.
+        (
+            "from the tag without a barrier",
+            Promotion {
+                plain_leave: true,
+                ..DEMOTED
+            },
+        ),
+        (
+            "promoted, 2 CPUs wander",
+            Promotion {
+                cpus: 3,
+                wanders: [0, 1, 1],
+                ..PROMOTED
+            },
+        ),
+        (
+            "demoted, 2 CPUs wander",
+            Promotion {
+                cpus: 3,
+                wanders: [0, 1, 1],
+                ..DEMOTED
+            },
+        ),
+    ];
+
+    fn start(&self) -> State {
+        let mut state = State {
+            memory: Memory::default(),
+            cpus: [Cpu::default(); CPUS],
+            shared: Shared {
+                tag_free: self.mode == PER_CPU,
+                complete: 0,
+            },
+        };
+        state.memory.set(GENERATION, 1);
+        state.memory.set(MODE, self.mode);
+        (0..PAGES).for_each(|page| state.memory.set(ENTRY + page, 1));
+        let on_tag = matches!(self.mode, SYSTEM | DEMOTING);
+        for cpu in 0..self.cpus {
+            let own = &mut state.cpus[cpu];
+            (own.flushes, own.changes, own.left) = (self.flushes[cpu], self.changes[cpu], self.wanders[cpu]);
+            (own.root, own.state) = (A, A | if on_tag { ON_TAG } else { 0 });
+            (own.seen, own.slot, own.on_tag) = (1, ALL_PAGES, on_tag);
+            own.tag = if on_tag { ALL_PAGES } else { 0 };
+            state.memory.set(STATE + cpu, own.state);
+            state.memory.set(MEMBER + cpu, 1);
+        }
+        state
+    }
+
+    fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    fn ops(&self, program: Program) -> &'static [Op] {
+        self.programs(program)
+    }
+
+    fn may_begin(&self, state: &State, cpu: usize, program: Program) -> bool {
+        let own = &state.cpus[cpu];
+        match program {
+            _ if own.at.is_some() => false,
+            Program::Flush => own.flushes > 0,
+            Program::Change => own.changes > 0,
+            Program::Serve => false,
+            _ if own.left == 0 => false,
+            Program::SwitchIn => own.state & SPACE != A,
+            Program::SwitchOut => own.state & SPACE == A,
+            Program::GoLazy => own.state & (SPACE | LAZY) == A,
+            Program::LeaveLazy => own.state & (SPACE | LAZY) == A | LAZY,
+        }
+    }
+
+    fn begin(&self, cpu: &mut Cpu, program: Program) {
+        match program {
+            Program::Flush => cpu.flushes -= 1,
+            Program::Change => cpu.changes -= 1,
+            _ => cpu.left -= 1,
+        }
+    }
+
     fn carry_out(&self, state: &mut State, cpu: usize, program: Program, op: Op) -> Next<Op> {
-        let (me, bit) = (cpu, 1_u8 << cpu);
+        let me = cpu;
         let page = (program == Program::Flush).then(|| self.page(state, me));
         let memory = &mut state.memory;
         let own = &mut state.cpus[me];
@@ -156,7 +295,7 @@ impl Promotion {
             Op::BroadcastTag => state.cpus.iter_mut().for_each(|other| other.doomed[me] = other.tag),
             Op::FreeTag => {
                 let targets = own.targets;
-                state.tag_free = true;
+                state.shared.tag_free = true;
                 if !self.freed_first() {
                     return self.after_settling(DEMOTING, targets);
                 }
@@ -167,17 +306,11 @@ impl Promotion {
                 let concerned = seen & SWITCHING != 0 || seen & (SPACE | LAZY) == A;
                 own.targets |= u8::from(of != me && member != 0 && concerned) << other;
             }
-            Op::Send => {
-                memory.barrier(me);
-                let targets = own.targets;
-                for other in (0..CPUS).filter(|other| targets >> other & 1 == 1) {
-                    state.cpus[other].asked |= bit;
-                }
-            }
+            Op::Send => state.send(me),
             Op::Wait => {}
-            Op::Complete => state.complete |= 1 << page.expect("a flush"),
+            Op::Complete => state.shared.complete |= 1 << page.expect("a flush"),
             Op::Allocate => {
-                if !std::mem::take(&mut state.tag_free) {
+                if !std::mem::take(&mut state.shared.tag_free) {
                     return Next::End;
                 }
             }
@@ -185,19 +318,16 @@ impl Promotion {
                 let (word, tag) = (own.word, own.word & KIND == PER_CPU);
                 let next = (word & !KIND) | if tag { TRANSITION } else { DEMOTING };
                 let found = memory.update(me, MODE, |old| if old == word { next } else { old });
-                state.tag_free |= tag && found != word;
+                state.shared.tag_free |= tag && found != word;
             }
             Op::PublishSwitching => {
                 own.state = Self::goal(program) | SWITCHING;
                 memory.release(me, STATE + me, own.state);
             }
-            Op::Join => match (program, self.is(Mutant::JoinWithoutBarrier)) {
-                (Program::SwitchIn, true) => memory.store(me, MEMBER + me, 1),
-                (Program::SwitchIn, false) => {
-                    memory.update(me, MEMBER + me, |_| 1);
-                }
-                _ => memory.barrier(me),
-            },
+            Op::Join if program == Program::SwitchIn => {
+                memory.enter(me, MEMBER + me, self.is(Mutant::JoinWithoutBarrier));
+            }
+            Op::Join => memory.barrier(me),
             Op::LoadOther => (own.root, own.on_tag) = (Self::goal(program), false),
             Op::PublishOther => {
                 own.state = Self::goal(program);
@@ -216,60 +346,23 @@ impl Promotion {
                 memory.release(me, STATE + me, own.state);
             }
             Op::Take => {
-                memory.barrier(me);
-                own.serving = own.asked.trailing_zeros() as u8;
-                own.asked &= own.asked - 1;
-                return match own.state {
+                state.take_request(me);
+                return match state.cpus[me].state {
                     elsewhere if elsewhere & SPACE != A => Next::To(Op::Acknowledge),
                     // Before anything that has to do with tags (regression 6).
                     lazy if lazy & LAZY != 0 => Next::Following,
                     _ => Next::To(Op::ReadMode),
                 };
             }
-            Op::Acknowledge => {
-                memory.barrier(me);
-                let requester = usize::from(own.serving);
-                state.cpus[requester].targets &= !bit;
-            }
+            Op::Acknowledge => state.acknowledge(me),
         }
         Next::Following
     }
 
-    fn freed_first(&self) -> bool {
-        self.is(Mutant::FreedBeforeInvalidation) || self.is(Mutant::FreedBeforeSync)
-    }
-
-    fn may_begin(&self, state: &State, cpu: usize, program: Program) -> bool {
-        let own = &state.cpus[cpu];
-        match program {
-            Program::Flush => own.flushes > 0,
-            Program::Change => own.changes > 0,
-            Program::Serve => false,
-            _ if own.left == 0 => false,
-            Program::SwitchIn => own.state & SPACE != A,
-            Program::SwitchOut => own.state & SPACE == A,
-            Program::GoLazy => own.state & (SPACE | LAZY) == A,
-            Program::LeaveLazy => own.state & (SPACE | LAZY) == A | LAZY,
-        }
-    }
-
-    /// Whether interrupts are on: a flush masks them for its local part.
-    fn is_open(&self, at: Place<Program>) -> bool {
-        use Op::{Bring, LeaveBarrier, PublishLoaded, ReadGeneration};
-        let op = self.ops(at.program)[usize::from(at.op)];
-        matches!(at.program, Program::Flush | Program::Change)
-            && !matches!(op, LeaveBarrier | ReadGeneration | Bring | PublishLoaded)
-    }
-
-    /// Whether it has to wait at its next operation.
-    fn waits(&self, state: &State, cpu: usize) -> bool {
-        let own = &state.cpus[cpu];
-        let op = own
-            .at
-            .and_then(|at| self.ops(at.program).get(usize::from(at.op)).copied());
+    fn waits(&self, state: &State, cpu: usize, op: Op) -> bool {
         match op {
-            Some(Op::Wait) => own.targets != 0,
-            Some(Op::Scan(other)) => {
+            Op::Wait => state.cpus[cpu].targets != 0,
+            Op::Scan(other) => {
                 let of = usize::from(other);
                 let member = state.memory.load(cpu, MEMBER + of) != 0;
                 let switching = state.memory.load(cpu, STATE + of) & SWITCHING != 0;
@@ -279,152 +372,20 @@ impl Promotion {
         }
     }
 
-    /// Whether a CPU may touch user addresses of A.
-    fn in_user(own: &Cpu) -> bool {
-        let quiet = |at: Place<Program>| matches!(at.program, Program::Flush | Program::Change);
-        own.state & (SPACE | LAZY | SWITCHING) == A && own.at.is_none_or(quiet)
-    }
-}
-
-impl Protocol for Promotion {
-    type State = State;
-    type Mutant = Mutant;
-    const NAME: &str = "promotion";
-    const MUTANTS: &[(Mutant, Self, Claim)] = MUTANTS;
-
-    const SOUND: &[(&str, Self)] = &[
-        ("promoted under a CPU that wanders", PROMOTED),
-        ("on the tag", SYSTEM_WIDE),
-        ("demoted under a CPU that wanders", DEMOTED),
-        ("to the tag and back", ROUND),
-        ("promoted by another than flushes", OTHERWISE),
-        ("2 requesters in one transition", TOGETHER),
-        ("2 requesters, demoted twice", AGAIN),
-        // Whoever is on the tag is interrupted and waited for, so the broadcast of each flush is more than needed.
-        (
-            "demoted without broadcasts",
-            Promotion {
-                only_interrupts: true,
-                ..DEMOTED
-            },
-        ),
-        (
-            "2 requesters, demoted without broadcasts",
-            Promotion {
-                only_interrupts: true,
-                ..AGAIN
-            },
-        ),
-        // The acquire load of the mode is enough where a store is seen by all at once.
-        (
-            "from the tag without a barrier",
-            Promotion {
-                plain_leave: true,
-                ..DEMOTED
-            },
-        ),
-        (
-            "promoted, 2 CPUs wander",
-            Promotion {
-                cpus: 3,
-                wanders: [0, 1, 1],
-                ..PROMOTED
-            },
-        ),
-        (
-            "demoted, 2 CPUs wander",
-            Promotion {
-                cpus: 3,
-                wanders: [0, 1, 1],
-                ..DEMOTED
-            },
-        ),
-    ];
-
-    fn with(self, mutant: Mutant) -> Self {
-        Promotion {
-            mutant: Some(mutant),
-            ..self
-        }
+    /// A flush masks interrupts for its local part.
+    fn is_open(&self, cpu: &Cpu) -> bool {
+        use Op::{Bring, LeaveBarrier, PublishLoaded, ReadGeneration};
+        let masks = |op| matches!(op, LeaveBarrier | ReadGeneration | Bring | PublishLoaded);
+        cpu.outer.is_none() && Self::is_quiet(cpu) && !next_op(self, cpu).is_some_and(masks)
     }
 
-    fn start(&self) -> State {
-        let mut state = State {
-            memory: Memory::default(),
-            cpus: [Cpu::default(); CPUS],
-            tag_free: self.mode == PER_CPU,
-            complete: 0,
-        };
-        state.memory.set(GENERATION, 1);
-        state.memory.set(MODE, self.mode);
-        (0..PAGES).for_each(|page| state.memory.set(ENTRY + page, 1));
-        let on_tag = matches!(self.mode, SYSTEM | DEMOTING);
-        for cpu in 0..self.cpus {
-            let own = &mut state.cpus[cpu];
-            (own.flushes, own.changes, own.left) = (self.flushes[cpu], self.changes[cpu], self.wanders[cpu]);
-            (own.root, own.state) = (A, A | if on_tag { ON_TAG } else { 0 });
-            (own.seen, own.slot, own.on_tag) = (1, ALL_PAGES, on_tag);
-            own.tag = if on_tag { ALL_PAGES } else { 0 };
-            state.memory.set(STATE + cpu, own.state);
-            state.memory.set(MEMBER + cpu, 1);
-        }
-        state
+    fn ended(&self, cpu: &mut Cpu, _: Program) {
+        (cpu.read, cpu.serving) = (0, 0);
+        // A requester that served keeps the word that it has dispatched on.
+        cpu.word = if cpu.at.is_none() { 0 } else { cpu.word };
     }
 
-    fn steps(&self, state: &State, steps: &mut Vec<Step>) {
-        for (cpu, own) in state.cpus.iter().enumerate().take(self.cpus) {
-            let id = cpu as u8;
-            let waits = self.waits(state, cpu);
-            match own.at {
-                None => steps.extend((0..).zip(PROGRAMS).filter_map(|(number, program)| {
-                    self.may_begin(state, cpu, program).then_some(Step::Begin(id, number))
-                })),
-                Some(_) if !waits => steps.push(Step::Run(id)),
-                Some(_) => {}
-            }
-            if own.asked != 0 && own.outer.is_none() && own.at.is_none_or(|at| self.is_open(at)) {
-                steps.push(Step::Interrupt(id));
-            }
-            steps.extend(state.memory.drainable(cpu).map(|index| Step::Drain(id, index as u8)));
-        }
-    }
-
-    fn take(&self, state: &mut State, step: Step) {
-        match step {
-            Step::Begin(cpu, number) => {
-                let own = &mut state.cpus[usize::from(cpu)];
-                let program = PROGRAMS[usize::from(number)];
-                match program {
-                    Program::Flush => own.flushes -= 1,
-                    Program::Change => own.changes -= 1,
-                    _ => own.left -= 1,
-                }
-                own.at = Some(Place::first(program));
-            }
-            Step::Interrupt(cpu) => {
-                let own = &mut state.cpus[usize::from(cpu)];
-                own.outer = own.at;
-                let program = Program::Serve;
-                own.at = Some(Place::first(program));
-            }
-            Step::Drain(cpu, index) => state.memory.drain(usize::from(cpu), usize::from(index)),
-            Step::Run(cpu) => {
-                let cpu = usize::from(cpu);
-                let place = state.cpus[cpu].at.expect("it runs a program");
-                let ops = self.ops(place.program);
-                let next = self.carry_out(state, cpu, place.program, ops[usize::from(place.op)]);
-                let next = behind(ops, place, next);
-                let own = &mut state.cpus[cpu];
-                if next.is_some() {
-                    own.at = next;
-                } else {
-                    // What it has read is of no matter any more, but for a requester that served.
-                    (own.at, own.read, own.serving) = (own.outer.take(), 0, 0);
-                    own.word = if own.at.is_none() { 0 } else { own.word };
-                }
-            }
-        }
-        // Walkers fill what they can reach.
+    fn fill(&self, state: &mut State) {
         let visible = |page: usize| state.memory.visible(ENTRY + page) << page;
         let reach = (0..PAGES).map(visible).sum::<u8>();
         for own in state.cpus.iter_mut().filter(|own| own.root == A) {
@@ -437,23 +398,17 @@ impl Protocol for Promotion {
         }
     }
 
-    fn tell(&self, state: &State, step: Step) -> String {
-        let begins = |number| format!("{:?}", PROGRAMS[usize::from(number)]);
-        let at = state.cpus[step.cpu()].at;
-        tell(step, begins, at.map(|at| self.ops(at.program)[usize::from(at.op)]))
-    }
-
     fn is_over(&self, state: &State) -> bool {
         state.cpus.iter().all(|own| own.at.is_none() && own.flushes == 0)
     }
 
     fn broken(&self, state: &State) -> Option<Claim> {
         for own in &state.cpus[..self.cpus] {
-            if state.tag_free && (own.on_tag || own.tag != 0) {
+            if state.shared.tag_free && (own.on_tag || own.tag != 0) {
                 return Some(Claim::C4);
             }
             let cached = if own.on_tag { own.tag } else { own.slot };
-            if own.root == A && Self::in_user(own) && cached & state.complete != 0 {
+            if own.root == A && Self::in_user(own) && cached & state.shared.complete != 0 {
                 return Some(Claim::C1);
             }
         }

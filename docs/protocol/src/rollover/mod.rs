@@ -6,9 +6,8 @@
 
 mod steps;
 
-use crate::memory::{CPUS, Memory};
-use crate::mutants;
-use crate::program::Place;
+use crate::memory::CPUS;
+use crate::{Mutated, mutants, program};
 
 /// The epoch (`RollOver::epoch`).
 const EPOCH: usize = 0;
@@ -22,15 +21,13 @@ const MEMBER: usize = 3;
 const ACTIVE: usize = 6;
 /// Each space's epoch and tag (`Space::mode`).
 const MODE: usize = 9;
-const SPACES: usize = 5;
-const WORDS: usize = MODE + SPACES;
 
 const TAG: u8 = 7;
 const ONE_EPOCH: u8 = 8;
 
 /// One operation, between which others come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Op {
+pub enum Op {
     /// `Engine::switch_to`, step 2: a full barrier.
     Join,
     /// `Engine::load`: the kernel's root, before the next tag is chosen.
@@ -83,16 +80,16 @@ enum Op {
 
 /// What a CPU can be at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Program {
-    Switch,
+pub enum Program {
+    /// Switches to this space.
+    Switch(u8),
+    /// Goes lazy, at once.
+    GoLazy,
+    /// Comes back from being lazy.
     LeaveLazy,
+    /// Withdraws the page of space 0, and flushes.
     Flush,
 }
-
-/// Numbers of [`Step::Begin`] above those of spaces.
-const GO_LAZY: u8 = SPACES as u8;
-const LEAVE_LAZY: u8 = GO_LAZY + 1;
-const FLUSH: u8 = GO_LAZY + 2;
 
 mutants! {
     RollOver;
@@ -189,9 +186,9 @@ const ALONE: RollOver = RollOver {
     ..TWO
 };
 
+/// What a CPU has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-struct Cpu {
-    at: Option<Place<Program>>,
+pub struct Own {
     /// The space that is switched to.
     goal: u8,
     /// The space whose root is loaded, from 1; 0 for the kernel's.
@@ -212,11 +209,9 @@ struct Cpu {
     flushes: u8,
 }
 
-/// All CPUs and memory.
+/// What there is once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct State {
-    memory: Memory<WORDS>,
-    cpus: [Cpu; CPUS],
+pub struct Shared {
     /// Tags that are in use, under the lock.
     used: u8,
     /// No tag was left behind a roll-over.
@@ -224,17 +219,17 @@ pub struct State {
     complete: bool,
 }
 
-impl RollOver {
-    fn is(&self, mutant: Mutant) -> bool {
-        self.mutant == Some(mutant)
-    }
+type Cpu = program::Cpu<Program, Own>;
+type State = program::State<Program, Own, Shared>;
 
+impl RollOver {
     /// The programs, with what the mutants move in them.
     #[rustfmt::skip]
-    fn ops(&self, program: Program) -> &'static [Op] {
+    fn programs(&self, program: Program) -> &'static [Op] {
         use Op::*;
         match program {
-            Program::Switch => match self.mutant {
+            Program::GoLazy => &[],
+            Program::Switch(_) => match self.mutant {
                 Some(Mutant::NotLetGo) => &[
                     Join, ReadMode, ReadEpoch, ReadActive, Exchange, Lock, Choose, RollEpoch, RollCpu(0), RollCpu(1),
                     RollCpu(2), ChooseAgain, PublishMode, FlushIfMarked, StoreActive, Unlock, LoadRoot,

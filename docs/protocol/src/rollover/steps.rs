@@ -1,8 +1,9 @@
 //! What the operations do, and what must hold.
 
 use super::*;
-use crate::program::{Next, behind, tell};
-use crate::{Claim, Protocol, Step};
+use crate::memory::Memory;
+use crate::program::Next;
+use crate::{Claim, Protocol};
 
 impl RollOver {
     /// Tags, bit by bit: one more than CPUs.
@@ -18,19 +19,124 @@ impl RollOver {
             free.trailing_zeros() as u8
         })
     }
+}
 
-    /// Carries out an operation; says where the program goes on.
-    fn carry_out(&self, state: &mut State, cpu: usize, op: Op) -> Next<Op> {
+impl Protocol for RollOver {
+    const NAME: &str = "rollover";
+
+    type Program = Program;
+    type Op = Op;
+    type Own = Own;
+    type Shared = Shared;
+    const PROGRAMS: &[Program] = &[
+        Program::Switch(0),
+        Program::Switch(1),
+        Program::Switch(2),
+        Program::Switch(3),
+        Program::Switch(4),
+        Program::GoLazy,
+        Program::LeaveLazy,
+        Program::Flush,
+    ];
+    const SERVE: Option<Program> = None;
+
+    const SOUND: &[(&str, Self)] = &[
+        ("2 CPUs, 3 tags, 4 spaces", TWO),
+        ("the same, one CPU wanders more", MORE),
+        ("the same, tables freed", TABLES),
+        ("both in one space, rolled over twice", TWICE),
+        ("the same, local flushes first", ALONE),
+        ("both in one space, tables freed", RENEWED),
+        ("both in one space, local flushes first", DEPARTS),
+        // The exchange, or the lock, that follows the join is the barrier that rule 3 asks for.
+        (
+            "local flushes first, a plain join",
+            RollOver {
+                plain_join: true,
+                ..ALONE
+            },
+        ),
+        // The first look alone is enough (rule 3); the second is more than needed.
+        (
+            "the same, looking once",
+            RollOver {
+                look_once: true,
+                ..ALONE
+            },
+        ),
+    ];
+
+    /// Each CPU runs a space, one more space has the last tag, and one has none.
+    fn start(&self) -> State {
+        let mut state = State {
+            memory: Memory::default(),
+            cpus: [Cpu::default(); CPUS],
+            shared: Shared {
+                used: self.tags(),
+                short: false,
+                complete: false,
+            },
+        };
+        state.memory.set(EPOCH, 1);
+        state.memory.set(ENTRY, 1);
+        for space in 0..=self.cpus {
+            state.memory.set(MODE + space, ONE_EPOCH | (space as u8 + 1));
+        }
+        for cpu in 0..self.cpus {
+            let own = &mut state.cpus[cpu];
+            let space = if self.together { 0 } else { cpu };
+            (own.root, own.tag) = (space as u8 + 1, space as u8 + 1);
+            own.tlb[space + 1] = 1 << space;
+            (own.left, own.flushes) = (self.wanders[cpu], u8::from(cpu == 0));
+            state.memory.set(ACTIVE + cpu, ONE_EPOCH | own.tag);
+            state.memory.set(MEMBER + cpu, u8::from(space == 0));
+        }
+        state
+    }
+
+    fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    fn ops(&self, program: Program) -> &'static [Op] {
+        self.programs(program)
+    }
+
+    fn may_begin(&self, state: &State, cpu: usize, program: Program) -> bool {
+        let own = &state.cpus[cpu];
+        own.at.is_none()
+            && match program {
+                Program::Flush => own.flushes > 0,
+                _ if own.left == 0 => false,
+                // There is one space more than tags, and one tag more than CPUs.
+                Program::Switch(space) => usize::from(space) < self.cpus + 2 && space + 1 != own.root,
+                Program::GoLazy => !own.lazy,
+                Program::LeaveLazy => own.lazy,
+            }
+    }
+
+    fn begin(&self, cpu: &mut Cpu, program: Program) {
+        match program {
+            Program::Flush => cpu.flushes -= 1,
+            _ => cpu.left -= 1,
+        }
+        match program {
+            Program::Switch(space) => cpu.goal = space,
+            Program::GoLazy => cpu.lazy = true,
+            Program::LeaveLazy if self.is(Mutant::LazyKeepsOldTag) => cpu.lazy = false,
+            Program::LeaveLazy => cpu.goal = cpu.root - 1,
+            Program::Flush => {}
+        }
+    }
+
+    fn carry_out(&self, state: &mut State, cpu: usize, _: Program, op: Op) -> Next<Op> {
         let me = cpu;
-        let State { memory, cpus, used, .. } = state;
+        let State { memory, cpus, shared } = state;
         let own = &mut cpus[me];
         let goal = MODE + usize::from(own.goal);
         match op {
             Op::Join if own.goal != 0 => memory.barrier(me),
-            Op::Join if self.plain_join => memory.store(me, MEMBER + me, 1),
-            Op::Join => {
-                memory.update(me, MEMBER + me, |_| 1);
-            }
+            Op::Join => memory.enter(me, MEMBER + me, self.plain_join),
             Op::LetGo => {
                 if self.is(Mutant::LeavesSet) && own.root == 1 {
                     memory.update(me, MEMBER + me, |_| 0);
@@ -81,7 +187,7 @@ impl RollOver {
                 }
                 let word = match reserved {
                     true => Some(renewed),
-                    false => self.allocate(used).map(|tag| (epoch * ONE_EPOCH) | tag),
+                    false => self.allocate(&mut shared.used).map(|tag| (epoch * ONE_EPOCH) | tag),
                 };
                 let Some(word) = word else { return Next::Following };
                 cpus[me].word = word;
@@ -90,7 +196,7 @@ impl RollOver {
             Op::RollEpoch => {
                 let epoch = memory.load(me, EPOCH);
                 memory.release(me, EPOCH, epoch + 1);
-                *used = 0;
+                shared.used = 0;
             }
             Op::RollCpu(other) => {
                 let other = usize::from(other);
@@ -106,7 +212,7 @@ impl RollOver {
                     kept = 0;
                 }
                 if kept != 0 && !self.is(Mutant::ActiveNotReserved) {
-                    *used |= 1 << (kept & TAG);
+                    shared.used |= 1 << (kept & TAG);
                 }
                 of.reserved = kept;
                 of.marked = other == me || !self.is(Mutant::OthersNotMarked);
@@ -114,8 +220,8 @@ impl RollOver {
             Op::ChooseAgain => {
                 let epoch = memory.load(me, EPOCH);
                 // Tags outnumber the CPUs, so there is one.
-                let tag = self.allocate(used);
-                state.short |= tag.is_none();
+                let tag = self.allocate(&mut shared.used);
+                shared.short |= tag.is_none();
                 cpus[me].word = (epoch * ONE_EPOCH) | tag.unwrap_or_default();
             }
             Op::PublishMode if self.is(Mutant::TagPublishedLate) => memory.store(me, goal, own.word),
@@ -152,7 +258,8 @@ impl RollOver {
                 }
             }
             Op::FlushHere => {
-                own.tlb[usize::from(own.word & TAG)] &= !1;
+                let tag = usize::from(own.word & TAG);
+                own.tlb[tag] &= !1;
                 memory.barrier(me);
                 if own.active == 0 && self.is(Mutant::LookBeforeIncrement) {
                     return Next::To(Op::Complete);
@@ -162,151 +269,30 @@ impl RollOver {
                 let tag = usize::from(own.word & TAG);
                 cpus.iter_mut().for_each(|other| other.tlb[tag] &= !1);
             }
-            Op::Complete => state.complete = true,
+            Op::Complete => shared.complete = true,
         }
         Next::Following
     }
-}
 
-impl Protocol for RollOver {
-    type State = State;
-    type Mutant = Mutant;
-    const NAME: &str = "rollover";
-    const MUTANTS: &[(Mutant, Self, Claim)] = MUTANTS;
-
-    const SOUND: &[(&str, Self)] = &[
-        ("2 CPUs, 3 tags, 4 spaces", TWO),
-        ("the same, one CPU wanders more", MORE),
-        ("the same, tables freed", TABLES),
-        ("both in one space, rolled over twice", TWICE),
-        ("the same, local flushes first", ALONE),
-        ("both in one space, tables freed", RENEWED),
-        ("both in one space, local flushes first", DEPARTS),
-        // The exchange, or the lock, that follows the join is the barrier that rule 3 asks for.
-        (
-            "local flushes first, a plain join",
-            RollOver {
-                plain_join: true,
-                ..ALONE
-            },
-        ),
-        // The first look alone is enough (rule 3); the second is more than needed.
-        (
-            "the same, looking once",
-            RollOver {
-                look_once: true,
-                ..ALONE
-            },
-        ),
-    ];
-
-    fn with(self, mutant: Mutant) -> Self {
-        RollOver {
-            mutant: Some(mutant),
-            ..self
-        }
+    fn waits(&self, state: &State, cpu: usize, op: Op) -> bool {
+        op == Op::Lock && state.memory.load(cpu, LOCK) != 0 && !self.is(Mutant::NoLock)
     }
 
-    /// Each CPU runs a space, one more space has the last tag, and one has none.
-    fn start(&self) -> State {
-        let mut state = State {
-            memory: Memory::default(),
-            cpus: [Cpu::default(); CPUS],
-            used: self.tags(),
-            short: false,
-            complete: false,
-        };
-        state.memory.set(EPOCH, 1);
-        state.memory.set(ENTRY, 1);
-        for space in 0..=self.cpus {
-            state.memory.set(MODE + space, ONE_EPOCH | (space as u8 + 1));
-        }
-        for cpu in 0..self.cpus {
-            let own = &mut state.cpus[cpu];
-            let space = if self.together { 0 } else { cpu };
-            (own.root, own.tag) = (space as u8 + 1, space as u8 + 1);
-            own.tlb[space + 1] = 1 << space;
-            (own.left, own.flushes) = (self.wanders[cpu], u8::from(cpu == 0));
-            state.memory.set(ACTIVE + cpu, ONE_EPOCH | own.tag);
-            state.memory.set(MEMBER + cpu, u8::from(space == 0));
-        }
-        state
+    fn is_open(&self, _: &Cpu) -> bool {
+        false
     }
 
-    fn steps(&self, state: &State, steps: &mut Vec<Step>) {
-        for (cpu, own) in state.cpus.iter().enumerate().take(self.cpus) {
-            let id = cpu as u8;
-            match own.at {
-                Some(at) => {
-                    let waits = self.ops(at.program)[usize::from(at.op)] == Op::Lock;
-                    if !waits || state.memory.load(cpu, LOCK) == 0 || self.is(Mutant::NoLock) {
-                        steps.push(Step::Run(id));
-                    }
-                }
-                None => {
-                    let spaces = 0..self.cpus as u8 + 2;
-                    let lazy = if own.lazy { LEAVE_LAZY } else { GO_LAZY };
-                    if own.left > 0 {
-                        let others = spaces.filter(|&space| space + 1 != own.root);
-                        steps.extend(others.chain([lazy]).map(|number| Step::Begin(id, number)));
-                    }
-                    if own.flushes > 0 {
-                        steps.push(Step::Begin(id, FLUSH));
-                    }
-                }
-            }
-            steps.extend(state.memory.drainable(cpu).map(|index| Step::Drain(id, index as u8)));
-        }
+    fn ended(&self, cpu: &mut Cpu, program: Program) {
+        (cpu.word, cpu.active, cpu.goal) = (0, 0, 0);
+        cpu.lazy &= program == Program::Flush;
     }
 
-    fn take(&self, state: &mut State, step: Step) {
-        match step {
-            Step::Begin(cpu, number) => {
-                let own = &mut state.cpus[usize::from(cpu)];
-                *(if number == FLUSH {
-                    &mut own.flushes
-                } else {
-                    &mut own.left
-                }) -= 1;
-                match number {
-                    GO_LAZY => own.lazy = true,
-                    LEAVE_LAZY if self.is(Mutant::LazyKeepsOldTag) => own.lazy = false,
-                    LEAVE_LAZY => (own.at, own.goal) = (Some(Place::first(Program::LeaveLazy)), own.root - 1),
-                    FLUSH => own.at = Some(Place::first(Program::Flush)),
-                    space => (own.at, own.goal) = (Some(Place::first(Program::Switch)), space),
-                }
-            }
-            Step::Drain(cpu, index) => state.memory.drain(usize::from(cpu), usize::from(index)),
-            Step::Run(cpu) | Step::Interrupt(cpu) => {
-                let cpu = usize::from(cpu);
-                let place = state.cpus[cpu].at.expect("it runs a program");
-                let ops = self.ops(place.program);
-                let next = self.carry_out(state, cpu, ops[usize::from(place.op)]);
-                let own = &mut state.cpus[cpu];
-                own.at = behind(ops, place, next);
-                if own.at.is_none() {
-                    // What it has read is of no matter any more.
-                    (own.word, own.active, own.goal) = (0, 0, 0);
-                    own.lazy &= place.program == Program::Flush;
-                }
-            }
-        }
-        // Walkers fill what they can reach.
+    fn fill(&self, state: &mut State) {
         let valid = state.memory.visible(ENTRY);
         for own in state.cpus.iter_mut().filter(|own| own.root != 0) {
-            own.tlb[usize::from(own.tag)] |= if own.root == 1 { valid } else { 1 << (own.root - 1) };
+            let (root, tag) = (own.root, usize::from(own.tag));
+            own.tlb[tag] |= if root == 1 { valid } else { 1 << (root - 1) };
         }
-    }
-
-    fn tell(&self, state: &State, step: Step) -> String {
-        let begins = |number| match number {
-            FLUSH => "Flush".into(),
-            GO_LAZY => "to be lazy".into(),
-            LEAVE_LAZY => "LeaveLazy".into(),
-            space => format!("Switch to space {space}"),
-        };
-        let at = state.cpus[step.cpu()].at;
-        tell(step, begins, at.map(|at| self.ops(at.program)[usize::from(at.op)]))
     }
 
     fn is_over(&self, state: &State) -> bool {
@@ -314,7 +300,7 @@ impl Protocol for RollOver {
     }
 
     fn broken(&self, state: &State) -> Option<Claim> {
-        if state.short {
+        if state.shared.short {
             return Some(Claim::C4);
         }
         for own in state.cpus[..self.cpus].iter().filter(|own| own.root != 0) {
@@ -323,7 +309,7 @@ impl Protocol for RollOver {
                 return Some(Claim::C4);
             }
             let in_user = !own.lazy && own.at.is_none_or(|at| at.program == Program::Flush);
-            if state.complete && own.root == 1 && cached & 1 != 0 {
+            if state.shared.complete && own.root == 1 && cached & 1 != 0 {
                 // A processor walks whatever its root is, a program uses only what it may.
                 match self.tables {
                     true => return Some(Claim::C3),

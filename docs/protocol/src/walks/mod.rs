@@ -6,9 +6,8 @@
 
 mod steps;
 
-use crate::memory::{CPUS, Memory};
-use crate::mutants;
-use crate::program::Place;
+use crate::memory::CPUS;
+use crate::{Mutated, mutants, program};
 
 /// The link: a table's number, 0 for none.
 const LINK: usize = 0;
@@ -26,7 +25,6 @@ const NMI: usize = 9;
 const QUIESCENT: usize = 12;
 /// Whether each CPU is off.
 const OFF: usize = 15;
-const WORDS: usize = 18;
 
 const PRECISE: u8 = 1;
 const CHANGING: u8 = 2;
@@ -48,7 +46,7 @@ pub enum Mode {
 
 /// One operation, between which others come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Op {
+pub enum Op {
     /// The kernel clears the link.
     Unlink,
     /// `Engine::dispatch`, or `Engine::retire_tables`: a full barrier.
@@ -119,26 +117,24 @@ enum Op {
 
 /// What a CPU can be at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Program {
+pub enum Program {
+    /// Unlinks a table, and frees it.
     Free,
+    /// Changes how walks register.
     Change,
+    /// Walks.
     Walk,
+    /// Walks, from NMI context.
     NmiWalk,
+    /// Reports that it is in no walk.
     Quiescent,
+    /// Goes off.
     GoOff,
+    /// Comes on.
     ComeOn,
+    /// Answers a request.
     Serve,
 }
-
-const PROGRAMS: [Program; 7] = [
-    Program::Free,
-    Program::Change,
-    Program::Walk,
-    Program::NmiWalk,
-    Program::Quiescent,
-    Program::GoOff,
-    Program::ComeOn,
-];
 
 mutants! {
     Walks;
@@ -254,20 +250,14 @@ const CHANGED_MEANWHILE: Walks = Walks {
     ..ADAPTIVE
 };
 
+/// What a CPU has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-struct Cpu {
-    at: Option<Place<Program>>,
-    /// What it was at when it began to serve.
-    outer: Option<Place<Program>>,
+pub struct Own {
     /// The table that it holds a link to.
     holds: u8,
     /// A slot names the space (`Walking::mark_registered`).
     slot: bool,
     off: bool,
-    /// Requesters that have asked.
-    asked: u8,
-    serving: u8,
-    targets: u8,
     policy: u8,
     period: u8,
     frees: u8,
@@ -277,22 +267,19 @@ struct Cpu {
     offs: u8,
 }
 
-/// All CPUs and memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct State {
-    memory: Memory<WORDS>,
-    cpus: [Cpu; CPUS],
+/// Tables that are freed, bit by bit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Shared {
     freed: u8,
 }
 
-impl Walks {
-    fn is(&self, mutant: Mutant) -> bool {
-        self.mutant == Some(mutant)
-    }
+type Cpu = program::Cpu<Program, Own>;
+type State = program::State<Program, Own, Shared>;
 
+impl Walks {
     /// The programs, with what the mutants move in them.
     #[rustfmt::skip]
-    fn ops(&self, program: Program) -> &'static [Op] {
+    fn programs(&self, program: Program) -> &'static [Op] {
         use Op::*;
         match program {
             Program::Free if self.mode == Mode::GracePeriod => {

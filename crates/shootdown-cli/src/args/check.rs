@@ -1,0 +1,68 @@
+//! The command that explores races on the real engine.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Try every order of what can happen in small races of two or three CPUs, on the real engine: which CPU goes \
+    on, when a store leaves its store buffer, when an interrupt arrives, what a processor has cached on its own accord \
+    (x86-TSO). Prints how many states there are, and the first run that breaks a rule as a story. `none` is the control: it \
+    must break one. Exit status 1 when another design does, or `none` does not.",
+    after_help = "Races of two CPUs: flush, cross, masked, twice, switch, return, lazy, kernel, tables, lazy-tables, end, batch,\n\
+    hotplug, walk, foreign-walk; of three: flush-3, switch-3, cross-3.\n\n\
+    Examples:\n  \
+    shootdown check                                   races of two CPUs under every design, exhaustively\n  \
+    shootdown check switch-3 --designs ipi,adaptive   one of three CPUs\n  \
+    shootdown check --three --preemptions 2           all, with at most two preemptions in a run\n  \
+    shootdown check --random 10000                    random runs by priorities, of up to four CPUs\n  \
+    shootdown check flush --designs none --record bug.txt --details\n  \
+    shootdown check --replay bug.txt"
+)]
+pub struct CheckArgs {
+    /// Races; all of two CPUs when none is named
+    #[arg(value_name = "RACE")]
+    pub races: Vec<String>,
+
+    /// Designs, as in `shootdown list`, or adaptive-no-broadcast; all when none is named
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub designs: Vec<String>,
+
+    /// Also the races of three CPUs, when none is named
+    #[arg(long)]
+    pub three: bool,
+
+    /// Instead of going through every order of steps, so many random runs by priorities; also of races of three and four CPUs
+    #[arg(long, value_name = "RUNS", conflicts_with_all = ["states", "preemptions", "three"], value_parser = clap::value_parser!(u64).range(1..))]
+    pub random: Option<u64>,
+
+    /// Most states of one exploration
+    #[arg(long, value_name = "N", default_value_t = 50_000_000)]
+    pub states: u64,
+
+    /// Most times in a run that a CPU which could go on has to let another go on
+    #[arg(long, value_name = "N")]
+    pub preemptions: Option<u32>,
+
+    /// Write the first counterexample to FILE
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+
+    /// Tell the counterexample in FILE
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["races", "designs", "three", "random", "record", "json"])]
+    pub replay: Option<PathBuf>,
+
+    /// Tell every access to memory
+    #[arg(long)]
+    pub details: bool,
+
+    /// Host threads [default: as many as there are cores]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<u64>,
+
+    /// Print only JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+}

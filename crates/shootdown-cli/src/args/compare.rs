@@ -1,0 +1,245 @@
+//! The commands that run many simulations and set them side by side.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{RunArgs, whole_number};
+
+/// Arguments of `compare`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    shootdown compare tlb_flush2 --on milan-72 --designs ipi,broadcast,adaptive --threads 1,4,16,72\n  \
+    shootdown compare tlb_flush2 --runs 5 --html out.html    medians of five seeds, plots\n  \
+    shootdown compare tlb_flush2 --threads 36 --lru-drain    kernels without the LRU fix\n  \
+    shootdown compare tlb_flush2 --cpus 1024 --threads 1024  the same kind of machine, only larger\n  \
+    shootdown compare tlb_flush2 --cpus-follow-threads --html growth.html   cost from 1 to 8192 CPUs (an hour)\n  \
+    shootdown compare tlb_flush2 --set costs.invlpg=200      what if one cost were different\n  \
+    shootdown compare tlb_shared --designs none              watch the oracle catch it\n  \
+    shootdown compare latency --designs ipi,preemptible --threads 16 --latencies\n  \
+    shootdown compare trace:build.parquet --designs ipi,broadcast --threads 2,16,72   a recorded program\n  \
+    shootdown compare tlb_flush2 --json | jq '.runs[].ops_per_s'")]
+pub struct CompareArgs {
+    /// Workload, as in `shootdown list`; `trace:FILE` is a recorded program
+    #[arg(value_name = "WORKLOAD")]
+    pub workload: String,
+
+    /// Machine model: a name as in `shootdown list`, or the path of a .toml file
+    #[arg(long, value_name = "MACHINE", default_value = crate::catalog::FLAGSHIP_MACHINE)]
+    pub on: String,
+
+    /// Make the machine large enough for N CPUs, with more sockets of the same kind
+    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
+    pub cpus: Option<u64>,
+
+    /// Make the machine as large as each thread count asks, and show how the cost grows with CPUs [thread counts: 1,2,4,..8192]
+    #[arg(long, conflicts_with = "cpus")]
+    pub cpus_follow_threads: bool,
+
+    /// Replace one number of the machine model, in the unit of its file, or of the workload (`workload.NAME.PARAMETER`); repeatable
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub set: Vec<String>,
+
+    /// Designs to compare
+    #[arg(long, value_name = "D,D,..", value_delimiter = ',', default_value = crate::catalog::FLAGSHIP_DESIGNS)]
+    pub designs: Vec<String>,
+
+    /// Thread counts, at most one per CPU (`madvise_stress`: also more) [default: 1,2,4,.. and all CPUs]
+    #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = whole_number, allow_negative_numbers = true)]
+    pub threads: Option<Vec<u64>>,
+
+    /// Runs per design and thread count; run k uses seed+k, and medians are shown
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
+    pub runs: u64,
+
+    /// How to run it.
+    #[command(flatten)]
+    pub run: RunArgs,
+
+    /// Drain the CPU's LRU batch under the LRU lock at each madvise, as kernels without the LRU fix do
+    #[arg(long)]
+    pub lru_drain: bool,
+
+    /// Also print the distributions of latencies: flushes, preemption off, interrupts, wake-ups
+    #[arg(long, conflicts_with = "json")]
+    pub latencies: bool,
+
+    /// Print only JSON, for programs (one element per run, no control run)
+    #[arg(long)]
+    pub json: bool,
+
+    /// Also write a self-contained HTML report to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Arguments of `sweep`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "VALUES is a list of values and of ranges LOW..HIGH[:log|:lin][:N], both ends included; the word `range`\n\
+    stands for the range that the machine model states for the parameter, `assumed=range` for that of every assumed one.\n\
+    Finished runs are kept in FILE.journal until FILE is complete: repeat an interrupted command and it goes on.\n\n\
+    Examples:\n  \
+    shootdown sweep tlb_flush2 --designs ipi,adaptive --threads 2,16,all --set costs.ipi_send=200..4000:log:8 -o s.csv\n  \
+    shootdown sweep tlb_flush2 --set assumed=range:2 --one-at-a-time --threads 16 -o ends.parquet\n  \
+    shootdown sweep tlb_flush2 --set assumed=range:2 --one-at-a-time --set broadcast.available=0 --threads 16,all   says whether adaptive is ahead at both ends of every range\n  \
+    shootdown sweep tlb_flush2 --set costs.invlpg=range --set kernel.wake=range:log --sample 100 -o sample.csv\n  \
+    shootdown sweep tlb_flush2 --cpus 72..1152:log:5 --threads all --shard 3/8 -o part3.csv\n  \
+    shootdown sweep --merge part1.csv part2.csv -o all.parquet"
+)]
+pub struct SweepArgs {
+    /// Workloads, as in `shootdown list`
+    #[arg(value_name = "WORKLOAD,..", required_unless_present = "merge")]
+    pub workload: Option<String>,
+
+    /// Machine models: names as in `shootdown list`, or paths of .toml files
+    #[arg(long, value_name = "M,M,..", value_delimiter = ',', default_value = crate::catalog::FLAGSHIP_MACHINE)]
+    pub on: Vec<String>,
+
+    /// Designs
+    #[arg(long, value_name = "D,D,..", value_delimiter = ',', default_value = crate::catalog::FLAGSHIP_DESIGNS)]
+    pub designs: Vec<String>,
+
+    /// Thread counts, `all` for as many as CPUs [default: 1,2,4,.. and all]
+    #[arg(long, value_name = "VALUES", allow_hyphen_values = true)]
+    pub threads: Option<String>,
+
+    /// Make each machine large enough for so many CPUs, with more sockets of the same kind
+    #[arg(long, value_name = "VALUES", allow_hyphen_values = true)]
+    pub cpus: Option<String>,
+
+    /// Values of one number of the machine model, in the unit of its file (repeatable)
+    #[arg(long, value_name = "PATH=VALUES")]
+    pub set: Vec<String>,
+
+    /// Points of a range that does not say how many
+    #[arg(long, value_name = "N", default_value = "5", value_parser = whole_number, allow_negative_numbers = true)]
+    pub points: u64,
+
+    /// Draw N sets of values from the ranges of --set (a Latin hypercube) in place of every combination
+    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true, conflicts_with = "one_at_a_time")]
+    pub sample: Option<u64>,
+
+    /// Vary one --set at a time, the others as in the machine model, in place of every combination; a --set with one value
+    /// holds throughout
+    #[arg(long)]
+    pub one_at_a_time: bool,
+
+    /// Runs per point; run k uses seed+k
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
+    pub runs: u64,
+
+    /// How to run it.
+    #[command(flatten)]
+    pub run: RunArgs,
+
+    /// Drain the CPU's LRU batch under the LRU lock at each madvise, as kernels without the LRU fix do
+    #[arg(long)]
+    pub lru_drain: bool,
+
+    /// Run only share I of N; the shares are disjoint and together are the sweep
+    #[arg(long, value_name = "I/N", value_parser = crate::sweep::Shard::parse)]
+    pub shard: Option<crate::sweep::Shard>,
+
+    /// Put the results of all shards together in place of running anything
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["workload", "shard", "set", "sample"], requires = "output")]
+    pub merge: Vec<PathBuf>,
+
+    /// Write one row per run to this file, .csv or .parquet
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Print only JSON, for programs (one element per run)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `scoreboard`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    shootdown scoreboard --quick                    the workloads that flushes decide, few thread counts\n  \
+    shootdown scoreboard --on milan-72,turin-2p     two machines, with and without broadcast\n  \
+    shootdown scoreboard --json | jq '.requirements[] | select(.met | not)'")]
+pub struct ScoreboardArgs {
+    /// Machine models: names as in `shootdown list`, or paths of .toml files [default: all]
+    #[arg(long, value_name = "M,M,..", value_delimiter = ',')]
+    pub on: Option<Vec<String>>,
+
+    /// Workloads, as in `shootdown list` [default: all]
+    #[arg(long, value_name = "W,W,..", value_delimiter = ',')]
+    pub workloads: Option<Vec<String>>,
+
+    /// Fewer workloads and thread counts, shorter runs
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Show every cell, not the worst only
+    #[arg(long)]
+    pub all: bool,
+
+    /// Runs per cell and design; run k uses seed+k, and medians count. Cells in which a preset seems ahead, or a demand is
+    /// missed, are measured again, longer and with other seeds
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
+    pub runs: u64,
+
+    /// How to run it.
+    #[command(flatten)]
+    pub run: RunArgs,
+
+    /// Print only JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `walkers`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    shootdown walkers                          frees of a process that nobody walks (two minutes)\n  \
+    shootdown walkers --shared --html w.html   of the process that is walked, with plots\n  \
+    shootdown walkers --frees 0,1000,30000     fewer rates")]
+pub struct WalkersArgs {
+    /// Machine model with 64 CPUs or more: a name as in `shootdown list`, or the path of a .toml file
+    #[arg(long, value_name = "MACHINE", default_value = "gup-64")]
+    pub on: String,
+
+    /// Replace one number of the machine model or of the workload `gup` (repeatable)
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub set: Vec<String>,
+
+    /// Table pages to be freed per second, all freeing threads together
+    #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = whole_number,
+        default_value = "0,100,1000,3000,10000,30000,100000,300000,1000000")]
+    pub frees: Vec<u64>,
+
+    /// Free tables of the process that is walked, in place of one that nobody walks
+    #[arg(long)]
+    pub shared: bool,
+
+    /// How to run it.
+    #[command(flatten)]
+    pub run: RunArgs,
+
+    /// Also write a self-contained page with plots to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Arguments of `evidence`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    shootdown evidence                         the published tables, and the errors on held-out rows\n  \
+    shootdown evidence --runs 5                medians of five seeds, as published\n  \
+    shootdown evidence --html evidence.html    the same as a page, with plots and a bar for every error")]
+pub struct EvidenceArgs {
+    /// Runs per row; run k uses seed+k, and medians are shown
+    #[arg(long, value_name = "N", default_value = "3", value_parser = whole_number, allow_negative_numbers = true)]
+    pub runs: u64,
+
+    /// How to run it.
+    #[command(flatten)]
+    pub run: RunArgs,
+
+    /// Also write a self-contained HTML page to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}

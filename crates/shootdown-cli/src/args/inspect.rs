@@ -1,0 +1,96 @@
+//! The commands that look into one simulated run.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{RunArgs, whole_number};
+
+/// Arguments shared by the commands that look into one run.
+#[derive(Debug, Clone, Args)]
+pub struct PlaceArgs {
+    /// Workload, as in `shootdown list`
+    #[arg(value_name = "WORKLOAD")]
+    pub workload: String,
+
+    /// Machine model: a name as in `shootdown list`, or the path of a .toml file
+    #[arg(long, value_name = "MACHINE", default_value = crate::catalog::FLAGSHIP_MACHINE)]
+    pub on: String,
+
+    /// Make the machine large enough for N CPUs, with more sockets of the same kind
+    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
+    pub cpus: Option<u64>,
+
+    /// Replace one number of the machine model, in the unit of its file (repeatable)
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub set: Vec<String>,
+}
+
+/// Arguments of `timeline`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    shootdown timeline tlb_flush2 --design ipi --threads 8\n  \
+    shootdown timeline tlb_flush2 --design ipi --threads 72 --html shootdown.html   lanes and arrows\n  \
+    shootdown timeline tlb_flush2 --design broadcast --threads 8                    no interrupts at all\n  \
+    shootdown timeline tlb_flush2 --design ipi --threads 16 --nth 40                another one")]
+pub struct TimelineArgs {
+    /// What to run, and where.
+    #[command(flatten)]
+    pub place: PlaceArgs,
+
+    /// Design
+    #[arg(long, value_name = "DESIGN", default_value = "ipi")]
+    pub design: String,
+
+    /// Threads, at most one per CPU (`madvise_stress`: also more)
+    #[arg(long, value_name = "N", default_value = "8", value_parser = whole_number, allow_negative_numbers = true)]
+    pub threads: u64,
+
+    /// Which of the flushes that interrupt two CPUs or more; else of those that reach others at all
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
+    pub nth: u64,
+
+    /// Seed: the same seed gives the same shootdown
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
+    pub seed: u64,
+
+    /// Virtual milliseconds to record after the warm-up [default: 0.5]
+    #[arg(long, value_name = "MS", allow_negative_numbers = true)]
+    pub virtual_ms: Option<f64>,
+
+    /// Print only JSON, for programs (times in virtual ns since the flush began)
+    #[arg(long)]
+    pub json: bool,
+
+    /// Also write a self-contained page with lanes and arrows to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Arguments of `explain`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    shootdown explain tlb_flush2 --on milan-72 --threads 16\n  \
+    shootdown explain tlb_flush2 --threads 72 --set broadcast.available=false\n  \
+    shootdown explain tlb_flush2 --threads 8 --set costs.broadcast_sync=1500 --html why.html")]
+pub struct ExplainArgs {
+    /// What to run, and where.
+    #[command(flatten)]
+    pub place: PlaceArgs,
+
+    /// Design to explain
+    #[arg(long, value_name = "D", default_value = "adaptive")]
+    pub design: String,
+
+    /// Threads, at most one per CPU (`madvise_stress`: also more)
+    #[arg(long, value_name = "N", default_value = "16", value_parser = whole_number, allow_negative_numbers = true)]
+    pub threads: u64,
+
+    /// How to run it.
+    #[command(flatten)]
+    pub run: RunArgs,
+
+    /// Also write the explanation, with its plot, to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}

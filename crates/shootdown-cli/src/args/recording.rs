@@ -1,0 +1,88 @@
+//! The commands that read a recording of a real program.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::whole_number;
+
+/// Arguments of `import`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Reads the text of a tracefs trace file, of `perf script` or of `trace-cmd report`, plain or gzip. Damaged and\n\
+    unknown lines are counted, reported and skipped. The Parquet file has a row per event and its metadata inside.\n\n\
+    Examples:\n  \
+    shootdown import cc_make_j2.txt.gz                      writes cc_make_j2.parquet\n  \
+    perf script -F comm,pid,tid,cpu,time,event,trace | shootdown import - -o make.parquet\n  \
+    shootdown import trace.txt --json | jq .shootdowns"
+)]
+pub struct ImportArgs {
+    /// The recording; - is stdin
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// Where to write [default: FILE with .parquet in place of its ending]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Print only JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `replay`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Threads run, sleep and ask for flushes as recorded; what becomes of the requests is the simulated engine's business.\n\
+    How the program is put on the machine, --scale:\n  \
+    N          N copies, each on as many CPUs as the recording had, with address spaces of their own; they begin up to\n             \
+    10 ms apart, so that they do not run in step\n  \
+    threads:N  every thread N times in the same address space: the program with N times its threads\n  \
+    spread     every thread on a CPU of its own, idle when the thread is not running\n\n\
+    Examples:\n  \
+    shootdown replay go_gc.parquet --on milan-72 --designs ipi,broadcast,adaptive\n  \
+    shootdown replay go_gc.txt.gz --on milan-72 --scale threads:36 --html replay.html\n  \
+    shootdown replay cc_make_j2.txt.gz --on zen5-vm-2 --designs ipi          as recorded: predicted beside recorded\n  \
+    shootdown replay java_zgc.txt.gz --on turin-2p --scale 4 --json | jq '.designs[].shootdowns'"
+)]
+pub struct ReplayArgs {
+    /// The recording: Parquet of `import` or `record`, or trace text, plain or gzip
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// Machine model: a name as in `shootdown list`, or the path of a .toml file
+    #[arg(long, value_name = "MACHINE", default_value = crate::catalog::FLAGSHIP_MACHINE)]
+    pub on: String,
+
+    /// Make the machine large enough for N CPUs, with more sockets of the same kind
+    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
+    pub cpus: Option<u64>,
+
+    /// Replace one number of the machine model, in the unit of its file (repeatable)
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub set: Vec<String>,
+
+    /// Designs to compare
+    #[arg(long, value_name = "D,D,..", value_delimiter = ',', default_value = crate::catalog::FLAGSHIP_DESIGNS)]
+    pub designs: Vec<String>,
+
+    /// How the program is put on more CPUs: `N`, `threads:N` or `spread` (see below)
+    #[arg(long, value_name = "RULE", default_value = "1")]
+    pub scale: shootdown_sim::replay::Scale,
+
+    /// Seed: the same seed gives the same result
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
+    pub seed: u64,
+
+    /// Host threads to run on [default: all]
+    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
+    pub jobs: Option<u64>,
+
+    /// Print only JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+
+    /// Also write a self-contained page with a timeline to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
