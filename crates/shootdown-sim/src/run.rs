@@ -5,7 +5,7 @@ use crate::machine::{Machine, Outcome, SimWorld};
 use crate::model::Model;
 use crate::os::category::Category;
 use crate::os::{
-    Diary, EngineCounts, Latencies, OsSettings, PERIOD_NS, Priority, Process, Recorder, System, TICK_NS, run_thread,
+    Diary, EngineCounts, Latencies, OsSettings, Priority, Process, Recorder, System, run_thread,
 };
 use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs, process_bytes};
 use crate::shares::time_shares;
@@ -308,11 +308,11 @@ fn run_sized<const W: usize>(
         },
     );
     if design.free == Free::Deferred {
-        system.start_ticks(model.cycles(PERIOD_NS) as u64, model.cycles(TICK_NS) as u64);
+        system.start_ticks(model.kernel.tick_period.round() as u64, model.kernel.tick.round() as u64);
     }
     // One thread per CPU needs no scheduler.
     if shared {
-        system.use_scheduler(&machine, model.ghz);
+        system.use_scheduler(&machine, model.kernel.slice.round() as u64);
     }
     let parameters = Rc::new(spec.parameters.clone());
     let processes: Rc<[_]> = (1..=workload.processes(spec.threads))
