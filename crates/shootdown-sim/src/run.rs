@@ -49,7 +49,7 @@ pub struct RunSpec {
 pub const DEFAULT_VIRTUAL_MS: f64 = 30.0;
 
 /// Virtual time before the measurement, ms: enough for sampled promotion, which looks once in about 2 ms per CPU; beyond 64
-/// threads as many times longer as there are 64 threads, since all of them map their region at the start, one by
+/// threads of a process as many times longer as there are 64 of them, since all of them map their region at the start, one by
 /// one, and beyond 256 threads until there are as many operations as threads; and ended early after [`WARM_UP_EVENTS`].
 pub const WARM_UP_MS: f64 = 6.0;
 
@@ -293,7 +293,7 @@ fn run_sized<const W: usize>(
         &spec.parameters,
     );
     config.arena_bytes += spec.threads * made * size_of::<Space<SimWorld, W>>();
-    let processes = workload.processes(spec.threads) + workload.processes_at_once(spec.threads);
+    let processes = workload.processes(spec.threads, &spec.parameters) + workload.processes_at_once(spec.threads);
     config.arena_bytes += processes * process_bytes(model, workload.bytes(spec.threads, &spec.parameters));
     let mut machine = Machine::new(config);
     let system: Rc<System<W>> = System::new(
@@ -315,7 +315,7 @@ fn run_sized<const W: usize>(
         system.use_scheduler(&machine, model.kernel.slice.round() as u64);
     }
     let parameters = Rc::new(spec.parameters.clone());
-    let processes: Rc<[_]> = (1..=workload.processes(spec.threads))
+    let processes: Rc<[_]> = (1..=workload.processes(spec.threads, &spec.parameters))
         .map(|number| system.process(number as u32, workload.bytes(spec.threads, &parameters)))
         .collect();
     let commons = Rc::new(workload.commons(&system));
@@ -363,7 +363,9 @@ fn run_sized<const W: usize>(
     }
 
     let longer = |threads: f64| (spec.threads as f64 / threads).max(1.0);
-    let warm_up = model.cycles(WARM_UP_MS * longer(64.0) * 1e6) as u64;
+    // Threads that wait for one another to map their regions.
+    let crowd = spec.threads.div_ceil(processes.len());
+    let warm_up = model.cycles(WARM_UP_MS * (crowd as f64 / 64.0).max(1.0) * 1e6) as u64;
     let window = model.cycles(
         spec.virtual_ms
             .unwrap_or(DEFAULT_VIRTUAL_MS * longer(256.0).max(workload.patience()))
