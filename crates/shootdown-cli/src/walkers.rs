@@ -359,7 +359,12 @@ impl Findings {
             escape(&self.command),
             escape(&self.verdict()),
             items(self.failures()),
-            figure("Pins", "pins/s", &lines(&|row, design| row.pins(design)), false),
+            figure(
+                "Pins lost",
+                "% below the best design",
+                &lines(&|row, design| 100.0 * (1.0 - row.pins(design) / row.best())),
+                false
+            ),
             figure(
                 "Interrupts",
                 "interrupts/s",

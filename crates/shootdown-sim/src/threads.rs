@@ -29,7 +29,7 @@ pub(crate) fn config<const W: usize>(spec: &RunSpec, workload: Workload, extra_t
         &spec.parameters,
     );
     config.arena_bytes += spec.threads * made * size_of::<Space<SimWorld, W>>();
-    let processes = workload.processes(spec.threads) + workload.processes_at_once(spec.threads);
+    let processes = workload.processes(spec.threads, &spec.parameters) + workload.processes_at_once(spec.threads);
     config.arena_bytes += processes * process_bytes(&spec.machine, workload.bytes(spec.threads, &spec.parameters));
     config
 }
@@ -47,7 +47,7 @@ pub(crate) fn start_threads<const W: usize>(
     let model = &spec.machine;
     let cpus = model.topology.cpus();
     let parameters = Rc::new(spec.parameters.clone());
-    let processes: Rc<[_]> = (1..=workload.processes(spec.threads))
+    let processes: Rc<[_]> = (1..=workload.processes(spec.threads, &spec.parameters))
         .map(|number| system.process(number as u32, workload.bytes(spec.threads, &parameters)))
         .collect();
     let commons = Rc::new(workload.commons(system));

@@ -254,10 +254,16 @@ table! {
         wake_latency: f64 = Rule::TimeOrZero,
         /// A context switch without the root load.
         switch: f64 = Rule::TimeOrZero,
+        /// How long a thread runs before another that waits for its CPU has its turn.
+        slice: f64 = Rule::Time,
+        /// Time between two scheduler ticks of a CPU; only designs that defer unmaps to ticks have them.
+        tick_period: f64 = Rule::Time,
+        /// The tick's handler besides the interrupt's entry and exit: accounting, timers, the scheduler.
+        tick: f64 = Rule::TimeOrZero,
         /// A cross-CPU call, for each target: its descriptor's line fetched to be written and again to be waited for.
         call_target: f64 = Rule::TimeOrZero,
-        /// Factor on all times of this table but `lru_hold` and `user_access`: what mitigations, debug options and accounting cost;
-        /// below 1 for kernels leaner than that table's.
+        /// Factor on the times of memory management, which are all up to `lru_add`: what mitigations, debug options and accounting
+        /// cost; below 1 for kernels leaner than that table's.
         slowdown: f64 = Rule::Scale,
     }
 }

@@ -47,9 +47,8 @@ pub use mapping::Mapping;
 pub use preemption::Preemption;
 pub use process::{PAGE, Process, USER_BASE, run_thread};
 pub use rwsem::{SleepCosts, SleepLock};
-pub use scheduler::{Priority, SLICE_NS, Scheduler, ThreadId};
+pub use scheduler::{Priority, Scheduler, ThreadId};
 pub use share::File;
-pub use ticks::{PERIOD_NS, TICK_NS};
 pub use walk::PageReferences;
 
 use crate::hw::{Entry, Hw, Stamp};

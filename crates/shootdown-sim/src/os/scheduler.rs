@@ -18,10 +18,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
-/// Time slice of normal threads, ns. Assumed (sweep 0.7 ms to 6 ms): Linux's base slice is 0.75 ms times one plus the binary
-/// logarithm of the number of CPUs, which it takes to be 8 at most.
-pub const SLICE_NS: f64 = 3e6;
-
 /// Who comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
@@ -98,7 +94,7 @@ pub struct Scheduler<const W: usize> {
 }
 
 impl<const W: usize> Scheduler<W> {
-    pub(super) fn new(cpus: usize, ghz: f64, preemption: Rc<Preemption>) -> Self {
+    pub(super) fn new(cpus: usize, slice: u64, preemption: Rc<Preemption>) -> Self {
         let cpu = |_| Cpu {
             current: Cell::new(None),
             queue: RefCell::default(),
@@ -113,7 +109,7 @@ impl<const W: usize> Scheduler<W> {
             preemption,
             threads: RefCell::default(),
             cpus: (0..cpus).map(cpu).collect(),
-            slice: (SLICE_NS * ghz) as u64,
+            slice,
             chaos: Cell::new(0.0),
             preemptions: Cell::new(0),
             migrations: Cell::new(0),
@@ -376,14 +372,14 @@ impl<const W: usize> Scheduler<W> {
 }
 
 impl<const W: usize> System<W> {
-    /// Gives the system a scheduler, whose idle tasks run on every CPU of `machine`, and comes before any process is made.
-    /// Threads come with [`spawn_thread`](Self::spawn_thread).
+    /// Gives the system a scheduler, whose idle tasks run on every CPU of `machine`, and comes before any process is made. Normal
+    /// threads take turns of `slice` cycles. Threads come with [`spawn_thread`](Self::spawn_thread).
     ///
     /// # Panics
     /// When it has one, or a CPU has a task.
-    pub fn use_scheduler(self: &Rc<Self>, machine: &Machine, ghz: f64) -> Rc<Scheduler<W>> {
+    pub fn use_scheduler(self: &Rc<Self>, machine: &Machine, slice: u64) -> Rc<Scheduler<W>> {
         let cpus = self.hw.borrow().config().cpus;
-        let scheduler = Rc::new(Scheduler::new(cpus, ghz, self.preemption.clone()));
+        let scheduler = Rc::new(Scheduler::new(cpus, slice, self.preemption.clone()));
         *scheduler.system.borrow_mut() = Rc::downgrade(self);
         assert!(self.scheduler.set(scheduler.clone()).is_ok(), "the scheduler is set");
         for cpu in 0..cpus {

@@ -4,20 +4,13 @@
 //! next period when it runs again. A CPU that was told to do without ([`System::stop_ticks`]) takes none. Ticks of different
 //! CPUs are spread over the period.
 //!
-//! A tick costs an interrupt's entry and exit and [`TICK_NS`]. Only designs that need ticks have them here, and are charged
-//! all of that, although the others' kernels tick too.
+//! A tick costs an interrupt's entry and exit and `kernel.tick` of the machine model. Only designs that need ticks have them
+//! here, and are charged all of that, although the others' kernels tick too.
 
 use super::System;
 use crate::machine;
 use std::cell::Cell;
 use std::rc::Rc;
-
-/// Length of a period, ns. Assumed (sweep 1 ms to 10 ms): Linux with `HZ` of 1000; distributions have 250 to 1000.
-pub const PERIOD_NS: f64 = 1e6;
-
-/// What the tick's handler does besides entry and exit, ns. Assumed (sweep 0.5 us to 3 us): accounting, timers, the
-/// scheduler's own tick.
-pub const TICK_NS: f64 = 1e3;
 
 const NEVER: u64 = u64::MAX;
 

@@ -1,7 +1,8 @@
-//! `madvise_stress` (E4): workers drop (`MADV_DONTNEED`) random pages of one shared region and write them again; each drop
-//! counts. There may be more workers than CPUs: then they take turns.
+//! `madvise_stress` (E4): threads drop (`MADV_DONTNEED`) random pages of one shared region and write them again; each drop
+//! counts. There may be more threads than CPUs: then they take turns. With `process_threads` they are spread over processes
+//! of so many threads, each process with a region of its own, as the workers of the published program.
 
-use super::Thread;
+use super::{Parameter, Parameters, Thread};
 use crate::hw::Access;
 use crate::machine;
 use crate::os::{PAGE, USER_BASE};
@@ -9,9 +10,30 @@ use crate::os::{PAGE, USER_BASE};
 /// Bytes of the region. Ours: the published program's is not known.
 pub(super) const REGION: u64 = 16 << 20;
 
+/// Threads of each process.
+const PROCESS_THREADS: Parameter = Parameter {
+    path: "workload.madvise_stress.process_threads",
+    default: 0.0,
+    least: 0.0,
+    most: 8192.0,
+    whole: true,
+    about: "threads of each process, all of which share its region (0: one process for all)",
+};
+
+pub(super) const PARAMETERS: &[Parameter] = &[PROCESS_THREADS];
+
+/// Processes of `threads` threads.
+pub(super) fn processes(threads: usize, parameters: &Parameters) -> usize {
+    match parameters.count(&PROCESS_THREADS) as usize {
+        0 => 1,
+        each => threads.div_ceil(each),
+    }
+}
+
 pub(super) fn run<const W: usize>(thread: &Thread<W>) {
     let (system, process) = (&*thread.system, &*thread.process);
-    if thread.index == 0 {
+    // Threads are spread over the processes in turn: these are the first of each.
+    if thread.index < thread.processes.len() {
         system.map(process, USER_BASE, REGION);
     }
     while !machine::stop_requested() {

@@ -178,9 +178,9 @@ impl Workload {
             | Workload::TlbFlush2
             | Workload::TlbShared
             | Workload::MadviseSpin
-            | Workload::MadviseStress
             | Workload::Latency
             | Workload::MmapChurn => &[],
+            Workload::MadviseStress => madvise_stress::PARAMETERS,
             Workload::TlbFlush3 => tlb_flush_file::PARAMETERS,
             Workload::MprotectAll => mprotect_all::PARAMETERS,
             Workload::Gup => gup::PARAMETERS,
@@ -196,7 +196,7 @@ impl Workload {
     }
 
     /// Processes that `threads` threads are spread over, thread after thread.
-    pub(crate) fn processes(self, threads: usize) -> usize {
+    pub(crate) fn processes(self, threads: usize, parameters: &Parameters) -> usize {
         match self {
             Workload::TlbFlush1
             | Workload::TlbFlush2
@@ -204,9 +204,9 @@ impl Workload {
             | Workload::TlbShared
             | Workload::Gup
             | Workload::MadviseSpin
-            | Workload::MadviseStress
             | Workload::Latency
             | Workload::MmapChurn => 1,
+            Workload::MadviseStress => madvise_stress::processes(threads, parameters),
             Workload::MprotectAll | Workload::Reclaim => threads,
             // Makes its own; a thread begins in one that does nothing.
             Workload::Build => 1,

@@ -51,7 +51,7 @@ pub fn play(design: Design, cpus: usize, threads: usize, seed: u64) -> (Tally, O
         ..OsCosts::default()
     };
     let system: Rc<System<1>> = System::new(&machine, hw, hooks, design, costs, OsSettings::default());
-    let scheduler = system.use_scheduler(&machine, 2.0);
+    let scheduler = system.use_scheduler(&machine, 6_000_000);
     scheduler.chaos.set(0.02);
     let processes: Vec<_> = (1..=3).map(|number| system.process(number, 4 << 20)).collect();
     for thread in 0..threads {

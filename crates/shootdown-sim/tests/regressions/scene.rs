@@ -262,7 +262,7 @@ pub fn play(scene: &Scene, seed: u64, fault: Option<Fault>, script: &dyn Fn(&Sta
     if let Some(fault) = fault {
         system.engine.kernel().switch_on(fault);
     }
-    let scheduler = (scene.threads > 0).then(|| system.use_scheduler(&machine, 2.0));
+    let scheduler = (scene.threads > 0).then(|| system.use_scheduler(&machine, 6_000_000));
     let stage = Stage {
         system,
         scheduler,
