@@ -37,8 +37,8 @@ pub struct Cpu {
     pub away: Cell<u64>,
     /// Ticks in interrupt handlers, without `away`.
     pub in_handlers: Cell<u64>,
-    /// Nested traps.
-    pub depth: Cell<u32>,
+    /// Faults in user memory are not served, but the access fails: what runs here must not sleep.
+    pub faults_fail: Cell<bool>,
     /// Segments and stacks.
     pub tables: Tables,
     /// What is counted.
@@ -108,7 +108,7 @@ impl Cpu {
             pins: Cell::new(0),
             away: Cell::new(0),
             in_handlers: Cell::new(0),
-            depth: Cell::new(0),
+            faults_fail: Cell::new(false),
             tables: Tables::new(),
             counts: Counts::default(),
             mail: crate::emulate::Mail::new(),

@@ -132,7 +132,6 @@ trap_return:
 extern "C" fn trap(frame: &mut Frame) {
     let cpu = cpu::cpu();
     let entered = time::Own::now(cpu);
-    let depth = cpu.depth.replace(cpu.depth.get() + 1);
     match frame.vector as u8 {
         SHOOTDOWN => {
             add(&cpu.counts.taken, 1);
@@ -155,7 +154,6 @@ extern "C" fn trap(frame: &mut Frame) {
         6 if !frame.is_from_user() && crate::emulate::invalid_opcode(frame) => {}
         _ => unexpected(frame),
     }
-    cpu.depth.set(depth);
     if frame.vector >= 32 {
         let spent = entered.elapsed(cpu);
         if frame.vector == u64::from(SHOOTDOWN) {
@@ -182,8 +180,9 @@ fn page_fault(frame: &mut Frame) {
     add(&cpu.counts.faults, 1);
     if let Some(space) = cpu.space.get()
         && address < crate::memory::USER_END
+        && !cpu.faults_fail.get()
     {
-        // From here on locks may be taken, so others must be answered.
+        // From here on locks may be taken, so others must be answered; and the thread may sleep, and go on elsewhere.
         let masked = frame.interrupts_were_on();
         if masked {
             x86_64::instructions::interrupts::enable();

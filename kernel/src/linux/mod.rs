@@ -95,7 +95,7 @@ fn execute(program: &str, arguments: &[&str]) -> Result<i32, String> {
     let loaded = elf::load(process.space(), file, arguments);
     AddressSpace::leave();
     let loaded = loaded.map_err(|why| format!("cannot be run: {why}"))?;
-    *process.addresses.lock() = loaded.addresses;
+    *process.addresses.write() = loaded.addresses;
     let frame = Frame {
         rip: loaded.entry,
         cs: u64::from(descriptors::USER_CODE),

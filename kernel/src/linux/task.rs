@@ -101,6 +101,13 @@ pub fn current() -> Arc<Task> {
     task.clone().expect("called on behalf of a task")
 }
 
+/// The task that runs here, if it may be put aside: not where a CPU does something of its own, or masks interrupts.
+pub fn that_may_sleep() -> Option<Arc<Task>> {
+    // SAFETY: as in `current`.
+    let task = unsafe { &*here().task.get() };
+    task.clone().filter(|_| interrupts::are_enabled())
+}
+
 /// The task that runs here, without keeping it: for the ways in and out, which hold nothing across a switch.
 pub fn with_current<T>(body: impl FnOnce(&Task) -> T) -> Option<T> {
     // SAFETY: as in `current`; the task does not end within `body`, which does not step aside.

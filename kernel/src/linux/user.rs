@@ -80,3 +80,9 @@ pub fn half(address: u64) -> Result<u32, Errno> {
     check(address, 4)?;
     probe::read_half(address).ok_or(EFAULT)
 }
+
+/// The same, if the page is there: for whoever holds a spin lock.
+pub fn half_if_there(address: u64) -> Option<u32> {
+    check(address, 4).ok()?;
+    probe::read_half_if_there(address)
+}
