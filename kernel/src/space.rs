@@ -100,7 +100,9 @@ impl AddressSpace {
 
     /// Loads it here; faults of this CPU are its own from now on.
     pub fn enter(&'static self) {
-        arch::cpu().space.set(Some(self));
+        let cpu = arch::cpu();
+        cpu.space.set(Some(self));
+        cpu.owes_catching_up.set(false);
         // SAFETY: a space is freed by `destroy` only, which retires it.
         unsafe { engine().switch_to(&self.space) };
     }
@@ -159,6 +161,11 @@ impl AddressSpace {
         };
         let place = paging::place(table, page, 1);
         let old = Entry(place.load(Ordering::Acquire));
+        if old.0 != 0 && !old.is_present() {
+            // Another thread is copying it.
+            arch::relax();
+            return true;
+        }
         if !old.is_present() {
             return Self::fill(region, page, table, place, write);
         }

@@ -1,6 +1,6 @@
 //! `cargo xtask programs`: the programs of `workloads/` on the kernel in `kernel/`, in QEMU, CPUs in turns: each ends well, with
 //! every read as it should be; a second run is the same to the last instruction; threads that wait for the address-space lock
-//! sleep, so that their CPUs are not interrupted; and a program that misbehaves is ended, or told what the kernel lacks, and the
+//! sleep, so that their CPUs are not interrupted; without any invalidation a program sees stale pages; and a program that misbehaves is ended, or told what the kernel lacks, and the
 //! kernel goes on.
 
 use std::time::{Duration, Instant};
@@ -33,6 +33,10 @@ const MISBEHAVIOUR: [(&str, i32, &str); 9] = [
     ("good", 7, "good"),
 ];
 
+/// The design without invalidation, and what must notice.
+const CONTROL: &str = "none";
+const NOTICES: &str = "drop_shared";
+
 /// Runs them all under each of these designs.
 ///
 /// # Errors
@@ -58,26 +62,26 @@ pub fn run(designs: &[&str], end: Instant) -> Result<(), String> {
         .map(|(what, ..)| planned("misbehave", 1, what.to_string()))
         .collect();
     let designs: Vec<String> = designs.iter().map(|design| design.to_string()).collect();
-    for guest in Guest::ours(&designs, end)? {
-        let boot = |plan: &[Planned], may_fail: bool| -> Result<Report, String> {
-            let boot = Boot {
-                guest: &guest,
-                programs: &programs,
-                plan,
-                cpus: CPUS,
-                mode: Mode::Turns(None),
-                may_fail,
-            };
-            boot.run(end.min(Instant::now() + LIMIT), |_, _| {})
-                .map_err(|why| format!("{}: {why}", guest.name))
+    let boot = |guest: &Guest, plan: &[Planned], may_fail: bool| -> Result<Report, String> {
+        let boot = Boot {
+            guest,
+            programs: &programs,
+            plan,
+            cpus: CPUS,
+            mode: Mode::Turns(None),
+            may_fail,
         };
-        let (first, second) = (boot(&good, false)?, boot(&good, false)?);
+        boot.run(end.min(Instant::now() + LIMIT), |_, _| {})
+            .map_err(|why| format!("{}: {why}", guest.name))
+    };
+    for guest in Guest::ours(&designs, end)? {
+        let (first, second) = (boot(&guest, &good, false)?, boot(&guest, &good, false)?);
         if first.ran != second.ran {
             return Err(format!("{}: two runs differ", guest.name));
         }
         let locked = first.ran.last().ok_or("nothing ran")?;
         waiters_sleep(locked).map_err(|why| format!("{}: {why}", guest.name))?;
-        judge(&boot(&bad, true)?.ended).map_err(|why| format!("{}: {why}", guest.name))?;
+        judge(&boot(&guest, &bad, true)?.ended).map_err(|why| format!("{}: {why}", guest.name))?;
         println!(
             "{}: {} runs of {} programs, twice the same; {} misbehaved and were ended",
             guest.name,
@@ -85,6 +89,19 @@ pub fn run(designs: &[&str], end: Instant) -> Result<(), String> {
             workloads::ALL.len(),
             MISBEHAVIOUR.len() - 2
         );
+    }
+    for guest in Guest::ours(&[CONTROL.to_string()], end)? {
+        match boot(&guest, &[planned(NOTICES, 2, "2 --ops 200".into())], true) {
+            Err(why) if why.contains("reads were stale") => {
+                println!("{CONTROL}: caught, {NOTICES} read stale pages")
+            }
+            Err(why) => return Err(why),
+            Ok(_) => {
+                return Err(format!(
+                    "{CONTROL}: {NOTICES} saw no stale page: it would see none elsewhere"
+                ));
+            }
+        }
     }
     Ok(())
 }

@@ -182,6 +182,9 @@ fn page_fault(frame: &mut Frame) {
         && address < crate::memory::USER_END
         && !cpu.faults_fail.get()
     {
+        if frame.is_from_user() {
+            crate::linux::inside::begin();
+        }
         // From here on locks may be taken, so others must be answered; and the thread may sleep, and go on elsewhere.
         let masked = frame.interrupts_were_on();
         if masked {

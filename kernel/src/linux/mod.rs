@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | loading a program | `archive.rs`, `elf.rs` |
 //! | threads, and which CPU runs them | `task.rs`, `process.rs`, `futex.rs` |
-//! | the way in and out | `entry.rs` |
+//! | the way in and out | `entry.rs`; what the engine is told of it: `inside.rs` |
 //! | system calls | `calls.rs`, `memory.rs`, `files.rs`, `pinning.rs`, `user.rs`, `errno.rs` |
 
 pub mod archive;
@@ -18,6 +18,7 @@ mod entry;
 mod errno;
 mod files;
 mod futex;
+pub mod inside;
 mod memory;
 mod pinning;
 pub mod process;

@@ -5,6 +5,7 @@
 //! go on until they step aside themselves. A CPU without a task keeps the last space loaded, lazily.
 
 use super::entry::{self, Fpu};
+use super::inside;
 use super::process::Process;
 use crate::arch::cpu::{self, Cpu, MOST_CPUS};
 use crate::arch::lock::Mutex;
@@ -233,7 +234,7 @@ pub fn before_user() {
         }
         let here = here();
         if !here.ticked.replace(false) || QUEUE.lock().is_empty() {
-            return;
+            return inside::end();
         }
         give_way();
     }

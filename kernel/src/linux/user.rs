@@ -1,13 +1,18 @@
 //! User memory, as system calls reach it: every access may fail, and then the call does.
 
 use super::errno::{EFAULT, Errno};
+use super::inside;
 use crate::arch::probe;
 use crate::memory::USER_END;
 use alloc::vec::Vec;
 
+/// Whether they are user addresses; from here on this CPU touches some.
 fn check(address: u64, length: usize) -> Result<(), Errno> {
     match address.checked_add(length as u64) {
-        Some(end) if end <= USER_END => Ok(()),
+        Some(end) if end <= USER_END => {
+            inside::end();
+            Ok(())
+        }
         _ => Err(EFAULT),
     }
 }
