@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | the engine's hooks; its waiting | `hooks.rs`, `facade.rs` |
 //! | address spaces, page tables, physical pages | `space.rs`, `paging.rs`, `frames.rs`, `reclaim.rs` |
+//! | the address-space lock, whose waiters sleep | `sleeping.rs` |
 //! | the processor | `arch/` |
 //! | INVLPGB and TLBSYNC where the processor lacks them | `emulate.rs` |
 //! | what is run | `workloads.rs`, `torture/`, `linux/` (unmodified programs) |
@@ -30,6 +31,7 @@ mod options;
 mod paging;
 mod reclaim;
 mod serial;
+mod sleeping;
 mod space;
 mod torture;
 mod workloads;

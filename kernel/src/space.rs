@@ -2,10 +2,9 @@
 //!
 //! Locking: whoever adds or changes leaves holds the region lock to read, whoever removes tables holds it to write. Leaves are
 //! changed by compare-exchange, so that faults and drops of many threads run side by side. Nobody waits for another CPU while
-//! holding the lock to write; what a flush must precede is kept and freed after it.
+//! holding the lock to write; what a flush must precede is kept and freed after it. Whoever waits for the lock sleeps.
 
 use crate::arch::cpu::add;
-use crate::arch::lock::RwLock;
 use crate::arch::time::Own;
 use crate::backing::Backing;
 use crate::facade::Bare;
@@ -13,6 +12,7 @@ use crate::frames::{self, FrameList};
 use crate::hooks::WORDS;
 use crate::memory::{Frame, LARGE_PAGE, PAGE};
 use crate::paging::{self, Entry, Flags, USER};
+use crate::sleeping::RwLock;
 use crate::{arch, engine, reclaim};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -100,7 +100,9 @@ impl AddressSpace {
 
     /// Loads it here; faults of this CPU are its own from now on.
     pub fn enter(&'static self) {
-        arch::cpu().space.set(Some(self));
+        let cpu = arch::cpu();
+        cpu.space.set(Some(self));
+        cpu.owes_catching_up.set(false);
         // SAFETY: a space is freed by `destroy` only, which retires it.
         unsafe { engine().switch_to(&self.space) };
     }
@@ -161,6 +163,11 @@ impl AddressSpace {
         };
         let place = paging::place(table, page, 1);
         let old = Entry(place.load(Ordering::Acquire));
+        if old.0 != 0 && !old.is_present() {
+            // Another thread is copying it.
+            arch::relax();
+            return true;
+        }
         if !old.is_present() {
             return Self::fill(region, page, table, place, write);
         }
@@ -257,10 +264,9 @@ impl AddressSpace {
     /// Gives the pages in `start..end` back; they read as zeroes afterwards (MADV_DONTNEED).
     pub fn drop_pages(&self, start: u64, end: u64) {
         let mut dropped = Vec::new();
-        {
-            let _regions = self.regions.read();
-            self.clear(start, end, &mut dropped);
-        }
+        // Until the flush is over: who waits to write sleeps meanwhile, and an idle CPU is not interrupted.
+        let _regions = self.regions.read();
+        self.clear(start, end, &mut dropped);
         if !dropped.is_empty() {
             let flushed = self.flush(Range::pages(start, end, Stride::Size4K));
             Self::release_all(&dropped, &flushed);

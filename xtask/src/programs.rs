@@ -1,12 +1,13 @@
 //! `cargo xtask programs`: the programs of `workloads/` on the kernel in `kernel/`, in QEMU, CPUs in turns: each ends well, with
-//! every read as it should be; a second run is the same to the last instruction; and a program that misbehaves is ended, or
-//! told what the kernel lacks, and the kernel goes on.
+//! every read as it should be; a second run is the same to the last instruction; threads that wait for the address-space lock
+//! sleep, so that their CPUs are not interrupted; without any invalidation a program sees stale pages; and a program that misbehaves is ended, or told what the kernel lacks, and the
+//! kernel goes on.
 
 use std::time::{Duration, Instant};
 
 use shootdown_qemu::{BINARY, PACKAGE};
 
-use super::linux_baseline::boot::{Boot, Ended, Mode, Report};
+use super::linux_baseline::boot::{Boot, Ended, Mode, Ran, Report};
 use super::linux_baseline::guest::Guest;
 use super::linux_baseline::initramfs::Planned;
 use super::{debian, workloads};
@@ -16,6 +17,9 @@ const LIMIT: Duration = Duration::from_secs(240);
 
 /// Virtual CPUs.
 const CPUS: u32 = 3;
+
+/// Operations of each thread in the run whose interrupts are counted: some unmaps of each thread's region.
+const LOCKED_OPS: u32 = 2000;
 
 /// What a program does that must not, how it ends, and what is said of it.
 const MISBEHAVIOUR: [(&str, i32, &str); 9] = [
@@ -30,6 +34,10 @@ const MISBEHAVIOUR: [(&str, i32, &str); 9] = [
     // The kernel is still there.
     ("good", 7, "good"),
 ];
+
+/// The design without invalidation, and what must notice.
+const CONTROL: &str = "none";
+const NOTICES: &str = "drop_shared";
 
 /// Runs them all under each of these designs.
 ///
@@ -47,32 +55,35 @@ pub fn run(designs: &[&str], end: Instant) -> Result<(), String> {
     let each = workloads::ALL
         .iter()
         .flat_map(|name| [1, 2, CPUS + 1].map(|threads| (*name, threads)));
-    let good: Vec<Planned> = each
+    let mut good: Vec<Planned> = each
         .map(|(name, threads)| planned(name, threads, format!("{threads} --ops 200")))
         .collect();
+    good.push(planned("tlb_flush2", 2, format!("2 --ops {LOCKED_OPS}")));
     let bad: Vec<Planned> = MISBEHAVIOUR
         .iter()
         .map(|(what, ..)| planned("misbehave", 1, what.to_string()))
         .collect();
     let designs: Vec<String> = designs.iter().map(|design| design.to_string()).collect();
-    for guest in Guest::ours(&designs, end)? {
-        let boot = |plan: &[Planned], may_fail: bool| -> Result<Report, String> {
-            let boot = Boot {
-                guest: &guest,
-                programs: &programs,
-                plan,
-                cpus: CPUS,
-                mode: Mode::Turns(None),
-                may_fail,
-            };
-            boot.run(end.min(Instant::now() + LIMIT), |_, _| {})
-                .map_err(|why| format!("{}: {why}", guest.name))
+    let boot = |guest: &Guest, plan: &[Planned], may_fail: bool| -> Result<Report, String> {
+        let boot = Boot {
+            guest,
+            programs: &programs,
+            plan,
+            cpus: CPUS,
+            mode: Mode::Turns(None),
+            may_fail,
         };
-        let (first, second) = (boot(&good, false)?, boot(&good, false)?);
+        boot.run(end.min(Instant::now() + LIMIT), |_, _| {})
+            .map_err(|why| format!("{}: {why}", guest.name))
+    };
+    for guest in Guest::ours(&designs, end)? {
+        let (first, second) = (boot(&guest, &good, false)?, boot(&guest, &good, false)?);
         if first.ran != second.ran {
             return Err(format!("{}: two runs differ", guest.name));
         }
-        judge(&boot(&bad, true)?.ended).map_err(|why| format!("{}: {why}", guest.name))?;
+        let locked = first.ran.last().ok_or("nothing ran")?;
+        waiters_sleep(locked).map_err(|why| format!("{}: {why}", guest.name))?;
+        judge(&boot(&guest, &bad, true)?.ended).map_err(|why| format!("{}: {why}", guest.name))?;
         println!(
             "{}: {} runs of {} programs, twice the same; {} misbehaved and were ended",
             guest.name,
@@ -81,7 +92,32 @@ pub fn run(designs: &[&str], end: Instant) -> Result<(), String> {
             MISBEHAVIOUR.len() - 2
         );
     }
+    for guest in Guest::ours(&[CONTROL.to_string()], end)? {
+        match boot(&guest, &[planned(NOTICES, 2, "2 --ops 200".into())], true) {
+            Err(why) if why.contains("reads were stale") => {
+                println!("{CONTROL}: caught, {NOTICES} read stale pages")
+            }
+            Err(why) => return Err(why),
+            Ok(_) => {
+                return Err(format!(
+                    "{CONTROL}: {NOTICES} saw no stale page: it would see none elsewhere"
+                ));
+            }
+        }
+    }
     Ok(())
+}
+
+/// Two CPUs that take turns interrupt each other at every flush, until one must wait for the lock. When that one spins, it goes
+/// on so; when it sleeps, its CPU is idle, and the other is alone until a timer rings, some hundred operations later.
+fn waiters_sleep(ran: &Ran) -> Result<(), String> {
+    if ran.shootdown_interrupts * 2 < ran.ops_with_warm_up {
+        return Ok(());
+    }
+    Err(format!(
+        "{} interrupts for {} operations of {}: who waits for the address-space lock is to sleep",
+        ran.shootdown_interrupts, ran.ops_with_warm_up, ran.workload
+    ))
 }
 
 fn judge(ended: &[Ended]) -> Result<(), String> {

@@ -7,12 +7,13 @@ use std::time::Instant;
 use super::{child, debian, steps};
 
 /// The programs, in the order in which tables show them.
-pub const ALL: [&str; 9] = [
+pub const ALL: [&str; 10] = [
     "madvise_spin",
     "madvise_empty",
     "tlb_flush1",
     "tlb_flush2",
     "tlb_flush3",
+    "drop_shared",
     "mprotect_all",
     "gup",
     "page_fault",

@@ -4,15 +4,8 @@ use crate::hw::Hw;
 use crate::machine::{Machine, Outcome};
 use crate::model::Model;
 use crate::os::category::Category;
-<<<<<<< HEAD
 use crate::os::{Diary, EngineCounts, Latencies, OsSettings, Recorder, System};
 use crate::setup::{fit_design, hardware_config, hook_costs, os_costs};
-=======
-use crate::os::{
-    Diary, EngineCounts, Latencies, OsSettings, Priority, Process, Recorder, System, run_thread,
-};
-use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs, process_bytes};
->>>>>>> evidence3
 use crate::shares::time_shares;
 use crate::threads::{config, start_threads};
 use crate::timeline;
@@ -281,29 +274,7 @@ fn run_sized<const W: usize>(
         // A kernel without lockless walks owes them nothing when it frees table pages.
         design.walkers = Walkers::None;
     }
-<<<<<<< HEAD
     let mut machine = Machine::new(config::<W>(spec, workload, extra_tasks));
-=======
-    let mut config = machine_config(model, spec.threads, extra_tasks, spec.seed);
-    // How precise a rate is follows from samples taken when progress is reported.
-    config.progress_events = if spec.threads > PATIENT_THREADS {
-        1 << 18
-    } else {
-        1 << 14
-    };
-    // Processes that end leave their memory to later ones, all but the engine's space.
-    let longest = spec
-        .virtual_ms
-        .unwrap_or(DEFAULT_VIRTUAL_MS * LONGEST as f64 * (spec.threads as f64 / 256.0).max(workload.patience()));
-    let made = workload.processes_made(
-        WARM_UP_MS * (spec.threads as f64 / 64.0).max(1.0) + longest,
-        &spec.parameters,
-    );
-    config.arena_bytes += spec.threads * made * size_of::<Space<SimWorld, W>>();
-    let processes = workload.processes(spec.threads, &spec.parameters) + workload.processes_at_once(spec.threads);
-    config.arena_bytes += processes * process_bytes(model, workload.bytes(spec.threads, &spec.parameters));
-    let mut machine = Machine::new(config);
->>>>>>> evidence3
     let system: Rc<System<W>> = System::new(
         &machine,
         Hw::new(hardware_config(model, spec.seed)),
@@ -322,35 +293,14 @@ fn run_sized<const W: usize>(
     if shared {
         system.use_scheduler(&machine, model.kernel.slice.round() as u64);
     }
-<<<<<<< HEAD
-=======
-    let parameters = Rc::new(spec.parameters.clone());
-    let processes: Rc<[_]> = (1..=workload.processes(spec.threads, &spec.parameters))
-        .map(|number| system.process(number as u32, workload.bytes(spec.threads, &parameters)))
-        .collect();
-    let commons = Rc::new(workload.commons(&system));
->>>>>>> evidence3
     if explanation.is_some() {
         system.engine.kernel().keep_diary(model.topology.cpus());
     }
     let counters: Vec<_> = (0..spec.threads).map(|_| Rc::new(Cell::new(0_u64))).collect();
     start_threads(&machine, &system, spec, workload, shared, &counters);
 
-<<<<<<< HEAD
     let plan = plan(spec, workload);
     let deadline = plan.warm_up + plan.length;
-=======
-    let longer = |threads: f64| (spec.threads as f64 / threads).max(1.0);
-    // Threads that wait for one another to map their regions.
-    let crowd = spec.threads.div_ceil(workload.processes(spec.threads, &spec.parameters));
-    let warm_up = model.cycles(WARM_UP_MS * (crowd as f64 / 64.0).max(1.0) * 1e6) as u64;
-    let window = model.cycles(
-        spec.virtual_ms
-            .unwrap_or(DEFAULT_VIRTUAL_MS * longer(256.0).max(workload.patience()))
-            * 1e6,
-    ) as u64;
-    let deadline = warm_up + window;
->>>>>>> evidence3
     let freed = Rc::new(Cell::new(0));
     let measured_latencies = Rc::new(RefCell::new(Vec::new()));
     let window = Window::new(&machine, plan, counters, {
@@ -417,11 +367,13 @@ fn run_sized<const W: usize>(
 
 /// How long is measured, and from when on.
 fn plan(spec: &RunSpec, workload: Workload) -> Plan {
+    // Threads that wait for one another to map their regions.
+    let crowd = spec.threads.div_ceil(workload.processes(spec.threads, &spec.parameters));
     let longer = |threads: f64| (spec.threads as f64 / threads).max(1.0);
     let cycles = |ms: f64| spec.machine.cycles(ms * 1e6) as u64;
     let usual = DEFAULT_VIRTUAL_MS * longer(256.0).max(workload.patience());
     Plan {
-        warm_up: cycles(WARM_UP_MS * longer(64.0)),
+        warm_up: cycles(WARM_UP_MS * (crowd as f64 / 64.0).max(1.0)),
         length: cycles(spec.virtual_ms.unwrap_or(usual)),
         asked: spec.virtual_ms.is_some(),
         patient: (spec.threads > PATIENT_THREADS).then_some(spec.threads as u64),

@@ -35,6 +35,10 @@ pub struct Cpu {
     pub away: Cell<u64>,
     /// Ticks in interrupt handlers, without `away`.
     pub in_handlers: Cell<u64>,
+    /// It is lazy because user code has entered the kernel (`linux/inside.rs`).
+    pub owes_catching_up: Cell<bool>,
+    /// Faults in user memory are not served, but the access fails: what runs here must not sleep.
+    pub faults_fail: Cell<bool>,
     /// Segments and stacks.
     pub tables: Tables,
     /// What is counted.
@@ -103,6 +107,8 @@ impl Cpu {
             pins: Cell::new(0),
             away: Cell::new(0),
             in_handlers: Cell::new(0),
+            owes_catching_up: Cell::new(false),
+            faults_fail: Cell::new(false),
             tables: Tables::new(),
             counts: Counts::default(),
             mail: crate::emulate::Mail::new(),

@@ -1,4 +1,4 @@
-//! Spin locks that yield the emulator's turn.
+//! Spin locks that yield the emulator's turn. The lock whose waiters sleep is in `sleeping.rs`.
 //!
 //! Nobody may wait for another CPU while holding one of these with interrupts off, nor take one in the shootdown handler
 //! (C5). Whoever spins for one has interrupts on, except for the page allocator's, under which nobody waits.
@@ -15,5 +15,3 @@ impl spin::RelaxStrategy for Relax {
 
 /// A lock.
 pub type Mutex<T> = spin::mutex::SpinMutex<T, Relax>;
-/// A lock that many may hold to read.
-pub type RwLock<T> = spin::rwlock::RwLock<T, Relax>;

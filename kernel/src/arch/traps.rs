@@ -228,8 +228,12 @@ fn page_fault(frame: &mut Frame) {
     add(&cpu.counts.faults, 1);
     if let Some(space) = cpu.space.get()
         && address < crate::memory::USER_END
+        && !cpu.faults_fail.get()
     {
-        // From here on locks may be taken, so others must be answered.
+        if frame.is_from_user() {
+            crate::linux::inside::begin();
+        }
+        // From here on locks may be taken, so others must be answered; and the thread may sleep, and go on elsewhere.
         let masked = frame.interrupts_were_on();
         if masked {
             x86_64::instructions::interrupts::enable();

@@ -4,7 +4,7 @@ use super::errno::{EINVAL, ENOENT, ENOMEM, ENOSYS, ENOTTY, Errno};
 use super::files::File;
 use super::process::{self, Process};
 use super::task::{self, Task};
-use super::{futex, memory, pinning, user};
+use super::{futex, inside, memory, pinning, user};
 use crate::arch::time;
 use crate::arch::traps::Frame;
 use crate::backing::Memory;
@@ -35,6 +35,7 @@ const FUTEX_FLAGS: u64 = 128 | 256;
 
 /// Every system call comes here, interrupts off; they are off when it returns.
 pub extern "C" fn call(frame: &mut Frame) {
+    inside::begin();
     x86_64::instructions::interrupts::enable();
     let result = {
         let task = task::current();

@@ -26,11 +26,14 @@ static WAITERS: Mutex<Vec<Waiter>> = Mutex::new(Vec::new());
 /// EAGAIN when it has another, EFAULT when it cannot be read.
 pub fn wait(address: u64, value: u32) -> Result<(), Errno> {
     let task = task::current();
-    // Once without the lock: reading it under the lock then hardly ever faults.
-    user::half(address)?;
-    {
+    loop {
+        // Without the lock, since a fault may sleep; then with it, if the page is still there.
+        user::half(address)?;
         let mut waiters = WAITERS.lock();
-        if user::half(address)? != value {
+        let Some(found) = user::half_if_there(address) else {
+            continue;
+        };
+        if found != value {
             return Err(EAGAIN);
         }
         if task.process.is_dying() {
@@ -38,6 +41,7 @@ pub fn wait(address: u64, value: u32) -> Result<(), Errno> {
         }
         let process = Arc::as_ptr(&task.process);
         waiters.push(Waiter { process, address, task });
+        break;
     }
     task::wait();
     Ok(())

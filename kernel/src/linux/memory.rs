@@ -126,7 +126,7 @@ pub fn map(process: &Process, [address, length, protection, flags, fd, offset]: 
         }
         (false, _) => Some(process.files.lock().memory(fd).ok_or(EBADF)?),
     };
-    let mut addresses = process.addresses.lock();
+    let mut addresses = process.addresses.write();
     let (start, end) = if flags & MAP_FIXED != 0 {
         let (start, end) = pages(address, length)?;
         process.space().unmap(start, end);
@@ -159,7 +159,7 @@ pub fn unmap(process: &Process, address: u64, length: u64) -> Result<u64, Errno>
     if start == end {
         return Err(EINVAL);
     }
-    let mut addresses = process.addresses.lock();
+    let mut addresses = process.addresses.write();
     process.space().unmap(start, end);
     addresses.give(start, end);
     Ok(0)
@@ -171,7 +171,7 @@ pub fn unmap(process: &Process, address: u64, length: u64) -> Result<u64, Errno>
 /// EINVAL; also to take every right away from pages that are there, which this kernel cannot do.
 pub fn protect(process: &Process, address: u64, length: u64, protection: u64) -> Result<u64, Errno> {
     let (start, end) = pages(address, length)?;
-    let _addresses = process.addresses.lock();
+    let _addresses = process.addresses.write();
     match access(protection)? {
         Some(access) => process.space().set_access(start, end, access),
         None if process.space().is_untouched(start, end) => process.space().unmap(start, end),
@@ -196,7 +196,7 @@ pub fn advise(process: &Process, address: u64, length: u64, advice: u64) -> Resu
 
 /// brk: where the heap ends now.
 pub fn set_heap_end(process: &Process, wanted: u64) -> u64 {
-    let mut addresses = process.addresses.lock();
+    let mut addresses = process.addresses.write();
     let (old, new) = (
         addresses.heap_end.next_multiple_of(PAGE),
         wanted.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX),

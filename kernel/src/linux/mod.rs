@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | loading a program | `archive.rs`, `elf.rs` |
 //! | threads, and which CPU runs them | `task.rs`, `process.rs`, `futex.rs` |
-//! | the way in and out | `entry.rs` |
+//! | the way in and out | `entry.rs`; what the engine is told of it: `inside.rs` |
 //! | system calls | `calls.rs`, `memory.rs`, `files.rs`, `pinning.rs`, `user.rs`, `errno.rs` |
 
 pub mod archive;
@@ -18,6 +18,7 @@ mod entry;
 mod errno;
 mod files;
 mod futex;
+pub mod inside;
 mod memory;
 mod pinning;
 pub mod process;
@@ -95,7 +96,7 @@ fn execute(program: &str, arguments: &[&str]) -> Result<i32, String> {
     let loaded = elf::load(process.space(), file, arguments);
     AddressSpace::leave();
     let loaded = loaded.map_err(|why| format!("cannot be run: {why}"))?;
-    *process.addresses.lock() = loaded.addresses;
+    *process.addresses.write() = loaded.addresses;
     let frame = Frame {
         rip: loaded.entry,
         cs: u64::from(descriptors::USER_CODE),

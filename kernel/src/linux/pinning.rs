@@ -3,7 +3,7 @@
 use super::errno::{EAGAIN, EFAULT, EINVAL, ENOENT, Errno};
 use super::files::{File, Pipe};
 use super::process::{self, Process};
-use super::user;
+use super::{inside, user};
 use crate::engine;
 use crate::memory::PAGE;
 use crate::serial;
@@ -70,6 +70,7 @@ pub fn give(process: &Process, fd: u64, list: u64, count: u64) -> Result<u64, Er
         }
         for address in (start..end).step_by(PAGE as usize) {
             let page = loop {
+                inside::end();
                 match process.space().pin(address) {
                     Some(page) => break page,
                     None if process.space().fault(address, Access::data(false)) => {}

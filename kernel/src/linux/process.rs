@@ -8,6 +8,7 @@ use super::{futex, user};
 use crate::arch::lock::Mutex;
 use crate::arch::traps::Frame;
 use crate::serial;
+use crate::sleeping::RwLock;
 use crate::space::AddressSpace;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
@@ -20,7 +21,7 @@ pub struct Process {
     pub id: u32,
     space: *mut AddressSpace,
     /// Which addresses are taken.
-    pub addresses: Mutex<Addresses>,
+    pub addresses: RwLock<Addresses>,
     /// Its files.
     pub files: Mutex<Files>,
     /// Threads that have not ended.
@@ -55,7 +56,7 @@ impl Process {
         Arc::new(Process {
             id: task::next_id(),
             space: Box::into_raw(Box::new(space)),
-            addresses: Mutex::new(addresses),
+            addresses: RwLock::new(addresses),
             files: Mutex::new(files),
             threads: AtomicUsize::new(0),
             dying: AtomicBool::new(false),
@@ -68,7 +69,7 @@ impl Process {
     /// A copy without threads, a child of this one. `None` when memory is out.
     pub fn fork(self: &Arc<Self>) -> Option<Arc<Process>> {
         // Nothing is mapped or unmapped between the two copies.
-        let addresses = self.addresses.lock();
+        let addresses = self.addresses.write();
         let space = self.space().fork()?;
         let files = self.files.lock().clone();
         let child = Process::of_parent(space, addresses.clone(), files, Arc::downgrade(self));

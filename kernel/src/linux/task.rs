@@ -5,6 +5,7 @@
 //! go on until they step aside themselves. A CPU without a task keeps the last space loaded, lazily.
 
 use super::entry::{self, Fpu};
+use super::inside;
 use super::process::Process;
 use crate::arch::cpu::{self, Cpu, MOST_CPUS};
 use crate::arch::lock::Mutex;
@@ -99,6 +100,13 @@ pub fn current() -> Arc<Task> {
     // SAFETY: only this CPU changes it, and not while the task runs.
     let task = unsafe { &*here().task.get() };
     task.clone().expect("called on behalf of a task")
+}
+
+/// The task that runs here, if it may be put aside: not where a CPU does something of its own, or masks interrupts.
+pub fn that_may_sleep() -> Option<Arc<Task>> {
+    // SAFETY: as in `current`.
+    let task = unsafe { &*here().task.get() };
+    task.clone().filter(|_| interrupts::are_enabled())
 }
 
 /// The task that runs here, without keeping it: for the ways in and out, which hold nothing across a switch.
@@ -226,7 +234,7 @@ pub fn before_user() {
         }
         let here = here();
         if !here.ticked.replace(false) || QUEUE.lock().is_empty() {
-            return;
+            return inside::end();
         }
         give_way();
     }

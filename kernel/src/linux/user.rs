@@ -1,13 +1,18 @@
 //! User memory, as system calls reach it: every access may fail, and then the call does.
 
 use super::errno::{EFAULT, Errno};
+use super::inside;
 use crate::arch::probe;
 use crate::memory::USER_END;
 use alloc::vec::Vec;
 
+/// Whether they are user addresses; from here on this CPU touches some.
 fn check(address: u64, length: usize) -> Result<(), Errno> {
     match address.checked_add(length as u64) {
-        Some(end) if end <= USER_END => Ok(()),
+        Some(end) if end <= USER_END => {
+            inside::end();
+            Ok(())
+        }
         _ => Err(EFAULT),
     }
 }
@@ -79,4 +84,10 @@ pub fn word(address: u64) -> Result<u64, Errno> {
 pub fn half(address: u64) -> Result<u32, Errno> {
     check(address, 4)?;
     probe::read_half(address).ok_or(EFAULT)
+}
+
+/// The same, if the page is there: for whoever holds a spin lock.
+pub fn half_if_there(address: u64) -> Option<u32> {
+    check(address, 4).ok()?;
+    probe::read_half_if_there(address)
 }

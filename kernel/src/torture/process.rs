@@ -2,13 +2,14 @@
 
 use super::oracle::{self, POISON, Page};
 use crate::arch::cpu;
-use crate::arch::lock::{Mutex, RwLock};
+use crate::arch::lock::Mutex;
 use crate::engine;
 use crate::facade::Bare;
 use crate::frames::{self, FrameList};
 use crate::hooks::WORDS;
 use crate::memory::{DYNAMIC, Frame, LARGE_PAGE, PAGE};
 use crate::paging::{self, Entry, Flags};
+use crate::sleeping::RwLock;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use shootdown::{Root, Space};

@@ -1,0 +1,167 @@
+//! The address-space lock: a reader/writer lock whose waiters sleep.
+//!
+//! A thread that must wait is put aside, and its CPU runs another or is idle. An idle CPU is lazy, so it is not interrupted by
+//! flushes; a CPU that spins on the lock is. Where there is no thread to put aside (the kernel's own workloads, torture), or
+//! interrupts are off, waiting is spinning.
+//!
+//! The lock may be taken by whoever comes, so that nobody waits for a thread that is not yet running again. Only when a thread
+//! has been woken in vain do new ones queue behind it.
+//!
+//! No spin lock is held by whoever takes this one: its holder would sleep.
+
+use crate::arch;
+use crate::arch::lock::Mutex;
+use crate::linux::task::{self, Task};
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Held to write.
+const WRITER: u32 = 1 << 31;
+/// Somebody is in the queue. Changed under the queue's lock.
+const QUEUED: u32 = 1 << 30;
+/// Somebody was woken in vain: who has not been woken queues.
+const FIRST_COME: u32 = 1 << 29;
+/// How many hold it to read.
+const READERS: u32 = FIRST_COME - 1;
+
+/// The lock.
+pub type RwLock<T> = lock_api::RwLock<Raw, T>;
+
+/// The lock without what it protects.
+pub struct Raw {
+    word: AtomicU32,
+    /// Those who sleep, the next to be woken first.
+    queue: Mutex<VecDeque<Waiter>>,
+}
+
+struct Waiter {
+    task: Arc<Task>,
+    writes: bool,
+}
+
+impl Raw {
+    /// Takes it if it is free for that, and none of `unless` is set.
+    #[inline]
+    fn try_take(&self, writes: bool, unless: u32) -> bool {
+        let (taken, change) = if writes {
+            (WRITER | READERS, WRITER)
+        } else {
+            (WRITER, 1)
+        };
+        let free = |word: u32| (word & (taken | unless) == 0).then(|| word + change);
+        self.word
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, free)
+            .is_ok()
+    }
+
+    #[inline]
+    fn take(&self, writes: bool) {
+        if !self.try_take(writes, FIRST_COME) {
+            self.wait(writes);
+        }
+    }
+
+    #[cold]
+    fn wait(&self, writes: bool) {
+        let mut was_woken = false;
+        while let Some(task) = task::that_may_sleep() {
+            {
+                let mut queue = self.queue.lock();
+                // Said, then tried: who lets go after the try finds it said, and looks at the queue.
+                self.word.fetch_or(QUEUED, Ordering::AcqRel);
+                if self.try_take(writes, if was_woken { 0 } else { FIRST_COME }) {
+                    let over = if was_woken { FIRST_COME } else { 0 } | if queue.is_empty() { QUEUED } else { 0 };
+                    self.word.fetch_and(!over, Ordering::AcqRel);
+                    return;
+                }
+                let waiter = Waiter { task, writes };
+                if was_woken {
+                    self.word.fetch_or(FIRST_COME, Ordering::AcqRel);
+                    queue.push_front(waiter);
+                } else {
+                    queue.push_back(waiter);
+                }
+            }
+            task::wait();
+            was_woken = true;
+        }
+        // Whoever comes first was woken in vain and waits for a CPU, perhaps for this one: it is not waited for.
+        while !self.try_take(writes, 0) {
+            arch::relax();
+        }
+    }
+
+    /// It was let go while somebody was in the queue: wakes whoever may have it next.
+    #[cold]
+    fn wake(&self) {
+        let mut next = Vec::new();
+        {
+            let mut queue = self.queue.lock();
+            // Taken again meanwhile: who lets go next finds the queue as it is.
+            let word = self.word.load(Ordering::Acquire);
+            let held = |writes: bool| word & (WRITER | if writes { READERS } else { 0 }) != 0;
+            // The first, and if it reads, those behind it that read too.
+            let count = match queue.front() {
+                Some(first) if held(first.writes) => 0,
+                Some(first) if first.writes => 1,
+                _ => queue.iter().take_while(|waiter| !waiter.writes).count(),
+            };
+            next.extend(queue.drain(..count).map(|waiter| waiter.task));
+            if queue.is_empty() {
+                self.word.fetch_and(!QUEUED, Ordering::AcqRel);
+            }
+        }
+        next.into_iter().for_each(task::wake);
+    }
+}
+
+// SAFETY: a writer is in only when nobody else is: `try_take` adds to the word by compare-exchange, and only then.
+unsafe impl lock_api::RawRwLock for Raw {
+    type GuardMarker = lock_api::GuardNoSend;
+
+    #[allow(clippy::declare_interior_mutable_const, reason = "what every lock begins as")]
+    const INIT: Raw = Raw {
+        word: AtomicU32::new(0),
+        queue: Mutex::new(VecDeque::new()),
+    };
+
+    #[inline]
+    fn lock_shared(&self) {
+        self.take(false);
+    }
+
+    #[inline]
+    fn try_lock_shared(&self) -> bool {
+        self.try_take(false, FIRST_COME)
+    }
+
+    #[inline]
+    unsafe fn unlock_shared(&self) {
+        // Release: pairs with the acquire in `try_take`.
+        let before = self.word.fetch_sub(1, Ordering::Release);
+        if before & (READERS | QUEUED) == 1 | QUEUED {
+            self.wake();
+        }
+    }
+
+    #[inline]
+    fn lock_exclusive(&self) {
+        self.take(true);
+    }
+
+    #[inline]
+    fn try_lock_exclusive(&self) -> bool {
+        self.try_take(true, FIRST_COME)
+    }
+
+    #[inline]
+    unsafe fn unlock_exclusive(&self) {
+        // Release: pairs with the acquire in `try_take`.
+        let before = self.word.fetch_and(!WRITER, Ordering::Release);
+        if before & QUEUED != 0 {
+            self.wake();
+        }
+    }
+}

@@ -1,0 +1,68 @@
+/* drop_shared: each thread has a page that all read. One operation: write its turn to it (fault), drop it, and then look at every
+ * other thread's page: while that thread says that it has dropped its page and not written it again, the page must be zero,
+ * for the program and for the kernel on its behalf. What tlb_flush1, 2 and 3 check, each thread checks of its own pages only;
+ * here a CPU that was not told is caught. */
+#include "measured_loop.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define MOST 256
+/* From linux/futex.h, which musl does not bring. */
+#define FUTEX_WAIT_PRIVATE 128
+
+/* Written by its owner only. */
+static struct {
+    _Alignas(128) _Atomic(volatile unsigned *) page;
+    atomic_ulong written; /* how often the owner has begun to write */
+    atomic_ulong dropped; /* how often it has dropped what it wrote */
+} shared[MOST];
+
+/* Reads the page of `other`, if it is dropped and stays so. */
+static void look(struct worker *worker, unsigned other)
+{
+    volatile unsigned *page = atomic_load(&shared[other].page);
+    if (page == NULL)
+        return;
+    unsigned long turn = atomic_load(&shared[other].dropped);
+    unsigned found = page[0];
+    bool still = atomic_load(&shared[other].written) == turn;
+    if (turn == 0 || !still)
+        return;
+    expect(worker, found != 0, 0);
+    /* The kernel reads the word: it must not find the old turn, or this thread would sleep for ever. */
+    if (turn % 8 == 0) {
+        long slept = syscall(SYS_futex, page, FUTEX_WAIT_PRIVATE, (unsigned)turn, NULL, NULL, 0);
+        check(slept != -1 || errno != EAGAIN, "futex");
+    }
+}
+
+static void work(struct worker *worker)
+{
+    volatile unsigned *page = (volatile unsigned *)map(1);
+    unsigned long turn = 0;
+    atomic_store(&shared[worker->index].page, page);
+    do {
+        turn++;
+        atomic_store(&shared[worker->index].written, turn);
+        page[0] = (unsigned)turn;
+        /* The others have their turn, and read it. */
+        __builtin_ia32_pause();
+        check(madvise((void *)page, PAGE, MADV_DONTNEED), "madvise");
+        atomic_store(&shared[worker->index].dropped, turn);
+        /* Twice: what was read before its owner dropped it must not be read again after. */
+        for (int time = 0; time < 2; time++) {
+            for (unsigned other = 0; other < worker->count; other++)
+                if (other != worker->index)
+                    look(worker, other);
+            __builtin_ia32_pause();
+        }
+    } while (go_on(worker));
+}
+
+int main(int argc, char **argv)
+{
+    return measure("drop_shared", THREADS, work, argc, argv);
+}
