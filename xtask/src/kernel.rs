@@ -29,7 +29,7 @@ const TORTURED: [&str; 10] = [
 /// Runs under torture: each shift of the clock, each design, another seed and another jitter every time.
 const TORTURES: u8 = 22;
 /// Seeds that a known bug is looked for with, until it is caught.
-const SEEDS: u32 = 6;
+const SEEDS: u32 = 16;
 
 /// One thing to try.
 struct Case {

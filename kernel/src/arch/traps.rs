@@ -61,7 +61,8 @@ impl Frame {
     }
 }
 
-// 256 entry points of 16 bytes: an error code where the processor pushes none, the vector, and on to the common part.
+// 256 entry points of 16 bytes: an error code where the processor pushes none, the vector, and on to the common part. The
+// shootdown interrupt has a part of its own.
 global_asm!(
     r#"
     .section .text
@@ -73,15 +74,17 @@ trap_entries:
     .balign 16
     .if vector == {shootdown_vector}
     jmp shootdown_common
-    .endif
+    .else
     .if vector == 8 || (vector >= 10 && vector <= 14) || vector == 17 || vector == 21 || vector == 29 || vector == 30
     .else
     pushq $0
     .endif
     pushq $vector
     jmp trap_common
+    .endif
     .set vector, vector + 1
     .endr
+    .org trap_entries + 256 * 16 // refused if an entry does not fit
 
 trap_common:
     testb $3, 24(%rsp)
