@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use serde::Serialize;
-use shootdown_linux::launch;
+use shootdown_linux::{cpus, launch};
 use shootdown_linux::tracefs::{Error, Instance, Tracefs};
 use shootdown_trace::Metadata;
 
@@ -62,7 +62,8 @@ pub fn command(args: &RecordArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let about = Metadata {
         command: described(args),
         kernel: trimmed("/proc/sys/kernel/osrelease"),
-        cpus: thread::available_parallelism().ok().map(|cpus| cpus.get() as u32),
+        // All that are online, not only those that we may run on.
+        cpus: cpus::Machine::read().ok().map(|machine| machine.cpus.len() as u32),
         clock: Some("mono".into()),
         events: events.iter().map(ToString::to_string).collect(),
         one_program: !everybody(args),
