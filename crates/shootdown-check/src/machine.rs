@@ -1,8 +1,8 @@
 //! The machine: CPUs that go on one step at a time, in whatever order somebody chooses.
 //!
-//! A step is one of [`Step`]. Nothing has a duration; there is only order. Between two steps the machine is in a *state*,
-//! which [`Machine::hash`] identifies: each CPU is where the values that it has read have led it, so its history of those
-//! values stands for its stack and registers.
+//! A step is one of [`Step`]. Nothing has a duration; there is only order. Between two steps the machine is in a
+//! *state*, which [`Machine::hash`] identifies: each CPU is where the values that it has read have led it, so its
+//! history of those values stands for its stack and registers.
 //!
 //! Owns what a CPU is (its interrupts, caches, history, what it waits for) and the oracle. Knows the engine only as
 //! somebody who calls.
@@ -69,8 +69,8 @@ pub(crate) struct Cpu {
     ended: u64,
     /// Its script is over; it only takes interrupts.
     pub(crate) done: bool,
-    /// It is in its interrupt's handler, and what that came into. Not on its stack: whoever [goes back](crate::moment) copies
-    /// stacks as bytes.
+    /// It is in its interrupt's handler, and what that came into. Not on its stack: whoever [goes back](crate::moment)
+    /// copies stacks as bytes.
     pub(crate) interrupted: Option<Interrupted>,
     /// A table that software here holds a link to.
     pub(crate) holds: Option<Table>,
@@ -312,8 +312,8 @@ impl Machine {
         self.tell(text);
     }
 
-    /// It has ended what it began last. What it has read on the way is of no matter any more: the script keeps nothing, so
-    /// this CPU is where its script is.
+    /// It has ended what it began last. What it has read on the way is of no matter any more: the script keeps nothing,
+    /// so this CPU is where its script is.
     pub(crate) fn ends(&mut self) {
         let cpu = self.cpu();
         cpu.depth -= 1;
@@ -338,8 +338,9 @@ impl Machine {
         (cpu.history, cpu.effects)
     }
 
-    /// It did not hold, which is all that it leaves behind, so the CPU is where it was before. When it has changed nothing
-    /// either (it may have served requests), the CPU is blocked until something that it has read changes: then true.
+    /// It did not hold, which is all that it leaves behind, so the CPU is where it was before. When it has changed
+    /// nothing either (it may have served requests), the CPU is blocked until something that it has read changes: then
+    /// true.
     pub(crate) fn condition_failed(&mut self, (history, effects): (u64, u64)) -> bool {
         let cpu = self.cpu();
         let reads = cpu.reads.take();

@@ -1,5 +1,5 @@
-//! What the current CPU does, and the oracle, which looks at every CPU after each. Whoever calls has let others go first
-//! where that matters.
+//! What the current CPU does, and the oracle, which looks at every CPU after each. Whoever calls has let others go
+//! first where that matters.
 
 use crate::machine::{Cpu, Interrupted, Machine, View};
 use crate::memory::{Address, Touch, mix};
@@ -224,8 +224,8 @@ impl Machine {
         self.tell(|| "takes its interrupt".into());
     }
 
-    /// The handler is over. It returns nothing, so what it has read is of no matter to what it interrupted: this CPU is where
-    /// it was.
+    /// The handler is over. It returns nothing, so what it has read is of no matter to what it interrupted: this CPU is
+    /// where it was.
     pub(crate) fn end_interrupt(&mut self) {
         self.acts(10);
         let cpu = self.cpu();

@@ -39,8 +39,8 @@ const BASE: Scenario = Scenario {
     scripts: &[],
 };
 
-/// What is raced, whatever the design. CPU 0 considers promotion at every chance, so under designs that promote, spaces are
-/// promoted on the way.
+/// What is raced, whatever the design. CPU 0 considers promotion at every chance, so under designs that promote, spaces
+/// are promoted on the way.
 pub const RACES: &[Scenario] = &[
     Scenario {
         name: "flush",

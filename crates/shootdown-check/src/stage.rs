@@ -1,4 +1,5 @@
-//! What a scenario is made of: the engine, its spaces and page tables on a machine, and what a script for each CPU can do.
+//! What a scenario is made of: the engine, its spaces and page tables on a machine, and what a script for each CPU can
+//! do.
 
 use crate::kernel::{CheckKernel, PAGE};
 use crate::machine::{self, PAGES, SPACES, TableWords, with};
@@ -51,8 +52,8 @@ impl Stage {
         unsafe { Box::new_uninit().assume_init() }
     }
 
-    /// Builds the engine anew on the machine of this host thread, which was reset. What was there before is forgotten: it
-    /// owns nothing.
+    /// Builds the engine anew on the machine of this host thread, which was reset. What was there before is forgotten:
+    /// it owns nothing.
     pub(crate) fn set_up(&mut self, scenario: &Scenario, kernel: CheckKernel) {
         let cpus = scenario.scripts.len();
         self.cpus[..cpus]
@@ -95,8 +96,8 @@ impl Stage {
             stuck_ns: 0,
             ..scenario.design
         };
-        // SAFETY: the arrays live as long as this stage, which is dropped after the engine was last used; tags and the CPUs
-        // of this scenario were written above. `MaybeUninit<T>` is laid out as `T`.
+        // SAFETY: the arrays live as long as this stage, which is dropped after the engine was last used; tags and the
+        // CPUs of this scenario were written above. `MaybeUninit<T>` is laid out as `T`.
         let storage: Storage<'static, CheckWorld> = unsafe {
             Storage {
                 cpus: std::slice::from_raw_parts(self.cpus.as_ptr().cast(), cpus),

@@ -1,13 +1,14 @@
 //! What each CPU may have cached, and what of that it may use.
 //!
-//! A processor fills its TLB when it likes. Instead of trying every moment, a CPU here holds *everything that it may have
-//! filled* since the last invalidation that covered it: at any moment all that its walker can reach. That loses nothing: a
-//! translation in this set was walkable at some moment, so there is a run in which the processor filled it just then and
-//! never dropped it; and one stale translation is all that a violation takes. So fills cost no interleavings at all.
+//! A processor fills its TLB when it likes. Instead of trying every moment, a CPU here holds *everything that it may
+//! have filled* since the last invalidation that covered it: at any moment all that its walker can reach. That loses
+//! nothing: a translation in this set was walkable at some moment, so there is a run in which the processor filled it
+//! just then and never dropped it; and one stale translation is all that a violation takes. So fills cost no
+//! interleavings at all.
 //!
-//! A broadcast invalidation may take effect at any time from its issue to its synchronisation. At the issue what it covers
-//! is marked; what can be walked from then on may have been filled again, and is unmarked; at the synchronisation what is
-//! still marked is gone.
+//! A broadcast invalidation may take effect at any time from its issue to its synchronisation. At the issue what it
+//! covers is marked; what can be walked from then on may have been filled again, and is unmarked; at the
+//! synchronisation what is still marked is gone.
 
 use crate::memory::mix;
 

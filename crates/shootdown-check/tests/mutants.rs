@@ -1,6 +1,6 @@
-//! Known bugs, switched on one at a time: the exploration of a race finds each. Which race is the first that shows it was found
-//! by trying all. Bugs that are not here need what this machine does not have: time, kernel mappings, tags that run out, split
-//! tags, migration, virtual CPUs, deferral, grace periods.
+//! Known bugs, switched on one at a time: the exploration of a race finds each. Which race is the first that shows it
+//! was found by trying all. Bugs that are not here need what this machine does not have: time, kernel mappings, tags
+//! that run out, split tags, migration, virtual CPUs, deferral, grace periods.
 
 use shootdown::Fault;
 use shootdown_check::{Bounds, Play, Priorities, at_random, explore, scenario};

@@ -1,4 +1,5 @@
-//! `shootdown check`: every order of what can happen in a few small races, for the real engine; counterexamples as stories.
+//! `shootdown check`: every order of what can happen in a few small races, for the real engine; counterexamples as
+//! stories.
 
 use std::collections::BTreeSet;
 use std::fs;

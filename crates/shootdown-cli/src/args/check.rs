@@ -34,7 +34,8 @@ pub struct CheckArgs {
     #[arg(long)]
     pub three: bool,
 
-    /// Instead of going through every order of steps, so many random runs by priorities; also of races of three and four CPUs
+    /// Instead of going through every order of steps, so many random runs by priorities; also of races of three and
+    /// four CPUs
     #[arg(long, value_name = "RUNS", conflicts_with_all = ["states", "preemptions", "three"], value_parser = clap::value_parser!(u64).range(1..))]
     pub random: Option<u64>,
 

@@ -28,8 +28,8 @@ use crate::{catalog, import, json, number, plan};
 use row::{Prediction, Row};
 use source::Recording;
 
-/// Designs that do what the recorded kernel does with a request: where program and machine are as recorded, what they predict is
-/// set beside what was recorded. The first of them that is asked for.
+/// Designs that do what the recorded kernel does with a request: where program and machine are as recorded, what they
+/// predict is set beside what was recorded. The first of them that is asked for.
 const AS_RECORDED: [&str; 2] = ["ipi-trim", "ipi"];
 
 /// Where predicted and recorded differ although the engine does the same as the kernel.
