@@ -63,7 +63,9 @@ impl Machine {
         self.must_exist(address);
         self.acts(1);
         self.detail(|| format!("writes word {address}: {value:#x}"));
-        if self.setting_up || !self.memory.depends(address, self.current, Touch::Write) {
+        // Walkers of other CPUs touch no word by themselves; what they read waits in the buffer all the same.
+        let shared = self.memory.depends(address, self.current, Touch::Write) || self.words.contains(address);
+        if self.setting_up || !shared {
             self.memory.commit(address, value);
             self.refill();
         } else {
@@ -145,6 +147,11 @@ impl Machine {
                     _ => None,
                 };
                 broken = broken.or(found);
+            }
+            if !cpu.off
+                && let Some(frame) = cpu.tlb.kernel().find(|frame| self.freed_frames >> frame & 1 == 1)
+            {
+                broken = broken.or(Some(Violation::KernelStale { cpu: number, frame }));
             }
             if let Some(table) = cpu.holds
                 && self.freed_tables >> table & 1 == 1
