@@ -1,8 +1,8 @@
 /* gup: every thread pins eight pages of its own and unpins them, again and again; one operation is one such pin.
  *
- * The pinning call is vmsplice: Linux pins the pages by a walk without locks (get_user_pages_fast) and hangs them into a
- * pipe; splice to /dev/null lets them go without a copy. A kernel that runs this needs pipe, open of /dev/null, vmsplice
- * and splice. */
+ * The pinning call is vmsplice: Linux pins the pages by a walk without locks (get_user_pages_fast) and hangs them into
+ * a pipe; splice to /dev/null lets them go without a copy. A kernel that runs this needs pipe, open of /dev/null,
+ * vmsplice and splice. */
 #include "measured_loop.h"
 
 #include <fcntl.h>

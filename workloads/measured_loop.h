@@ -1,10 +1,10 @@
 /* A loop run by so many threads (or processes) for so long, and one JSON line about it.
  *
- * A workload is one file: a loop, and a `main` that hands it to `measure`. The loop works until `go_on` says no. Worker 0
- * decides when the window begins and ends; operations of all workers are counted between the two.
+ * A workload is one file: a loop, and a `main` that hands it to `measure`. The loop works until `go_on` says no. Worker
+ * 0 decides when the window begins and ends; operations of all workers are counted between the two.
  *
- * System calls made here, besides those of pthread_create and pthread_join: clock_gettime, write; for processes fork, wait4
- * and one shared anonymous mapping. */
+ * System calls made here, besides those of pthread_create and pthread_join: clock_gettime, write; for processes fork,
+ * wait4 and one shared anonymous mapping. */
 #ifndef MEASURED_LOOP_H
 #define MEASURED_LOOP_H
 
@@ -45,8 +45,8 @@ void expect(struct worker *worker, unsigned char found, unsigned char expected);
 /* Private anonymous pages. */
 volatile unsigned char *map(unsigned long pages);
 
-/* The loop of tlb_flush1, 2 and 3: map 1 MiB, for each page write a byte, drop the page, read it back; unmap, and again.
- * `fd` is the file mapped, -1 for anonymous memory; `flags` those of mmap. */
+/* The loop of tlb_flush1, 2 and 3: map 1 MiB, for each page write a byte, drop the page, read it back; unmap, and
+ * again. `fd` is the file mapped, -1 for anonymous memory; `flags` those of mmap. */
 void flush_loop(struct worker *worker, int fd, int flags);
 
 /* A file of 1 MiB in memory. */

@@ -1,5 +1,5 @@
-/* page_fault: each thread maps 1 MiB of private anonymous memory, writes a byte of each page (fault) and counts one; after
- * 256 pages it unmaps the region and maps it again. */
+/* page_fault: each thread maps 1 MiB of private anonymous memory, writes a byte of each page (fault) and counts one;
+ * after 256 pages it unmaps the region and maps it again. */
 #include "measured_loop.h"
 
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
-/* tlb_flush2: each thread maps 1 MiB of private anonymous memory; for each 4 KiB page it writes a byte (fault), drops the
- * page, reads it back as zero (fault) and counts one; after 256 pages it unmaps the region and maps it again. */
+/* tlb_flush2: each thread maps 1 MiB of private anonymous memory; for each 4 KiB page it writes a byte (fault), drops
+ * the page, reads it back as zero (fault) and counts one; after 256 pages it unmaps the region and maps it again. */
 #include "measured_loop.h"
 
 #include <sys/mman.h>

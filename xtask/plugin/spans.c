@@ -8,9 +8,9 @@
  * windows by two no-operations with a number in them (workloads/measured_loop.c).
  *
  * At its end each window becomes one JSON line: all instructions of each CPU, and of each span on each CPU how often it
- * ran and its counts. Two things are taken out of a span: handlers that have a span of their own, when they interrupt it;
- * and waiting, which is given apart: what is executed between two executions of the same PAUSE, with no other PAUSE and no
- * other end of a span between them, is one turn of a loop that waits.
+ * ran and its counts. Two things are taken out of a span: handlers that have a span of their own, when they interrupt
+ * it; and waiting, which is given apart: what is executed between two executions of the same PAUSE, with no other PAUSE
+ * and no other end of a span between them, is one turn of a loop that waits.
  *
  * For emulation with one thread (thread=single, so with -icount too): nothing here is locked. */
 #include <inttypes.h>
@@ -20,8 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The part of QEMU's plugin interface that is used here. The caller compiles for the version that its QEMU accepts: 1 for
- * QEMU 7.2; since 3 the bytes of an instruction are copied out. */
+/* The part of QEMU's plugin interface that is used here. The caller compiles for the version that its QEMU accepts: 1
+ * for QEMU 7.2; since 3 the bytes of an instruction are copied out. */
 typedef uint64_t qemu_plugin_id_t;
 typedef struct qemu_info_t qemu_info_t;
 struct qemu_plugin_tb;

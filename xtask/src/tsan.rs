@@ -1,9 +1,10 @@
 //! The torture test of `shootdown-host` under ThreadSanitizer.
 //!
 //! The toolchain's own standard library is used, which was built without the sanitizer, so nothing but the toolchain is
-//! needed; `crates/shootdown-host/tests/tsan.supp` lists what is reported of that library. ThreadSanitizer does not see fences. So
-//! it checks that what the engine hands over, frames and table pages as ordinary memory, is handed over by loads and stores
-//! that synchronise; whether fences are where they must be is the models' (`cargo xtask test loom`) and the simulator's.
+//! needed; `crates/shootdown-host/tests/tsan.supp` lists what is reported of that library. ThreadSanitizer does not see
+//! fences. So it checks that what the engine hands over, frames and table pages as ordinary memory, is handed over by
+//! loads and stores that synchronise; whether fences are where they must be is the models' (`cargo xtask test loom`)
+//! and the simulator's.
 
 use super::{child, steps};
 use std::process::{Command, Stdio};

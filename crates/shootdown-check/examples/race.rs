@@ -1,4 +1,5 @@
-//! Explores races under designs, one after the other, until a rule is broken: for scripts, a line of tab-separated words each.
+//! Explores races under designs, one after the other, until a rule is broken: for scripts, a line of tab-separated
+//! words each.
 //!
 //! ```text
 //! race STATES RACE/DESIGN...
@@ -6,8 +7,8 @@
 //! caught  lazy/ipi      120 states     40 runs    C1 broken: CPU 1 can use ...
 //! ```
 //!
-//! With three CPUs it takes 200 random runs. An exploration that has more than STATES states is given up: `unknown`. Exit
-//! status: 0, 1 when a rule was broken, 2 on bad usage. `--list` names every race under every sound design.
+//! With three CPUs it takes 200 random runs. An exploration that has more than STATES states is given up: `unknown`.
+//! Exit status: 0, 1 when a rule was broken, 2 on bad usage. `--list` names every race under every sound design.
 
 use shootdown_check::scenario::{self, Subject};
 use shootdown_check::{Bounds, Play, Scenario, Violation, at_random, explore};

@@ -1,7 +1,7 @@
 //! Going through every run of a scenario.
 //!
-//! Depth first, each state once: two runs that lead to the same state go on alike. Where more than one step is possible the
-//! moment is kept, and gone back to for each step but the first.
+//! Depth first, each state once: two runs that lead to the same state go on alike. Where more than one step is possible
+//! the moment is kept, and gone back to for each step but the first.
 
 use crate::machine::{Line, Step};
 use crate::moment::Moment;
@@ -197,7 +197,8 @@ fn search(
     }
 }
 
-/// Moves the last fork on to a step that the bound on preemptions allows; without one, drops the fork and returns false.
+/// Moves the last fork on to a step that the bound on preemptions allows; without one, drops the fork and returns
+/// false.
 fn settle(path: &mut Vec<Fork>, bounds: Bounds) -> bool {
     loop {
         let Some(fork) = path.last() else { return false };

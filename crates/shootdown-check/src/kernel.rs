@@ -1,12 +1,15 @@
 //! The kernel's side of the engine's hooks: each carries the operation out on the machine, after others had their chance.
 
 use crate::machine::{PAGES, with};
-use crate::tlb::Covers;
+use crate::tlb::{Covers, KERNEL_PAGE};
 use crate::world::{CheckWorld, point_in_script};
 use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Kernel, Local, Root, Tag};
 
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = 4096;
+
+/// The address of the kernel's page.
+pub(crate) const KERNEL: u64 = 0xFFFF_8000_0000_0000;
 
 /// The hooks.
 #[derive(Debug)]
@@ -19,7 +22,10 @@ pub struct CheckKernel {
 }
 
 fn page(address: u64) -> u8 {
-    (address / PAGE).min(PAGES as u64) as u8
+    match address {
+        KERNEL => KERNEL_PAGE,
+        address => (address / PAGE).min(PAGES as u64) as u8,
+    }
 }
 
 impl Kernel<1> for CheckKernel {
@@ -66,7 +72,12 @@ impl Kernel<1> for CheckKernel {
                 leaf_only,
             },
             Local::Tag(tag) => Covers::Tag(tag.0),
-            Local::Kernel { .. } | Local::All => Covers::All,
+            Local::Kernel { address, .. } => Covers::AnyTag {
+                first: page(address),
+                count: 1,
+                leaf_only: true,
+            },
+            Local::All => Covers::All,
         };
         with(|machine| machine.invalidate(covers));
     }
@@ -99,7 +110,13 @@ impl Kernel<1> for CheckKernel {
                 leaf_only,
             },
             Broadcast::Tag(tag) => Covers::Tag(tag.0),
-            Broadcast::Kernel { .. } | Broadcast::NonGlobal | Broadcast::All => Covers::All,
+            Broadcast::Kernel { address, count, .. } => Covers::AnyTag {
+                first: page(address),
+                count: count.min(u32::from(u8::MAX)) as u8,
+                leaf_only: false,
+            },
+            Broadcast::NonGlobal => Covers::NonGlobal,
+            Broadcast::All => Covers::All,
         };
         with(|machine| machine.broadcast(covers));
     }

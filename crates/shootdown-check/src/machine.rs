@@ -1,8 +1,8 @@
 //! The machine: CPUs that go on one step at a time, in whatever order somebody chooses.
 //!
-//! A step is one of [`Step`]. Nothing has a duration; there is only order. Between two steps the machine is in a *state*,
-//! which [`Machine::hash`] identifies: each CPU is where the values that it has read have led it, so its history of those
-//! values stands for its stack and registers.
+//! A step is one of [`Step`]. Nothing has a duration; there is only order. Between two steps the machine is in a
+//! *state*, which [`Machine::hash`] identifies: each CPU is where the values that it has read have led it, so its
+//! history of those values stands for its stack and registers.
 //!
 //! Owns what a CPU is (its interrupts, caches, history, what it waits for) and the oracle. Knows the engine only as
 //! somebody who calls.
@@ -15,7 +15,7 @@ use std::cell::RefCell;
 /// Most CPUs.
 pub const MAX_CPUS: usize = 4;
 /// Spaces that there can be, the kernel's not counted.
-pub const SPACES: usize = 2;
+pub const SPACES: usize = 4;
 /// Pages of a space.
 pub const PAGES: usize = 2;
 /// Words that the engine, its per-CPU state and its spaces may take.
@@ -63,14 +63,16 @@ pub(crate) struct Cpu {
     pub(crate) tlb: Tlb,
     /// It may touch user addresses.
     pub(crate) user: bool,
+    /// It is off, or on the way there or back: it touches nothing that is being unmapped.
+    pub(crate) off: bool,
     /// What its script has begun and not ended, one within the other.
     depth: u8,
     /// What its script has ended.
     ended: u64,
     /// Its script is over; it only takes interrupts.
     pub(crate) done: bool,
-    /// It is in its interrupt's handler, and what that came into. Not on its stack: whoever [goes back](crate::moment) copies
-    /// stacks as bytes.
+    /// It is in its interrupt's handler, and what that came into. Not on its stack: whoever [goes back](crate::moment)
+    /// copies stacks as bytes.
     pub(crate) interrupted: Option<Interrupted>,
     /// A table that software here holds a link to.
     pub(crate) holds: Option<Table>,
@@ -106,12 +108,16 @@ pub(crate) struct TableWords {
     pub(crate) links: Vec<Address>,
     /// By table, from 1, and page: where the entry stands. The value is a frame, 0 for none.
     pub(crate) entries: Vec<[Address; PAGES]>,
+    /// Where the entry of the kernel's page stands.
+    pub(crate) kernel: Address,
 }
 
 impl TableWords {
     /// Whether walkers read the word.
-    fn contains(&self, address: Address) -> bool {
-        self.links.contains(&address) || self.entries.iter().any(|pages| pages.contains(&address))
+    pub(crate) fn contains(&self, address: Address) -> bool {
+        address == self.kernel
+            || self.links.contains(&address)
+            || self.entries.iter().any(|pages| pages.contains(&address))
     }
 }
 
@@ -132,6 +138,11 @@ impl Tables for View<'_> {
             .zip(0..)
             .map(|(&address, page)| (page, self.memory.value(address) as Frame))
             .filter(|&(_, frame)| frame != 0)
+    }
+
+    fn kernel(&self) -> Option<Frame> {
+        let frame = self.memory.value(self.words.kernel) as Frame;
+        (frame != 0).then_some(frame)
     }
 }
 
@@ -256,6 +267,7 @@ impl Machine {
                 | u64::from(cpu.pending) << 1
                 | u64::from(cpu.user) << 2
                 | u64::from(cpu.done) << 3
+                | u64::from(cpu.off) << 4
                 | u64::from(cpu.holds.unwrap_or(0)) << 8;
             hash = mix(mix(mix(hash, cpu.history), flags), cpu.tlb.hash());
             // Not in the history of a CPU that waits: what it would have to see changed.
@@ -312,8 +324,8 @@ impl Machine {
         self.tell(text);
     }
 
-    /// It has ended what it began last. What it has read on the way is of no matter any more: the script keeps nothing, so
-    /// this CPU is where its script is.
+    /// It has ended what it began last. What it has read on the way is of no matter any more: the script keeps nothing,
+    /// so this CPU is where its script is.
     pub(crate) fn ends(&mut self) {
         let cpu = self.cpu();
         cpu.depth -= 1;
@@ -338,8 +350,9 @@ impl Machine {
         (cpu.history, cpu.effects)
     }
 
-    /// It did not hold, which is all that it leaves behind, so the CPU is where it was before. When it has changed nothing
-    /// either (it may have served requests), the CPU is blocked until something that it has read changes: then true.
+    /// It did not hold, which is all that it leaves behind, so the CPU is where it was before. When it has changed
+    /// nothing either (it may have served requests), the CPU is blocked until something that it has read changes: then
+    /// true.
     pub(crate) fn condition_failed(&mut self, (history, effects): (u64, u64)) -> bool {
         let cpu = self.cpu();
         let reads = cpu.reads.take();

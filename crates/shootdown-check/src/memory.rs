@@ -81,10 +81,11 @@ impl Sharing {
     }
 }
 
-/// What memory and store buffers held at some time.
+/// What memory and store buffers held at some time. Good for [`Memory::go_back`] until that goes back to an earlier one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Image {
-    values: Vec<u64>,
+    /// Changes that had been made.
+    changes: usize,
     hash: u64,
     live: Vec<u64>,
     buffers: Vec<VecDeque<(Address, u64)>>,
@@ -94,6 +95,8 @@ pub(crate) struct Image {
 #[derive(Debug)]
 pub(crate) struct Memory {
     values: Vec<u64>,
+    /// Words that were changed since the set-up, with what they held before; the last change last.
+    changes: Vec<(Address, u64)>,
     /// Of all words that do not hold 0; independent of the order of writes.
     hash: u64,
     /// Words of the set-up that are given out.
@@ -112,6 +115,7 @@ impl Memory {
         let words = (fixed + DYNAMIC * cpus as u32) as usize;
         Memory {
             values: vec![0; words],
+            changes: Vec::new(),
             hash: 0,
             used: 0,
             fixed,
@@ -130,6 +134,7 @@ impl Memory {
     pub(crate) fn seal(&mut self) {
         debug_assert!(self.live.iter().all(|&live| live == 0), "no word is on a stack yet");
         self.fixed = self.used;
+        self.changes.clear();
         let words = self.fixed as usize + DYNAMIC as usize * self.live.len();
         self.values.truncate(words);
         self.sharing.touched.truncate(words);
@@ -138,7 +143,7 @@ impl Memory {
 
     /// Makes `image` what it holds now.
     pub(crate) fn keep(&self, image: &mut Image) {
-        image.values.clone_from(&self.values);
+        image.changes = self.changes.len();
         image.hash = self.hash;
         image.live.clone_from(&self.live);
         image.buffers.clone_from(&self.buffers);
@@ -146,7 +151,10 @@ impl Memory {
 
     /// As in the image, but for what is known about sharing.
     pub(crate) fn go_back(&mut self, image: &Image) {
-        self.values.copy_from_slice(&image.values);
+        debug_assert!(image.changes <= self.changes.len(), "went back to an earlier one");
+        for (address, value) in self.changes.drain(image.changes..).rev() {
+            self.values[address as usize] = value;
+        }
         self.hash = image.hash;
         self.live.copy_from_slice(&image.live);
         self.buffers.clone_from(&image.buffers);
@@ -220,6 +228,7 @@ impl Memory {
     #[inline]
     pub(crate) fn commit(&mut self, address: Address, value: u64) {
         let old = std::mem::replace(&mut self.values[address as usize], value);
+        self.changes.push((address, old));
         let of = |value: u64| {
             if value == 0 {
                 0

@@ -13,7 +13,7 @@ use corosensei::stack::{DefaultStack, Stack};
 use std::mem::MaybeUninit;
 
 /// Bytes that may lie below the frame that [`suspended_at`] names: the frame that suspends, and saved registers.
-const BELOW: usize = 1024;
+const BELOW: usize = 512;
 
 type Body = Coroutine<Resume, (), (), DefaultStack>;
 
@@ -57,7 +57,7 @@ struct KeptScript {
 /// Everything, at some time.
 pub(crate) struct Moment {
     pub(crate) machine: Kept,
-    /// The engine's per-CPU state, which is words but for a mark of debug builds.
+    /// The engine's per-CPU state, which is words but for a mark of debug builds; only kept there.
     pub(crate) cpus: Cpus,
     scripts: Vec<KeptScript>,
 }

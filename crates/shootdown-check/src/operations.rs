@@ -1,5 +1,5 @@
-//! What the current CPU does, and the oracle, which looks at every CPU after each. Whoever calls has let others go first
-//! where that matters.
+//! What the current CPU does, and the oracle, which looks at every CPU after each. Whoever calls has let others go
+//! first where that matters.
 
 use crate::machine::{Cpu, Interrupted, Machine, View};
 use crate::memory::{Address, Touch, mix};
@@ -63,7 +63,9 @@ impl Machine {
         self.must_exist(address);
         self.acts(1);
         self.detail(|| format!("writes word {address}: {value:#x}"));
-        if self.setting_up || !self.memory.depends(address, self.current, Touch::Write) {
+        // Walkers of other CPUs touch no word by themselves; what they read waits in the buffer all the same.
+        let shared = self.memory.depends(address, self.current, Touch::Write) || self.words.contains(address);
+        if self.setting_up || !shared {
             self.memory.commit(address, value);
             self.refill();
         } else {
@@ -146,6 +148,11 @@ impl Machine {
                 };
                 broken = broken.or(found);
             }
+            if !cpu.off
+                && let Some(frame) = cpu.tlb.kernel().find(|frame| self.freed_frames >> frame & 1 == 1)
+            {
+                broken = broken.or(Some(Violation::KernelStale { cpu: number, frame }));
+            }
             if let Some(table) = cpu.holds
                 && self.freed_tables >> table & 1 == 1
             {
@@ -224,8 +231,8 @@ impl Machine {
         self.tell(|| "takes its interrupt".into());
     }
 
-    /// The handler is over. It returns nothing, so what it has read is of no matter to what it interrupted: this CPU is where
-    /// it was.
+    /// The handler is over. It returns nothing, so what it has read is of no matter to what it interrupted: this CPU is
+    /// where it was.
     pub(crate) fn end_interrupt(&mut self) {
         self.acts(10);
         let cpu = self.cpu();

@@ -1,10 +1,11 @@
 //! Random runs, for races too large to be explored whole.
 //!
-//! [`at_random`] draws each step from those that there are. [`Priorities`] draws an order of precedence instead: whoever stands
-//! highest goes on as long as it can, and at a few moments, drawn as well, whoever is at it falls to the bottom. That is
-//! probabilistic concurrency testing (Burckhardt, Kothari, Musuvathi and Nagarakatte, ASPLOS 2010): a bug that takes *d* ordered
-//! steps shows in a run of *k* steps of *n* actors with a probability of at least 1/(n k^(d-1)), whatever the rest does.
-//! Actors are a CPU, its interrupt, and its store buffer, so that late stores and late interrupts are as likely as early ones.
+//! [`at_random`] draws each step from those that there are. [`Priorities`] draws an order of precedence instead:
+//! whoever stands highest goes on as long as it can, and at a few moments, drawn as well, whoever is at it falls to the
+//! bottom. That is probabilistic concurrency testing (Burckhardt, Kothari, Musuvathi and Nagarakatte, ASPLOS 2010): a
+//! bug that takes *d* ordered steps shows in a run of *k* steps of *n* actors with a probability of at least 1/(n
+//! k^(d-1)), whatever the rest does. Actors are a CPU, its interrupt, and its store buffer, so that late stores and
+//! late interrupts are as likely as early ones.
 
 use crate::explore::{Counterexample, Report, ending};
 use crate::machine::{MAX_CPUS, Step};
@@ -94,8 +95,8 @@ impl Priorities {
 /// Changes of priority in the runs of [`sample`]: bugs that take four ordered steps.
 const CHANGES: u32 = 3;
 
-/// `runs` runs by priorities, or fewer if one breaks a rule. `progress` is called now and then with the number of runs; `false`
-/// ends it. The report counts no states, and is never complete.
+/// `runs` runs by priorities, or fewer if one breaks a rule. `progress` is called now and then with the number of runs;
+/// `false` ends it. The report counts no states, and is never complete.
 pub fn sample(play: &mut Play, runs: u64, progress: &mut dyn FnMut(u64) -> bool) -> Report {
     let mut priorities = Priorities::new(CHANGES);
     let mut report = Report {
@@ -128,8 +129,8 @@ fn actor(step: Step) -> usize {
     3 * step.cpu() + kind
 }
 
-/// One run, each step chosen from those that there are and the number taken before. Returns how many there were, and what
-/// it broke.
+/// One run, each step chosen from those that there are and the number taken before. Returns how many there were, and
+/// what it broke.
 fn run(play: &mut Play, mut choose: impl FnMut(&[Step], usize) -> Step) -> (usize, Option<Counterexample>) {
     play.restart(false);
     let mut taken = Vec::new();

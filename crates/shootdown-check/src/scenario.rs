@@ -1,6 +1,6 @@
 //! The races that are explored, and the designs that they are explored under.
 
-use crate::stage::{Scenario, Stage};
+use crate::stage::{Scenario, Stage, TAGS};
 use shootdown::{Design, Tags, Walkers};
 
 /// A design whose kernel has no lockless walks.
@@ -24,6 +24,12 @@ fn one_has_left(stage: &Stage) {
     stage.on(1, |stage| stage.run(1));
 }
 
+/// Everybody runs space 0; the kernel's page is mapped.
+fn kernel_mapped(stage: &Stage) {
+    stage.on(0, Stage::map_kernel);
+    all_run(stage);
+}
+
 /// CPU 0 runs space 0; CPU 1 too, and is lazy.
 fn one_is_lazy(stage: &Stage) {
     all_run(stage);
@@ -35,12 +41,13 @@ const BASE: Scenario = Scenario {
     about: "",
     design: no_walks(Design::IPI),
     broadcasts: false,
+    tags: TAGS,
     before: all_run,
     scripts: &[],
 };
 
-/// What is raced, whatever the design. CPU 0 considers promotion at every chance, so under designs that promote, spaces are
-/// promoted on the way.
+/// What is raced, whatever the design. CPU 0 considers promotion at every chance, so under designs that promote, spaces
+/// are promoted on the way.
 pub const RACES: &[Scenario] = &[
     Scenario {
         name: "flush",
@@ -155,6 +162,97 @@ pub const RACES: &[Scenario] = &[
             |stage| {
                 stage.go_off();
                 stage.come_on();
+                stage.run(0);
+            },
+        ],
+        ..BASE
+    },
+];
+
+/// Races for the kernel's own pages.
+pub const OF_KERNEL: &[Scenario] = &[
+    Scenario {
+        name: "kernel-range",
+        about: "the kernel's page is withdrawn while a CPU goes lazy and comes back",
+        before: kernel_mapped,
+        scripts: &[Stage::unmap_kernel, |stage| {
+            stage.go_lazy();
+            stage.resume(0);
+        }],
+        ..BASE
+    },
+    Scenario {
+        name: "kernel-hotplug",
+        about: "the kernel's page is withdrawn while a CPU goes off and comes back",
+        before: kernel_mapped,
+        scripts: &[Stage::unmap_kernel, |stage| {
+            stage.go_off();
+            stage.come_on();
+        }],
+        ..BASE
+    },
+];
+
+/// Tags for two CPUs and one space more, none of them for the kernel.
+const FEW_TAGS: u16 = 1 + 3;
+
+/// CPU 1 has run space 0, under the first tag, and runs the third space, under the last; CPU 0 runs space 1. Whoever rolls
+/// over gives the first tag away.
+fn no_tag_is_left(stage: &Stage) {
+    stage.on(1, |stage| stage.run(0));
+    stage.on(0, |stage| stage.run(1));
+    stage.on(1, |stage| stage.run(2));
+}
+
+/// Races for more spaces than there are tags.
+pub const ROLL_OVERS: &[Scenario] = &[
+    Scenario {
+        name: "roll-over",
+        about: "a CPU takes a tag when none is left, and then the space that a page is withdrawn from",
+        tags: FEW_TAGS,
+        before: no_tag_is_left,
+        scripts: &[
+            |stage| stage.unmap(0, 0),
+            |stage| {
+                stage.run(3);
+                stage.run(0);
+            },
+        ],
+        ..BASE
+    },
+    Scenario {
+        name: "roll-over-lazy",
+        about: "a CPU takes a tag when none is left, then the space that another has loaded lazily, and withdraws a page from it",
+        tags: FEW_TAGS,
+        before: |stage| {
+            stage.on(1, |stage| {
+                stage.run(0);
+                stage.go_lazy();
+            });
+            stage.on(0, |stage| {
+                stage.run(1);
+                stage.run(2);
+            });
+        },
+        scripts: &[
+            |stage| {
+                stage.run(3);
+                stage.run(0);
+                stage.unmap(0, 0);
+            },
+            |stage| stage.resume(0),
+        ],
+        ..BASE
+    },
+    Scenario {
+        name: "roll-over-batch",
+        about: "a batch withdraws pages of two spaces while a CPU takes a tag when none is left, and then one of the two",
+        tags: FEW_TAGS,
+        before: no_tag_is_left,
+        scripts: &[
+            |stage| stage.reclaim(0),
+            |stage| {
+                stage.run(3);
                 stage.run(0);
             },
         ],
@@ -310,5 +408,6 @@ pub fn under(race: &Scenario, subject: Subject) -> Scenario {
 
 /// All races, those of two CPUs first.
 pub fn races() -> impl Iterator<Item = &'static Scenario> {
-    RACES.iter().chain(WALKS).chain(OF_THREE).chain(OF_FOUR)
+    let of_two = RACES.iter().chain(OF_KERNEL).chain(ROLL_OVERS).chain(WALKS);
+    of_two.chain(OF_THREE).chain(OF_FOUR)
 }

@@ -1,6 +1,7 @@
-//! What a scenario is made of: the engine, its spaces and page tables on a machine, and what a script for each CPU can do.
+//! What a scenario is made of: the engine, its spaces and page tables on a machine, and what a script for each CPU can
+//! do.
 
-use crate::kernel::{CheckKernel, PAGE};
+use crate::kernel::{CheckKernel, KERNEL, PAGE};
 use crate::machine::{self, PAGES, SPACES, TableWords, with};
 use crate::tlb::{Frame, Table};
 use crate::world::{CheckWord, CheckWorld, point_in_script};
@@ -9,8 +10,11 @@ use shootdown::{Design, Engine, PerCpu, Range, Root, Space, Storage, Stride, tag
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
-/// Tags that the hardware has.
-const TAGS: u16 = 12;
+/// Most tags that the hardware has, the first of them not for spaces.
+pub const TAGS: u16 = 12;
+
+/// The frame of the kernel's page: behind those of spaces.
+const KERNEL_FRAME: Frame = (SPACES * PAGES) as Frame + 1;
 
 /// What is explored: a machine, a design, what happens before, and what each CPU does.
 #[derive(Clone, Copy)]
@@ -23,6 +27,8 @@ pub struct Scenario {
     pub design: Design,
     /// Whether there are broadcast instructions.
     pub broadcasts: bool,
+    /// Tags that the hardware has, up to [`TAGS`], the first of them not for spaces.
+    pub tags: u16,
     /// What each CPU has done before the race begins, one after the other. All are online.
     pub before: fn(&Stage),
     /// What each CPU does: as many as there are CPUs.
@@ -34,7 +40,8 @@ type CheckSpace = Space<CheckWorld, 1>;
 
 pub(crate) type Cpus = [MaybeUninit<PerCpu<CheckWorld>>; machine::MAX_CPUS];
 
-/// What scripts act on. The pages of space *s* (0 or 1) are mapped by table *s* + 1, page *p* to frame 2 *s* + *p* + 1.
+/// What scripts act on. The pages of space *s* (from 0) are mapped by table *s* + 1, page *p* to frame 2 *s* + *p* + 1.
+/// The kernel's page is mapped once [`map_kernel`](Self::map_kernel) was called.
 pub struct Stage {
     engine: MaybeUninit<CheckEngine>,
     cpus: Cpus,
@@ -42,6 +49,7 @@ pub struct Stage {
     tags: [MaybeUninit<CheckWord>; tag_words(TAGS)],
     links: [MaybeUninit<CheckWord>; SPACES],
     entries: [[MaybeUninit<CheckWord>; PAGES]; SPACES],
+    kernel: MaybeUninit<CheckWord>,
 }
 
 impl Stage {
@@ -51,8 +59,8 @@ impl Stage {
         unsafe { Box::new_uninit().assume_init() }
     }
 
-    /// Builds the engine anew on the machine of this host thread, which was reset. What was there before is forgotten: it
-    /// owns nothing.
+    /// Builds the engine anew on the machine of this host thread, which was reset. What was there before is forgotten:
+    /// it owns nothing.
     pub(crate) fn set_up(&mut self, scenario: &Scenario, kernel: CheckKernel) {
         let cpus = scenario.scripts.len();
         self.cpus[..cpus]
@@ -85,22 +93,23 @@ impl Stage {
                     })
                 })
                 .collect(),
+            kernel: word(&mut self.kernel, 0),
         };
         with(|machine| machine.words = words);
         let design = Design {
             slots: 2,
             first_tag: 1,
-            tag_limit: TAGS,
+            tag_limit: scenario.tags,
             // The clock stands still: CPU 0's window is always open, and nobody is reported.
             stuck_ns: 0,
             ..scenario.design
         };
-        // SAFETY: the arrays live as long as this stage, which is dropped after the engine was last used; tags and the CPUs
-        // of this scenario were written above. `MaybeUninit<T>` is laid out as `T`.
+        // SAFETY: the arrays live as long as this stage, which is dropped after the engine was last used; tags and the
+        // CPUs of this scenario were written above. `MaybeUninit<T>` is laid out as `T`.
         let storage: Storage<'static, CheckWorld> = unsafe {
             Storage {
                 cpus: std::slice::from_raw_parts(self.cpus.as_ptr().cast(), cpus),
-                tags: std::slice::from_raw_parts(self.tags.as_ptr().cast(), self.tags.len()),
+                tags: std::slice::from_raw_parts(self.tags.as_ptr().cast(), tag_words(scenario.tags)),
             }
         };
         self.engine = MaybeUninit::new(Engine::new(kernel, design, Root(0), storage));
@@ -144,6 +153,11 @@ impl Stage {
         unsafe { self.entries[space][page].assume_init_ref() }
     }
 
+    fn kernel(&self) -> &CheckWord {
+        // SAFETY: as for the engine.
+        unsafe { self.kernel.assume_init_ref() }
+    }
+
     /// CPUs of the machine.
     pub fn cpus(&self) -> usize {
         with(|machine| machine.cpus.len())
@@ -156,6 +170,11 @@ impl Stage {
         with(|machine| machine.current = cpu);
         what(self);
         with(machine::Machine::drain_all);
+    }
+
+    /// Maps the kernel's page.
+    pub fn map_kernel(&self) {
+        self.kernel().store(u64::from(KERNEL_FRAME), Ordering::Relaxed);
     }
 
     // What scripts can do.
@@ -263,13 +282,25 @@ impl Stage {
         );
     }
 
-    /// Withdraws a page of each space, flushes them in one batch, and frees their frames.
+    /// Withdraws the kernel's page, flushes it, and frees its frame.
+    pub fn unmap_kernel(&self) {
+        self.does(
+            || "withdraws the kernel's page".into(),
+            || {
+                self.kernel().store(0, Ordering::Relaxed);
+                let _proof = self.engine().flush_kernel(Range::page(KERNEL));
+                with(|machine| machine.free_frame(KERNEL_FRAME));
+            },
+        );
+    }
+
+    /// Withdraws a page of each of the first two spaces, flushes them in one batch, and frees their frames.
     pub fn reclaim(&self, page: usize) {
         self.does(
-            || format!("withdraws page {page} of every space"),
+            || format!("withdraws page {page} of two spaces"),
             || {
                 let mut batch = self.engine().batch();
-                let mut frames = [0; SPACES];
+                let mut frames = [0; 2];
                 for (space, frame) in frames.iter_mut().enumerate() {
                     *frame = self.withdraw(space, page);
                     batch.add(self.space(space), page_range(page));
@@ -336,7 +367,8 @@ impl Stage {
             || {
                 with(|machine| {
                     machine.in_user(false);
-                    machine.cpus[machine.current].masked = true;
+                    let cpu = &mut machine.cpus[machine.current];
+                    (cpu.masked, cpu.off) = (true, true);
                 });
                 self.engine().cpu_offline();
             },
@@ -349,7 +381,11 @@ impl Stage {
             || "comes on".into(),
             || {
                 self.engine().cpu_online();
-                with(|machine| machine.cpus[machine.current].masked = false);
+                with(|machine| {
+                    let cpu = &mut machine.cpus[machine.current];
+                    (cpu.masked, cpu.off) = (false, false);
+                    machine.judge();
+                });
             },
         );
     }

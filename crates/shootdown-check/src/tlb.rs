@@ -1,13 +1,14 @@
 //! What each CPU may have cached, and what of that it may use.
 //!
-//! A processor fills its TLB when it likes. Instead of trying every moment, a CPU here holds *everything that it may have
-//! filled* since the last invalidation that covered it: at any moment all that its walker can reach. That loses nothing: a
-//! translation in this set was walkable at some moment, so there is a run in which the processor filled it just then and
-//! never dropped it; and one stale translation is all that a violation takes. So fills cost no interleavings at all.
+//! A processor fills its TLB when it likes. Instead of trying every moment, a CPU here holds *everything that it may
+//! have filled* since the last invalidation that covered it: at any moment all that its walker can reach. That loses
+//! nothing: a translation in this set was walkable at some moment, so there is a run in which the processor filled it
+//! just then and never dropped it; and one stale translation is all that a violation takes. So fills cost no
+//! interleavings at all.
 //!
-//! A broadcast invalidation may take effect at any time from its issue to its synchronisation. At the issue what it covers
-//! is marked; what can be walked from then on may have been filled again, and is unmarked; at the synchronisation what is
-//! still marked is gone.
+//! A broadcast invalidation may take effect at any time from its issue to its synchronisation. At the issue what it
+//! covers is marked; what can be walked from then on may have been filled again, and is unmarked; at the
+//! synchronisation what is still marked is gone.
 
 use crate::memory::mix;
 
@@ -35,7 +36,15 @@ pub(crate) enum What {
     Link(Table),
     /// The translation of a page.
     Page(u8, Frame),
+    /// The translation of the kernel's page, which is there under every tag ([`GLOBAL`]).
+    Kernel(Frame),
 }
+
+/// The number of the kernel's page.
+pub(crate) const KERNEL_PAGE: u8 = u8::MAX;
+
+/// In place of the tag of what is used under every tag.
+const GLOBAL: u16 = u16::MAX;
 
 /// What an invalidation covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,8 +56,12 @@ pub(crate) enum Covers {
         count: u8,
         leaf_only: bool,
     },
+    /// The same under every tag, and what is there under all of them.
+    AnyTag { first: u8, count: u8, leaf_only: bool },
     /// Everything under a tag.
     Tag(u16),
+    /// Everything but the kernel's page.
+    NonGlobal,
     /// Everything.
     All,
 }
@@ -58,19 +71,31 @@ impl Covers {
         match self {
             Covers::All => true,
             Covers::Tag(tag) => entry.tag == tag,
+            Covers::NonGlobal => entry.tag != GLOBAL,
             Covers::Pages {
                 tag,
                 first,
                 count,
                 leaf_only,
-            } => {
-                entry.tag == tag
-                    && match entry.what {
-                        // There is one table on the way to every page of a space.
-                        What::Link(_) => !leaf_only,
-                        What::Page(page, _) => (first..first.saturating_add(count)).contains(&page),
-                    }
-            }
+            } => entry.tag == tag && entry.is_of(first, count, leaf_only),
+            Covers::AnyTag {
+                first,
+                count,
+                leaf_only,
+            } => entry.is_of(first, count, leaf_only),
+        }
+    }
+}
+
+impl Entry {
+    /// Whether an invalidation of `count` pages from `first` takes it, whatever the tag.
+    fn is_of(&self, first: u8, count: u8, leaf_only: bool) -> bool {
+        let covers = |page: u8| (u16::from(first)..u16::from(first) + u16::from(count)).contains(&u16::from(page));
+        match self.what {
+            // There is one table on the way to every page of a space.
+            What::Link(_) => !leaf_only && first != KERNEL_PAGE,
+            What::Page(page, _) => covers(page),
+            What::Kernel(_) => covers(KERNEL_PAGE),
         }
     }
 }
@@ -81,6 +106,8 @@ pub(crate) trait Tables {
     fn link(&self, owner: Owner) -> Option<Table>;
     /// The frames that `table` maps, by page.
     fn pages(&self, table: Table) -> impl Iterator<Item = (u8, Frame)>;
+    /// The frame of the kernel's page, which every root maps.
+    fn kernel(&self) -> Option<Frame>;
 }
 
 /// One CPU's caches.
@@ -94,11 +121,14 @@ pub(crate) struct Tlb {
 impl Tlb {
     /// Caches all that the walker can reach now.
     pub(crate) fn fill(&mut self, tables: &impl Tables) {
+        if let Some(frame) = tables.kernel() {
+            self.add(GLOBAL, 0, What::Kernel(frame), 0);
+        }
         if self.root == 0 {
             return;
         }
         if let Some(table) = tables.link(self.root) {
-            self.add(self.root, What::Link(table), 0);
+            self.add(self.tag, self.root, What::Link(table), 0);
         }
         let mut next = 0;
         while let Some(&entry) = self.entries.get(next) {
@@ -108,18 +138,18 @@ impl Tlb {
             {
                 for (page, frame) in tables.pages(table) {
                     // Through a link that is going, what is found goes with it.
-                    self.add(entry.owner, What::Page(page, frame), entry.doomed);
+                    self.add(self.tag, entry.owner, What::Page(page, frame), entry.doomed);
                 }
             }
         }
     }
 
-    fn add(&mut self, owner: Owner, what: What, doomed: u8) {
-        let same = |entry: &&mut Entry| (entry.tag, entry.owner, entry.what) == (self.tag, owner, what);
+    fn add(&mut self, tag: u16, owner: Owner, what: What, doomed: u8) {
+        let same = |entry: &&mut Entry| (entry.tag, entry.owner, entry.what) == (tag, owner, what);
         match self.entries.iter_mut().find(same) {
             Some(entry) => entry.doomed &= doomed,
             None => self.entries.push(Entry {
-                tag: self.tag,
+                tag,
                 owner,
                 what,
                 doomed,
@@ -158,6 +188,14 @@ impl Tlb {
         self.entries.iter().filter(move |entry| Some(entry.tag) == tag)
     }
 
+    /// Frames that this CPU's kernel code can use as the kernel's page.
+    pub(crate) fn kernel(&self) -> impl Iterator<Item = Frame> {
+        self.entries.iter().filter_map(|entry| match entry.what {
+            What::Kernel(frame) => Some(frame),
+            _ => None,
+        })
+    }
+
     /// Independent of the order in which entries came.
     pub(crate) fn hash(&self) -> u64 {
         self.entries
@@ -166,6 +204,7 @@ impl Tlb {
                 let what = match entry.what {
                     What::Link(table) => u64::from(table) << 32,
                     What::Page(page, frame) => 1 << 40 | u64::from(page) << 32 | u64::from(frame),
+                    What::Kernel(frame) => 2 << 40 | u64::from(frame),
                 };
                 mix(
                     what,
@@ -189,6 +228,9 @@ mod tests {
         }
         fn pages(&self, _: Table) -> impl Iterator<Item = (u8, Frame)> {
             self.1.map(|frame| (0, frame)).into_iter()
+        }
+        fn kernel(&self) -> Option<Frame> {
+            Some(40)
         }
     }
 
@@ -231,6 +273,24 @@ mod tests {
         tlb.invalidate(Covers::Tag(1));
         tlb.fill(&Fixed(None, Some(9)));
         assert!(!holds(&tlb, 9));
+    }
+
+    #[test]
+    fn the_kernels_page_is_there_under_every_root_and_goes_with_its_own_invalidation_only() {
+        let mut tlb = Tlb::default();
+        tlb.fill(&Fixed(None, None));
+        tlb.load(1, 1, false);
+        for covers in [Covers::Tag(1), Covers::NonGlobal, page_0()] {
+            tlb.invalidate(covers);
+            assert!(tlb.kernel().eq([40]), "{covers:?}");
+        }
+        assert!(tlb.usable().all(|entry| !matches!(entry.what, What::Kernel(_))));
+        tlb.invalidate(Covers::AnyTag {
+            first: KERNEL_PAGE,
+            count: 1,
+            leaf_only: true,
+        });
+        assert_eq!(tlb.kernel().count(), 0);
     }
 
     #[test]

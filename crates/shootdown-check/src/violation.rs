@@ -14,6 +14,13 @@ pub enum Violation {
         /// The frame.
         frame: u8,
     },
+    /// C1, C2: the same of the kernel's page.
+    KernelStale {
+        /// Which CPU.
+        cpu: usize,
+        /// The frame.
+        frame: u8,
+    },
     /// C3: a CPU's walker can reach a table that was freed.
     TableWalked {
         /// Which CPU.
@@ -60,6 +67,12 @@ impl fmt::Display for Violation {
                 write!(
                     f,
                     "C1 broken: CPU {cpu} can use its old translation of page {page}; frame {frame} is free"
+                )
+            }
+            Violation::KernelStale { cpu, frame } => {
+                write!(
+                    f,
+                    "C1 broken: CPU {cpu} can use its old translation of the kernel's page; frame {frame} is free"
                 )
             }
             Violation::TableWalked { cpu, table } => {

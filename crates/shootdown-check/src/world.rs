@@ -140,8 +140,8 @@ impl Word for CheckWord {
     }
 }
 
-/// x86-64 with total store order: loads see the newest store of their own CPU, stores wait in order, locked operations and
-/// fences let them all out.
+/// x86-64 with total store order: loads see the newest store of their own CPU, stores wait in order, locked operations
+/// and fences let them all out.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckWorld;
 

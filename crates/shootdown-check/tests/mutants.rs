@@ -1,6 +1,5 @@
-//! Known bugs, switched on one at a time: the exploration of a race finds each. Which race is the first that shows it was found
-//! by trying all. Bugs that are not here need what this machine does not have: time, kernel mappings, tags that run out, split
-//! tags, migration, virtual CPUs, deferral, grace periods.
+//! Known bugs, switched on one at a time: the exploration of a race finds each. Which race is the first that shows it
+//! was found by trying all. Bugs that are not here need what this machine does not have: time, split tags, migration, virtual CPUs, deferral, grace periods.
 
 use shootdown::Fault;
 use shootdown_check::{Bounds, Play, Priorities, at_random, explore, scenario};
@@ -18,6 +17,7 @@ const MUTANTS: &[(Fault, &str, &str)] = &[
     (Fault::CountedBeforeOnline, "hotplug", "ipi"),
     (Fault::TablesNotPurged, "tables", "ipi"),
     (Fault::TablesNamedOnce, "tables", "ipi"),
+    (Fault::NoPublishBeforeInvalidation, "kernel-range", "broadcast"),
     (Fault::TagReusedWithoutFlush, "switch", "ipi"),
     (Fault::StaleViewOfLoaded, "masked", "ipi"),
     (Fault::FilterByRequester, "batch", "ipi"),
@@ -31,10 +31,13 @@ const MUTANTS: &[(Fault, &str, &str)] = &[
     (Fault::FlushTellsNoWalkers, "walk", "adaptive"),
     (Fault::WalkersReadBeforeBarrier, "foreign-walk", "walk-precise"),
     (Fault::WalkInterruptible, "walk", "ipi"),
+    (Fault::SwitchInterruptible, "return", "ipi"),
+    (Fault::LazyKeepsOldTag, "roll-over-lazy", "arm-broadcast"),
     (Fault::SendBeforePublish, "flush", "ipi"),
     (Fault::LazyLeavesSet, "lazy", "ipi"),
     (Fault::DepartsWithoutLooking, "twice", "ipi-trim"),
     (Fault::EarlyDespiteTables, "tables", "ipi-early"),
+    (Fault::EarlyDespiteKernelRange, "kernel-range", "ipi-early"),
 ];
 
 /// More than any of these races has.

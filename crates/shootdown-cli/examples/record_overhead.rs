@@ -5,10 +5,10 @@
 //! cargo run --release -p shootdown-cli --example record_overhead -- 10 make -B -j8     (as root)
 //! ```
 //!
-//! Prints, for each pair, three ratios, with over without, and their medians: how long the command took, from its own start to
-//! its end; how long until everything was over, setting up and tearing down the trace instance included; and CPU time, of the
-//! command, all that it starts and the recorder, which other programs disturb least. `--faults` before PAIRS records page
-//! faults too.
+//! Prints, for each pair, three ratios, with over without, and their medians: how long the command took, from its own
+//! start to its end; how long until everything was over, setting up and tearing down the trace instance included; and
+//! CPU time, of the command, all that it starts and the recorder, which other programs disturb least. `--faults` before
+//! PAIRS records page faults too.
 
 #[cfg(target_os = "linux")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {

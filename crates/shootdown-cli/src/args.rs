@@ -72,7 +72,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Print published tables beside simulated results, with errors on fitted and held-out rows
     Evidence(EvidenceArgs),
-    /// Sweep the rate of table frees: what lockless walks pay under each design, and where one becomes cheaper than another
+    /// Sweep the rate of table frees: what lockless walks pay under each design, and where one becomes cheaper than
+    /// another
     Walkers(WalkersArgs),
     /// Hold `adaptive` against the best preset in every cell of machine, workload and threads
     Scoreboard(ScoreboardArgs),
@@ -91,8 +92,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
     pub jobs: Option<u64>,
 
-    /// Virtual milliseconds to measure per run [default: 30; with more than 256 threads until the rate is known to 5 %, but no longer
-    /// than ten minutes or so]
+    /// Virtual milliseconds to measure per run [default: 30; with more than 256 threads until the rate is known to 5 %,
+    /// but no longer than ten minutes or so]
     #[arg(long, value_name = "MS", allow_negative_numbers = true)]
     pub virtual_ms: Option<f64>,
 }
@@ -106,7 +107,8 @@ pub struct ListArgs {
     pub json: bool,
 }
 
-/// A mistake on the command line in one line, as every other error here: what is wrong, a tip if there is one, where help is.
+/// A mistake on the command line in one line, as every other error here: what is wrong, a tip if there is one, where
+/// help is.
 pub fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let joined = |block: &str| block.split_whitespace().collect::<Vec<_>>().join(" ");

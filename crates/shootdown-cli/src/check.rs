@@ -1,4 +1,5 @@
-//! `shootdown check`: every order of what can happen in a few small races, for the real engine; counterexamples as stories.
+//! `shootdown check`: every order of what can happen in a few small races, for the real engine; counterexamples as
+//! stories.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +18,7 @@ use crate::catalog::CONTROL_DESIGN;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::output::{self, Destination};
 use crate::table::Grid;
-use crate::{json, number};
+use crate::{json, number, plan};
 
 /// One exploration.
 struct Case {
@@ -68,11 +69,7 @@ pub fn command(args: &CheckArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         states: args.states,
         preemptions: args.preemptions,
     };
-    let jobs = match args.jobs {
-        None => std::thread::available_parallelism().map_or(1, usize::from),
-        Some(0) => return Err(Failure::Input("--jobs 0: expected at least 1 host thread".into())),
-        Some(jobs) => jobs as usize,
-    };
+    let jobs = plan::host_threads(args.jobs)?;
     let outcomes = run(cases, bounds, args.random, jobs, stop)?;
     if args.json {
         output::print(&json::pretty(&lines(&outcomes)))?;

@@ -1,9 +1,10 @@
 //! The prediction that a model must beat: plain interpolation through the rows it was fitted on.
 //!
-//! For each design and LRU-drain setting, the logarithm of the throughput is linear in the logarithm of the thread count, through
-//! that design's fitted rows (least squares, should there be more than two). Through a single fitted row it is constant. A drain
-//! setting without a fitted row of its own design takes the fitted drain rows of any design, because with the drain the LRU lock,
-//! not the design, is what was fitted. Without any of these there is no prediction.
+//! For each design and LRU-drain setting, the logarithm of the throughput is linear in the logarithm of the thread
+//! count, through that design's fitted rows (least squares, should there be more than two). Through a single fitted row
+//! it is constant. A drain setting without a fitted row of its own design takes the fitted drain rows of any design,
+//! because with the drain the LRU lock, not the design, is what was fitted. Without any of these there is no
+//! prediction.
 //!
 //! A simulator that does no better than this on the held-out rows has explained nothing.
 

@@ -79,8 +79,8 @@ impl Destination {
         Ok(destination)
     }
 
-    /// The first writable place for a report nobody chose a place for: the build folder of the Cargo workspace around the
-    /// current folder, the current folder, the folder for temporary files.
+    /// The first writable place for a report nobody chose a place for: the build folder of the Cargo workspace around
+    /// the current folder, the current folder, the folder for temporary files.
     ///
     /// # Errors
     /// One line when none of them can be written.

@@ -1,4 +1,5 @@
-//! What every page begins and ends with: the head, the style sheet, the switch between light and dark, and text made safe.
+//! What every page begins and ends with: the head, the style sheet, the switch between light and dark, and text made
+//! safe.
 //!
 //! Pages are written as well-formed XML, so that a test can parse them, and ask for nothing from elsewhere.
 
@@ -31,7 +32,8 @@ pub fn render(title: &str, style: &str, body: &str) -> String {
     )
 }
 
-/// Text as it stands in HTML, in elements and in quoted attributes. Control characters, which XML cannot hold, are dropped.
+/// Text as it stands in HTML, in elements and in quoted attributes. Control characters, which XML cannot hold, are
+/// dropped.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -41,21 +41,26 @@ impl Settings {
         if !(1..=MOST_RUNS).contains(&runs) {
             return Err(Failure::Input(format!("--runs {runs}: expected 1 to {MOST_RUNS} runs")));
         }
-        let jobs = match args.jobs {
-            None => std::thread::available_parallelism().map_or(1, usize::from),
-            Some(jobs) if (1..=MOST_JOBS).contains(&jobs) => jobs as usize,
-            Some(jobs) => {
-                return Err(Failure::Input(format!(
-                    "--jobs {jobs}: expected 1 to {MOST_JOBS} host threads"
-                )));
-            }
-        };
         Ok(Self {
             seed: args.seed,
             runs,
-            jobs,
+            jobs: host_threads(args.jobs)?,
             virtual_ms: args.virtual_ms,
         })
+    }
+}
+
+/// How many host threads `--jobs` asks for; as many as there are cores where it is not given.
+///
+/// # Errors
+/// One line naming the option and its range.
+pub fn host_threads(jobs: Option<u64>) -> Result<usize, Failure> {
+    match jobs {
+        None => Ok(std::thread::available_parallelism().map_or(1, usize::from)),
+        Some(jobs) if (1..=MOST_JOBS).contains(&jobs) => Ok(jobs as usize),
+        Some(jobs) => Err(Failure::Input(format!(
+            "--jobs {jobs}: expected 1 to {MOST_JOBS} host threads"
+        ))),
     }
 }
 

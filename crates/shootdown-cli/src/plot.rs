@@ -71,7 +71,8 @@ pub fn times(size: (u32, u32), lines: &[Line]) -> String {
     log_log(size, ("threads", ""), lines, decade_of_time)
 }
 
-/// Both axes logarithmic, as [`times`]; `titles` are those of the axes, `decade` writes the power of ten of an exponent.
+/// Both axes logarithmic, as [`times`]; `titles` are those of the axes, `decade` writes the power of ten of an
+/// exponent.
 pub fn log_log(size: (u32, u32), titles: (&str, &str), lines: &[Line], decade: fn(f64) -> String) -> String {
     let positive = || values(lines).filter(|value| *value > 0.0).map(f64::log10);
     let low = positive().fold(f64::INFINITY, f64::min).floor();
@@ -208,7 +209,8 @@ fn draw(
     svg
 }
 
-/// How many of a distribution lie above a value: both axes logarithmic. Each curve is (value in ns, share above it), falling.
+/// How many of a distribution lie above a value: both axes logarithmic. Each curve is (value in ns, share above it),
+/// falling.
 pub fn tails(size: (u32, u32), curves: &[(Tone, Vec<(f64, f64)>)]) -> String {
     let all = || curves.iter().flat_map(|(_, curve)| curve);
     let decade = |value: f64| value.max(1e-12).log10();

@@ -1,7 +1,7 @@
 //! Runs cells in parallel: a work queue over host threads, results in the order of the specifications.
 //!
-//! One run is single-threaded on one host thread, so the longest runs (most simulated threads) start first and short ones fill up
-//! the end. Results do not depend on the number of host threads.
+//! One run is single-threaded on one host thread, so the longest runs (most simulated threads) start first and short
+//! ones fill up the end. Results do not depend on the number of host threads.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -60,8 +60,8 @@ pub fn run_all(
 }
 
 /// Runs as many cells as there are `threads` (simulated threads of each) on up to `jobs` host threads. `spec` makes the
-/// specification of a cell when its turn comes; `done` takes each outcome, on the host thread that ran it, in the order in
-/// which runs end, and never that of an abandoned run.
+/// specification of a cell when its turn comes; `done` takes each outcome, on the host thread that ran it, in the order
+/// in which runs end, and never that of an abandoned run.
 ///
 /// # Errors
 /// The first error of `done`, which ends all runs; [`Failure::Interrupted`] once `stop` is set.

@@ -1,7 +1,8 @@
-//! The shape of the curves of `evidence`: what is said of E1 and E2 beside single rows, and whether the simulation has it.
+//! The shape of the curves of `evidence`: what is said of E1 and E2 beside single rows, and whether the simulation has
+//! it.
 //!
-//! The statements are the specification's reading of the published tables. No number was fitted on them, but the second was
-//! used to choose between hypotheses about what sets the ceiling of broadcast (docs/priors.md).
+//! The statements are the specification's reading of the published tables. No number was fitted on them, but the second
+//! was used to choose between hypotheses about what sets the ceiling of broadcast (docs/priors.md).
 
 use std::sync::Arc;
 
@@ -98,8 +99,8 @@ pub fn statements(outcomes: &[Outcome]) -> Option<Vec<Statement>> {
     let (curves, unmodified) = rates.split_at_checked(2 * THREADS.len())?;
     let (ipi, broadcast) = curves.split_at(THREADS.len());
     let highest = |curve: &[f64]| (0..THREADS.len()).max_by(|&a, &b| curve[a].total_cmp(&curve[b]));
-    // Met when the highest point is near, or when the curve is as good as flat from there to the expected count and falls
-    // off on both sides.
+    // Met when the highest point is near, or when the curve is as good as flat from there to the expected count and
+    // falls off on both sides.
     let peak = |name: &str, curve: &[f64], expected: usize| {
         let top = highest(curve)?;
         let at = THREADS.iter().position(|&threads| threads == expected)?;

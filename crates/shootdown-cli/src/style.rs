@@ -1,7 +1,8 @@
 //! Colours of the report, and the style sheet that gives each a light and a dark form.
 //!
-//! Plots are drawn once, in the light colours. The style sheet then overrides each colour by its value (an attribute selector per
-//! colour), so that the same SVG follows the reader's colour scheme. No two entries may therefore share a light colour.
+//! Plots are drawn once, in the light colours. The style sheet then overrides each colour by its value (an attribute
+//! selector per colour), so that the same SVG follows the reader's colour scheme. No two entries may therefore share a
+//! light colour.
 
 use plotters::style::RGBColor;
 
@@ -139,7 +140,8 @@ pub fn sheet() -> String {
     format!("{}{rules}{PAGE}", schemes(&light, &dark))
 }
 
-/// Rules that set variables for each scheme: the system's, until the reader chooses the other (`data-theme` of the root). Paper is light.
+/// Rules that set variables for each scheme: the system's, until the reader chooses the other (`data-theme` of the
+/// root). Paper is light.
 pub fn schemes(light: &str, dark: &str) -> String {
     format!(
         ":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}\n\

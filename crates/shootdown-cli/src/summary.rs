@@ -24,7 +24,8 @@ pub struct Row {
     pub ops_per_s: f64,
     /// (Largest - smallest) / median of the throughput.
     pub spread: f64,
-    /// Half the width of the rate's 95 % confidence interval, as a share of it: the widest of the runs. `None` where it is not known.
+    /// Half the width of the rate's 95 % confidence interval, as a share of it: the widest of the runs. `None` where it
+    /// is not known.
     pub half_width: Option<f64>,
     /// Why the throughput is no measurement, in the run that is worst.
     pub doubt: Option<Doubt>,

@@ -1,4 +1,5 @@
-//! Tables for terminals: one row per thread count and design, grouped by thread count, 100 columns wide, or 110 with several runs.
+//! Tables for terminals: one row per thread count and design, grouped by thread count, 100 columns wide, or 110 with
+//! several runs.
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
@@ -179,7 +180,8 @@ impl Grid {
             table.add_row(cells(row));
         }
 
-        // Cells hold no line breaks and the width is free, so each row is one line; a rule goes between groups, not between rows.
+        // Cells hold no line breaks and the width is free, so each row is one line; a rule goes between groups, not
+        // between rows.
         let grouped = self.groups.iter().any(|group| group.len() > 1);
         let mut lines = table.lines();
         let header = lines.next().unwrap_or_default();

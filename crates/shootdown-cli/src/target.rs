@@ -28,9 +28,9 @@ pub struct Target {
 impl Target {
     /// Finds the model `on`, replaces the numbers of `set` in order, then makes the machine large enough for `cpus`.
     ///
-    /// The scaling rule is that of [`Model::scaled_to`]: more sockets of the same kind, as many as `cpus` CPUs take, as far from
-    /// each other as two sockets are in the model. It never removes any, so 1,024 CPUs asked of a model with 72 per socket are
-    /// 15 sockets, 1,080 CPUs.
+    /// The scaling rule is that of [`Model::scaled_to`]: more sockets of the same kind, as many as `cpus` CPUs take, as
+    /// far from each other as two sockets are in the model. It never removes any, so 1,024 CPUs asked of a model with
+    /// 72 per socket are 15 sockets, 1,080 CPUs.
     ///
     /// # Errors
     /// One line naming the option or the place in the file, what is wrong and what would be right.

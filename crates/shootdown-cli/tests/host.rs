@@ -1,4 +1,5 @@
-//! `shootdown host` and `shootdown calibrate` as their user sees them, on whatever machine this is. No rate is expected.
+//! `shootdown host` and `shootdown calibrate` as their user sees them, on whatever machine this is. No rate is
+//! expected.
 #![cfg(target_os = "linux")]
 
 use std::path::Path;

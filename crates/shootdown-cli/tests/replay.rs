@@ -22,8 +22,8 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What Linux did with the requests is withheld from the replay and predicted by it. These are the first 1500 lines of each
-/// recording, before which nothing is known of the CPUs: whole recordings come closer.
+/// What Linux did with the requests is withheld from the replay and predicted by it. These are the first 1500 lines of
+/// each recording, before which nothing is known of the CPUs: whole recordings come closer.
 #[test]
 fn the_kernels_doing_is_predicted_from_what_was_asked_for() {
     for name in ["cc_make_j2", "cargo_build_sys", "go_gc", "java_zgc"] {

@@ -1,4 +1,5 @@
-//! Sweeps on the real simulator: killed and resumed, spread over shards as batch systems do it, and refused when they make no sense.
+//! Sweeps on the real simulator: killed and resumed, spread over shards as batch systems do it, and refused when they
+//! make no sense.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

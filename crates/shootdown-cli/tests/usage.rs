@@ -1,4 +1,5 @@
-//! Mistakes on the command line: each gets one clear line on stderr, nothing on stdout, and status 2. None of these runs anything.
+//! Mistakes on the command line: each gets one clear line on stderr, nothing on stdout, and status 2. None of these
+//! runs anything.
 
 use std::process::{Command, Output, Stdio};
 

@@ -1,8 +1,8 @@
 //! What must hold for any bytes.
 //!
-//! Each [`Target`] is one function of bytes that panics when something does not hold. A fuzzer calls it (`fuzz/`, run by
-//! `cargo xtask fuzz TARGET`), and so do the tests: with every seed of its corpus, and with changes to them that a seeded
-//! generator makes ([`mutate`]), so that a bounded part of the search is repeated at every test.
+//! Each [`Target`] is one function of bytes that panics when something does not hold. A fuzzer calls it (`fuzz/`, run
+//! by `cargo xtask fuzz TARGET`), and so do the tests: with every seed of its corpus, and with changes to them that a
+//! seeded generator makes ([`mutate`]), so that a bounded part of the search is repeated at every test.
 #![forbid(unsafe_code)]
 
 mod columns;

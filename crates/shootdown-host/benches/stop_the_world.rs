@@ -1,9 +1,10 @@
 //! What flushes cost the guest, beside stopping the world: `cargo bench -p shootdown-host`.
 //!
-//! All threads run guest code, which is TLB look-ups in blocks of 64; one of them flushes a page after every 64 blocks. What is
-//! printed is how much guest code all of them get through, relative to a run in which nobody flushes. The other threads
-//! run the space that is flushed, or another one. To stop the world is to make every thread halt at its next safe point, drop
-//! its whole TLB, and wait until it is let go: what an emulator does that knows nothing of who runs what.
+//! All threads run guest code, which is TLB look-ups in blocks of 64; one of them flushes a page after every 64 blocks.
+//! What is printed is how much guest code all of them get through, relative to a run in which nobody flushes. The other
+//! threads run the space that is flushed, or another one. To stop the world is to make every thread halt at its next
+//! safe point, drop its whole TLB, and wait until it is let go: what an emulator does that knows nothing of who runs
+//! what.
 //!
 //! With more threads than processors, or a busy host, threads wait for being scheduled: compare within a row.
 
@@ -57,7 +58,8 @@ enum Way {
     StopTheWorld,
 }
 
-/// Blocks per microsecond, and flushes per second, with `threads` threads, the others in the flushed space or in another.
+/// Blocks per microsecond, and flushes per second, with `threads` threads, the others in the flushed space or in
+/// another.
 fn run(threads: usize, same_space: bool, way: Way) -> (f64, f64) {
     let cpus: Vec<_> = (0..threads).map(|_| PerCpu::new()).collect();
     let mmus = Threads::new(threads, |_| Tlb::<u64, u64>::new());

@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p shootdown-host --example tiny_emulator`
 //!
-//! Every frame of guest memory says which page it backs. A reader that finds another page's number there has used a translation
-//! after its frame went to somebody else; the program ends with status 1 if that ever happens. `-- --broken` shows it: the
-//! same guest without invalidation.
+//! Every frame of guest memory says which page it backs. A reader that finds another page's number there has used a
+//! translation after its frame went to somebody else; the program ends with status 1 if that ever happens.
+//! `-- --broken` shows it: the same guest without invalidation.
 
 use shootdown::{Design, Engine, PerCpu, Range, Root, Space, Storage};
 use shootdown_host::{Cpu, Host, Threads, Tlb};

@@ -53,7 +53,8 @@ impl<M: Mmu> Machine<M> {
         let me = self.cpu();
         for (cpu, slot) in self.slots.iter().enumerate() {
             let goal = slot.mail.posted.load(Ordering::Acquire);
-            // Acquire: pairs with the release in `take_mail`. The wait takes own mail, so two that wait for each other get on.
+            // Acquire: pairs with the release in `take_mail`. The wait takes own mail, so two that wait for each other
+            // get on.
             let done = || slot.mail.done.load(Ordering::Acquire) >= goal || !slot.attached.load(Ordering::Acquire);
             if cpu != me && !done() {
                 Host::wait_until(done);

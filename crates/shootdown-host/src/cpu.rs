@@ -52,8 +52,8 @@ impl<'e, 'k, M: Mmu, const W: usize> Cpu<'e, 'k, M, W> {
         self.slot.own.mmu.borrow_mut()
     }
 
-    /// Call it between two blocks of guest code: does what other CPUs have asked for. Returns whether there was anything. One
-    /// load if not. A translation that was looked up before must not be used after it.
+    /// Call it between two blocks of guest code: does what other CPUs have asked for. Returns whether there was
+    /// anything. One load if not. A translation that was looked up before must not be used after it.
     ///
     /// While a walk guard is held interrupts are masked, and only broadcasts are carried out.
     #[inline]
@@ -100,8 +100,8 @@ impl<'e, 'k, M: Mmu, const W: usize> Cpu<'e, 'k, M, W> {
         guard.expect("waited for")
     }
 
-    /// Sleeps until it is interrupted, or [woken](Threads::wake), and does what it was interrupted for; may return early.
-    /// [`Engine::enter_lazy`] before it lets others flush without interrupting this CPU.
+    /// Sleeps until it is interrupted, or [woken](Threads::wake), and does what it was interrupted for; may return
+    /// early. [`Engine::enter_lazy`] before it lets others flush without interrupting this CPU.
     ///
     /// # Panics
     /// In debug builds while a walk guard is held.

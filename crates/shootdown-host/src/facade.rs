@@ -4,8 +4,8 @@ use crate::threads::poll_current;
 use shootdown::{Facade, Native};
 use std::sync::atomic::AtomicU64;
 
-/// Spins before a wait yields: an answer takes about as long as one block of guest code, unless there are more threads than
-/// processors, and then the answer comes only after yielding.
+/// Spins before a wait yields: an answer takes about as long as one block of guest code, unless there are more threads
+/// than processors, and then the answer comes only after yielding.
 const SPINS: u32 = 64;
 
 /// The facade of [`Threads`](crate::Threads): [`Native`], except that a wait yields to other threads, and carries out

@@ -1,8 +1,8 @@
 //! The engine on host threads: each virtual CPU is a thread with a software TLB that only this thread touches.
 //!
-//! This is the shape of an emulator. A virtual CPU runs guest code block by block; between two blocks, at a *safe point*, it
-//! looks whether somebody has interrupted it. Nobody stops the world: whoever unmaps a guest page interrupts the CPUs
-//! that may have it in their TLB, and waits for those only.
+//! This is the shape of an emulator. A virtual CPU runs guest code block by block; between two blocks, at a *safe
+//! point*, it looks whether somebody has interrupted it. Nobody stops the world: whoever unmaps a guest page interrupts
+//! the CPUs that may have it in their TLB, and waits for those only.
 //!
 //! ```text
 //!   facade.rs     atomics of the host; a wait that yields       tlb.rs        a software TLB, ready to use
@@ -37,8 +37,8 @@
 //! });
 //! ```
 //!
-//! What a CPU must not do is block without passing safe points, or others wait for it: take locks by [`Cpu::lock`], sleep by
-//! [`Cpu::halt`], and detach (drop the [`Cpu`]) around system calls that may take long.
+//! What a CPU must not do is block without passing safe points, or others wait for it: take locks by [`Cpu::lock`],
+//! sleep by [`Cpu::halt`], and detach (drop the [`Cpu`]) around system calls that may take long.
 
 mod broadcast;
 mod cpu;

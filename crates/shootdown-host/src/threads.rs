@@ -73,8 +73,8 @@ pub(crate) struct Own<M> {
 impl<M> Slot<M> {
     /// Makes the CPU look, asleep or not.
     pub(crate) fn poke(&self, bit: u32) {
-        // Release: what was asked comes before; pairs with the acquire in `take`. Whoever finds the bit set leaves it to the
-        // one who set it to wake the thread.
+        // Release: what was asked comes before; pairs with the acquire in `take`. Whoever finds the bit set leaves it
+        // to the one who set it to wake the thread.
         if self.pokes.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
             self.unparker.unpark();
         }
@@ -96,9 +96,9 @@ pub(crate) struct Machine<M> {
     pub(crate) slots: Box<[CachePadded<Slot<M>>]>,
 }
 
-// SAFETY: `Slot::own` is the only part that is not `Sync` by itself. `Machine::own` gives it to the thread that `enter` has
-// made the CPU and to no other: `attached` lets one thread in at a time, and its exchanges order one thread's accesses before
-// the next one's. `M` is used by several threads in turn, so it must be `Send`.
+// SAFETY: `Slot::own` is the only part that is not `Sync` by itself. `Machine::own` gives it to the thread that `enter`
+// has made the CPU and to no other: `attached` lets one thread in at a time, and its exchanges order one thread's
+// accesses before the next one's. `M` is used by several threads in turn, so it must be `Send`.
 unsafe impl<M: Send> Sync for Machine<M> {}
 
 thread_local! {
@@ -150,7 +150,8 @@ impl<M: Mmu> Machine<M> {
             !self.slots[cpu].attached.swap(true, Ordering::AcqRel),
             "another thread is CPU {cpu}"
         );
-        // Attached, then everything is flushed. Pairs with the full barrier before `Kernel::broadcast` asks who is attached.
+        // Attached, then everything is flushed. Pairs with the full barrier before `Kernel::broadcast` asks who is
+        // attached.
         fence(Ordering::SeqCst);
         CURRENT.set((self.number, cpu));
         POLLED.set(Some(self.clone()));
@@ -167,8 +168,8 @@ impl<M: Mmu> Machine<M> {
 
 /// Virtual CPUs on threads, as the engine's kernel. A thread becomes one by [`Cpu::attach`](crate::Cpu::attach).
 ///
-/// A thread does not migrate between virtual CPUs while it is attached, so pinning is nothing. Interrupts are taken at safe
-/// points only: masking them costs a flag.
+/// A thread does not migrate between virtual CPUs while it is attached, so pinning is nothing. Interrupts are taken at
+/// safe points only: masking them costs a flag.
 pub struct Threads<M> {
     pub(crate) machine: Arc<Machine<M>>,
     limits: Option<BroadcastLimits>,
@@ -210,9 +211,9 @@ impl<M: Mmu> Threads<M> {
         }
     }
 
-    /// Offers broadcast invalidation of up to `max_pages` pages at once. Every attached CPU carries it out at its next safe
-    /// point, also where it has interrupts masked or waits; the synchronisation waits for all of them. For designs that
-    /// broadcast; it is not faster than interrupts, because it concerns everybody.
+    /// Offers broadcast invalidation of up to `max_pages` pages at once. Every attached CPU carries it out at its next
+    /// safe point, also where it has interrupts masked or waits; the synchronisation waits for all of them. For designs
+    /// that broadcast; it is not faster than interrupts, because it concerns everybody.
     pub fn with_broadcast(mut self, max_pages: u32) -> Self {
         self.limits = Some(BroadcastLimits {
             max_pages,
@@ -221,7 +222,8 @@ impl<M: Mmu> Threads<M> {
         self
     }
 
-    /// Calls `report` when a CPU has not answered within the design's bound (C7). Otherwise it is said on standard error.
+    /// Calls `report` when a CPU has not answered within the design's bound (C7). Otherwise it is said on standard
+    /// error.
     pub fn on_stuck(mut self, report: fn(Stuck)) -> Self {
         self.on_stuck = report;
         self

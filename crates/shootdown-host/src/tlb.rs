@@ -9,8 +9,8 @@ const ENTRIES: usize = 256;
 /// Links; a power of two.
 const LINKS: usize = 16;
 
-/// Translations of 4 KiB pages (a larger page is cached in pieces) to an `E`, and links from 2 MiB spans to an `L`, which
-/// stands for a lowest-level page table. An emulator keeps host addresses in both.
+/// Translations of 4 KiB pages (a larger page is cached in pieces) to an `E`, and links from 2 MiB spans to an `L`,
+/// which stands for a lowest-level page table. An emulator keeps host addresses in both.
 #[derive(Debug)]
 pub struct Tlb<E, L> {
     root: Root,

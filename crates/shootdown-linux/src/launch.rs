@@ -6,8 +6,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-/// Starts `command` (program and arguments). Before it runs, the new process writes its own number into `follow`, the filter
-/// of a trace instance: so it is recorded from its first instruction, and no other process is.
+/// Starts `command` (program and arguments). Before it runs, the new process writes its own number into `follow`, the
+/// filter of a trace instance: so it is recorded from its first instruction, and no other process is.
 ///
 /// # Errors
 /// When it cannot be started or the filter does not take its number.

@@ -17,13 +17,14 @@ pub const RELEASE: u8 = 4;
 /// Loads that acquire are relaxed.
 pub const ACQUIRE: u8 = 8;
 
-/// A word of loom's. Those of a machine are made when they are first used, or before that when an earlier execution has used them
-/// (`world.rs`): a machine has a thousand, of which a model uses fifty, and loom's fences look at every word that there is.
+/// A word of loom's. Those of a machine are made when they are first used, or before that when an earlier execution has
+/// used them (`world.rs`): a machine has a thousand, of which a model uses fifty, and loom's fences look at every word
+/// that there is.
 #[repr(C)]
 pub struct LoomWord<const WEAK: u8> {
     first: Cell<u64>,
-    /// Waits repeat a read-modify-write on it. loom orders those among themselves, but lets one read, for ever, what a plain store
-    /// has replaced; so a store to such a word is a read-modify-write too, which orders no more.
+    /// Waits repeat a read-modify-write on it. loom orders those among themselves, but lets one read, for ever, what a
+    /// plain store has replaced; so a store to such a word is a read-modify-write too, which orders no more.
     spun: Cell<bool>,
     word: OnceCell<AtomicU64>,
 }

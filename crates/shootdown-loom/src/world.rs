@@ -50,8 +50,8 @@ impl Model {
             set_hook(Box::new(|_| {}));
             let checked = catch_unwind(|| self.explore(scene, &RUNS));
             set_hook(hook);
-            // A word that a CPU was the first to use counts as made by that CPU, which is not what happens. Now that it is known it
-            // is made in time: once more.
+            // A word that a CPU was the first to use counts as made by that CPU, which is not what happens. Now that it
+            // is known it is made in time: once more.
             if LEARNED.lock().map_or(0, |words| words.len()) == known {
                 return match checked {
                     Ok(()) => Ok(RUNS.load(Ordering::Relaxed)),
@@ -180,7 +180,8 @@ struct Machine<const WEAK: u8> {
     broadcast: bool,
 }
 
-// SAFETY: all threads of a loom execution are coroutines of one thread of the host; `RefCell`s are borrowed between yields only.
+// SAFETY: all threads of a loom execution are coroutines of one thread of the host; `RefCell`s are borrowed between
+// yields only.
 unsafe impl<const WEAK: u8> Sync for Machine<WEAK> {}
 // SAFETY: as above.
 unsafe impl<const WEAK: u8> Send for Machine<WEAK> {}
@@ -375,8 +376,8 @@ impl<const WEAK: u8> World<WEAK> {
         for (number, offset, spun) in known {
             if regions[number].len() > offset {
                 let word: *const LoomWord<WEAK> = std::ptr::with_exposed_provenance(regions[number].start + offset);
-                // SAFETY: a word stood there in an earlier execution, whose machine was laid out as this one is; all kinds of words
-                // have one layout.
+                // SAFETY: a word stood there in an earlier execution, whose machine was laid out as this one is; all
+                // kinds of words have one layout.
                 let word = unsafe { &*word };
                 word.word();
                 if spun {
@@ -447,7 +448,8 @@ impl<const WEAK: u8> World<WEAK> {
     /// Reads a page, by the TLB or by a walk that fills it.
     ///
     /// # Panics
-    /// When the entry found under the loaded tag is another space's (C4); in loom when the use is not ordered with the freeing (C1).
+    /// When the entry found under the loaded tag is another space's (C4); in loom when the use is not ordered with the
+    /// freeing (C1).
     pub fn access(&self, page: usize) {
         self.machine.take_mail(HERE.with(Cell::get));
         let hardware = self.machine.here();

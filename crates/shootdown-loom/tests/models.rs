@@ -1,10 +1,11 @@
-//! The models. Each runs the sound engine in every interleaving up to its bound on preemptions, then each of its mutants, which
-//! must fail.
+//! The models. Each runs the sound engine in every interleaving up to its bound on preemptions, then each of its
+//! mutants, which must fail.
 //!
 //! One at a time: `--test-threads=1`, for they share what is silenced and counted.
 //!
-//! Not here: several requesters that wait for one CPU. loom follows each of their waits through every stale value, and exceeds its
-//! bound on branches; the exploration (`cross-3`), the simulated machine and the torture test on threads have them.
+//! Not here: several requesters that wait for one CPU. loom follows each of their waits through every stale value, and
+//! exceeds its bound on branches; the exploration (`cross-3`), the simulated machine and the torture test on threads
+//! have them.
 
 use shootdown::{Design, Fault, Requests, Tags, Walkers};
 use shootdown_loom::{ACQUIRE, FENCES, Model, NOTHING, RELEASE, RMW_FENCES, World};
@@ -282,8 +283,8 @@ const ROLL_OVER: Model = Model {
     ..TWO
 };
 
-/// The third of three tags is taken; CPU 0 needs a fourth while CPU 1, which has entries under two of them, goes on to the same
-/// space.
+/// The third of three tags is taken; CPU 0 needs a fourth while CPU 1, which has entries under two of them, goes on to
+/// the same space.
 fn rolled_over<const WEAK: u8>(world: &'static World<WEAK>) {
     world.on(1, |world| {
         world.switch_to(1);

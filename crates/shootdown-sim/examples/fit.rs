@@ -1,5 +1,6 @@
-//! Fits the four fitted parameters of `milan-72`, each on one published figure, under each hypothesis about what sets the
-//! ceiling of `broadcast` (docs/priors.md says which was chosen, and why), and prints the parameters, the errors on every published row, and where the curves peak.
+//! Fits the four fitted parameters of `milan-72`, each on one published figure, under each hypothesis about what sets
+//! the ceiling of `broadcast` (docs/priors.md says which was chosen, and why), and prints the parameters, the errors on
+//! every published row, and where the curves peak.
 //!
 //! ```text
 //! cargo run --release -p shootdown-sim --example fit            # all hypotheses
@@ -31,7 +32,8 @@ struct Fitted {
     prior: f64,
     range: (f64, f64),
     row: (&'static str, usize, bool),
-    /// What part of the published rate is enough. Below 1 the parameter is a limit, and comes out as large as the row allows.
+    /// What part of the published rate is enough. Below 1 the parameter is a limit, and comes out as large as the row
+    /// allows.
     enough: f64,
 }
 

@@ -1,9 +1,9 @@
 //! What a recorded program asks of translation coherence: flushes per second of CPU time by reason, how many pages they
 //! cover, how often processes begin, end, switch and migrate, and how many flushes concern more than one CPU.
 //!
-//! `zcat trace.txt.gz | cargo run --release -p shootdown-sim --example flush_mix` (or give a file). The input is the text of
-//! Linux's trace file with the events `tlb_flush`, `sched_switch` and `csd_queue_cpu`; other lines are counted and ignored.
-//! The parameters of the workload `build` come from here.
+//! `zcat trace.txt.gz | cargo run --release -p shootdown-sim --example flush_mix` (or give a file). The input is the
+//! text of Linux's trace file with the events `tlb_flush`, `sched_switch` and `csd_queue_cpu`; other lines are counted
+//! and ignored. The parameters of the workload `build` come from here.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{BufRead, BufReader};

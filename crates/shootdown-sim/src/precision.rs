@@ -1,10 +1,10 @@
 //! How precise a measured rate is: a confidence interval from batch means.
 //!
-//! A run is one long series of dependent operations, so their number says little: thousands that all wait for one lock are
-//! one observation. The window is therefore cut into batches of equal virtual time, whose rates are nearly independent if
-//! batches are long against whatever repeats itself in the run (Law and Kelton, Simulation Modeling and Analysis, "batch
-//! means"). How long that is nobody knows, so three lengths are tried and the widest interval counts. A trend, as of a
-//! warm-up that is not over, widens it too.
+//! A run is one long series of dependent operations, so their number says little: thousands that all wait for one lock
+//! are one observation. The window is therefore cut into batches of equal virtual time, whose rates are nearly
+//! independent if batches are long against whatever repeats itself in the run (Law and Kelton, Simulation Modeling and
+//! Analysis, "batch means"). How long that is nobody knows, so three lengths are tried and the widest interval counts.
+//! A trend, as of a warm-up that is not over, widens it too.
 //!
 //! Owns the samples of one window. Knows nothing of machines.
 
@@ -55,8 +55,8 @@ impl Series {
         self.samples.len()
     }
 
-    /// Half the width of the 95 % confidence interval of the rate between `from` and `to`, each (cycles, operations), as a
-    /// share of the rate; `None` where there is too little to say.
+    /// Half the width of the 95 % confidence interval of the rate between `from` and `to`, each (cycles, operations),
+    /// as a share of the rate; `None` where there is too little to say.
     pub(crate) fn half_width(&self, from: (u64, u64), to: (u64, u64)) -> Option<f64> {
         if to.1.saturating_sub(from.1) < FEWEST {
             return None;
@@ -71,7 +71,8 @@ impl Series {
     }
 }
 
-/// Operations in each of `count` equal parts of the time that `points` cover; between two points they are spread evenly.
+/// Operations in each of `count` equal parts of the time that `points` cover; between two points they are spread
+/// evenly.
 fn batches(points: &[(u64, u64)], count: usize) -> Vec<f64> {
     let (first, last) = (points[0], points[points.len() - 1]);
     let mut next = 1;

@@ -1,7 +1,7 @@
 //! From a machine model to what the simulated machine, its hardware and its kernel are built with.
 //!
-//! Owns the translation of names and units, cycles rounded to what each part takes. No number of its own but sizes of host
-//! memory.
+//! Owns the translation of names and units, cycles rounded to what each part takes. No number of its own but sizes of
+//! host memory.
 
 use crate::hw::{Aarch64, ArmErrata, Costs, HwConfig, Isa, Riscv64};
 use crate::machine::{Config, CoreCosts, Topology};
@@ -9,8 +9,8 @@ use crate::model::{Arch, Model};
 use crate::os::{HookCosts, OsCosts};
 use shootdown::{BroadcastLimits, Design, Errata, Reach, Requests};
 
-/// A design as it can be on a machine: without broadcast hardware nothing is broadcast; slots and tags as the model says;
-/// with the workarounds that the processor needs.
+/// A design as it can be on a machine: without broadcast hardware nothing is broadcast; slots and tags as the model
+/// says; with the workarounds that the processor needs.
 pub(crate) fn fit_design(design: Design, model: &Model) -> Design {
     let reach = match design.reach {
         Reach::Broadcast if !model.broadcast.available => Reach::Ipi,
@@ -106,8 +106,8 @@ pub(crate) fn machine_config(model: &Model, threads: usize, extra_tasks: usize, 
     config
 }
 
-/// Simulated memory that one process takes, at most, bytes: a line per CPU to be woken at, its locks and table lines, and
-/// the engine's space. Its memory is lazily committed.
+/// Simulated memory that one process takes, at most, bytes: a line per CPU to be woken at, its locks and table lines,
+/// and the engine's space. Its memory is lazily committed.
 pub(crate) fn process_bytes(model: &Model, bytes: u64) -> usize {
     let tables = bytes.div_ceil(2 << 20) as usize;
     model.topology.cpus() * 128 + tables * (8 << 10) + (32 << 10)

@@ -4,8 +4,8 @@ use crate::machine::CpuStatistics;
 use crate::model::Model;
 use crate::os::category::Category;
 
-/// Share of `all` cycles that each category took, by name. Entering and leaving the interrupt handler counts to the interrupted
-/// side: the machine books it to what was interrupted, in proportion to how long each ran.
+/// Share of `all` cycles that each category took, by name. Entering and leaving the interrupt handler counts to the
+/// interrupted side: the machine books it to what was interrupted, in proportion to how long each ran.
 pub(crate) fn time_shares(total: &CpuStatistics, model: &Model, all: f64) -> Vec<(&'static str, f64)> {
     const INTERRUPTED: [Category; 3] = [Category::User, Category::Kernel, Category::FlushRequester];
     let mut cycles = total.cycles;

@@ -1,7 +1,8 @@
-//! What each CPU did around a shootdown, for people to look at: a record that the simulated kernel makes when it is asked to.
+//! What each CPU did around a shootdown, for people to look at: a record that the simulated kernel makes when it is
+//! asked to.
 //!
-//! Owns the record and the choice of a shootdown from it. A run that records nothing pays a load and a branch at each place that
-//! could; one that does charges nothing for it and reads nothing but the clock, so its results are the same.
+//! Owns the record and the choice of a shootdown from it. A run that records nothing pays a load and a branch at each
+//! place that could; one that does charges nothing for it and reads nothing but the clock, so its results are the same.
 
 use crate::machine;
 use crate::model::Model;

@@ -1,8 +1,8 @@
 //! What a lockless walk pays for its guard, enter and exit, in each mode, on this host's own atomics.
 //!
-//! `cargo bench -p shootdown --bench walk` prints ns by criterion, and then ratios. Hooks are empty: masking interrupts, which
-//! every mode needs alike, is not in these figures. They check the model, and are no constants of it: simulated walks are
-//! charged the machine file's loads, stores, `full_barrier` and `rmw`.
+//! `cargo bench -p shootdown --bench walk` prints ns by criterion, and then ratios. Hooks are empty: masking
+//! interrupts, which every mode needs alike, is not in these figures. They check the model, and are no constants of it:
+//! simulated walks are charged the machine file's loads, stores, `full_barrier` and `rmw`.
 
 mod nothing;
 

@@ -139,8 +139,8 @@ fn a_broadcast_that_is_dearer_than_interrupts_is_not_chosen() {
 
 #[test]
 fn a_broadcast_that_interrupts_everybody_is_weighed_with_what_it_takes_from_them() {
-    // One interrupt costs the machine 1500 ns by the priors: more than this broadcast, less than it with half a round trip for
-    // the other CPU.
+    // One interrupt costs the machine 1500 ns by the priors: more than this broadcast, less than it with half a round
+    // trip for the other CPU.
     for (interrupts, from) in [(false, 1), (true, u64::MAX)] {
         let kernel = Timed::new(Clock::Good);
         kernel.broadcast_ns.set(1200);

@@ -7,12 +7,13 @@
 //! | [`promotion`] | from slots to a system-wide tag and back | `promote.rs`, `demote.rs`, `switch.rs` |
 //! | [`walks`] | lockless walks and freed tables | `walk/` |
 //!
-//! A model is not the engine: it is the argument for it, in which every step can be read. `shootdown-check` explores the engine
-//! itself, with more detail and smaller bounds. Each step here names the function of the engine that it stands for.
+//! A model is not the engine: it is the argument for it, in which every step can be read. `shootdown-check` explores
+//! the engine itself, with more detail and smaller bounds. Each step here names the function of the engine that it
+//! stands for.
 //!
-//! A protocol is written as *programs*, lists of operations that others may come between. A mutant drops or moves an operation, a
-//! barrier or a check. [`explore`] visits every state; the sound protocol breaks no claim (C1 to C7), each mutant does.
-//! `cargo run --release -p protocol` prints the table.
+//! A protocol is written as *programs*, lists of operations that others may come between. A mutant drops or moves an
+//! operation, a barrier or a check. [`explore`] visits every state; the sound protocol breaks no claim (C1 to C7), each
+//! mutant does. `cargo run --release -p protocol` prints the table.
 
 pub mod generations;
 pub mod memory;
@@ -132,18 +133,20 @@ pub trait Protocol: Mutated {
     fn waits(&self, state: &StateOf<Self>, cpu: usize, op: Self::Op) -> bool;
     /// Whether a CPU takes interrupts.
     fn is_open(&self, cpu: &CpuOf<Self>) -> bool;
-    /// A CPU has ended a program, and is back at what it was at before: what it has read on the way is of no matter any more.
+    /// A CPU has ended a program, and is back at what it was at before: what it has read on the way is of no matter any
+    /// more.
     fn ended(&self, cpu: &mut CpuOf<Self>, program: Self::Program);
     /// Walkers fill what they can reach, after each step.
     fn fill(&self, state: &mut StateOf<Self>);
     /// Whether nobody waits for anything any more.
     fn is_over(&self, state: &StateOf<Self>) -> bool;
-    /// The claim that is broken, if one is. C5 is not looked for here: it is broken where nothing can happen although it is not
-    /// [over](Self::is_over).
+    /// The claim that is broken, if one is. C5 is not looked for here: it is broken where nothing can happen although
+    /// it is not [over](Self::is_over).
     fn broken(&self, state: &StateOf<Self>) -> Option<Claim>;
 }
 
-/// Declares a model's `Mutant`s, each with the claim that it breaks and the bounds in which that shows: none can be forgotten.
+/// Declares a model's `Mutant`s, each with the claim that it breaks and the bounds in which that shows: none can be
+/// forgotten.
 macro_rules! mutants {
     ($protocol:ty; $($(#[$doc:meta])* $name:ident: $claim:ident in $bounds:expr;)*) => {
         /// What is left out, weakened or moved.

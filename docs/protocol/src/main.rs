@@ -1,7 +1,7 @@
 //! Prints what each model visits and which mutants it kills: `cargo run --release -p protocol`.
 //!
-//! With names of models, only those. `--stories` adds how each mutant breaks its claim, step by step. Exit status 1 when a sound
-//! protocol breaks a claim or a mutant survives, 2 on bad usage.
+//! With names of models, only those. `--stories` adds how each mutant breaks its claim, step by step. Exit status 1
+//! when a sound protocol breaks a claim or a mutant survives, 2 on bad usage.
 
 use protocol::generations::Generations;
 use protocol::promotion::Promotion;

@@ -1,8 +1,9 @@
 //! Memory as the models have it: each CPU's stores wait in a buffer of its own before others see them.
 //!
-//! Weaker than x86: relaxed stores to different words become visible in any order, as on Arm and RISC-V. A release store waits for
-//! every store before it. A full barrier empties the buffer. Two things are not here: loads take effect in the order of the
-//! program, and all other CPUs see a store at the same moment (which holds on x86, Armv8 and RISC-V).
+//! Weaker than x86: relaxed stores to different words become visible in any order, as on Arm and RISC-V. A release
+//! store waits for every store before it. A full barrier empties the buffer. Two things are not here: loads take effect
+//! in the order of the program, and all other CPUs see a store at the same moment (which holds on x86, Armv8 and
+//! RISC-V).
 //!
 //! Page-table walkers are observers of their own: they read memory, never a buffer, not even their own CPU's.
 
@@ -96,7 +97,8 @@ impl Memory {
         self.update_relaxed(cpu, word, change)
     }
 
-    /// A read-modify-write that orders nothing but its own word: what a mutant has in place of [`update`](Self::update).
+    /// A read-modify-write that orders nothing but its own word: what a mutant has in place of
+    /// [`update`](Self::update).
     pub fn update_relaxed(&mut self, cpu: usize, word: usize, change: impl FnOnce(u8) -> u8) -> u8 {
         let of_word = |store: &Option<Store>| store.is_some_and(|store| usize::from(store.word) == word);
         while let Some(index) = self.buffers[cpu].iter().position(of_word) {
@@ -107,7 +109,8 @@ impl Memory {
         old
     }
 
-    /// Sets a CPU's bit by an exchange, which is a full barrier; with `plain` by a mere store: what a mutant has in its place.
+    /// Sets a CPU's bit by an exchange, which is a full barrier; with `plain` by a mere store: what a mutant has in its
+    /// place.
     ///
     /// # Panics
     /// When the buffer is full.

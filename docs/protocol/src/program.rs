@@ -1,5 +1,5 @@
-//! Programs: lists of operations that others may come between. CPUs that run them over one memory, and ask each other by
-//! interrupt; and what can happen next in a protocol that is written so.
+//! Programs: lists of operations that others may come between. CPUs that run them over one memory, and ask each other
+//! by interrupt; and what can happen next in a protocol that is written so.
 
 use crate::memory::{CPUS, Memory};
 use crate::{CpuOf, Protocol, StateOf, Step};

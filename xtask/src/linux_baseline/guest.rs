@@ -21,12 +21,13 @@ pub struct Guest {
     design: Option<String>,
 }
 
-/// What Linux is booted with: no workarounds for processor bugs (`mitigations=off`), small pages only, as the simulator's
-/// workloads have them, and functions at the addresses of the symbol table.
+/// What Linux is booted with: no workarounds for processor bugs (`mitigations=off`), small pages only, as the
+/// simulator's workloads have them, and functions at the addresses of the symbol table.
 const LINUX: &str =
     "console=ttyS0 quiet panic=-1 mitigations=off transparent_hugepage=never nokaslr norandmaps rdinit=/init";
 
-/// The shootdown interrupt of ours, and the one that emulates a broadcast (kernel/src/arch/traps.rs); bytes of an entry.
+/// The shootdown interrupt of ours, and the one that emulates a broadcast (kernel/src/arch/traps.rs); bytes of an
+/// entry.
 const VECTORS: [u64; 2] = [0xF0, 0xF1];
 const ENTRY_BYTES: u64 = 16;
 

@@ -1,4 +1,5 @@
-//! Instructions of a shootdown: which functions of the guest's kernel it consists of, and what the plugin counted in them.
+//! Instructions of a shootdown: which functions of the guest's kernel it consists of, and what the plugin counted in
+//! them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,8 +12,8 @@ use super::boot::Report;
 use super::child;
 use crate::steps;
 
-/// Functions of Linux, x86-64: what a requester calls, and what a target is interrupted by (the second when it is the only
-/// one).
+/// Functions of Linux, x86-64: what a requester calls, and what a target is interrupted by (the second when it is the
+/// only one).
 pub const SYMBOLS: [&str; 3] = [
     "flush_tlb_mm_range",
     "asm_sysvec_call_function",

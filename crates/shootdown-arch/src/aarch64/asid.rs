@@ -64,8 +64,8 @@ impl Asid {
     }
 }
 
-/// The two ASIDs of a space with split user and kernel tables: even for the kernel, odd for the user. An invalidation that
-/// names one MUST be repeated for the other (regression 30).
+/// The two ASIDs of a space with split user and kernel tables: even for the kernel, odd for the user. An invalidation
+/// that names one MUST be repeated for the other (regression 30).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AsidPair(Asid);
 

@@ -1,7 +1,8 @@
 //! What a processor has, from its ID registers, and what it must not be trusted with, by its MIDR.
 //!
-//! Every function takes register values and executes nothing. The list of parts errs towards more invalidation and towards
-//! interrupts, which are always right (C6): a part whose fixed revision is not known for certain is listed in all revisions.
+//! Every function takes register values and executes nothing. The list of parts errs towards more invalidation and
+//! towards interrupts, which are always right (C6): a part whose fixed revision is not known for certain is listed in
+//! all revisions.
 
 /// TLBI by range exists (ID_AA64ISAR0_EL1.TLB \[59:56\] is 2 or more).
 pub const fn has_range(id_aa64isar0: u64) -> bool {
@@ -13,8 +14,9 @@ pub const fn has_level_hint(id_aa64mmfr2: u64) -> bool {
     id_aa64mmfr2 >> 48 & 0xF >= 1
 }
 
-/// How much of break-before-make may be left out for a change of size alone (ID_AA64MMFR2_EL1.BBM \[55:52\]): 0 nothing, 1
-/// with the nT bit, 2 all of it, at the price of conflict aborts. A change of output address always needs it.
+/// How much of break-before-make may be left out for a change of size alone (ID_AA64MMFR2_EL1.BBM \[55:52\]): 0
+/// nothing, 1 with the nT bit, 2 all of it, at the price of conflict aborts. A change of output address always needs
+/// it.
 pub const fn break_before_make_level(id_aa64mmfr2: u64) -> u8 {
     (id_aa64mmfr2 >> 52 & 0xF) as u8
 }
@@ -64,10 +66,11 @@ impl Workarounds {
     };
 
     /// What the processor needs. Part numbers: Linux `arch/arm64/include/asm/cputype.h`. Errata by number:
-    /// - repeat: Falkor 1009; Cortex-A76 1286807, fixed after r3p0; Cortex-A55 2441007; Cortex-A510 2441009, fixed in r1p2;
+    /// - repeat: Falkor 1009; Cortex-A76 1286807, fixed after r3p0; Cortex-A55 2441007; Cortex-A510 2441009, fixed in
+    ///   r1p2;
     /// - interrupt too: C1-Pro 4193714;
-    /// - never broadcast: ThunderX (CN88xx) pass 1, and 27456 up to pass 2.1. Kernels that flush the instruction cache at
-    ///   each switch instead may broadcast on pass 2.
+    /// - never broadcast: ThunderX (CN88xx) pass 1, and 27456 up to pass 2.1. Kernels that flush the instruction cache
+    ///   at each switch instead may broadcast on pass 2.
     pub const fn of(midr: Midr) -> Workarounds {
         let revision = midr.revision();
         match (midr.implementer(), midr.part()) {

@@ -1,9 +1,9 @@
 //! Range operations (FEAT_TLBIRANGE): the operand, and the sequence of operations that covers a range exactly.
 //!
-//! Layout: ASID \[63:48\], TG \[47:46\], SCALE \[45:44\], NUM \[43:39\], TTL \[38:37\], BaseADDR \[36:0\]. One operation covers
-//! (NUM + 1) * 2^(5 * SCALE + 1) granules: always an even number, so an odd last page takes the plain form. Scales go from
-//! 3 down to 0, each used once, which keeps the alignment that large pages need. With 52-bit addresses (LPA2) BaseADDR
-//! counts 64 KiB, so pages in front of the first such boundary take the plain form.
+//! Layout: ASID \[63:48\], TG \[47:46\], SCALE \[45:44\], NUM \[43:39\], TTL \[38:37\], BaseADDR \[36:0\]. One
+//! operation covers (NUM + 1) * 2^(5 * SCALE + 1) granules: always an even number, so an odd last page takes the plain
+//! form. Scales go from 3 down to 0, each used once, which keeps the alignment that large pages need. With 52-bit
+//! addresses (LPA2) BaseADDR counts 64 KiB, so pages in front of the first such boundary take the plain form.
 
 use super::asid::Asid;
 use super::tlbi::{Granule, Level};
@@ -138,8 +138,8 @@ impl Iterator for Cover {
             return Some(step);
         }
         loop {
-            // Never more than 32 units: what is left after a scale is less than one of its units, and a unit of the next
-            // is a thirty-second of that.
+            // Never more than 32 units: what is left after a scale is less than one of its units, and a unit of the
+            // next is a thirty-second of that.
             let units = self.left >> (5 * self.scale + 1);
             if units > 0 {
                 let num = units.min(32) - 1;

@@ -1,7 +1,7 @@
 //! The register operand of TLBI by address or by tag.
 //!
-//! Layout (Arm ARM, TLBI VAE1IS and its kin): ASID \[63:48\], TTL \[47:44\] (granule, then level), VA\[55:12\] in \[43:0\]. TTL
-//! needs FEAT_TTL; on a processor without, those bits must be 0. `vmalle1` takes no operand.
+//! Layout (Arm ARM, TLBI VAE1IS and its kin): ASID \[63:48\], TTL \[47:44\] (granule, then level), VA\[55:12\] in
+//! \[43:0\]. TTL needs FEAT_TTL; on a processor without, those bits must be 0. `vmalle1` takes no operand.
 
 use super::asid::Asid;
 
@@ -135,8 +135,8 @@ impl Operand {
         Some(tag << 48 | ttl << 44 | (address >> 12 & VA_BITS))
     }
 
-    /// The same operation with the parts of a register value: what an emulator does with it. The form is that of `self`.
-    /// `None` for a TTL with a reserved granule; the granule of an unknown level is that of `self`, or 4 KiB.
+    /// The same operation with the parts of a register value: what an emulator does with it. The form is that of
+    /// `self`. `None` for a TTL with a reserved granule; the granule of an unknown level is that of `self`, or 4 KiB.
     pub const fn with_bits(self, bits: u64) -> Option<Operand> {
         let tag = Asid::from_bits((bits >> 48) as u16);
         // VA[55] repeats upwards.

@@ -1,7 +1,7 @@
 //! SFENCE.VMA and SINVAL.VMA: which registers are named, and the instruction words.
 //!
-//! A register that holds 0 is not the same as `x0`: the one means address or tag 0, the other all of them. So operands are
-//! options here, and the encoder takes register numbers that it refuses to let be `x0`.
+//! A register that holds 0 is not the same as `x0`: the one means address or tag 0, the other all of them. So operands
+//! are options here, and the encoder takes register numbers that it refuses to let be `x0`.
 
 use super::satp::Asid;
 

@@ -55,8 +55,8 @@ pub struct RemoteFence {
 }
 
 impl RemoteFence {
-    /// a0 to a4 and the function number for a6: mask, base, first byte, bytes, tag. The tag is 0 where the function takes
-    /// none. Everything is asked for as all bytes, which every firmware takes for "no address".
+    /// a0 to a4 and the function number for a6: mask, base, first byte, bytes, tag. The tag is 0 where the function
+    /// takes none. Everything is asked for as all bytes, which every firmware takes for "no address".
     pub const fn arguments(self) -> ([u64; 5], u64) {
         let (start, size) = match self.fence {
             Fence::All | Fence::Tag(_) => (0, u64::MAX),

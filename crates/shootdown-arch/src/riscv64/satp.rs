@@ -1,7 +1,7 @@
 //! The root register: mode, address-space identifier, page number of the top table.
 //!
-//! Layout on RV64 (privileged specification, "satp"): MODE \[63:60\], ASID \[59:44\], PPN \[43:0\]. Writing it orders nothing
-//! and flushes nothing: a tag that had another owner needs an SFENCE.VMA before it is used (regression 18).
+//! Layout on RV64 (privileged specification, "satp"): MODE \[63:60\], ASID \[59:44\], PPN \[43:0\]. Writing it orders
+//! nothing and flushes nothing: a tag that had another owner needs an SFENCE.VMA before it is used (regression 18).
 
 /// Which tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

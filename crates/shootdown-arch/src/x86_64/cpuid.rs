@@ -113,8 +113,9 @@ impl Signature {
 
 /// Why a processor must not use INVLPGB whatever CPUID announces; `None` when it may.
 ///
-/// - AMD family 17h (Zen, Zen+, Zen 2): no part is documented to have the instruction, and some Zen 2 client parts (seen
-///   on family 17h model 47h) set the bit and then fault (Linux change "x86/CPU/AMD: Disable INVLPGB on Zen2", 2025).
+/// - AMD family 17h (Zen, Zen+, Zen 2): no part is documented to have the instruction, and some Zen 2 client parts
+///   (seen on family 17h model 47h) set the bit and then fault (Linux change "x86/CPU/AMD: Disable INVLPGB on Zen2",
+///   2025).
 ///
 /// The list errs towards interrupts, which are always right (C6).
 pub const fn must_not_broadcast(vendor: Vendor, signature: Signature) -> Option<&'static str> {
@@ -127,8 +128,8 @@ pub const fn must_not_broadcast(vendor: Vendor, signature: Signature) -> Option<
 /// Why a processor must not use PCIDs; `None` when it may. `microcode` is the loaded revision.
 ///
 /// - Intel Alder Lake, Raptor Lake and Gracemont: INVLPG may leave global entries while PCIDs are on, until a microcode
-///   update (Intel errata ADL063, RPL042; revisions as in Linux `arch/x86/mm/init.c`, `invlpg_miss_ids`). Only bare metal
-///   is affected: pass `guest` where CPUID announces a hypervisor.
+///   update (Intel errata ADL063, RPL042; revisions as in Linux `arch/x86/mm/init.c`, `invlpg_miss_ids`). Only bare
+///   metal is affected: pass `guest` where CPUID announces a hypervisor.
 pub const fn must_not_tag(vendor: Vendor, signature: Signature, microcode: u32, guest: bool) -> Option<&'static str> {
     let fixed_in = match (vendor, signature.family, signature.model) {
         (Vendor::Intel, 6, 0x97) => 0x2E,

@@ -39,7 +39,8 @@ impl PcidPair {
     /// The bit that tells the user half from the kernel half.
     pub const USER_BIT: u16 = 1 << 11;
 
-    /// The pair of the tags `kernel` and `kernel | USER_BIT`; `None` when `kernel` has bit 11 set or more bits than fit.
+    /// The pair of the tags `kernel` and `kernel | USER_BIT`; `None` when `kernel` has bit 11 set or more bits than
+    /// fit.
     pub const fn new(kernel: u16) -> Option<PcidPair> {
         if kernel < PcidPair::USER_BIT {
             Some(PcidPair(Pcid(kernel)))

@@ -12,7 +12,8 @@ use clap::Args;
     (x86-TSO). Prints how many states there are, and the first run that breaks a rule as a story. `none` is the control: it \
     must break one. Exit status 1 when another design does, or `none` does not.",
     after_help = "Races of two CPUs: flush, cross, masked, twice, switch, return, lazy, kernel, tables, lazy-tables, end, batch,\n\
-    hotplug, walk, foreign-walk; of three: flush-3, switch-3, cross-3.\n\n\
+    hotplug, kernel-range, kernel-hotplug, roll-over, roll-over-lazy, roll-over-batch, walk, foreign-walk; of three:\n\
+    flush-3, switch-3, cross-3; of four, too large for all but --random: mixed-4, tables-4.\n\n\
     Examples:\n  \
     shootdown check                                   races of two CPUs under every design, exhaustively\n  \
     shootdown check switch-3 --designs ipi,adaptive   one of three CPUs\n  \
@@ -34,7 +35,8 @@ pub struct CheckArgs {
     #[arg(long)]
     pub three: bool,
 
-    /// Instead of going through every order of steps, so many random runs by priorities; also of races of three and four CPUs
+    /// Instead of going through every order of steps, so many random runs by priorities; also of races of three and
+    /// four CPUs
     #[arg(long, value_name = "RUNS", conflicts_with_all = ["states", "preemptions", "three"], value_parser = clap::value_parser!(u64).range(1..))]
     pub random: Option<u64>,
 

@@ -32,11 +32,13 @@ pub struct CompareArgs {
     #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
     pub cpus: Option<u64>,
 
-    /// Make the machine as large as each thread count asks, and show how the cost grows with CPUs [thread counts: 1,2,4,..8192]
+    /// Make the machine as large as each thread count asks, and show how the cost grows with CPUs [thread counts:
+    /// 1,2,4,..8192]
     #[arg(long, conflicts_with = "cpus")]
     pub cpus_follow_threads: bool,
 
-    /// Replace one number of the machine model, in the unit of its file, or of the workload (`workload.NAME.PARAMETER`); repeatable
+    /// Replace one number of the machine model, in the unit of its file, or of the workload
+    /// (`workload.NAME.PARAMETER`); repeatable
     #[arg(long, value_name = "PATH=VALUE")]
     pub set: Vec<String>,
 
@@ -120,8 +122,8 @@ pub struct SweepArgs {
     #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true, conflicts_with = "one_at_a_time")]
     pub sample: Option<u64>,
 
-    /// Vary one --set at a time, the others as in the machine model, in place of every combination; a --set with one value
-    /// holds throughout
+    /// Vary one --set at a time, the others as in the machine model, in place of every combination; a --set with one
+    /// value holds throughout
     #[arg(long)]
     pub one_at_a_time: bool,
 
@@ -177,8 +179,8 @@ pub struct ScoreboardArgs {
     #[arg(long)]
     pub all: bool,
 
-    /// Runs per cell and design; run k uses seed+k, and medians count. Cells in which a preset seems ahead, or a demand is
-    /// missed, are measured again, longer and with other seeds
+    /// Runs per cell and design; run k uses seed+k, and medians count. Cells in which a preset seems ahead, or a demand
+    /// is missed, are measured again, longer and with other seeds
     #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
     pub runs: u64,
 

@@ -1,5 +1,5 @@
-//! What a model has before anything is fitted: the nearest built-in model, with the shape of this machine and with the costs
-//! that can be measured alone.
+//! What a model has before anything is fitted: the nearest built-in model, with the shape of this machine and with the
+//! costs that can be measured alone.
 
 use std::collections::BTreeSet;
 use std::fs;

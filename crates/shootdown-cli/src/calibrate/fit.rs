@@ -1,7 +1,7 @@
 //! Fitting: one number, or some that go together, is changed until the simulator gives one measured row.
 //!
-//! Each [`Step`] has a row of its own, and every other row stays a prediction. Steps disturb each other a little, so all are
-//! taken twice.
+//! Each [`Step`] has a row of its own, and every other row stays a prediction. Steps disturb each other a little, so
+//! all are taken twice.
 
 use shootdown_linux::work::Workload;
 use shootdown_sim::model::{Model, Provenance, Range};

@@ -1,7 +1,7 @@
 //! `shootdown calibrate`: a machine model of this very machine, and how well it fits.
 //!
-//! Owns the order: measure the workloads and the single costs, begin with the nearest built-in model ([`base`]), fit what
-//! cannot be measured alone ([`fit`]), write the file, read it back, simulate every row with it and print both.
+//! Owns the order: measure the workloads and the single costs, begin with the nearest built-in model ([`base`]), fit
+//! what cannot be measured alone ([`fit`]), write the file, read it back, simulate every row with it and print both.
 
 mod base;
 mod fit;

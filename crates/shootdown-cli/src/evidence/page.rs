@@ -1,5 +1,5 @@
-//! The page of `evidence`: the published tables with a bar for every error, plots where there are curves, what was fitted,
-//! and what was not run. It shows what [`crate::evidence`] found and computes nothing but positions.
+//! The page of `evidence`: the published tables with a bar for every error, plots where there are curves, what was
+//! fitted, and what was not run. It shows what [`crate::evidence`] found and computes nothing but positions.
 
 use super::plots::plots;
 use super::text::errors;

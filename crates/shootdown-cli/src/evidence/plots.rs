@@ -9,7 +9,8 @@ use crate::{plot, style};
 /// The table whose machine and workload the curves are of.
 const CURVES_OF: &str = "E1";
 
-/// A plot for every machine and metric of the table that has more than one thread count: published points over simulated lines.
+/// A plot for every machine and metric of the table that has more than one thread count: published points over
+/// simulated lines.
 pub(crate) fn plots(findings: &Findings, table: &str) -> String {
     let mut html = String::new();
     for machine in distinct(findings.lines, |line| &line.published.machine) {

@@ -14,8 +14,8 @@ use crate::published::{Metric, Published};
 use crate::queue::Outcome;
 use crate::target::Target;
 
-/// The simulated number that stands beside a published one; `over` is the result that a ratio is over. None when the run
-/// has no such number.
+/// The simulated number that stands beside a published one; `over` is the result that a ratio is over. None when the
+/// run has no such number.
 pub(super) fn measured(row: &Published, result: &RunResult, over: Option<&RunResult>) -> Option<f64> {
     let number = match row.metric {
         Metric::OpsPerS => result.ops_per_s,

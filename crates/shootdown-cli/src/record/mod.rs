@@ -1,7 +1,8 @@
-//! `shootdown record`: what the kernel of this machine does with translations while a command runs, as one Parquet file.
+//! `shootdown record`: what the kernel of this machine does with translations while a command runs, as one Parquet
+//! file.
 //!
-//! Owns the order of things: instance, command, end, teardown, summary. The instance is in `shootdown-linux`; what comes out
-//! of it goes through the text reader of `shootdown-trace` into the columnar file as it happens ([`stream`]).
+//! Owns the order of things: instance, command, end, teardown, summary. The instance is in `shootdown-linux`; what
+//! comes out of it goes through the text reader of `shootdown-trace` into the columnar file as it happens ([`stream`]).
 
 mod remedy;
 mod room;
@@ -16,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use serde::Serialize;
-use shootdown_linux::launch;
 use shootdown_linux::tracefs::{Error, Instance, Tracefs};
+use shootdown_linux::{cpus, launch};
 use shootdown_trace::Metadata;
 
 use crate::args::RecordArgs;
@@ -43,8 +44,8 @@ struct Document<R: Serialize> {
 /// Records.
 ///
 /// # Errors
-/// One line when tracing is not possible, with the command that makes it possible; when the command cannot be started; when
-/// the file cannot be written at all. After any of them nothing of ours is left in the kernel.
+/// One line when tracing is not possible, with the command that makes it possible; when the command cannot be started;
+/// when the file cannot be written at all. After any of them nothing of ours is left in the kernel.
 pub fn command(args: &RecordArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     check(args)?;
     let destination = Destination::new("-o", &args.output)?;
@@ -62,7 +63,8 @@ pub fn command(args: &RecordArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let about = Metadata {
         command: described(args),
         kernel: trimmed("/proc/sys/kernel/osrelease"),
-        cpus: thread::available_parallelism().ok().map(|cpus| cpus.get() as u32),
+        // All that are online, not only those that we may run on.
+        cpus: cpus::Machine::read().ok().map(|machine| machine.cpus.len() as u32),
         clock: Some("mono".into()),
         events: events.iter().map(ToString::to_string).collect(),
         one_program: !everybody(args),

@@ -24,8 +24,8 @@ impl Room {
         })
     }
 
-    /// Makes sure that there is room for a group, and after it for another group and the end of the file. When that fails,
-    /// one group and the end still fit, because the call before took room for them.
+    /// Makes sure that there is room for a group, and after it for another group and the end of the file. When that
+    /// fails, one group and the end still fit, because the call before took room for them.
     ///
     /// File systems that cannot take room ahead (some network ones) let us go on without.
     pub(super) fn take(&mut self) -> io::Result<()> {

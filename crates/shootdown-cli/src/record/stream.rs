@@ -11,7 +11,8 @@ use shootdown_trace::{Metadata, Summary, text};
 use super::room::Room;
 use crate::failure::Failure;
 
-/// What the watcher sees while events come in. Relaxed throughout: numbers for people, and a flag that is looked at again.
+/// What the watcher sees while events come in. Relaxed throughout: numbers for people, and a flag that is looked at
+/// again.
 #[derive(Debug, Default)]
 pub(super) struct Live {
     pub(super) events: AtomicU64,

@@ -90,8 +90,8 @@ impl End {
     }
 }
 
-/// Waits for the end. A command that is not at its end when the recording is, runs on where the time was up or the disk is
-/// full, and is asked to end after Ctrl-C.
+/// Waits for the end. A command that is not at its end when the recording is, runs on where the time was up or the disk
+/// is full, and is asked to end after Ctrl-C.
 pub(super) fn until_end(
     subject: Subject,
     seconds: Option<f64>,

@@ -24,12 +24,12 @@ use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::output::{self, Destination};
 use crate::table::Grid;
 use crate::target::Target;
-use crate::{catalog, import, json, number};
+use crate::{catalog, import, json, number, plan};
 use row::{Prediction, Row};
 use source::Recording;
 
-/// Designs that do what the recorded kernel does with a request: where program and machine are as recorded, what they predict is
-/// set beside what was recorded. The first of them that is asked for.
+/// Designs that do what the recorded kernel does with a request: where program and machine are as recorded, what they
+/// predict is set beside what was recorded. The first of them that is asked for.
 const AS_RECORDED: [&str; 2] = ["ipi-trim", "ipi"];
 
 /// Where predicted and recorded differ although the engine does the same as the kernel.
@@ -186,8 +186,7 @@ fn run(
     with_timeline: bool,
     stop: &AtomicBool,
 ) -> Result<Vec<Done>, Failure> {
-    let all = thread::available_parallelism().map_or(1, usize::from);
-    let jobs = args.jobs.map_or(all, |jobs| jobs.max(1) as usize).min(specs.len());
+    let jobs = plan::host_threads(args.jobs)?.min(specs.len());
     let bar = ProgressBar::new(specs.len() as u64 * recording.recorded.events);
     if let Ok(style) = ProgressStyle::with_template("{bar:40.cyan/dim} {elapsed} elapsed, {eta} left") {
         bar.set_style(style);

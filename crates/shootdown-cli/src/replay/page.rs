@@ -33,8 +33,8 @@ canvas.lanes{width:100%;display:block;touch-action:none;cursor:grab;border:1px s
 .ask{fill:var(--ask)}.take{fill:var(--take)}
 ";
 
-/// Draws every timeline; the wheel zooms at the pointer, dragging moves, a double click shows everything; so do + - arrows and 0.
-/// Written without characters that markup would need escaped.
+/// Draws every timeline; the wheel zooms at the pointer, dragging moves, a double click shows everything; so do + -
+/// arrows and 0. Written without characters that markup would need escaped.
 const SCRIPT: &str = r#"<script>
 (function () {
   function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue(name); }

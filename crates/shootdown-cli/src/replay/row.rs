@@ -90,8 +90,8 @@ pub struct Row {
     pub disturbance: Option<Tail>,
     /// The same of bystanders only.
     pub bystander_disturbance: Option<Tail>,
-    /// Requests at bystanders: CPUs that ran another space, kernel code or nothing. Designs whose requests name no space
-    /// (`adaptive`) know of those that were lazy only.
+    /// Requests at bystanders: CPUs that ran another space, kernel code or nothing. Designs whose requests name no
+    /// space (`adaptive`) know of those that were lazy only.
     pub bystanders_interrupted: u64,
     /// How much longer the program takes than recorded.
     pub longer: f64,
@@ -154,8 +154,9 @@ pub struct Prediction {
     pub error: Option<f64>,
 }
 
-/// What was withheld from a replay, beside what it did: only where program and machine are as recorded. Of a recording of
-/// `one_program` that is the requests alone: answers and switches are noted for whatever task a CPU runs, and others are left out.
+/// What was withheld from a replay, beside what it did: only where program and machine are as recorded. Of a recording
+/// of `one_program` that is the requests alone: answers and switches are noted for whatever task a CPU runs, and others
+/// are left out.
 pub fn predictions(result: &ReplayResult, recorded: &Recorded, one_program: bool) -> Vec<Prediction> {
     let answers = &result.counts.answers;
     let line = |what, recorded: u64, predicted: u64| Prediction {

@@ -1,4 +1,5 @@
-//! Where a replay's steps come from: a recording on disk, read once to know what is in it, and once more for each design.
+//! Where a replay's steps come from: a recording on disk, read once to know what is in it, and once more for each
+//! design.
 //!
 //! A reader is a host thread of its own and at most a few thousand steps ahead of who takes them.
 

@@ -1,8 +1,8 @@
 //! `trace:FILE`: a recorded program as a workload of `compare`.
 //!
-//! Owns what threads and operations mean for a recording, and turns a run into a replay and its result back. As many threads
-//! as the recording had CPUs are the program itself; `n` times as many are the program with each of its threads `n` times in
-//! the same space (`--scale threads:n` of `replay`). One operation is a flush that a thread asks for.
+//! Owns what threads and operations mean for a recording, and turns a run into a replay and its result back. As many
+//! threads as the recording had CPUs are the program itself; `n` times as many are the program with each of its threads
+//! `n` times in the same space (`--scale threads:n` of `replay`). One operation is a flush that a thread asks for.
 
 use std::path::Path;
 use std::sync::Arc;

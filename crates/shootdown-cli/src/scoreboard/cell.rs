@@ -1,4 +1,5 @@
-//! One cell of the scoreboard: the rates of the designs beside each other, and what lies between `adaptive` and the limit.
+//! One cell of the scoreboard: the rates of the designs beside each other, and what lies between `adaptive` and the
+//! limit.
 
 use serde::Serialize;
 use shootdown_sim::model::{Arch, Model};
@@ -217,9 +218,10 @@ impl Runs<'_> {
 
 /// What a machine leaves of the limit `ideal`, operations per second, where each operation has one flush by broadcast.
 ///
-/// Whoever drops a page may neither reuse it nor return to user code before the broadcast is complete everywhere, so each
-/// loop of each thread is longer by that wait, whatever else is done meanwhile by other threads; and the machine carries
-/// out one broadcast at a time. `None` on a machine without broadcast, and where firmware carries it out by interrupts.
+/// Whoever drops a page may neither reuse it nor return to user code before the broadcast is complete everywhere, so
+/// each loop of each thread is longer by that wait, whatever else is done meanwhile by other threads; and the machine
+/// carries out one broadcast at a time. `None` on a machine without broadcast, and where firmware carries it out by
+/// interrupts.
 fn waited_for(machine: &Model, threads: usize, ideal: f64) -> Option<f64> {
     let by_interrupts = matches!(machine.arch, Arch::Riscv64(_));
     let sync = machine.ns(machine.costs.broadcast_sync);

@@ -1,10 +1,12 @@
-//! The `scoreboard` command: `adaptive` beside the best published design in every cell of machine, workload and threads.
+//! The `scoreboard` command: `adaptive` beside the best published design in every cell of machine, workload and
+//! threads.
 //!
-//! Owns the choice of cells. Rates come from the simulator, none is kept here. [`cell`] compares the designs of one cell,
-//! [`requirements`] says what is demanded and what came out, [`text`] prints.
+//! Owns the choice of cells. Rates come from the simulator, none is kept here. [`cell`] compares the designs of one
+//! cell, [`requirements`] says what is demanded and what came out, [`text`] prints.
 //!
-//! The best of a dozen short runs is partly the luckiest. So a cell in which a preset seems ahead, or a demand is missed, is
-//! measured again, longer and with other seeds, and what comes out then counts. What cannot be run is said, with the reason.
+//! The best of a dozen short runs is partly the luckiest. So a cell in which a preset seems ahead, or a demand is
+//! missed, is measured again, longer and with other seeds, and what comes out then counts. What cannot be run is said,
+//! with the reason.
 
 mod cell;
 mod requirements;
@@ -104,8 +106,8 @@ fn failure(spec: &RunSpec, outcome: &Outcome) -> Option<String> {
     ))
 }
 
-/// The runs that look once more at each cell in which a preset seems ahead or a demand is missed: of `adaptive`, the limit, and every preset that
-/// may be the best.
+/// The runs that look once more at each cell in which a preset seems ahead or a demand is missed: of `adaptive`, the
+/// limit, and every preset that may be the best.
 fn doubtful(specs: &[RunSpec], outcomes: &[Outcome], cells: &[Cell], runs: u64) -> Vec<RunSpec> {
     let mut doubtful = Vec::new();
     let mut at = 0;
@@ -185,8 +187,8 @@ fn specs(args: &ScoreboardArgs, settings: &Settings) -> Result<(Vec<RunSpec>, Ve
     }
 }
 
-/// The runs of the cell of `spec` under every design; and what cannot be run: a workload that needs more threads, a design
-/// that needs more tags. A name that does not exist is a mistake.
+/// The runs of the cell of `spec` under every design; and what cannot be run: a workload that needs more threads, a
+/// design that needs more tags. A name that does not exist is a mistake.
 fn of_cell(spec: &RunSpec, runs: u64) -> Result<(Vec<RunSpec>, Vec<LeftOut>), Failure> {
     let (mut specs, mut left_out) = (Vec::new(), Vec::new());
     for design in catalog::designs().filter(|design| concerns(design.name)) {

@@ -1,7 +1,8 @@
 //! The journal: finished runs of a sweep, appended one line each, so that an interrupted sweep goes on where it was.
 //!
-//! The first line says which sweep it belongs to. A last line that was torn (the process or the machine died in the middle of
-//! it) is dropped; anything else that is not a finished run is refused. On Unix the file is locked while a sweep uses it.
+//! The first line says which sweep it belongs to. A last line that was torn (the process or the machine died in the
+//! middle of it) is dropped; anything else that is not a finished run is refused. On Unix the file is locked while a
+//! sweep uses it.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -73,8 +74,8 @@ impl Journal {
     /// Opens the journal at `path`, or starts one, and returns the runs that it holds.
     ///
     /// # Errors
-    /// One line naming the file, the line in it, and the remedy: another sweep's journal, one that is damaged before its end, one
-    /// in use, a file that cannot be written.
+    /// One line naming the file, the line in it, and the remedy: another sweep's journal, one that is damaged before
+    /// its end, one in use, a file that cannot be written.
     pub fn open(path: &Path, identity: &Identity) -> Result<(Self, Finished), String> {
         let fail = |reason: String| format!("{}: {reason}", path.display());
         let io = |error: io::Error| fail(error.to_string());

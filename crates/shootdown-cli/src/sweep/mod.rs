@@ -1,7 +1,9 @@
-//! The `sweep` command: runs every combination of the values asked for, and goes on where it was when it was interrupted.
+//! The `sweep` command: runs every combination of the values asked for, and goes on where it was when it was
+//! interrupted.
 //!
-//! [`values`] is the grammar, [`space`] the points, made of [`machine`] and [`combine`], [`shard`] who runs which, [`journal`] what is finished, [`results`] columns and files,
-//! [`merge`] shards put together, [`summary`] what is printed at the end.
+//! [`values`] is the grammar, [`space`] the points, made of [`machine`] and [`combine`], [`shard`] who runs which,
+//! [`journal`] what is finished, [`results`] columns and files, [`merge`] shards put together, [`summary`] what is
+//! printed at the end.
 
 mod combine;
 mod journal;
@@ -45,8 +47,8 @@ impl Output {
     }
 }
 
-/// Runs a sweep, or puts shards together, and returns the exit status: that of a bad run when a translation was stale or a
-/// run failed.
+/// Runs a sweep, or puts shards together, and returns the exit status: that of a bad run when a translation was stale
+/// or a run failed.
 ///
 /// # Errors
 /// Bad input (found before anything runs), files that cannot be read or written, Ctrl-C.

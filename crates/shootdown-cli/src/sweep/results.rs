@@ -1,6 +1,7 @@
 //! Results as rows and columns: what a run's figures are called, and how a file of them is written and read back.
 //!
-//! Owns the names of columns, which programs rely on, and both formats, CSV and Parquet. A test holds the two to the same content.
+//! Owns the names of columns, which programs rely on, and both formats, CSV and Parquet. A test holds the two to the
+//! same content.
 
 use std::fs::File;
 use std::io::Cursor;

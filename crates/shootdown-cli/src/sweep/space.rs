@@ -1,6 +1,7 @@
 //! The space of a sweep: every point, in an order that depends on nothing but what was asked, and which shard runs it.
 //!
-//! A point is one run. Machines are built again when a point's turn comes, since a large sweep has more of them than fit in memory.
+//! A point is one run. Machines are built again when a point's turn comes, since a large sweep has more of them than
+//! fit in memory.
 
 use std::sync::Arc;
 
@@ -53,7 +54,8 @@ pub struct Space {
     /// Seed, host threads, length of a run.
     pub settings: Settings,
     lru_drain: bool,
-    /// Changes when anything does that results depend on: values, designs, every number of each machine, the program's version.
+    /// Changes when anything does that results depend on: values, designs, every number of each machine, the program's
+    /// version.
     pub hash: u64,
 }
 
@@ -178,7 +180,8 @@ impl Space {
                 }
             }
         }
-        // A count that fits some machines and not others is left out where it does not fit; one that fits none is a mistake.
+        // A count that fits some machines and not others is left out where it does not fit; one that fits none is a
+        // mistake.
         match too_many {
             Some(line) if self.points.is_empty() => Err(Failure::Input(line)),
             _ => Ok(()),
@@ -236,8 +239,8 @@ impl Space {
         }
     }
 
-    /// Indices of the points of a shard, rising. Costly points are dealt out first, and points of one cost in an order that
-    /// does not follow the sweep's, so that no shard gets all of one design.
+    /// Indices of the points of a shard, rising. Costly points are dealt out first, and points of one cost in an order
+    /// that does not follow the sweep's, so that no shard gets all of one design.
     pub fn share(&self, shard: Shard) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.points.len()).collect();
         order.sort_by_key(|&index| {

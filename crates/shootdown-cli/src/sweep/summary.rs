@@ -1,4 +1,5 @@
-//! What a sweep found, in two short tables: who is best at each size, and how that moves from one end of a range to the other.
+//! What a sweep found, in two short tables: who is best at each size, and how that moves from one end of a range to the
+//! other.
 //!
 //! Computed from the results alone, so that a merge prints what the whole sweep would have.
 

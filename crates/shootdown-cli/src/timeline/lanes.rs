@@ -199,8 +199,8 @@ fn answer(own: &[(f64, &What)], sent: f64, end: f64) -> (Option<f64>, Option<f64
     let Some(taken) = entered else {
         return (None, invalidated(sent));
     };
-    // A target that had caught up already has nothing to invalidate and says so from its handler, which may go on after the
-    // flush has ended.
+    // A target that had caught up already has nothing to invalidate and says so from its handler, which may go on after
+    // the flush has ended.
     let left = after(taken, |what| *what == What::HandlerLeaves).unwrap_or(end);
     let answered = invalidated(taken).filter(|&at| at <= left).unwrap_or(left);
     (entered, Some(answered))

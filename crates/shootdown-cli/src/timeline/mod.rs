@@ -38,7 +38,8 @@ struct Document<'a> {
     view: &'a View,
 }
 
-/// Records a short run and shows one of its shootdowns; the exit status is that of a bad run when a translation was stale.
+/// Records a short run and shows one of its shootdowns; the exit status is that of a bad run when a translation was
+/// stale.
 ///
 /// # Errors
 /// Bad input, no such shootdown in the record, an unwritable output, Ctrl-C.

@@ -1,5 +1,5 @@
-//! A folder that behaves as tracefs: a new folder in `instances` gets its files, recording fills its pipe, and switching
-//! its events off empties it, so that it can be removed.
+//! A folder that behaves as tracefs: a new folder in `instances` gets its files, recording fills its pipe, and
+//! switching its events off empties it, so that it can be removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};

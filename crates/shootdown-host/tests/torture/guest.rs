@@ -1,11 +1,11 @@
 //! The guest: frames, page tables made of frames, processes; and the oracle, which sees every use of a frame.
 //!
-//! Every frame carries a stamp that changes whenever it is freed or used anew, and every entry that refers to a frame carries
-//! the stamp of the moment at which it was made. Whoever uses a frame through an entry and finds another stamp there has used
-//! it after it was freed: a translation that should have been gone (C1, C2), or a table page (C3).
+//! Every frame carries a stamp that changes whenever it is freed or used anew, and every entry that refers to a frame
+//! carries the stamp of the moment at which it was made. Whoever uses a frame through an entry and finds another stamp
+//! there has used it after it was freed: a translation that should have been gone (C1, C2), or a table page (C3).
 //!
-//! With `plain` the stamp is read and written as ordinary memory. Then ThreadSanitizer sees a race wherever a use and the
-//! freeing are not ordered by the engine, also where the stamp happens to be right.
+//! With `plain` the stamp is read and written as ordinary memory. Then ThreadSanitizer sees a race wherever a use and
+//! the freeing are not ordered by the engine, also where the stamp happens to be right.
 
 use shootdown::{Local, Range, Root, Space, Stride, Tag};
 use shootdown_host::{Host, Tlb};
@@ -103,8 +103,8 @@ impl Guest {
     fn write_stamp(&self, frame: usize, stamp: u64) {
         let word = &self.frames[frame].stamp;
         if self.plain {
-            // SAFETY: the frame is the caller's alone: it was never used, or the engine has given the proof that nobody uses it.
-            // Should the engine be wrong, that is what is being tested.
+            // SAFETY: the frame is the caller's alone: it was never used, or the engine has given the proof that nobody
+            // uses it. Should the engine be wrong, that is what is being tested.
             unsafe { word.as_ptr().write(stamp) };
         } else {
             word.store(stamp, Ordering::Relaxed);

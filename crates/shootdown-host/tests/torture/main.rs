@@ -1,5 +1,6 @@
-//! Random maps, unmaps, table frees, lockless walks, switches, lazy periods, CPUs going off and processes ending, on real
-//! threads, with an oracle that sees every use of a frame (`guest.rs`), under every sound preset, and with known bugs.
+//! Random maps, unmaps, table frees, lockless walks, switches, lazy periods, CPUs going off and processes ending, on
+//! real threads, with an oracle that sees every use of a frame (`guest.rs`), under every sound preset, and with known
+//! bugs.
 //!
 //! `cargo xtask tsan` runs the same under ThreadSanitizer.
 
@@ -75,8 +76,8 @@ fn without_invalidation_it_is_caught_at_once() {
     assert!(story.contains("the entry was made for"), "{story}");
 }
 
-/// Bugs that threads alone can show: no store buffer, no instruction fetched ahead is needed to see them. Those that need
-/// more are the simulated machine's and the models' (`shootdown-sim`, `shootdown-loom`).
+/// Bugs that threads alone can show: no store buffer, no instruction fetched ahead is needed to see them. Those that
+/// need more are the simulated machine's and the models' (`shootdown-sim`, `shootdown-loom`).
 #[test]
 fn known_bugs_are_caught() {
     use Fault::*;

@@ -1,4 +1,5 @@
-//! What each CPU does: random accesses, maps, unmaps, table frees, lockless walks, switches, idleness, going off, exits.
+//! What each CPU does: random accesses, maps, unmaps, table frees, lockless walks, switches, idleness, going off,
+//! exits.
 
 use crate::guest::{Entry, FAN_OUT, Guest, Mmu, Process, Use, address, span};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -317,8 +318,8 @@ impl<'e, 'k> Traffic<'e, 'k> {
             .collect();
         self.guest.set(process.root(), table, None);
         frames.push(link.frame());
-        // Settled before relying on entries of a batch that are clear already (rule 9): its frames are its own to free, but the
-        // table they stood in goes here.
+        // Settled before relying on entries of a batch that are clear already (rule 9): its frames are its own to free,
+        // but the table they stood in goes here.
         self.engine.settle(&process.space);
         let proof = match self.below(3) {
             0 => self.engine.flush_tables(&process.space, span(table)),

@@ -1,8 +1,8 @@
 //! The kernel's trace file system: finding it, and one trace instance of ours in it.
 //!
-//! An instance has buffers, events and a clock of its own; nothing outside `instances/` is written, so nobody else's tracing
-//! is disturbed. It is removed when [`Instance`] is dropped. A recorder that was killed leaves its instance behind, named
-//! after its process: [`Tracefs::remove_leftovers`] finds those whose process is gone.
+//! An instance has buffers, events and a clock of its own; nothing outside `instances/` is written, so nobody else's
+//! tracing is disturbed. It is removed when [`Instance`] is dropped. A recorder that was killed leaves its instance
+//! behind, named after its process: [`Tracefs::remove_leftovers`] finds those whose process is gone.
 
 mod events;
 mod pipe;
@@ -115,8 +115,8 @@ impl Tracefs {
         removed
     }
 
-    /// Makes an instance of ours, recording nothing yet: the buffer of each CPU has `buffer_kib` KiB, times are those of
-    /// `CLOCK_MONOTONIC`, and each line names the process besides the task.
+    /// Makes an instance of ours, recording nothing yet: the buffer of each CPU has `buffer_kib` KiB, times are those
+    /// of `CLOCK_MONOTONIC`, and each line names the process besides the task.
     ///
     /// # Errors
     /// When the kernel refuses; nothing is left behind.

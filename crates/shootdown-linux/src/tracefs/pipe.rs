@@ -28,7 +28,8 @@ impl Pipe {
         })
     }
 
-    /// Set it when recording has been switched off, and unpark the reader: what is left is read, then the reader is at its end.
+    /// Set it when recording has been switched off, and unpark the reader: what is left is read, then the reader is at
+    /// its end.
     pub fn ended(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.ended)
     }

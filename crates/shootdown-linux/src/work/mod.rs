@@ -1,7 +1,7 @@
 //! Small workloads on this machine's own kernel: those of the simulator, with real threads and real system calls.
 //!
-//! Owns a measurement: workers pinned one to a CPU, a warm-up, a window, counts read at its two ends. What a worker does is
-//! in [`loops`](self); what workers share, across processes too, in `shared.rs`.
+//! Owns a measurement: workers pinned one to a CPU, a warm-up, a window, counts read at its two ends. What a worker
+//! does is in [`loops`](self); what workers share, across processes too, in `shared.rs`.
 
 mod loops;
 pub mod probe;

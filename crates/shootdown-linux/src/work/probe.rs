@@ -122,8 +122,8 @@ pub fn map_unmap_ns() -> io::Result<f64> {
     })?)
 }
 
-/// What an access takes longer when its translation is in no TLB but the tables are cached, ns: the same number of lines
-/// is read in a random order, once each in a page of its own, once densely.
+/// What an access takes longer when its translation is in no TLB but the tables are cached, ns: the same number of
+/// lines is read in a random order, once each in a page of its own, once densely.
 ///
 /// # Errors
 /// When there is no memory for it.
@@ -146,7 +146,8 @@ fn chase(region: &Region, lines: usize, place: impl Fn(usize) -> (usize, usize))
         // SAFETY: within the page.
         unsafe { region.at(page).add(offset) }.cast::<*mut u8>()
     };
-    // A generator with these constants visits every number below a power of two once, in an order no prefetcher follows.
+    // A generator with these constants visits every number below a power of two once, in an order no prefetcher
+    // follows.
     let next = |line: usize| (line.wrapping_mul(4_005) + 2_731) % lines;
     for line in 0..lines {
         // SAFETY: aligned, inside our region, and each written by nobody else.
@@ -163,8 +164,8 @@ fn chase(region: &Region, lines: usize, place: impl Fn(usize) -> (usize, usize))
     })
 }
 
-/// What withdrawing a right of a page takes longer when the page is there, ns: changing its entry, and invalidating it on
-/// this CPU. Giving the right back is measured with it, and invalidates nothing.
+/// What withdrawing a right of a page takes longer when the page is there, ns: changing its entry, and invalidating it
+/// on this CPU. Giving the right back is measured with it, and invalidates nothing.
 ///
 /// # Errors
 /// When a system call fails.

@@ -1,6 +1,8 @@
-//! Random schedules, workloads, designs and machines under the oracle, for as long as one likes: `cargo xtask soak --minutes N`.
+//! Random schedules, workloads, designs and machines under the oracle, for as long as one likes:
+//! `cargo xtask soak --minutes N`.
 //!
-//! Case *n* of a seed is always the same run. What is found is printed with the command that shows it again; exit status 1 then.
+//! Case *n* of a seed is always the same run. What is found is printed with the command that shows it again; exit
+//! status 1 then.
 
 mod case;
 #[allow(dead_code, reason = "the contract's tests use more of it")]

@@ -1,8 +1,8 @@
 //! AArch64: TLBI, DSB and ISB with their scopes, break-before-make, and processors that do not do as they should.
 //!
-//! Owns when an invalidation is complete: local TLBI at a DSB of the same CPU, inner-shareable TLBI at an inner-shareable
-//! DSB of the CPU that issued it. Until then both may have taken effect or not. A DSB also publishes table writes; a DMB or
-//! an atomic operation does not order a TLBI. `deferred.rs` carries out.
+//! Owns when an invalidation is complete: local TLBI at a DSB of the same CPU, inner-shareable TLBI at an
+//! inner-shareable DSB of the CPU that issued it. Until then both may have taken effect or not. A DSB also publishes
+//! table writes; a DMB or an atomic operation does not order a TLBI. `deferred.rs` carries out.
 
 use super::broadcast::Outstanding;
 use super::deferred::{Asked, Late, WrittenRoot};
@@ -34,8 +34,8 @@ pub struct Aarch64 {
 pub struct ArmErrata {
     /// An invalidation may be lost unless it is repeated after a synchronisation (A76 1286807 and its kind).
     pub repeat: bool,
-    /// A synchronisation may be acknowledged before another CPU has finished with the old translation; an exception taken
-    /// there finishes it (C1-Pro 4193714).
+    /// A synchronisation may be acknowledged before another CPU has finished with the old translation; an exception
+    /// taken there finishes it (C1-Pro 4193714).
     pub early_sync: bool,
 }
 
@@ -112,7 +112,8 @@ impl Hw {
         self.published(cpu);
     }
 
-    /// DSB for loads and stores: publishes table writes, and completes the invalidations of this CPU that `scope` covers.
+    /// DSB for loads and stores: publishes table writes, and completes the invalidations of this CPU that `scope`
+    /// covers.
     pub fn dsb(&mut self, cpu: usize, scope: Scope, now: u64) {
         self.published(cpu);
         self.late_arrives(cpu);
@@ -197,8 +198,8 @@ impl Hw {
         self.cpus[op.spared as usize].next_due = 0;
     }
 
-    /// Break before make: an entry that maps something goes to something else, or to another size, through "not mapped" and
-    /// a completed flush. `entry` is at `va`; `slot` is its page, where it is a leaf.
+    /// Break before make: an entry that maps something goes to something else, or to another size, through "not mapped"
+    /// and a completed flush. `entry` is at `va`; `slot` is its page, where it is a leaf.
     #[inline]
     pub(super) fn check_break_before_make(&mut self, va: u64, change: Change, issued: Stamp, now: u64) {
         if matches!(self.config.isa, Isa::Aarch64(_)) {

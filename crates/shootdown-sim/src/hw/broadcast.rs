@@ -2,9 +2,9 @@
 //! those of its issuer.
 //!
 //! An operation waits in a short list. A CPU that uses its TLB carries out those that are due for it (a seeded delay
-//! after the issue). [`Hw::sync_done`] makes the issuer's operations true everywhere: every entry filled before the issue
-//! goes, and what was filled since then from withdrawn tables (`under_way.rs`); other younger ones may stay. Holders are
-//! found through the ledger's counts, not by asking all.
+//! after the issue). [`Hw::sync_done`] makes the issuer's operations true everywhere: every entry filled before the
+//! issue goes, and what was filled since then from withdrawn tables (`under_way.rs`); other younger ones may stay.
+//! Holders are found through the ledger's counts, not by asking all.
 
 use super::cpu::HardwareFault;
 use super::invalidate::Of;

@@ -303,9 +303,10 @@ impl Hw {
         self.cpus[cpu].lazy
     }
 
-    /// The CPU takes an interrupt whose handler may acknowledge before it invalidates, and promises to touch no user address
-    /// before [`caught_up`](Hw::caught_up), which is then expected. User translations that a completed request forbids may
-    /// stay cached meanwhile; using one is a violation all the same, and so are kernel addresses and links to freed tables.
+    /// The CPU takes an interrupt whose handler may acknowledge before it invalidates, and promises to touch no user
+    /// address before [`caught_up`](Hw::caught_up), which is then expected. User translations that a completed request
+    /// forbids may stay cached meanwhile; using one is a violation all the same, and so are kernel addresses and links
+    /// to freed tables.
     pub fn answers(&mut self, cpu: usize) {
         self.cpus[cpu].answering = true;
     }
@@ -318,12 +319,14 @@ impl Hw {
         c.online = online;
     }
 
-    /// The hypervisor deschedules a virtual CPU: until [`entered`](Hw::entered) what it has cached stays, and is not used.
+    /// The hypervisor deschedules a virtual CPU: until [`entered`](Hw::entered) what it has cached stays, and is not
+    /// used.
     pub fn deschedule(&mut self, cpu: usize) {
         self.cpus[cpu].descheduled = true;
     }
 
-    /// The virtual CPU runs again, after whatever flush the hypervisor owed it: nothing stale may be left that it can use.
+    /// The virtual CPU runs again, after whatever flush the hypervisor owed it: nothing stale may be left that it can
+    /// use.
     pub fn entered(&mut self, cpu: usize, now: u64) {
         let c = &mut self.cpus[cpu];
         c.descheduled = false;

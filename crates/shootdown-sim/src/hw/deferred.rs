@@ -1,12 +1,12 @@
-//! What AArch64 and RISC-V do later than x86: invalidations that are under way, table writes that walkers need not see yet,
-//! a root register written but not synchronised, and "not mapped" that is cached.
+//! What AArch64 and RISC-V do later than x86: invalidations that are under way, table writes that walkers need not see
+//! yet, a root register written but not synchronised, and "not mapped" that is cached.
 //!
 //! Owns the per-CPU record of what is outstanding, and how one invalidation is carried out on one CPU. When each is
 //! complete is in `aarch64.rs` and `riscv64.rs`. On an x86 machine there is none of this: [`Hw::later`] is `None`.
 //!
-//! A table write that was not published does not order an invalidation: the processor may carry the invalidation out first.
-//! That is modelled as it looks from outside: an invalidation that follows an unpublished withdrawal takes effect, half the
-//! time, at the moment when that store was issued, so that what was filled since then stays.
+//! A table write that was not published does not order an invalidation: the processor may carry the invalidation out
+//! first. That is modelled as it looks from outside: an invalidation that follows an unpublished withdrawal takes
+//! effect, half the time, at the moment when that store was issued, so that what was filled since then stays.
 
 use super::invalidate::Of;
 use super::ledger::Stamp;
@@ -56,7 +56,8 @@ pub(super) struct LaterCpu {
     published: u64,
     pub(super) local: Vec<Pending>,
     pub(super) root: Option<WrittenRoot>,
-    /// What it has asked for once, and in front of which of its synchronisations; for processors that must be asked twice.
+    /// What it has asked for once, and in front of which of its synchronisations; for processors that must be asked
+    /// twice.
     asked: VecDeque<(Asked, u64)>,
     /// Its synchronisations so far.
     syncs: u64,
@@ -77,8 +78,8 @@ const UNMAPPED: usize = 32;
 /// Single requests of one CPU that are remembered: more than are ever between one and its repetition.
 const ASKED: usize = 1024;
 
-/// Longest time until a local invalidation takes effect by itself, cycles: far longer than a pipeline is deep, since nothing
-/// bounds it but the barrier.
+/// Longest time until a local invalidation takes effect by itself, cycles: far longer than a pipeline is deep, since
+/// nothing bounds it but the barrier.
 pub(super) const LONGEST_LOCAL: u64 = 300;
 
 /// No store stays invisible for longer than this, cycles.

@@ -86,8 +86,8 @@ impl Hw {
         }
     }
 
-    /// A table page that is linked nowhere goes to another space at once, without passing the allocator: it must be as free
-    /// as one that is freed (C3). Returns it, empty.
+    /// A table page that is linked nowhere goes to another space at once, without passing the allocator: it must be as
+    /// free as one that is freed (C3). Returns it, empty.
     ///
     /// # Panics
     /// If the frame holds no table.

@@ -171,8 +171,8 @@ impl Hw {
     }
 
     /// Removes every entry and link for the bytes `range` of a space from every CPU, at once and for free: the bound
-    /// that no real machine reaches (design `ideal`). Page sizes and tags do not matter; `cpu` is looked at first, which
-    /// only saves host time.
+    /// that no real machine reaches (design `ideal`). Page sizes and tags do not matter; `cpu` is looked at first,
+    /// which only saves host time.
     pub fn perfect_invalidate(&mut self, cpu: usize, space: u32, range: Range<u64>) {
         if range.is_empty() {
             return;

@@ -1,9 +1,9 @@
 //! An IOMMU: devices that translate through the page tables of spaces, and cache what they find.
 //!
-//! Owns the devices' side: attaching, DMA, and the queue of invalidation commands, carried out in order and some time after
-//! they were given. A device has translation caches as a CPU has, numbered after the CPUs, so the oracle judges it by the
-//! same rules; it is never lazy and never between two spaces. Broadcasts of CPUs and their tags do not reach it (INVLPGB
-//! does not reach an IOMMU; an SMMU that takes part in broadcasts needs no hook).
+//! Owns the devices' side: attaching, DMA, and the queue of invalidation commands, carried out in order and some time
+//! after they were given. A device has translation caches as a CPU has, numbered after the CPUs, so the oracle judges
+//! it by the same rules; it is never lazy and never between two spaces. Broadcasts of CPUs and their tags do not reach
+//! it (INVLPGB does not reach an IOMMU; an SMMU that takes part in broadcasts needs no hook).
 
 use super::invalidate::Of;
 use super::{Access, Hw, PageFault, Privilege, Translation};
@@ -72,8 +72,8 @@ impl Hw {
         self.refresh(agent);
     }
 
-    /// One access of `device` by way of its translation caches, checked by the oracle. A device that is attached to no space
-    /// accesses nothing.
+    /// One access of `device` by way of its translation caches, checked by the oracle. A device that is attached to no
+    /// space accesses nothing.
     ///
     /// # Errors
     /// [`PageFault`] when the tables grant nothing or not enough.

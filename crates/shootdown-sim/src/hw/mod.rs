@@ -130,8 +130,8 @@ pub struct HwConfig {
     pub tce: bool,
     /// A leaf-only request keeps paging-structure entries (Arm); off on x86, where there is no such form locally.
     pub leaf_only_keeps_psc: bool,
-    /// An access that hits an entry without the right may fault although the tables grant it by now; the fault drops the
-    /// entry. x86 allows that and most processors walk first, so it is off by default.
+    /// An access that hits an entry without the right may fault although the tables grant it by now; the fault drops
+    /// the entry. x86 allows that and most processors walk first, so it is off by default.
     pub stale_faults: bool,
     /// Mean speculative fills per access, 0 to 1.
     pub speculation: f64,

@@ -1,9 +1,11 @@
 //! Quarantines: what a deferred unmap has withdrawn, and what may not happen to it before the deferral is over.
 //!
-//! The relaxed contract, exactly. From the unmap to the end of its quarantine a translation that it withdrew may be used:
-//! no completed request forbids it. Meanwhile its frames may not be freed (C2), even where no CPU caches them any more, and
-//! nothing may be mapped in its virtual range (C1: the old translation would be used in place of the new). At the end it is
-//! a completed request like any other: all TLBs are checked, and every later use is a violation. Owns the list.
+//! The relaxed contract, exactly. From the unmap to the end of its quarantine a translation that it withdrew may be
+//! used:
+//! no completed request forbids it. Meanwhile its frames may not be freed (C2), even where no CPU caches them any more,
+//! and nothing may be mapped in its virtual range (C1: the old translation would be used in place of the new). At the
+//! end it is a completed request like any other: all TLBs are checked, and every later use is a violation. Owns the
+//! list.
 
 use super::story::Rule;
 use super::{Hw, Stamp};

@@ -1,8 +1,8 @@
 //! RISC-V: SFENCE.VMA, Svinval, the firmware's remote fences, and "not mapped" that a hart may cache.
 //!
-//! Owns when an invalidation is complete: SFENCE.VMA at once, on this hart only; SINVAL.VMA at SFENCE.INVAL.IR of the same
-//! hart, and after SFENCE.W.INVAL only is it ordered behind table writes. With an address only leaves go; forms with a tag
-//! skip global entries. `deferred.rs` carries out.
+//! Owns when an invalidation is complete: SFENCE.VMA at once, on this hart only; SINVAL.VMA at SFENCE.INVAL.IR of the
+//! same hart, and after SFENCE.W.INVAL only is it ordered behind table writes. With an address only leaves go; forms
+//! with a tag skip global entries. `deferred.rs` carries out.
 
 use super::{HardwareFault, Hw};
 use shootdown::{Broadcast, Local};

@@ -1,8 +1,9 @@
-//! Software that reads page tables without a lock: what each CPU's walk holds, and the check that nothing of it is freed (C3).
+//! Software that reads page tables without a lock: what each CPU's walk holds, and the check that nothing of it is
+//! freed (C3).
 //!
-//! A walk holds every table page that it has read a link to (or the root), until it ends: the contract lets it look again as
-//! long as it lasts. Freeing or reusing such a page is a violation at that moment, and reading one that was freed is one
-//! too. Hardware walks are judged in `freeing.rs`.
+//! A walk holds every table page that it has read a link to (or the root), until it ends: the contract lets it look
+//! again as long as it lasts. Freeing or reusing such a page is a violation at that moment, and reading one that was
+//! freed is one too. Hardware walks are judged in `freeing.rs`.
 
 use super::entry::Entry;
 use super::frames::FrameKind;
@@ -78,8 +79,8 @@ impl Hw {
         link
     }
 
-    /// The walk on `cpu` reads the entry for `va` in a table page of `level` (1 to 4). `None` when the page was freed since its
-    /// link was read, which is reported.
+    /// The walk on `cpu` reads the entry for `va` in a table page of `level` (1 to 4). `None` when the page was freed
+    /// since its link was read, which is reported.
     pub fn software_read(&mut self, cpu: usize, table: TableLink, va: u64, level: u32, now: u64) -> Option<Entry> {
         self.software.checked += 1;
         let frame = self.frames.get(table.frame);

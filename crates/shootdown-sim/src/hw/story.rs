@@ -18,7 +18,8 @@ pub enum Rule {
     C3,
     /// Tags: a tag reached another space while entries were left under it.
     C4,
-    /// AArch64: an entry went from one output address or size to another without "not mapped" and a completed flush between.
+    /// AArch64: an entry went from one output address or size to another without "not mapped" and a completed flush
+    /// between.
     BreakBeforeMake,
 }
 

@@ -94,8 +94,8 @@ impl Hw {
         self.ledger.spaces[space as usize].root
     }
 
-    /// The number of a space that has ended and of which nothing is left anywhere, for a new one: so the oracle's memory is
-    /// bounded by the spaces that live at the same time.
+    /// The number of a space that has ended and of which nothing is left anywhere, for a new one: so the oracle's
+    /// memory is bounded by the spaces that live at the same time.
     pub fn spare_space(&mut self) -> Option<u32> {
         let written = |cpu: usize| Some(self.later.as_ref()?.cpus.get(cpu)?.root?.space);
         let mut loaded = self.cpus.iter().map(|cpu| cpu.space).collect::<Vec<_>>();

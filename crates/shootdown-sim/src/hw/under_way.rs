@@ -1,9 +1,9 @@
 //! What a CPU fills from withdrawn tables while a broadcast is under way, and what reached it under a tag not loaded.
 //!
-//! A broadcast takes effect on each CPU at its own time, and what it names is gone then, filled before its issue or after.
-//! What was filled after it from linked tables was held by them and may as well stay. What was filled through a link
-//! to a table page no longer linked was not: it is noted here, and goes when the operation is complete. Owns that list;
-//! it is empty, and costs one compare per link filled, while nothing is under way.
+//! A broadcast takes effect on each CPU at its own time, and what it names is gone then, filled before its issue or
+//! after. What was filled after it from linked tables was held by them and may as well stay. What was filled through a
+//! link to a table page no longer linked was not: it is noted here, and goes when the operation is complete. Owns that
+//! list; it is empty, and costs one compare per link filled, while nothing is under way.
 
 use super::broadcast::{Outstanding, pages};
 use super::invalidate::Of;
@@ -155,8 +155,8 @@ impl Hw {
         }
     }
 
-    /// A tag is loaded again: operations on it that reached the CPU while it was not are true now. What was filled under
-    /// it since their issue stays, but for what came from withdrawn tables before they took effect.
+    /// A tag is loaded again: operations on it that reached the CPU while it was not are true now. What was filled
+    /// under it since their issue stays, but for what came from withdrawn tables before they took effect.
     pub(super) fn reached_while_away(&mut self, cpu: usize) {
         let (tag, checked) = (self.cpus[cpu].tag, self.cpus[cpu].checked);
         for i in 0..self.outstanding.len() {

@@ -68,8 +68,8 @@ impl Hw {
     /// One access: translation by hit or walk, checked by the oracle.
     ///
     /// A write that hits an entry without write permission or without the dirty bit, and a user access that hits one
-    /// without user permission, drop the entry and walk afresh; with [`HwConfig::stale_faults`](super::HwConfig::stale_faults)
-    /// they may fault instead, and walk the next time.
+    /// without user permission, drop the entry and walk afresh; with
+    /// [`HwConfig::stale_faults`](super::HwConfig::stale_faults) they may fault instead, and walk the next time.
     ///
     /// # Errors
     /// [`PageFault`] when the tables grant nothing or not enough.

@@ -124,9 +124,9 @@ pub fn migrate(to: usize) {
     core().migrate(to);
 }
 
-/// Parks the running task and goes on with task `next` in its place, an added one or the one that this CPU started with;
-/// nothing of the task is left in this CPU's store buffer. Returns when the task runs again, perhaps on another CPU. Not
-/// with interrupts off, nor from a condition of [`wait_until`].
+/// Parks the running task and goes on with task `next` in its place, an added one or the one that this CPU started
+/// with; nothing of the task is left in this CPU's store buffer. Returns when the task runs again, perhaps on another
+/// CPU. Not with interrupts off, nor from a condition of [`wait_until`].
 ///
 /// # Panics
 /// When another CPU runs `next`.
@@ -140,8 +140,8 @@ pub fn end_task() {
     unfinished.set(unfinished.get() - 1);
 }
 
-/// A point where the running task may be exchanged: does what [`Machine::set_preemption_hook`](super::Machine) was given,
-/// unless interrupts are off, and nothing when there is none.
+/// A point where the running task may be exchanged: does what [`Machine::set_preemption_hook`](super::Machine) was
+/// given, unless interrupts are off, and nothing when there is none.
 #[inline]
 pub fn preemption_point() {
     core().preemption_point();
@@ -204,8 +204,8 @@ pub fn rng<T>(with: impl FnOnce(&mut rand_xoshiro::Xoshiro256PlusPlus) -> T) -> 
     with(&mut core().rng.borrow_mut())
 }
 
-/// Whether this CPU's time has passed the deadline of the run: workloads check it between operations. A thread that asks a
-/// million times without spending time ends the run (see [`Outcome::Runaway`](super::Outcome::Runaway)).
+/// Whether this CPU's time has passed the deadline of the run: workloads check it between operations. A thread that
+/// asks a million times without spending time ends the run (see [`Outcome::Runaway`](super::Outcome::Runaway)).
 #[inline]
 pub fn stop_requested() -> bool {
     let core = core();

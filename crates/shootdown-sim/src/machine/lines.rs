@@ -1,9 +1,9 @@
 //! Cache lines: who owns each, what touching it costs, and who waits for it to change.
 //!
 //! Owns the line table and the lists of waiting CPUs. Values live in the words themselves. The line of a word is its
-//! arena offset, except on stacks, where the offset depends on how a compiler laid out frames: lines there get numbers in
-//! the order of first use, and give them back when a word on them is dropped. Line 0 stands for everything outside the
-//! arena; it always costs a first-level hit.
+//! arena offset, except on stacks, where the offset depends on how a compiler laid out frames: lines there get numbers
+//! in the order of first use, and give them back when a word on them is dropped. Line 0 stands for everything outside
+//! the arena; it always costs a first-level hit.
 
 use super::arena::{LINE, Mapping};
 use super::cpu::{Cpu, SLOW_RECORDING, State};

@@ -47,7 +47,8 @@ pub enum Outcome {
     Abandoned,
     /// Tasks are left and nothing will ever wake them; the report names each.
     Deadlock(String),
-    /// The bound on charged operations was reached, or a thread goes round without spending time; the report names each CPU.
+    /// The bound on charged operations was reached, or a thread goes round without spending time; the report names each
+    /// CPU.
     Runaway(String),
 }
 
@@ -159,8 +160,8 @@ impl Machine {
         );
     }
 
-    /// Sets what the named barriers of the facade do besides what they do on x86: a machine whose invalidation instructions
-    /// are not ordered by memory barriers. Once.
+    /// Sets what the named barriers of the facade do besides what they do on x86: a machine whose invalidation
+    /// instructions are not ordered by memory barriers. Once.
     ///
     /// # Panics
     /// When set before.
@@ -221,8 +222,8 @@ impl Machine {
     /// # Safety
     /// As [`alloc_static`](Self::alloc_static).
     pub unsafe fn alloc_static_slice<T>(&self, count: usize, mut make: impl FnMut() -> T) -> &'static [T] {
-        // SAFETY: all initialised by `place_slice`, unless the iterator were shorter than it says, which a range is not;
-        // valid as long as the caller promises to use it.
+        // SAFETY: all initialised by `place_slice`, unless the iterator were shorter than it says, which a range is
+        // not; valid as long as the caller promises to use it.
         unsafe { self.region.place_slice((0..count).map(|_| make())).as_ref() }
     }
 

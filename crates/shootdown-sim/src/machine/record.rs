@@ -1,5 +1,5 @@
-//! The record of a machine that everything else hangs on: its CPUs, lines, limits and queues, how it is made, and what each
-//! CPU is doing.
+//! The record of a machine that everything else hangs on: its CPUs, lines, limits and queues, how it is made, and what
+//! each CPU is doing.
 
 use super::StoreBuffer;
 use super::arena::Mapping;

@@ -1,7 +1,7 @@
 //! The scheduler: whose turn it is, how far a CPU may run ahead, and what a switch does.
 //!
-//! The invariant that makes results exact: a CPU touches shared state at time T only when no other CPU, buffered store or
-//! timer is due before T (minus the slack).
+//! The invariant that makes results exact: a CPU touches shared state at time T only when no other CPU, buffered store
+//! or timer is due before T (minus the slack).
 
 use super::cpu::{Cpu, NEVER, SLOW_HOST, SLOW_RECORDING, State};
 use super::record::{Core, Timer};
@@ -11,7 +11,8 @@ use corosensei::CoroutineResult;
 /// How far a CPU that nobody competes with runs before the scheduler looks at bounds, ticks.
 const WINDOW: u64 = 1 << 22;
 
-/// How often a CPU may come round without spending time before the run ends: far more than any loop of a workload needs.
+/// How often a CPU may come round without spending time before the run ends: far more than any loop of a workload
+/// needs.
 const ROUNDS: u32 = 1 << 20;
 
 impl Core {
@@ -134,7 +135,8 @@ impl Core {
                 cpu.clock.set(irq.max(clock));
                 self.take_interrupts(cpu);
             } else if self.drains.next.get().saturating_add(self.horizon) < clock + rest {
-                // A store becomes visible meanwhile. Where everybody else waits, nothing but this would tell them in time.
+                // A store becomes visible meanwhile. Where everybody else waits, nothing but this would tell them in
+                // time.
                 let at = self.drains.next.get().max(clock);
                 rest -= at - clock;
                 cpu.clock.set(at);
@@ -168,8 +170,8 @@ impl Core {
         }
     }
 
-    /// Notes that the running CPU has come round to asking whether to stop. One that came [`ROUNDS`] times without spending
-    /// time would never give up its turn: the run ends here, with a report.
+    /// Notes that the running CPU has come round to asking whether to stop. One that came [`ROUNDS`] times without
+    /// spending time would never give up its turn: the run ends here, with a report.
     #[inline]
     pub(crate) fn asks_to_stop(&self) {
         let cpu = self.cpu();
@@ -203,7 +205,8 @@ impl Core {
         }
     }
 
-    /// Gives turns until the run ends. Between two turns the CPU of the first stays the current one, which nothing looks at:
+    /// Gives turns until the run ends. Between two turns the CPU of the first stays the current one, which nothing
+    /// looks at:
     /// before anything but a turn comes `leave`.
     pub(crate) fn run(&self, progress: &mut dyn FnMut(Progress) -> bool) -> Outcome {
         let report_after = |events: u64| events.saturating_add(self.progress_events).min(self.max_events);

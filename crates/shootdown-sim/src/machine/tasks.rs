@@ -2,9 +2,9 @@
 //! happen.
 //!
 //! Owns the parked tasks and which one each CPU runs. When to exchange which is a scheduler's business, built on these
-//! functions. A machine without added tasks pays one test at each point. An exchange happens only where no frame of this
-//! machine's own is left on the task's stack that remembers its CPU: at the end of a charge that was split, between two
-//! evaluations of a condition, and where interrupts come back on; so a task may go on with any CPU.
+//! functions. A machine without added tasks pays one test at each point. An exchange happens only where no frame of
+//! this machine's own is left on the task's stack that remembers its CPU: at the end of a charge that was split,
+//! between two evaluations of a condition, and where interrupts come back on; so a task may go on with any CPU.
 
 use super::cpu::{Cpu, SLOW_HOST, SLOW_RECORDING, State, Task};
 use super::record::Core;
@@ -45,8 +45,8 @@ pub(crate) struct Tasks {
 }
 
 impl Machine {
-    /// Adds a task that no CPU runs yet; the run waits for it to say [`end_task`](ambient::end_task). Returns its number,
-    /// from the number of CPUs on. Its stack must have been asked for as one of `extra_tasks`.
+    /// Adds a task that no CPU runs yet; the run waits for it to say [`end_task`](ambient::end_task). Returns its
+    /// number, from the number of CPUs on. Its stack must have been asked for as one of `extra_tasks`.
     ///
     /// # Panics
     /// When memory is refused.

@@ -57,7 +57,8 @@ pub(super) struct Document {
     pub parameters: Vec<Parameter>,
 }
 
-/// Reads `text` against `tables`, all of which it must have, and those of `optional` that it has; `file` names it in errors.
+/// Reads `text` against `tables`, all of which it must have, and those of `optional` that it has; `file` names it in
+/// errors.
 pub(super) fn read(text: &str, file: &str, tables: &[Table], optional: &[Table]) -> Result<Document, ModelError> {
     let known = || tables.iter().chain(optional);
     let reader = Reader { text, file };

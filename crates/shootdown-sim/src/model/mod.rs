@@ -1,8 +1,8 @@
 //! Machine models: the shape of a machine and what every operation costs on it, each number with its provenance.
 //!
 //! A model comes from a TOML file. Models under `machines/` are built into the library; any other file is read by path.
-//! Each number is written as `{ cycles = 180, source = "..." }`, with `ns` or `value` in place of `cycles` where that is
-//! the natural unit, and with exactly one of `source` (a published document, optionally with `range = "low..high"`),
+//! Each number is written as `{ cycles = 180, source = "..." }`, with `ns` or `value` in place of `cycles` where that
+//! is the natural unit, and with exactly one of `source` (a published document, optionally with `range = "low..high"`),
 //! `fitted` (the published rows it was fitted on) or `assumed` (the range to sweep).
 //!
 //! This module owns reading, checking and overriding. It knows nothing of the engine or of the simulation.
@@ -348,8 +348,8 @@ impl Model {
     }
 
     /// The same machine with at least `cpus` CPUs, by the rule: as many more sockets of the same kind as it takes, with
-    /// `transfer_remote` and `ipi_deliver_remote` between any two of them. Never fewer sockets than the file gives. Of a
-    /// last socket that exceeds [`Topology::MAX_CPUS`] CPUs only those up to it are on.
+    /// `transfer_remote` and `ipi_deliver_remote` between any two of them. Never fewer sockets than the file gives. Of
+    /// a last socket that exceeds [`Topology::MAX_CPUS`] CPUs only those up to it are on.
     ///
     /// # Errors
     /// When that takes a whole socket or more beyond [`Topology::MAX_CPUS`] CPUs.

@@ -1,7 +1,7 @@
 //! Where a number of a machine model comes from.
 //!
-//! A [`Parameter`] is one number of a model file as it was written: its dotted path, its value and unit, and exactly one
-//! [`Provenance`]. A number that nobody can account for cannot be written down at all.
+//! A [`Parameter`] is one number of a model file as it was written: its dotted path, its value and unit, and exactly
+//! one [`Provenance`]. A number that nobody can account for cannot be written down at all.
 
 use std::fmt;
 

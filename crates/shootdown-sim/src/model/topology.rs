@@ -61,7 +61,8 @@ impl Topology {
     /// Largest machine accepted, in CPUs. A bound on simulation cost, not on hardware.
     pub const MAX_CPUS: usize = 8192;
 
-    /// Number of CPUs: all hardware threads up to [`MAX_CPUS`](Self::MAX_CPUS); the last ones of a larger machine are off.
+    /// Number of CPUs: all hardware threads up to [`MAX_CPUS`](Self::MAX_CPUS); the last ones of a larger machine are
+    /// off.
     pub const fn cpus(&self) -> usize {
         let all = self.hardware_threads();
         if all < Self::MAX_CPUS { all } else { Self::MAX_CPUS }
@@ -126,8 +127,8 @@ impl Topology {
         }
     }
 
-    /// CPUs in the order in which pinned threads are placed: the first hardware thread of every core, cluster by cluster,
-    /// then the second ones.
+    /// CPUs in the order in which pinned threads are placed: the first hardware thread of every core, cluster by
+    /// cluster, then the second ones.
     pub fn placement(&self) -> impl Iterator<Item = usize> + use<> {
         let topology = *self;
         (0..self.threads_per_core)

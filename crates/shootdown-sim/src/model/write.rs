@@ -8,7 +8,8 @@ use super::topology::Numbering;
 use super::{ISA_TABLES, Model, ModelError, TABLES, fields};
 
 impl Model {
-    /// The model with one number replaced and accounted for anew; unlike [`with`](Model::with), which remembers the old one.
+    /// The model with one number replaced and accounted for anew; unlike [`with`](Model::with), which remembers the old
+    /// one.
     ///
     /// # Errors
     /// As [`with`](Model::with).
@@ -44,8 +45,9 @@ impl Model {
         Model::build(texts, self.parameters.clone(), &self.source_text_name)
     }
 
-    /// The text of a file that [`parse`](Model::parse) reads back as this model. `heading` becomes comment lines above it.
-    /// What [`with`](Model::with) replaced is written as assumed, over a range that holds the old value and the new.
+    /// The text of a file that [`parse`](Model::parse) reads back as this model. `heading` becomes comment lines above
+    /// it. What [`with`](Model::with) replaced is written as assumed, over a range that holds the old value and the
+    /// new.
     pub fn to_toml(&self, heading: &str) -> String {
         let mut text = String::new();
         for line in heading.lines() {

@@ -6,8 +6,8 @@ use super::process::{PAGE, Process};
 use shootdown::Range;
 
 impl<const W: usize> System<W> {
-    /// A system call of the running thread that withdraws the page at `va`, and flushes `range`, which holds it. Without the
-    /// address-space lock: whoever recorded the program had waited for it.
+    /// A system call of the running thread that withdraws the page at `va`, and flushes `range`, which holds it.
+    /// Without the address-space lock: whoever recorded the program had waited for it.
     pub fn flush_as_asked(&self, process: &Process<W>, va: u64, range: Range) {
         let outer = category::enter(Category::Kernel);
         let entered = self.enter_kernel(process, 0, self.costs.syscall);

@@ -1,5 +1,5 @@
-//! Page-table entries as the kernel handles them: looked up, stored through the CPU's store buffer, cleared; and the frames
-//! and tables that are given back when nothing names them any more.
+//! Page-table entries as the kernel handles them: looked up, stored through the CPU's store buffer, cleared; and the
+//! frames and tables that are given back when nothing names them any more.
 
 use super::System;
 use super::process::{PAGE, Process, TABLE_SPAN};

@@ -6,8 +6,8 @@ use crate::hw::{Entry, table_index};
 use crate::machine;
 
 impl<const W: usize> System<W> {
-    /// Ends a process that no thread will run again; CPUs may still have it loaded lazily. Everything it mapped is freed.
-    /// Its regions lie in one gigabyte.
+    /// Ends a process that no thread will run again; CPUs may still have it loaded lazily. Everything it mapped is
+    /// freed. Its regions lie in one gigabyte.
     pub fn exit(&self, process: &Process<W>) {
         let spans = process.table_locks.len() as u64;
         let frames = self.withdraw(process, USER_BASE, spans * TABLE_SPAN / super::PAGE);

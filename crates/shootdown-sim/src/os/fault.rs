@@ -36,7 +36,8 @@ impl<const W: usize> System<W> {
         }
     }
 
-    /// A page fault. On an anonymous mapping: the zero page for a read, a fresh page for a write, a copy of a shared one.
+    /// A page fault. On an anonymous mapping: the zero page for a read, a fresh page for a write, a copy of a shared
+    /// one.
     fn fault(&self, process: &Process<W>, va: u64, access: Access) {
         let va = va & !(PAGE - 1);
         if !process.files.borrow().is_empty() && self.file_fault(process, va, access) {
@@ -46,8 +47,8 @@ impl<const W: usize> System<W> {
         let table = self.table_for(process, va);
         let now = self.glance(table, va);
         if now.has(Entry::USER | Entry::WRITE) {
-            // Somebody was faster; or the tables had been allowing it, and a stricter translation was left in the TLB. The
-            // processor dropped it with the fault.
+            // Somebody was faster; or the tables had been allowing it, and a stricter translation was left in the TLB.
+            // The processor dropped it with the fault.
             return self.unlock(process, LockAccess::Shared);
         }
         let zero = self.hw.borrow().zero_page();

@@ -61,9 +61,9 @@ impl<const W: usize> System<W> {
         done
     }
 
-    /// Whether the address-space lock is let go of before the flush is complete. The design's own interface allows it, where
-    /// asking and waiting are apart; frames stay until the proof is there, and who finds an entry clear looks whether
-    /// somebody still flushes it ([`another_unmaps`](Self::another_unmaps)).
+    /// Whether the address-space lock is let go of before the flush is complete. The design's own interface allows it,
+    /// where asking and waiting are apart; frames stay until the proof is there, and who finds an entry clear looks
+    /// whether somebody still flushes it ([`another_unmaps`](Self::another_unmaps)).
     pub(super) fn unlocks_early(&self) -> bool {
         self.engine.design().order == Order::Concurrent && !self.settings.lru_drain
     }
@@ -89,8 +89,8 @@ impl<const W: usize> System<W> {
         self.engine.kernel().flush_took(begun);
     }
 
-    /// After entries were found clear: whether an unmap that may have cleared them is still under way (bug 34). Linux asks
-    /// the same of its `tlb_flush_pending`.
+    /// After entries were found clear: whether an unmap that may have cleared them is still under way (bug 34). Linux
+    /// asks the same of its `tlb_flush_pending`.
     pub(super) fn another_unmaps(&self, process: &Process<W>) -> bool {
         process.unmapping.load(Ordering::Acquire) > 1
     }

@@ -9,9 +9,9 @@ use shootdown::Range;
 use std::rc::Rc;
 
 impl<const W: usize> System<W> {
-    /// `fork`: a process with the same regions, numbered by the kernel. Anonymous pages, and copies of private file pages,
-    /// are shared and write-protected on both sides; other pages of files are left for the child to fault in, as in Linux.
-    /// The parent's whole space is flushed, so that no CPU writes a page that the child now shares.
+    /// `fork`: a process with the same regions, numbered by the kernel. Anonymous pages, and copies of private file
+    /// pages, are shared and write-protected on both sides; other pages of files are left for the child to fault in, as
+    /// in Linux. The parent's whole space is flushed, so that no CPU writes a page that the child now shares.
     pub fn fork(&self, parent: &Process<W>) -> Rc<Process<W>> {
         self.system_call(parent, self.costs.syscall, || self.fork_within(parent))
     }
@@ -61,9 +61,9 @@ impl<const W: usize> System<W> {
         protect
     }
 
-    /// The part of `exec` that a new address space notices, on the CPU that has it loaded: the page with the arguments is
-    /// written at the top of the region of tables at `from`, then moved to `to`, and the table it was under is freed. Linux
-    /// flushes twice: the page, and everything because a table goes.
+    /// The part of `exec` that a new address space notices, on the CPU that has it loaded: the page with the arguments
+    /// is written at the top of the region of tables at `from`, then moved to `to`, and the table it was under is
+    /// freed. Linux flushes twice: the page, and everything because a table goes.
     pub fn exec(&self, process: &Process<W>, from: u64, to: u64) {
         self.map(process, from, PAGE);
         self.touch(process, from, Access::Write);

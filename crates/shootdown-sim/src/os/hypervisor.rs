@@ -1,7 +1,8 @@
-//! A hypervisor under the simulated kernel: it deschedules virtual CPUs at any point, and flushes them at entry when asked.
+//! A hypervisor under the simulated kernel: it deschedules virtual CPUs at any point, and flushes them at entry when
+//! asked.
 //!
-//! Owns one word for each virtual CPU, shared with the guest as KVM's "preempted" byte of the steal-time record is, and the
-//! order of things at exit and entry. What is asked of it is decided in the engine.
+//! Owns one word for each virtual CPU, shared with the guest as KVM's "preempted" byte of the steal-time record is, and
+//! the order of things at exit and entry. What is asked of it is decided in the engine.
 
 use super::System;
 use crate::machine::{self, Shared, SimWord};
@@ -48,8 +49,8 @@ impl<const W: usize> System<W> {
         assert!(set.is_ok(), "there is a hypervisor");
     }
 
-    /// The hypervisor takes the processor away from this virtual CPU for `cycles`. Interrupts that come meanwhile wait. Its
-    /// caches keep what they hold, unless a flush was asked for. Nothing happens without a hypervisor.
+    /// The hypervisor takes the processor away from this virtual CPU for `cycles`. Interrupts that come meanwhile wait.
+    /// Its caches keep what they hold, unless a flush was asked for. Nothing happens without a hypervisor.
     pub fn deschedule(&self, cycles: u64) {
         let Some(virtual_cpus) = self.engine.kernel().virtual_cpus.get() else {
             return;

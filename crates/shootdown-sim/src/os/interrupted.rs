@@ -10,8 +10,8 @@ use std::cell::Cell;
 pub enum Hit {
     /// A CPU that ran the space concerned.
     Concerned,
-    /// One that ran another space, or kernel code while the space was only lazily loaded, or had left: a bystander, who gains
-    /// nothing from the interrupt.
+    /// One that ran another space, or kernel code while the space was only lazily loaded, or had left: a bystander, who
+    /// gains nothing from the interrupt.
     Bystander,
     /// One that waited for its own request: the time was lost already.
     Waiter,

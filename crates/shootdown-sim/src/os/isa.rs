@@ -1,7 +1,8 @@
-//! What the hooks do on AArch64 and RISC-V: the instructions and firmware calls that stand behind them, and their costs.
+//! What the hooks do on AArch64 and RISC-V: the instructions and firmware calls that stand behind them, and their
+//! costs.
 //!
-//! Owns the mapping of the engine's hooks and barriers to the machine's operations; `hooks.rs` asks here first, and does
-//! what x86 does where the machine is x86.
+//! Owns the mapping of the engine's hooks and barriers to the machine's operations; `hooks.rs` asks here first, and
+//! does what x86 does where the machine is x86.
 
 use super::hooks::SimKernel;
 use crate::hw::{Aarch64, HardwareFault, Hw, Isa, Riscv64, Scope};
@@ -66,7 +67,8 @@ impl SimKernel {
         }
     }
 
-    /// SFENCE.VMA, or SINVAL.VMA where the hart has it. A fence with an address leaves links: where those go, the tag goes.
+    /// SFENCE.VMA, or SINVAL.VMA where the hart has it. A fence with an address leaves links: where those go, the tag
+    /// goes.
     fn fence(&self, riscv: Riscv64, what: Local) -> Result<u32, HardwareFault> {
         let what = match what {
             Local::Page {
@@ -141,7 +143,8 @@ impl SimKernel {
         self.in_firmware.set(self.in_firmware.get() | 1 << machine::cpu());
     }
 
-    /// All harts have done what was asked of them. One that is in the firmware does it there, or by mistake only when it is back.
+    /// All harts have done what was asked of them. One that is in the firmware does it there, or by mistake only when
+    /// it is back.
     #[cfg(feature = "faults")]
     fn leave_firmware(&self) {
         let others = !(1_u64 << machine::cpu());
@@ -182,7 +185,8 @@ impl SimKernel {
         }
     }
 
-    /// After a page fault that made `va` valid: a hart that has cached "not mapped" must be told, and only this one faulted.
+    /// After a page fault that made `va` valid: a hart that has cached "not mapped" must be told, and only this one
+    /// faulted.
     #[inline]
     pub(super) fn after_fault(&self, va: u64) {
         if let Isa::Riscv64(riscv) = self.isa {

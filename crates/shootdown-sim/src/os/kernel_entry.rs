@@ -7,8 +7,8 @@ use crate::machine;
 use shootdown::Targets;
 
 impl<const W: usize> System<W> {
-    /// A system call of a thread of `process`: its entry, its exit and what it does apart from `body` take `cost` cycles.
-    /// `body` touches no user address.
+    /// A system call of a thread of `process`: its entry, its exit and what it does apart from `body` take `cost`
+    /// cycles. `body` touches no user address.
     pub(crate) fn system_call<T>(&self, process: &Process<W>, cost: u64, body: impl FnOnce() -> T) -> T {
         let outer = category::enter(Category::Kernel);
         let entered = self.enter_kernel(process, 0, cost);
@@ -18,9 +18,10 @@ impl<const W: usize> System<W> {
         result
     }
 
-    /// User code of `process` enters the kernel, which touches no user address before [`leave_kernel`](Self::leave_kernel).
-    /// Charges `before`, and the entry, the work and the exit that `cost` sums up. Where the design has a use for it the
-    /// engine is told after the entry, for which half a null system call is taken.
+    /// User code of `process` enters the kernel, which touches no user address before
+    /// [`leave_kernel`](Self::leave_kernel). Charges `before`, and the entry, the work and the exit that `cost` sums
+    /// up. Where the design has a use for it the engine is told after the entry, for which half a null system call is
+    /// taken.
     pub(super) fn enter_kernel(&self, process: &Process<W>, before: u64, cost: u64) -> bool {
         if self.engine.design().targets != Targets::InUser {
             machine::charge(before + cost);

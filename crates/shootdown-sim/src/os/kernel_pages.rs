@@ -1,7 +1,7 @@
 //! Kernel mappings that come and go: what `vmalloc` is in Linux, reduced to single pages.
 //!
-//! Owns one lowest-level table of the kernel's half. Each page is mapped and unmapped by one CPU only, so no lock is needed;
-//! every CPU may touch every page.
+//! Owns one lowest-level table of the kernel's half. Each page is mapped and unmapped by one CPU only, so no lock is
+//! needed; every CPU may touch every page.
 
 use super::System;
 use super::process::PAGE;

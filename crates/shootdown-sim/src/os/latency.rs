@@ -99,8 +99,8 @@ pub struct Latencies {
     pub wake_up: Recorder,
 }
 
-/// Length of the windows in which the longest section is looked for, ns. Ours: the published tail does not say over what
-/// time its longest sections were taken.
+/// Length of the windows in which the longest section is looked for, ns. Ours: the published tail does not say over
+/// what time its longest sections were taken.
 pub const WINDOW_NS: f64 = 1e7;
 
 /// Name of [`Latencies::disturbance`].

@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-/// A queued spinlock, as kernels have it for short sections: acquiring is one read-modify-write; a waiter spins on a word
-/// of its CPU, which the holder before it sets.
+/// A queued spinlock, as kernels have it for short sections: acquiring is one read-modify-write; a waiter spins on a
+/// word of its CPU, which the holder before it sets.
 pub struct SpinLock {
     /// Counts the holder and the waiters.
     word: Shared<SimWord>,
@@ -32,8 +32,8 @@ impl SpinLock {
         }
     }
 
-    /// Runs `section` under the lock, from the wait on with preemption off. With `masked`, interrupts are off from before the wait until the release, as with a
-    /// lock that interrupt handlers take too.
+    /// Runs `section` under the lock, from the wait on with preemption off. With `masked`, interrupts are off from
+    /// before the wait until the release, as with a lock that interrupt handlers take too.
     pub fn with<T>(&self, masked: bool, section: impl FnOnce() -> T) -> T {
         let saved = masked.then(machine::interrupts_off);
         self.preemption.off();

@@ -1,7 +1,8 @@
 //! What backs a region: nothing (anonymous memory), or a file, privately or shared; and faults on files.
 //!
-//! Shaped after Linux. A read fault maps the cached pages around the address too, read-only; a write to a private mapping
-//! gets a copy; the first write to a page of a shared mapping is made to fault, so that the file system hears of it.
+//! Shaped after Linux. A read fault maps the cached pages around the address too, read-only; a write to a private
+//! mapping gets a copy; the first write to a page of a shared mapping is made to fault, so that the file system hears
+//! of it.
 
 use super::System;
 use super::lock::Access as LockAccess;
@@ -12,7 +13,8 @@ use crate::machine;
 use shootdown::Range;
 use std::rc::Rc;
 
-/// Pages that a read fault on a file maps, the aligned block around the address: Linux's `fault_around_bytes` of 64 KiB.
+/// Pages that a read fault on a file maps, the aligned block around the address: Linux's `fault_around_bytes` of 64
+/// KiB.
 const FAULT_AROUND: u64 = 16;
 
 /// A region backed by a file.
@@ -38,8 +40,8 @@ pub enum Mapping {
     /// Writes go to a copy.
     Private,
     /// Writes go to the file. Entries begin write-protected, so that the first write to each page is noticed (dirty
-    /// tracking). `notify_flushes`: when that write makes the entry writable, the old one is flushed, as Linux's generic code
-    /// does where an architecture does not say that a spurious fault is enough (x86 does).
+    /// tracking). `notify_flushes`: when that write makes the entry writable, the old one is flushed, as Linux's
+    /// generic code does where an architecture does not say that a spurious fault is enough (x86 does).
     Shared {
         /// Whether the noticed write flushes.
         notify_flushes: bool,

@@ -1,7 +1,7 @@
 //! A process of the simulated kernel: its space, its regions, its locks, and how its threads sleep.
 //!
-//! Shaped like Linux's: faults and `madvise` hold the address-space lock shared, `mmap` and `munmap` exclusive; a spinlock
-//! protects each lowest-level table.
+//! Shaped like Linux's: faults and `madvise` hold the address-space lock shared, `mmap` and `munmap` exclusive; a
+//! spinlock protects each lowest-level table.
 
 use super::System;
 use super::category::{self, Category};
@@ -46,8 +46,8 @@ pub struct Process<const W: usize> {
     resident: Cell<i64>,
 }
 
-/// The kernel's own memory for a process. It is free of holders and waiters when the process ends, and serves the next one,
-/// as slab caches have it.
+/// The kernel's own memory for a process. It is free of holders and waiters when the process ends, and serves the next
+/// one, as slab caches have it.
 pub(super) struct Memory {
     lock: Rc<SleepLock>,
     pub(super) table_locks: Rc<[SpinLock]>,
@@ -159,13 +159,15 @@ impl<const W: usize> System<W> {
         process.lock.unlock(access);
     }
 
-    /// User code of this CPU has been held up by broadcasts of others; workloads that compute without touching anything call it.
+    /// User code of this CPU has been held up by broadcasts of others; workloads that compute without touching anything
+    /// call it.
     #[inline]
     pub(crate) fn take_in_broadcasts(&self) {
         self.engine.kernel().take_in_broadcasts();
     }
 
-    /// Puts this thread to sleep until it is woken: the CPU idles, lazily on the thread's space, or runs another thread.
+    /// Puts this thread to sleep until it is woken: the CPU idles, lazily on the thread's space, or runs another
+    /// thread.
     pub fn block(&self, process: &Process<W>) {
         if let Some(scheduler) = self.scheduler.get() {
             return scheduler.sleep();

@@ -8,12 +8,13 @@ use crate::machine;
 use shootdown::{Range, Stride};
 
 impl<const W: usize> System<W> {
-    /// `mprotect` of `pages` pages at `va`. Exclusive lock throughout, as in Linux. Charged as `mmap`, which like it finds,
-    /// splits and merges regions, and for each page as an unmap.
+    /// `mprotect` of `pages` pages at `va`. Exclusive lock throughout, as in Linux. Charged as `mmap`, which like it
+    /// finds, splits and merges regions, and for each page as an unmap.
     ///
-    /// Flushes when permission is taken away. When it is given, a stricter translation may be left in a TLB, which never lets
-    /// anything through that it should not: x86 kernels leave it, since the access that it stops makes the processor drop it
-    /// and look again, at worst after a fault ([`touch`](Self::touch)); kernels of the others flush then too.
+    /// Flushes when permission is taken away. When it is given, a stricter translation may be left in a TLB, which
+    /// never lets anything through that it should not: x86 kernels leave it, since the access that it stops makes the
+    /// processor drop it and look again, at worst after a fault ([`touch`](Self::touch)); kernels of the others flush
+    /// then too.
     pub fn protect(&self, process: &Process<W>, va: u64, pages: u64, writable: bool) {
         let finds_out = matches!(self.hw.borrow().config().isa, Isa::X86_64);
         self.change_protection(process, va, pages, writable, !writable || !finds_out);

@@ -1,7 +1,7 @@
 //! Unmaps that are deferred: what they leave in quarantine, and when it is free again. See the engine's `deferred.rs`.
 //!
-//! Owns the list of what waits, oldest first. Ticks release what is over; `mmap` of a range that is still in quarantine, and
-//! the end of a process, flush it at once.
+//! Owns the list of what waits, oldest first. Ticks release what is over; `mmap` of a range that is still in
+//! quarantine, and the end of a process, flush it at once.
 
 use super::System;
 use super::category::{self, Category};
@@ -127,7 +127,8 @@ impl<const W: usize> System<W> {
         taken
     }
 
-    /// The first of `places` that `mmap` can have without a flush, else the first: what a kernel that chooses addresses does.
+    /// The first of `places` that `mmap` can have without a flush, else the first: what a kernel that chooses addresses
+    /// does.
     pub fn place(&self, process: &Process<W>, mut places: impl Iterator<Item = u64> + Clone, bytes: u64) -> u64 {
         let first = places.clone().next().expect("there is a place");
         if process.quarantined.get() == 0 {

@@ -50,8 +50,8 @@ impl<const W: usize> System<W> {
         taken
     }
 
-    /// What an `mprotect` or an unmap does that finds the page at `va` not mapped: before it relies on that, a batch that
-    /// took the page must have been flushed.
+    /// What an `mprotect` or an unmap does that finds the page at `va` not mapped: before it relies on that, a batch
+    /// that took the page must have been flushed.
     pub fn rely_on_absence(&self, process: &Process<W>, va: u64) {
         let Some(table) = self.hw.borrow().table_at(process.root, va, 1) else {
             return;

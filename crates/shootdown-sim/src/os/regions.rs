@@ -1,8 +1,8 @@
 //! The memory system calls on anonymous regions: `mmap`, `munmap`, `madvise`.
 //!
-//! Shaped like Linux's: `madvise` holds the address-space lock shared, `mmap` and `munmap` exclusive; `munmap` takes the
-//! region off the list exclusively and goes on shared, as Linux does since 4.20, unless a table is freed. Entries are
-//! cleared, then flushed, and only then frames are freed.
+//! Shaped like Linux's: `madvise` holds the address-space lock shared, `mmap` and `munmap` exclusive; `munmap` takes
+//! the region off the list exclusively and goes on shared, as Linux does since 4.20, unless a table is freed. Entries
+//! are cleared, then flushed, and only then frames are freed.
 
 use super::System;
 use super::lock::Access as LockAccess;

@@ -2,18 +2,20 @@
 //!
 //! What those rules decide is how often the readers of a busy address space come to a standstill, so they are kept:
 //! - a reader is in at once unless a writer holds the lock or somebody waits; a writer only if the lock is free;
-//! - a writer spins first: without limit while another writer holds the lock, for 10 us and half a microsecond per reader
-//!   (at most 25 us) while readers do; readers come and go meanwhile. One writer at a time, the others queue to spin;
-//! - who then still waits sleeps in a queue. A release that leaves the lock free wakes the first, and if that is a reader,
-//!   every reader in the queue, also those behind a writer;
-//! - while a writer holds the lock or nobody does, a reader that finds no hand-off under way may steal it from those who wait.
+//! - a writer spins first: without limit while another writer holds the lock, for 10 us and half a microsecond per
+//!   reader (at most 25 us) while readers do; readers come and go meanwhile. One writer at a time, the others queue to
+//!   spin;
+//! - who then still waits sleeps in a queue. A release that leaves the lock free wakes the first, and if that is a
+//!   reader, every reader in the queue, also those behind a writer;
+//! - while a writer holds the lock or nobody does, a reader that finds no hand-off under way may steal it from those
+//!   who wait.
 //!
-//! Not kept: a waiting writer asks for hand-off, so that nobody can steal the lock from it, only after 4 ms. Here it does at
-//! once. With the 4 ms a lone reader can take the lock again and again while the writer is still waking up, for longer the
-//! later it wakes; rates then hang on `kernel.wake_latency`, which is the least known number of the model.
+//! Not kept: a waiting writer asks for hand-off, so that nobody can steal the lock from it, only after 4 ms. Here it
+//! does at once. With the 4 ms a lone reader can take the lock again and again while the writer is still waking up, for
+//! longer the later it wakes; rates then hang on `kernel.wake_latency`, which is the least known number of the model.
 //!
-//! Owns who holds, spins and waits; costs come from the lines of the words. Each acquisition is one read-modify-write of
-//! the count and one store of the owner, each release one read-modify-write.
+//! Owns who holds, spins and waits; costs come from the lines of the words. Each acquisition is one read-modify-write
+//! of the count and one store of the owner, each release one read-modify-write.
 
 use super::category::{self, Category};
 use super::lock::{Access, SpinLock};
@@ -184,8 +186,8 @@ impl SleepLock {
         }
     }
 
-    /// Spins for the lock as a writer; false: sleep. Where threads share CPUs nobody spins: Linux does, but stops when the
-    /// holder does not run, and who that is the simulated lock does not know.
+    /// Spins for the lock as a writer; false: sleep. Where threads share CPUs nobody spins: Linux does, but stops when
+    /// the holder does not run, and who that is the simulated lock does not know.
     fn spin(&self) -> bool {
         if self.threads.is_some() || self.words.owner.load(Ordering::Relaxed) & NO_SPINNING != 0 {
             return false;

@@ -1,6 +1,7 @@
 //! Frames that more than one entry may map: fork shares them, and the page cache lends its own.
 //!
-//! Owns the counts of references beyond the first. A frame that is not here has one reference, which costs nothing to know:
+//! Owns the counts of references beyond the first. A frame that is not here has one reference, which costs nothing to
+//! know:
 //! a run without fork and files never looks further than an empty map.
 
 use super::System;
@@ -35,8 +36,8 @@ impl File {
 }
 
 impl<const W: usize> System<W> {
-    /// A file of `pages` pages, all cached. Each page's reference count has a cache line of its own, as its `struct page`
-    /// has in Linux.
+    /// A file of `pages` pages, all cached. Each page's reference count has a cache line of its own, as its
+    /// `struct page` has in Linux.
     pub fn file(&self, pages: u64) -> Rc<File> {
         let lines = self.allocate_lines(pages as usize);
         let mut sharing = self.sharing.borrow_mut();

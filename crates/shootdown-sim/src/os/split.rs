@@ -1,11 +1,13 @@
-//! Split tags: the user half of a pair, under which user code runs, and from which the kernel returns by loading its own.
+//! Split tags: the user half of a pair, under which user code runs, and from which the kernel returns by loading its
+//! own.
 
 use super::System;
 use crate::machine;
 use shootdown::USER_HALF;
 
 impl<const W: usize> System<W> {
-    /// Runs `body` under the user half of the loaded pair, with interrupts off: an interrupt would load the kernel's half.
+    /// Runs `body` under the user half of the loaded pair, with interrupts off: an interrupt would load the kernel's
+    /// half.
     pub fn in_user_half(&self, body: impl FnOnce()) {
         let saved = machine::interrupts_off();
         let (root, tag, space) = self.hw.borrow().loaded(machine::cpu());

@@ -1,8 +1,8 @@
 //! Lockless walks of the simulated kernel (GUP-fast in shape), and the freeing of table pages that they could hold.
 //!
-//! A walk reads the tables level by level through charged loads, takes a reference on the page that the leaf names, reads the
-//! leaf again, and gives the reference back if it has changed. Page references are counted on lines of their own; how long
-//! a pinned page lives is not simulated, so callers must not rely on its contents after the walk.
+//! A walk reads the tables level by level through charged loads, takes a reference on the page that the leaf names,
+//! reads the leaf again, and gives the reference back if it has changed. Page references are counted on lines of their
+//! own; how long a pinned page lives is not simulated, so callers must not rely on its contents after the walk.
 
 use super::System;
 use super::category::{self, Category};
@@ -42,8 +42,8 @@ impl<const W: usize> System<W> {
         }
     }
 
-    /// Pins `pages` pages of `process` from `va`, `pages_per_walk` under each walk guard, `page_cost` cycles for each page
-    /// besides what the walk does. Returns how many were found mapped; the caller gives them back with
+    /// Pins `pages` pages of `process` from `va`, `pages_per_walk` under each walk guard, `page_cost` cycles for each
+    /// page besides what the walk does. Returns how many were found mapped; the caller gives them back with
     /// [`unpin`](Self::unpin). The process need not be loaded here, and must not end meanwhile.
     pub fn pin(
         &self,
@@ -115,8 +115,8 @@ impl<const W: usize> System<W> {
         false
     }
 
-    /// Reads the tables of `process` down to the leaf of `va`, within a walk that is under way. The leaf's table and entry;
-    /// `None` when a level is not mapped.
+    /// Reads the tables of `process` down to the leaf of `va`, within a walk that is under way. The leaf's table and
+    /// entry; `None` when a level is not mapped.
     pub fn walk_to_leaf(&self, process: &Process<W>, va: u64) -> Option<(TableLink, Entry)> {
         let cpu = machine::cpu();
         // Upper entries stand on one line, as `unlink` writes it.
@@ -151,8 +151,9 @@ impl<const W: usize> System<W> {
         }
     }
 
-    /// Links `count` table pages at `va`, takes them out again, flushes and frees them as the design says, at once: what the
-    /// freeing of table pages is made of, without the address-space lock that would hide its cost. The range is this CPU's.
+    /// Links `count` table pages at `va`, takes them out again, flushes and frees them as the design says, at once:
+    /// what the freeing of table pages is made of, without the address-space lock that would hide its cost. The range
+    /// is this CPU's.
     pub fn free_tables(&self, process: &Process<W>, va: u64, count: u64) {
         let outer = category::enter(Category::Kernel);
         let spans = (0..count).map(|table| va + table * TABLE_SPAN);
@@ -200,8 +201,8 @@ impl<const W: usize> System<W> {
         category::leave(outer);
     }
 
-    /// Frees the table pages that need not wait any more: for whoever frees tables, at its ticks, since looking reads a line
-    /// of every CPU.
+    /// Frees the table pages that need not wait any more: for whoever frees tables, at its ticks, since looking reads a
+    /// line of every CPU.
     pub fn free_waiting_tables(&self) {
         if self.waiting_tables.borrow().is_empty() {
             return;

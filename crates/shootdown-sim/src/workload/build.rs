@@ -1,29 +1,31 @@
-//! `build`: a parallel compile of many small files. Each CPU works on jobs, one after the other; a job is a driver process
-//! that starts a compiler and then an assembler and waits for each. One operation is a millisecond of the recorded CPU time
-//! computed: a job has 21 of them. Operations per second under a design over those under `ideal` are therefore the time of
-//! the build under `ideal` over its time under the design.
+//! `build`: a parallel compile of many small files. Each CPU works on jobs, one after the other; a job is a driver
+//! process that starts a compiler and then an assembler and waits for each. One operation is a millisecond of the
+//! recorded CPU time computed: a job has 21 of them. Operations per second under a design over those under `ideal` are
+//! therefore the time of the build under `ideal` over its time under the design.
 //!
-//! **Provenance.** What the processes ask of translation coherence is taken from a recording of `make -j2` compiling C on
-//! Linux 6.18, two virtual CPUs of a Zen 5 host, by the example `flush_mix` (run it on `tests/data/cc_make_extract.txt` for
-//! one job of it). The whole recording: 24,057 events in 1.204 s, 2.292 s of CPU time, 317 processes ended, and per second
-//! of CPU time 7,204 flushes of the own space (90.4 % of one page, 2.4 % of everything), 1,128 switches, 86 migrations. Of
-//! the flushes 88.2 % were for spaces that had run on one CPU only, 11.5 % had another CPU in the space's set, and 0.7 %
-//! interrupted one. [`DRIVER`], [`COMPILER`] and [`ASSEMBLER`] hold its figures per process. Of the migrations 93 were of
-//! jobs: 44 of a compiler and 4 of an assembler while they ran, and 45 of a driver, when it was woken by its last child, with no flush
-//! left to do; the others were of `make` and of kernel threads.
+//! **Provenance.** What the processes ask of translation coherence is taken from a recording of `make -j2` compiling C
+//! on Linux 6.18, two virtual CPUs of a Zen 5 host, by the example `flush_mix` (run it on
+//! `tests/data/cc_make_extract.txt` for one job of it). The whole recording: 24,057 events in 1.204 s, 2.292 s of CPU
+//! time, 317 processes ended, and per second of CPU time 7,204 flushes of the own space (90.4 % of one page, 2.4 % of
+//! everything), 1,128 switches, 86 migrations. Of the flushes 88.2 % were for spaces that had run on one CPU only, 11.5
+//! % had another CPU in the space's set, and 0.7 % interrupted one. [`DRIVER`], [`COMPILER`] and [`ASSEMBLER`] hold its
+//! figures per process. Of the migrations 93 were of jobs: 44 of a compiler and 4 of an assembler while they ran, and
+//! 45 of a driver, when it was woken by its last child, with no flush left to do; the others were of `make` and of
+//! kernel threads.
 //!
-//! What an event of the recording was, a trace of flushes does not say; read here, from its size and place, as: two flushes
-//! at exec (the page with the arguments is moved and its table freed), single pages copied on write in a private file mapping
-//! (relocations, initialised data), `mprotect` of 2 and 4 pages (relocations made read-only), `munmap` of 10 and 20 pages,
-//! and one `munmap` beyond the flush ceiling by the assembler. Faults and unmaps that flush nothing are part of the compute
-//! time, and so is what the flushing ones cost there: simulating those adds 2 to 3 % to the time, under every design.
+//! What an event of the recording was, a trace of flushes does not say; read here, from its size and place, as: two
+//! flushes at exec (the page with the arguments is moved and its table freed), single pages copied on write in a
+//! private file mapping (relocations, initialised data), `mprotect` of 2 and 4 pages (relocations made read-only),
+//! `munmap` of 10 and 20 pages, and one `munmap` beyond the flush ceiling by the assembler. Faults and unmaps that
+//! flush nothing are part of the compute time, and so is what the flushing ones cost there: simulating those adds 2 to
+//! 3 % to the time, under every design.
 //!
-//! The recorded `make` starts its children without copying its space (vfork), so that no flush of a fork is in the mix. Builds
-//! whose recipes go through a shell do fork: `workload.build.forks` says how many of a job's do.
+//! The recorded `make` starts its children without copying its space (vfork), so that no flush of a fork is in the mix.
+//! Builds whose recipes go through a shell do fork: `workload.build.forks` says how many of a job's do.
 //!
-//! **Other machines.** A slower core needs longer for the same work, so that its flushes come more rarely. The compute time
-//! is multiplied by `workload.build.slowdown`; the kernel's costs are the machine model's own. The flushes per second of CPU
-//! time are then the recorded ones divided by it.
+//! **Other machines.** A slower core needs longer for the same work, so that its flushes come more rarely. The compute
+//! time is multiplied by `workload.build.slowdown`; the kernel's costs are the machine model's own. The flushes per
+//! second of CPU time are then the recorded ones divided by it.
 
 use super::{Parameter, Parameters, Thread};
 use crate::hw::Access;
@@ -99,7 +101,8 @@ struct Program {
     moves_last: bool,
 }
 
-/// `cc`: 108 processes, 1,413 us and 6.92 switches each; flushes by pages -1: 0.92, 1: 10.52, 2: 0.98, 4: 0.98, 10: 0.98.
+/// `cc`: 108 processes, 1,413 us and 6.92 switches each; flushes by pages -1: 0.92, 1: 10.52, 2: 0.98, 4: 0.98, 10:
+/// 0.98.
 const DRIVER: Program = Program {
     cpu_us: 1413.0,
     single: 9.52,
@@ -113,7 +116,8 @@ const DRIVER: Program = Program {
     moves_last: true,
 };
 
-/// `cc1`: 106 processes, 17,622 us and 6.03 switches each; flushes by pages -1: 0.92, 1: 97.67, 2: 2.00, 4: 1.00, 10: 1.00.
+/// `cc1`: 106 processes, 17,622 us and 6.03 switches each; flushes by pages -1: 0.92, 1: 97.67, 2: 2.00, 4: 1.00, 10:
+/// 1.00.
 const COMPILER: Program = Program {
     cpu_us: 17_622.0,
     single: 96.67,
@@ -127,8 +131,8 @@ const COMPILER: Program = Program {
     moves_last: false,
 };
 
-/// `as`: 106 processes, 2,199 us and 3.13 switches each; flushes by pages -1: 1.90, 1: 31.08, 2: 0.98, 4: 0.98, 10: 0.98,
-/// 20: 0.98.
+/// `as`: 106 processes, 2,199 us and 3.13 switches each; flushes by pages -1: 1.90, 1: 31.08, 2: 0.98, 4: 0.98, 10:
+/// 0.98, 20: 0.98.
 const ASSEMBLER: Program = Program {
     cpu_us: 2199.0,
     single: 30.08,

@@ -1,11 +1,11 @@
 //! `context_switch`: every CPU goes to and fro between a thread of one process, the idle loop or a kernel thread (the
-//! space stays loaded, lazily), and now and then a thread of a second process. Each drops a page of the process that the
-//! others have loaded in one of many stretches of user code, so that flushes arrive while they are lazy. One operation is
-//! one switch to user code.
+//! space stays loaded, lazily), and now and then a thread of a second process. Each drops a page of the process that
+//! the others have loaded in one of many stretches of user code, so that flushes arrive while they are lazy. One
+//! operation is one switch to user code.
 //!
 //! Every CPU drops in proportion to what it does, so an operation costs the same number of flushes, and of faults after
-//! them, under every design. Drops at a fixed rate by a few CPUs would not do: a design whose flushes are so slow that it
-//! falls behind that rate spares the other CPUs faults, and looks the better for it.
+//! them, under every design. Drops at a fixed rate by a few CPUs would not do: a design whose flushes are so slow that
+//! it falls behind that rate spares the other CPUs faults, and looks the better for it.
 
 use super::{Parameter, Thread};
 use crate::hw::Access;

@@ -1,5 +1,5 @@
-//! `madvise_spin` (E4, E7): one thread writes a page and drops it (`MADV_DONTNEED`), again and again, and counts each; the
-//! other threads of the process spin in user code, so that every drop has to interrupt them all.
+//! `madvise_spin` (E4, E7): one thread writes a page and drops it (`MADV_DONTNEED`), again and again, and counts each;
+//! the other threads of the process spin in user code, so that every drop has to interrupt them all.
 
 use super::Thread;
 use crate::hw::Access;

@@ -1,8 +1,9 @@
-//! `mmap_churn`: each thread maps a private region of 16 pages, writes each, unmaps it, and counts one: what a program does
-//! whose allocator gives large blocks back at once.
+//! `mmap_churn`: each thread maps a private region of 16 pages, writes each, unmaps it, and counts one: what a program
+//! does whose allocator gives large blocks back at once.
 //!
-//! The kernel chooses the address: the first of some places that is free, so that places in quarantine are passed over. A page
-//! beside them stays mapped under each table, as a program's other memory does, so that unmapping frees no table.
+//! The kernel chooses the address: the first of some places that is free, so that places in quarantine are passed over.
+//! A page beside them stays mapped under each table, as a program's other memory does, so that unmapping frees no
+//! table.
 
 use super::Thread;
 use crate::hw::Access;

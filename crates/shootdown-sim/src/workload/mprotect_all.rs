@@ -3,9 +3,9 @@
 //!
 //! Nothing is shared: whatever an invalidation costs other CPUs here is the price of telling those that need not know.
 //!
-//! The published text (E9) says no more than that all 32 CPUs run `mprotect` at once, and two times. Left open, and chosen
-//! here: that each CPU has a process of its own, how long the range is and how many of its pages are resident, and whether
-//! the range is touched in between.
+//! The published text (E9) says no more than that all 32 CPUs run `mprotect` at once, and two times. Left open, and
+//! chosen here: that each CPU has a process of its own, how long the range is and how many of its pages are resident,
+//! and whether the range is touched in between.
 
 use super::{Parameter, Thread};
 use crate::hw::Access;

@@ -1,6 +1,6 @@
-//! `reclaim`: memory is short. Every CPU but the reclaiming ones runs a process of its own that writes random pages of its
-//! region; reclaiming CPUs (kernel threads) take pages here and there from all of them and flush each batch at once. One
-//! operation is one page taken. With a single thread, that CPU does both in turn.
+//! `reclaim`: memory is short. Every CPU but the reclaiming ones runs a process of its own that writes random pages of
+//! its region; reclaiming CPUs (kernel threads) take pages here and there from all of them and flush each batch at
+//! once. One operation is one page taken. With a single thread, that CPU does both in turn.
 
 use super::{Parameter, Thread};
 use crate::hw::Access;

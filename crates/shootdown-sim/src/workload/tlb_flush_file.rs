@@ -1,12 +1,14 @@
 //! `tlb_flush1` and `tlb_flush3`: the loop of `tlb_flush2` on 1 MiB of a file of each thread's own, mapped privately or
 //! shared; the file is in the page cache, so that nothing is read from a disk.
 //!
-//! Measured (E10): 1.9 interrupts per loop with two threads, where anonymous memory takes 0.99. The second one, as modelled:
-//! the read fault after the drop maps the cached pages around it too (16, Linux's fault-around), so that in 15 of 16 loops
-//! the page is already there, read-only, when it is written. Privately that write copies it, and the old translation must
-//! go everywhere before the copy is used. Shared, the first write is noticed so that the page can be marked dirty, and the
-//! write-protected entry is flushed when it becomes writable; x86 Linux leaves that flush out in its own code, and what made
-//! up for it in the measurement is not known: `workload.tlb_flush3.notify_flushes` turns it off. 15/16 + 1 = 1.94.
+//! Measured (E10): 1.9 interrupts per loop with two threads, where anonymous memory takes 0.99. The second one, as
+//! modelled:
+//! the read fault after the drop maps the cached pages around it too (16, Linux's fault-around), so that in 15 of 16
+//! loops the page is already there, read-only, when it is written. Privately that write copies it, and the old
+//! translation must go everywhere before the copy is used. Shared, the first write is noticed so that the page can be
+//! marked dirty, and the write-protected entry is flushed when it becomes writable; x86 Linux leaves that flush out in
+//! its own code, and what made up for it in the measurement is not known: `workload.tlb_flush3.notify_flushes` turns it
+//! off. 15/16 + 1 = 1.94.
 
 use super::{Parameter, Thread, tlb_flush2};
 use crate::os::{Mapping, PAGE};

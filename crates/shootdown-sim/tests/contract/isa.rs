@@ -1,4 +1,5 @@
-//! The same traffic on AArch64 and RISC-V machines, under every preset; and processors that need the engine's errata settings.
+//! The same traffic on AArch64 and RISC-V machines, under every preset; and processors that need the engine's errata
+//! settings.
 
 use crate::traffic::{Tally, Traffic, play_on};
 use shootdown::{Design, Errata, Exit, Reach, Requests, Tags};
@@ -203,8 +204,8 @@ fn spec(workload: &str, model: Model, design: &str) -> RunSpec {
     }
 }
 
-/// Every design on every shipped machine that is not x86, with processors that need workarounds among them: nothing stale,
-/// and the same run twice.
+/// Every design on every shipped machine that is not x86, with processors that need workarounds among them: nothing
+/// stale, and the same run twice.
 #[test]
 fn every_design_runs_on_every_arm_and_risc_v_machine() {
     let model = |name: &str| Model::find(name).expect("shipped");

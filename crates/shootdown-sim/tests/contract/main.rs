@@ -1,6 +1,6 @@
 //! The contract under random traffic: several processes on a few CPUs, with everything that a kernel does to address
-//! spaces going on at once, under every combination of axis values, on machines so small that slots are evicted, tags run
-//! out and roll over. The oracle must find nothing, nothing may hang, and the machinery must have been exercised.
+//! spaces going on at once, under every combination of axis values, on machines so small that slots are evicted, tags
+//! run out and roll over. The oracle must find nothing, nothing may hang, and the machinery must have been exercised.
 
 mod isa;
 mod threads;
@@ -292,8 +292,8 @@ fn a_run_does_not_depend_on_anything_but_its_specification() {
     }
 }
 
-/// Threads that read what others withdraw: nothing stale under any design that invalidates, and caught under the one that
-/// does not.
+/// Threads that read what others withdraw: nothing stale under any design that invalidates, and caught under the one
+/// that does not.
 #[test]
 fn readers_of_a_shared_region_do_not_see_what_was_withdrawn() {
     for entry in designs() {

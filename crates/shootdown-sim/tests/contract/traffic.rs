@@ -376,8 +376,8 @@ impl Tally {
     }
 }
 
-/// TLBs so small that entries are evicted all the time, and CPUs that speculate a great deal; with every second seed page
-/// invalidations spare the links that are not on the way.
+/// TLBs so small that entries are evicted all the time, and CPUs that speculate a great deal; with every second seed
+/// page invalidations spare the links that are not on the way.
 pub fn small_hardware(cpus: usize, seed: u64) -> HwConfig {
     HwConfig {
         cpus,

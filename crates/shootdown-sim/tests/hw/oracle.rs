@@ -1,5 +1,5 @@
-//! What the oracle says of translations and tags, and the near misses at which it must stay silent. What it says of frames
-//! and tables that are freed is in `freed.rs`.
+//! What the oracle says of translations and tags, and the near misses at which it must stay silent. What it says of
+//! frames and tables that are freed is in `freed.rs`.
 
 use crate::bed::*;
 use shootdown::Stride;

@@ -1,5 +1,5 @@
-//! The shapes of conformance as one table, on all three instruction sets: what is forbidden is never seen, what is allowed is
-//! seen. `cargo test -p shootdown-sim --test hw table -- --nocapture` prints it.
+//! The shapes of conformance as one table, on all three instruction sets: what is forbidden is never seen, what is
+//! allowed is seen. `cargo test -p shootdown-sim --test hw table -- --nocapture` prints it.
 
 use crate::aarch64::arm;
 use crate::bed::*;
@@ -108,8 +108,8 @@ fn local(set: Set, b: &mut Bed, cpu: usize, tag: u16, whole: bool) {
     }
 }
 
-/// How often CPU `reader` still reads a page that CPU 0 has unmapped and treated with `flush`. With `late`, it reads between the
-/// store and its visibility as well.
+/// How often CPU `reader` still reads a page that CPU 0 has unmapped and treated with `flush`. With `late`, it reads
+/// between the store and its visibility as well.
 fn stale(set: Set, reader: usize, late: bool, flush: impl Fn(&mut Bed)) -> Option<u64> {
     Some(over_seeds(|seed| {
         let mut b = bed(set, seed);

@@ -1,5 +1,5 @@
-//! Bugs of kernels around the flush: what is called, when, and for what. Here the script makes the mistake, not the engine, so there
-//! is no switch: without the mistake nothing is broken, with it the oracle sees what happens.
+//! Bugs of kernels around the flush: what is called, when, and for what. Here the script makes the mistake, not the
+//! engine, so there is no switch: without the mistake nothing is broken, with it the oracle sees what happens.
 
 use crate::roles::*;
 use crate::scene::*;
@@ -28,8 +28,8 @@ fn only_the_mistake_shows(right: fn(&Sys, &Proc), wrong: fn(&Sys, &Proc), rule: 
     }
 }
 
-/// 8, Linux CVE-2018-18281: mremap moved entries and let go of the lock before it had flushed the old place; whoever then unmapped
-/// the new place flushed that, and freed the frames.
+/// 8, Linux CVE-2018-18281: mremap moved entries and let go of the lock before it had flushed the old place; whoever
+/// then unmapped the new place flushed that, and freed the frames.
 #[test]
 fn frames_that_have_moved_are_not_freed_before_their_old_place_is_flushed() {
     only_the_mistake_shows(
@@ -88,7 +88,8 @@ fn an_unmap_does_not_stay_on_its_own_cpu() {
     );
 }
 
-/// 45, Linux a4a118f2eead: unsharing a page table of huge pages dropped the last reference to it, and the lock, before the flush.
+/// 45, Linux a4a118f2eead: unsharing a page table of huge pages dropped the last reference to it, and the lock, before
+/// the flush.
 #[test]
 fn a_shared_table_is_not_given_up_before_the_flush() {
     only_the_mistake_shows(

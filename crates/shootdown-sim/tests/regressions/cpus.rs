@@ -50,7 +50,8 @@ fn a_requester_that_migrates_does_not_leave_its_new_cpu_out() {
             stage.system.engine.kernel().on_unpin(move || {
                 let (system, armed) = &scheduler;
                 if machine::cpu() == 0 && armed.replace(false) {
-                    // CPU 0 goes on with something else; CPU 2, where a thread of the process has just ended, takes over.
+                    // CPU 0 goes on with something else; CPU 2, where a thread of the process has just ended, takes
+                    // over.
                     system.unload();
                     machine::migrate(2);
                 }

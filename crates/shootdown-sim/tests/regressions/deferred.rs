@@ -27,8 +27,8 @@ const DESIGNS: [Design; 3] = [DEFERRED, LOG_DEFERRED, PER_CPU_DEFERRED];
 /// Pages of the region that comes and goes.
 const PAGES: u64 = 2;
 
-/// CPU 0 maps two pages, which CPU 1 reads, and unmaps them; then it ticks now and then. `second` is what CPU 1 does in a
-/// round from 11,000 cycles on.
+/// CPU 0 maps two pages, which CPU 1 reads, and unmaps them; then it ticks now and then. `second` is what CPU 1 does in
+/// a round from 11,000 cycles on.
 fn unmap_what_another_cpu_reads(stage: &Stage, second: impl Fn(&Sys) + 'static) {
     unmap_and_then(stage, second, |_| {});
 }

@@ -1,4 +1,5 @@
-//! Demotion: a space gives its system-wide tag back. No shipped kernel does that, so these are the mistakes one could make.
+//! Demotion: a space gives its system-wide tag back. No shipped kernel does that, so these are the mistakes one could
+//! make.
 
 use crate::roles::*;
 use crate::scene::*;
@@ -42,8 +43,9 @@ fn run_promoted(system: &Sys, process: &Proc, start: u64, moment: Moment) {
     moment.come(start);
 }
 
-/// First CPUs 0 and 1 run A, which is promoted; CPU 1 goes lazy, so A is demoted. Then CPUs 0 and 2 run B, which is promoted and
-/// finds only one tag. CPU 1 speculates through A all the while, then runs B; in the end B is demoted in turn.
+/// First CPUs 0 and 1 run A, which is promoted; CPU 1 goes lazy, so A is demoted. Then CPUs 0 and 2 run B, which is
+/// promoted and finds only one tag. CPU 1 speculates through A all the while, then runs B; in the end B is demoted in
+/// turn.
 fn hand_the_only_tag_on(stage: &Stage) {
     let (a, b) = (stage.process(1), stage.process(2));
     let (a1, b1, b2) = (a.clone(), b.clone(), b.clone());

@@ -9,7 +9,8 @@ const TRIM: Design = Design {
     ..IPI
 };
 
-/// A CPU that is asked must look whether it has the space loaded before it leaves the set: later requests would miss it.
+/// A CPU that is asked must look whether it has the space loaded before it leaves the set: later requests would miss
+/// it.
 #[test]
 fn a_cpu_that_runs_the_space_stays_in_its_set() {
     let scene = Scene::new(2, TRIM);

@@ -1,4 +1,5 @@
-//! Early acknowledgement: what a target may have cached when it says that it is done, and what it may touch before it is.
+//! Early acknowledgement: what a target may have cached when it says that it is done, and what it may touch before it
+//! is.
 
 use crate::scene::*;
 use shootdown::{Ack, Design, Fault, Requests};
@@ -16,7 +17,8 @@ const PER_CPU_EARLY: Design = Design {
 
 const LOG_EARLY: Design = Design { ack: Ack::Early, ..LOG };
 
-/// An NMI comes whenever CPU 1 is about to invalidate something, and takes its time: whoever was answered early goes on.
+/// An NMI comes whenever CPU 1 is about to invalidate something, and takes its time: whoever was answered early goes
+/// on.
 fn let_an_nmi_come_before_each_invalidation(stage: &Stage, nmi: impl Fn(&Sys) + 'static) {
     let system = Rc::downgrade(&stage.system);
     stage.system.engine.kernel().on_invalidate(move || {
@@ -134,7 +136,8 @@ fn user_memory_is_not_touched_between_the_answer_and_the_invalidation() {
     }
 }
 
-/// The control of the above: requesters do go on before CPU 1 has invalidated, and under late acknowledgement they do not.
+/// The control of the above: requesters do go on before CPU 1 has invalidated, and under late acknowledgement they do
+/// not.
 #[test]
 fn an_early_answer_does_not_wait_for_the_invalidation() {
     let longest = |design| {

@@ -1,5 +1,5 @@
-//! Races that these scenarios and the random traffic found in Shootdown itself: none has a switch, for the mistake was never
-//! shipped elsewhere, or not reported.
+//! Races that these scenarios and the random traffic found in Shootdown itself: none has a switch, for the mistake was
+//! never shipped elsewhere, or not reported.
 
 use crate::roles::*;
 use crate::scene::*;
@@ -66,9 +66,9 @@ fn a_batch_that_frees_tables_does_not_spare_the_lazy_cpu_that_collects_it() {
     }
 }
 
-/// On roll-over tags nothing remembers which flushes a CPU has missed. One that was skipped while lazy, ran something else
-/// and came back found its tag valid and its entries stale; and one that went lazy just after a requester had counted
-/// its flush, and just before that requester looked, took the flush as seen.
+/// On roll-over tags nothing remembers which flushes a CPU has missed. One that was skipped while lazy, ran something
+/// else and came back found its tag valid and its entries stale; and one that went lazy just after a requester had
+/// counted its flush, and just before that requester looked, took the flush as seen.
 #[test]
 fn a_flush_that_a_lazy_cpu_missed_is_not_forgotten_under_a_roll_over_tag() {
     let design = Design {
@@ -98,9 +98,9 @@ fn a_flush_that_a_lazy_cpu_missed_is_not_forgotten_under_a_roll_over_tag() {
     });
 }
 
-/// A roll-over keeps the tag that each CPU says it runs on. A CPU that switches says so before it has loaded the root: for
-/// a moment, long when a hypervisor takes the processor away just then, the old tag was still loaded and kept for nobody,
-/// and flushes were aimed at the old space's next tag.
+/// A roll-over keeps the tag that each CPU says it runs on. A CPU that switches says so before it has loaded the root:
+/// for a moment, long when a hypervisor takes the processor away just then, the old tag was still loaded and kept for
+/// nobody, and flushes were aimed at the old space's next tag.
 #[test]
 fn a_roll_over_does_not_take_away_the_tag_that_a_switching_cpu_has_still_loaded() {
     let design = Design {
@@ -183,8 +183,9 @@ fn a_request_that_is_taken_back_is_not_somebody_elses() {
     });
 }
 
-/// A queue of stack requests has 64 slots. Requesters beyond those all waited for the first target, and each slot that became
-/// free woke all of them: with 8192 CPUs nobody finished anything. Full queues are passed over, and come back to.
+/// A queue of stack requests has 64 slots. Requesters beyond those all waited for the first target, and each slot that
+/// became free woke all of them: with 8192 CPUs nobody finished anything. Full queues are passed over, and come back
+/// to.
 #[test]
 fn more_requesters_than_a_queue_has_slots_finish_and_forget_no_target() {
     let spec = RunSpec {

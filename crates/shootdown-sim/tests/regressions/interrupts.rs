@@ -1,4 +1,5 @@
-//! Bugs of how kernels and firmware send interrupts and take them: to whom, how deep, in the middle of what, and not at all.
+//! Bugs of how kernels and firmware send interrupts and take them: to whom, how deep, in the middle of what, and not at
+//! all.
 
 use crate::roles::*;
 use crate::scene::*;
@@ -7,8 +8,8 @@ use shootdown_sim::hw::{Isa, Riscv64, Rule};
 use shootdown_sim::machine;
 use shootdown_sim::os::PAGE;
 
-/// 11, Nanos 2179, Twizzler 150: a CPU spun for a lock with interrupts off, whose holder waited for that CPU's answer. The lock
-/// is the kernel's, and so is the mistake: the script makes it.
+/// 11, Nanos 2179, Twizzler 150: a CPU spun for a lock with interrupts off, whose holder waited for that CPU's answer.
+/// The lock is the kernel's, and so is the mistake: the script makes it.
 #[test]
 fn a_cpu_does_not_spin_masked_for_a_lock_whose_holder_waits_for_it() {
     for design in [IPI, LOG] {
@@ -38,8 +39,8 @@ fn a_cpu_does_not_spin_masked_for_a_lock_whose_holder_waits_for_it() {
     }
 }
 
-/// 19, Asterinas 3757: the numbers that the kernel gives CPUs were taken for those of their interrupt controllers: another CPU
-/// was interrupted, and the wait never ended.
+/// 19, Asterinas 3757: the numbers that the kernel gives CPUs were taken for those of their interrupt controllers:
+/// another CPU was interrupted, and the wait never ended.
 #[test]
 fn an_interrupt_does_not_go_to_the_cpu_whose_controller_has_that_number() {
     for design in [
@@ -75,8 +76,8 @@ fn an_interrupt_does_not_go_to_the_cpu_whose_controller_has_that_number() {
     }
 }
 
-/// 27, OpenSBI 402: two harts asked the firmware for remote fences. Each waited in it for the other, which did not look at what
-/// it was asked itself.
+/// 27, OpenSBI 402: two harts asked the firmware for remote fences. Each waited in it for the other, which did not look
+/// at what it was asked itself.
 #[test]
 fn two_harts_do_not_wait_for_each_other_in_the_firmware() {
     let scene = |design: Design| Scene {
@@ -110,8 +111,8 @@ fn two_harts_do_not_wait_for_each_other_in_the_firmware() {
     }
 }
 
-/// 29, Asterinas 1621: the handler let interrupts in; each that came meanwhile was handled on top of it, until the stack for
-/// interrupts had no room left.
+/// 29, Asterinas 1621: the handler let interrupts in; each that came meanwhile was handled on top of it, until the
+/// stack for interrupts had no room left.
 #[test]
 fn handlers_do_not_pile_up_on_the_stack_for_interrupts() {
     for design in [IPI, LOG] {
@@ -130,8 +131,8 @@ fn handlers_do_not_pile_up_on_the_stack_for_interrupts() {
     }
 }
 
-/// 37, Linux 38cf307c1f20: an interrupt came between two stores of a switch, which together say what is loaded under which tag;
-/// the handler flushed under the one and recorded it for the other.
+/// 37, Linux 38cf307c1f20: an interrupt came between two stores of a switch, which together say what is loaded under
+/// which tag; the handler flushed under the one and recorded it for the other.
 #[test]
 fn an_interrupt_does_not_come_in_the_middle_of_a_switch() {
     for design in [IPI, LOG] {

@@ -165,8 +165,8 @@ fn a_hart_that_is_off_is_not_waited_for() {
     );
 }
 
-/// 46: the tag was read before the entry was cleared, and a roll-over came between: the flush names a tag that the space
-/// no longer has.
+/// 46: the tag was read before the entry was cleared, and a roll-over came between: the flush names a tag that the
+/// space no longer has.
 #[test]
 fn a_tag_is_not_read_before_the_entry_is_cleared() {
     let mut scene = arm(Design {

@@ -57,8 +57,8 @@ fn going_lazy_does_not_leave_the_set() {
     }
 }
 
-/// 6, Linux, 2025: the handler asked "on a broadcast tag? then nothing is to be done" before it asked "lazy?", so a lazy
-/// CPU kept the root of a space that ended.
+/// 6, Linux, 2025: the handler asked "on a broadcast tag? then nothing is to be done" before it asked "lazy?", so a
+/// lazy CPU kept the root of a space that ended.
 #[test]
 fn a_lazy_cpu_on_a_system_wide_tag_does_not_keep_the_root_of_a_space_that_ends() {
     let scene = Scene::new(2, BROADCAST);
@@ -88,8 +88,8 @@ fn a_lazy_cpu_on_a_system_wide_tag_does_not_keep_the_root_of_a_space_that_ends()
     });
 }
 
-/// 38, ARM 8678c1f04277: tags rolled over while a CPU was lazy. It came back on its old tag, while flushes were aimed at
-/// the space's new one.
+/// 38, ARM 8678c1f04277: tags rolled over while a CPU was lazy. It came back on its old tag, while flushes were aimed
+/// at the space's new one.
 #[test]
 fn a_cpu_that_was_lazy_during_a_roll_over_does_not_come_back_on_a_tag_that_flushes_miss() {
     for reach in [Reach::Ipi, Reach::Broadcast] {

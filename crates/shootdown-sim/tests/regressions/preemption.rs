@@ -8,8 +8,8 @@ use shootdown_sim::os::Priority;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Two threads on each of three CPUs touch the same pages, which one of them drops; each may be preempted wherever preemption is on, and
-/// goes on with any CPU, while another thread of the process takes its place.
+/// Two threads on each of three CPUs touch the same pages, which one of them drops; each may be preempted wherever
+/// preemption is on, and goes on with any CPU, while another thread of the process takes its place.
 fn threads_that_wander(stage: &Stage) {
     stage.scheduler.as_ref().expect("asked for").chaos.set(0.2);
     let a = stage.process(1);
@@ -46,8 +46,8 @@ fn a_requester_does_not_leave_its_cpu_before_it_has_flushed_it() {
     }
 }
 
-/// 15, in its second form, with a scheduler: the requester flushed its CPU, was moved to another, and sent to everybody but
-/// that one.
+/// 15, in its second form, with a scheduler: the requester flushed its CPU, was moved to another, and sent to everybody
+/// but that one.
 #[test]
 fn a_requester_does_not_leave_its_cpu_between_its_own_flush_and_sending() {
     for design in [IPI, PREEMPTIBLE, LOG] {
@@ -102,8 +102,8 @@ struct Seen {
     urgent: u64,
 }
 
-/// A thread withdraws a page that another CPU has cached which keeps interrupts off. Meanwhile somebody urgent wakes up on the
-/// requester's CPU and keeps it; the third CPU has nothing to do.
+/// A thread withdraws a page that another CPU has cached which keeps interrupts off. Meanwhile somebody urgent wakes up
+/// on the requester's CPU and keeps it; the third CPU has nothing to do.
 fn wait_for_a_cpu_with_interrupts_off(design: Design, seed: u64) -> Seen {
     let scene = Scene {
         threads: 5,
@@ -157,8 +157,8 @@ fn wait_for_a_cpu_with_interrupts_off(design: Design, seed: u64) -> Seen {
     seen.get()
 }
 
-/// The request is on the stack of a waiter that is preempted and goes on with another CPU. A waiter that spins keeps its CPU,
-/// and whoever wakes up there waits as long as it does.
+/// The request is on the stack of a waiter that is preempted and goes on with another CPU. A waiter that spins keeps
+/// its CPU, and whoever wakes up there waits as long as it does.
 #[test]
 fn a_waiter_is_preempted_and_migrates_with_its_request_outstanding() {
     for seed in 0..20 {

@@ -60,8 +60,8 @@ fn a_freed_table_does_not_stay_in_paging_structure_caches() {
     }
 }
 
-/// CPU 1 caches links to the tables on both sides of a boundary; CPU 0 takes the leaves away, flushes them, and frees both
-/// tables with one flush at a stride of 2 MiB.
+/// CPU 1 caches links to the tables on both sides of a boundary; CPU 0 takes the leaves away, flushes them, and frees
+/// both tables with one flush at a stride of 2 MiB.
 fn free_two_tables(stage: &Stage) {
     const SPAN: u64 = 512 * PAGE;
     let last = P + SPAN - PAGE;
@@ -124,8 +124,8 @@ fn a_flush_that_frees_two_tables_names_an_address_under_each() {
     }
 }
 
-/// 16, OSv 73a97f11: frames were freed when the flush had been sent, not when it had been answered. Here the script makes
-/// that mistake, not the engine.
+/// 16, OSv 73a97f11: frames were freed when the flush had been sent, not when it had been answered. Here the script
+/// makes that mistake, not the engine.
 #[test]
 fn a_frame_is_not_freed_before_the_flush_was_waited_for() {
     let scene = Scene::new(2, LOG);
@@ -176,8 +176,8 @@ fn the_last_page_of_a_broadcast_is_not_left_out() {
 }
 
 /// 41, FreeBSD a0f64f38a183: pages were promoted to a superpage and only the superpage's base was invalidated; small
-/// entries from before survived. Here the script makes that mistake, not the engine: it names the stride of what comes, not
-/// of what goes.
+/// entries from before survived. Here the script makes that mistake, not the engine: it names the stride of what comes,
+/// not of what goes.
 #[test]
 fn small_entries_do_not_survive_a_collapse_that_names_the_small_stride() {
     for design in [IPI, LOG, BROADCAST] {

@@ -98,8 +98,8 @@ fn flush_a_space_that_runs_on_both(stage: &Stage) {
     stage.reads_pages(1, &a, 2, at(6_000));
 }
 
-/// 14, seL4 81679f2b: the pending flag was visible before what was asked; the target found nothing to do, and its answer
-/// was lost.
+/// 14, seL4 81679f2b: the pending flag was visible before what was asked; the target found nothing to do, and its
+/// answer was lost.
 #[test]
 fn a_request_is_not_seen_before_its_arguments() {
     for order in [Order::Serial, Order::Concurrent] {
@@ -144,8 +144,8 @@ fn free_before_the_answer(stage: &Stage) {
     });
 }
 
-/// 22, Redox: a departing CPU acknowledged a request once more than it was counted, and the waiter went on while another
-/// CPU had not answered.
+/// 22, Redox: a departing CPU acknowledged a request once more than it was counted, and the waiter went on while
+/// another CPU had not answered.
 #[test]
 fn a_departing_cpu_does_not_answer_for_another() {
     let design = Design {
@@ -168,8 +168,8 @@ fn a_departing_cpu_does_not_answer_for_another() {
     });
 }
 
-/// 39, FreeBSD-EN-22:04: the request was sent before the change was published; a target that looked at once found nothing
-/// new, and answered.
+/// 39, FreeBSD-EN-22:04: the request was sent before the change was published; a target that looked at once found
+/// nothing new, and answered.
 #[test]
 fn a_request_is_not_sent_before_the_change_is_published() {
     let scene = Scene::new(3, LOG);
@@ -198,8 +198,8 @@ fn a_request_is_not_sent_before_the_change_is_published() {
     });
 }
 
-/// 33, Linux 3ea277194daa, and 34, b67fbebd4cf9 (CVE-2022-39188): a batch had cleared an entry and not yet flushed it; an
-/// `mprotect`, or an unmap, found nothing there and returned without a flush.
+/// 33, Linux 3ea277194daa, and 34, b67fbebd4cf9 (CVE-2022-39188): a batch had cleared an entry and not yet flushed it;
+/// an `mprotect`, or an unmap, found nothing there and returned without a flush.
 #[test]
 fn an_entry_that_a_batch_has_cleared_is_not_relied_on_before_it_is_flushed() {
     for design in [IPI, LOG, BROADCAST] {

@@ -1,5 +1,5 @@
-//! Parts that many scenarios have in common. Each is what one CPU does in every round; what a scenario is about stays with
-//! the scenario.
+//! Parts that many scenarios have in common. Each is what one CPU does in every round; what a scenario is about stays
+//! with the scenario.
 
 use crate::scene::*;
 use shootdown_sim::machine;
@@ -82,8 +82,8 @@ impl Stage {
         });
     }
 
-    /// `cpu` runs `process`, reads a page and goes lazy at `leaving`, and is back at `returning`: then it does `back`, which is
-    /// given the start of the round.
+    /// `cpu` runs `process`, reads a page and goes lazy at `leaving`, and is back at `returning`: then it does `back`,
+    /// which is given the start of the round.
     pub fn goes_lazy_and_returns(
         &self,
         cpu: usize,

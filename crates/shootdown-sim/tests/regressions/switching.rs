@@ -34,15 +34,15 @@ fn shows_when_a_cpu_comes_back(fault: Fault) {
     }
 }
 
-/// 1, Linux CVE-2025-37964: the requester looked at what a CPU had loaded, saw that it was only about to load the space,
-/// and skipped it; but the CPU had read the generation already.
+/// 1, Linux CVE-2025-37964: the requester looked at what a CPU had loaded, saw that it was only about to load the
+/// space, and skipped it; but the CPU had read the generation already.
 #[test]
 fn a_cpu_that_is_switching_in_is_not_skipped() {
     shows_when_a_cpu_comes_back(Fault::SkipSwitchingCpu);
 }
 
-/// 2, Linux CVE-2025-40174: the switching CPU's bit in the set was still in its store buffer when it read the generation,
-/// so that neither side saw the other.
+/// 2, Linux CVE-2025-40174: the switching CPU's bit in the set was still in its store buffer when it read the
+/// generation, so that neither side saw the other.
 #[test]
 fn joining_the_set_is_not_overtaken_by_reading_the_generation() {
     shows_when_a_cpu_comes_back(Fault::NoBarrierAfterJoin);
@@ -55,8 +55,8 @@ fn the_root_is_not_loaded_before_the_set_is_joined() {
     shows_when_a_cpu_comes_back(Fault::RootLoadBeforeJoin);
 }
 
-/// 23, several kernels: a CPU that switches away gave up its bit first and loaded the new root after; a flush in between
-/// did not wait for it although it could still use the old space.
+/// 23, several kernels: a CPU that switches away gave up its bit first and loaded the new root after; a flush in
+/// between did not wait for it although it could still use the old space.
 #[test]
 fn the_set_is_not_left_while_the_old_root_is_loaded() {
     let scene = Scene::new(2, IPI);

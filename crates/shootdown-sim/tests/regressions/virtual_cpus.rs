@@ -1,5 +1,5 @@
-//! Virtual CPUs that a hypervisor deschedules at any point, and flushes at entry when asked, in place of an interrupt that
-//! would be waited for until it runs again.
+//! Virtual CPUs that a hypervisor deschedules at any point, and flushes at entry when asked, in place of an interrupt
+//! that would be waited for until it runs again.
 
 use crate::roles::*;
 use crate::scene::*;

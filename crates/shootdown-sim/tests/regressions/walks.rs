@@ -1,5 +1,5 @@
-//! Lockless walks by software, and table pages that are freed or reused under them (C3). CPU 0 runs process A and takes its
-//! table away; CPU 1 runs another process and walks A's tables, so that no flush of A interrupts it.
+//! Lockless walks by software, and table pages that are freed or reused under them (C3). CPU 0 runs process A and takes
+//! its table away; CPU 1 runs another process and walks A's tables, so that no flush of A interrupts it.
 
 use crate::roles::*;
 use crate::scene::*;
@@ -99,8 +99,8 @@ fn take_a_table_under_a_walk(stage: &Stage, taking: Taking, jitter: u64, long: u
     });
 }
 
-/// 7, Linux CVE-2025-38085: a shared page table was given to one of its processes for good while GUP-fast of another still
-/// walked it.
+/// 7, Linux CVE-2025-38085: a shared page table was given to one of its processes for good while GUP-fast of another
+/// still walked it.
 #[test]
 fn a_table_page_is_not_reused_under_a_walk() {
     for walkers in EVERY {
@@ -126,7 +126,8 @@ fn a_flush_that_frees_a_table_does_not_forget_the_walkers() {
     }
 }
 
-/// Walks that are over soon, begun about when the table goes: the window in which stores are still in a buffer is short.
+/// Walks that are over soon, begun about when the table goes: the window in which stores are still in a buffer is
+/// short.
 #[track_caller]
 fn shows_under_short_walks(walkers: Walkers, fault: Fault) {
     let scene = Scene {
@@ -190,8 +191,8 @@ fn take_tables_all_the_time(system: &Sys, a: &Proc) {
     }
 }
 
-/// The mode of a space changes while a walk that registered under the old one goes on: the next freeing side must not look
-/// for it in the new place only.
+/// The mode of a space changes while a walk that registered under the old one goes on: the next freeing side must not
+/// look for it in the new place only.
 #[test]
 fn a_walk_of_the_old_mode_is_not_forgotten_when_the_mode_changes() {
     let scene = Scene {
@@ -225,7 +226,8 @@ fn a_walk_of_the_old_mode_is_not_forgotten_when_the_mode_changes() {
     );
 }
 
-/// A CPU walks, goes off, and is back when the space has changed its mode: what it remembers of its walks is worth nothing.
+/// A CPU walks, goes off, and is back when the space has changed its mode: what it remembers of its walks is worth
+/// nothing.
 #[test]
 fn a_cpu_that_comes_online_does_not_walk_on_what_it_registered_before() {
     let scene = Scene {

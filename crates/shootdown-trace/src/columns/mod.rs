@@ -11,8 +11,8 @@
 //! | `call` | boolean | `queued`: whether it is a shootdown; `interrupt`, `interrupts`: whether it is for function calls |
 //! | `address`, `length`, `argument` | uint64 | `fault` (address only), `madvise`, `munmap`, `mprotect`, `mremap` |
 //!
-//! Rows are written and read in groups of [`GROUP_ROWS`]: memory does not grow with the recording. The file is whole only
-//! after [`Writer::finish`]; whoever writes it does so under a temporary name.
+//! Rows are written and read in groups of [`GROUP_ROWS`]: memory does not grow with the recording. The file is whole
+//! only after [`Writer::finish`]; whoever writes it does so under a temporary name.
 
 mod layout;
 mod read;

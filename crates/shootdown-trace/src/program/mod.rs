@@ -1,10 +1,10 @@
-//! What a recorded program did, as steps: which CPU ran which thread of which space, who was idle, and which flushes were
-//! asked for.
+//! What a recorded program did, as steps: which CPU ran which thread of which space, who was idle, and which flushes
+//! were asked for.
 //!
-//! Owns what the recording leaves to be inferred: switches that were not recorded ([`window`](self)), spaces (`spaces.rs`), and
-//! whether a flush frees table pages (`request.rs`). What the kernel *did* with the requests (requests queued to other CPUs,
-//! flushes carried out there and at switches) makes no step: it is withheld and counted in [`Recorded`], for whoever predicts
-//! it. Memory: the live spaces and threads, and the events of [`WINDOW_NS`].
+//! Owns what the recording leaves to be inferred: switches that were not recorded ([`window`](self)), spaces
+//! (`spaces.rs`), and whether a flush frees table pages (`request.rs`). What the kernel *did* with the requests
+//! (requests queued to other CPUs, flushes carried out there and at switches) makes no step: it is withheld and counted
+//! in [`Recorded`], for whoever predicts it. Memory: the live spaces and threads, and the events of [`WINDOW_NS`].
 
 mod recorded;
 mod request;

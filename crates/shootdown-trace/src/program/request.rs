@@ -20,8 +20,9 @@ impl Caller {
         self.call = Some((task, call, address, length));
     }
 
-    /// Whether a line is the local part of the request that was sent before: the kernel notes first that it tells others, then
-    /// what it does itself, which may be everything (it was behind) or nothing (others' requests had brought it up to date).
+    /// Whether a line is the local part of the request that was sent before: the kernel notes first that it tells
+    /// others, then what it does itself, which may be everything (it was behind) or nothing (others' requests had
+    /// brought it up to date).
     pub fn is_own_part(&mut self, task: u32, pages: i64, reason: Reason) -> bool {
         let sent = self.sent.take();
         if reason == Reason::Sent {
@@ -33,9 +34,10 @@ impl Caller {
 
     /// Whether the request of so many pages frees table pages, and its address where the recording has it.
     ///
-    /// The kernel does not note it. A request for few pages is taken not to. One for everything does, unless a system call says
-    /// otherwise: besides those of many pages, it is what forks, new programs and the end of a process ask for. Where calls are
-    /// recorded (`calls`), dropping or unmapping a range frees tables if it spans all that one of them maps.
+    /// The kernel does not note it. A request for few pages is taken not to. One for everything does, unless a system
+    /// call says otherwise: besides those of many pages, it is what forks, new programs and the end of a process ask
+    /// for. Where calls are recorded (`calls`), dropping or unmapping a range frees tables if it spans all that one of
+    /// them maps.
     pub fn frees_tables(&mut self, task: u32, pages: i64, calls: bool) -> (bool, Option<u64>) {
         let call = self.call.filter(|(who, ..)| calls && *who == task);
         let Some((_, call, address, length)) = call else {

@@ -1,9 +1,9 @@
 //! Which space each thread is in.
 //!
-//! A process is a space, with two exceptions. `exec` gives it a new one. And `vfork`, by which compilers and shells start
-//! others, lets the child run in its parent's space until its own `exec`, with the parent asleep (state `D`): a process that is
-//! first seen while a thread has gone to sleep so is taken to be its child, and to have a space of its own as soon as it asks for
-//! a flush, or the parent runs again.
+//! A process is a space, with two exceptions. `exec` gives it a new one. And `vfork`, by which compilers and shells
+//! start others, lets the child run in its parent's space until its own `exec`, with the parent asleep (state `D`): a
+//! process that is first seen while a thread has gone to sleep so is taken to be its child, and to have a space of its
+//! own as soon as it asks for a flush, or the parent runs again.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,10 +1,11 @@
 //! The events of the last moments, held back until what comes after them has been seen.
 //!
-//! Three things are only known later: the process of a thread that is switched to before it says anything itself, whether a
-//! task is a kernel thread, and switches that were not recorded. Of those a later line of the same CPU shows that they were:
+//! Three things are only known later: the process of a thread that is switched to before it says anything itself,
+//! whether a task is a kernel thread, and switches that were not recorded. Of those a later line of the same CPU shows
+//! that they were:
 //! it names another task. A CPU that was idle and had been interrupted for a function call in between is taken to have
-//! switched as long after the interrupt as it did, on average, where the recording has both; else the switch is put directly
-//! before the line that shows it.
+//! switched as long after the interrupt as it did, on average, where the recording has both; else the switch is put
+//! directly before the line that shows it.
 
 use crate::{Call, Event, Reason, What};
 use std::collections::{HashMap, HashSet, VecDeque};

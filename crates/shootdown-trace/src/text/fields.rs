@@ -39,7 +39,8 @@ pub(super) fn what<'t>(event: &str, fields: &'t str) -> Result<What<'t>, Fault> 
 }
 
 /// `prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=b next_pid=2 next_prio=120`, or
-/// `a:1 [120] S ==> b:2 [120]` as perf and trace-cmd print it. Names may hold anything, so numbers are taken from the right.
+/// `a:1 [120] S ==> b:2 [120]` as perf and trace-cmd print it. Names may hold anything, so numbers are taken from the
+/// right.
 fn switch(fields: &str) -> Option<What<'_>> {
     let (from, to) = fields.split_once(" ==> ")?;
     if let Some((before, state)) = from.rsplit_once(" prev_state=") {

@@ -1,8 +1,8 @@
 //! (a) Generations: per-CPU tags, switches, lazy CPUs, requests by interrupt, freed tables.
 //!
-//! One space, *A*, has two pages. Requesters withdraw one page each; other CPUs switch between *A* and another space *B*, go lazy
-//! and come back, in any order. A CPU's cache holds all that its walker may have filled since the last invalidation, from
-//! memory as walkers see it.
+//! One space, *A*, has two pages. Requesters withdraw one page each; other CPUs switch between *A* and another space
+//! *B*, go lazy and come back, in any order. A CPU's cache holds all that its walker may have filled since the last
+//! invalidation, from memory as walkers see it.
 
 mod steps;
 

@@ -1,8 +1,8 @@
 //! (c) Promotion of a space from per-CPU slots to a system-wide tag, demotion back to slots, and flushes meanwhile.
 //!
-//! One space, *A*, has four pages, which requesters withdraw one by one. Between two flushes a requester may begin a promotion or a
-//! demotion. Other CPUs switch to another space and back, go lazy and come back. A CPU has a slot for A and may have entries
-//! under the tag; each cache holds all that the walker may have filled.
+//! One space, *A*, has four pages, which requesters withdraw one by one. Between two flushes a requester may begin a
+//! promotion or a demotion. Other CPUs switch to another space and back, go lazy and come back. A CPU has a slot for A
+//! and may have entries under the tag; each cache holds all that the walker may have filled.
 
 mod steps;
 

@@ -1,8 +1,8 @@
-//! (b) System-wide tags with roll-over: the slow and the fast path of a switch, reserved tags, local flushes, lazy CPUs, and a
-//! flush by broadcast or on one CPU alone.
+//! (b) System-wide tags with roll-over: the slow and the fast path of a switch, reserved tags, local flushes, lazy
+//! CPUs, and a flush by broadcast or on one CPU alone.
 //!
-//! There are as many spaces as one more than tags, and one tag more than CPUs. Every CPU switches between them, in any order; CPU 0
-//! withdraws the page of space 0 meanwhile. A CPU's cache holds, by tag, whose entries it may hold.
+//! There are as many spaces as one more than tags, and one tag more than CPUs. Every CPU switches between them, in any
+//! order; CPU 0 withdraws the page of space 0 meanwhile. A CPU's cache holds, by tag, whose entries it may hold.
 
 mod steps;
 

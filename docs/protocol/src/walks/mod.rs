@@ -1,8 +1,8 @@
 //! (d) Lockless walks and table pages: who may hold a link to a table that is freed.
 //!
-//! CPU 0 unlinks a table, finds out who may be walking, frees the table and links another in its place, twice. Other CPUs walk,
-//! with interrupts off, and go off and come back. How walks are found is one of the modes of `Walkers`. What processors cache of
-//! links is the other models' (`generations`, tables freed).
+//! CPU 0 unlinks a table, finds out who may be walking, frees the table and links another in its place, twice. Other
+//! CPUs walk, with interrupts off, and go off and come back. How walks are found is one of the modes of `Walkers`. What
+//! processors cache of links is the other models' (`generations`, tables freed).
 
 mod steps;
 

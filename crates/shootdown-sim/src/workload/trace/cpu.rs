@@ -1,7 +1,7 @@
 //! One simulated CPU that does what the recording says, when it says so.
 //!
-//! Between steps it runs user code, which touches pages now and then so that the oracle has something to check and a flush
-//! something to refill; or kernel code; or nothing. User code is given up first when the CPU is late.
+//! Between steps it runs user code, which touches pages now and then so that the oracle has something to check and a
+//! flush something to refill; or kernel code; or nothing. User code is given up first when the CPU is late.
 
 use super::feed::{Feed, Next};
 use super::spaces::{Live, Spaces};
@@ -24,8 +24,8 @@ const SHORT_NS: f64 = 2_000.0;
 /// A stretch of so many times [`SHORT_NS`] has time for a page fault more than the recorded program had.
 const LEISURE: f64 = 4.0;
 
-/// Share of what is left that is computed at once: with a busy sibling that takes up to 1.5 times as long, and must not be too
-/// much.
+/// Share of what is left that is computed at once: with a busy sibling that takes up to 1.5 times as long, and must not
+/// be too much.
 const AT_ONCE: f64 = 0.65;
 
 /// What all CPUs share.
@@ -133,7 +133,8 @@ impl<const W: usize> Cpu<W> {
         }
     }
 
-    /// User code writes to one of the pages that are in use: a read would map the zero page, whose replacement is a flush more.
+    /// User code writes to one of the pages that are in use: a read would map the zero page, whose replacement is a
+    /// flush more.
     fn touch(&self, live: &Live<W>) {
         let page = machine::random_below(HOT_PAGES);
         self.shared

@@ -1,8 +1,8 @@
 //! Steps on their way to the CPUs: read when the first CPU needs to know, kept until the last has done them.
 //!
 //! Bounds memory: nobody reads further ahead than [`AHEAD_NS`]. A CPU that falls behind the recording by more than
-//! [`SLACK_NS`], because invalidation takes longer than it took there, delays the whole program by the rest: from then on
-//! everything is that much later. So queues stay short, and CPUs stay together.
+//! [`SLACK_NS`], because invalidation takes longer than it took there, delays the whole program by the rest: from then
+//! on everything is that much later. So queues stay short, and CPUs stay together.
 
 use super::place::{Placer, Scale};
 use shootdown_trace::program::{Action, Step};

@@ -1,9 +1,10 @@
 //! `trace:FILE`: a recorded program, replayed on the simulated machine with the real engine.
 //!
-//! The recording says which threads of which spaces ran where and when, who was idle, and which flushes were asked for; what
-//! becomes of these is the engine's business. Time between steps passes as recorded; what the machine, the simulated kernel and
-//! the engine need is taken from it, and puts the program off when it is not enough (see `feed.rs`). Owns no recording: steps
-//! come one after another, and memory grows with the live spaces and threads, not with their number.
+//! The recording says which threads of which spaces ran where and when, who was idle, and which flushes were asked for;
+//! what becomes of these is the engine's business. Time between steps passes as recorded; what the machine, the
+//! simulated kernel and the engine need is taken from it, and puts the program off when it is not enough (see
+//! `feed.rs`). Owns no recording: steps come one after another, and memory grows with the live spaces and threads, not
+//! with their number.
 
 mod cpu;
 mod feed;

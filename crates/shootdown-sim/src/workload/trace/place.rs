@@ -7,14 +7,14 @@ use std::str::FromStr;
 /// How a recorded program is put on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// So many copies, each with spaces and CPUs of its own: as many as the recording had. Copy `k` of `n` begins `k / n` of
-    /// [`STAGGER_NS`] later, so that they do not run in step.
+    /// So many copies, each with spaces and CPUs of its own: as many as the recording had. Copy `k` of `n` begins
+    /// `k / n` of [`STAGGER_NS`] later, so that they do not run in step.
     Copies(u32),
-    /// Each thread so many times, in the same space: what the program would be with as many times its threads. CPUs and delays
-    /// as for copies.
+    /// Each thread so many times, in the same space: what the program would be with as many times its threads. CPUs and
+    /// delays as for copies.
     Threads(u32),
-    /// Each thread has a CPU to itself, and that CPU is idle while the thread is not running. A new thread takes the CPU that
-    /// has been idle for longest. Kernel threads are left out.
+    /// Each thread has a CPU to itself, and that CPU is idle while the thread is not running. A new thread takes the
+    /// CPU that has been idle for longest. Kernel threads are left out.
     Spread,
 }
 
