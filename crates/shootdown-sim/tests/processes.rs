@@ -23,7 +23,7 @@ type Body = Box<dyn FnOnce(&Rc<System<1>>)>;
 type Call = fn(&System<1>, &Process<1>);
 
 /// Workloads, how long each runs, virtual milliseconds, and the numbers that make it do much in that time.
-const WORKLOADS: [(&str, f64, Set); 6] = [
+const WORKLOADS: [(&str, f64, Set); 7] = [
     ("mprotect_all", 0.2, &[("workload.mprotect_all.pages", 3.0)]),
     ("tlb_flush1", 0.3, &[]),
     ("tlb_flush3", 0.3, &[]),
@@ -38,6 +38,7 @@ const WORKLOADS: [(&str, f64, Set); 6] = [
     ),
     ("reclaim", 0.2, &[]),
     ("context_switch", 0.3, &[]),
+    ("madvise_stress", 0.3, &[("workload.madvise_stress.process_threads", 2.0)]),
 ];
 
 fn result(workload: &str, design: &str, ms: f64, set: &[(&str, f64)]) -> RunResult {
@@ -235,6 +236,18 @@ fn a_child_outlives_its_parent() {
         },
         |_| {},
     );
+}
+
+/// Threads interrupt those that share their process, and nobody else: of five threads, two and two and one.
+#[test]
+fn threads_are_spread_over_processes_of_so_many() {
+    let targets = |each: f64| {
+        let set = [("workload.madvise_stress.process_threads", each)];
+        result("madvise_stress", "ipi", 1.0, &set).ipis_per_op
+    };
+    let [all, pairs, none] = [0.0, 2.0, 1.0].map(targets);
+    assert_eq!(none, 0.0);
+    assert!(0.1 < pairs && pairs <= 1.0 && 1.0 < all, "{pairs} and {all} per operation");
 }
 
 /// x86 kernels leave a stricter translation to be found out when a right is given back; kernels of the others flush it. One

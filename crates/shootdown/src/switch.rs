@@ -91,7 +91,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if self.kernel.fault(crate::fault::Fault::NoBarrierAfterJoin) {
             return space.cpus.join_without_barrier(me);
         }
-        if self.keeps_members(space) && space.cpus.contains(me) {
+        if self.departs_when_asked() && space.cpus.contains(me) {
             // Nobody else takes this CPU out. The barrier of a join, without the write.
             return K::Facade::full_barrier();
         }
@@ -105,14 +105,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// CPU that stayed in leaves when it next departs after a demotion; until then it is looked at in vain, no more (C6). It
     /// stays in too where departures wait to be asked about.
     fn depart(&self, space: &Space<K::Facade, W>, me: usize) {
-        if !self.keeps_members(space) {
+        if !matches!(space.mode(), Mode::Rolled { .. } | Mode::System(_)) && !self.departs_when_asked() {
             space.cpus.leave(me);
         }
-    }
-
-    /// Whether CPUs stay in the set of `space` when they leave it.
-    fn keeps_members(&self, space: &Space<K::Facade, W>) -> bool {
-        self.departs_when_asked() || matches!(space.mode(), Mode::Rolled { .. } | Mode::System(_))
     }
 
     /// Chooses a tag and loads the root under it. Returns whether the tag is system-wide.

@@ -206,16 +206,24 @@ fn range(cells: &[Cell], parameter: usize) -> Option<(f64, f64)> {
 /// Whether `adaptive` is ahead of every other design wherever a parameter is at an end of its range, in a line.
 fn ahead(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Option<String> {
     let judged = designs.iter().position(|design| design == JUDGED_DESIGN)?;
-    let mut ends = Vec::new();
-    for (index, parameter) in parameters.iter().enumerate() {
-        let Some((low, high)) = range(cells, index) else {
-            continue;
-        };
-        for cell in cells {
-            let value = cell.values[index].filter(|&value| value == low || value == high);
-            ends.extend(value.and_then(|value| Some((cell.ratio(judged)?, *parameter, value, cell))));
-        }
-    }
+    let sharing = |index: usize, value: f64| cells.iter().filter(|cell| cell.values[index] == Some(value)).count();
+    // Each point once. Where one parameter is varied at a time, others stay at values that may be ends of theirs: what is
+    // special about a point is the value that the fewest share.
+    let at_an_end = |cell: &Cell| {
+        let at_ends = (0..parameters.len()).filter_map(|index| {
+            let (low, high) = range(cells, index)?;
+            let value = cell.values[index].filter(|&value| value == low || value == high)?;
+            Some((index, value))
+        });
+        at_ends.min_by_key(|&(index, value)| sharing(index, value))
+    };
+    let ends: Vec<_> = cells
+        .iter()
+        .filter_map(|cell| {
+            let (index, value) = at_an_end(cell)?;
+            Some((cell.ratio(judged)?, parameters[index], value, cell))
+        })
+        .collect();
     let behind = ends.iter().filter(|(ratio, ..)| *ratio < 1.0).count();
     let (ratio, parameter, value, cell) = ends.iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
     let verdict = if behind == 0 { "met   " } else { "MISSED" };
@@ -318,6 +326,28 @@ mod tests {
         let verdict = "MISSED adaptive ahead of every other design at both ends of every range: behind at 1 of 4; \
                        least 0.900 of the best, w on m at 2 threads with costs.a = 9";
         assert!(text.lines().any(|line| line == verdict), "{text}");
+    }
+
+    #[test]
+    fn the_least_is_put_down_to_what_was_varied_there() {
+        let cell = |a: f64, b: f64, adaptive: f64| Cell {
+            size: ["w", "m", "72", "2"].map(String::from).to_vec(),
+            values: vec![Some(a), Some(b)],
+            rates: BTreeMap::from([(0, vec![100.0]), (1, vec![adaptive])]),
+        };
+        // The first parameter is 0 unless it is varied, an end of its range.
+        let cells = [
+            cell(0.0, 5.0, 130.0),
+            cell(9.0, 5.0, 120.0),
+            cell(0.0, 1.0, 110.0),
+            cell(0.0, 8.0, 140.0),
+        ];
+        let (designs, parameters) = (["ipi", "adaptive"].map(String::from), ["a", "b"].map(String::from));
+        let line = ahead(&designs, &parameters.each_ref(), &cells).unwrap();
+        assert!(
+            line.contains("behind at 0 of 4; least 1.100 of the best, w on m at 2 threads with b = 1"),
+            "{line}"
+        );
     }
 
     #[test]
