@@ -8,8 +8,9 @@
 //! | address spaces, page tables, physical pages | `space.rs`, `paging.rs`, `frames.rs`, `reclaim.rs` |
 //! | the address-space lock, whose waiters sleep | `sleeping.rs` |
 //! | the processor | `arch/` |
+//! | what the loader tells; the screen | `loader.rs`, `screen.rs` |
 //! | INVLPGB and TLBSYNC where the processor lacks them | `emulate.rs` |
-//! | what is run | `workloads.rs`, `torture/`, `linux/` (unmodified programs) |
+//! | what is run | `workloads.rs`, `table.rs` (several designs in one boot), `torture/`, `linux/` (unmodified programs) |
 //! | known bugs, and which of them show here | `faults.rs` |
 #![no_std]
 #![no_main]
@@ -25,31 +26,30 @@ mod frames;
 mod hooks;
 mod jitter;
 mod linux;
+mod loader;
 mod measure;
 mod memory;
 mod options;
 mod paging;
 mod reclaim;
+mod screen;
 mod serial;
 mod sleeping;
 mod space;
+mod table;
 mod torture;
 mod workloads;
 
 use alloc::boxed::Box;
-use alloc::string::String;
 use arch::cpu::Cpu;
 use arch::{acpi, apic, boot, cpu, features, smp, time};
-use core::alloc::Layout;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use hooks::{Hooks, WORDS};
 use memory::Frame;
 use options::Options;
-use pvh::start_info::MemmapType;
-use pvh::start_info::reader::{MemMap, StartInfoReader};
 use serial::Status;
-use shootdown::{Engine, PerCpu, Reach, Root, Storage, Tags, tag_words};
-use spin::Once;
+use shootdown::{Design, Engine, PerCpu, Reach, Root, Storage, Tags, tag_words};
+use x86_64::instructions::interrupts::{self, without_interrupts};
 
 /// The heap: small things that live long. Pages come from `frames`.
 const HEAP: usize = 8 << 20;
@@ -66,12 +66,28 @@ static ALLOCATOR: talc::TalcLock<arch::lock::Mutex<()>, talc::source::Claim> = t
 /// The engine of this machine.
 pub type Sys = Engine<'static, Hooks, WORDS>;
 
-static ENGINE: Once<Sys> = Once::new();
+static ENGINE: AtomicPtr<Sys> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The engine. Set up before the second CPU starts.
 #[inline]
 pub fn engine() -> &'static Sys {
-    ENGINE.get().expect("set up at boot")
+    // SAFETY: engines are leaked, and the first one is there before anything asks for it.
+    unsafe { &*ENGINE.load(Ordering::Acquire) }
+}
+
+/// From now on another engine, with that design. No space is left of the old one, and this is a job of the first CPU's.
+fn replace_engine(options: &Options, design: Design) {
+    smp::on_all(cpu::all().len(), |cpu| {
+        without_interrupts(|| {
+            engine().switch_to_kernel();
+            engine().cpu_offline();
+            cpu.mail.detach();
+        });
+    });
+    // No CPU walks any more.
+    reclaim::free_all_that_waits();
+    set_up_engine(options, design);
+    smp::on_all(cpu::all().len(), |cpu| without_interrupts(|| come_online(cpu)));
 }
 
 /// The top table that maps the kernel only.
@@ -79,17 +95,17 @@ pub fn kernel_root() -> Frame {
     Frame::at(boot::root())
 }
 
-/// What the loader told.
-struct Told {
-    line: &'static str,
-    memory_end: u64,
-    root_pointer: u64,
-}
-
 /// The first CPU comes here from `boot`, on the boot stack, with the lower half still mapped.
-extern "C" fn first_cpu(start_info: u32) -> ! {
+extern "C" fn first_cpu(words: u32, by_multiboot: u32) -> ! {
     serial::set_up();
-    let told = read_start_info(start_info);
+    let told = if by_multiboot == 0 {
+        loader::pvh(words)
+    } else {
+        loader::multiboot(words)
+    };
+    if let Some(screen) = told.screen {
+        screen::set_up(screen);
+    }
     let options = match Options::read(told.line) {
         Ok(options) => options,
         Err((word, why)) => refuse(word, why),
@@ -100,11 +116,12 @@ extern "C" fn first_cpu(start_info: u32) -> ! {
     let me = &cpu::all()[0];
     // SAFETY: once, by the first CPU.
     unsafe { smp::set_up_this_cpu(me) };
-    me.up.store(true, core::sync::atomic::Ordering::Release);
+    me.up.store(true, Ordering::Release);
     time::set_up(options.icount);
     frames::set_up(memory::image_end(), told.memory_end, LARGE_PAGES);
-    set_up_engine(&options);
+    set_up_engine(&options, options.design);
     come_online(me);
+    interrupts::enable();
     smp::start_others();
     paging::finish_kernel_root(kernel_root());
     smp::on_all(cpu::all().len(), |_| arch::invalidate::everything());
@@ -117,15 +134,15 @@ extern "C" fn other_cpu(id: usize) -> ! {
     // SAFETY: once, by the CPU whose number it is.
     unsafe { smp::set_up_this_cpu(me) };
     come_online(me);
-    me.up.store(true, core::sync::atomic::Ordering::Release);
+    interrupts::enable();
+    me.up.store(true, Ordering::Release);
     smp::serve_jobs(me)
 }
 
-/// Brings this CPU into the engine. Interrupts are off, and come on.
+/// Brings this CPU into the engine. Interrupts are off.
 fn come_online(me: &Cpu) {
     me.mail.attach();
     engine().cpu_online();
-    x86_64::instructions::interrupts::enable();
 }
 
 /// The number of the first CPU, before it has a structure of its own.
@@ -134,11 +151,11 @@ fn apic_id_of_first() -> u32 {
     apic::id()
 }
 
-fn set_up_engine(options: &Options) {
+fn set_up_engine(options: &Options, design: Design) {
     let cpus = cpu::all().len();
     let features = features::get();
     let emulated = options.emulate && features.broadcast.is_none();
-    if emulated && !matches!(options.design.reach, Reach::Ipi | Reach::None) {
+    if emulated && !matches!(design.reach, Reach::Ipi | Reach::None) {
         time::take_up(time::MAIL);
     }
     let hooks = Hooks {
@@ -156,9 +173,9 @@ fn set_up_engine(options: &Options) {
         refuse(name, "built without faults: cargo build --release --features faults");
     }
     let design = if options.workload == "torture" {
-        torture::tightened(options.design, cpus)
+        torture::tightened(design, cpus)
     } else {
-        options.design
+        design
     };
     let tags = if design.tags == Tags::PerCpu {
         0
@@ -169,7 +186,8 @@ fn set_up_engine(options: &Options) {
         cpus: Box::leak((0..cpus).map(|_| PerCpu::new()).collect()),
         tags: Box::leak((0..tags).map(|_| AtomicU64::new(0)).collect()),
     };
-    ENGINE.call_once(|| Engine::new(hooks, design, Root(boot::root()), storage));
+    let engine = Engine::new(hooks, design, Root(boot::root()), storage);
+    ENGINE.store(Box::into_raw(Box::new(engine)), Ordering::Release);
 }
 
 fn run(options: &Options) -> ! {
@@ -191,6 +209,7 @@ fn run(options: &Options) -> ! {
         "torture" => torture::run(options),
         "linux" => linux::run(options),
         name => match workloads::named(name) {
+            Some(workload) if options.table => table::run(workload, options),
             Some(workload) => workloads::run(workload, options),
             None => refuse(name, "no such workload"),
         },
@@ -200,42 +219,6 @@ fn run(options: &Options) -> ! {
 fn refuse(word: &str, why: &str) -> ! {
     serial::print_last(format_args!("shootdown kernel: `{word}`: {why}"));
     serial::exit(Status::Usage)
-}
-
-struct DirectMap;
-
-impl MemMap for DirectMap {
-    fn ptr(&self, address: usize, layout: Layout) -> *const u8 {
-        if address as u64 + layout.size() as u64 > memory::DIRECT_BYTES {
-            return core::ptr::null();
-        }
-        memory::direct(address as u64)
-    }
-}
-
-fn read_start_info(address: u32) -> Told {
-    // SAFETY: the loader passes the address of a valid structure, which nobody writes.
-    let reader = unsafe { StartInfoReader::from_paddr(address, DirectMap) }.expect("the loader says where it is");
-    if let Some(module) = reader.modlist().next() {
-        linux::archive::keep(module.as_slice());
-    }
-    let line = reader.cmdline().map_or("", |line| line.to_str().unwrap_or(""));
-    // What holds the kernel: the memory that it was loaded into.
-    let image = memory::image_end();
-    let memory_end = reader
-        .memmap()
-        .iter()
-        .filter(|entry| {
-            entry.ty == u32::from(MemmapType::Ram) && entry.addr <= image && image < entry.addr + entry.size
-        })
-        .map(|entry| entry.addr + entry.size)
-        .next()
-        .expect("the memory map covers the kernel");
-    Told {
-        line: Box::leak(String::from(line).into_boxed_str()),
-        memory_end: memory_end.min(memory::DIRECT_BYTES),
-        root_pointer: reader.raw().rsdp_paddr,
-    }
 }
 
 #[panic_handler]

@@ -7,12 +7,18 @@ use shootdown::Design;
 pub struct Options {
     /// What to run.
     pub workload: &'static str,
-    /// Name of the design.
+    /// Names of the designs, with commas between them.
+    design_names: &'static str,
+    /// Name of the first design.
     pub design_name: &'static str,
-    /// The design.
+    /// The first design.
     pub design: Design,
-    /// CPUs that take part; 0 for all.
+    /// Numbers of CPUs that take part, with commas between them.
+    thread_counts: &'static str,
+    /// The first of them; 0 for all.
     pub threads: usize,
+    /// Every design with every number of threads, as a table.
+    pub table: bool,
     /// The same seed gives the same run, where the machine allows it.
     pub seed: u64,
     /// Length of a measurement, in milliseconds of the machine; 0 for the default.
@@ -37,9 +43,12 @@ impl Options {
     pub fn read(line: &'static str) -> Result<Options, (&'static str, &'static str)> {
         let mut options = Options {
             workload: "hello",
+            design_names: "ipi",
             design_name: "ipi",
             design: Design::IPI,
+            thread_counts: "0",
             threads: 0,
+            table: false,
             seed: 1,
             ms: 0,
             steps: 2000,
@@ -56,13 +65,26 @@ impl Options {
             match key {
                 "workload" => options.workload = value,
                 "design" => {
-                    options.design_name = value;
-                    options.design = Design::preset(value).ok_or((word, "no such design"))?;
-                    if cfg!(feature = "ipi-only") && options.design != Design::IPI {
+                    let mut designs = value.split(',').map(Design::preset);
+                    options.design = designs.next().flatten().ok_or((word, "no such design"))?;
+                    if designs.any(|design| design.is_none()) {
+                        return Err((word, "no such design"));
+                    }
+                    options.design_names = value;
+                    options.design_name = value.split(',').next().unwrap_or(value);
+                    if cfg!(feature = "ipi-only") && (options.design != Design::IPI || value.contains(',')) {
                         return Err((word, "built for design=ipi alone"));
                     }
                 }
-                "threads" => options.threads = number()? as usize,
+                "threads" => {
+                    let mut counts = value.split(',').map(str::parse::<usize>);
+                    match counts.next() {
+                        Some(Ok(first)) if counts.all(|count| count.is_ok()) => options.threads = first,
+                        _ => return Err((word, "expected whole numbers")),
+                    }
+                    options.thread_counts = value;
+                }
+                "table" => options.table = number()? != 0,
                 "seed" => options.seed = number()?,
                 "ms" => options.ms = number()?,
                 "steps" => options.steps = number()?,
@@ -77,5 +99,16 @@ impl Options {
             }
         }
         Ok(options)
+    }
+
+    /// The designs, with their names.
+    pub fn designs(&self) -> impl Iterator<Item = (&'static str, Design)> {
+        let names = self.design_names.split(',');
+        names.filter_map(|name| Some((name, Design::preset(name)?)))
+    }
+
+    /// The numbers of threads.
+    pub fn thread_counts(&self) -> impl Iterator<Item = usize> {
+        self.thread_counts.split(',').filter_map(|count| count.parse().ok())
     }
 }

@@ -21,6 +21,12 @@ pub fn flush_and_free(space: &Space<Bare, WORDS>, range: Range, tables: FrameLis
     reap();
 }
 
+/// Frees what waits, when no CPU can walk: all are off.
+pub fn free_all_that_waits() {
+    let waiting = core::mem::take(&mut *WAITING.lock());
+    waiting.into_iter().for_each(|(_, tables)| frames::free_all(tables));
+}
+
 /// Frees what need not wait any more.
 pub fn reap() {
     let over = engine().graces_over();

@@ -1,4 +1,4 @@
-//! The serial port that everything is printed on, and the way out of the emulator.
+//! The serial port that everything is printed on (and the screen, where there is one), and the way out of the emulator.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -76,7 +76,11 @@ impl Serial {
 
 /// Prints one line, whole.
 pub fn print_line(text: fmt::Arguments<'_>) {
-    alone(|| writeln!(Serial(COM1), "{text}")).ok();
+    alone(|| {
+        crate::screen::line(text);
+        writeln!(Serial(COM1), "{text}")
+    })
+    .ok();
 }
 
 /// Prints one line, whole, on the second port.
@@ -108,6 +112,7 @@ pub fn print_last(text: fmt::Arguments<'_>) {
         }
     }
     let _ = writeln!(Serial(COM1), "\n{text}");
+    crate::screen::line(text);
 }
 
 /// Prints one line on the serial port.

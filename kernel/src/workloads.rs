@@ -149,8 +149,7 @@ impl Totals {
     }
 }
 
-/// Runs a workload twice, once for the rates and once for the stretches without interrupts and preemption, prints what came
-/// out, and ends.
+/// Runs a workload, prints what came out, and ends.
 pub fn run(workload: Workload, options: &Options) -> ! {
     let all = cpu::all().len();
     let threads = if options.threads == 0 { all } else { options.threads };
@@ -160,28 +159,69 @@ pub fn run(workload: Workload, options: &Options) -> ! {
         ));
         serial::exit(Status::Usage);
     }
+    let measured = measure(workload, threads, options);
+    print(workload, threads, options, &measured.counted, measured.took);
+    serial::exit(if measured.stale() == 0 {
+        Status::Success
+    } else {
+        Status::Violation
+    })
+}
+
+/// What a run has counted, and how many ticks it took.
+pub struct Measured {
+    counted: Totals,
+    took: u64,
+}
+
+impl Measured {
+    /// Reads that found what was gone.
+    pub fn stale(&self) -> u64 {
+        self.counted.stale
+    }
+
+    fn per_op(&self, count: u64) -> f64 {
+        count as f64 / self.counted.ops.max(1) as f64
+    }
+
+    fn ops_per_s(&self) -> f64 {
+        self.counted.ops as f64 * time::hertz() as f64 / self.took as f64
+    }
+}
+
+/// A row of a table: operations per second, interrupts sent and taken and broadcasts for an operation, stale reads.
+impl core::fmt::Display for Measured {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(
+            f,
+            "{:>10.0} {:>8.2} {:>9.2} {:>12.2} {:>6}",
+            self.ops_per_s(),
+            self.per_op(self.counted.sent),
+            self.per_op(self.counted.taken),
+            self.per_op(self.counted.broadcasts),
+            self.counted.stale
+        )
+    }
+}
+
+/// Runs a workload: once to have every table and every tag that there will be, once for the rates, and once for the stretches
+/// without interrupts and preemption.
+pub fn measure(workload: Workload, threads: usize, options: &Options) -> Measured {
     if engine().design().reach == Reach::Adaptive {
         let _costs = engine().calibrate();
     }
     time::take_up(time::ACCOUNTS);
-    let shift = time::instruction_shift();
-    let length = match (options.ms, shift) {
+    let length = match (options.ms, time::instruction_shift()) {
         (0, Some(shift)) => WINDOW << shift,
         (0, None) => time::hertz() / 5,
         (ms, _) => ms * time::hertz() / 1000,
     };
-    // To have every table and every tag that there will be.
     measure_once(workload, threads, options.seed, length / 10);
     let (counted, took) = measure_once(workload, threads, options.seed, length);
     measure::track(true);
     measure_once(workload, threads, options.seed, length / 4);
     measure::track(false);
-    print(workload, threads, options, &counted, took);
-    serial::exit(if counted.stale == 0 {
-        Status::Success
-    } else {
-        Status::Violation
-    })
+    Measured { counted, took }
 }
 
 fn measure_once(workload: Workload, threads: usize, seed: u64, length: u64) -> (Totals, u64) {

@@ -4,14 +4,16 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use shootdown_qemu::is_there;
+
 use super::child;
 
-/// Makes sure that these programs are there; each with the package that holds it.
+/// Makes sure that these programs, and files named by their whole path, are there; each with the package that holds it.
 ///
 /// # Errors
 /// What to install, by which command, when it cannot be done from here.
 pub fn programs(wanted: &[(&str, &str)], end: Instant) -> Result<(), String> {
-    let missing: Vec<_> = wanted.iter().filter(|(program, _)| !on_path(program)).collect();
+    let missing: Vec<_> = wanted.iter().filter(|(program, _)| !is_there(program)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -21,7 +23,7 @@ pub fn programs(wanted: &[(&str, &str)], end: Instant) -> Result<(), String> {
     let shown = format!("apt-get {} {}", install.join(" "), packages.join(" "));
     let names: Vec<&str> = missing.iter().map(|(program, _)| *program).collect();
     let names = names.join(", ");
-    if !on_path("apt-get") {
+    if !is_there("apt-get") {
         return Err(format!(
             "not found: {names}; install what Debian's packages {} hold",
             packages.join(", ")
@@ -69,7 +71,7 @@ pub fn newest_kernel(end: Instant) -> Result<Package, String> {
 }
 
 fn find_newest_kernel(end: Instant) -> Result<Option<Package>, String> {
-    if !on_path("apt-cache") {
+    if !is_there("apt-cache") {
         return Err("apt-cache was not found: the kernel package comes from Debian's archive".into());
     }
     let names = child::output(Command::new("apt-cache").args(["pkgnames", "linux-image-"]), end)?;
@@ -152,11 +154,6 @@ fn update(end: Instant) -> Result<(), String> {
 fn root() -> bool {
     let id = Command::new("id").arg("-u").stderr(Stdio::null()).output();
     id.is_ok_and(|id| id.stdout.trim_ascii() == b"0")
-}
-
-fn on_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 mod child;
 mod debian;
 mod fuzz;
+mod iso;
 mod kernel;
 mod linux_baseline;
 mod programs;
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         ["tsan"] => chore(tsan::run(Instant::now() + BUDGET)),
-        ["kernel"] => chore(kernel::run()),
+        ["kernel"] => chore(kernel::run(Instant::now() + BUDGET)),
         ["workloads"] => {
             let built = workloads::build(Instant::now() + BUDGET);
             chore(built.map(|built| println!("{}", built.display())))

@@ -1,7 +1,7 @@
 //! One run: a machine, a command line for the kernel, and what came out.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -120,8 +120,40 @@ impl Machine {
         most: Duration,
         stop: &AtomicBool,
     ) -> Result<Run, String> {
+        self.start(emulator, self.arguments(image, words), most, stop)
+    }
+
+    /// Boots an image made by [`write_iso`](crate::write_iso), as a machine with a screen and a BIOS, or with that firmware
+    /// (UEFI). Instructions are not counted: the kernel on the image is not told how.
+    ///
+    /// # Errors
+    /// When QEMU cannot be started.
+    pub fn run_iso(
+        &self,
+        emulator: &Emulator,
+        iso: &Path,
+        firmware: Option<&Path>,
+        most: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Run, String> {
+        let mut arguments = self.hardware();
+        arguments.extend(self.accelerator());
+        arguments.extend(["-vga".into(), "std".into(), "-cdrom".into(), iso.display().to_string()]);
+        if let Some(firmware) = firmware {
+            arguments.extend(["-bios".into(), firmware.display().to_string()]);
+        }
+        self.start(emulator, arguments, most, stop)
+    }
+
+    fn start(
+        &self,
+        emulator: &Emulator,
+        arguments: Vec<String>,
+        most: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Run, String> {
         let mut command = Command::new(&emulator.program);
-        command.args(self.arguments(image, words));
+        command.args(arguments);
         let begun = Instant::now();
         let started = command
             .stdin(Stdio::null())
@@ -176,42 +208,35 @@ impl Machine {
         Ok(run)
     }
 
-    /// QEMU's arguments.
+    /// QEMU's arguments for a kernel.
     fn arguments(&self, image: &Path, words: &str) -> Vec<String> {
         let mut append = words.to_owned();
-        let mut arguments = vec![
-            "-nodefaults".into(),
-            "-display".into(),
-            "none".into(),
-            "-serial".into(),
-            "stdio".into(),
-            "-no-reboot".into(),
-            "-device".into(),
-            "isa-debug-exit,iobase=0xf4,iosize=4".into(),
-            "-smp".into(),
-            self.cpus.to_string(),
-            "-m".into(),
-            format!("{}M", self.memory_mib),
-        ];
-        let clock = match self.clock {
-            Clock::Counted { shift } => {
-                append.push_str(&format!(" icount={shift}"));
-                vec![
-                    "-cpu".to_owned(),
-                    "max".into(),
-                    "-accel".into(),
-                    "tcg,thread=single".into(),
-                    "-icount".into(),
-                    format!("shift={shift},sleep=off"),
-                ]
-            }
-            Clock::Translated => vec!["-cpu".into(), "max".into(), "-accel".into(), "tcg,thread=multi".into()],
-            Clock::Hardware => vec!["-cpu".into(), "host".into(), "-accel".into(), "kvm".into()],
-        };
-        arguments.extend(clock);
-        let image: PathBuf = image.into();
+        let mut arguments = self.hardware();
+        arguments.extend(self.accelerator());
+        if let Clock::Counted { shift } = self.clock {
+            append.push_str(&format!(" icount={shift}"));
+            arguments.extend(["-icount".into(), format!("shift={shift},sleep=off")]);
+        }
         arguments.extend(["-kernel".into(), image.display().to_string(), "-append".into(), append]);
         arguments
+    }
+
+    /// What the machine consists of.
+    fn hardware(&self) -> Vec<String> {
+        let fixed = "-nodefaults -display none -serial stdio -no-reboot -device isa-debug-exit,iobase=0xf4,iosize=4";
+        let mut arguments: Vec<String> = fixed.split(' ').map(str::to_owned).collect();
+        arguments.extend(["-smp".into(), self.cpus.to_string()]);
+        arguments.extend(["-m".into(), format!("{}M", self.memory_mib)]);
+        arguments
+    }
+
+    fn accelerator(&self) -> [String; 4] {
+        let (cpu, accelerator) = match self.clock {
+            Clock::Counted { .. } => ("max", "tcg,thread=single"),
+            Clock::Translated => ("max", "tcg,thread=multi"),
+            Clock::Hardware => ("host", "kvm"),
+        };
+        ["-cpu", cpu, "-accel", accelerator].map(str::to_owned)
     }
 }
 

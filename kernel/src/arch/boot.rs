@@ -1,8 +1,8 @@
 //! The first instructions: from the loader's 32-bit mode to 64-bit Rust in the upper half, on the first CPU and, from real
 //! mode, on the others.
 //!
-//! The loader finds the entry in an ELF note (PVH). It comes in 32-bit protected mode, paging off, EBX the physical address
-//! of what the loader has to say. The tables made here map the first 4 GiB of physical memory three times: where it is (until
+//! The loader finds an entry in an ELF note (PVH, as QEMU loads kernels) or in a header (multiboot2, as boot loaders do). It comes
+//! in 32-bit protected mode, paging off, EBX the physical address of what the loader has to say. The tables made here map the first 4 GiB of physical memory three times: where it is (until
 //! all CPUs are up), at [`DIRECT_MAP`](crate::memory::DIRECT_MAP), and its first 2 GiB at the end of the address space, where
 //! the kernel is linked.
 
@@ -19,6 +19,19 @@ global_asm!(
     .long 4, 8, 18                       # name size, value size, XEN_ELFNOTE_PHYS32_ENTRY
     .asciz "Xen"
     .quad pvh_start + 0x80000000
+
+    .section .multiboot2, "a"
+    .balign 8
+multiboot2_header:
+    .long 0xE85250D6, 0, multiboot2_end - multiboot2_header
+    .long 0x17ADAF2A - (multiboot2_end - multiboot2_header) # all four add up to 0
+    .short 3, 0                          # where to go: 12 bytes, and 4 up to a multiple of 8
+    .long 12, multiboot2_start + 0x80000000, 0
+    .short 5, 1                          # pixels if there are any: width, height, depth; and 4 bytes
+    .long 20, 1024, 768, 32, 0
+    .short 0, 0
+    .long 8
+multiboot2_end:
 
     .section .bss
     .balign 4096
@@ -44,9 +57,13 @@ boot_gdt_pointer:
 
     .section .text
     .code32
+multiboot2_start:
+    mov ebp, 1                           # kept: which loader
+    jmp 1f
     .global pvh_start
 pvh_start:
-    cli
+    xor ebp, ebp
+1:  cli
     cld
     mov esi, ebx                         # kept: physical address of the loader's words
 
@@ -116,6 +133,7 @@ boot_high64:
     mov gs, eax
     mov rsp, offset boot_stack_top
     mov edi, esi
+    mov esi, ebp
     call {first}
     ud2
 

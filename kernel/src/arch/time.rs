@@ -40,13 +40,25 @@ pub fn ticks() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// With `icount`, takes the launcher's word for it; else measures the counter against the timer chip.
+/// With `icount`, takes the launcher's word for it; else the processor's; else measures the counter against the timer chip.
 pub fn set_up(icount: Option<u64>) {
     if let Some(shift) = icount {
         SHIFT.store(shift + 1, Ordering::Relaxed);
     } else {
-        HERTZ.store(measure_hertz(), Ordering::Relaxed);
+        HERTZ.store(stated_hertz().unwrap_or_else(measure_hertz), Ordering::Relaxed);
     }
+}
+
+/// What the processor says of its counter (CPUID 15h: crystal's frequency, and the counter's ratio to it). Machines that say so
+/// may have no timer chip.
+fn stated_hertz() -> Option<u64> {
+    use core::arch::x86_64::__cpuid;
+    if __cpuid(0).eax < 0x15 {
+        return None;
+    }
+    let leaf = __cpuid(0x15);
+    let hertz = u64::from(leaf.ecx) * u64::from(leaf.ebx) / u64::from(leaf.eax.max(1));
+    (hertz > 1_000_000).then_some(hertz)
 }
 
 /// Ticks per second.

@@ -9,7 +9,7 @@ use crate::memory::{Frame, LARGE_PAGE, PAGE};
 use crate::paging::{self, Entry, Flags, USER};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use shootdown::{Range, Retired, Stride};
 use x86_64::instructions::interrupts::without_interrupts;
 
@@ -114,8 +114,8 @@ impl Traffic {
         let table = Entry(process.link(address).load(Ordering::Acquire)).frame();
         let place = paging::place(table, address, 1);
         if before.state() == State::ReadOnly {
-            place.fetch_or(Flags::WRITABLE.bits(), Ordering::AcqRel);
-            return page.settle(State::Writable);
+            drop(links);
+            return self.allow_writes(process, index, place);
         }
         place.fetch_and(!Flags::WRITABLE.bits(), Ordering::AcqRel);
         drop(links);
@@ -172,48 +172,64 @@ impl Traffic {
 
     /// Unlinks a table and frees it with everything in it.
     pub(super) fn free_table(&mut self, process: &Process) {
-        let first = self.below(TABLES) * PAGES;
-        let address = process::address(first);
+        let table = self.below(TABLES);
+        self.free_tables(process, table..table + 1);
+    }
+
+    /// Frees all tables and everything in them at once, as exec does.
+    pub(super) fn exec(&mut self, process: &Process) {
+        self.note(Done::Execs);
+        self.free_tables(process, 0..TABLES);
+    }
+
+    fn free_tables(&mut self, process: &Process, tables: core::ops::Range<u64>) {
         let way = self.below(3);
+        let (mut unlinked, mut kept) = (Vec::new(), Vec::new());
         let links = process.links.write();
-        let place = process.link(address);
-        let link = Entry(place.load(Ordering::Acquire));
-        if !link.is_present() {
-            return;
-        }
-        let cleared = self.clear(process, first, first + PAGES);
-        // Pages that somebody else is changing: the table stays.
-        let is_empty = (first..first + PAGES).all(|index| {
-            let state = process.page(index).word().state();
-            state == State::Absent || cleared.iter().any(|&(own, _)| own == index)
-        });
-        if is_empty {
-            place.store(0, Ordering::Release);
+        for first in tables.clone().map(|table| table * PAGES) {
+            let place = process.link(process::address(first));
+            let link = Entry(place.load(Ordering::Acquire));
+            if !link.is_present() {
+                continue;
+            }
+            let mut cleared = self.clear(process, first, first + PAGES);
+            // Pages that somebody else is changing: the table stays.
+            let is_empty = (first..first + PAGES).all(|index| {
+                let state = process.page(index).word().state();
+                state == State::Absent || cleared.iter().any(|&(own, _)| own == index)
+            });
+            if is_empty {
+                place.store(0, Ordering::Release);
+                unlinked.push((link.frame(), cleared));
+            } else {
+                kept.append(&mut cleared);
+            }
         }
         drop(links);
-        let range = Range::pages(address, address + LARGE_PAGE, Stride::Size4K);
+        let [start, end] = [tables.start, tables.end].map(|table| process::address(table * PAGES));
+        let range = Range::pages(start, end, Stride::Size4K);
         let engine = engine();
-        if !is_empty {
+        if unlinked.is_empty() {
             let _flushed = engine.flush(&process.space, range);
-            return Self::free_pages(process, cleared);
+            return Self::free_pages(process, kept);
         }
         engine.settle(&process.space);
-        let proof = match way {
-            0 => engine.flush_tables(&process.space, range),
+        let retired = match way {
+            0 => Retired::Now(engine.flush_tables(&process.space, range)),
             1 => {
                 let flushed = engine.flush(&process.space, range.with_tables());
-                engine.retire_tables(&process.space, &flushed)
+                Retired::Now(engine.retire_tables(&process.space, &flushed))
             }
-            _ => match engine.flush_tables_later(&process.space, range) {
-                Retired::Now(proof) => proof,
-                Retired::Later(grace) => {
-                    let frames = Self::forget_pages(process, cleared);
-                    return self.waiting.push_back((grace, link.frame(), frames));
-                }
-            },
+            _ => engine.flush_tables_later(&process.space, range),
         };
-        let frames = Self::forget_pages(process, cleared);
-        self.free_proved(&proof, link.frame(), frames);
+        Self::free_pages(process, kept);
+        for (table, cleared) in unlinked {
+            let frames = Self::forget_pages(process, cleared);
+            match &retired {
+                Retired::Now(proof) => self.free_proved(proof, table, frames),
+                Retired::Later(grace) => self.waiting.push_back((*grace, table, frames)),
+            }
+        }
     }
 
     /// Tells the oracle that the pages are gone; their frames are freed with the table.
@@ -221,9 +237,74 @@ impl Traffic {
         let mut frames = FrameList::EMPTY;
         for (index, frame) in cleared {
             process.page(index).settle(State::Absent);
-            frames.push(frame);
+            if process::drop_reference(frame) {
+                frames.push(frame);
+            }
         }
         frames
+    }
+
+    /// A write to a page has failed: if it is read-only, it may be written from now on.
+    pub(super) fn write_fault(&mut self, process: &Process, index: u64) {
+        let links = process.links.read();
+        if process.page(index).claim(&[State::ReadOnly]).is_none() {
+            return;
+        }
+        let address = process::address(index);
+        let table = Entry(process.link(address).load(Ordering::Acquire)).frame();
+        drop(links);
+        self.allow_writes(process, index, paging::place(table, address, 1));
+    }
+
+    /// Lets a page be written that was read-only and is claimed: as it is, or a copy if another process shares it.
+    fn allow_writes(&mut self, process: &Process, index: u64, place: &AtomicU64) {
+        let (page, address) = (process.page(index), process::address(index));
+        let old = Entry(place.load(Ordering::Acquire)).frame();
+        // Only a fork of this process makes it more, and that claims the page.
+        if frames::note(old).count.load(Ordering::Acquire) == 1 {
+            place.fetch_or(Flags::WRITABLE.bits(), Ordering::AcqRel);
+            return page.settle(State::Writable);
+        }
+        let Some(copy) = process::take_frame(page.stamp(page.word().serial() + 1)) else {
+            return page.settle(State::ReadOnly);
+        };
+        self.note(Done::Copies);
+        place.store(0, Ordering::Release);
+        let _flushed = engine().flush(&process.space, Range::page(address));
+        page.next_mapping();
+        place.store(Entry::new(copy, USER | Flags::WRITABLE).0, Ordering::Release);
+        page.settle(State::Writable);
+        process::free_frame(old);
+    }
+
+    /// A copy of a process: what is mapped is shared until either side writes. `None` when memory is out.
+    pub(super) fn fork(&mut self, parent: &Process, number: u64) -> Option<Process> {
+        let child = Process::new(number)?;
+        self.note(Done::Forks);
+        let mut claimed = Vec::new();
+        let links = parent.links.read();
+        for index in 0..TABLES * PAGES {
+            let page = parent.page(index);
+            if page.claim(&Self::MAPPED).is_none() {
+                continue;
+            }
+            claimed.push(index);
+            let address = process::address(index);
+            let table = Entry(parent.link(address).load(Ordering::Acquire)).frame();
+            let place = paging::place(table, address, 1);
+            let old = Entry(place.fetch_and(!Flags::WRITABLE.bits(), Ordering::AcqRel));
+            if let Some(table) = child.table_or_new(address) {
+                frames::note(old.frame()).count.fetch_add(1, Ordering::AcqRel);
+                paging::place(table, address, 1).store(old.without(Flags::WRITABLE).0, Ordering::Release);
+                child.page(index).inherit(page.bears());
+            }
+        }
+        drop(links);
+        let _flushed = engine().flush(&parent.space, Range::WHOLE);
+        for index in claimed {
+            parent.page(index).settle(State::ReadOnly);
+        }
+        Some(child)
     }
 
     /// Page reclaim: a page here, a page there, one request. The process is loaded.

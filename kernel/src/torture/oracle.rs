@@ -6,6 +6,7 @@
 //!
 //! * a value that is read bears the stamp of this very page, of a mapping that was not withdrawn, flush complete, before the
 //!   first reading, nor made after the second (C1, C2): else a frame was used too early, or a translation too late;
+//!   A page that was inherited by a fork bears its ancestor's stamp, and counts as the first mapping;
 //! * if the word has not changed: a mapped page must be there, an absent one must not, and a write succeeds where it is
 //!   allowed and nowhere else.
 //!
@@ -22,6 +23,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 pub const POISON: u64 = 0xDEAD_DEAD_DEAD_DEAC;
 /// Words of a frame that are written: the stamp, and one for each CPU.
 pub const WRITTEN: usize = 1 + cpu::MOST_CPUS;
+
+/// Serial of an inherited mapping: the first.
+const INHERITED: u32 = 1;
 
 /// What a page is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +84,8 @@ pub struct Page {
     word: AtomicU64,
     /// The first half of its stamps: process and page.
     name: u64,
+    /// The stamp of the first mapping, if that was inherited; else 0.
+    inherited: AtomicU64,
 }
 
 impl Page {
@@ -88,6 +94,7 @@ impl Page {
         Page {
             word: AtomicU64::new(0),
             name: process << 48 | index << 32,
+            inherited: AtomicU64::new(0),
         }
     }
 
@@ -99,6 +106,29 @@ impl Page {
     /// What the mapping with that serial bears.
     pub fn stamp(&self, serial: u32) -> u64 {
         self.name | u64::from(serial) & 0xFFFF_FFFF
+    }
+
+    /// What its present mapping bears.
+    pub fn bears(&self) -> u64 {
+        let (serial, inherited) = (self.word().serial(), self.inherited.load(Ordering::Relaxed));
+        if serial == INHERITED && inherited != 0 {
+            inherited
+        } else {
+            self.stamp(serial)
+        }
+    }
+
+    /// The page, absent so far and of a process that nobody knows yet, shows what bears that stamp, read-only.
+    pub fn inherit(&self, stamp: u64) {
+        self.inherited.store(stamp, Ordering::Relaxed);
+        let word = Word(u64::from(INHERITED) << 32).to(State::ReadOnly);
+        self.word.store(word.0, Ordering::Release);
+    }
+
+    /// The mapping of a claimed page is withdrawn, flush complete; the next one is about to be made.
+    pub fn next_mapping(&self) {
+        let word = self.word().to(State::Changing).next_serial();
+        self.word.store(word.0, Ordering::Release);
     }
 
     /// Takes a page in one of these states to change it; `None` when it is in another, or somebody was faster.
@@ -145,8 +175,9 @@ impl Page {
         let same = before == after;
         match value {
             Some(value) => {
-                let serial = value as u32;
-                if value & !0xFFFF_FFFF != self.name {
+                let is_inherited = value == self.inherited.load(Ordering::Relaxed);
+                let serial = if is_inherited { INHERITED } else { value as u32 };
+                if !is_inherited && value & !0xFFFF_FFFF != self.name {
                     violation(
                         "C2 (frames)",
                         format_args!("{self} read {value:#018x}: the frame is somebody else's"),

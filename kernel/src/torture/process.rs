@@ -56,13 +56,26 @@ pub fn take_frame(stamp: u64) -> Option<Frame> {
         None => return None,
     };
     oracle::take(frame, stamp, fresh);
+    frames::note(frame).count.store(1, Ordering::Relaxed);
     Some(frame)
 }
 
-/// Gives a data frame back.
-pub fn free_frame(frame: Frame) {
+/// One mapping of a data frame less, flushed; whether it was the last.
+pub fn drop_reference(frame: Frame) -> bool {
+    frames::note(frame).count.fetch_sub(1, Ordering::AcqRel) == 1
+}
+
+/// Gives a data frame back, which is mapped nowhere any more.
+pub fn reclaim_frame(frame: Frame) {
     oracle::poison(frame);
     POOL.lock().push(frame);
+}
+
+/// Gives a mapping of a data frame back, and the frame if it was the last.
+pub fn free_frame(frame: Frame) {
+    if drop_reference(frame) {
+        reclaim_frame(frame);
+    }
 }
 
 /// Gives a table page back.

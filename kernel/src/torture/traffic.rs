@@ -38,9 +38,12 @@ pub enum Done {
     LazyPeriods,
     TimesOff,
     Ends,
+    Forks,
+    Copies,
+    Execs,
 }
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 15] = [
     "maps",
     "unmaps",
     "protections",
@@ -53,6 +56,9 @@ const NAMES: [&str; 12] = [
     "lazy_periods",
     "times_off",
     "ends",
+    "forks",
+    "copies",
+    "execs",
 ];
 
 /// What all CPUs share.
@@ -204,7 +210,8 @@ impl Traffic {
             52..=56 => self.protect(process),
             57 => self.protect_all(process),
             58 | 59 => self.large(process),
-            60..=68 => self.free_table(process),
+            60..=67 => self.free_table(process),
+            68 => self.exec(process),
             69..=73 => self.walk(process),
             74..=84 => {
                 // Of a process that need not be loaded here.
@@ -242,7 +249,7 @@ impl Traffic {
                 self.runs = Runs::Kernel;
                 self.unuse(process.clone());
             }
-            _ => self.replace(),
+            _ => self.replace(process),
         }
     }
 
@@ -270,6 +277,9 @@ impl Traffic {
             // SAFETY: tortured pages hold words that anybody may write.
             let write = || unsafe { probe::write(own, value) };
             page.check_write(before, write(), write);
+            if before.state() == State::ReadOnly && self.one_in(4) {
+                self.write_fault(process, index);
+            }
         } else {
             let read = || probe::read(address);
             page.check_read(before, read(), read);
@@ -333,10 +343,14 @@ impl Traffic {
         self.runs = Runs::User(process);
     }
 
-    /// Puts a new process in a slot; the old one ends when its last user leaves it.
-    fn replace(&mut self) {
+    /// Puts a new process in a slot, or a copy of this one; the old one ends when its last user leaves it.
+    fn replace(&mut self, parent: &Process) {
         let number = self.arena.next_number.fetch_add(1, Ordering::Relaxed);
-        let Some(new) = Process::new(number) else { return };
+        let new = match self.one_in(4) {
+            true => Process::new(number),
+            false => self.fork(parent, number),
+        };
+        let Some(new) = new else { return };
         let slot = self.below(PROCESSES) as usize;
         let old = core::mem::replace(&mut *self.arena.slots[slot].lock(), Arc::new(new));
         self.unuse(old);
@@ -392,7 +406,7 @@ impl Traffic {
     /// Frees a table and what was in it.
     pub(super) fn free_proved(&mut self, _proof: &TablesFree, table: Frame, mut pages: FrameList) {
         while let Some(frame) = pages.pop() {
-            process::free_frame(frame);
+            process::reclaim_frame(frame);
         }
         process::free_table(table);
         self.note(Done::TablesFreed);

@@ -1,5 +1,7 @@
 //! The command that runs the bare-metal kernel.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 
 use super::whole_number;
@@ -24,7 +26,9 @@ pub enum Accel {
     shootdown qemu --workload tlb_flush2 --designs ipi,broadcast,adaptive --cpus 4\n  \
     shootdown qemu --workload torture --designs ipi,adaptive --seed 7       random changes, every access checked\n  \
     shootdown qemu --workload madvise_spin --threads 1,2,4 --json | jq '.runs[] | [.threads, .qemu.target_instructions]'\n  \
-    shootdown qemu --workload tlb_flush2 --accel kvm --cpus 2               on this host's processor"
+    shootdown qemu --workload tlb_flush2 --accel kvm --cpus 2               on this host's processor\n  \
+    shootdown qemu --workload tlb_flush2 --threads 1,2,4 --html qemu.html    the same with plots\n  \
+    shootdown qemu --workload tlb_flush2 --iso shootdown.iso                an image for a real machine"
 )]
 pub struct QemuArgs {
     /// tlb_flush2, madvise_spin, mprotect_all, or torture
@@ -75,4 +79,12 @@ pub struct QemuArgs {
     /// Print only JSON, for programs (one element per run, no control run)
     #[arg(long)]
     pub json: bool,
+
+    /// Write a report with plots to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
+    /// Run nothing, but write an image to this file that boots on a real machine and prints the table there
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "html", "accel", "icount", "cpus"])]
+    pub iso: Option<PathBuf>,
 }

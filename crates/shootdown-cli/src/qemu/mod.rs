@@ -1,8 +1,9 @@
 //! `shootdown qemu`: the bare-metal kernel, built and run in QEMU under several designs.
 //!
-//! Owns what is run and in which order. What a run printed is `reading`'s, how it is shown `words`'s; QEMU itself is in
-//! `shootdown-qemu`.
+//! Owns what is run and in which order. What a run printed is `reading`'s, how it is shown `words`'s and `page`'s; QEMU itself is
+//! in `shootdown-qemu`.
 
+mod page;
 mod reading;
 mod words;
 
@@ -17,6 +18,7 @@ use shootdown_qemu::{Clock, Emulator, Ended, Image, Machine};
 
 use crate::args::{Accel, CompareArgs, QemuArgs};
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
+use crate::output::Destination;
 use crate::{json, output};
 use reading::Row;
 
@@ -43,6 +45,8 @@ struct Plan {
     machine: Machine,
     most: Duration,
     shown: Shown,
+    report: Option<Destination>,
+    iso: Option<Destination>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,7 +60,30 @@ enum Shown {
 /// # Errors
 /// One line on bad usage, when QEMU or the kernel's target is missing, when the kernel cannot be built; Ctrl-C.
 pub fn command(args: &QemuArgs, stop: &AtomicBool) -> Result<u8, Failure> {
-    run(&Plan::new(args)?, stop)
+    let plan = Plan::new(args)?;
+    match &plan.iso {
+        Some(destination) => write_image(&plan, args.threads.as_deref(), destination),
+        None => run(&plan, stop),
+    }
+}
+
+/// `--iso`: the kernel as an image for a real machine.
+fn write_image(plan: &Plan, threads: Option<&[u64]>, to: &Destination) -> Result<u8, Failure> {
+    let kernel = Image::around(&here()?)
+        .and_then(|image| image.build())
+        .map_err(Failure::Input)?;
+    let words = plan.words_on_image(threads);
+    shootdown_qemu::write_iso(&kernel, &words, to.path()).map_err(Failure::Input)?;
+    output::print(&format!(
+        "{}: an image that boots by BIOS and by UEFI, from a disc or written to a stick (it overwrites the stick).\n\
+         It runs `{words}` and prints the table on the screen and on the first serial port (115200 baud).\n",
+        to.shown()
+    ))?;
+    Ok(SUCCESS)
+}
+
+fn here() -> Result<PathBuf, Failure> {
+    env::current_dir().map_err(|error| Failure::Input(format!("the current folder: {error}")))
 }
 
 /// `compare ... --on qemu-x86_64`.
@@ -69,7 +96,6 @@ pub fn compare(args: &CompareArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         ("--cpus-follow-threads", args.cpus_follow_threads),
         ("--lru-drain", args.lru_drain),
         ("--latencies", args.latencies),
-        ("--html", args.html.is_some()),
         ("--runs", args.runs != 1),
         ("--virtual-ms", args.run.virtual_ms.is_some()),
     ];
@@ -94,6 +120,8 @@ pub fn compare(args: &CompareArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             jitter: 3000,
             seconds: 120,
             json: args.json,
+            html: args.html.clone(),
+            iso: None,
         },
         stop,
     )
@@ -117,11 +145,10 @@ impl Plan {
             return refuse(format!("--cpus {}: expected 1 to {MOST_CPUS} CPUs", args.cpus));
         }
         let threads = args.threads.clone().unwrap_or(vec![args.cpus]);
-        if let Some(count) = threads.iter().find(|&&count| count == 0 || count > args.cpus) {
-            return refuse(format!(
-                "--threads {count}: expected 1 to {}, one thread a CPU",
-                args.cpus
-            ));
+        // How many CPUs a real machine has is seen there.
+        let most = if args.iso.is_some() { MOST_CPUS } else { args.cpus };
+        if let Some(count) = threads.iter().find(|&&count| count == 0 || count > most) {
+            return refuse(format!("--threads {count}: expected 1 to {most}, one thread a CPU"));
         }
         let clock = match (args.accel, args.icount.as_str()) {
             (Accel::Kvm, _) => Clock::Hardware,
@@ -131,7 +158,16 @@ impl Plan {
                 _ => return refuse(format!("--icount {}: expected 0 to 10, or off", text.escape_debug())),
             },
         };
+        if args.iso.is_some() && args.workload == TORTURE {
+            return refuse(format!("--iso prints a table of rates: {TORTURE} has none"));
+        }
+        let destination = |option, path: &Option<PathBuf>| {
+            let path = path.as_deref();
+            path.map(|path| Destination::new(option, path)).transpose()
+        };
         Ok(Plan {
+            report: destination("--html", &args.html)?,
+            iso: destination("--iso", &args.iso)?,
             workload: args.workload.clone(),
             designs: args.designs.iter().map(|name| name.trim().to_owned()).collect(),
             threads,
@@ -146,6 +182,41 @@ impl Plan {
             most: Duration::from_secs(args.seconds.max(1)),
             shown: if args.json { Shown::Json } else { Shown::Table },
         })
+    }
+
+    /// What to type for the same once more.
+    fn command(&self) -> String {
+        let list = |counts: &[u64]| counts.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+        let mut command = format!(
+            "shootdown qemu --workload {} --designs {} --cpus {} --threads {} --seed {}",
+            self.workload,
+            self.designs.join(","),
+            self.machine.cpus,
+            list(&self.threads),
+            self.seed
+        );
+        match self.machine.clock {
+            Clock::Counted { shift: 0 } => {}
+            Clock::Counted { shift } => command.push_str(&format!(" --icount {shift}")),
+            Clock::Translated => command.push_str(" --icount off"),
+            Clock::Hardware => command.push_str(" --accel kvm"),
+        }
+        if self.workload == TORTURE {
+            command.push_str(&format!(" --steps {} --jitter {}", self.steps, self.jitter));
+        }
+        command
+    }
+
+    /// The kernel's command line on an image: every design, on as many CPUs as there turn out to be unless numbers were asked for.
+    fn words_on_image(&self, threads: Option<&[u64]>) -> String {
+        let threads = threads.unwrap_or(&[0]).iter().map(u64::to_string).collect::<Vec<_>>();
+        format!(
+            "workload={} table=1 design={} threads={} seed={}",
+            self.workload,
+            self.designs.join(","),
+            threads.join(","),
+            self.seed
+        )
     }
 
     /// The kernel's command line.
@@ -171,9 +242,8 @@ fn run(plan: &Plan, stop: &AtomicBool) -> Result<u8, Failure> {
         let open = std::fs::File::options().read(true).write(true).open("/dev/kvm");
         open.map_err(|error| Failure::Input(format!("/dev/kvm cannot be used ({error}): leave out --accel kvm")))?;
     }
-    let folder = env::current_dir().map_err(|error| Failure::Input(format!("the current folder: {error}")))?;
-    let image = Image::around(&folder).map_err(Failure::Input)?;
-    let with_control = plan.shown == Shown::Table;
+    let image = Image::around(&here()?).map_err(Failure::Input)?;
+    let with_control = plan.shown == Shown::Table || plan.report.is_some();
     let count = plan.designs.len() * plan.threads.len() + usize::from(with_control);
     let bar = ProgressBar::new(count as u64);
     if let Ok(style) = ProgressStyle::with_template("{bar:40.cyan/dim} {pos}/{len} runs  {msg}  {elapsed} elapsed") {
@@ -206,10 +276,18 @@ fn run(plan: &Plan, stop: &AtomicBool) -> Result<u8, Failure> {
     };
     bar.finish_and_clear();
     let bad = rows.iter().any(Row::is_bad) || control.as_ref().is_some_and(|control| !control.is_caught());
-    output::print(&match plan.shown {
+    let said = words::say(plan, &emulator, &rows, control.as_ref());
+    if let Some(report) = &plan.report {
+        report.write(page::render(plan, &said, &rows), stop)?;
+    }
+    let mut text = match plan.shown {
         Shown::Json => json::document(rows.iter().map(Row::json).collect()),
-        Shown::Table => words::table(plan, &emulator, &rows, control.as_ref()),
-    })?;
+        Shown::Table => said.text(),
+    };
+    if let (Shown::Table, Some(report)) = (plan.shown, &plan.report) {
+        text.push_str(&format!("report: {}\n", report.shown()));
+    }
+    output::print(&text)?;
     Ok(if bad { BAD_RUN } else { SUCCESS })
 }
 
@@ -242,6 +320,16 @@ mod tests {
             let error = plan(&words).err().expect("a mistake").to_string();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn an_image_has_every_design_and_counts_its_cpus_itself() {
+        let plan = plan(&["--iso", "/tmp/shootdown-test.iso", "--designs", "ipi,adaptive"]).expect("right");
+        assert_eq!(
+            plan.words_on_image(None),
+            "workload=tlb_flush2 table=1 design=ipi,adaptive threads=0 seed=1"
+        );
+        assert!(plan.words_on_image(Some(&[1, 64])).contains("threads=1,64 "));
     }
 
     #[test]

@@ -7,8 +7,33 @@ use super::{Plan, TORTURE};
 use crate::number::{self, UNKNOWN};
 use crate::table::Grid;
 
-/// The whole output.
-pub(super) fn table(plan: &Plan, emulator: &Emulator, rows: &[Row], control: Option<&Row>) -> String {
+/// What there is to say.
+pub(super) struct Said {
+    /// What ran, on what.
+    pub head: String,
+    /// The numbers.
+    pub grid: Grid,
+    /// How to read them.
+    pub notes: Vec<String>,
+    /// Whether they can be trusted.
+    pub verdict: Vec<String>,
+}
+
+impl Said {
+    /// For a terminal.
+    pub fn text(&self) -> String {
+        let lines: String = self
+            .notes
+            .iter()
+            .chain(&self.verdict)
+            .map(|line| format!("{line}\n"))
+            .collect();
+        format!("{}\n{}{lines}", self.head, self.grid.draw())
+    }
+}
+
+/// All of it.
+pub(super) fn say(plan: &Plan, emulator: &Emulator, rows: &[Row], control: Option<&Row>) -> Said {
     let grid = if plan.workload == TORTURE {
         torture(rows)
     } else {
@@ -19,70 +44,70 @@ pub(super) fn table(plan: &Plan, emulator: &Emulator, rows: &[Row], control: Opt
         Clock::Translated => "tcg, a host thread for each CPU".to_owned(),
         Clock::Hardware => "kvm".to_owned(),
     };
-    let mut text = format!(
-        "{} on the bare-metal kernel, {} CPUs in QEMU {} ({how}), seed {}\n{}",
-        plan.workload,
-        plan.machine.cpus,
-        emulator.version,
-        plan.seed,
-        grid.draw()
-    );
-    let mut line = |words: &str| {
-        text.push_str(words);
-        text.push('\n');
-    };
-    if matches!(plan.machine.clock, Clock::Counted { .. }) && plan.workload != TORTURE {
-        line("instructions: of all CPUs for an operation, of the requester for a flush, of a target for an interrupt;");
-        line(
-            "  longest stretches without preemption and without interrupts, of their own CPU. Rates are by the guest's clock:",
-        );
-        line("  emulated CPUs take turns, so they are no machine's");
+    Said {
+        head: format!(
+            "{} on the bare-metal kernel, {} CPUs in QEMU {} ({how}), seed {}",
+            plan.workload, plan.machine.cpus, emulator.version, plan.seed,
+        ),
+        grid,
+        notes: notes(plan, rows),
+        verdict: verdict(rows, control),
     }
-    let mut broadcasts = rows
-        .iter()
-        .filter_map(|row| row.line.as_ref())
-        .map(|line| line.own.broadcast.as_str());
-    match broadcasts.next_back() {
-        Some("emulated") => {
-            line("broadcast: EMULATED, by interrupts in the handler of invalid opcodes: this processor has no INVLPGB")
-        }
-        Some("hardware") => line("broadcast: INVLPGB and TLBSYNC of the processor"),
+}
+
+fn notes(plan: &Plan, rows: &[Row]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if matches!(plan.machine.clock, Clock::Counted { .. }) && plan.workload != TORTURE {
+        notes.extend(
+            [
+                "instructions: of all CPUs for an operation, of the requester for a flush, of a target for an interrupt;",
+                "  longest stretches without preemption and without interrupts, of their own CPU. Rates are by the guest's clock:",
+                "  emulated CPUs take turns, so they are no machine's",
+            ]
+            .map(str::to_owned),
+        );
+    }
+    let lines = rows.iter().filter_map(|row| row.line.as_ref());
+    match lines.map(|line| line.own.broadcast.as_str()).next_back() {
+        Some("emulated") => notes.push(
+            "broadcast: EMULATED, by interrupts in the handler of invalid opcodes: this processor has no INVLPGB"
+                .into(),
+        ),
+        Some("hardware") => notes.push("broadcast: INVLPGB and TLBSYNC of the processor".into()),
         _ => {}
     }
+    notes
+}
+
+fn verdict(rows: &[Row], control: Option<&Row>) -> Vec<String> {
+    let mut verdict = Vec::new();
     for row in rows.iter().filter(|row| row.is_bad()) {
         let why = row.problem.as_deref().unwrap_or_default();
-        line(&format!("{} on {} threads failed: {why}", row.design, row.threads));
+        verdict.push(format!("{} on {} threads failed: {why}", row.design, row.threads));
     }
-    let checked: u64 = rows
-        .iter()
-        .filter_map(|row| row.line.as_ref())
-        .map(|line| line.accesses_checked)
-        .sum();
-    let stale: u64 = rows
-        .iter()
-        .filter_map(|row| row.line.as_ref())
-        .map(|line| line.stale)
-        .sum();
+    let lines = || rows.iter().filter_map(|row| row.line.as_ref());
+    let checked: u64 = lines().map(|line| line.accesses_checked).sum();
+    let stale: u64 = lines().map(|line| line.stale).sum();
     let caught = rows.iter().filter(|row| row.is_caught() && row.line.is_none()).count() as u64;
-    match checked {
-        0 if caught == 0 => line("stale translations: this workload looks at none; torture does"),
-        _ => line(&format!(
+    verdict.push(match checked {
+        0 if caught == 0 => "stale translations: this workload looks at none; torture does".to_owned(),
+        _ => format!(
             "stale translations: {} in {} checked accesses",
             number::count(stale + caught),
             number::count(checked)
-        )),
-    }
+        ),
+    });
     if let Some(control) = control {
-        match (control.is_caught(), &control.line) {
-            (true, Some(seen)) => line(&format!(
+        verdict.push(match (control.is_caught(), &control.line) {
+            (true, Some(seen)) => format!(
                 "control: `none` on tlb_flush2 caught: {} of {} accesses stale",
                 number::count(seen.stale),
                 number::count(seen.accesses_checked)
-            )),
-            _ => line("control: `none` on tlb_flush2 was NOT caught, so a count of 0 means nothing"),
-        }
+            ),
+            _ => "control: `none` on tlb_flush2 was NOT caught, so a count of 0 means nothing".to_owned(),
+        });
     }
-    text
+    verdict
 }
 
 fn workload(rows: &[Row]) -> Grid {
@@ -133,6 +158,7 @@ fn torture(rows: &[Row]) -> Grid {
         "emulation",
         "unmaps",
         "tables freed",
+        "forks",
         "walks",
         "switches",
         "times off",
@@ -148,6 +174,7 @@ fn torture(rows: &[Row]) -> Grid {
             count(line.own.emulation_interrupts),
             done("unmaps"),
             done("tables_freed"),
+            done("forks"),
             done("walks"),
             done("switches"),
             done("times_off"),

@@ -1,0 +1,110 @@
+//! The HTML report of `shootdown qemu`: what the table says, and plots over threads.
+
+use super::reading::{Line, Row};
+use super::words::Said;
+use super::{Plan, TORTURE};
+use crate::bars;
+use crate::number;
+use crate::page::{self, escape};
+use crate::plot;
+use crate::report;
+use crate::style;
+
+/// The whole page.
+pub(super) fn render(plan: &Plan, said: &Said, rows: &[Row]) -> String {
+    let mut body = format!("<p class=\"soft\">{}.</p>\n", escape(&said.head));
+    body.push_str(&format!("<pre class=\"command\">{}</pre>\n", escape(&plan.command())));
+    let class = if rows.iter().any(Row::is_bad) {
+        "verdict bad"
+    } else {
+        "verdict"
+    };
+    body.push_str(&format!("<div class=\"{class}\">\n"));
+    for line in &said.verdict {
+        body.push_str(&format!("<p>{}</p>\n", escape(line)));
+    }
+    body.push_str("</div>\n");
+    if plan.workload != TORTURE {
+        body.push_str(&plots(plan, rows));
+    }
+    body.push_str(&format!("<h2>Numbers</h2>\n{}", report::grid(&said.grid, 1..2)));
+    for line in &said.notes {
+        body.push_str(&format!("<p class=\"soft\">{}</p>\n", escape(line)));
+    }
+    body.push_str(&format!(
+        "<p class=\"soft\">Shootdown {}.</p>\n",
+        env!("CARGO_PKG_VERSION")
+    ));
+    page::render(&format!("{} on the bare-metal kernel", plan.workload), "", &body)
+}
+
+fn plots(plan: &Plan, rows: &[Row]) -> String {
+    let legend: String = plan
+        .designs
+        .iter()
+        .map(|name| report::sample(style::design(name), name))
+        .collect();
+    let plot = |title: &str, unit: &str, value: fn(&Line) -> Option<f64>, shown: fn(f64) -> String| {
+        let values = |design: &str| -> Vec<(usize, f64)> {
+            let own = rows.iter().filter(|row| row.design == design);
+            own.filter_map(|row| Some((row.threads as usize, row.line.as_ref().and_then(value)?)))
+                .collect()
+        };
+        if plan.designs.iter().all(|name| values(name).is_empty()) {
+            return String::new();
+        }
+        let drawn = if plan.threads.len() == 1 {
+            let bars = plan.designs.iter().map(|name| {
+                let value = values(name).first().map_or(f64::NAN, |&(_, value)| value);
+                bars::Bar {
+                    name,
+                    tone: style::design(name),
+                    value,
+                    shown: shown(value),
+                    published: None,
+                }
+            });
+            bars::draw(540.0, &bars.collect::<Vec<_>>())
+        } else {
+            let lines = plan.designs.iter().map(|name| plot::Line {
+                tone: style::design(name),
+                points: values(name),
+                hollow: Vec::new(),
+                ranges: Vec::new(),
+            });
+            plot::lines((540, 280), unit, &lines.collect::<Vec<_>>())
+        };
+        format!("<figure><h3>{title}</h3>{drawn}</figure>\n")
+    };
+    let instructions = |value: f64| number::count(value.max(0.0).round() as u64);
+    let figures = [
+        plot(
+            "Operations per second, by the guest's clock",
+            "ops/s",
+            |line| line.ops_per_s,
+            number::rate,
+        ),
+        plot(
+            "Shootdown interrupts taken per operation",
+            "per op",
+            |line| line.interrupts_per_op,
+            number::per_operation,
+        ),
+        plot(
+            "Instructions of a requester for a flush",
+            "instructions",
+            |line| line.own.requester_instructions,
+            instructions,
+        ),
+        plot(
+            "Instructions of a target for an interrupt",
+            "instructions",
+            |line| line.own.target_instructions,
+            instructions,
+        ),
+    ];
+    format!(
+        "<ul class=\"legend\">{legend}</ul>\n<div class=\"pair\">\n{}</div>\n",
+        figures.concat()
+    )
+}

@@ -1,0 +1,107 @@
+//! What the loader told: QEMU's, by PVH, or a boot loader, by multiboot2.
+
+use crate::memory::{self, DIRECT_MAP};
+use crate::screen::{Kind, Screen};
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::alloc::Layout;
+use multiboot2::{BootInformation, FramebufferType, MemoryAreaType};
+use pvh::start_info::MemmapType;
+use pvh::start_info::reader::{MemMap, StartInfoReader};
+
+/// All that is used of it. Nothing of it lies in memory that is given out.
+pub struct Told {
+    /// The command line.
+    pub line: &'static str,
+    /// End of the memory that the kernel was loaded into, in which it has everything above its image.
+    pub memory_end: u64,
+    /// Where the firmware's tables begin (ACPI's RSDP), or 0. To be read before memory is given out.
+    pub root_pointer: u64,
+    /// What can be written on besides the serial port.
+    pub screen: Option<Screen>,
+}
+
+/// End of the stretch of memory above the kernel's image; firmware may cut it into many pieces.
+fn end_of_memory(pieces: impl Iterator<Item = (u64, u64)>) -> u64 {
+    let mut pieces: Vec<(u64, u64)> = pieces.collect();
+    pieces.sort_unstable();
+    let image = memory::image_end();
+    let mut end = image;
+    for (from, to) in pieces {
+        if from <= end && end < to {
+            end = to;
+        }
+    }
+    assert!(end > image, "the memory map covers the kernel");
+    end.min(memory::DIRECT_BYTES)
+}
+
+/// What a loader by multiboot2 has left at that physical address.
+pub fn multiboot(address: u32) -> Told {
+    // SAFETY: the loader passes the address of a valid structure, which nobody writes.
+    let told =
+        unsafe { BootInformation::load(memory::direct(u64::from(address))) }.expect("the loader says where it is");
+    let line = told.command_line_tag().and_then(|tag| tag.cmdline().ok()).unwrap_or("");
+    let areas = told
+        .memory_map_tag()
+        .expect("the loader says what memory there is")
+        .memory_areas();
+    let ram = areas
+        .iter()
+        .filter(|area| MemoryAreaType::from(area.typ()) == MemoryAreaType::Available);
+    // The tag holds a copy of the table behind its own 8 bytes.
+    let copy = |tag: *const u8| tag as u64 + 8 - DIRECT_MAP;
+    let new = told.rsdp_v2_tag().map(|tag| copy(core::ptr::from_ref(tag).cast()));
+    let old = told.rsdp_v1_tag().map(|tag| copy(core::ptr::from_ref(tag).cast()));
+    let screen = told.framebuffer_tag().and_then(Result::ok).and_then(|tag| {
+        let kind = match tag.buffer_type().ok()? {
+            FramebufferType::Text => Kind::Characters,
+            FramebufferType::RGB { .. } if tag.bpp() == 32 => Kind::Pixels,
+            _ => return None,
+        };
+        let end = tag.address() + u64::from(tag.pitch()) * u64::from(tag.height());
+        (end <= memory::DIRECT_BYTES).then(|| Screen {
+            kind,
+            address: tag.address(),
+            pitch: tag.pitch() as usize,
+            width: tag.width() as usize,
+            height: tag.height() as usize,
+        })
+    });
+    Told {
+        line: Box::leak(String::from(line).into_boxed_str()),
+        memory_end: end_of_memory(ram.map(|area| (area.start_address(), area.end_address()))),
+        root_pointer: new.or(old).unwrap_or(0),
+        screen,
+    }
+}
+
+struct DirectMap;
+
+impl MemMap for DirectMap {
+    fn ptr(&self, address: usize, layout: Layout) -> *const u8 {
+        if address as u64 + layout.size() as u64 > memory::DIRECT_BYTES {
+            return core::ptr::null();
+        }
+        memory::direct(address as u64)
+    }
+}
+
+/// What a loader by PVH has left at that physical address.
+pub fn pvh(address: u32) -> Told {
+    // SAFETY: the loader passes the address of a valid structure, which nobody writes.
+    let reader = unsafe { StartInfoReader::from_paddr(address, DirectMap) }.expect("the loader says where it is");
+    if let Some(module) = reader.modlist().next() {
+        crate::linux::archive::keep(module.as_slice());
+    }
+    let line = reader.cmdline().map_or("", |line| line.to_str().unwrap_or(""));
+    let areas = reader.memmap().iter();
+    let ram = areas.filter(|entry| entry.ty == u32::from(MemmapType::Ram));
+    Told {
+        line: Box::leak(String::from(line).into_boxed_str()),
+        memory_end: end_of_memory(ram.map(|entry| (entry.addr, entry.addr + entry.size))),
+        root_pointer: reader.raw().rsdp_paddr,
+        screen: None,
+    }
+}
