@@ -104,6 +104,11 @@ fn an_epoch_is_over_when_every_cpu_has_ticked_in_it_and_only_then_does_the_next_
     let first = engine
         .release(first, &engine.deferrals_over())
         .expect_err("CPU 2 has not ticked");
+    assert_eq!(
+        later(),
+        second,
+        "what waits for an epoch that has not begun waits for the same"
+    );
     tick(2);
     let over = engine.deferrals_over();
     assert!(engine.release(first, &over).is_ok());
@@ -154,4 +159,19 @@ fn a_cpu_without_ticks_is_interrupted_at_once_and_with_ticks_again_waited_for() 
     }
     assert!(engine.release(waiting, &engine.deferrals_over()).is_ok());
     assert_eq!(world.interrupted(), []);
+}
+
+#[test]
+fn a_cpu_that_had_ticks_all_the_time_has_not_flushed_when_it_is_given_some() {
+    let (world, engine) = world(Design::DEFERRED, 2);
+    let one = space(engine, 1);
+    run(world, engine, 0..2, one);
+    let Unmapped::Later(waiting) = engine.flush_later(one, Range::page(0x1000), 1) else {
+        panic!("it interrupts nobody")
+    };
+    let _begins_the_next = engine.deferrals_over();
+    world.on(1, || engine.tick_resumes());
+    engine.tick();
+    let waiting = engine.release(waiting, &engine.deferrals_over());
+    assert!(waiting.is_err(), "CPU 1 uses the page");
 }

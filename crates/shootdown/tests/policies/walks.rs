@@ -109,3 +109,22 @@ fn going_over_to_published_walks_forgets_every_registration() {
     assert_eq!(world.interrupted(), [2]);
     world.on(2, || drop(walk));
 }
+
+#[test]
+fn a_tick_says_that_a_cpu_is_in_no_walk() {
+    let design = Design {
+        walkers: Walkers::GracePeriod,
+        ..Design::IPI
+    };
+    let (world, engine) = world(design, 3);
+    let one = space(engine, 1);
+    let shootdown::Retired::Later(grace) = engine.flush_tables_later(one, tables()) else {
+        panic!("nobody is interrupted")
+    };
+    let over = || engine.graces_over().proof(grace).is_some();
+    assert!(!over());
+    world.on(1, || engine.tick());
+    assert!(!over());
+    world.on(2, || engine.tick());
+    assert!(over());
+}
