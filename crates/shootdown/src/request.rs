@@ -251,3 +251,6 @@ impl<W: FnMut()> Drop for Outstanding<W> {
         (self.0)()
     }
 }
+
+#[cfg(test)]
+mod tests;
