@@ -53,6 +53,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// load when nothing is pending; else a flush of the whole space. Context as [`flush`](Self::flush).
     #[inline]
     pub fn settle(&self, space: &Space<K::Facade, W>) {
+        // Acquire: pairs with the exchange below; whoever finds that nothing is pending any more knows of the flush.
         let pending = space.pending.load(Ordering::Acquire);
         if pending != 0 && !fault!(self.kernel, SettleIgnoresPending) {
             let _done = self.flush(space, Range::WHOLE);
@@ -88,7 +89,8 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
             .fault(crate::fault::Fault::TagReadBeforePublish)
             .then(|| space.mode());
         let generation = space.generation.0.fetch_add_full(1) + 1;
-        space.pending.store(generation, Ordering::Release);
+        // Relaxed: the lock that protects the page table orders it before whoever settles.
+        space.pending.store(generation, Ordering::Relaxed);
         let mode = space.mode();
         #[cfg(feature = "faults")]
         let mode = early.unwrap_or(mode);

@@ -122,8 +122,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             self.await_secondary(secondary);
             return Unmapped::Now(Flushed(()));
         }
-        // The next epoch: a CPU that flushes for it reads it first, and so after this generation.
-        let epoch = self.deferral_epoch.0.load(Ordering::Acquire) + 1;
+        // The next epoch: a CPU that flushes for it reads it first, and so after this generation. Relaxed: full barriers stand
+        // between generation and epoch on both sides.
+        let epoch = self.deferral_epoch.0.load(Ordering::Relaxed) + 1;
         held.fetch_add_full(u64::from(frames));
         self.kernel.event(Event::Deferred { frames });
         self.await_secondary(secondary);
@@ -133,7 +134,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Which deferrals are over. Reads one line of every CPU: for one CPU now and then, at its tick, not for all at each. Starts
     /// the next epoch when the last is over. Context: any in which a CPU cannot change.
     pub fn deferrals_over(&self) -> DeferralsOver {
-        let epoch = self.deferral_epoch.0.load(Ordering::Acquire);
+        let epoch = self.deferral_epoch.0.load(Ordering::Relaxed);
         // Pairs with the barriers of `leave_lazy` and of the join of `switch_to`: a CPU that is seen unable to use user
         // addresses reads the generations of all deferrals made before this, before it can.
         K::Facade::full_barrier();
@@ -144,8 +145,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             let flushed = cpu.deferring.0.flushed.load(Ordering::Acquire);
             let state = cpu.state();
             let away = state.is_off() || (!state.is_switching() && (state.is_lazy() || state.id() == 0));
-            if flushed < over && !away {
-                over = flushed;
+            if !away {
+                over = over.min(flushed);
             }
         });
         if over == epoch {
@@ -198,7 +199,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if self.design().free != Free::Deferred {
             return;
         }
-        let epoch = self.deferral_epoch.0.load(Ordering::Acquire);
+        let epoch = self.deferral_epoch.0.load(Ordering::Relaxed);
         let flushed = &cpu.deferring.0.flushed;
         if flushed.load(Ordering::Relaxed) >= epoch {
             return;
@@ -246,7 +247,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let flushed = &self.cpus[me].deferring.0.flushed;
         // Deferrals of this epoch or an earlier one saw this CPU tickless, or off. Whoever does not see that any more reads
         // its epoch afterwards.
-        flushed.store(self.deferral_epoch.0.load(Ordering::Acquire), Ordering::Relaxed);
+        flushed.store(self.deferral_epoch.0.load(Ordering::Relaxed), Ordering::Relaxed);
         self.tickless.leave(me);
     }
 }

@@ -314,3 +314,6 @@ impl<W: FnMut()> Drop for Outstanding<W> {
         (self.0)()
     }
 }
+
+#[cfg(test)]
+mod tests;

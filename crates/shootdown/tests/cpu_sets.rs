@@ -72,6 +72,30 @@ proptest! {
     }
 }
 
+/// The counts of the summary have eight bits: what is counted twice, or not taken back, runs into its neighbours.
+#[test]
+fn the_summary_counts_each_member_once_however_often_it_comes_and_goes() {
+    let set = CpuSet::<Native, 128>::new();
+    let members = || {
+        let mut members = Vec::new();
+        set.for_each(|cpu| members.push(cpu));
+        members
+    };
+    for round in 0..600 {
+        let (cpu, last) = (448 + round % 64, CpuMask::<128>::CAPACITY - 1);
+        for twice in [cpu, last, cpu] {
+            set.join(twice);
+        }
+        assert_eq!(members(), [cpu, last], "round {round}");
+        for twice in [cpu, last, cpu] {
+            set.leave(twice);
+        }
+        assert_eq!(members(), [0; 0], "round {round}");
+    }
+    set.join(5000);
+    assert!(set.has_others(0, 8192) && !set.has_others(5000, 8192));
+}
+
 /// The summary of a large set must not lose a word while one CPU of the word leaves and another stays: the reader looks
 /// for the one that stays, all the time.
 #[test]

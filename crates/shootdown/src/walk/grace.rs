@@ -64,8 +64,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             // Acquire: pairs with the release in `quiescent_here`; the reads of earlier walks are over. A CPU that is off was
             // in no walk when it said so, and passes a full barrier before its next.
             let seen = cpu.walking.quiescent.0.load(Ordering::Acquire);
-            if seen < until && !cpu.state().is_off() {
-                until = seen;
+            if !cpu.state().is_off() {
+                until = until.min(seen);
             }
         });
         if fault!(self.kernel, GracePeriodTooShort) {

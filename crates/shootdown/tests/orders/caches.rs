@@ -3,7 +3,7 @@
 
 use crate::clocks;
 use crate::world::{CPUS, flushes_at_entry, here};
-use shootdown::{Broadcast, Errata, Local, Root, Secondary, Stride, Tag, USER_HALF};
+use shootdown::{Ack, Broadcast, Design, Errata, Local, Root, Secondary, Stride, Tag, USER_HALF};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -49,6 +49,7 @@ pub struct Caches {
     issued_here: [Vec<Local>; CPUS],
     pub split: bool,
     pub errata: Option<Errata>,
+    ack: Option<Ack>,
     /// With [`Errata::repeat`]: what the last synchronisation was for, and did not do.
     once: [Vec<Broadcast>; CPUS],
     once_here: [Vec<Local>; CPUS],
@@ -62,10 +63,11 @@ pub fn with<T>(look: impl FnOnce(&mut Caches) -> T) -> T {
     CACHES.with_borrow_mut(look)
 }
 
-pub fn reset(split: bool, errata: Errata) {
+pub fn reset(design: &Design) {
     CACHES.set(Caches {
-        split,
-        errata: Some(errata),
+        split: design.split,
+        errata: Some(design.errata),
+        ack: Some(design.ack),
         ..Caches::default()
     });
 }
@@ -199,7 +201,34 @@ impl Caches {
         if self.errata().repeat {
             self.issued_here[here()].push(what);
         } else {
-            self.cpus[here()].local(what);
+            self.removes(|cpu| cpu.local(what));
+        }
+    }
+
+    /// What this CPU could use, and cannot any more, it is through with now; but where it answers early it was before.
+    fn removes(&mut self, remove: impl FnOnce(&mut Cpu)) {
+        let late = self.ack == Some(Ack::Late);
+        let cpu = &mut self.cpus[here()];
+        let (root, tag) = cpu.loaded;
+        let usable = |(of, (owner, _)): &(u16, Name)| *owner == root && (*of == tag || *of == tag | USER_HALF);
+        let before: Vec<_> = match cpu.user && late {
+            true => cpu
+                .entries
+                .iter()
+                .filter(|(key, _)| usable(key))
+                .map(|(key, version)| (*key, *version))
+                .collect(),
+            false => Vec::new(),
+        };
+        remove(cpu);
+        if before.is_empty() {
+            return;
+        }
+        let now = clocks::tick();
+        for ((of, name), version) in before {
+            if !cpu.entries.contains_key(&(of, name)) {
+                cpu.used.insert(name, (now, version));
+            }
         }
     }
 
@@ -209,7 +238,7 @@ impl Caches {
         let before = std::mem::replace(&mut self.once_here[cpu], now.clone());
         // The second time it works.
         if !now.is_empty() && before == now {
-            now.into_iter().for_each(|what| self.cpus[cpu].local(what));
+            now.into_iter().for_each(|what| self.removes(|cpu| cpu.local(what)));
             self.once_here[cpu].clear();
         }
         self.apply_late();

@@ -2,7 +2,7 @@
 //! fill from what was withdrawn. On a schedule in which nothing overlaps, so that only releases, acquires and fences tell.
 
 use crate::world::{CPUS, Memory, Strictly, Withdrawn, deliver, engine, on, write_tables};
-use shootdown::{Range, Retired, Root, Space, Stride, Tags, Unmapped};
+use shootdown::{Free, Range, Retired, Root, Space, Stride, Tags, Unmapped};
 
 type StrictSpace = Space<crate::world::Strict, 1>;
 
@@ -170,5 +170,27 @@ fn deferred_frames_are_freed_after_their_last_use() {
             on(2, || engine.tick_resumes());
             freed_after(engine, &space, |_| {}, deferred);
         }
+    }
+}
+
+#[test]
+fn whoever_finds_nothing_pending_any_more_knows_what_others_have_flushed() {
+    for (name, design) in crate::designs().filter(|(_, design)| design.free != Free::Synchronous) {
+        println!("{name}, split {}", design.split);
+        let engine = engine(design, true);
+        let (space, memory) = (engine.space(Root(1)), Memory::default());
+        on(0, || {
+            // SAFETY: the test keeps its spaces.
+            unsafe { engine.switch_to(&space) };
+            memory.touch();
+        });
+        let mut batch = engine.batch();
+        on(1, || batch.add(&space, page()));
+        on(2, || engine.settle(&space));
+        on(1, || {
+            engine.settle(&space);
+            memory.free();
+        });
+        let _done = batch.finish();
     }
 }

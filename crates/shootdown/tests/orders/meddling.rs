@@ -4,7 +4,7 @@
 use crate::caches::{self, LINK, Name};
 use crate::play::{Play, Random};
 use crate::world::{self, CPUS, Minding, deliver, here, on, on_without_interrupts};
-use shootdown::{Requests, Tags, Walk, Walkers};
+use shootdown::{LOG_ENTRIES, Requests, Tags, Walk, Walkers};
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 
@@ -88,7 +88,13 @@ fn meddle(play: &'static Play, random: &Random) {
         16 | 17 => walk(play, space, random.one_in(4)),
         18 if random.one_in(2) => play.engine.tick_stops(),
         18 => play.engine.tick_resumes(),
-        19 if can_dispatch(play, space) => play.dispatch(space, random),
+        19 => {
+            // Now and then as many as the log has room for.
+            let count = if random.one_in(8) { LOG_ENTRIES + 1 } else { 1 };
+            (0..count)
+                .filter(|_| can_dispatch(play, space))
+                .for_each(|_| play.dispatch(space, random));
+        }
         _ => {}
     });
 }

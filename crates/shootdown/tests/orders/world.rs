@@ -458,7 +458,7 @@ pub type Strictly = Engine<'static, &'static Minding, 1>;
 /// An engine with every CPU online. Leaked: it lives as long as the interrupts' handler.
 pub fn engine(design: Design, broadcasts: bool) -> &'static Strictly {
     clocks::reset();
-    caches::reset(design.split, design.errata);
+    caches::reset(&design);
     OWED.set([Owed::NOTHING; CPUS]);
     MASKED.set([false; CPUS]);
     PENDING.set(0);

@@ -1,0 +1,164 @@
+//! A queue between whose operations others push, claim and take, at every moment.
+
+use super::*;
+use crate::meddled::{self, Meddling};
+use std::vec::Vec;
+
+type Meddled = Request<Meddling>;
+
+/// Moments at which somebody else comes in.
+const MOMENTS: u32 = 10;
+
+fn queue() -> &'static Queue<Meddling> {
+    Box::leak(Box::new(Queue::new()))
+}
+
+fn request() -> &'static Meddled {
+    Box::leak(Box::new(Request::for_targets(1)))
+}
+
+fn taken(queue: &Queue<Meddling>) -> Vec<*const Meddled> {
+    let mut all = Vec::new();
+    if queue.has_ready() {
+        queue.take(|request| all.push(request));
+    }
+    all
+}
+
+fn put(queue: &Queue<Meddling>, request: &Meddled) -> (u32, bool) {
+    let slot = queue.claim().expect("a free slot");
+    (slot, queue.push(slot, request))
+}
+
+#[test]
+fn the_first_in_an_empty_queue_needs_an_interrupt_and_all_are_taken_once() {
+    for count in [1, 2, 3, QUEUE_SLOTS] {
+        let queue = queue();
+        for _ in 0..2 {
+            let requests: Vec<_> = (0..count).map(|_| request()).collect();
+            for (index, request) in requests.iter().enumerate() {
+                let (slot, first) = put(queue, request);
+                assert_eq!((slot, first), (index as u32, index == 0));
+                assert!(queue.holds(*request));
+            }
+            assert_eq!(queue.claim().is_none(), count == QUEUE_SLOTS);
+            queue.claimed.fetch_and_full(if count == QUEUE_SLOTS {
+                u64::MAX
+            } else {
+                (1 << count) - 1
+            });
+            let all: Vec<_> = requests.iter().map(|request| core::ptr::from_ref(*request)).collect();
+            assert_eq!(taken(queue), all);
+            assert_eq!(taken(queue), []);
+            assert!(requests.iter().all(|request| !queue.holds(*request)));
+        }
+    }
+}
+
+#[test]
+fn slots_are_free_before_what_was_in_them_is_served() {
+    for count in [1, 2, QUEUE_SLOTS] {
+        let queue = queue();
+        (0..count).for_each(|_| assert!(put(queue, request()).0 < count as u32));
+        let mut served = 0;
+        queue.take(|_| {
+            assert_eq!(queue.claimed.load(Ordering::Relaxed), 0);
+            served += 1;
+        });
+        assert_eq!(served, count);
+    }
+}
+
+#[test]
+fn two_that_claim_at_once_get_two_slots() {
+    for moment in 0..MOMENTS {
+        let queue = queue();
+        let theirs: &'static core::cell::Cell<Option<u32>> = Box::leak(Box::default());
+        meddled::after(moment, move || theirs.set(queue.claim()));
+        let mine = queue.claim();
+        meddled::never();
+        assert!(mine.is_some() && mine != theirs.get(), "at operation {moment}");
+    }
+}
+
+#[test]
+fn what_is_pushed_while_another_pushes_is_not_lost_and_one_of_them_interrupts() {
+    for moment in 0..MOMENTS {
+        let (queue, mine, theirs) = (queue(), request(), request());
+        let interrupts: &'static core::cell::Cell<u32> = Box::leak(Box::default());
+        meddled::after(moment, move || interrupts.set(u32::from(put(queue, theirs).1)));
+        let first = put(queue, mine).1;
+        meddled::never();
+        assert_eq!(interrupts.get() + u32::from(first), 1, "at operation {moment}");
+        assert!(
+            taken(queue).contains(&core::ptr::from_ref(mine)),
+            "at operation {moment}"
+        );
+        assert!(!queue.holds(theirs));
+    }
+}
+
+#[test]
+fn what_is_pushed_while_the_owner_takes_is_taken_then_or_later_with_an_interrupt() {
+    for before in [1, 2] {
+        for moment in 0..MOMENTS {
+            let (queue, theirs) = (queue(), request());
+            (0..before).for_each(|_| assert!(put(queue, request()).0 < before));
+            let interrupts: &'static core::cell::Cell<Option<bool>> = Box::leak(Box::default());
+            meddled::after(moment, move || interrupts.set(Some(put(queue, theirs).1)));
+            let mut all = taken(queue);
+            meddled::never();
+            let late = !all.contains(&core::ptr::from_ref(theirs)) && interrupts.get().is_some();
+            if late {
+                assert_eq!(interrupts.get(), Some(true), "at operation {moment}");
+                all.extend(taken(queue));
+                assert!(all.contains(&core::ptr::from_ref(theirs)), "at operation {moment}");
+            }
+            assert_eq!(queue.claimed.load(Ordering::Relaxed), 0, "at operation {moment}");
+        }
+    }
+}
+
+#[test]
+fn a_request_is_taken_back_by_its_requester_or_taken_by_its_target_and_never_both() {
+    for moment in 0..MOMENTS {
+        let (queue, mine) = (queue(), request());
+        let (slot, _) = put(queue, mine);
+        let cancelled: &'static core::cell::Cell<Option<bool>> = Box::leak(Box::default());
+        meddled::after(moment, move || cancelled.set(Some(queue.cancel(slot, mine))));
+        let all = taken(queue);
+        meddled::never();
+        let cancelled = cancelled.get().unwrap_or_else(|| queue.cancel(slot, mine));
+        let served = all.contains(&core::ptr::from_ref(mine));
+        assert!(
+            served != cancelled,
+            "at operation {moment}: served {served}, cancelled {cancelled}"
+        );
+    }
+    // The other way round: the target takes while the requester cancels.
+    for moment in 0..3 {
+        let (queue, mine) = (queue(), request());
+        let (slot, _) = put(queue, mine);
+        let served: &'static core::cell::Cell<bool> = Box::leak(Box::default());
+        meddled::after(moment, move || {
+            served.set(taken(queue).contains(&core::ptr::from_ref(mine)))
+        });
+        let cancelled = queue.cancel(slot, mine);
+        meddled::never();
+        let served = served.get() || taken(queue).contains(&core::ptr::from_ref(mine));
+        assert!(
+            served != cancelled,
+            "at operation {moment}: served {served}, cancelled {cancelled}"
+        );
+    }
+}
+
+#[test]
+fn a_request_of_somebody_else_in_the_same_slot_is_not_taken_back() {
+    let (queue, mine, theirs) = (queue(), request(), request());
+    let (slot, _) = put(queue, mine);
+    assert_eq!(taken(queue).len(), 1);
+    assert_eq!(put(queue, theirs).0, slot);
+    assert!(!queue.cancel(slot, mine));
+    assert_eq!(taken(queue), [core::ptr::from_ref(theirs)]);
+}

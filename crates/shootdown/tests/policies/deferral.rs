@@ -1,0 +1,177 @@
+//! CPUs that have left, and frames that wait.
+
+use crate::{flush, run, space, world};
+use shootdown::{Departure, Design, Range, Unmapped};
+
+#[test]
+fn cpus_that_have_left_are_looked_for_once_in_a_period_and_the_first_time_a_period_after_the_first_look() {
+    let design = Design {
+        departure: Departure::WhenAsked { trim_ns: 100 },
+        ..Design::IPI
+    };
+    let (world, engine) = world(design, 4);
+    let (one, other) = (space(engine, 1), space(engine, 2));
+    run(world, engine, 0..4, one);
+    run(world, engine, 3..4, other);
+    let at = |now, expected: &[usize]| {
+        world.now.set(now);
+        flush(engine, one);
+        assert_eq!(world.interrupted(), expected, "at {now} ns");
+    };
+    at(1000, &[1, 2]);
+    at(1050, &[1, 2]);
+    at(1099, &[1, 2]);
+    at(1100, &[1, 2, 3]);
+    at(1101, &[1, 2]);
+    assert!(!one.cpus().contains(3), "it has left when it was asked");
+    run(world, engine, 2..3, other);
+    at(1199, &[1]);
+    at(1200, &[1, 2]);
+    assert!(!one.cpus().contains(2));
+    // Where nobody has left nothing is looked for, and the period does not begin.
+    at(5000, &[1]);
+    run(world, engine, 1..2, other);
+    at(5001, &[1]);
+    at(5002, &[]);
+}
+
+#[test]
+fn deferred_frames_up_to_the_limit_wait_and_those_beyond_do_not() {
+    let design = Design {
+        defer_frames: 8,
+        ..Design::DEFERRED
+    };
+    let (world, engine) = world(design, 3);
+    let one = space(engine, 1);
+    run(world, engine, 0..2, one);
+    let later = |frames| engine.flush_later(one, Range::page(0x1000), frames);
+    let Unmapped::Later(first) = later(5) else {
+        panic!("5 of 8")
+    };
+    let Unmapped::Later(second) = later(3) else {
+        panic!("8 of 8")
+    };
+    assert_eq!(world.interrupted(), []);
+    assert!(matches!(later(1), Unmapped::Now(_)));
+    assert_eq!(world.interrupted(), [1]);
+    assert!(
+        world.on(1, || matches!(later(8), Unmapped::Later(_))),
+        "each CPU has a limit of its own"
+    );
+    let tick = |cpu| world.on(cpu, || engine.tick());
+    let over = || {
+        (0..2).for_each(tick);
+        engine.deferrals_over()
+    };
+    let _begins_the_next = over();
+    let over = over();
+    assert!(engine.release(first, &over).is_ok());
+    let Unmapped::Later(_) = later(5) else {
+        panic!("5 came back")
+    };
+    assert!(matches!(later(1), Unmapped::Now(_)), "and no more");
+    assert!(engine.release(second, &over).is_ok());
+    assert!(matches!(later(3), Unmapped::Later(_)));
+}
+
+#[test]
+fn an_epoch_is_over_when_every_cpu_has_ticked_in_it_and_only_then_does_the_next_begin() {
+    let (world, engine) = world(Design::DEFERRED, 3);
+    let one = space(engine, 1);
+    run(world, engine, 0..3, one);
+    let tick = |cpu| world.on(cpu, || engine.tick());
+    let later = || match engine.flush_later(one, Range::page(0x1000), 1) {
+        Unmapped::Later(deferral) => deferral,
+        Unmapped::Now(_) => panic!("it interrupts nobody"),
+    };
+    let first = later();
+    // Everybody is through with the epoch of before: the one that `first` waits for begins.
+    (0..3).for_each(tick);
+    let first = engine
+        .release(first, &engine.deferrals_over())
+        .expect_err("it has just begun");
+    let before = world.invalidations.get();
+    tick(0);
+    tick(1);
+    tick(1);
+    assert_eq!(
+        world.invalidations.get(),
+        before + 1,
+        "CPU 1, once; CPU 0 has flushed what it unmapped"
+    );
+    // A deferral that is made while some have ticked and others not waits for the next epoch.
+    let second = later();
+    let first = engine
+        .release(first, &engine.deferrals_over())
+        .expect_err("CPU 2 has not ticked");
+    assert_eq!(
+        later(),
+        second,
+        "what waits for an epoch that has not begun waits for the same"
+    );
+    tick(2);
+    let over = engine.deferrals_over();
+    assert!(engine.release(first, &over).is_ok());
+    let second = engine
+        .release(second, &over)
+        .expect_err("CPU 1 ticked before it was made");
+    (0..3).for_each(tick);
+    assert!(engine.release(second, &engine.deferrals_over()).is_ok());
+}
+
+#[test]
+fn a_cpu_without_ticks_is_interrupted_at_once_and_with_ticks_again_waited_for() {
+    let (world, engine) = world(Design::DEFERRED, 3);
+    let one = space(engine, 1);
+    run(world, engine, 0..3, one);
+    let later = || engine.flush_later(one, Range::page(0x1000), 1);
+    world.on(2, || engine.tick_resumes());
+    world.on(2, || engine.tick_stops());
+    assert!(matches!(later(), Unmapped::Now(_)), "it runs the space");
+    assert_eq!(world.interrupted(), [1, 2]);
+    world.on(2, || engine.tick_resumes());
+    let Unmapped::Later(mut waiting) = later() else {
+        panic!("it has ticks again")
+    };
+    let tick = |cpu| world.on(cpu, || engine.tick());
+    for _ in 0..3 {
+        (0..2).for_each(tick);
+        waiting = engine
+            .release(waiting, &engine.deferrals_over())
+            .expect_err("it has not ticked");
+    }
+    for _ in 0..2 {
+        (0..3).for_each(tick);
+        let _ = engine.deferrals_over();
+    }
+    assert!(engine.release(waiting, &engine.deferrals_over()).is_ok());
+    // Elsewhere it does not concern the space, and is not waited for either.
+    world.on(2, || engine.switch_to_kernel());
+    world.on(2, || engine.tick_stops());
+    let other = space(engine, 2);
+    run(world, engine, 2..3, other);
+    let Unmapped::Later(waiting) = later() else {
+        panic!("nobody without ticks runs it")
+    };
+    for _ in 0..2 {
+        (0..2).for_each(tick);
+        let _ = engine.deferrals_over();
+    }
+    assert!(engine.release(waiting, &engine.deferrals_over()).is_ok());
+    assert_eq!(world.interrupted(), []);
+}
+
+#[test]
+fn a_cpu_that_had_ticks_all_the_time_has_not_flushed_when_it_is_given_some() {
+    let (world, engine) = world(Design::DEFERRED, 2);
+    let one = space(engine, 1);
+    run(world, engine, 0..2, one);
+    let Unmapped::Later(waiting) = engine.flush_later(one, Range::page(0x1000), 1) else {
+        panic!("it interrupts nobody")
+    };
+    let _begins_the_next = engine.deferrals_over();
+    world.on(1, || engine.tick_resumes());
+    engine.tick();
+    let waiting = engine.release(waiting, &engine.deferrals_over());
+    assert!(waiting.is_err(), "CPU 1 uses the page");
+}

@@ -1,0 +1,218 @@
+//! When a space gets a system-wide tag and gives it back, when CPUs that have left are looked for, when walks go over to another
+//! mode, how long deferred frames wait: exactly then, and not one sample, flush or nanosecond earlier or later. In a kernel on one
+//! host thread whose interrupts are taken at once.
+
+mod deferral;
+mod promotion;
+mod walks;
+
+use shootdown::{
+    Broadcast, BroadcastLimits, CpuMask, Design, Engine, Event, Kernel, Local, Native, PerCpu, Range, Root, Space,
+    Storage, Stride, Tag, Unmapped, Walkers, tag_words,
+};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::sync::atomic::AtomicU64;
+
+type Sys = Engine<'static, &'static World, 1>;
+type OnHost = Space<Native, 1>;
+
+/// CPUs switched by hand; an interrupt runs its handler before the sender goes on.
+#[derive(Default)]
+struct World {
+    engine: OnceCell<&'static Sys>,
+    cpu: Cell<usize>,
+    masked: Cell<bool>,
+    now: Cell<u64>,
+    interrupted: RefCell<Vec<usize>>,
+    invalidations: Cell<u32>,
+    broadcasts: Cell<u32>,
+    /// There is no broadcast hardware.
+    has_none: Cell<bool>,
+    /// Called at every invalidation.
+    on_invalidation: RefCell<Option<Box<dyn Fn()>>>,
+    events: RefCell<Vec<Event>>,
+}
+
+// SAFETY: each test uses its world from one thread.
+unsafe impl Sync for World {}
+
+impl Kernel<1> for &'static World {
+    type Facade = Native;
+    fn cpu(&self) -> usize {
+        self.cpu.get()
+    }
+    fn interrupts_off(&self) -> u64 {
+        u64::from(self.masked.replace(true))
+    }
+    fn interrupts_restore(&self, saved: u64) {
+        self.masked.set(saved != 0);
+    }
+    fn send_ipi(&self, targets: &CpuMask<1>) {
+        for target in targets.iter() {
+            self.interrupted.borrow_mut().push(target);
+            let (me, masked) = (self.cpu.replace(target), self.masked.replace(true));
+            self.engine.get().expect("set").on_ipi();
+            self.cpu.set(me);
+            self.masked.set(masked);
+        }
+    }
+    fn invalidate(&self, _what: Local) {
+        self.invalidations.set(self.invalidations.get() + 1);
+        if let Some(act) = &*self.on_invalidation.borrow() {
+            act();
+        }
+    }
+    fn load_root(&self, _root: Root, _tag: Tag, _keep: bool) {}
+    fn broadcast_limits(&self) -> Option<BroadcastLimits> {
+        (!self.has_none.get()).then_some(BroadcastLimits {
+            max_pages: 8,
+            max_large_pages: 8,
+        })
+    }
+    fn broadcast(&self, _what: Broadcast) {
+        assert!(!self.has_none.get(), "there are no broadcasts");
+        self.broadcasts.set(self.broadcasts.get() + 1);
+    }
+    fn broadcast_sync(&self) {}
+    fn now_ns(&self) -> u64 {
+        self.now.get()
+    }
+    fn event(&self, event: Event) {
+        self.events.borrow_mut().push(event);
+    }
+}
+
+impl World {
+    fn on<T>(&self, cpu: usize, body: impl FnOnce() -> T) -> T {
+        let me = self.cpu.replace(cpu);
+        let result = body();
+        self.cpu.set(me);
+        result
+    }
+
+    /// CPUs interrupted since the last call.
+    fn interrupted(&self) -> Vec<usize> {
+        self.interrupted.take()
+    }
+
+    /// Whether something like `event` happened since the last call.
+    fn saw(&self, event: impl Fn(&Event) -> bool) -> bool {
+        self.events.take().iter().any(event)
+    }
+}
+
+fn world(design: Design, cpus: usize) -> (&'static World, &'static Sys) {
+    let design = Design { stuck_ns: 0, ..design };
+    let world: &'static World = Box::leak(Box::default());
+    let storage = Storage {
+        cpus: Vec::leak((0..cpus).map(|_| PerCpu::new()).collect()),
+        tags: Vec::leak((0..tag_words(design.tag_limit)).map(|_| AtomicU64::new(0)).collect()),
+    };
+    let engine: &'static Sys = Box::leak(Box::new(Engine::new(world, design, Root(0), storage)));
+    assert!(world.engine.set(engine).is_ok());
+    (0..cpus).for_each(|cpu| world.on(cpu, || engine.cpu_online()));
+    (world, engine)
+}
+
+fn space(engine: &Sys, root: u64) -> &'static OnHost {
+    Box::leak(Box::new(engine.space(Root(root))))
+}
+
+/// These CPUs run that space, in user mode.
+fn run(world: &World, engine: &Sys, cpus: std::ops::Range<usize>, space: &OnHost) {
+    // SAFETY: spaces are leaked.
+    cpus.for_each(|cpu| world.on(cpu, || unsafe { engine.switch_to(space) }));
+}
+
+fn flush(engine: &Sys, space: &OnHost) {
+    let _done = engine.flush(space, Range::page(0x1000));
+}
+
+fn tables() -> Range {
+    Range::pages(0x20_0000, 0x40_0000, Stride::Size2M)
+}
+
+#[test]
+fn a_design_without_invalidation_asks_for_nothing() {
+    let design = Design {
+        free: shootdown::Free::Deferred,
+        walkers: Walkers::GracePeriod,
+        ..Design::NONE
+    };
+    let (world, engine) = world(design, 3);
+    let one = space(engine, 1);
+    run(world, engine, 0..3, one);
+    world.invalidations.set(0);
+    flush(engine, one);
+    let flushed = engine.flush(one, tables().with_tables());
+    let _ = engine.retire_tables(one, &flushed);
+    let _ = engine.flush_kernel(Range::page(0x1000));
+    assert!(matches!(
+        engine.flush_later(one, Range::page(0x1000), 1),
+        Unmapped::Now(_)
+    ));
+    assert!(matches!(
+        engine.flush_tables_later(one, tables()),
+        shootdown::Retired::Now(_)
+    ));
+    let mut batch = engine.batch();
+    batch.add(one, Range::page(0x1000));
+    let _ = batch.finish();
+    engine.settle(one);
+    let (interrupted, events) = (world.interrupted(), world.events.take());
+    assert_eq!(
+        (interrupted.len(), world.invalidations.get(), world.broadcasts.get()),
+        (0, 0, 0),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn without_broadcast_hardware_nothing_is_measured_or_chosen_that_needs_it() {
+    let (world, engine) = world(Design::ADAPTIVE, 4);
+    world.has_none.set(true);
+    let clock: &'static Cell<u64> = Box::leak(Box::default());
+    *world.on_invalidation.borrow_mut() = Some(Box::new(|| {
+        clock.set(clock.get() + 100);
+        world.now.set(clock.get());
+    }));
+    let costs = engine.calibrate();
+    assert_eq!(costs.broadcast_from, u64::MAX);
+    let one = space(engine, 1);
+    run(world, engine, 0..4, one);
+    (0..100).for_each(|_| flush(engine, one));
+    assert_eq!(world.broadcasts.get(), 0);
+}
+
+#[test]
+fn a_request_is_broadcast_where_the_instruction_has_the_stride_and_few_of_them_do() {
+    let design = Design {
+        tags: shootdown::Tags::PerCpu,
+        ..Design::ADAPTIVE
+    };
+    let (world, engine) = world(design, 8);
+    let one = space(engine, 1);
+    run(world, engine, 0..8, one);
+    // What is broadcast: up to so many pages, eight to an instruction; not with strides of 1 GiB.
+    let is_broadcast = |range: Range| {
+        world.events.take();
+        let _ = engine.flush(one, range);
+        world.saw(|event| {
+            matches!(
+                event,
+                Event::Chose {
+                    way: shootdown::Way::Broadcast,
+                    ..
+                }
+            )
+        })
+    };
+    let pages = |count: u64| Range::pages(0, count * 4096, Stride::Size4K);
+    let most = (1..200)
+        .rev()
+        .find(|&count| is_broadcast(pages(count)))
+        .expect("one page is");
+    assert_eq!(most % 8, 0, "instructions are used whole");
+    assert!((1..=most).all(|count| is_broadcast(pages(count))));
+    assert!(!is_broadcast(Range::pages(0, 1 << 30, Stride::Size1G)));
+}

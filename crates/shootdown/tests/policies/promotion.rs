@@ -1,0 +1,162 @@
+//! Promotion and demotion.
+
+use crate::{OnHost, Sys, World, flush, run, space, world};
+use shootdown::{Design, Event, Tags};
+
+/// Promoted at four CPUs; every flush is a sample.
+const PROMOTED_AT_4: Design = Design {
+    tags: Tags::Hybrid { promote_at: 4 },
+    sample_one_in: 1,
+    demote_after: 3,
+    consider_window_ns: 1,
+    ..Design::ADAPTIVE
+};
+
+fn promoted(world: &'static World, engine: &Sys, root: u64) -> &'static OnHost {
+    let space = space(engine, root);
+    run(world, engine, 0..6, space);
+    // The first is broadcast and promotes, the second has CPUs move to the tag, the third finds that they have.
+    (0..3).for_each(|_| flush(engine, space));
+    assert!(space.system_tag().is_some() && world.saw(|event| *event == Event::Promoted));
+    assert_eq!(world.interrupted().len(), 5);
+    space
+}
+
+/// Flushes until the space gives its tag back, at most ten; how many that took.
+fn flushes_until_demotion(world: &World, engine: &Sys, space: &OnHost) -> Option<u32> {
+    world.events.take();
+    (1..=10).find(|_| {
+        flush(engine, space);
+        world.saw(|event| matches!(event, Event::Demoting { .. }))
+    })
+}
+
+#[test]
+fn a_space_is_promoted_where_it_is_active_on_as_many_cpus_as_the_design_says() {
+    for (active, is) in [(3, false), (4, true), (5, true)] {
+        let (world, engine) = world(PROMOTED_AT_4, 6);
+        let space = space(engine, 1);
+        run(world, engine, 0..active, space);
+        flush(engine, space);
+        let promoting = world.events.take().into_iter().find_map(|event| match event {
+            Event::Promoting { active, from } => Some((active, from)),
+            _ => None,
+        });
+        assert_eq!(
+            promoting,
+            is.then_some((4, 4)),
+            "{active} CPUs; no more are counted than are needed"
+        );
+        assert_eq!(space.system_tag().is_some(), is);
+    }
+}
+
+#[test]
+fn a_cpu_that_is_in_the_kernel_for_a_moment_counts_and_an_idle_one_does_not() {
+    for idle in [false, true] {
+        let (world, engine) = world(PROMOTED_AT_4, 6);
+        let space = space(engine, 1);
+        run(world, engine, 0..4, space);
+        world.on(3, || match idle {
+            true => engine.enter_lazy(),
+            false => assert!(engine.enter_kernel(space)),
+        });
+        flush(engine, space);
+        assert_eq!(space.system_tag().is_some(), !idle);
+    }
+}
+
+#[test]
+fn a_space_on_half_of_what_promotes_is_demoted_after_so_many_samples_in_a_row() {
+    for (left, after) in [(3, None), (2, Some(3)), (1, Some(3))] {
+        let (world, engine) = world(PROMOTED_AT_4, 6);
+        let (one, other) = (promoted(world, engine, 1), space(engine, 9));
+        run(world, engine, left..6, other);
+        assert_eq!(flushes_until_demotion(world, engine, one), after, "active on {left}");
+    }
+}
+
+#[test]
+fn a_sample_that_finds_the_space_on_more_cpus_begins_the_count_anew() {
+    let (world, engine) = world(PROMOTED_AT_4, 6);
+    let (one, other) = (promoted(world, engine, 1), space(engine, 9));
+    run(world, engine, 1..6, other);
+    flush(engine, one);
+    flush(engine, one);
+    run(world, engine, 1..6, one);
+    flush(engine, one);
+    run(world, engine, 1..6, other);
+    assert_eq!(flushes_until_demotion(world, engine, one), Some(3));
+    // And so does a demotion, for a space that is promoted again.
+    flush(engine, one);
+    assert_eq!(one.system_tag(), None);
+    run(world, engine, 1..6, one);
+    (0..3).for_each(|_| flush(engine, one));
+    assert!(one.system_tag().is_some());
+    run(world, engine, 1..6, other);
+    assert_eq!(flushes_until_demotion(world, engine, one), Some(3));
+}
+
+#[test]
+fn while_tags_are_short_a_space_that_hardly_needs_its_tag_gives_it_up_at_once() {
+    let design = Design {
+        // One tag besides the slots.
+        tag_limit: PROMOTED_AT_4.first_tag + PROMOTED_AT_4.slots as u16 + 1,
+        ..PROMOTED_AT_4
+    };
+    for (left, gives_up) in [(6, true), (7, false)] {
+        let (world, engine) = world(design, 12);
+        let one = space(engine, 1);
+        run(world, engine, 0..8, one);
+        (0..3).for_each(|_| flush(engine, one));
+        assert!(one.system_tag().is_some());
+        assert_eq!(flushes_until_demotion(world, engine, one), None, "nobody else wants it");
+        let (other, third) = (space(engine, 2), space(engine, 3));
+        run(world, engine, 8..12, other);
+        // Then it is CPU 8 that considers.
+        world.now.set(32 - 8);
+        world.on(8, || flush(engine, other));
+        assert!(other.system_tag().is_none() && world.saw(|event| *event == Event::TagsExhausted));
+        run(world, engine, left..8, third);
+        flush(engine, one);
+        let seen = world.events.take();
+        let short = seen
+            .iter()
+            .any(|event| matches!(event, Event::Demoting { active, short: true } if *active == left as u32));
+        assert_eq!(
+            short, gives_up,
+            "active on {left}: one and a half times what promotes, or more"
+        );
+        if gives_up {
+            flush(engine, one);
+            assert_eq!(one.system_tag(), None);
+            world.on(8, || flush(engine, other));
+            assert!(other.system_tag().is_some(), "the tag is free");
+            // The shortage is over: the next to shrink takes its time.
+            world.on(8, || (0..2).for_each(|_| flush(engine, other)));
+            run(world, engine, 9..12, third);
+            world.on(8, || assert_eq!(flushes_until_demotion(world, engine, other), Some(3)));
+        }
+    }
+}
+
+#[test]
+fn a_demotion_interrupts_whoever_is_on_the_tag_lazy_or_not_and_then_nobody() {
+    let (world, engine) = world(PROMOTED_AT_4, 6);
+    let (one, other) = (promoted(world, engine, 1), space(engine, 9));
+    run(world, engine, 3..6, other);
+    world.on(1, || engine.enter_lazy());
+    world.on(2, || engine.enter_lazy());
+    flush(engine, one);
+    flush(engine, one);
+    assert_eq!(world.interrupted(), []);
+    flush(engine, one);
+    assert_eq!(world.interrupted(), [1, 2], "the lazy ones let go of the tag");
+    let before = world.broadcasts.get();
+    flush(engine, one);
+    assert!(world.saw(|event| *event == Event::Demoted) && one.system_tag().is_none());
+    assert!(world.broadcasts.get() > before, "the tag is invalidated everywhere");
+    let before = world.broadcasts.get();
+    flush(engine, one);
+    assert_eq!((world.broadcasts.get(), world.interrupted()), (before, vec![]));
+}

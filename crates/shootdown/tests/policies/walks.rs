@@ -1,0 +1,130 @@
+//! Registered and published walks.
+
+use crate::{OnHost, Sys, World, run, space, tables, world};
+use shootdown::{Design, Event, Walkers};
+
+/// Frees tables `frees` times, `ns` apart, each found by one walker of CPU 1 that has walked `walks` times since the last; CPUs
+/// interrupted by all of that.
+fn free(world: &World, engine: &Sys, space: &OnHost, frees: u32, ns: u64, walks: u32) -> usize {
+    for _ in 0..frees {
+        world.now.set(world.now.get() + ns);
+        world.on(1, || (0..walks).for_each(|_| drop(engine.walk(space))));
+        let _free = engine.flush_tables(space, tables());
+    }
+    world.interrupted().len()
+}
+
+#[test]
+fn walks_are_published_where_a_registration_serves_fewer_than_an_interrupt_is_worth() {
+    let design = Design {
+        walkers: Walkers::Adaptive,
+        ..Design::IPI
+    };
+    // An interrupt is worth 40 barriers, and with one walker told three more.
+    for (walks, published) in [(42, true), (43, false)] {
+        let (world, engine) = world(design, 4);
+        let one = space(engine, 1);
+        assert_eq!(free(world, engine, one, 15, 10, walks), 15, "not before the 16th");
+        let changes = usize::from(published) * 3;
+        assert_eq!(
+            free(world, engine, one, 1, 10, walks),
+            1 + changes,
+            "{walks} walks each"
+        );
+        assert_eq!(world.saw(|event| *event == Event::WalksChanged), published);
+        assert_eq!(free(world, engine, one, 15, 10, walks), if published { 0 } else { 15 });
+    }
+}
+
+#[test]
+fn too_few_registrations_decide_nothing() {
+    let design = Design {
+        walkers: Walkers::Adaptive,
+        ..Design::IPI
+    };
+    let (world, engine) = world(design, 4);
+    let one = space(engine, 1);
+    assert_eq!(free(world, engine, one, 15, 10, 1), 15);
+    assert_eq!(free(world, engine, one, 1, 10, 0), 0, "15 of 16");
+    assert!(!world.saw(|event| *event == Event::WalksChanged));
+    assert_eq!(free(world, engine, one, 15, 10, 1), 15, "and counts anew");
+    assert_eq!(free(world, engine, one, 1, 10, 1), 1 + 3);
+}
+
+#[test]
+fn walks_are_registered_again_when_frees_have_become_four_times_rarer() {
+    let design = Design {
+        walkers: Walkers::Adaptive,
+        ..Design::IPI
+    };
+    for (ns, again) in [(400, false), (401, true)] {
+        let (world, engine) = world(design, 4);
+        let one = space(engine, 1);
+        assert_eq!(free(world, engine, one, 16, 100, 1), 16 + 3);
+        assert_eq!(free(world, engine, one, 16, 100, 1), 0, "as often as before");
+        assert_eq!(
+            free(world, engine, one, 16, ns, 1),
+            usize::from(again) * 3,
+            "{ns} ns apart"
+        );
+        let registered = free(world, engine, one, 1, ns, 1);
+        assert_eq!(
+            registered,
+            usize::from(again),
+            "the walker is registered, or has published itself"
+        );
+    }
+}
+
+#[test]
+fn going_over_to_published_walks_forgets_every_registration() {
+    let design = Design {
+        walkers: Walkers::Adaptive,
+        ..Design::IPI
+    };
+    let (world, engine) = world(design, 4);
+    let one = space(engine, 1);
+    // Those who told are registered too, and CPU 3 was registered all the time for it runs the space.
+    run(world, engine, 3..4, one);
+    drop(engine.walk(one));
+    world.on(3, || drop(engine.walk(one)));
+    while !world.saw(|event| *event == Event::WalksChanged) {
+        free(world, engine, one, 1, 10, 1);
+    }
+    world.on(3, || engine.switch_to_kernel());
+    (0..4).for_each(|cpu| world.on(cpu, || drop(engine.walk(one))));
+    world.interrupted();
+    for free_from in 0..4 {
+        world.on(free_from, || drop(engine.flush_tables(one, tables())));
+        assert_eq!(
+            world.interrupted(),
+            [],
+            "nobody is registered, told from CPU {free_from}"
+        );
+    }
+    // A published walk under way is found.
+    let walk = world.on(2, || engine.walk(one));
+    world.masked.set(false);
+    drop(engine.flush_tables(one, tables()));
+    assert_eq!(world.interrupted(), [2]);
+    world.on(2, || drop(walk));
+}
+
+#[test]
+fn a_tick_says_that_a_cpu_is_in_no_walk() {
+    let design = Design {
+        walkers: Walkers::GracePeriod,
+        ..Design::IPI
+    };
+    let (world, engine) = world(design, 3);
+    let one = space(engine, 1);
+    let shootdown::Retired::Later(grace) = engine.flush_tables_later(one, tables()) else {
+        panic!("nobody is interrupted")
+    };
+    let over = || engine.graces_over().proof(grace).is_some();
+    assert!(!over());
+    world.on(1, || engine.tick());
+    assert!(!over());
+    world.on(2, || engine.tick());
+    assert!(over());
+}
