@@ -287,7 +287,10 @@ fn run_sized<const W: usize>(
         },
     );
     if design.free == Free::Deferred {
-        system.start_ticks(model.kernel.tick_period.round() as u64, model.kernel.tick.round() as u64);
+        system.start_ticks(
+            model.kernel.tick_period.round() as u64,
+            model.kernel.tick.round() as u64,
+        );
     }
     // One thread per CPU needs no scheduler.
     if shared {
@@ -368,7 +371,9 @@ fn run_sized<const W: usize>(
 /// How long is measured, and from when on.
 fn plan(spec: &RunSpec, workload: Workload) -> Plan {
     // Threads that wait for one another to map their regions.
-    let crowd = spec.threads.div_ceil(workload.processes(spec.threads, &spec.parameters));
+    let crowd = spec
+        .threads
+        .div_ceil(workload.processes(spec.threads, &spec.parameters));
     let longer = |threads: f64| (spec.threads as f64 / threads).max(1.0);
     let cycles = |ms: f64| spec.machine.cycles(ms * 1e6) as u64;
     let usual = DEFAULT_VIRTUAL_MS * longer(256.0).max(workload.patience());

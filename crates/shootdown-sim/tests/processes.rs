@@ -38,7 +38,11 @@ const WORKLOADS: [(&str, f64, Set); 7] = [
     ),
     ("reclaim", 0.2, &[]),
     ("context_switch", 0.3, &[]),
-    ("madvise_stress", 0.3, &[("workload.madvise_stress.process_threads", 2.0)]),
+    (
+        "madvise_stress",
+        0.3,
+        &[("workload.madvise_stress.process_threads", 2.0)],
+    ),
 ];
 
 fn result(workload: &str, design: &str, ms: f64, set: &[(&str, f64)]) -> RunResult {
@@ -247,7 +251,10 @@ fn threads_are_spread_over_processes_of_so_many() {
     };
     let [all, pairs, none] = [0.0, 2.0, 1.0].map(targets);
     assert_eq!(none, 0.0);
-    assert!(0.1 < pairs && pairs <= 1.0 && 1.0 < all, "{pairs} and {all} per operation");
+    assert!(
+        0.1 < pairs && pairs <= 1.0 && 1.0 < all,
+        "{pairs} and {all} per operation"
+    );
 }
 
 /// x86 kernels leave a stricter translation to be found out when a right is given back; kernels of the others flush it. One

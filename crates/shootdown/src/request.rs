@@ -132,7 +132,9 @@ impl<F: Facade> Request<F> {
     /// be complete, however many have acknowledged. A full barrier.
     #[inline]
     pub(crate) fn sent(&self, targets: u32) {
-        self.unacknowledged.0.fetch_add_full(u64::from(targets).wrapping_sub(SENDING));
+        self.unacknowledged
+            .0
+            .fetch_add_full(u64::from(targets).wrapping_sub(SENDING));
     }
 
     /// Writes what is asked. The stores become visible before the full barrier of the first [`Queue::push`].

@@ -14,7 +14,7 @@ fn queue() -> &'static Queue<Meddling> {
 }
 
 fn request() -> &'static Meddled {
-    Box::leak(Box::new(Request::for_targets(1)))
+    Box::leak(Box::new(Request::sending()))
 }
 
 fn taken(queue: &Queue<Meddling>) -> Vec<*const Meddled> {
