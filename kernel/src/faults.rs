@@ -70,7 +70,8 @@ const NOT_SPLIT: Shows = Shows::Not("user and kernel share their tables");
 const NARROW: Shows = Shows::Not("a window of a few instructions, in which no access falls");
 
 #[cfg(feature = "faults")]
-const NOT_HERE: Shows = Shows::Not("a mistake of a kernel or of firmware, not the engine's: this kernel does not make it");
+const NOT_HERE: Shows =
+    Shows::Not("a mistake of a kernel or of firmware, not the engine's: this kernel does not make it");
 
 macro_rules! known {
     ($($name:ident: $shows:expr,)*) => {

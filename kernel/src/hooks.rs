@@ -28,6 +28,8 @@ pub struct Hooks {
 impl Kernel<WORDS> for Hooks {
     const DESIGN: Option<Design> = if cfg!(feature = "ipi-only") {
         Some(Design::IPI)
+    } else if cfg!(feature = "adaptive-only") {
+        Some(Design::ADAPTIVE)
     } else {
         None
     };

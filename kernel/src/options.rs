@@ -1,6 +1,7 @@
 //! What the command line asks for: words of the form `key=value`.
 
-use shootdown::Design;
+use crate::hooks::{Hooks, WORDS};
+use shootdown::{Design, Kernel};
 
 /// A run.
 #[derive(Debug, Clone, Copy)]
@@ -72,8 +73,10 @@ impl Options {
                     }
                     options.design_names = value;
                     options.design_name = value.split(',').next().unwrap_or(value);
-                    if cfg!(feature = "ipi-only") && (options.design != Design::IPI || value.contains(',')) {
-                        return Err((word, "built for design=ipi alone"));
+                    if let Some(only) = <Hooks as Kernel<WORDS>>::DESIGN
+                        && (options.design != only || value.contains(','))
+                    {
+                        return Err((word, "built for another design alone"));
                     }
                 }
                 "threads" => {

@@ -60,8 +60,13 @@ struct Args {
     /// Kernel package to boot [default: the newest that Debian's lists name]
     #[arg(long)]
     kernel: Option<String>,
-    /// Designs of our kernel to put beside it; `ipi-only` is `ipi` compiled in; `none` for Linux alone
-    #[arg(long, value_delimiter = ',', default_value = "ipi,ipi-only,broadcast,adaptive")]
+    /// Designs of our kernel to put beside it; `ipi-only` and `adaptive-only` are compiled for that
+    /// design alone; `none` for Linux alone
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "ipi,ipi-only,broadcast,adaptive,adaptive-only"
+    )]
     designs: Vec<String>,
     /// Only one of the two boots
     #[arg(long)]
