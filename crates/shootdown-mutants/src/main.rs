@@ -6,7 +6,8 @@
 //! 2. `workspace.rs` puts that copy, with the crates that test it, into a workspace of its own under `target/mutants`, which is
 //!    built once.
 //! 3. `probe.rs` measures what each test and each race does without any mutation, and which mutations would make a difference to it.
-//! 4. `trial.rs` asks about each mutation those that it concerns, the quickest first, until one fails; `journal.rs` remembers.
+//! 4. `trial.rs` asks about each mutation those that it concerns, first what has caught most in the time that it took, until one
+//!    fails; `journal.rs` remembers.
 //! 5. `arguments.rs` reads which survivors are argued to be equivalent; `table.rs` shows all.
 
 mod arguments;
@@ -48,7 +49,7 @@ struct Options {
     /// Only these tools: engine, check, sim, loom.
     #[arg(long, value_name = "TOOLS", value_delimiter = ',', value_parser = tool)]
     tools: Vec<Tool>,
-    /// Most seconds that probes for one mutation may take together, as measured without it; the quickest are asked first.
+    /// Most seconds that probes for one mutation may take together, as measured without it.
     #[arg(long, value_name = "SECONDS", default_value_t = f64::MAX, hide_default_value = true)]
     budget: f64,
     /// Name the mutations and stop.
@@ -57,7 +58,7 @@ struct Options {
     /// Show what is known and try nothing.
     #[arg(long)]
     known: bool,
-    /// Try those too that are argued to be equivalent; it is an error when one is caught.
+    /// Try those that are argued to be equivalent or harmless, and only those; it is an error when one is caught.
     #[arg(long)]
     doubt: bool,
     /// Sums and survivors only, not the whole table.
@@ -78,6 +79,7 @@ const EXAMPLES: &str = "Examples:
   cargo xtask mutants --slice                what the test command tries
   cargo xtask mutants --list --only relax    names, with lines
   cargo xtask mutants --known --brief        sums of what is known, without trying
+  cargo xtask mutants --doubt --tools engine whether the engine's tests catch what is argued about
 
 Exit status: 0 when every mutation was caught or is argued about in crates/shootdown/mutants.toml, 1 when one survives,
 2 on bad usage.";
@@ -158,7 +160,7 @@ fn run(mut options: Options) -> Result<bool, String> {
         );
         let is_open = |number: &u32| {
             let mutant = &mutants[*number as usize - 1];
-            (options.doubt || arguments.about(&mutant.name()).is_none()) && !trial.settled(mutant, *number)
+            options.doubt == arguments.about(&mutant.name()).is_some() && !trial.settled(mutant, *number)
         };
         let open: Vec<u32> = numbers.iter().copied().filter(is_open).collect();
         try_all(&trial, mutants, &open, usize::from(options.jobs))?;

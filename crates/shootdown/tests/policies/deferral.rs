@@ -51,7 +51,7 @@ fn deferred_frames_up_to_the_limit_wait_and_those_beyond_do_not() {
     let Unmapped::Later(second) = later(3) else {
         panic!("8 of 8")
     };
-    assert_eq!(world.interrupted(), []);
+    assert_eq!(world.interrupted(), [0; 0]);
     assert!(matches!(later(1), Unmapped::Now(_)));
     assert_eq!(world.interrupted(), [1]);
     assert!(
@@ -158,7 +158,7 @@ fn a_cpu_without_ticks_is_interrupted_at_once_and_with_ticks_again_waited_for() 
         let _ = engine.deferrals_over();
     }
     assert!(engine.release(waiting, &engine.deferrals_over()).is_ok());
-    assert_eq!(world.interrupted(), []);
+    assert_eq!(world.interrupted(), [0; 0]);
 }
 
 #[test]
@@ -174,4 +174,42 @@ fn a_cpu_that_had_ticks_all_the_time_has_not_flushed_when_it_is_given_some() {
     engine.tick();
     let waiting = engine.release(waiting, &engine.deferrals_over());
     assert!(waiting.is_err(), "CPU 1 uses the page");
+}
+
+#[test]
+fn a_cpu_that_comes_online_has_ticks() {
+    let (world, engine) = world(Design::DEFERRED, 2);
+    let one = space(engine, 1);
+    world.on(1, || engine.tick_stops());
+    world.on(1, || engine.cpu_offline());
+    world.on(1, || engine.cpu_online());
+    run(world, engine, 0..2, one);
+    let Unmapped::Later(mut waiting) = engine.flush_later(one, Range::page(0x1000), 1) else {
+        panic!("everybody has ticks")
+    };
+    for _ in 0..3 {
+        engine.tick();
+        waiting = engine
+            .release(waiting, &engine.deferrals_over())
+            .expect_err("CPU 1 has not ticked");
+    }
+}
+
+#[test]
+fn an_interrupt_and_a_switch_serve_a_deferral_as_a_tick_does() {
+    for switches in [false, true] {
+        let (world, engine) = world(Design::DEFERRED, 2);
+        let (one, other) = (space(engine, 1), space(engine, 2));
+        run(world, engine, 0..2, one);
+        let Unmapped::Later(waiting) = engine.flush_later(one, Range::page(0x1000), 1) else {
+            panic!("everybody has ticks")
+        };
+        let _begins_the_next = engine.deferrals_over();
+        match switches {
+            true => run(world, engine, 1..2, other),
+            false => flush(engine, one),
+        }
+        engine.tick();
+        assert!(engine.release(waiting, &engine.deferrals_over()).is_ok());
+    }
 }

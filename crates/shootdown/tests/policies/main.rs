@@ -26,10 +26,15 @@ struct World {
     interrupted: RefCell<Vec<usize>>,
     invalidations: Cell<u32>,
     broadcasts: Cell<u32>,
+    /// Interrupts are not taken.
+    deaf: Cell<bool>,
     /// There is no broadcast hardware.
     has_none: Cell<bool>,
-    /// Called at every invalidation.
+    /// Called at every invalidation, and at the next broadcast.
     on_invalidation: RefCell<Option<Box<dyn Fn()>>>,
+    on_broadcast: RefCell<Option<Box<dyn Fn()>>>,
+    /// Called when the next target has been found on: it may go off now.
+    on_target: RefCell<Option<Box<dyn Fn()>>>,
     events: RefCell<Vec<Event>>,
 }
 
@@ -48,7 +53,7 @@ impl Kernel<1> for &'static World {
         self.masked.set(saved != 0);
     }
     fn send_ipi(&self, targets: &CpuMask<1>) {
-        for target in targets.iter() {
+        for target in targets.iter().filter(|_| !self.deaf.get()) {
             self.interrupted.borrow_mut().push(target);
             let (me, masked) = (self.cpu.replace(target), self.masked.replace(true));
             self.engine.get().expect("set").on_ipi();
@@ -72,8 +77,15 @@ impl Kernel<1> for &'static World {
     fn broadcast(&self, _what: Broadcast) {
         assert!(!self.has_none.get(), "there are no broadcasts");
         self.broadcasts.set(self.broadcasts.get() + 1);
+        let act = self.on_broadcast.borrow_mut().take();
+        act.iter().for_each(|act| act());
     }
     fn broadcast_sync(&self) {}
+    fn flush_at_entry(&self, _cpu: usize) -> bool {
+        let act = self.on_target.borrow_mut().take();
+        act.iter().for_each(|act| act());
+        false
+    }
     fn now_ns(&self) -> u64 {
         self.now.get()
     }
@@ -215,4 +227,44 @@ fn a_request_is_broadcast_where_the_instruction_has_the_stride_and_few_of_them_d
     assert_eq!(most % 8, 0, "instructions are used whole");
     assert!((1..=most).all(|count| is_broadcast(pages(count))));
     assert!(!is_broadcast(Range::pages(0, 1 << 30, Stride::Size1G)));
+}
+
+#[test]
+fn a_request_to_nobody_is_not_broadcast_not_even_to_explore() {
+    let design = Design {
+        tags: shootdown::Tags::PerCpu,
+        ..Design::ADAPTIVE
+    };
+    let (world, engine) = world(design, 4);
+    let one = space(engine, 1);
+    run(world, engine, 0..2, one);
+    (0..40).for_each(|_| flush(engine, one));
+    assert_eq!(world.broadcasts.get(), 40, "to one other");
+    run(world, engine, 1..2, space(engine, 2));
+    (0..4000).for_each(|_| flush(engine, one));
+    assert_eq!(world.broadcasts.get(), 40);
+}
+
+#[test]
+fn a_cpu_that_goes_off_as_it_is_asked_is_not_waited_for_and_hears_of_what_is_asked_when_it_is_back() {
+    for requests in [shootdown::Requests::PerRequest, shootdown::Requests::PerCpu] {
+        let (world, engine) = world(
+            Design {
+                requests,
+                ..Design::IPI
+            },
+            3,
+        );
+        let one = space(engine, 1);
+        for _ in 0..3 {
+            run(world, engine, 0..3, one);
+            *world.on_target.borrow_mut() = Some(Box::new(move || world.on(1, || engine.cpu_offline())));
+            flush(engine, one);
+            assert!(!world.interrupted().contains(&0));
+            world.on(1, || engine.cpu_online());
+            run(world, engine, 0..3, one);
+            flush(engine, one);
+            assert_eq!(world.interrupted(), [1, 2], "nothing of before is in its way");
+        }
+    }
 }
