@@ -41,7 +41,7 @@ pub struct CheckArgs {
     pub random: Option<u64>,
 
     /// Most states of one exploration
-    #[arg(long, value_name = "N", default_value_t = 50_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 100_000_000)]
     pub states: u64,
 
     /// Most times in a run that a CPU which could go on has to let another go on
