@@ -64,7 +64,8 @@ static void look(unsigned long done)
 {
     bool by_ops = asked_ops > 0;
     if (window == WARMING) {
-        bool warm = by_ops ? done >= (unsigned long)(WARM_UP * (double)asked_ops) : now() - started >= WARM_UP * asked_seconds;
+        bool warm = by_ops ? done >= (unsigned long)(WARM_UP * (double)asked_ops)
+                           : now() - started >= WARM_UP * asked_seconds;
         if (!warm)
             return;
         window = OPEN;
@@ -72,7 +73,8 @@ static void look(unsigned long done)
         opened = now();
         WINDOW_BEGINS;
     } else if (window == OPEN) {
-        bool over = by_ops ? done >= (unsigned long)((1 + WARM_UP) * (double)asked_ops) : now() - opened >= asked_seconds;
+        bool over = by_ops ? done >= (unsigned long)((1 + WARM_UP) * (double)asked_ops)
+                           : now() - opened >= asked_seconds;
         if (!over)
             return;
         WINDOW_ENDS;
@@ -184,6 +186,11 @@ static void run_processes(void)
     for (unsigned index = 1; index < count; index++) {
         int status;
         check(waitpid(processes[index], &status, 0) < 0, "waitpid");
+        if (!WIFEXITED(status) || WEXITSTATUS(status)) {
+            /* Its operations are missing: no figure is better than a wrong one. */
+            fprintf(stderr, "worker %u ended before its time, status %d\n", index, status);
+            _exit(1);
+        }
     }
 }
 
