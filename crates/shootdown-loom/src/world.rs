@@ -180,8 +180,7 @@ struct Machine<const WEAK: u8> {
     broadcast: bool,
 }
 
-// SAFETY: all threads of a loom execution are coroutines of one thread of the host; `RefCell`s are borrowed between
-// yields only.
+// SAFETY: threads of a loom execution are coroutines of one thread of the host; `RefCell`s are borrowed between yields.
 unsafe impl<const WEAK: u8> Sync for Machine<WEAK> {}
 // SAFETY: as above.
 unsafe impl<const WEAK: u8> Send for Machine<WEAK> {}

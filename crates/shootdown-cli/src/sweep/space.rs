@@ -180,8 +180,7 @@ impl Space {
                 }
             }
         }
-        // A count that fits some machines and not others is left out where it does not fit; one that fits none is a
-        // mistake.
+        // A count that fits some machines only is left out where it does not fit; one that fits none is a mistake.
         match too_many {
             Some(line) if self.points.is_empty() => Err(Failure::Input(line)),
             _ => Ok(()),

@@ -84,38 +84,3 @@ mod tests {
         assert_eq!(interrupted.of(Hit::Idle), (0, 0));
     }
 }
-
-/// The stacks that CPUs handle interrupts on: each has room for one handler, as where interrupts stay off in it.
-#[cfg(feature = "faults")]
-pub(super) struct Stacks(Vec<Cell<bool>>);
-
-/// A handler on such a stack.
-#[cfg(feature = "faults")]
-pub(super) struct Frame<'a>(&'a Cell<bool>);
-
-#[cfg(feature = "faults")]
-impl Stacks {
-    pub(super) fn new(cpus: usize) -> Self {
-        Stacks(vec![Cell::new(false); cpus])
-    }
-
-    /// A handler begins on `cpu`, and ends when what is returned is dropped.
-    ///
-    /// # Panics
-    /// When there is no room.
-    pub(super) fn push(&self, cpu: usize) -> Frame<'_> {
-        let full = self.0[cpu].replace(true);
-        assert!(
-            !full,
-            "CPU {cpu} handles an interrupt on top of another: its stack for interrupts overflows"
-        );
-        Frame(&self.0[cpu])
-    }
-}
-
-#[cfg(feature = "faults")]
-impl Drop for Frame<'_> {
-    fn drop(&mut self) {
-        self.0.set(false);
-    }
-}

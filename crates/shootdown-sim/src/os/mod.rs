@@ -33,6 +33,8 @@ mod rwsem;
 mod scheduler;
 mod share;
 mod split;
+#[cfg(feature = "faults")]
+mod stacks;
 mod ticks;
 mod walk;
 
@@ -245,7 +247,7 @@ impl<const W: usize> System<W> {
         }
         let interrupt_entry_exit = machine.interrupt_entry_exit();
         #[cfg(feature = "faults")]
-        let stacks = interrupted::Stacks::new(cpus);
+        let stacks = stacks::Stacks::new(cpus);
         machine.set_interrupt_handler(move || {
             on_interrupt.borrow().iter().for_each(|first| first());
             let begun = machine::now();

@@ -31,6 +31,108 @@ impl Promotion {
         }
     }
 
+    fn increment(&self, state: &mut State, me: usize) -> Next<Op> {
+        let memory = &mut state.memory;
+        let kind = state.cpus[me].word & KIND;
+        let under_tag = memory.load(me, MODE) & KIND == SYSTEM;
+        if self.is(Mutant::NotCountedUnderTag) && under_tag {
+        } else if self.is(Mutant::IncrementWithoutBarrier) {
+            memory.update_relaxed(me, GENERATION, |old| old + 1);
+        } else {
+            memory.update(me, GENERATION, |old| old + 1);
+        }
+        if self.is(Mutant::ModeBeforeIncrement) && kind == SYSTEM {
+            return Next::To(Op::Broadcast);
+        }
+        Next::Following
+    }
+
+    fn dispatch(&self, state: &mut State, me: usize, program: Program) -> Next<Op> {
+        let memory = &mut state.memory;
+        let own = &mut state.cpus[me];
+        own.word = memory.load(me, MODE);
+        let promoted = own.word & KIND == SYSTEM;
+        match program {
+            Program::Flush if promoted && !self.is(Mutant::ModeBeforeIncrement) => {
+                return Next::To(Op::Broadcast);
+            }
+            Program::Change if promoted => return Next::To(Op::Exchange),
+            Program::Change if own.word & KIND != PER_CPU => return Next::End,
+            _ => {}
+        }
+        Next::Following
+    }
+
+    fn read_mode(&self, state: &mut State, me: usize, program: Program) -> Next<Op> {
+        let memory = &mut state.memory;
+        let own = &mut state.cpus[me];
+        // A requester keeps the word that it dispatched on.
+        let mode = memory.load(me, MODE) & KIND;
+        own.state = own.state & !ON_TAG
+            | if mode == TRANSITION || mode == SYSTEM {
+                ON_TAG
+            } else {
+                0
+            };
+        let tag = own.state & ON_TAG != 0;
+        if tag {
+            return Next::To(Op::Bring);
+        }
+        if program != Program::SwitchIn && (!own.on_tag || self.plain_leave) {
+            return Next::To(Op::ReadGeneration);
+        }
+        if self.is(Mutant::GenerationBeforeMode) && program == Program::SwitchIn {
+            return Next::To(Op::Bring);
+        }
+        Next::Following
+    }
+
+    fn publish_loaded(&self, state: &mut State, me: usize, program: Program) -> Next<Op> {
+        let memory = &mut state.memory;
+        let own = &mut state.cpus[me];
+        let kind = own.word & KIND;
+        own.state = A | own.state & ON_TAG;
+        if memory.load(me, STATE + me) != own.state {
+            memory.release(me, STATE + me, own.state);
+        }
+        if program == Program::Flush {
+            let only_interrupts = self.is(Mutant::TransitionOnlyInterrupts) && kind == TRANSITION
+                || self.only_interrupts && kind == DEMOTING;
+            return match kind {
+                PER_CPU => Next::To(Op::Look(0)),
+                _ if only_interrupts => Next::To(Op::Scan(0)),
+                _ => Next::To(Op::Broadcast),
+            };
+        }
+        Next::Following
+    }
+
+    /// Ends the transition, or the demotion, if nobody is on the wrong kind of tag.
+    fn settle(&self, state: &mut State, me: usize) -> Next<Op> {
+        let memory = &mut state.memory;
+        let own = &mut state.cpus[me];
+        let kind = own.word & KIND;
+        let (word, stragglers) = (own.word, own.stragglers);
+        let early = match kind {
+            DEMOTING => self.is(Mutant::DemotionEndsEarly),
+            _ => self.is(Mutant::TransitionEndsEarly) || self.is(Mutant::TransitionOnlyBroadcasts),
+        };
+        own.targets |= stragglers;
+        own.stragglers = 0;
+        if stragglers == 0 || early {
+            let next = match kind {
+                DEMOTING if self.is(Mutant::NoEra) => PER_CPU,
+                DEMOTING => PER_CPU | ((word & !KIND) + ONE_ERA),
+                _ => SYSTEM | (word & !KIND),
+            };
+            let found = memory.update(me, MODE, |old| if old == word { next } else { old });
+            if found == word && kind == DEMOTING {
+                return Next::Following;
+            }
+        }
+        self.after_settling(kind, stragglers)
+    }
+
     fn freed_first(&self) -> bool {
         self.is(Mutant::FreedBeforeInvalidation) || self.is(Mutant::FreedBeforeSync)
     }
@@ -177,50 +279,9 @@ impl Protocol for Promotion {
         let kind = own.word & KIND;
         match op {
             Op::ClearEntry => memory.store(me, ENTRY + page.expect("a flush"), 0),
-            Op::Increment => {
-                let under_tag = memory.load(me, MODE) & KIND == SYSTEM;
-                if self.is(Mutant::NotCountedUnderTag) && under_tag {
-                } else if self.is(Mutant::IncrementWithoutBarrier) {
-                    memory.update_relaxed(me, GENERATION, |old| old + 1);
-                } else {
-                    memory.update(me, GENERATION, |old| old + 1);
-                }
-                if self.is(Mutant::ModeBeforeIncrement) && kind == SYSTEM {
-                    return Next::To(Op::Broadcast);
-                }
-            }
-            Op::Dispatch => {
-                own.word = memory.load(me, MODE);
-                let promoted = own.word & KIND == SYSTEM;
-                match program {
-                    Program::Flush if promoted && !self.is(Mutant::ModeBeforeIncrement) => {
-                        return Next::To(Op::Broadcast);
-                    }
-                    Program::Change if promoted => return Next::To(Op::Exchange),
-                    Program::Change if own.word & KIND != PER_CPU => return Next::End,
-                    _ => {}
-                }
-            }
-            Op::ReadMode => {
-                // A requester keeps the word that it dispatched on.
-                let mode = memory.load(me, MODE) & KIND;
-                own.state = own.state & !ON_TAG
-                    | if mode == TRANSITION || mode == SYSTEM {
-                        ON_TAG
-                    } else {
-                        0
-                    };
-                let tag = own.state & ON_TAG != 0;
-                if tag {
-                    return Next::To(Op::Bring);
-                }
-                if program != Program::SwitchIn && (!own.on_tag || self.plain_leave) {
-                    return Next::To(Op::ReadGeneration);
-                }
-                if self.is(Mutant::GenerationBeforeMode) && program == Program::SwitchIn {
-                    return Next::To(Op::Bring);
-                }
-            }
+            Op::Increment => return self.increment(state, me),
+            Op::Dispatch => return self.dispatch(state, me, program),
+            Op::ReadMode => return self.read_mode(state, me, program),
             Op::LeaveBarrier | Op::Barrier => memory.barrier(me),
             Op::ReadGeneration => own.read = memory.load(me, GENERATION),
             Op::Bring => {
@@ -230,21 +291,7 @@ impl Protocol for Promotion {
                     (own.slot, own.seen) = (0, own.read);
                 }
             }
-            Op::PublishLoaded => {
-                own.state = A | own.state & ON_TAG;
-                if memory.load(me, STATE + me) != own.state {
-                    memory.release(me, STATE + me, own.state);
-                }
-                if program == Program::Flush {
-                    let only_interrupts = self.is(Mutant::TransitionOnlyInterrupts) && kind == TRANSITION
-                        || self.only_interrupts && kind == DEMOTING;
-                    return match kind {
-                        PER_CPU => Next::To(Op::Look(0)),
-                        _ if only_interrupts => Next::To(Op::Scan(0)),
-                        _ => Next::To(Op::Broadcast),
-                    };
-                }
-            }
+            Op::PublishLoaded => return self.publish_loaded(state, me, program),
             Op::Broadcast => {
                 let pages = 1 << page.expect("a flush");
                 state
@@ -271,27 +318,7 @@ impl Protocol for Promotion {
                 let straggles = seen & (SPACE | SWITCHING) == A && seen & ON_TAG == wrong;
                 own.stragglers |= u8::from(of != me && member != 0 && straggles) << other;
             }
-            Op::Settle => {
-                let (word, stragglers) = (own.word, own.stragglers);
-                let early = match kind {
-                    DEMOTING => self.is(Mutant::DemotionEndsEarly),
-                    _ => self.is(Mutant::TransitionEndsEarly) || self.is(Mutant::TransitionOnlyBroadcasts),
-                };
-                own.targets |= stragglers;
-                own.stragglers = 0;
-                if stragglers == 0 || early {
-                    let next = match kind {
-                        DEMOTING if self.is(Mutant::NoEra) => PER_CPU,
-                        DEMOTING => PER_CPU | ((word & !KIND) + ONE_ERA),
-                        _ => SYSTEM | (word & !KIND),
-                    };
-                    let found = memory.update(me, MODE, |old| if old == word { next } else { old });
-                    if found == word && kind == DEMOTING {
-                        return Next::Following;
-                    }
-                }
-                return self.after_settling(kind, stragglers);
-            }
+            Op::Settle => return self.settle(state, me),
             Op::BroadcastTag => state.cpus.iter_mut().for_each(|other| other.doomed[me] = other.tag),
             Op::FreeTag => {
                 let targets = own.targets;

@@ -19,6 +19,55 @@ impl RollOver {
             free.trailing_zeros() as u8
         })
     }
+
+    /// Still valid, reserved, or free; else what follows rolls over.
+    fn choose(&self, state: &mut State, me: usize) -> Next<Op> {
+        let State { memory, cpus, shared } = state;
+        let own = &mut cpus[me];
+        let epoch = memory.load(me, EPOCH);
+        let old = memory.load(me, MODE + usize::from(own.goal));
+        own.word = old;
+        if old / ONE_EPOCH == epoch {
+            return Next::To(Op::FlushIfMarked);
+        }
+        let renewed = (epoch * ONE_EPOCH) | (old & TAG);
+        let most = if self.is(Mutant::RenewedOnce) { 1 } else { CPUS };
+        let mut reserved = false;
+        for other in cpus
+            .iter_mut()
+            .filter(|other| old != 0 && other.reserved == old)
+            .take(most)
+        {
+            (other.reserved, reserved) = (renewed, true);
+        }
+        let word = match reserved {
+            true => Some(renewed),
+            false => self.allocate(&mut shared.used).map(|tag| (epoch * ONE_EPOCH) | tag),
+        };
+        let Some(word) = word else { return Next::Following };
+        cpus[me].word = word;
+        Next::To(Op::PublishMode)
+    }
+
+    /// Keeps what CPU `other` runs under, and marks it.
+    fn roll_cpu(&self, state: &mut State, me: usize, other: usize) {
+        if other >= self.cpus {
+            return;
+        }
+        let mut kept = state.memory.update(me, ACTIVE + other, |_| 0);
+        let of = &mut state.cpus[other];
+        if kept == 0 && !self.is(Mutant::ReservedForgotten) {
+            kept = of.reserved;
+        }
+        if self.is(Mutant::LazyKeepsOldTag) && of.lazy {
+            kept = 0;
+        }
+        if kept != 0 && !self.is(Mutant::ActiveNotReserved) {
+            state.shared.used |= 1 << (kept & TAG);
+        }
+        of.reserved = kept;
+        of.marked = other == me || !self.is(Mutant::OthersNotMarked);
+    }
 }
 
 impl Protocol for RollOver {
@@ -168,55 +217,13 @@ impl Protocol for RollOver {
             Op::Lock => {
                 memory.update(me, LOCK, |_| 1);
             }
-            Op::Choose => {
-                let epoch = memory.load(me, EPOCH);
-                let old = memory.load(me, goal);
-                own.word = old;
-                if old / ONE_EPOCH == epoch {
-                    return Next::To(Op::FlushIfMarked);
-                }
-                let renewed = (epoch * ONE_EPOCH) | (old & TAG);
-                let most = if self.is(Mutant::RenewedOnce) { 1 } else { CPUS };
-                let mut reserved = false;
-                for other in cpus
-                    .iter_mut()
-                    .filter(|other| old != 0 && other.reserved == old)
-                    .take(most)
-                {
-                    (other.reserved, reserved) = (renewed, true);
-                }
-                let word = match reserved {
-                    true => Some(renewed),
-                    false => self.allocate(&mut shared.used).map(|tag| (epoch * ONE_EPOCH) | tag),
-                };
-                let Some(word) = word else { return Next::Following };
-                cpus[me].word = word;
-                return Next::To(Op::PublishMode);
-            }
+            Op::Choose => return self.choose(state, me),
             Op::RollEpoch => {
                 let epoch = memory.load(me, EPOCH);
                 memory.release(me, EPOCH, epoch + 1);
                 shared.used = 0;
             }
-            Op::RollCpu(other) => {
-                let other = usize::from(other);
-                if other >= self.cpus {
-                    return Next::Following;
-                }
-                let mut kept = memory.update(me, ACTIVE + other, |_| 0);
-                let of = &mut cpus[other];
-                if kept == 0 && !self.is(Mutant::ReservedForgotten) {
-                    kept = of.reserved;
-                }
-                if self.is(Mutant::LazyKeepsOldTag) && of.lazy {
-                    kept = 0;
-                }
-                if kept != 0 && !self.is(Mutant::ActiveNotReserved) {
-                    shared.used |= 1 << (kept & TAG);
-                }
-                of.reserved = kept;
-                of.marked = other == me || !self.is(Mutant::OthersNotMarked);
-            }
+            Op::RollCpu(other) => self.roll_cpu(state, me, usize::from(other)),
             Op::ChooseAgain => {
                 let epoch = memory.load(me, EPOCH);
                 // Tags outnumber the CPUs, so there is one.

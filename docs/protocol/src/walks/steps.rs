@@ -6,6 +6,27 @@ use crate::program::Next;
 use crate::{Claim, Protocol};
 
 impl Walks {
+    /// Whether CPU `other` may be walking: then it is a target.
+    fn find(&self, state: &mut State, me: usize, other: u8) {
+        let memory = &state.memory;
+        let own = &mut state.cpus[me];
+        let (of, policy) = (usize::from(other), own.policy);
+        let changing = policy & CHANGING != 0 && !self.is(Mutant::ChangingIgnored);
+        let (published, registered) = match self.mode {
+            Mode::InterruptAll | Mode::GracePeriod => (false, false),
+            Mode::Precise => (true, false),
+            Mode::Sticky => (false, true),
+            Mode::Adaptive => (policy & PRECISE != 0 || changing, policy & PRECISE == 0 || changing),
+        };
+        // One load after the other; that they are one step here leaves out nothing: each is looked at once.
+        let found = self.mode == Mode::InterruptAll
+            || published && memory.load(me, PUBLISHED + of) != 0
+            || registered && memory.load(me, WALKER + of) != 0
+            || memory.load(me, NMI + of) != 0;
+        let off = memory.load(me, OFF + of) != 0 && !self.is(Mutant::OffWaitedFor);
+        own.targets |= u8::from(of != me && of < self.cpus && found && !off) << other;
+    }
+
     /// The table that is linked while `left` of `frees` are to come.
     fn table(left: u8, frees: u8) -> u8 {
         frees - left + 1
@@ -123,23 +144,7 @@ impl Protocol for Walks {
             Op::Unlink => memory.store(me, LINK, 0),
             Op::Barrier | Op::WalkBarrier | Op::OnBarrier | Op::OffBarrier => memory.barrier(me),
             Op::ReadPolicy => own.policy = memory.load(me, POLICY),
-            Op::Find(other) => {
-                let (of, policy) = (usize::from(other), own.policy);
-                let changing = policy & CHANGING != 0 && !self.is(Mutant::ChangingIgnored);
-                let (published, registered) = match self.mode {
-                    Mode::InterruptAll | Mode::GracePeriod => (false, false),
-                    Mode::Precise => (true, false),
-                    Mode::Sticky => (false, true),
-                    Mode::Adaptive => (policy & PRECISE != 0 || changing, policy & PRECISE == 0 || changing),
-                };
-                // One load after the other; that they are one step here leaves out nothing: each is looked at once.
-                let found = self.mode == Mode::InterruptAll
-                    || published && memory.load(me, PUBLISHED + of) != 0
-                    || registered && memory.load(me, WALKER + of) != 0
-                    || memory.load(me, NMI + of) != 0;
-                let off = memory.load(me, OFF + of) != 0 && !self.is(Mutant::OffWaitedFor);
-                own.targets |= u8::from(of != me && of < self.cpus && found && !off) << other;
-            }
+            Op::Find(other) => self.find(state, me, other),
             Op::Send => state.send(me),
             Op::AskAll => {
                 memory.barrier(me);
