@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
 /// Most tags that the hardware has, the first of them not for spaces.
-pub const TAGS: u16 = 12;
+pub(crate) const TAGS: u16 = 12;
 
 /// The frame of the kernel's page: behind those of spaces.
 const KERNEL_FRAME: Frame = (SPACES * PAGES) as Frame + 1;
@@ -27,7 +27,7 @@ pub struct Scenario {
     pub design: Design,
     /// Whether there are broadcast instructions.
     pub broadcasts: bool,
-    /// Tags that the hardware has, up to [`TAGS`], the first of them not for spaces.
+    /// Tags that the hardware has, at most 12, the first of them not for spaces.
     pub tags: u16,
     /// What each CPU has done before the race begins, one after the other. All are online.
     pub before: fn(&Stage),

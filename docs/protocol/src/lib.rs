@@ -75,7 +75,7 @@ impl Step {
     }
 }
 
-/// A protocol that can be had with something wrong. [`mutants`] writes this.
+/// A protocol that can be had with something wrong. The macro `mutants` writes this.
 pub trait Mutated: Copy + Debug + Send + Sync + 'static {
     /// What can be left out, weakened or moved.
     type Mutant: Copy + Debug + PartialEq + 'static;
