@@ -47,9 +47,7 @@ pub fn multiboot(address: u32) -> Told {
         .memory_map_tag()
         .expect("the loader says what memory there is")
         .memory_areas();
-    let ram = areas
-        .iter()
-        .filter(|area| MemoryAreaType::from(area.typ()) == MemoryAreaType::Available);
+    let ram = areas.iter().filter(|area| area.typ() == MemoryAreaType::Available);
     // The tag holds a copy of the table behind its own 8 bytes.
     let copy = |tag: *const u8| tag as u64 + 8 - DIRECT_MAP;
     let new = told.rsdp_v2_tag().map(|tag| copy(core::ptr::from_ref(tag).cast()));

@@ -276,7 +276,7 @@ fn run(plan: &Plan, stop: &AtomicBool) -> Result<u8, Failure> {
     };
     bar.finish_and_clear();
     let bad = rows.iter().any(Row::is_bad) || control.as_ref().is_some_and(|control| !control.is_caught());
-    let said = words::say(plan, &emulator, &rows, control.as_ref());
+    let said = words::say(plan, emulator.version, &rows, control.as_ref());
     if let Some(report) = &plan.report {
         report.write(page::render(plan, &said, &rows), stop)?;
     }

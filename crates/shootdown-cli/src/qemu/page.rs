@@ -108,3 +108,62 @@ fn plots(plan: &Plan, rows: &[Row]) -> String {
         figures.concat()
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::words;
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+    use shootdown_qemu::{Ended, Run, Version};
+
+    const LINE: &str = r#"{"ops":10,"ops_per_s":5.0,"ipis_per_op":1.5,"interrupts_per_op":1.5,"stale":0,"accesses_checked":10,"broadcast":"emulated","broadcasts_per_op":0.5,"requester_instructions":500.0,"target_instructions":null}"#;
+
+    fn page(threads: &str, ended: Ended) -> String {
+        let words = ["shootdown", "qemu", "--designs", "ipi,broadcast", "--threads", threads];
+        let Some(Command::Qemu(args)) = Cli::try_parse_from(words).expect("the grammar allows it").command else {
+            panic!("not qemu")
+        };
+        let plan = Plan::new(&args).unwrap_or_else(|_| panic!("a right plan"));
+        let run = || Run {
+            ended,
+            lines: vec![LINE.into()],
+            errors: String::new(),
+            seconds: 0.5,
+        };
+        let rows: Vec<Row> = plan
+            .threads
+            .iter()
+            .flat_map(|&threads| plan.designs.iter().map(move |design| (threads, design)))
+            .map(|(threads, design)| Row::new(&plan.workload, design, threads, 1, run()))
+            .collect();
+        let said = words::say(&plan, Version(7, 2), &rows, None);
+        render(&plan, &said, &rows)
+    }
+
+    #[test]
+    fn the_page_is_well_formed_and_says_how_to_repeat_it() {
+        for threads in ["2", "1,2,4"] {
+            let page = page(threads, Ended::Success);
+            let document = page::checked(&page);
+            let figures = document
+                .descendants()
+                .filter(|node| node.has_tag_name("figure"))
+                .count();
+            assert_eq!(figures, 3, "what no run has is not plotted");
+            for expected in [
+                "shootdown qemu --workload tlb_flush2",
+                "stale translations: 0 in",
+                "EMULATED",
+            ] {
+                assert!(page.contains(expected), "missing: {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_that_failed_makes_the_verdict_a_bad_one() {
+        assert!(!page("2", Ended::Success).contains("verdict bad"));
+        assert!(page("2", Ended::Failure).contains("verdict bad"));
+    }
+}

@@ -1,6 +1,6 @@
 //! The table of `shootdown qemu`, and what must be said with it.
 
-use shootdown_qemu::{Clock, Emulator};
+use shootdown_qemu::{Clock, Version};
 
 use super::reading::{Own, Row};
 use super::{Plan, TORTURE};
@@ -33,7 +33,7 @@ impl Said {
 }
 
 /// All of it.
-pub(super) fn say(plan: &Plan, emulator: &Emulator, rows: &[Row], control: Option<&Row>) -> Said {
+pub(super) fn say(plan: &Plan, emulator: Version, rows: &[Row], control: Option<&Row>) -> Said {
     let grid = if plan.workload == TORTURE {
         torture(rows)
     } else {
@@ -47,7 +47,7 @@ pub(super) fn say(plan: &Plan, emulator: &Emulator, rows: &[Row], control: Optio
     Said {
         head: format!(
             "{} on the bare-metal kernel, {} CPUs in QEMU {} ({how}), seed {}",
-            plan.workload, plan.machine.cpus, emulator.version, plan.seed,
+            plan.workload, plan.machine.cpus, emulator, plan.seed,
         ),
         grid,
         notes: notes(plan, rows),
