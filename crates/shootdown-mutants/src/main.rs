@@ -6,7 +6,8 @@
 //! 2. `workspace.rs` puts that copy, with the crates that test it, into a workspace of its own under `target/mutants`, which is
 //!    built once.
 //! 3. `probe.rs` measures what each test and each race does without any mutation, and which mutations would make a difference to it.
-//! 4. `trial.rs` asks about each mutation those that it concerns, the quickest first, until one fails; `journal.rs` remembers.
+//! 4. `trial.rs` asks about each mutation those that it concerns, first what has caught most in the time that it took, until one
+//!    fails; `journal.rs` remembers.
 //! 5. `arguments.rs` reads which survivors are argued to be equivalent; `table.rs` shows all.
 
 mod arguments;
@@ -48,7 +49,7 @@ struct Options {
     /// Only these tools: engine, check, sim, loom.
     #[arg(long, value_name = "TOOLS", value_delimiter = ',', value_parser = tool)]
     tools: Vec<Tool>,
-    /// Most seconds that probes for one mutation may take together, as measured without it; the quickest are asked first.
+    /// Most seconds that probes for one mutation may take together, as measured without it.
     #[arg(long, value_name = "SECONDS", default_value_t = f64::MAX, hide_default_value = true)]
     budget: f64,
     /// Name the mutations and stop.

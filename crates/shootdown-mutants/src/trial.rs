@@ -17,7 +17,7 @@ const START: f64 = 0.005;
 
 /// Everything that is needed to try mutations.
 pub struct Trial<'a> {
-    /// All probes, the quickest first.
+    /// All probes.
     pub probes: &'a [Probe],
     /// Of the instrumented engine.
     pub engine: u64,

@@ -286,7 +286,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         rather
             && self.broadcasts()
-            && range.stride() != Stride::Size1G
             && self
                 .page_limit(range)
                 .is_some_and(|most| range.strides() <= ANY_TAG_INSTRUCTIONS * u64::from(most))

@@ -115,7 +115,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.interrupt(token, targets, Asked::CATCH_UP, pin, |_| {});
     }
 
-    /// Who must answer a flush during demotion, and who of them is still on the tag.
+    /// Who must answer a flush during demotion, and who of them is still on the tag. Where a broadcast does not suffice by itself
+    /// ([`Errata::interrupt_too`](crate::Errata::interrupt_too)) nothing is demoted.
     pub(crate) fn demotion_targets(
         &self,
         space: &Space<K::Facade, W>,
@@ -126,9 +127,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // After the stragglers: a CPU that was in the middle of a switch is on its slot by now.
         let mut targets = self.targets(space, range.tables(), me);
         targets.union_with(&on_tag);
-        if self.design().errata.interrupt_too {
-            targets.union_with(&self.running(space, me));
-        }
         (targets, on_tag)
     }
 

@@ -51,7 +51,7 @@ fn deferred_frames_up_to_the_limit_wait_and_those_beyond_do_not() {
     let Unmapped::Later(second) = later(3) else {
         panic!("8 of 8")
     };
-    assert_eq!(world.interrupted(), []);
+    assert_eq!(world.interrupted(), [0; 0]);
     assert!(matches!(later(1), Unmapped::Now(_)));
     assert_eq!(world.interrupted(), [1]);
     assert!(
@@ -158,7 +158,7 @@ fn a_cpu_without_ticks_is_interrupted_at_once_and_with_ticks_again_waited_for() 
         let _ = engine.deferrals_over();
     }
     assert!(engine.release(waiting, &engine.deferrals_over()).is_ok());
-    assert_eq!(world.interrupted(), []);
+    assert_eq!(world.interrupted(), [0; 0]);
 }
 
 #[test]

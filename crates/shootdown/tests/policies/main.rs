@@ -26,10 +26,13 @@ struct World {
     interrupted: RefCell<Vec<usize>>,
     invalidations: Cell<u32>,
     broadcasts: Cell<u32>,
+    /// Interrupts are not taken.
+    deaf: Cell<bool>,
     /// There is no broadcast hardware.
     has_none: Cell<bool>,
-    /// Called at every invalidation.
+    /// Called at every invalidation, and at the next broadcast.
     on_invalidation: RefCell<Option<Box<dyn Fn()>>>,
+    on_broadcast: RefCell<Option<Box<dyn Fn()>>>,
     events: RefCell<Vec<Event>>,
 }
 
@@ -48,7 +51,7 @@ impl Kernel<1> for &'static World {
         self.masked.set(saved != 0);
     }
     fn send_ipi(&self, targets: &CpuMask<1>) {
-        for target in targets.iter() {
+        for target in targets.iter().filter(|_| !self.deaf.get()) {
             self.interrupted.borrow_mut().push(target);
             let (me, masked) = (self.cpu.replace(target), self.masked.replace(true));
             self.engine.get().expect("set").on_ipi();
@@ -72,6 +75,8 @@ impl Kernel<1> for &'static World {
     fn broadcast(&self, _what: Broadcast) {
         assert!(!self.has_none.get(), "there are no broadcasts");
         self.broadcasts.set(self.broadcasts.get() + 1);
+        let act = self.on_broadcast.borrow_mut().take();
+        act.iter().for_each(|act| act());
     }
     fn broadcast_sync(&self) {}
     fn now_ns(&self) -> u64 {
@@ -215,4 +220,20 @@ fn a_request_is_broadcast_where_the_instruction_has_the_stride_and_few_of_them_d
     assert_eq!(most % 8, 0, "instructions are used whole");
     assert!((1..=most).all(|count| is_broadcast(pages(count))));
     assert!(!is_broadcast(Range::pages(0, 1 << 30, Stride::Size1G)));
+}
+
+#[test]
+fn a_request_to_nobody_is_not_broadcast_not_even_to_explore() {
+    let design = Design {
+        tags: shootdown::Tags::PerCpu,
+        ..Design::ADAPTIVE
+    };
+    let (world, engine) = world(design, 4);
+    let one = space(engine, 1);
+    run(world, engine, 0..2, one);
+    (0..40).for_each(|_| flush(engine, one));
+    assert_eq!(world.broadcasts.get(), 40, "to one other");
+    run(world, engine, 1..2, space(engine, 2));
+    (0..4000).for_each(|_| flush(engine, one));
+    assert_eq!(world.broadcasts.get(), 40);
 }

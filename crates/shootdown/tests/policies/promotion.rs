@@ -1,7 +1,7 @@
 //! Promotion and demotion.
 
 use crate::{OnHost, Sys, World, flush, run, space, world};
-use shootdown::{Design, Event, Tags};
+use shootdown::{Design, Event, Range, Tags};
 
 /// Promoted at four CPUs; every flush is a sample.
 const PROMOTED_AT_4: Design = Design {
@@ -149,7 +149,7 @@ fn a_demotion_interrupts_whoever_is_on_the_tag_lazy_or_not_and_then_nobody() {
     world.on(2, || engine.enter_lazy());
     flush(engine, one);
     flush(engine, one);
-    assert_eq!(world.interrupted(), []);
+    assert_eq!(world.interrupted(), [0; 0]);
     flush(engine, one);
     assert_eq!(world.interrupted(), [1, 2], "the lazy ones let go of the tag");
     let before = world.broadcasts.get();
@@ -159,4 +159,59 @@ fn a_demotion_interrupts_whoever_is_on_the_tag_lazy_or_not_and_then_nobody() {
     let before = world.broadcasts.get();
     flush(engine, one);
     assert_eq!((world.broadcasts.get(), world.interrupted()), (before, vec![]));
+}
+
+#[test]
+fn a_tag_that_was_given_up_is_invalidated_everywhere_before_another_space_can_have_it() {
+    let design = Design {
+        tag_limit: PROMOTED_AT_4.first_tag + PROMOTED_AT_4.slots as u16 + 1,
+        ..PROMOTED_AT_4
+    };
+    let (world, engine) = world(design, 12);
+    let (one, other) = (promoted(world, engine, 1), space(engine, 2));
+    run(world, engine, 6..12, other);
+    run(world, engine, 1..6, other);
+    assert_eq!(flushes_until_demotion(world, engine, one), Some(3));
+    // The next finds nobody on the tag. While it is invalidated, CPU 8 would like to have it.
+    world.now.set(32 - 8);
+    *world.on_broadcast.borrow_mut() = Some(Box::new(move || {
+        // The flush itself comes first.
+        *world.on_broadcast.borrow_mut() = Some(Box::new(move || {
+            world.on(8, || flush(engine, other));
+            assert_eq!(other.system_tag(), None, "the tag is not clean");
+        }));
+    }));
+    flush(engine, one);
+    assert_eq!(one.system_tag(), None);
+    world.on(8, || flush(engine, other));
+    assert!(other.system_tag().is_some());
+}
+
+#[test]
+fn a_demotion_is_not_over_while_a_cpu_is_on_the_tag() {
+    let (world, engine) = world(PROMOTED_AT_4, 6);
+    let (one, other) = (promoted(world, engine, 1), space(engine, 9));
+    run(world, engine, 2..6, other);
+    (0..2).for_each(|_| flush(engine, one));
+    // CPU 1 is asked to leave the tag, and does not hear it.
+    world.deaf.set(true);
+    let mut tokens: Vec<_> = (0..4).map(|_| engine.dispatch(one, Range::page(0x1000))).collect();
+    let seen = world.events.take();
+    assert!(seen.iter().any(|event| matches!(
+        event,
+        Event::Demoting {
+            active: 2,
+            short: false
+        }
+    )));
+    assert!(!seen.contains(&Event::Demoted) && one.system_tag().is_some());
+    world.deaf.set(false);
+    world.on(1, || {
+        world.masked.set(true);
+        engine.on_ipi();
+        world.masked.set(false);
+    });
+    tokens.drain(..).for_each(|token| drop(token.wait()));
+    flush(engine, one);
+    assert!(world.saw(|event| *event == Event::Demoted) && one.system_tag().is_none());
 }

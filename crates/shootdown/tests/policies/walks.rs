@@ -98,7 +98,7 @@ fn going_over_to_published_walks_forgets_every_registration() {
         world.on(free_from, || drop(engine.flush_tables(one, tables())));
         assert_eq!(
             world.interrupted(),
-            [],
+            [0; 0],
             "nobody is registered, told from CPU {free_from}"
         );
     }
