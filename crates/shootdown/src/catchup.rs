@@ -246,13 +246,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// promotion wrote its entries before this CPU's first fill under the tag (the promotion's compare-exchange and the
     /// barrier here order them).
     pub(crate) fn adopt_system_tag(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>, tag: Tag) {
-        let state = cpu.state();
         K::Facade::before_root_load();
         self.kernel.load_root(space.root, tag, true);
         cpu.own.tag.store(u64::from(tag.0), Ordering::Relaxed);
-        let adopted = State::loaded(space.id, true);
-        // Release: a requester that sees this CPU on the tag knows that the root load is behind it.
-        cpu.publish(if state.is_lazy() { adopted.lazy() } else { adopted });
+        // Not lazy: a lazy CPU lets go, or has just ended that. Release: a requester that sees this CPU on the tag knows that the
+        // root load is behind it.
+        cpu.publish(State::loaded(space.id, true));
     }
 
     /// The space loaded on this CPU.
