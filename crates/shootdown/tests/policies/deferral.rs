@@ -175,3 +175,41 @@ fn a_cpu_that_had_ticks_all_the_time_has_not_flushed_when_it_is_given_some() {
     let waiting = engine.release(waiting, &engine.deferrals_over());
     assert!(waiting.is_err(), "CPU 1 uses the page");
 }
+
+#[test]
+fn a_cpu_that_comes_online_has_ticks() {
+    let (world, engine) = world(Design::DEFERRED, 2);
+    let one = space(engine, 1);
+    world.on(1, || engine.tick_stops());
+    world.on(1, || engine.cpu_offline());
+    world.on(1, || engine.cpu_online());
+    run(world, engine, 0..2, one);
+    let Unmapped::Later(mut waiting) = engine.flush_later(one, Range::page(0x1000), 1) else {
+        panic!("everybody has ticks")
+    };
+    for _ in 0..3 {
+        engine.tick();
+        waiting = engine
+            .release(waiting, &engine.deferrals_over())
+            .expect_err("CPU 1 has not ticked");
+    }
+}
+
+#[test]
+fn an_interrupt_and_a_switch_serve_a_deferral_as_a_tick_does() {
+    for switches in [false, true] {
+        let (world, engine) = world(Design::DEFERRED, 2);
+        let (one, other) = (space(engine, 1), space(engine, 2));
+        run(world, engine, 0..2, one);
+        let Unmapped::Later(waiting) = engine.flush_later(one, Range::page(0x1000), 1) else {
+            panic!("everybody has ticks")
+        };
+        let _begins_the_next = engine.deferrals_over();
+        match switches {
+            true => run(world, engine, 1..2, other),
+            false => flush(engine, one),
+        }
+        engine.tick();
+        assert!(engine.release(waiting, &engine.deferrals_over()).is_ok());
+    }
+}

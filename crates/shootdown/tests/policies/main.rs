@@ -33,6 +33,8 @@ struct World {
     /// Called at every invalidation, and at the next broadcast.
     on_invalidation: RefCell<Option<Box<dyn Fn()>>>,
     on_broadcast: RefCell<Option<Box<dyn Fn()>>>,
+    /// Called when the next target has been found on: it may go off now.
+    on_target: RefCell<Option<Box<dyn Fn()>>>,
     events: RefCell<Vec<Event>>,
 }
 
@@ -79,6 +81,11 @@ impl Kernel<1> for &'static World {
         act.iter().for_each(|act| act());
     }
     fn broadcast_sync(&self) {}
+    fn flush_at_entry(&self, _cpu: usize) -> bool {
+        let act = self.on_target.borrow_mut().take();
+        act.iter().for_each(|act| act());
+        false
+    }
     fn now_ns(&self) -> u64 {
         self.now.get()
     }
@@ -236,4 +243,28 @@ fn a_request_to_nobody_is_not_broadcast_not_even_to_explore() {
     run(world, engine, 1..2, space(engine, 2));
     (0..4000).for_each(|_| flush(engine, one));
     assert_eq!(world.broadcasts.get(), 40);
+}
+
+#[test]
+fn a_cpu_that_goes_off_as_it_is_asked_is_not_waited_for_and_hears_of_what_is_asked_when_it_is_back() {
+    for requests in [shootdown::Requests::PerRequest, shootdown::Requests::PerCpu] {
+        let (world, engine) = world(
+            Design {
+                requests,
+                ..Design::IPI
+            },
+            3,
+        );
+        let one = space(engine, 1);
+        for _ in 0..3 {
+            run(world, engine, 0..3, one);
+            *world.on_target.borrow_mut() = Some(Box::new(move || world.on(1, || engine.cpu_offline())));
+            flush(engine, one);
+            assert!(!world.interrupted().contains(&0));
+            world.on(1, || engine.cpu_online());
+            run(world, engine, 0..3, one);
+            flush(engine, one);
+            assert_eq!(world.interrupted(), [1, 2], "nothing of before is in its way");
+        }
+    }
 }

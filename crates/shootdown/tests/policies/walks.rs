@@ -102,12 +102,14 @@ fn going_over_to_published_walks_forgets_every_registration() {
             "nobody is registered, told from CPU {free_from}"
         );
     }
-    // A published walk under way is found.
-    let walk = world.on(2, || engine.walk(one));
-    world.masked.set(false);
-    drop(engine.flush_tables(one, tables()));
-    assert_eq!(world.interrupted(), [2]);
-    world.on(2, || drop(walk));
+    // A published walk under way is found, of whoever was registered too.
+    for walker in 1..4 {
+        let walk = world.on(walker, || engine.walk(one));
+        world.masked.set(false);
+        drop(engine.flush_tables(one, tables()));
+        assert_eq!(world.interrupted(), [walker]);
+        world.on(walker, || drop(walk));
+    }
 }
 
 #[test]
@@ -127,4 +129,42 @@ fn a_tick_says_that_a_cpu_is_in_no_walk() {
     assert!(!over());
     world.on(2, || engine.tick());
     assert!(over());
+}
+
+#[test]
+fn a_cpu_that_was_off_while_walks_went_over_has_no_registration_left() {
+    let design = Design {
+        walkers: Walkers::Adaptive,
+        ..Design::IPI
+    };
+    let (world, engine) = world(design, 4);
+    let one = space(engine, 1);
+    world.on(2, || drop(engine.walk(one)));
+    world.on(2, || engine.cpu_offline());
+    while !world.saw(|event| *event == Event::WalksChanged) {
+        free(world, engine, one, 1, 10, 1);
+    }
+    world.on(2, || engine.cpu_online());
+    world.interrupted();
+    let walk = world.on(2, || engine.walk(one));
+    world.masked.set(false);
+    drop(engine.flush_tables(one, tables()));
+    assert_eq!(world.interrupted(), [2]);
+    world.on(2, || drop(walk));
+}
+
+#[test]
+fn a_cpu_that_comes_online_is_in_no_walk() {
+    let design = Design {
+        walkers: Walkers::GracePeriod,
+        ..Design::IPI
+    };
+    let (world, engine) = world(design, 2);
+    let one = space(engine, 1);
+    world.on(1, || engine.cpu_offline());
+    let shootdown::Retired::Later(grace) = engine.flush_tables_later(one, tables()) else {
+        panic!("nobody is interrupted")
+    };
+    world.on(1, || engine.cpu_online());
+    assert!(engine.graces_over().proof(grace).is_some());
 }
