@@ -134,6 +134,8 @@ mod tests {
     const FIRST: u16 = 3;
     const END: u16 = 70;
 
+    type Operation = fn(&TagPool<'_, Meddling>);
+
     fn pool() -> &'static TagPool<'static, Meddling> {
         let words: Vec<Meddled> = (0..crate::tag_words(END)).map(|_| Meddled::new(0)).collect();
         Box::leak(Box::new(TagPool::new(words.leak(), FIRST, END)))
@@ -209,7 +211,7 @@ mod tests {
     #[test]
     fn what_happens_to_one_tag_is_not_lost_by_what_happens_to_its_neighbour() {
         // At whatever moment another operation on the same word comes between. A reclaim cleans what is freed before it begins.
-        let operations: [(bool, fn(&TagPool<'_, Meddling>)); 4] = [
+        let operations: [(bool, Operation); 4] = [
             (false, |pool| pool.free_clean(Tag(5))),
             (false, |pool| pool.free_dirty(Tag(5))),
             (false, |pool| pool.reserve(Tag(5))),

@@ -1,7 +1,8 @@
 //! What one CPU does before it says so, another that frees knows: frames, tables, deferred frames; and after a flush nobody can
 //! fill from what was withdrawn. On a schedule in which nothing overlaps, so that only releases, acquires and fences tell.
 
-use crate::world::{CPUS, Memory, Strictly, Withdrawn, deliver, engine, on, write_tables};
+use crate::memory::{Memory, Withdrawn};
+use crate::world::{CPUS, Strictly, deliver, engine, on, write_tables};
 use shootdown::{Free, Range, Retired, Root, Space, Stride, Tags, Unmapped};
 
 type StrictSpace = Space<crate::world::Strict, 1>;

@@ -7,8 +7,10 @@ mod caches;
 mod clocks;
 mod happens_before;
 mod meddling;
+mod memory;
 mod play;
 mod variants;
+mod words;
 mod work;
 mod world;
 

@@ -72,11 +72,8 @@ fn meddle(play: &'static Play, random: &Random) {
     // A roll-over may be under way, under its lock.
     let may_switch = play.engine.design().tags != Tags::System || !world::is_masked(here());
     on(cpu, || match what {
-        _ if play.off[cpu].get() => {
-            if what < 10 {
-                play.comes_on();
-            }
-        }
+        8..10 if play.off[cpu].get() => play.comes_on(),
+        _ if play.off[cpu].get() => {}
         8..=9 if may_switch => play.enter(space),
         10 if may_switch => play.returns(),
         11 => play.leave(),

@@ -2,15 +2,15 @@
 //! the engine does, on every processor that the facade describes and whatever the host is.
 
 use crate::caches;
-use crate::clocks::{self, Passed};
-use crate::meddling::{end_walks, moment, walks};
+use crate::clocks;
+use crate::meddling::{end_walks, walks};
+use crate::words::Minded;
 use crate::work::{Did, Work};
 use shootdown::{
     Broadcast, BroadcastLimits, CpuMask, Design, Engine, Event, Facade, Kernel, Local, PerCpu, Range, Root, Secondary,
     Space, Storage, Tag, Word, tag_words,
 };
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 std::thread_local! {
     /// Of the CPU whose turn it is.
@@ -123,11 +123,11 @@ fn owed<T>(look: impl FnOnce(&mut Owed) -> T) -> T {
     OWED.with_borrow_mut(|owed| look(&mut owed[HERE.get()]))
 }
 
-fn wrote() {
+pub fn wrote() {
     owed(|owed| (owed.root_load, owed.ipi) = (true, true));
 }
 
-fn full() {
+pub fn full() {
     owed(|owed| owed.tables_full = false);
 }
 
@@ -136,67 +136,6 @@ fn tables_are_published(before: &str) {
         !owed(|owed| owed.tables),
         "table writes were not published before {before}"
     );
-}
-
-/// A word that remembers that it was written.
-pub struct Minded(AtomicU64, Passed);
-
-// SAFETY: each test uses its words from one thread.
-unsafe impl Sync for Minded {}
-
-impl Minded {
-    fn modify(&self, change: impl Fn(u64) -> Option<u64>) -> Result<u64, u64> {
-        moment();
-        full();
-        let old = self.0.load(Ordering::Relaxed);
-        match change(old) {
-            Some(new) => {
-                self.0.store(new, Ordering::Relaxed);
-                wrote();
-                self.1.modify();
-                Ok(old)
-            }
-            None => {
-                self.1.look();
-                Err(old)
-            }
-        }
-    }
-    fn always(&self, change: impl Fn(u64) -> u64) -> u64 {
-        self.modify(|old| Some(change(old))).unwrap_or_default()
-    }
-}
-
-impl Word for Minded {
-    fn new(value: u64) -> Self {
-        Minded(AtomicU64::new(value), Passed::default())
-    }
-    fn load(&self, order: Ordering) -> u64 {
-        moment();
-        self.1.load(order);
-        self.0.load(order)
-    }
-    fn store(&self, value: u64, order: Ordering) {
-        moment();
-        wrote();
-        self.1.store(order);
-        self.0.store(value, order);
-    }
-    fn fetch_add_full(&self, value: u64) -> u64 {
-        self.always(|old| old.wrapping_add(value))
-    }
-    fn fetch_or_full(&self, bits: u64) -> u64 {
-        self.always(|old| old | bits)
-    }
-    fn fetch_and_full(&self, bits: u64) -> u64 {
-        self.always(|old| old & bits)
-    }
-    fn swap_full(&self, value: u64) -> u64 {
-        self.always(|_| value)
-    }
-    fn compare_exchange_full(&self, current: u64, new: u64) -> Result<u64, u64> {
-        self.modify(|old| (old == current).then_some(new))
-    }
 }
 
 pub struct Strict;
@@ -512,60 +451,4 @@ pub fn unmap(engine: &Strictly, space: &Space<Strict, 1>, range: Range) {
     write_tables();
     let _done = engine.flush(space, range);
     engine.kernel().is_settled();
-}
-
-/// Memory that is used and, in the end, freed: a frame with its entry, or a table.
-#[derive(Default)]
-pub struct Memory {
-    used: RefCell<[u64; CPUS]>,
-}
-
-impl Memory {
-    /// This CPU uses it.
-    pub fn touch(&self) {
-        self.used.borrow_mut()[here()] = clocks::tick();
-    }
-
-    /// It is freed here: every use must have happened before.
-    pub fn free(&self) {
-        for (cpu, &time) in self.used.borrow().iter().enumerate() {
-            assert!(
-                clocks::knows(cpu, time),
-                "freed by CPU {}, which does not know that CPU {cpu} is through",
-                here()
-            );
-        }
-    }
-}
-
-/// A page-table entry that was withdrawn.
-pub struct Withdrawn {
-    by: usize,
-    time: u64,
-}
-
-impl Withdrawn {
-    /// This CPU withdraws it.
-    pub fn now() -> Self {
-        write_tables();
-        Withdrawn {
-            by: here(),
-            time: clocks::tick(),
-        }
-    }
-
-    /// Nothing that anybody has to know of.
-    pub fn nothing() -> Self {
-        Withdrawn { by: 0, time: 0 }
-    }
-
-    /// This CPU may fill from the tables: after the flush it must find what was written.
-    pub fn is_seen(&self) {
-        assert!(
-            clocks::is_found(self.by, self.time),
-            "CPU {} may fill from what CPU {} has withdrawn",
-            here(),
-            self.by
-        );
-    }
 }
