@@ -131,3 +131,43 @@ fn a_kernel_compiled_for_one_design_is_not_given_another() {
     assert_eq!(*engine.design(), Design::IPI);
     Engine::new(Compiled, Design::PREEMPTIBLE, Root(0), storage());
 }
+
+#[test]
+fn storage_that_does_not_fit_and_settings_without_meaning_are_refused() {
+    let sampled = |sample_one_in| Design {
+        sample_one_in,
+        ..Design::ADAPTIVE
+    };
+    let slots = |slots| Design { slots, ..Design::IPI };
+    let cases = [
+        (Design::IPI, 0, usize::MAX, Some("0 CPUs do not fit")),
+        (Design::IPI, 65, usize::MAX, Some("65 CPUs do not fit")),
+        (Design::IPI, 64, usize::MAX, None),
+        (slots(0), 2, usize::MAX, Some("slots must be 1 to")),
+        (slots(17), 2, usize::MAX, Some("slots must be 1 to")),
+        (sampled(3), 2, usize::MAX, Some("sampling one in a power of two")),
+        (Design::BROADCAST, 2, 1, Some("tag words needed")),
+        // Tags of slots need no words.
+        (Design::IPI, 2, 0, None),
+    ];
+    for (design, cpus, words, reason) in cases {
+        let kernel = Recorder::default();
+        let machine = Machine::new(cpus, &design);
+        let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let storage = Storage {
+                cpus: &machine.cpus,
+                tags: &machine.tags[..words.min(machine.tags.len())],
+            };
+            let _engine = Engine::<_, 1>::new(&kernel, design, Root(0), storage);
+        }));
+        let said = made.err().map(|panic| match panic.downcast_ref::<String>() {
+            Some(text) => text.clone(),
+            None => (*panic.downcast_ref::<&str>().expect("a text")).to_string(),
+        });
+        let as_expected = match (&said, reason) {
+            (Some(said), Some(reason)) => said.contains(reason),
+            (said, reason) => said.is_none() && reason.is_none(),
+        };
+        assert!(as_expected, "{cpus} CPUs, {words} words: {said:?}, expected {reason:?}");
+    }
+}
