@@ -52,7 +52,7 @@ pub fn text(findings: &Findings) -> String {
         }
     }
     if !findings.counts.is_empty() {
-        text += "\nCPUs in turns, by a count of instructions: the same in every run on every host\n";
+        text += "\nCPUs in turns, by a count of instructions, which hardly depends on the host\n";
         let header = [
             "workload",
             "threads",
