@@ -174,6 +174,8 @@ pub struct System<const W: usize> {
     tables_freed: Cell<u64>,
     /// What deferred unmaps have left, oldest first.
     quarantine: RefCell<VecDeque<quarantine::Quarantined>>,
+    /// Processes and ranges that are off that list and not free yet.
+    leaving_quarantine: RefCell<Vec<(u32, std::ops::Range<u64>)>>,
     ticks: OnceCell<ticks::Ticks>,
     machine: *const Machine,
 }
@@ -238,6 +240,7 @@ impl<const W: usize> System<W> {
             waiting_tables: RefCell::default(),
             tables_freed: Cell::new(0),
             quarantine: RefCell::default(),
+            leaving_quarantine: RefCell::default(),
             ticks: OnceCell::new(),
             machine,
         });

@@ -12,6 +12,9 @@ use shootdown::{Deferral, Flushed, Free, Range, Stride, Unmapped};
 use std::cell::Cell;
 use std::rc::Rc;
 
+/// Cycles after which `mmap` looks again whether a range has left quarantine: about one line transfer.
+const LOOK_AGAIN: u64 = 300;
+
 /// What one unmap left.
 pub(super) struct Quarantined {
     /// The process, and how much of it is in quarantine.
@@ -75,11 +78,18 @@ impl<const W: usize> System<W> {
             let Some(mut oldest) = self.quarantine.borrow_mut().pop_front() else {
                 return;
             };
+            let leaving = (oldest.process, oldest.range.clone());
+            self.leaving_quarantine.borrow_mut().push(leaving.clone());
+            let left = || self.leaving_quarantine.borrow_mut().retain(|other| *other != leaving);
             match self.engine.release(oldest.deferral, &over) {
-                Ok(flushed) => self.end_quarantine(oldest.number, oldest.count, oldest.frames, &flushed),
+                Ok(flushed) => {
+                    self.end_quarantine(oldest.number, oldest.count, oldest.frames, &flushed);
+                    left();
+                }
                 Err(deferral) => {
                     oldest.deferral = deferral;
-                    return self.quarantine.borrow_mut().push_front(oldest);
+                    self.quarantine.borrow_mut().push_front(oldest);
+                    return left();
                 }
             }
         }
@@ -97,6 +107,13 @@ impl<const W: usize> System<W> {
     pub(super) fn settle_quarantine(&self, process: &Process<W>, bytes: std::ops::Range<u64>) {
         if process.quarantined.get() == 0 {
             return;
+        }
+        // What another CPU has just taken off the list, and is at.
+        let overlaps = |range: &std::ops::Range<u64>| range.start < bytes.end && bytes.start < range.end;
+        let leaves = |(number, range): &(u32, _)| *number == process.number && overlaps(range);
+        while self.leaving_quarantine.borrow().iter().any(leaves) {
+            machine::charge(LOOK_AGAIN);
+            machine::synchronise();
         }
         for waiting in self.take_quarantined(process, bytes) {
             let range = Range::pages(waiting.range.start, waiting.range.end, Stride::Size4K);
