@@ -28,12 +28,19 @@ impl Facade for Bare {
     fn before_root_load() {}
 
     fn wait_until(mut condition: impl FnMut() -> bool) {
+        let mut looks = 0_u32;
         while !condition() {
-            if time::does(time::ACCOUNTS | time::MAIL) {
-                crate::emulate::poll();
-                time::relax();
-            } else {
+            let chores = time::chores();
+            if chores == 0 {
                 core::hint::spin_loop();
+                continue;
+            }
+            if chores & time::MAIL != 0 {
+                crate::emulate::poll();
+            }
+            looks = looks.wrapping_add(1);
+            if chores & time::DEAR_PAUSE == 0 || looks.is_multiple_of(64) {
+                time::relax();
             }
         }
     }

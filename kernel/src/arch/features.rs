@@ -19,6 +19,8 @@ pub struct Features {
     pub narrow_links: bool,
     /// A hypervisor is below.
     pub hypervisor: bool,
+    /// It is QEMU's own emulation of a processor.
+    pub emulator: bool,
 }
 
 static FEATURES: Once<Features> = Once::new();
@@ -39,6 +41,7 @@ fn read() -> Features {
     let hypervisor = basic.ecx >> 31 == 1;
     let structured = if names.eax >= 7 { leaf(7).ebx } else { 0 };
     let sizes = extended(0x8000_0008);
+    let below = leaf(0x4000_0000);
     Features {
         // The microcode's revision is not read: 0 errs towards not using tags.
         tags: cpuid::has_pcid(basic.ecx)
@@ -48,6 +51,9 @@ fn read() -> Features {
         broadcast: sizes.and_then(|sizes| cpuid::broadcast_limits(vendor, signature, sizes.ebx, sizes.edx)),
         narrow_links: extended(0x8000_0001).is_some_and(|leaf| cpuid::has_translation_cache_extension(leaf.ecx)),
         hypervisor,
+        // It calls itself TCGTCGTCGTCG, in three registers.
+        emulator: hypervisor
+            && [below.ebx, below.ecx, below.edx] == [*b"TCGT", *b"CGTC", *b"GTCG"].map(u32::from_le_bytes),
     }
 }
 

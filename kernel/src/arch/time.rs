@@ -21,16 +21,19 @@ static CHORES: AtomicU8 = AtomicU8::new(0);
 pub const ACCOUNTS: u8 = 1;
 /// Whoever waits carries out broadcasts that are emulated.
 pub const MAIL: u8 = 2;
+/// PAUSE costs as much as a thousand other instructions, and the lock that interrupts are sent under: so it is in QEMU when it
+/// emulates CPUs in parallel. Whoever waits executes it now and then only.
+pub const DEAR_PAUSE: u8 = 4;
 
 /// From now on CPUs do this.
 pub fn take_up(chore: u8) {
     CHORES.fetch_or(chore, Ordering::Relaxed);
 }
 
-/// Whether they do.
+/// What they do.
 #[inline]
-pub fn does(chore: u8) -> bool {
-    CHORES.load(Ordering::Relaxed) & chore != 0
+pub fn chores() -> u8 {
+    CHORES.load(Ordering::Relaxed)
 }
 
 /// The counter.
@@ -45,6 +48,9 @@ pub fn set_up(icount: Option<u64>) {
     if let Some(shift) = icount {
         SHIFT.store(shift + 1, Ordering::Relaxed);
     } else {
+        if super::features::get().emulator {
+            take_up(DEAR_PAUSE);
+        }
         HERTZ.store(stated_hertz().unwrap_or_else(measure_hertz), Ordering::Relaxed);
     }
 }
@@ -134,7 +140,7 @@ impl Own {
     /// Now, on this CPU, if it keeps accounts.
     #[inline]
     pub fn if_kept() -> Option<Own> {
-        does(ACCOUNTS).then(|| Own::now(super::cpu()))
+        (chores() & ACCOUNTS != 0).then(|| Own::now(super::cpu()))
     }
 
     /// Now, on this CPU.
