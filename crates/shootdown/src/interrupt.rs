@@ -172,9 +172,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     });
                 }
                 // Off since it was chosen, with all its slots taken until it comes online: not to be waited for (C5).
-                match slot {
-                    Some(slot) => put(cpu, target, slot, &mut fresh),
-                    None => request.acknowledge(),
+                if let Some(slot) = slot {
+                    put(cpu, target, slot, &mut fresh);
                 }
             }
         }
