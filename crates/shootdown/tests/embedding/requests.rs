@@ -1,7 +1,7 @@
 //! Requests to other CPUs: tokens, and reports of those that do not answer.
 
 use crate::{Machine, Recorder};
-use shootdown::{Design, Range, Root};
+use shootdown::{Design, Engine, Native, Range, Root, Space};
 
 #[test]
 #[allow(clippy::forget_non_drop, reason = "that it has nothing to drop is what is tested")]
@@ -62,4 +62,55 @@ fn a_report_does_not_name_a_cpu_that_has_answered() {
     }));
     let _done = engine.flush(&space, Range::page(0x1000));
     assert_eq!(*kernel.reported.borrow(), [2]);
+}
+
+#[test]
+fn a_cpu_that_is_off_with_a_full_queue_is_not_taken_for_another_that_has_not_answered() {
+    /// Slots of a CPU's queue (`request.rs`).
+    const SLOTS: usize = 64;
+    let design = Design {
+        stuck_ns: 1,
+        ..Design::IPI
+    };
+    let kernel: &'static Recorder = Box::leak(Box::default());
+    let machine: &'static Machine = Box::leak(Box::new(Machine::new(3, &design)));
+    let engine: &'static Engine<'_, &Recorder, 1> = Box::leak(Box::new(machine.engine(kernel, design)));
+    let space: &'static Space<Native, 1> = Box::leak(Box::new(engine.space(Root(1))));
+    for cpu in [1, 0] {
+        kernel.cpu.set(cpu);
+        // SAFETY: the space outlives the engine's use of it.
+        unsafe { engine.switch_to(space) };
+    }
+    // Each request, which has found CPU 1 on, is interrupted by another before it is sent; the last of them sees it go off. Then
+    // they are sent, the last first, and taken back one by one; their slots stay taken, and the first finds none.
+    fn interrupted(kernel: &'static Recorder, before: usize, last: &'static dyn Fn(), flush: &'static dyn Fn()) {
+        *kernel.on_mask.borrow_mut() = Some(Box::new(move || match before {
+            0 => last(),
+            _ => {
+                interrupted(kernel, before - 1, last, flush);
+                flush();
+            }
+        }));
+    }
+    let go_off = Box::leak(Box::new(move || {
+        kernel.cpu.set(1);
+        engine.cpu_offline();
+        kernel.cpu.set(0);
+    }));
+    let flush = Box::leak(Box::new(move || {
+        let _done = engine.flush(space, Range::page(0x1000));
+    }));
+    interrupted(kernel, SLOTS, go_off, flush);
+    // CPU 2 answers when the clock is read, which only a wait does.
+    *kernel.on_clock.borrow_mut() = Some(Box::new(move || {
+        let me = kernel.cpu.replace(2);
+        engine.on_ipi();
+        kernel.cpu.set(me);
+    }));
+    let _done = engine.flush_kernel(Range::page(0x2000));
+    assert!(!engine.online().contains(1));
+    assert!(
+        kernel.local.borrow().iter().any(|(cpu, _)| *cpu == 2),
+        "it was waited for"
+    );
 }
