@@ -39,7 +39,7 @@ impl Facade for Bare {
                 crate::emulate::poll();
             }
             looks = looks.wrapping_add(1);
-            if chores & time::DEAR_PAUSE == 0 || looks.is_multiple_of(64) {
+            if chores & time::DEAR_PAUSE == 0 || looks.is_multiple_of(time::LOOKS) {
                 time::relax();
             }
         }

@@ -32,6 +32,7 @@ mod memory;
 mod options;
 mod paging;
 mod reclaim;
+mod region;
 mod screen;
 mod serial;
 mod sleeping;

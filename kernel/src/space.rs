@@ -1,4 +1,4 @@
-//! Address spaces: regions, the faults that fill them, and the changes that must be flushed.
+//! Address spaces: the faults that fill their regions, and the changes that must be flushed.
 //!
 //! Locking: whoever adds or changes leaves holds the region lock to read, whoever removes tables holds it to write. Leaves are
 //! changed by compare-exchange, so that faults and drops of many threads run side by side. Nobody waits for another CPU while
@@ -6,56 +6,18 @@
 
 use crate::arch::cpu::add;
 use crate::arch::time::Own;
-use crate::backing::Backing;
 use crate::facade::Bare;
 use crate::frames::{self, FrameList};
 use crate::hooks::WORDS;
 use crate::memory::{Frame, LARGE_PAGE, PAGE};
-use crate::paging::{self, Entry, Flags, USER};
+use crate::paging::{self, Entry, Flags};
+use crate::region::{Access, Region, carve};
 use crate::sleeping::RwLock;
 use crate::{arch, engine, reclaim};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use shootdown::{Flushed, Range, Root, Space, Stride};
 use spin::Once;
-
-/// A stretch of addresses that faults fill.
-#[derive(Clone)]
-pub struct Region {
-    /// First byte.
-    pub start: u64,
-    /// One past the last.
-    pub end: u64,
-    /// What user code may do there besides reading.
-    pub access: Access,
-    /// Where its pages come from; zeroes when there is nothing.
-    pub backing: Option<Backing>,
-}
-
-/// What user code may do besides reading, or does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Access {
-    /// Write.
-    pub write: bool,
-    /// Fetch instructions.
-    pub execute: bool,
-}
-
-impl Access {
-    /// Reading, and writing if so.
-    pub const fn data(write: bool) -> Access {
-        Access { write, execute: false }
-    }
-
-    /// Flags of a user page that may be read, and fetched from if so, but not yet written.
-    const fn flags(self) -> Flags {
-        if self.execute {
-            USER.difference(Flags::NO_EXECUTE)
-        } else {
-            USER
-        }
-    }
-}
 
 /// An address space of user code.
 pub struct AddressSpace {
@@ -472,30 +434,4 @@ fn free_tables(table: Frame, level: u32) {
     }
     free.push(table);
     frames::free_all(free);
-}
-
-/// Takes `start..end` out of the regions, splitting where need be; what was there.
-fn carve(regions: &mut Vec<Region>, start: u64, end: u64) -> Vec<Region> {
-    let mut taken = Vec::new();
-    let mut index = 0;
-    while index < regions.len() {
-        let region = &regions[index];
-        if region.end <= start || region.start >= end {
-            index += 1;
-            continue;
-        }
-        let region = regions.swap_remove(index);
-        let part = |start, end| Region {
-            start,
-            end,
-            ..region.clone()
-        };
-        for (from, to) in [(region.start, start), (end, region.end)] {
-            if from < to {
-                regions.push(part(from, to));
-            }
-        }
-        taken.push(part(region.start.max(start), region.end.min(end)));
-    }
-    taken
 }

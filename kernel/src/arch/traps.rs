@@ -2,8 +2,8 @@
 
 use super::cpu::{self, add};
 use super::{apic, probe, time};
+use crate::region::Access;
 use crate::serial::{self, Status};
-use crate::space::Access;
 use core::arch::global_asm;
 use x86_64::registers::control::Cr2;
 

@@ -3,7 +3,8 @@
 use super::memory::Addresses;
 use super::user;
 use crate::memory::{PAGE, USER_END};
-use crate::space::{Access, AddressSpace, Region};
+use crate::region::{Access, Region};
+use crate::space::AddressSpace;
 use alloc::string::String;
 use alloc::vec::Vec;
 use elf::ElfBytes;

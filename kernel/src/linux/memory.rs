@@ -4,7 +4,7 @@ use super::errno::{EBADF, EINVAL, ENOMEM, Errno};
 use super::process::Process;
 use crate::backing::{Backing, Memory};
 use crate::memory::{PAGE, USER_END};
-use crate::space::{Access, Region};
+use crate::region::{Access, Region};
 use alloc::collections::BTreeMap;
 
 /// Where mappings are placed that may be anywhere: far above programs, far below the stack.

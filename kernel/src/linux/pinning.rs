@@ -6,8 +6,9 @@ use super::process::{self, Process};
 use super::{inside, user};
 use crate::engine;
 use crate::memory::PAGE;
+use crate::region::Access;
 use crate::serial;
-use crate::space::{Access, AddressSpace};
+use crate::space::AddressSpace;
 use shootdown::Walkers;
 
 /// pipe, pipe2: two numbers at `to`.

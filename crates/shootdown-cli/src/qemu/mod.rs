@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn an_image_has_every_design_and_counts_its_cpus_itself() {
-        let plan = plan(&["--iso", "/tmp/shootdown-test.iso", "--designs", "ipi,adaptive"]).expect("right");
+        let plan = plan(&["--iso", "shootdown.iso", "--designs", "ipi,adaptive"]).expect("right");
         assert_eq!(
             plan.words_on_image(None),
             "workload=tlb_flush2 table=1 design=ipi,adaptive threads=0 seed=1"

@@ -3,6 +3,7 @@
 //! host thread whose interrupts are taken at once.
 
 mod deferral;
+mod guards;
 mod promotion;
 mod walks;
 

@@ -1,88 +1,14 @@
-//! Lockless walks through the public interface, in a kernel on one host thread whose interrupts are taken at once.
+//! Lockless walks through the public interface: guards, who is interrupted for a freed table, grace periods.
 
-use shootdown::{
-    CpuMask, Design, Engine, Kernel, Local, Native, PerCpu, Range, Retired, Root, Space, Storage, Stride, Tag, Walkers,
-    tag_words,
-};
-use std::cell::{Cell, OnceCell, RefCell};
+use super::{Sys, World, tables};
+use shootdown::{Design, Native, Retired, Root, Space, Walkers};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicU64;
 
-type Sys = Engine<'static, &'static World, 1>;
-
-/// CPUs switched by hand; an interrupt runs its handler before the sender goes on.
-#[derive(Default)]
-struct World {
-    engine: OnceCell<&'static Sys>,
-    cpu: Cell<usize>,
-    masked: Cell<bool>,
-    interrupted: RefCell<Vec<usize>>,
-}
-
-// SAFETY: each test uses its world from one thread.
-unsafe impl Sync for World {}
-
-impl Kernel<1> for &'static World {
-    type Facade = Native;
-    fn cpu(&self) -> usize {
-        self.cpu.get()
-    }
-    fn interrupts_off(&self) -> u64 {
-        u64::from(self.masked.replace(true))
-    }
-    fn interrupts_restore(&self, saved: u64) {
-        self.masked.set(saved != 0);
-    }
-    fn send_ipi(&self, targets: &CpuMask<1>) {
-        for target in targets.iter() {
-            self.interrupted.borrow_mut().push(target);
-            let (me, masked) = (self.cpu.replace(target), self.masked.replace(true));
-            self.engine.get().expect("set").on_ipi();
-            self.cpu.set(me);
-            self.masked.set(masked);
-        }
-    }
-    fn invalidate(&self, _what: Local) {}
-    fn load_root(&self, _root: Root, _tag: Tag, _keep: bool) {}
-}
-
-impl World {
-    /// CPUs interrupted since the last call.
-    fn interrupted(&self) -> Vec<usize> {
-        self.interrupted.take()
-    }
-
-    fn on<T>(&self, cpu: usize, body: impl FnOnce() -> T) -> T {
-        let me = self.cpu.replace(cpu);
-        let result = body();
-        self.cpu.set(me);
-        result
-    }
-}
-
-/// Four CPUs, of which 0 runs the first space; leaked, as a kernel's engine lives for ever.
+/// Four CPUs without broadcasts.
 fn world(walkers: Walkers, base: Design) -> (&'static World, &'static Sys, Space<Native, 1>) {
-    let design = Design {
-        walkers,
-        stuck_ns: 0,
-        ..base
-    };
-    let world: &'static World = Box::leak(Box::default());
-    let storage = Storage {
-        cpus: Vec::leak((0..4).map(|_| PerCpu::new()).collect()),
-        tags: Vec::leak((0..tag_words(design.tag_limit)).map(|_| AtomicU64::new(0)).collect()),
-    };
-    let engine: &'static Sys = Box::leak(Box::new(Engine::new(world, design, Root(0), storage)));
-    assert!(world.engine.set(engine).is_ok());
-    for cpu in 0..4 {
-        world.on(cpu, || engine.cpu_online());
-    }
-    let space = engine.space(Root(1));
-    (world, engine, space)
-}
-
-fn tables() -> Range {
-    Range::pages(0x20_0000, 0x40_0000, Stride::Size2M)
+    let (world, engine) = super::world(Design { walkers, ..base }, 4);
+    world.has_none.set(true);
+    (world, engine, engine.space(Root(1)))
 }
 
 #[test]

@@ -1,0 +1,69 @@
+//! Stretches of an address space: what user code may do there, and where their pages come from.
+
+use crate::backing::Backing;
+use crate::paging::{Flags, USER};
+use alloc::vec::Vec;
+
+/// A stretch of addresses that faults fill.
+#[derive(Clone)]
+pub struct Region {
+    /// First byte.
+    pub start: u64,
+    /// One past the last.
+    pub end: u64,
+    /// What user code may do there besides reading.
+    pub access: Access,
+    /// Where its pages come from; zeroes when there is nothing.
+    pub backing: Option<Backing>,
+}
+
+/// What user code may do besides reading, or does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    /// Write.
+    pub write: bool,
+    /// Fetch instructions.
+    pub execute: bool,
+}
+
+impl Access {
+    /// Reading, and writing if so.
+    pub const fn data(write: bool) -> Access {
+        Access { write, execute: false }
+    }
+
+    /// Flags of a user page that may be read, and fetched from if so, but not yet written.
+    pub const fn flags(self) -> Flags {
+        if self.execute {
+            USER.difference(Flags::NO_EXECUTE)
+        } else {
+            USER
+        }
+    }
+}
+
+/// Takes `start..end` out of the regions, splitting where need be; what was there.
+pub fn carve(regions: &mut Vec<Region>, start: u64, end: u64) -> Vec<Region> {
+    let mut taken = Vec::new();
+    let mut index = 0;
+    while index < regions.len() {
+        let region = &regions[index];
+        if region.end <= start || region.start >= end {
+            index += 1;
+            continue;
+        }
+        let region = regions.swap_remove(index);
+        let part = |start, end| Region {
+            start,
+            end,
+            ..region.clone()
+        };
+        for (from, to) in [(region.start, start), (end, region.end)] {
+            if from < to {
+                regions.push(part(from, to));
+            }
+        }
+        taken.push(part(region.start.max(start), region.end.min(end)));
+    }
+    taken
+}
