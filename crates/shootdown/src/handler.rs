@@ -37,14 +37,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         #[cfg(debug_assertions)]
         let _serving = Serving::begin(&cpu.own.serving);
         if cpu.queue.has_ready() {
-            cpu.queue.take(|request| {
-                // Null: taken back (or regression 14, where the ready bit comes before the pointer).
-                if !request.is_null() {
-                    // SAFETY: a request that was ready when taken stays on its requester's stack until it is
-                    // acknowledged, which is the last thing that `answer` does with it.
-                    self.answer(cpu, unsafe { &*request }, on_entry);
-                }
-            });
+            // SAFETY: a request that was ready when taken stays on its requester's stack until it is acknowledged, which is
+            // the last thing that `answer` does with it.
+            cpu.queue.take(|request| self.answer(cpu, unsafe { &*request }, on_entry));
         }
         if self.design().requests != Requests::Log || cpu.post.0.load(Ordering::Relaxed) & POSTED == 0 {
             return;
@@ -132,6 +127,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// `departed`: address of the space whose set this CPU leaves if it has left the space; 0 for none.
+    #[inline]
     fn do_as_asked(&self, cpu: &PerCpu<K::Facade>, ask: Ask, departed: u64) {
         match ask {
             Ask::EndWalks => {}

@@ -128,14 +128,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         });
         let mut fresh = CpuMask::EMPTY;
         let (mut sent, mut count) = (0, 0);
-        let mut put = |cpu: CpuId, target: &PerCpu<K::Facade>, slot: u32, fresh: &mut CpuMask<W>| {
-            if self.push(target, slot, request) {
+        let mut queued = |cpu: CpuId, target: &PerCpu<K::Facade>, (slot, first): (u32, bool), fresh: &mut CpuMask<W>| {
+            if first {
                 fresh.insert(cpu);
                 sent += 1;
             }
             count += 1;
-            // C5: a CPU that went off after the push was either seen by its own drain (it acknowledges), or is seen off
-            // here, after the full barrier of the push. Pairs with `cpu_offline`.
+            // C5: a CPU that went off after that was either seen by its own drain (it acknowledges), or is seen off
+            // here, after the full barrier of `put`. Pairs with `cpu_offline`.
             let off = target.state().is_off() && !fault!(self.kernel, WaitForCpuThatIsOff);
             if off && target.queue.cancel(slot, request) {
                 request.acknowledge();
@@ -146,16 +146,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let mut full = CpuMask::<W>::EMPTY;
         for cpu in targets.iter() {
             let target = &self.cpus[cpu];
-            match target.queue.claim() {
-                Some(slot) => put(cpu, target, slot, &mut fresh),
+            match self.put(target, me, request) {
+                Some(place) => queued(cpu, target, place, &mut fresh),
                 None => full.insert(cpu),
             }
         }
         if !full.is_empty() {
             for cpu in full.iter_from(me) {
                 let target = &self.cpus[cpu];
-                let mut slot = target.queue.claim();
-                if slot.is_none() {
+                let mut place = self.put(target, me, request);
+                if place.is_none() {
                     // Whoever found a queue empty owes its CPU the interrupt that all later requesters count on. Send what is
                     // owed before waiting, or two requesters could each wait for a queue that only the other would have had
                     // served (C5).
@@ -164,16 +164,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                         self.kernel.send_ipi(&core::mem::take(&mut fresh));
                     }
                     K::Facade::wait_until(|| {
-                        slot = target.queue.claim();
-                        if slot.is_none() {
+                        place = self.put(target, me, request);
+                        if place.is_none() {
                             self.serve_while_waiting();
                         }
-                        slot.is_some() || (target.state().is_off() && !fault!(self.kernel, WaitForCpuThatIsOff))
+                        place.is_some() || (target.state().is_off() && !fault!(self.kernel, WaitForCpuThatIsOff))
                     });
                 }
                 // Off since it was chosen, with all its slots taken until it comes online: not to be waited for (C5).
-                if let Some(slot) = slot {
-                    put(cpu, target, slot, &mut fresh);
+                if let Some(place) = place {
+                    queued(cpu, target, place, &mut fresh);
                 }
             }
         }
@@ -219,12 +219,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         (own.is_complete() || fault!(self.kernel, OwnRequestReused)).then_some(own)
     }
 
-    #[inline]
-    fn push(&self, target: &PerCpu<K::Facade>, slot: u32, request: &Request<K::Facade>) -> bool {
+    #[inline(always)]
+    fn put(&self, target: &PerCpu<K::Facade>, me: CpuId, request: &Request<K::Facade>) -> Option<(u32, bool)> {
         #[cfg(feature = "faults")]
         if self.kernel.fault(crate::fault::Fault::FlagBeforeArguments) {
-            return target.queue.push_flag_first(slot);
+            return target.queue.put_flag_first(me);
         }
-        target.queue.push(slot, request)
+        target.queue.put(me, request)
     }
 }

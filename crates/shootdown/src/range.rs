@@ -41,14 +41,21 @@ impl Stride {
 /// split or a collapse, use the small one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Range {
-    /// First byte; below the page size stand the stride (bits 0 and 1) and whether tables are freed (bit 2). So it is two words
-    /// everywhere: in registers, in requests and in the flush log.
+    /// First byte; below the page size stand the stride (bits 0 and 1), whether tables are freed (bit 2), and how many strides
+    /// it is (bits 3 to 11), 0 where it is [more](Self::is_long). So a range that anybody walks is one word in requests and in
+    /// the flush log.
     first: u64,
     end: u64,
 }
 
 /// Where [`Range::tables`] stands.
 const TABLES: u64 = 4;
+
+/// Where the number of strides stands.
+const COUNT: u32 = 3;
+
+/// Strides that no longer fit there.
+const LONG: u64 = 1 << (12 - COUNT);
 
 /// The bits that are an address.
 const ADDRESS: u64 = !0xFFF;
@@ -62,10 +69,18 @@ impl core::fmt::Debug for Range {
 
 impl Range {
     /// The whole address space, page tables included.
-    pub const WHOLE: Range = Range {
-        first: Stride::Size4K as u64 | TABLES,
-        end: u64::MAX,
-    };
+    pub const WHOLE: Range = Range::of(0, u64::MAX, Stride::Size4K as u64 | TABLES);
+
+    /// Both ends are multiples of the stride, or the second is the end of the address space.
+    #[inline]
+    const fn of(start: u64, end: u64, flags: u64) -> Range {
+        let strides = (end.wrapping_sub(start).wrapping_sub(1) >> (12 + 9 * (flags & 3) as u32)) + 1;
+        let count = if strides < LONG && end != u64::MAX { strides } else { 0 };
+        Range {
+            first: start | flags | count << COUNT,
+            end,
+        }
+    }
 
     /// Leaf entries of `start..end` (bytes, end excluded). An empty or inverted range covers the page at `start`.
     #[inline]
@@ -78,10 +93,7 @@ impl Range {
             Some(sum) => sum & !mask,
             None => u64::MAX,
         };
-        Range {
-            first: start | stride as u64,
-            end,
-        }
+        Range::of(start, end, stride as u64)
     }
 
     /// One 4 KiB page.
@@ -100,10 +112,7 @@ impl Range {
             Stride::Size1G => Stride::Size2M,
             smaller => smaller,
         };
-        Range {
-            first: self.start() | stride as u64 | TABLES,
-            end: self.end,
-        }
+        Range::of(self.start(), self.end, stride as u64 | TABLES)
     }
 
     /// First byte.
@@ -139,8 +148,11 @@ impl Range {
     /// How many strides, rounded up.
     #[inline]
     pub const fn strides(&self) -> u64 {
-        // Never empty; where a switched bug tears a descriptor it is a huge range (C6).
-        (self.end.wrapping_sub(self.start()).wrapping_sub(1) >> self.shift()) + 1
+        match self.first >> COUNT & (LONG - 1) {
+            // Never empty; where a switched bug tears a descriptor it is a huge range (C6).
+            0 => (self.end.wrapping_sub(self.start()).wrapping_sub(1) >> self.shift()) + 1,
+            count => count,
+        }
     }
 
     /// Whether it is walked page by page under a ceiling of that many strides.
@@ -168,15 +180,27 @@ impl Range {
         }
     }
 
-    /// The two words that it is, for the flush log and for requests.
+    /// Whether [`word`](Self::word) does not say where it ends: it has 512 strides or more, or is at the very end of the address
+    /// space.
     #[inline]
-    pub(crate) const fn pack(self) -> [u64; 2] {
-        [self.first, self.end]
+    pub(crate) const fn is_long(&self) -> bool {
+        self.first >> COUNT & (LONG - 1) == 0
     }
 
-    /// The inverse of [`pack`](Self::pack).
+    /// The word that it is, for the flush log and for requests, unless it [is long](Self::is_long).
     #[inline]
-    pub(crate) const fn unpack([first, end]: [u64; 2]) -> Range {
+    pub(crate) const fn word(&self) -> u64 {
+        self.first
+    }
+
+    /// The inverse of [`word`](Self::word); `end` is asked for where the word does not tell.
+    #[inline]
+    pub(crate) fn from_word(first: u64, end: impl FnOnce() -> u64) -> Range {
+        let known = Range { first, end: 0 };
+        let end = match known.is_long() {
+            true => end(),
+            false => known.start().wrapping_add(known.strides() << known.shift()),
+        };
         Range { first, end }
     }
 }

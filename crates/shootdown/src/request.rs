@@ -6,7 +6,7 @@
 //! or was proved off (C5), enforced by [`Outstanding`], which waits when it is dropped.
 
 use crate::facade::{Facade, Native, Word};
-use crate::hooks::Tag;
+use crate::hooks::{CpuId, Tag};
 use crate::range::Range;
 use crate::space::Line;
 use core::sync::atomic::Ordering;
@@ -28,72 +28,98 @@ pub(crate) enum Ask {
     Synchronise,
 }
 
-/// An [`Ask`] as it stands in a descriptor. Made as such, not from an [`Ask`]: then no code has to tell which it is.
+/// An [`Ask`] as it stands in a descriptor: the kind below the id or the tag, the range, the generation, the end of a long range.
+/// Made as such, not from an [`Ask`]: then no code has to tell which it is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked([u64; 5]);
+pub(crate) struct Asked {
+    words: [u64; 4],
+    /// How many of them are read.
+    used: usize,
+}
 
 impl Asked {
     /// [`Ask::CatchUp`].
-    pub(crate) const CATCH_UP: Asked = Asked([0; 5]);
+    pub(crate) const CATCH_UP: Asked = Asked::plain(0);
     /// [`Ask::EndWalks`].
-    pub(crate) const END_WALKS: Asked = Asked([4, 0, 0, 0, 0]);
+    pub(crate) const END_WALKS: Asked = Asked::plain(4);
     /// [`Ask::Synchronise`].
-    pub(crate) const SYNCHRONISE: Asked = Asked([5, 0, 0, 0, 0]);
+    pub(crate) const SYNCHRONISE: Asked = Asked::plain(5);
+
+    const fn plain(kind: u64) -> Asked {
+        Asked {
+            words: [kind, 0, 0, 0],
+            used: 1,
+        }
+    }
+
+    #[inline]
+    fn of_range(kind: u64, name: u64, range: &Range, generation: u64, used: usize) -> Asked {
+        Asked {
+            words: [kind | name << NAME, range.word(), generation, range.end()],
+            used: if range.is_long() { 4 } else { used },
+        }
+    }
 
     /// [`Ask::Space`].
     #[inline]
     pub(crate) fn space(id: u64, generation: u64, range: &Range) -> Asked {
-        let [start, end] = range.pack();
-        Asked([1, id, generation, start, end])
+        Asked::of_range(1, id, range, generation, 3)
     }
 
     /// [`Ask::Tag`].
     #[inline]
     pub(crate) fn tag(tag: Tag, range: &Range) -> Asked {
-        let [start, end] = range.pack();
-        Asked([2, u64::from(tag.0), 0, start, end])
+        Asked::of_range(2, u64::from(tag.0), range, 0, 2)
     }
 
     /// [`Ask::Kernel`].
     #[inline]
     pub(crate) fn kernel(range: &Range) -> Asked {
-        let [start, end] = range.pack();
-        Asked([3, 0, 0, start, end])
+        Asked::of_range(3, 0, range, 0, 2)
     }
 
     /// The words of the descriptor, and how many of them are used.
     #[inline]
-    fn words(self, walked: u64, departed: u64) -> ([u64; 7], usize) {
-        let Asked([kind, first, second, third, fourth]) = self;
+    fn in_full(self, walked: u64, departed: u64) -> ([u64; 6], usize) {
+        let Asked {
+            words: [kind, range, generation, end],
+            used,
+        } = self;
         let flag = |address: u64, flag: u64| if address != 0 { flag } else { 0 };
         let kind = kind | flag(walked, FORGET) | flag(departed, DEPART);
         let used = match (walked, departed) {
-            (0, 0) => 5,
-            (_, 0) => 6,
-            _ => 7,
+            (0, 0) => used,
+            (_, 0) => 5,
+            _ => 6,
         };
-        ([kind, first, second, third, fourth, walked, departed], used)
+        ([kind, range, generation, end, walked, departed], used)
     }
 
     /// Whether a target learns it from a descriptor only: a tag is not in the log, and to synchronise is no catching up.
     #[inline]
     pub(crate) fn needs_descriptor(&self) -> bool {
-        matches!(self.0[0], 2 | 5)
+        matches!(self.words[0] & KIND, 2 | 5)
     }
 }
 
-/// Set in the kind of a request that names, in its last word, a space whose walkers are to be forgotten.
+/// Where the kind stands, with the flags below.
+const KIND: u64 = 7;
+
+/// Set in the kind of a request that names a space whose walkers are to be forgotten.
 const FORGET: u64 = 8;
 
 /// Set in the kind of a request that names a space whose set its target leaves if it has left the space.
 const DEPART: u64 = 16;
+
+/// Above the kind stands the id of the space, or the tag. Ids have 59 bits (`State`), so none is lost.
+const NAME: u32 = 5;
 
 /// Stands in the count of those who have not acknowledged until the requester knows how many there are.
 const SENDING: u64 = 1 << 32;
 
 /// A descriptor: 64 bytes that targets read, 64 where they acknowledge.
 pub(crate) struct Request<F: Facade> {
-    body: Line<[F::U64; 7]>,
+    body: Line<[F::U64; 6]>,
     /// Targets that have not acknowledged; more by [`SENDING`] while the requester is still sending.
     pub(crate) unacknowledged: Line<F::U64>,
 }
@@ -101,7 +127,7 @@ pub(crate) struct Request<F: Facade> {
 // What targets read fits one line, they acknowledge on another, and a frame that holds a request need not be aligned to more
 // than a line.
 const _: () = {
-    assert!(size_of::<Line<[<Native as Facade>::U64; 7]>>() == 64);
+    assert!(size_of::<Line<[<Native as Facade>::U64; 6]>>() == 64);
     assert!(size_of::<Request<Native>>() == 128 && align_of::<Request<Native>>() == 64);
 };
 
@@ -137,13 +163,13 @@ impl<F: Facade> Request<F> {
             .fetch_add_full(u64::from(targets).wrapping_sub(SENDING));
     }
 
-    /// Writes what is asked. The stores become visible before the full barrier of the first [`Queue::push`].
+    /// Writes what is asked. The stores become visible before the full barrier of the first [`Queue::put`].
     ///
     /// `walked`: address of a space in whose walker set targets are forgotten, or 0. `departed`: of one whose set targets leave
     /// that have left it, or 0.
     #[inline]
     pub(crate) fn write(&self, asked: Asked, walked: u64, departed: u64) {
-        let (words, used) = asked.words(walked, departed);
+        let (words, used) = asked.in_full(walked, departed);
         for (word, value) in self.body.0.iter().zip(words).take(used) {
             word.store(value, Ordering::Relaxed);
         }
@@ -152,7 +178,7 @@ impl<F: Facade> Request<F> {
     /// [`write`](Self::write), while nobody else knows of the descriptor.
     #[inline]
     pub(crate) fn fill(&mut self, asked: Asked, walked: u64, departed: u64) {
-        let (words, used) = asked.words(walked, departed);
+        let (words, used) = asked.in_full(walked, departed);
         for (word, value) in self.body.0.iter_mut().zip(words).take(used) {
             word.set(value);
         }
@@ -161,29 +187,28 @@ impl<F: Facade> Request<F> {
     /// What is asked; the address of the space in whose walker set this target is forgotten (0 for none); and of the one whose
     /// set it leaves if it has left the space (0 for none). The requester keeps both alive until this is acknowledged. The
     /// acquire was done when the ready bits were taken.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ask(&self) -> (Ask, u64, u64) {
         let word = |index: usize| self.body.0[index].load(Ordering::Relaxed);
         let kind = word(0);
-        let walked = if kind & FORGET == 0 { 0 } else { word(5) };
-        let departed = if kind & DEPART == 0 { 0 } else { word(6) };
-        let ask = match kind & !(FORGET | DEPART) {
+        let range = || Range::from_word(word(1), || word(3));
+        let ask = match kind & KIND {
             0 => Ask::CatchUp,
             4 => Ask::EndWalks,
             5 => Ask::Synchronise,
             1 => Ask::Space {
-                id: word(1),
+                id: kind >> NAME,
                 generation: word(2),
-                range: Range::unpack([word(3), word(4)]),
+                range: range(),
             },
             2 => Ask::Tag {
-                tag: Tag(word(1) as u16),
-                range: Range::unpack([word(3), word(4)]),
+                tag: Tag((kind >> NAME) as u16),
+                range: range(),
             },
-            _ => Ask::Kernel {
-                range: Range::unpack([word(3), word(4)]),
-            },
+            _ => Ask::Kernel { range: range() },
         };
+        let walked = if kind & FORGET == 0 { 0 } else { word(4) };
+        let departed = if kind & DEPART == 0 { 0 } else { word(5) };
         (ask, walked, departed)
     }
 
@@ -204,54 +229,74 @@ impl<F: Facade> Request<F> {
 /// for a free one and meanwhile serves its own.
 const QUEUE_SLOTS: usize = 64;
 
-/// A CPU's queue: many requesters push, the CPU itself takes. No lock; the taking side never waits for a pusher.
+/// Stands in a slot whose request was taken back, until the CPU comes by.
+const TAKEN_BACK: u64 = 1;
+
+/// A CPU's queue: many requesters put, the CPU itself takes. No lock; the taking side never waits for a requester.
 #[repr(C, align(64))]
 pub(crate) struct Queue<F: Facade> {
-    /// Slots a requester holds.
-    claimed: F::U64,
-    /// Slots whose pointer may be read.
+    /// Slots whose pointer may be read. A slot's bit is cleared before the slot is.
     ready: F::U64,
+    /// Pointers to requests; 0 where nobody has one.
     slots: Line<[F::U64; QUEUE_SLOTS]>,
 }
 
 impl<F: Facade> Queue<F> {
     pub(crate) fn new() -> Self {
         Queue {
-            claimed: F::U64::new(0),
             ready: F::U64::new(0),
             slots: Line(core::array::from_fn(|_| F::U64::new(0))),
         }
     }
 
-    /// Claims a slot, or `None` when all are taken. Reads before it writes, to find a free one; so do the call queues of the
-    /// kernels that the presets with stack requests stand for, and the second transfer of the line is part of their cost.
-    #[inline]
-    pub(crate) fn claim(&self) -> Option<u32> {
-        loop {
-            let claimed = self.claimed.load(Ordering::Relaxed);
-            if claimed == u64::MAX {
-                return None;
-            }
-            let bit = (!claimed).trailing_zeros();
-            if self.claimed.fetch_or_full(1 << bit) >> bit & 1 == 0 {
-                return Some(bit);
-            }
-        }
-    }
-
-    /// Publishes `request` in the claimed slot. Returns whether the queue was empty, so that an interrupt is needed.
-    /// The full barrier makes descriptor and pointer visible before the ready bit (regression 14).
-    #[inline]
-    pub(crate) fn push(&self, slot: u32, request: *const Request<F>) -> bool {
-        self.slots.0[slot as usize].store(request as usize as u64, Ordering::Relaxed);
-        // The bit is clear: whoever takes it lets go of the slot only after that. To add it is one instruction where to set it,
-        // and learn of the others, takes a loop.
-        self.ready.fetch_add_full(1 << slot) == 0
+    /// Puts `request` of the CPU `me` into a slot and makes it known. Returns the slot, and whether the queue was empty, so that
+    /// an interrupt is needed; `None` when all slots are taken. Each of the two operations is a full barrier: the descriptor is
+    /// visible before the ready bit (regression 14).
+    #[inline(always)]
+    pub(crate) fn put(&self, me: CpuId, request: *const Request<F>) -> Option<(u32, bool)> {
+        let slot = self.claim(me, request as usize as u64)?;
+        Some((slot, self.say_ready(slot)))
     }
 
     /// Regression 14: the ready bit before the pointer.
     #[cfg(feature = "faults")]
-    pub(crate) fn push_flag_first(&self, slot: u32) -> bool {
+    pub(crate) fn put_flag_first(&self, me: CpuId) -> Option<(u32, bool)> {
+        let slot = self.claim(me, TAKEN_BACK)?;
+        Some((slot, self.say_ready(slot)))
+    }
+
+    /// Each CPU has a slot that it tries first, where it meets those only whose number is a multiple of [`QUEUE_SLOTS`] away, and
+    /// itself when it interrupted its own request.
+    ///
+    /// Reads before it writes, to find a free slot; so do the call queues of the kernels that the presets with stack requests
+    /// stand for, and the second transfer of the line is part of their cost.
+    #[inline(always)]
+    fn claim(&self, me: CpuId, pointer: u64) -> Option<u32> {
+        let take = |slot: u32| self.slots.0[slot as usize].compare_exchange_full(0, pointer).is_ok();
+        let (first, ready) = ((me % QUEUE_SLOTS) as u32, self.ready.load(Ordering::Relaxed));
+        match ready >> first & 1 == 0 && take(first) {
+            true => Some(first),
+            false => self.claim_another(first, ready, take),
+        }
+    }
+
+    #[cold]
+    fn claim_another(&self, first: u32, ready: u64, take: impl Fn(u32) -> bool) -> Option<u32> {
+        let mut free = !ready.rotate_right(first) & !1;
+        while free != 0 {
+            let slot = (first + free.trailing_zeros()) % QUEUE_SLOTS as u32;
+            if self.slots.0[slot as usize].load(Ordering::Relaxed) == 0 && take(slot) {
+                return Some(slot);
+            }
+            free &= free - 1;
+        }
+        None
+    }
+
+    /// The bit is clear: whoever takes it lets go of the slot only after that. To add it is one instruction where to set it, and
+    /// learn of the others, takes a loop.
+    #[inline(always)]
+    fn say_ready(&self, slot: u32) -> bool {
         self.ready.fetch_add_full(1 << slot) == 0
     }
 
@@ -260,11 +305,13 @@ impl<F: Facade> Queue<F> {
     ///
     /// Whose request it is is decided by the pointer, not by the ready bit: when the target has taken ours, somebody
     /// else may have claimed the same slot and set its bit again. For the same reason bit and slot are left to the
-    /// target, which takes them, with a null pointer, at the latest when it comes online.
+    /// target, which takes them, and no request, at the latest when it comes online.
     #[inline]
     pub(crate) fn cancel(&self, slot: u32, request: *const Request<F>) -> bool {
         let pointer = &self.slots.0[slot as usize];
-        pointer.compare_exchange_full(request as usize as u64, 0).is_ok()
+        pointer
+            .compare_exchange_full(request as usize as u64, TAKEN_BACK)
+            .is_ok()
     }
 
     /// Whether `request` still waits here. For reports only (C7): relaxed, and false while the target is serving it.
@@ -279,22 +326,24 @@ impl<F: Facade> Queue<F> {
         self.ready.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes everything that is ready and calls `serve` with each pointer; null for a request that was taken back. Owner
+    /// Takes everything that is ready and calls `serve` with each pointer, but not for a request that was taken back. Owner
     /// only, interrupts off. The swap is a full barrier: what `serve` reads (descriptor, generation) is at least as new
-    /// as the ready bit.
+    /// as the ready bit. All slots are free before the first is served: a requester may need one at once.
     #[inline]
     pub(crate) fn take(&self, mut serve: impl FnMut(*const Request<F>)) {
         let ready = self.ready.swap_full(0);
-        let taken = |slot: u32| self.slots.0[slot as usize].swap_full(0) as *const Request<F>;
-        // Free the slots before acknowledging: a requester may need one at once.
-        let release = || self.claimed.fetch_and_full(!ready);
+        let taken = |slot: u32| self.slots.0[slot as usize].swap_full(0);
+        let mut serve = |pointer: u64| {
+            // Taken back (or regression 14, where the ready bit comes before the pointer).
+            if pointer != TAKEN_BACK {
+                serve(core::ptr::with_exposed_provenance(pointer as usize));
+            }
+        };
         if ready.is_power_of_two() {
             // Most often it is one, and then no list of them is needed.
-            let request = taken(ready.trailing_zeros());
-            release();
-            return serve(request);
+            return serve(taken(ready.trailing_zeros()));
         }
-        let mut all = [core::ptr::null(); QUEUE_SLOTS];
+        let mut all = [TAKEN_BACK; QUEUE_SLOTS];
         let mut count = 0;
         let mut left = ready;
         while left != 0 {
@@ -302,7 +351,6 @@ impl<F: Facade> Queue<F> {
             left &= left - 1;
             count += 1;
         }
-        release();
         all[..count].iter().for_each(|&request| serve(request));
     }
 }

@@ -303,7 +303,7 @@ impl Core {
     }
 
     /// A read-modify-write that is a full barrier: `change` maps the old value to the new one, `None` keeps it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn modify(&self, word: &AtomicU64, change: impl Fn(u64) -> Option<u64>) -> u64 {
         let cpu = self.cpu();
         let id = self.lines.of(std::ptr::from_ref(word) as usize);

@@ -29,7 +29,7 @@ impl SimWord {
         self.0.store(value, Relaxed);
     }
 
-    #[inline]
+    #[inline(always)]
     fn modify(&self, change: impl Fn(u64) -> Option<u64>) -> u64 {
         match try_core() {
             Some(core) => core.modify(&self.0, change),
@@ -71,23 +71,23 @@ impl Word for SimWord {
             None => self.0.store(value, Relaxed),
         }
     }
-    #[inline]
+    #[inline(always)]
     fn fetch_add_full(&self, value: u64) -> u64 {
         self.modify(|old| Some(old.wrapping_add(value)))
     }
-    #[inline]
+    #[inline(always)]
     fn fetch_or_full(&self, bits: u64) -> u64 {
         self.modify(|old| Some(old | bits))
     }
-    #[inline]
+    #[inline(always)]
     fn fetch_and_full(&self, bits: u64) -> u64 {
         self.modify(|old| Some(old & bits))
     }
-    #[inline]
+    #[inline(always)]
     fn swap_full(&self, value: u64) -> u64 {
         self.modify(|_| Some(value))
     }
-    #[inline]
+    #[inline(always)]
     fn compare_exchange_full(&self, current: u64, new: u64) -> Result<u64, u64> {
         let old = self.modify(|old| (old == current).then_some(new));
         if old == current { Ok(old) } else { Err(old) }

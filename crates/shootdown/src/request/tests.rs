@@ -25,9 +25,13 @@ fn taken(queue: &Queue<Meddling>) -> Vec<*const Meddled> {
     all
 }
 
+/// By CPU 3.
 fn put(queue: &Queue<Meddling>, request: &Meddled) -> (u32, bool) {
-    let slot = queue.claim().expect("a free slot");
-    (slot, queue.push(slot, request))
+    queue.put(3, request).expect("a free slot")
+}
+
+fn is_empty(queue: &Queue<Meddling>) -> bool {
+    queue.slots.0.iter().all(|slot| slot.load(Ordering::Relaxed) == 0) && !queue.has_ready()
 }
 
 #[test]
@@ -38,19 +42,19 @@ fn the_first_in_an_empty_queue_needs_an_interrupt_and_all_are_taken_once() {
             let requests: Vec<_> = (0..count).map(|_| request()).collect();
             for (index, request) in requests.iter().enumerate() {
                 let (slot, first) = put(queue, request);
-                assert_eq!((slot, first), (index as u32, index == 0));
+                assert_eq!((slot, first), ((3 + index) as u32 % 64, index == 0));
                 assert!(queue.holds(*request));
             }
-            assert_eq!(queue.claim().is_none(), count == QUEUE_SLOTS);
-            queue.claimed.fetch_and_full(if count == QUEUE_SLOTS {
-                u64::MAX
-            } else {
-                (1 << count) - 1
-            });
-            let all: Vec<_> = requests.iter().map(|request| core::ptr::from_ref(*request)).collect();
+            if count == QUEUE_SLOTS {
+                assert_eq!(queue.put(3, request()), None);
+            }
+            let mut all: Vec<_> = requests.iter().map(|request| core::ptr::from_ref(*request)).collect();
+            // From the lowest slot on.
+            all.rotate_left(if count == QUEUE_SLOTS { 61 } else { 0 });
             assert_eq!(taken(queue), all);
             assert_eq!(taken(queue), []);
             assert!(requests.iter().all(|request| !queue.holds(*request)));
+            assert!(is_empty(queue));
         }
     }
 }
@@ -59,10 +63,10 @@ fn the_first_in_an_empty_queue_needs_an_interrupt_and_all_are_taken_once() {
 fn slots_are_free_before_what_was_in_them_is_served() {
     for count in [1, 2, QUEUE_SLOTS] {
         let queue = queue();
-        (0..count).for_each(|_| assert!(put(queue, request()).0 < count as u32));
+        (0..count).for_each(|_| assert!(put(queue, request()).0 < 64));
         let mut served = 0;
         queue.take(|_| {
-            assert_eq!(queue.claimed.load(Ordering::Relaxed), 0);
+            assert!(is_empty(queue));
             served += 1;
         });
         assert_eq!(served, count);
@@ -70,14 +74,32 @@ fn slots_are_free_before_what_was_in_them_is_served() {
 }
 
 #[test]
-fn two_that_claim_at_once_get_two_slots() {
+fn two_that_try_the_same_slot_first_get_two_slots() {
+    for before in [0, 1, 62] {
+        for moment in 0..MOMENTS {
+            let queue = queue();
+            (0..before).for_each(|_| assert!(put(queue, request()).0 < 64));
+            let theirs: &'static core::cell::Cell<Option<u32>> = Box::leak(Box::default());
+            meddled::after(moment, move || theirs.set(Some(put(queue, request()).0)));
+            let mine = put(queue, request()).0;
+            meddled::never();
+            assert!(Some(mine) != theirs.get(), "at operation {moment}");
+        }
+    }
+}
+
+#[test]
+fn of_two_that_try_the_last_free_slot_one_gets_it() {
     for moment in 0..MOMENTS {
         let queue = queue();
-        let theirs: &'static core::cell::Cell<Option<u32>> = Box::leak(Box::default());
-        meddled::after(moment, move || theirs.set(queue.claim()));
-        let mine = queue.claim();
+        (0..63).for_each(|_| assert!(put(queue, request()).0 < 64));
+        let theirs: &'static core::cell::Cell<Option<bool>> = Box::leak(Box::default());
+        meddled::after(moment, move || theirs.set(Some(queue.put(3, request()).is_some())));
+        let mine = queue.put(3, request()).is_some();
         meddled::never();
-        assert!(mine.is_some() && mine != theirs.get(), "at operation {moment}");
+        let theirs = theirs.get().unwrap_or(!mine);
+        assert!(mine != theirs, "at operation {moment}: mine {mine}, theirs {theirs}");
+        assert_eq!(taken(queue).len(), 64);
     }
 }
 
@@ -103,7 +125,7 @@ fn what_is_pushed_while_the_owner_takes_is_taken_then_or_later_with_an_interrupt
     for before in [1, 2] {
         for moment in 0..MOMENTS {
             let (queue, theirs) = (queue(), request());
-            (0..before).for_each(|_| assert!(put(queue, request()).0 < before));
+            (0..before).for_each(|_| assert!(put(queue, request()).0 < 3 + before));
             let interrupts: &'static core::cell::Cell<Option<bool>> = Box::leak(Box::default());
             meddled::after(moment, move || interrupts.set(Some(put(queue, theirs).1)));
             let mut all = taken(queue);
@@ -114,7 +136,7 @@ fn what_is_pushed_while_the_owner_takes_is_taken_then_or_later_with_an_interrupt
                 all.extend(taken(queue));
                 assert!(all.contains(&core::ptr::from_ref(theirs)), "at operation {moment}");
             }
-            assert_eq!(queue.claimed.load(Ordering::Relaxed), 0, "at operation {moment}");
+            assert!(is_empty(queue), "at operation {moment}");
         }
     }
 }
