@@ -69,7 +69,10 @@ impl core::fmt::Debug for Range {
 
 impl Range {
     /// The whole address space, page tables included.
-    pub const WHOLE: Range = Range::of(0, u64::MAX, Stride::Size4K as u64 | TABLES);
+    pub const WHOLE: Range = Range {
+        first: Stride::Size4K as u64 | TABLES,
+        end: u64::MAX,
+    };
 
     /// Both ends are multiples of the stride, or the second is the end of the address space.
     #[inline]

@@ -172,7 +172,8 @@ fn a_departing_cpu_does_not_answer_for_another() {
 /// nothing new, and answered.
 #[test]
 fn a_request_is_not_sent_before_the_change_is_published() {
-    let scene = Scene::new(3, LOG);
+    let mut scene = Scene::new(3, LOG);
+    scene.tries = 1000;
     let symptom = Symptom::Breaks(Rule::C1);
     contract(&scene, Fault::SendBeforePublish, symptom, |stage| {
         let a = stage.process(1);
@@ -186,7 +187,7 @@ fn a_request_is_not_sent_before_the_change_is_published() {
                     }
                     until(start + 6_000);
                     look(system, P);
-                    about(10_000, 1500).come(start);
+                    about(10_000, 600).come(start);
                     match cpu {
                         0 => system.drop_pages(&a, P, 1),
                         1 => system.flush(&a, Range::page(P + PAGE)),
