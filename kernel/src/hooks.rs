@@ -23,6 +23,9 @@ pub struct Hooks {
     /// The bug that is switched on.
     #[cfg(feature = "faults")]
     pub fault: Option<shootdown::Fault>,
+    /// A mistake of these hooks is switched on: see `faults::KERNEL_RANGE_BY_TAG`.
+    #[cfg(feature = "faults")]
+    pub kernel_range_by_tag: bool,
 }
 
 impl Kernel<WORDS> for Hooks {
@@ -85,6 +88,8 @@ impl Kernel<WORDS> for Hooks {
             // INVLPG and INVPCID drop the links on the way too, whatever is asked.
             Local::Page { address, tag, .. } => invalidate::page(cpu, address, tag.0),
             Local::Tag(tag) => invalidate::tag(cpu, tag.0),
+            #[cfg(feature = "faults")]
+            Local::Kernel { .. } if self.kernel_range_by_tag => invalidate::tag(cpu, cpu.loaded_tag.get()),
             Local::Kernel { address, .. } => invalidate::page_here(address),
             Local::All => invalidate::everything(),
         }

@@ -111,6 +111,9 @@ extern "C" fn first_cpu(words: u32, by_multiboot: u32) -> ! {
         Ok(options) => options,
         Err((word, why)) => refuse(word, why),
     };
+    if options.bochs {
+        serial::in_bochs();
+    }
     apic::choose_mode();
     features::get();
     cpu::set_up(&acpi::cpus(told.root_pointer, apic_id_of_first()));
@@ -163,10 +166,15 @@ fn set_up_engine(options: &Options, design: Design) {
         broadcast: features.broadcast.or(emulated.then(emulate::limits)),
         emulated,
         #[cfg(feature = "faults")]
-        fault: options.fault.map(|name| match faults::named(name) {
-            Some(fault) => fault,
-            None => refuse(name, "no such fault: workload=faults lists them"),
-        }),
+        fault: options
+            .fault
+            .filter(|name| *name != faults::KERNEL_RANGE_BY_TAG)
+            .map(|name| {
+                let fault = faults::named(name);
+                fault.unwrap_or_else(|| refuse(name, "no such fault: workload=faults lists them"))
+            }),
+        #[cfg(feature = "faults")]
+        kernel_range_by_tag: options.fault == Some(faults::KERNEL_RANGE_BY_TAG),
     };
     if cfg!(not(feature = "faults"))
         && let Some(name) = options.fault

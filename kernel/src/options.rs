@@ -32,6 +32,8 @@ pub struct Options {
     pub icount: Option<u64>,
     /// Emulate broadcasts where the processor has none.
     pub emulate: bool,
+    /// Bochs runs this: it is ended by another port than QEMU, and is told nothing by it.
+    pub bochs: bool,
     /// Name of the bug to switch on.
     pub fault: Option<&'static str>,
 }
@@ -56,6 +58,7 @@ impl Options {
             jitter: 0,
             icount: None,
             emulate: true,
+            bochs: false,
             fault: None,
         };
         for word in line.split_whitespace() {
@@ -97,11 +100,17 @@ impl Options {
                     _ => return Err((word, "expected 0 to 10, as QEMU does")),
                 },
                 "emulate" => options.emulate = number()? != 0,
+                "bochs" => options.bochs = number()? != 0,
                 "fault" => options.fault = Some(value),
                 _ => return Err((word, "no such option")),
             }
         }
         Ok(options)
+    }
+
+    /// What runs this, as reports name it.
+    pub fn target(&self) -> &'static str {
+        if self.bochs { "bochs-x86_64" } else { "qemu-x86_64" }
     }
 
     /// The designs, with their names.

@@ -11,6 +11,9 @@ const COM2: u16 = 0x2F8;
 /// Where the launcher puts QEMU's `isa-debug-exit`.
 const DEBUG_EXIT: u16 = 0xF4;
 
+/// Where Bochs waits for a word that ends it. It passes no status on.
+const BOCHS_EXIT: (u16, &[u8]) = (0x8900, b"Shutdown");
+
 /// How a run ends. QEMU's exit status is twice this plus one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
@@ -25,10 +28,15 @@ pub enum Status {
     Usage = 0x13,
 }
 
+/// Looks of a CPU that prints the last line, while another prints.
+const LAST_LOOKS: u32 = 20_000;
+
 struct Serial(u16);
 
 /// Taken while a line is printed; a panic prints without it.
 static BUSY: AtomicBool = AtomicBool::new(false);
+/// Bochs is to be ended.
+static IN_BOCHS: AtomicBool = AtomicBool::new(false);
 /// Somebody prints the last line.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
@@ -102,7 +110,7 @@ fn alone<T>(print: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Prints one line although another CPU may be printing: before the end of the world, which the first CPU to come here brings
+/// Prints one line although another CPU may be printing, or this one: before the end of the world, which the first CPU to come here brings
 /// about alone.
 pub fn print_last(text: fmt::Arguments<'_>) {
     x86_64::instructions::interrupts::disable();
@@ -110,6 +118,13 @@ pub fn print_last(text: fmt::Arguments<'_>) {
         loop {
             core::hint::spin_loop();
         }
+    }
+    // Whoever prints may finish, unless that is this CPU itself; nobody begins any more.
+    for _ in 0..LAST_LOOKS {
+        if !BUSY.swap(true, Ordering::Acquire) {
+            break;
+        }
+        crate::arch::relax();
     }
     let _ = writeln!(Serial(COM1), "\n{text}");
     crate::screen::line(text);
@@ -121,8 +136,26 @@ macro_rules! println {
     ($($arg:tt)*) => { $crate::serial::print_line(format_args!($($arg)*)) };
 }
 
+/// From now on [`exit`] ends Bochs, after a line `status N`, the N that QEMU would exit with.
+pub fn in_bochs() {
+    IN_BOCHS.store(true, Ordering::Relaxed);
+}
+
 /// Ends the emulator; where there is none, stops.
 pub fn exit(status: Status) -> ! {
+    if IN_BOCHS.load(Ordering::Relaxed) {
+        let _ = writeln!(Serial(COM1), "status {}", status as u32 * 2 + 1);
+        // Until the last letter is out.
+        // SAFETY: as in `write_bytes`.
+        while unsafe { Port::<u8>::new(COM1 + 5).read() } & 0x40 == 0 {
+            core::hint::spin_loop();
+        }
+        let (port, word) = BOCHS_EXIT;
+        for &letter in word {
+            // SAFETY: a port of Bochs, in which this runs, as the command line says.
+            unsafe { Port::<u8>::new(port).write(letter) };
+        }
+    }
     // SAFETY: the port of `isa-debug-exit`; on a machine without it nothing listens there.
     unsafe { Port::<u32>::new(DEBUG_EXIT).write(status as u32) };
     loop {

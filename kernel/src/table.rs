@@ -1,6 +1,6 @@
 //! Several designs on one boot, as a table: what a real machine prints, on its serial port and its screen.
 
-use crate::arch::cpu;
+use crate::arch::{cpu, features};
 use crate::options::Options;
 use crate::serial::{self, Status};
 use crate::workloads::{self, Workload};
@@ -30,7 +30,12 @@ pub fn run(workload: Workload, options: &Options) -> ! {
         }
     }
     println!(
-        "broadcast: {}; stale translations: {stale}; done",
+        "tags: {}; broadcast: {}; stale translations: {stale}; done",
+        if features::get().tags {
+            "PCID and INVPCID"
+        } else {
+            "none"
+        },
         match workloads::broadcast_in_words() {
             "emulated" => "EMULATED, by interrupts",
             "hardware" => "INVLPGB and TLBSYNC of the processor",

@@ -14,7 +14,7 @@ use super::{debian, iso, steps};
 /// Longest run, on a host that is busy.
 const MOST: Duration = Duration::from_secs(90);
 /// Designs that are tortured, in turn.
-const TORTURED: [&str; 10] = [
+pub const TORTURED: [&str; 10] = [
     "ipi",
     "adaptive",
     "broadcast",
@@ -163,7 +163,10 @@ fn cases(emulator: &Emulator, faulty: &Path) -> Result<Vec<Case>, String> {
 }
 
 /// The kernel's own table of known bugs: those that show there, each with a design. Every one of the engine's is in it.
-fn visible_faults(emulator: &Emulator, faulty: &Path) -> Result<Vec<(String, String)>, String> {
+///
+/// # Errors
+/// When the kernel does not print it, or it lacks one.
+pub fn visible_faults(emulator: &Emulator, faulty: &Path) -> Result<Vec<(String, String)>, String> {
     let run = machine(1, 0).run(emulator, faulty, "workload=faults", MOST, &AtomicBool::new(false))?;
     if let Some(problem) = run.problem() {
         return Err(format!("workload=faults: {problem}"));
@@ -241,11 +244,7 @@ impl Case {
                     let words = format!("{} seed={seed} jitter={jitter}", self.words);
                     let run = self.once(emulator, image, &words)?;
                     match run.ended {
-                        Ended::Violation => {
-                            let story = run.violation().unwrap_or("stale contents").to_owned();
-                            let what = story.split(':').next().unwrap_or_default().to_owned();
-                            return Ok(format!("caught with seed {seed}: {what}"));
-                        }
+                        Ended::Violation => return Ok(run.caught_with(seed)),
                         Ended::Success => {}
                         _ => return Err(run.problem().unwrap_or_default()),
                     }

@@ -3,6 +3,7 @@
 //! `cargo xtask test` runs everything that must pass and ends with a table and one line, `N passed, N failed`. Exit
 //! status: 0 when everything passed, 1 when a step failed, 2 on bad usage.
 
+mod bochs;
 mod child;
 mod debian;
 mod fuzz;
@@ -28,6 +29,7 @@ const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only 
        cargo xtask steps            list the steps and the command each one runs
        cargo xtask tsan             run the engine on real threads under ThreadSanitizer
        cargo xtask kernel           run the bare-metal kernel in QEMU: torture, determinism, known bugs
+       cargo xtask bochs [all]      run it in Bochs, which has PCID and INVPCID; all: with every known bug
        cargo xtask workloads        build the programs of workloads/, static, for Linux and for kernel/
        cargo xtask programs [DESIGN...]  run them, and some that misbehave, on kernel/ in QEMU
        cargo xtask linux-baseline   run them on Debian's own kernel in QEMU and count (--help for more)
@@ -53,6 +55,8 @@ fn main() -> ExitCode {
         }
         ["tsan"] => chore(tsan::run(Instant::now() + BUDGET)),
         ["kernel"] => chore(kernel::run(Instant::now() + BUDGET)),
+        ["bochs"] => chore(bochs::run(false, Instant::now() + BUDGET)),
+        ["bochs", "all"] => chore(bochs::run(true, Instant::now() + BUDGET)),
         ["workloads"] => {
             let built = workloads::build(Instant::now() + BUDGET);
             chore(built.map(|built| println!("{}", built.display())))

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use shootdown_qemu::BARE_TARGET;
 
-use super::{child, kernel};
+use super::{bochs, child, kernel};
 
 const GET_RUSTUP: &str = "install rustup (curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh)";
 
@@ -19,6 +19,8 @@ enum Need {
     BareTarget,
     /// The same, and QEMU.
     Emulator,
+    /// The same, and Bochs.
+    Bochs,
 }
 
 /// One thing that must pass.
@@ -98,6 +100,10 @@ pub fn all() -> Vec<Step> {
             ..step("kernel", &["xtask", "kernel"])
         },
         Step {
+            need: Some(Need::Bochs),
+            ..step("bochs", &["xtask", "bochs"])
+        },
+        Step {
             need: Some(Need::Emulator),
             ..step("programs", &["xtask", "programs"])
         },
@@ -175,6 +181,10 @@ impl Need {
             Need::Emulator => {
                 Need::BareTarget.meet(end)?;
                 return kernel::install_emulator(end);
+            }
+            Need::Bochs => {
+                Need::Emulator.meet(end)?;
+                return bochs::install(end);
             }
             Need::BareTarget => (
                 bare_target_installed(),

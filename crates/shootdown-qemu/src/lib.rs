@@ -1,13 +1,15 @@
 //! The bare-metal kernel in QEMU, as the program and the project's tests run it: finding QEMU, building the kernel, one run;
-//! and an image that boots on a real machine.
+//! an image that boots on a real machine; and that image in Bochs, which has PCIDs.
 //!
 //! Knows nothing of designs or of what the kernel prints: a run is a command line, an exit status, and lines of text.
 
+mod bochs;
 mod emulator;
 mod image;
 mod iso;
 mod run;
 
+pub use bochs::{BOCHS_CPU, BOCHS_INSTALL, BOCHS_NEEDS, Bochs};
 pub use emulator::{BINARY, Emulator, INSTALL, OLDEST, PACKAGE, Version};
 pub use image::{BARE_TARGET, Image};
 pub use iso::{ISO_INSTALL, ISO_NEEDS, is_there, write_iso};

@@ -45,12 +45,25 @@ pub enum Ended {
     Violation,
     /// The command line asks for something that there is not.
     Usage,
-    /// QEMU ended with another status (a triple fault: 0).
+    /// The emulator ended with another status (QEMU on a triple fault: 0), or without one.
     Otherwise(Option<i32>),
     /// It took longer than it was given, and was killed.
     TimedOut,
     /// It was asked to stop, and was killed.
     Stopped,
+}
+
+impl Ended {
+    /// By the status that the kernel has QEMU exit with.
+    pub(crate) fn of(status: Option<i32>) -> Ended {
+        match status {
+            Some(33) => Ended::Success,
+            Some(35) => Ended::Failure,
+            Some(37) => Ended::Violation,
+            Some(39) => Ended::Usage,
+            other => Ended::Otherwise(other),
+        }
+    }
 }
 
 /// What came out.
@@ -60,7 +73,7 @@ pub struct Run {
     pub ended: Ended,
     /// Lines of the serial port.
     pub lines: Vec<String>,
-    /// What QEMU itself said.
+    /// What the emulator itself said.
     pub errors: String,
     /// Seconds of the host.
     pub seconds: f64,
@@ -76,6 +89,13 @@ impl Run {
     /// The line in which the oracle tells what it saw.
     pub fn violation(&self) -> Option<&str> {
         self.lines.iter().find_map(|line| line.strip_prefix("violation: "))
+    }
+
+    /// Which invariant the oracle saw violated, and with which seed, as reports of known bugs say it.
+    pub fn caught_with(&self, seed: u32) -> String {
+        let story = self.violation().unwrap_or("stale contents");
+        let what = story.split(':').next().unwrap_or_default();
+        format!("caught with seed {seed}: {what}")
     }
 
     /// What went wrong, in one line; `None` for success.
@@ -97,7 +117,7 @@ impl Run {
             },
             Ended::Failure | Ended::Usage => last(),
             Ended::Otherwise(status) => format!(
-                "QEMU ended with status {}, as on a triple fault: {}",
+                "the emulator ended with status {}, as on a triple fault: {}",
                 status.map_or("none".to_owned(), |status| status.to_string()),
                 last()
             ),
@@ -195,13 +215,7 @@ impl Machine {
         };
         run.seconds = begun.elapsed().as_secs_f64();
         if let Some(status) = status {
-            run.ended = match status.code() {
-                Some(33) => Ended::Success,
-                Some(35) => Ended::Failure,
-                Some(37) => Ended::Violation,
-                Some(39) => Ended::Usage,
-                other => Ended::Otherwise(other),
-            };
+            run.ended = Ended::of(status.code());
         }
         let _ = printing.join();
         run.errors = complaining.join().unwrap_or_default();

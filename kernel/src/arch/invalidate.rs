@@ -2,6 +2,7 @@
 
 use super::cpu::Cpu;
 use super::features;
+use super::tally::{self, Instruction};
 use core::arch::asm;
 use core::sync::atomic::Ordering;
 use shootdown_arch::x86_64::invlpgb::{Invlpgb, Operands};
@@ -19,6 +20,7 @@ fn pcid(tag: u16) -> Pcid {
 /// Drops the translation of one page under the loaded tag, or a global one, and the links on the way to it.
 #[inline]
 pub fn page_here(address: u64) {
+    tally::note(Instruction::Invlpg);
     // SAFETY: dropping what is cached is always right.
     unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags)) };
 }
@@ -77,6 +79,12 @@ pub fn everything() {
 }
 
 fn invpcid(what: Invpcid) {
+    tally::note(match what {
+        Invpcid::Address { .. } => Instruction::InvpcidAddress,
+        Invpcid::Tag(_) => Instruction::InvpcidTag,
+        Invpcid::NonGlobal => Instruction::InvpcidNonGlobal,
+        Invpcid::All => Instruction::InvpcidAll,
+    });
     let descriptor = what.descriptor();
     // SAFETY: the processor has it, the operands are of the encoder, and dropping what is cached is always right.
     unsafe {
@@ -95,6 +103,11 @@ fn reload_root(cpu: &Cpu) {
 /// The tables map the kernel as all others do, and stay until another root is loaded.
 #[inline]
 pub unsafe fn load_root(cpu: &Cpu, root: u64, tag: u16, keep: bool) {
+    tally::note(match (tag, keep) {
+        (0, _) => Instruction::RootUntagged,
+        (_, true) => Instruction::RootKept,
+        (_, false) => Instruction::RootTagged,
+    });
     let bits = if features::get().tags {
         let load = Cr3::new(root, pcid(tag)).expect("roots are page-aligned");
         if keep { load.keeping().bits() } else { load.bits() }

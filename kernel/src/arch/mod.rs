@@ -10,6 +10,7 @@ pub mod invalidate;
 pub mod lock;
 pub mod probe;
 pub mod smp;
+pub mod tally;
 pub mod time;
 pub mod traps;
 

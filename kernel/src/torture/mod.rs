@@ -11,7 +11,8 @@ mod oracle;
 mod process;
 mod traffic;
 
-use crate::arch::{cpu, smp, time};
+use crate::arch::tally::Tally;
+use crate::arch::{cpu, features, smp, time};
 use crate::engine;
 use crate::options::Options;
 use crate::serial::{self, Status};
@@ -46,6 +47,9 @@ pub fn tightened(design: Design, cpus: usize) -> Design {
     }
 }
 
+/// Most PAUSEs at a time where they do not yield a turn: about as many as the instructions of a step.
+const LINGER: u64 = 200;
+
 static ARENA: AtomicPtr<Arena> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Runs it, prints what was done, and ends.
@@ -61,7 +65,11 @@ pub fn run(options: &Options) -> ! {
     };
     jitter::set(options.jitter << time::instruction_shift().unwrap_or(0));
     ARENA.store(
-        Box::leak(Box::new(Arena::new(options.seed, options.steps))),
+        Box::leak(Box::new(Arena::new(
+            options.seed,
+            options.steps,
+            options.bochs.then_some(LINGER),
+        ))),
         Ordering::Release,
     );
     smp::on_all(threads, |cpu| {
@@ -75,9 +83,10 @@ pub fn run(options: &Options) -> ! {
     // SAFETY: as above.
     let done = unsafe { &*ARENA.load(Ordering::Acquire) };
     println!(
-        "{{\"workload\":\"torture\",\"target\":\"qemu-x86_64\",\"design\":\"{}\",\"threads\":{threads},\"seed\":{},\
+        "{{\"workload\":\"torture\",\"target\":\"{}\",\"design\":\"{}\",\"threads\":{threads},\"seed\":{},\
          \"steps\":{},\"stale\":0,\"accesses_checked\":{},\"interrupts\":{},\"emulation_interrupts\":{},\"broadcast\":\"{}\",\
-         \"ticks\":{},\"done\":{}}}",
+         \"ticks\":{},\"pcid\":{},\"instructions\":{},\"done\":{}}}",
+        options.target(),
         options.design_name,
         options.seed,
         options.steps,
@@ -86,6 +95,8 @@ pub fn run(options: &Options) -> ! {
         sum(|cpu| cpu.counts.emulation.load(Ordering::Acquire)),
         crate::workloads::broadcast_in_words(),
         time::ticks(),
+        features::get().tags,
+        Tally,
         done,
     );
     serial::exit(Status::Success)

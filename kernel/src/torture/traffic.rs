@@ -66,6 +66,8 @@ pub struct Arena {
     /// Of everything.
     pub seed: u64,
     steps: u64,
+    /// An emulated CPU yields its turn at PAUSE; where it does not, it executes as many as this at most.
+    linger: Option<u64>,
     slots: Vec<Mutex<Arc<Process>>>,
     next_number: AtomicU64,
     /// Kernel pages.
@@ -75,7 +77,7 @@ pub struct Arena {
 
 impl Arena {
     /// With its first processes.
-    pub fn new(seed: u64, steps: u64) -> Arena {
+    pub fn new(seed: u64, steps: u64, linger: Option<u64>) -> Arena {
         let process = |number| {
             Mutex::new(Arc::new(
                 Process::new(number).expect("there is memory at the beginning"),
@@ -84,6 +86,7 @@ impl Arena {
         Arena {
             seed,
             steps,
+            linger,
             slots: (1..=PROCESSES).map(process).collect(),
             next_number: AtomicU64::new(PROCESSES + 1),
             kernel: (0..KERNEL).map(|index| super::oracle::Page::new(0, index)).collect(),
@@ -150,6 +153,13 @@ impl Traffic {
     /// Lets the others be anywhere.
     pub(super) fn pause(&mut self, one_in: u64) {
         if self.one_in(one_in) {
+            self.linger();
+        }
+    }
+
+    /// Lets the others have a turn.
+    fn linger(&mut self) {
+        for _ in 0..self.arena.linger.map_or(1, |most| 1 + self.below(most)) {
             arch::relax();
         }
     }
@@ -316,7 +326,7 @@ impl Traffic {
         if link.is_present() {
             for index in 0..PAGES * rounds {
                 if rounds > 1 {
-                    arch::relax();
+                    self.linger();
                 }
                 let _entry = link.frame().words()[(index % PAGES) as usize].load(Ordering::Acquire);
                 process.check_walked(link.frame(), address);

@@ -1,0 +1,59 @@
+//! How often each instruction that invalidates was executed. Only in the kernel that is built for tests (`--features faults`):
+//! counting costs instructions itself.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// What is counted, in this order.
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)]
+pub enum Instruction {
+    Invlpg,
+    InvpcidAddress,
+    InvpcidTag,
+    InvpcidNonGlobal,
+    InvpcidAll,
+    /// A root under a tag other than 0, which drops what is under it.
+    RootTagged,
+    /// The same, and what is under the tag is kept.
+    RootKept,
+    /// A root under tag 0.
+    RootUntagged,
+}
+
+const NAMES: [&str; 8] = [
+    "invlpg",
+    "invpcid_address",
+    "invpcid_tag",
+    "invpcid_non_global",
+    "invpcid_all",
+    "root_tagged",
+    "root_kept",
+    "root_untagged",
+];
+
+static COUNTS: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.len()];
+
+/// It is executed here and now.
+#[inline(always)]
+pub fn note(what: Instruction) {
+    if cfg!(feature = "faults") {
+        COUNTS[what as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The counts, as JSON; `null` where nothing is counted.
+pub struct Tally;
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !cfg!(feature = "faults") {
+            return write!(f, "null");
+        }
+        for (index, (name, count)) in NAMES.iter().zip(&COUNTS).enumerate() {
+            let before = if index == 0 { "{" } else { "," };
+            write!(f, "{before}\"{name}\":{}", count.load(Ordering::Relaxed))?;
+        }
+        write!(f, "}}")
+    }
+}
