@@ -52,12 +52,30 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if tables { Missed::Tables } else { Missed::Leaves }
     }
 
+    /// The range that separates what was `seen` from `current`, where it is a single one that the log knows and that is walked.
+    #[inline]
+    fn missed_one(&self, log: &FlushLog<K::Facade>, seen: u64, current: u64) -> Option<Range> {
+        let one = self.design().requests == Requests::Log && current == seen + 1;
+        let range = if one { log.read(current) } else { None };
+        range.filter(|range| range.is_walkable(self.design().ceiling))
+    }
+
     /// Brings this CPU's current slot to the space's generation. The generation is read before the flush (rule 6).
     pub(crate) fn catch_up(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) -> Answer {
         let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
         let seen = slot.generation.load(Ordering::Relaxed);
         let current = space.generation.0.load(Ordering::Acquire);
         let tag = Tag(cpu.own.tag.load(Ordering::Relaxed) as u16);
+        // Most often it is one range, and then it need not be read twice.
+        if let Some(range) = self.missed_one(&space.log, seen, current) {
+            if fault!(self.kernel, RecordedBeforeFlush) {
+                slot.generation.store(current, Ordering::Relaxed);
+            }
+            self.flush_range(tag, &range);
+            self.kernel.event(Event::CaughtUpPartly);
+            slot.generation.store(current, Ordering::Relaxed);
+            return Answer::Flushed;
+        }
         let missed = self.missed(&space.log, seen, current);
         if fault!(self.kernel, RecordedBeforeFlush) {
             slot.generation.store(current, Ordering::Relaxed);
@@ -136,9 +154,17 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// Brings this CPU up to date with the kernel ranges.
+    #[inline]
     pub(crate) fn catch_up_kernel(&self, cpu: &PerCpu<K::Facade>) {
         let seen = cpu.own.kernel_seen.load(Ordering::Relaxed);
         let current = self.kernel_generation.0.load(Ordering::Acquire);
+        if seen != current {
+            self.catch_up_kernel_from(cpu, seen, current);
+        }
+    }
+
+    #[inline(never)]
+    fn catch_up_kernel_from(&self, cpu: &PerCpu<K::Facade>, seen: u64, current: u64) {
         match self.missed(&self.kernel_log, seen, current) {
             Missed::Nothing => return,
             Missed::Leaves | Missed::Tables => {

@@ -116,7 +116,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             drop(pin);
             return Unmapped::Now(self.flush(space, range));
         }
-        self.flush_here(me, space, generation, &range);
+        self.flush_here(me, space, generation, range);
         if targets.is_empty() {
             self.kernel.event(Event::LocalOnly);
             self.await_secondary(secondary);

@@ -224,13 +224,13 @@ pub struct Design {
     pub tag_limit: u16,
     /// User and kernel halves under a pair of tags that differ in [`USER_HALF`] (PTI style).
     pub split: bool,
-    /// Length in ns (a power of two) of one sampling window for promotion; a CPU considers in 1 of
+    /// Length in ns (a power of two) of one sampling window for promotion, where reach is not adaptive; a CPU considers in 1 of
     /// [`CONSIDER_ONE_IN`] windows. Linux samples in jiffies (1 to 4 ms), also 1 in 32; shorter reacts sooner.
     pub consider_window_ns: u64,
     /// One request in this many (a power of two) of a space is timed where reach is adaptive, and its space considered for
-    /// demotion: two clock reads, and now and then a store to the shared estimates.
+    /// promotion and demotion: two clock reads, and now and then a store to the shared estimates.
     pub sample_one_in: u32,
-    /// Generations that a slot may be behind to be caught up range by range, up to [`LOG_ENTRIES`](crate::LOG_ENTRIES).
+    /// Generations that a slot may be behind to be caught up range by range, 1 to [`LOG_ENTRIES`](crate::LOG_ENTRIES).
     /// Each costs a line that another CPU wrote and an invalidation; the whole tag costs one and what is refilled.
     pub log_reach: u32,
     /// Samples in a row that must find a space on few CPUs before it is demoted; with 64 and 8 about 500 flushes, so that

@@ -122,7 +122,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if self.kernel.fault(crate::fault::Fault::SendBeforePublish) {
             self.post(token, self.targets(space, range.tables(), me));
             let generation = space.generation.0.fetch_add_full(1) + 1;
-            self.flush_here(me, space, generation, &range);
+            self.flush_here(me, space, generation, range);
             return;
         }
         #[cfg(feature = "faults")]
@@ -151,7 +151,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 let asked = Asked::space(space.id, generation, &range);
                 #[cfg(feature = "faults")]
                 if self.kernel.fault(crate::fault::Fault::UnpinnedBeforeSending) {
-                    self.flush_here(me, space, generation, &range);
+                    self.flush_here(me, space, generation, range);
                     drop(pin);
                     let pin = self.pinned();
                     let targets = self.targets(space, range.tables(), pin.cpu);
@@ -177,7 +177,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     if let Some(begun) = begun {
                         self.learn(Way::Broadcast, 0, self.since(begun));
                     }
-                    self.consider(space, me);
+                    self.consider(space, me, begun.is_some());
                     return;
                 }
                 if walkers {
@@ -192,18 +192,19 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     drop(pin);
                     let pin = self.pinned();
                     let here = pin.cpu;
-                    self.interrupt(token, targets, asked, pin, |engine| {
-                        engine.flush_here(here, space, generation, &range)
+                    self.interrupt(token, targets, asked, pin, move |engine| {
+                        engine.flush_here(here, space, generation, range)
                     });
                     return;
                 }
-                self.interrupt(token, targets, asked, pin, |engine| {
-                    engine.flush_here(me, space, generation, &range)
+                // What it needs it has itself: nothing need stand in memory for its sake.
+                self.interrupt(token, targets, asked, pin, move |engine| {
+                    engine.flush_here(me, space, generation, range)
                 });
                 if let Some(begun) = begun {
                     token.timed = Some((targets.len() as u64, self.since(begun)));
                 }
-                self.consider(space, me);
+                self.consider(space, me, begun.is_some());
             }
             Mode::System(tag) => {
                 // A request that may end in demotion has more to do, pinned, than wait for its broadcast.
@@ -236,18 +237,18 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// The local part of a flush of a space on per-CPU tags: nothing if it is not loaded here (its slot is behind and
     /// catches up at the next switch-in), else partial if rule 2 allows, else whatever catching up takes.
-    pub(crate) fn flush_here(&self, me: CpuId, space: &Space<K::Facade, W>, generation: u64, range: &Range) {
+    pub(crate) fn flush_here(&self, me: CpuId, space: &Space<K::Facade, W>, generation: u64, range: Range) {
         let cpu = &self.cpus[me];
         #[cfg(feature = "faults")]
         if self.kernel.fault(crate::fault::Fault::StaleViewOfLoaded) {
-            return self.flush_here_unmasked(cpu, space, generation, range);
+            return self.flush_here_unmasked(cpu, space, generation, &range);
         }
         self.masked(|| {
             let state = cpu.state();
             if state.id() != space.id {
                 return;
             }
-            if self.flush_next(cpu, space, state, generation, range).is_some() {
+            if self.flush_next(cpu, space, state, generation, &range).is_some() {
                 return;
             }
             if space.mode() == Mode::PerCpu && !state.is_on_system_tag() {

@@ -87,13 +87,32 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Serves what is asked of the CPU this runs on, from within a wait, whether or not interrupts are on.
-    pub(crate) fn serve_own(&self) {
+    /// Serves what is asked of the CPU this runs on, from within a wait, whether or not interrupts are on; returns whether
+    /// anything was. It looks before it masks: a waiter that migrates in between has looked at the CPU that it came from, and
+    /// looks again at its next poll.
+    #[inline]
+    pub(crate) fn serve_own(&self) -> bool {
+        let asked = self.is_asked(&self.cpus[self.kernel.cpu()]);
+        if asked {
+            self.serve_asked();
+        }
+        asked
+    }
+
+    /// Whether there is anything to serve on `cpu`. Relaxed: what is asked now the next look finds.
+    #[inline]
+    fn is_asked(&self, cpu: &PerCpu<K::Facade>) -> bool {
+        cpu.queue.has_ready()
+            || self.design().requests == Requests::Log && cpu.post.0.load(Ordering::Relaxed) & POSTED != 0
+    }
+
+    #[inline(never)]
+    fn serve_asked(&self) {
         self.masked(|| {
             self.refuse_in_handler();
             let cpu = &self.cpus[self.kernel.cpu()];
             // To answer in the middle of a walk would say that it has ended (C3).
-            if (self.design().requests == Requests::Log || cpu.queue.has_ready()) && !self.waits_inside_walk(cpu) {
+            if !self.waits_inside_walk(cpu) {
                 self.serve(cpu);
             }
         });

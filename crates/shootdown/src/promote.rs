@@ -1,7 +1,7 @@
 //! Hybrid tags: promoting a space to a system-wide tag, and flushing while that is under way.
 //!
-//! 1. A requester that has just interrupted CPUs samples, in one time window of 32, whether the space is active on enough
-//!    of them, allocates a tag, and publishes `Transition(tag)` with one full-barrier compare-exchange.
+//! 1. A requester that has just interrupted CPUs samples, at a request that is timed or in one time window of 32, whether the
+//!    space is active on enough of them, allocates a tag, and publishes `Transition(tag)` with one full-barrier compare-exchange.
 //! 2. Every flush from then on broadcasts under the tag *and* interrupts CPUs that still run on a slot, which moves them.
 //! 3. A flush that finds no such CPU publishes `System(tag)`; flushes then only broadcast.
 //!
@@ -32,13 +32,24 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             _ => None,
         }
     }
-    /// After a flush by interrupts: promotes `space` if this CPU's sampling window is open and the space is active on
-    /// enough CPUs. Costs a clock read when closed.
-    pub(crate) fn consider(&self, space: &Space<K::Facade, W>, me: CpuId) {
+    /// After a flush by interrupts: promotes `space` if the space is active on enough CPUs and it is time to look. With an
+    /// adaptive reach that is at the requests that are `sampled`, and costs the others nothing; else while this CPU's sampling
+    /// window is open, and costs a clock read when it is closed.
+    #[inline]
+    pub(crate) fn consider(&self, space: &Space<K::Facade, W>, me: CpuId, sampled: bool) {
+        if sampled || self.design().reach != Reach::Adaptive {
+            self.consider_in_window(space, me);
+        }
+    }
+
+    #[inline(never)]
+    fn consider_in_window(&self, space: &Space<K::Facade, W>, me: CpuId) {
         let Some(promote_at) = self.promotes_at() else { return };
-        let window = self.kernel.now_ns() / self.design().consider_window_ns;
-        if !window.wrapping_add(me as u64).is_multiple_of(CONSIDER_ONE_IN) {
-            return;
+        if self.design().reach != Reach::Adaptive {
+            let window = self.kernel.now_ns() / self.design().consider_window_ns;
+            if !window.wrapping_add(me as u64).is_multiple_of(CONSIDER_ONE_IN) {
+                return;
+            }
         }
         let active = self.active_on(space, promote_at);
         if active >= promote_at {

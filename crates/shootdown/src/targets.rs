@@ -67,8 +67,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     pub(crate) fn runs_alone(&self, space: &Space<K::Facade, W>, me: CpuId) -> bool {
         self.design().requests == Requests::Log
             && self.design().targets != Targets::All
-            && self.cpus[me].own_state().id() == space.id
             && !self.others_in(space, me)
+            && self.cpus[me].own_state().id() == space.id
     }
 
     /// Whether CPUs stay in the sets of spaces that they have left.

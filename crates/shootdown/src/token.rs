@@ -83,11 +83,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if done() {
                 return true;
             }
-            if serves {
-                self.serve_own();
-                if done() {
-                    return true;
-                }
+            if serves && self.serve_own() && done() {
+                return true;
             }
             polls = polls.wrapping_add(1);
             // Not at the first: most waits are over by then, and need no clock.
@@ -188,11 +185,9 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
                     || target.state().is_off()
                     || fault!(self.engine.kernel, GiveUpWaiting)
             };
-            if !done() {
-                // Only for the report: a waiter that migrates is reported where it began.
-                let waiter = self.engine.kernel.cpu();
-                self.engine.wait_reporting(waiter, self, || Some(cpu), done);
-            }
+            // Only for the report: a waiter that migrates is reported where it began.
+            let waiter = self.engine.kernel.cpu();
+            self.engine.wait_reporting(waiter, self, || Some(cpu), done);
         }
         if let (Some((targets, sending)), Some(begun)) = (self.timed, begun) {
             let took = sending + self.engine.since(begun);

@@ -116,7 +116,13 @@ fn measure_hertz() -> u64 {
 /// Lets other CPUs have the emulator's turn, and takes the time they use off this CPU's account.
 #[inline]
 pub fn relax() {
-    let begun = Own::if_kept();
+    relax_with(chores());
+}
+
+/// The same, by whoever has just read what it has to do.
+#[inline]
+pub fn relax_with(chores: u8) {
+    let begun = (chores & ACCOUNTS != 0).then(|| Own::now(super::cpu()));
     core::hint::spin_loop();
     if let Some(begun) = begun {
         begun.took_turn(super::cpu());
