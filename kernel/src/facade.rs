@@ -19,7 +19,7 @@ impl Facade for Bare {
         Native::publish_tables();
     }
     #[inline]
-    fn publish_tables_after_full() {}
+    fn publish_tables_before_full() {}
     #[inline]
     fn before_ipi() {
         // A write to uncached memory is ordered after earlier stores; `apic::send` has the fence for x2APIC.

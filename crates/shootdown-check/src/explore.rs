@@ -94,11 +94,9 @@ pub fn explore(play: &mut Play, bounds: Bounds, progress: &mut dyn FnMut(u64) ->
         complete: true,
         found: None,
     };
-    // What the words are shared by shows in the first few runs; each time that it shows later costs a new start.
-    for seed in 0..RUNS_TO_LEARN {
-        report.runs += 1;
-        let _ = crate::random::at_random(play, seed);
-    }
+    // Each time that it shows later costs a new start.
+    learn(play);
+    report.runs += RUNS_TO_LEARN;
     loop {
         let mut seen: HashSet<u64, BuildHasherDefault<AsIs>> = HashSet::default();
         let again = search(play, bounds, progress, &mut report, &mut seen);
@@ -106,6 +104,13 @@ pub fn explore(play: &mut Play, bounds: Bounds, progress: &mut dyn FnMut(u64) ->
         if !again {
             return report;
         }
+    }
+}
+
+/// What the words are shared by shows in the first few runs.
+fn learn(play: &mut Play) {
+    for seed in 0..RUNS_TO_LEARN {
+        let _ = crate::random::at_random(play, seed);
     }
 }
 
@@ -221,7 +226,7 @@ fn preempts(path: &[Fork], steps: &[Step], step: Step) -> u32 {
         _ => return 0,
     };
     let could = steps.contains(&Step::Run(before as u8));
-    u32::from(matches!(step, Step::Run(_)) && step.cpu() != before && could)
+    u32::from(matches!(step, Step::Run(_) | Step::Old(..)) && step.cpu() != before && could)
 }
 
 /// The rule that is broken after `taken` steps, when `steps` are possible.
@@ -240,8 +245,8 @@ pub(crate) fn ending(play: &mut Play, steps: &[Step], taken: usize) -> Option<Vi
 /// # Errors
 /// The number of the first step that cannot be taken there, from 0.
 pub fn replay(play: &mut Play, steps: &[Step]) -> Result<(Vec<Line>, Option<Violation>), usize> {
-    // What a word is taken for must not change on the way.
-    play.restart(false);
+    // What a word is taken for must be known as it was, and not change on the way.
+    learn(play);
     for pass in [false, true] {
         play.restart(pass);
         for (number, &step) in steps.iter().enumerate() {

@@ -1,5 +1,6 @@
 //! The kernel's side of the engine's hooks: each carries the operation out on the machine, after others had their chance.
 
+use crate::architecture::Architecture;
 use crate::machine::{PAGES, with};
 use crate::tlb::{Covers, KERNEL_PAGE};
 use crate::world::{CheckWorld, point_in_script};
@@ -80,6 +81,14 @@ impl Kernel<1> for CheckKernel {
             Local::All => Covers::All,
         };
         with(|machine| machine.invalidate(covers));
+    }
+
+    fn local_sync(&self) {
+        // Elsewhere each is complete on return.
+        if with(|machine| machine.architecture == Architecture::Arm) {
+            point_in_script();
+            with(crate::machine::Machine::local_sync);
+        }
     }
 
     fn load_root(&self, root: Root, tag: Tag, keep: bool) {

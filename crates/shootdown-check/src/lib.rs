@@ -33,8 +33,11 @@
 //! Tasks do not migrate. States are told apart by 64-bit hashes: two different ones among *n* are taken for the same with a
 //! probability of about *n*²/2⁶⁵, one in a million for six million states, one in sixteen thousand for fifty million.
 
+mod architecture;
+mod barriers;
 mod explore;
 mod kernel;
+pub mod litmus;
 mod machine;
 mod memory;
 mod moment;
@@ -42,12 +45,15 @@ mod operations;
 mod play;
 mod random;
 pub mod scenario;
+mod sharing;
 mod stage;
 mod story;
 mod tlb;
+mod views;
 mod violation;
 mod world;
 
+pub use architecture::Architecture;
 pub use explore::{Bounds, Counterexample, Report, explore, replay};
 pub use machine::{Line, MAX_CPUS, PAGES, SPACES, Step};
 pub use play::Play;

@@ -7,8 +7,10 @@
 //! Owns what a CPU is (its interrupts, caches, history, what it waits for) and the oracle. Knows the engine only as
 //! somebody who calls.
 
+use crate::architecture::Architecture;
 use crate::memory::{Address, Image, Memory, mix};
 use crate::tlb::{Frame, Owner, Table, Tables, Tlb};
+use crate::views::Time;
 use crate::violation::Violation;
 use std::cell::RefCell;
 
@@ -26,8 +28,10 @@ const FIXED_WORDS: u32 = 4096;
 pub enum Step {
     /// This CPU goes on to its next operation that others could see.
     Run(u8),
-    /// That many of the oldest stores in this CPU's buffer become visible.
+    /// The store in this place of this CPU's buffer becomes visible, from 1 for the oldest, and what must come before it.
     Drain(u8, u8),
+    /// This CPU goes on, and its load returns what stood in the word so many replacements before.
+    Old(u8, u8),
     /// This CPU takes its interrupt.
     Interrupt(u8),
 }
@@ -36,7 +40,7 @@ impl Step {
     /// Whose step it is.
     pub fn cpu(self) -> usize {
         match self {
-            Step::Run(cpu) | Step::Drain(cpu, _) | Step::Interrupt(cpu) => usize::from(cpu),
+            Step::Run(cpu) | Step::Drain(cpu, _) | Step::Old(cpu, _) | Step::Interrupt(cpu) => usize::from(cpu),
         }
     }
 }
@@ -78,6 +82,10 @@ pub(crate) struct Cpu {
     pub(crate) holds: Option<Table>,
     /// The word that its next step touches, if it touches one.
     pub(crate) next: Option<Address>,
+    /// That step is a load.
+    pub(crate) loads: bool,
+    /// How far back the load looks that is its next step.
+    pub(crate) back: u8,
     /// What the condition of a wait has read, while it is being evaluated.
     pub(crate) reads: Option<Vec<(Address, u64)>>,
     /// What must change before it can go on.
@@ -99,6 +107,8 @@ pub(crate) struct Interrupted {
     pub(crate) history: u64,
     pub(crate) reads: Option<Vec<(Address, u64)>>,
     pub(crate) blocked: Option<Vec<(Address, u64)>>,
+    pub(crate) next: Option<Address>,
+    pub(crate) loads: bool,
 }
 
 /// Page tables in memory: the links of the roots, and the entries of each table.
@@ -121,34 +131,43 @@ impl TableWords {
     }
 }
 
+/// Memory as the walker of one CPU finds it.
 pub(crate) struct View<'a> {
     pub(crate) memory: &'a Memory,
     pub(crate) words: &'a TableWords,
+    pub(crate) cpu: usize,
+    /// What may have been found since then counts as well.
+    pub(crate) early: Option<Time>,
+}
+
+impl View<'_> {
+    /// All that may be found in a word.
+    fn found(&self, address: Address) -> impl Iterator<Item = u8> {
+        let older = self.memory.views.walked(self.cpu, address, self.early);
+        let all = std::iter::once(self.memory.value(address)).chain(older);
+        all.filter(|&value| value != 0).map(|value| value as u8)
+    }
 }
 
 impl Tables for View<'_> {
-    fn link(&self, owner: Owner) -> Option<Table> {
-        let table = self.memory.value(self.words.links[usize::from(owner) - 1]) as Table;
-        (table != 0).then_some(table)
+    fn links(&self, owner: Owner) -> impl Iterator<Item = Table> {
+        self.found(self.words.links[usize::from(owner) - 1])
     }
 
     fn pages(&self, table: Table) -> impl Iterator<Item = (u8, Frame)> {
-        self.words.entries[usize::from(table) - 1]
-            .iter()
-            .zip(0..)
-            .map(|(&address, page)| (page, self.memory.value(address) as Frame))
-            .filter(|&(_, frame)| frame != 0)
+        let pages = self.words.entries[usize::from(table) - 1].iter().zip(0..);
+        pages.flat_map(|(&address, page)| self.found(address).map(move |frame| (page, frame)))
     }
 
-    fn kernel(&self) -> Option<Frame> {
-        let frame = self.memory.value(self.words.kernel) as Frame;
-        (frame != 0).then_some(frame)
+    fn kernel(&self) -> impl Iterator<Item = Frame> {
+        self.found(self.words.kernel)
     }
 }
 
 /// The machine.
 #[derive(Debug)]
 pub struct Machine {
+    pub(crate) architecture: Architecture,
     pub(crate) cpus: Vec<Cpu>,
     pub(crate) memory: Memory,
     pub(crate) words: TableWords,
@@ -181,11 +200,12 @@ pub(crate) fn with<T>(body: impl FnOnce(&mut Machine) -> T) -> T {
 }
 
 impl Machine {
-    pub(crate) fn new(cpus: usize) -> Self {
+    pub(crate) fn new(cpus: usize, architecture: Architecture) -> Self {
         assert!((1..=MAX_CPUS).contains(&cpus), "1 to {MAX_CPUS} CPUs");
         Machine {
+            architecture,
             cpus: (0..cpus).map(|_| Cpu::default()).collect(),
-            memory: Memory::new(FIXED_WORDS, cpus),
+            memory: Memory::new(FIXED_WORDS, cpus, architecture),
             words: TableWords::default(),
             current: 0,
             setting_up: true,
@@ -229,6 +249,10 @@ impl Machine {
             }
             if (!cpu.done || cpu.interrupted.is_some()) && self.can_run(number) {
                 steps.push(Step::Run(id));
+                if let Some(address) = cpu.next.filter(|_| cpu.loads) {
+                    let older = self.memory.older(number, address) as u8;
+                    steps.extend((1..=older).map(|back| Step::Old(id, back)));
+                }
             }
             let others = || self.cpus.iter().enumerate().filter(|&(other, _)| other != number);
             // A CPU that waits comes to look at what it has read before.
@@ -239,8 +263,8 @@ impl Machine {
             };
             steps.extend(
                 self.memory
-                    .until(number, wanted)
-                    .map(|count| Step::Drain(id, count as u8)),
+                    .waiting(number, wanted)
+                    .map(|place| Step::Drain(id, place as u8)),
             );
         }
         steps
@@ -259,9 +283,20 @@ impl Machine {
         (0..self.cpus.len()).filter(|&cpu| !self.cpus[cpu].done).collect()
     }
 
+    /// Forgets what makes no difference any more.
+    pub(crate) fn forget(&mut self) {
+        if self.memory.views.are_kept() {
+            let words = &self.words;
+            self.memory.forget(|address| words.contains(address));
+        }
+    }
+
     /// Identifies the state.
     pub(crate) fn hash(&self) -> u64 {
-        let mut hash = mix(self.memory.hash(), mix(self.freed_frames, self.freed_tables));
+        let mut hash = mix(
+            self.memory.hash(|address| self.words.contains(address)),
+            mix(self.freed_frames, self.freed_tables),
+        );
         for cpu in &self.cpus {
             let flags = u64::from(cpu.masked)
                 | u64::from(cpu.pending) << 1

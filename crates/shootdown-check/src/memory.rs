@@ -1,9 +1,12 @@
-//! The words of the machine: what memory holds, and the stores of each CPU that only it can see yet (x86-TSO).
+//! The words of the machine: what memory holds, and the stores of each CPU that only it can see yet. Under x86 they become
+//! visible in order (TSO), under weak memory in any order but for those to one word and those that release, which come
+//! after all before them.
 //!
-//! Owns values, store buffers, and the knowledge of which words more than one CPU has ever touched. That knowledge lasts
-//! from run to run of an exploration: a word that only one CPU touches in any run needs no interleaving at its accesses.
-//! When a second CPU touches one, whoever explores starts over.
+//! Owns values and store buffers.
 
+use crate::architecture::Architecture;
+use crate::sharing::{Sharing, Touch};
+use crate::views::Views;
 use std::collections::VecDeque;
 
 /// A word, by number.
@@ -25,62 +28,6 @@ pub(crate) fn mix(hash: u64, value: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// What is learnt over all runs of an exploration: who touches which word, and who is interrupted.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Sharing {
-    /// Of each word, bit *c*: CPU *c* has touched it.
-    touched: Vec<u8>,
-    /// Of each word, bit *c*: CPU *c* has written it.
-    written: Vec<u8>,
-    /// Bit *c*: CPU *c* was sent an interrupt.
-    interrupted: u8,
-    /// Something was learnt in this run that makes more steps depend on each other.
-    pub(crate) learnt: bool,
-}
-
-/// What an operation does with a word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Touch {
-    Read,
-    Write,
-}
-
-impl Sharing {
-    /// Whether what `cpu` does with the word depends on what another CPU does with it in some run; notes that `cpu` does it.
-    #[inline]
-    fn depends(&mut self, address: Address, cpu: usize, touch: Touch) -> bool {
-        let own = 1 << cpu;
-        let (touched, written) = (&mut self.touched[address as usize], &mut self.written[address as usize]);
-        let before = (*touched, *written);
-        *touched |= own;
-        if touch == Touch::Write {
-            *written |= own;
-        }
-        if (*touched, *written) != before {
-            // Whoever has touched the word before may have been taken to be alone with it.
-            let others_read = before.0 & !own != 0 && touch == Touch::Write;
-            let others_wrote = before.1 & !own != 0;
-            self.learnt |= others_read || others_wrote;
-        }
-        match touch {
-            Touch::Read => *written & !own != 0,
-            Touch::Write => *touched & !own != 0,
-        }
-    }
-
-    /// Whether `cpu` is sent interrupts in some run.
-    #[inline]
-    pub(crate) fn is_interrupted(&self, cpu: usize) -> bool {
-        self.interrupted >> cpu & 1 == 1
-    }
-
-    /// `cpu` is sent an interrupt.
-    pub(crate) fn interrupts(&mut self, cpu: usize) {
-        self.learnt |= !self.is_interrupted(cpu);
-        self.interrupted |= 1 << cpu;
-    }
-}
-
 /// What memory and store buffers held at some time. Good for [`Memory::go_back`] until that goes back to an earlier one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Image {
@@ -88,7 +35,17 @@ pub(crate) struct Image {
     changes: usize,
     hash: u64,
     live: Vec<u64>,
-    buffers: Vec<VecDeque<(Address, u64)>>,
+    buffers: Vec<VecDeque<Waiting>>,
+    views: Views,
+}
+
+/// A store that is not visible yet.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    address: Address,
+    value: u64,
+    /// It comes after all that its CPU has stored before.
+    release: bool,
 }
 
 /// Memory and store buffers.
@@ -105,13 +62,16 @@ pub(crate) struct Memory {
     fixed: u32,
     /// Which dynamic words of each CPU are in use.
     live: Vec<u64>,
-    buffers: Vec<VecDeque<(Address, u64)>>,
+    buffers: Vec<VecDeque<Waiting>>,
+    architecture: Architecture,
+    /// What CPUs and walkers may see beside `values`.
+    pub(crate) views: Views,
     pub(crate) sharing: Sharing,
 }
 
 impl Memory {
     /// `fixed` words for the set-up, and some for each of `cpus` CPUs.
-    pub(crate) fn new(fixed: u32, cpus: usize) -> Self {
+    pub(crate) fn new(fixed: u32, cpus: usize, architecture: Architecture) -> Self {
         let words = (fixed + DYNAMIC * cpus as u32) as usize;
         Memory {
             values: vec![0; words],
@@ -121,12 +81,9 @@ impl Memory {
             fixed,
             live: vec![0; cpus],
             buffers: vec![VecDeque::new(); cpus],
-            sharing: Sharing {
-                touched: vec![0; words],
-                written: vec![0; words],
-                interrupted: 0,
-                learnt: false,
-            },
+            architecture,
+            views: Views::new(if architecture.is_weak() { cpus } else { 0 }),
+            sharing: Sharing::new(words),
         }
     }
 
@@ -137,8 +94,7 @@ impl Memory {
         self.changes.clear();
         let words = self.fixed as usize + DYNAMIC as usize * self.live.len();
         self.values.truncate(words);
-        self.sharing.touched.truncate(words);
-        self.sharing.written.truncate(words);
+        self.sharing.truncate(words);
     }
 
     /// Makes `image` what it holds now.
@@ -147,6 +103,7 @@ impl Memory {
         image.hash = self.hash;
         image.live.clone_from(&self.live);
         image.buffers.clone_from(&self.buffers);
+        image.views.clone_from(&self.views);
     }
 
     /// As in the image, but for what is known about sharing.
@@ -158,6 +115,7 @@ impl Memory {
         self.hash = image.hash;
         self.live.copy_from_slice(&image.live);
         self.buffers.clone_from(&image.buffers);
+        self.views.clone_from(&image.views);
         self.sharing.learnt = false;
     }
 
@@ -189,7 +147,7 @@ impl Memory {
             return;
         }
         let (cpu, slot) = ((address - self.fixed) / DYNAMIC, (address - self.fixed) % DYNAMIC);
-        self.buffers[cpu as usize].retain(|&(other, _)| other != address);
+        self.buffers[cpu as usize].retain(|waiting| waiting.address != address);
         self.live[cpu as usize] &= !(1 << slot);
         self.commit(address, 0);
     }
@@ -211,11 +169,36 @@ impl Memory {
     /// What `cpu` reads: its own newest store, else memory.
     #[inline]
     pub(crate) fn read(&self, cpu: usize, address: Address) -> u64 {
-        self.buffers[cpu]
-            .iter()
-            .rev()
-            .find(|&&(other, _)| other == address)
-            .map_or(self.values[address as usize], |&(_, value)| value)
+        self.forwarded(cpu, address).unwrap_or(self.values[address as usize])
+    }
+
+    /// What the newest store of `cpu` to the word that waits holds.
+    #[inline]
+    fn forwarded(&self, cpu: usize, address: Address) -> Option<u64> {
+        let mut newest = self.buffers[cpu].iter().rev();
+        let own = newest.find(|waiting| waiting.address == address);
+        own.map(|waiting| waiting.value)
+    }
+
+    /// In how many ways a load of the word by `cpu` may return what was replaced.
+    pub(crate) fn older(&self, cpu: usize, address: Address) -> usize {
+        match self.views.are_kept() && self.forwarded(cpu, address).is_none() {
+            true => self.views.older(cpu, address).count(),
+            false => 0,
+        }
+    }
+
+    /// `cpu` loads the word: what it [`read`](Self::read)s, or what stood there so many replacements before.
+    #[inline]
+    pub(crate) fn load(&mut self, cpu: usize, address: Address, before: usize, acquire: bool) -> u64 {
+        if let Some(own) = self.forwarded(cpu, address) {
+            return own;
+        }
+        let old = match self.views.are_kept() {
+            true => self.views.load(cpu, address, before, acquire),
+            false => None,
+        };
+        old.unwrap_or(self.values[address as usize])
     }
 
     /// What memory holds.
@@ -239,9 +222,26 @@ impl Memory {
         self.hash ^= of(old) ^ of(value);
     }
 
+    /// A store of `cpu` becomes visible; `walked`: walkers read the word.
+    #[inline]
+    pub(crate) fn replace(&mut self, cpu: usize, address: Address, value: u64, walked: bool) {
+        if self.views.are_kept() && (walked || self.sharing.touched_by(address) & !(1 << cpu) != 0) {
+            match self.values[address as usize] {
+                // Who spins would have a past without end. Whoever reads the word learns less from it than it might.
+                same if same == value => self.views.rewrites(cpu),
+                old => self.views.replaces(cpu, address, old, walked),
+            }
+        }
+        self.commit(address, value);
+    }
+
     /// A store that waits in the buffer of `cpu`.
-    pub(crate) fn buffer(&mut self, cpu: usize, address: Address, value: u64) {
-        self.buffers[cpu].push_back((address, value));
+    pub(crate) fn buffer(&mut self, cpu: usize, address: Address, value: u64, release: bool) {
+        self.buffers[cpu].push_back(Waiting {
+            address,
+            value,
+            release,
+        });
     }
 
     /// Stores of `cpu` that wait.
@@ -249,29 +249,60 @@ impl Memory {
         self.buffers[cpu].len()
     }
 
-    /// How many of the oldest stores of `cpu` have to become visible for the newest one to this word to be.
-    pub(crate) fn until(&self, cpu: usize, wanted: impl Fn(Address, u64) -> bool) -> impl Iterator<Item = usize> {
+    /// Which of the stores of `cpu` that wait are wanted, from 1 for the oldest.
+    pub(crate) fn waiting(&self, cpu: usize, wanted: impl Fn(Address, u64) -> bool) -> impl Iterator<Item = usize> {
         self.buffers[cpu]
             .iter()
             .zip(1..)
-            .filter(move |((address, value), _)| wanted(*address, *value))
-            .map(|(_, count)| count)
+            .filter(move |(waiting, _)| wanted(waiting.address, waiting.value))
+            .map(|(_, place)| place)
     }
 
-    /// The oldest store of `cpu` becomes visible. Returns its word.
-    pub(crate) fn drain_one(&mut self, cpu: usize) -> Option<Address> {
-        let (address, value) = self.buffers[cpu].pop_front()?;
-        self.commit(address, value);
-        Some(address)
+    /// Which of the stores of `cpu` that wait must be visible before the one in `place` is, and that one, the oldest first.
+    pub(crate) fn before(&self, cpu: usize, place: usize) -> Vec<usize> {
+        if !self.architecture.is_weak() {
+            return (1..=place).collect();
+        }
+        let stores = &self.buffers[cpu];
+        let mut needed = vec![place];
+        for earlier in (1..place).rev() {
+            let store = &stores[earlier - 1];
+            let comes_after = |&later: &usize| stores[later - 1].release || stores[later - 1].address == store.address;
+            if needed.iter().any(comes_after) {
+                needed.push(earlier);
+            }
+        }
+        needed.reverse();
+        needed
     }
 
-    /// Of values and buffers.
-    pub(crate) fn hash(&self) -> u64 {
-        self.buffers.iter().enumerate().fold(self.hash, |hash, (cpu, buffer)| {
-            buffer.iter().fold(mix(hash, cpu as u64), |hash, &(address, value)| {
-                mix(mix(hash, u64::from(address)), value)
+    /// The store of `cpu` in `place` leaves its buffer.
+    pub(crate) fn take(&mut self, cpu: usize, place: usize) -> Option<(Address, u64)> {
+        let waiting = self.buffers[cpu].remove(place.checked_sub(1)?)?;
+        Some((waiting.address, waiting.value))
+    }
+
+    /// Of values, buffers and views.
+    pub(crate) fn hash(&self, walked: impl Fn(Address) -> bool) -> u64 {
+        let hash = self.buffers.iter().enumerate().fold(self.hash, |hash, (cpu, buffer)| {
+            buffer.iter().fold(mix(hash, cpu as u64), |hash, waiting| {
+                let release = u64::from(waiting.release && self.architecture.is_weak()) << 32;
+                mix(mix(hash, u64::from(waiting.address) | release), waiting.value)
             })
-        })
+        });
+        if !self.views.are_kept() {
+            return hash;
+        }
+        mix(
+            hash,
+            self.views.hash(|address| self.sharing.touched_by(address), walked),
+        )
+    }
+
+    /// Forgets what nobody can see any more.
+    pub(crate) fn forget(&mut self, walked: impl Fn(Address) -> bool) {
+        let sharing = &self.sharing;
+        self.views.forget(|address| sharing.touched_by(address), walked);
     }
 }
 
@@ -281,36 +312,37 @@ mod tests {
 
     #[test]
     fn a_store_is_seen_by_its_own_cpu_first_and_by_others_in_order() {
-        let mut memory = Memory::new(2, 2);
+        let mut memory = Memory::new(2, 2, Architecture::X86);
         let (a, b) = (memory.allocate(None, 0), memory.allocate(None, 0));
-        memory.buffer(0, a, 1);
-        memory.buffer(0, b, 2);
+        memory.buffer(0, a, 1, false);
+        memory.buffer(0, b, 2, false);
         assert_eq!((memory.read(0, a), memory.read(1, a)), (1, 0));
-        assert_eq!(memory.drain_one(0), Some(a));
+        assert_eq!((memory.before(0, 2), memory.take(0, 1)), (vec![1, 2], Some((a, 1))));
+        memory.replace(0, a, 1, false);
         assert_eq!((memory.read(1, a), memory.read(1, b)), (1, 0));
     }
 
     #[test]
     fn the_hash_tells_states_apart_and_forgets_how_they_came_about() {
-        let mut memory = Memory::new(2, 1);
+        let mut memory = Memory::new(2, 1, Architecture::X86);
         let (a, b) = (memory.allocate(None, 0), memory.allocate(None, 0));
-        let empty = memory.hash();
+        let empty = memory.hash(|_| false);
         memory.commit(a, 1);
-        let one = memory.hash();
+        let one = memory.hash(|_| false);
         memory.commit(b, 2);
         memory.commit(a, 3);
         memory.commit(b, 0);
         memory.commit(a, 1);
-        assert_eq!(memory.hash(), one);
+        assert_eq!(memory.hash(|_| false), one);
         memory.commit(a, 0);
-        assert_eq!(memory.hash(), empty);
-        memory.buffer(0, a, 1);
-        assert_ne!(memory.hash(), empty);
+        assert_eq!(memory.hash(|_| false), empty);
+        memory.buffer(0, a, 1, false);
+        assert_ne!(memory.hash(|_| false), empty);
     }
 
     #[test]
     fn an_access_depends_on_others_once_one_of_them_writes_and_that_outlives_a_run() {
-        let mut memory = Memory::new(1, 2);
+        let mut memory = Memory::new(1, 2, Architecture::X86);
         let a = memory.allocate(None, 0);
         let mut start = Image::default();
         memory.keep(&mut start);
@@ -324,9 +356,9 @@ mod tests {
 
     #[test]
     fn a_word_on_a_stack_ends_with_its_frame() {
-        let mut memory = Memory::new(0, 1);
+        let mut memory = Memory::new(0, 1, Architecture::X86);
         let a = memory.allocate(Some(0), 7);
-        memory.buffer(0, a, 8);
+        memory.buffer(0, a, 8, false);
         memory.free(a);
         assert!(!memory.exists(a) && memory.buffered(0) == 0);
         assert_eq!(memory.allocate(Some(0), 0), a);

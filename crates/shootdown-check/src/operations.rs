@@ -2,8 +2,10 @@
 //! first where that matters.
 
 use crate::machine::{Cpu, Interrupted, Machine, View};
-use crate::memory::{Address, Touch, mix};
-use crate::tlb::{Covers, Frame, Owner, Table, What};
+use crate::memory::{Address, mix};
+use crate::sharing::Touch;
+use crate::tlb::{Frame, Table, What};
+use crate::views::Time;
 use crate::violation::Violation;
 
 impl Machine {
@@ -32,6 +34,7 @@ impl Machine {
         let depends = self.memory.depends(address, cpu, touch);
         let interruptible = !self.cpus[cpu].masked && self.memory.sharing.is_interrupted(cpu);
         self.cpus[cpu].next = depends.then_some(address);
+        self.cpus[cpu].loads = touch == Touch::Read;
         !self.setting_up && (depends || interruptible)
     }
 
@@ -48,41 +51,74 @@ impl Machine {
         }
     }
 
-    pub(crate) fn load(&mut self, address: Address) -> u64 {
+    pub(crate) fn load(&mut self, address: Address, acquire: bool) -> u64 {
         self.must_exist(address);
-        let value = self.memory.read(self.current, address);
+        let back = usize::from(std::mem::take(&mut self.cpu().back));
+        let value = self.memory.load(self.current, address, back, acquire);
         if let Some(reads) = &mut self.cpus[self.current].reads {
             reads.push((address, value));
         }
         self.learns(value);
-        self.detail(|| format!("reads word {address}: {value:#x}"));
+        self.detail(|| {
+            let old = if back > 0 { ", which was replaced before" } else { "" };
+            format!("reads word {address}: {value:#x}{old}")
+        });
         value
     }
 
-    pub(crate) fn store(&mut self, address: Address, value: u64) {
+    pub(crate) fn store(&mut self, address: Address, value: u64, release: bool) {
         self.must_exist(address);
         self.acts(1);
         self.detail(|| format!("writes word {address}: {value:#x}"));
+        self.put(address, value, release);
+    }
+
+    /// A word on the stack of the current CPU begins: where memory is weak its first value is a store like others.
+    pub(crate) fn begin_word(&mut self, value: u64) -> Address {
+        let cpu = (!self.setting_up).then_some(self.current);
+        if cpu.is_none() || !self.architecture.is_weak() {
+            return self.memory.allocate(cpu, value);
+        }
+        let address = self.memory.allocate(cpu, 0);
+        self.put(address, value, false);
+        address
+    }
+
+    fn put(&mut self, address: Address, value: u64, release: bool) {
         // Walkers of other CPUs touch no word by themselves; what they read waits in the buffer all the same.
         let shared = self.memory.depends(address, self.current, Touch::Write) || self.words.contains(address);
         if self.setting_up || !shared {
             self.memory.commit(address, value);
             self.refill();
         } else {
-            self.memory.buffer(self.current, address, value);
+            self.memory.buffer(self.current, address, value, release);
         }
     }
 
-    /// A locked operation: a full barrier.
+    /// A read-modify-write: a full barrier, but where memory is weak and nothing is written.
     pub(crate) fn update(&mut self, address: Address, change: impl FnOnce(u64) -> Option<u64>) -> u64 {
         self.must_exist(address);
-        self.drain_all();
-        let old = self.memory.value(address);
-        let new = change(old);
-        if let Some(new) = new {
-            self.memory.commit(address, new);
-            self.refill();
+        let cpu = self.current;
+        if !self.architecture.is_weak() {
+            self.drain_all();
         }
+        let found = self.memory.read(cpu, address);
+        let new = change(found);
+        let old = match new {
+            Some(new) => {
+                self.full_barrier();
+                let old = self.memory.load(cpu, address, 0, true);
+                let walked = self.words.contains(address);
+                match self.setting_up {
+                    true => self.memory.commit(address, new),
+                    false => self.memory.replace(cpu, address, new, walked),
+                }
+                self.full_barrier();
+                self.refill();
+                old
+            }
+            None => self.memory.load(cpu, address, 0, false),
+        };
         self.acts(old);
         self.detail(|| format!("updates word {address}: {old:#x} to {:#x}", new.unwrap_or(old)));
         old
@@ -90,17 +126,23 @@ impl Machine {
 
     /// Everything in the buffer of the current CPU becomes visible.
     pub(crate) fn drain_all(&mut self) {
-        while self.drain(self.current) {}
+        while self.drain(self.current, 1) {}
     }
 
-    /// The oldest store of `cpu` becomes visible. False when there is none.
-    pub(crate) fn drain(&mut self, cpu: usize) -> bool {
-        let Some(address) = self.memory.drain_one(cpu) else {
+    /// The store in that place of the buffer of `cpu` becomes visible, and what must be visible before. False when there is
+    /// none.
+    pub(crate) fn drain(&mut self, cpu: usize, place: usize) -> bool {
+        if place > self.memory.buffered(cpu) {
             return false;
-        };
-        let value = self.memory.value(address);
-        self.tell_of(cpu, true, || format!("word {address} becomes visible: {value:#x}"));
-        self.refill();
+        }
+        for (gone, place) in self.memory.before(cpu, place).into_iter().enumerate() {
+            let Some((address, value)) = self.memory.take(cpu, place - gone) else {
+                return false;
+            };
+            self.memory.replace(cpu, address, value, self.words.contains(address));
+            self.tell_of(cpu, true, || format!("word {address} becomes visible: {value:#x}"));
+            self.refill();
+        }
         true
     }
 
@@ -110,15 +152,26 @@ impl Machine {
     }
 
     /// Walkers reach what memory holds now; then the oracle looks.
-    fn refill(&mut self) {
+    pub(crate) fn refill(&mut self) {
+        for cpu in 0..self.cpus.len() {
+            self.fill(cpu, None);
+        }
+        self.judge();
+    }
+
+    /// The walker of the current CPU reaches what memory holds now and what it has held since then.
+    pub(crate) fn fill_since(&mut self, since: Time) {
+        self.fill(self.current, Some(since));
+    }
+
+    fn fill(&mut self, cpu: usize, early: Option<Time>) {
         let view = View {
             memory: &self.memory,
             words: &self.words,
+            cpu,
+            early,
         };
-        for cpu in &mut self.cpus {
-            cpu.tlb.fill(&view);
-        }
-        self.judge();
+        self.cpus[cpu].tlb.fill(&view);
     }
 
     /// The oracle: nobody can use what is free, or another space's.
@@ -164,54 +217,6 @@ impl Machine {
         }
     }
 
-    pub(crate) fn invalidate(&mut self, covers: Covers) {
-        self.drain_all();
-        self.acts(2);
-        self.cpu().tlb.invalidate(covers);
-        self.tell(|| format!("invalidates {covers:?}"));
-        self.refill();
-    }
-
-    pub(crate) fn load_root(&mut self, root: Owner, tag: u16, keep: bool) {
-        self.drain_all();
-        self.acts(3);
-        self.cpu().tlb.load(root, tag, keep);
-        self.tell(|| {
-            format!(
-                "loads root {root} under tag {tag}{}",
-                if keep { ", keeping its entries" } else { "" }
-            )
-        });
-        self.refill();
-    }
-
-    pub(crate) fn broadcast(&mut self, covers: Covers) {
-        self.acts(4);
-        let issuer = self.current;
-        for cpu in &mut self.cpus {
-            cpu.tlb.doom(covers, issuer);
-        }
-        self.tell(|| format!("broadcasts {covers:?}"));
-        self.refill();
-    }
-
-    pub(crate) fn broadcast_sync(&mut self) {
-        self.acts(5);
-        let issuer = self.current;
-        for cpu in &mut self.cpus {
-            cpu.tlb.synchronise(issuer);
-        }
-        self.tell(|| "synchronises: its broadcasts are complete".into());
-        self.refill();
-    }
-
-    pub(crate) fn send(&mut self, cpu: usize) {
-        self.acts(6);
-        self.memory.sharing.interrupts(cpu);
-        self.cpus[cpu].pending = true;
-        self.tell(|| format!("interrupts CPU {cpu}"));
-    }
-
     /// The current CPU takes its interrupt: masked from here on. A wait that this interrupts goes on afterwards.
     pub(crate) fn take_interrupt(&mut self) {
         let cpu = self.cpu();
@@ -220,7 +225,12 @@ impl Machine {
             history: cpu.history,
             reads: cpu.reads.take(),
             blocked: cpu.blocked.take(),
+            next: cpu.next,
+            loads: cpu.loads,
         };
+        if self.architecture.is_weak() {
+            self.memory.views.take_interrupt(self.current);
+        }
         self.acts(7);
         // What it waits for is not in the history of a CPU that waits, and now it is on its stack only.
         for &(address, seen) in interrupted.blocked.iter().flatten() {
@@ -240,6 +250,7 @@ impl Machine {
         cpu.history = interrupted.history;
         cpu.masked = false;
         (cpu.reads, cpu.blocked) = (interrupted.reads, interrupted.blocked);
+        (cpu.next, cpu.loads) = (interrupted.next, interrupted.loads);
         self.tell(|| "goes on after its interrupt".into());
         self.judge();
     }

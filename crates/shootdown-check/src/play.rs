@@ -66,7 +66,7 @@ impl Play {
 
     fn on(scenario: Scenario, kernel: CheckKernel) -> Self {
         let cpus = scenario.scripts.len();
-        machine::install(Machine::new(cpus));
+        machine::install(Machine::new(cpus, scenario.memory));
         let mut stage = Stage::new();
         STAGE.set(&raw const *stage);
         handles_by(handler);
@@ -155,18 +155,23 @@ impl Play {
         let cpu = step.cpu();
         with(|machine| machine.current = cpu);
         let how = match step {
-            Step::Drain(_, count) => {
-                for _ in 0..count {
-                    assert!(with(|machine| machine.drain(cpu)), "nothing to drain");
-                }
-                return;
+            Step::Drain(_, place) => {
+                assert!(
+                    with(|machine| machine.drain(cpu, usize::from(place))),
+                    "nothing to drain"
+                );
+                return with(Machine::forget);
             }
             Step::Run(_) => Resume::Run,
+            Step::Old(_, back) => {
+                with(|machine| machine.cpus[cpu].back = back);
+                Resume::Run
+            }
             Step::Interrupt(_) => Resume::Interrupt,
         };
         let script = self.scripts[cpu].as_mut().expect("running");
         match catch_unwind(AssertUnwindSafe(|| script.coroutine.resume(how))) {
-            Ok(CoroutineResult::Yield(()) | CoroutineResult::Return(())) => {}
+            Ok(CoroutineResult::Yield(()) | CoroutineResult::Return(())) => with(Machine::forget),
             Err(panic) => {
                 let text = panic
                     .downcast_ref::<String>()

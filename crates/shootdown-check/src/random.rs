@@ -122,7 +122,7 @@ const ACTORS: usize = 3 * MAX_CPUS;
 
 fn actor(step: Step) -> usize {
     let kind = match step {
-        Step::Run(_) => 0,
+        Step::Run(_) | Step::Old(..) => 0,
         Step::Drain(..) => 1,
         Step::Interrupt(_) => 2,
     };

@@ -1,5 +1,6 @@
 //! The races that are explored, and the designs that they are explored under.
 
+use crate::architecture::Architecture;
 use crate::stage::{Scenario, Stage, TAGS};
 use shootdown::{Design, Tags, Walkers};
 
@@ -41,6 +42,7 @@ const BASE: Scenario = Scenario {
     about: "",
     design: no_walks(Design::IPI),
     broadcasts: false,
+    memory: Architecture::X86,
     tags: TAGS,
     before: all_run,
     scripts: &[],
@@ -365,6 +367,16 @@ pub struct Subject {
     pub design: Design,
     /// Whether the machine has broadcast instructions.
     pub broadcasts: bool,
+    /// Whose memory the machine has: that of the processors that the preset is meant for.
+    pub memory: Architecture,
+}
+
+impl Subject {
+    /// The same on a machine with that memory.
+    #[must_use]
+    pub fn on(self, memory: Architecture) -> Self {
+        Subject { memory, ..self }
+    }
 }
 
 /// The engine's presets; `adaptive` on a machine without broadcast as well.
@@ -379,6 +391,11 @@ pub fn subjects() -> impl Iterator<Item = Subject> {
             };
             Subject {
                 name,
+                // Where every space has a tag that all CPUs share: what Arm's kernels do.
+                memory: match tags {
+                    Tags::System => Architecture::Arm,
+                    _ => Architecture::X86,
+                },
                 design: Design {
                     tags,
                     sample_one_in: 1,
@@ -402,6 +419,7 @@ pub fn under(race: &Scenario, subject: Subject) -> Scenario {
             ..subject.design
         },
         broadcasts: subject.broadcasts,
+        memory: subject.memory,
         ..*race
     }
 }

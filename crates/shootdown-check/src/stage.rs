@@ -1,6 +1,7 @@
 //! What a scenario is made of: the engine, its spaces and page tables on a machine, and what a script for each CPU can
 //! do.
 
+use crate::architecture::Architecture;
 use crate::kernel::{CheckKernel, KERNEL, PAGE};
 use crate::machine::{self, PAGES, SPACES, TableWords, with};
 use crate::tlb::{Frame, Table};
@@ -27,6 +28,8 @@ pub struct Scenario {
     pub design: Design,
     /// Whether there are broadcast instructions.
     pub broadcasts: bool,
+    /// Whose memory it is.
+    pub memory: Architecture,
     /// Tags that the hardware has, at most 12, the first of them not for spaces.
     pub tags: u16,
     /// What each CPU has done before the race begins, one after the other. All are online.

@@ -28,7 +28,8 @@ impl Recorded {
             let _ = match step {
                 Step::Run(cpu) => writeln!(text, "run {cpu}"),
                 Step::Interrupt(cpu) => writeln!(text, "interrupt {cpu}"),
-                Step::Drain(cpu, count) => writeln!(text, "drain {cpu} {count}"),
+                Step::Drain(cpu, place) => writeln!(text, "drain {cpu} {place}"),
+                Step::Old(cpu, back) => writeln!(text, "old {cpu} {back}"),
             };
         }
         text
@@ -55,7 +56,7 @@ impl Recorded {
             .filter(|(line, _)| !line.trim().is_empty())
             .map(|(line, number)| {
                 step(line).ok_or(format!(
-                    "line {number}: expected `run CPU`, `interrupt CPU` or `drain CPU COUNT`, found `{line}`"
+                    "line {number}: expected `run CPU`, `interrupt CPU`, `drain CPU PLACE` or `old CPU BACK`, found `{line}`"
                 ))
             })
             .collect::<Result<_, _>>()?;
@@ -69,7 +70,8 @@ fn step(line: &str) -> Option<Step> {
     match words[..] {
         ["run", cpu] => Some(Step::Run(number(cpu)?)),
         ["interrupt", cpu] => Some(Step::Interrupt(number(cpu)?)),
-        ["drain", cpu, count] => Some(Step::Drain(number(cpu)?, number(count)?)),
+        ["drain", cpu, place] => Some(Step::Drain(number(cpu)?, number(place)?)),
+        ["old", cpu, back] => Some(Step::Old(number(cpu)?, number(back)?)),
         _ => None,
     }
 }

@@ -25,7 +25,8 @@ pub(crate) struct Entry {
     pub(crate) tag: u16,
     pub(crate) owner: Owner,
     pub(crate) what: What,
-    /// Bit *c*: a broadcast of CPU *c* that is under way will remove it, unless it is filled again.
+    /// Bit *c*: a broadcast of CPU *c* that is under way will remove it, unless it is filled again; bit 7: an
+    /// invalidation on this CPU.
     doomed: u8,
 }
 
@@ -42,6 +43,9 @@ pub(crate) enum What {
 
 /// The number of the kernel's page.
 pub(crate) const KERNEL_PAGE: u8 = u8::MAX;
+
+/// In place of the issuer of what is invalidated on one CPU only.
+const HERE: usize = 7;
 
 /// In place of the tag of what is used under every tag.
 const GLOBAL: u16 = u16::MAX;
@@ -102,12 +106,12 @@ impl Entry {
 
 /// Where a walker finds things: memory, as it is now.
 pub(crate) trait Tables {
-    /// The table that the root of `owner` links to.
-    fn link(&self, owner: Owner) -> Option<Table>;
-    /// The frames that `table` maps, by page.
+    /// The table that the root of `owner` links to, and those that the walker may still find there.
+    fn links(&self, owner: Owner) -> impl Iterator<Item = Table>;
+    /// The frames that `table` maps, by page; those that the walker may still find there too.
     fn pages(&self, table: Table) -> impl Iterator<Item = (u8, Frame)>;
-    /// The frame of the kernel's page, which every root maps.
-    fn kernel(&self) -> Option<Frame>;
+    /// The frame of the kernel's page, which every root maps, and those that the walker may still find there.
+    fn kernel(&self) -> impl Iterator<Item = Frame>;
 }
 
 /// One CPU's caches.
@@ -121,13 +125,13 @@ pub(crate) struct Tlb {
 impl Tlb {
     /// Caches all that the walker can reach now.
     pub(crate) fn fill(&mut self, tables: &impl Tables) {
-        if let Some(frame) = tables.kernel() {
+        for frame in tables.kernel() {
             self.add(GLOBAL, 0, What::Kernel(frame), 0);
         }
         if self.root == 0 {
             return;
         }
-        if let Some(table) = tables.link(self.root) {
+        for table in tables.links(self.root) {
             self.add(self.tag, self.root, What::Link(table), 0);
         }
         let mut next = 0;
@@ -177,6 +181,16 @@ impl Tlb {
         }
     }
 
+    /// An invalidation on this CPU is under way.
+    pub(crate) fn doom_here(&mut self, covers: Covers) {
+        self.doom(covers, HERE);
+    }
+
+    /// The invalidations on this CPU are complete.
+    pub(crate) fn synchronise_here(&mut self) {
+        self.synchronise(HERE);
+    }
+
     /// The broadcasts of `issuer` are complete.
     pub(crate) fn synchronise(&mut self, issuer: usize) {
         self.entries.retain(|entry| entry.doomed >> issuer & 1 == 0);
@@ -223,14 +237,14 @@ mod tests {
     struct Fixed(Option<Table>, Option<Frame>);
 
     impl Tables for Fixed {
-        fn link(&self, _: Owner) -> Option<Table> {
-            self.0
+        fn links(&self, _: Owner) -> impl Iterator<Item = Table> {
+            self.0.into_iter()
         }
         fn pages(&self, _: Table) -> impl Iterator<Item = (u8, Frame)> {
             self.1.map(|frame| (0, frame)).into_iter()
         }
-        fn kernel(&self) -> Option<Frame> {
-            Some(40)
+        fn kernel(&self) -> impl Iterator<Item = Frame> {
+            [40].into_iter()
         }
     }
 

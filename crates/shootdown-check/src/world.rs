@@ -1,7 +1,9 @@
 //! The facade of this machine: the engine's atomics and its waiting, each a step that others may come before.
 
+use crate::architecture::Architecture;
 use crate::machine::{self, with};
-use crate::memory::{Address, Touch};
+use crate::memory::Address;
+use crate::sharing::Touch;
 use corosensei::Yielder;
 use shootdown::facade::{Facade, Word};
 use std::cell::Cell;
@@ -102,20 +104,17 @@ impl Drop for CheckWord {
 
 impl Word for CheckWord {
     fn new(value: u64) -> Self {
-        CheckWord(with(|machine| {
-            let cpu = (!machine.setting_up).then_some(machine.current);
-            machine.memory.allocate(cpu, value)
-        }))
+        CheckWord(with(|machine| machine.begin_word(value)))
     }
 
-    fn load(&self, _order: Ordering) -> u64 {
+    fn load(&self, order: Ordering) -> u64 {
         point_before(self.0, Touch::Read);
-        with(|machine| machine.load(self.0))
+        with(|machine| machine.load(self.0, order == Ordering::Acquire))
     }
 
-    fn store(&self, value: u64, _order: Ordering) {
+    fn store(&self, value: u64, order: Ordering) {
         point_before(self.0, Touch::Write);
-        with(|machine| machine.store(self.0, value));
+        with(|machine| machine.store(self.0, value, order == Ordering::Release));
     }
 
     fn fetch_add_full(&self, value: u64) -> u64 {
@@ -140,34 +139,50 @@ impl Word for CheckWord {
     }
 }
 
-/// x86-64 with total store order: loads see the newest store of their own CPU, stores wait in order, locked operations
-/// and fences let them all out.
+/// The world of the machine's architecture: see `barriers.rs`.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckWorld;
+
+/// Carries a barrier out; others go first if it could make a difference to them.
+fn barrier(what: fn(&mut machine::Machine)) {
+    // With nothing in the buffer, and no walker behind, a barrier concerns its own CPU only.
+    if with(|machine| machine.has_to_publish() && machine.is_point_elsewhere()) {
+        point();
+        with(|machine| machine.learns(11));
+    }
+    with(what);
+}
+
+fn is_x86() -> bool {
+    with(|machine| machine.architecture == Architecture::X86)
+}
 
 impl Facade for CheckWorld {
     type U64 = CheckWord;
 
     fn full_barrier() {
-        // With nothing in the buffer a fence does nothing on this machine.
-        if with(|machine| machine.has_buffered() && machine.is_point_elsewhere()) {
-            point();
-            with(|machine| machine.learns(11));
-        }
-        with(machine::Machine::drain_all);
+        barrier(machine::Machine::full_barrier);
     }
 
     fn publish_tables() {
-        Self::full_barrier();
+        barrier(machine::Machine::publish_tables);
     }
 
-    fn publish_tables_after_full() {}
+    fn publish_tables_before_full() {
+        if !is_x86() {
+            Self::publish_tables();
+        }
+    }
 
     fn before_ipi() {
-        Self::full_barrier();
+        barrier(machine::Machine::before_ipi);
     }
 
-    fn before_root_load() {}
+    fn before_root_load() {
+        if !is_x86() {
+            barrier(machine::Machine::before_root_load);
+        }
+    }
 
     fn wait_until(mut condition: impl FnMut() -> bool) {
         loop {

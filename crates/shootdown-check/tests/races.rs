@@ -1,5 +1,6 @@
-//! The races of two CPUs, exhaustively, under every design; and the control.
+//! The races of two CPUs, exhaustively, under every design, with the memory of every instruction set; and the control.
 
+use shootdown_check::Architecture::{self, Arm, RiscV, X86};
 use shootdown_check::scenario::{self, Subject};
 use shootdown_check::{Bounds, Play, Priorities, Report, Scenario, Violation, at_random, explore, replay};
 
@@ -14,24 +15,21 @@ fn run(race: &Scenario, subject: Subject) -> Report {
     )
 }
 
-fn holds(races: impl Iterator<Item = &'static Scenario> + Clone, designs: impl Fn(&str) -> bool) {
+fn holds(memory: Architecture, races: impl Iterator<Item = &'static Scenario> + Clone, designs: impl Fn(&str) -> bool) {
     let mut states = 0;
     for subject in scenario::subjects().filter(|subject| subject.name != "none" && designs(subject.name)) {
         for race in races.clone() {
-            let report = run(race, subject);
+            let report = run(race, subject.on(memory));
+            let which = format!("{} under {} on {memory}", race.name, subject.name);
             if let Some(found) = report.found {
-                panic!("{} under {}: {}", race.name, subject.name, found.violation);
+                panic!("{which}: {}", found.violation);
             }
-            assert!(
-                report.complete,
-                "{} under {}: more than {STATES} states",
-                race.name, subject.name
-            );
-            assert!(report.states > 1, "{} under {}: nothing raced", race.name, subject.name);
+            assert!(report.complete, "{which}: more than {STATES} states");
+            assert!(report.states > 1, "{which}: nothing raced");
             states += report.states;
         }
     }
-    println!("{states} states");
+    println!("{states} states on {memory}");
 }
 
 /// All of two CPUs but those with lockless walks.
@@ -40,19 +38,41 @@ fn races() -> impl Iterator<Item = &'static Scenario> + Clone {
     own.chain(scenario::ROLL_OVERS)
 }
 
+fn has_slots(name: &str) -> bool {
+    !has_system_wide_tags(name) && !name.starts_with("walk-")
+}
+
+fn has_system_wide_tags(name: &str) -> bool {
+    name.starts_with("arm-")
+}
+
 #[test]
 fn no_order_of_steps_breaks_a_rule_under_designs_with_slots() {
-    holds(races(), |name| !name.starts_with("arm-") && !name.starts_with("walk-"));
+    holds(X86, races(), has_slots);
+}
+
+#[test]
+fn no_order_of_steps_breaks_a_rule_under_designs_with_slots_on_arm() {
+    holds(Arm, races(), has_slots);
+}
+
+#[test]
+fn no_order_of_steps_breaks_a_rule_under_designs_with_slots_on_riscv() {
+    holds(RiscV, races(), has_slots);
 }
 
 #[test]
 fn no_order_of_steps_breaks_a_rule_under_designs_with_system_wide_tags() {
-    holds(races(), |name| name.starts_with("arm-"));
+    Architecture::ALL
+        .into_iter()
+        .for_each(|memory| holds(memory, races(), has_system_wide_tags));
 }
 
 #[test]
 fn no_order_of_steps_frees_a_table_under_a_lockless_walk() {
-    holds(scenario::WALKS.iter(), |_| true);
+    Architecture::ALL
+        .into_iter()
+        .for_each(|memory| holds(memory, scenario::WALKS.iter(), |_| true));
 }
 
 #[test]
@@ -86,12 +106,15 @@ fn a_step_that_is_not_possible_is_refused_with_its_number() {
 fn random_runs_of_three_and_four_cpus_break_nothing() {
     for race in scenario::OF_THREE.iter().chain(scenario::OF_FOUR) {
         for subject in scenario::subjects().filter(|subject| subject.name != "none") {
-            let mut play = Play::new(scenario::under(race, subject));
-            let mut priorities = Priorities::new(3);
-            for seed in 0..150 {
-                let found = at_random(&mut play, seed).or_else(|| priorities.run(&mut play, seed));
-                if let Some(found) = found {
-                    panic!("{} under {}, seed {seed}: {}", race.name, subject.name, found.violation);
+            for memory in Architecture::ALL {
+                let mut play = Play::new(scenario::under(race, subject.on(memory)));
+                let mut priorities = Priorities::new(3);
+                for seed in 0..150 {
+                    let found = at_random(&mut play, seed).or_else(|| priorities.run(&mut play, seed));
+                    if let Some(found) = found {
+                        let which = format!("{} under {} on {memory}", race.name, subject.name);
+                        panic!("{which}, seed {seed}: {}", found.violation);
+                    }
                 }
             }
         }

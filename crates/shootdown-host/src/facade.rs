@@ -24,9 +24,9 @@ impl Facade for Host {
     fn publish_tables() {
         Native::publish_tables();
     }
-    /// Nothing: a software walker reads by loads, which the full barrier before this orders.
+    /// Nothing: a software walker reads by loads, which the full barrier after this orders.
     #[inline]
-    fn publish_tables_after_full() {}
+    fn publish_tables_before_full() {}
     #[inline]
     fn before_ipi() {
         Native::before_ipi();

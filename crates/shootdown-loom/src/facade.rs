@@ -146,7 +146,7 @@ impl<const WEAK: u8> Facade for Loom<WEAK> {
         fence(SeqCst);
     }
     /// Nothing: a model's table walker reads by loads.
-    fn publish_tables_after_full() {}
+    fn publish_tables_before_full() {}
     fn before_ipi() {
         fence(SeqCst);
     }

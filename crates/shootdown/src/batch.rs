@@ -88,6 +88,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
             .kernel
             .fault(crate::fault::Fault::TagReadBeforePublish)
             .then(|| space.mode());
+        engine.publish_tables();
         let generation = space.generation.0.fetch_add_full(1) + 1;
         // Relaxed: the lock that protects the page table orders it before whoever settles.
         space.pending.store(generation, Ordering::Relaxed);
@@ -113,7 +114,6 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
                 self.targets.union_with(&targets);
             }
             Mode::Rolled { tag, .. } => {
-                engine.publish_tables();
                 if engine.design().reach == Reach::LocalFirst && engine.flush_alone(space, tag, &range, pin.cpu) {
                     engine.kernel.event(Event::LocalOnly);
                 } else if engine.broadcasts() {
@@ -147,9 +147,6 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
             return;
         }
         let pin = self.engine.pinned();
-        // Once for all: a barrier before each would, on processors where it waits for earlier invalidations, undo what
-        // postponing the synchronisation gains.
-        self.engine.publish_tables();
         let held = &self.broadcasts[..self.held];
         self.engine.broadcast_complete(|| {
             let issued = held.iter().map(|(tag, range)| self.engine.issue(*tag, range));
@@ -176,7 +173,6 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         self.send_held();
         let engine = self.engine;
         let pin = engine.pinned();
-        engine.publish_tables();
         let (me, tables) = (pin.cpu, self.tables);
         let mut targets = core::mem::take(&mut self.targets);
         targets.remove(me);

@@ -65,12 +65,22 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             && self.kernel.broadcast_limits().is_some()
     }
 
-    /// Table writes before this are seen by every walker that fills after an invalidation issued later. A `*_full`
-    /// operation lies between. Pairs with the walk that follows the invalidation, on any CPU (regression 17).
+    /// Table writes before this are seen by every walker that fills after an invalidation issued later, here or by whoever
+    /// learns of them from the `*_full` operation that follows: a CPU that catches up with a generation invalidates without
+    /// asking whether its requester has come further than that. Pairs with the walk that follows the invalidation, on any
+    /// CPU (regression 17).
     #[inline]
     pub(crate) fn publish_tables(&self) {
-        if !fault!(self.kernel, NoPublishBeforeInvalidation) {
-            K::Facade::publish_tables_after_full();
+        if !fault!(self.kernel, NoPublishBeforeInvalidation) && !fault!(self.kernel, PublishAfterGeneration) {
+            K::Facade::publish_tables_before_full();
+        }
+    }
+
+    /// The same, after the generation that announces them.
+    #[cfg(feature = "faults")]
+    pub(crate) fn publish_late(&self) {
+        if self.kernel.fault(crate::fault::Fault::PublishAfterGeneration) {
+            K::Facade::publish_tables_before_full();
         }
     }
 

@@ -98,13 +98,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             drop(pin);
             return Unmapped::Now(self.flush(space, range));
         }
+        self.publish_tables();
         // C1: as in `dispatch`. Entry writes, full barrier, then the reads of mode, set, states and epoch.
         let generation = if fault!(self.kernel, DeferredWithoutGeneration) {
             space.generation.0.load(Ordering::Relaxed)
         } else {
             space.generation.0.fetch_add_full(1) + 1
         };
-        self.publish_tables();
         if self.design().requests == Requests::Log {
             space.log.append(generation, &range);
         }

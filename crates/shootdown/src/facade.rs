@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 /// `load`/`store` take an [`Ordering`] with the C11 meaning. The read-modify-write operations named `*_full` order
 /// everything before them with everything after them, for every other CPU *and for this CPU's table walker*: more than
 /// C11 promises for a `SeqCst` read-modify-write, which is not a fence for its relaxed neighbours. They need not order
-/// invalidation instructions (Arm `dmb` does not): that is [`Facade::publish_tables_after_full`].
+/// invalidation instructions (Arm `dmb` does not): that is [`Facade::publish_tables_before_full`].
 pub trait Word: Send + Sync {
     /// A word that holds `value`.
     fn new(value: u64) -> Self;
@@ -48,14 +48,15 @@ pub trait Facade: 'static {
     /// operation, Arm `dmb ish`, RISC-V `fence rw,rw`).
     fn full_barrier();
 
-    /// Makes earlier page-table writes visible to every table walker before any later invalidation (Arm `dsb ishst`,
-    /// x86 a full barrier since INVLPGB is weakly ordered, RISC-V `fence rw,rw`).
+    /// Makes earlier page-table writes visible to every table walker before any later invalidation, and orders all earlier
+    /// stores before that (Arm `dsb ishst`, x86 a full barrier since INVLPGB is weakly ordered, RISC-V `fence rw,rw`).
     fn publish_tables();
 
-    /// As [`publish_tables`](Facade::publish_tables), where a `*_full` read-modify-write or a full barrier lies between the
-    /// writes and this call: nothing on x86, where that was enough; Arm `dsb ishst`, for neither orders a TLBI.
+    /// As [`publish_tables`](Facade::publish_tables), where a `*_full` read-modify-write or a full barrier follows: nothing on
+    /// x86, where that is enough; Arm `dsb ishst`, for neither orders a walk or a TLBI. It comes first, and not after: what
+    /// the read-modify-write announces, somebody else, or an interrupt here, may act upon at once.
     #[inline]
-    fn publish_tables_after_full() {
+    fn publish_tables_before_full() {
         Self::publish_tables();
     }
 
@@ -145,7 +146,7 @@ impl Facade for Native {
         fence(Ordering::SeqCst);
     }
     #[inline]
-    fn publish_tables_after_full() {}
+    fn publish_tables_before_full() {}
     #[inline]
     fn before_ipi() {
         fence(Ordering::SeqCst);

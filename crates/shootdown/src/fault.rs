@@ -41,6 +41,10 @@ pub enum Fault {
     TablesNamedOnce,
     /// 17: table writes are not made visible to walkers before the invalidation.
     NoPublishBeforeInvalidation,
+    /// Table writes are made visible to walkers after the generation that announces them.
+    PublishAfterGeneration,
+    /// A CPU that comes online invalidates before others are sure to see it online.
+    OnlineInvalidatesEarly,
     /// 17: a range too large to be cut up is flushed as a whole tag, but on this CPU only.
     WholeTagOnlyHere,
     /// 18: a tag is reused without a flush of what is left under it.

@@ -128,6 +128,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         #[cfg(feature = "faults")]
         let too_early = (walkers && self.kernel.fault(crate::fault::Fault::WalkersReadBeforeBarrier))
             .then(|| self.walkers_of(space, me));
+        self.publish_tables();
         // C1: entry writes, then this full barrier, then the reads of mode, set and states below. Pairs with the join of
         // `switch_to` (step 2), the barrier of `leave_lazy_here`, the compare-exchange of `promote`, the take of `serve`.
         let generation = if fault!(self.kernel, NoGenerationUnderTag) && matches!(space.mode(), Mode::System(_)) {
@@ -135,7 +136,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         } else {
             space.generation.0.fetch_add_full(1) + 1
         };
-        self.publish_tables();
+        #[cfg(feature = "faults")]
+        self.publish_late();
         token.generation = generation;
         let begun = self.is_sampled(generation).then(|| self.kernel.now_ns());
         let word = space.mode.0.load(Ordering::Acquire);

@@ -37,7 +37,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // before, so this flush and every later fill sees them. Pairs with `request`, `wait` and `flush_kernel`.
         cpu.publish(State::KERNEL);
         self.online.join(me);
-        K::Facade::full_barrier();
+        // The join before the invalidation: on Arm the full barrier of the former does not order the latter.
+        if !fault!(self.kernel, OnlineInvalidatesEarly) {
+            K::Facade::publish_tables();
+        }
         self.quiescent_here(cpu);
         cpu.own
             .kernel_seen

@@ -33,6 +33,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             }
             return token.wait();
         }
+        self.publish_tables();
         // Entry writes, full barrier, then the read of the online set. Pairs with `cpu_online`: joins the online set (full
         // barrier), then flushes and reads this generation.
         match self.design().requests {
@@ -42,7 +43,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             }
             Requests::PerRequest | Requests::PerCpu => K::Facade::full_barrier(),
         }
-        self.publish_tables();
         let mut token = self.token(0, 0);
         token.secondary = self.tell_secondary_of_kernel(&range);
         let targets = self.all_targets(me);

@@ -146,6 +146,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub fn retire(&self, space: &Space<K::Facade, W>) -> Flushed {
         let pin = self.pinned();
         let me = pin.cpu;
+        self.publish_tables();
         // Full barrier: pairs with `switch_to`, as in `dispatch`.
         let generation = space.generation.0.fetch_add_full(1) + 1;
         self.masked(|| {
@@ -171,7 +172,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             && let Mode::Rolled { tag, .. } = space.mode()
         {
             let pin = self.pinned();
-            self.publish_tables();
             let mut token = self.token(space.id, generation);
             self.flush_rolled(&mut token, space, tag, &Range::WHOLE, false, pin);
             flushed = token.wait();

@@ -113,7 +113,7 @@ impl Facade for SimWorld {
         besides(Barrier::PublishTables);
     }
     #[inline]
-    fn publish_tables_after_full() {
+    fn publish_tables_before_full() {
         besides(Barrier::PublishTables);
     }
     #[inline]

@@ -4,7 +4,7 @@
 use crate::caches::{self, LINK, Name, PAGES};
 use crate::clocks::{self, Clock};
 use crate::meddling;
-use crate::world::{self, CPUS, Strict, Strictly, here, must_publish, on, on_without_interrupts, write_tables};
+use crate::world::{self, CPUS, Strict, Strictly, here, on, on_without_interrupts, write_tables};
 use shootdown::{Deferral, Free, Grace, Range, Retired, Root, Space, Stride, Token, Unmapped};
 use std::cell::{Cell, RefCell};
 
@@ -246,7 +246,6 @@ impl Play {
                 clocks::learn(&known);
                 waiting.extend(self.withdraw(root, pages, range.tables()));
                 batch.add(space, range);
-                must_publish(false);
                 clocks::now()
             });
             clocks::learn(&known);
@@ -258,13 +257,11 @@ impl Play {
                 waiting = rest;
             }
         }
-        must_publish(true);
         if self.random.one_in(2) {
             drop(batch);
         } else {
             let _done = batch.finish();
         }
-        must_publish(false);
         caches::with(|caches| caches.flushed(&waiting));
     }
 

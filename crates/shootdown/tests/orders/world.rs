@@ -106,7 +106,7 @@ struct Owed {
     ipi: bool,
     /// Page-table entries, before an invalidation, here or elsewhere.
     tables: bool,
-    /// The same, and no full barrier either, after which `publish_tables_after_full` would do.
+    /// The same, and no full barrier either, which has to come after `publish_tables_before_full`.
     tables_full: bool,
 }
 
@@ -133,7 +133,7 @@ pub fn full() {
 
 fn tables_are_published(before: &str) {
     assert!(
-        !owed(|owed| owed.tables),
+        !owed(|owed| owed.tables || owed.tables_full),
         "table writes were not published before {before}"
     );
 }
@@ -150,11 +150,8 @@ impl Facade for Strict {
     fn publish_tables() {
         owed(|owed| (owed.tables, owed.tables_full) = (false, false));
     }
-    fn publish_tables_after_full() {
-        owed(|owed| {
-            assert!(!owed.tables_full, "no full barrier since the table writes");
-            owed.tables = false;
-        });
+    fn publish_tables_before_full() {
+        owed(|owed| (owed.tables, owed.tables_full) = (false, owed.tables || owed.tables_full));
     }
     fn before_ipi() {
         owed(|owed| owed.ipi = false);
@@ -428,12 +425,6 @@ pub fn on<T>(cpu: usize, what: impl FnOnce() -> T) -> T {
         deliver();
         result
     })
-}
-
-/// What this CPU has written need not be published yet, or from now on must: a batch lies in between, and what is invalidated
-/// meanwhile has nothing to do with it. The next to publish on any CPU does it for all writes that it knows of.
-pub fn must_publish(now: bool) {
-    owed(|owed| owed.tables = now);
 }
 
 /// This CPU writes entries that only a device may still read, until it is told.

@@ -1,0 +1,270 @@
+//! Small programs on the machine itself, without an engine: what its memory, walkers and invalidations allow, in full.
+//!
+//! A [`Program`] is a list of operations for each CPU. [`outcomes`] goes through every order of them, of late stores, old
+//! values and interrupts, and returns everything that can come out. Whether that is what the architecture says is for
+//! `tests/litmus.rs` to judge.
+
+use crate::architecture::Architecture;
+use crate::machine::{Kept, Machine, PAGES, Step, TableWords};
+use crate::memory::{Address, mix};
+use crate::sharing::Touch;
+use crate::tlb::{Covers, What};
+use std::collections::{BTreeSet, HashSet};
+
+/// Words of data, all 0 at first, by number; and one more: the entry of the page, as software reads and writes it.
+pub const WORDS: usize = 3;
+
+/// The number of the word that is the entry of the page. 1 at first; 0 for no translation.
+pub const ENTRY: usize = WORDS;
+
+/// The tag that everybody has loaded, with the root that maps the page.
+pub const TAG: u16 = 1;
+
+/// One operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Do {
+    /// Loads a word into the next register of this CPU.
+    Load(usize),
+    /// The same; acquires.
+    Acquire(usize),
+    /// Acquires the word; only runs in which it holds the value count.
+    Sees(usize, u64),
+    /// Stores.
+    Store(usize, u64),
+    /// Stores; releases.
+    Release(usize, u64),
+    /// Exchanges, a full barrier; what was there goes to the next register.
+    Swap(usize, u64),
+    /// A full barrier.
+    Full,
+    /// [`Facade::publish_tables`](shootdown::Facade::publish_tables).
+    Publish,
+    /// [`Facade::before_ipi`](shootdown::Facade::before_ipi).
+    BeforeIpi,
+    /// [`Facade::before_root_load`](shootdown::Facade::before_root_load).
+    BeforeRootLoad,
+    /// Interrupts a CPU.
+    Send(usize),
+    /// Invalidates everything under a tag on this CPU.
+    Invalidate(u16),
+    /// Waits for that.
+    LocalSync,
+    /// Invalidates everything under a tag everywhere.
+    Broadcast(u16),
+    /// Waits for those of this CPU.
+    BroadcastSync,
+    /// Loads the root under a tag, keeping what is there.
+    LoadRoot(u16),
+    /// Leaves the root for one that maps nothing.
+    Leave,
+    /// Whether this CPU can use the translation that was there at first, into the next register.
+    Uses,
+}
+
+/// What each CPU does, and what its interrupt does.
+#[derive(Debug, Clone, Copy)]
+pub struct Program {
+    /// By CPU.
+    pub cpus: &'static [&'static [Do]],
+    /// By CPU; none for those beyond.
+    pub handlers: &'static [&'static [Do]],
+}
+
+/// What came out of a run.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Outcome {
+    /// What each CPU has in its registers, in the order in which it filled them.
+    pub registers: Vec<Vec<u64>>,
+    /// What the words hold in the end.
+    pub words: [u64; WORDS],
+}
+
+/// How far one CPU is.
+#[derive(Debug, Clone, Default, Hash, PartialEq, Eq)]
+struct Place {
+    next: usize,
+    /// In its handler.
+    handling: Option<usize>,
+    registers: Vec<u64>,
+}
+
+struct Litmus {
+    program: Program,
+    machine: Machine,
+    words: Vec<Address>,
+    seen: HashSet<u64>,
+    found: BTreeSet<Outcome>,
+}
+
+/// Everything that can come out of `program`.
+///
+/// # Panics
+/// When it has more CPUs than a machine, or names what there is not.
+pub fn outcomes(program: Program, architecture: Architecture) -> BTreeSet<Outcome> {
+    let mut litmus = Litmus::new(program, architecture);
+    litmus.go_on(&vec![Place::default(); program.cpus.len()]);
+    litmus.found
+}
+
+impl Litmus {
+    fn new(program: Program, architecture: Architecture) -> Self {
+        let cpus = program.cpus.len();
+        let mut machine = Machine::new(cpus, architecture);
+        let mut word = |value| machine.memory.allocate(None, value);
+        let kernel = word(0);
+        let link = word(1);
+        let entries: [Address; PAGES] = std::array::from_fn(|page| word(u64::from(page == 0)));
+        let mut words: Vec<Address> = (0..WORDS).map(|_| word(0)).collect();
+        words.push(entries[0]);
+        machine.words = TableWords {
+            links: vec![link],
+            entries: vec![entries],
+            kernel,
+        };
+        for cpu in 0..cpus {
+            machine.current = cpu;
+            machine.load_root(1, TAG, true);
+            for &address in &words {
+                machine.memory.depends(address, cpu, Touch::Write);
+            }
+        }
+        machine.begin();
+        Litmus {
+            program,
+            machine,
+            words,
+            seen: HashSet::new(),
+            found: BTreeSet::new(),
+        }
+    }
+
+    /// Every way on from here.
+    fn go_on(&mut self, places: &[Place]) {
+        let key = places.iter().fold(self.machine.hash(), |hash, place| {
+            let at = place.next as u64 | place.handling.map_or(0, |at| at as u64 + 1) << 32;
+            place
+                .registers
+                .iter()
+                .fold(mix(hash, at), |hash, &value| mix(hash, value))
+        });
+        if !self.seen.insert(key) {
+            return;
+        }
+        let steps = self.steps(places);
+        if steps.is_empty() {
+            let outcome = self.outcome(places);
+            self.found.insert(outcome);
+        }
+        let mut here = Kept::default();
+        self.machine.keep(&mut here);
+        for step in steps {
+            self.machine.go_back(&here, false);
+            let mut places = places.to_vec();
+            if self.take(step, &mut places) {
+                self.go_on(&places);
+            }
+        }
+    }
+
+    /// What the CPU does next, if anything.
+    fn next(&self, cpu: usize, place: &Place) -> Option<Do> {
+        match place.handling {
+            Some(at) => self.program.handlers[cpu].get(at).copied(),
+            None => self.program.cpus[cpu].get(place.next).copied(),
+        }
+    }
+
+    fn steps(&self, places: &[Place]) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for (cpu, place) in places.iter().enumerate() {
+            let id = cpu as u8;
+            let next = self.next(cpu, place);
+            if next.is_some() || place.handling.is_some() {
+                steps.push(Step::Run(id));
+            }
+            if let Some(Do::Load(word) | Do::Acquire(word) | Do::Sees(word, _)) = next {
+                let older = self.machine.memory.older(cpu, self.words[word]) as u8;
+                steps.extend((1..=older).map(|back| Step::Old(id, back)));
+            }
+            let state = &self.machine.cpus[cpu];
+            if state.pending && !state.masked {
+                steps.push(Step::Interrupt(id));
+            }
+            // Whether or not somebody waits for it: in the end everything is visible.
+            steps.extend((1..=self.machine.memory.buffered(cpu)).map(|place| Step::Drain(id, place as u8)));
+        }
+        steps
+    }
+
+    /// False when the run does not count.
+    fn take(&mut self, step: Step, places: &mut [Place]) -> bool {
+        let cpu = step.cpu();
+        self.machine.current = cpu;
+        let place = &mut places[cpu];
+        let mut counts = true;
+        match step {
+            Step::Drain(_, at) => drop(self.machine.drain(cpu, usize::from(at))),
+            Step::Interrupt(_) => {
+                self.machine.take_interrupt();
+                place.handling = Some(0);
+            }
+            Step::Run(_) | Step::Old(..) => {
+                if let Step::Old(_, back) = step {
+                    self.machine.cpus[cpu].back = back;
+                }
+                match self.next(cpu, place) {
+                    Some(what) => {
+                        match &mut place.handling {
+                            Some(at) => *at += 1,
+                            None => place.next += 1,
+                        }
+                        counts = self.does(what, &mut place.registers);
+                    }
+                    None => {
+                        place.handling = None;
+                        self.machine.end_interrupt();
+                    }
+                }
+            }
+        }
+        self.machine.forget();
+        counts
+    }
+
+    fn does(&mut self, what: Do, registers: &mut Vec<u64>) -> bool {
+        let machine = &mut self.machine;
+        let words = &self.words;
+        match what {
+            Do::Load(word) => registers.push(machine.load(words[word], false)),
+            Do::Acquire(word) => registers.push(machine.load(words[word], true)),
+            Do::Sees(word, value) => return machine.load(words[word], true) == value,
+            Do::Store(word, value) => machine.store(words[word], value, false),
+            Do::Release(word, value) => machine.store(words[word], value, true),
+            Do::Swap(word, value) => registers.push(machine.update(words[word], |_| Some(value))),
+            Do::Full => machine.full_barrier(),
+            Do::Publish => machine.publish_tables(),
+            Do::BeforeIpi => machine.before_ipi(),
+            Do::BeforeRootLoad => machine.before_root_load(),
+            Do::Send(cpu) => machine.send(cpu),
+            Do::Invalidate(tag) => machine.invalidate(Covers::Tag(tag)),
+            Do::LocalSync => machine.local_sync(),
+            Do::Broadcast(tag) => machine.broadcast(Covers::Tag(tag)),
+            Do::BroadcastSync => machine.broadcast_sync(),
+            Do::LoadRoot(tag) => machine.load_root(1, tag, true),
+            Do::Leave => machine.load_root(0, 0, true),
+            Do::Uses => {
+                let mut usable = machine.cpu().tlb.usable();
+                let uses = usable.any(|entry| entry.what == What::Page(0, 1));
+                registers.push(u64::from(uses));
+            }
+        }
+        true
+    }
+
+    fn outcome(&self, places: &[Place]) -> Outcome {
+        Outcome {
+            registers: places.iter().map(|place| place.registers.clone()).collect(),
+            words: std::array::from_fn(|word| self.machine.memory.value(self.words[word])),
+        }
+    }
+}
