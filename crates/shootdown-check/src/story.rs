@@ -1,12 +1,13 @@
 //! A counterexample as people read it, and as a file that can be replayed.
 
+use crate::architecture::Architecture;
 use crate::explore::Counterexample;
 use crate::machine::{Line, Step};
 use crate::violation::Violation;
 use std::fmt::Write as _;
 
 /// First line of a file.
-const HEAD: &str = "shootdown check 1";
+const HEAD: &str = "shootdown check 2";
 
 /// A counterexample with what it is one of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,14 +16,19 @@ pub struct Recorded {
     pub race: String,
     /// Name of the design.
     pub design: String,
+    /// Whose memory it is.
+    pub memory: Architecture,
     /// The steps.
     pub steps: Vec<Step>,
 }
 
 impl Recorded {
-    /// The file: a head, the race, the design, then a line for each step.
+    /// The file: a head, the race, the design, the memory, then a line for each step.
     pub fn to_text(&self) -> String {
-        let mut text = format!("{HEAD}\nrace {}\ndesign {}\n", self.race, self.design);
+        let mut text = format!(
+            "{HEAD}\nrace {}\ndesign {}\nmemory {}\n",
+            self.race, self.design, self.memory
+        );
         for step in &self.steps {
             // Writing to a string does not fail.
             let _ = match step {
@@ -52,6 +58,8 @@ impl Recorded {
         };
         let race = named(line("the race")?, "race", 2)?;
         let design = named(line("the design")?, "design", 3)?;
+        let memory = named(line("the memory")?, "memory", 4)?;
+        let memory = Architecture::named(&memory).ok_or("line 4: expected `memory x86`, `arm` or `riscv`")?;
         let steps = lines
             .filter(|(line, _)| !line.trim().is_empty())
             .map(|(line, number)| {
@@ -60,7 +68,12 @@ impl Recorded {
                 ))
             })
             .collect::<Result<_, _>>()?;
-        Ok(Recorded { race, design, steps })
+        Ok(Recorded {
+            race,
+            design,
+            memory,
+            steps,
+        })
     }
 }
 
@@ -91,10 +104,11 @@ pub fn story(lines: &[Line], violation: Option<&Violation>, details: bool) -> St
 
 impl Counterexample {
     /// As a file.
-    pub fn recorded(&self, race: &str, design: &str) -> Recorded {
+    pub fn recorded(&self, race: &str, design: &str, memory: Architecture) -> Recorded {
         Recorded {
             race: race.to_string(),
             design: design.to_string(),
+            memory,
             steps: self.steps.clone(),
         }
     }
@@ -108,7 +122,8 @@ mod tests {
         Recorded {
             race: "flush".into(),
             design: "ipi".into(),
-            steps: vec![Step::Run(0), Step::Drain(1, 2), Step::Interrupt(1)],
+            memory: Architecture::Arm,
+            steps: vec![Step::Run(0), Step::Drain(1, 2), Step::Old(0, 1), Step::Interrupt(1)],
         }
     }
 
@@ -124,8 +139,9 @@ mod tests {
         assert!(refused("something\n").starts_with("line 1: expected"));
         assert!(refused(&recorded().to_text().replace("race", "rice")).starts_with("line 2: expected `race NAME`"));
         assert!(
-            refused(&recorded().to_text().replace("drain 1 2", "drain 1")).starts_with("line 5: expected `run CPU`")
+            refused(&recorded().to_text().replace("drain 1 2", "drain 1")).starts_with("line 6: expected `run CPU`")
         );
-        assert!(refused(&recorded().to_text().replace("run 0", "run 999")).starts_with("line 4:"));
+        assert!(refused(&recorded().to_text().replace("run 0", "run 999")).starts_with("line 5:"));
+        assert!(refused(&recorded().to_text().replace("memory arm", "memory warm")).starts_with("line 4: expected"));
     }
 }

@@ -11,7 +11,9 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use shootdown_check::scenario::{self, Subject};
-use shootdown_check::{Bounds, Counterexample, Play, Recorded, Report, Scenario, explore, replay, sample, story};
+use shootdown_check::{
+    Architecture, Bounds, Counterexample, Play, Recorded, Report, Scenario, explore, replay, sample, story,
+};
 
 use crate::args::CheckArgs;
 use crate::catalog::CONTROL_DESIGN;
@@ -37,6 +39,7 @@ struct Outcome {
 struct Line<'a> {
     race: &'a str,
     design: &'a str,
+    memory: &'a str,
     cpus: usize,
     states: u64,
     runs: u64,
@@ -83,7 +86,11 @@ pub fn command(args: &CheckArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     {
         destination.write(
             found
-                .recorded(outcome.case.race.name, outcome.case.subject.name)
+                .recorded(
+                    outcome.case.race.name,
+                    outcome.case.subject.name,
+                    outcome.case.subject.memory,
+                )
                 .to_text(),
             stop,
         )?;
@@ -101,6 +108,11 @@ pub fn command(args: &CheckArgs, stop: &AtomicBool) -> Result<u8, Failure> {
 impl Case {
     fn is_control(&self) -> bool {
         self.subject.name == CONTROL_DESIGN
+    }
+
+    /// The design, and whose memory.
+    fn under(&self) -> (&'static str, Architecture) {
+        (self.subject.name, self.subject.memory)
     }
 
     fn play(&self) -> Play {
@@ -133,6 +145,17 @@ fn named_design(name: &str) -> Result<Subject, Failure> {
         })
 }
 
+/// The named memories; none for that of each design.
+fn memories(args: &CheckArgs) -> Result<Vec<Architecture>, Failure> {
+    let named = |name: &String| {
+        Architecture::named(name.trim()).ok_or_else(|| {
+            let known = Architecture::ALL.map(Architecture::name).join(", ");
+            Failure::Input(format!("memory `{name}` is not known; use one of: {known}"))
+        })
+    };
+    args.memory.iter().map(named).collect()
+}
+
 /// The named races, or all of two CPUs (of three as well, if asked for), under the named designs or all.
 fn cases(args: &CheckArgs) -> Result<Vec<Case>, Failure> {
     let races = if args.races.is_empty() {
@@ -157,10 +180,16 @@ fn cases(args: &CheckArgs) -> Result<Vec<Case>, Failure> {
             .map(|name| named_design(name.trim()))
             .collect::<Result<Vec<_>, _>>()?
     };
+    let memories = memories(args)?;
+    let on_memories = |subject: Subject| match memories.as_slice() {
+        [] => vec![subject],
+        named => named.iter().map(|&memory| subject.on(memory)).collect(),
+    };
     // Design by design, as the table has them.
     Ok(subjects
-        .iter()
-        .flat_map(|&subject| races.iter().map(move |&race| Case { race, subject }))
+        .into_iter()
+        .flat_map(on_memories)
+        .flat_map(|subject| races.iter().map(move |&race| Case { race, subject }))
         .collect())
 }
 
@@ -228,6 +257,7 @@ fn lines(outcomes: &[Outcome]) -> Vec<Line<'_>> {
         .map(|outcome| Line {
             race: outcome.case.race.name,
             design: outcome.case.subject.name,
+            memory: outcome.case.subject.memory.name(),
             cpus: outcome.case.race.scripts.len(),
             states: outcome.report.states,
             runs: outcome.report.runs,
@@ -240,20 +270,24 @@ fn lines(outcomes: &[Outcome]) -> Vec<Line<'_>> {
 }
 
 fn words(outcomes: &[Outcome], random: bool, details: bool) -> String {
-    let names: Vec<&str> = outcomes.iter().map(|outcome| outcome.case.subject.name).collect();
+    let names: Vec<_> = outcomes.iter().map(|outcome| outcome.case.under()).collect();
     let counted = |outcome: &&Outcome| match random {
         true => outcome.report.runs,
         false => outcome.report.states,
     };
     let mut rows = Vec::new();
     let mut told = BTreeSet::new();
-    for &name in names.iter().filter(|name| told.insert(**name)) {
+    for &(name, memory) in names
+        .iter()
+        .filter(|(name, memory)| told.insert((*name, memory.name())))
+    {
         let own: Vec<&Outcome> = outcomes
             .iter()
-            .filter(|outcome| outcome.case.subject.name == name)
+            .filter(|outcome| outcome.case.under() == (name, memory))
             .collect();
         rows.push(vec![
             name.to_string(),
+            memory.to_string(),
             verdict(&own, random),
             own.len().to_string(),
             number::count(own.iter().map(counted).sum()),
@@ -266,24 +300,32 @@ fn words(outcomes: &[Outcome], random: bool, details: bool) -> String {
         ]);
     }
     let header = match random {
-        true => ["design", "verdict", "races", "runs", "longest run", "host s"],
-        false => ["design", "verdict", "races", "states", "longest run", "host s"],
+        true => ["design", "memory", "verdict", "races", "runs", "longest run", "host s"],
+        false => [
+            "design",
+            "memory",
+            "verdict",
+            "races",
+            "states",
+            "longest run",
+            "host s",
+        ],
     };
     let mut text = Grid {
         header: header.map(str::to_string).to_vec(),
         groups: vec![rows],
-        words: 2,
+        words: 3,
     }
     .draw();
     let states: u64 = outcomes.iter().map(|outcome| counted(&outcome)).sum();
     text.push_str(&match random {
         true => format!(
-            "{} races under designs, {} random runs by priorities (x86-TSO)\n",
+            "{} races under designs, {} random runs by priorities\n",
             outcomes.len(),
             number::count(states)
         ),
         false => format!(
-            "{} explorations, {} states: every order of steps, late store and interrupt of these races (x86-TSO)\n",
+            "{} explorations, {} states: every order of steps, late store, old value and interrupt of these races\n",
             outcomes.len(),
             number::count(states)
         ),
@@ -294,8 +336,8 @@ fn words(outcomes: &[Outcome], random: bool, details: bool) -> String {
         && let Some(found) = &outcome.report.found
     {
         text.push_str(&format!(
-            "\n{} under {}:\n",
-            outcome.case.race.name, outcome.case.subject.name
+            "\n{} under {} on {}:\n",
+            outcome.case.race.name, outcome.case.subject.name, outcome.case.subject.memory
         ));
         text.push_str(&told_again(&outcome.case, found, details));
     }
@@ -330,18 +372,19 @@ fn retell(text: &str, place: &str, details: bool) -> Result<u8, Failure> {
     let recorded = Recorded::from_text(text).map_err(|line| Failure::Input(format!("{place}: {line}")))?;
     let case = Case {
         race: named_race(&recorded.race)?,
-        subject: named_design(&recorded.design)?,
+        subject: named_design(&recorded.design)?.on(recorded.memory),
     };
     let (lines, violation) = replay(&mut case.play(), &recorded.steps).map_err(|number| {
         Failure::Input(format!(
             "{place}: step {number} (line {}) cannot be taken: the engine or the race has changed since",
-            number + 4
+            number + 5
         ))
     })?;
     output::print(&format!(
-        "{} under {}, {} steps:\n{}{}",
+        "{} under {} on {}, {} steps:\n{}{}",
         recorded.race,
         recorded.design,
+        recorded.memory,
         recorded.steps.len(),
         story(&lines, violation.as_ref(), details),
         if violation.is_none() { "no rule is broken\n" } else { "" }

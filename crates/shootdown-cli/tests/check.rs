@@ -24,7 +24,7 @@ fn a_sound_design_holds_and_the_control_is_caught() {
         "{text}"
     );
     assert!(
-        text.contains("flush under none:\nCPU 0 withdraws page 0 of space 1\n"),
+        text.contains("flush under none on x86:\nCPU 0 withdraws page 0 of space 1\n"),
         "{text}"
     );
 }
@@ -35,7 +35,7 @@ fn json_has_one_object_for_each_exploration() {
     let lines: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(lines.len(), 2);
     for line in lines {
-        assert_eq!(line["design"], "ipi");
+        assert_eq!((&line["design"], &line["memory"]), (&"ipi".into(), &"x86".into()));
         assert!(
             line["complete"] == true && line["broken"].is_null() && line["states"].as_u64() > Some(100),
             "{line}"
@@ -54,22 +54,42 @@ fn a_counterexample_is_told_again_and_a_damaged_one_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("flush.txt");
     let place = path.to_str().unwrap();
-    let recorded = check(&["flush", "--designs", "none", "--record", place]);
+    let recorded = check(&["flush", "--designs", "none", "--memory", "arm", "--record", place]);
     assert_eq!(recorded.status.code(), Some(0));
     let output = check(&["--replay", place]);
     let text = printed(&output);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        text.starts_with("flush under none, ") && text.contains("CPU 0 frees frame 1"),
+        text.starts_with("flush under none on arm, ") && text.contains("CPU 0 frees frame 1"),
         "{text}"
     );
-    std::fs::write(&path, "shootdown check 1\nrace flush\ndesign none\nrun 7\n").unwrap();
+    std::fs::write(&path, "shootdown check 2\nrace flush\ndesign none\nmemory arm\nrun 7\n").unwrap();
     let output = check(&["--replay", place]);
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        message.contains("flush.txt: step 0 (line 4) cannot be taken"),
+        message.contains("flush.txt: step 0 (line 5) cannot be taken"),
         "{message}"
+    );
+}
+
+#[test]
+fn a_design_has_the_memory_of_its_processors_unless_another_is_named() {
+    let text = printed(&check(&["flush", "--designs", "ipi,arm-ipi"]));
+    let row = |start: &str| {
+        text.lines()
+            .find(|line| line.trim_start().starts_with(start))
+            .unwrap()
+            .to_string()
+    };
+    assert!(
+        row("ipi ").contains(" x86 ") && row("arm-ipi ").contains(" arm "),
+        "{text}"
+    );
+    let text = printed(&check(&["flush", "--designs", "ipi", "--memory", "riscv,arm"]));
+    assert!(
+        text.contains(" riscv ") && text.contains(" arm ") && !text.contains(" x86 "),
+        "{text}"
     );
 }
 
@@ -78,6 +98,7 @@ fn unknown_names_are_refused_with_the_known_ones() {
     for (args, known) in [
         (["smoke", "--designs", "ipi"], "foreign-walk"),
         (["flush", "--designs", "fog"], "adaptive-no-broadcast"),
+        (["flush", "--memory", "mips"], "riscv"),
     ] {
         let output = check(&args);
         let message = String::from_utf8(output.stderr).unwrap();
@@ -108,6 +129,6 @@ fn random_runs_catch_the_control_and_find_nothing_else() {
         text.contains("nothing found") && text.contains("control: caught in"),
         "{text}"
     );
-    assert!(text.contains("random runs by priorities (x86-TSO)"), "{text}");
+    assert!(text.contains("random runs by priorities"), "{text}");
     assert_eq!(check(&["--random", "5", "--states", "7"]).status.code(), Some(2));
 }

@@ -8,8 +8,8 @@ use clap::Args;
 #[derive(Debug, Args)]
 #[command(
     long_about = "Try every order of what can happen in small races of two or three CPUs, on the real engine: which CPU goes \
-    on, when a store leaves its store buffer, when an interrupt arrives, what a processor has cached on its own accord \
-    (x86-TSO). Prints how many states there are, and the first run that breaks a rule as a story. `none` is the control: it \
+    on, when a store becomes visible, what a load still finds, when an interrupt arrives, what a processor has cached on \
+    its own accord, with the memory of x86, Arm or RISC-V. Prints how many states there are, and the first run that breaks a rule as a story. `none` is the control: it \
     must break one. Exit status 1 when another design does, or `none` does not.",
     after_help = "Races of two CPUs: flush, cross, masked, twice, switch, return, lazy, kernel, tables, lazy-tables, end, batch,\n\
     hotplug, kernel-range, kernel-hotplug, roll-over, roll-over-lazy, roll-over-batch, walk, foreign-walk; of three:\n\
@@ -17,6 +17,7 @@ use clap::Args;
     Examples:\n  \
     shootdown check                                   races of two CPUs under every design, exhaustively\n  \
     shootdown check switch-3 --designs ipi,adaptive   one of three CPUs\n  \
+    shootdown check --designs ipi --memory arm,riscv  x86's design on processors with weaker memory\n  \
     shootdown check --three --preemptions 2           all, with at most two preemptions in a run\n  \
     shootdown check --random 10000                    random runs by priorities, of up to four CPUs\n  \
     shootdown check flush --designs none --record bug.txt --details\n  \
@@ -30,6 +31,10 @@ pub struct CheckArgs {
     /// Designs, as in `shootdown list`, or adaptive-no-broadcast; all when none is named
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub designs: Vec<String>,
+
+    /// Whose memory: x86, arm, riscv; that of the processors that the design is meant for when none is named
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub memory: Vec<String>,
 
     /// Also the races of three CPUs, when none is named
     #[arg(long)]
@@ -53,7 +58,7 @@ pub struct CheckArgs {
     pub record: Option<PathBuf>,
 
     /// Tell the counterexample in FILE
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["races", "designs", "three", "random", "record", "json"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["races", "designs", "memory", "three", "random", "record", "json"])]
     pub replay: Option<PathBuf>,
 
     /// Tell every access to memory
