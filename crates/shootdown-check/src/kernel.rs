@@ -2,9 +2,11 @@
 
 use crate::architecture::Architecture;
 use crate::machine::{PAGES, with};
+use crate::orders::{Asked, is_kept};
 use crate::tlb::{Covers, KERNEL_PAGE};
 use crate::world::{CheckWorld, point_in_script};
 use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Kernel, Local, Root, Tag};
+use std::panic::Location;
 
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = 4096;
@@ -83,9 +85,11 @@ impl Kernel<1> for CheckKernel {
         with(|machine| machine.invalidate(covers));
     }
 
+    #[track_caller]
     fn local_sync(&self) {
+        let kept = is_kept(Location::caller(), Asked::Barrier);
         // Elsewhere each is complete on return.
-        if with(|machine| machine.architecture == Architecture::Arm) {
+        if kept && with(|machine| machine.architecture == Architecture::Arm) {
             point_in_script();
             with(crate::machine::Machine::local_sync);
         }

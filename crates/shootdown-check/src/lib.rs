@@ -42,6 +42,7 @@ mod machine;
 mod memory;
 mod moment;
 mod operations;
+pub mod orders;
 mod play;
 mod random;
 pub mod scenario;

@@ -240,7 +240,7 @@ impl Litmus {
             Do::Sees(word, value) => return machine.load(words[word], true) == value,
             Do::Store(word, value) => machine.store(words[word], value, false),
             Do::Release(word, value) => machine.store(words[word], value, true),
-            Do::Swap(word, value) => registers.push(machine.update(words[word], |_| Some(value))),
+            Do::Swap(word, value) => registers.push(machine.update(words[word], true, |_| Some(value))),
             Do::Full => machine.full_barrier(),
             Do::Publish => machine.publish_tables(),
             Do::BeforeIpi => machine.before_ipi(),

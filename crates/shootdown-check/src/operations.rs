@@ -95,8 +95,8 @@ impl Machine {
         }
     }
 
-    /// A read-modify-write: a full barrier, but where memory is weak and nothing is written.
-    pub(crate) fn update(&mut self, address: Address, change: impl FnOnce(u64) -> Option<u64>) -> u64 {
+    /// A read-modify-write: a full barrier, but where memory is weak and it is not `full`, or nothing is written.
+    pub(crate) fn update(&mut self, address: Address, full: bool, change: impl FnOnce(u64) -> Option<u64>) -> u64 {
         self.must_exist(address);
         let cpu = self.current;
         if !self.architecture.is_weak() {
@@ -106,14 +106,20 @@ impl Machine {
         let new = change(found);
         let old = match new {
             Some(new) => {
-                self.full_barrier();
-                let old = self.memory.load(cpu, address, 0, true);
+                let full = full || !self.architecture.is_weak();
+                match full {
+                    true => self.full_barrier(),
+                    false => self.drain_word(address),
+                }
+                let old = self.memory.load(cpu, address, 0, full);
                 let walked = self.words.contains(address);
                 match self.setting_up {
                     true => self.memory.commit(address, new),
                     false => self.memory.replace(cpu, address, new, walked),
                 }
-                self.full_barrier();
+                if full {
+                    self.full_barrier();
+                }
                 self.refill();
                 old
             }
@@ -127,6 +133,15 @@ impl Machine {
     /// Everything in the buffer of the current CPU becomes visible.
     pub(crate) fn drain_all(&mut self) {
         while self.drain(self.current, 1) {}
+    }
+
+    /// What the current CPU has stored to the word becomes visible.
+    fn drain_word(&mut self, address: Address) {
+        let cpu = self.current;
+        let places: Vec<usize> = self.memory.waiting(cpu, |other, _| other == address).collect();
+        if let Some(&newest) = places.last() {
+            self.drain(cpu, newest);
+        }
     }
 
     /// The store in that place of the buffer of `cpu` becomes visible, and what must be visible before. False when there is

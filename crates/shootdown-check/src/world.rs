@@ -3,10 +3,12 @@
 use crate::architecture::Architecture;
 use crate::machine::{self, with};
 use crate::memory::Address;
+use crate::orders::{Asked, is_kept};
 use crate::sharing::Touch;
 use corosensei::Yielder;
 use shootdown::facade::{Facade, Word};
 use std::cell::Cell;
+use std::panic::Location;
 use std::sync::atomic::Ordering;
 
 /// Why a CPU is resumed.
@@ -90,9 +92,11 @@ impl CheckWord {
         self.0
     }
 
+    #[track_caller]
     fn update(&self, change: impl FnOnce(u64) -> Option<u64>) -> u64 {
+        let full = is_kept(Location::caller(), Asked::Full);
         point_before(self.0, Touch::Write);
-        with(|machine| machine.update(self.0, change))
+        with(|machine| machine.update(self.0, full, change))
     }
 }
 
@@ -107,32 +111,41 @@ impl Word for CheckWord {
         CheckWord(with(|machine| machine.begin_word(value)))
     }
 
+    #[track_caller]
     fn load(&self, order: Ordering) -> u64 {
+        let acquire = order == Ordering::Acquire && is_kept(Location::caller(), Asked::Acquire);
         point_before(self.0, Touch::Read);
-        with(|machine| machine.load(self.0, order == Ordering::Acquire))
+        with(|machine| machine.load(self.0, acquire))
     }
 
+    #[track_caller]
     fn store(&self, value: u64, order: Ordering) {
+        let release = order == Ordering::Release && is_kept(Location::caller(), Asked::Release);
         point_before(self.0, Touch::Write);
-        with(|machine| machine.store(self.0, value, order == Ordering::Release));
+        with(|machine| machine.store(self.0, value, release));
     }
 
+    #[track_caller]
     fn fetch_add_full(&self, value: u64) -> u64 {
         self.update(|old| Some(old.wrapping_add(value)))
     }
 
+    #[track_caller]
     fn fetch_or_full(&self, bits: u64) -> u64 {
         self.update(|old| Some(old | bits))
     }
 
+    #[track_caller]
     fn fetch_and_full(&self, bits: u64) -> u64 {
         self.update(|old| Some(old & bits))
     }
 
+    #[track_caller]
     fn swap_full(&self, value: u64) -> u64 {
         self.update(|_| Some(value))
     }
 
+    #[track_caller]
     fn compare_exchange_full(&self, current: u64, new: u64) -> Result<u64, u64> {
         let old = self.update(|old| (old == current).then_some(new));
         if old == current { Ok(old) } else { Err(old) }
@@ -144,7 +157,11 @@ impl Word for CheckWord {
 pub struct CheckWorld;
 
 /// Carries a barrier out; others go first if it could make a difference to them.
+#[track_caller]
 fn barrier(what: fn(&mut machine::Machine)) {
+    if !is_kept(Location::caller(), Asked::Barrier) {
+        return;
+    }
     // With nothing in the buffer, and no walker behind, a barrier concerns its own CPU only.
     if with(|machine| machine.has_to_publish() && machine.is_point_elsewhere()) {
         point();
@@ -160,24 +177,29 @@ fn is_x86() -> bool {
 impl Facade for CheckWorld {
     type U64 = CheckWord;
 
+    #[track_caller]
     fn full_barrier() {
         barrier(machine::Machine::full_barrier);
     }
 
+    #[track_caller]
     fn publish_tables() {
         barrier(machine::Machine::publish_tables);
     }
 
+    #[track_caller]
     fn publish_tables_before_full() {
         if !is_x86() {
             Self::publish_tables();
         }
     }
 
+    #[track_caller]
     fn before_ipi() {
         barrier(machine::Machine::before_ipi);
     }
 
+    #[track_caller]
     fn before_root_load() {
         if !is_x86() {
             barrier(machine::Machine::before_root_load);

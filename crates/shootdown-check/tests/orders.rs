@@ -1,0 +1,77 @@
+//! Orders that the engine asks for, left out one at a time. Whatever the place in the source, the first that is asked for in
+//! that file and of that kind and makes a difference is enough; x86 forgives what acquires and releases are for.
+
+use shootdown_check::Architecture::{self, Arm, RiscV, X86};
+use shootdown_check::orders::{Asked, asked_in, leave_out};
+use shootdown_check::{Bounds, Play, Scenario, explore, scenario};
+
+/// Source file, what is asked for, race, design, and with whose memory it is missed.
+const MISSED: &[(&str, Asked, &str, &str, &[Architecture])] = &[
+    // The log: its key and its payload.
+    ("log.rs", Asked::Release, "tables", "adaptive", &[Arm, RiscV]),
+    ("log.rs", Asked::Acquire, "tables", "adaptive", &[Arm, RiscV]),
+    // The DSB before a generation, and the one behind local invalidations.
+    ("broadcast.rs", Asked::Barrier, "flush", "ipi", &[Arm]),
+    ("broadcast.rs", Asked::Barrier, "flush", "arm-broadcast", &[Arm]),
+    (
+        "kernel_range.rs",
+        Asked::Barrier,
+        "kernel-range",
+        "broadcast",
+        &[X86, Arm, RiscV],
+    ),
+    // Before interrupts.
+    ("interrupt.rs", Asked::Barrier, "flush", "ipi", &[Arm, RiscV]),
+    ("interrupt.rs", Asked::Barrier, "twice", "adaptive", &[Arm, RiscV]),
+    // Joins, generations, lazy exits, walks.
+    ("cpuset.rs", Asked::Full, "return", "adaptive", &[Arm, RiscV]),
+    ("flush.rs", Asked::Full, "roll-over-lazy", "ipi", &[Arm, RiscV]),
+    ("switch.rs", Asked::Barrier, "lazy", "ipi", &[X86, Arm, RiscV]),
+    (
+        "mod.rs",
+        Asked::Barrier,
+        "foreign-walk",
+        "walk-precise",
+        &[X86, Arm, RiscV],
+    ),
+    // Coming online.
+    ("hotplug.rs", Asked::Barrier, "kernel-hotplug", "ipi", &[Arm]),
+];
+
+/// More than any of these races has.
+const STATES: u64 = 1_000_000;
+
+fn is_found(scenario: Scenario) -> bool {
+    let report = explore(&mut Play::new(scenario), Bounds::states(STATES), &mut |_| true);
+    assert!(report.found.is_some() || report.complete);
+    report.found.is_some()
+}
+
+#[test]
+fn what_the_memory_of_one_instruction_set_forgives_is_missed_with_that_of_another() {
+    for &(file, asked, race, design, memories) in MISSED {
+        let race = scenario::races().find(|known| known.name == race).expect("a race");
+        let subject = scenario::subjects().find(|known| known.name == design);
+        for memory in Architecture::ALL {
+            let scenario = scenario::under(race, subject.expect("a design").on(memory));
+            let sites = asked_in(|| assert!(!is_found(scenario), "nothing is left out"));
+            let mut own = sites
+                .into_iter()
+                .filter(|site| site.file.ends_with(&format!("/{file}")) && site.asked == asked);
+            let missed = own.find(|&site| {
+                leave_out(Some(site));
+                let found = is_found(scenario);
+                leave_out(None);
+                found
+            });
+            if let Some(site) = missed {
+                println!(
+                    "{file}:{}, {asked:?}: {} under {design} on {memory}",
+                    site.line, race.name
+                );
+            }
+            let which = format!("{asked:?} of {file} in {} under {design} on {memory}", race.name);
+            assert_eq!(missed.is_some(), memories.contains(&memory), "{which}");
+        }
+    }
+}
