@@ -1,7 +1,7 @@
 //! What CPUs and a device may have cached, and what of it they may use (C1, C3): versions of pages, of links and of kernel pages.
 //! A CPU caches all that it can reach, whenever it can.
 
-use crate::clocks;
+use crate::clocks::{self, Clock};
 use crate::world::{CPUS, flushes_at_entry, here};
 use shootdown::{Ack, Broadcast, Design, Errata, Local, Root, Secondary, Stride, Tag, USER_HALF};
 use std::cell::RefCell;
@@ -40,7 +40,8 @@ struct Cpu {
 #[derive(Default)]
 pub struct Caches {
     cpus: [Cpu; CPUS],
-    versions: BTreeMap<Name, u64>,
+    /// Who withdrew which version, and when; and what whoever withdraws the next of the same entry knows by its lock.
+    withdrawn: BTreeMap<Name, (Vec<(usize, u64)>, Clock)>,
     /// Withdrawals that have not been flushed.
     pending: BTreeMap<Name, u64>,
     device: BTreeMap<Name, u64>,
@@ -156,7 +157,18 @@ impl Caches {
     }
 
     pub fn version(&self, name: Name) -> u64 {
-        self.versions.get(&name).copied().unwrap_or(0)
+        self.withdrawn
+            .get(&name)
+            .map_or(0, |(withdrawn, _)| withdrawn.len() as u64)
+    }
+
+    /// The oldest version that a walk of the tables on that CPU may find.
+    pub fn found(&self, cpu: usize, name: Name) -> u64 {
+        let Some((withdrawn, _)) = self.withdrawn.get(&name) else {
+            return 0;
+        };
+        let found = |&(by, time): &(usize, u64)| !clocks::walker_may_miss(cpu, by, time);
+        withdrawn.iter().rposition(found).map_or(0, |index| index as u64 + 1)
     }
 
     /// Every CPU and the device cache what they can reach and do not hold yet.
@@ -180,8 +192,10 @@ impl Caches {
                 .filter(|_| root != 0 && page != LINK)
                 .map(|tag| (tag, (KERNEL, page)));
             for key in own.into_iter().chain(user).chain(kernel).chain(entry) {
-                let version = self.version(key.1);
-                self.cpus[cpu].entries.entry(key).or_insert(version);
+                if !self.cpus[cpu].entries.contains_key(&key) {
+                    let version = self.found(cpu, key.1);
+                    self.cpus[cpu].entries.insert(key, version);
+                }
             }
         }
     }
@@ -245,8 +259,8 @@ impl Caches {
         self.fill_on(here());
     }
 
-    /// What user code has under way is over, or done, when it is left.
-    fn apply_late(&mut self) {
+    /// What user code has under way is over when it is left.
+    pub fn apply_late(&mut self) {
         let cpu = &mut self.cpus[here()];
         let late = std::mem::take(&mut cpu.late);
         late.into_iter().for_each(|what| cpu.broadcast(what));
@@ -309,8 +323,9 @@ impl Caches {
         self.cpus[here()].entries.clear();
     }
 
-    /// This CPU goes on from what it did, in the kernel: by a call, or an interrupt.
+    /// This CPU goes on from what it did, in the kernel: by a call, or an interrupt. What it had under way is over.
     pub fn goes_on(&mut self) {
+        self.apply_late();
         let now = clocks::tick();
         let cpu = &mut self.cpus[here()];
         let (root, tag) = cpu.loaded;
@@ -350,10 +365,10 @@ impl Caches {
     /// What was withdrawn and is not flushed yet may still be used: only what was flushed is judged.
     fn judge_here(&self, user: bool, whose: impl Fn(u64) -> bool) {
         let flushed = self
-            .versions
-            .iter()
-            .filter(|(name, _)| whose(name.0) && !self.is_pending(**name));
-        let flushed: Vec<_> = flushed.map(|(&name, &version)| (name, version)).collect();
+            .withdrawn
+            .keys()
+            .filter(|name| whose(name.0) && !self.is_pending(**name));
+        let flushed: Vec<_> = flushed.map(|&name| (name, self.version(name))).collect();
         if self.cpus[here()].on {
             judge_cpu(here(), &self.cpus[here()], user, &flushed);
         }
@@ -383,10 +398,12 @@ impl Caches {
         let owner = if root.0 == 0 { KERNEL } else { root.0 };
         let names: Vec<Name> = pages.chain(link.then_some(LINK)).map(|page| (owner, page)).collect();
         let withdraw = |name| {
-            let version = self.versions.entry(name).or_insert(0);
-            *version += 1;
+            let (withdrawn, lock) = self.withdrawn.entry(name).or_default();
+            clocks::learn(lock);
+            withdrawn.push((here(), clocks::tick()));
+            *lock = clocks::now();
             *self.pending.entry(name).or_insert(0) += 1;
-            (name, *version)
+            (name, withdrawn.len() as u64)
         };
         names.into_iter().map(withdraw).collect()
     }

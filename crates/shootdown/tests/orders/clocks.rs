@@ -1,12 +1,21 @@
 //! Who knows of what: happens-before as C11 defines it, by vector clocks. A schedule in which everything goes well shows a missing
-//! release or acquire as well as one in which it goes wrong would.
+//! release or acquire as well as one in which it goes wrong would. And what nobody can miss: what was written before a full
+//! barrier that came before one of its own. What a CPU does not know of and can miss, a load may miss (`words.rs`), and so may
+//! its table walker (`caches.rs`).
 
 use crate::world::{CPUS, here};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
 
-/// Of each CPU, how many of its events are known of.
-pub type Clock = [u64; CPUS];
+/// Of each CPU, how many of its events.
+type Times = [u64; CPUS];
+
+/// What is known, and what besides cannot be missed.
+#[derive(Clone, Copy, Default)]
+pub struct Clock {
+    known: Times,
+    reached: Times,
+}
 
 #[derive(Clone, Copy, Default)]
 struct Cpu {
@@ -16,18 +25,25 @@ struct Cpu {
     /// What was known at the last fence, which relaxed stores pass on.
     fenced: Clock,
     /// What its table walker knows besides, because of broadcasts.
-    walker: Clock,
+    walker: Times,
 }
 
 std::thread_local! {
     static CPUS_NOW: RefCell<[Cpu; CPUS]> = RefCell::default();
+    /// What was written before any full barrier so far.
+    static BEFORE_FENCES: Cell<Times> = const { Cell::new([0; CPUS]) };
 }
 
-fn join(clock: &mut Clock, other: &Clock) {
-    clock
+fn latest(times: &mut Times, other: &Times) {
+    times
         .iter_mut()
         .zip(other)
         .for_each(|(one, other)| *one = (*one).max(*other));
+}
+
+pub fn join(clock: &mut Clock, other: &Clock) {
+    latest(&mut clock.known, &other.known);
+    latest(&mut clock.reached, &other.reached);
 }
 
 fn with<T>(look: impl FnOnce(&mut Cpu) -> T) -> T {
@@ -36,20 +52,34 @@ fn with<T>(look: impl FnOnce(&mut Cpu) -> T) -> T {
 
 pub fn reset() {
     CPUS_NOW.set(Default::default());
+    BEFORE_FENCES.set(Default::default());
 }
 
 /// Something happens on this CPU. Returns its time there.
 pub fn tick() -> u64 {
     let cpu = here();
     with(|this| {
-        this.now[cpu] += 1;
-        this.now[cpu]
+        this.now.known[cpu] += 1;
+        this.now.known[cpu]
     })
 }
 
 /// Whether this CPU knows what happened on `cpu` at `time`.
 pub fn knows(cpu: usize, time: u64) -> bool {
-    with(|this| this.now[cpu] >= time)
+    with(|this| this.now.known[cpu] >= time)
+}
+
+/// Whether a load on this CPU may miss what `cpu` wrote at `time`.
+pub fn may_miss(cpu: usize, time: u64) -> bool {
+    with(|this| this.now.known[cpu] < time && this.now.reached[cpu] < time)
+}
+
+/// Whether the walker of CPU `walker` may miss what `cpu` wrote at `time`.
+pub fn walker_may_miss(walker: usize, cpu: usize, time: u64) -> bool {
+    let this = CPUS_NOW.with_borrow(|cpus| cpus[walker]);
+    [this.now.known, this.now.reached, this.walker]
+        .iter()
+        .all(|times| times[cpu] < time)
 }
 
 /// What this CPU knows.
@@ -62,6 +92,14 @@ pub fn learn(known: &Clock) {
     with(|this| join(&mut this.now, known));
 }
 
+/// This CPU is interrupted by one that knew that: it cannot miss it.
+pub fn is_interrupted(by: &Clock) {
+    with(|this| {
+        latest(&mut this.now.reached, &by.known);
+        latest(&mut this.now.reached, &by.reached);
+    });
+}
+
 /// All that CPU `cpu` knows.
 pub fn known_to(cpu: usize) -> Clock {
     CPUS_NOW.with_borrow(|cpus| cpus[cpu].now)
@@ -72,7 +110,7 @@ pub fn synchronise() {
     let all = CPUS_NOW.with_borrow(|cpus| cpus.map(|cpu| cpu.now));
     with(|this| all.iter().for_each(|other| join(&mut this.now, other)));
     let mine = now();
-    CPUS_NOW.with_borrow_mut(|cpus| cpus.iter_mut().for_each(|cpu| join(&mut cpu.walker, &mine)));
+    CPUS_NOW.with_borrow_mut(|cpus| cpus.iter_mut().for_each(|cpu| latest(&mut cpu.walker, &mine.known)));
 }
 
 /// Whether the walker of this CPU finds what happened on `cpu` at `time`.
@@ -80,51 +118,55 @@ pub fn is_found(cpu: usize, time: u64) -> bool {
     knows(cpu, time) || with(|this| this.walker[cpu] >= time)
 }
 
-/// A full barrier: an acquire fence and a release fence.
+/// A full barrier: an acquire fence and a release fence; and of two, whoever passes the later one cannot miss what was written
+/// before the earlier one.
 pub fn fence() {
+    let mut before = BEFORE_FENCES.get();
     with(|this| {
         let read = this.read;
         join(&mut this.now, &read);
+        latest(&mut this.now.reached, &before);
+        latest(&mut before, &this.now.known);
+        latest(&mut before, &this.now.reached);
         this.fenced = this.now;
     });
+    BEFORE_FENCES.set(before);
 }
 
 /// What a word passes on.
-#[derive(Default)]
-pub struct Passed(Cell<Clock>);
+#[derive(Clone, Copy, Default)]
+pub struct Passed(Clock);
 
 impl Passed {
+    /// A load that finds it.
     pub fn load(&self, order: Ordering) {
-        let passed = self.0.get();
         with(|this| {
-            join(&mut this.read, &passed);
+            join(&mut this.read, &self.0);
             if order == Ordering::Acquire {
-                join(&mut this.now, &passed);
+                join(&mut this.now, &self.0);
             }
         });
     }
 
-    pub fn store(&self, order: Ordering) {
-        tick();
-        let known = with(|this| {
+    /// What a store passes on.
+    pub fn store(order: Ordering) -> Self {
+        Passed(with(|this| {
             if order == Ordering::Release {
                 this.now
             } else {
                 this.fenced
             }
-        });
-        self.0.set(known);
+        }))
     }
 
-    /// A read-modify-write between two full barriers. It carries on what was passed.
-    pub fn modify(&self) {
-        tick();
+    /// What a read-modify-write between two full barriers passes on that finds this one. It carries on what was passed.
+    pub fn modify(&self) -> Self {
         fence();
         self.load(Ordering::Acquire);
-        let mut passed = self.0.get();
-        join(&mut passed, &now());
-        self.0.set(passed);
+        let mut passed = *self;
+        join(&mut passed.0, &now());
         fence();
+        passed
     }
 
     /// One that finds another value.

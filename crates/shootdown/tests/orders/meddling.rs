@@ -11,6 +11,9 @@ use std::mem::ManuallyDrop;
 /// Operations on words between two moments, on average.
 const RARELY: u64 = 12;
 
+/// One load in so many finds what was there before, if it may.
+const OLD: u64 = 3;
+
 struct UnderWay {
     cpu: usize,
     /// Whose link to a table was read, and which.
@@ -24,6 +27,8 @@ struct UnderWay {
 std::thread_local! {
     static PLAY: Cell<Option<(&'static Play, &'static Random)>> = const { Cell::new(None) };
     static BUSY: Cell<bool> = const { Cell::new(false) };
+    /// Loads find the latest.
+    static FRESH: Cell<bool> = const { Cell::new(false) };
     static WALKS: RefCell<Vec<UnderWay>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -44,6 +49,12 @@ pub fn moment() {
         meddle(play, random);
         BUSY.set(false);
     }
+}
+
+/// Whether a load finds what was there before, if it may.
+pub fn reads_late() -> bool {
+    PLAY.get()
+        .is_some_and(|(_, random)| !FRESH.get() && !std::thread::panicking() && random.one_in(OLD))
 }
 
 fn meddle(play: &'static Play, random: &Random) {
@@ -88,9 +99,12 @@ fn meddle(play: &'static Play, random: &Random) {
         19 => {
             // Now and then as many as the log has room for.
             let count = if random.one_in(8) { LOG_ENTRIES + 1 } else { 1 };
+            // A mode of before is one in which it would have to wait.
+            FRESH.set(true);
             (0..count)
                 .filter(|_| can_dispatch(play, space))
                 .for_each(|_| play.dispatch(space, random));
+            FRESH.set(false);
         }
         _ => {}
     });
@@ -113,7 +127,7 @@ pub fn walk(play: &'static Play, space: usize, nmi: bool) {
         false => play.engine.walk(space),
     };
     let link = (space.root().0, LINK);
-    let version = caches::with(|caches| caches.version(link));
+    let version = caches::with(|caches| caches.found(here(), link));
     WALKS.with_borrow_mut(|walks| {
         walks.push(UnderWay {
             cpu: here(),

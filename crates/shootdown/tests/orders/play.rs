@@ -249,6 +249,8 @@ impl Play {
                 clocks::now()
             });
             clocks::learn(&known);
+            // Back here, where user code may have run meanwhile.
+            caches::with(caches::Caches::apply_late);
             if self.random.one_in(6) {
                 self.engine.settle(space);
                 let (settled, rest): (Withdrawn, Withdrawn) =
@@ -303,13 +305,13 @@ impl Play {
 
     fn end(&self, space: usize) {
         self.ending.set(Some(space));
-        meddling::end_walks();
         for cpu in 0..CPUS {
             if self.runs[cpu].get() != Some(space) {
                 continue;
             }
             // Nobody runs it any more; some have it loaded.
             self.runs[cpu].set(None);
+            meddling::end_walks_on(cpu);
             on(cpu, || self.lazy());
         }
         self.wait();
@@ -426,6 +428,7 @@ impl Play {
         let waiter = (0..CPUS).find(|&cpu| !self.off[cpu].get()).unwrap_or(0);
         meddling::end_walks_on(waiter);
         on(waiter, || self.wait());
+        meddling::end_walks_on(here());
         self.engine.kernel().is_settled();
     }
 }

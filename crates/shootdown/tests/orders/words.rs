@@ -1,32 +1,96 @@
-//! Words that remember that they were written and what they pass on, and between whose operations others come in.
+//! Words that remember what was written to them, by whom, and what that passes on; between whose operations others come in; and
+//! of which a load may find what was there before, if its CPU does not know better.
 
-use crate::clocks::Passed;
-use crate::meddling::moment;
-use crate::world::{full, wrote};
+use crate::clocks::{self, Passed};
+use crate::meddling::{moment, reads_late};
+use crate::world::{CPUS, full, here, wrote};
 use shootdown::Word;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::Ordering;
 
-/// A word that remembers that it was written.
-pub struct Minded(AtomicU64, Passed);
+/// Values kept besides the latest.
+const KEPT: usize = 4;
+
+/// A value, and who wrote it when. The first is from before all.
+#[derive(Clone, Copy, Default)]
+struct Written {
+    value: u64,
+    /// How many there were before.
+    number: u64,
+    by: usize,
+    time: u64,
+    passed: Passed,
+}
+
+/// A word that remembers what was written.
+#[derive(Default)]
+pub struct Minded {
+    latest: Cell<Written>,
+    /// From the oldest.
+    before: RefCell<Vec<Written>>,
+    /// The latest that each CPU has found, or written.
+    found: Cell<[u64; CPUS]>,
+}
 
 // SAFETY: each test uses its words from one thread.
 unsafe impl Sync for Minded {}
+// SAFETY: as above.
+unsafe impl Send for Minded {}
 
 impl Minded {
+    /// What a load finds: the latest, or what was there before, as long as its CPU may have missed all that came after, and
+    /// has not found any of it.
+    fn find(&self) -> Written {
+        let latest = self.latest.get();
+        let mut found = self.found.get();
+        let mut finds = latest;
+        if latest.number > found[here()] && reads_late() {
+            for before in self.before.borrow().iter().rev() {
+                if finds.number == found[here()] || !clocks::may_miss(finds.by, finds.time) {
+                    break;
+                }
+                finds = *before;
+            }
+        }
+        found[here()] = finds.number;
+        self.found.set(found);
+        finds
+    }
+
+    fn write(&self, value: u64, time: u64, passed: Passed) {
+        let latest = self.latest.get();
+        let mut before = self.before.borrow_mut();
+        if before.len() == KEPT {
+            before.remove(0);
+        }
+        before.push(latest);
+        let number = latest.number + 1;
+        self.latest.set(Written {
+            value,
+            number,
+            by: here(),
+            time,
+            passed,
+        });
+        let mut found = self.found.get();
+        found[here()] = number;
+        self.found.set(found);
+        wrote();
+    }
+
     fn modify(&self, change: impl Fn(u64) -> Option<u64>) -> Result<u64, u64> {
         moment();
         full();
-        let old = self.0.load(Ordering::Relaxed);
-        match change(old) {
+        let old = self.latest.get();
+        match change(old.value) {
             Some(new) => {
-                self.0.store(new, Ordering::Relaxed);
-                wrote();
-                self.1.modify();
-                Ok(old)
+                let time = clocks::tick();
+                self.write(new, time, old.passed.modify());
+                Ok(old.value)
             }
             None => {
-                self.1.look();
-                Err(old)
+                old.passed.look();
+                Err(old.value)
             }
         }
     }
@@ -37,18 +101,23 @@ impl Minded {
 
 impl Word for Minded {
     fn new(value: u64) -> Self {
-        Minded(AtomicU64::new(value), Passed::default())
+        let word = Minded::default();
+        word.latest.set(Written {
+            value,
+            ..Written::default()
+        });
+        word
     }
     fn load(&self, order: Ordering) -> u64 {
         moment();
-        self.1.load(order);
-        self.0.load(order)
+        let found = self.find();
+        found.passed.load(order);
+        found.value
     }
     fn store(&self, value: u64, order: Ordering) {
         moment();
-        wrote();
-        self.1.store(order);
-        self.0.store(value, order);
+        let time = clocks::tick();
+        self.write(value, time, Passed::store(order));
     }
     fn fetch_add_full(&self, value: u64) -> u64 {
         self.always(|old| old.wrapping_add(value))

@@ -2,7 +2,7 @@
 //! the engine does, on every processor that the facade describes and whatever the host is.
 
 use crate::caches;
-use crate::clocks;
+use crate::clocks::{self, Clock};
 use crate::meddling::{end_walks, walks};
 use crate::words::Minded;
 use crate::work::{Did, Work};
@@ -19,6 +19,8 @@ std::thread_local! {
     static OWED: RefCell<[Owed; CPUS]> = const { RefCell::new([Owed::NOTHING; CPUS]) };
     /// Interrupts that have been sent and not been taken.
     static PENDING: Cell<u64> = const { Cell::new(0) };
+    /// What was known to whoever interrupted a CPU last, or had the hypervisor flush it.
+    static ASKED: RefCell<[Clock; CPUS]> = RefCell::default();
     /// What a CPU does with an interrupt.
     static HANDLER: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
     /// What each CPU may hold under each tag.
@@ -42,6 +44,7 @@ pub fn on_without_interrupts<T>(cpu: usize, what: impl FnOnce() -> T) -> T {
         FLUSH_AT_ENTRY.set(FLUSH_AT_ENTRY.get() & !bit);
         all_tags().for_each(|tag| cached(cpu, tag, |it| *it = Cached::Nothing));
         caches::with(|caches| caches.flush_at_entry());
+        clocks::is_interrupted(&ASKED.with_borrow(|asked| asked[cpu]));
     }
     if busy & bit == 0 {
         caches::with(caches::Caches::goes_on);
@@ -138,6 +141,11 @@ fn tables_are_published(before: &str) {
     );
 }
 
+/// That CPU will not miss what is known here.
+fn asks(cpu: usize) {
+    ASKED.with_borrow_mut(|asked| clocks::join(&mut asked[cpu], &clocks::now()));
+}
+
 pub struct Strict;
 
 impl Facade for Strict {
@@ -182,6 +190,7 @@ pub fn deliver() {
         PENDING.set(PENDING.get() & !(1 << cpu));
         on_without_interrupts(cpu, || {
             MASKED.with_borrow_mut(|masked| masked[cpu] = true);
+            clocks::is_interrupted(&ASKED.with_borrow(|asked| asked[cpu]));
             // What this CPU has written and not published is not what its handler invalidates.
             let unpublished = owed(|owed| {
                 let handlers = Owed {
@@ -268,6 +277,7 @@ impl Kernel<1> for &Minding {
         for cpu in targets.iter() {
             self.count(Did::Ipi);
             PENDING.set(PENDING.get() | 1 << cpu);
+            asks(cpu);
         }
     }
     fn invalidate(&self, what: Local) {
@@ -377,6 +387,7 @@ impl Kernel<1> for &Minding {
         if descheduled != 0 {
             // One exchange with the hypervisor.
             clocks::learn(&clocks::known_to(cpu));
+            asks(cpu);
         }
         FLUSH_AT_ENTRY.set(FLUSH_AT_ENTRY.get() | descheduled);
         descheduled != 0
@@ -403,6 +414,7 @@ pub fn engine(design: Design, broadcasts: bool) -> &'static Strictly {
     FLUSH_AT_ENTRY.set(0);
     CACHED.set([[Cached::Nothing; TAGS]; CPUS]);
     HERE.set(0);
+    ASKED.set(Default::default());
     let cpus: Vec<PerCpu<Strict>> = (0..CPUS).map(|_| PerCpu::new()).collect();
     let tags: Vec<Minded> = (0..tag_words(design.tag_limit)).map(|_| Minded::new(0)).collect();
     let storage = Storage {
