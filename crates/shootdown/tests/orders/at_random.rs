@@ -4,7 +4,7 @@
 use crate::meddling;
 use crate::play::Play;
 use crate::variants::variants;
-use crate::work::{Work, is_as_written};
+use crate::work::{Did, Work, is_as_written, on_words};
 use crate::world::engine;
 use shootdown::{Design, Free, Reach, Tags, Walkers};
 
@@ -44,12 +44,15 @@ fn run_once(design: Design, broadcasts: bool, run: u64, meddles: bool) -> Work {
     // With few spaces a CPU comes back to those that it has run.
     let play = Play::new(engine, 2 + 4 * (run % 2), run);
     meddling::begin(meddles.then_some(play), run);
+    on_words();
     // Tags are given and taken, and unmaps deferred, now and then only.
     let seldom = design.tags != Tags::PerCpu || design.free == Free::Deferred;
     let steps = if seldom { 4 * STEPS } else { STEPS };
     (0..steps).for_each(|_| play.step());
     meddling::begin(None, 0);
-    engine.kernel().work.get()
+    let mut work = engine.kernel().work.get();
+    [work[Did::Read as usize], work[Did::Write as usize]] = on_words();
+    work
 }
 
 /// With each way of keeping track of walks.

@@ -3,6 +3,7 @@
 
 use crate::clocks::{self, Passed};
 use crate::meddling::{moment, reads_late};
+use crate::work::on_word;
 use crate::world::{CPUS, full, here, wrote};
 use shootdown::Word;
 use std::cell::{Cell, RefCell};
@@ -80,6 +81,7 @@ impl Minded {
 
     fn modify(&self, change: impl Fn(u64) -> Option<u64>) -> Result<u64, u64> {
         moment();
+        on_word(true, true);
         full();
         let old = self.latest.get();
         match change(old.value) {
@@ -110,12 +112,14 @@ impl Word for Minded {
     }
     fn load(&self, order: Ordering) -> u64 {
         moment();
+        on_word(true, false);
         let found = self.find();
         found.passed.load(order);
         found.value
     }
     fn store(&self, value: u64, order: Ordering) {
         moment();
+        on_word(false, true);
         let time = clocks::tick();
         self.write(value, time, Passed::store(order));
     }
