@@ -1,7 +1,8 @@
 //! System-wide tags for promotion: three bitmaps, no lock.
 //!
-//! A tag is *used* while a space has it, *dirty* from then until a reclaim begins, *flushing* until that reclaim's broadcast
-//! is complete. Only a tag in none of the three is given out, so two live spaces can never share one (C4; regression 3).
+//! A tag is *used* while a space has it, and from then on until the broadcast of a reclaim is complete that began later: *dirty*
+//! until that reclaim begins, *flushing* until it ends. Only a tag that is not used is given out, so two live spaces can never
+//! share one (C4; regression 3).
 
 use crate::facade::{Facade, Word};
 use crate::hooks::Tag;
@@ -52,24 +53,17 @@ impl<'a, F: Facade> TagPool<'a, F> {
     pub(crate) fn allocate(&self) -> Option<Tag> {
         for index in 0..self.used.len() {
             loop {
-                let taken = self.used[index].load(Ordering::Acquire)
-                    | self.dirty[index].load(Ordering::Acquire)
-                    | self.flushing[index].load(Ordering::Acquire);
-                let free = self.valid(index) & !taken;
+                // A hint: the claim is a full barrier, and finds what is so.
+                let free = self.valid(index) & !self.used[index].load(Ordering::Relaxed);
                 if free == 0 {
                     break;
                 }
                 let bit = free & free.wrapping_neg();
-                if self.used[index].fetch_or_full(bit) & bit != 0 {
-                    continue; // lost the race
-                }
-                // Freed tags are marked dirty before they stop being used, and flushing before they stop being dirty: one
-                // that was freed between the reads above and the claim shows here.
-                let unclean = self.dirty[index].load(Ordering::Acquire) | self.flushing[index].load(Ordering::Acquire);
-                if unclean & bit == 0 {
+                // Pairs with the same word's exchange in `free_clean` and at the end of `reclaim`: whoever gets the tag knows
+                // that it is clean.
+                if self.used[index].fetch_or_full(bit) & bit == 0 {
                     return Some(Tag((index * 64) as u16 + bit.trailing_zeros() as u16));
                 }
-                self.used[index].fetch_and_full(!bit);
             }
         }
         None
@@ -80,30 +74,28 @@ impl<'a, F: Facade> TagPool<'a, F> {
         self.used[usize::from(tag.0) / 64].fetch_and_full(!(1 << (tag.0 % 64)));
     }
 
-    /// Gives back a tag that no CPU has loaded any more; entries under it may survive anywhere.
+    /// Gives back a tag that no CPU has loaded any more; entries under it may survive anywhere. It stays used until they do not.
     pub(crate) fn free_dirty(&self, tag: Tag) {
-        let (index, bit) = (usize::from(tag.0) / 64, 1 << (tag.0 % 64));
-        self.dirty[index].fetch_or_full(bit);
-        self.used[index].fetch_and_full(!bit);
+        self.dirty[usize::from(tag.0) / 64].fetch_or_full(1 << (tag.0 % 64));
     }
 
     /// Makes dirty tags free again by `flush_all`, which must invalidate every tag everywhere. False when there is none or
     /// somebody else is at it: then the caller does without (C6), it does not wait.
     pub(crate) fn reclaim(&self, flush_all: impl FnOnce()) -> bool {
-        if self.dirty.iter().all(|word| word.load(Ordering::Acquire) == 0) || self.reclaiming.swap_full(1) != 0 {
+        let is_dirty = |word: &F::U64| word.load(Ordering::Relaxed) != 0;
+        if !self.dirty.iter().any(is_dirty) || self.reclaiming.swap_full(1) != 0 {
             return false;
         }
-        for (dirty, flushing) in self.dirty.iter().zip(self.flushing) {
-            let bits = dirty.load(Ordering::Acquire);
-            flushing.fetch_or_full(bits);
-            dirty.fetch_and_full(!bits);
-        }
         // Tags freed from here on are dirty, not flushing: this flush does not count for them.
-        flush_all();
-        for flushing in self.flushing {
-            flushing.swap_full(0);
+        for (dirty, flushing) in self.dirty.iter().zip(self.flushing) {
+            flushing.store(dirty.swap_full(0), Ordering::Relaxed);
         }
-        self.reclaiming.store(0, Ordering::Release);
+        flush_all();
+        for (used, flushing) in self.used.iter().zip(self.flushing) {
+            used.fetch_and_full(!flushing.load(Ordering::Relaxed));
+        }
+        // Relaxed: the full barriers above keep it behind what it is for, the words of `flushing`.
+        self.reclaiming.store(0, Ordering::Relaxed);
         true
     }
 
@@ -130,6 +122,8 @@ impl<'a, F: Facade> TagPool<'a, F> {
 mod tests {
     use super::*;
     use crate::meddled::{self, Meddled, Meddling};
+    use core::cell::Cell;
+    use core::sync::atomic::AtomicBool;
 
     const FIRST: u16 = 3;
     const END: u16 = 70;
@@ -181,6 +175,9 @@ mod tests {
             let mut left = take_all(pool);
             meddled::after(operations, || pool.free_dirty(Tag(5)));
             assert_eq!(pool.allocate(), None, "freed before operation {operations}");
+            if !meddled::never() {
+                pool.free_dirty(Tag(5));
+            }
             pool.free_dirty(Tag(9));
             assert!(pool.reclaim(|| {}));
             left.retain(|tag| [5, 9].contains(tag));
@@ -210,7 +207,7 @@ mod tests {
 
     #[test]
     fn what_happens_to_one_tag_is_not_lost_by_what_happens_to_its_neighbour() {
-        // At whatever moment another operation on the same word comes between. A reclaim cleans what is freed before it begins.
+        // At whatever moment another operation on the same words comes between. A reclaim cleans what is freed before it begins.
         let operations: [(bool, Operation); 4] = [
             (false, |pool| pool.free_clean(Tag(5))),
             (false, |pool| pool.free_dirty(Tag(5))),
@@ -218,26 +215,123 @@ mod tests {
             (true, |pool| assert!(pool.reclaim(|| {}))),
         ];
         for (may_clean, operation) in operations {
-            for moment in 0..8 {
+            for moment in 0..12 {
                 let pool = pool();
                 let all = take_all(pool);
                 pool.free_dirty(Tag(9));
-                let before = pool.used[0].load(Ordering::Relaxed);
                 meddled::after(moment, || pool.free_dirty(Tag(7)));
                 operation(pool);
-                meddled::never();
-                let unclean = pool.dirty[0].load(Ordering::Relaxed) | pool.flushing[0].load(Ordering::Relaxed);
-                let freed = before & !pool.used[0].load(Ordering::Relaxed) & 1 << 7 != 0;
-                assert!(
-                    !freed || unclean & 1 << 7 != 0 || may_clean,
-                    "dirty, at operation {moment}"
-                );
-                pool.free_dirty(Tag(7));
-                assert!(pool.reclaim(|| {}));
+                if !meddled::never() {
+                    pool.free_dirty(Tag(7));
+                }
+                let is_used = pool.used[0].load(Ordering::Relaxed) & 1 << 7 != 0;
+                assert!(is_used || may_clean, "dirty, at operation {moment}");
+                pool.reclaim(|| {});
                 let again = take_all(pool);
                 assert!(again.contains(&7), "given back, at operation {moment}");
                 assert!(again.iter().all(|tag| all.contains(tag)));
             }
+        }
+    }
+
+    #[test]
+    fn a_tag_that_others_use_and_free_between_the_look_and_the_claim_is_not_given_out() {
+        // And another of the same word is freed while this one is put back.
+        for (first, second) in (0..8).flat_map(|first| (0..8).map(move |second| (first, second))) {
+            let pool = pool();
+            take_all(pool);
+            pool.free_clean(Tag(5));
+            let theirs = &*Box::leak(Box::new(Cell::new(None)));
+            meddled::after(first, move || {
+                theirs.set(pool.allocate());
+                theirs.get().into_iter().for_each(|tag| pool.free_dirty(tag));
+                meddled::after(second, || pool.free_dirty(Tag(9)));
+            });
+            let mine = pool.allocate();
+            let meddled = meddled::never();
+            assert!(mine.is_none() || theirs.get().is_none(), "at operation {first}");
+            mine.into_iter().for_each(|tag| pool.free_dirty(tag));
+            if !meddled {
+                pool.free_dirty(Tag(9));
+            }
+            assert!(pool.reclaim(|| assert_eq!(pool.allocate(), None)));
+            assert_eq!(take_all(pool), [5, 9], "at operation {first}, {second} later");
+        }
+    }
+
+    #[test]
+    fn whoever_allocates_during_a_reclaim_gets_nothing_that_it_has_not_flushed() {
+        for moment in 0..16 {
+            let pool = pool();
+            take_all(pool);
+            pool.free_dirty(Tag(5));
+            let (flushed, got) = (
+                &*Box::leak(Box::new(Cell::new(false))),
+                &*Box::leak(Box::new(Cell::new(None))),
+            );
+            meddled::after(moment, || got.set(pool.allocate().map(|tag| (tag, flushed.get()))));
+            assert!(pool.reclaim(|| flushed.set(true)));
+            meddled::never();
+            assert!(got.get().is_none_or(|(_, flushed)| flushed), "at operation {moment}");
+        }
+    }
+
+    #[test]
+    fn what_is_freed_during_a_reclaim_is_flushed_by_it_or_stays_dirty() {
+        for moment in 0..16 {
+            let pool = pool();
+            take_all(pool);
+            pool.free_dirty(Tag(5));
+            let (freed, flushed) = (
+                &*Box::leak(Box::new(Cell::new(false))),
+                &*Box::leak(Box::new(Cell::new(false))),
+            );
+            meddled::after(moment, || {
+                pool.free_dirty(Tag(7));
+                freed.set(true);
+            });
+            assert!(pool.reclaim(|| {
+                assert_eq!(pool.allocate(), None, "not before the flush is over");
+                flushed.set(freed.get());
+            }));
+            meddled::never();
+            let expected = if flushed.get() { [5, 7].as_slice() } else { &[5] };
+            let free = take_all(pool);
+            assert!(
+                free == expected || free == [5],
+                "{free:?}, freed before operation {moment}"
+            );
+            assert!(pool.reclaim(|| {}) || free.len() == 2 || !freed.get());
+            assert_eq!(take_all(pool).len() + free.len(), 1 + usize::from(freed.get()));
+        }
+    }
+
+    #[test]
+    fn of_two_that_reclaim_at_once_neither_ends_the_flush_of_the_other() {
+        for turns in (0..12).flat_map(|first| (0..30).map(move |second| [first, second])) {
+            let pool = pool();
+            take_all(pool);
+            let dirty = [const { AtomicBool::new(false) }; END as usize];
+            let is_dirty = |tag: &Tag| dirty[usize::from(tag.0)].load(Ordering::Relaxed);
+            let free = |tag: Tag| {
+                dirty[usize::from(tag.0)].store(true, Ordering::Relaxed);
+                pool.free_dirty(tag);
+            };
+            // Cleans what was dirty when it began. Meanwhile one more is freed, and somebody allocates.
+            let flush = |meanwhile: Tag| {
+                let before: Vec<Tag> = (0..END).map(Tag).filter(is_dirty).collect();
+                free(meanwhile);
+                let got = pool.allocate();
+                assert!(!got.as_ref().is_some_and(is_dirty), "{got:?}, in turns of {turns:?}");
+                got.into_iter().for_each(|tag| pool.free_clean(tag));
+                before
+                    .iter()
+                    .for_each(|tag| dirty[usize::from(tag.0)].store(false, Ordering::Relaxed));
+            };
+            free(Tag(5));
+            let reclaim = |meanwhile| move || drop(pool.reclaim(|| flush(Tag(meanwhile))));
+            meddled::together(&turns, reclaim(7), reclaim(9));
+            assert!(take_all(pool).into_iter().map(Tag).all(|tag| !is_dirty(&tag)));
         }
     }
 
