@@ -2,7 +2,7 @@
 
 use crate::design::MAX_SLOTS;
 use crate::engine::Engine;
-use crate::facade::{Facade, Word};
+use crate::facade::Word;
 use crate::fault::fault;
 use crate::hooks::Kernel;
 use crate::percpu::State;
@@ -33,7 +33,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             cpu.walking.forget_all();
         }
         self.deferrals_wait_for(me);
-        // On, then in the set (full barrier), then flush: a requester that saw this CPU off or absent wrote its entries
+        // On, then in the set (a full barrier: it was not in), then flush: a requester that saw this CPU off or absent wrote its entries
         // before, so this flush and every later fill sees them. Pairs with `request`, `wait` and `flush_kernel`.
         cpu.publish(State::KERNEL);
         self.online.join(me);
@@ -65,10 +65,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             }
             self.online.leave(me);
             cpu.publish(State::OFF);
-            cpu.forget_running();
-            // Pairs with the full barriers of `push` and `post`, after which requesters read the state: either they see
+            // A full barrier. Pairs with those of `put` and `post`, after which requesters read the state: either they see
             // this CPU off, or this drain sees their request.
-            K::Facade::full_barrier();
+            cpu.forget_running();
             self.serve(cpu);
         });
     }
