@@ -6,10 +6,11 @@ use crate::play::Play;
 use crate::variants::variants;
 use crate::work::{Did, Work, is_as_written, on_words};
 use crate::world::engine;
-use shootdown::{Design, Free, Reach, Tags, Walkers};
+use shootdown::{Design, Free, Reach, Tags};
 
-/// Runs of each design, and what happens in each.
+/// Runs of each design, those in which others meddle, and what happens in each.
 const RUNS: u64 = 2;
+const MEDDLED: u64 = 3;
 const STEPS: u64 = 250;
 
 /// Of all designs, those of one part of [`PARTS`], some times each; and what was done under each.
@@ -27,7 +28,7 @@ pub fn play(part: usize, meddles: bool) -> Vec<(String, Work)> {
             ];
             let traits: String = traits.iter().filter(|(has, _)| *has).map(|(_, name)| *name).collect();
             let mut work = Work::default();
-            for run in 0..RUNS {
+            for run in 0..if meddles { MEDDLED } else { RUNS } {
                 println!("{name}{traits}, run {run}");
                 let did = run_once(design, broadcasts, run, meddles);
                 work.iter_mut().zip(did).for_each(|(sum, more)| *sum += more);
@@ -53,24 +54,6 @@ fn run_once(design: Design, broadcasts: bool, run: u64, meddles: bool) -> Work {
     let mut work = engine.kernel().work.get();
     [work[Did::Read as usize], work[Did::Write as usize]] = on_words();
     work
-}
-
-/// With each way of keeping track of walks.
-#[test]
-fn no_table_goes_while_it_is_walked() {
-    use Walkers::{Adaptive, GracePeriod, InterruptAll, Precise, PreciseExchange, Sticky};
-    for walkers in [Adaptive, Sticky, Precise, PreciseExchange, GracePeriod, InterruptAll] {
-        for base in [Design::IPI, Design::ADAPTIVE, Design::ARM_BROADCAST, Design::ARM_IPI] {
-            for seed in 0..3 {
-                println!("{walkers:?}, {:?}, {:?}, run {seed}", base.tags, base.reach);
-                meddling::begin(None, 0);
-                let play = Play::new(engine(Design { walkers, ..base }, true), 2, seed);
-                meddling::begin(Some(play), seed);
-                (0..200).for_each(|_| play.step_of_walks());
-                meddling::begin(None, 0);
-            }
-        }
-    }
 }
 
 /// Tests that share the designs, so that each is short.

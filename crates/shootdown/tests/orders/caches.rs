@@ -31,7 +31,9 @@ struct Cpu {
     /// Broadcasts that take effect at its next synchronisation.
     late: Vec<Broadcast>,
     user: bool,
+    /// It fills, and it may use what is mapped in the kernel.
     on: bool,
+    up: bool,
     /// When it last went on from using what it had, and of which version that was.
     used: BTreeMap<Name, (u64, u64)>,
 }
@@ -203,7 +205,7 @@ impl Caches {
     /// Nobody can use what is out of date: user pages where user code runs, links and kernel pages wherever they are loaded.
     fn judge(&self, names: &[(Name, u64)]) {
         for (number, cpu) in self.cpus.iter().enumerate() {
-            if cpu.on && !flushes_at_entry(number) {
+            if cpu.up && !flushes_at_entry(number) {
                 judge_cpu(number, cpu, cpu.user, names);
             }
         }
@@ -352,7 +354,8 @@ impl Caches {
     }
 
     /// This CPU uses what is mapped in the kernel.
-    pub fn in_kernel(&self) {
+    pub fn in_kernel(&mut self) {
+        self.cpus[here()].up = self.cpus[here()].on;
         self.judge_here(false, |owner| owner == KERNEL);
     }
 
@@ -378,9 +381,11 @@ impl Caches {
         self.pending.get(&name).is_some_and(|pending| *pending != 0)
     }
 
+    /// This CPU begins to run, and to fill; or does not run any more.
     pub fn online(&mut self, on: bool) {
         let cpu = &mut self.cpus[here()];
         cpu.on = on;
+        cpu.up &= on;
         cpu.user = false;
         self.fill_on(here());
     }

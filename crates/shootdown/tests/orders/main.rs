@@ -5,6 +5,7 @@
 mod at_random;
 mod caches;
 mod clocks;
+mod focused;
 mod happens_before;
 mod meddling;
 mod memory;

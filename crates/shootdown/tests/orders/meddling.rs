@@ -26,6 +26,7 @@ struct UnderWay {
 
 std::thread_local! {
     static PLAY: Cell<Option<(&'static Play, &'static Random)>> = const { Cell::new(None) };
+    static RARE: Cell<u64> = const { Cell::new(RARELY) };
     static BUSY: Cell<bool> = const { Cell::new(false) };
     /// Loads find the latest.
     static FRESH: Cell<bool> = const { Cell::new(false) };
@@ -36,7 +37,19 @@ std::thread_local! {
 pub fn begin(play: Option<&'static Play>, seed: u64) {
     WALKS.take();
     BUSY.set(false);
+    RARE.set(RARELY);
     PLAY.set(play.map(|play| (play, &*Box::leak(Box::new(Random::new(seed + 77))))));
+}
+
+/// The same, with this many operations between two moments.
+pub fn begin_often(play: &'static Play, seed: u64, rarely: u64) {
+    begin(Some(play), seed);
+    RARE.set(rarely);
+}
+
+/// Whether what happens now has come in.
+pub fn meddles() -> bool {
+    BUSY.get()
 }
 
 /// Something may happen elsewhere now.
@@ -44,7 +57,7 @@ pub fn moment() {
     let Some((play, random)) = PLAY.get().filter(|_| !BUSY.get() && !std::thread::panicking()) else {
         return;
     };
-    if random.one_in(RARELY) {
+    if random.one_in(RARE.get()) {
         BUSY.set(true);
         meddle(play, random);
         BUSY.set(false);
@@ -80,6 +93,8 @@ fn meddle(play: &'static Play, random: &Random) {
             _ => end_last_walk_on(cpu),
         };
     }
+    // Where nobody has interrupts off, whoever is asked answers: then a whole flush may come in.
+    let all_answer = (0..CPUS).all(|cpu| !world::is_masked(cpu));
     // A roll-over may be under way, under its lock.
     let may_switch = play.engine.design().tags != Tags::System || !world::is_masked(here());
     on(cpu, || match what {
@@ -96,6 +111,7 @@ fn meddle(play: &'static Play, random: &Random) {
         16 | 17 => walk(play, space, random.one_in(4)),
         18 if random.one_in(2) => play.engine.tick_stops(),
         18 => play.engine.tick_resumes(),
+        19 if all_answer && random.one_in(2) => play.flush_something(space, random),
         19 => {
             // Now and then as many as the log has room for.
             let count = if random.one_in(8) { LOG_ENTRIES + 1 } else { 1 };

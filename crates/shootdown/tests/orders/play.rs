@@ -4,7 +4,7 @@
 use crate::caches::{self, LINK, Name, PAGES};
 use crate::clocks::{self, Clock};
 use crate::meddling;
-use crate::world::{self, CPUS, Strict, Strictly, here, on, on_without_interrupts, write_tables};
+use crate::world::{self, CPUS, Strict, Strictly, here, must_publish, on, on_without_interrupts, write_tables};
 use shootdown::{Deferral, Free, Grace, Range, Retired, Root, Space, Stride, Token, Unmapped};
 use std::cell::{Cell, RefCell};
 
@@ -71,7 +71,11 @@ impl Play {
             tokens: RefCell::default(),
             next_root: Cell::new(spaces),
         };
-        (0..CPUS).for_each(|cpu| on(cpu, || caches::with(|caches| caches.online(true))));
+        let up = |caches: &mut caches::Caches| {
+            caches.online(true);
+            caches.in_kernel();
+        };
+        (0..CPUS).for_each(|cpu| on(cpu, || caches::with(up)));
         Box::leak(Box::new(play))
     }
 
@@ -156,8 +160,9 @@ impl Play {
 
     pub fn comes_on(&self) {
         self.off[here()].set(false);
-        self.engine.cpu_online();
         caches::with(|caches| caches.online(true));
+        self.engine.cpu_online();
+        caches::with(|caches| caches.in_kernel());
     }
 
     pub fn are_on(&self) -> usize {
@@ -172,15 +177,24 @@ impl Play {
         }
     }
 
-    fn unmap(&self, space: usize) {
-        let (range, pages) = self.some_pages(&self.random);
+    /// In the middle of what another CPU does.
+    pub fn flush_something(&self, space: usize, random: &Random) {
+        match random.below(6) {
+            0 => self.kernel(random),
+            1 => self.later(space, random),
+            _ => self.unmap(space, random),
+        }
+    }
+
+    pub fn unmap(&self, space: usize, random: &Random) {
+        let (range, pages) = self.some_pages(random);
         let root = self.space(space).root();
-        let tables = self.random.one_in(4);
+        let tables = random.one_in(4);
         let range = if tables { range.with_tables() } else { range };
         let names = self.withdraw(root, pages, tables);
         let unlinked = caches::with(|caches| caches.version((root.0, LINK)));
         let space = self.space(space);
-        match self.random.below(5) {
+        match random.below(5) {
             0 => {
                 let (_done, _) = self.engine.flush_while(space, range, || ());
             }
@@ -212,7 +226,7 @@ impl Play {
         self.tokens.borrow_mut().push((token, names, clocks::now()));
     }
 
-    fn wait(&self) {
+    pub fn wait(&self) {
         let next = || self.tokens.borrow_mut().pop();
         while let Some((token, names, known)) = next() {
             clocks::learn(&known);
@@ -267,15 +281,15 @@ impl Play {
         caches::with(|caches| caches.flushed(&waiting));
     }
 
-    fn kernel(&self) {
-        let (range, pages) = self.some_pages(&self.random);
+    pub fn kernel(&self, random: &Random) {
+        let (range, pages) = self.some_pages(random);
         let names = self.withdraw(Root(0), pages, false);
         let _done = self.engine.flush_kernel(range);
         caches::with(|caches| caches.flushed(&names));
     }
 
-    fn later(&self, space: usize) {
-        let (range, pages) = self.some_pages(&self.random);
+    pub fn later(&self, space: usize, random: &Random) {
+        let (range, pages) = self.some_pages(random);
         let root = self.space(space).root();
         let names = self.withdraw(root, pages, range.tables());
         match self.engine.flush_later(self.space(space), range, 1) {
@@ -303,7 +317,7 @@ impl Play {
         }
     }
 
-    fn end(&self, space: usize) {
+    pub fn end(&self, space: usize) {
         self.ending.set(Some(space));
         for cpu in 0..CPUS {
             if self.runs[cpu].get() != Some(space) {
@@ -327,7 +341,7 @@ impl Play {
     }
 
     /// Tables are unlinked, and freed when no walk can hold the link: at once, later, or after a flush of its own.
-    fn free_tables(&self, space: usize) {
+    pub fn free_tables(&self, space: usize) {
         let pages = Range::pages(0, PAGES << 12, Stride::Size4K);
         let names = self.withdraw(self.space(space).root(), 0..PAGES, true);
         let link = *names.last().expect("the link");
@@ -351,41 +365,6 @@ impl Play {
         caches::with(|caches| caches.flushed(&names));
     }
 
-    /// Walks and frees of tables, mostly.
-    pub fn step_of_walks(&'static self) {
-        let random = &self.random;
-        let cpu = random.below(CPUS as u64) as usize;
-        meddling::end_walks_on(cpu);
-        let clock = &self.engine.kernel().now;
-        // Frees come in hurries, and seldom.
-        let hurry = clock.get() / 1_000_000 % 2 == 0;
-        clock.set(
-            clock.get()
-                + if hurry {
-                    random.below(20_000)
-                } else {
-                    random.below(200_000)
-                },
-        );
-        let space = self.some_space(random);
-        on(cpu, || match random.below(16) {
-            0..8 if self.off[cpu].get() => self.comes_on(),
-            _ if self.off[cpu].get() => {}
-            0 => self.enter(space),
-            1 => self.leave(),
-            2 => self.free(),
-            3 => self.engine.tick(),
-            4 if self.are_on() > 1 => self.goes_off(),
-            5..=8 => (0..random.below(60)).for_each(|_| {
-                meddling::walk(self, space, false);
-                meddling::end_walks_on(cpu);
-            }),
-            _ => self.free_tables(space),
-        });
-        meddling::end_walks_on(cpu);
-        on_without_interrupts(cpu, || self.engine.kernel().is_settled());
-    }
-
     pub fn step(&'static self) {
         let random = &self.random;
         let cpu = random.below(CPUS as u64) as usize;
@@ -405,9 +384,9 @@ impl Play {
             7 => self.lazy(),
             8 => self.enter_kernel(),
             9 => self.reclaim(),
-            10 => self.kernel(),
-            11 => self.later(space),
-            18..=20 if self.engine.design().free == Free::Deferred && random.one_in(2) => self.later(space),
+            10 => self.kernel(random),
+            11 => self.later(space, random),
+            18..=20 if self.engine.design().free == Free::Deferred && random.one_in(2) => self.later(space, random),
             21 if self.engine.design().free == Free::Deferred => self.engine.tick(),
             12 if random.one_in(2) => self.free(),
             12 => self.engine.tick(),
@@ -422,7 +401,7 @@ impl Play {
             17 => self.engine.tick_resumes(),
             18 => self.look(space),
             25 => crate::world::deschedule((here() + 1) % CPUS),
-            _ => self.unmap(self.runs[here()].get().filter(|_| what < 23).unwrap_or(space)),
+            _ => self.unmap(self.runs[here()].get().filter(|_| what < 23).unwrap_or(space), random),
         });
         meddling::end_walks_on(cpu);
         let waiter = (0..CPUS).find(|&cpu| !self.off[cpu].get()).unwrap_or(0);

@@ -1,0 +1,193 @@
+//! Runs of few kinds of steps each, in which others meddle at every other moment: races that runs of everything (`at_random.rs`)
+//! come to seldom.
+
+use crate::meddling;
+use crate::play::Play;
+use crate::variants::variants;
+use crate::world::{CPUS, engine, here, on, on_without_interrupts};
+use shootdown::{Design, Free, Reach, Tags, Walkers};
+
+/// Operations on words between two moments, on average.
+const OFTEN: u64 = 4;
+
+const STEPS: u64 = 250;
+
+/// `step` under each of `designs`, on this many spaces.
+fn play(designs: impl Iterator<Item = (&'static str, Design)>, spaces: u64, runs: u64, step: fn(&'static Play)) {
+    for (name, design) in designs {
+        for run in 0..runs {
+            println!("{name}, run {run}");
+            meddling::begin(None, 0);
+            let play = Play::new(engine(design, true), spaces, run);
+            meddling::begin_often(play, run, OFTEN);
+            for _ in 0..STEPS {
+                play.free_cpu();
+                step(play);
+                play.settles();
+            }
+            meddling::begin(None, 0);
+        }
+    }
+}
+
+fn designs(wanted: fn(&Design) -> bool) -> impl Iterator<Item = (&'static str, Design)> {
+    let all = crate::designs().chain(variants());
+    all.filter(move |(_, design)| wanted(design) && !design.split && !design.errata.repeat)
+}
+
+impl Play {
+    /// Some CPU that walks no tables; time goes on.
+    fn free_cpu(&self) {
+        meddling::end_walks();
+        self.engine
+            .kernel()
+            .now
+            .set(self.engine.kernel().now.get() + self.random.below(40));
+    }
+
+    fn settles(&self) {
+        let waiter = (0..CPUS).find(|&cpu| !self.off[cpu].get()).unwrap_or(0);
+        meddling::end_walks();
+        on(waiter, || self.wait());
+        meddling::end_walks_on(here());
+        self.engine.kernel().is_settled();
+    }
+
+    fn on_some_cpu(&'static self, what: impl FnOnce(usize)) {
+        let cpu = self.random.below(CPUS as u64) as usize;
+        let space = self.some_space(&self.random);
+        on(cpu, || {
+            if self.off[cpu].get() {
+                self.comes_on();
+            }
+            what(space);
+        });
+    }
+
+    /// Walks and frees of tables, mostly.
+    fn step_of_walks(&'static self) {
+        let random = &self.random;
+        let cpu = random.below(CPUS as u64) as usize;
+        meddling::end_walks_on(cpu);
+        let clock = &self.engine.kernel().now;
+        // Frees come in hurries, and seldom.
+        let hurry = clock.get() / 1_000_000 % 2 == 0;
+        clock.set(
+            clock.get()
+                + if hurry {
+                    random.below(20_000)
+                } else {
+                    random.below(200_000)
+                },
+        );
+        let space = self.some_space(random);
+        on(cpu, || match random.below(16) {
+            0..8 if self.off[cpu].get() => self.comes_on(),
+            _ if self.off[cpu].get() => {}
+            0 => self.enter(space),
+            1 => self.leave(),
+            2 => self.free(),
+            3 => self.engine.tick(),
+            4 if self.are_on() > 1 => self.goes_off(),
+            5..=8 => (0..random.below(60)).for_each(|_| {
+                meddling::walk(self, space, false);
+                meddling::end_walks_on(cpu);
+            }),
+            _ => self.free_tables(space),
+        });
+        meddling::end_walks_on(cpu);
+        on_without_interrupts(cpu, || self.engine.kernel().is_settled());
+    }
+}
+
+/// With each way of keeping track of walks.
+#[test]
+fn no_table_goes_while_it_is_walked() {
+    use Walkers::{Adaptive, GracePeriod, InterruptAll, Precise, PreciseExchange, Sticky};
+    for walkers in [Adaptive, Sticky, Precise, PreciseExchange, GracePeriod, InterruptAll] {
+        for base in [Design::IPI, Design::ADAPTIVE, Design::ARM_BROADCAST, Design::ARM_IPI] {
+            for seed in 0..3 {
+                println!("{walkers:?}, {:?}, {:?}, run {seed}", base.tags, base.reach);
+                meddling::begin(None, 0);
+                let play = Play::new(engine(Design { walkers, ..base }, true), 2, seed);
+                meddling::begin(Some(play), seed);
+                (0..200).for_each(|_| play.step_of_walks());
+                meddling::begin(None, 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn deferred_unmaps_end_when_everybody_has_flushed() {
+    let designs = designs(|design| design.free == Free::Deferred);
+    play(designs, 2, 12, |play| {
+        let random = &play.random;
+        play.on_some_cpu(|space| match random.below(16) {
+            0..=4 => play.enter(space),
+            5 => play.leave(),
+            6 => play.lazy(),
+            7 => play.returns(),
+            8 => play.engine.tick(),
+            9 => play.engine.tick_stops(),
+            10 => play.engine.tick_resumes(),
+            11 if play.are_on() > 1 => play.goes_off(),
+            12 => play.free(),
+            _ => play.later(play.runs[here()].get().unwrap_or(space), random),
+        });
+        (0..CPUS).for_each(|cpu| on(cpu, || play.engine.tick()));
+    });
+}
+
+#[test]
+fn spaces_are_promoted_and_demoted_and_end() {
+    let designs = designs(|design| matches!(design.tags, Tags::Hybrid { .. }));
+    play(designs, 3, 3, |play| {
+        let random = &play.random;
+        play.on_some_cpu(|space| match random.below(16) {
+            0..=4 => play.enter(space),
+            5 => play.leave(),
+            6 => play.lazy(),
+            7 => play.returns(),
+            8 if play.are_on() > 1 => play.goes_off(),
+            9 | 10 => play.end(space),
+            _ => {
+                // The window for promotion is open, every other time.
+                let clock = &play.engine.kernel().now;
+                clock.set((clock.get() / 32 + 1) * 32 - here() as u64);
+                play.unmap(play.runs[here()].get().unwrap_or(space), random);
+            }
+        });
+    });
+}
+
+#[test]
+fn tags_roll_over_while_spaces_are_switched_and_flushed() {
+    let designs = designs(|design| design.tags == Tags::System);
+    play(designs, 6, 3, |play| {
+        let random = &play.random;
+        play.on_some_cpu(|space| match random.below(16) {
+            0..=7 => play.enter(space),
+            8 => play.leave(),
+            9 => play.lazy(),
+            10 => play.returns(),
+            11 if play.are_on() > 1 => play.goes_off(),
+            _ => play.unmap(play.runs[here()].get().unwrap_or(space), random),
+        });
+    });
+}
+
+#[test]
+fn cpus_come_and_go_while_the_kernel_is_flushed() {
+    let designs = designs(|design| design.reach != Reach::None);
+    play(designs, 2, 1, |play| {
+        let random = &play.random;
+        play.on_some_cpu(|space| match random.below(8) {
+            0 | 1 => play.enter(space),
+            2 | 3 if play.are_on() > 1 => play.goes_off(),
+            4 => play.lazy(),
+            5 => play.unmap(space, random),
+            _ => play.kernel(random),
+        });
+    });
+}
