@@ -48,6 +48,8 @@ pub struct Caches {
     pending: BTreeMap<Name, u64>,
     device: BTreeMap<Name, u64>,
     told: Vec<(u64, Secondary)>,
+    /// How much of that it has done.
+    done: usize,
     issued: [Vec<Broadcast>; CPUS],
     issued_here: [Vec<Local>; CPUS],
     pub split: bool,
@@ -309,7 +311,9 @@ impl Caches {
     }
 
     pub fn secondary_sync(&mut self, ticket: u64) {
-        for &(root, told) in &self.told[..ticket as usize] {
+        let done = self.done;
+        self.done = done.max(ticket as usize);
+        for &(root, told) in &self.told[done..self.done] {
             self.device.retain(|(owner, page), _| match told {
                 Secondary::Flush(range) => {
                     let inside = (range.start()..range.end()).contains(&(page << 12));
@@ -381,6 +385,15 @@ impl Caches {
         self.pending.get(&name).is_some_and(|pending| *pending != 0)
     }
 
+    /// There is no space with this root any more. What is held of it is not its own (C4).
+    pub fn forget(&mut self, root: Root) {
+        self.withdrawn.retain(|(owner, _), _| *owner != root.0);
+        self.pending.retain(|(owner, _), _| *owner != root.0);
+        self.cpus
+            .iter_mut()
+            .for_each(|cpu| cpu.used.retain(|(owner, _), _| *owner != root.0));
+    }
+
     /// This CPU begins to run, and to fill; or does not run any more.
     pub fn online(&mut self, on: bool) {
         let cpu = &mut self.cpus[here()];
@@ -416,7 +429,9 @@ impl Caches {
     /// The flush of these is complete.
     pub fn flushed(&mut self, names: &[(Name, u64)]) {
         for (name, version) in names {
-            *self.pending.entry(*name).or_insert(1) -= 1;
+            if let Some(pending) = self.pending.get_mut(name) {
+                *pending -= 1;
+            }
             if let Some(held) = self.device.get(name) {
                 assert!(held >= version, "the device can use {name:x?}");
             }

@@ -56,6 +56,7 @@ impl Play {
     fn on_some_cpu(&'static self, what: impl FnOnce(usize)) {
         let cpu = self.random.below(CPUS as u64) as usize;
         let space = self.some_space(&self.random);
+        meddling::end_walks_on(cpu);
         on(cpu, || {
             if self.off[cpu].get() {
                 self.comes_on();
@@ -121,7 +122,7 @@ fn no_table_goes_while_it_is_walked() {
 #[test]
 fn deferred_unmaps_end_when_everybody_has_flushed() {
     let designs = designs(|design| design.free == Free::Deferred);
-    play(designs, 2, 12, |play| {
+    play(designs, 2, 40, |play| {
         let random = &play.random;
         play.on_some_cpu(|space| match random.below(16) {
             0..=4 => play.enter(space),
@@ -142,29 +143,40 @@ fn deferred_unmaps_end_when_everybody_has_flushed() {
 #[test]
 fn spaces_are_promoted_and_demoted_and_end() {
     let designs = designs(|design| matches!(design.tags, Tags::Hybrid { .. }));
-    play(designs, 3, 3, |play| {
+    play(designs, 2, 2, |play| {
         let random = &play.random;
-        play.on_some_cpu(|space| match random.below(16) {
-            0..=4 => play.enter(space),
-            5 => play.leave(),
-            6 => play.lazy(),
-            7 => play.returns(),
-            8 if play.are_on() > 1 => play.goes_off(),
-            9 | 10 => play.end(space),
-            _ => {
-                // The window for promotion is open, every other time.
-                let clock = &play.engine.kernel().now;
-                clock.set((clock.get() / 32 + 1) * 32 - here() as u64);
-                play.unmap(play.runs[here()].get().unwrap_or(space), random);
+        let space = play.some_space(random);
+        // Most run it, and it is promoted; then most leave, and it is demoted; or ends meanwhile.
+        for most in [true, false] {
+            for cpu in 0..CPUS {
+                meddling::end_walks_on(cpu);
+                on(cpu, || match random.below(8) {
+                    _ if play.off[cpu].get() => play.comes_on(),
+                    0 => play.lazy(),
+                    1 => play.returns(),
+                    2 if play.are_on() > 1 && random.one_in(4) => play.goes_off(),
+                    3 => play.enter(1 - space),
+                    _ if most => play.enter(space),
+                    _ => play.leave(),
+                });
             }
-        });
+            for _ in 0..2 {
+                play.on_some_cpu(|_| {
+                    play.opens_window();
+                    play.unmap(space, random);
+                });
+            }
+            if random.one_in(8) {
+                play.on_some_cpu(|_| play.end(space));
+            }
+        }
     });
 }
 
 #[test]
 fn tags_roll_over_while_spaces_are_switched_and_flushed() {
     let designs = designs(|design| design.tags == Tags::System);
-    play(designs, 6, 3, |play| {
+    play(designs, 6, 16, |play| {
         let random = &play.random;
         play.on_some_cpu(|space| match random.below(16) {
             0..=7 => play.enter(space),
@@ -180,7 +192,7 @@ fn tags_roll_over_while_spaces_are_switched_and_flushed() {
 #[test]
 fn cpus_come_and_go_while_the_kernel_is_flushed() {
     let designs = designs(|design| design.reach != Reach::None);
-    play(designs, 2, 1, |play| {
+    play(designs, 2, 6, |play| {
         let random = &play.random;
         play.on_some_cpu(|space| match random.below(8) {
             0 | 1 => play.enter(space),

@@ -73,7 +73,12 @@ pub fn reads_late() -> bool {
 fn meddle(play: &'static Play, random: &Random) {
     let cpu = random.below(CPUS as u64) as usize;
     let space = play.some_space(random);
-    let what = random.below(20);
+    // Where it happens often, flushes are what comes in most.
+    let what = if RARE.get() < RARELY && random.one_in(3) {
+        19
+    } else {
+        random.below(20)
+    };
     if what < 5 {
         return deliver();
     }
@@ -111,7 +116,7 @@ fn meddle(play: &'static Play, random: &Random) {
         16 | 17 => walk(play, space, random.one_in(4)),
         18 if random.one_in(2) => play.engine.tick_stops(),
         18 => play.engine.tick_resumes(),
-        19 if all_answer && random.one_in(2) => play.flush_something(space, random),
+        19 if all_answer && !random.one_in(3) => play.flush_something(space, random),
         19 => {
             // Now and then as many as the log has room for.
             let count = if random.one_in(8) { LOG_ENTRIES + 1 } else { 1 };

@@ -177,8 +177,15 @@ impl Play {
         }
     }
 
+    /// This CPU's next window for promotion is open.
+    pub fn opens_window(&self) {
+        let clock = &self.engine.kernel().now;
+        clock.set((clock.get() / 32 + 2) * 32 - here() as u64);
+    }
+
     /// In the middle of what another CPU does.
     pub fn flush_something(&self, space: usize, random: &Random) {
+        self.opens_window();
         match random.below(6) {
             0 => self.kernel(random),
             1 => self.later(space, random),
@@ -333,7 +340,10 @@ impl Play {
         let _done = self.engine.retire(self.space(space));
         let root = self.space(space).root();
         let names = caches::with(|caches| caches.withdraw(root, 0..PAGES, true));
-        caches::with(|caches| caches.flushed(&names));
+        caches::with(|caches| {
+            caches.flushed(&names);
+            caches.forget(root);
+        });
         self.next_root.set(self.next_root.get() + 1);
         let root = Root(self.next_root.get());
         self.spaces.borrow_mut()[space] = Box::leak(Box::new(self.engine.space(root)));
@@ -369,10 +379,12 @@ impl Play {
         let random = &self.random;
         let cpu = random.below(CPUS as u64) as usize;
         meddling::end_walks_on(cpu);
-        // Every other time this CPU's window for promotion is open.
         let clock = &self.engine.kernel().now;
-        let window = (clock.get() / 32 + 2) * 32 - cpu as u64;
-        clock.set(if random.one_in(2) { window } else { clock.get() + 1 });
+        if random.one_in(2) {
+            on_without_interrupts(cpu, || self.opens_window());
+        } else {
+            clock.set(clock.get() + 1);
+        }
         let space = self.some_space(random);
         let what = random.below(26);
         on(cpu, || match what {
