@@ -52,9 +52,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// Posts to every target and interrupts those that nobody has posted to since they last looked.
+    /// Posts to every target and interrupts those that nobody has posted to since they last looked. Once for a token.
     pub(crate) fn post(&self, token: &mut Token<'_, 'k, K, W>, targets: CpuMask<W>) {
-        token.expect_none();
         let mut fresh = CpuMask::EMPTY;
         let (mut sent, mut count) = (0, 0);
         for cpu in targets.iter() {
@@ -228,3 +227,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         target.queue.put(me, request)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 
 use crate::facade::{Facade, Word};
 use core::cell::{Cell, RefCell};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 /// Operations until then, and what is done.
@@ -18,6 +18,15 @@ std::thread_local! {
 /// Does `what` after `operations` more operations, just before the next; once.
 pub(crate) fn after(operations: u32, what: impl FnOnce() + 'static) {
     NEXT.set(Some((operations, Box::new(what))));
+}
+
+/// Does `what` before each operation, until it returns true.
+pub(crate) fn after_each(mut what: impl FnMut() -> bool + 'static) {
+    after(0, move || {
+        if !what() {
+            after_each(what);
+        }
+    });
 }
 
 /// Does nothing of what was to be done and was not. Whether there was nothing left.
@@ -136,38 +145,50 @@ fn operation() {
 }
 
 /// The host's own words, meddled with.
-pub(crate) struct Meddled(AtomicU64);
+pub(crate) struct Meddled(AtomicU64, AtomicU32);
+
+impl Meddled {
+    /// How often it was written.
+    pub(crate) fn writes(&self) -> u32 {
+        self.1.load(Ordering::Relaxed)
+    }
+
+    fn written(&self) {
+        operation();
+        self.1.fetch_add(1, Ordering::Relaxed);
+    }
+}
 
 impl Word for Meddled {
     fn new(value: u64) -> Self {
-        Meddled(AtomicU64::new(value))
+        Meddled(AtomicU64::new(value), AtomicU32::new(0))
     }
     fn load(&self, order: Ordering) -> u64 {
         operation();
         self.0.load(order)
     }
     fn store(&self, value: u64, order: Ordering) {
-        operation();
+        self.written();
         self.0.store(value, order);
     }
     fn fetch_add_full(&self, value: u64) -> u64 {
-        operation();
+        self.written();
         self.0.fetch_add_full(value)
     }
     fn fetch_or_full(&self, bits: u64) -> u64 {
-        operation();
+        self.written();
         self.0.fetch_or_full(bits)
     }
     fn fetch_and_full(&self, bits: u64) -> u64 {
-        operation();
+        self.written();
         self.0.fetch_and_full(bits)
     }
     fn swap_full(&self, value: u64) -> u64 {
-        operation();
+        self.written();
         self.0.swap_full(value)
     }
     fn compare_exchange_full(&self, current: u64, new: u64) -> Result<u64, u64> {
-        operation();
+        self.written();
         self.0.compare_exchange_full(current, new)
     }
 }

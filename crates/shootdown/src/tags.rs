@@ -329,7 +329,11 @@ mod tests {
                     .for_each(|tag| dirty[usize::from(tag.0)].store(false, Ordering::Relaxed));
             };
             free(Tag(5));
-            let reclaim = |meanwhile| move || drop(pool.reclaim(|| flush(Tag(meanwhile))));
+            let reclaim = |meanwhile| {
+                move || {
+                    pool.reclaim(|| flush(Tag(meanwhile)));
+                }
+            };
             meddled::together(&turns, reclaim(7), reclaim(9));
             assert!(take_all(pool).into_iter().map(Tag).all(|tag| !is_dirty(&tag)));
         }

@@ -140,12 +140,6 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         Flushed(())
     }
 
-    /// Forgets what [`expect`](Self::expect) was told.
-    #[inline]
-    pub(crate) fn expect_none(&mut self) {
-        self.expected = 0;
-    }
-
     /// Adds what must have been served by the next target of the set; in rising order of the CPUs.
     #[inline]
     pub(crate) fn expect(&mut self, ticket: u64) {

@@ -278,6 +278,7 @@ impl Kernel<1> for &Minding {
         );
         tables_are_published("an interrupt that asks for invalidation");
         assert_ne!(self.pins.get(), 0, "interrupts are sent where migration is forbidden");
+        assert!(!targets.is_empty(), "nobody is interrupted");
         for cpu in targets.iter() {
             self.count(Did::Ipi);
             PENDING.set(PENDING.get() | 1 << cpu);
