@@ -100,6 +100,7 @@ type InWorld = &'static Space<World, 1>;
 
 const DESIGN: Design = Design {
     stuck_ns: 0,
+    service: Service::Waiter,
     ..Design::IPI
 };
 

@@ -21,7 +21,7 @@ fn play(designs: impl Iterator<Item = (&'static str, Design)>, spaces: u64, runs
             let play = Play::new(engine(design, true), spaces, run);
             meddling::begin_often(play, run, OFTEN);
             for _ in 0..STEPS {
-                play.free_cpu();
+                play.time_goes_on();
                 step(play);
                 play.settles();
             }
@@ -36,8 +36,7 @@ fn designs(wanted: fn(&Design) -> bool) -> impl Iterator<Item = (&'static str, D
 }
 
 impl Play {
-    /// Some CPU that walks no tables; time goes on.
-    fn free_cpu(&self) {
+    fn time_goes_on(&self) {
         meddling::end_walks();
         self.engine
             .kernel()
@@ -47,7 +46,7 @@ impl Play {
 
     fn settles(&self) {
         let waiter = (0..CPUS).find(|&cpu| !self.off[cpu].get()).unwrap_or(0);
-        meddling::end_walks();
+        meddling::end_walks_on(waiter);
         on(waiter, || self.wait());
         meddling::end_walks_on(here());
         self.engine.kernel().is_settled();
@@ -122,7 +121,7 @@ fn no_table_goes_while_it_is_walked() {
 #[test]
 fn deferred_unmaps_end_when_everybody_has_flushed() {
     let designs = designs(|design| design.free == Free::Deferred);
-    play(designs, 2, 40, |play| {
+    play(designs, 2, 60, |play| {
         let random = &play.random;
         play.on_some_cpu(|space| match random.below(16) {
             0..=4 => play.enter(space),
@@ -192,7 +191,7 @@ fn tags_roll_over_while_spaces_are_switched_and_flushed() {
 #[test]
 fn cpus_come_and_go_while_the_kernel_is_flushed() {
     let designs = designs(|design| design.reach != Reach::None);
-    play(designs, 2, 6, |play| {
+    play(designs, 2, 8, |play| {
         let random = &play.random;
         play.on_some_cpu(|space| match random.below(8) {
             0 | 1 => play.enter(space),
