@@ -2,7 +2,7 @@
 
 use crate::design::MAX_SLOTS;
 use crate::engine::Engine;
-use crate::facade::Word;
+use crate::facade::{Facade, Word};
 use crate::fault::fault;
 use crate::hooks::Kernel;
 use crate::percpu::State;

@@ -230,7 +230,7 @@ impl<F: Facade> Request<F> {
 const QUEUE_SLOTS: usize = 64;
 
 /// Stands in a slot whose request was taken back, until the CPU comes by.
-const TAKEN_BACK: u64 = 1;
+pub(crate) const TAKEN_BACK: u64 = 1;
 
 /// A CPU's queue: many requesters put, the CPU itself takes. No lock; the taking side never waits for a requester.
 #[repr(C, align(64))]
@@ -271,7 +271,7 @@ impl<F: Facade> Queue<F> {
     /// Reads before it writes, to find a free slot; so do the call queues of the kernels that the presets with stack requests
     /// stand for, and the second transfer of the line is part of their cost.
     #[inline(always)]
-    fn claim(&self, me: CpuId, pointer: u64) -> Option<u32> {
+    pub(crate) fn claim(&self, me: CpuId, pointer: u64) -> Option<u32> {
         let take = |slot: u32| self.slots.0[slot as usize].compare_exchange_full(0, pointer).is_ok();
         let (first, ready) = ((me % QUEUE_SLOTS) as u32, self.ready.load(Ordering::Relaxed));
         match ready >> first & 1 == 0 && take(first) {
@@ -296,7 +296,7 @@ impl<F: Facade> Queue<F> {
     /// The bit is clear: whoever takes it lets go of the slot only after that. To add it is one instruction where to set it, and
     /// learn of the others, takes a loop.
     #[inline(always)]
-    fn say_ready(&self, slot: u32) -> bool {
+    pub(crate) fn say_ready(&self, slot: u32) -> bool {
         self.ready.fetch_add_full(1 << slot) == 0
     }
 

@@ -7,6 +7,7 @@ use crate::engine::Storage;
 use crate::hooks::{Local, Root, Tag};
 use crate::meddled::{self, Meddled};
 use crate::range::Range;
+use crate::request::TAKEN_BACK;
 use crate::space::Space;
 use core::cell::{Cell, RefCell};
 use std::boxed::Box;
@@ -137,16 +138,27 @@ fn many(design: Design, cpus: usize) -> (&'static Sys, InWorld) {
     (engine, space)
 }
 
-/// Others hold every slot of that CPU's queue and have not pushed yet.
-fn fill(engine: &Sys, cpu: usize) {
-    while engine.cpus[cpu].queue.claim().is_some() {}
+/// Another CPU holds a slot of that CPU's queue, with a request that it has taken back, and has not said so yet.
+fn claim(engine: &Sys, cpu: usize) -> Option<u32> {
+    engine.cpus[cpu].queue.claim(1, TAKEN_BACK)
 }
 
-/// They push, with requests that were taken back, and the CPU takes all.
+/// It says so too. Whether the queue was empty.
+fn put_nothing(engine: &Sys, cpu: usize) -> bool {
+    let slot = claim(engine, cpu).expect("it is empty");
+    engine.cpus[cpu].queue.say_ready(slot)
+}
+
+/// Others hold every slot of that CPU's queue and have not said so yet.
+fn fill(engine: &Sys, cpu: usize) {
+    while claim(engine, cpu).is_some() {}
+}
+
+/// They do, and the CPU takes all.
 fn empty(engine: &Sys, cpu: usize) {
     let queue = &engine.cpus[cpu].queue;
     (0..64).for_each(|slot| {
-        queue.push(slot, core::ptr::null());
+        queue.say_ready(slot);
     });
     queue.take(|_| {});
 }
@@ -165,7 +177,7 @@ use Seen::{BeforeIpi, Sent, Waited};
 /// Whoever has been asked answers; full queues are emptied.
 fn answer(engine: &'static Sys) {
     for cpu in 1..3 {
-        match engine.cpus[cpu].queue.claim() {
+        match claim(engine, cpu) {
             None => empty(engine, cpu),
             Some(_) => on(cpu, || engine.on_ipi()),
         }
@@ -230,9 +242,7 @@ fn whoever_waits_for_a_slot_serves_meanwhile() {
     let asked = Box::leak(Box::new(Request::<World>::sending()));
     asked.write(Asked::CATCH_UP, 0, 0);
     let asked: &'static Request<World> = asked;
-    let queue = &engine.cpus[0].queue;
-    let slot = queue.claim().expect("it is empty");
-    queue.push(slot, asked);
+    assert_eq!(engine.cpus[0].queue.put(1, asked), Some((1, true)));
     asked.sent(1);
     let seen = flush(engine, space, move |_| {
         if asked.is_complete() {
@@ -247,9 +257,7 @@ fn whoever_waits_for_a_slot_serves_meanwhile() {
 fn a_cpu_that_somebody_else_is_about_to_interrupt_is_not_interrupted_again() {
     for requests in [Requests::PerRequest, Requests::PerCpu] {
         let (engine, space) = three(Design { requests, ..DESIGN });
-        let queue = &engine.cpus[1].queue;
-        let slot = queue.claim().expect("it is empty");
-        assert!(queue.push(slot, core::ptr::null()));
+        assert!(put_nothing(engine, 1));
         let seen = flush(engine, space, move |_| {
             (1..3).for_each(|cpu| on(cpu, || engine.on_ipi()))
         });
@@ -259,8 +267,7 @@ fn a_cpu_that_somebody_else_is_about_to_interrupt_is_not_interrupted_again() {
         });
         assert_eq!(both, [BeforeIpi, Sent([1, 2].into()), Waited]);
         for cpu in 1..3 {
-            let slot = engine.cpus[cpu].queue.claim().expect("it is empty");
-            assert!(engine.cpus[cpu].queue.push(slot, core::ptr::null()));
+            assert!(put_nothing(engine, cpu));
         }
         let nobody = flush(engine, space, move |_| {
             (1..3).for_each(|cpu| on(cpu, || engine.on_ipi()))
@@ -367,8 +374,7 @@ fn a_waiter_leaves_it_to_the_interrupt_where_it_may() {
                 ..DESIGN
             });
             let queue = &engine.cpus[0].queue;
-            let slot = queue.claim().expect("it is empty");
-            queue.push(slot, core::ptr::null());
+            put_nothing(engine, 0);
             let seen = flush(engine, space, move |round| {
                 assert_eq!(queue.has_ready(), service == Service::Interrupt);
                 if round == 3 {
@@ -384,8 +390,7 @@ fn a_waiter_leaves_it_to_the_interrupt_where_it_may() {
 fn who_is_answered_while_it_serves_looks_no_more() {
     let (engine, space) = three(DESIGN);
     let queue = &engine.cpus[0].queue;
-    let slot = queue.claim().expect("it is empty");
-    queue.push(slot, core::ptr::null());
+    put_nothing(engine, 0);
     meddled::after_each(move || {
         let serves = !queue.has_ready();
         if serves {

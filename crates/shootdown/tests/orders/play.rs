@@ -4,7 +4,7 @@
 use crate::caches::{self, LINK, Name, PAGES};
 use crate::clocks::{self, Clock};
 use crate::meddling;
-use crate::world::{self, CPUS, Strict, Strictly, here, must_publish, on, on_without_interrupts, write_tables};
+use crate::world::{self, CPUS, Strict, Strictly, here, on, on_without_interrupts, write_tables};
 use shootdown::{Deferral, Free, Grace, Range, Retired, Root, Space, Stride, Token, Unmapped};
 use std::cell::{Cell, RefCell};
 
