@@ -25,7 +25,15 @@ fn play(designs: impl Iterator<Item = (&'static str, Design)>, spaces: u64, runs
                 step(play);
                 play.settles();
             }
-            meddling::begin(None, 0);
+            meddling::end_all();
+            if matches!(design.tags, Tags::Hybrid { .. }) {
+                let left = play.tags_left();
+                let fresh = Play::new(engine(design, true), spaces, run).tags_left();
+                // By what it has learnt of costs it may promote none.
+                let none = left == 0 && design.reach == Reach::Adaptive;
+                println!("{left} of {fresh}");
+                assert!(left == fresh || none, "{left} of {fresh} tags are left");
+            }
         }
     }
 }

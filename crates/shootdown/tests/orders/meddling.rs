@@ -41,6 +41,12 @@ pub fn begin(play: Option<&'static Play>, seed: u64) {
     PLAY.set(play.map(|play| (play, &*Box::leak(Box::new(Random::new(seed + 77))))));
 }
 
+/// Nothing comes in any more, and no walk is under way.
+pub fn end_all() {
+    PLAY.set(None);
+    end_walks();
+}
+
 /// The same, with this many operations between two moments.
 pub fn begin_often(play: &'static Play, seed: u64, rarely: u64) {
     begin(Some(play), seed);

@@ -5,7 +5,7 @@ use crate::caches::{self, LINK, Name, PAGES};
 use crate::clocks::{self, Clock};
 use crate::meddling;
 use crate::world::{self, CPUS, Strict, Strictly, here, on, on_without_interrupts, write_tables};
-use shootdown::{Deferral, Free, Grace, Range, Retired, Root, Space, Stride, Token, Unmapped};
+use shootdown::{Deferral, Free, Grace, Kernel, Range, Retired, Root, Space, Stride, Token, Unmapped};
 use std::cell::{Cell, RefCell};
 
 pub struct Random(Cell<u64>);
@@ -348,6 +348,30 @@ impl Play {
         let root = Root(self.next_root.get());
         self.spaces.borrow_mut()[space] = Box::leak(Box::new(self.engine.space(root)));
         self.ending.set(None);
+    }
+
+    /// How many of a few new spaces get a system-wide tag, all others having given theirs up: none is lost.
+    pub fn tags_left(&self) -> usize {
+        (0..CPUS)
+            .filter(|&cpu| self.off[cpu].get())
+            .for_each(|cpu| on(cpu, || self.comes_on()));
+        let count = self.spaces.borrow().len();
+        (0..count).for_each(|space| on(0, || self.end(space)));
+        on(0, || {
+            self.engine.calibrate();
+            self.engine.kernel().local_sync();
+        });
+        let promoted = |root| {
+            let space: PlaySpace = Box::leak(Box::new(self.engine.space(Root(root))));
+            // SAFETY: it is leaked.
+            (0..CPUS).for_each(|cpu| on(cpu, || unsafe { self.engine.switch_to(space) }));
+            for _ in 0..2 * CPUS {
+                on_without_interrupts(0, || self.opens_window());
+                on(0, || world::unmap(self.engine, space, Range::page(0)));
+            }
+            space.system_tag().is_some()
+        };
+        (1000..1010).filter(|&root| promoted(root)).count()
     }
 
     /// Tables are unlinked, and freed when no walk can hold the link: at once, later, or after a flush of its own.
