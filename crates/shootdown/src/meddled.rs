@@ -118,8 +118,7 @@ pub(crate) fn together(turns: &[u32], one: impl FnOnce() + Send, other: impl FnO
         scope.spawn(|| part(0, &mut || one.take().expect("once")()));
         scope.spawn(|| part(1, &mut || other.take().expect("once")()));
     });
-    let all = turns.state.lock().expect("both have ended").left.is_empty();
-    all
+    turns.state.lock().expect("both have ended").left.is_empty()
 }
 
 fn operation() {

@@ -26,10 +26,12 @@ enum Seen {
     Stuck(CpuId),
 }
 
+type OnWait = Box<dyn FnMut(u32)>;
+
 std::thread_local! {
     static SEEN: RefCell<Vec<Seen>> = const { RefCell::new(Vec::new()) };
     /// Done after each look of a waiter, with the number of looks.
-    static ON_WAIT: RefCell<Option<Box<dyn FnMut(u32)>>> = const { RefCell::new(None) };
+    static ON_WAIT: RefCell<Option<OnWait>> = const { RefCell::new(None) };
     static CPU: Cell<usize> = const { Cell::new(0) };
     static PINS: Cell<u32> = const { Cell::new(0) };
     /// What the clock says, the next time last.
@@ -292,7 +294,7 @@ fn of_two_who_post_at_once_one_interrupts() {
         };
         SEEN.take();
         meddled::after(operation, move || {
-            on(2, || core::mem::forget(engine.dispatch(space, Range::page(0x2000))));
+            let _never_waited_for = on(2, || engine.dispatch(space, Range::page(0x2000)));
         });
         let token = engine.dispatch(space, Range::page(0x1000));
         if !meddled::never() {
