@@ -13,8 +13,12 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// Steps after which a run is taken to be without end.
 const ENDLESS: usize = 4000;
 
-/// Random runs before an exploration.
+/// Random runs before an exploration; where memory is weak there is more to be learnt by them.
 const RUNS_TO_LEARN: u64 = 100;
+const WEAK_RUNS_TO_LEARN: u64 = 1_000;
+
+/// How often a counterexample that cannot be told leads to more runs.
+const ROUNDS_TO_LEARN: u32 = 4;
 
 /// How far to go.
 #[derive(Debug, Clone, Copy)]
@@ -95,8 +99,7 @@ pub fn explore(play: &mut Play, bounds: Bounds, progress: &mut dyn FnMut(u64) ->
         found: None,
     };
     // Each time that it shows later costs a new start.
-    learn(play);
-    report.runs += RUNS_TO_LEARN;
+    report.runs += learn(play);
     loop {
         let mut seen: HashSet<u64, BuildHasherDefault<AsIs>> = HashSet::default();
         let again = search(play, bounds, progress, &mut report, &mut seen);
@@ -107,11 +110,16 @@ pub fn explore(play: &mut Play, bounds: Bounds, progress: &mut dyn FnMut(u64) ->
     }
 }
 
-/// What the words are shared by shows in the first few runs.
-fn learn(play: &mut Play) {
-    for seed in 0..RUNS_TO_LEARN {
+/// What the words are shared by shows in the first few runs. Returns how many.
+fn learn(play: &mut Play) -> u64 {
+    let runs = match play.memory().is_weak() {
+        true => WEAK_RUNS_TO_LEARN,
+        false => RUNS_TO_LEARN,
+    };
+    for seed in 0..runs {
         let _ = crate::random::at_random(play, seed);
     }
+    runs
 }
 
 /// True when it has to be done again from the start, because a word is shared that was taken for private.
@@ -247,6 +255,17 @@ pub(crate) fn ending(play: &mut Play, steps: &[Step], taken: usize) -> Option<Vi
 pub fn replay(play: &mut Play, steps: &[Step]) -> Result<(Vec<Line>, Option<Violation>), usize> {
     // What a word is taken for must be known as it was, and not change on the way.
     learn(play);
+    let mut taken = retake(play, steps);
+    for _ in 0..ROUNDS_TO_LEARN {
+        let Err(number) = taken else { break };
+        // Perhaps not everything is known that the exploration had learnt: how things go on from there shows it.
+        learn_after(play, &steps[..number]);
+        taken = retake(play, steps);
+    }
+    taken
+}
+
+fn retake(play: &mut Play, steps: &[Step]) -> Result<(Vec<Line>, Option<Violation>), usize> {
     for pass in [false, true] {
         play.restart(pass);
         for (number, &step) in steps.iter().enumerate() {
@@ -259,4 +278,23 @@ pub fn replay(play: &mut Play, steps: &[Step]) -> Result<(Vec<Line>, Option<Viol
     let possible = play.steps();
     let violation = ending(play, &possible, steps.len());
     Ok((play.take_story(), violation))
+}
+
+/// Goes on from the end of `steps` at random.
+fn learn_after(play: &mut Play, steps: &[Step]) {
+    for seed in 0..RUNS_TO_LEARN {
+        play.restart(false);
+        let mut random = seed;
+        for number in 0..ENDLESS {
+            let possible = play.steps();
+            let Some(first) = possible.first() else { break };
+            random = crate::memory::mix(random, 5);
+            let at_random = possible[(random % possible.len() as u64) as usize];
+            let as_before = steps.get(number).filter(|&step| possible.contains(step));
+            play.take(*as_before.unwrap_or(if number < steps.len() { first } else { &at_random }));
+            if play.is_broken() {
+                break;
+            }
+        }
+    }
 }

@@ -126,6 +126,7 @@ impl Litmus {
             machine.load_root(1, TAG, true);
             for &address in &words {
                 machine.memory.depends(address, cpu, Touch::Write);
+                machine.memory.sharing.reaches(address, cpu, None);
             }
         }
         machine.begin();

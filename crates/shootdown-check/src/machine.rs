@@ -9,6 +9,7 @@
 
 use crate::architecture::Architecture;
 use crate::memory::{Address, Image, Memory, mix};
+use crate::sharing::{ACCESSES, Place};
 use crate::tlb::{Frame, Owner, Table, Tables, Tlb};
 use crate::views::Time;
 use crate::violation::Violation;
@@ -73,6 +74,8 @@ pub(crate) struct Cpu {
     depth: u8,
     /// What its script has ended.
     ended: u64,
+    /// How far it is in its script.
+    pub(crate) place: Place,
     /// Its script is over; it only takes interrupts.
     pub(crate) done: bool,
     /// It is in its interrupt's handler, and what that came into. Not on its stack: whoever [goes back](crate::moment)
@@ -283,18 +286,24 @@ impl Machine {
         (0..self.cpus.len()).filter(|&cpu| !self.cpus[cpu].done).collect()
     }
 
+    fn places(cpus: &[Cpu]) -> [Place; MAX_CPUS] {
+        std::array::from_fn(|cpu| cpus.get(cpu).map_or(Place::MAX, |cpu| cpu.place))
+    }
+
     /// Forgets what makes no difference any more.
     pub(crate) fn forget(&mut self) {
         if self.memory.views.are_kept() {
             let words = &self.words;
-            self.memory.forget(|address| words.contains(address));
+            let places = Self::places(&self.cpus);
+            self.memory.forget(&places, |address| words.contains(address));
         }
     }
 
     /// Identifies the state.
     pub(crate) fn hash(&self) -> u64 {
+        let places = Self::places(&self.cpus);
         let mut hash = mix(
-            self.memory.hash(|address| self.words.contains(address)),
+            self.memory.hash(&places, |address| self.words.contains(address)),
             mix(self.freed_frames, self.freed_tables),
         );
         for cpu in &self.cpus {
@@ -366,32 +375,34 @@ impl Machine {
         cpu.depth -= 1;
         if cpu.depth == 0 {
             cpu.ended += 1;
+            cpu.place = cpu.ended as Place * ACCESSES;
             cpu.history = mix(0, cpu.ended);
         }
     }
 
     /// The script of the current CPU is over.
     pub(crate) fn is_done(&mut self) {
-        self.cpu().done = true;
+        let cpu = self.cpu();
+        (cpu.done, cpu.place) = (true, Place::MAX);
         self.tell(|| "is done".into());
     }
 
     // Waits.
 
     /// A condition is going to be evaluated. Returns what [`condition_failed`](Self::condition_failed) needs.
-    pub(crate) fn condition_begins(&mut self) -> (u64, u64) {
+    pub(crate) fn condition_begins(&mut self) -> (u64, u64, Place) {
         let cpu = self.cpu();
         cpu.reads = Some(Vec::new());
-        (cpu.history, cpu.effects)
+        (cpu.history, cpu.effects, cpu.place)
     }
 
     /// It did not hold, which is all that it leaves behind, so the CPU is where it was before. When it has changed
     /// nothing either (it may have served requests), the CPU is blocked until something that it has read changes: then
     /// true.
-    pub(crate) fn condition_failed(&mut self, (history, effects): (u64, u64)) -> bool {
+    pub(crate) fn condition_failed(&mut self, (history, effects, place): (u64, u64, Place)) -> bool {
         let cpu = self.cpu();
         let reads = cpu.reads.take();
-        cpu.history = history;
+        (cpu.history, cpu.place) = (history, place);
         let blocked = cpu.effects == effects;
         if blocked {
             cpu.blocked = reads;

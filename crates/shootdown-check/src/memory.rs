@@ -5,7 +5,7 @@
 //! Owns values and store buffers.
 
 use crate::architecture::Architecture;
-use crate::sharing::{Sharing, Touch};
+use crate::sharing::{Place, Sharing, Touch};
 use crate::views::Views;
 use std::collections::VecDeque;
 
@@ -282,8 +282,8 @@ impl Memory {
         Some((waiting.address, waiting.value))
     }
 
-    /// Of values, buffers and views.
-    pub(crate) fn hash(&self, walked: impl Fn(Address) -> bool) -> u64 {
+    /// Of values, buffers and views; `places` says how far each CPU is.
+    pub(crate) fn hash(&self, places: &[Place], walked: impl Fn(Address) -> bool) -> u64 {
         let hash = self.buffers.iter().enumerate().fold(self.hash, |hash, (cpu, buffer)| {
             buffer.iter().fold(mix(hash, cpu as u64), |hash, waiting| {
                 let release = u64::from(waiting.release && self.architecture.is_weak()) << 32;
@@ -295,14 +295,15 @@ impl Memory {
         }
         mix(
             hash,
-            self.views.hash(|address| self.sharing.touched_by(address), walked),
+            self.views
+                .hash(|address| self.sharing.reached_by(address, places), walked),
         )
     }
 
-    /// Forgets what nobody can see any more.
-    pub(crate) fn forget(&mut self, walked: impl Fn(Address) -> bool) {
+    /// Forgets what nobody can see any more; `places` says how far each CPU is.
+    pub(crate) fn forget(&mut self, places: &[Place], walked: impl Fn(Address) -> bool) {
         let sharing = &self.sharing;
-        self.views.forget(|address| sharing.touched_by(address), walked);
+        self.views.forget(|address| sharing.reached_by(address, places), walked);
     }
 }
 
@@ -326,18 +327,18 @@ mod tests {
     fn the_hash_tells_states_apart_and_forgets_how_they_came_about() {
         let mut memory = Memory::new(2, 1, Architecture::X86);
         let (a, b) = (memory.allocate(None, 0), memory.allocate(None, 0));
-        let empty = memory.hash(|_| false);
+        let empty = memory.hash(&[], |_| false);
         memory.commit(a, 1);
-        let one = memory.hash(|_| false);
+        let one = memory.hash(&[], |_| false);
         memory.commit(b, 2);
         memory.commit(a, 3);
         memory.commit(b, 0);
         memory.commit(a, 1);
-        assert_eq!(memory.hash(|_| false), one);
+        assert_eq!(memory.hash(&[], |_| false), one);
         memory.commit(a, 0);
-        assert_eq!(memory.hash(|_| false), empty);
+        assert_eq!(memory.hash(&[], |_| false), empty);
         memory.buffer(0, a, 1, false);
-        assert_ne!(memory.hash(|_| false), empty);
+        assert_ne!(memory.hash(&[], |_| false), empty);
     }
 
     #[test]

@@ -32,6 +32,17 @@ impl Machine {
     pub(crate) fn is_point(&mut self, address: Address, touch: Touch) -> bool {
         let cpu = self.current;
         let depends = self.memory.depends(address, cpu, touch);
+        if self.architecture.is_weak() && !self.setting_up {
+            let state = &mut self.cpus[cpu];
+            let at = match state.interrupted {
+                Some(_) => None,
+                None => {
+                    state.place = state.place.saturating_add(1);
+                    Some(state.place)
+                }
+            };
+            self.memory.sharing.reaches(address, cpu, at);
+        }
         let interruptible = !self.cpus[cpu].masked && self.memory.sharing.is_interrupted(cpu);
         self.cpus[cpu].next = depends.then_some(address);
         self.cpus[cpu].loads = touch == Touch::Read;

@@ -1,6 +1,7 @@
 //! Running a scenario: its scripts as coroutines on the machine of a host thread, step by step, from the start as often as
 //! one likes.
 
+use crate::architecture::Architecture;
 use crate::kernel::CheckKernel;
 use crate::machine::{self, Kept, Line, Machine, Step, with};
 use crate::moment::{Moment, Script};
@@ -85,6 +86,11 @@ impl Play {
         };
         play.restart(false);
         play
+    }
+
+    /// Whose memory it is.
+    pub(crate) fn memory(&self) -> Architecture {
+        self.scenario.memory
     }
 
     /// Back to the start: set up, and every CPU before its first operation. With `tell` the run is recorded.

@@ -2,6 +2,7 @@
 //! exploration: a word that only one CPU touches in any run needs no interleaving at its accesses. When a second CPU
 //! touches one, whoever explores starts over.
 
+use crate::machine::MAX_CPUS;
 use crate::memory::Address;
 
 /// What is learnt over all runs of an exploration: who touches which word, and who is interrupted.
@@ -13,9 +14,19 @@ pub(crate) struct Sharing {
     written: Vec<u8>,
     /// Bit *c*: CPU *c* was sent an interrupt.
     interrupted: u8,
+    /// Of each word and CPU: the last [`Place`] of its script that touches the word.
+    last: Vec<[Place; MAX_CPUS]>,
+    /// Of each word, bit *c*: CPU *c* touches it in its handler.
+    handled: Vec<u8>,
     /// Something was learnt in this run that makes more steps depend on each other.
     pub(crate) learnt: bool,
 }
+
+/// How far a CPU is in its script: what it has ended, and accesses since then.
+pub(crate) type Place = u32;
+
+/// Accesses between one end and the next, at most.
+pub(crate) const ACCESSES: Place = 1 << 12;
 
 /// What an operation does with a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +42,8 @@ impl Sharing {
             touched: vec![0; words],
             written: vec![0; words],
             interrupted: 0,
+            last: vec![[0; MAX_CPUS]; words],
+            handled: vec![0; words],
             learnt: false,
         }
     }
@@ -39,6 +52,8 @@ impl Sharing {
     pub(crate) fn truncate(&mut self, words: usize) {
         self.touched.truncate(words);
         self.written.truncate(words);
+        self.last.truncate(words);
+        self.handled.truncate(words);
     }
 
     /// Who has ever touched the word: bit *c* for CPU *c*.
@@ -67,6 +82,32 @@ impl Sharing {
             Touch::Read => *written & !own != 0,
             Touch::Write => *touched & !own != 0,
         }
+    }
+
+    /// `cpu` touches the word, in its handler or at that place of its script.
+    pub(crate) fn reaches(&mut self, address: Address, cpu: usize, at: Option<Place>) {
+        let others_wrote = self.written[address as usize] & !(1 << cpu) != 0;
+        match at {
+            None => {
+                let handled = &mut self.handled[address as usize];
+                self.learnt |= others_wrote && *handled >> cpu & 1 == 0;
+                *handled |= 1 << cpu;
+            }
+            Some(at) => {
+                let last = &mut self.last[address as usize][cpu];
+                if at > *last {
+                    *last = at;
+                    self.learnt |= others_wrote;
+                }
+            }
+        }
+    }
+
+    /// Who may still touch the word, as one bit each, when that is how far each CPU is.
+    pub(crate) fn reached_by(&self, address: Address, places: &[Place]) -> u8 {
+        let last = self.last[address as usize].iter().zip(places).enumerate();
+        let by_scripts = last.fold(0, |bits, (cpu, (last, at))| bits | u8::from(at <= last) << cpu);
+        by_scripts | self.handled[address as usize]
     }
 
     /// Whether `cpu` is sent interrupts in some run.

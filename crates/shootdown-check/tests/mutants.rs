@@ -4,7 +4,7 @@
 
 use shootdown::Fault;
 use shootdown_check::Architecture::{self, Arm, RiscV, X86};
-use shootdown_check::{Bounds, Play, Priorities, Scenario, at_random, explore, scenario};
+use shootdown_check::{Bounds, Play, Priorities, Scenario, at_random, explore, replay, scenario};
 
 /// Bug, race, design.
 const MUTANTS: &[(Fault, &str, &str)] = &[
@@ -101,6 +101,13 @@ fn bugs_that_one_memory_forgives_are_found_with_the_others() {
             let which = format!("{fault:?} in {race} under {design} on {memory}");
             assert_eq!(report.found.is_some(), memories.contains(&memory), "{which}");
             assert!(report.found.is_some() || report.complete, "{which}");
+            let Some(found) = report.found else { continue };
+            let told = replay(&mut Play::with_fault(case(race, design, memory), fault), &found.steps);
+            assert_eq!(
+                told.map(|(_, violation)| violation),
+                Ok(Some(found.violation)),
+                "{which}, told again"
+            );
         }
     }
 }
