@@ -1,9 +1,11 @@
 /* misbehave: does one thing that a program must not do, or that a kernel may lack. What should become of it is in
  * `cargo xtask programs`. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Mapped nowhere; and the kernel's. */
@@ -11,6 +13,28 @@
 #define KERNEL ((volatile int *)0xffffffff80200000)
 
 static char data[16];
+
+/* Operations of futex; musl has no header for them. */
+enum { WAIT = 0, WAIT_BITSET = 9, ANY_BIT = -1 };
+
+static long long now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+/* Whether a wait that nobody ends does so itself, neither too early nor hours late: one for so long, one until then. */
+static int times_out(int operation)
+{
+    const long long length = 20000000, begun = now_ns();
+    long long limit_ns = operation == WAIT ? length : begun + length;
+    struct timespec limit = {limit_ns / 1000000000, limit_ns % 1000000000};
+    int word = 5;
+    if (syscall(SYS_futex, &word, operation, 5, &limit, NULL, ANY_BIT) != -1 || errno != ETIMEDOUT)
+        return 0;
+    return now_ns() - begun >= length && now_ns() - begun < 100 * length;
+}
 
 int main(int argc, char **argv)
 {
@@ -32,6 +56,8 @@ int main(int argc, char **argv)
         __asm__ volatile(".byte 0x0f, 0x01, 0xfe" ::"a"(0), "c"(0), "d"(0));
     if (!strcmp(what, "lacking"))
         return (int)syscall(SYS_socket, 0, 0, 0);
+    if (!strcmp(what, "timed") && !(times_out(WAIT) && times_out(WAIT_BITSET)))
+        return 2;
     printf("%s\n", what);
     return 7;
 }

@@ -207,17 +207,29 @@ fn truncate(process: &Process, fd: u64, length: u64) -> Result<u64, Errno> {
     Ok(0)
 }
 
-fn futex_call(process: &Process, [address, operation, value, timeout, ..]: [u64; 6]) -> Result<u64, Errno> {
+/// When a futex wait is over, in nanoseconds of the machine. `limit` is the address of a time, or 0 for none: from now on, or of
+/// the clock where the operation is the one with a set of bits.
+fn futex_limit(operation: u64, limit: u64) -> Result<u64, Errno> {
+    if limit == 0 {
+        return Ok(futex::NEVER);
+    }
+    let (seconds, ns) = (user::word(limit)?, user::word(limit.wrapping_add(8))?);
+    if seconds > i64::MAX as u64 || ns >= 1_000_000_000 {
+        return Err(EINVAL);
+    }
+    let given = seconds.saturating_mul(1_000_000_000).saturating_add(ns);
+    let begins = if operation == FUTEX_WAIT { time::now_ns() } else { 0 };
+    Ok(given.saturating_add(begins).min(futex::NEVER - 1))
+}
+
+fn futex_call(process: &Process, [address, operation, value, limit, ..]: [u64; 6]) -> Result<u64, Errno> {
     if !address.is_multiple_of(4) {
         return Err(EINVAL);
     }
     match operation & !FUTEX_FLAGS {
-        FUTEX_WAIT | FUTEX_WAIT_BITSET if timeout != 0 => {
-            serial::report_line(format_args!("this kernel lacks futex waits with a time limit"));
-            process.kill(process::LACKING);
-            Err(ENOSYS)
+        wait @ (FUTEX_WAIT | FUTEX_WAIT_BITSET) => {
+            futex::wait(address, value as u32, futex_limit(wait, limit)?).map(|()| 0)
         }
-        FUTEX_WAIT | FUTEX_WAIT_BITSET => futex::wait(address, value as u32).map(|()| 0),
         FUTEX_WAKE | FUTEX_WAKE_BITSET => Ok(futex::wake(process, address, value as usize) as u64),
         _ => Err(ENOSYS),
     }

@@ -21,4 +21,5 @@ errors! {
     EINVAL 22 "A bad argument.";
     ENOTTY 25 "Not a terminal.";
     ENOSYS 38 "No such system call.";
+    ETIMEDOUT 110 "It took too long.";
 }

@@ -1,18 +1,25 @@
 //! Waiting for a word of user memory to change.
 
-use super::errno::{EAGAIN, Errno};
+use super::errno::{EAGAIN, ETIMEDOUT, Errno};
 use super::process::Process;
 use super::task::{self, Task};
 use super::user;
 use crate::arch::lock::Mutex;
+use crate::arch::time;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 struct Waiter {
     process: *const Process,
     address: u64,
+    /// Nanoseconds of the machine at which it gives up; [`NEVER`] for a wait without a limit.
+    until: u64,
     task: Arc<Task>,
 }
+
+/// No limit.
+pub const NEVER: u64 = u64::MAX;
 
 // SAFETY: the pointer is compared, never followed.
 unsafe impl Send for Waiter {}
@@ -20,11 +27,14 @@ unsafe impl Send for Waiter {}
 /// Who waits, those first who came first. Never locked by a handler, nor held while anybody is waited for.
 static WAITERS: Mutex<Vec<Waiter>> = Mutex::new(Vec::new());
 
-/// Waits until the word is woken, if it still has that value.
+/// The earliest limit of those who wait, or sooner; [`NEVER`] when nobody has one. Written under the lock.
+static NEXT_LIMIT: AtomicU64 = AtomicU64::new(NEVER);
+
+/// Waits until the word is woken, if it still has that value, or until `until`, in nanoseconds of the machine.
 ///
 /// # Errors
-/// EAGAIN when it has another, EFAULT when it cannot be read.
-pub fn wait(address: u64, value: u32) -> Result<(), Errno> {
+/// EAGAIN when it has another, EFAULT when it cannot be read, ETIMEDOUT.
+pub fn wait(address: u64, value: u32, until: u64) -> Result<(), Errno> {
     let task = task::current();
     loop {
         // Without the lock, since a fault may sleep; then with it, if the page is still there.
@@ -40,11 +50,46 @@ pub fn wait(address: u64, value: u32) -> Result<(), Errno> {
             return Ok(());
         }
         let process = Arc::as_ptr(&task.process);
-        waiters.push(Waiter { process, address, task });
+        task.timed_out.store(false, Ordering::Relaxed);
+        waiters.push(Waiter {
+            process,
+            address,
+            until,
+            task: task.clone(),
+        });
+        NEXT_LIMIT.fetch_min(until, Ordering::Relaxed);
         break;
     }
     task::wait();
-    Ok(())
+    // What was written before this task was put in the queue is seen by the CPU that took it from there.
+    match task.timed_out.load(Ordering::Relaxed) {
+        true => Err(ETIMEDOUT),
+        false => Ok(()),
+    }
+}
+
+/// The next moment at which [`expire`] has something to do, in nanoseconds of the machine; [`NEVER`] for none. A CPU that is
+/// about to sleep has its timer ring then. Whoever begins to wait leaves its CPU to do this, or to run a task, whose ticks do.
+pub fn next_limit() -> u64 {
+    NEXT_LIMIT.load(Ordering::Relaxed)
+}
+
+/// Wakes those whose time is over.
+pub fn expire() {
+    if next_limit() == NEVER {
+        return;
+    }
+    let now = time::now_ns();
+    if next_limit() > now {
+        return;
+    }
+    take(usize::MAX, |waiter| {
+        let over = waiter.until <= now;
+        if over {
+            waiter.task.timed_out.store(true, Ordering::Relaxed);
+        }
+        over
+    });
 }
 
 /// Wakes at most so many of those that wait for the word; how many.
@@ -71,6 +116,8 @@ fn take(most: usize, is_meant: impl Fn(&Waiter) -> bool) -> usize {
                 index += 1;
             }
         }
+        let next = waiters.iter().map(|waiter| waiter.until).min();
+        NEXT_LIMIT.store(next.unwrap_or(NEVER), Ordering::Relaxed);
     }
     let count = woken.len();
     woken.into_iter().for_each(task::wake);

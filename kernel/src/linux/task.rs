@@ -5,8 +5,8 @@
 //! go on until they step aside themselves. A CPU without a task keeps the last space loaded, lazily.
 
 use super::entry::{self, Fpu};
-use super::inside;
 use super::process::Process;
+use super::{futex, inside};
 use crate::arch::cpu::{self, Cpu, MOST_CPUS};
 use crate::arch::lock::Mutex;
 use crate::arch::traps::Frame;
@@ -33,6 +33,8 @@ pub struct Task {
     pub clear_at_end: Cell<u64>,
     /// It has asked to end.
     pub ends: Cell<bool>,
+    /// Its wait ended because its time was over. Written by whoever wakes it.
+    pub timed_out: AtomicBool,
     stack: u64,
     /// Where it goes on, while no CPU runs it.
     pointer: Cell<u64>,
@@ -127,6 +129,7 @@ impl Task {
             id,
             clear_at_end: Cell::new(0),
             ends: Cell::new(false),
+            timed_out: AtomicBool::new(false),
             stack,
             pointer: Cell::new(entry::first_stack(stack, frame)),
             fs_base: Cell::new(fs_base),
@@ -233,7 +236,11 @@ pub fn before_user() {
             super::process::end_thread();
         }
         let here = here();
-        if !here.ticked.replace(false) || QUEUE.lock().is_empty() {
+        let ticked = here.ticked.replace(false);
+        if ticked {
+            futex::expire();
+        }
+        if !ticked || QUEUE.lock().is_empty() {
             return inside::end();
         }
         give_way();
@@ -246,6 +253,7 @@ pub fn serve(cpu: &'static Cpu) {
     let here = &HERE[cpu.id];
     interrupts::disable();
     while LIVE.load(Ordering::Acquire) > 0 {
+        futex::expire();
         let next = QUEUE.lock().pop_front();
         match next {
             Some(task) => run(cpu, here, task),
@@ -296,12 +304,22 @@ fn run(cpu: &'static Cpu, here: &Here, task: Arc<Task>) {
     }
 }
 
+/// Bus cycles (nanoseconds, under QEMU) until somebody's wait is over, at most a second; 0 when nobody's will be. Where a cycle
+/// is shorter the CPU wakes too early, and asks again; where it is longer a wait lasts longer, as waits may.
+fn until_limit() -> u32 {
+    match futex::next_limit() {
+        futex::NEVER => 0,
+        limit => limit.saturating_sub(time::now_ns()).clamp(1, 1_000_000_000) as u32,
+    }
+}
+
 fn sleep_if_idle(here: &Here) {
     engine().enter_lazy();
     here.idle.store(true, Ordering::SeqCst);
     // Pairs with `wake` and with the end of the last task: said to be idle, then looked. An interrupt that comes after the
     // look ends the sleep, because interrupts come on only with it.
     if QUEUE.lock().is_empty() && LIVE.load(Ordering::SeqCst) > 0 {
+        apic::arm_timer(until_limit());
         time::sleep();
     }
     here.idle.store(false, Ordering::SeqCst);
