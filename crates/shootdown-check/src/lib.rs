@@ -3,8 +3,8 @@
 //! The engine under test is the very crate that kernels embed: this one supplies its atomics
 //! ([`Facade`](shootdown::Facade)) and its hooks ([`Kernel`](shootdown::Kernel)) on a machine of two to four CPUs, in
 //! which everything that could happen in another order *does*, in one run or another: which CPU goes on, when a store
-//! leaves its store buffer (x86-TSO), when an interrupt arrives, when a broadcast invalidation takes effect, what a
-//! processor has cached on its own accord.
+//! becomes visible, what a load still finds of the past (as x86, Arm or RISC-V have it: [`Architecture`]), when an
+//! interrupt arrives, when an invalidation takes effect, what a processor has cached on its own accord.
 //!
 //! # What is explored
 //! A [`Scenario`] is a design, what has happened before, and a script for each CPU ([`scenario`] has the catalogue).
@@ -28,7 +28,7 @@
 //!   has done: there the history is forgotten, and runs that differ in the past only meet.
 //!
 //! # What it does not see
-//! One memory model, x86-TSO: the barriers that only Arm or RISC-V need are not missed here. TLBs are unbounded, pages are
+//! Load buffering on Arm and RISC-V, and what else `views.rs` and `barriers.rs` say. TLBs are unbounded, pages are
 //! 4 KiB, the kernel has one page, time does not exist (no stuck reports, C7; CPU 0 considers promotion at every chance).
 //! Tasks do not migrate. States are told apart by 64-bit hashes: two different ones among *n* are taken for the same with a
 //! probability of about *n*²/2⁶⁵, one in a million for six million states, one in sixteen thousand for fifty million.
