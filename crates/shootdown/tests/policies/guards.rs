@@ -239,3 +239,46 @@ fn a_space_with_many_walks_and_few_frees_stays_registered() {
     }
     assert_eq!(interrupts, 100);
 }
+
+#[test]
+fn of_walks_within_walks_in_nmi_context_the_outermost_is_the_last_that_is_found() {
+    let (world, engine, space) = world(Walkers::Precise, Design::IPI);
+    let outer = world.on(1, || engine.walk_from_nmi(&space));
+    let inner = world.on(1, || engine.walk_from_nmi(&space));
+    world.on(1, || drop(inner));
+    let _free = engine.flush_tables(&space, tables());
+    assert_eq!(world.interrupted(), [1]);
+    world.on(1, || drop(outer));
+    let _free = engine.flush_tables(&space, tables());
+    assert_eq!(world.interrupted(), []);
+}
+
+#[test]
+fn a_walk_within_a_walk_of_the_same_space_concerns_no_other() {
+    for walkers in [Walkers::Precise, Walkers::PreciseExchange] {
+        let (world, engine, space) = world(walkers, Design::IPI);
+        let other = engine.space(Root(2));
+        let outer = world.on(3, || engine.walk(&space));
+        let inner = world.on(3, || engine.walk(&space));
+        world.masked.set(false);
+        let _free = engine.flush_tables(&other, tables());
+        assert_eq!(world.interrupted(), []);
+        world.on(3, || drop(inner));
+        world.on(3, || drop(outer));
+    }
+}
+
+#[test]
+fn of_two_walkers_that_are_told_the_one_that_runs_the_space_stays_registered() {
+    let (world, engine, space) = world(Walkers::Sticky, Design::IPI);
+    // SAFETY: the space outlives the engine's use of it.
+    world.on(1, || unsafe { engine.switch_to(&space) });
+    for cpu in [1, 3] {
+        world.on(cpu, || drop(engine.walk(&space)));
+    }
+    let _free = engine.flush_tables(&space, tables());
+    assert_eq!(world.interrupted(), [1, 3]);
+    world.on(1, || engine.switch_to_kernel());
+    let _free = engine.flush_tables(&space, tables());
+    assert_eq!(world.interrupted(), [1]);
+}

@@ -36,6 +36,8 @@ struct World {
     on_broadcast: RefCell<Option<Box<dyn Fn()>>>,
     /// Called when the next target has been found on: it may go off now.
     on_target: RefCell<Option<Box<dyn Fn()>>>,
+    /// Called when all have done what the next interrupt is for, before its sender goes on.
+    on_answer: RefCell<Option<Box<dyn Fn()>>>,
     events: RefCell<Vec<Event>>,
 }
 
@@ -61,6 +63,8 @@ impl Kernel<1> for &'static World {
             self.cpu.set(me);
             self.masked.set(masked);
         }
+        let act = self.on_answer.borrow_mut().take();
+        act.iter().for_each(|act| act());
     }
     fn invalidate(&self, _what: Local) {
         self.invalidations.set(self.invalidations.get() + 1);

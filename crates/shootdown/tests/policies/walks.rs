@@ -3,6 +3,11 @@
 use crate::{OnHost, Sys, World, run, space, tables, world};
 use shootdown::{Design, Event, Walkers};
 
+const ADAPTIVE: Design = Design {
+    walkers: Walkers::Adaptive,
+    ..Design::IPI
+};
+
 /// Frees tables `frees` times, `ns` apart, each found by one walker of CPU 1 that has walked `walks` times since the last; CPUs
 /// interrupted by all of that.
 fn free(world: &World, engine: &Sys, space: &OnHost, frees: u32, ns: u64, walks: u32) -> usize {
@@ -86,12 +91,13 @@ fn going_over_to_published_walks_forgets_every_registration() {
     let one = space(engine, 1);
     // Those who told are registered too, and CPU 3 was registered all the time for it runs the space.
     run(world, engine, 3..4, one);
+    run(world, engine, 0..1, one);
     drop(engine.walk(one));
     world.on(3, || drop(engine.walk(one)));
     while !world.saw(|event| *event == Event::WalksChanged) {
         free(world, engine, one, 1, 10, 1);
     }
-    world.on(3, || engine.switch_to_kernel());
+    (0..4).for_each(|cpu| world.on(cpu, || engine.switch_to_kernel()));
     (0..4).for_each(|cpu| world.on(cpu, || drop(engine.walk(one))));
     world.interrupted();
     for free_from in 0..4 {
@@ -103,10 +109,10 @@ fn going_over_to_published_walks_forgets_every_registration() {
         );
     }
     // A published walk under way is found, of whoever was registered too.
-    for walker in 1..4 {
+    for walker in 0..4 {
         let walk = world.on(walker, || engine.walk(one));
         world.masked.set(false);
-        drop(engine.flush_tables(one, tables()));
+        world.on((walker + 1) % 4, || drop(engine.flush_tables(one, tables())));
         assert_eq!(world.interrupted(), [walker]);
         world.on(walker, || drop(walk));
     }
@@ -151,20 +157,57 @@ fn a_cpu_that_was_off_while_walks_went_over_has_no_registration_left() {
     drop(engine.flush_tables(one, tables()));
     assert_eq!(world.interrupted(), [2]);
     world.on(2, || drop(walk));
+    drop(engine.flush_tables(one, tables()));
+    assert_eq!(
+        world.interrupted(),
+        [0; 0],
+        "that it was registered once costs nothing more"
+    );
 }
 
 #[test]
-fn a_cpu_that_comes_online_is_in_no_walk() {
-    let design = Design {
-        walkers: Walkers::GracePeriod,
-        ..Design::IPI
-    };
-    let (world, engine) = world(design, 2);
+fn walks_are_counted_anew_after_each_decision() {
+    let (world, engine) = world(ADAPTIVE, 4);
     let one = space(engine, 1);
-    world.on(1, || engine.cpu_offline());
-    let shootdown::Retired::Later(grace) = engine.flush_tables_later(one, tables()) else {
-        panic!("nobody is interrupted")
-    };
-    world.on(1, || engine.cpu_online());
-    assert!(engine.graces_over().proof(grace).is_some());
+    free(world, engine, one, 16, 10, 200);
+    assert!(!world.saw(|event| *event == Event::WalksChanged));
+    free(world, engine, one, 16, 10, 1);
+    assert!(world.saw(|event| *event == Event::WalksChanged));
+}
+
+#[test]
+fn while_walks_go_over_both_ways_are_honoured_and_nobody_else_changes_them() {
+    let (world, engine) = world(ADAPTIVE, 4);
+    let one = space(engine, 1);
+    free(world, engine, one, 15, 10, 1);
+    world.events.take();
+    // Of the last free the first interrupt is for its walker, the second for the change.
+    world.on(1, || drop(engine.walk(one)));
+    *world.on_answer.borrow_mut() = Some(Box::new(move || {
+        *world.on_answer.borrow_mut() = Some(Box::new(move || {
+            let frees = || world.on(2, || drop(engine.flush_tables(one, tables())));
+            world.interrupted();
+            // Whoever begins now is told, and so is who goes on later.
+            let walk = world.on(3, || engine.walk(one));
+            world.masked.set(false);
+            frees();
+            assert_eq!(world.interrupted(), [3]);
+            world.on(3, || drop(walk));
+            // However rare frees are, the change is not taken back before it is made.
+            for _ in 0..40 {
+                world.now.set(world.now.get() + 1_000_000);
+                frees();
+            }
+            let later = world.on(3, || engine.walk(one));
+            core::mem::forget(later);
+            world.masked.set(false);
+        }));
+    }));
+    drop(engine.flush_tables(one, tables()));
+    let changes = world.events.take();
+    let changes = changes.iter().filter(|event| **event == Event::WalksChanged).count();
+    assert_eq!(changes, 1);
+    world.interrupted();
+    drop(engine.flush_tables(one, tables()));
+    assert_eq!(world.interrupted(), [3], "its walk goes on");
 }
