@@ -7,9 +7,7 @@ use shootdown_check::{Bounds, Play, Scenario, explore, scenario};
 
 /// Source file, what is asked for, race, design, and with whose memory it is missed.
 const MISSED: &[(&str, Asked, &str, &str, &[Architecture])] = &[
-    // The log: its key and its payload.
-    ("log.rs", Asked::Release, "tables", "adaptive", &[Arm, RiscV]),
-    ("log.rs", Asked::Acquire, "tables", "adaptive", &[Arm, RiscV]),
+    // Not the log's: what nobody has written there yet reads as everything, and no race goes round the ring. They are loom's.
     // The DSB before a generation, and the one behind local invalidations.
     ("broadcast.rs", Asked::Barrier, "flush", "ipi", &[Arm]),
     ("broadcast.rs", Asked::Barrier, "flush", "arm-broadcast", &[Arm]),
