@@ -39,7 +39,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if cpu.queue.has_ready() {
             // SAFETY: a request that was ready when taken stays on its requester's stack until it is acknowledged, which is
             // the last thing that `answer` does with it.
-            cpu.queue.take(|request| self.answer(cpu, unsafe { &*request }, on_entry));
+            cpu.queue
+                .take(|request| self.answer(cpu, unsafe { &*request }, on_entry));
         }
         if self.design().requests != Requests::Log || cpu.post.0.load(Ordering::Relaxed) & POSTED == 0 {
             return;
@@ -197,7 +198,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// usual where several requests were taken together, and then the line that all requesters write is not even read; and
     /// `range` alone is flushed if the slot has seen exactly the one before, and `generation` is still the newest. `None` when
     /// neither is so: nothing is done. Interrupts off.
-    #[inline]
+    // Always: it is most of what a target does, and as a function of its own it would first save half the registers.
+    #[inline(always)]
     pub(crate) fn flush_next(
         &self,
         cpu: &PerCpu<K::Facade>,

@@ -45,6 +45,7 @@ pub struct Range {
     /// it is (bits 3 to 11), 0 where it is [more](Self::is_long). So a range that anybody walks is one word in requests and in
     /// the flush log.
     first: u64,
+    /// One past the last byte where the first word does not tell, else 0: so equal ranges are equal words.
     end: u64,
 }
 
@@ -63,7 +64,13 @@ const ADDRESS: u64 = !0xFFF;
 impl core::fmt::Debug for Range {
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let tables = if self.tables() { " with tables" } else { "" };
-        write!(out, "{:#x}..{:#x} {:?}{tables}", self.start(), self.end, self.stride())
+        write!(
+            out,
+            "{:#x}..{:#x} {:?}{tables}",
+            self.start(),
+            self.end(),
+            self.stride()
+        )
     }
 }
 
@@ -81,7 +88,7 @@ impl Range {
         let count = if strides < LONG && end != u64::MAX { strides } else { 0 };
         Range {
             first: start | flags | count << COUNT,
-            end,
+            end: if count == 0 { end } else { 0 },
         }
     }
 
@@ -115,7 +122,7 @@ impl Range {
             Stride::Size1G => Stride::Size2M,
             smaller => smaller,
         };
-        Range::of(self.start(), self.end, stride as u64 | TABLES)
+        Range::of(self.start(), self.end(), stride as u64 | TABLES)
     }
 
     /// First byte.
@@ -127,7 +134,10 @@ impl Range {
     /// One past the last byte; `u64::MAX` means to the end of the address space.
     #[inline]
     pub const fn end(&self) -> u64 {
-        self.end
+        match self.first >> COUNT & (LONG - 1) {
+            0 => self.end,
+            count => self.start().wrapping_add(count << self.shift()),
+        }
     }
 
     /// Page size it is walked in.
@@ -196,15 +206,20 @@ impl Range {
         self.first
     }
 
+    /// Where it ends, if it [is long](Self::is_long); else 0.
+    #[inline]
+    pub(crate) const fn second_word(&self) -> u64 {
+        self.end
+    }
+
     /// The inverse of [`word`](Self::word); `end` is asked for where the word does not tell.
     #[inline]
     pub(crate) fn from_word(first: u64, end: impl FnOnce() -> u64) -> Range {
         let known = Range { first, end: 0 };
-        let end = match known.is_long() {
-            true => end(),
-            false => known.start().wrapping_add(known.strides() << known.shift()),
-        };
-        Range { first, end }
+        if known.is_long() {
+            return Range { first, end: end() };
+        }
+        known
     }
 }
 

@@ -55,7 +55,7 @@ impl Asked {
     #[inline]
     fn of_range(kind: u64, name: u64, range: &Range, generation: u64, used: usize) -> Asked {
         Asked {
-            words: [kind | name << NAME, range.word(), generation, range.end()],
+            words: [kind | name << NAME, range.word(), generation, range.second_word()],
             used: if range.is_long() { 4 } else { used },
         }
     }
