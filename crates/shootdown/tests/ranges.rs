@@ -90,3 +90,16 @@ fn the_ceiling_is_inclusive() {
     let range = Range::pages(0, 33 * 4096, Stride::Size4K);
     assert!(range.is_walkable(33) && !range.is_walkable(32));
 }
+
+#[test]
+fn an_empty_range_covers_the_page_at_its_start() {
+    for stride in [Stride::Size4K, Stride::Size2M, Stride::Size1G] {
+        for start in [0, stride.bytes(), 5 * stride.bytes()] {
+            assert_eq!(
+                Range::pages(start, start, stride),
+                Range::pages(start, start + 1, stride)
+            );
+            assert_eq!(Range::pages(start, start, stride).strides(), 1);
+        }
+    }
+}
