@@ -127,19 +127,20 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         });
         let mut fresh = CpuMask::EMPTY;
         let (mut sent, mut count) = (0, 0);
-        let mut queued = |cpu: CpuId, target: &PerCpu<K::Facade>, (slot, first): (u32, bool), fresh: &mut CpuMask<W>| {
-            if first {
-                fresh.insert(cpu);
-                sent += 1;
-            }
-            count += 1;
-            // C5: a CPU that went off after that was either seen by its own drain (it acknowledges), or is seen off
-            // here, after the full barrier of `put`. Pairs with `cpu_offline`.
-            let off = target.state().is_off() && !fault!(self.kernel, WaitForCpuThatIsOff);
-            if off && target.queue.cancel(slot, request) {
-                request.acknowledge();
-            }
-        };
+        let mut queued =
+            |cpu: CpuId, target: &PerCpu<K::Facade>, (slot, first): (u32, bool), fresh: &mut CpuMask<W>| {
+                if first {
+                    fresh.insert(cpu);
+                    sent += 1;
+                }
+                count += 1;
+                // C5: a CPU that went off after that was either seen by its own drain (it acknowledges), or is seen off
+                // here, after the full barrier of `put`. Pairs with `cpu_offline`.
+                let off = target.state().is_off() && !fault!(self.kernel, WaitForCpuThatIsOff);
+                if off && target.queue.cancel(slot, request) {
+                    request.acknowledge();
+                }
+            };
         // Where more CPUs ask than a queue has slots, they must not all wait for the first target: full queues are passed over,
         // and come back to in an order that differs by requester.
         let mut full = CpuMask::<W>::EMPTY;
