@@ -22,8 +22,11 @@ use std::time::{Duration, Instant};
 use steps::Step;
 use verdict::{Outcome, Verdict};
 
-/// Everything together must end within this; what still runs then is stopped and has failed.
-const BUDGET: Duration = Duration::from_secs(25 * 60);
+/// What still runs after this hangs: it is stopped and has failed. Not sooner, for a slow machine is no failure.
+const BUDGET: Duration = Duration::from_secs(80 * 60);
+
+/// Everything together is to end within this, from a clean clone, on two cores.
+const GOAL: Duration = Duration::from_secs(25 * 60);
 
 const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only those named
        cargo xtask steps            list the steps and the command each one runs
@@ -152,7 +155,8 @@ fn select(names: &[&str]) -> Result<Vec<Step>, String> {
 }
 
 fn test(steps: &[Step]) -> ExitCode {
-    let end = Instant::now() + BUDGET;
+    let begun = Instant::now();
+    let end = begun + BUDGET;
     let mut verdict = Verdict::default();
     for step in steps {
         eprintln!("\n== {}: {}", step.name, step.shown());
@@ -167,6 +171,10 @@ fn test(steps: &[Step]) -> ExitCode {
             seconds: start.elapsed().as_secs_f64(),
             failure,
         });
+    }
+    if begun.elapsed() > GOAL {
+        let minutes = |time: Duration| time.as_secs() / 60;
+        eprintln!("\nIt took {} minutes; {} are the goal.", minutes(begun.elapsed()), minutes(GOAL));
     }
     print!("\n{verdict}");
     if verdict.failed() == 0 {
