@@ -106,6 +106,8 @@ known! {
     TablesNotPurged: NO_LINKS,
     TablesNamedOnce: NO_LINKS,
     NoPublishBeforeInvalidation: IN_ORDER,
+    PublishAfterGeneration: IN_ORDER,
+    OnlineInvalidatesEarly: IN_ORDER,
     WholeTagOnlyHere: Shows::Under("arm-broadcast"),
     TagReusedWithoutFlush: NO_TAGS,
     CpuNumberAsApicId: NOT_HERE,

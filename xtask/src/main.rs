@@ -174,7 +174,11 @@ fn test(steps: &[Step]) -> ExitCode {
     }
     if begun.elapsed() > GOAL {
         let minutes = |time: Duration| time.as_secs() / 60;
-        eprintln!("\nIt took {} minutes; {} are the goal.", minutes(begun.elapsed()), minutes(GOAL));
+        eprintln!(
+            "\nIt took {} minutes; {} are the goal.",
+            minutes(begun.elapsed()),
+            minutes(GOAL)
+        );
     }
     print!("\n{verdict}");
     if verdict.failed() == 0 {

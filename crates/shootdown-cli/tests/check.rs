@@ -37,7 +37,7 @@ fn json_has_one_object_for_each_exploration() {
     for line in lines {
         assert_eq!((&line["design"], &line["memory"]), (&"ipi".into(), &"x86".into()));
         assert!(
-            line["complete"] == true && line["broken"].is_null() && line["states"].as_u64() > Some(100),
+            line["complete"] == true && line["broken"].is_null() && line["states"].as_u64() > Some(50),
             "{line}"
         );
     }
