@@ -125,8 +125,6 @@ pub(crate) struct Cpu {
     /// Next wake-up while suspended, ticks.
     pub key: Cell<u64>,
     pub yielder: Cell<*const Yielder<(), ()>>,
-    /// Where on its stack it was suspended.
-    pub top: Cell<*const u8>,
 
     /// Earliest interrupt not yet taken.
     pub irq_at: Cell<u64>,
@@ -173,7 +171,6 @@ impl Cpu {
             tags,
             key: Cell::new(NEVER),
             yielder: Cell::new(std::ptr::null()),
-            top: Cell::new(std::ptr::null()),
             task: UnsafeCell::new(None),
             daemon: Cell::new(false),
             siblings,
@@ -192,25 +189,6 @@ impl Cpu {
             events_base: Cell::new(0),
             ipis_sent: Cell::new(0),
             interrupts: Cell::new(0),
-        }
-    }
-
-    /// Fetches what the beginning of its next turn touches into the host's cache. Only a hint.
-    #[inline]
-    pub(crate) fn expect_soon(&self) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let record = std::ptr::from_ref(self).cast::<i8>();
-            let stack = self.top.get().cast::<i8>();
-            for line in 0..2 {
-                // SAFETY: to prefetch is no access; any address will do.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(record.wrapping_add(line * 64)) };
-            }
-            for line in 0..6 {
-                // SAFETY: as above.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(stack.wrapping_add(line * 64).wrapping_sub(128)) };
-            }
         }
     }
 

@@ -53,8 +53,6 @@ impl Core {
     #[inline(always)]
     pub(crate) fn suspend(&self, cpu: &Cpu, key: u64) {
         cpu.key.set(key);
-        let here = std::cell::Cell::new(0u8);
-        cpu.top.set(here.as_ptr());
         // SAFETY: set when the task started, and valid as long as the task's stack is, on which this runs.
         unsafe { (*cpu.yielder.get()).suspend(()) };
     }
@@ -263,9 +261,7 @@ impl Core {
         cpu.clock.set(cpu.clock.get().max(time));
         self.time.set(self.time.get().max(time));
         let before = cpu.events.get();
-        let (next, others) = self.tree.first_other(id);
-        self.others.set(others);
-        self.cpus[next].expect_soon();
+        self.others.set(self.tree.first_other(id));
         self.window.set(cpu.clock.get() + WINDOW);
         self.current.set(cpu);
         cpu.key.set(0);

@@ -50,11 +50,6 @@ impl Tree {
         }
     }
 
-    #[inline]
-    fn cpu_of(&self, key: u64) -> usize {
-        ((key & ((1 << BITS) - 1)) ^ self.mix) as usize
-    }
-
     /// Sets the time at which `cpu` is to run; later than [`LATEST`] takes it out.
     #[inline]
     pub(crate) fn set(&self, cpu: usize, time: u64) {
@@ -106,12 +101,12 @@ impl Tree {
     #[inline]
     pub(crate) fn first(&self) -> Option<(usize, u64)> {
         let key = self.node(self.top.get()).get();
-        (key != NEVER).then_some((self.cpu_of(key), key >> BITS))
+        (key != NEVER).then_some((((key & ((1 << BITS) - 1)) ^ self.mix) as usize, key >> BITS))
     }
 
-    /// Who is first of all CPUs but `cpu`, which has been set before, and when; `cpu` and `NEVER` when there is none.
+    /// The earliest time of all CPUs but `cpu`, which has been set before; `NEVER` when there is none.
     #[inline]
-    pub(crate) fn first_other(&self, cpu: usize) -> (usize, u64) {
+    pub(crate) fn first_other(&self, cpu: usize) -> u64 {
         let mut least = NEVER;
         let mut node = self.leaf_of[cpu].get() as usize;
         let top = self.top.get();
@@ -119,10 +114,7 @@ impl Tree {
             least = least.min(self.siblings(node));
             node >>= FAN;
         }
-        match least {
-            NEVER => (cpu, NEVER),
-            _ => (self.cpu_of(least), least >> BITS),
-        }
+        if least == NEVER { NEVER } else { least >> BITS }
     }
 }
 
@@ -146,7 +138,7 @@ mod tests {
                     let others = times.iter().enumerate().filter(|&(other, _)| Some(other) != except);
                     others.filter_map(|(_, &time)| time).min()
                 };
-                prop_assert_eq!(tree.first_other(cpu).1, least(Some(cpu)).unwrap_or(NEVER));
+                prop_assert_eq!(tree.first_other(cpu), least(Some(cpu)).unwrap_or(NEVER));
                 prop_assert_eq!(tree.first().map(|(_, time)| time), least(None));
                 if let Some((first, time)) = tree.first() {
                     prop_assert_eq!(times[first], Some(time));
