@@ -3,13 +3,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use shootdown_qemu::{BOCHS_CPU, BOCHS_NEEDS, Bochs, Ended, ISO_NEEDS, Image, Run, write_iso};
 
-use super::{debian, kernel, steps};
+use super::{cases, debian, kernel, steps};
 
 /// Longest run, on a host that is busy.
 const MOST: Duration = Duration::from_secs(90);
@@ -83,32 +82,9 @@ pub fn run(every_fault: bool, end: Instant) -> Result<(), String> {
         "Bochs {}, processor {BOCHS_CPU}: PCID, INVPCID, x2APIC; {CPUS} CPUs",
         place.bochs.version
     );
-    let cases = cases(&place, every_fault, end)?;
-    let begun = Instant::now();
-    let (next, failures, used) = (
-        AtomicUsize::new(0),
-        Mutex::new(Vec::new()),
-        Mutex::new([0; BACK_ENDS.len()]),
-    );
-    let work = || {
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(case) = cases.get(number) else { break };
-            match case.run(&place, number, &used) {
-                Ok(said) => println!("  {:<46} {said}", case.name),
-                Err(why) => {
-                    println!("  {:<46} FAILED: {why}", case.name);
-                    let line = format!("{}: {why} ({})", case.name, case.words);
-                    failures.lock().expect("no panics").push(line);
-                }
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        let others = std::thread::available_parallelism().map_or(1, usize::from).min(4);
-        (0..others).for_each(|_| drop(scope.spawn(work)));
-    });
-    let mut failures = failures.into_inner().map_err(|_| "a thread panicked")?;
+    let all = all(&place, every_fault, end)?;
+    let used = Mutex::new([0; BACK_ENDS.len()]);
+    let mut failures = cases::run(&all, |number, case| case.run(&place, number, &used))?;
     let used = used.into_inner().map_err(|_| "a thread panicked")?;
     let executed: Vec<String> = BACK_ENDS
         .iter()
@@ -116,7 +92,6 @@ pub fn run(every_fault: bool, end: Instant) -> Result<(), String> {
         .map(|(name, count)| format!("{name} {count}"))
         .collect();
     println!("executed under torture: {}", executed.join(", "));
-    println!("{} cases in {:.0} s", cases.len(), begun.elapsed().as_secs_f64());
     let unused = BACK_ENDS.iter().zip(used).filter(|(_, count)| *count == 0);
     failures.extend(unused.map(|(name, _)| format!("{name}: never executed under torture")));
     if failures.is_empty() {
@@ -126,7 +101,7 @@ pub fn run(every_fault: bool, end: Instant) -> Result<(), String> {
     }
 }
 
-fn cases(place: &Place, every_fault: bool, end: Instant) -> Result<Vec<Case>, String> {
+fn all(place: &Place, every_fault: bool, end: Instant) -> Result<Vec<Case>, String> {
     let mut cases = Vec::new();
     for workload in ["tlb_flush2", "madvise_spin", "mprotect_all"] {
         cases.push(Case {
@@ -166,6 +141,15 @@ fn cases(place: &Place, every_fault: bool, end: Instant) -> Result<Vec<Case>, St
         }
     }
     Ok(cases)
+}
+
+impl cases::Case for Case {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn words(&self) -> &str {
+        &self.words
+    }
 }
 
 impl Case {

@@ -3,13 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use shootdown_qemu::{BINARY, Clock, Emulator, Ended, Image, Machine, PACKAGE, Run};
 
-use super::{debian, iso, steps};
+use super::{cases, debian, iso, steps};
 
 /// Longest run, on a host that is busy.
 const MOST: Duration = Duration::from_secs(90);
@@ -69,30 +68,11 @@ pub fn run(end: Instant) -> Result<(), String> {
     let emulator = Emulator::find()?;
     let image = Image::around(&steps::root().canonicalize().map_err(|error| error.to_string())?)?;
     let (plain, faulty) = (image.build()?, image.clone().with_faults().build()?);
-    let cases = cases(&emulator, &faulty)?;
-    let begun = Instant::now();
-    let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let work = || {
-        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let path = if case.faults { &faulty } else { &plain };
-            match case.run(&emulator, path) {
-                Ok(said) => println!("  {:<46} {said}", case.name),
-                Err(why) => {
-                    println!("  {:<46} FAILED: {why}", case.name);
-                    failures
-                        .lock()
-                        .expect("no panics")
-                        .push(format!("{}: {why} ({})", case.name, case.words));
-                }
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        let others = std::thread::available_parallelism().map_or(1, usize::from).min(4);
-        (0..others).for_each(|_| drop(scope.spawn(work)));
-    });
-    let mut failures = failures.into_inner().map_err(|_| "a thread panicked")?;
-    println!("{} cases in {:.0} s", cases.len(), begun.elapsed().as_secs_f64());
+    let all = all(&emulator, &faulty)?;
+    let mut failures = cases::run(&all, |_, case| {
+        let path = if case.faults { &faulty } else { &plain };
+        case.run(&emulator, path)
+    })?;
     if let Err(why) = iso::check(&emulator, &plain, end) {
         failures.push(why);
     }
@@ -103,7 +83,7 @@ pub fn run(end: Instant) -> Result<(), String> {
     }
 }
 
-fn cases(emulator: &Emulator, faulty: &Path) -> Result<Vec<Case>, String> {
+fn all(emulator: &Emulator, faulty: &Path) -> Result<Vec<Case>, String> {
     let case = |name: String, words: String| Case {
         name,
         cpus: 4,
@@ -207,6 +187,15 @@ fn machine(cpus: usize, shift: u8) -> Machine {
         cpus,
         clock: Clock::Counted { shift },
         memory_mib: 256,
+    }
+}
+
+impl cases::Case for Case {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn words(&self) -> &str {
+        &self.words
     }
 }
 

@@ -4,6 +4,7 @@
 //! status: 0 when everything passed, 1 when a step failed, 2 on bad usage.
 
 mod bochs;
+mod cases;
 mod child;
 mod debian;
 mod fuzz;

@@ -9,15 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::iso::is_there;
+use crate::needs;
 use crate::run::{Ended, Run};
 
 /// What must be there, and the package that holds it.
-pub const BOCHS_NEEDS: [(&str, &str); 3] = [
-    ("bochs", "bochs"),
-    (BIOS, "bochsbios"),
-    ("/usr/share/bochs/VGABIOS-lgpl-latest", "vgabios"),
-];
+pub const BOCHS_NEEDS: [(&str, &str); 3] = [("bochs", "bochs"), (BIOS, "bochsbios"), (VIDEO_BIOS, "vgabios")];
 /// The command that installs it, on Debian and Ubuntu.
 pub const BOCHS_INSTALL: &str = "apt-get install -y --no-install-recommends bochs bochsbios vgabios";
 
@@ -45,17 +41,7 @@ impl Bochs {
     /// # Errors
     /// What is missing and the command that installs it.
     pub fn find() -> Result<Bochs, String> {
-        let missing: Vec<&str> = BOCHS_NEEDS
-            .iter()
-            .filter(|(name, _)| !is_there(name))
-            .map(|need| need.1)
-            .collect();
-        if !missing.is_empty() {
-            return Err(format!(
-                "not installed: {}; run: sudo {BOCHS_INSTALL}",
-                missing.join(", ")
-            ));
-        }
+        needs::are_met(&BOCHS_NEEDS, BOCHS_INSTALL)?;
         let ask = |words: &[&str]| {
             let output = Command::new("bochs").args(words).stdin(Stdio::null()).output();
             let output = output.map_err(|error| format!("bochs cannot be run ({error}): sudo {BOCHS_INSTALL}"))?;

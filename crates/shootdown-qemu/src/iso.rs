@@ -1,5 +1,6 @@
 //! An image that boots on a real machine: the kernel behind GRUB, for BIOS and for UEFI, from a disc or a stick.
 
+use crate::needs;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,29 +17,12 @@ pub const ISO_NEEDS: [(&str, &str); 5] = [
     ("mformat", "mtools"),
 ];
 
-/// Whether a program is on the search path, or a file with a whole path exists.
-pub fn is_there(name: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    name.starts_with('/') && Path::new(name).exists()
-        || !name.starts_with('/') && std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
-}
-
 /// Writes an image to `to`, whole or not at all, that boots `kernel` with `words` on its command line.
 ///
 /// # Errors
 /// What is missing and the command that installs it; what failed.
 pub fn write_iso(kernel: &Path, words: &str, to: &Path) -> Result<(), String> {
-    let missing: Vec<&str> = ISO_NEEDS
-        .iter()
-        .filter(|(name, _)| !is_there(name))
-        .map(|need| need.1)
-        .collect();
-    if !missing.is_empty() {
-        return Err(format!(
-            "not installed: {}; run: sudo {ISO_INSTALL}",
-            missing.join(", ")
-        ));
-    }
+    needs::are_met(&ISO_NEEDS, ISO_INSTALL)?;
     let mut beside = to.as_os_str().to_owned();
     beside.push(format!(".{}", std::process::id()));
     let folder = PathBuf::from(beside);
@@ -85,10 +69,5 @@ mod tests {
         let menu = menu("workload=tlb_flush2 design=ipi,broadcast");
         assert!(menu.contains("multiboot2 /boot/shootdown-kernel workload=tlb_flush2 design=ipi,broadcast\n"));
         assert!(menu.starts_with("set timeout=0\n"));
-    }
-
-    #[test]
-    fn programs_are_looked_for_on_the_path_and_files_where_they_are() {
-        assert!(is_there("sh") && is_there("/") && !is_there("/nowhere/file") && !is_there("no-such-program-anywhere"));
     }
 }

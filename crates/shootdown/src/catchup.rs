@@ -66,24 +66,20 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let seen = slot.generation.load(Ordering::Relaxed);
         let current = space.generation.0.load(Ordering::Acquire);
         let tag = Tag(cpu.own.tag.load(Ordering::Relaxed) as u16);
-        // Most often it is one range, and then it need not be read twice.
-        if let Some(range) = self.missed_one(&space.log, seen, current) {
-            if fault!(self.kernel, RecordedBeforeFlush) {
-                slot.generation.store(current, Ordering::Relaxed);
-            }
-            self.flush_range(tag, &range);
-            self.kernel.event(Event::CaughtUpPartly);
-            slot.generation.store(current, Ordering::Relaxed);
-            return Answer::Flushed;
+        if seen == current {
+            return Answer::Current;
         }
-        let missed = self.missed(&space.log, seen, current);
         if fault!(self.kernel, RecordedBeforeFlush) {
             slot.generation.store(current, Ordering::Relaxed);
         }
-        match missed {
-            Missed::Nothing => return Answer::Current,
-            Missed::Leaves | Missed::Tables => self.flush_logged(&space.log, seen, current, tag),
-            Missed::Whole => self.flush_tag(tag),
+        // Most often it is one range, and then it need not be read twice.
+        if let Some(range) = self.missed_one(&space.log, seen, current) {
+            self.flush_range(tag, &range);
+            self.kernel.event(Event::CaughtUpPartly);
+        } else if self.missed(&space.log, seen, current) == Missed::Whole {
+            self.flush_tag(tag);
+        } else {
+            self.flush_logged(&space.log, seen, current, tag);
         }
         slot.generation.store(current, Ordering::Relaxed);
         Answer::Flushed

@@ -42,7 +42,7 @@ impl Stride {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Range {
     /// First byte; below the page size stand the stride (bits 0 and 1), whether tables are freed (bit 2), and how many strides
-    /// it is (bits 3 to 11), 0 where it is [more](Self::is_long). So a range that anybody walks is one word in requests and in
+    /// it is (bits 3 to 11), 0 where it [is long](Self::is_long). So a range that anybody walks is one word in requests and in
     /// the flush log.
     first: u64,
     /// One past the last byte where the first word does not tell, else 0: so equal ranges are equal words.
@@ -84,11 +84,17 @@ impl Range {
     /// Both ends are multiples of the stride, or the second is the end of the address space.
     #[inline]
     const fn of(start: u64, end: u64, flags: u64) -> Range {
-        let strides = (end.wrapping_sub(start).wrapping_sub(1) >> (12 + 9 * (flags & 3) as u32)) + 1;
-        let count = if strides < LONG && end != u64::MAX { strides } else { 0 };
+        let long = Range {
+            first: start | flags,
+            end,
+        };
+        let strides = long.strides();
+        if strides >= LONG || end == u64::MAX {
+            return long;
+        }
         Range {
-            first: start | flags | count << COUNT,
-            end: if count == 0 { end } else { 0 },
+            first: long.first | strides << COUNT,
+            end: 0,
         }
     }
 
@@ -125,6 +131,12 @@ impl Range {
         Range::of(self.start(), self.end(), stride as u64 | TABLES)
     }
 
+    /// How many strides the first word says that it is; 0 where it [is long](Self::is_long).
+    #[inline]
+    const fn count(&self) -> u64 {
+        self.first >> COUNT & (LONG - 1)
+    }
+
     /// First byte.
     #[inline]
     pub const fn start(&self) -> u64 {
@@ -134,7 +146,7 @@ impl Range {
     /// One past the last byte; `u64::MAX` means to the end of the address space.
     #[inline]
     pub const fn end(&self) -> u64 {
-        match self.first >> COUNT & (LONG - 1) {
+        match self.count() {
             0 => self.end,
             count => self.start().wrapping_add(count << self.shift()),
         }
@@ -161,7 +173,7 @@ impl Range {
     /// How many strides, rounded up.
     #[inline]
     pub const fn strides(&self) -> u64 {
-        match self.first >> COUNT & (LONG - 1) {
+        match self.count() {
             // Never empty; where a switched bug tears a descriptor it is a huge range (C6).
             0 => (self.end.wrapping_sub(self.start()).wrapping_sub(1) >> self.shift()) + 1,
             count => count,
@@ -197,7 +209,7 @@ impl Range {
     /// space.
     #[inline]
     pub(crate) const fn is_long(&self) -> bool {
-        self.first >> COUNT & (LONG - 1) == 0
+        self.count() == 0
     }
 
     /// The word that it is, for the flush log and for requests, unless it [is long](Self::is_long).
