@@ -9,7 +9,8 @@ use clap::Args;
 #[command(
     long_about = "Try every order of what can happen in small races of two or three CPUs, on the real engine: which CPU goes \
     on, when a store becomes visible, what a load still finds, when an interrupt arrives, what a processor has cached on \
-    its own accord, with the memory of x86, Arm or RISC-V. Prints how many states there are, and the first run that breaks a rule as a story. `none` is the control: it \
+    its own accord, with the memory of x86, Arm or RISC-V. Prints how many states there are, and the first run that \
+    breaks a rule as a story. `none` is the control: it \
     must break one. Exit status 1 when another design does, or `none` does not.",
     after_help = "Races of two CPUs: flush, cross, masked, twice, switch, return, lazy, kernel, tables, lazy-tables, end, batch,\n\
     hotplug, kernel-range, kernel-hotplug, roll-over, roll-over-lazy, roll-over-batch, walk, foreign-walk; of three:\n\

@@ -1,0 +1,59 @@
+//! Conformance of the machine that races are explored on: on each instruction set what is forbidden never comes out, and
+//! what is allowed does. The verdicts are those of the Armv8 and RVWMO models, and of x86-TSO; those of walkers and
+//! invalidations are the specification's. `cargo test -p shootdown-check --test litmus -- --nocapture` prints the table.
+
+mod memory;
+mod translation;
+
+use shootdown_check::Architecture;
+use shootdown_check::litmus::{Do, Outcome, Program, outcomes};
+
+/// The word of data that comes first, and the others.
+const X: usize = 0;
+const Y: usize = 1;
+const Z: usize = 2;
+
+/// Whether an outcome is one of the kind that the shape is about.
+type About = fn(&Outcome) -> bool;
+
+/// By instruction set, x86, Arm, RISC-V: whether it may come out.
+type May = [bool; 3];
+
+/// Its name, what is done, what it is about, and where that may come out.
+type Shape = (&'static str, Program, About, May);
+
+const NEVER: May = [false; 3];
+const WEAK: May = [false, true, true];
+const ALWAYS: May = [true; 3];
+const ARM: May = [false, true, false];
+
+const fn of(cpus: &'static [&'static [Do]]) -> Program {
+    Program { cpus, handlers: &[] }
+}
+
+fn conform(shapes: &[Shape]) {
+    let mut wrong = Vec::new();
+    for &(name, program, about, may) in shapes {
+        let mut line = format!("{name:<66}");
+        for (architecture, may) in Architecture::ALL.into_iter().zip(may) {
+            let outcomes = outcomes(program, architecture);
+            let seen = outcomes.iter().filter(|&outcome| about(outcome)).count();
+            line.push_str(&format!(" {architecture}: {seen:>2} of {:>2}", outcomes.len()));
+            if (seen > 0) != may {
+                wrong.push(format!("{name} on {architecture}: allowed {may}, seen {}", seen > 0));
+            }
+        }
+        println!("{line}");
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn loads_and_stores_are_reordered_as_allowed_and_no_further() {
+    conform(memory::SHAPES);
+}
+
+#[test]
+fn walkers_and_invalidations_do_as_allowed_and_no_more() {
+    conform(translation::SHAPES);
+}
