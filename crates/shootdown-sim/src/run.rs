@@ -132,7 +132,11 @@ pub fn designs() -> impl Iterator<Item = DesignEntry> {
     let ideal = DesignEntry {
         name: "ideal",
         about: "perfect invalidation at no cost: the limit, simulation only",
-        design: Design::NONE,
+        // CPUs never leave a set: nobody asks it, and so that nothing is written for the sake of flushes.
+        design: Design {
+            departure: shootdown::Departure::WhenAsked { trim_ns: u64::MAX },
+            ..Design::NONE
+        },
         ideal: true,
     };
     let presets = Design::PRESETS.iter().map(|&(name, design, about)| DesignEntry {

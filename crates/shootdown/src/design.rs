@@ -61,6 +61,15 @@ pub enum Departure {
         /// Least time, ns, between two requests of a space that look for CPUs that have left.
         trim_ns: u64,
     },
+    /// At the switch while no other CPU is in the set, which then costs next to nothing, else when a request finds it gone: CPUs
+    /// that come and go between spaces that others run too write no shared line. Requests skip CPUs that have left, and ask
+    /// them to leave the set as well once looking at them has cost as much; so a space that has moved on is soon rid of them.
+    /// Requests that free table pages skip them too: what they hold is of no use before they have caught up. Served with
+    /// [`Requests::PerRequest`] and [`Requests::Log`] and per-CPU tags, else as [`AtSwitch`](Departure::AtSwitch).
+    WhenShared {
+        /// Looks at a CPU in vain that cost about as much as to ask it.
+        looks: u32,
+    },
 }
 
 /// How a request is handed over. Read in `flush`, `interrupt` and `handler`.

@@ -31,6 +31,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     #[inline]
     pub fn flush(&self, space: &Space<K::Facade, W>, range: Range) -> Flushed {
         let mut token = self.token(space.id, 0);
+        token.at_once = true;
         self.dispatch_into(&mut token, space, range, false, None);
         token.wait_in_place()
     }
@@ -44,12 +45,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// # Panics
     /// In debug builds, when somebody must be waited for and this is called from the shootdown handler.
     pub fn dispatch<'e>(&'e self, space: &Space<K::Facade, W>, range: Range) -> Token<'e, 'k, K, W> {
-        self.dispatch_or_hold(space, range, false, None)
+        let mut token = self.token(space.id, 0);
+        self.dispatch_into(&mut token, space, range, false, None);
+        token
     }
 
     /// [`dispatch`](Self::dispatch), where it goes by interrupts telling lockless walkers too: then the token says so.
     pub(crate) fn dispatch_telling<'e>(&'e self, space: &Space<K::Facade, W>, range: Range) -> Token<'e, 'k, K, W> {
-        self.dispatch_or_hold(space, range, true, None)
+        let mut token = self.token(space.id, 0);
+        token.at_once = true;
+        self.dispatch_into(&mut token, space, range, true, None);
+        token
     }
 
     /// Flushes as [`flush`](Self::flush), and calls `meanwhile` between asking and waiting: while the targets answer, or
@@ -71,7 +77,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return (done, meanwhile());
         }
         let mut issued = None;
-        let token = self.dispatch_or_hold(space, range, false, Some(&mut issued));
+        let mut token = self.token(space.id, 0);
+        token.at_once = true;
+        self.dispatch_into(&mut token, space, range, false, Some(&mut issued));
         let result = meanwhile();
         if let Some(issued) = issued {
             self.synchronise(issued);
@@ -87,21 +95,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         });
     }
 
-    /// [`dispatch`](Self::dispatch). With `walkers`, and where it goes by interrupts, one request tells lockless walkers too.
-    /// Where a broadcast is all it takes and `held` is given, that is left to be synchronised.
-    fn dispatch_or_hold<'e>(
-        &'e self,
-        space: &Space<K::Facade, W>,
-        range: Range,
-        walkers: bool,
-        held: Option<&mut Option<Issued<'e, K, W>>>,
-    ) -> Token<'e, 'k, K, W> {
-        let mut token = self.token(space.id, 0);
-        self.dispatch_into(&mut token, space, range, walkers, held);
-        token
-    }
-
-    /// [`dispatch_or_hold`](Self::dispatch_or_hold), into a new token that stays where it is: it is large.
+    /// [`dispatch`](Self::dispatch), into a new token that stays where it is: it is large. With `walkers`, and where it goes by
+    /// interrupts, one request tells lockless walkers too. Where a broadcast is all it takes and `held` is given, that is left
+    /// to be synchronised.
     fn dispatch_into<'e>(
         &'e self,
         token: &mut Token<'e, 'k, K, W>,
@@ -160,15 +156,20 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     self.interrupt(token, targets, asked, pin, |_| {});
                     return;
                 }
-                let mut targets = match alone {
-                    true => CpuMask::EMPTY,
-                    false => self.targets(space, range.tables(), me),
+                // Where requests are posted, only who waits here in any case can tell CPUs to leave the set.
+                let tells = token.at_once || self.design().requests != Requests::Log;
+                let (mut targets, departing) = match (alone, tells) {
+                    (true, _) => (CpuMask::EMPTY, false),
+                    (false, true) => self.targets_departing(space, range.tables(), me),
+                    (false, false) => (self.targets(space, range.tables(), me), false),
                 };
-                if self.departs_when_asked() {
+                // Who holds a descriptor anyway may be told, for it may leave before it answers.
+                if departing || self.departs_when_asked() && self.design().requests == Requests::PerRequest {
                     token.departed = core::ptr::from_ref(space).expose_provenance() as u64;
                 }
-                // A broadcast proves nothing about walks, and an early synchronisation nothing at all.
-                let by_interrupts = walkers || self.design().errata.interrupt_too;
+                // A broadcast tells nobody to leave a set, it proves nothing about walks, and an early synchronisation nothing
+                // at all.
+                let by_interrupts = walkers || departing || self.design().errata.interrupt_too;
                 if !by_interrupts && self.rather_broadcast(&targets, &range, generation) {
                     self.kernel.event(Event::Chose {
                         way: Way::Broadcast,

@@ -17,8 +17,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// preemptible, after it if they spin.
     ///
     /// With a log the token is left to be waited for; a stack request is waited for here. A request that names a tag, or a
-    /// space whose walkers are to be forgotten, needs a descriptor whatever the design, because a handler may dereference
-    /// only the space it has loaded, and what a requester that waits holds for it.
+    /// space whose walkers are to be forgotten or whose set is to be left, needs a descriptor whatever the design, because a
+    /// handler may dereference only the space it has loaded, and what a requester that waits holds for it.
     #[inline]
     pub(crate) fn interrupt(
         &self,
@@ -43,7 +43,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 local(self);
             }
         };
-        if self.design().requests == Requests::Log && !asked.needs_descriptor() && token.walked == 0 {
+        let posted = !asked.needs_descriptor() && token.walked == 0 && token.departed == 0;
+        if self.design().requests == Requests::Log && posted {
             self.post(token, targets);
             meanwhile();
             drop(pin);
@@ -93,21 +94,20 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     ) {
         let me = pin.cpu;
         let walked = if self.registers_walkers() { token.walked } else { 0 };
-        let departed = if self.departs_when_asked() { token.departed } else { 0 };
         let late_arguments = fault!(self.kernel, FlagBeforeArguments);
         let mut stack;
         let request = match self.own_request(me) {
             Some(own) => {
                 own.reopen();
                 if !late_arguments {
-                    own.write(asked, walked, departed);
+                    own.write(asked, walked, token.departed);
                 }
                 own
             }
             None => {
                 stack = Request::sending();
                 if !late_arguments {
-                    stack.fill(asked, walked, departed);
+                    stack.fill(asked, walked, token.departed);
                 }
                 &stack
             }
@@ -182,7 +182,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.kernel.send_ipi(&fresh);
         }
         if late_arguments {
-            request.write(asked, walked, departed);
+            request.write(asked, walked, token.departed);
         }
         self.kernel.event(Event::Interrupted { sent, targets: count });
         meanwhile();

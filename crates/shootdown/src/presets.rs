@@ -86,6 +86,7 @@ impl Design {
         tags: Tags::Hybrid { promote_at: 2 },
         reach: Reach::Adaptive,
         targets: Targets::InUser,
+        departure: Departure::WhenShared { looks: 16 },
         log_reach: 4,
         requests: Requests::Log,
         order: Order::Concurrent,

@@ -33,6 +33,8 @@ pub struct Space<F: Facade, const W: usize> {
     pub(crate) shrunk: F::U64,
     /// When a request will next look for CPUs that have left, ns; 0 before the first look.
     pub(crate) next_trim: F::U64,
+    /// How many CPUs that had left were looked at in vain by requests, since such CPUs were last asked to leave the set.
+    pub(crate) looked: F::U64,
     /// CPUs that may cache it.
     pub(crate) cpus: CpuSet<F, W>,
     pub(crate) log: FlushLog<F>,
@@ -53,6 +55,7 @@ impl<F: Facade, const W: usize> Space<F, W> {
             pending: F::U64::new(0),
             shrunk: F::U64::new(0),
             next_trim: F::U64::new(0),
+            looked: F::U64::new(0),
             cpus: CpuSet::new(),
             log: FlushLog::new(),
             walkers: CpuSet::new(),

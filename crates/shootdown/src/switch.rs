@@ -1,6 +1,7 @@
 //! Switching a CPU between spaces, and going lazy: rules 3 and 4.
 
 use crate::catchup::Missed;
+use crate::design::Departure;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::fault::fault;
@@ -103,9 +104,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// space's it may: whoever asks the set reads each member's state besides, flushes there are broadcast, and a promoted
     /// space is one that its CPUs come back to, so that the write to a line that all of them share would be for nothing. A
     /// CPU that stayed in leaves when it next departs after a demotion; until then it is looked at in vain, no more (C6). It
-    /// stays in too where departures wait to be asked about.
+    /// stays in too where departures wait to be asked about, be it for all spaces or for those that other CPUs are in.
     fn depart(&self, space: &Space<K::Facade, W>, me: usize) {
-        if !matches!(space.mode(), Mode::Rolled { .. } | Mode::System(_)) && !self.departs_when_asked() {
+        let stays = matches!(space.mode(), Mode::Rolled { .. } | Mode::System(_))
+            || self.departs_when_asked()
+                && (matches!(self.design().departure, Departure::WhenAsked { .. }) || self.others_in(space, me));
+        if !stays {
             space.cpus.leave(me);
         }
     }

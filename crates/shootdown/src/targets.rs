@@ -6,6 +6,7 @@ use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::fault::fault;
 use crate::hooks::{CpuId, Kernel};
+use crate::percpu::State;
 use crate::space::Space;
 use core::sync::atomic::Ordering;
 
@@ -17,12 +18,36 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     ///
     /// `keep_lazy`: lazy CPUs may not be skipped, because table pages are freed (C3) or tags change.
     pub(crate) fn targets(&self, space: &Space<K::Facade, W>, keep_lazy: bool, me: CpuId) -> CpuMask<W> {
-        let mut targets = CpuMask::EMPTY;
+        let (mut targets, departed) = self.targets_present(space, keep_lazy, me);
+        if departed > 0 && self.asks_departed(keep_lazy, space) {
+            self.add_departed(space, keep_lazy, me, &mut targets);
+        }
+        targets
+    }
+
+    /// [`targets`](Self::targets), for a request that can tell CPUs that have left the space to leave its set. Whether they
+    /// are among them.
+    pub(crate) fn targets_departing(
+        &self,
+        space: &Space<K::Facade, W>,
+        keep_lazy: bool,
+        me: CpuId,
+    ) -> (CpuMask<W>, bool) {
+        let (mut targets, departed) = self.targets_present(space, keep_lazy, me);
+        let asks = departed > 0 && (self.asks_departed(keep_lazy, space) || self.looked_in_vain(space, departed));
+        if asks {
+            self.add_departed(space, keep_lazy, me, &mut targets);
+        }
+        (targets, asks)
+    }
+
+    /// Targets without CPUs that have left the space and may be skipped, and how many those are.
+    fn targets_present(&self, space: &Space<K::Facade, W>, keep_lazy: bool, me: CpuId) -> (CpuMask<W>, u64) {
+        let (mut targets, mut departed) = (CpuMask::EMPTY, 0);
         // Under roll-over tags a CPU that has left still holds entries under the tag, and nothing on it remembers which
         // requests it was spared: neither those CPUs nor lazy ones can be skipped.
         let keep_departed = self.design().tags == Tags::System;
         let keep_lazy = (keep_lazy && !fault!(self.kernel, SkipLazyDespiteTables)) || keep_departed;
-        let mut asks_departed = None;
         let mut visit = |cpu: CpuId| {
             // Acquire, after the acquire load that showed the member: who is seen joined is seen switching (rule 5).
             let state = self.cpus[cpu].state();
@@ -30,27 +55,43 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 Targets::All | Targets::Space => true,
                 Targets::Active | Targets::InUser if state.is_switching() => !fault!(self.kernel, SkipSwitchingCpu),
                 Targets::Active | Targets::InUser if state.id() != space.id => {
+                    departed += u64::from(!state.is_off());
                     keep_departed
-                        || self.departs_when_asked()
-                            && *asks_departed.get_or_insert_with(|| keep_lazy || self.trims_now(space))
                 }
                 Targets::Active | Targets::InUser => keep_lazy || !state.is_lazy(),
             };
             let concerned =
                 concerned && !(fault!(self.kernel, FilterByRequester) && self.cpus[me].state().id() != space.id);
-            // A CPU that is off flushes everything before it uses anything (C5); a virtual CPU that is descheduled
-            // is flushed by the hypervisor at its entry, which proves nothing about walks, so not with tables. Asked last, and
-            // after the caller's full barrier, which pairs with the hypervisor's exchange at entry.
-            let off = state.is_off() && !fault!(self.kernel, WaitForCpuThatIsOff);
-            if concerned && !off && (keep_lazy || !self.kernel.flush_at_entry(cpu)) {
-                targets.insert(cpu);
+            if concerned {
+                self.add_target(cpu, state, keep_lazy, &mut targets);
             }
         };
         match self.design().targets {
             Targets::All => self.online.for_each_but(me, &mut visit),
             Targets::Space | Targets::Active | Targets::InUser => space.cpus.for_each_but(me, &mut visit),
         }
-        targets
+        (targets, departed)
+    }
+
+    /// A CPU that is off flushes everything before it uses anything (C5); a virtual CPU that is descheduled is flushed by the
+    /// hypervisor at its entry, which proves nothing about walks, so not with tables. Asked last, and after the caller's full
+    /// barrier, which pairs with the hypervisor's exchange at entry.
+    #[inline]
+    fn add_target(&self, cpu: CpuId, state: State, keep_lazy: bool, targets: &mut CpuMask<W>) {
+        let off = state.is_off() && !fault!(self.kernel, WaitForCpuThatIsOff);
+        if !off && (keep_lazy || !self.kernel.flush_at_entry(cpu)) {
+            targets.insert(cpu);
+        }
+    }
+
+    #[cold]
+    fn add_departed(&self, space: &Space<K::Facade, W>, keep_lazy: bool, me: CpuId, targets: &mut CpuMask<W>) {
+        space.cpus.for_each_but(me, |cpu| {
+            let state = self.cpus[cpu].state();
+            if state.id() != space.id {
+                self.add_target(cpu, state, keep_lazy, targets);
+            }
+        });
     }
 
     /// Whether another CPU than `me` is in the set of `space`. After a full barrier that pairs with the join of `switch_to`,
@@ -71,22 +112,45 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             && self.cpus[me].own_state().id() == space.id
     }
 
-    /// Whether CPUs stay in the sets of spaces that they have left.
+    /// Whether CPUs may be in the sets of spaces that they have left.
     pub(crate) fn departs_when_asked(&self) -> bool {
-        matches!(self.design().departure, Departure::WhenAsked { .. }) && self.design().requests == Requests::PerRequest
+        match self.design().departure {
+            Departure::AtSwitch => false,
+            Departure::WhenAsked { .. } => self.design().requests == Requests::PerRequest,
+            Departure::WhenShared { .. } => self.design().requests != Requests::PerCpu,
+        }
     }
 
-    /// Whether it is time to look for CPUs that have left. The first time comes one period after the first look. A race makes
-    /// two requests look, which harms nobody: relaxed.
-    fn trims_now(&self, space: &Space<K::Facade, W>) -> bool {
+    /// Whether a request concerns CPUs that have left as well, whatever it can tell them: since it frees table pages, or because
+    /// it is time to look for them. The first time comes one period after the first look. A race makes two requests look,
+    /// which harms nobody: relaxed.
+    fn asks_departed(&self, keep_lazy: bool, space: &Space<K::Facade, W>) -> bool {
         let Departure::WhenAsked { trim_ns } = self.design().departure else {
             return false;
         };
+        if !self.departs_when_asked() {
+            return false;
+        }
+        if keep_lazy {
+            return true;
+        }
         let (now, next) = (self.kernel.now_ns(), space.next_trim.load(Ordering::Relaxed));
         if next == 0 || now >= next {
             space.next_trim.store((now + trim_ns).max(1), Ordering::Relaxed);
         }
         next != 0 && now >= next
+    }
+
+    /// Whether requests of `space` have looked at CPUs that have left so often that to ask them costs no more: `departed` are
+    /// found now. Requests that come together may count one look for two: relaxed.
+    fn looked_in_vain(&self, space: &Space<K::Facade, W>, departed: u64) -> bool {
+        let Departure::WhenShared { looks } = self.design().departure else {
+            return false;
+        };
+        let looked = space.looked.load(Ordering::Relaxed) + departed;
+        let asks = self.departs_when_asked() && looked >= departed * u64::from(looks);
+        space.looked.store(if asks { 0 } else { looked }, Ordering::Relaxed);
+        asks
     }
 
     /// Every online CPU but `me`, for kernel ranges (rule 7).

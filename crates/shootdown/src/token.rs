@@ -37,6 +37,8 @@ pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     pub(crate) walked: u64,
     /// Address of the space whose set a target that has left it leaves; 0 for none. Borrowed as `walked` is.
     pub(crate) departed: u64,
+    /// Whether its maker waits for it at once, so that it may as well be a request that is waited for where it is sent.
+    pub(crate) at_once: bool,
     /// Walkers among the targets, if every walk that could hold a link is.
     pub(crate) walkers_told: Option<usize>,
     /// What secondary TLBs were told and must have carried out; 0 for nothing.
@@ -60,6 +62,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             generation,
             walked: 0,
             departed: 0,
+            at_once: false,
             walkers_told: None,
             secondary: 0,
             timed: None,

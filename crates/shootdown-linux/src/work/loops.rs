@@ -18,7 +18,7 @@ pub(super) const SPACE_PAGES: usize = 32;
 const IDLE_NS: i64 = 2000;
 /// One switch in so many goes to the other process.
 const OTHER_ONE_IN: u64 = 4;
-/// One in so many switches to the first process, by chance, is followed by dropping one of its pages.
+/// One in so many switches to the first process, times CPUs, is followed by dropping one of its pages, by chance.
 const DROPS_ONE_IN: u64 = 64;
 
 pub(super) fn tlb_flush2(shared: &Shared, index: usize, _: &Region) -> Result<()> {
@@ -79,10 +79,11 @@ pub(super) fn own_process(shared: &Shared, index: usize, pages: &Region) -> Resu
     // SAFETY: changes how exactly this thread's sleeps end; no memory is touched.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
     let (mut switches, mut random) = (0_u64, index as u64 + 1);
+    let drops_one_in = DROPS_ONE_IN * shared.slots().len() as u64;
     while !slot.stopped() {
         switches += 1;
         visit(slot, pages);
-        if draw(&mut random).is_multiple_of(DROPS_ONE_IN) {
+        if draw(&mut random).is_multiple_of(drops_one_in) {
             let page = draw(&mut random) as usize % pages.pages();
             pages.write(page);
             pages.drop_page(page)?;

@@ -91,7 +91,11 @@ impl Draw {
             tags,
             reach,
             targets: self.of(&[Targets::Active, Targets::InUser, Targets::Space, Targets::All]),
-            departure: self.of(&[Departure::AtSwitch, Departure::WhenAsked { trim_ns: 500 }]),
+            departure: self.of(&[
+                Departure::AtSwitch,
+                Departure::WhenAsked { trim_ns: 500 },
+                Departure::WhenShared { looks: 2 },
+            ]),
             requests: self.of(&[Requests::PerRequest, Requests::PerCpu, Requests::Log]),
             order: self.of(&[Order::Serial, Order::Concurrent]),
             ack: self.of(&[Ack::Late, Ack::Early]),

@@ -5,7 +5,9 @@
 //!
 //! Every CPU drops in proportion to what it does, so an operation costs the same number of flushes, and of faults after
 //! them, under every design. Drops at a fixed rate by a few CPUs would not do: a design whose flushes are so slow that
-//! it falls behind that rate spares the other CPUs faults, and looks the better for it.
+//! it falls behind that rate spares the other CPUs faults, and looks the better for it. And a drop is the rarer the more
+//! CPUs there are, since each of them faults once after it: else 128 CPUs do nothing but wait for the lock of the page
+//! table, and what a switch costs does not show.
 
 use super::{Parameter, Thread};
 use crate::hw::Access;
@@ -49,7 +51,7 @@ const DROPS: Parameter = Parameter {
     least: 1.0,
     most: 1e6,
     whole: true,
-    about: "one in so many switches to the process, by chance, is followed by dropping one of its pages",
+    about: "one in so many switches to the process, times threads, is followed by dropping one of its pages (by chance)",
 };
 
 pub(super) const PARAMETERS: &[Parameter] = &[LAZY_NS, OTHER, PAGES, DROPS];
@@ -66,7 +68,7 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>) {
     let system = &*thread.system;
     let pages = thread.parameters.count(&PAGES);
     let other_one_in = thread.parameters.count(&OTHER);
-    let drop_chance = 1.0 / thread.parameters.get(&DROPS);
+    let drop_chance = 1.0 / (thread.parameters.get(&DROPS) * thread.threads as f64);
     let lazy = thread.model.cycles(thread.parameters.get(&LAZY_NS)) as u64;
     let (own, other) = (&*thread.processes[0], &*thread.processes[1]);
     if thread.index == 0 {

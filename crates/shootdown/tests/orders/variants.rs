@@ -228,6 +228,20 @@ pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
             },
         ),
         (
+            "asks at once whoever has left a shared space",
+            Design {
+                departure: Departure::WhenShared { looks: 1 },
+                ..Design::IPI
+            },
+        ),
+        (
+            "adaptive, asks at once",
+            Design {
+                departure: Departure::WhenShared { looks: 1 },
+                ..Design::ADAPTIVE
+            },
+        ),
+        (
             "two slots, everybody",
             Design {
                 slots: 2,

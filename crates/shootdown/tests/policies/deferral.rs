@@ -1,7 +1,7 @@
 //! CPUs that have left, and frames that wait.
 
 use crate::{flush, run, space, world};
-use shootdown::{Departure, Design, Range, Unmapped};
+use shootdown::{Departure, Design, Range, Requests, Unmapped};
 
 #[test]
 fn cpus_that_have_left_are_looked_for_once_in_a_period_and_the_first_time_a_period_after_the_first_look() {
@@ -33,6 +33,57 @@ fn cpus_that_have_left_are_looked_for_once_in_a_period_and_the_first_time_a_peri
     run(world, engine, 1..2, other);
     at(5001, &[1]);
     at(5002, &[]);
+}
+
+#[test]
+fn cpus_that_left_a_shared_space_are_asked_once_looking_at_them_has_cost_as_much() {
+    for requests in [Requests::PerRequest, Requests::Log] {
+        let design = Design {
+            departure: Departure::WhenShared { looks: 3 },
+            requests,
+            ..Design::IPI
+        };
+        let (world, engine) = world(design, 4);
+        let (one, other) = (space(engine, 1), space(engine, 2));
+        run(world, engine, 0..4, one);
+        let ask = |expected: &[usize]| {
+            flush(engine, one);
+            assert_eq!(world.interrupted(), expected, "{requests:?}");
+        };
+        ask(&[1, 2, 3]);
+        run(world, engine, 2..4, other);
+        // Whoever is the last to leave leaves the set.
+        assert!(one.cpus().contains(2) && one.cpus().contains(3));
+        ask(&[1]);
+        ask(&[1]);
+        // A request that is waited for later cannot tell them, where nobody but its own makers waits.
+        if requests == Requests::Log {
+            let token = engine.dispatch(one, Range::page(0x1000));
+            assert_eq!(world.interrupted(), [1]);
+            let _done = token.wait();
+        }
+        ask(&[1, 2, 3]);
+        assert!(!one.cpus().contains(2) && !one.cpus().contains(3));
+        ask(&[1]);
+        // Looked at so often, but not since they were asked.
+        run(world, engine, 3..4, one);
+        run(world, engine, 3..4, other);
+        ask(&[1]);
+        ask(&[1]);
+        ask(&[1, 3]);
+        // Nobody else has it: at the switch.
+        run(world, engine, 1..2, other);
+        world.on(0, || flush(engine, one));
+        assert!(one.cpus().contains(1), "CPU 0 has it too");
+        run(world, engine, 0..1, other);
+        run(world, engine, 1..2, one);
+        run(world, engine, 1..2, other);
+        assert!(one.cpus().contains(1), "CPU 0 is in the set still");
+        let (alone, rest) = (space(engine, 3), space(engine, 4));
+        run(world, engine, 2..3, alone);
+        run(world, engine, 2..3, rest);
+        assert!(alone.cpus().is_empty());
+    }
 }
 
 #[test]
