@@ -66,6 +66,10 @@ const fn broadcast_interval(row: (&'static str, usize, bool)) -> Fitted {
 /// reads it; its other copy withdrawn, when the target releases it; to the requester, which sees that.
 const MOVEMENTS: f64 = 4.0;
 
+/// The same, and two of a queue's lines that the published kernel moves for a target and this engine does not: there a slot of
+/// a queue is claimed by the pointer that goes into it.
+const MOVEMENTS_AND_QUEUE: f64 = 6.0;
+
 const HYPOTHESES: &[Hypothesis] = &[
     Hypothesis {
         name: "lines",
@@ -96,6 +100,21 @@ const HYPOTHESES: &[Hypothesis] = &[
         about: "a call costs the movements of its descriptor's line, so ipi fixes line transfers; the fabric is as slow as broadcast allows",
         held: &[],
         tied: &[("kernel.call_target", MOVEMENTS, "costs.transfer_socket")],
+        fitted: &[
+            SLOWDOWN,
+            transfer_socket(("ipi", 16, false)),
+            Fitted {
+                enough: 0.97,
+                ..broadcast_interval(("broadcast", 16, false))
+            },
+            LRU_HOLD,
+        ],
+    },
+    Hypothesis {
+        name: "queue",
+        about: "as descriptors, and a call costs the two movements of a queue's lines besides that this engine does without",
+        held: &[],
+        tied: &[("kernel.call_target", MOVEMENTS_AND_QUEUE, "costs.transfer_socket")],
         fitted: &[
             SLOWDOWN,
             transfer_socket(("ipi", 16, false)),
