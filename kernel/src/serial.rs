@@ -28,7 +28,8 @@ pub enum Status {
     Usage = 0x13,
 }
 
-/// Looks of a CPU that prints the last line, while another prints.
+/// Looks of a CPU that prints the last line, while another prints: far longer than a line takes (a PAUSE is 10 to 140 cycles), and an
+/// end should that CPU be dead. A choice, not a measurement.
 const LAST_LOOKS: u32 = 20_000;
 
 struct Serial(u16);

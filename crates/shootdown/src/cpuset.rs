@@ -114,18 +114,23 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
         }
     }
 
-    /// Whether another CPU than `cpu` is in the set, on a machine of `cpus` CPUs (acquire loads, none beyond the first that is
-    /// found, nor of words for CPUs that the machine does not have).
+    /// Whether another CPU than `cpu` is in the set, or about to be, on a machine of `cpus` CPUs (acquire loads, none beyond the
+    /// first that is found, nor of words for CPUs that the machine does not have).
     #[inline]
     pub fn has_others(&self, cpu: CpuId, cpus: usize) -> bool {
+        let (own, bit) = (cpu / 64, 1 << (cpu % 64));
         let words = cpus.div_ceil(64).min(W);
         if words > FLAT_WORDS {
-            let mut others = false;
-            self.for_each_but(cpu, |_| others = true);
-            return others;
+            let lane = 0xFF << (own % LANES * 8);
+            let counts = self.counts[..words.div_ceil(LANES)].iter().enumerate();
+            return self.leaves[own].load(Ordering::Acquire) & !bit != 0
+                || counts.into_iter().any(|(group, count)| {
+                    let own = if group == own / LANES { lane } else { 0 };
+                    count.load(Ordering::Acquire) & !own != 0
+                });
         }
         self.leaves[..words].iter().enumerate().any(|(leaf, word)| {
-            let own = if leaf == cpu / 64 { 1 << (cpu % 64) } else { 0 };
+            let own = if leaf == own { bit } else { 0 };
             word.load(Ordering::Acquire) & !own != 0
         })
     }
