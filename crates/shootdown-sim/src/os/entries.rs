@@ -102,10 +102,14 @@ impl<const W: usize> System<W> {
     /// Gives up a reference to a frame; the last one frees it.
     pub(super) fn free(&self, frame: u32) {
         machine::charge(self.costs.page_free);
-        if self.put_shared(frame) {
-            return;
+        self.hand_back(frame);
+    }
+
+    /// [`free`](Self::free), of which the accounts are charged already.
+    pub(super) fn hand_back(&self, frame: u32) {
+        if !self.put_shared(frame) {
+            self.hw.borrow_mut().free_data(frame, machine::cpu(), machine::now());
         }
-        self.hw.borrow_mut().free_data(frame, machine::cpu(), machine::now());
     }
 }
 

@@ -68,17 +68,20 @@ impl<const W: usize> System<W> {
         self.engine.design().order == Order::Concurrent && !self.settings.lru_drain
     }
 
-    /// As [`flush`](Self::flush), calling `unlock` while it is under way.
-    pub(super) fn flush_unlocking(&self, process: &Process<W>, range: Range, unlock: impl FnOnce()) {
+    /// As [`flush`](Self::flush), and frees `frames`. What needs no proof is done while the flush is under way: `unlock`, and the
+    /// accounts of the frames (rmap, memory group, LRU list). What waits is their way to the allocator, a splice of lists.
+    pub(super) fn flush_unlocking(&self, process: &Process<W>, range: Range, frames: Vec<u32>, unlock: impl FnOnce()) {
         let outer = category::enter(Category::FlushRequester);
         self.announced(process, range, || {
             let (_done, ()) = self.engine.flush_while(&process.space, range, || {
                 category::leave(outer);
                 unlock();
+                machine::charge(self.costs.page_free * frames.len() as u64);
                 category::enter(Category::FlushRequester);
             });
         });
         category::leave(outer);
+        frames.into_iter().for_each(|frame| self.hand_back(frame));
     }
 
     /// A flush that began at `begun` is complete: for the timeline, the distributions and the diary.

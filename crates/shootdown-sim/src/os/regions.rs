@@ -25,10 +25,8 @@ impl<const W: usize> System<W> {
         process.unmapping.fetch_add_full(1);
         let (frames, cleared) = self.clear(process, va, pages);
         if cleared && self.unlocks_early() {
-            self.flush_unlocking(process, Range::pages(va, va + pages * PAGE, Stride::Size4K), || {
-                self.unlock(process, LockAccess::Shared);
-            });
-            frames.into_iter().for_each(|frame| self.free(frame));
+            let range = Range::pages(va, va + pages * PAGE, Stride::Size4K);
+            self.flush_unlocking(process, range, frames, || self.unlock(process, LockAccess::Shared));
             process.unmapping.fetch_add_full(u64::MAX);
             return;
         }
@@ -98,8 +96,7 @@ impl<const W: usize> System<W> {
             process.unmapping.fetch_add_full(u64::MAX);
             return self.unlock(process, access);
         } else if cleared && self.unlocks_early() {
-            self.flush_unlocking(process, range, || self.unlock(process, access));
-            frames.into_iter().for_each(|frame| self.free(frame));
+            self.flush_unlocking(process, range, frames, || self.unlock(process, access));
             process.unmapping.fetch_add_full(u64::MAX);
             return;
         } else if cleared || self.another_unmaps(process) {
