@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::facade::Word;
 use crate::fault::fault;
 use crate::hooks::{Answer, Event, Kernel, Tag};
-use crate::percpu::{PerCpu, State};
+use crate::percpu::PerCpu;
 use crate::range::Range;
 use crate::request::{Ask, Request};
 use crate::space::{Mode, Space};
@@ -22,25 +22,19 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Walks run with interrupts off, so a handler that runs proves that none is under way on this CPU.
     pub fn on_ipi(&self) {
         let cpu = &self.cpus[self.kernel.cpu()];
-        self.serve_on_entry(cpu, true);
+        self.serve(cpu);
         self.quiescent_here(cpu);
         self.flush_deferred_here(cpu);
     }
 
-    /// Serves everything asked of this CPU; interrupts off, on that CPU.
+    /// Serves everything asked of this CPU; interrupts off, on that CPU. May answer early (`ack.rs`).
     pub(crate) fn serve(&self, cpu: &PerCpu<K::Facade>) {
-        self.serve_on_entry(cpu, false);
-    }
-
-    /// As [`serve`](Self::serve); `on_entry` when the interrupt's handler does it, which may answer early (`ack.rs`).
-    fn serve_on_entry(&self, cpu: &PerCpu<K::Facade>, on_entry: bool) {
         #[cfg(debug_assertions)]
         let _serving = Serving::begin(&cpu.own.serving);
         if cpu.queue.has_ready() {
             // SAFETY: a request that was ready when taken stays on its requester's stack until it is acknowledged, which is
             // the last thing that `answer` does with it.
-            cpu.queue
-                .take(|request| self.answer(cpu, unsafe { &*request }, on_entry));
+            cpu.queue.take(|request| self.answer(cpu, unsafe { &*request }));
         }
         if self.design().requests != Requests::Log || cpu.post.0.load(Ordering::Relaxed) & POSTED == 0 {
             return;
@@ -51,7 +45,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // Release: what this CPU did under the old translations comes before it, and unless it is early the invalidations, each
         // complete on return; pairs with the acquire in `wait`.
         let served = || cpu.served.0.store(take + 1, Ordering::Release);
-        if on_entry && self.may_answer_posts_early(cpu) {
+        if self.may_answer_posts_early(cpu) {
             served();
             self.follow_and_finish(cpu);
         } else {
@@ -129,11 +123,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Does what one request asks, and acknowledges: in this order, unless the handler answers early. After that the request
+    /// Does what one request asks, and acknowledges: in this order, unless it may be answered early. After that the request
     /// may be gone.
-    fn answer(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>, on_entry: bool) {
+    fn answer(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>) {
         let (ask, walked, departed) = request.ask();
-        if on_entry && self.may_answer_early(cpu, ask, walked) {
+        if self.may_answer_early(ask, walked) {
             request.acknowledge();
             // Whose set it would leave may be gone: it stays in.
             return self.do_as_asked(cpu, ask, 0);
@@ -173,7 +167,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 } else {
                     // SAFETY: interrupts are off; see `loaded`.
                     let space = unsafe { self.loaded(cpu) };
-                    let answer = space.and_then(|space| self.flush_next(cpu, space, state, generation, &range));
+                    let answer = space.and_then(|space| self.flush_next(cpu, space, generation, &range));
                     answer.unwrap_or_else(|| self.follow_loaded(cpu))
                 };
                 if fault!(self.kernel, DepartsWithoutLooking) {
@@ -194,22 +188,21 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Rule 2 for `space`, which is loaded on this CPU, in `state`: nothing is left to do if the slot has seen `generation`, which is
+    /// Rule 2 for `space`, which is loaded on this CPU: nothing is left to do if the slot has seen `generation`, which is
     /// usual where several requests were taken together, and then the line that all requesters write is not even read; and
-    /// `range` alone is flushed if the slot has seen exactly the one before, and `generation` is still the newest. `None` when
-    /// neither is so: nothing is done. Interrupts off.
+    /// `range` alone is flushed if the slot has seen exactly the one before, and `generation` is still the newest (relaxed: only so
+    /// that what comes after it is done along with it). `None` when neither is so: nothing is done. Interrupts off.
     // Always: it is most of what a target does, and as a function of its own it would first save half the registers.
     #[inline(always)]
     pub(crate) fn flush_next(
         &self,
         cpu: &PerCpu<K::Facade>,
         space: &Space<K::Facade, W>,
-        state: State,
         generation: u64,
         range: &Range,
     ) -> Option<Answer> {
-        // Where a tag is given or taken, the slot is to be left, whatever it has seen.
-        if state.is_on_system_tag() || space.mode() != Mode::PerCpu {
+        // Where there is a tag, or it is given or taken, the slot is left or to be left, whatever it has seen.
+        if space.mode() != Mode::PerCpu {
             return None;
         }
         let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
@@ -219,7 +212,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         let next = seen + 1 == generation
             && range.is_walkable(self.design().ceiling)
-            && space.generation.0.load(Ordering::Acquire) == generation;
+            && space.generation.0.load(Ordering::Relaxed) == generation;
         if !next {
             return None;
         }
