@@ -7,13 +7,12 @@
 //! 2. No kernel range is concerned: the handler itself may use kernel addresses.
 //! 3. The generation that the slot records is not advanced before the flush, so that whoever interrupts the handler sees
 //!    that it is behind.
-//! 4. The CPU touches no user address before it has invalidated: interrupts are off until then, and what interrupts even that
-//!    asks [`Engine::user_access_ok`]. A routine that copies to or from user memory is interrupted
+//! 4. The CPU touches no user address before it has invalidated: the handler runs with interrupts off and returns last, and
+//!    what interrupts even that asks [`Engine::user_access_ok`]. A routine that copies to or from user memory is interrupted
 //!    as a whole: the invalidation is over when it goes on.
 //!
-//! Whoever serves while it waits may answer early too: interrupts are off from the answer to the invalidation there as well.
-//! Everybody answers when it is done where a request names a tag, a batch, or a change of tags: nothing on the CPU would tell
-//! that it is behind. A range of one space is asked for in the belief that the space is on slots; where it has been given a tag
+//! Only the interrupt's handler answers early; whoever serves while it waits answers when it is done, as everybody does where
+//! a request names a tag, a batch, or a change of tags: nothing on the CPU would tell that it is behind. A range of one space is asked for in the belief that the space is on slots; where it has been given a tag
 //! meanwhile, user accesses are refused on the slot, and entries under the tag are younger than the change
 //! (`promote.rs`).
 
@@ -29,7 +28,7 @@ use crate::space::{Mode, Space};
 use core::sync::atomic::Ordering;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
-    /// Whether a request may be answered before what it asks is done. Interrupts off until that is done.
+    /// Whether a handler that has just begun may answer a request before it does what is asked.
     pub(crate) fn may_answer_early(&self, ask: Ask, walked: u64) -> bool {
         if self.design().ack != Ack::Early || walked != 0 {
             return false;

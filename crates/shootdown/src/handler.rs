@@ -22,19 +22,25 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Walks run with interrupts off, so a handler that runs proves that none is under way on this CPU.
     pub fn on_ipi(&self) {
         let cpu = &self.cpus[self.kernel.cpu()];
-        self.serve(cpu);
+        self.serve_on_entry(cpu, true);
         self.quiescent_here(cpu);
         self.flush_deferred_here(cpu);
     }
 
-    /// Serves everything asked of this CPU; interrupts off, on that CPU. May answer early (`ack.rs`).
+    /// Serves everything asked of this CPU; interrupts off, on that CPU.
     pub(crate) fn serve(&self, cpu: &PerCpu<K::Facade>) {
+        self.serve_on_entry(cpu, false);
+    }
+
+    /// As [`serve`](Self::serve); `on_entry` when the interrupt's handler does it, which may answer early (`ack.rs`).
+    fn serve_on_entry(&self, cpu: &PerCpu<K::Facade>, on_entry: bool) {
         #[cfg(debug_assertions)]
         let _serving = Serving::begin(&cpu.own.serving);
         if cpu.queue.has_ready() {
             // SAFETY: a request that was ready when taken stays on its requester's stack until it is acknowledged, which is
             // the last thing that `answer` does with it.
-            cpu.queue.take(|request| self.answer(cpu, unsafe { &*request }));
+            cpu.queue
+                .take(|request| self.answer(cpu, unsafe { &*request }, on_entry));
         }
         if self.design().requests != Requests::Log || cpu.post.0.load(Ordering::Relaxed) & POSTED == 0 {
             return;
@@ -45,7 +51,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // Release: what this CPU did under the old translations comes before it, and unless it is early the invalidations, each
         // complete on return; pairs with the acquire in `wait`.
         let served = || cpu.served.0.store(take + 1, Ordering::Release);
-        if self.may_answer_posts_early(cpu) {
+        if on_entry && self.may_answer_posts_early(cpu) {
             served();
             self.follow_and_finish(cpu);
         } else {
@@ -123,11 +129,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Does what one request asks, and acknowledges: in this order, unless it may be answered early. After that the request
+    /// Does what one request asks, and acknowledges: in this order, unless the handler answers early. After that the request
     /// may be gone.
-    fn answer(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>) {
+    fn answer(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>, on_entry: bool) {
         let (ask, walked, departed) = request.ask();
-        if self.may_answer_early(ask, walked) {
+        if on_entry && self.may_answer_early(ask, walked) {
             request.acknowledge();
             // Whose set it would leave may be gone: it stays in.
             return self.do_as_asked(cpu, ask, 0);

@@ -216,3 +216,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         stragglers
     }
 }
+
+#[cfg(test)]
+mod tests;
