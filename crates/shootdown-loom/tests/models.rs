@@ -7,6 +7,9 @@
 //! exceeds its bound on branches; the exploration (`cross-3`), the simulated machine and the torture test on threads
 //! have them.
 
+#[path = "models/sets.rs"]
+mod sets;
+
 use shootdown::{Design, Fault, Requests, Tags, Walkers};
 use shootdown_loom::{ACQUIRE, FENCES, Model, NOTHING, RELEASE, RMW_FENCES, World};
 

@@ -12,7 +12,9 @@
 //!    as a whole: the invalidation is over when it goes on.
 //!
 //! Only the interrupt's handler answers early; whoever serves while it waits answers when it is done, as everybody does where
-//! a request names a tag, a batch, or a change of tags: nothing on the CPU would tell that it is behind.
+//! a request names a tag, a batch, or a change of tags: nothing on the CPU would tell that it is behind. A range of one space is asked for in the belief that the space is on slots; where it has been given a tag
+//! meanwhile, user accesses are refused on the slot, and entries under the tag are younger than the change
+//! (`promote.rs`).
 
 use crate::catchup::Missed;
 use crate::design::Ack;
@@ -26,16 +28,13 @@ use crate::space::{Mode, Space};
 use core::sync::atomic::Ordering;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
-    /// Whether a handler that has just begun may answer a request before it does what is asked. Interrupts off, on that CPU.
-    pub(crate) fn may_answer_early(&self, cpu: &PerCpu<K::Facade>, ask: Ask, walked: u64) -> bool {
+    /// Whether a handler that has just begun may answer a request before it does what is asked.
+    pub(crate) fn may_answer_early(&self, ask: Ask, walked: u64) -> bool {
         if self.design().ack != Ack::Early || walked != 0 {
             return false;
         }
         match ask {
-            Ask::Space { id, range, .. } => {
-                (!range.tables() || fault!(self.kernel, EarlyDespiteTables))
-                    && (cpu.state().id() != id || self.is_on_slot(cpu))
-            }
+            Ask::Space { range, .. } => !range.tables() || fault!(self.kernel, EarlyDespiteTables),
             Ask::Kernel { .. } => fault!(self.kernel, EarlyDespiteKernelRange),
             Ask::CatchUp | Ask::Tag { .. } | Ask::EndWalks | Ask::Synchronise => false,
         }
@@ -43,12 +42,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// The same for what was posted: everything between what this CPU has seen and now is known, and none of it is a kernel
     /// range, frees tables or moves this CPU to another tag. After the full barrier of the take, so that whatever was
-    /// published before a post that is answered is looked at.
+    /// published before a post that is answered is looked at: relaxed, for nothing is done yet.
     pub(crate) fn may_answer_posts_early(&self, cpu: &PerCpu<K::Facade>) -> bool {
         if self.design().ack != Ack::Early || self.design().errata.interrupt_too {
             return false;
         }
-        let kernel = self.kernel_generation.0.load(Ordering::Acquire);
+        let kernel = self.kernel_generation.0.load(Ordering::Relaxed);
         if cpu.own.kernel_seen.load(Ordering::Relaxed) != kernel && !fault!(self.kernel, EarlyDespiteKernelRange) {
             return false;
         }
@@ -56,23 +55,16 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let Some(space) = (unsafe { self.loaded(cpu) }) else {
             return true;
         };
-        if !self.is_on_slot(cpu) {
+        if space.mode() != Mode::PerCpu {
             return false;
         }
         let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
         let seen = slot.generation.load(Ordering::Relaxed);
-        match self.missed(&space.log, seen, space.generation.0.load(Ordering::Acquire)) {
+        match self.missed(&space.log, seen, space.generation.0.load(Ordering::Relaxed)) {
             Missed::Nothing | Missed::Leaves => true,
             Missed::Tables => fault!(self.kernel, EarlyDespiteTables),
             Missed::Whole => false,
         }
-    }
-
-    /// Whether what is loaded stands under a slot of this CPU, and is meant to.
-    fn is_on_slot(&self, cpu: &PerCpu<K::Facade>) -> bool {
-        // SAFETY: interrupts are off; see `loaded`.
-        let space = unsafe { self.loaded(cpu) };
-        !cpu.state().is_on_system_tag() && space.is_some_and(|space| space.mode() == Mode::PerCpu)
     }
 
     /// Whether this CPU may touch user addresses of `space` now, asked from a context that may have interrupted anything: an
@@ -80,8 +72,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// loaded, while it is loaded lazily, and while this CPU has not carried out a request that it may have acknowledged
     /// already. On any doubt false (C6); the caller then does without.
     ///
-    /// Four loads, no barrier: what is read is written by this CPU, but for the generation, and a requester was told nothing
-    /// before this CPU had seen that.
+    /// At most five loads, no barrier: what is read is written by this CPU, but for the generation and the mode, and a requester
+    /// was told nothing before this CPU had seen that generation, or what comes after it: relaxed.
     pub fn user_access_ok(&self, space: &Space<K::Facade, W>) -> bool {
         let cpu = &self.cpus[self.kernel.cpu()];
         let state = State(cpu.state.0.load(Ordering::Relaxed));
@@ -92,12 +84,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             Mode::PerCpu => {
                 let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
                 let seen = slot.generation.load(Ordering::Relaxed);
-                let current = space.generation.0.load(Ordering::Acquire);
-                !state.is_on_system_tag() && (seen == current || fault!(self.kernel, UserAccessBeforeInvalidation))
+                // A space with a CPU on its tag is not on slots.
+                let current = space.generation.0.load(Ordering::Relaxed);
+                seen == current || fault!(self.kernel, UserAccessBeforeInvalidation)
             }
-            Mode::System(tag) | Mode::Transition(tag) | Mode::Rolled { tag, .. } => {
-                state.is_on_system_tag() && cpu.own.tag.load(Ordering::Relaxed) == u64::from(tag.0)
-            }
+            // A CPU that has the space on a tag has it on this one: until the last has left that, there is no other.
+            Mode::System(_) | Mode::Transition(_) | Mode::Rolled { .. } => state.is_on_system_tag(),
             // CPUs move from the tag to slots, which may have to catch up.
             Mode::Demoting(_) => false,
         }

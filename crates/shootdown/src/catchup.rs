@@ -241,7 +241,23 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             self.unload(cpu);
             return Answer::LetGo;
         }
-        match space.mode() {
+        self.follow_mode(cpu, space, state).unwrap_or_else(|| {
+            // Its requests name the tag and the range; "catch up" without them means everything.
+            self.flush_tag(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16));
+            Answer::Flushed
+        })
+    }
+
+    /// Moves this CPU, which has `space` loaded and is not lazy, onto the tag of the space or off it, or brings its slot up to date;
+    /// `None` where tags roll over, and there is neither. `state` is that of this CPU, lazy or no longer.
+    #[inline]
+    pub(crate) fn follow_mode(
+        &self,
+        cpu: &PerCpu<K::Facade>,
+        space: &Space<K::Facade, W>,
+        state: State,
+    ) -> Option<Answer> {
+        Some(match space.mode() {
             Mode::PerCpu | Mode::Demoting(_) if state.is_on_system_tag() => {
                 self.leave_system_tag(cpu, space);
                 Answer::Current
@@ -254,12 +270,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 }
                 Answer::Current
             }
-            // Its requests name the tag and the range; "catch up" without them means everything.
-            Mode::Rolled { .. } => {
-                self.flush_tag(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16));
-                Answer::Flushed
-            }
-        }
+            Mode::Rolled { .. } => return None,
+        })
     }
 
     /// Moves this CPU from its slot to the space's system-wide tag.

@@ -261,3 +261,43 @@ fn bits(mut word: u64) -> impl Iterator<Item = usize> {
         })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meddled::{self, Meddling};
+    use std::boxed::Box;
+    use std::vec::Vec;
+
+    type Set = CpuSet<Meddling, 9>;
+
+    #[test]
+    fn of_two_that_come_or_go_at_once_none_is_lost() {
+        // Of one word of CPUs; another, whose count stands beside theirs, stays.
+        let (one, other, stays) = (65, 66, 130);
+        let changes = |set: &Set, cpu, joins| if joins { set.join(cpu) } else { set.leave(cpu) };
+        for (first, second) in [(true, true), (true, false), (false, true), (false, false)] {
+            for operation in 0.. {
+                let set: &Set = Box::leak(Box::new(Set::new()));
+                let all = [(one, first), (other, second), (stays, false)];
+                all.iter()
+                    .filter(|(_, joins)| !joins)
+                    .for_each(|&(cpu, _)| set.join(cpu));
+                meddled::after(operation, move || changes(set, other, second));
+                changes(set, one, first);
+                if !meddled::never() {
+                    break;
+                }
+                let mut members = Vec::new();
+                set.for_each(|cpu| members.push(cpu));
+                let expected = all.iter().filter(|&&(cpu, joins)| joins || cpu == stays);
+                assert!(
+                    members.iter().eq(expected.map(|(cpu, _)| cpu)),
+                    "{members:?}, before operation {operation}"
+                );
+                members.iter().for_each(|&cpu| set.leave(cpu));
+                assert!(set.counts.iter().all(|counts| counts.load(Ordering::Relaxed) == 0));
+            }
+        }
+    }
+}

@@ -136,7 +136,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.publish_late();
         token.generation = generation;
         let begun = self.is_sampled(generation).then(|| self.kernel.now_ns());
-        let word = space.mode.0.load(Ordering::Acquire);
+        // Relaxed: what is read of CPUs comes after the same barrier, and each of those words is acquired by itself; where the
+        // mode has to come before them, they are read behind a barrier of their own (`stragglers`).
+        let word = space.mode.0.load(Ordering::Relaxed);
         token.secondary = self.tell_secondary(space, &range);
         match Mode::unpack(word) {
             Mode::PerCpu => {
@@ -247,14 +249,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return self.flush_here_unmasked(cpu, space, generation, &range);
         }
         self.masked(|| {
-            let state = cpu.state();
-            if state.id() != space.id {
+            if cpu.state().id() != space.id {
                 return;
             }
-            if self.flush_next(cpu, space, state, generation, &range).is_some() {
+            if self.flush_next(cpu, space, generation, &range).is_some() {
                 return;
             }
-            if space.mode() == Mode::PerCpu && !state.is_on_system_tag() {
+            // Then it is on a slot: while a CPU is on the tag of a space there is one.
+            if space.mode() == Mode::PerCpu {
                 self.catch_up(cpu, space);
             } else {
                 self.follow_loaded(cpu);

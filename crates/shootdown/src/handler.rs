@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::facade::Word;
 use crate::fault::fault;
 use crate::hooks::{Answer, Event, Kernel, Tag};
-use crate::percpu::{PerCpu, State};
+use crate::percpu::PerCpu;
 use crate::range::Range;
 use crate::request::{Ask, Request};
 use crate::space::{Mode, Space};
@@ -133,7 +133,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// may be gone.
     fn answer(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>, on_entry: bool) {
         let (ask, walked, departed) = request.ask();
-        if on_entry && self.may_answer_early(cpu, ask, walked) {
+        if on_entry && self.may_answer_early(ask, walked) {
             request.acknowledge();
             // Whose set it would leave may be gone: it stays in.
             return self.do_as_asked(cpu, ask, 0);
@@ -173,7 +173,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 } else {
                     // SAFETY: interrupts are off; see `loaded`.
                     let space = unsafe { self.loaded(cpu) };
-                    let answer = space.and_then(|space| self.flush_next(cpu, space, state, generation, &range));
+                    let answer = space.and_then(|space| self.flush_next(cpu, space, generation, &range));
                     answer.unwrap_or_else(|| self.follow_loaded(cpu))
                 };
                 if fault!(self.kernel, DepartsWithoutLooking) {
@@ -194,22 +194,21 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Rule 2 for `space`, which is loaded on this CPU, in `state`: nothing is left to do if the slot has seen `generation`, which is
+    /// Rule 2 for `space`, which is loaded on this CPU: nothing is left to do if the slot has seen `generation`, which is
     /// usual where several requests were taken together, and then the line that all requesters write is not even read; and
-    /// `range` alone is flushed if the slot has seen exactly the one before, and `generation` is still the newest. `None` when
-    /// neither is so: nothing is done. Interrupts off.
+    /// `range` alone is flushed if the slot has seen exactly the one before, and `generation` is still the newest (relaxed: only so
+    /// that what comes after it is done along with it). `None` when neither is so: nothing is done. Interrupts off.
     // Always: it is most of what a target does, and as a function of its own it would first save half the registers.
     #[inline(always)]
     pub(crate) fn flush_next(
         &self,
         cpu: &PerCpu<K::Facade>,
         space: &Space<K::Facade, W>,
-        state: State,
         generation: u64,
         range: &Range,
     ) -> Option<Answer> {
-        // Where a tag is given or taken, the slot is to be left, whatever it has seen.
-        if state.is_on_system_tag() || space.mode() != Mode::PerCpu {
+        // Where there is a tag, or it is given or taken, the slot is left or to be left, whatever it has seen.
+        if space.mode() != Mode::PerCpu {
             return None;
         }
         let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
@@ -219,7 +218,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         let next = seen + 1 == generation
             && range.is_walkable(self.design().ceiling)
-            && space.generation.0.load(Ordering::Acquire) == generation;
+            && space.generation.0.load(Ordering::Relaxed) == generation;
         if !next {
             return None;
         }

@@ -107,8 +107,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// stays in too where departures wait to be asked about, be it for all spaces or for those that other CPUs are in.
     fn depart(&self, space: &Space<K::Facade, W>, me: usize) {
         let stays = matches!(space.mode(), Mode::Rolled { .. } | Mode::System(_))
-            || self.departs_when_asked()
-                && (matches!(self.design().departure, Departure::WhenAsked { .. }) || self.others_in(space, me));
+            || match self.departure() {
+                Departure::AtSwitch => false,
+                Departure::WhenAsked { .. } => true,
+                Departure::WhenShared { .. } => self.others_in(space, me),
+            };
         if !stays {
             space.cpus.leave(me);
         }
@@ -264,23 +267,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if !fault!(self.kernel, NoBarrierAfterLazy) {
             K::Facade::full_barrier();
         }
-        match space.mode() {
-            Mode::PerCpu | Mode::Demoting(_) if state.is_on_system_tag() => self.leave_system_tag(cpu, space),
-            Mode::PerCpu | Mode::Demoting(_) => {
-                self.catch_up(cpu, space);
-            }
-            Mode::Transition(tag) | Mode::System(tag) => {
-                if !state.is_on_system_tag() {
-                    self.adopt_system_tag(cpu, space, tag);
-                }
-            }
-            // No request has skipped this CPU meanwhile, but a flush of everything may be due (regression 38). The tag is the one
-            // that is loaded: it stays reserved for this CPU, through any number of roll-overs, so what renews it keeps it.
-            Mode::Rolled { .. } => {
-                if !fault!(self.kernel, LazyKeepsOldTag) {
-                    self.rolled_tag(self.kernel.cpu(), space);
-                }
-            }
+        // No request has skipped this CPU meanwhile where tags roll over, but a flush of everything may be due (regression 38). The
+        // tag is the one that is loaded: it stays reserved for this CPU, through any number of roll-overs, so what renews it keeps
+        // it.
+        if self.follow_mode(cpu, space, state).is_none() && !fault!(self.kernel, LazyKeepsOldTag) {
+            self.rolled_tag(self.kernel.cpu(), space);
         }
     }
 

@@ -112,55 +112,57 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             && self.cpus[me].own_state().id() == space.id
     }
 
-    /// Whether CPUs may be in the sets of spaces that they have left.
-    pub(crate) fn departs_when_asked(&self) -> bool {
-        match self.design().departure {
-            Departure::AtSwitch => false,
-            Departure::WhenAsked { .. } => self.design().requests == Requests::PerRequest,
-            Departure::WhenShared { .. } => self.design().requests != Requests::PerCpu,
+    /// When CPUs leave the sets of spaces that they have left: as the design says where its requests serve that.
+    #[inline]
+    pub(crate) fn departure(&self) -> Departure {
+        match (self.design().departure, self.design().requests) {
+            (when @ Departure::WhenAsked { .. }, Requests::PerRequest)
+            | (when @ Departure::WhenShared { .. }, Requests::PerRequest | Requests::Log) => when,
+            _ => Departure::AtSwitch,
         }
+    }
+
+    /// Whether CPUs may be in the sets of spaces that they have left.
+    #[inline]
+    pub(crate) fn departs_when_asked(&self) -> bool {
+        !matches!(self.departure(), Departure::AtSwitch)
     }
 
     /// Whether a request concerns CPUs that have left as well, whatever it can tell them: since it frees table pages, or because
     /// it is time to look for them. The first time comes one period after the first look. A race makes two requests look,
     /// which harms nobody: relaxed.
     fn asks_departed(&self, keep_lazy: bool, space: &Space<K::Facade, W>) -> bool {
-        let Departure::WhenAsked { trim_ns } = self.design().departure else {
+        let Departure::WhenAsked { trim_ns } = self.departure() else {
             return false;
         };
-        if !self.departs_when_asked() {
-            return false;
-        }
         if keep_lazy {
             return true;
         }
         let (now, next) = (self.kernel.now_ns(), space.next_trim.load(Ordering::Relaxed));
-        if next == 0 || now >= next {
+        let due = now >= next;
+        if due {
             space.next_trim.store((now + trim_ns).max(1), Ordering::Relaxed);
         }
-        next != 0 && now >= next
+        due && next != 0
     }
 
     /// Whether requests of `space` have looked at CPUs that have left so often that to ask them costs no more: `departed` are
     /// found now. Requests that come together may count one look for two: relaxed.
     fn looked_in_vain(&self, space: &Space<K::Facade, W>, departed: u64) -> bool {
-        let Departure::WhenShared { looks } = self.design().departure else {
+        let Departure::WhenShared { looks } = self.departure() else {
             return false;
         };
         let looked = space.looked.load(Ordering::Relaxed) + departed;
-        let asks = self.departs_when_asked() && looked >= departed * u64::from(looks);
+        let asks = looked >= departed * u64::from(looks);
         space.looked.store(if asks { 0 } else { looked }, Ordering::Relaxed);
         asks
     }
 
-    /// Every online CPU but `me`, for kernel ranges (rule 7).
+    /// Every online CPU but `me`, for kernel ranges (rule 7). One that goes off meanwhile is asked in vain, as if it had gone off
+    /// a little later, and not waited for.
     pub(crate) fn all_targets(&self, me: CpuId) -> CpuMask<W> {
         let mut targets = CpuMask::EMPTY;
-        self.online.for_each_but(me, |cpu| {
-            if !self.cpus[cpu].state().is_off() {
-                targets.insert(cpu);
-            }
-        });
+        self.online.for_each_but(me, |cpu| targets.insert(cpu));
         targets
     }
 
@@ -202,17 +204,18 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             let mut state = self.cpus[cpu].state();
             if state.is_switching() {
                 K::Facade::wait_until(|| {
+                    self.serve_while_waiting(); // C5
                     state = self.cpus[cpu].state();
-                    if state.is_switching() {
-                        self.serve_while_waiting(); // C5
-                    }
                     !state.is_switching()
                 });
             }
-            if state.id() == space.id && state.is_on_system_tag() == on_system_tag && !state.is_off() {
+            if state.id() == space.id && state.is_on_system_tag() == on_system_tag {
                 stragglers.insert(cpu);
             }
         });
         stragglers
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@
 mod deferral;
 mod guards;
 mod promotion;
+mod targets;
 mod walks;
 
 use shootdown::{
@@ -27,6 +28,8 @@ struct World {
     interrupted: RefCell<Vec<usize>>,
     invalidations: Cell<u32>,
     broadcasts: Cell<u32>,
+    /// Broadcasts that were synchronised.
+    synchronised: Cell<u32>,
     /// Interrupts are not taken.
     deaf: Cell<bool>,
     /// There is no broadcast hardware.
@@ -85,7 +88,9 @@ impl Kernel<1> for &'static World {
         let act = self.on_broadcast.borrow_mut().take();
         act.iter().for_each(|act| act());
     }
-    fn broadcast_sync(&self) {}
+    fn broadcast_sync(&self) {
+        self.synchronised.set(self.synchronised.get() + 1);
+    }
     fn flush_at_entry(&self, _cpu: usize) -> bool {
         let act = self.on_target.borrow_mut().take();
         act.iter().for_each(|act| act());

@@ -1,0 +1,211 @@
+//! Who is asked, and what whoever is asked does when the space has changed meanwhile.
+
+use super::{World, flush, run, space, tables, world};
+use shootdown::{Ack, Departure, Design, Errata, Event, Order, Range, Requests, Tags, Targets};
+
+#[test]
+fn where_everybody_is_asked_a_cpu_that_is_alone_in_its_space_asks_everybody() {
+    for requests in [Requests::Log, Requests::PerRequest] {
+        let design = Design {
+            targets: Targets::All,
+            requests,
+            ..Design::IPI
+        };
+        let (world, engine) = world(design, 3);
+        let one = space(engine, 1);
+        run(world, engine, 0..1, one);
+        flush(engine, one);
+        assert_eq!(world.interrupted(), [1, 2], "{requests:?}");
+    }
+}
+
+#[test]
+fn a_cpu_stays_in_the_set_of_a_space_that_it_has_left_where_the_requests_can_tell_it_to_leave() {
+    let (asked, shared) = (
+        Departure::WhenAsked { trim_ns: 1000 },
+        Departure::WhenShared { looks: 16 },
+    );
+    for (departure, requests, stays) in [
+        (Departure::AtSwitch, Requests::PerRequest, false),
+        (Departure::AtSwitch, Requests::Log, false),
+        (asked, Requests::PerRequest, true),
+        (asked, Requests::PerCpu, false),
+        (asked, Requests::Log, false),
+        (shared, Requests::PerRequest, true),
+        (shared, Requests::PerCpu, false),
+        (shared, Requests::Log, true),
+    ] {
+        let (world, engine) = world(
+            Design {
+                departure,
+                requests,
+                ..Design::IPI
+            },
+            2,
+        );
+        let one = space(engine, 1);
+        run(world, engine, 0..2, one);
+        run(world, engine, 1..2, space(engine, 2));
+        assert_eq!(one.cpus().contains(1), stays, "{departure:?}, {requests:?}");
+    }
+}
+
+/// CPU 1 has left a space that CPU 0 runs, as CPU 2 does, which is lazy.
+fn one_has_left_and_one_is_lazy(design: Design) -> (&'static World, &'static super::Sys, &'static super::OnHost) {
+    let (world, engine) = world(design, 3);
+    let one = space(engine, 1);
+    run(world, engine, 0..3, one);
+    run(world, engine, 1..2, space(engine, 2));
+    world.on(2, || engine.enter_lazy());
+    world.interrupted();
+    (world, engine, one)
+}
+
+#[test]
+fn who_asks_those_that_have_left_spares_lazy_cpus() {
+    for (departure, requests) in [
+        (Departure::WhenShared { looks: 1 }, Requests::Log),
+        (Departure::WhenShared { looks: 1 }, Requests::PerRequest),
+        (Departure::WhenAsked { trim_ns: 10 }, Requests::PerRequest),
+    ] {
+        let (world, engine, one) = one_has_left_and_one_is_lazy(Design {
+            departure,
+            requests,
+            ..Design::IPI
+        });
+        if matches!(departure, Departure::WhenAsked { .. }) {
+            flush(engine, one);
+            assert_eq!(world.interrupted(), [], "the first look only says when");
+            world.now.set(10);
+        }
+        flush(engine, one);
+        assert_eq!(world.interrupted(), [1], "{departure:?}, {requests:?}");
+        assert!(!one.cpus().contains(1) && one.cpus().contains(2));
+    }
+}
+
+#[test]
+fn a_flush_to_be_waited_for_later_asks_who_has_left_unless_it_is_posted() {
+    for (requests, asks) in [(Requests::PerRequest, true), (Requests::Log, false)] {
+        let (world, engine, one) = one_has_left_and_one_is_lazy(Design {
+            departure: Departure::WhenShared { looks: 1 },
+            requests,
+            ..Design::IPI
+        });
+        let _done = engine.dispatch(one, Range::page(0x1000)).wait();
+        assert_eq!(world.interrupted() == [1], asks, "{requests:?}");
+        assert_eq!(one.cpus().contains(1), !asks);
+    }
+}
+
+/// Promotes at once, when CPU 2's window is open.
+const HYBRID: Design = Design {
+    tags: Tags::Hybrid { promote_at: 2 },
+    consider_window_ns: 1,
+    ..Design::BROADCAST
+};
+
+/// CPU 2's window opens, and no other's.
+fn open_window(world: &World) {
+    world.now.set(world.now.get().next_multiple_of(32) + 30);
+}
+
+/// On CPU 2, while its window is open, which begins to promote the space.
+fn promote(world: &'static World, engine: &'static super::Sys, one: &'static super::OnHost) {
+    open_window(world);
+    world.on(2, || flush(engine, one));
+    assert!(one.system_tag().is_some());
+}
+
+#[test]
+fn whoever_is_asked_while_its_space_is_promoted_goes_over_to_the_tag_whatever_its_slot_has_seen() {
+    for requests in [Requests::PerRequest, Requests::Log] {
+        let (world, engine) = world(Design { requests, ..HYBRID }, 3);
+        let one = space(engine, 1);
+        run(world, engine, 0..3, one);
+        // CPU 0 has read that the space is on slots, and looks for its targets.
+        *world.on_target.borrow_mut() = Some(Box::new(move || promote(world, engine, one)));
+        flush(engine, one);
+        assert!(one.system_tag().is_some(), "it was promoted meanwhile");
+        for cpu in 0..3 {
+            let is_on_tag = world.on(cpu, || engine.user_access_ok(one));
+            assert!(is_on_tag, "CPU {cpu}, {requests:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_done_while_a_broadcast_is_under_way_comes_before_it_is_synchronised_which_it_is() {
+    for (errata, issued, interrupted) in [
+        (Errata::NONE, 1, [].as_slice()),
+        (
+            Errata {
+                repeat: true,
+                ..Errata::NONE
+            },
+            2,
+            &[],
+        ),
+        (
+            Errata {
+                interrupt_too: true,
+                ..Errata::NONE
+            },
+            1,
+            &[1, 2],
+        ),
+    ] {
+        let design = Design {
+            errata,
+            order: Order::Concurrent,
+            ..HYBRID
+        };
+        let (world, engine) = world(design, 3);
+        let one = space(engine, 1);
+        run(world, engine, 0..3, one);
+        promote(world, engine, one);
+        world.now.set(0);
+        (0..3).for_each(|_| flush(engine, one));
+        world.interrupted();
+        world.events.take();
+        world.broadcasts.set(0);
+        let synchronised = || world.synchronised.get();
+        let before = synchronised();
+        let (_done, meanwhile) = engine.flush_while(one, Range::page(0x1000), || synchronised() - before);
+        assert_eq!(
+            (world.broadcasts.get(), world.interrupted().as_slice()),
+            (issued, interrupted)
+        );
+        assert_eq!(synchronised() - before, issued, "{errata:?}");
+        // Where it takes more than one synchronisation, all is over by then.
+        assert_eq!(meanwhile, if errata == Errata::NONE { 0 } else { issued });
+        assert!(world.saw(|event| matches!(event, Event::Broadcast { instructions } if *instructions == issued)));
+    }
+}
+
+#[test]
+fn no_user_address_is_touched_between_an_early_answer_and_the_invalidation() {
+    for requests in [Requests::PerRequest, Requests::Log] {
+        for range in [Range::page(0x1000), Range::WHOLE, tables()] {
+            let (world, engine) = world(
+                Design {
+                    ack: Ack::Early,
+                    requests,
+                    ..Design::IPI
+                },
+                2,
+            );
+            let one = space(engine, 1);
+            run(world, engine, 0..2, one);
+            *world.on_invalidation.borrow_mut() = Some(Box::new(move || {
+                assert!(!engine.user_access_ok(one), "CPU {}, {requests:?}", world.cpu.get());
+            }));
+            for _ in 0..3 {
+                let before = world.invalidations.get();
+                let _done = engine.flush(one, range);
+                assert!(world.invalidations.get() >= before + 2, "both invalidate");
+                (0..2).for_each(|cpu| assert!(world.on(cpu, || engine.user_access_ok(one))));
+            }
+        }
+    }
+}
