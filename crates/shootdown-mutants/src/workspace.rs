@@ -58,7 +58,7 @@ pub fn instrument(root: &Path) -> Result<Instrumented, String> {
     let (mut mutants, mut files) = (Vec::new(), Vec::new());
     for (name, text, syntax) in read {
         let shown = name.to_string_lossy().replace('\\', "/");
-        let text = if AS_THEY_ARE.contains(&&*shown) || shown.ends_with("/tests.rs") {
+        let text = if AS_THEY_ARE.contains(&&*shown) || shown.ends_with("/tests.rs") || shown.contains("/tests/") {
             match &*shown {
                 "lib.rs" => format!(
                     "{}\nmod mutation;\n",

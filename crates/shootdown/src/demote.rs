@@ -14,9 +14,8 @@
 //! Generations advance under a tag too, in [`Engine::dispatch`], before the mode is read.
 //! * A flush that read `System` wrote its entries, incremented the generation (full barrier), then read the mode from before
 //!   step 1's exchange. A CPU takes a slot only after it has read the mode from after it; it reads the generation after
-//!   that. So it sees this generation, its slot does not count as fresh, and its fills see the entries. On multi-copy-atomic
-//!   machines (x86, Armv8, RISC-V) the acquire load of the mode is enough for that; while demoting, where it costs nothing, a
-//!   full barrier stands there.
+//!   that. So it sees this generation, its slot does not count as fresh, and its fills see the entries. The acquire load of the
+//!   mode is enough for that where memory is multi-copy-atomic, as on x86, Armv8 and RISC-V.
 //! * A flush that read `Demoting` scans set and states after its increment: a CPU on a slot is interrupted, as under `PerCpu`;
 //!   a CPU on the tag is covered by the broadcast, and by the interrupt that moves it, which comes after the increment.
 //! * A slot from before the promotion recorded a generation that lies behind every flush since; those flushes left nothing in
@@ -35,7 +34,7 @@
 use crate::cpuset::CpuMask;
 use crate::design::Requests;
 use crate::engine::{Engine, Pinned};
-use crate::facade::{Facade, Word};
+use crate::facade::Word;
 use crate::fault::fault;
 use crate::hooks::{Broadcast, CpuId, Event, Kernel, Tag};
 use crate::percpu::{PerCpu, State};
@@ -78,7 +77,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         space.shrunk.store(0, Ordering::Relaxed);
         self.tag_shortage.0.store(0, Ordering::Relaxed);
         // Full barrier; pairs with the reads of the mode in `dispatch`, `switch_to` and the handler.
-        let Some(word) = space.change_mode(word, Mode::Demoting(tag), false) else {
+        let Some(word) = space.change_mode(word, Mode::Demoting(tag)) else {
             return;
         };
         self.kernel.event(Event::Demoting { active, short });
@@ -148,7 +147,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Nobody is on the tag: publishes `PerCpu`, invalidates the tag everywhere, frees it. Pinned.
     fn finish_demotion(&self, space: &Space<K::Facade, W>, word: u64, tag: Tag) {
         // Losing the race means that another flush has found the same.
-        if space.change_mode(word, Mode::PerCpu, true).is_none() {
+        if space.change_mode(word, Mode::PerCpu).is_none() {
             return;
         }
         self.broadcast_complete(|| {
@@ -162,8 +161,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Moves this CPU from the tag of the space that it runs to a slot. Interrupts off, on that CPU, after the mode was
     /// read.
     pub(crate) fn leave_system_tag(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
-        // Pairs with the increment in `dispatch`: whose mode was read before this demotion has its generation seen here.
-        K::Facade::full_barrier();
         self.load_slot(cpu, space);
         // Release: who sees this CPU on a slot knows that the tag is unloaded.
         cpu.publish(State::loaded(space.id, false));

@@ -273,11 +273,10 @@ impl Design {
 
     /// One past the last tag that may be given out.
     #[inline]
-    pub(crate) const fn end_of_tags(&self) -> u16 {
-        if self.split && self.tag_limit > USER_HALF {
-            USER_HALF
-        } else {
-            self.tag_limit
+    pub(crate) fn end_of_tags(&self) -> u16 {
+        match self.split {
+            true => self.tag_limit.min(USER_HALF),
+            false => self.tag_limit,
         }
     }
 }

@@ -192,3 +192,24 @@ impl<K: Kernel<W>, const W: usize> Drop for Pinned<'_, K, W> {
         self.kernel.unpin();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::hooks::Root;
+    use crate::interrupt::tests::{DESIGN, on, three};
+    use crate::meddled;
+    use core::cell::Cell;
+    use std::boxed::Box;
+
+    #[test]
+    fn spaces_that_are_made_at_once_have_numbers_of_their_own() {
+        let (engine, _) = three(DESIGN);
+        for moment in 0..4 {
+            let theirs: &'static Cell<u64> = Box::leak(Box::default());
+            meddled::after(moment, || theirs.set(on(1, || engine.space(Root(2)).id())));
+            let mine = engine.space(Root(1)).id();
+            meddled::never();
+            assert_ne!(mine, theirs.get(), "at operation {moment}");
+        }
+    }
+}

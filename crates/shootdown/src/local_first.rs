@@ -6,7 +6,6 @@
 
 use crate::design::Reach;
 use crate::engine::{Engine, Pinned};
-use crate::facade::Facade;
 use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::range::Range;
 use crate::request::Asked;
@@ -45,18 +44,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// Flushes on this CPU only, if it is the only one that was ever active in the space; false when it is not, and then
-    /// what was done here does not suffice. Pinned on `me`, after the full-barrier increment of the generation.
+    /// nothing was done. Pinned on `me`, after the full-barrier increment of the generation.
     ///
     /// That increment pairs with the join of `switch_to`, a full barrier before the root load: either the join is seen here,
-    /// or the CPU that joins sees the entry writes in every fill. The set is read again after the flush, behind a full
-    /// barrier that pairs with the same join: a CPU that came in meanwhile is treated as if it had been there (C6).
+    /// or the CPU that joins sees the entry writes in every fill.
     pub(crate) fn flush_alone(&self, space: &Space<K::Facade, W>, tag: Tag, range: &Range, me: CpuId) -> bool {
         if self.others_in(space, me) {
             return false;
         }
         self.flush_tag_here(tag, range);
-        K::Facade::full_barrier();
-        !self.others_in(space, me)
+        true
     }
 
     /// After a broadcast, on processors whose synchronisation is acknowledged too early: interrupts every CPU that may be

@@ -152,4 +152,19 @@ mod tests {
             assert_eq!(log.read(5), Some(Range::page(0x1000)));
         }
     }
+
+    /// Whatever two do who write the same entry, operation by operation: no range is found under another's generation.
+    #[test]
+    fn no_range_stands_under_the_generation_of_another() {
+        let ranges = [(5, Range::page(0x1000)), (LATER, Range::page(0x2000))];
+        for turns in (0..1024).map(|turns: u32| [0, 2, 4, 6, 8].map(|shift| turns >> shift & 3)) {
+            let log = leaked();
+            let [one, other] = ranges.map(|(generation, range)| move || log.append(generation, &range));
+            meddled::together(&turns, one, other);
+            for (generation, range) in ranges {
+                let read = log.read(generation);
+                assert!(read.is_none_or(|read| read == range), "turns {turns:?}: {read:?}");
+            }
+        }
+    }
 }

@@ -63,20 +63,19 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// Gives `space` a system-wide tag; nothing happens when it has one, or none is free.
     pub(crate) fn promote(&self, space: &Space<K::Facade, W>) {
-        let word = space.mode.0.load(Ordering::Acquire);
+        // Relaxed, for the exchange decides.
+        let word = space.mode.0.load(Ordering::Relaxed);
         if Mode::unpack(word) != Mode::PerCpu {
             return;
         }
         let Some(tag) = self.allocate_tag() else {
             self.kernel.event(Event::TagsExhausted);
-            if self.design().reach == Reach::Adaptive {
-                // A sampled flush of a space that hardly needs its tag gives it up; see `demote.rs`.
-                self.tag_shortage.0.store(1, Ordering::Relaxed);
-            }
+            // Where reach is adaptive a sampled flush of a space that hardly needs its tag gives it up; see `demote.rs`.
+            self.tag_shortage.0.store(1, Ordering::Relaxed);
             return;
         };
         // Full barrier; pairs with the reads of the mode in `dispatch` and `switch_to`.
-        if space.change_mode(word, Mode::Transition(tag), false).is_some() {
+        if space.change_mode(word, Mode::Transition(tag)).is_some() {
             self.kernel.event(Event::Promoted);
         } else {
             // Somebody else was first; this tag was never seen by anyone.
@@ -105,7 +104,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if stragglers.is_empty() {
             // Every CPU in the set is on the tag, and one that joins now reads a mode with the tag. Losing the race
             // means that another flush has done the same.
-            let _ = space.change_mode(word, Mode::System(tag), false);
+            let _ = space.change_mode(word, Mode::System(tag));
             return;
         }
         self.interrupt(token, stragglers, Asked::CATCH_UP, pin, |_| {});
@@ -177,13 +176,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             flushed = token.wait();
         }
         // One exchange gives up the tag, so that it is freed once, and a space that is loaded again by mistake finds itself
-        // on per-CPU slots, which catch up, not on a tag that is somebody else's (C4).
+        // on per-CPU slots, which catch up, not on a tag that is somebody else's (C4). Relaxed, for the exchange decides.
         loop {
-            let word = space.mode.0.load(Ordering::Acquire);
+            let word = space.mode.0.load(Ordering::Relaxed);
             match Mode::unpack(word) {
                 Mode::PerCpu | Mode::Rolled { .. } => return flushed,
                 Mode::Transition(tag) | Mode::System(tag) | Mode::Demoting(tag) => {
-                    if space.change_mode(word, Mode::PerCpu, true).is_some() {
+                    if space.change_mode(word, Mode::PerCpu).is_some() {
                         self.tags.free_dirty(tag);
                     }
                 }
@@ -191,3 +190,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

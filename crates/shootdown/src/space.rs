@@ -88,12 +88,10 @@ impl<F: Facade, const W: usize> Space<F, W> {
         Mode::unpack(self.mode.0.load(Ordering::Acquire))
     }
 
-    /// Replaces the mode in `word`, read before, by `to`, in the same era; with `next_era`, in the next. A full barrier
-    /// when it succeeds. The era makes the exchange fail when the space has lost and regained its tag meanwhile.
-    /// Returns the new word.
-    pub(crate) fn change_mode(&self, word: u64, to: Mode, next_era: bool) -> Option<u64> {
-        let era = (word & Mode::ERA).wrapping_add(u64::from(next_era) * Mode::ONE_ERA);
-        let new = to.pack() | era;
+    /// Replaces the mode in `word`, read before, by `to`, in the next era. A full barrier when it succeeds. The era makes the
+    /// exchange fail when the space has lost and regained its tag meanwhile. Returns the new word.
+    pub(crate) fn change_mode(&self, word: u64, to: Mode) -> Option<u64> {
+        let new = to.pack() | (word & Mode::ERA).wrapping_add(Mode::ONE_ERA);
         self.mode.0.compare_exchange_full(word, new).is_ok().then_some(new)
     }
 
@@ -128,7 +126,7 @@ pub(crate) enum Mode {
 }
 
 /// In the packed word bits 0 and 1 say which mode, 2 to 17 hold the tag, 18 tells demotion from transition; above stands
-/// the era, which each demotion advances (of roll-over tags: the epoch, from bit 18 on).
+/// the era, which each change advances (of roll-over tags: the epoch, from bit 18 on).
 impl Mode {
     const DEMOTING: u64 = 1 << 18;
     const ONE_ERA: u64 = 1 << 19;

@@ -171,3 +171,18 @@ fn a_clock_that_does_not_tell_leaves_the_priors() {
         });
     }
 }
+
+#[test]
+fn a_request_that_asks_nobody_teaches_nothing() {
+    let kernel = Timed::new(Clock::Good);
+    with_engine(&kernel, |engine| {
+        let space = engine.space(Root(1));
+        // SAFETY: the space lives until the engine has left it.
+        unsafe { engine.switch_to(&space) };
+        let before = kernel.now.get();
+        let _done = engine.flush(&space, Range::page(0));
+        assert!(kernel.now.get() > before, "it takes time");
+        assert_eq!((kernel.measured.get(), engine.costs()), (0, Costs::PRIORS));
+        engine.switch_to_kernel();
+    });
+}

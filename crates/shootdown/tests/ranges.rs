@@ -103,3 +103,19 @@ fn an_empty_range_covers_the_page_at_its_start() {
         }
     }
 }
+
+#[test]
+fn a_range_at_the_very_end_of_the_address_space_ends_there() {
+    for stride in [Stride::Size4K, Stride::Size2M, Stride::Size1G] {
+        let last = u64::MAX - stride.bytes() + 1;
+        for range in [
+            Range::pages(last, u64::MAX, stride),
+            Range::pages(u64::MAX, u64::MAX, stride),
+        ] {
+            assert_eq!((range.start(), range.end(), range.strides()), (last, u64::MAX, 1));
+            assert_eq!(range.addresses().collect::<Vec<_>>(), [last]);
+        }
+        let two = Range::pages(last - 1, u64::MAX, stride);
+        assert_eq!((two.end(), two.strides()), (u64::MAX, 2));
+    }
+}

@@ -1,5 +1,7 @@
 //! Requests to CPUs whose queues are full, and posts that meet: who is interrupted, when, and what a waiter does meanwhile.
 
+mod own_request;
+
 use super::*;
 use crate::Design;
 use crate::design::Service;
@@ -15,7 +17,7 @@ use std::vec::Vec;
 
 /// What is seen from outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Seen {
+pub(crate) enum Seen {
     BeforeIpi,
     Sent(Vec<CpuId>),
     /// A look at what is waited for.
@@ -26,19 +28,19 @@ enum Seen {
     Stuck(CpuId),
 }
 
-type OnWait = Box<dyn FnMut(u32)>;
+pub(crate) type OnWait = Box<dyn FnMut(u32)>;
 
 std::thread_local! {
-    static SEEN: RefCell<Vec<Seen>> = const { RefCell::new(Vec::new()) };
+    pub(crate) static SEEN: RefCell<Vec<Seen>> = const { RefCell::new(Vec::new()) };
     /// Done after each look of a waiter, with the number of looks.
-    static ON_WAIT: RefCell<Option<OnWait>> = const { RefCell::new(None) };
+    pub(crate) static ON_WAIT: RefCell<Option<OnWait>> = const { RefCell::new(None) };
     static CPU: Cell<usize> = const { Cell::new(0) };
     static PINS: Cell<u32> = const { Cell::new(0) };
     /// What the clock says, the next time last.
     static CLOCK: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-struct World;
+pub(crate) struct World;
 
 impl Facade for World {
     type U64 = Meddled;
@@ -98,16 +100,16 @@ impl Kernel<1> for World {
     fn load_root(&self, _root: Root, _tag: Tag, _keep: bool) {}
 }
 
-type Sys = Engine<'static, World, 1>;
-type InWorld = &'static Space<World, 1>;
+pub(crate) type Sys = Engine<'static, World, 1>;
+pub(crate) type InWorld = &'static Space<World, 1>;
 
-const DESIGN: Design = Design {
+pub(crate) const DESIGN: Design = Design {
     stuck_ns: 0,
     service: Service::Waiter,
     ..Design::IPI
 };
 
-fn on<T>(cpu: usize, what: impl FnOnce() -> T) -> T {
+pub(crate) fn on<T>(cpu: usize, what: impl FnOnce() -> T) -> T {
     let me = CPU.replace(cpu);
     let result = what();
     CPU.set(me);
@@ -115,7 +117,7 @@ fn on<T>(cpu: usize, what: impl FnOnce() -> T) -> T {
 }
 
 /// Three CPUs that run one space.
-fn three(design: Design) -> (&'static Sys, InWorld) {
+pub(crate) fn three(design: Design) -> (&'static Sys, InWorld) {
     many(design, 3)
 }
 
@@ -332,7 +334,7 @@ fn whoever_finds_a_post_writes_nothing_and_interrupts_nobody() {
 }
 
 /// Every CPU but 0 answers.
-fn all_answer(engine: &Sys) {
+pub(crate) fn all_answer(engine: &Sys) {
     (1..engine.cpus.len()).for_each(|cpu| on(cpu, || engine.on_ipi()));
 }
 

@@ -184,3 +184,15 @@ fn a_request_of_somebody_else_in_the_same_slot_is_not_taken_back() {
     assert!(!queue.cancel(slot, mine));
     assert_eq!(taken(queue), [core::ptr::from_ref(theirs)]);
 }
+
+#[test]
+fn a_slot_that_is_taken_is_not_written_in_vain() {
+    let queue = queue();
+    let writes = || queue.slots.0.iter().map(|slot| slot.writes()).sum::<u32>();
+    // CPU 3 finds its own slot ready, and the next one claimed by somebody who has not said so yet.
+    assert_eq!(put(queue, request()), (3, true));
+    assert_eq!(queue.claim(4, TAKEN_BACK), Some(4));
+    let before = writes();
+    assert_eq!(put(queue, request()), (5, false));
+    assert_eq!(writes(), before + 1);
+}

@@ -1,7 +1,9 @@
 //! Designs that are refused, and calls out of place.
 
 use crate::{Machine, Recorder};
-use shootdown::{CpuMask, Design, Engine, Kernel, Local, Native, PerCpu, Range, Root, Storage, Tag, Tags};
+use shootdown::{
+    CpuMask, Design, Engine, Kernel, Local, Native, PerCpu, Range, Root, Storage, Tag, Tags, USER_HALF, tag_words,
+};
 
 #[test]
 #[should_panic(expected = "system-wide tags must outnumber the CPUs")]
@@ -139,6 +141,11 @@ fn storage_that_does_not_fit_and_settings_without_meaning_are_refused() {
         ..Design::ADAPTIVE
     };
     let slots = |slots| Design { slots, ..Design::IPI };
+    let tagged = |split, tag_limit| Design {
+        split,
+        tag_limit,
+        ..Design::BROADCAST
+    };
     let cases = [
         (Design::IPI, 0, usize::MAX, Some("0 CPUs do not fit")),
         (Design::IPI, 65, usize::MAX, Some("65 CPUs do not fit")),
@@ -147,8 +154,11 @@ fn storage_that_does_not_fit_and_settings_without_meaning_are_refused() {
         (slots(17), 2, usize::MAX, Some("slots must be 1 to")),
         (sampled(3), 2, usize::MAX, Some("sampling one in a power of two")),
         (Design::BROADCAST, 2, 1, Some("tag words needed")),
-        // Tags of slots need no words.
+        // Tags of slots need no words, nor do user halves; other tags do, all that there are.
         (Design::IPI, 2, 0, None),
+        (tagged(true, 4096), 2, tag_words(USER_HALF), None),
+        (tagged(false, 4096), 2, tag_words(USER_HALF), Some("tag words needed")),
+        (tagged(true, 100), 2, tag_words(100), None),
     ];
     for (design, cpus, words, reason) in cases {
         let kernel = Recorder::default();

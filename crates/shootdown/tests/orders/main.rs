@@ -125,6 +125,7 @@ fn every_barrier_is_passed_before_what_it_is_for() {
             engine.kernel().is_settled();
             on(2, || engine.enter_lazy());
             for other in &spaces {
+                write_tables();
                 let _end = engine.retire(other);
                 engine.kernel().is_settled();
             }

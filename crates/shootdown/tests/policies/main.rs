@@ -3,7 +3,9 @@
 //! host thread whose interrupts are taken at once.
 
 mod deferral;
+mod demotion;
 mod guards;
+mod local_first;
 mod promotion;
 mod targets;
 mod walks;
@@ -41,6 +43,8 @@ struct World {
     on_target: RefCell<Option<Box<dyn Fn()>>>,
     /// Called when all have done what the next interrupt is for, before its sender goes on.
     on_answer: RefCell<Option<Box<dyn Fn()>>>,
+    /// Called before each root load.
+    on_load: RefCell<Option<Box<dyn Fn()>>>,
     events: RefCell<Vec<Event>>,
 }
 
@@ -75,7 +79,11 @@ impl Kernel<1> for &'static World {
             act();
         }
     }
-    fn load_root(&self, _root: Root, _tag: Tag, _keep: bool) {}
+    fn load_root(&self, _root: Root, _tag: Tag, _keep: bool) {
+        if let Some(act) = &*self.on_load.borrow() {
+            act();
+        }
+    }
     fn broadcast_limits(&self) -> Option<BroadcastLimits> {
         (!self.has_none.get()).then_some(BroadcastLimits {
             max_pages: 8,

@@ -48,8 +48,6 @@ pub enum Op {
     Dispatch,
     /// `Engine::switch_to`, `Engine::follow_loaded`: the mode that this CPU follows.
     ReadMode,
-    /// `Engine::leave_system_tag`: a full barrier.
-    LeaveBarrier,
     /// `Engine::load_slot`, `Engine::catch_up`.
     ReadGeneration,
     /// `Engine::load_slot`, `Engine::catch_up`, `Engine::adopt_system_tag`: slot or tag, as the mode says.
@@ -170,8 +168,6 @@ pub struct Promotion {
     pub wanders: [u8; CPUS],
     /// The mode at the beginning.
     pub mode: u8,
-    /// A CPU moves from tag to slot without the barrier.
-    pub plain_leave: bool,
     /// A flush in demotion does not broadcast.
     pub only_interrupts: bool,
     /// What is wrong.
@@ -184,7 +180,6 @@ const PROMOTED: Promotion = Promotion {
     changes: [1, 0, 0],
     wanders: [0, 3, 0],
     mode: PER_CPU,
-    plain_leave: false,
     only_interrupts: false,
     mutant: None,
 };
@@ -270,22 +265,22 @@ impl Promotion {
         match program {
             Program::Flush => match self.mutant {
                 Some(Mutant::ModeBeforeIncrement) => &[
-                    ClearEntry, Dispatch, Increment, ReadMode, LeaveBarrier, ReadGeneration, Bring, PublishLoaded,
+                    ClearEntry, Dispatch, Increment, ReadMode, ReadGeneration, Bring, PublishLoaded,
                     Broadcast, Sync, Scan(0), Scan(1), Scan(2), Settle, BroadcastTag, SyncTag, FreeTag, Look(0),
                     Look(1), Look(2), Send, Wait, Complete,
                 ],
                 Some(Mutant::FreedBeforeInvalidation) => &[
-                    ClearEntry, Increment, Dispatch, ReadMode, LeaveBarrier, ReadGeneration, Bring, PublishLoaded,
+                    ClearEntry, Increment, Dispatch, ReadMode, ReadGeneration, Bring, PublishLoaded,
                     Broadcast, Sync, Scan(0), Scan(1), Scan(2), Settle, FreeTag, BroadcastTag, SyncTag, Look(0),
                     Look(1), Look(2), Send, Wait, Complete,
                 ],
                 Some(Mutant::FreedBeforeSync) => &[
-                    ClearEntry, Increment, Dispatch, ReadMode, LeaveBarrier, ReadGeneration, Bring, PublishLoaded,
+                    ClearEntry, Increment, Dispatch, ReadMode, ReadGeneration, Bring, PublishLoaded,
                     Broadcast, Sync, Scan(0), Scan(1), Scan(2), Settle, BroadcastTag, FreeTag, SyncTag, Look(0),
                     Look(1), Look(2), Send, Wait, Complete,
                 ],
                 _ => &[
-                    ClearEntry, Increment, Dispatch, ReadMode, LeaveBarrier, ReadGeneration, Bring, PublishLoaded,
+                    ClearEntry, Increment, Dispatch, ReadMode, ReadGeneration, Bring, PublishLoaded,
                     Broadcast, Sync, Scan(0), Scan(1), Scan(2), Settle, BroadcastTag, SyncTag, FreeTag, Look(0),
                     Look(1), Look(2), Send, Wait, Complete,
                 ],
@@ -303,10 +298,10 @@ impl Promotion {
             Program::SwitchOut => &[PublishSwitching, Join, LoadOther, PublishOther, Depart],
             Program::GoLazy => &[PublishLazy],
             Program::LeaveLazy => &[
-                PublishNotLazy, Barrier, ReadMode, LeaveBarrier, ReadGeneration, Bring, PublishLoaded,
+                PublishNotLazy, Barrier, ReadMode, ReadGeneration, Bring, PublishLoaded,
             ],
             Program::Serve => &[
-                Take, PublishSwitching, LoadOther, PublishOther, Depart, ReadMode, LeaveBarrier, ReadGeneration, Bring,
+                Take, PublishSwitching, LoadOther, PublishOther, Depart, ReadMode, ReadGeneration, Bring,
                 PublishLoaded, Acknowledge,
             ],
         }

@@ -78,9 +78,6 @@ impl Promotion {
         if tag {
             return Next::To(Op::Bring);
         }
-        if program != Program::SwitchIn && (!own.on_tag || self.plain_leave) {
-            return Next::To(Op::ReadGeneration);
-        }
         if self.is(Mutant::GenerationBeforeMode) && program == Program::SwitchIn {
             return Next::To(Op::Bring);
         }
@@ -189,14 +186,6 @@ impl Protocol for Promotion {
                 ..AGAIN
             },
         ),
-        // The acquire load of the mode is enough where a store is seen by all at once.
-        (
-            "from the tag without a barrier",
-            Promotion {
-                plain_leave: true,
-                ..DEMOTED
-            },
-        ),
         (
             "promoted, 2 CPUs wander",
             Promotion {
@@ -282,7 +271,7 @@ impl Protocol for Promotion {
             Op::Increment => return self.increment(state, me),
             Op::Dispatch => return self.dispatch(state, me, program),
             Op::ReadMode => return self.read_mode(state, me, program),
-            Op::LeaveBarrier | Op::Barrier => memory.barrier(me),
+            Op::Barrier => memory.barrier(me),
             Op::ReadGeneration => own.read = memory.load(me, GENERATION),
             Op::Bring => {
                 own.root = A;
@@ -401,8 +390,8 @@ impl Protocol for Promotion {
 
     /// A flush masks interrupts for its local part.
     fn is_open(&self, cpu: &Cpu) -> bool {
-        use Op::{Bring, LeaveBarrier, PublishLoaded, ReadGeneration};
-        let masks = |op| matches!(op, LeaveBarrier | ReadGeneration | Bring | PublishLoaded);
+        use Op::{Bring, PublishLoaded, ReadGeneration};
+        let masks = |op| matches!(op, ReadGeneration | Bring | PublishLoaded);
         cpu.outer.is_none() && Self::is_quiet(cpu) && !next_op(self, cpu).is_some_and(masks)
     }
 

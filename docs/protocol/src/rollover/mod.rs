@@ -68,10 +68,8 @@ pub enum Op {
     ReadTag,
     /// `Engine::flush_alone`: was any other CPU ever in the set?
     LookAlone,
-    /// `Engine::flush_tag_here`, then a full barrier.
+    /// `Engine::flush_tag_here`, if none was: then the flush is complete.
     FlushHere,
-    /// `Engine::flush_alone`: looks again.
-    LookAgain,
     /// `Engine::broadcast_and_sync`.
     Broadcast,
     /// `Token::wait` returns `Flushed`.
@@ -140,8 +138,6 @@ pub struct RollOver {
     pub tables: bool,
     /// A flush stays on its CPU where no other was ever in the set (`local_first.rs`).
     pub local_first: bool,
-    /// It does not look again afterwards.
-    pub look_once: bool,
     /// Joining is a plain store.
     pub plain_join: bool,
     /// What is wrong.
@@ -154,7 +150,6 @@ const TWO: RollOver = RollOver {
     together: false,
     tables: false,
     local_first: false,
-    look_once: false,
     plain_join: false,
     mutant: None,
 };
@@ -253,7 +248,7 @@ impl RollOver {
                     ClearEntry, LookAlone, Increment, ReadTag, FlushHere, Broadcast, Complete,
                 ],
                 _ => &[
-                    ClearEntry, Increment, ReadTag, LookAlone, FlushHere, LookAgain, Broadcast, Complete,
+                    ClearEntry, Increment, ReadTag, LookAlone, FlushHere, Broadcast, Complete,
                 ],
             },
             Program::Flush => match self.mutant {

@@ -105,14 +105,6 @@ impl Protocol for RollOver {
                 ..ALONE
             },
         ),
-        // The first look alone is enough (rule 3); the second is more than needed.
-        (
-            "the same, looking once",
-            RollOver {
-                look_once: true,
-                ..ALONE
-            },
-        ),
     ];
 
     /// Each CPU runs a space, one more space has the last tag, and one has none.
@@ -254,24 +246,17 @@ impl Protocol for RollOver {
                 }
             }
             Op::ReadTag => own.word = memory.load(me, MODE),
-            Op::LookAlone | Op::LookAgain => {
+            Op::LookAlone => {
                 let others = (0..CPUS).any(|other| other != me && memory.load(me, MEMBER + other) != 0);
-                let again = op == Op::LookAgain && !self.look_once;
-                if op == Op::LookAlone && others {
-                    // What is done here alone would not suffice.
-                    own.active = 1;
-                } else if op == Op::LookAgain && own.active == 0 && !(again && others) {
-                    return Next::To(Op::Complete);
-                }
+                own.active = u8::from(others);
             }
-            Op::FlushHere => {
+            Op::FlushHere if own.active == 0 => {
                 let tag = usize::from(own.word & TAG);
                 own.tlb[tag] &= !1;
-                memory.barrier(me);
-                if own.active == 0 && self.is(Mutant::LookBeforeIncrement) {
-                    return Next::To(Op::Complete);
-                }
+                return Next::To(Op::Complete);
             }
+            // What is done here alone would not suffice.
+            Op::FlushHere => {}
             Op::Broadcast => {
                 let tag = usize::from(own.word & TAG);
                 cpus.iter_mut().for_each(|other| other.tlb[tag] &= !1);

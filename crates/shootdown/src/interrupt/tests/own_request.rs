@@ -1,0 +1,28 @@
+//! The descriptor of a CPU, and requesters that take turns there.
+
+use super::*;
+
+#[test]
+fn a_descriptor_that_is_waited_for_is_not_used_by_whoever_asks_next_on_the_same_cpu() {
+    let (engine, space) = three(Design {
+        requests: Requests::PerCpu,
+        wait: Wait::Preemptible,
+        ..DESIGN
+    });
+    let own = &engine.cpus[0].request;
+    let mut again = true;
+    flush(engine, space, move |_| {
+        if !core::mem::take(&mut again) {
+            return all_answer(engine);
+        }
+        // The thread that waits is preempted by one that flushes as well.
+        let asked = own.ask();
+        ON_WAIT.set(Some(Box::new(move |_| {
+            assert!(!own.is_complete());
+            assert_eq!(own.ask(), asked, "nobody has answered yet");
+            all_answer(engine);
+        })));
+        let _done = engine.flush(space, Range::page(0x2000));
+    });
+    assert!(own.is_complete());
+}

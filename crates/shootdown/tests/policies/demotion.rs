@@ -1,0 +1,140 @@
+//! Demotions that others come into the middle of.
+
+use crate::promotion::{PROMOTED_AT_4, flushes_until_demotion, promoted};
+use crate::{OnHost, Sys, World, flush, run, space, world};
+use shootdown::{Design, Event, Range, Token};
+use std::cell::RefCell;
+
+/// One tag besides the slots: whoever is promoted gets this one.
+const ONE_TAG: Design = Design {
+    tag_limit: PROMOTED_AT_4.first_tag + PROMOTED_AT_4.slots as u16 + 1,
+    ..PROMOTED_AT_4
+};
+
+type Tokens = RefCell<Vec<Token<'static, 'static, &'static World, 1>>>;
+
+/// A space that is being demoted, on slots of CPUs 0 and 1: the next flush finds nobody on the tag. CPUs 2 to 11 run another.
+fn nearly_demoted() -> (&'static World, &'static Sys, &'static OnHost, &'static OnHost) {
+    let (world, engine) = world(ONE_TAG, 12);
+    let (one, other) = (promoted(world, engine, 1), space(engine, 2));
+    run(world, engine, 2..12, other);
+    assert_eq!(flushes_until_demotion(world, engine, one), Some(3));
+    assert_eq!(world.interrupted(), [1], "it leaves the tag");
+    assert!(one.system_tag().is_some());
+    // From here on it is CPU 8 whose window for promotion is open.
+    world.now.set(32 - 8);
+    (world, engine, one, other)
+}
+
+fn demoted(world: &World) -> bool {
+    world.saw(|event| *event == Event::Demoted)
+}
+
+#[test]
+fn a_tag_that_was_given_up_is_invalidated_everywhere_before_another_space_can_have_it() {
+    let (world, engine, one, other) = nearly_demoted();
+    // While the tag is invalidated, CPU 8 would like to have it.
+    *world.on_broadcast.borrow_mut() = Some(Box::new(move || {
+        // The flush itself comes first.
+        *world.on_broadcast.borrow_mut() = Some(Box::new(move || {
+            world.on(8, || flush(engine, other));
+            assert_eq!(other.system_tag(), None, "the tag is not clean");
+        }));
+    }));
+    flush(engine, one);
+    assert!(world.on_broadcast.borrow().is_none(), "both were seen");
+    assert_eq!(one.system_tag(), None);
+    world.on(8, || flush(engine, other));
+    assert!(other.system_tag().is_some());
+}
+
+#[test]
+fn a_batch_interrupts_cpus_that_a_demotion_has_moved_to_slots() {
+    let (world, engine, one, _) = nearly_demoted();
+    let mut batch = engine.batch();
+    batch.add(one, Range::page(0x1000));
+    let _done = batch.finish();
+    assert!(one.system_tag().is_some(), "the demotion is not over");
+    assert_eq!(
+        world.interrupted(),
+        [1],
+        "a broadcast under the tag does not reach its slot"
+    );
+}
+
+#[test]
+fn whoever_finds_that_another_flush_has_ended_the_demotion_does_not_give_up_the_tag_again() {
+    let (world, engine, one, other) = nearly_demoted();
+    // CPU 0 has found nobody on the tag, and looks whom else to ask. Meanwhile CPU 1 has ended the demotion, and another space
+    // has the tag.
+    *world.on_target.borrow_mut() = Some(Box::new(move || {
+        world.on(1, || flush(engine, one));
+        assert!(demoted(world) && one.system_tag().is_none());
+        world.on(8, || flush(engine, other));
+        assert!(other.system_tag().is_some());
+    }));
+    flush(engine, one);
+    assert!(world.on_target.borrow().is_none() && !demoted(world));
+    let third = space(engine, 3);
+    run(world, engine, 6..12, third);
+    world.on(8, || flush(engine, third));
+    assert_eq!(third.system_tag(), None, "there is no other tag");
+}
+
+#[test]
+fn whoever_has_found_nobody_on_the_tag_does_not_end_a_later_demotion() {
+    let (world, engine, one, _) = nearly_demoted();
+    let tokens: &'static Tokens = Box::leak(Box::default());
+    // CPU 0 has found nobody on the tag. Meanwhile CPU 1 has ended the demotion, the space was promoted again, and is demoted
+    // again: now CPU 0 is on the tag.
+    *world.on_target.borrow_mut() = Some(Box::new(move || {
+        let by_1 = |times: u32| world.on(1, || (0..times).for_each(|_| flush(engine, one)));
+        by_1(1);
+        assert!(demoted(world));
+        run(world, engine, 2..6, one);
+        world.now.set(32 - 1);
+        by_1(3);
+        assert!(world.saw(|event| *event == Event::Promoted));
+        run(world, engine, 2..6, space(engine, 3));
+        by_1(2);
+        world.deaf.set(true);
+        world.on(1, || {
+            tokens.borrow_mut().push(engine.dispatch(one, Range::page(0x1000)))
+        });
+        world.deaf.set(false);
+        assert!(world.saw(|event| matches!(event, Event::Demoting { .. })));
+    }));
+    flush(engine, one);
+    assert!(world.on_target.borrow().is_none());
+    assert!(!demoted(world) && one.system_tag().is_some(), "CPU 0 was on the tag");
+    engine.on_ipi();
+    world.on(1, || tokens.take().into_iter().for_each(|token| drop(token.wait())));
+    flush(engine, one);
+    assert!(demoted(world) && one.system_tag().is_none());
+}
+
+#[test]
+fn a_demotion_is_not_over_before_the_slot_is_loaded_in_place_of_the_tag() {
+    let (world, engine) = world(ONE_TAG, 12);
+    let (one, other) = (promoted(world, engine, 1), space(engine, 2));
+    run(world, engine, 2..12, other);
+    (0..2).for_each(|_| flush(engine, one));
+    let tokens: &'static Tokens = Box::leak(Box::default());
+    // CPU 1 is about to load a slot; CPU 2 flushes.
+    *world.on_load.borrow_mut() = Some(Box::new(move || {
+        if world.cpu.get() == 1 && tokens.borrow().is_empty() {
+            world.deaf.set(true);
+            let token = world.on(2, || engine.dispatch(one, Range::page(0x1000)));
+            world.deaf.set(false);
+            tokens.borrow_mut().push(token);
+            assert!(!demoted(world), "the tag is still loaded");
+        }
+    }));
+    // The third sample in a row.
+    flush(engine, one);
+    assert_eq!(tokens.borrow().len(), 1);
+    (0..2).for_each(|cpu| world.on(cpu, || engine.on_ipi()));
+    world.on(2, || tokens.take().into_iter().for_each(|token| drop(token.wait())));
+    flush(engine, one);
+    assert!(demoted(world) && one.system_tag().is_none());
+}

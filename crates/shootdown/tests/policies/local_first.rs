@@ -1,0 +1,21 @@
+//! Flushes under tags of the whole system that stay on one CPU, and those that do not.
+
+use crate::{flush, run, space, world};
+use shootdown::Design;
+
+#[test]
+fn a_flush_stays_here_until_another_cpu_was_active_in_the_space_and_is_broadcast_and_nothing_else_from_then_on() {
+    let (world, engine) = world(Design::ARM_LOCAL_FIRST, 3);
+    let (one, other) = (space(engine, 1), space(engine, 2));
+    run(world, engine, 0..1, one);
+    let done = || {
+        let before = (world.invalidations.get(), world.broadcasts.get());
+        flush(engine, one);
+        (world.invalidations.get() - before.0, world.broadcasts.get() - before.1)
+    };
+    assert_eq!(done(), (1, 0));
+    run(world, engine, 1..2, one);
+    assert_eq!(done(), (0, 1));
+    run(world, engine, 1..2, other);
+    assert_eq!(done(), (0, 1), "it may hold entries under the tag");
+}
