@@ -2,6 +2,7 @@
 //!
 //! 1. A requester that has just interrupted CPUs samples, at a request that is timed or in one time window of 32, whether the
 //!    space is active on enough of them, allocates a tag, and publishes `Transition(tag)` with one full-barrier compare-exchange.
+//!    One that has just broadcast to every tag, since to interrupt would have cost more, does so at once, while tags are left.
 //! 2. Every flush from then on broadcasts under the tag *and* interrupts CPUs that still run on a slot, which moves them.
 //! 3. A flush that finds no such CPU publishes `System(tag)`; flushes then only broadcast.
 //!

@@ -52,6 +52,33 @@ fn a_space_is_promoted_where_it_is_active_on_as_many_cpus_as_the_design_says() {
 }
 
 #[test]
+fn a_space_whose_request_goes_to_every_tag_gets_one_at_once_while_there_are_any() {
+    let seldom = Design {
+        sample_one_in: 1 << 20,
+        tag_limit: PROMOTED_AT_4.first_tag + PROMOTED_AT_4.slots as u16 + 1,
+        ..PROMOTED_AT_4
+    };
+    let (world, engine) = world(seldom, 12);
+    let (few, many, more) = (space(engine, 1), space(engine, 2), space(engine, 3));
+    run(world, engine, 0..3, few);
+    run(world, engine, 4..8, many);
+    run(world, engine, 8..12, more);
+    (0..4).for_each(|_| flush(engine, few));
+    assert_eq!(few.system_tag(), None, "active on too few, however often");
+    world.events.take();
+    world.on(4, || flush(engine, many));
+    assert!(many.system_tag().is_some());
+    let looked = |event: &Event| matches!(event, Event::Promoting { .. });
+    assert!(world.saw(looked));
+    // There was but one.
+    world.on(8, || flush(engine, more));
+    assert_eq!(more.system_tag(), None);
+    assert!(world.saw(looked));
+    world.on(8, || flush(engine, more));
+    assert!(!world.saw(looked), "it is known that there is none");
+}
+
+#[test]
 fn a_cpu_that_is_in_the_kernel_for_a_moment_counts_and_an_idle_one_does_not() {
     for idle in [false, true] {
         let (world, engine) = world(PROMOTED_AT_4, 6);
