@@ -130,7 +130,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             Walkers::Precise | Walkers::PreciseExchange => (true, false),
             Walkers::Sticky => (false, true),
             Walkers::Adaptive => {
-                let mode = space.walk_mode.load(Ordering::Acquire);
+                // Relaxed: whoever reads an older mode than a walk did passed its barrier before the walk. That earlier walks are
+                // through, of which the mode tells, is known by the full barrier in `review_walks`, before any proof.
+                let mode = space.walk_mode.load(Ordering::Relaxed);
                 (policy::honours_published(mode), policy::honours_registered(mode))
             }
         };

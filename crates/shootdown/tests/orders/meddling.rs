@@ -138,10 +138,7 @@ pub fn reads_late() -> bool {
     if std::thread::panicking() {
         return false;
     }
-    let at_random = || {
-        PLAY.get()
-            .is_some_and(|(_, random)| !FRESH.get() && random.one_in(OLD))
-    };
+    let at_random = || PLAY.get().is_some_and(|(_, random)| !FRESH.get() && random.one_in(OLD));
     LATE.with_borrow(|late| late.as_ref().map_or_else(at_random, |random| random.one_in(2)))
 }
 

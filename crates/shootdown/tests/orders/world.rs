@@ -4,6 +4,7 @@
 use crate::caches;
 use crate::clocks::{self, Clock};
 use crate::meddling::{end_walks, gives_up, meddles, walks};
+use crate::memory::Memory;
 use crate::words::Minded;
 use crate::work::{Did, Work};
 use shootdown::{
@@ -222,6 +223,8 @@ pub struct Minding {
     local_under_way: Cell<u64>,
     pins: Cell<u32>,
     pub work: Cell<Work>,
+    /// What whoever invalidates uses.
+    pub touched: RefCell<Memory>,
 }
 
 impl Minding {
@@ -233,6 +236,7 @@ impl Minding {
             local_under_way: Cell::new(0),
             pins: Cell::new(0),
             work: Cell::default(),
+            touched: RefCell::default(),
         }
     }
 
@@ -301,6 +305,7 @@ impl Kernel<1> for &Minding {
         }
         self.local_under_way.set(self.local_under_way.get() | 1 << HERE.get());
         caches::with(|caches| caches.invalidate(what));
+        self.touched.borrow().touch();
     }
     fn local_sync(&self) {
         self.count(Did::Sync);

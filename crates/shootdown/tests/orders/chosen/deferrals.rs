@@ -5,7 +5,7 @@ use crate::caches;
 use crate::clocks::{self, Clock};
 use crate::memory::Memory;
 use crate::play::Play;
-use crate::world::{CPUS, is_busy, on};
+use crate::world::{CPUS, engine, is_busy, on, write_tables};
 use shootdown::{Deferral, DeferralsOver, Design, Free, Range, Root, Tags, Unmapped};
 use std::cell::Cell;
 
@@ -65,11 +65,13 @@ const OF_OTHERS: [Thing; 5] = [
         on_cpu_0(play, |play| later(play));
         epochs_go_by(play);
     }),
+    // Of what nobody has withdrawn; where it may, it promotes.
     ("flushes", |play| {
         for _ in 0..3 {
             on(2, || {
                 play.opens_window();
-                play.unmap(0, &play.random);
+                write_tables();
+                let _done = play.engine.flush(play.space(0), Range::page(1 << 30));
             });
         }
     }),
@@ -116,6 +118,45 @@ fn no_unmap_is_over_early_that_has_begun_before() {
         on_cpu_0(play, |play| later(play));
         on_cpu_0(play, Play::free);
     });
+}
+
+#[test]
+fn no_unmap_is_over_early_while_others_end() {
+    nothing_is_freed_early(|play| {
+        on(1, || later(play));
+        on_cpu_0(play, |play| later(play));
+        on_cpu_0(play, Play::free);
+        tick_everywhere(play);
+    });
+}
+
+#[test]
+fn no_unmap_is_over_early_of_what_others_run() {
+    nothing_is_freed_early(|play| {
+        on(1, || play.leave());
+        on_cpu_0(play, |play| play.enter(0));
+    });
+}
+
+/// No epoch waits for CPU 2, which runs nothing; CPU 1 uses the page until then.
+#[test]
+fn whose_ticks_stop_has_flushed() {
+    let ends: [fn(&Play); 2] = [|play| play.engine.tick_stops(), |play| play.engine.tick()];
+    for (name, design) in designs(PER_CPU) {
+        for end in ends {
+            println!("{name}");
+            let play = Play::new(engine(design, true), 1, 0);
+            on(1, || play.enter(0));
+            let names = on(0, || play.withdraw(Root(1), 0..1, false));
+            let unmapped = on(0, || unmapped_later(play));
+            on(0, || play.engine.deferrals_over());
+            on(1, || end(play));
+            on(0, || {
+                assert!(play.engine.release(unmapped, &play.engine.deferrals_over()).is_ok());
+                caches::with(|caches| caches.flushed(&names));
+            });
+        }
+    }
 }
 
 #[test]

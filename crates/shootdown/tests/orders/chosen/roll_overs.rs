@@ -1,8 +1,9 @@
 //! Roll-overs: switches that others come in on, and the other way round.
 
 use super::{at_each_operation, designs};
+use crate::meddling;
 use crate::play::Play;
-use crate::world::on;
+use crate::world::{engine, on};
 use shootdown::Tags;
 
 /// Spaces, more than there are tags; the last of [`fill`] is number [`tags`] less one.
@@ -44,9 +45,36 @@ fn nobody_runs_under_a_tag_that_a_roll_over_has_given_away() {
             fill(play);
             rolls_over(play);
         };
-        at_each_operation(design, (SPACES, 4), after_another, of_cpu_1, rolls_over, everything_is_withdrawn);
+        at_each_operation(
+            design,
+            (SPACES, 4),
+            after_another,
+            of_cpu_1,
+            rolls_over,
+            everything_is_withdrawn,
+        );
         println!("{name}: a switch comes in on a roll-over");
         let rolls_over = |play: &'static Play| on(0, || play.enter(tags(play)));
         at_each_operation(design, (SPACES, 4), fill, rolls_over, of_cpu_1, everything_is_withdrawn);
+    }
+}
+
+/// CPU 1 takes a tag, and flushes everything, for there has been a roll-over; then CPU 0 takes one.
+#[test]
+fn what_is_done_under_the_lock_is_known_to_whoever_has_it_next() {
+    for (name, design) in designs(|design| design.tags == Tags::System) {
+        println!("{name}");
+        meddling::begin(None, 0);
+        let play = Play::new(engine(design, true), SPACES, 0);
+        fill(play);
+        rolls_over(play);
+        play.engine.kernel().touched.take();
+        on(1, || play.enter(0));
+        let touched = play.engine.kernel().touched.take();
+        assert!(touched.is_used_by(1), "it has flushed");
+        on(0, || {
+            play.enter(1);
+            touched.free();
+        });
     }
 }

@@ -6,7 +6,7 @@ use crate::meddling;
 use crate::memory::Memory;
 use crate::play::Play;
 use crate::world::{CPUS, is_busy, on};
-use shootdown::{Design, Grace, GracesOver, Retired, Walkers};
+use shootdown::{Design, Grace, GracesOver, Requests, Retired, Walkers};
 use std::cell::Cell;
 
 fn walked_by(walkers: Walkers) -> impl Iterator<Item = (&'static str, Design)> {
@@ -48,7 +48,10 @@ fn a_walk_of_a_cpu_that_was_off_is_waited_for() {
         at_each_operation(
             design,
             (1, 16),
-            |play| on(1, || play.goes_off()),
+            |play| {
+                on(1, || play.goes_off());
+                on(2, || play.engine.graces_over());
+            },
             |play| over.set(Some(on(2, || play.engine.graces_over()))),
             |play| {
                 on(1, || {
@@ -58,7 +61,11 @@ fn a_walk_of_a_cpu_that_was_off_is_waited_for() {
                 asked.set(Some(unlinked(play)));
             },
             |play| {
-                freed_if_over(play, asked.get().expect("it has come in"), over.get().expect("just now"));
+                freed_if_over(
+                    play,
+                    asked.get().expect("it has come in"),
+                    over.get().expect("just now"),
+                );
                 meddling::end_walks();
             },
         );
@@ -125,13 +132,18 @@ fn periods_are_never_asked_for_again() {
     }
 }
 
-/// Frees that find CPU 0 registered, but one fewer than are needed to go over to published walks.
+/// CPU 1 frees the table, `ns` later, which finds that CPU 2 has walked.
+fn free_finds_a_walker(play: &'static Play, ns: u64) {
+    let clock = &play.engine.kernel().now;
+    clock.set(clock.get() + ns);
+    on(2, || drop(play.engine.walk(play.space(0))));
+    on(1, || play.free_tables_now(0));
+}
+
+/// Frees enough, but one, to go over to published walks.
 fn frees_find_a_walker(play: &'static Play) {
-    for _ in 0..15 {
-        on(0, || drop(play.engine.walk(play.space(0))));
-        on(1, || play.free_tables_now(0));
-    }
-    on(0, || drop(play.engine.walk(play.space(0))));
+    (0..15).for_each(|_| free_finds_a_walker(play, 10));
+    on(2, || drop(play.engine.walk(play.space(0))));
 }
 
 #[test]
@@ -148,7 +160,7 @@ fn whoever_walks_while_walks_go_over_is_found_or_known_to_be_through() {
             },
             |play| on(1, || play.free_tables_now(0)),
             |play| {
-                on(0, || {
+                on(2, || {
                     let walk = play.engine.walk(play.space(0));
                     let uses = Memory::default();
                     uses.touch();
@@ -157,13 +169,37 @@ fn whoever_walks_while_walks_go_over_is_found_or_known_to_be_through() {
                 });
             },
             |play| {
-                on(2, || {
+                on(0, || {
                     play.free_tables_now(0);
                     memory.take().free();
                 });
             },
         );
     }
+}
+
+/// Frees have become rare, and walks go over to registrations again. Here by posts, which are waited for by their token.
+#[test]
+fn whoever_has_published_its_walk_while_walks_go_back_is_waited_for() {
+    let design = Design {
+        walkers: Walkers::Adaptive,
+        requests: Requests::Log,
+        ..Design::IPI
+    };
+    at_each_operation(
+        design,
+        (1, 2),
+        |play| {
+            (0..16).for_each(|_| free_finds_a_walker(play, 10));
+            (0..15).for_each(|_| free_finds_a_walker(play, 1_000_000));
+        },
+        |play| on(1, || play.free_tables_now(0)),
+        |play| on(2, || walk_begins(play)),
+        |play| {
+            on(0, || play.free_tables_now(0));
+            meddling::end_walks();
+        },
+    );
 }
 
 #[test]
@@ -175,17 +211,17 @@ fn a_cpu_that_comes_online_while_walks_go_over_walks_as_others_do() {
             (1, 16),
             |play| {
                 frees_find_a_walker(play);
-                on(2, || play.goes_off());
+                on(0, || play.goes_off());
             },
             |play| on(1, || play.free_tables_now(0)),
             |play| {
-                on(2, || {
+                on(0, || {
                     play.comes_on();
                     walk_begins(play);
                 });
             },
             |play| {
-                on(0, || play.free_tables_now(0));
+                on(2, || play.free_tables_now(0));
                 meddling::end_walks();
             },
         );
