@@ -144,8 +144,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             // Acquire: pairs with the release in `flush_deferred_here`; what that CPU flushed is flushed.
             let flushed = cpu.deferring.0.flushed.load(Ordering::Acquire);
             let state = cpu.state();
-            let away = state.is_off() || (!state.is_switching() && (state.is_lazy() || state.id() == 0));
-            if !away {
+            // Off, on the kernel's root or on the way to it (no id), or lazy: it joins or catches up before it uses anything.
+            if state.id() != 0 && !state.is_lazy() {
                 over = over.min(flushed);
             }
         });

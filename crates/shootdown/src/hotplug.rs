@@ -41,7 +41,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if !fault!(self.kernel, OnlineInvalidatesEarly) {
             K::Facade::publish_tables();
         }
-        self.quiescent_here(cpu);
         cpu.own
             .kernel_seen
             .store(self.kernel_generation.0.load(Ordering::Acquire), Ordering::Relaxed);

@@ -25,7 +25,7 @@ pub(crate) struct Running<F: Facade> {
     active: F::U64,
     /// What it ran under at the last roll-over.
     reserved: F::U64,
-    /// 1 when it must flush itself before it runs under any tag of the new epoch.
+    /// 1 when it must flush itself before it runs under any tag of the new epoch. Read and written under the lock.
     flush_pending: F::U64,
 }
 
@@ -52,13 +52,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// The tag under which `space` may be loaded on this CPU now. Interrupts off, on CPU `me`, after joining the set.
     pub(crate) fn rolled_tag(&self, me: CpuId, space: &Space<K::Facade, W>) -> Tag {
         let running = &self.cpus[me].running;
-        let word = space.mode.0.load(Ordering::Acquire);
+        // Relaxed, both: whatever they find, the compare-exchange decides, and is the barrier before the root load.
+        let word = space.mode.0.load(Ordering::Relaxed);
         if let Mode::Rolled { epoch, tag } = Mode::unpack(word)
-            && epoch == self.rollover.epoch.0.load(Ordering::Acquire)
+            && epoch == self.rollover.epoch.0.load(Ordering::Relaxed)
         {
             let active = running.active.load(Ordering::Relaxed);
             // Full barrier; pairs with the swap in `roll_over`: either the roll-over sees this tag and reserves it, or
-            // this compare-exchange finds 0 and fails.
+            // this compare-exchange finds 0 and fails. And with `dispatch`, as the swap of the mode below.
             if active != 0 && running.active.compare_exchange_full(active, word).is_ok() {
                 return tag;
             }
@@ -68,7 +69,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     fn rolled_tag_slowly(&self, running: &Running<K::Facade>, space: &Space<K::Facade, W>) -> Tag {
         K::Facade::wait_until(|| self.rollover.lock.0.swap_full(1) == 0);
-        let mut mode = Mode::unpack(space.mode.0.load(Ordering::Acquire));
+        // Modes are written under the lock.
+        let mut mode = Mode::unpack(space.mode.0.load(Ordering::Relaxed));
         let epoch = self.rollover.epoch.0.load(Ordering::Relaxed);
         let valid = matches!(mode, Mode::Rolled { epoch: of, .. } if of == epoch);
         if !valid {
@@ -77,10 +79,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             // wrote its entries before any fill under the new one.
             space.mode.0.swap_full(mode.pack());
         }
-        if running.flush_pending.swap_full(0) != 0 {
+        if running.flush_pending.load(Ordering::Relaxed) != 0 {
+            running.flush_pending.store(0, Ordering::Relaxed);
             self.flush_every_tag_here();
         }
         running.active.store(mode.pack(), Ordering::Relaxed);
+        // Release: the store above comes before the swap of a roll-over by whoever has the lock next.
         self.rollover.lock.0.store(0, Ordering::Release);
         match mode {
             Mode::Rolled { tag, .. } => tag,
@@ -127,7 +131,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     fn roll_over(&self, epoch: u64) {
-        self.rollover.epoch.0.store(epoch, Ordering::Release);
+        self.rollover.epoch.0.store(epoch, Ordering::Relaxed);
         self.tags.free_all();
         for cpu in self.cpus {
             let mut kept = cpu.running.active.swap_full(0);

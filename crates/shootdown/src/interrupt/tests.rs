@@ -1,5 +1,6 @@
 //! Requests to CPUs whose queues are full, and posts that meet: who is interrupted, when, and what a waiter does meanwhile.
 
+mod online;
 mod own_request;
 
 use super::*;

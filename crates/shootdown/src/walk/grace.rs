@@ -58,15 +58,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// CPU; meant for ticks, not for spinning. Context: a CPU that cannot change, not in a walk.
     pub fn graces_over(&self) -> GracesOver {
         self.quiescent();
+        // Acquire: the set is read after the period. A CPU that is not in it was in no walk when it left, and joins, a full
+        // barrier, before its next: pairs with that of `flush_tables_later`.
         let mut until = self.grace.0.load(Ordering::Acquire);
         self.online.for_each(|cpu| {
-            let cpu = &self.cpus[cpu];
-            // Acquire: pairs with the release in `quiescent_here`; the reads of earlier walks are over. A CPU that is off was
-            // in no walk when it said so, and passes a full barrier before its next.
-            let seen = cpu.walking.quiescent.0.load(Ordering::Acquire);
-            if !cpu.state().is_off() {
-                until = until.min(seen);
-            }
+            // Acquire: pairs with the release in `quiescent_here`; the reads of earlier walks are over.
+            until = until.min(self.cpus[cpu].walking.quiescent.0.load(Ordering::Acquire));
         });
         if fault!(self.kernel, GracePeriodTooShort) {
             until += 1;

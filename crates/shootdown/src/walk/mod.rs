@@ -117,10 +117,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         );
         let me = self.kernel.cpu();
         let leave = !self.nmi_walkers.contains(me);
-        if leave {
-            // Pairs with the full barrier of the freeing side, as in `walk_published`.
-            self.nmi_walkers.join(me);
-        }
+        // Pairs with the full barrier of the freeing side, as in `walk_published`.
+        self.nmi_walkers.join(me);
         Walk {
             engine: self,
             cpu: &self.cpus[me],
@@ -160,9 +158,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // that has not seen it is one whose unlinking this CPU has seen ever since.
         match cpu.walking.mark_registered(space.id) {
             Some(end) => end,
-            // Acquire: pairs with the stores of the policy; see there for a walk that reads the old mode.
+            // Relaxed: either way a full barrier comes before the tables are read, and so after any freeing side that has read an
+            // older mode has written them. See `policy.rs` for a walk that reads the old mode.
             None if self.design().walkers == Walkers::Adaptive
-                && policy::is_precise(space.walk_mode.load(Ordering::Acquire)) =>
+                && policy::is_precise(space.walk_mode.load(Ordering::Relaxed)) =>
             {
                 self.walk_published(cpu, space, false)
             }

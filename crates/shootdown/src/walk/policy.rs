@@ -91,7 +91,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let now = self.kernel.now_ns();
         let interval = now.wrapping_sub(counts.since.swap_full(now)) / REVIEW;
         let (told, walks) = (counts.told.swap_full(0), counts.walks.swap_full(0));
-        let mode = space.walk_mode.load(Ordering::Acquire);
+        // A guess: the exchange in `change_walks` finds what is so.
+        let mode = space.walk_mode.load(Ordering::Relaxed);
         if is_precise(mode) {
             if interval > counts.at_change.load(Ordering::Relaxed).saturating_mul(RARER) {
                 self.change_walks(space, PRECISE, 0);
@@ -106,8 +107,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if fault!(self.kernel, PolicyForgetsOldWalkers) {
             return space.walk_mode.store(to, Ordering::Release);
         }
-        // Full barrier; one freeing side changes it at a time. Pairs with the acquire in `walk`: a walk that reads the new
-        // mode reads tables later than a freeing side that read the old one has written them.
+        // One freeing side changes it at a time. A full barrier; pairs with that of `dispatch`, which comes before a freeing
+        // side reads the mode, and that of a walk after it has: a walk that reads the new mode reads tables later than a
+        // freeing side that read the old one has written them.
         if space.walk_mode.compare_exchange_full(from, to | CHANGING).is_ok() {
             self.end_all_walks(space, to == PRECISE);
             self.kernel.event(Event::WalksChanged);

@@ -11,7 +11,7 @@ use super::slots::ANY;
 use crate::cpuset::CpuMask;
 use crate::design::{Reach, Walkers};
 use crate::engine::Engine;
-use crate::facade::{Facade, Word};
+use crate::facade::Word;
 use crate::fault::fault;
 use crate::hooks::{CpuId, Kernel};
 use crate::percpu::PerCpu;
@@ -77,9 +77,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         let pin = self.pinned();
         let me = pin.cpu;
-        // Unlink, full barrier, then the reads of sets and words. Pairs with the full barrier of `walk_published`,
-        // `register_walker`, `walk_from_nmi` and `cpu_online`: a walk that is missed here sees the tables without the link.
-        K::Facade::full_barrier();
+        // Unlink, the full barrier of what `flushed` proves, then the reads of sets and words. Pairs with the full barrier of
+        // `walk_published`, `register_walker`, `walk_from_nmi` and `cpu_online`: a walk that is missed here sees the tables
+        // without the link.
         let found = self.walkers_of(space, me);
         let mut token = self.token(space.id, 0);
         let mut targets = CpuMask::EMPTY;
@@ -130,7 +130,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             Walkers::Precise | Walkers::PreciseExchange => (true, false),
             Walkers::Sticky => (false, true),
             Walkers::Adaptive => {
-                let mode = space.walk_mode.load(Ordering::Acquire);
+                // Relaxed: whoever reads an older mode than a walk did passed its barrier before the walk. That earlier walks are
+                // through, of which the mode tells, is known by the full barrier in `review_walks`, before any proof.
+                let mode = space.walk_mode.load(Ordering::Relaxed);
                 (policy::honours_published(mode), policy::honours_registered(mode))
             }
         };

@@ -168,11 +168,4 @@ impl Passed {
         fence();
         passed
     }
-
-    /// One that finds another value.
-    pub fn look(&self) {
-        fence();
-        self.load(Ordering::Acquire);
-        fence();
-    }
 }

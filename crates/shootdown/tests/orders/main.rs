@@ -4,6 +4,7 @@
 
 mod at_random;
 mod caches;
+mod chosen;
 mod clocks;
 mod focused;
 mod happens_before;

@@ -1,5 +1,6 @@
 //! What other CPUs do in the middle of what one does: before each operation on a word, now and then, one of them does something
-//! whole that waits for nobody, or takes an interrupt. Walks last until another such moment.
+//! whole that waits for nobody, or takes an interrupt. Walks last until another such moment. Or one thing of a test's choice
+//! happens, at an operation of its choice (`chosen.rs`).
 
 use crate::caches::{self, LINK, Name};
 use crate::play::{Play, Random};
@@ -7,6 +8,7 @@ use crate::world::{self, CPUS, Minding, deliver, here, on, on_without_interrupts
 use shootdown::{LOG_ENTRIES, Requests, Tags, Walk, Walkers};
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Operations on words between two moments, on average.
 const RARELY: u64 = 12;
@@ -30,12 +32,19 @@ std::thread_local! {
     static BUSY: Cell<bool> = const { Cell::new(false) };
     /// Loads find the latest.
     static FRESH: Cell<bool> = const { Cell::new(false) };
+    /// What happens at an operation of the test's choice, and how many operations come before that.
+    static CHOSEN: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+    static LEFT: Cell<u32> = const { Cell::new(0) };
+    /// By which loads find what was there before, where nothing happens at random.
+    static LATE: RefCell<Option<Random>> = const { RefCell::new(None) };
     static WALKS: RefCell<Vec<UnderWay>> = const { RefCell::new(Vec::new()) };
 }
 
 /// From now on, in this run; or in none.
 pub fn begin(play: Option<&'static Play>, seed: u64) {
     WALKS.take();
+    CHOSEN.take();
+    LATE.take();
     BUSY.set(false);
     RARE.set(RARELY);
     PLAY.set(play.map(|play| (play, &*Box::leak(Box::new(Random::new(seed + 77))))));
@@ -53,6 +62,57 @@ pub fn begin_often(play: &'static Play, seed: u64, rarely: u64) {
     RARE.set(rarely);
 }
 
+/// How what was to come in has come in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Came {
+    In,
+    /// Not at all: there were no so many operations.
+    Never,
+    /// It waited for whom it came in on, which this world cannot play: all was left as it was.
+    Waits,
+}
+
+/// What unwinds from a wait for whoever was come in on.
+struct Waits;
+
+/// Does `one`; and `other`, once, before the operation on a word that comes after so many. Meanwhile some loads find what was there
+/// before, if they may, which of them by `seed`.
+pub fn together(operations: u32, seed: u64, one: impl FnOnce(), other: impl FnOnce() + 'static) -> Came {
+    CHOSEN.set(Some(Box::new(other)));
+    LEFT.set(operations);
+    LATE.set(Some(Random::new(seed)));
+    let done = catch_unwind(AssertUnwindSafe(one));
+    LATE.set(None);
+    match done {
+        Ok(()) if CHOSEN.take().is_none() => Came::In,
+        Ok(()) => Came::Never,
+        Err(why) if why.is::<Waits>() => Came::Waits,
+        Err(why) => resume_unwind(why),
+    }
+}
+
+/// What was chosen happens now, if so. Whether there was anything.
+fn chosen() -> bool {
+    if LATE.with_borrow(Option::is_none) {
+        return false;
+    }
+    if LEFT.get() > 0 {
+        LEFT.set(LEFT.get() - 1);
+    } else if let Some(what) = CHOSEN.take() {
+        BUSY.set(true);
+        what();
+        BUSY.set(false);
+    }
+    true
+}
+
+/// What came in by choice, if it did, waits for ever, and ends here.
+pub fn gives_up() {
+    if BUSY.get() && LATE.with_borrow(Option::is_some) && !std::thread::panicking() {
+        resume_unwind(Box::new(Waits));
+    }
+}
+
 /// Whether what happens now has come in.
 pub fn meddles() -> bool {
     BUSY.get()
@@ -60,6 +120,9 @@ pub fn meddles() -> bool {
 
 /// Something may happen elsewhere now.
 pub fn moment() {
+    if BUSY.get() || chosen() {
+        return;
+    }
     let Some((play, random)) = PLAY.get().filter(|_| !BUSY.get() && !std::thread::panicking()) else {
         return;
     };
@@ -72,8 +135,11 @@ pub fn moment() {
 
 /// Whether a load finds what was there before, if it may.
 pub fn reads_late() -> bool {
-    PLAY.get()
-        .is_some_and(|(_, random)| !FRESH.get() && !std::thread::panicking() && random.one_in(OLD))
+    if std::thread::panicking() {
+        return false;
+    }
+    let at_random = || PLAY.get().is_some_and(|(_, random)| !FRESH.get() && random.one_in(OLD));
+    LATE.with_borrow(|late| late.as_ref().map_or_else(at_random, |random| random.one_in(2)))
 }
 
 fn meddle(play: &'static Play, random: &Random) {

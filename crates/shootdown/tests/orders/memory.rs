@@ -16,6 +16,11 @@ impl Memory {
         self.used.borrow_mut()[here()] = clocks::tick();
     }
 
+    /// Whether that CPU has used it.
+    pub fn is_used_by(&self, cpu: usize) -> bool {
+        self.used.borrow()[cpu] != 0
+    }
+
     /// It is freed here: every use must have happened before.
     pub fn free(&self) {
         for (cpu, &time) in self.used.borrow().iter().enumerate() {

@@ -376,25 +376,45 @@ impl Play {
 
     /// Tables are unlinked, and freed when no walk can hold the link: at once, later, or after a flush of its own.
     pub fn free_tables(&self, space: usize) {
-        let pages = Range::pages(0, PAGES << 12, Stride::Size4K);
+        match self.random.below(4) {
+            0 => self.free_tables_in_two_steps(space),
+            1 => self.free_tables_later(space),
+            _ => self.free_tables_now(space),
+        }
+    }
+
+    /// All that the table maps.
+    pub fn tables() -> Range {
+        Range::pages(0, PAGES << 12, Stride::Size4K)
+    }
+
+    /// What is withdrawn with the table, the link last.
+    fn unlink(&self, space: usize) -> (Withdrawn, (Name, u64)) {
         let names = self.withdraw(self.space(space).root(), 0..PAGES, true);
         let link = *names.last().expect("the link");
-        let space = self.space(space);
-        match self.random.below(4) {
-            0 => {
-                let flushed = self.engine.flush(space, pages.with_tables());
-                caches::with(|caches| caches.flushed(&names));
-                let _free = self.engine.retire_tables(space, &flushed);
-                return meddling::nobody_walks(link.0, link.1);
-            }
-            1 => match self.engine.flush_tables_later(space, pages) {
-                Retired::Now(_) => meddling::nobody_walks(link.0, link.1),
-                Retired::Later(grace) => self.graces.borrow_mut().push((grace, link.0, link.1)),
-            },
-            _ => {
-                let _free = self.engine.flush_tables(space, pages);
-                meddling::nobody_walks(link.0, link.1);
-            }
+        (names, link)
+    }
+
+    pub fn free_tables_now(&self, space: usize) {
+        let (names, link) = self.unlink(space);
+        let _free = self.engine.flush_tables(self.space(space), Self::tables());
+        meddling::nobody_walks(link.0, link.1);
+        caches::with(|caches| caches.flushed(&names));
+    }
+
+    pub fn free_tables_in_two_steps(&self, space: usize) {
+        let (names, link) = self.unlink(space);
+        let flushed = self.engine.flush(self.space(space), Self::tables().with_tables());
+        caches::with(|caches| caches.flushed(&names));
+        let _free = self.engine.retire_tables(self.space(space), &flushed);
+        meddling::nobody_walks(link.0, link.1);
+    }
+
+    fn free_tables_later(&self, space: usize) {
+        let (names, link) = self.unlink(space);
+        match self.engine.flush_tables_later(self.space(space), Self::tables()) {
+            Retired::Now(_) => meddling::nobody_walks(link.0, link.1),
+            Retired::Later(grace) => self.graces.borrow_mut().push((grace, link.0, link.1)),
         }
         caches::with(|caches| caches.flushed(&names));
     }

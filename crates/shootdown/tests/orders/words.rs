@@ -82,16 +82,17 @@ impl Minded {
     fn modify(&self, change: impl Fn(u64) -> Option<u64>) -> Result<u64, u64> {
         moment();
         on_word(true, true);
-        full();
         let old = self.latest.get();
         match change(old.value) {
             Some(new) => {
+                full();
                 let time = clocks::tick();
                 self.write(new, time, old.passed.modify());
                 Ok(old.value)
             }
             None => {
-                old.passed.look();
+                // No barrier.
+                old.passed.load(Ordering::Relaxed);
                 Err(old.value)
             }
         }

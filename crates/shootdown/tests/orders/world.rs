@@ -3,7 +3,8 @@
 
 use crate::caches;
 use crate::clocks::{self, Clock};
-use crate::meddling::{end_walks, meddles, walks};
+use crate::meddling::{end_walks, gives_up, meddles, walks};
+use crate::memory::Memory;
 use crate::words::Minded;
 use crate::work::{Did, Work};
 use shootdown::{
@@ -169,7 +170,7 @@ impl Facade for Strict {
     }
     fn wait_until(mut condition: impl FnMut() -> bool) {
         for round in 0..100 {
-            if condition() {
+            if std::thread::panicking() || condition() {
                 return;
             }
             if round > 5 && meddles() {
@@ -181,7 +182,8 @@ impl Facade for Strict {
                 end_walks();
             }
         }
-        assert!(std::thread::panicking(), "waits for ever");
+        gives_up();
+        panic!("waits for ever");
     }
 }
 
@@ -221,6 +223,8 @@ pub struct Minding {
     local_under_way: Cell<u64>,
     pins: Cell<u32>,
     pub work: Cell<Work>,
+    /// What whoever invalidates uses.
+    pub touched: RefCell<Memory>,
 }
 
 impl Minding {
@@ -232,6 +236,7 @@ impl Minding {
             local_under_way: Cell::new(0),
             pins: Cell::new(0),
             work: Cell::default(),
+            touched: RefCell::default(),
         }
     }
 
@@ -300,6 +305,7 @@ impl Kernel<1> for &Minding {
         }
         self.local_under_way.set(self.local_under_way.get() | 1 << HERE.get());
         caches::with(|caches| caches.invalidate(what));
+        self.touched.borrow().touch();
     }
     fn local_sync(&self) {
         self.count(Did::Sync);

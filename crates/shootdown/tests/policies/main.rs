@@ -5,6 +5,7 @@
 mod deferral;
 mod demotion;
 mod guards;
+mod kernel;
 mod local_first;
 mod promotion;
 mod targets;
@@ -30,6 +31,7 @@ struct World {
     interrupted: RefCell<Vec<usize>>,
     invalidations: Cell<u32>,
     broadcasts: Cell<u32>,
+    last_broadcast: Cell<Option<Broadcast>>,
     /// Broadcasts that were synchronised.
     synchronised: Cell<u32>,
     /// Interrupts are not taken.
@@ -39,6 +41,8 @@ struct World {
     /// Called at every invalidation, and at the next broadcast.
     on_invalidation: RefCell<Option<Box<dyn Fn()>>>,
     on_broadcast: RefCell<Option<Box<dyn Fn()>>>,
+    /// Called when somebody next forbids migration.
+    on_pin: RefCell<Option<Box<dyn Fn()>>>,
     /// Called when the next target has been found on: it may go off now.
     on_target: RefCell<Option<Box<dyn Fn()>>>,
     /// Called when all have done what the next interrupt is for, before its sender goes on.
@@ -90,8 +94,9 @@ impl Kernel<1> for &'static World {
             max_large_pages: 8,
         })
     }
-    fn broadcast(&self, _what: Broadcast) {
+    fn broadcast(&self, what: Broadcast) {
         assert!(!self.has_none.get(), "there are no broadcasts");
+        self.last_broadcast.set(Some(what));
         self.broadcasts.set(self.broadcasts.get() + 1);
         let act = self.on_broadcast.borrow_mut().take();
         act.iter().for_each(|act| act());
@@ -103,6 +108,10 @@ impl Kernel<1> for &'static World {
         let act = self.on_target.borrow_mut().take();
         act.iter().for_each(|act| act());
         false
+    }
+    fn pin(&self) {
+        let act = self.on_pin.borrow_mut().take();
+        act.iter().for_each(|act| act());
     }
     fn now_ns(&self) -> u64 {
         self.now.get()

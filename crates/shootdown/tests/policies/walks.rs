@@ -152,6 +152,8 @@ fn a_cpu_that_was_off_while_walks_went_over_has_no_registration_left() {
     }
     world.on(2, || engine.cpu_online());
     world.interrupted();
+    drop(engine.flush_tables(one, tables()));
+    assert_eq!(world.interrupted(), [0; 0], "it is in the set, which nobody looks at");
     let walk = world.on(2, || engine.walk(one));
     world.masked.set(false);
     drop(engine.flush_tables(one, tables()));
@@ -210,4 +212,40 @@ fn while_walks_go_over_both_ways_are_honoured_and_nobody_else_changes_them() {
     world.interrupted();
     drop(engine.flush_tables(one, tables()));
     assert_eq!(world.interrupted(), [3], "its walk goes on");
+}
+
+#[test]
+fn whoever_is_registered_when_walks_go_over_is_told_until_it_is_not() {
+    let (world, engine) = world(ADAPTIVE, 4);
+    let one = space(engine, 1);
+    free(world, engine, one, 15, 10, 1);
+    world.on(1, || drop(engine.walk(one)));
+    world.interrupted();
+    // The first interrupt of the last free is for its walker; the next pin is for the change, of which nobody has heard yet.
+    *world.on_answer.borrow_mut() = Some(Box::new(move || {
+        world.on(3, || drop(engine.walk(one)));
+        *world.on_pin.borrow_mut() = Some(Box::new(move || {
+            world.interrupted();
+            world.on(2, || drop(engine.flush_tables(one, tables())));
+            assert_eq!(world.interrupted(), [3]);
+        }));
+    }));
+    drop(engine.flush_tables(one, tables()));
+    assert!(world.saw(|event| *event == Event::WalksChanged));
+    assert_eq!(world.interrupted(), [1, 2, 3], "for the change");
+}
+
+#[test]
+fn tables_are_flushed_where_nobody_walks_them_too() {
+    let design = Design {
+        walkers: Walkers::None,
+        ..Design::IPI
+    };
+    let (world, engine) = world(design, 3);
+    let one = space(engine, 1);
+    run(world, engine, 0..2, one);
+    let before = world.invalidations.get();
+    drop(engine.flush_tables(one, tables()));
+    assert_eq!(world.interrupted(), [1]);
+    assert_eq!(world.invalidations.get(), before + 2, "on CPU 1 and here");
 }

@@ -1,0 +1,80 @@
+//! Roll-overs: switches that others come in on, and the other way round.
+
+use super::{at_each_operation, designs};
+use crate::meddling;
+use crate::play::Play;
+use crate::world::{engine, on};
+use shootdown::Tags;
+
+/// Spaces, more than there are tags; the last of [`fill`] is number [`tags`] less one.
+const SPACES: u64 = 8;
+
+fn tags(play: &Play) -> usize {
+    usize::from(play.engine.design().tag_limit - play.engine.design().first_tag)
+}
+
+/// CPU 1 runs space 1, has run space 0, and may come back to it under its tag. Every other tag is another space's.
+fn fill(play: &'static Play) {
+    (0..2).for_each(|space| on(1, || play.enter(space)));
+    (2..tags(play)).for_each(|space| on(0, || play.enter(space)));
+}
+
+fn rolls_over(play: &'static Play) {
+    (2..SPACES as usize).for_each(|space| on(0, || play.enter(space)));
+}
+
+/// Every space is run on CPU 2, and pages withdrawn: whoever runs it under another tag may use them still.
+fn everything_is_withdrawn(play: &'static Play) {
+    (0..SPACES as usize).for_each(|space| {
+        on(2, || {
+            play.enter(space);
+            play.unmap(space, &play.random);
+        });
+    });
+    (0..SPACES as usize).for_each(|space| on(1, || play.enter(space)));
+}
+
+#[test]
+fn nobody_runs_under_a_tag_that_a_roll_over_has_given_away() {
+    let of_cpu_1 = |play: &'static Play| on(1, || play.enter(0));
+    for (name, design) in designs(|design| design.tags == Tags::System) {
+        println!("{name}: a roll-over comes in on a switch");
+        at_each_operation(design, (SPACES, 4), fill, of_cpu_1, rolls_over, everything_is_withdrawn);
+        println!("{name}: one roll-over comes in on a switch after another");
+        let after_another = |play| {
+            fill(play);
+            rolls_over(play);
+        };
+        at_each_operation(
+            design,
+            (SPACES, 4),
+            after_another,
+            of_cpu_1,
+            rolls_over,
+            everything_is_withdrawn,
+        );
+        println!("{name}: a switch comes in on a roll-over");
+        let rolls_over = |play: &'static Play| on(0, || play.enter(tags(play)));
+        at_each_operation(design, (SPACES, 4), fill, rolls_over, of_cpu_1, everything_is_withdrawn);
+    }
+}
+
+/// CPU 1 takes a tag, and flushes everything, for there has been a roll-over; then CPU 0 takes one.
+#[test]
+fn what_is_done_under_the_lock_is_known_to_whoever_has_it_next() {
+    for (name, design) in designs(|design| design.tags == Tags::System) {
+        println!("{name}");
+        meddling::begin(None, 0);
+        let play = Play::new(engine(design, true), SPACES, 0);
+        fill(play);
+        rolls_over(play);
+        play.engine.kernel().touched.take();
+        on(1, || play.enter(0));
+        let touched = play.engine.kernel().touched.take();
+        assert!(touched.is_used_by(1), "it has flushed");
+        on(0, || {
+            play.enter(1);
+            touched.free();
+        });
+    }
+}

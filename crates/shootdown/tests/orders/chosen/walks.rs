@@ -1,0 +1,245 @@
+//! Walks, frees of tables, changes from registered to published walks, grace periods.
+
+use super::{at_each_operation, designs, leaked, on_cpu_0};
+use crate::caches::{self, LINK};
+use crate::meddling;
+use crate::memory::Memory;
+use crate::play::Play;
+use crate::world::{CPUS, is_busy, on};
+use shootdown::{Design, Grace, GracesOver, Requests, Retired, Walkers};
+use std::cell::Cell;
+
+fn walked_by(walkers: Walkers) -> impl Iterator<Item = (&'static str, Design)> {
+    [("ipi", Design::IPI), ("arm-broadcast", Design::ARM_BROADCAST)]
+        .into_iter()
+        .map(move |(name, design)| (name, Design { walkers, ..design }))
+}
+
+/// A walk on this CPU, which goes on.
+fn walk_begins(play: &'static Play) {
+    meddling::walk(play, 0, false);
+}
+
+/// CPU 0 unlinks the table of space 0, for which a grace period begins; from when on the link is gone.
+fn unlinked(play: &Play) -> (Grace, u64) {
+    on(0, || {
+        let link = (play.space(0).root().0, LINK);
+        play.withdraw(play.space(0).root(), 0..0, true);
+        let unlinked = caches::with(|caches| caches.version(link));
+        match play.engine.flush_tables_later(play.space(0), Play::tables()) {
+            Retired::Later(grace) => (grace, unlinked),
+            Retired::Now(_) => panic!("it waits for a grace period"),
+        }
+    })
+}
+
+fn freed_if_over(play: &Play, (grace, unlinked): (Grace, u64), over: GracesOver) {
+    if over.proof(grace).is_some() {
+        meddling::nobody_walks((play.space(0).root().0, LINK), unlinked);
+    }
+}
+
+/// CPU 1 comes online and walks, CPU 0 unlinks the table: all that CPU 2, which looks what is over, may not know of.
+#[test]
+fn a_walk_of_a_cpu_that_was_off_is_waited_for() {
+    for (name, design) in walked_by(Walkers::GracePeriod) {
+        println!("{name}");
+        let (asked, over) = (leaked::<Cell<Option<_>>>(), leaked::<Cell<Option<GracesOver>>>());
+        at_each_operation(
+            design,
+            (1, 16),
+            |play| {
+                on(1, || play.goes_off());
+                on(2, || play.engine.graces_over());
+            },
+            |play| over.set(Some(on(2, || play.engine.graces_over()))),
+            |play| {
+                on(1, || {
+                    play.comes_on();
+                    walk_begins(play);
+                });
+                asked.set(Some(unlinked(play)));
+            },
+            |play| {
+                freed_if_over(
+                    play,
+                    asked.get().expect("it has come in"),
+                    over.get().expect("just now"),
+                );
+                meddling::end_walks();
+            },
+        );
+    }
+}
+
+/// CPU 0 unlinks the table while CPU 1 ticks, which then walks.
+#[test]
+fn a_walk_after_a_tick_does_not_find_what_was_unlinked_before() {
+    for (name, design) in walked_by(Walkers::GracePeriod) {
+        println!("{name}");
+        let asked = leaked::<Cell<Option<_>>>();
+        at_each_operation(
+            design,
+            (1, 4),
+            |_| {},
+            |play| {
+                on(1, || {
+                    play.engine.tick();
+                    walk_begins(play);
+                });
+            },
+            |play| asked.set(Some(unlinked(play))),
+            |play| {
+                on(2, || play.engine.tick());
+                let over = on(0, || play.engine.graces_over());
+                freed_if_over(play, asked.get().expect("it has come in"), over);
+                meddling::end_walks();
+            },
+        );
+    }
+}
+
+/// Several periods go by while CPU 1 asks for one; then CPU 2 walks what CPU 0 unlinks.
+#[test]
+fn periods_are_never_asked_for_again() {
+    for (name, design) in walked_by(Walkers::GracePeriod) {
+        println!("{name}");
+        at_each_operation(
+            design,
+            (1, 2),
+            |_| {},
+            |play| {
+                on(1, || {
+                    let _later = play.engine.flush_tables_later(play.space(0), Play::tables());
+                });
+            },
+            |play| {
+                for _ in 0..3 {
+                    unlinked(play);
+                    (0..CPUS)
+                        .filter(|&cpu| !is_busy(cpu))
+                        .for_each(|cpu| on(cpu, || play.engine.tick()));
+                }
+            },
+            |play| {
+                on(2, || walk_begins(play));
+                let asked = unlinked(play);
+                on(1, || play.engine.tick());
+                freed_if_over(play, asked, on(0, || play.engine.graces_over()));
+                meddling::end_walks();
+            },
+        );
+    }
+}
+
+/// CPU 1 frees the table, `ns` later, which finds that CPU 2 has walked.
+fn free_finds_a_walker(play: &'static Play, ns: u64) {
+    let clock = &play.engine.kernel().now;
+    clock.set(clock.get() + ns);
+    on(2, || drop(play.engine.walk(play.space(0))));
+    on(1, || play.free_tables_now(0));
+}
+
+/// Frees enough, but one, to go over to published walks.
+fn frees_find_a_walker(play: &'static Play) {
+    (0..15).for_each(|_| free_finds_a_walker(play, 10));
+    on(2, || drop(play.engine.walk(play.space(0))));
+}
+
+#[test]
+fn whoever_walks_while_walks_go_over_is_found_or_known_to_be_through() {
+    for (name, design) in walked_by(Walkers::Adaptive) {
+        println!("{name}");
+        let memory = leaked::<Cell<Memory>>();
+        at_each_operation(
+            design,
+            (1, 2),
+            |play| {
+                memory.take();
+                frees_find_a_walker(play);
+            },
+            |play| on(1, || play.free_tables_now(0)),
+            |play| {
+                on(2, || {
+                    let walk = play.engine.walk(play.space(0));
+                    let uses = Memory::default();
+                    uses.touch();
+                    memory.set(uses);
+                    drop(walk);
+                });
+            },
+            |play| {
+                on(0, || {
+                    play.free_tables_now(0);
+                    memory.take().free();
+                });
+            },
+        );
+    }
+}
+
+/// Frees have become rare, and walks go over to registrations again. Here by posts, which are waited for by their token.
+#[test]
+fn whoever_has_published_its_walk_while_walks_go_back_is_waited_for() {
+    let design = Design {
+        walkers: Walkers::Adaptive,
+        requests: Requests::Log,
+        ..Design::IPI
+    };
+    at_each_operation(
+        design,
+        (1, 2),
+        |play| {
+            (0..16).for_each(|_| free_finds_a_walker(play, 10));
+            (0..15).for_each(|_| free_finds_a_walker(play, 1_000_000));
+        },
+        |play| on(1, || play.free_tables_now(0)),
+        |play| on(2, || walk_begins(play)),
+        |play| {
+            on(0, || play.free_tables_now(0));
+            meddling::end_walks();
+        },
+    );
+}
+
+#[test]
+fn a_cpu_that_comes_online_while_walks_go_over_walks_as_others_do() {
+    for (name, design) in walked_by(Walkers::Adaptive) {
+        println!("{name}");
+        at_each_operation(
+            design,
+            (1, 16),
+            |play| {
+                frees_find_a_walker(play);
+                on(0, || play.goes_off());
+            },
+            |play| on(1, || play.free_tables_now(0)),
+            |play| {
+                on(0, || {
+                    play.comes_on();
+                    walk_begins(play);
+                });
+            },
+            |play| {
+                on(2, || play.free_tables_now(0));
+                meddling::end_walks();
+            },
+        );
+    }
+}
+
+/// A free that finds walks published, and nothing to invalidate by interrupts, waits for the walk all the same.
+#[test]
+fn a_walk_under_way_is_waited_for_wherever_it_is_found() {
+    use Walkers::{GracePeriod, InterruptAll, Precise, PreciseExchange, Sticky};
+    for (name, design) in designs(|design| design.reach != shootdown::Reach::None) {
+        for walkers in [Sticky, Precise, PreciseExchange, InterruptAll, GracePeriod] {
+            println!("{name}, {walkers:?}");
+            meddling::begin(None, 0);
+            let play = Play::new(crate::world::engine(Design { walkers, ..design }, true), 1, 0);
+            on(2, || walk_begins(play));
+            on_cpu_0(play, |play| play.free_tables_in_two_steps(0));
+            meddling::end_walks();
+        }
+    }
+}
