@@ -30,6 +30,8 @@ std::thread_local! {
     static BUSY: Cell<bool> = const { Cell::new(false) };
     /// Loads find the latest.
     static FRESH: Cell<bool> = const { Cell::new(false) };
+    /// Operations until something is done, and what.
+    static DUE: RefCell<Option<(u32, Box<dyn FnOnce()>)>> = const { RefCell::new(None) };
     static WALKS: RefCell<Vec<UnderWay>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -58,8 +60,29 @@ pub fn meddles() -> bool {
     BUSY.get()
 }
 
+/// Does `what` before the operation on words that comes after so many; once, in runs in which nobody else meddles.
+pub fn after(operations: u32, what: impl FnOnce() + 'static) {
+    DUE.set(Some((operations, Box::new(what))));
+}
+
+/// Whether that was done; if not, it is not done any more.
+pub fn has_come() -> bool {
+    DUE.take().is_none()
+}
+
 /// Something may happen elsewhere now.
 pub fn moment() {
+    let due = DUE.with_borrow_mut(|due| match due {
+        Some((0, _)) => due.take(),
+        Some((left, _)) => {
+            *left -= 1;
+            None
+        }
+        None => None,
+    });
+    if let Some((_, what)) = due {
+        return what();
+    }
     let Some((play, random)) = PLAY.get().filter(|_| !BUSY.get() && !std::thread::panicking()) else {
         return;
     };
