@@ -197,18 +197,17 @@ fn kernel_range<const WEAK: u8>(world: &'static World<WEAK>) {
             world.access(0);
         });
     }
+    world.on(1, |world| {
+        drop(world.engine.dispatch(world.space(0), Range::page(1 << 12)))
+    });
     world.run([
         |world| {
-            let token = world.engine.dispatch(world.space(0), Range::page(1 << 12));
-            world.unmap_kernel(0);
-            let _done = token.wait();
-        },
-        |world| {
             world.poll();
             world.access(0);
             world.poll();
             world.access(0);
         },
+        |world| world.unmap_kernel(0),
     ]);
 }
 
