@@ -2,7 +2,7 @@
 
 use crate::architecture::Architecture;
 use crate::stage::{Scenario, Stage, TAGS};
-use shootdown::{Design, Tags, Walkers};
+use shootdown::{Departure, Design, Tags, Walkers};
 
 /// A design whose kernel has no lockless walks.
 const fn no_walks(design: Design) -> Design {
@@ -101,6 +101,23 @@ pub const RACES: &[Scenario] = &[
         about: "a CPU that has run the space before comes back while a page is withdrawn",
         before: one_has_left,
         scripts: &[|stage| stage.unmap(0, 0), |stage| stage.run(0)],
+        ..BASE
+    },
+    Scenario {
+        name: "departed",
+        about: "a CPU that has left the space comes back while requests ask whoever has left to leave its set",
+        design: Design {
+            departure: Departure::WhenShared { looks: 1 },
+            ..BASE.design
+        },
+        before: one_has_left,
+        scripts: &[
+            |stage| {
+                stage.unmap_at_once(0, 0);
+                stage.unmap_at_once(0, 1);
+            },
+            |stage| stage.run(0),
+        ],
         ..BASE
     },
     Scenario {
@@ -407,15 +424,21 @@ pub fn subjects() -> impl Iterator<Item = Subject> {
         })
 }
 
-/// A race under a design. Where the race has no lockless walks, nor has the kernel.
+/// A race under a design. Where the race has no lockless walks, nor has the kernel. When CPUs leave the sets of spaces that they
+/// have left the race may say.
 pub fn under(race: &Scenario, subject: Subject) -> Scenario {
     let walkers = match race.design.walkers {
         Walkers::None => Walkers::None,
         _ => subject.design.walkers,
     };
+    let departure = match race.design.departure {
+        Departure::AtSwitch => subject.design.departure,
+        its => its,
+    };
     Scenario {
         design: Design {
             walkers,
+            departure,
             ..subject.design
         },
         broadcasts: subject.broadcasts,

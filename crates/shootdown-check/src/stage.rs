@@ -285,6 +285,18 @@ impl Stage {
         );
     }
 
+    /// Withdraws a page by a flush that is waited for where it is asked, and frees the frame.
+    pub fn unmap_at_once(&self, space: usize, page: usize) {
+        self.does(
+            || format!("withdraws page {page} of space {} at once", space + 1),
+            || {
+                let frame = self.withdraw(space, page);
+                let _proof = self.engine().flush(self.space(space), page_range(page));
+                with(|machine| machine.free_frame(frame));
+            },
+        );
+    }
+
     /// Withdraws the kernel's page, flushes it, and frees its frame.
     pub fn unmap_kernel(&self) {
         self.does(

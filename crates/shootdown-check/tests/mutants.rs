@@ -38,6 +38,9 @@ const MUTANTS: &[(Fault, &str, &str)] = &[
     (Fault::SendBeforePublish, "flush", "ipi"),
     (Fault::LazyLeavesSet, "lazy", "ipi"),
     (Fault::DepartsWithoutLooking, "twice", "ipi-trim"),
+    (Fault::DepartsWithoutLooking, "departed", "ipi"),
+    (Fault::DepartsWithoutLooking, "departed", "adaptive"),
+    (Fault::DepartsWithoutLooking, "departed", "adaptive-no-broadcast"),
     (Fault::EarlyDespiteTables, "tables", "ipi-early"),
     (Fault::EarlyDespiteKernelRange, "kernel-range", "ipi-early"),
 ];

@@ -386,13 +386,9 @@ impl<const WEAK: u8> World<WEAK> {
         }
         REGIONS.set(regions);
         // Now, so that to make them counts as before every use.
-        self.machine
-            .frames
-            .iter()
-            .chain([&self.machine.table])
-            .for_each(|watched| {
-                watched.cell();
-            });
+        for watched in self.machine.frames.iter().chain([&self.machine.table]) {
+            watched.cell();
+        }
         (0..self.cpus).for_each(|cpu| self.on(cpu, |world| world.engine.cpu_online()));
     }
 
@@ -452,14 +448,11 @@ impl<const WEAK: u8> World<WEAK> {
     pub fn access(&self, page: usize) {
         self.machine.take_mail(HERE.with(Cell::get));
         let hardware = self.machine.here();
-        let (root, tag) = {
-            let tlb = hardware.tlb.borrow();
-            (tlb.root, tlb.tag)
-        };
-        let found = {
+        let (root, tag, found) = {
             let tlb = hardware.tlb.borrow();
             let mut entries = tlb.entries.iter();
-            entries.find(|entry| entry.page == page && entry.tag == tag).copied()
+            let found = entries.find(|entry| entry.page == page && entry.tag == tlb.tag);
+            (tlb.root, tlb.tag, found.copied())
         };
         if let Some(entry) = found {
             assert_eq!(entry.root, root, "C4: the entry under tag {tag} is another space's");
@@ -475,10 +468,17 @@ impl<const WEAK: u8> World<WEAK> {
 
     /// Unmaps a page of space 0, flushes, and frees the frame.
     pub fn unmap(&self, page: usize) {
+        self.free_after(page, |range| self.engine.flush(self.space(0), range));
+    }
+
+    /// The same, as if the page were the kernel's.
+    pub fn unmap_kernel(&self, page: usize) {
+        self.free_after(page, |range| self.engine.flush_kernel(range));
+    }
+
+    fn free_after(&self, page: usize, flush: impl FnOnce(shootdown::Range) -> shootdown::Flushed) {
         self.machine.entries[page].store(0, Relaxed);
-        let _flushed = self
-            .engine
-            .flush(self.space(0), shootdown::Range::page((page as u64) << 12));
+        let _flushed = flush(shootdown::Range::page((page as u64) << 12));
         self.machine.frames[page].cell().with_mut(|_| ());
     }
 

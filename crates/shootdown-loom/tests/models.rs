@@ -10,7 +10,7 @@
 #[path = "models/sets.rs"]
 mod sets;
 
-use shootdown::{Design, Fault, Requests, Tags, Walkers};
+use shootdown::{Design, Fault, Range, Requests, Tags, Walkers};
 use shootdown_loom::{ACQUIRE, FENCES, Model, NOTHING, RELEASE, RMW_FENCES, World};
 
 const IPI: Design = Design {
@@ -187,6 +187,40 @@ fn tickets_of_the_log() {
     finds("tickets", log, Fault::SendBeforePublish, asked);
     finds("tickets", log, Fault::GiveUpWaiting, asked);
     finds_weak::<RELEASE>("tickets", log, asked);
+}
+
+/// A page of the kernel is withdrawn while a CPU answers what it was asked before, and catches up with that as well.
+fn kernel_range<const WEAK: u8>(world: &'static World<WEAK>) {
+    for cpu in 0..2 {
+        world.on(cpu, |world| {
+            world.switch_to(0);
+            world.access(0);
+        });
+    }
+    world.on(1, |world| {
+        drop(world.engine.dispatch(world.space(0), Range::page(1 << 12)))
+    });
+    world.run([
+        |world| {
+            world.poll();
+            world.access(0);
+            world.poll();
+            world.access(0);
+        },
+        |world| world.unmap_kernel(0),
+    ]);
+}
+
+#[test]
+fn kernel_range_against_catch_up() {
+    let log = Model {
+        design: LOG.design,
+        preemptions: Some(3),
+        ..TWO
+    };
+    sound("kernel range", log, kernel_range);
+    finds("kernel range", log, Fault::GiveUpWaiting, kernel_range);
+    finds_weak::<ACQUIRE>("kernel range", log, kernel_range);
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn at_each_operation(
                 }
                 other(play);
             };
-            match meddling::together(operations, seed, || one(play), other) {
+            match meddling::together(operations, Some(seed), || one(play), other) {
                 Came::In => after(play),
                 Came::Waits => {}
                 Came::Never => break,

@@ -1,11 +1,13 @@
 //! What one CPU does before it says so, another that frees knows: frames, tables, deferred frames; and after a flush nobody can
 //! fill from what was withdrawn. On a schedule in which nothing overlaps, so that only releases, acquires and fences tell.
 
+use crate::clocks;
+use crate::meddling::{self, Came};
 use crate::memory::{Memory, Withdrawn};
-use crate::world::{CPUS, Strictly, deliver, engine, on, write_tables};
-use shootdown::{Free, Range, Retired, Root, Space, Stride, Tags, Unmapped};
+use crate::world::{CPUS, Strict, Strictly, deliver, engine, on, on_without_interrupts, write_tables};
+use shootdown::{CpuSet, Free, Range, Retired, Root, Space, Stride, Tags, Unmapped};
 
-type StrictSpace = Space<crate::world::Strict, 1>;
+type StrictSpace = Space<Strict, 1>;
 
 fn page() -> Range {
     Range::page(0)
@@ -193,5 +195,42 @@ fn whoever_finds_nothing_pending_any_more_knows_what_others_have_flushed() {
             memory.free();
         });
         let _done = batch.finish();
+    }
+}
+
+/// A set that keeps a summary.
+type Large = CpuSet<Strict, 9>;
+
+#[test]
+fn whoever_finds_that_a_cpu_has_left_a_large_set_knows_that_it_is_through() {
+    /// Of the second word, as is who asks in the last case.
+    const LEAVES: usize = 70;
+    let looks: [fn(&Large) -> bool; 3] = [
+        |set| set.is_empty(),
+        |set| !set.has_others(0, 9 * 64),
+        |set| !set.has_others(LEAVES + 1, 9 * 64),
+    ];
+    for is_gone in looks {
+        for operation in 0.. {
+            clocks::reset();
+            let set: &Large = Box::leak(Box::new(CpuSet::new()));
+            let memory: &Memory = Box::leak(Box::default());
+            let look = move || {
+                if is_gone(set) {
+                    memory.free();
+                }
+            };
+            on_without_interrupts(1, || {
+                set.join(LEAVES);
+                memory.touch();
+            });
+            let leaves = || on_without_interrupts(1, || set.leave(LEAVES));
+            let came = meddling::together(operation, None, leaves, move || on_without_interrupts(0, look));
+            if came == Came::Never {
+                on_without_interrupts(0, look);
+                break;
+            }
+        }
+        assert!(is_gone(&Large::new()));
     }
 }

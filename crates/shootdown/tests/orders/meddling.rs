@@ -76,11 +76,11 @@ pub enum Came {
 struct Waits;
 
 /// Does `one`; and `other`, once, before the operation on a word that comes after so many. Meanwhile some loads find what was there
-/// before, if they may, which of them by `seed`.
-pub fn together(operations: u32, seed: u64, one: impl FnOnce(), other: impl FnOnce() + 'static) -> Came {
+/// before, if they may, which of them by `seed`; none without.
+pub fn together(operations: u32, seed: Option<u64>, one: impl FnOnce(), other: impl FnOnce() + 'static) -> Came {
     CHOSEN.set(Some(Box::new(other)));
     LEFT.set(operations);
-    LATE.set(Some(Random::new(seed)));
+    LATE.set(seed.map(Random::new));
     let done = catch_unwind(AssertUnwindSafe(one));
     LATE.set(None);
     match done {
@@ -93,7 +93,7 @@ pub fn together(operations: u32, seed: u64, one: impl FnOnce(), other: impl FnOn
 
 /// What was chosen happens now, if so. Whether there was anything.
 fn chosen() -> bool {
-    if LATE.with_borrow(Option::is_none) {
+    if LATE.with_borrow(Option::is_none) && CHOSEN.with_borrow(Option::is_none) {
         return false;
     }
     if LEFT.get() > 0 {
