@@ -173,6 +173,8 @@ struct Machine<const WEAK: u8> {
     entries: Vec<Sound>,
     /// Frames behind the pages.
     frames: Vec<Watched>,
+    /// Whether each has been freed, in the order of the execution. Not the memory's.
+    freed: Vec<Cell<bool>>,
     /// Whether the table with the entries is linked.
     link: Sound,
     table: Watched,
@@ -220,6 +222,7 @@ impl<const WEAK: u8> Machine<WEAK> {
             tags: (0..tag_words(model.design.tag_limit)).map(|_| Word::new(0)).collect(),
             entries: (0..PAGES).map(|_| Word::new(1)).collect(),
             frames: (0..PAGES).map(|_| Watched::default()).collect(),
+            freed: vec![Cell::new(false); PAGES],
             link: Word::new(1),
             table: Watched::default(),
             fault: model.fault,
@@ -443,8 +446,8 @@ impl<const WEAK: u8> World<WEAK> {
     /// Reads a page, by the TLB or by a walk that fills it.
     ///
     /// # Panics
-    /// When the entry found under the loaded tag is another space's (C4); in loom when the use is not ordered with the
-    /// freeing (C1).
+    /// When the entry found under the loaded tag is another space's (C4); when the page was freed, and in loom when the use is
+    /// not ordered with the freeing (C1).
     pub fn access(&self, page: usize) {
         self.machine.take_mail(HERE.with(Cell::get));
         let hardware = self.machine.here();
@@ -463,6 +466,10 @@ impl<const WEAK: u8> World<WEAK> {
         }
         if root == 1 {
             self.machine.frames[page].cell().with(|_| ());
+            assert!(
+                !self.machine.freed[page].get(),
+                "C1: page {page} is used that was freed"
+            );
         }
     }
 
@@ -480,6 +487,7 @@ impl<const WEAK: u8> World<WEAK> {
         self.machine.entries[page].store(0, Relaxed);
         let _flushed = flush(shootdown::Range::page((page as u64) << 12));
         self.machine.frames[page].cell().with_mut(|_| ());
+        self.machine.freed[page].set(true);
     }
 
     /// Walks space 0 without a lock.
