@@ -15,7 +15,9 @@
 #![cfg(feature = "models")]
 
 mod facade;
+mod model;
 mod world;
 
 pub use facade::{ACQUIRE, FENCES, Loom, NOTHING, RELEASE, RMW_FENCES};
-pub use world::{Cpu, Model, World};
+pub use model::Model;
+pub use world::{Cpu, World};

@@ -1,18 +1,17 @@
 //! A machine of loom threads: CPUs with a TLB each, one table, a few pages.
 
 use crate::facade::{Loom, LoomWord, NOTHING, building};
+use crate::model::Model;
 use loom::cell::UnsafeCell;
 use shootdown::{
-    Broadcast, BroadcastLimits, CpuId, CpuMask, Design, Engine, Facade, Fault, Kernel, Local, PerCpu, Root, Space,
-    Storage, Tag, Word, tag_words,
+    Broadcast, BroadcastLimits, CpuId, CpuMask, Engine, Facade, Fault, Kernel, Local, PerCpu, Root, Space, Storage,
+    Tag, Word, tag_words,
 };
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::panic::{catch_unwind, set_hook, take_hook};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Pages that a model may use.
 const PAGES: usize = 2;
@@ -20,79 +19,13 @@ const PAGES: usize = 2;
 /// Spaces; their roots are 1 and up.
 const SPACES: u64 = 4;
 
-/// What a model is run with.
-#[derive(Clone, Copy)]
-pub struct Model {
-    /// The design.
-    pub design: Design,
-    /// CPUs, at most 3.
-    pub cpus: usize,
-    /// The known bug that is switched on.
-    pub fault: Option<Fault>,
-    /// Whether there is broadcast invalidation.
-    pub broadcast: bool,
-    /// At most so many preemptions; `None` for all.
-    pub preemptions: Option<usize>,
-}
-
-impl Model {
-    /// Runs `scene` in every interleaving, one model at a time; returns how many there were.
-    ///
-    /// # Errors
-    /// How the first that broke the contract did.
-    pub fn check<const WEAK: u8>(self, scene: fn(&'static World<WEAK>)) -> Result<usize, String> {
-        static RUNS: AtomicUsize = AtomicUsize::new(0);
-        loop {
-            RUNS.store(0, Ordering::Relaxed);
-            let known = LEARNED.lock().map_or(0, |words| words.len());
-            // Nothing that fails is news yet. The hook is put back: loom's coroutines have one of their own.
-            let hook = take_hook();
-            set_hook(Box::new(|_| {}));
-            let checked = catch_unwind(|| self.explore(scene, &RUNS));
-            set_hook(hook);
-            // A word that a CPU was the first to use counts as made by that CPU, which is not what happens. Now that it
-            // is known it is made in time: once more.
-            if LEARNED.lock().map_or(0, |words| words.len()) == known {
-                return match checked {
-                    Ok(()) => Ok(RUNS.load(Ordering::Relaxed)),
-                    Err(failure) => Err(
-                        match (failure.downcast_ref::<String>(), failure.downcast_ref::<&str>()) {
-                            (Some(why), _) => why.clone(),
-                            (_, Some(why)) => (*why).to_string(),
-                            _ => "it panicked".to_string(),
-                        },
-                    ),
-                };
-            }
-        }
-    }
-
-    fn explore<const WEAK: u8>(self, scene: fn(&'static World<WEAK>), runs: &'static AtomicUsize) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = self.preemptions;
-        builder.max_branches = 5_000;
-        builder.check(move || {
-            runs.fetch_add(1, Ordering::Relaxed);
-            // Apart, because loom's coroutines have small stacks.
-            let built = std::thread::scope(|scope| scope.spawn(|| build::<WEAK>(self)).join());
-            let (machine, world) = built.expect("it is built");
-            let machine: *mut Machine<WEAK> = std::ptr::with_exposed_provenance_mut(machine);
-            let world: *mut World<WEAK> = std::ptr::with_exposed_provenance_mut(world);
-            // SAFETY: freed below, when all threads have been joined; not at all when one of them panics.
-            let scene_of: &'static World<WEAK> = unsafe { &*world };
-            scene_of.begin();
-            scene(scene_of);
-            // SAFETY: the scene has joined its threads (`World::run` does), so this is the only reference.
-            unsafe {
-                drop(Box::from_raw(world));
-                drop(Box::from_raw(machine));
-            }
-        });
-    }
-}
-
 /// Words that CPUs have used: region and offset; with true, words that waits repeat a read-modify-write on.
 static LEARNED: Mutex<BTreeSet<(usize, usize, bool)>> = Mutex::new(BTreeSet::new());
+
+/// How many are known.
+pub(crate) fn known_words() -> usize {
+    LEARNED.lock().map_or(0, |words| words.len())
+}
 
 /// A word at `address` is made now, or `spun` on. If it is a machine's, the next execution knows before its CPUs run.
 pub(crate) fn learn(address: usize, spun: bool) {
@@ -119,7 +52,7 @@ const EVERY_TAG: u64 = u64::MAX;
 type Sound = LoomWord<NOTHING>;
 
 /// The addresses of a machine and of its world.
-fn build<const WEAK: u8>(model: Model) -> (usize, usize) {
+pub(crate) fn build<const WEAK: u8>(model: Model) -> (usize, usize) {
     building();
     let machine: *mut Machine<WEAK> = Box::into_raw(Box::new(Machine::new(model)));
     // SAFETY: see `Model::check`, which frees it after the world.
@@ -165,7 +98,7 @@ impl Watched {
 }
 
 /// Everything that outlives the engine.
-struct Machine<const WEAK: u8> {
+pub(crate) struct Machine<const WEAK: u8> {
     hardware: Vec<Hardware>,
     cpus: Vec<PerCpu<Loom<WEAK>>>,
     tags: Vec<<Loom<WEAK> as Facade>::U64>,
@@ -356,7 +289,7 @@ impl<const WEAK: u8> World<WEAK> {
     }
 
     /// Brings the CPUs online.
-    fn begin(&self) {
+    pub(crate) fn begin(&self) {
         MACHINE.set(std::ptr::from_ref(self.machine).expose_provenance());
         MAIL.set(Some(|cpu| {
             // SAFETY: set by this execution's world, whose machine lives until all its threads were joined.
