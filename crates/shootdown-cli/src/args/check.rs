@@ -12,8 +12,8 @@ use clap::Args;
     its own accord, with the memory of x86, Arm or RISC-V. Prints how many states there are, and the first run that \
     breaks a rule as a story. `none` is the control: it \
     must break one. Exit status 1 when another design does, or `none` does not.",
-    after_help = "Races of two CPUs: flush, cross, masked, twice, switch, return, lazy, kernel, tables, lazy-tables, end, batch,\n\
-    hotplug, kernel-range, kernel-hotplug, roll-over, roll-over-lazy, roll-over-batch, walk, foreign-walk; of three:\n\
+    after_help = "Races of two CPUs: flush, cross, masked, twice, switch, return, departed, lazy, kernel, tables, lazy-tables, end,\n\
+    batch, hotplug, kernel-range, kernel-hotplug, roll-over, roll-over-lazy, roll-over-batch, walk, foreign-walk; of three:\n\
     flush-3, switch-3, cross-3; of four, too large for all but --random: mixed-4, tables-4.\n\n\
     Examples:\n  \
     shootdown check                                   races of two CPUs under every design, exhaustively\n  \

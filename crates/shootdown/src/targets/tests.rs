@@ -5,7 +5,7 @@ use crate::design::{Ack, Design, Errata, Requests, Service};
 use crate::engine::{Engine, Storage};
 use crate::facade::{Facade, Word};
 use crate::hooks::{Broadcast, BroadcastLimits, CpuId, Kernel, Local, Root, Tag};
-use crate::log::LOG_ENTRIES;
+use crate::log::{FlushLog, LOG_ENTRIES};
 use crate::meddled::{self, Meddled};
 use crate::percpu::{PerCpu, State};
 use crate::range::{Range, Stride};
@@ -314,23 +314,27 @@ fn of_two_requests_that_are_taken_together_the_first_brings_it_up_to_both() {
     assert!(matches!(whole[..], [Local::Tag(_)]), "{whole:?}");
 }
 
-#[test]
-fn a_kernel_range_that_is_overwritten_in_the_log_as_it_is_read_takes_everything_along() {
-    let range = |page: u64| Range::page(page << 12);
+/// `catch_up` with two pages in a log, the second of which is overwritten before one of its operations on words, before each in
+/// turn. Both pages are invalidated, or `whole` is.
+fn nothing_is_missed_that_is_overwritten_meanwhile(
+    log_of: fn(&'static Sys, InWorld) -> (&'static FlushLog<World>, &'static Meddled),
+    catch_up: fn(&Sys, InWorld, [u64; 2]),
+    whole: Local,
+) {
     let mut moments = 0;
     for operation in 0.. {
-        let (engine, _) = three(LOG);
-        let log = &engine.kernel_log;
+        let (engine, space) = three(LOG);
+        let (log, generation) = log_of(engine, space);
         let missed = [1, 2].map(|page| {
-            let generation = engine.kernel_generation.0.fetch_add_full(1) + 1;
-            log.append(generation, &range(page));
+            let generation = generation.fetch_add_full(1) + 1;
+            log.append(generation, &Range::page(page << 12));
             generation
         });
         INVALIDATED.take();
         meddled::after(operation, move || {
-            log.append(missed[1] + LOG_ENTRIES as u64, &range(77));
+            log.append(missed[1] + LOG_ENTRIES as u64, &Range::page(77 << 12));
         });
-        engine.catch_up_kernel(&engine.cpus[1]);
+        catch_up(engine, space, missed);
         if !meddled::never() {
             break;
         }
@@ -338,9 +342,8 @@ fn a_kernel_range_that_is_overwritten_in_the_log_as_it_is_read_takes_everything_
         let done = INVALIDATED.take();
         let covers = |page: u64| {
             done.iter().any(|what| match *what {
-                Local::All => true,
-                Local::Kernel { address, .. } => address == page << 12,
-                _ => false,
+                Local::Kernel { address, .. } | Local::Page { address, .. } => address == page << 12,
+                what => what == whole,
             })
         };
         assert!(
@@ -349,4 +352,22 @@ fn a_kernel_range_that_is_overwritten_in_the_log_as_it_is_read_takes_everything_
         );
     }
     assert!(moments > 5, "to read the log takes some operations");
+}
+
+#[test]
+fn a_range_that_is_overwritten_in_the_log_as_it_is_read_takes_the_whole_tag_along() {
+    nothing_is_missed_that_is_overwritten_meanwhile(
+        |_, space| (&space.log, &space.generation.0),
+        |engine, space, [first, last]| engine.flush_logged(&space.log, first - 1, last, Tag(5)),
+        Local::Tag(Tag(5)),
+    );
+}
+
+#[test]
+fn a_kernel_range_that_is_overwritten_in_the_log_as_it_is_read_takes_everything_along() {
+    nothing_is_missed_that_is_overwritten_meanwhile(
+        |engine, _| (&engine.kernel_log, &engine.kernel_generation.0),
+        |engine, _, _| engine.catch_up_kernel(&engine.cpus[1]),
+        Local::All,
+    );
 }
