@@ -52,17 +52,17 @@ const OF_CPU_1: [Thing; 6] = [
     ("a tick", |play| play.engine.tick()),
     ("ticks stop", |play| play.engine.tick_stops()),
     ("ticks resume", |play| play.engine.tick_resumes()),
-    ("an unmap", |play| later(play)),
+    ("an unmap", later),
     ("frees", Play::free),
     ("another space", |play| play.enter(1)),
 ];
 
 const OF_OTHERS: [Thing; 5] = [
-    ("an unmap", |play| on_cpu_0(play, |play| later(play))),
+    ("an unmap", |play| on_cpu_0(play, later)),
     ("frees", |play| on_cpu_0(play, Play::free)),
     ("epochs", epochs_go_by),
     ("an unmap and epochs", |play| {
-        on_cpu_0(play, |play| later(play));
+        on_cpu_0(play, later);
         epochs_go_by(play);
     }),
     // Of what nobody has withdrawn; where it may, it promotes.
@@ -93,7 +93,7 @@ fn nothing_is_freed_early(before: fn(&'static Play)) {
                     |play| on(1, || one(play)),
                     other,
                     |play| {
-                        on_cpu_0(play, |play| later(play));
+                        on_cpu_0(play, later);
                         on_cpu_0(play, Play::free);
                         on_cpu_0(play, Play::free);
                         epochs_go_by(play);
@@ -115,7 +115,7 @@ fn no_unmap_is_over_early() {
 fn no_unmap_is_over_early_that_has_begun_before() {
     nothing_is_freed_early(|play| {
         on(1, || later(play));
-        on_cpu_0(play, |play| later(play));
+        on_cpu_0(play, later);
         on_cpu_0(play, Play::free);
     });
 }
@@ -124,7 +124,7 @@ fn no_unmap_is_over_early_that_has_begun_before() {
 fn no_unmap_is_over_early_while_others_end() {
     nothing_is_freed_early(|play| {
         on(1, || later(play));
-        on_cpu_0(play, |play| later(play));
+        on_cpu_0(play, later);
         on_cpu_0(play, Play::free);
         tick_everywhere(play);
     });
