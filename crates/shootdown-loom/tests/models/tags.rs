@@ -61,7 +61,7 @@ fn comes_back<const WEAK: u8>(world: &'static World<WEAK>) {
 #[test]
 fn a_roll_over_against_a_switch_that_takes_no_lock() {
     let model = Model {
-        preemptions: Some(3),
+        preemptions: Some(4),
         ..ROLL_OVER
     };
     sound("roll-over, switch", model, comes_back);
