@@ -9,6 +9,8 @@
 
 #[path = "models/sets.rs"]
 mod sets;
+#[path = "models/tags.rs"]
+mod tags;
 
 use shootdown::{Design, Fault, LOG_ENTRIES, Range, Requests, Tags, Walkers};
 use shootdown_loom::{ACQUIRE, FENCES, Model, NOTHING, RELEASE, RMW_FENCES, World};

@@ -25,6 +25,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             // It may have a space loaded: to say that it has none would hide it from requesters.
             return self.flush_everything_here();
         }
+        // Before the join, a full barrier, and so before the invalidation (rule 6): what that leaves to be filled is at least as new.
+        // Who counts further meanwhile finds this CPU in the set, or costs it a flush too many at its next interrupt.
+        cpu.own
+            .kernel_seen
+            .store(self.kernel_generation.0.load(Ordering::Relaxed), Ordering::Relaxed);
         for slot in &cpu.own.slots[..MAX_SLOTS] {
             slot.space.store(0, Ordering::Relaxed);
         }
@@ -41,9 +46,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if !fault!(self.kernel, OnlineInvalidatesEarly) {
             K::Facade::publish_tables();
         }
-        cpu.own
-            .kernel_seen
-            .store(self.kernel_generation.0.load(Ordering::Acquire), Ordering::Relaxed);
         self.flush_everything_here();
         self.masked(|| self.serve(cpu));
     }

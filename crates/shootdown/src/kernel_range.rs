@@ -34,8 +34,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return token.wait();
         }
         self.publish_tables();
-        // Entry writes, full barrier, then the read of the online set. Pairs with `cpu_online`: joins the online set (full
-        // barrier), then flushes and reads this generation.
+        // Entry writes, full barrier, then the read of the online set. Pairs with `cpu_online`: reads this generation, joins the
+        // online set (full barrier), then flushes.
         match self.design().requests {
             Requests::Log => {
                 let generation = self.kernel_generation.0.fetch_add_full(1) + 1;

@@ -58,9 +58,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// CPU; meant for ticks, not for spinning. Context: a CPU that cannot change, not in a walk.
     pub fn graces_over(&self) -> GracesOver {
         self.quiescent();
-        // Acquire: the set is read after the period. A CPU that is not in it was in no walk when it left, and joins, a full
-        // barrier, before its next: pairs with that of `flush_tables_later`.
-        let mut until = self.grace.0.load(Ordering::Acquire);
+        // Relaxed: this CPU is in the set, so no later period counts than it has acquired just now. The set is read after that: a
+        // CPU that is not in it was in no walk when it left, and joins, a full barrier, before its next; pairs with that of
+        // `flush_tables_later`.
+        let mut until = self.grace.0.load(Ordering::Relaxed);
         self.online.for_each(|cpu| {
             // Acquire: pairs with the release in `quiescent_here`; the reads of earlier walks are over.
             until = until.min(self.cpus[cpu].walking.quiescent.0.load(Ordering::Acquire));

@@ -37,6 +37,8 @@ std::thread_local! {
     static LEFT: Cell<u32> = const { Cell::new(0) };
     /// By which loads find what was there before, where nothing happens at random.
     static LATE: RefCell<Option<Random>> = const { RefCell::new(None) };
+    /// Only those of whoever is come in on.
+    static LATE_OUTSIDE: Cell<bool> = const { Cell::new(false) };
     static WALKS: RefCell<Vec<UnderWay>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -76,11 +78,12 @@ pub enum Came {
 struct Waits;
 
 /// Does `one`; and `other`, once, before the operation on a word that comes after so many. Meanwhile some loads find what was there
-/// before, if they may, which of them by `seed`; none without.
+/// before, if they may, which of them by `seed`; of `other`, where that is odd; none without.
 pub fn together(operations: u32, seed: Option<u64>, one: impl FnOnce(), other: impl FnOnce() + 'static) -> Came {
     CHOSEN.set(Some(Box::new(other)));
     LEFT.set(operations);
     LATE.set(seed.map(Random::new));
+    LATE_OUTSIDE.set(seed.is_some_and(|seed| seed.is_multiple_of(2)));
     let done = catch_unwind(AssertUnwindSafe(one));
     LATE.set(None);
     match done {
@@ -139,7 +142,8 @@ pub fn reads_late() -> bool {
         return false;
     }
     let at_random = || PLAY.get().is_some_and(|(_, random)| !FRESH.get() && random.one_in(OLD));
-    LATE.with_borrow(|late| late.as_ref().map_or_else(at_random, |random| random.one_in(2)))
+    let by_choice = |random: &Random| !(BUSY.get() && LATE_OUTSIDE.get()) && random.one_in(2);
+    LATE.with_borrow(|late| late.as_ref().map_or_else(at_random, by_choice))
 }
 
 fn meddle(play: &'static Play, random: &Random) {

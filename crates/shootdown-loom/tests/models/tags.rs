@@ -1,0 +1,69 @@
+//! Tags of the whole system: a space gets a new one, or comes back to its own, at the wrong moment.
+
+use super::{Model, ROLL_OVER, finds, sound};
+use shootdown::Fault;
+use shootdown_loom::World;
+
+/// The tag of space 0 is no longer its own; while a page is withdrawn from it, CPU 1 gets it another.
+fn gets_a_tag<const WEAK: u8>(world: &'static World<WEAK>) {
+    world.on(1, |world| {
+        world.switch_to(0);
+        world.switch_to(1);
+    });
+    world.on(0, |world| {
+        world.switch_to(2);
+        world.switch_to(3);
+    });
+    world.run([
+        |world| world.unmap(0),
+        |world| {
+            world.switch_to(0);
+            world.access(0);
+            world.poll();
+            world.access(0);
+        },
+    ]);
+}
+
+#[test]
+fn a_new_tag_against_an_unmap() {
+    let model = Model {
+        preemptions: Some(3),
+        ..ROLL_OVER
+    };
+    sound("new tag", model, gets_a_tag);
+    finds("new tag", model, Fault::GiveUpWaiting, gets_a_tag);
+}
+
+/// CPU 1 comes back to space 0, which has a tag still, while CPU 0 takes a tag when none is left, and withdraws a page.
+fn comes_back<const WEAK: u8>(world: &'static World<WEAK>) {
+    world.on(1, |world| {
+        world.switch_to(0);
+        world.access(0);
+        world.switch_to(1);
+    });
+    world.on(0, |world| world.switch_to(2));
+    world.run([
+        |world| {
+            world.switch_to(3);
+            world.switch_to(0);
+            world.unmap(0);
+        },
+        |world| {
+            world.switch_to(0);
+            world.access(0);
+            world.poll();
+            world.access(0);
+        },
+    ]);
+}
+
+#[test]
+fn a_roll_over_against_a_switch_that_takes_no_lock() {
+    let model = Model {
+        preemptions: Some(4),
+        ..ROLL_OVER
+    };
+    sound("roll-over, switch", model, comes_back);
+    finds("roll-over, switch", model, Fault::GiveUpWaiting, comes_back);
+}
