@@ -4,7 +4,7 @@
 use crate::caches::{self, LINK, Name, PAGES};
 use crate::clocks::{self, Clock};
 use crate::meddling;
-use crate::world::{self, CPUS, Strict, Strictly, here, on, on_without_interrupts, write_tables};
+use crate::world::{self, CPUS, Strict, Strictly, here, kept, on, on_without_interrupts, write_tables};
 use shootdown::{Deferral, Free, Grace, Kernel, Range, Retired, Root, Space, Stride, Token, Unmapped};
 use std::cell::{Cell, RefCell};
 
@@ -58,7 +58,7 @@ pub struct Play {
 
 impl Play {
     pub fn new(engine: &'static Strictly, spaces: u64, seed: u64) -> &'static Self {
-        let space = |root| &*Box::leak(Box::new(engine.space(Root(root))));
+        let space = |root| kept(engine.space(Root(root)));
         let play = Play {
             engine,
             random: Random::new(seed),
@@ -76,7 +76,7 @@ impl Play {
             caches.in_kernel();
         };
         (0..CPUS).for_each(|cpu| on(cpu, || caches::with(up)));
-        Box::leak(Box::new(play))
+        kept(play)
     }
 
     pub fn space(&self, space: usize) -> PlaySpace {
@@ -346,7 +346,7 @@ impl Play {
         });
         self.next_root.set(self.next_root.get() + 1);
         let root = Root(self.next_root.get());
-        self.spaces.borrow_mut()[space] = Box::leak(Box::new(self.engine.space(root)));
+        self.spaces.borrow_mut()[space] = kept(self.engine.space(root));
         self.ending.set(None);
     }
 
@@ -362,8 +362,8 @@ impl Play {
             self.engine.kernel().local_sync();
         });
         let promoted = |root| {
-            let space: PlaySpace = Box::leak(Box::new(self.engine.space(Root(root))));
-            // SAFETY: it is leaked.
+            let space: PlaySpace = kept(self.engine.space(Root(root)));
+            // SAFETY: it is kept.
             (0..CPUS).for_each(|cpu| on(cpu, || unsafe { self.engine.switch_to(space) }));
             for _ in 0..2 * CPUS {
                 on_without_interrupts(0, || self.opens_window());

@@ -13,7 +13,11 @@ use shootdown::{
 };
 use std::cell::{Cell, RefCell};
 
+/// Frees something that is kept.
+type Free = Box<dyn FnOnce()>;
+
 std::thread_local! {
+    static KEPT: RefCell<Vec<Free>> = const { RefCell::new(Vec::new()) };
     /// Of the CPU whose turn it is.
     static HERE: Cell<usize> = const { Cell::new(0) };
     /// Of each CPU, what has not been ordered yet.
@@ -413,8 +417,20 @@ impl Kernel<1> for &Minding {
 
 pub type Strictly = Engine<'static, &'static Minding, 1>;
 
-/// An engine with every CPU online. Leaked: it lives as long as the interrupts' handler.
+/// Keeps `value` until the next [`engine`] of this thread, or for ever.
+pub fn kept<T: 'static>(value: T) -> &'static T {
+    let raw = Box::into_raw(Box::new(value));
+    // SAFETY: made above, and freed once.
+    KEPT.with_borrow_mut(|kept| kept.push(Box::new(move || drop(unsafe { Box::from_raw(raw) }))));
+    // SAFETY: whoever frees what is kept promises to use it no more.
+    unsafe { &*raw }
+}
+
+/// An engine with every CPU online. [Kept](kept): it lives until the next. There is one world for each thread, which begins anew
+/// with each engine: nothing of the one before may be used any more, and all of it is freed, the last first.
 pub fn engine(design: Design, broadcasts: bool) -> &'static Strictly {
+    HANDLER.take();
+    KEPT.take().into_iter().rev().for_each(|free| free());
     clocks::reset();
     caches::reset(&design);
     OWED.set([Owed::NOTHING; CPUS]);
@@ -429,11 +445,11 @@ pub fn engine(design: Design, broadcasts: bool) -> &'static Strictly {
     let cpus: Vec<PerCpu<Strict>> = (0..CPUS).map(|_| PerCpu::new()).collect();
     let tags: Vec<Minded> = (0..tag_words(design.tag_limit)).map(|_| Minded::new(0)).collect();
     let storage = Storage {
-        cpus: cpus.leak(),
-        tags: tags.leak(),
+        cpus: kept(cpus),
+        tags: kept(tags),
     };
-    let kernel = Box::leak(Box::new(Minding::new(broadcasts)));
-    let engine: &'static Strictly = Box::leak(Box::new(Engine::new(&*kernel, design, Root(0), storage)));
+    let kernel = kept(Minding::new(broadcasts));
+    let engine: &'static Strictly = kept(Engine::new(kernel, design, Root(0), storage));
     HANDLER.set(Some(Box::new(|| engine.on_ipi())));
     for cpu in 0..CPUS {
         on(cpu, || engine.cpu_online());
