@@ -123,7 +123,7 @@ pub(super) fn below_limit(cells: &[Cell]) -> Vec<String> {
             .map(|(name, ns)| format!("{name} {}", number::time(*ns)))
             .collect();
         let waiting = cell.of_waited_for.map_or(String::new(), |waited| {
-            format!("; waiting for its broadcast leaves at most {:.3}", share / waited)
+            format!("; waiting idly for its broadcast would leave at most {:.3}", share / waited)
         });
         format!(
             "{}: {share:.3} of ideal{waiting}; of {} of CPU time per loop, more than ideal's: {}",
@@ -160,7 +160,7 @@ pub(super) fn requirements(cells: &[Cell]) -> Vec<Requirement> {
         least(
             cells,
             format!(
-                "the same: at least {OF_LIMIT} of what is left of ideal when each loop waits for one broadcast to be \
+                "the same: at least {OF_LIMIT} of what is left of ideal when each loop waits idly for one broadcast to be \
                  complete everywhere"
             ),
             OF_LIMIT,
@@ -287,7 +287,7 @@ pub(super) mod tests {
         assert_eq!(
             lines,
             [
-                "tlb_flush2 on milan-72 at 2 threads: 0.800 of ideal; waiting for its broadcast leaves at most 0.800; \
+                "tlb_flush2 on milan-72 at 2 threads: 0.800 of ideal; waiting idly for its broadcast would leave at most 0.800; \
               of 20.0 µs of CPU time per loop, more than ideal's: invalidation, requester 500 ns"
             ]
         );
