@@ -94,20 +94,21 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     ) {
         let me = pin.cpu;
         let walked = if self.registers_walkers() { token.walked } else { 0 };
+        let departed = if self.departs_when_asked() { token.departed } else { 0 };
         let late_arguments = fault!(self.kernel, FlagBeforeArguments);
         let mut stack;
         let request = match self.own_request(me) {
             Some(own) => {
                 own.reopen();
                 if !late_arguments {
-                    own.write(asked, walked, token.departed);
+                    own.write(asked, walked, departed);
                 }
                 own
             }
             None => {
                 stack = Request::sending();
                 if !late_arguments {
-                    stack.fill(asked, walked, token.departed);
+                    stack.fill(asked, walked, departed);
                 }
                 &stack
             }
@@ -181,7 +182,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.kernel.send_ipi(&fresh);
         }
         if late_arguments {
-            request.write(asked, walked, token.departed);
+            request.write(asked, walked, departed);
         }
         self.kernel.event(Event::Interrupted { sent, targets: count });
         meanwhile();

@@ -27,6 +27,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// [`targets`](Self::targets), for a request that can tell CPUs that have left the space to leave its set. Whether they
     /// are among them.
+    // It and what it calls are always part of the flush: apart, a set of targets would go through memory twice.
+    #[inline(always)]
     pub(crate) fn targets_departing(
         &self,
         space: &Space<K::Facade, W>,
@@ -42,6 +44,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// Targets without CPUs that have left the space and may be skipped, and how many those are.
+    #[inline(always)]
     fn targets_present(&self, space: &Space<K::Facade, W>, keep_lazy: bool, me: CpuId) -> (CpuMask<W>, u64) {
         let (mut targets, mut departed) = (CpuMask::EMPTY, 0);
         // Under roll-over tags a CPU that has left still holds entries under the tag, and nothing on it remembers which
@@ -76,7 +79,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// A CPU that is off flushes everything before it uses anything (C5); a virtual CPU that is descheduled is flushed by the
     /// hypervisor at its entry, which proves nothing about walks, so not with tables. Asked last, and after the caller's full
     /// barrier, which pairs with the hypervisor's exchange at entry.
-    #[inline]
+    #[inline(always)]
     fn add_target(&self, cpu: CpuId, state: State, keep_lazy: bool, targets: &mut CpuMask<W>) {
         let off = state.is_off() && !fault!(self.kernel, WaitForCpuThatIsOff);
         if !off && (keep_lazy || !self.kernel.flush_at_entry(cpu)) {

@@ -123,7 +123,10 @@ pub(super) fn below_limit(cells: &[Cell]) -> Vec<String> {
             .map(|(name, ns)| format!("{name} {}", number::time(*ns)))
             .collect();
         let waiting = cell.of_waited_for.map_or(String::new(), |waited| {
-            format!("; waiting idly for its broadcast would leave at most {:.3}", share / waited)
+            format!(
+                "; waiting idly for its broadcast would leave at most {:.3}",
+                share / waited
+            )
         });
         format!(
             "{}: {share:.3} of ideal{waiting}; of {} of CPU time per loop, more than ideal's: {}",
