@@ -75,11 +75,10 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
         }
     }
 
-    /// Whether `cpu` is in the set (relaxed: for `cpu` itself, and for reports; what others did before they joined or left is known
-    /// to who visits the set).
+    /// Whether `cpu` is in the set (acquire: what it did before it joined or left is known).
     #[inline]
     pub fn contains(&self, cpu: CpuId) -> bool {
-        self.leaves[cpu / 64].load(Ordering::Relaxed) >> (cpu % 64) & 1 == 1
+        self.leaves[cpu / 64].load(Ordering::Acquire) >> (cpu % 64) & 1 == 1
     }
 
     /// Calls `visit` for every CPU in the set (acquire loads), in rising order. Not a snapshot: a CPU that joins or

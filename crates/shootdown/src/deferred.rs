@@ -110,7 +110,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         let secondary = self.tell_secondary(space, &range);
         let targets = self.targets(space, false, me);
-        // Acquire, in `contains`: pairs with the barriers of `tick_stops` and `tick_resumes`, before the epoch is read.
+        // Acquire, in `contains`: whoever does not find a CPU any more, which takes ticks again, finds the epoch that this CPU
+        // has read before it left, or a later one. Pairs with the release in `leave` of `deferrals_wait_for`.
         let tickless = !fault!(self.kernel, TicklessNotAsked) && targets.iter().any(|cpu| self.tickless.contains(cpu));
         if tickless || space.mode() != Mode::PerCpu {
             drop(pin);
@@ -245,9 +246,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// From here on deferrals wait for this CPU, which was tickless or off.
     pub(crate) fn deferrals_wait_for(&self, me: CpuId) {
         let flushed = &self.cpus[me].deferring.0.flushed;
-        // Deferrals of this epoch or an earlier one saw this CPU tickless, or off. Whoever does not see that any more reads
-        // its epoch afterwards.
+        // Deferrals of this epoch or an earlier one saw this CPU tickless, or off.
         flushed.store(self.deferral_epoch.0.load(Ordering::Relaxed), Ordering::Relaxed);
+        // A full barrier. Pairs with the acquire in `flush_later`, after which its epoch is read.
         self.tickless.leave(me);
     }
 }

@@ -209,6 +209,48 @@ fn a_cpu_that_has_come_back_from_laziness_is_waited_for() {
     }
 }
 
+/// CPU 2 begins an epoch, CPU 1 takes ticks again, and says that it has flushed for it: an unmap on CPU 0 that no longer finds CPU 1
+/// without ticks waits for the epoch after that.
+#[test]
+fn a_cpu_that_takes_ticks_again_is_waited_for() {
+    for (name, design) in designs(PER_CPU) {
+        println!("{name}");
+        let unmapped = leaked::<Cell<Option<_>>>();
+        at_each_operation(
+            design,
+            (1, 16),
+            |play| {
+                on(1, || {
+                    play.enter(0);
+                    play.engine.tick_stops();
+                });
+            },
+            |play| {
+                on(0, || {
+                    let names = play.withdraw(Root(1), 0..1, false);
+                    unmapped.set(Some((play.engine.flush_later(play.space(0), Range::page(0), 1), names)));
+                });
+            },
+            |play| {
+                on(2, || _ = play.engine.deferrals_over());
+                on(1, || play.engine.tick_resumes());
+            },
+            |play| {
+                let (unmapped, names) = unmapped.take().expect("just now");
+                let over = match unmapped {
+                    Unmapped::Now(_) => true,
+                    Unmapped::Later(deferral) => on(0, || {
+                        play.engine.release(deferral, &play.engine.deferrals_over()).is_ok()
+                    }),
+                };
+                if over {
+                    on(0, || caches::with(|caches| caches.flushed(&names)));
+                }
+            },
+        );
+    }
+}
+
 /// CPU 0 looks, CPU 2 frees: what CPU 1 did before it ticked, it knows from CPU 0. At the same time CPU 1 begins the next epoch.
 #[test]
 fn what_is_over_is_over_for_whoever_is_told_so() {
