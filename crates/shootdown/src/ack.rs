@@ -11,10 +11,10 @@
 //!    what interrupts even that asks [`Engine::user_access_ok`]. A routine that copies to or from user memory is interrupted
 //!    as a whole: the invalidation is over when it goes on.
 //!
-//! Only the interrupt's handler answers early; whoever serves while it waits answers when it is done, as everybody does where
-//! a request names a tag, a batch, or a change of tags: nothing on the CPU would tell that it is behind. A range of one space is asked for in the belief that the space is on slots; where it has been given a tag
-//! meanwhile, user accesses are refused on the slot, and entries under the tag are younger than the change
-//! (`promote.rs`).
+//! Only the interrupt's handler answers early; whoever serves while it waits answers when it is done. So does everybody where a
+//! request names a tag, a batch, or a change of tags: nothing on the CPU would tell that it is behind. Whoever asks for a range
+//! of one space has found it on slots. Where it has been given a tag meanwhile, user accesses are refused on the slot, and
+//! entries under the tag are younger than the change (`promote.rs`).
 
 use crate::catchup::Missed;
 use crate::design::Ack;

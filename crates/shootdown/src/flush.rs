@@ -160,10 +160,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 }
                 // Where requests are posted, only who waits here in any case can tell CPUs to leave the set.
                 let tells = token.at_once || self.design().requests != Requests::Log;
-                let (mut targets, departing) = match (alone, tells) {
-                    (true, _) => (CpuMask::EMPTY, false),
-                    (false, true) => self.targets_departing(space, range.tables(), me),
-                    (false, false) => (self.targets(space, range.tables(), me), false),
+                let (mut targets, departing) = if alone {
+                    (CpuMask::EMPTY, false)
+                } else {
+                    self.targets_and_departed(space, range.tables(), me, tells)
                 };
                 // Who holds a descriptor anyway may be told, for it may leave before it answers.
                 if departing || self.departs_when_asked() && self.design().requests == Requests::PerRequest {

@@ -289,7 +289,9 @@ pub trait Kernel<const W: usize>: Sync {
         unreachable!("broadcast() called on a kernel that reports no broadcast limits")
     }
 
-    /// Waits until every broadcast *issued by this CPU* is complete everywhere. Called pinned, on the issuing CPU.
+    /// Waits until every broadcast *issued by this CPU* is complete everywhere, and with it every access elsewhere under what was
+    /// invalidated. A full barrier as well, as Arm's `dsb ish` is; an implementation whose instruction is none, and whose
+    /// [`publish_tables`](Facade::publish_tables) is none either, adds one. Called pinned, on the issuing CPU.
     fn broadcast_sync(&self) {
         unreachable!("broadcast_sync() called on a kernel that reports no broadcast limits")
     }

@@ -18,25 +18,23 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     ///
     /// `keep_lazy`: lazy CPUs may not be skipped, because table pages are freed (C3) or tags change.
     pub(crate) fn targets(&self, space: &Space<K::Facade, W>, keep_lazy: bool, me: CpuId) -> CpuMask<W> {
-        let (mut targets, departed) = self.targets_present(space, keep_lazy, me);
-        if departed > 0 && self.asks_departed(keep_lazy, space) {
-            self.add_departed(space, keep_lazy, me, &mut targets);
-        }
-        targets
+        self.targets_and_departed(space, keep_lazy, me, false).0
     }
 
-    /// [`targets`](Self::targets), for a request that can tell CPUs that have left the space to leave its set. Whether they
-    /// are among them.
+    /// [`targets`](Self::targets), for a request that, where it `tells`, can tell CPUs that have left the space to leave its
+    /// set. Whether they are among them.
     // It and what it calls are always part of the flush: apart, a set of targets would go through memory twice.
     #[inline(always)]
-    pub(crate) fn targets_departing(
+    pub(crate) fn targets_and_departed(
         &self,
         space: &Space<K::Facade, W>,
         keep_lazy: bool,
         me: CpuId,
+        tells: bool,
     ) -> (CpuMask<W>, bool) {
         let (mut targets, departed) = self.targets_present(space, keep_lazy, me);
-        let asks = departed > 0 && (self.asks_departed(keep_lazy, space) || self.looked_in_vain(space, departed));
+        let looks = || self.asks_departed(keep_lazy, space) || tells && self.looked_in_vain(space, departed);
+        let asks = departed > 0 && looks();
         if asks {
             self.add_departed(space, keep_lazy, me, &mut targets);
         }

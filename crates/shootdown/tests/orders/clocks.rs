@@ -10,11 +10,13 @@ use std::sync::atomic::Ordering;
 /// Of each CPU, how many of its events.
 type Times = [u64; CPUS];
 
-/// What is known, and what besides cannot be missed.
+/// What is known; what besides cannot be missed; and what besides has been done elsewhere under what broadcasts have invalidated,
+/// which says nothing about what was written elsewhere.
 #[derive(Clone, Copy, Default)]
 pub struct Clock {
     known: Times,
     reached: Times,
+    over: Times,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -44,6 +46,7 @@ fn latest(times: &mut Times, other: &Times) {
 pub fn join(clock: &mut Clock, other: &Clock) {
     latest(&mut clock.known, &other.known);
     latest(&mut clock.reached, &other.reached);
+    latest(&mut clock.over, &other.over);
 }
 
 fn with<T>(look: impl FnOnce(&mut Cpu) -> T) -> T {
@@ -64,9 +67,9 @@ pub fn tick() -> u64 {
     })
 }
 
-/// Whether this CPU knows what happened on `cpu` at `time`.
+/// Whether this CPU knows that what `cpu` used at `time` is over there.
 pub fn knows(cpu: usize, time: u64) -> bool {
-    with(|this| this.now.known[cpu] >= time)
+    with(|this| this.now.known[cpu].max(this.now.over[cpu]) >= time)
 }
 
 /// Whether a load on this CPU may miss what `cpu` wrote at `time`.
@@ -105,17 +108,19 @@ pub fn known_to(cpu: usize) -> Clock {
     CPUS_NOW.with_borrow(|cpus| cpus[cpu].now)
 }
 
-/// Broadcasts of this CPU are complete: it knows all that has happened on any, and every walker finds what it has written.
+/// Broadcasts of this CPU are complete: what was used on any is over, and every walker finds what this CPU has written. A full
+/// barrier as well.
 pub fn synchronise() {
-    let all = CPUS_NOW.with_borrow(|cpus| cpus.map(|cpu| cpu.now));
-    with(|this| all.iter().for_each(|other| join(&mut this.now, other)));
+    fence();
+    let all = CPUS_NOW.with_borrow(|cpus| cpus.map(|cpu| cpu.now.known));
+    with(|this| all.iter().for_each(|other| latest(&mut this.now.over, other)));
     let mine = now();
     CPUS_NOW.with_borrow_mut(|cpus| cpus.iter_mut().for_each(|cpu| latest(&mut cpu.walker, &mine.known)));
 }
 
 /// Whether the walker of this CPU finds what happened on `cpu` at `time`.
 pub fn is_found(cpu: usize, time: u64) -> bool {
-    knows(cpu, time) || with(|this| this.walker[cpu] >= time)
+    with(|this| this.now.known[cpu].max(this.walker[cpu]) >= time)
 }
 
 /// A full barrier: an acquire fence and a release fence; and of two, whoever passes the later one cannot miss what was written

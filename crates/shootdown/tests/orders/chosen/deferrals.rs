@@ -31,6 +31,17 @@ fn others_run(play: &'static Play) {
     (1..CPUS).for_each(|cpu| on(cpu, || play.enter(0)));
 }
 
+/// Of what nobody has withdrawn; where it may, it promotes.
+fn flushes(play: &'static Play) {
+    for _ in 0..3 {
+        on(2, || {
+            play.opens_window();
+            write_tables();
+            let _done = play.engine.flush(play.space(0), Range::page(1 << 30));
+        });
+    }
+}
+
 /// CPU 1 comes back to space 0 and has ticks. No frames are counted that nobody keeps: each CPU may keep as many as ever.
 fn nothing_is_kept(play: &'static Play) {
     on(1, || {
@@ -65,16 +76,7 @@ const OF_OTHERS: [Thing; 5] = [
         on_cpu_0(play, later);
         epochs_go_by(play);
     }),
-    // Of what nobody has withdrawn; where it may, it promotes.
-    ("flushes", |play| {
-        for _ in 0..3 {
-            on(2, || {
-                play.opens_window();
-                write_tables();
-                let _done = play.engine.flush(play.space(0), Range::page(1 << 30));
-            });
-        }
-    }),
+    ("flushes", flushes),
 ];
 
 /// After `before`, each of those comes in on each of these.
@@ -246,6 +248,42 @@ fn a_cpu_that_takes_ticks_again_is_waited_for() {
                 if over {
                     on(0, || caches::with(|caches| caches.flushed(&names)));
                 }
+            },
+        );
+    }
+}
+
+/// CPU 0, which runs nothing, has found the space on tags of each CPU's own; then CPU 2 promotes it, and both that run it fill what
+/// CPU 0 has withdrawn under the new tag. No tick flushes that.
+#[test]
+fn what_is_filled_under_a_new_tag_is_not_left_to_ticks() {
+    let promotes = |design: &Design| design.free == Free::Deferred && matches!(design.tags, Tags::Hybrid { .. });
+    for (name, design) in designs(promotes) {
+        println!("{name}");
+        let unmapped = leaked::<Cell<Option<_>>>();
+        at_each_operation(
+            design,
+            (1, 2),
+            others_run,
+            |play| {
+                on(0, || {
+                    let names = play.withdraw(Root(1), 0..1, false);
+                    unmapped.set(Some((play.engine.flush_later(play.space(0), Range::page(0), 1), names)));
+                });
+            },
+            flushes,
+            |play| {
+                assert!(play.space(0).system_tag().is_some(), "it was to be promoted");
+                let (unmapped, names) = unmapped.take().expect("just now");
+                if let Unmapped::Later(deferral) = unmapped {
+                    epochs_go_by(play);
+                    let over = play.engine.deferrals_over();
+                    assert!(
+                        on(0, || play.engine.release(deferral, &over).is_ok()),
+                        "three epochs have gone by"
+                    );
+                }
+                on(0, || caches::with(|caches| caches.flushed(&names)));
             },
         );
     }
