@@ -152,29 +152,31 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 None => full.insert(cpu),
             }
         }
-        for cpu in full.iter_from(me) {
-            let target = &self.cpus[cpu];
-            let mut place = self.put(target, me, request);
-            if place.is_none() {
-                // Whoever found a queue empty owes its CPU the interrupt that all later requesters count on. Send what is
-                // owed before waiting, or two requesters could each wait for a queue that only the other would have had
-                // served (C5).
-                if !fresh.is_empty() {
-                    K::Facade::before_ipi();
-                    self.kernel.send_ipi(&core::mem::take(&mut fresh));
-                }
-                K::Facade::wait_until(|| {
-                    place = self.put(target, me, request);
-                    if place.is_some() || (target.state().is_off() && !fault!(self.kernel, WaitForCpuThatIsOff)) {
-                        return true;
+        if !full.is_empty() {
+            for cpu in full.iter_from(me) {
+                let target = &self.cpus[cpu];
+                let mut place = self.put(target, me, request);
+                if place.is_none() {
+                    // Whoever found a queue empty owes its CPU the interrupt that all later requesters count on. Send what is
+                    // owed before waiting, or two requesters could each wait for a queue that only the other would have had
+                    // served (C5).
+                    if !fresh.is_empty() {
+                        K::Facade::before_ipi();
+                        self.kernel.send_ipi(&core::mem::take(&mut fresh));
                     }
-                    self.serve_while_waiting();
-                    false
-                });
-            }
-            // Off since it was chosen, with all its slots taken until it comes online: not to be waited for (C5).
-            if let Some(place) = place {
-                queued(cpu, target, place, &mut fresh);
+                    K::Facade::wait_until(|| {
+                        place = self.put(target, me, request);
+                        if place.is_some() || (target.state().is_off() && !fault!(self.kernel, WaitForCpuThatIsOff)) {
+                            return true;
+                        }
+                        self.serve_while_waiting();
+                        false
+                    });
+                }
+                // Off since it was chosen, with all its slots taken until it comes online: not to be waited for (C5).
+                if let Some(place) = place {
+                    queued(cpu, target, place, &mut fresh);
+                }
             }
         }
         if !fresh.is_empty() {
