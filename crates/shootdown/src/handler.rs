@@ -6,7 +6,7 @@ use crate::design::{Requests, Service};
 use crate::engine::Engine;
 use crate::facade::Word;
 use crate::fault::fault;
-use crate::hooks::{Answer, Event, Kernel, Tag};
+use crate::hooks::{Answer, Event, Kernel};
 use crate::percpu::PerCpu;
 use crate::range::Range;
 use crate::request::{Ask, Request};
@@ -211,7 +211,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if space.mode() != Mode::PerCpu {
             return None;
         }
-        let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
+        let index = cpu.own.slot.load(Ordering::Relaxed) as usize;
+        let slot = &cpu.own.slots[index];
         let seen = slot.generation.load(Ordering::Relaxed);
         if seen >= generation {
             return Some(Answer::Current);
@@ -225,7 +226,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if fault!(self.kernel, RecordedBeforeFlush) {
             slot.generation.store(generation, Ordering::Relaxed);
         }
-        self.flush_range(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16), range);
+        self.flush_range(self.slot_tag(index), range);
         // After the flush: `user_access_ok` goes by it.
         slot.generation.store(generation, Ordering::Relaxed);
         Some(Answer::Flushed)

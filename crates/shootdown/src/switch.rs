@@ -143,6 +143,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         true
     }
 
+    /// The tag that stands for slot `index` on every CPU.
+    #[inline(always)]
+    pub(crate) fn slot_tag(&self, index: usize) -> Tag {
+        Tag(self.design().first_tag + index as u16)
+    }
+
     /// Loads `space` under one of this CPU's slots: its own if it still has one, else the next victim's.
     pub(crate) fn load_slot(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
         let slots = &cpu.own.slots[..usize::from(self.design().slots)];
@@ -154,7 +160,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             cpu.own.next_victim.store(victim as u64 + 1, Ordering::Relaxed);
             victim
         });
-        let (slot, tag) = (&slots[index], Tag(self.design().first_tag + index as u16));
+        let (slot, tag) = (&slots[index], self.slot_tag(index));
         let seen = found.map_or(0, |_| slot.generation.load(Ordering::Relaxed));
         // After the full barrier of the join (step 2).
         let current = space.generation.0.load(Ordering::Acquire);
@@ -226,7 +232,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// section and walk user stacks, have to leave first. Any context with a CPU that cannot change.
     ///
     /// Done only where requests may come by interrupt: not under a system-wide tag, and not while no other CPU has the space.
-    /// Then it costs three loads of lines that are hardly ever written; else a store of this CPU's state besides.
+    /// Then it costs a load of the set, or two besides of this CPU's state, lines that are hardly ever written; else a store of
+    /// that state besides.
     #[inline]
     pub fn enter_kernel(&self, space: &Space<K::Facade, W>) -> bool {
         if self.design().targets != crate::design::Targets::InUser {
@@ -236,7 +243,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let cpu = &self.cpus[me];
         let worth_it = |state: State| state.id() == space.id && !state.is_lazy() && !state.is_on_system_tag();
         // Looked at with interrupts on first: most often there is nothing to do, and masking costs more than the loads.
-        if !worth_it(cpu.own_state()) || !self.others_in(space, me) {
+        if !self.others_in(space, me) || !worth_it(cpu.own_state()) {
             return false;
         }
         self.masked(|| {

@@ -7,7 +7,7 @@
 use super::hooks::SimKernel;
 use crate::hw::{Aarch64, HardwareFault, Hw, Isa, Riscv64, Scope};
 use crate::machine::{self, Barrier};
-use shootdown::{Broadcast, Local, Stride, Tag};
+use shootdown::{Broadcast, Local, Stride};
 use shootdown_arch::aarch64::{Asid, AsidWidth, Cover, Granule, Level};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -186,16 +186,13 @@ impl SimKernel {
     }
 
     /// After a page fault that made `va` valid: a hart that has cached "not mapped" must be told, and only this one
-    /// faulted.
+    /// faulted. Under every ASID, as Linux fences there: the space may not be loaded at this moment.
     #[inline]
     pub(super) fn after_fault(&self, va: u64) {
         if let Isa::Riscv64(riscv) = self.isa {
-            let tag = Tag(self.hw.borrow().loaded(machine::cpu()).1);
-            let page = Local::Page {
+            let page = Local::Kernel {
                 address: va,
                 stride: Stride::Size4K,
-                tag,
-                leaf_only: true,
             };
             let cost = self.fence(riscv, page);
             machine::charge(u64::from(cost.unwrap_or(0)));
