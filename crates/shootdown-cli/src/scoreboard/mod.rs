@@ -5,8 +5,8 @@
 //! cell, [`requirements`] says what is demanded and what came out, [`text`] prints.
 //!
 //! The best of a dozen short runs is partly the luckiest. So a cell in which a preset seems ahead, or a demand is
-//! missed, is measured again, longer and with other seeds, and what comes out then counts. What cannot be run is said,
-//! with the reason.
+//! missed, is measured again, longer and with other seeds, and what comes out then counts; and a third time, with yet
+//! more seeds, where the share that is demanded still lies within the error. What cannot be run is said, with the reason.
 
 mod cell;
 mod requirements;
@@ -43,6 +43,8 @@ const MOST_THREADS: usize = 128;
 /// A cell that is measured again runs for this many times as long, with this many other seeds.
 const LONGER: f64 = 4.0;
 const AGAIN: u64 = 4;
+/// Seeds of a cell that is measured a third time: half the error of the second.
+const A_THIRD_TIME: u64 = 4 * AGAIN;
 /// Share of the best rate from which on a preset may be the best when measured again.
 const MAY_BE_BEST: f64 = 0.85;
 
@@ -67,15 +69,24 @@ pub fn command(args: &ScoreboardArgs, runner: &dyn Runner, stop: &AtomicBool) ->
     let outcomes = queue::run_all(runner, &specs, settings.jobs, stop)?;
     let (mut cells, without) = cell::cells(&specs, &outcomes);
     left_out.extend(without);
-    let doubtful = doubtful(&specs, &outcomes, &cells, settings.runs);
-    let again = queue::run_all(runner, &doubtful, settings.jobs, stop)?;
-    for cell in cell::cells(&doubtful, &again).0 {
-        if let Some(place) = cells.iter_mut().find(|other| other.is_at_place_of(&cell)) {
-            *place = cell;
+    let (mut again, mut first_run) = (Vec::new(), settings.runs);
+    for (runs, is_doubtful) in ROUNDS {
+        let doubtful: Vec<&Cell> = cells.iter().filter(|cell| is_doubtful(cell)).collect();
+        let round = once_more(&specs, &outcomes, &doubtful, first_run..first_run + runs);
+        let found = queue::run_all(runner, &round, settings.jobs, stop)?;
+        for cell in cell::cells(&round, &found).0 {
+            if let Some(place) = cells.iter_mut().find(|other| other.is_at_place_of(&cell)) {
+                *place = cell;
+            }
         }
+        again.extend(round.into_iter().zip(found));
+        first_run += runs;
     }
     cells.sort_by(|a, b| a.of_best.total_cmp(&b.of_best));
-    let runs = || specs.iter().zip(&outcomes).chain(doubtful.iter().zip(&again));
+    let runs = || {
+        let again = again.iter().map(|(spec, outcome)| (spec, outcome));
+        specs.iter().zip(&outcomes).chain(again)
+    };
     let document = Document {
         requirements: requirements::requirements(&cells),
         below_limit: requirements::below_limit(&cells),
@@ -106,16 +117,21 @@ fn failure(spec: &RunSpec, outcome: &Outcome) -> Option<String> {
     ))
 }
 
-/// The runs that look once more at each cell in which a preset seems ahead or a demand is missed: of `adaptive`, the
-/// limit, and every preset that may be the best.
-fn doubtful(specs: &[RunSpec], outcomes: &[Outcome], cells: &[Cell], runs: u64) -> Vec<RunSpec> {
-    let mut doubtful = Vec::new();
+/// How many seeds a cell is measured with again, and which cells are.
+const ROUNDS: [(u64, fn(&Cell) -> bool); 2] = [
+    (AGAIN, requirements::is_doubtful),
+    (A_THIRD_TIME, requirements::is_undecided),
+];
+
+/// The runs that look once more, each time with a seed of its own, at each of `doubtful`: of `adaptive`, the limit, and
+/// every preset that may be the best.
+fn once_more(specs: &[RunSpec], outcomes: &[Outcome], doubtful: &[&Cell], runs: std::ops::Range<u64>) -> Vec<RunSpec> {
+    let mut again = Vec::new();
     let mut at = 0;
     for of_cell in specs.chunk_by(same_cell) {
         let results = &outcomes[at..at + of_cell.len()];
         at += of_cell.len();
-        let found = cells.iter().find(|cell| cell.is_of(&of_cell[0]));
-        let Some(cell) = found.filter(|cell| requirements::is_doubtful(cell)) else {
+        let Some(cell) = doubtful.iter().find(|cell| cell.is_of(&of_cell[0])) else {
             continue;
         };
         for (spec, outcome) in of_cell.iter().zip(results) {
@@ -125,15 +141,15 @@ fn doubtful(specs: &[RunSpec], outcomes: &[Outcome], cells: &[Cell], runs: u64) 
             if first.is_some_and(|first| first.seed == spec.seed)
                 && (listed || rate >= MAY_BE_BEST * cell.best_ops_per_s)
             {
-                doubtful.extend((0..AGAIN).map(|run| RunSpec {
-                    seed: spec.seed.wrapping_add(runs + run),
+                again.extend(runs.clone().map(|run| RunSpec {
+                    seed: spec.seed.wrapping_add(run),
                     virtual_ms: spec.virtual_ms.map(|ms| LONGER * ms),
                     ..spec.clone()
                 }));
             }
         }
     }
-    doubtful
+    again
 }
 
 /// The runs of all cells, those of one cell following each other; and what cannot be run.
@@ -291,7 +307,8 @@ mod tests {
         };
         let outcomes: Vec<Outcome> = specs.iter().map(fake).collect();
         let (cells, _) = cell::cells(&specs, &outcomes);
-        let again = doubtful(&specs, &outcomes, &cells, 1);
+        let doubtful: Vec<&Cell> = cells.iter().filter(|cell| requirements::is_doubtful(cell)).collect();
+        let again = once_more(&specs, &outcomes, &doubtful, 1..1 + AGAIN);
         assert!(
             again
                 .iter()

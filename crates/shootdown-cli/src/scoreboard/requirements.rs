@@ -104,6 +104,11 @@ pub(super) fn is_doubtful(cell: &Cell) -> bool {
         || is_without_broadcast_and_many(cell) && below(cell.of_ipi, OF_IPI)
 }
 
+/// Whether this cell, measured several times, misses the share of the best preset that is demanded by less than its error.
+pub(super) fn is_undecided(cell: &Cell) -> bool {
+    cell.of_best < OF_BEST && cell.of_best + cell.noise.unwrap_or(0.0) >= OF_BEST
+}
+
 fn is_without_broadcast_and_many(cell: &Cell) -> bool {
     !cell.broadcast && cell.threads >= MANY && cell.workload == FLAGSHIP_WORKLOAD
 }
@@ -280,6 +285,18 @@ pub(super) mod tests {
         // Of `ideal` it has half of what it has of the best.
         assert!(is_doubtful(&cell(FLAGSHIP_MACHINE, 1, true, 2, 1.6)));
         assert!(is_doubtful(&cell("one", 1, false, 16, 1.4)) && !is_doubtful(&cell("one", 1, false, 8, 1.4)));
+    }
+
+    #[test]
+    fn what_misses_the_share_of_the_best_within_its_error_is_undecided() {
+        let with_noise = |of_best, noise| Cell {
+            noise,
+            ..cell("one", 1, true, 2, of_best)
+        };
+        assert!(is_undecided(&with_noise(0.97, Some(0.02))));
+        assert!(!is_undecided(&with_noise(0.97, Some(0.005))));
+        assert!(!is_undecided(&with_noise(0.97, None)));
+        assert!(!is_undecided(&with_noise(0.99, Some(0.02))));
     }
 
     #[test]
