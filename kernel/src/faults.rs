@@ -148,6 +148,7 @@ known! {
     DeferralOverTooSoon: NOT_DEFERRED,
     TickDoesNotFlush: NOT_DEFERRED,
     TicklessNotAsked: NOT_DEFERRED,
+    EpochBeforeTickless: NOT_DEFERRED,
     AcknowledgeBeforeLocalSync: COMPLETE,
     UnpinnedBeforeLocalFlush: STAYS,
     NoGenerationUnderTag: NO_TAGS,

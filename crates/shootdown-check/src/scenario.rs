@@ -2,7 +2,7 @@
 
 use crate::architecture::Architecture;
 use crate::stage::{Scenario, Stage, TAGS};
-use shootdown::{Departure, Design, Tags, Walkers};
+use shootdown::{Departure, Design, Free, Tags, Walkers};
 
 /// A design whose kernel has no lockless walks.
 const fn no_walks(design: Design) -> Design {
@@ -185,6 +185,60 @@ pub const RACES: &[Scenario] = &[
             },
         ],
         ..BASE
+    },
+];
+
+/// What of the design is the race's: frames of private pages may wait for ticks.
+const DEFERRED: Scenario = Scenario {
+    design: Design {
+        free: Free::Deferred,
+        ..BASE.design
+    },
+    ..BASE
+};
+
+/// Races of unmaps whose frames wait for ticks.
+pub const DEFERRALS: &[Scenario] = &[
+    Scenario {
+        name: "deferral",
+        about: "the frame of a page waits for the ticks of another CPU that runs the space",
+        scripts: &[
+            |stage| stage.unmap_later(0, 0),
+            |stage| {
+                stage.tick();
+                stage.tick();
+            },
+        ],
+        ..DEFERRED
+    },
+    Scenario {
+        name: "deferral-lazy",
+        about: "the frame of a page waits while another CPU goes lazy and comes back",
+        scripts: &[
+            |stage| stage.unmap_later(0, 0),
+            |stage| {
+                stage.go_lazy();
+                stage.tick();
+                stage.resume(0);
+            },
+        ],
+        ..DEFERRED
+    },
+    Scenario {
+        name: "ticks-stop",
+        about: "the frame of a page waits while another CPU takes no more ticks",
+        scripts: &[|stage| stage.unmap_later(0, 0), |stage| stage.stop_ticks()],
+        ..DEFERRED
+    },
+    Scenario {
+        name: "ticks-resume",
+        about: "a page is withdrawn while another CPU begins an epoch and takes ticks again",
+        before: |stage| {
+            all_run(stage);
+            stage.on(1, Stage::stop_ticks);
+        },
+        scripts: &[|stage| stage.unmap_later(0, 0), |stage| stage.look_and_resume_ticks()],
+        ..DEFERRED
     },
 ];
 
@@ -425,7 +479,7 @@ pub fn subjects() -> impl Iterator<Item = Subject> {
 }
 
 /// A race under a design. Where the race has no lockless walks, nor has the kernel. When CPUs leave the sets of spaces that they
-/// have left the race may say.
+/// have left, and whether frames wait for ticks, the race may say.
 pub fn under(race: &Scenario, subject: Subject) -> Scenario {
     let walkers = match race.design.walkers {
         Walkers::None => Walkers::None,
@@ -435,10 +489,15 @@ pub fn under(race: &Scenario, subject: Subject) -> Scenario {
         Departure::AtSwitch => subject.design.departure,
         its => its,
     };
+    let free = match race.design.free {
+        Free::Deferred => Free::Deferred,
+        _ => subject.design.free,
+    };
     Scenario {
         design: Design {
             walkers,
             departure,
+            free,
             ..subject.design
         },
         broadcasts: subject.broadcasts,
@@ -449,6 +508,11 @@ pub fn under(race: &Scenario, subject: Subject) -> Scenario {
 
 /// All races, those of two CPUs first.
 pub fn races() -> impl Iterator<Item = &'static Scenario> {
-    let of_two = RACES.iter().chain(OF_KERNEL).chain(ROLL_OVERS).chain(WALKS);
+    let of_two = RACES
+        .iter()
+        .chain(DEFERRALS)
+        .chain(OF_KERNEL)
+        .chain(ROLL_OVERS)
+        .chain(WALKS);
     of_two.chain(OF_THREE).chain(OF_FOUR)
 }

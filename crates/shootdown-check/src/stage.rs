@@ -7,7 +7,7 @@ use crate::machine::{self, PAGES, SPACES, TableWords, with};
 use crate::tlb::{Frame, Table};
 use crate::world::{CheckWord, CheckWorld, point_in_script};
 use shootdown::facade::Word;
-use shootdown::{Design, Engine, PerCpu, Range, Root, Space, Storage, Stride, tag_words};
+use shootdown::{Design, Engine, PerCpu, Range, Root, Space, Storage, Stride, Unmapped, tag_words};
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
@@ -297,6 +297,53 @@ impl Stage {
         );
     }
 
+    /// Withdraws a page whose frame may wait for ticks, ticks and looks whether they have come, and frees it if so.
+    pub fn unmap_later(&self, space: usize, page: usize) {
+        self.does(
+            || format!("withdraws page {page} of space {}, to be freed later", space + 1),
+            || {
+                let frame = self.withdraw(space, page);
+                let engine = self.engine();
+                let mut unmapped = engine.flush_later(self.space(space), page_range(page), 1);
+                for _ in 0..LOOKS {
+                    unmapped = match unmapped {
+                        Unmapped::Later(deferral) => {
+                            engine.tick();
+                            let released = engine.release(deferral, &engine.deferrals_over());
+                            released.map_or_else(Unmapped::Later, Unmapped::Now)
+                        }
+                        now => now,
+                    };
+                }
+                // Else it waits for a tick that does not come any more.
+                if let Unmapped::Now(_proof) = unmapped {
+                    with(|machine| machine.free_frame(frame));
+                }
+            },
+        );
+    }
+
+    /// The timer's tick.
+    pub fn tick(&self) {
+        self.does(|| "ticks".into(), || self.engine().tick());
+    }
+
+    /// Takes no ticks any more.
+    pub fn stop_ticks(&self) {
+        self.does(|| "takes no more ticks".into(), || self.engine().tick_stops());
+    }
+
+    /// Looks which deferrals are over, as somebody does now and then, and takes ticks again.
+    pub fn look_and_resume_ticks(&self) {
+        self.does(
+            || "looks which deferrals are over, and takes ticks again".into(),
+            || {
+                self.engine().deferrals_over();
+                self.engine().tick_resumes();
+            },
+        );
+    }
+
     /// Withdraws the kernel's page, flushes it, and frees its frame.
     pub fn unmap_kernel(&self) {
         self.does(
@@ -405,6 +452,9 @@ impl Stage {
         );
     }
 }
+
+/// As often as whoever has unmapped a page looks whether it is free: the first look begins an epoch, which a second may find over.
+const LOOKS: u32 = 3;
 
 fn page_range(page: usize) -> Range {
     Range::page(page as u64 * PAGE)

@@ -1,6 +1,6 @@
 //! Known bugs, switched on one at a time: the exploration of a race finds each. Which race is the first that shows it
 //! was found by trying all. Bugs that are not here need what this machine does not have: time, split tags, migration, virtual
-//! CPUs, deferral, grace periods.
+//! CPUs, grace periods.
 
 use shootdown::Fault;
 use shootdown_check::Architecture::{self, Arm, RiscV, X86};
@@ -42,6 +42,11 @@ const MUTANTS: &[(Fault, &str, &str)] = &[
     (Fault::DepartsWithoutLooking, "departed", "adaptive"),
     (Fault::DepartsWithoutLooking, "departed", "adaptive-no-broadcast"),
     (Fault::EarlyDespiteTables, "tables", "ipi-early"),
+    (Fault::DeferredWithoutGeneration, "deferral", "deferred"),
+    (Fault::DeferralOverTooSoon, "deferral", "deferred"),
+    (Fault::TickDoesNotFlush, "deferral", "deferred"),
+    (Fault::TicklessNotAsked, "ticks-resume", "deferred"),
+    (Fault::EpochBeforeTickless, "ticks-resume", "deferred"),
     (Fault::EarlyDespiteKernelRange, "kernel-range", "ipi-early"),
 ];
 

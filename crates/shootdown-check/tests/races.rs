@@ -35,7 +35,7 @@ fn holds(memory: Architecture, races: impl Iterator<Item = &'static Scenario> + 
 /// All of two CPUs but those with lockless walks.
 fn races() -> impl Iterator<Item = &'static Scenario> + Clone {
     let own = scenario::RACES.iter().chain(scenario::OF_KERNEL);
-    own.chain(scenario::ROLL_OVERS)
+    own.chain(scenario::DEFERRALS).chain(scenario::ROLL_OVERS)
 }
 
 fn has_slots(name: &str) -> bool {

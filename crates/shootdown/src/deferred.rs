@@ -110,6 +110,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         let secondary = self.tell_secondary(space, &range);
         let targets = self.targets(space, false, me);
+        #[cfg(feature = "faults")]
+        let too_early = (self.kernel.fault(crate::fault::Fault::EpochBeforeTickless))
+            .then(|| self.deferral_epoch.0.load(Ordering::Relaxed));
         // Acquire, in `contains`: whoever does not find a CPU any more, which takes ticks again, finds the epoch that this CPU
         // has read before it left, or a later one. Pairs with the release in `leave` of `deferrals_wait_for`.
         let tickless = !fault!(self.kernel, TicklessNotAsked) && targets.iter().any(|cpu| self.tickless.contains(cpu));
@@ -126,6 +129,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // The next epoch: a CPU that flushes for it reads it first, and so after this generation. Relaxed: full barriers stand
         // between generation and epoch on both sides.
         let epoch = self.deferral_epoch.0.load(Ordering::Relaxed) + 1;
+        #[cfg(feature = "faults")]
+        let epoch = too_early.map_or(epoch, |early| early + 1);
         held.fetch_add_full(u64::from(frames));
         self.kernel.event(Event::Deferred { frames });
         self.await_secondary(secondary);

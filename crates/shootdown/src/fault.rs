@@ -125,6 +125,8 @@ pub enum Fault {
     TickDoesNotFlush,
     /// An unmap is deferred although the space runs on a CPU without ticks.
     TicklessNotAsked,
+    /// An unmap reads the epoch that it waits for before it asks which CPUs have no ticks: what a missing acquire comes to.
+    EpochBeforeTickless,
     /// 47: local invalidations are acknowledged before they are complete.
     AcknowledgeBeforeLocalSync,
     /// 48: the requester may migrate between choosing targets and its own local flush.

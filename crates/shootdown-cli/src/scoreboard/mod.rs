@@ -117,8 +117,10 @@ fn failure(spec: &RunSpec, outcome: &Outcome) -> Option<String> {
     ))
 }
 
+type Question = fn(&Cell) -> bool;
+
 /// How many seeds a cell is measured with again, and which cells are.
-const ROUNDS: [(u64, fn(&Cell) -> bool); 2] = [
+const ROUNDS: [(u64, Question); 2] = [
     (AGAIN, requirements::is_doubtful),
     (A_THIRD_TIME, requirements::is_undecided),
 ];
