@@ -25,6 +25,7 @@ impl<const W: usize> System<W> {
                     return machine::charge(u64::from(translation.cost) + self.costs.user_access);
                 }
                 Err(fault) => {
+                    self.faults.set(self.faults.get() + 1);
                     let outer = category::enter(Category::Kernel);
                     let entered = self.enter_kernel(process, u64::from(fault.cost), self.costs.fault);
                     self.fault(process, va, access);
@@ -34,6 +35,11 @@ impl<const W: usize> System<W> {
                 }
             }
         }
+    }
+
+    /// Page faults of user code so far.
+    pub fn faults(&self) -> u64 {
+        self.faults.get()
     }
 
     /// A page fault. On an anonymous mapping: the zero page for a read, a fresh page for a write, a copy of a shared

@@ -172,6 +172,7 @@ pub struct System<const W: usize> {
     /// Table pages that are unlinked and flushed, and wait for the end of walks; in the order of their grace periods.
     waiting_tables: RefCell<VecDeque<walk::WaitingTable>>,
     tables_freed: Cell<u64>,
+    faults: Cell<u64>,
     /// What deferred unmaps have left, oldest first.
     quarantine: RefCell<VecDeque<quarantine::Quarantined>>,
     /// Processes and ranges that are off that list and not free yet.
@@ -239,6 +240,7 @@ impl<const W: usize> System<W> {
             spin_nodes,
             waiting_tables: RefCell::default(),
             tables_freed: Cell::new(0),
+            faults: Cell::new(0),
             quarantine: RefCell::default(),
             leaving_quarantine: RefCell::default(),
             ticks: OnceCell::new(),

@@ -2,10 +2,12 @@
 
 use crate::roles::*;
 use crate::scene::*;
-use shootdown::{Design, Fault};
-use shootdown_sim::hw::{Aarch64, Isa, Riscv64, Rule};
+use shootdown::{Design, Fault, Reach, Tags};
+use shootdown_sim::hw::{Aarch64, Access, Isa, Riscv64, Rule};
 use shootdown_sim::machine;
 use shootdown_sim::os::PAGE;
+use std::cell::Cell;
+use std::rc::Rc;
 
 /// Tags for two CPUs that roll over with the third space.
 const FEW_TAGS: u16 = 1 + 3;
@@ -200,4 +202,46 @@ fn a_tag_is_not_read_before_the_entry_is_cleared() {
             });
         });
     });
+}
+
+/// A hart may cache that a page is not mapped. The fault that maps it fences that away, under the tag of a space which a flush of
+/// tables has unloaded meanwhile; else the page faults again when the space is back.
+#[test]
+fn a_page_does_not_fault_again_because_its_space_was_unloaded_while_it_was_mapped() {
+    let pages = 4 * ROUNDS;
+    let design = Design {
+        tags: Tags::PerCpu,
+        reach: Reach::Ipi,
+        ..Design::ADAPTIVE
+    };
+    for seed in 0..10 {
+        let unloaded = Rc::new(Cell::new(0));
+        let last = unloaded.clone();
+        let ending = play(&riscv(design), seed, None, &move |stage| {
+            let a = stage.process(1);
+            let (other, unloaded) = (a.clone(), unloaded.clone());
+            stage.cpu(0, move |system| {
+                system.load(&a);
+                rounds(|start| {
+                    for page in start / ROUND * 4..start / ROUND * 4 + 4 {
+                        system.touch(&a, P + (page - 4) * PAGE, Access::Write);
+                    }
+                });
+                assert_eq!(system.faults(), pages);
+                unloaded.set(system.engine.kernel().counts().answers.let_go);
+            });
+            stage.cpu(1, move |system| {
+                system.load(&other);
+                rounds(|start| {
+                    for _ in 0..8 {
+                        system.flush_space(&other);
+                        dawdle(600);
+                    }
+                    until(start + ROUND / 2);
+                });
+            });
+        });
+        ending.assert_clean(seed);
+        assert!(last.get() > 0, "the space was never unloaded");
+    }
 }
