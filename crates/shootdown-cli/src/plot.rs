@@ -345,7 +345,8 @@ fn tick(value: f64) -> String {
         v if v >= 1e3 => format!("{:.0}k", value / 1e3),
         v if v >= 10.0 => format!("{value:.0}"),
         v if v >= 0.1 => shortest(value, 1),
-        _ => shortest(value, 3),
+        // At least as many as its first digit takes.
+        v => shortest(value, (-v.log10()).ceil().max(3.0) as usize),
     }
 }
 
@@ -441,6 +442,11 @@ mod tests {
     fn ticks_are_short() {
         let ticks = [0.0, 0.02, 0.5, 6.0, 20.0, 500_000.0, 1_000_000.0, 1_500_000.0];
         assert_eq!(ticks.map(tick), ["0", "0.02", "0.5", "6", "20", "500k", "1M", "1.5M"]);
+        let decades = [-5.0, -4.0, -3.0, -1.0, 0.0, 3.0];
+        assert_eq!(
+            decades.map(decade_of_count),
+            ["0.00001", "0.0001", "0.001", "0.1", "1", "1k"]
+        );
     }
 
     #[test]
