@@ -1,6 +1,6 @@
 //! Tags of the whole system: a space gets a new one, or comes back to its own, at the wrong moment.
 
-use super::{Model, ROLL_OVER, finds, sound};
+use super::{Model, ROLL_OVER, comes_back, finds, sound};
 use shootdown::Fault;
 use shootdown_loom::World;
 
@@ -14,15 +14,7 @@ fn gets_a_tag<const WEAK: u8>(world: &'static World<WEAK>) {
         world.switch_to(2);
         world.switch_to(3);
     });
-    world.run([
-        |world| world.unmap(0),
-        |world| {
-            world.switch_to(0);
-            world.access(0);
-            world.poll();
-            world.access(0);
-        },
-    ]);
+    world.run([|world| world.unmap(0), |world| comes_back(world)]);
 }
 
 #[test]
@@ -36,7 +28,7 @@ fn a_new_tag_against_an_unmap() {
 }
 
 /// CPU 1 comes back to space 0, which has a tag still, while CPU 0 takes a tag when none is left, and withdraws a page.
-fn comes_back<const WEAK: u8>(world: &'static World<WEAK>) {
+fn returns_at_a_roll_over<const WEAK: u8>(world: &'static World<WEAK>) {
     world.on(1, |world| {
         world.switch_to(0);
         world.access(0);
@@ -49,12 +41,7 @@ fn comes_back<const WEAK: u8>(world: &'static World<WEAK>) {
             world.switch_to(0);
             world.unmap(0);
         },
-        |world| {
-            world.switch_to(0);
-            world.access(0);
-            world.poll();
-            world.access(0);
-        },
+        |world| comes_back(world),
     ]);
 }
 
@@ -64,6 +51,6 @@ fn a_roll_over_against_a_switch_that_takes_no_lock() {
         preemptions: Some(4),
         ..ROLL_OVER
     };
-    sound("roll-over, switch", model, comes_back);
-    finds("roll-over, switch", model, Fault::GiveUpWaiting, comes_back);
+    sound("roll-over, switch", model, returns_at_a_roll_over);
+    finds("roll-over, switch", model, Fault::GiveUpWaiting, returns_at_a_roll_over);
 }
