@@ -70,6 +70,17 @@ const MOVEMENTS: f64 = 4.0;
 /// a queue is claimed by the pointer that goes into it.
 const MOVEMENTS_AND_QUEUE: f64 = 6.0;
 
+/// What is fitted where line transfers decide what `ipi` costs, and the fabric is as slow as `broadcast` allows.
+const BY_MOVEMENTS: [Fitted; 4] = [
+    SLOWDOWN,
+    transfer_socket(("ipi", 16, false)),
+    Fitted {
+        enough: 0.97,
+        ..broadcast_interval(("broadcast", 16, false))
+    },
+    LRU_HOLD,
+];
+
 const HYPOTHESES: &[Hypothesis] = &[
     Hypothesis {
         name: "lines",
@@ -100,30 +111,14 @@ const HYPOTHESES: &[Hypothesis] = &[
         about: "a call costs the movements of its descriptor's line, so ipi fixes line transfers; the fabric is as slow as broadcast allows",
         held: &[],
         tied: &[("kernel.call_target", MOVEMENTS, "costs.transfer_socket")],
-        fitted: &[
-            SLOWDOWN,
-            transfer_socket(("ipi", 16, false)),
-            Fitted {
-                enough: 0.97,
-                ..broadcast_interval(("broadcast", 16, false))
-            },
-            LRU_HOLD,
-        ],
+        fitted: &BY_MOVEMENTS,
     },
     Hypothesis {
         name: "queue",
         about: "as descriptors, and a call costs the two movements of a queue's lines besides that this engine does without",
         held: &[],
         tied: &[("kernel.call_target", MOVEMENTS_AND_QUEUE, "costs.transfer_socket")],
-        fitted: &[
-            SLOWDOWN,
-            transfer_socket(("ipi", 16, false)),
-            Fitted {
-                enough: 0.97,
-                ..broadcast_interval(("broadcast", 16, false))
-            },
-            LRU_HOLD,
-        ],
+        fitted: &BY_MOVEMENTS,
     },
 ];
 
