@@ -80,7 +80,7 @@ impl<const W: usize> Process<W> {
                 system
                     .scheduler
                     .get()
-                    .map(|scheduler| Box::new(scheduler.clone()) as Box<_>),
+                    .map(|scheduler| Box::new(Rc::downgrade(scheduler)) as Box<_>),
                 system.preemption.clone(),
             )),
             table_locks: (0..tables)

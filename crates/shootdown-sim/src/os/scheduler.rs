@@ -460,19 +460,25 @@ impl<const W: usize> System<W> {
     }
 }
 
-impl<const W: usize> Threads for Rc<Scheduler<W>> {
+/// Weak: a lock belongs to a process, and threads, which the scheduler has, to their processes.
+impl<const W: usize> Threads for Weak<Scheduler<W>> {
     fn current(&self) -> ThreadId {
-        Scheduler::current(self).expect("only threads wait for locks that sleep")
+        let current = self.upgrade().and_then(|scheduler| scheduler.current());
+        current.expect("only threads wait for locks that sleep")
     }
 
     fn granted(&self, id: ThreadId) -> Shared<SimWord> {
-        self.thread(id).granted.clone()
+        scheduler_of(self).thread(id).granted.clone()
     }
 
     fn wake(&self, id: ThreadId, after: u64) {
-        let scheduler = self.clone();
+        let scheduler = scheduler_of(self);
         // Not before this CPU's stores are visible: the sleeper would look, see nothing and sleep on.
         machine::drain_stores();
         machine::at(machine::now() + after, move || Scheduler::wake(&scheduler, id));
     }
+}
+
+fn scheduler_of<const W: usize>(scheduler: &Weak<Scheduler<W>>) -> Rc<Scheduler<W>> {
+    scheduler.upgrade().expect("locks are taken while their system lasts")
 }

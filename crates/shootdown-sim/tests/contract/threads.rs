@@ -5,9 +5,9 @@ use crate::traffic::{LIMITS, small_hardware};
 use shootdown::Design;
 use shootdown_sim::hw::{Access, Hw};
 use shootdown_sim::machine::{self, Config, Machine, Outcome, StoreBuffer, Topology};
-use shootdown_sim::os::{EngineCounts, HookCosts, OsCosts, OsSettings, PAGE, Priority, System, USER_BASE};
+use shootdown_sim::os::{EngineCounts, HookCosts, OsCosts, OsSettings, PAGE, Priority, Scheduler, System, USER_BASE};
 use std::cell::Cell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 /// Pages of each process that its threads touch and drop.
 const PAGES: u64 = 10;
@@ -31,6 +31,17 @@ pub struct Tally {
 
 /// Runs `threads` threads of three processes on `cpus` CPUs.
 pub fn play(design: Design, cpus: usize, threads: usize, seed: u64) -> (Tally, Option<String>, Outcome) {
+    let (tally, story, outcome, scheduler) = play_once(design, cpus, threads, seed);
+    assert!(
+        scheduler.upgrade().is_none(),
+        "threads and processes outlive their machine"
+    );
+    (tally, story, outcome)
+}
+
+type Ended = (Tally, Option<String>, Outcome, Weak<Scheduler<1>>);
+
+fn play_once(design: Design, cpus: usize, threads: usize, seed: u64) -> Ended {
     let mut machine = Machine::new(Config {
         seed,
         slack_cycles: 0,
@@ -115,5 +126,5 @@ pub fn play(design: Design, cpus: usize, threads: usize, seed: u64) -> (Tally, O
     };
     let story = hw.violations().first().map(ToString::to_string);
     drop(hw);
-    (tally, story, outcome)
+    (tally, story, outcome, Rc::downgrade(&scheduler))
 }
