@@ -27,6 +27,10 @@ impl Facade for Bare {
     #[inline]
     fn before_root_load() {}
 
+    #[inline(always)]
+    fn prefetch(word: &AtomicU64) {
+        Native::prefetch(word);
+    }
     fn wait_until(mut condition: impl FnMut() -> bool) {
         let mut looks = 0_u32;
         while !condition() {

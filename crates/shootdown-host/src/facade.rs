@@ -34,6 +34,10 @@ impl Facade for Host {
     /// Nothing: loading a root is a write to memory of this thread's own.
     #[inline]
     fn before_root_load() {}
+    #[inline(always)]
+    fn prefetch(word: &AtomicU64) {
+        Native::prefetch(word);
+    }
     fn wait_until(mut condition: impl FnMut() -> bool) {
         let mut spins = 0;
         while !condition() {

@@ -132,7 +132,6 @@ const THREE: Model = Model {
 const LOG: Model = Model {
     design: Design {
         requests: Requests::Log,
-        log_reach: 4,
         ..IPI
     },
     ..THREE

@@ -47,7 +47,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if self.design().ack != Ack::Early || self.design().errata.interrupt_too {
             return false;
         }
-        let kernel = self.kernel_generation.0.load(Ordering::Relaxed);
+        let kernel = self.kernel_log.generation.load(Ordering::Relaxed);
         if cpu.own.kernel_seen.load(Ordering::Relaxed) != kernel && !fault!(self.kernel, EarlyDespiteKernelRange) {
             return false;
         }
@@ -60,7 +60,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
         let seen = slot.generation.load(Ordering::Relaxed);
-        match self.missed(&space.log, seen, space.generation.0.load(Ordering::Relaxed)) {
+        match self.missed(&space.log, seen, space.log.generation.load(Ordering::Relaxed)) {
             Missed::Nothing | Missed::Leaves => true,
             Missed::Tables => fault!(self.kernel, EarlyDespiteTables),
             Missed::Whole => false,
@@ -85,7 +85,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
                 let seen = slot.generation.load(Ordering::Relaxed);
                 // A space with a CPU on its tag is not on slots.
-                let current = space.generation.0.load(Ordering::Relaxed);
+                let current = space.log.generation.load(Ordering::Relaxed);
                 seen == current || fault!(self.kernel, UserAccessBeforeInvalidation)
             }
             // A CPU that has the space on a tag has it on this one: until the last has left that, there is no other.

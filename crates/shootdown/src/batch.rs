@@ -89,7 +89,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
             .fault(crate::fault::Fault::TagReadBeforePublish)
             .then(|| space.mode());
         engine.publish_tables();
-        let generation = space.generation.0.fetch_add_full(1) + 1;
+        let generation = space.log.generation.fetch_add_full(1) + 1;
         // Relaxed: the lock that protects the page table orders it before whoever settles.
         space.pending.store(generation, Ordering::Relaxed);
         let mode = space.mode();

@@ -34,7 +34,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return Missed::Nothing;
         }
         if self.design().requests != Requests::Log
-            || current.wrapping_sub(seen) > (LOG_ENTRIES as u64).min(u64::from(self.design().log_reach))
+            || current.wrapping_sub(seen) > LOG_ENTRIES as u64
         {
             return Missed::Whole;
         }
@@ -64,7 +64,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     pub(crate) fn catch_up(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) -> Answer {
         let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
         let seen = slot.generation.load(Ordering::Relaxed);
-        let current = space.generation.0.load(Ordering::Acquire);
+        let current = space.log.generation.load(Ordering::Acquire);
         let tag = Tag(cpu.own.tag.load(Ordering::Relaxed) as u16);
         if seen == current {
             return Answer::Current;
@@ -153,7 +153,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     #[inline]
     pub(crate) fn catch_up_kernel(&self, cpu: &PerCpu<K::Facade>) {
         let seen = cpu.own.kernel_seen.load(Ordering::Relaxed);
-        let current = self.kernel_generation.0.load(Ordering::Acquire);
+        let current = self.kernel_log.generation.load(Ordering::Acquire);
         if seen != current {
             self.catch_up_kernel_from(cpu, seen, current);
         }

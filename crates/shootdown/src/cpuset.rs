@@ -90,12 +90,23 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
 
     /// [`for_each`](Self::for_each), without `cpu`.
     #[inline]
-    pub fn for_each_but(&self, cpu: CpuId, mut visit: impl FnMut(CpuId)) {
+    pub fn for_each_but(&self, cpu: CpuId, visit: impl FnMut(CpuId)) {
+        self.for_each_announced(cpu, |_| {}, visit);
+    }
+
+    /// [`for_each_but`](Self::for_each_but), where whoever is visited after another of the same word has been announced before.
+    #[inline]
+    pub(crate) fn for_each_announced(
+        &self,
+        cpu: CpuId,
+        mut announce: impl FnMut(CpuId),
+        mut visit: impl FnMut(CpuId),
+    ) {
         let mut scan = |leaf: usize| {
             let own = if leaf == cpu / 64 { 1 << (cpu % 64) } else { 0 };
-            for bit in bits(self.leaves[leaf].load(Ordering::Acquire) & !own) {
-                visit(leaf * 64 + bit);
-            }
+            let members = self.leaves[leaf].load(Ordering::Acquire) & !own;
+            bits(members & members.wrapping_sub(1)).for_each(|bit| announce(leaf * 64 + bit));
+            bits(members).for_each(|bit| visit(leaf * 64 + bit));
         };
         if Self::SUMMARISED {
             for group in 0..W.div_ceil(LANES) {

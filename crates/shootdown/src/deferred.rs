@@ -101,9 +101,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.publish_tables();
         // C1: as in `dispatch`. Entry writes, full barrier, then the reads of mode, set, states and epoch.
         let generation = if fault!(self.kernel, DeferredWithoutGeneration) {
-            space.generation.0.load(Ordering::Relaxed)
+            space.log.generation.load(Ordering::Relaxed)
         } else {
-            space.generation.0.fetch_add_full(1) + 1
+            space.log.generation.fetch_add_full(1) + 1
         };
         if self.design().requests == Requests::Log {
             space.log.append(generation, &range);

@@ -239,9 +239,6 @@ pub struct Design {
     /// One request in this many (a power of two) of a space is timed where reach is adaptive, and its space considered for
     /// promotion and demotion: two clock reads, and now and then a store to the shared estimates.
     pub sample_one_in: u32,
-    /// Generations that a slot may be behind to be caught up range by range, 1 to [`LOG_ENTRIES`](crate::LOG_ENTRIES).
-    /// Each costs a line that another CPU wrote and an invalidation; the whole tag costs one and what is refilled.
-    pub log_reach: u32,
     /// Samples in a row that must find a space on few CPUs before it is demoted; with 64 and 8 about 500 flushes, so that
     /// threads which sleep for a moment do not cost it its tag.
     pub demote_after: u32,

@@ -36,7 +36,6 @@ pub struct Engine<'a, K: Kernel<W>, const W: usize> {
     pub(crate) online: CpuSet<K::Facade, W>,
     pub(crate) next_space: Line<<K::Facade as Facade>::U64>,
     /// Kernel ranges have a generation and a log of their own.
-    pub(crate) kernel_generation: Line<<K::Facade as Facade>::U64>,
     pub(crate) kernel_log: FlushLog<K::Facade>,
     pub(crate) tags: TagPool<'a, K::Facade>,
     pub(crate) rollover: RollOver<K::Facade>,
@@ -107,7 +106,6 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
             kernel_root,
             online: CpuSet::new(),
             next_space: Line(Word::new(1)),
-            kernel_generation: Line(Word::new(1)),
             kernel_log: FlushLog::new(),
             tags: TagPool::new(storage.tags, first, end),
             rollover: RollOver::new(),

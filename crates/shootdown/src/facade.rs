@@ -69,6 +69,14 @@ pub trait Facade: 'static {
     /// read-modify-write (the handler moves to a system-wide tag after a plain read of the mode).
     fn before_root_load();
 
+    /// Begins to bring the line of `word` here to be read, and does not wait for it (x86 `prefetcht0`, Arm `prfm pldl1keep`). A
+    /// hint: it orders nothing and may do nothing. The engine gives it where it is about to read several lines that others have
+    /// written, so that they travel together.
+    #[inline(always)]
+    fn prefetch(word: &Self::U64) {
+        let _ = word;
+    }
+
     /// Waits until `condition` returns true, calling it again whenever a word that it read may have changed or an
     /// interrupt was raised for this CPU. Spins politely (`pause`, `yield`). The condition may itself serve requests.
     ///
@@ -156,6 +164,26 @@ impl Facade for Native {
         if !cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
             fence(Ordering::SeqCst);
         }
+    }
+    #[inline(always)]
+    fn prefetch(word: &AtomicU64) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the instruction is part of every x86-64 processor, and harms nothing whatever the address.
+        unsafe {
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(word).cast());
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: a hint, which harms nothing whatever the address.
+        unsafe {
+            core::arch::asm!(
+                "prfm pldl1keep, [{}]",
+                in(reg) core::ptr::from_ref(word),
+                options(nostack, readonly, preserves_flags)
+            );
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let _ = word;
     }
     fn wait_until(mut condition: impl FnMut() -> bool) {
         while !condition() {

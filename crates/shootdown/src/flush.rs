@@ -117,7 +117,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         #[cfg(feature = "faults")]
         if self.kernel.fault(crate::fault::Fault::SendBeforePublish) {
             self.post(token, self.targets(space, range.tables(), me));
-            let generation = space.generation.0.fetch_add_full(1) + 1;
+            let generation = space.log.generation.fetch_add_full(1) + 1;
             self.flush_here(me, space, generation, range);
             return;
         }
@@ -128,9 +128,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // C1: entry writes, then this full barrier, then the reads of mode, set and states below. Pairs with the join of
         // `switch_to` (step 2), the barrier of `leave_lazy_here`, the compare-exchange of `promote`, the take of `serve`.
         let generation = if fault!(self.kernel, NoGenerationUnderTag) && matches!(space.mode(), Mode::System(_)) {
-            space.generation.0.load(Ordering::Relaxed)
+            space.log.generation.load(Ordering::Relaxed)
         } else {
-            space.generation.0.fetch_add_full(1) + 1
+            space.log.generation.fetch_add_full(1) + 1
         };
         #[cfg(feature = "faults")]
         self.publish_late();

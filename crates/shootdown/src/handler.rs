@@ -219,7 +219,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         let next = seen + 1 == generation
             && range.is_walkable(self.design().ceiling)
-            && space.generation.0.load(Ordering::Relaxed) == generation;
+            && space.log.generation.load(Ordering::Relaxed) == generation;
         if !next {
             return None;
         }

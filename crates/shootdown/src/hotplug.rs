@@ -29,7 +29,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // Who counts further meanwhile finds this CPU in the set, or costs it a flush too many at its next interrupt.
         cpu.own
             .kernel_seen
-            .store(self.kernel_generation.0.load(Ordering::Relaxed), Ordering::Relaxed);
+            .store(self.kernel_log.generation.load(Ordering::Relaxed), Ordering::Relaxed);
         for slot in &cpu.own.slots[..MAX_SLOTS] {
             slot.space.store(0, Ordering::Relaxed);
         }

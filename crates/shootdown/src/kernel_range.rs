@@ -38,7 +38,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // online set (full barrier), then flushes.
         match self.design().requests {
             Requests::Log => {
-                let generation = self.kernel_generation.0.fetch_add_full(1) + 1;
+                let generation = self.kernel_log.generation.fetch_add_full(1) + 1;
                 self.kernel_log.append(generation, &range);
             }
             Requests::PerRequest | Requests::PerCpu => K::Facade::full_barrier(),

@@ -1,36 +1,44 @@
-//! The flush log: the last ranges flushed in one space, keyed by generation.
+//! The flush log: the generation of one space, and the last ranges flushed in it, keyed by generation.
 //!
-//! Owns the ring in a [`Space`](crate::Space). A requester that took generation *g* writes its range into entry
-//! *g mod N*; a CPU that is some generations behind reads every entry in between and flushes just those ranges. Whatever
-//! is missing (overrun, not yet written, lost to a collision) reads as "unknown", and the reader flushes everything (C6).
+//! A requester that took generation *g* writes its range into entry *g mod N*; a CPU that is some generations behind reads every
+//! entry in between and flushes just those ranges. Whatever is missing (overrun, not yet written, lost to a collision) reads as
+//! "unknown", and the reader flushes everything (C6).
+//!
+//! Generation and entries share one cache line: the requester has just gained it, and whoever has found the generation changed
+//! holds it too, so that a range travels for nothing.
 
 use crate::facade::{Facade, Word};
 use crate::range::Range;
 use core::sync::atomic::Ordering;
 
-/// Entries per space, four to a cache line, so this is eight lines. A CPU that is further behind flushes its whole tag, which
-/// costs about as much as this many single invalidations.
-pub const LOG_ENTRIES: usize = 32;
+/// Entries per space: as many as fit the cache line of the generation. A CPU that is further behind flushes its whole tag. More
+/// entries, on lines of their own, were no faster on any machine model.
+pub const LOG_ENTRIES: usize = 3;
 
 /// Set in a key while its range is being written.
 const BUSY: u64 = 1 << 63;
 
-#[repr(C, align(16))]
+#[repr(C)]
 struct Entry<F: Facade> {
     /// Generation whose range it is, or that with [`BUSY`].
     key: F::U64,
     range: F::U64,
 }
 
-/// The ring.
+/// Generation and ring, one line.
 #[repr(C, align(64))]
 pub(crate) struct FlushLog<F: Facade> {
+    /// Count of flush requests, from 1. Written by every flush.
+    pub(crate) generation: F::U64,
     entries: [Entry<F>; LOG_ENTRIES],
 }
+
+const _: () = assert!(size_of::<FlushLog<crate::facade::Native>>() == 64);
 
 impl<F: Facade> FlushLog<F> {
     pub(crate) fn new() -> Self {
         FlushLog {
+            generation: F::U64::new(1),
             entries: core::array::from_fn(|_| Entry {
                 key: F::U64::new(0),
                 range: F::U64::new(0),

@@ -26,7 +26,6 @@ impl Design {
         split: false,
         consider_window_ns: 1 << 16,
         sample_one_in: 64,
-        log_reach: 32,
         demote_after: 8,
         defer_frames: 4096,
         stuck_ns: 1_000_000_000,
@@ -90,7 +89,6 @@ impl Design {
         // models). Not fitted, nor need it be: from 4 to 64 no rate of `context_switch` at all CPUs of milan-128, turin-2p and
         // ampere-32 without broadcast changes by more than 1.2 %.
         departure: Departure::WhenShared { looks: 16 },
-        log_reach: 4,
         requests: Requests::Log,
         order: Order::Concurrent,
         walkers: Walkers::Adaptive,

@@ -148,7 +148,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let me = pin.cpu;
         self.publish_tables();
         // Full barrier: pairs with `switch_to`, as in `dispatch`.
-        let generation = space.generation.0.fetch_add_full(1) + 1;
+        let generation = space.log.generation.fetch_add_full(1) + 1;
         self.masked(|| {
             let cpu = &self.cpus[me];
             if cpu.state().id() == space.id {

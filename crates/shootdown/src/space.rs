@@ -23,8 +23,6 @@ pub struct Space<F: Facade, const W: usize> {
     /// How walks of this space register, where that is decided per space ([`crate::walk::policy`]). Here, on a line that is
     /// otherwise read-only, because walks read the id anyway.
     pub(crate) walk_mode: F::U64,
-    /// Count of flush requests, from 1. Written by every flush of this space.
-    pub(crate) generation: Line<F::U64>,
     /// [`Mode`], packed. Read by every flush and switch, written at promotion, demotion and roll-over only.
     pub(crate) mode: Line<F::U64>,
     /// Generation of the last batched unmap that may not have been flushed, or 0 (rule 9).
@@ -50,7 +48,6 @@ impl<F: Facade, const W: usize> Space<F, W> {
             id,
             root,
             walk_mode: F::U64::new(0),
-            generation: Line(F::U64::new(1)),
             mode: Line(F::U64::new(Mode::PerCpu.pack())),
             pending: F::U64::new(0),
             shrunk: F::U64::new(0),

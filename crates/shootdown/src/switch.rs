@@ -163,7 +163,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let (slot, tag) = (&slots[index], self.slot_tag(index));
         let seen = found.map_or(0, |_| slot.generation.load(Ordering::Relaxed));
         // After the full barrier of the join (step 2).
-        let current = space.generation.0.load(Ordering::Acquire);
+        let current = space.log.generation.load(Ordering::Acquire);
         let missed = if found.is_some() {
             self.missed(&space.log, seen, current)
         } else {

@@ -69,7 +69,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         };
         match self.design().targets {
             Targets::All => self.online.for_each_but(me, &mut visit),
-            Targets::Space | Targets::Active | Targets::InUser => space.cpus.for_each_but(me, &mut visit),
+            Targets::Space | Targets::Active => space.cpus.for_each_but(me, &mut visit),
+            // Each has likely written its state since somebody last looked: have the lines travel together. (Where only switches
+            // write them they are at hand.)
+            Targets::InUser => {
+                let announce = |cpu: CpuId| K::Facade::prefetch(&self.cpus[cpu].state.0);
+                space.cpus.for_each_announced(me, announce, &mut visit);
+            }
         }
         (targets, departed)
     }

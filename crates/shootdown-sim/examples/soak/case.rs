@@ -128,7 +128,6 @@ impl Draw {
             sample_one_in: 4,
             demote_after: 1 + self.below(3) as u32,
             defer_frames: self.of(&[4096, 4]),
-            log_reach: self.of(&[1, 4, 32]),
             stuck_ns: 0,
         }
     }

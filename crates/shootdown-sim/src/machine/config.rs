@@ -77,6 +77,8 @@ pub struct CoreCosts {
     pub cold_line: f64,
     /// Moving a line from its last owner, by [`Distance`].
     pub transfer: [f64; 4],
+    /// Lines that a CPU can have on their way by prefetch; 0: prefetches do nothing.
+    pub prefetches: usize,
     /// A full barrier with an empty store buffer.
     pub fence: f64,
     /// Sending an interrupt to the first target of a request (sender's time).
@@ -102,6 +104,7 @@ impl Default for CoreCosts {
             rmw: 16.0,
             cold_line: 14.0,
             transfer: [24.0, 70.0, 140.0, 320.0],
+            prefetches: 10,
             fence: 30.0,
             ipi_first: 150.0,
             ipi_next: 60.0,
@@ -198,6 +201,7 @@ pub(crate) struct TickCosts {
     pub rmw: u64,
     pub cold_line: u64,
     pub transfer: [u64; 4],
+    pub prefetches: usize,
     pub fence: u64,
     pub ipi_first: u64,
     pub ipi_next: u64,
@@ -218,6 +222,7 @@ impl TickCosts {
             rmw: ticks(costs.rmw),
             cold_line: ticks(costs.cold_line),
             transfer: costs.transfer.map(ticks),
+            prefetches: costs.prefetches,
             fence: ticks(costs.fence),
             ipi_first: ticks(costs.ipi_first),
             ipi_next: ticks(costs.ipi_next),

@@ -29,6 +29,9 @@ pub(crate) const SLOW_RANDOM: u8 = 4;
 /// Why the fast paths are closed: this is not a CPU.
 pub(crate) const SLOW_HOST: u8 = 8;
 
+/// Why the fast paths are closed: lines are on their way that were prefetched.
+pub(crate) const SLOW_PREFETCHED: u8 = 16;
+
 /// What a CPU is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
@@ -143,6 +146,8 @@ pub(crate) struct Cpu {
     pub buffer: RefCell<VecDeque<Buffered>>,
     /// When the youngest buffered store drains.
     pub last_drain: Cell<u64>,
+    /// Lines that were prefetched and when they arrive, ticks.
+    pub under_way: RefCell<Vec<(u32, u64)>>,
     /// (line, version) read by the conditions being evaluated; nested evaluations stack up.
     pub recorded: RefCell<Vec<(u32, u32)>>,
 
@@ -182,6 +187,7 @@ impl Cpu {
             deadline_seen: Cell::new(false),
             buffer: RefCell::default(),
             last_drain: Cell::new(0),
+            under_way: RefCell::default(),
             recorded: RefCell::default(),
             category: Cell::new(0),
             since: Cell::new(0),

@@ -233,12 +233,18 @@ impl Core {
                 cpu.clock.set(cpu.clock.get().max(line.busy.get()));
                 let distance = self.distance(owner, cpu.name);
                 cpu.pass(self.costs.transfer[distance & 3]);
-                let sharer = line.sharer.get();
-                let farther = (sharer == 0) | (self.distance(owner, sharer) < distance);
-                line.sharer.set(if farther { cpu.name } else { sharer });
+                self.shared_with(line, cpu, distance);
             }
         }
         self.record(cpu, id);
+    }
+
+    /// `cpu`, that far from the owner of `line`, has a copy now.
+    #[inline]
+    pub(crate) fn shared_with(&self, line: &Line, cpu: &Cpu, distance: usize) {
+        let sharer = line.sharer.get();
+        let farther = (sharer == 0) | (self.distance(line.owner.get(), sharer) < distance);
+        line.sharer.set(if farther { cpu.name } else { sharer });
     }
 
     /// Whether `cpu` is the only holder of a line. Nobody holds line 0, which costs nothing to gain.

@@ -77,6 +77,7 @@ impl Core {
             return word.load(Relaxed);
         }
         cpu.count();
+        self.await_prefetched(cpu, id);
         let near = self.near(cpu, id);
         if !near {
             self.sync(cpu);

@@ -14,6 +14,7 @@ mod cpu;
 mod interrupt;
 mod lines;
 mod memory;
+mod prefetch;
 mod record;
 mod report;
 mod sched;

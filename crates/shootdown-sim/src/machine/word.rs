@@ -124,6 +124,12 @@ impl Facade for SimWorld {
     fn before_root_load() {
         besides(Barrier::BeforeRootLoad);
     }
+    #[inline]
+    fn prefetch(word: &SimWord) {
+        if let Some(core) = try_core() {
+            core.prefetch(&word.0);
+        }
+    }
     fn wait_until(condition: impl FnMut() -> bool) {
         core().wait_until(condition);
     }

@@ -152,6 +152,9 @@ table! {
         transfer_socket: f64 = Rule::Time,
         /// Moving a line from another socket.
         transfer_remote: f64 = Rule::Time,
+        /// Lines that a CPU can have on their way by prefetch at the same time; 0 where prefetches do nothing. Without one the
+        /// simulated CPU waits for each line that it reads.
+        prefetches: usize = Rule::Whole(0, 256),
         /// Sender's time for the first target of an interrupt.
         ipi_send: f64 = Rule::Time,
         /// Sender's time for each further target.

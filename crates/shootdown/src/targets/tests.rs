@@ -275,7 +275,7 @@ fn the_handler_answers_early_and_a_waiter_when_it_has_invalidated() {
                 drop(on(2, || engine.dispatch(space, Range::page(0x2000))));
                 Box::new(|| me.served.0.load(Ordering::Relaxed) == 1)
             } else {
-                let generation = space.generation.0.fetch_add_full(1) + 1;
+                let generation = space.log.generation.fetch_add_full(1) + 1;
                 let asked: &'static Request<World> = Box::leak(Box::new(Request::sending()));
                 asked.write(Asked::space(space.id(), generation, &Range::page(0x2000)), 0, 0);
                 assert!(me.queue.put(2, asked).is_some());
@@ -300,7 +300,7 @@ fn of_two_requests_that_are_taken_together_the_first_brings_it_up_to_both() {
     let (engine, space) = three(Design::IPI);
     let target = &engine.cpus[1];
     let requests = [0x1000, 0x2000].map(|address| {
-        let generation = space.generation.0.fetch_add_full(1) + 1;
+        let generation = space.log.generation.fetch_add_full(1) + 1;
         let asked: &'static Request<World> = Box::leak(Box::new(Request::sending()));
         asked.write(Asked::space(space.id(), generation, &Range::page(address)), 0, 0);
         assert!(target.queue.put(0, asked).is_some());
@@ -357,7 +357,7 @@ fn nothing_is_missed_that_is_overwritten_meanwhile(
 #[test]
 fn a_range_that_is_overwritten_in_the_log_as_it_is_read_takes_the_whole_tag_along() {
     nothing_is_missed_that_is_overwritten_meanwhile(
-        |_, space| (&space.log, &space.generation.0),
+        |_, space| (&space.log, &space.log.generation),
         |engine, space, [first, last]| engine.flush_logged(&space.log, first - 1, last, Tag(5)),
         Local::Tag(Tag(5)),
     );
@@ -366,7 +366,7 @@ fn a_range_that_is_overwritten_in_the_log_as_it_is_read_takes_the_whole_tag_alon
 #[test]
 fn a_kernel_range_that_is_overwritten_in_the_log_as_it_is_read_takes_everything_along() {
     nothing_is_missed_that_is_overwritten_meanwhile(
-        |engine, _| (&engine.kernel_log, &engine.kernel_generation.0),
+        |engine, _| (&engine.kernel_log, &engine.kernel_log.generation),
         |engine, _, _| engine.catch_up_kernel(&engine.cpus[1]),
         Local::All,
     );

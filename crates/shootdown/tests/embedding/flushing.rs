@@ -73,15 +73,11 @@ fn a_slot_that_is_behind_is_flushed_at_its_next_load_and_one_that_is_not_is_kept
 
 #[test]
 fn the_flush_log_lets_a_slot_several_generations_behind_catch_up_page_by_page() {
-    let design = Design {
-        log_reach: 32,
-        ..PER_CPU_TAGS
-    };
-    let (kernel, machine) = (Recorder::default(), Machine::new(2, &design));
-    let engine = machine.engine(&kernel, design);
+    let (kernel, machine) = (Recorder::default(), Machine::new(2, &PER_CPU_TAGS));
+    let engine = machine.engine(&kernel, PER_CPU_TAGS);
     let (a, b) = (engine.space(Root(1)), engine.space(Root(2)));
     run_in_turn(&engine, [&a, &b]);
-    for page in 0..5 {
+    for page in 0..shootdown::LOG_ENTRIES as u64 {
         let _done = engine.flush(&a, Range::page(page * 4096));
     }
     assert!(
@@ -95,7 +91,7 @@ fn the_flush_log_lets_a_slot_several_generations_behind_catch_up_page_by_page() 
         "its entries are kept"
     );
     let flushed: Vec<_> = kernel.local.borrow().iter().map(|&(_, what)| what).collect();
-    assert_eq!(flushed.len(), 5);
+    assert_eq!(flushed.len(), shootdown::LOG_ENTRIES);
     assert!(
         flushed.iter().all(|what| matches!(what, Local::Page { .. })),
         "{flushed:?}"
@@ -106,7 +102,6 @@ fn the_flush_log_lets_a_slot_several_generations_behind_catch_up_page_by_page() 
 fn what_a_cpu_flushes_alone_leaves_no_entry_and_a_slot_elsewhere_is_flushed_whole() {
     let design = Design {
         tags: Tags::PerCpu,
-        log_reach: 32,
         ..Design::ADAPTIVE
     };
     // Alone, and with the company of CPU 1, which has gone lazy.

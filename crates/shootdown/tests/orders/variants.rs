@@ -28,7 +28,6 @@ pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
             Design {
                 tags: Tags::PerCpu,
                 reach: Reach::Ipi,
-                log_reach: 3,
                 slots: 2,
                 ..hybrid
             },
