@@ -76,7 +76,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// was told nothing before this CPU had seen that generation, or what comes after it: relaxed.
     pub fn user_access_ok(&self, space: &Space<K::Facade, W>) -> bool {
         let cpu = &self.cpus[self.kernel.cpu()];
-        let state = State(cpu.state.0.load(Ordering::Relaxed));
+        let state = State(cpu.state.load(Ordering::Relaxed));
         if state.id() != space.id || state.is_switching() || state.is_lazy() {
             return false;
         }

@@ -42,12 +42,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             cpu.queue
                 .take(|request| self.answer(cpu, unsafe { &*request }, on_entry));
         }
-        if self.design().requests != Requests::Log || cpu.post.0.load(Ordering::Relaxed) & POSTED == 0 {
+        if self.design().requests != Requests::Log || cpu.post.load(Ordering::Relaxed) & POSTED == 0 {
             return;
         }
         // The carry clears POSTED and counts one take. A full barrier; pairs with `post`: whoever posts after this gets a
         // new interrupt, whatever was published before an earlier post is seen by the reads below.
-        let take = cpu.post.0.fetch_add_full(POSTED) >> 1;
+        let take = cpu.post.fetch_add_full(POSTED) >> 1;
         // Release: what this CPU did under the old translations comes before it, and unless it is early the invalidations, each
         // complete on return; pairs with the acquire in `wait`.
         let served = || cpu.served.0.store(take + 1, Ordering::Release);
@@ -104,7 +104,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     #[inline]
     fn is_asked(&self, cpu: &PerCpu<K::Facade>) -> bool {
         cpu.queue.has_ready()
-            || self.design().requests == Requests::Log && cpu.post.0.load(Ordering::Relaxed) & POSTED != 0
+            || self.design().requests == Requests::Log && cpu.post.load(Ordering::Relaxed) & POSTED != 0
     }
 
     #[inline(never)]

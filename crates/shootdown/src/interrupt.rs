@@ -58,7 +58,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let mut fresh = CpuMask::EMPTY;
         let (mut sent, mut count) = (0, 0);
         for cpu in targets.iter() {
-            let post = &self.cpus[cpu].post.0;
+            let post = &self.cpus[cpu].post;
             // A post that is still there will be taken after this read, and the taker's full barrier comes before its
             // reads: it will see our generation, whose increment was a full barrier before this read. So no write.
             let mut seen = post.load(Ordering::Relaxed);

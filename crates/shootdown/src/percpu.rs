@@ -25,11 +25,11 @@ use core::sync::atomic::Ordering;
 pub struct PerCpu<F: Facade> {
     /// [`State`], packed into one word: what is loaded, lazy, switching, on which kind of tag, off. One word because a
     /// requester must read "loaded" before "lazy" (rule 4): here it cannot do otherwise.
-    pub(crate) state: Line<F::U64>,
+    pub(crate) state: F::U64,
     /// Bit 0: something was posted since the last take. Above: how many takes there were. A requester posts with one
     /// `fetch_or`, and needs none when the bit is already set; the owner takes with one `fetch_add(1)`, whose carry
     /// clears the bit and counts. The ticket of a post is the count it saw.
-    pub(crate) post: Line<F::U64>,
+    pub(crate) post: F::U64,
     /// How many takes have been served completely.
     pub(crate) served: Line<F::U64>,
     /// Stack requests queued here.
@@ -72,8 +72,8 @@ impl<F: Facade> PerCpu<F> {
     /// A CPU that is off.
     pub fn new() -> Self {
         PerCpu {
-            state: Line(F::U64::new(State::OFF.0)),
-            post: Line(F::U64::new(0)),
+            state: F::U64::new(State::OFF.0),
+            post: F::U64::new(0),
             served: Line(F::U64::new(0)),
             queue: Queue::new(),
             running: Running::new(),
@@ -99,19 +99,19 @@ impl<F: Facade> PerCpu<F> {
     /// The published state (acquire: whoever sees a CPU arrived sees what it did before).
     #[inline]
     pub(crate) fn state(&self) -> State {
-        State(self.state.0.load(Ordering::Acquire))
+        State(self.state.load(Ordering::Acquire))
     }
 
     /// The state, read by its own CPU, which alone writes it.
     #[inline]
     pub(crate) fn own_state(&self) -> State {
-        State(self.state.0.load(Ordering::Relaxed))
+        State(self.state.load(Ordering::Relaxed))
     }
 
     /// Publishes a state (release).
     #[inline]
     pub(crate) fn publish(&self, state: State) {
-        self.state.0.store(state.0, Ordering::Release);
+        self.state.store(state.0, Ordering::Release);
     }
 }
 

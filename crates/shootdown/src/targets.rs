@@ -73,7 +73,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             // Each has likely written its state since somebody last looked: have the lines travel together. (Where only switches
             // write them they are at hand.)
             Targets::InUser => {
-                let announce = |cpu: CpuId| K::Facade::prefetch(&self.cpus[cpu].state.0);
+                let announce = |cpu: CpuId| K::Facade::prefetch(&self.cpus[cpu].state);
                 space.cpus.for_each_announced(me, announce, &mut visit);
             }
         }

@@ -167,7 +167,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
                 Some(ticket) => ticket,
                 // Not kept: what is posted by now includes our post.
                 None => {
-                    let post = target.post.0.load(Ordering::Relaxed);
+                    let post = target.post.load(Ordering::Relaxed);
                     if post & POSTED != 0 {
                         post >> 1
                     } else {

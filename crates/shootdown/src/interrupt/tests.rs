@@ -320,9 +320,9 @@ fn of_two_who_post_at_once_one_interrupts() {
 fn whoever_finds_a_post_writes_nothing_and_interrupts_nobody() {
     let (engine, space) = three(LOG);
     for cpu in 1..3 {
-        engine.cpus[cpu].post.0.fetch_or_full(POSTED);
+        engine.cpus[cpu].post.fetch_or_full(POSTED);
     }
-    let writes = || (1..3).map(|cpu| engine.cpus[cpu].post.0.writes()).sum::<u32>();
+    let writes = || (1..3).map(|cpu| engine.cpus[cpu].post.writes()).sum::<u32>();
     let before = writes();
     SEEN.take();
     let token = engine.dispatch(space, Range::page(0x1000));
