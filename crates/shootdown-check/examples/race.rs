@@ -10,7 +10,8 @@
 //! With three CPUs it takes 200 random runs. An exploration that has more than STATES states is given up: `unknown`.
 //! Exit status: 0, 1 when a rule was broken, 2 on bad usage. `--list` names every race under every sound design.
 
-use shootdown_check::scenario::{self, Subject};
+use shootdown_check::scenario;
+use shootdown_check::subject::{self, Subject};
 use shootdown_check::{Bounds, Play, Scenario, Violation, at_random, explore};
 use std::process::ExitCode;
 
@@ -25,7 +26,7 @@ struct Outcome {
 }
 
 fn explored(race: &Scenario, subject: Subject, most: u64) -> Outcome {
-    let mut play = Play::new(scenario::under(race, subject));
+    let mut play = Play::new(subject::under(race, subject));
     if race.scripts.len() > 2 {
         let found = (0..RUNS).find_map(|seed| at_random(&mut play, seed).map(|found| (seed + 1, found)));
         return match found {
@@ -58,7 +59,7 @@ fn explored(race: &Scenario, subject: Subject, most: u64) -> Outcome {
 
 fn list() {
     for race in scenario::races() {
-        for subject in scenario::subjects().filter(|subject| subject.name != "none") {
+        for subject in subject::subjects().filter(|subject| subject.name != "none") {
             println!("{}/{}", race.name, subject.name);
         }
     }
@@ -68,7 +69,7 @@ fn list() {
 fn named(name: &str) -> Option<(&'static Scenario, Subject)> {
     let (race, design) = name.split_once('/')?;
     let race = scenario::races().find(|known| known.name == race)?;
-    scenario::subjects()
+    subject::subjects()
         .find(|known| known.name == design)
         .map(|subject| (race, subject))
 }

@@ -49,6 +49,7 @@ pub mod scenario;
 mod sharing;
 mod stage;
 mod story;
+pub mod subject;
 mod tlb;
 mod views;
 mod violation;

@@ -121,7 +121,7 @@ impl KeptScript {
 mod tests {
     use crate::play::Play;
     use crate::random::at_random;
-    use crate::scenario;
+    use crate::{scenario, subject};
 
     /// The steps of a run that takes now the first, now the last of those that there are; and the states between.
     fn go_on(play: &mut Play, steps: usize) -> Vec<u64> {
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn what_follows_a_moment_follows_it_again() {
         for race in [&scenario::RACES[1], &scenario::OF_THREE[2]] {
-            let mut play = Play::new(scenario::under(race, scenario::subjects().next().expect("a preset")));
+            let mut play = Play::new(subject::under(race, subject::subjects().next().expect("a preset")));
             // What words are shared by must be known: it says where others may come between.
             (0..100).for_each(|seed| drop(at_random(&mut play, seed)));
             for before in 1..40 {

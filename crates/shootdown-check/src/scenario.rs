@@ -1,8 +1,8 @@
-//! The races that are explored, and the designs that they are explored under.
+//! The races that are explored.
 
 use crate::architecture::Architecture;
 use crate::stage::{Scenario, Stage, TAGS};
-use shootdown::{Departure, Design, Free, Tags, Walkers};
+use shootdown::{Departure, Design, Free, Walkers};
 
 /// A design whose kernel has no lockless walks.
 const fn no_walks(design: Design) -> Design {
@@ -428,83 +428,6 @@ pub const OF_FOUR: &[Scenario] = &[
         ..BASE
     },
 ];
-
-/// A design as it is explored.
-#[derive(Debug, Clone, Copy)]
-pub struct Subject {
-    /// Its name.
-    pub name: &'static str,
-    /// The design, made to promote and demote as soon as it can.
-    pub design: Design,
-    /// Whether the machine has broadcast instructions.
-    pub broadcasts: bool,
-    /// Whose memory the machine has: that of the processors that the preset is meant for.
-    pub memory: Architecture,
-}
-
-impl Subject {
-    /// The same on a machine with that memory.
-    #[must_use]
-    pub fn on(self, memory: Architecture) -> Self {
-        Subject { memory, ..self }
-    }
-}
-
-/// The engine's presets; `adaptive` on a machine without broadcast as well.
-pub fn subjects() -> impl Iterator<Item = Subject> {
-    let presets = Design::PRESETS.iter().map(|&(name, design, _)| (name, design, true));
-    presets
-        .chain([("adaptive-no-broadcast", Design::ADAPTIVE, false)])
-        .map(|(name, design, broadcasts)| {
-            let tags = match design.tags {
-                Tags::Hybrid { .. } => Tags::Hybrid { promote_at: 2 },
-                tags => tags,
-            };
-            Subject {
-                name,
-                // Where every space has a tag that all CPUs share: what Arm's kernels do.
-                memory: match tags {
-                    Tags::System => Architecture::Arm,
-                    _ => Architecture::X86,
-                },
-                design: Design {
-                    tags,
-                    sample_one_in: 1,
-                    demote_after: 1,
-                    ..design
-                },
-                broadcasts,
-            }
-        })
-}
-
-/// A race under a design. Where the race has no lockless walks, nor has the kernel. When CPUs leave the sets of spaces that they
-/// have left, and whether frames wait for ticks, the race may say.
-pub fn under(race: &Scenario, subject: Subject) -> Scenario {
-    let walkers = match race.design.walkers {
-        Walkers::None => Walkers::None,
-        _ => subject.design.walkers,
-    };
-    let departure = match race.design.departure {
-        Departure::AtSwitch => subject.design.departure,
-        its => its,
-    };
-    let free = match race.design.free {
-        Free::Deferred => Free::Deferred,
-        _ => subject.design.free,
-    };
-    Scenario {
-        design: Design {
-            walkers,
-            departure,
-            free,
-            ..subject.design
-        },
-        broadcasts: subject.broadcasts,
-        memory: subject.memory,
-        ..*race
-    }
-}
 
 /// All races, those of two CPUs first.
 pub fn races() -> impl Iterator<Item = &'static Scenario> {

@@ -4,7 +4,7 @@
 
 use shootdown::Fault;
 use shootdown_check::Architecture::{self, Arm, RiscV, X86};
-use shootdown_check::{Bounds, Play, Priorities, Scenario, at_random, explore, replay, scenario};
+use shootdown_check::{Bounds, Play, Priorities, Scenario, at_random, explore, replay, scenario, subject};
 
 /// Bug, race, design.
 const MUTANTS: &[(Fault, &str, &str)] = &[
@@ -79,8 +79,8 @@ const STATES: u64 = 1_000_000;
 
 fn case(race: &str, design: &str, memory: Architecture) -> Scenario {
     let race = scenario::races().find(|known| known.name == race).expect("a race");
-    let subject = scenario::subjects().find(|known| known.name == design);
-    scenario::under(race, subject.expect("a design").on(memory))
+    let subject = subject::subjects().find(|known| known.name == design);
+    subject::under(race, subject.expect("a design").on(memory))
 }
 
 #[test]

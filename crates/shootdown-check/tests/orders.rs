@@ -3,7 +3,7 @@
 
 use shootdown_check::Architecture::{self, Arm, RiscV, X86};
 use shootdown_check::orders::{Asked, asked_in, leave_out};
-use shootdown_check::{Bounds, Play, Scenario, explore, scenario};
+use shootdown_check::{Bounds, Play, Scenario, explore, scenario, subject};
 
 /// Source file, what is asked for, race, design, and with whose memory it is missed.
 const MISSED: &[(&str, Asked, &str, &str, &[Architecture])] = &[
@@ -50,9 +50,9 @@ fn is_found(scenario: Scenario) -> bool {
 fn what_the_memory_of_one_instruction_set_forgives_is_missed_with_that_of_another() {
     for &(file, asked, race, design, memories) in MISSED {
         let race = scenario::races().find(|known| known.name == race).expect("a race");
-        let subject = scenario::subjects().find(|known| known.name == design);
+        let subject = subject::subjects().find(|known| known.name == design);
         for memory in Architecture::ALL {
-            let scenario = scenario::under(race, subject.expect("a design").on(memory));
+            let scenario = subject::under(race, subject.expect("a design").on(memory));
             let sites = asked_in(|| assert!(!is_found(scenario), "nothing is left out"));
             let mut own = sites
                 .into_iter()

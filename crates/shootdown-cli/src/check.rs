@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use shootdown_check::scenario::{self, Subject};
+use shootdown_check::scenario;
+use shootdown_check::subject::{self, Subject};
 use shootdown_check::{
     Architecture, Bounds, Counterexample, Play, Recorded, Report, Scenario, explore, replay, sample, story,
 };
@@ -116,7 +117,7 @@ impl Case {
     }
 
     fn play(&self) -> Play {
-        Play::new(scenario::under(self.race, self.subject))
+        Play::new(subject::under(self.race, self.subject))
     }
 }
 
@@ -134,15 +135,13 @@ fn named_race(name: &str) -> Result<&'static Scenario, Failure> {
 }
 
 fn named_design(name: &str) -> Result<Subject, Failure> {
-    scenario::subjects()
-        .find(|subject| subject.name == name)
-        .ok_or_else(|| {
-            let known: Vec<_> = scenario::subjects().map(|subject| subject.name).collect();
-            Failure::Input(format!(
-                "design `{name}` is not known; use one of: {}",
-                known.join(", ")
-            ))
-        })
+    subject::subjects().find(|subject| subject.name == name).ok_or_else(|| {
+        let known: Vec<_> = subject::subjects().map(|subject| subject.name).collect();
+        Failure::Input(format!(
+            "design `{name}` is not known; use one of: {}",
+            known.join(", ")
+        ))
+    })
 }
 
 /// The named memories; none for that of each design.
@@ -173,7 +172,7 @@ fn cases(args: &CheckArgs) -> Result<Vec<Case>, Failure> {
             .collect::<Result<Vec<_>, _>>()?
     };
     let subjects = if args.designs.is_empty() {
-        scenario::subjects().collect()
+        subject::subjects().collect()
     } else {
         args.designs
             .iter()

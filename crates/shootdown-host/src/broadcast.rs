@@ -6,7 +6,7 @@ use crate::facade::Host;
 use crate::threads::{MAIL, Machine, Mmu};
 use crossbeam_queue::ArrayQueue;
 use shootdown::{Broadcast, CpuId, Facade};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Broadcasts that wait at one CPU. When more come, it flushes everything instead (C6).
 const LETTERS: usize = 32;
@@ -48,10 +48,9 @@ impl<M: Mmu> Machine<M> {
         }
     }
 
-    /// Waits until every other CPU has carried out what was posted to it so far. A full barrier, which is the hook's contract; the
-    /// loads below would not be one.
+    /// Waits until every other CPU has carried out what was posted to it so far. No full barrier: `publish_tables` of [`Host`] is
+    /// one.
     pub(crate) fn broadcast_sync(&self) {
-        fence(Ordering::SeqCst);
         let me = self.cpu();
         for (cpu, slot) in self.slots.iter().enumerate() {
             let goal = slot.mail.posted.load(Ordering::Acquire);

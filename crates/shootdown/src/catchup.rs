@@ -33,9 +33,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if seen == current {
             return Missed::Nothing;
         }
-        if self.design().requests != Requests::Log
-            || current.wrapping_sub(seen) > LOG_ENTRIES as u64
-        {
+        if self.design().requests != Requests::Log || current.wrapping_sub(seen) > LOG_ENTRIES as u64 {
             return Missed::Whole;
         }
         let (mut strides, mut tables) = (0, false);

@@ -96,12 +96,7 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
 
     /// [`for_each_but`](Self::for_each_but), where whoever is visited after another of the same word has been announced before.
     #[inline]
-    pub(crate) fn for_each_announced(
-        &self,
-        cpu: CpuId,
-        mut announce: impl FnMut(CpuId),
-        mut visit: impl FnMut(CpuId),
-    ) {
+    pub(crate) fn for_each_announced(&self, cpu: CpuId, mut announce: impl FnMut(CpuId), mut visit: impl FnMut(CpuId)) {
         let mut scan = |leaf: usize| {
             let own = if leaf == cpu / 64 { 1 << (cpu % 64) } else { 0 };
             let members = self.leaves[leaf].load(Ordering::Acquire) & !own;

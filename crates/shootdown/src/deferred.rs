@@ -113,8 +113,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         #[cfg(feature = "faults")]
         let too_early = (self.kernel.fault(crate::fault::Fault::EpochBeforeTickless))
             .then(|| self.deferral_epoch.0.load(Ordering::Relaxed));
-        // Acquire, in `contains`: whoever does not find a CPU any more, which takes ticks again, finds the epoch that this CPU
-        // has read before it left, or a later one. Pairs with the release in `leave` of `deferrals_wait_for`.
+        // Acquire, in `contains`: whoever does not find a CPU any more, which takes ticks again, finds the epoch that it has
+        // read before it left, or a later one. Pairs with the release in `leave` of `deferrals_wait_for`.
         let tickless = !fault!(self.kernel, TicklessNotAsked) && targets.iter().any(|cpu| self.tickless.contains(cpu));
         if tickless || space.mode() != Mode::PerCpu {
             drop(pin);

@@ -290,8 +290,9 @@ pub trait Kernel<const W: usize>: Sync {
     }
 
     /// Waits until every broadcast *issued by this CPU* is complete everywhere, and with it every access elsewhere under what was
-    /// invalidated. A full barrier as well, as Arm's `dsb ish` is; an implementation whose instruction is none, and whose
-    /// [`publish_tables`](Facade::publish_tables) is none either, adds one. Called pinned, on the issuing CPU.
+    /// invalidated. Called pinned, on the issuing CPU.
+    ///
+    /// A full barrier stands either here, as in Arm's `dsb ish`, or in [`publish_tables`](Facade::publish_tables).
     fn broadcast_sync(&self) {
         unreachable!("broadcast_sync() called on a kernel that reports no broadcast limits")
     }

@@ -2,8 +2,7 @@
 //!
 //! | line | written by | read by |
 //! | --- | --- | --- |
-//! | `state` | the CPU itself, at switch, lazy, online and offline | every requester of a space it is in |
-//! | `post` | requesters (set), the CPU itself (take) | the CPU itself |
+//! | `state`, `post` | the CPU itself, at switch, lazy, online and offline; requesters set, and it takes, the bit in `post` | every requester of a space it is in |
 //! | `served` | the CPU itself | waiters |
 //! | `queue` | requesters and the CPU itself | both |
 //! | `request` | requesters on this CPU; targets acknowledge in it | targets |
@@ -28,7 +27,8 @@ pub struct PerCpu<F: Facade> {
     pub(crate) state: F::U64,
     /// Bit 0: something was posted since the last take. Above: how many takes there were. A requester posts with one
     /// `fetch_or`, and needs none when the bit is already set; the owner takes with one `fetch_add(1)`, whose carry
-    /// clears the bit and counts. The ticket of a post is the count it saw.
+    /// clears the bit and counts. The ticket of a post is the count it saw. Beside the state: whoever posts has just read that, and
+    /// the CPU writes it at its next turn in any case, so that the line goes there once and back once.
     pub(crate) post: F::U64,
     /// How many takes have been served completely.
     pub(crate) served: Line<F::U64>,

@@ -85,9 +85,8 @@ impl Design {
         tags: Tags::Hybrid { promote_at: 2 },
         reach: Reach::Adaptive,
         targets: Targets::InUser,
-        // About what an interrupt costs both sides over what a transfer of a line does (0.5 to 1 us over 50 to 100 ns in the machine
-        // models). Not fitted, nor need it be: from 4 to 64 no rate of `context_switch` at all CPUs of milan-128, turin-2p and
-        // ampere-32 without broadcast changes by more than 1.2 %.
+        // About what an interrupt costs both sides over what a transfer of a line does (0.5 to 1 us over 50 to 100 ns in most machine
+        // models). Not fitted, nor need it be: with 4 and 64 in its place, by hand, the rates of `context_switch` stay as they are.
         departure: Departure::WhenShared { looks: 16 },
         requests: Requests::Log,
         order: Order::Concurrent,

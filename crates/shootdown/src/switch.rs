@@ -232,8 +232,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// section and walk user stacks, have to leave first. Any context with a CPU that cannot change.
     ///
     /// Done only where requests may come by interrupt: not under a system-wide tag, and not while no other CPU has the space.
-    /// Then it costs a load of the set, or two besides of this CPU's state, lines that are hardly ever written; else a store of
-    /// that state besides.
+    /// Then it costs a load of the set for each 64 CPUs of the machine, or two besides of this CPU's state, lines that are hardly
+    /// ever written; else a store of that state besides.
     #[inline]
     pub fn enter_kernel(&self, space: &Space<K::Facade, W>) -> bool {
         if self.design().targets != crate::design::Targets::InUser {

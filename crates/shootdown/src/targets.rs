@@ -33,8 +33,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         tells: bool,
     ) -> (CpuMask<W>, bool) {
         let (mut targets, departed) = self.targets_present(space, keep_lazy, me);
-        let looks = || self.asks_departed(keep_lazy, space) || tells && self.looked_in_vain(space, departed);
-        let asks = departed > 0 && looks();
+        let asks =
+            departed > 0 && (self.asks_departed(keep_lazy, space) || tells && self.looked_in_vain(space, departed));
         if asks {
             self.add_departed(space, keep_lazy, me, &mut targets);
         }

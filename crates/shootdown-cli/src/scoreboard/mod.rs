@@ -6,12 +6,14 @@
 //!
 //! The best of a dozen short runs is partly the luckiest. So a cell in which a preset seems ahead, or a demand is
 //! missed, is measured again, longer and with other seeds, and what comes out then counts; and a third time, with yet
-//! more seeds, where the share that is demanded still lies within the error. What cannot be run is said, with the reason.
+//! more seeds, where the share that is demanded still lies within the error, on whichever side. What cannot be run is said, with
+//! the reason.
 
 mod cell;
 mod requirements;
 mod text;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -69,10 +71,10 @@ pub fn command(args: &ScoreboardArgs, runner: &dyn Runner, stop: &AtomicBool) ->
     let outcomes = queue::run_all(runner, &specs, settings.jobs, stop)?;
     let (mut cells, without) = cell::cells(&specs, &outcomes);
     left_out.extend(without);
-    let (mut again, mut first_run) = (Vec::new(), settings.runs);
-    for (runs, is_doubtful) in ROUNDS {
-        let doubtful: Vec<&Cell> = cells.iter().filter(|cell| is_doubtful(cell)).collect();
-        let round = once_more(&specs, &outcomes, &doubtful, first_run..first_run + runs);
+    let mut again = Vec::new();
+    for (runs, is_open) in rounds(settings.runs) {
+        let open: Vec<&Cell> = cells.iter().filter(|cell| is_open(cell)).collect();
+        let round = once_more(&specs, &outcomes, &open, runs);
         let found = queue::run_all(runner, &round, settings.jobs, stop)?;
         for cell in cell::cells(&round, &found).0 {
             if let Some(place) = cells.iter_mut().find(|other| other.is_at_place_of(&cell)) {
@@ -80,7 +82,6 @@ pub fn command(args: &ScoreboardArgs, runner: &dyn Runner, stop: &AtomicBool) ->
             }
         }
         again.extend(round.into_iter().zip(found));
-        first_run += runs;
     }
     cells.sort_by(|a, b| a.of_best.total_cmp(&b.of_best));
     let runs = || {
@@ -119,21 +120,22 @@ fn failure(spec: &RunSpec, outcome: &Outcome) -> Option<String> {
 
 type Question = fn(&Cell) -> bool;
 
-/// How many seeds a cell is measured with again, and which cells are.
-const ROUNDS: [(u64, Question); 2] = [
-    (AGAIN, requirements::is_doubtful),
-    (A_THIRD_TIME, requirements::is_undecided),
-];
+/// The runs with which cells are measured again after `runs` of each, and which cells are.
+fn rounds(runs: u64) -> [(Range<u64>, Question); 2] {
+    let second = runs..runs + AGAIN;
+    let third = second.end..second.end + A_THIRD_TIME;
+    [(second, requirements::is_doubtful), (third, requirements::is_undecided)]
+}
 
-/// The runs that look once more, each time with a seed of its own, at each of `doubtful`: of `adaptive`, the limit, and
+/// The runs that look once more, each time with a seed of its own, at each of `open`: of `adaptive`, the limit, and
 /// every preset that may be the best.
-fn once_more(specs: &[RunSpec], outcomes: &[Outcome], doubtful: &[&Cell], runs: std::ops::Range<u64>) -> Vec<RunSpec> {
+fn once_more(specs: &[RunSpec], outcomes: &[Outcome], open: &[&Cell], runs: Range<u64>) -> Vec<RunSpec> {
     let mut again = Vec::new();
     let mut at = 0;
     for of_cell in specs.chunk_by(same_cell) {
         let results = &outcomes[at..at + of_cell.len()];
         at += of_cell.len();
-        let Some(cell) = doubtful.iter().find(|cell| cell.is_of(&of_cell[0])) else {
+        let Some(cell) = open.iter().find(|cell| cell.is_of(&of_cell[0])) else {
             continue;
         };
         for (spec, outcome) in of_cell.iter().zip(results) {
@@ -326,6 +328,15 @@ mod tests {
             (8, 8 * AGAIN as usize),
             "{designs:?} {once:?}"
         );
+    }
+
+    #[test]
+    fn no_round_measures_with_a_seed_of_another() {
+        for runs in [1, 3] {
+            let [(second, _), (third, _)] = rounds(runs);
+            let all: Vec<u64> = (0..runs).chain(second).chain(third).collect();
+            assert_eq!(all, (0..runs + AGAIN + A_THIRD_TIME).collect::<Vec<_>>());
+        }
     }
 
     #[test]

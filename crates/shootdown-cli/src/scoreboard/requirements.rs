@@ -104,9 +104,10 @@ pub(super) fn is_doubtful(cell: &Cell) -> bool {
         || is_without_broadcast_and_many(cell) && below(cell.of_ipi, OF_IPI)
 }
 
-/// Whether this cell, measured several times, misses the share of the best preset that is demanded by less than its error.
+/// Whether this cell, measured several times, misses or reaches the share of the best preset that is demanded by less than its
+/// error. Both, or chance would be asked until it says yes.
 pub(super) fn is_undecided(cell: &Cell) -> bool {
-    cell.of_best < OF_BEST && cell.of_best + cell.noise.unwrap_or(0.0) >= OF_BEST
+    cell.noise.is_some_and(|noise| (cell.of_best - OF_BEST).abs() <= noise)
 }
 
 fn is_without_broadcast_and_many(cell: &Cell) -> bool {
@@ -288,7 +289,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_misses_the_share_of_the_best_within_its_error_is_undecided() {
+    fn what_is_within_its_error_of_the_share_demanded_is_undecided() {
         let with_noise = |of_best, noise| Cell {
             noise,
             ..cell("one", 1, true, 2, of_best)
@@ -296,7 +297,8 @@ pub(super) mod tests {
         assert!(is_undecided(&with_noise(0.97, Some(0.02))));
         assert!(!is_undecided(&with_noise(0.97, Some(0.005))));
         assert!(!is_undecided(&with_noise(0.97, None)));
-        assert!(!is_undecided(&with_noise(0.99, Some(0.02))));
+        assert!(is_undecided(&with_noise(0.99, Some(0.02))));
+        assert!(!is_undecided(&with_noise(0.99, Some(0.005))));
     }
 
     #[test]

@@ -463,7 +463,7 @@ impl<const W: usize> System<W> {
 /// Weak: a lock belongs to a process, and threads, which the scheduler has, to their processes.
 impl<const W: usize> Threads for Weak<Scheduler<W>> {
     fn current(&self) -> ThreadId {
-        let current = self.upgrade().and_then(|scheduler| scheduler.current());
+        let current = scheduler_of(self).current();
         current.expect("only threads wait for locks that sleep")
     }
 

@@ -223,8 +223,9 @@ fn a_page_does_not_fault_again_because_its_space_was_unloaded_while_it_was_mappe
             stage.cpu(0, move |system| {
                 system.load(&a);
                 rounds(|start| {
-                    for page in start / ROUND * 4..start / ROUND * 4 + 4 {
-                        system.touch(&a, P + (page - 4) * PAGE, Access::Write);
+                    let first = (start / ROUND - 1) * 4;
+                    for page in first..first + 4 {
+                        system.touch(&a, P + page * PAGE, Access::Write);
                     }
                 });
                 assert_eq!(system.faults(), pages);

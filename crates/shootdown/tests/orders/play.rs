@@ -28,7 +28,7 @@ impl Random {
 }
 
 /// Entries that were withdrawn, and the versions that came instead.
-type Withdrawn = Vec<(Name, u64)>;
+pub type Withdrawn = Vec<(Name, u64)>;
 
 type PlaySpace = &'static Space<Strict, 1>;
 

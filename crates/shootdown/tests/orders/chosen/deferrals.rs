@@ -4,7 +4,7 @@ use super::{Thing, at_each_operation, designs, leaked, on_cpu_0};
 use crate::caches;
 use crate::clocks::{self, Clock};
 use crate::memory::Memory;
-use crate::play::Play;
+use crate::play::{Play, Withdrawn};
 use crate::world::{CPUS, engine, is_busy, on, write_tables};
 use shootdown::{Deferral, DeferralsOver, Design, Free, Range, Root, Tags, Unmapped};
 use std::cell::Cell;
@@ -166,6 +166,14 @@ fn no_unmap_is_over_early_where_ticks_have_stopped() {
     nothing_is_freed_early(|play| on(1, || play.engine.tick_stops()));
 }
 
+/// CPU 0 withdraws page 0 and leaves its frame to ticks, if it may.
+fn unmaps_later(play: &Play) -> (Unmapped, Withdrawn) {
+    on(0, || {
+        let names = play.withdraw(Root(1), 0..1, false);
+        (play.engine.flush_later(play.space(0), Range::page(0), 1), names)
+    })
+}
+
 fn unmapped_later(play: &Play) -> Deferral {
     match play.engine.flush_later(play.space(0), Range::page(0), 1) {
         Unmapped::Later(deferral) => deferral,
@@ -227,12 +235,7 @@ fn a_cpu_that_takes_ticks_again_is_waited_for() {
                     play.engine.tick_stops();
                 });
             },
-            |play| {
-                on(0, || {
-                    let names = play.withdraw(Root(1), 0..1, false);
-                    unmapped.set(Some((play.engine.flush_later(play.space(0), Range::page(0), 1), names)));
-                });
-            },
+            |play| unmapped.set(Some(unmaps_later(play))),
             |play| {
                 on(2, || _ = play.engine.deferrals_over());
                 on(1, || play.engine.tick_resumes());
@@ -265,12 +268,7 @@ fn what_is_filled_under_a_new_tag_is_not_left_to_ticks() {
             design,
             (1, 2),
             others_run,
-            |play| {
-                on(0, || {
-                    let names = play.withdraw(Root(1), 0..1, false);
-                    unmapped.set(Some((play.engine.flush_later(play.space(0), Range::page(0), 1), names)));
-                });
-            },
+            |play| unmapped.set(Some(unmaps_later(play))),
             flushes,
             |play| {
                 assert!(play.space(0).system_tag().is_some(), "it was to be promoted");
