@@ -2,7 +2,7 @@
 
 use crate::architecture::Architecture;
 use crate::stage::Scenario;
-use shootdown::{Departure, Design, Free, Tags, Walkers};
+use shootdown::{Departure, Design, Free, Tags, Walkers, Worth};
 
 /// A design as it is explored.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +44,7 @@ pub fn subjects() -> impl Iterator<Item = Subject> {
                 },
                 design: Design {
                     tags,
+                    worth: Worth::Count,
                     sample_one_in: 1,
                     demote_after: 1,
                     ..design

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use shootdown::{Costs, Event, Reach, Way};
+use shootdown::{Costs, Demotion, Event, Reach, Way};
 use shootdown_sim::os::Diary;
 use shootdown_sim::run::{self, Explanation, RunResult, RunSpec};
 
@@ -167,26 +167,37 @@ fn cost_words(costs: &Costs) -> String {
     )
 }
 
-/// Promotions, demotions and moved thresholds, with their reasons.
+/// Promotions, demotions and moved thresholds, with their reasons; where there are many, no thresholds.
 fn decisions(diary: &Diary) -> Vec<String> {
-    let told: Vec<String> = diary
+    let told: Vec<(bool, String)> = diary
         .notes
         .iter()
         .filter_map(|note| {
             let what = match note.event {
-                Event::Promoting { active, from } => {
-                    format!("a space active on {active} CPUs or more is worth a system-wide tag (from {from} on)")
+                Event::Promoting { active, costs: None } => {
+                    format!("a space active on {active} CPUs or more is worth a system-wide tag")
                 }
+                Event::Promoting {
+                    active,
+                    costs: Some((without, with)),
+                } => format!(
+                    "a space active on {active} CPUs is worth a system-wide tag: its requests are expected to cost {without} ns \
+                     without, {with} ns with one"
+                ),
                 Event::Promoted => "it was promoted: from here on its requests are broadcast under its tag".to_string(),
                 Event::TagsExhausted => "no tag was free, so it stays on per-CPU tags".to_string(),
-                Event::Demoting { active, short: false } => {
-                    format!("a promoted space has shrunk to {active} active CPUs: it gives its tag back")
-                }
-                Event::Demoting { active, short: true } => {
-                    format!(
-                        "tags are short, and a promoted space is active on {active} CPUs only: it gives its tag back"
-                    )
-                }
+                Event::Demoting { active, reason } => match reason {
+                    Demotion::Shrunk => {
+                        format!("a promoted space has shrunk to {active} active CPUs: it gives its tag back")
+                    }
+                    Demotion::TagsShort => {
+                        format!("tags are short, and a promoted space is active on {active} CPUs only: it gives its tag back")
+                    }
+                    Demotion::Dear { without, with } => format!(
+                        "requests of a promoted space, active on {active} CPUs, cost {with} ns, and are expected to cost {without} \
+                         ns without its tag: it gives it back"
+                    ),
+                },
                 Event::Demoted => "it is back on per-CPU tags, its tag invalidated everywhere and free".to_string(),
                 Event::RollOver => "freed tags were invalidated everywhere, to be given out again".to_string(),
                 Event::ThresholdMoved { from, to } => {
@@ -198,15 +209,17 @@ fn decisions(diary: &Diary) -> Vec<String> {
                 }
                 _ => return None,
             };
-            Some(format!("at {:.1} us: {what}.", note.at_ns as f64 / 1000.0))
+            let is_threshold = matches!(note.event, Event::ThresholdMoved { .. });
+            Some((is_threshold, format!("at {:.1} us: {what}.", note.at_ns as f64 / 1000.0)))
         })
         .collect();
     if told.is_empty() {
         return vec!["No space was promoted or demoted, and the threshold did not move.".to_string()];
     }
-    let more = told.len().saturating_sub(TOLD);
-    let mut lines = told;
-    lines.truncate(TOLD);
+    let (all, many) = (told.len(), told.len() > TOLD);
+    let kept = told.into_iter().filter(|(is_threshold, _)| !(many && *is_threshold));
+    let mut lines: Vec<String> = kept.take(TOLD).map(|(_, line)| line).collect();
+    let more = all - lines.len();
     if more > 0 || diary.notes_dropped > 0 {
         let beyond = if diary.notes_dropped > 0 { " at least" } else { "" };
         lines.push(format!("...and{beyond} {more} more such decisions."));

@@ -8,15 +8,18 @@
 //! 2. While running, one request in [`sample_one_in`](crate::Design::sample_one_in) is timed, and moves the estimate an eighth of the way.
 //! 3. The threshold follows the estimates with hysteresis: it moves only when the other way is better by a quarter.
 //! 4. One timed request in [`EXPLORE_ONE_IN`] of a space on per-CPU tags goes the other way, so that an estimate can recover.
+//! 5. Whether a space is worth a system-wide tag follows from what its requests cost without: a timed request on per-CPU tags notes
+//!    which share of the CPUs that are active in the space had to be asked ([`Share`]), for those inside the kernel catch up by
+//!    themselves; and each CPU notes with how many requests at once ([`Behind`]).
 
 use crate::cpuset::CpuMask;
 use crate::design::Reach;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::hooks::{Broadcast, Event, Kernel, Local, Tag, Way};
+use crate::hooks::{Broadcast, CpuId, Event, Kernel, Local, Tag, Way};
 use crate::range::{Range, Stride};
 use crate::request::Asked;
-use crate::space::Line;
+use crate::space::{Line, Space};
 use core::sync::atomic::Ordering;
 
 /// One timed request in this many is sent the way that is expected to be dearer, if that is at most 8 times as dear.
@@ -35,6 +38,9 @@ pub struct Costs {
     pub interrupt_ns: u64,
     /// What each further target adds for the requester.
     pub interrupt_more_ns: u64,
+    /// What an interrupt takes from its target, for entering and leaving the handler, which no clock of ours sees: half of the
+    /// shortest round trip, measured at start.
+    pub disturbed_ns: u64,
     /// One broadcast with its synchronisation.
     pub broadcast_ns: u64,
     /// Invalidating one page on the own CPU.
@@ -52,6 +58,7 @@ impl Costs {
     pub const PRIORS: Costs = Costs {
         interrupt_ns: 1000,
         interrupt_more_ns: 85,
+        disturbed_ns: 500,
         broadcast_ns: 730,
         page_ns: 60,
         tag_ns: 90,
@@ -68,11 +75,30 @@ impl Costs {
         }
     }
 
-    /// What interrupting `targets` CPUs is expected to cost the machine, ns: the requester's time, and for each target half
-    /// a round trip, for entering and leaving the handler, which no clock of ours sees.
+    /// What interrupting `targets` CPUs is expected to cost the machine, ns: the requester's time, and that of each target.
     pub fn disturbance_ns(&self, targets: u64) -> u64 {
         self.interrupts_ns(targets)
-            .saturating_add((self.interrupt_ns / 2).saturating_mul(targets))
+            .saturating_add(self.disturbed_ns.saturating_mul(targets))
+    }
+
+    /// What a request of a space on per-CPU tags is expected to cost the machine, ns, when it is active on `others` CPUs besides the
+    /// requester's and `share` of them have to be asked. The rest catch up by themselves: each when it has fallen `behind` by so
+    /// many requests, for two movements of a line, as many as asking a further target takes, and the invalidation of a tag.
+    pub fn without_tag_ns(&self, others: u64, share: Share, behind: Behind) -> u64 {
+        let asked = others.saturating_mul(share.0);
+        let sending = match asked.checked_sub(Share::WHOLE.0) {
+            None => self.interrupt_ns.saturating_mul(asked),
+            Some(further) => self
+                .interrupt_ns
+                .saturating_mul(Share::WHOLE.0)
+                .saturating_add(self.interrupt_more_ns.saturating_mul(further)),
+        };
+        let disturbed = self.disturbed_ns.saturating_mul(asked);
+        let catch_up = self.interrupt_more_ns.saturating_add(self.tag_ns);
+        let catching_up = catch_up.saturating_mul(others.saturating_mul(Share::WHOLE.0).saturating_sub(asked))
+            / behind.0.max(Behind::ONE.0)
+            * Behind::ONE.0;
+        sending.saturating_add(disturbed).saturating_add(catching_up) / Share::WHOLE.0
     }
 
     /// The number of targets from which on a broadcast is cheaper, given where it stands now and that the machine has
@@ -92,10 +118,9 @@ impl Costs {
         if moves { ideal } else { now }
     }
 
-    /// The same where a broadcast interrupts every other of `cpus` CPUs: half a round trip more for each, as
-    /// [`disturbance_ns`](Self::disturbance_ns) counts it for our own interrupts.
+    /// The same where a broadcast interrupts every other of `cpus` CPUs: what an interrupt takes from each.
     fn broadcast_disturbing(self, cpus: u64) -> Costs {
-        let disturbance = (self.interrupt_ns / 2).saturating_mul(cpus.saturating_sub(1));
+        let disturbance = self.disturbed_ns.saturating_mul(cpus.saturating_sub(1));
         Costs {
             broadcast_ns: self.broadcast_ns.saturating_add(disturbance),
             ..self
@@ -105,12 +130,54 @@ impl Costs {
     const NEVER: u64 = u64::MAX;
 }
 
+/// Which share of the CPUs that are active in a space its requests have to ask, in 65,536ths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share(pub(crate) u64);
+
+impl Share {
+    /// None of them: what is believed of a space until something is known.
+    pub const NONE: Share = Share(0);
+    /// All of them.
+    pub const WHOLE: Share = Share(1 << 16);
+
+    /// `asked` of `others`; at most all.
+    pub fn of(asked: u64, others: u64) -> Share {
+        Share((asked * Self::WHOLE.0 / others.max(1)).min(Self::WHOLE.0))
+    }
+
+    /// After another sample: an eighth of the way there.
+    pub(crate) fn after(self, sample: Share) -> Share {
+        Share((self.0 * 7 + sample.0).div_ceil(8))
+    }
+
+    /// After a sample that tells nothing: a 1024th less.
+    pub(crate) fn faded(self) -> Share {
+        Share(self.0 - self.0.div_ceil(1024))
+    }
+}
+
+/// By how many requests a CPU has fallen behind when it catches up by itself, in eighths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Behind(pub(crate) u64);
+
+impl Behind {
+    /// By one, and then by the next.
+    pub const ONE: Behind = Behind(8);
+    /// So far that catching up hardly matters: what is believed of a CPU until something is known, and the most.
+    pub const FAR: Behind = Behind(64 * 8);
+
+    /// After it has caught up with `missed` requests: an eighth of the way there.
+    pub(crate) fn after(self, missed: u64) -> Behind {
+        Behind(self.0 - self.0.div_ceil(8) + missed.min(Self::FAR.0 / 8))
+    }
+}
+
 /// The words behind [`Costs`], in the same order: read by whoever chooses, written when a sample moves one.
-pub(crate) struct CostWords<F: Facade>(Line<[F::U64; 6]>);
+pub(crate) struct CostWords<F: Facade>(Line<[F::U64; 7]>);
 
 impl<F: Facade> CostWords<F> {
     pub(crate) fn new() -> Self {
-        let words = CostWords(Line([0; 6].map(F::U64::new)));
+        let words = CostWords(Line([0; 7].map(F::U64::new)));
         words.store(&Costs::PRIORS);
         words
     }
@@ -120,6 +187,7 @@ impl<F: Facade> CostWords<F> {
         let [
             interrupt_ns,
             interrupt_more_ns,
+            disturbed_ns,
             broadcast_ns,
             page_ns,
             tag_ns,
@@ -128,6 +196,7 @@ impl<F: Facade> CostWords<F> {
         Costs {
             interrupt_ns,
             interrupt_more_ns,
+            disturbed_ns,
             broadcast_ns,
             page_ns,
             tag_ns,
@@ -138,7 +207,7 @@ impl<F: Facade> CostWords<F> {
     /// The threshold alone: all that the common path reads.
     #[inline]
     pub(crate) fn broadcast_from(&self) -> u64 {
-        self.0.0[5].load(Ordering::Relaxed)
+        self.0.0[6].load(Ordering::Relaxed)
     }
 
     /// Writes what has changed by more than a 32nd: small corrections would only move the line about.
@@ -146,6 +215,7 @@ impl<F: Facade> CostWords<F> {
         let values = [
             costs.interrupt_ns,
             costs.interrupt_more_ns,
+            costs.disturbed_ns,
             costs.broadcast_ns,
             costs.page_ns,
             costs.tag_ns,
@@ -157,7 +227,7 @@ impl<F: Facade> CostWords<F> {
             }
         }
         if self.broadcast_from() != costs.broadcast_from {
-            self.0.0[5].store(costs.broadcast_from, Ordering::Relaxed);
+            self.0.0[6].store(costs.broadcast_from, Ordering::Relaxed);
         }
     }
 }
@@ -197,6 +267,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             one.insert(first);
             if let Some(ns) = self.shortest(|engine| engine.round_trip(one)) {
                 costs.interrupt_ns = ns;
+                costs.disturbed_ns = ns / 2;
                 let further = all.len() as u64 - 1;
                 if further > 0
                     && let Some(ns) = self.shortest(|engine| engine.round_trip(all))
@@ -271,12 +342,20 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Whether a request of a space on per-CPU tags, aimed at `targets` CPUs, had better be broadcast under every tag. The
     /// slots stay behind: they flush once more when they catch up, which is allowed (rule 1).
     #[inline]
-    pub(crate) fn rather_broadcast(&self, targets: &CpuMask<W>, range: &Range, generation: u64) -> bool {
+    pub(crate) fn rather_broadcast(
+        &self,
+        space: &Space<K::Facade, W>,
+        targets: &CpuMask<W>,
+        range: &Range,
+        generation: u64,
+    ) -> bool {
         if self.design().reach != Reach::Adaptive || targets.is_empty() {
             return false;
         }
         let targets = targets.len() as u64;
-        let mut rather = targets >= self.costs.broadcast_from();
+        // A space that was better off without a tag would be so again: what the few broadcasts cost that are left is not what they
+        // cost when all of its requests are.
+        let mut rather = targets >= self.costs.broadcast_from() && space.dear.load(Ordering::Relaxed) == 0;
         if generation.is_multiple_of(EXPLORE_ONE_IN * u64::from(self.design().sample_one_in)) {
             let costs = self.weighed(self.costs.load());
             let (one, other) = (costs.disturbance_ns(targets), costs.broadcast_ns);
@@ -358,10 +437,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.kernel.now_ns().saturating_sub(begun)
     }
 
-    /// CPUs that must be active in a space before it is worth a system-wide tag: the requester and as many others as make
-    /// a broadcast the cheaper way.
-    pub(crate) fn active_for_promotion(&self) -> u32 {
-        u32::try_from(self.costs.broadcast_from().saturating_add(1)).unwrap_or(u32::MAX)
+    /// What a request of `space` from `me`, active on `active` CPUs, is expected to cost without a system-wide tag, and with one;
+    /// ns. Others are taken to fall behind as far as `me` does.
+    pub(crate) fn without_and_with_tag(&self, space: &Space<K::Facade, W>, me: CpuId, active: u32) -> (u64, u64) {
+        let costs = self.weighed(self.costs.load());
+        let share = Share(space.asked.load(Ordering::Relaxed));
+        let behind = Behind(self.cpus[me].own.behind.load(Ordering::Relaxed));
+        let others = u64::from(active.saturating_sub(1));
+        (costs.without_tag_ns(others, share, behind), costs.broadcast_ns)
     }
 }
 
@@ -392,6 +475,7 @@ mod tests {
             Costs {
                 interrupt_ns,
                 interrupt_more_ns,
+                disturbed_ns: interrupt_ns / 2,
                 broadcast_ns,
                 ..Costs::PRIORS
             }
@@ -440,9 +524,37 @@ mod tests {
         fn a_broadcast_that_interrupts_counts_every_cpu(truth in costs(), cpus in 1_u64..500) {
             let (one, all) = (truth.broadcast_disturbing(1), truth.broadcast_disturbing(cpus));
             prop_assert_eq!(one, truth);
-            prop_assert_eq!(all.broadcast_ns, truth.broadcast_ns + (cpus - 1) * (truth.interrupt_ns / 2));
+            prop_assert_eq!(all.broadcast_ns, truth.broadcast_ns + (cpus - 1) * truth.disturbed_ns);
             prop_assert_eq!(all.disturbance_ns(cpus), truth.disturbance_ns(cpus));
             prop_assert!(all.threshold(Costs::NEVER - 1, 72) >= truth.threshold(Costs::NEVER - 1, 72));
+        }
+
+        /// Whoever has to be asked costs what interrupts cost; whoever need not, hardly anything once CPUs fall far behind.
+        #[test]
+        fn without_a_tag_it_costs_what_is_asked_and_what_catches_up(truth in costs(), others in 1_u64..500, asked in 0_u64..500) {
+            let without = |share, behind| truth.without_tag_ns(others, share, behind);
+            prop_assert_eq!(without(Share::WHOLE, Behind::ONE), truth.disturbance_ns(others));
+            prop_assert_eq!(without(Share::WHOLE, Behind::FAR), truth.disturbance_ns(others));
+            prop_assert_eq!(without(Share::NONE, Behind::ONE), others * (truth.interrupt_more_ns + truth.tag_ns));
+            prop_assert!(without(Share::NONE, Behind::FAR) <= without(Share::NONE, Behind::ONE) / 64 + 1);
+            let share = Share::of(asked, others);
+            prop_assert!(without(share, Behind::FAR) <= truth.disturbance_ns(asked.min(others)) + without(Share::NONE, Behind::FAR) + 1);
+            prop_assert!(without(share, Behind::FAR) <= without(share, Behind::ONE));
+        }
+
+        /// Shares and distances go where the samples are, and stay in bounds.
+        #[test]
+        fn shares_and_distances_follow(asked in 0_u64..70, others in 1_u64..70, missed in 1_u64..200) {
+            let (sample, mut share, mut behind) = (Share::of(asked, others), Share::NONE, Behind::FAR);
+            for _ in 0..200 {
+                (share, behind) = (share.after(sample), behind.after(missed));
+                prop_assert!(share.0 <= Share::WHOLE.0 && (Behind::ONE.0..=Behind::FAR.0).contains(&behind.0));
+            }
+            prop_assert!(share.0.abs_diff(sample.0) <= 8, "{share:?} for {sample:?}");
+            prop_assert!(behind.0.abs_diff(8 * missed.min(64)) <= 8, "{behind:?} for {missed}");
+            let mut faded = share;
+            (0..20_000).for_each(|_| faded = faded.faded());
+            prop_assert_eq!(faded, Share::NONE);
         }
 
         /// One sample, however wild, moves an estimate by less than its own size; samples that agree bring it home.

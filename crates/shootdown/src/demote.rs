@@ -1,10 +1,10 @@
 //! Demotion: a space gives its system-wide tag back and returns to per-CPU slots.
 //!
-//! A space that has shrunk to few CPUs pays a broadcast for every flush that would need no message, or few; and tags are
-//! scarce. No shipped kernel demotes. [`Reach::Adaptive`](crate::Reach::Adaptive) does:
+//! A space that has shrunk to few CPUs pays a broadcast for every flush that would need no message, or few; one whose CPUs are inside
+//! the kernel most of the time would hardly have to ask them; and tags are scarce. No shipped kernel demotes. [`Reach::Adaptive`](crate::Reach::Adaptive) does:
 //!
-//! 1. A sampled flush of a promoted space finds it active on few CPUs, some samples in a row (or once, while tags are
-//!    short), and publishes `Demoting(tag)` by a full-barrier compare-exchange.
+//! 1. A sampled flush of a promoted space finds it active on few CPUs, or finds that broadcasts cost more than its requests did
+//!    without, some samples in a row (or once, while tags are short), and publishes `Demoting(tag)` by a full-barrier compare-exchange.
 //! 2. Whoever loads the space from then on, or is told to catch up, takes a slot. Every flush broadcasts under the tag
 //!    *and* interrupts: CPUs on a slot catch up, CPUs still on the tag move to a slot, lazy ones let go of the root.
 //! 3. A flush that finds nobody on the tag publishes `PerCpu`. Whoever wins that exchange invalidates the tag everywhere,
@@ -31,13 +31,15 @@
 //! Under a system-wide tag there is no local-only flush: a CPU that left the set still holds entries under the tag. To
 //! know that none does takes an invalidation everywhere, which is what demotion does, once.
 
+use crate::costs::Share;
 use crate::cpuset::CpuMask;
-use crate::design::Requests;
+use crate::design::{Requests, Worth};
 use crate::engine::{Engine, Pinned};
 use crate::facade::Word;
 use crate::fault::fault;
-use crate::hooks::{Broadcast, CpuId, Event, Kernel, Tag};
+use crate::hooks::{Broadcast, CpuId, Demotion, Event, Kernel, Tag};
 use crate::percpu::{PerCpu, State};
+use crate::promote::is_clearly_more;
 use crate::range::Range;
 use crate::request::Asked;
 use crate::space::{Mode, Space};
@@ -62,8 +64,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         } else {
             (promoted_from / 2).max(1)
         };
-        let active = self.active_on(space, few.saturating_add(1));
-        if active > few {
+        let (active, dear) = match self.design().worth {
+            Worth::Count => (self.active_on(space, few.saturating_add(1)), None),
+            Worth::Cost => {
+                let active = self.active_on(space, u32::MAX);
+                (active, self.is_dear(space, pin.cpu, active))
+            }
+        };
+        if active > few && dear.is_none() {
             if space.shrunk.load(Ordering::Relaxed) != 0 {
                 space.shrunk.store(0, Ordering::Relaxed);
             }
@@ -80,7 +88,15 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let Some(word) = space.change_mode(word, Mode::Demoting(tag)) else {
             return;
         };
-        self.kernel.event(Event::Demoting { active, short });
+        let reason = match dear {
+            Some((without, with)) if active > few => {
+                space.dear.store(with, Ordering::Relaxed);
+                Demotion::Dear { without, with }
+            }
+            _ if short => Demotion::TagsShort,
+            _ => Demotion::Shrunk,
+        };
+        self.kernel.event(Event::Demoting { active, reason });
         self.move_here(space, pin.cpu);
         let on_tag = self.on_tag(space, pin.cpu);
         if on_tag.is_empty() {
@@ -88,6 +104,15 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         } else {
             self.interrupt(token, on_tag, Asked::CATCH_UP, pin, |_| {});
         }
+    }
+
+    /// What requests of `space`, active on `active` CPUs, are expected to cost without its tag, and cost with it, ns, if that is more.
+    /// Nothing is learnt of the former while there is a tag: what is known fades, so that a space is tried without now and then.
+    fn is_dear(&self, space: &Space<K::Facade, W>, me: CpuId, active: u32) -> Option<(u64, u64)> {
+        let asked = Share(space.asked.load(Ordering::Relaxed)).faded();
+        space.asked.store(asked.0, Ordering::Relaxed);
+        let (without, with) = self.without_and_with_tag(space, me, active);
+        is_clearly_more(with, without).then_some((without, with))
     }
 
     /// A flush while the space is being demoted, after the increment of its generation.

@@ -17,6 +17,19 @@ pub enum Tags {
     },
 }
 
+/// What makes a space worth a system-wide tag, where there are both kinds ([`Tags::Hybrid`]). Read in `promote` and `demote`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Worth {
+    /// That it is active on as many CPUs as the design says. Where reach is adaptive it gives the tag back on half as many.
+    Count,
+    /// That besides its requests are expected to cost more without: by how many of the CPUs that are active have to be asked, and
+    /// by how far the others fall behind before they catch up by themselves. It gives the tag back when broadcasts have become
+    /// dearer than that, and is tried without now and then, since what is known fades. Served with [`Reach::Adaptive`], else as
+    /// [`Count`](Worth::Count).
+    Cost,
+}
+
 /// How an invalidation reaches other CPUs. Read in `flush`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -198,6 +211,8 @@ impl Errata {
 pub struct Design {
     /// How spaces get tags.
     pub tags: Tags,
+    /// What makes a space worth a system-wide one.
+    pub worth: Worth,
     /// How invalidations reach other CPUs.
     pub reach: Reach,
     /// Which CPUs are interrupted.

@@ -172,7 +172,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 // A broadcast tells nobody to leave a set, it proves nothing about walks, and an early synchronisation nothing
                 // at all.
                 let by_interrupts = walkers || departing || self.design().errata.interrupt_too;
-                if !by_interrupts && self.rather_broadcast(&targets, &range, generation) {
+                if !by_interrupts && self.rather_broadcast(space, &targets, &range, generation) {
                     self.kernel.event(Event::Chose {
                         way: Way::Broadcast,
                         targets: targets.len() as u32,
@@ -183,9 +183,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                         self.learn(Way::Broadcast, 0, self.since(begun));
                     }
                     // It went to every tag for want of one of its own, and every slot of the space has fallen behind: that need not
-                    // happen often to be worth a tag, unless there are none.
+                    // happen often to be worth a tag, unless there are none, or it had one and was better off without.
                     let none_left = self.tag_shortage.0.load(Ordering::Relaxed) != 0;
-                    self.consider(space, me, begun.is_some() || !none_left);
+                    let seldom = none_left || space.dear.load(Ordering::Relaxed) != 0;
+                    self.consider(space, me, begun.is_some() || !seldom, targets.len());
                     return;
                 }
                 if walkers {
@@ -212,7 +213,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 if let Some(begun) = begun {
                     token.timed = Some((targets.len() as u64, self.since(begun)));
                 }
-                self.consider(space, me, begun.is_some());
+                self.consider(space, me, begun.is_some(), targets.len());
             }
             Mode::System(tag) => {
                 // A request that may end in demotion has more to do, pinned, than wait for its broadcast.

@@ -208,18 +208,34 @@ pub enum Event {
     Promoting {
         /// CPUs it is active on, at least.
         active: u32,
-        /// CPUs from which on it pays.
-        from: u32,
+        /// Where reach is adaptive: what a request is expected to cost without a tag, and with one; ns.
+        costs: Option<(u64, u64)>,
     },
     /// A space begins to give up its system-wide tag.
     Demoting {
         /// CPUs it is active on.
         active: u32,
-        /// Because tags are short, not because the space has shrunk.
-        short: bool,
+        /// Why.
+        reason: Demotion,
     },
     /// A space is back on per-CPU tags, its tag free.
     Demoted,
+}
+
+/// Why a space gives up its system-wide tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Demotion {
+    /// It is active on few CPUs.
+    Shrunk,
+    /// It is active on few CPUs, and others want its tag.
+    TagsShort,
+    /// Its requests are expected to cost less `without` a tag than they do `with` it; ns.
+    Dear {
+        /// By interrupts, and by CPUs that catch up.
+        without: u64,
+        /// By a broadcast.
+        with: u64,
+    },
 }
 
 /// The hooks. `W` is the number of 64-bit words in a CPU set: machines of up to `64 * W` CPUs.

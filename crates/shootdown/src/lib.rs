@@ -88,18 +88,20 @@ mod token;
 mod walk;
 
 pub use batch::Batch;
-pub use costs::{Costs, EXPLORE_ONE_IN};
+pub use costs::{Behind, Costs, EXPLORE_ONE_IN, Share};
 pub use cpuset::{CpuMask, CpuSet};
 pub use deferred::{Deferral, DeferralsOver, Unmapped};
 pub use design::{
     Ack, CONSIDER_ONE_IN, Departure, Design, Errata, Exit, Free, MAX_SLOTS, Order, Reach, Requests, Service, Tags,
-    Targets, USER_HALF, Wait, Walkers,
+    Targets, USER_HALF, Wait, Walkers, Worth,
 };
 pub use engine::{Engine, Storage, tag_words};
 pub use facade::{Facade, Native, Word};
 #[cfg(feature = "faults")]
 pub use fault::Fault;
-pub use hooks::{Answer, Broadcast, BroadcastLimits, CpuId, Event, Kernel, Local, Root, Secondary, Stuck, Tag, Way};
+pub use hooks::{
+    Answer, Broadcast, BroadcastLimits, CpuId, Demotion, Event, Kernel, Local, Root, Secondary, Stuck, Tag, Way,
+};
 pub use log::LOG_ENTRIES;
 pub use percpu::PerCpu;
 pub use range::{Chunks, Range, Stride};

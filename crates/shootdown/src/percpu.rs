@@ -11,6 +11,7 @@
 //! | `own` | the CPU itself, interrupts off | nobody else |
 //! | `walking` | the CPU itself (see `walk/slots.rs`) | freeing sides, two of its three lines |
 
+use crate::costs::Behind;
 use crate::deferred::Deferring;
 use crate::design::MAX_SLOTS;
 use crate::facade::{Facade, Word};
@@ -56,6 +57,8 @@ pub(crate) struct Own<F: Facade> {
     pub(crate) kernel_seen: F::U64,
     /// Next slot to evict.
     pub(crate) next_victim: F::U64,
+    /// How far this CPU falls behind before it catches up by itself ([`Behind`]), where reach is adaptive.
+    pub(crate) behind: F::U64,
     pub(crate) slots: [Slot<F>; MAX_SLOTS],
     /// Whether the handler, or a waiter in its place, is serving here. Last, so that no offset depends on the build.
     #[cfg(debug_assertions)]
@@ -84,6 +87,7 @@ impl<F: Facade> PerCpu<F> {
                 tag: F::U64::new(0),
                 kernel_seen: F::U64::new(0),
                 next_victim: F::U64::new(0),
+                behind: F::U64::new(Behind::FAR.0),
                 slots: core::array::from_fn(|_| Slot {
                     space: F::U64::new(0),
                     generation: F::U64::new(0),

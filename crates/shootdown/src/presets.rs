@@ -7,6 +7,7 @@ impl Design {
     /// requests of others to the interrupt, as Linux's always did.
     pub const IPI: Design = Design {
         tags: Tags::PerCpu,
+        worth: Worth::Count,
         reach: Reach::Ipi,
         targets: Targets::Active,
         departure: Departure::AtSwitch,
@@ -79,10 +80,11 @@ impl Design {
         ..Design::IPI
     };
 
-    /// Ours: hybrid tags with demotion, reach by measured cost, the flush log, local work while the targets answer. From
-    /// how many CPUs on a space is promoted follows from the costs too; `promote_at` is the least.
+    /// Ours: hybrid tags with demotion, reach by measured cost, the flush log, local work while the targets answer. Whether
+    /// a space is promoted follows from the costs too; `promote_at` is the least.
     pub const ADAPTIVE: Design = Design {
         tags: Tags::Hybrid { promote_at: 2 },
+        worth: Worth::Cost,
         reach: Reach::Adaptive,
         targets: Targets::InUser,
         // About what an interrupt costs both sides over what a transfer of a line does (0.5 to 1 us over 50 to 100 ns in most machine

@@ -1,7 +1,8 @@
 //! Hybrid tags: promoting a space to a system-wide tag, and flushing while that is under way.
 //!
 //! 1. A requester that has just interrupted CPUs samples, at a request that is timed or in one time window of 32, whether the
-//!    space is active on enough of them, allocates a tag, and publishes `Transition(tag)` with one full-barrier compare-exchange.
+//!    space is active on enough of them, and where reach is adaptive whether its requests cost more than broadcasts would,
+//!    allocates a tag, and publishes `Transition(tag)` with one full-barrier compare-exchange.
 //!    One that has just broadcast to every tag, since to interrupt would have cost more, does so at once, while tags are left.
 //! 2. Every flush from then on broadcasts under the tag *and* interrupts CPUs that still run on a slot, which moves them.
 //! 3. A flush that finds no such CPU publishes `System(tag)`; flushes then only broadcast.
@@ -12,7 +13,8 @@
 //! that still has to broadcast, or to interrupt, does it once more than was needed, and a mode word of an earlier era is
 //! never mistaken for one of this.
 
-use crate::design::{CONSIDER_ONE_IN, Exit, Reach, Tags};
+use crate::costs::Share;
+use crate::design::{CONSIDER_ONE_IN, Exit, Reach, Tags, Worth};
 use crate::engine::{Engine, Pinned};
 use crate::facade::Word;
 use crate::hooks::{CpuId, Event, Kernel, Tag};
@@ -22,41 +24,76 @@ use crate::space::{Mode, Space};
 use crate::token::{Flushed, Token};
 use core::sync::atomic::Ordering;
 
+/// Whether `one` is more than `other` by an eighth: two estimates that are nearly the same give no reason to change.
+pub(crate) fn is_clearly_more(one: u64, other: u64) -> bool {
+    one > other.saturating_add(other / 8)
+}
+
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// Whether this design gives out system-wide tags by promotion.
+    /// From how many active CPUs on this design gives out system-wide tags, if it does and the machine has a use for them.
     pub(crate) fn promotes_at(&self) -> Option<u32> {
         match self.design().tags {
-            Tags::Hybrid { promote_at } if self.broadcasts() => Some(match self.design().reach {
-                Reach::Adaptive => promote_at.max(self.active_for_promotion()),
-                _ => promote_at,
-            }),
+            Tags::Hybrid { promote_at } if self.broadcasts() => Some(promote_at),
             _ => None,
         }
     }
+
     /// After a flush by interrupts: promotes `space` if the space is active on enough CPUs and it is time to look. With an
     /// adaptive reach that is at the requests that are `sampled`, and costs the others nothing; else while this CPU's sampling
     /// window is open, and costs a clock read when it is closed.
     #[inline]
-    pub(crate) fn consider(&self, space: &Space<K::Facade, W>, me: CpuId, sampled: bool) {
-        if sampled || self.design().reach != Reach::Adaptive {
+    pub(crate) fn consider(&self, space: &Space<K::Facade, W>, me: CpuId, sampled: bool, targets: usize) {
+        if self.design().reach != Reach::Adaptive {
             self.consider_in_window(space, me);
+        } else if sampled {
+            match self.design().worth {
+                Worth::Count => self.consider_by_count(space),
+                Worth::Cost => self.consider_by_cost(space, me, targets),
+            }
         }
     }
 
     #[inline(never)]
     fn consider_in_window(&self, space: &Space<K::Facade, W>, me: CpuId) {
-        let Some(promote_at) = self.promotes_at() else { return };
-        if self.design().reach != Reach::Adaptive {
-            let window = self.kernel.now_ns() / self.design().consider_window_ns;
-            if !window.wrapping_add(me as u64).is_multiple_of(CONSIDER_ONE_IN) {
-                return;
-            }
+        if self.promotes_at().is_none() {
+            return;
         }
+        let window = self.kernel.now_ns() / self.design().consider_window_ns;
+        if window.wrapping_add(me as u64).is_multiple_of(CONSIDER_ONE_IN) {
+            self.consider_by_count(space);
+        }
+    }
+
+    fn consider_by_count(&self, space: &Space<K::Facade, W>) {
+        let Some(promote_at) = self.promotes_at() else { return };
         let active = self.active_on(space, promote_at);
         if active >= promote_at {
+            self.kernel.event(Event::Promoting { active, costs: None });
+            self.promote(space);
+        }
+    }
+
+    /// After a request to `targets` CPUs: notes how many of those that are active had to be asked, and promotes where a request
+    /// costs more than a broadcast does, or did when the space last gave up a tag for that. Two who note at once lose one sample:
+    /// relaxed.
+    #[inline(never)]
+    fn consider_by_cost(&self, space: &Space<K::Facade, W>, me: CpuId, targets: usize) {
+        let Some(promote_at) = self.promotes_at() else { return };
+        let active = self.active_on(space, u32::MAX);
+        if active > 1 {
+            let sample = Share::of(targets as u64, u64::from(active - 1));
+            let share = Share(space.asked.load(Ordering::Relaxed)).after(sample);
+            space.asked.store(share.0, Ordering::Relaxed);
+        }
+        let dear = space.dear.load(Ordering::Relaxed);
+        if dear != 0 {
+            space.dear.store(dear - dear.div_ceil(4096), Ordering::Relaxed);
+        }
+        let (without, with) = self.without_and_with_tag(space, me, active);
+        if active >= promote_at && is_clearly_more(without, with.max(dear)) {
             self.kernel.event(Event::Promoting {
                 active,
-                from: promote_at,
+                costs: Some((without, with)),
             });
             self.promote(space);
         }

@@ -5,7 +5,7 @@ use crate::traffic::{Traffic, play_on};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use shootdown::{
-    Ack, Departure, Design, Errata, Exit, Free, Order, Reach, Requests, Service, Tags, Targets, Wait, Walkers,
+    Ack, Departure, Design, Errata, Exit, Free, Order, Reach, Requests, Service, Tags, Targets, Wait, Walkers, Worth,
 };
 use shootdown_sim::hw::{Aarch64, Isa, Riscv64};
 use shootdown_sim::machine::Outcome;
@@ -97,6 +97,7 @@ impl Draw {
                 Departure::WhenShared { looks: 2 },
             ]),
             requests: self.of(&[Requests::PerRequest, Requests::PerCpu, Requests::Log]),
+            worth: self.of(&[Worth::Count, Worth::Cost]),
             order: self.of(&[Order::Serial, Order::Concurrent]),
             ack: self.of(&[Ack::Late, Ack::Early]),
             wait: self.of(&[Wait::Spin, Wait::Preemptible]),

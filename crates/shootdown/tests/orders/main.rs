@@ -16,7 +16,7 @@ mod words;
 mod work;
 mod world;
 
-use shootdown::{Design, Errata, Range, Root, Stride, Tags, Unmapped};
+use shootdown::{Design, Errata, Range, Root, Stride, Tags, Unmapped, Worth};
 use world::{CPUS, engine, on, unmap, write_tables};
 
 /// Each sound preset; promoting and demoting as soon as it can, and with few tags, so that they run out.
@@ -29,6 +29,7 @@ fn designs() -> impl Iterator<Item = (&'static str, Design)> {
         };
         let design = Design {
             tags,
+            worth: Worth::Count,
             slots: 2,
             tag_limit: 7,
             sample_one_in: 1,

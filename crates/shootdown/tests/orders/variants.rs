@@ -1,6 +1,6 @@
 //! Designs that no preset has: what presets leave out of the combinations, and limits that are reached soon.
 
-use shootdown::{Ack, Departure, Design, Errata, Exit, Reach, Requests, Tags};
+use shootdown::{Ack, Departure, Design, Errata, Exit, Reach, Requests, Tags, Worth};
 
 /// What no preset has.
 pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
@@ -12,6 +12,7 @@ pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
         tags: Tags::Hybrid { promote_at: 2 },
         slots: 2,
         tag_limit: 7,
+        worth: Worth::Count,
         sample_one_in: 1,
         demote_after: 1,
         consider_window_ns: 1,
@@ -23,6 +24,13 @@ pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
         ..Errata::NONE
     };
     [
+        (
+            "tags by cost",
+            Design {
+                worth: Worth::Cost,
+                ..hybrid
+            },
+        ),
         (
             "log on slots",
             Design {

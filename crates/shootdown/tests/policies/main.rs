@@ -10,6 +10,7 @@ mod local_first;
 mod promotion;
 mod targets;
 mod walks;
+mod worth;
 
 use shootdown::{
     Broadcast, BroadcastLimits, CpuMask, Design, Engine, Event, Kernel, Local, Native, PerCpu, Range, Root, Space,
@@ -28,6 +29,9 @@ struct World {
     cpu: Cell<usize>,
     masked: Cell<bool>,
     now: Cell<u64>,
+    /// By how much the clock goes on at each interrupt, and at each synchronisation of a broadcast.
+    interrupts_take: Cell<u64>,
+    broadcasts_take: Cell<u64>,
     interrupted: RefCell<Vec<usize>>,
     invalidations: Cell<u32>,
     broadcasts: Cell<u32>,
@@ -74,6 +78,7 @@ impl Kernel<1> for &'static World {
             self.cpu.set(me);
             self.masked.set(masked);
         }
+        self.now.set(self.now.get() + self.interrupts_take.get());
         let act = self.on_answer.borrow_mut().take();
         act.iter().for_each(|act| act());
     }
@@ -103,6 +108,7 @@ impl Kernel<1> for &'static World {
     }
     fn broadcast_sync(&self) {
         self.synchronised.set(self.synchronised.get() + 1);
+        self.now.set(self.now.get() + self.broadcasts_take.get());
     }
     fn flush_at_entry(&self, _cpu: usize) -> bool {
         let act = self.on_target.borrow_mut().take();

@@ -1,11 +1,12 @@
 //! Promotion and demotion.
 
 use crate::{OnHost, Sys, World, flush, run, space, world};
-use shootdown::{Design, Event, Range, Tags};
+use shootdown::{Demotion, Design, Event, Range, Tags, Worth};
 
 /// Promoted at four CPUs; every flush is a sample.
 pub const PROMOTED_AT_4: Design = Design {
     tags: Tags::Hybrid { promote_at: 4 },
+    worth: Worth::Count,
     sample_one_in: 1,
     demote_after: 3,
     consider_window_ns: 1,
@@ -39,12 +40,12 @@ fn a_space_is_promoted_where_it_is_active_on_as_many_cpus_as_the_design_says() {
         run(world, engine, 0..active, space);
         flush(engine, space);
         let promoting = world.events.take().into_iter().find_map(|event| match event {
-            Event::Promoting { active, from } => Some((active, from)),
+            Event::Promoting { active, costs: None } => Some(active),
             _ => None,
         });
         assert_eq!(
             promoting,
-            is.then_some((4, 4)),
+            is.then_some(4),
             "{active} CPUs; no more are counted than are needed"
         );
         assert_eq!(space.system_tag().is_some(), is);
@@ -147,9 +148,9 @@ fn while_tags_are_short_a_space_that_hardly_needs_its_tag_gives_it_up_at_once() 
         run(world, engine, left..8, third);
         flush(engine, one);
         let seen = world.events.take();
-        let short = seen
-            .iter()
-            .any(|event| matches!(event, Event::Demoting { active, short: true } if *active == left as u32));
+        let short = seen.iter().any(
+            |event| matches!(event, Event::Demoting { active, reason: Demotion::TagsShort } if *active == left as u32),
+        );
         assert_eq!(
             short, gives_up,
             "active on {left}: one and a half times what promotes, or more"
@@ -202,7 +203,7 @@ fn a_demotion_is_not_over_while_a_cpu_is_on_the_tag() {
         event,
         Event::Demoting {
             active: 2,
-            short: false
+            reason: Demotion::Shrunk
         }
     )));
     assert!(!seen.contains(&Event::Demoted) && one.system_tag().is_some());

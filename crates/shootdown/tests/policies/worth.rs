@@ -1,0 +1,109 @@
+//! Whether a space is worth a system-wide tag, by what its requests cost.
+
+use crate::{OnHost, Sys, World, flush, run, space, world};
+use shootdown::{Demotion, Design, Event, Tags};
+
+/// Every flush is a sample.
+const BY_COST: Design = Design {
+    tags: Tags::Hybrid { promote_at: 2 },
+    sample_one_in: 1,
+    demote_after: 3,
+    ..Design::ADAPTIVE
+};
+
+/// A space that runs on six CPUs, to interrupt one of which takes 1,000 ns, and to broadcast `broadcasts_take`.
+fn on_six(broadcasts_take: u64) -> (&'static World, &'static Sys, &'static OnHost) {
+    let (world, engine) = world(BY_COST, 8);
+    world.interrupts_take.set(1000);
+    world.broadcasts_take.set(broadcasts_take);
+    let space = space(engine, 1);
+    run(world, engine, 0..6, space);
+    (world, engine, space)
+}
+
+/// CPUs 1 to 5 are inside the kernel, from where they catch up by themselves.
+fn in_kernel(world: &World, engine: &Sys, space: &OnHost) {
+    (1..6).for_each(|cpu| world.on(cpu, || assert!(engine.enter_kernel(space))));
+}
+
+/// Flushes so often, and says how often the space was promoted, and how often demoted for being dear.
+fn changes(world: &World, engine: &Sys, space: &OnHost, flushes: u32) -> (usize, usize) {
+    world.events.take();
+    let (mut promoted, mut dear) = (0, 0);
+    for _ in 0..flushes {
+        flush(engine, space);
+        for event in world.events.take() {
+            promoted += usize::from(matches!(event, Event::Promoting { costs: Some(_), .. }));
+            let reason = Demotion::Dear { without: 0, with: 0 };
+            dear += usize::from(matches!(event, Event::Demoting { reason: found, .. }
+                if std::mem::discriminant(&found) == std::mem::discriminant(&reason)));
+        }
+    }
+    (promoted, dear)
+}
+
+#[test]
+fn a_space_whose_cpus_have_to_be_asked_gets_a_tag() {
+    let (world, engine, space) = on_six(500);
+    assert_eq!(changes(world, engine, space, 8), (1, 0));
+    assert!(space.system_tag().is_some());
+}
+
+#[test]
+fn a_space_whose_cpus_are_inside_the_kernel_does_not() {
+    let (world, engine, space) = on_six(500);
+    in_kernel(world, engine, space);
+    assert_eq!(changes(world, engine, space, 500), (0, 0));
+    // They are back.
+    // SAFETY: nothing here is freed.
+    (1..6).for_each(|cpu| world.on(cpu, || unsafe { engine.leave_lazy(space) }));
+    assert_eq!(changes(world, engine, space, 8).0, 1);
+}
+
+#[test]
+fn a_space_whose_broadcasts_have_become_dear_gives_its_tag_back_and_does_not_want_it_again_soon() {
+    let (world, engine, space) = on_six(500);
+    assert_eq!(changes(world, engine, space, 8).0, 1);
+    world.broadcasts_take.set(50_000);
+    assert_eq!(changes(world, engine, space, 60), (0, 1));
+    assert_eq!(space.system_tag(), None);
+    // What few broadcasts cost says nothing of many.
+    world.broadcasts_take.set(500);
+    let before = world.broadcasts.get();
+    assert_eq!(changes(world, engine, space, 320), (0, 0));
+    assert!(
+        world.broadcasts.get() - before <= 320 / 16,
+        "one in sixteen looks what they cost"
+    );
+    // In time it is forgotten.
+    assert!(changes(world, engine, space, 40_000).0 > 0);
+}
+
+#[test]
+fn a_space_with_a_tag_is_tried_without_now_and_then() {
+    let (world, engine, space) = on_six(500);
+    let (promoted, dear) = changes(world, engine, space, 10_000);
+    assert!(
+        promoted.abs_diff(dear) <= 1 && (1..=50).contains(&dear),
+        "{promoted} times promoted, {dear} times demoted"
+    );
+}
+
+#[test]
+fn how_far_a_cpu_falls_behind_counts() {
+    // CPU 0 catches up with every request by itself, or with many at once, as others are taken to do.
+    for (flushes, promoted) in [(1, 1), (32, 0)] {
+        let (world, engine, space) = on_six(500);
+        in_kernel(world, engine, space);
+        for _ in 0..64 {
+            assert!(engine.enter_kernel(space));
+            world.on(6, || {
+                (0..flushes).for_each(|_| flush(engine, space));
+            });
+            // SAFETY: as above.
+            unsafe { engine.leave_lazy(space) };
+        }
+        world.events.take();
+        assert_eq!(changes(world, engine, space, 1).0, promoted, "{flushes} at once");
+    }
+}
