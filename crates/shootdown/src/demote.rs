@@ -71,18 +71,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 (active, self.is_dear(space, pin.cpu, active))
             }
         };
-        if active > few && dear.is_none() {
-            if space.shrunk.load(Ordering::Relaxed) != 0 {
-                space.shrunk.store(0, Ordering::Relaxed);
-            }
+        if !self.is_found_often(space, active <= few || dear.is_some(), !short) {
             return;
         }
-        let seen = space.shrunk.load(Ordering::Relaxed) + 1;
-        if seen < u64::from(self.design().demote_after) && !short {
-            space.shrunk.store(seen, Ordering::Relaxed);
-            return;
-        }
-        space.shrunk.store(0, Ordering::Relaxed);
         self.tag_shortage.0.store(0, Ordering::Relaxed);
         // Full barrier; pairs with the reads of the mode in `dispatch`, `switch_to` and the handler.
         let Some(word) = space.change_mode(word, Mode::Demoting(tag)) else {

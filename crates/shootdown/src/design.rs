@@ -254,8 +254,9 @@ pub struct Design {
     /// One request in this many (a power of two) of a space is timed where reach is adaptive, and its space considered for
     /// promotion and demotion: two clock reads, and now and then a store to the shared estimates.
     pub sample_one_in: u32,
-    /// Samples in a row that must find a space on few CPUs before it is demoted; with 64 and 8 about 500 flushes, so that
-    /// threads which sleep for a moment do not cost it its tag.
+    /// Samples in a row that must find a space better off without its tag before it is demoted; with 64 and 8 about 500 flushes, so
+    /// that threads which sleep for a moment do not cost it its tag. As many must find one that gave up its tag because broadcasts
+    /// were dear better off with a tag again.
     pub demote_after: u32,
     /// Frames that unmaps on one CPU may keep waiting with [`Free::Deferred`]; what would exceed it is flushed synchronously.
     /// 4096 are 16 MiB: what a CPU that unmaps a page in a microsecond frees in four ticks of a millisecond.

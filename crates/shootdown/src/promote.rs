@@ -90,13 +90,33 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             space.dear.store(dear - dear.div_ceil(4096), Ordering::Relaxed);
         }
         let (without, with) = self.without_and_with_tag(space, me, active);
-        if active >= promote_at && is_clearly_more(without, with.max(dear)) {
+        let worth_it = active >= promote_at && is_clearly_more(without, with.max(dear));
+        // Where it has had a tag and was better off without, one sample is not enough.
+        if self.is_found_often(space, worth_it, dear != 0) {
             self.kernel.event(Event::Promoting {
                 active,
                 costs: Some((without, with)),
             });
             self.promote(space);
         }
+    }
+
+    /// Whether a sample has found `space` better off the other way, with a tag or without, and, where it has to be so
+    /// `often`, for the [`demote_after`](crate::Design::demote_after)th time in a row. Two who count at once lose one: relaxed.
+    pub(crate) fn is_found_often(&self, space: &Space<K::Facade, W>, found: bool, often: bool) -> bool {
+        let before = space.found.load(Ordering::Relaxed);
+        let found = if found { before + 1 } else { 0 };
+        let enough = found
+            >= if often {
+                u64::from(self.design().demote_after)
+            } else {
+                1
+            };
+        let after = if enough { 0 } else { found };
+        if after != before {
+            space.found.store(after, Ordering::Relaxed);
+        }
+        enough
     }
 
     /// Gives `space` a system-wide tag; nothing happens when it has one, or none is free.

@@ -27,8 +27,9 @@ pub struct Space<F: Facade, const W: usize> {
     pub(crate) mode: Line<F::U64>,
     /// Generation of the last batched unmap that may not have been flushed, or 0 (rule 9).
     pub(crate) pending: F::U64,
-    /// Samples in a row that found the space on few CPUs. Written where the mode is considered only.
-    pub(crate) shrunk: F::U64,
+    /// Samples in a row that found the space better off with a tag, where it has none, or without. Written where the mode is
+    /// considered only.
+    pub(crate) found: F::U64,
     /// When a request will next look for CPUs that have left, ns; 0 before the first look.
     pub(crate) next_trim: F::U64,
     /// How many CPUs that had left were looked at in vain by requests, since such CPUs were last asked to leave the set.
@@ -55,7 +56,7 @@ impl<F: Facade, const W: usize> Space<F, W> {
             walk_mode: F::U64::new(0),
             mode: Line(F::U64::new(Mode::PerCpu.pack())),
             pending: F::U64::new(0),
-            shrunk: F::U64::new(0),
+            found: F::U64::new(0),
             next_trim: F::U64::new(0),
             looked: F::U64::new(0),
             asked: F::U64::new(0),
