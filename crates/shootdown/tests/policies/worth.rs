@@ -21,6 +21,16 @@ fn on_six(broadcasts_take: u64) -> (&'static World, &'static Sys, &'static OnHos
     (world, engine, space)
 }
 
+/// Flushes until it happens, at most 20,000 times; how many that took.
+fn until(world: &World, engine: &Sys, space: &OnHost, happens: fn(&Event) -> bool) -> u32 {
+    let found = (1..=20_000).find(|_| {
+        world.events.take();
+        flush(engine, space);
+        world.saw(happens)
+    });
+    found.expect("it happens")
+}
+
 /// CPUs 1 to 5 are inside the kernel, from where they catch up by themselves.
 fn in_kernel(world: &World, engine: &Sys, space: &OnHost) {
     (1..6).for_each(|cpu| world.on(cpu, || assert!(engine.enter_kernel(space))));
@@ -90,6 +100,30 @@ fn a_space_with_a_tag_is_tried_without_now_and_then() {
 }
 
 #[test]
+fn a_space_that_was_tried_without_gets_its_tag_again_after_so_many_samples_in_a_row() {
+    let (world, engine, space) = on_six(500);
+    until(world, engine, space, |event| *event == Event::Demoted);
+    let after = until(world, engine, space, |event| matches!(event, Event::Promoting { .. }));
+    assert!((3..=6).contains(&after), "{after}");
+}
+
+#[test]
+fn a_space_on_fewer_cpus_than_the_design_says_gets_no_tag_whatever_it_costs() {
+    let design = Design {
+        tags: Tags::Hybrid { promote_at: 4 },
+        ..BY_COST
+    };
+    for (active, promoted) in [(3, 0), (4, 1)] {
+        let (world, engine) = world(design, 8);
+        world.interrupts_take.set(1000);
+        world.broadcasts_take.set(500);
+        let space = space(engine, 1);
+        run(world, engine, 0..active, space);
+        assert_eq!(changes(world, engine, space, 30).0, promoted, "active on {active}");
+    }
+}
+
+#[test]
 fn how_far_a_cpu_falls_behind_counts() {
     // CPU 0 catches up with every request by itself, or with many at once, as others are taken to do.
     for (flushes, promoted) in [(1, 1), (32, 0)] {
@@ -106,4 +140,12 @@ fn how_far_a_cpu_falls_behind_counts() {
         world.events.take();
         assert_eq!(changes(world, engine, space, 1).0, promoted, "{flushes} at once");
     }
+}
+
+#[test]
+fn what_an_interrupt_takes_from_its_target_is_half_of_the_shortest_round_trip() {
+    let (world, engine, _) = on_six(500);
+    world.interrupts_take.set(3000);
+    let costs = engine.calibrate();
+    assert_eq!((costs.interrupt_ns, costs.disturbed_ns), (3000, 1500));
 }
