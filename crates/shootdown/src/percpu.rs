@@ -57,7 +57,8 @@ pub(crate) struct Own<F: Facade> {
     pub(crate) kernel_seen: F::U64,
     /// Next slot to evict.
     pub(crate) next_victim: F::U64,
-    /// How far this CPU falls behind before it catches up by itself ([`Behind`]), where reach is adaptive.
+    /// How far this CPU falls behind before it catches up by itself ([`Behind`]), where reach is adaptive. Also read, for an
+    /// estimate, by a requester that has migrated from here since.
     pub(crate) behind: F::U64,
     pub(crate) slots: [Slot<F>; MAX_SLOTS],
     /// Whether the handler, or a waiter in its place, is serving here. Last, so that no offset depends on the build.
