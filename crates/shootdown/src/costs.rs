@@ -1,22 +1,19 @@
 //! What each way of reaching other CPUs costs on this machine, as the engine measures it for itself.
 //!
 //! Owns a few read-mostly words and the arithmetic on them; it decides from how many CPUs on a broadcast is the cheaper
-//! way, and leaves it to `flush.rs` and `promote.rs` to act on that. It reaches the machine through the hooks only: the
+//! way, and leaves it to `flush.rs` to act on that; `worth.rs` asks it what a space's requests cost. It reaches the machine through the hooks only: the
 //! clock, and the operations that are measured. Nothing here is needed for correctness: any reach is right, one is cheaper.
 //!
 //! 1. [`Engine::calibrate`] measures each way some times at start and keeps the shortest.
 //! 2. While running, one request in [`sample_one_in`](crate::Design::sample_one_in) is timed, and moves the estimate an eighth of the way.
 //! 3. The threshold follows the estimates with hysteresis: it moves only when the other way is better by a quarter.
 //! 4. One timed request in [`EXPLORE_ONE_IN`] of a space on per-CPU tags goes the other way, so that an estimate can recover.
-//! 5. Whether a space is worth a system-wide tag follows from what its requests cost without: a timed request on per-CPU tags notes
-//!    which share of the CPUs that are active in the space had to be asked ([`Share`]), for those inside the kernel catch up by
-//!    themselves; and each CPU notes with how many requests at once ([`Behind`]).
 
 use crate::cpuset::CpuMask;
 use crate::design::Reach;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::hooks::{Broadcast, CpuId, Event, Kernel, Local, Tag, Way};
+use crate::hooks::{Broadcast, Event, Kernel, Local, Tag, Way};
 use crate::range::{Range, Stride};
 use crate::request::Asked;
 use crate::space::{Line, Space};
@@ -81,26 +78,6 @@ impl Costs {
             .saturating_add(self.disturbed_ns.saturating_mul(targets))
     }
 
-    /// What a request of a space on per-CPU tags is expected to cost the machine, ns, when it is active on `others` CPUs besides the
-    /// requester's and `share` of them have to be asked. The rest catch up by themselves: each when it has fallen `behind` by so
-    /// many requests, for two movements of a line, as many as asking a further target takes, and the invalidation of a tag.
-    pub fn without_tag_ns(&self, others: u64, share: Share, behind: Behind) -> u64 {
-        let asked = others.saturating_mul(share.0);
-        let sending = match asked.checked_sub(Share::WHOLE.0) {
-            None => self.interrupt_ns.saturating_mul(asked),
-            Some(further) => self
-                .interrupt_ns
-                .saturating_mul(Share::WHOLE.0)
-                .saturating_add(self.interrupt_more_ns.saturating_mul(further)),
-        };
-        let disturbed = self.disturbed_ns.saturating_mul(asked);
-        let catch_up = self.interrupt_more_ns.saturating_add(self.tag_ns);
-        let catching_up = catch_up.saturating_mul(others.saturating_mul(Share::WHOLE.0).saturating_sub(asked))
-            / behind.0.max(Behind::ONE.0)
-            * Behind::ONE.0;
-        sending.saturating_add(disturbed).saturating_add(catching_up) / Share::WHOLE.0
-    }
-
     /// The number of targets from which on a broadcast is cheaper, given where it stands now and that the machine has
     /// `cpus` CPUs. It stays put while neither way is better by more than a quarter at the border.
     pub fn threshold(&self, now: u64, cpus: u64) -> u64 {
@@ -128,48 +105,6 @@ impl Costs {
     }
 
     const NEVER: u64 = u64::MAX;
-}
-
-/// Which share of the CPUs that are active in a space its requests have to ask, in 65,536ths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share(pub(crate) u64);
-
-impl Share {
-    /// None of them: what is believed of a space until something is known.
-    pub const NONE: Share = Share(0);
-    /// All of them.
-    pub const WHOLE: Share = Share(1 << 16);
-
-    /// `asked` of `others`; at most all.
-    pub fn of(asked: u64, others: u64) -> Share {
-        Share((asked * Self::WHOLE.0 / others.max(1)).min(Self::WHOLE.0))
-    }
-
-    /// After another sample: an eighth of the way there.
-    pub(crate) fn after(self, sample: Share) -> Share {
-        Share((self.0 * 7 + sample.0).div_ceil(8))
-    }
-
-    /// After a sample that tells nothing: a 1024th less.
-    pub(crate) fn faded(self) -> Share {
-        Share(self.0 - self.0.div_ceil(1024))
-    }
-}
-
-/// By how many requests a CPU has fallen behind when it catches up by itself, in eighths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Behind(pub(crate) u64);
-
-impl Behind {
-    /// By one, and then by the next.
-    pub const ONE: Behind = Behind(8);
-    /// So far that catching up hardly matters: what is believed of a CPU until something is known, and the most.
-    pub const FAR: Behind = Behind(64 * 8);
-
-    /// After it has caught up with `missed` requests: an eighth of the way there.
-    pub(crate) fn after(self, missed: u64) -> Behind {
-        Behind(self.0 - self.0.div_ceil(8) + missed.min(Self::FAR.0 / 8))
-    }
 }
 
 /// The words behind [`Costs`], in the same order: read by whoever chooses, written when a sample moves one.
@@ -232,10 +167,14 @@ impl<F: Facade> CostWords<F> {
     }
 }
 
-/// `old`, moved an eighth of the way to `sample`; a sample outside a factor of 8 counts as that factor, so that one
-/// preempted request does not turn everything over.
-pub(crate) fn moved(old: u64, sample: u64) -> u64 {
-    let sample = sample.clamp(old / 8, old.saturating_mul(8)).max(1);
+/// [`nearer`], where a sample outside a factor of 8 counts as that factor, so that one preempted request does not turn everything
+/// over.
+fn moved(old: u64, sample: u64) -> u64 {
+    nearer(old, sample.clamp(old / 8, old.saturating_mul(8)).max(1))
+}
+
+/// `old`, moved an eighth of the way to `sample`.
+pub(crate) fn nearer(old: u64, sample: u64) -> u64 {
     let step = sample.abs_diff(old).div_ceil(8);
     if sample > old {
         old.saturating_add(step)
@@ -319,7 +258,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// `costs` with what a broadcast costs the machine in place of the requester alone, where it is carried out by interrupts.
-    fn weighed(&self, costs: Costs) -> Costs {
+    pub(crate) fn weighed(&self, costs: Costs) -> Costs {
         match self.kernel.broadcast_interrupts() {
             true => costs.broadcast_disturbing(self.cpus.len() as u64),
             false => costs,
@@ -353,9 +292,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return false;
         }
         let targets = targets.len() as u64;
-        // A space that was better off without a tag would be so again: what the few broadcasts cost that are left is not what they
-        // cost when all of its requests are.
-        let mut rather = targets >= self.costs.broadcast_from() && space.dear.load(Ordering::Relaxed) == 0;
+        let mut rather = targets >= self.costs.broadcast_from() && self.may_broadcast(space, targets);
         if generation.is_multiple_of(EXPLORE_ONE_IN * u64::from(self.design().sample_one_in)) {
             let costs = self.weighed(self.costs.load());
             let (one, other) = (costs.disturbance_ns(targets), costs.broadcast_ns);
@@ -436,16 +373,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub(crate) fn since(&self, begun: u64) -> u64 {
         self.kernel.now_ns().saturating_sub(begun)
     }
-
-    /// What a request of `space` from `me`, active on `active` CPUs, is expected to cost without a system-wide tag, and with one;
-    /// ns. Others are taken to fall behind as far as `me` does.
-    pub(crate) fn without_and_with_tag(&self, space: &Space<K::Facade, W>, me: CpuId, active: u32) -> (u64, u64) {
-        let costs = self.weighed(self.costs.load());
-        let share = Share(space.asked.load(Ordering::Relaxed));
-        let behind = Behind(self.cpus[me].own.behind.load(Ordering::Relaxed));
-        let others = u64::from(active.saturating_sub(1));
-        (costs.without_tag_ns(others, share, behind), costs.broadcast_ns)
-    }
 }
 
 /// A broadcast that invalidates nothing anybody needs: address 0 under the tag of the kernel's own root.
@@ -466,11 +393,11 @@ const UNUSED_PAGE: Local = Local::Page {
 };
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn costs() -> impl Strategy<Value = Costs> {
+    pub(crate) fn costs() -> impl Strategy<Value = Costs> {
         (100_u64..20_000, 1_u64..2_000, 50_u64..50_000).prop_map(|(interrupt_ns, interrupt_more_ns, broadcast_ns)| {
             Costs {
                 interrupt_ns,
@@ -527,34 +454,6 @@ mod tests {
             prop_assert_eq!(all.broadcast_ns, truth.broadcast_ns + (cpus - 1) * truth.disturbed_ns);
             prop_assert_eq!(all.disturbance_ns(cpus), truth.disturbance_ns(cpus));
             prop_assert!(all.threshold(Costs::NEVER - 1, 72) >= truth.threshold(Costs::NEVER - 1, 72));
-        }
-
-        /// Whoever has to be asked costs what interrupts cost; whoever need not, hardly anything once CPUs fall far behind.
-        #[test]
-        fn without_a_tag_it_costs_what_is_asked_and_what_catches_up(truth in costs(), others in 1_u64..500, asked in 0_u64..500) {
-            let without = |share, behind| truth.without_tag_ns(others, share, behind);
-            prop_assert_eq!(without(Share::WHOLE, Behind::ONE), truth.disturbance_ns(others));
-            prop_assert_eq!(without(Share::WHOLE, Behind::FAR), truth.disturbance_ns(others));
-            prop_assert_eq!(without(Share::NONE, Behind::ONE), others * (truth.interrupt_more_ns + truth.tag_ns));
-            prop_assert!(without(Share::NONE, Behind::FAR) <= without(Share::NONE, Behind::ONE) / 64 + 1);
-            let share = Share::of(asked, others);
-            prop_assert!(without(share, Behind::FAR) <= truth.disturbance_ns(asked.min(others)) + without(Share::NONE, Behind::FAR) + 1);
-            prop_assert!(without(share, Behind::FAR) <= without(share, Behind::ONE));
-        }
-
-        /// Shares and distances go where the samples are, and stay in bounds.
-        #[test]
-        fn shares_and_distances_follow(asked in 0_u64..70, others in 1_u64..70, missed in 1_u64..200) {
-            let (sample, mut share, mut behind) = (Share::of(asked, others), Share::NONE, Behind::FAR);
-            for _ in 0..200 {
-                (share, behind) = (share.after(sample), behind.after(missed));
-                prop_assert!(share.0 <= Share::WHOLE.0 && (Behind::ONE.0..=Behind::FAR.0).contains(&behind.0));
-            }
-            prop_assert!(share.0.abs_diff(sample.0) <= 8, "{share:?} for {sample:?}");
-            prop_assert!(behind.0.abs_diff(8 * missed.min(64)) <= 8, "{behind:?} for {missed}");
-            let mut faded = share;
-            (0..20_000).for_each(|_| faded = faded.faded());
-            prop_assert_eq!(faded, Share::NONE);
         }
 
         /// One sample, however wild, moves an estimate by less than its own size; samples that agree bring it home.

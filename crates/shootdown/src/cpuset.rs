@@ -90,18 +90,17 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
 
     /// [`for_each`](Self::for_each), without `cpu`.
     #[inline]
-    pub fn for_each_but(&self, cpu: CpuId, visit: impl FnMut(CpuId)) {
-        self.for_each_announced(cpu, |_| {}, visit);
+    pub fn for_each_but(&self, cpu: CpuId, mut visit: impl FnMut(CpuId)) {
+        self.for_each_word(cpu, |first, members| bits(members).for_each(|bit| visit(first + bit)));
     }
 
-    /// [`for_each_but`](Self::for_each_but), where whoever is visited after another of the same word has been announced before.
-    #[inline]
-    pub(crate) fn for_each_announced(&self, cpu: CpuId, mut announce: impl FnMut(CpuId), mut visit: impl FnMut(CpuId)) {
+    /// Calls `scan` for every 64 CPUs of which some are in the set, with the number of the first and a bit for each member but `cpu`.
+    /// Otherwise as [`for_each`](Self::for_each).
+    #[inline(always)]
+    pub(crate) fn for_each_word(&self, cpu: CpuId, mut scan: impl FnMut(CpuId, u64)) {
         let mut scan = |leaf: usize| {
             let own = if leaf == cpu / 64 { 1 << (cpu % 64) } else { 0 };
-            let members = self.leaves[leaf].load(Ordering::Acquire) & !own;
-            bits(members & members.wrapping_sub(1)).for_each(|bit| announce(leaf * 64 + bit));
-            bits(members).for_each(|bit| visit(leaf * 64 + bit));
+            scan(leaf * 64, self.leaves[leaf].load(Ordering::Acquire) & !own);
         };
         if Self::SUMMARISED {
             for group in 0..W.div_ceil(LANES) {
@@ -258,7 +257,7 @@ impl<const W: usize> Default for CpuMask<W> {
     }
 }
 
-fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+pub(crate) fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
         (word != 0).then(|| {
             let bit = word.trailing_zeros() as usize;

@@ -31,15 +31,13 @@
 //! Under a system-wide tag there is no local-only flush: a CPU that left the set still holds entries under the tag. To
 //! know that none does takes an invalidation everywhere, which is what demotion does, once.
 
-use crate::costs::Share;
 use crate::cpuset::CpuMask;
-use crate::design::{Requests, Worth};
+use crate::design::Requests;
 use crate::engine::{Engine, Pinned};
 use crate::facade::Word;
 use crate::fault::fault;
 use crate::hooks::{Broadcast, CpuId, Demotion, Event, Kernel, Tag};
 use crate::percpu::{PerCpu, State};
-use crate::promote::is_clearly_more;
 use crate::range::Range;
 use crate::request::Asked;
 use crate::space::{Mode, Space};
@@ -64,14 +62,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         } else {
             (promoted_from / 2).max(1)
         };
-        let (active, dear) = match self.design().worth {
-            Worth::Count => (self.active_on(space, few.saturating_add(1)), None),
-            Worth::Cost => {
-                let active = self.active_on(space, u32::MAX);
-                (active, self.is_dear(space, pin.cpu, active))
-            }
+        let (active, dear) = if self.weighs_tags() {
+            let active = self.active_on(space, u32::MAX);
+            (active, self.is_dear(space, pin.cpu, active))
+        } else {
+            (self.active_on(space, few.saturating_add(1)), None)
         };
-        if !self.is_found_often(space, active <= few || dear.is_some(), !short) {
+        let times = if short { 1 } else { self.design().demote_after };
+        if !self.is_found(space, active <= few || dear.is_some(), times) {
             return;
         }
         self.tag_shortage.0.store(0, Ordering::Relaxed);
@@ -81,7 +79,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         };
         let reason = match dear {
             Some((without, with)) if active > few => {
-                space.dear.store(with, Ordering::Relaxed);
+                self.was_dear(space, with);
                 Demotion::Dear { without, with }
             }
             _ if short => Demotion::TagsShort,
@@ -95,15 +93,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         } else {
             self.interrupt(token, on_tag, Asked::CATCH_UP, pin, |_| {});
         }
-    }
-
-    /// What requests of `space`, active on `active` CPUs, are expected to cost without its tag, and cost with it, ns, if that is more.
-    /// Nothing is learnt of the former while there is a tag: what is known fades, so that a space is tried without now and then.
-    fn is_dear(&self, space: &Space<K::Facade, W>, me: CpuId, active: u32) -> Option<(u64, u64)> {
-        let asked = Share(space.asked.load(Ordering::Relaxed)).faded();
-        space.asked.store(asked.0, Ordering::Relaxed);
-        let (without, with) = self.without_and_with_tag(space, me, active);
-        is_clearly_more(with, without).then_some((without, with))
     }
 
     /// A flush while the space is being demoted, after the increment of its generation.

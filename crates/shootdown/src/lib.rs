@@ -86,9 +86,10 @@ mod tags;
 mod targets;
 mod token;
 mod walk;
+mod worth;
 
 pub use batch::Batch;
-pub use costs::{Behind, Costs, EXPLORE_ONE_IN, Share};
+pub use costs::{Costs, EXPLORE_ONE_IN};
 pub use cpuset::{CpuMask, CpuSet};
 pub use deferred::{Deferral, DeferralsOver, Unmapped};
 pub use design::{

@@ -11,13 +11,13 @@
 //! | `own` | the CPU itself, interrupts off | nobody else |
 //! | `walking` | the CPU itself (see `walk/slots.rs`) | freeing sides, two of its three lines |
 
-use crate::costs::Behind;
 use crate::deferred::Deferring;
 use crate::design::MAX_SLOTS;
 use crate::facade::{Facade, Word};
 use crate::request::{Queue, Request};
 use crate::rollover::Running;
 use crate::space::Line;
+use crate::worth::Behind;
 use core::sync::atomic::Ordering;
 
 /// Per-CPU state; the kernel supplies an array of these, indexed by CPU id. About 1.4 KiB.

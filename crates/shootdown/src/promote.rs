@@ -13,8 +13,7 @@
 //! that still has to broadcast, or to interrupt, does it once more than was needed, and a mode word of an earlier era is
 //! never mistaken for one of this.
 
-use crate::costs::Share;
-use crate::design::{CONSIDER_ONE_IN, Exit, Reach, Tags, Worth};
+use crate::design::{CONSIDER_ONE_IN, Exit, Reach, Tags};
 use crate::engine::{Engine, Pinned};
 use crate::facade::Word;
 use crate::hooks::{CpuId, Event, Kernel, Tag};
@@ -23,11 +22,6 @@ use crate::request::Asked;
 use crate::space::{Mode, Space};
 use crate::token::{Flushed, Token};
 use core::sync::atomic::Ordering;
-
-/// Whether `one` is more than `other` by an eighth: two estimates that are nearly the same give no reason to change.
-pub(crate) fn is_clearly_more(one: u64, other: u64) -> bool {
-    one > other.saturating_add(other / 8)
-}
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// From how many active CPUs on this design gives out system-wide tags, if it does and the machine has a use for them.
@@ -38,85 +32,40 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// After a flush by interrupts: promotes `space` if the space is active on enough CPUs and it is time to look. With an
-    /// adaptive reach that is at the requests that are `sampled`, and costs the others nothing; else while this CPU's sampling
-    /// window is open, and costs a clock read when it is closed.
+    /// After a flush by interrupts, to `targets` CPUs: promotes `space` if it is worth a tag and it is time to look. With an adaptive
+    /// reach that is at the requests that are `sampled`, and costs the others nothing; else while this CPU's sampling window is
+    /// open, and costs a clock read when it is closed.
     #[inline]
     pub(crate) fn consider(&self, space: &Space<K::Facade, W>, me: CpuId, sampled: bool, targets: usize) {
-        if self.design().reach != Reach::Adaptive {
-            self.consider_in_window(space, me);
-        } else if sampled {
-            match self.design().worth {
-                Worth::Count => self.consider_by_count(space),
-                Worth::Cost => self.consider_by_cost(space, me, targets),
+        if sampled || self.design().reach != Reach::Adaptive {
+            self.consider_now(space, me, targets);
+        }
+    }
+
+    #[inline(never)]
+    fn consider_now(&self, space: &Space<K::Facade, W>, me: CpuId, targets: usize) {
+        let Some(promote_at) = self.promotes_at() else { return };
+        if self.weighs_tags() {
+            let active = self.active_on(space, u32::MAX);
+            if let Some(costs) = self.is_worth_a_tag(space, me, (active, promote_at), targets) {
+                self.promote_since(space, active, Some(costs));
+            }
+        } else if self.design().reach == Reach::Adaptive || self.in_window(me) {
+            let active = self.active_on(space, promote_at);
+            if active >= promote_at {
+                self.promote_since(space, active, None);
             }
         }
     }
 
-    #[inline(never)]
-    fn consider_in_window(&self, space: &Space<K::Facade, W>, me: CpuId) {
-        if self.promotes_at().is_none() {
-            return;
-        }
+    fn in_window(&self, me: CpuId) -> bool {
         let window = self.kernel.now_ns() / self.design().consider_window_ns;
-        if window.wrapping_add(me as u64).is_multiple_of(CONSIDER_ONE_IN) {
-            self.consider_by_count(space);
-        }
+        window.wrapping_add(me as u64).is_multiple_of(CONSIDER_ONE_IN)
     }
 
-    fn consider_by_count(&self, space: &Space<K::Facade, W>) {
-        let Some(promote_at) = self.promotes_at() else { return };
-        let active = self.active_on(space, promote_at);
-        if active >= promote_at {
-            self.kernel.event(Event::Promoting { active, costs: None });
-            self.promote(space);
-        }
-    }
-
-    /// After a request to `targets` CPUs: notes how many of those that are active had to be asked, and promotes where a request
-    /// costs more than a broadcast does, or did when the space last gave up a tag for that. Two who note at once lose one sample:
-    /// relaxed.
-    #[inline(never)]
-    fn consider_by_cost(&self, space: &Space<K::Facade, W>, me: CpuId, targets: usize) {
-        let Some(promote_at) = self.promotes_at() else { return };
-        let active = self.active_on(space, u32::MAX);
-        if active > 1 {
-            let sample = Share::of(targets as u64, u64::from(active - 1));
-            let share = Share(space.asked.load(Ordering::Relaxed)).after(sample);
-            space.asked.store(share.0, Ordering::Relaxed);
-        }
-        let dear = space.dear.load(Ordering::Relaxed);
-        if dear != 0 {
-            space.dear.store(dear - dear.div_ceil(4096), Ordering::Relaxed);
-        }
-        let (without, with) = self.without_and_with_tag(space, me, active);
-        let worth_it = active >= promote_at && is_clearly_more(without, with.max(dear));
-        // Where it has had a tag and was better off without, one sample is not enough.
-        if self.is_found_often(space, worth_it, dear != 0) {
-            self.kernel.event(Event::Promoting {
-                active,
-                costs: Some((without, with)),
-            });
-            self.promote(space);
-        }
-    }
-
-    /// Whether a sample has found `space` better off the other way, with a tag or without, and, where it has to be so
-    /// `often`, for the [`demote_after`](crate::Design::demote_after)th time in a row. Two who count at once lose one: relaxed.
-    pub(crate) fn is_found_often(&self, space: &Space<K::Facade, W>, found: bool, often: bool) -> bool {
-        let before = space.found.load(Ordering::Relaxed);
-        let found = if found { before + 1 } else { 0 };
-        let enough = found
-            >= if often {
-                u64::from(self.design().demote_after)
-            } else {
-                1
-            };
-        let after = if enough { 0 } else { found };
-        if after != before {
-            space.found.store(after, Ordering::Relaxed);
-        }
-        enough
+    fn promote_since(&self, space: &Space<K::Facade, W>, active: u32, costs: Option<(u64, u64)>) {
+        self.kernel.event(Event::Promoting { active, costs });
+        self.promote(space);
     }
 
     /// Gives `space` a system-wide tag; nothing happens when it has one, or none is free.

@@ -1,8 +1,7 @@
 //! Switching a CPU between spaces, and going lazy: rules 3 and 4.
 
 use crate::catchup::Missed;
-use crate::costs::Behind;
-use crate::design::{Departure, Reach};
+use crate::design::Departure;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::fault::fault;
@@ -275,18 +274,18 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if !fault!(self.kernel, NoBarrierAfterLazy) {
             K::Facade::full_barrier();
         }
+        let before = self.weighs_tags().then(|| {
+            let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
+            (slot, slot.generation.load(Ordering::Relaxed))
+        });
         // No request has skipped this CPU meanwhile where tags roll over, but a flush of everything may be due (regression 38). The
         // tag is the one that is loaded: it stays reserved for this CPU, through any number of roll-overs, so what renews it keeps
         // it.
-        let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
-        let seen = slot.generation.load(Ordering::Relaxed);
         if self.follow_mode(cpu, space, state).is_none() && !fault!(self.kernel, LazyKeepsOldTag) {
             self.rolled_tag(self.kernel.cpu(), space);
         }
-        let missed = slot.generation.load(Ordering::Relaxed).wrapping_sub(seen);
-        if self.design().reach == Reach::Adaptive && missed != 0 {
-            let behind = Behind(cpu.own.behind.load(Ordering::Relaxed)).after(missed);
-            cpu.own.behind.store(behind.0, Ordering::Relaxed);
+        if let Some((slot, seen)) = before {
+            self.note_behind(cpu, slot, seen);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Which CPUs a request concerns.
 
-use crate::cpuset::CpuMask;
+use crate::cpuset::{CpuMask, bits};
 use crate::design::{Departure, Requests, Tags, Targets};
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
@@ -67,16 +67,19 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 self.add_target(cpu, state, keep_lazy, &mut targets);
             }
         };
-        match self.design().targets {
-            Targets::All => self.online.for_each_but(me, &mut visit),
-            Targets::Space | Targets::Active => space.cpus.for_each_but(me, &mut visit),
+        let set = match self.design().targets {
+            Targets::All => &self.online,
+            Targets::Space | Targets::Active | Targets::InUser => &space.cpus,
+        };
+        set.for_each_word(me, |first, members| {
             // Each has likely written its state since somebody last looked: have the lines travel together. (Where only switches
             // write them they are at hand.)
-            Targets::InUser => {
-                let announce = |cpu: CpuId| K::Facade::prefetch(&self.cpus[cpu].state);
-                space.cpus.for_each_announced(me, announce, &mut visit);
+            if self.design().targets == Targets::InUser {
+                bits(members & members.wrapping_sub(1))
+                    .for_each(|bit| K::Facade::prefetch(&self.cpus[first + bit].state));
             }
-        }
+            bits(members).for_each(|bit| visit(first + bit));
+        });
         (targets, departed)
     }
 

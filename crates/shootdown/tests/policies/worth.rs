@@ -44,9 +44,13 @@ fn changes(world: &World, engine: &Sys, space: &OnHost, flushes: u32) -> (usize,
         flush(engine, space);
         for event in world.events.take() {
             promoted += usize::from(matches!(event, Event::Promoting { costs: Some(_), .. }));
-            let reason = Demotion::Dear { without: 0, with: 0 };
-            dear += usize::from(matches!(event, Event::Demoting { reason: found, .. }
-                if std::mem::discriminant(&found) == std::mem::discriminant(&reason)));
+            dear += usize::from(matches!(
+                event,
+                Event::Demoting {
+                    reason: Demotion::Dear { .. },
+                    ..
+                }
+            ));
         }
     }
     (promoted, dear)

@@ -1,0 +1,232 @@
+//! Whether a space is worth a system-wide tag, by what its requests cost without one and with one ([`Worth::Cost`](crate::Worth::Cost)).
+//!
+//! Owns what is noted of a space and of a CPU for that ([`Share`], [`Behind`]) and how it is weighed; `promote.rs` and `demote.rs` act on
+//! the answer. Nothing here is needed for correctness.
+//!
+//! 1. Without a tag a request costs the interrupts to the CPUs that have to be asked, and the catching up of the others. A timed request
+//!    notes which share of the CPUs that are active in the space had to be asked, for those inside the kernel catch up by
+//!    themselves; and each CPU notes with how many requests at once. With a tag it costs a broadcast.
+//! 2. One way has to be dearer than the other by an eighth ([`is_clearly_more`]), and, if the space has been the other way before, so many
+//!    times in a row ([`demote_after`](crate::Design::demote_after)).
+//! 3. Under a tag nothing is learnt of what requests would cost without, so what is known fades, and the space is tried without now
+//!    and then; without a tag what a broadcast cost fades in the same way.
+
+use crate::costs::{Costs, nearer};
+use crate::design::{Reach, Worth};
+use crate::engine::Engine;
+use crate::facade::Word;
+use crate::hooks::{CpuId, Kernel};
+use crate::percpu::{PerCpu, Slot};
+use crate::space::Space;
+use core::sync::atomic::Ordering;
+
+/// One in how much of what was noted of requests without a tag is forgotten at each timed request with one. A space that is a third
+/// dearer without a tag than with one is then tried without after some 300 samples, 20,000 requests, and a trial lasts a few samples: a
+/// hundredth of the requests. `shootdown explain tlb_flush2 --threads 4` tells of each trial.
+const SHARE_FADES: u64 = 1024;
+
+/// The same of what a broadcast cost, at each timed request without a tag. Slower, for a trial with a tag costs more: two changes of
+/// tag, in which every CPU takes part.
+const DEAR_FADES: u64 = 4096;
+
+/// Requests from which on it hardly matters with how many at once a CPU catches up: that costs less than what a clock resolves then.
+const FAR: u64 = 64;
+
+/// Which share of the CPUs that are active in a space its requests have to ask, in 65,536ths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Share(pub(crate) u64);
+
+impl Share {
+    /// None of them: what is believed of a space until something is known.
+    pub(crate) const NONE: Share = Share(0);
+    /// All of them.
+    pub(crate) const WHOLE: Share = Share(1 << 16);
+
+    /// `asked` of `others`; at most all.
+    fn of(asked: u64, others: u64) -> Share {
+        Share((asked * Self::WHOLE.0 / others.max(1)).min(Self::WHOLE.0))
+    }
+
+    /// After another sample: an eighth of the way there; the first counts in full, so that a space that flushes seldom need not wait.
+    fn after(self, sample: Share) -> Share {
+        match self {
+            Share::NONE => sample,
+            Share(known) => Share(nearer(known, sample.0)),
+        }
+    }
+}
+
+/// By how many requests a CPU has fallen behind when it catches up by itself, in eighths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Behind(pub(crate) u64);
+
+impl Behind {
+    /// By one, and then by the next.
+    const ONE: Behind = Behind(8);
+    /// So far that catching up hardly matters: what is believed of a CPU until something is known, and the most.
+    pub(crate) const FAR: Behind = Behind(FAR * 8);
+
+    /// After it has caught up with `missed` requests: an eighth of the way there.
+    fn after(self, missed: u64) -> Behind {
+        Behind(nearer(self.0, missed.min(FAR) * 8))
+    }
+}
+
+/// Less by one in `part`, and down to nothing.
+fn faded(value: u64, part: u64) -> u64 {
+    value - value.div_ceil(part)
+}
+
+/// Whether `one` is more than `other` by an eighth: estimates follow samples by eighths, so that less may be chance.
+fn is_clearly_more(one: u64, other: u64) -> bool {
+    one > other.saturating_add(other / 8)
+}
+
+impl Costs {
+    /// What a request of a space on per-CPU tags is expected to cost the machine, ns, when it is active on `others` CPUs besides the
+    /// requester's and `share` of them have to be asked. The rest catch up by themselves: each when it has fallen `behind` by so
+    /// many requests, for two movements of a line, as many as asking a further target takes, and the invalidation of a tag.
+    fn without_tag_ns(&self, others: u64, share: Share, behind: Behind) -> u64 {
+        let asked = others.saturating_mul(share.0);
+        let sending = match asked.checked_sub(Share::WHOLE.0) {
+            None => self.interrupt_ns.saturating_mul(asked),
+            Some(further) => self
+                .interrupt_ns
+                .saturating_mul(Share::WHOLE.0)
+                .saturating_add(self.interrupt_more_ns.saturating_mul(further)),
+        };
+        let disturbed = self.disturbed_ns.saturating_mul(asked);
+        let catch_up = self.interrupt_more_ns.saturating_add(self.tag_ns);
+        let catching_up = catch_up.saturating_mul(others.saturating_mul(Share::WHOLE.0).saturating_sub(asked))
+            / behind.0.max(Behind::ONE.0)
+            * Behind::ONE.0;
+        sending.saturating_add(disturbed).saturating_add(catching_up) / Share::WHOLE.0
+    }
+}
+
+impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
+    /// Whether tags go by what requests cost.
+    #[inline]
+    pub(crate) fn weighs_tags(&self) -> bool {
+        self.design().reach == Reach::Adaptive && self.design().worth == Worth::Cost
+    }
+
+    /// `cpu`, this one, has caught up by itself, in the slot that it has loaded, from generation `seen` on. Interrupts off.
+    #[inline]
+    pub(crate) fn note_behind(&self, cpu: &PerCpu<K::Facade>, slot: &Slot<K::Facade>, seen: u64) {
+        let missed = slot.generation.load(Ordering::Relaxed).wrapping_sub(seen);
+        if missed != 0 {
+            let behind = Behind(cpu.own.behind.load(Ordering::Relaxed)).after(missed);
+            cpu.own.behind.store(behind.0, Ordering::Relaxed);
+        }
+    }
+
+    /// After a timed request to `targets` CPUs of a space that is active on `active`: notes how many of those had to be asked. What a
+    /// request costs without a tag and with one, ns, if that is reason to give it one, which it is from `least` active CPUs on. Two
+    /// who note at once lose one sample: relaxed, as everywhere here.
+    pub(crate) fn is_worth_a_tag(
+        &self,
+        space: &Space<K::Facade, W>,
+        me: CpuId,
+        (active, least): (u32, u32),
+        targets: usize,
+    ) -> Option<(u64, u64)> {
+        if active > 1 {
+            let sample = Share::of(targets as u64, u64::from(active - 1));
+            let share = Share(space.asked.load(Ordering::Relaxed)).after(sample);
+            space.asked.store(share.0, Ordering::Relaxed);
+        }
+        let dear = space.dear.load(Ordering::Relaxed);
+        if dear != 0 {
+            space.dear.store(faded(dear, DEAR_FADES), Ordering::Relaxed);
+        }
+        let (without, with) = self.without_and_with_tag(space, me, active);
+        // Where it has had a tag and was better off without, one sample is not enough.
+        let times = if dear == 0 { 1 } else { self.design().demote_after };
+        let found = active >= least && is_clearly_more(without, with.max(dear));
+        self.is_found(space, found, times).then_some((without, with))
+    }
+
+    /// After a timed request of a space that has a tag and is active on `active` CPUs: what requests are expected to cost without, and
+    /// cost with it, ns, if that is more. What is known of the former fades.
+    pub(crate) fn is_dear(&self, space: &Space<K::Facade, W>, me: CpuId, active: u32) -> Option<(u64, u64)> {
+        let asked = faded(space.asked.load(Ordering::Relaxed), SHARE_FADES);
+        space.asked.store(asked, Ordering::Relaxed);
+        let (without, with) = self.without_and_with_tag(space, me, active);
+        is_clearly_more(with, without).then_some((without, with))
+    }
+
+    /// What a request of `space` from `me`, active on `active` CPUs, is expected to cost without a system-wide tag, and with one;
+    /// ns. Others are taken to fall behind as far as `me` does.
+    fn without_and_with_tag(&self, space: &Space<K::Facade, W>, me: CpuId, active: u32) -> (u64, u64) {
+        let costs = self.weighed(self.costs.load());
+        let share = Share(space.asked.load(Ordering::Relaxed));
+        let behind = Behind(self.cpus[me].own.behind.load(Ordering::Relaxed));
+        let others = u64::from(active.saturating_sub(1));
+        (costs.without_tag_ns(others, share, behind), costs.broadcast_ns)
+    }
+
+    /// `space` gives up its tag, since requests cost `with` ns with it and less without: what was known of the latter has faded, so it
+    /// is learnt anew.
+    pub(crate) fn was_dear(&self, space: &Space<K::Facade, W>, with: u64) {
+        space.dear.store(with, Ordering::Relaxed);
+        space.asked.store(Share::NONE.0, Ordering::Relaxed);
+    }
+
+    /// Whether to broadcast a request of `space`, which has no tag, to `targets` CPUs under every tag, from what broadcasts cost when the
+    /// space last had a tag, if it gave that up for it: what they cost now, few as they are, says nothing of many.
+    #[inline]
+    pub(crate) fn may_broadcast(&self, space: &Space<K::Facade, W>, targets: u64) -> bool {
+        let dear = space.dear.load(Ordering::Relaxed);
+        dear == 0 || self.costs.load().disturbance_ns(targets) >= dear
+    }
+
+    /// Whether a sample has found `space` better off the other way, with a tag or without, for the `times`th time in a row.
+    pub(crate) fn is_found(&self, space: &Space<K::Facade, W>, found: bool, times: u32) -> bool {
+        let before = space.found.load(Ordering::Relaxed);
+        let found = if found { before + 1 } else { 0 };
+        let enough = found >= u64::from(times);
+        let after = if enough { 0 } else { found };
+        if after != before {
+            space.found.store(after, Ordering::Relaxed);
+        }
+        enough
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::costs::tests::costs;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whoever has to be asked costs what interrupts cost; whoever need not, hardly anything once CPUs fall far behind.
+        #[test]
+        fn without_a_tag_it_costs_what_is_asked_and_what_catches_up(truth in costs(), others in 1_u64..500, asked in 0_u64..500) {
+            let without = |share, behind| truth.without_tag_ns(others, share, behind);
+            prop_assert_eq!(without(Share::WHOLE, Behind::ONE), truth.disturbance_ns(others));
+            prop_assert_eq!(without(Share::WHOLE, Behind::FAR), truth.disturbance_ns(others));
+            prop_assert_eq!(without(Share::NONE, Behind::ONE), others * (truth.interrupt_more_ns + truth.tag_ns));
+            prop_assert!(without(Share::NONE, Behind::FAR) <= without(Share::NONE, Behind::ONE) / 64 + 1);
+            let share = Share::of(asked, others);
+            prop_assert!(without(share, Behind::FAR) <= truth.disturbance_ns(asked.min(others)) + without(Share::NONE, Behind::FAR) + 1);
+            prop_assert!(without(share, Behind::FAR) <= without(share, Behind::ONE));
+        }
+
+        /// Shares and distances go where the samples are, and stay in bounds.
+        #[test]
+        fn shares_and_distances_follow(asked in 0_u64..70, others in 1_u64..70, missed in 1_u64..200) {
+            let (sample, mut share, mut behind) = (Share::of(asked, others), Share::NONE, Behind::FAR);
+            for _ in 0..200 {
+                (share, behind) = (share.after(sample), behind.after(missed));
+                prop_assert!(share.0 <= Share::WHOLE.0 && (Behind::ONE.0..=Behind::FAR.0).contains(&behind.0));
+            }
+            prop_assert!(share.0.abs_diff(sample.0) <= 8, "{share:?} for {sample:?}");
+            prop_assert!(behind.0.abs_diff(8 * missed.min(64)) <= 8, "{behind:?} for {missed}");
+            let mut faded = share.0;
+            (0..20_000).for_each(|_| faded = super::faded(faded, SHARE_FADES));
+            prop_assert_eq!(faded, 0);
+        }
+    }
+}
