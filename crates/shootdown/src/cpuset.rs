@@ -91,32 +91,36 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
     /// [`for_each`](Self::for_each), without `cpu`.
     #[inline]
     pub fn for_each_but(&self, cpu: CpuId, mut visit: impl FnMut(CpuId)) {
-        self.for_each_word(cpu, |first, members| bits(members).for_each(|bit| visit(first + bit)));
+        for (first, members) in self.words_but(cpu) {
+            bits(members).for_each(|bit| visit(first + bit));
+        }
     }
 
-    /// Calls `scan` for every 64 CPUs of which some are in the set, with the number of the first and a bit for each member but `cpu`.
-    /// Otherwise as [`for_each`](Self::for_each).
+    /// For every 64 CPUs of which some are in the set, the number of the first, and a bit for each member but `cpu`. Otherwise as
+    /// [`for_each`](Self::for_each).
     #[inline(always)]
-    pub(crate) fn for_each_word(&self, cpu: CpuId, mut scan: impl FnMut(CpuId, u64)) {
-        let mut scan = |leaf: usize| {
-            let own = if leaf == cpu / 64 { 1 << (cpu % 64) } else { 0 };
-            scan(leaf * 64, self.leaves[leaf].load(Ordering::Acquire) & !own);
-        };
-        if Self::SUMMARISED {
-            for group in 0..W.div_ceil(LANES) {
-                let counts = self.counts[group].load(Ordering::Acquire);
-                if counts == 0 {
-                    continue;
-                }
-                for lane in 0..LANES.min(W - group * LANES) {
-                    if counts >> (lane * 8) & 0xFF != 0 {
-                        scan(group * LANES + lane);
+    pub(crate) fn words_but(&self, cpu: CpuId) -> impl Iterator<Item = (CpuId, u64)> {
+        let (mut leaf, mut counts) = (0, 0);
+        core::iter::from_fn(move || {
+            while leaf < W {
+                if Self::SUMMARISED {
+                    if leaf % LANES == 0 {
+                        counts = self.counts[leaf / LANES].load(Ordering::Acquire);
+                    }
+                    if counts >> (leaf % LANES * 8) == 0 {
+                        leaf = leaf / LANES * LANES + LANES;
+                        continue;
                     }
                 }
+                let this = leaf;
+                leaf += 1;
+                if !Self::SUMMARISED || counts >> (this % LANES * 8) & 0xFF != 0 {
+                    let own = if this == cpu / 64 { 1 << (cpu % 64) } else { 0 };
+                    return Some((this * 64, self.leaves[this].load(Ordering::Acquire) & !own));
+                }
             }
-        } else {
-            (0..W).for_each(scan);
-        }
+            None
+        })
     }
 
     /// Whether another CPU than `cpu` is in the set, or about to be, on a machine of `cpus` CPUs (acquire loads, none beyond the

@@ -37,7 +37,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// open, and costs a clock read when it is closed.
     #[inline]
     pub(crate) fn consider(&self, space: &Space<K::Facade, W>, me: CpuId, sampled: bool, targets: usize) {
-        if sampled || self.design().reach != Reach::Adaptive {
+        if matches!(self.design().tags, Tags::Hybrid { .. }) && (sampled || self.design().reach != Reach::Adaptive) {
             self.consider_now(space, me, targets);
         }
     }

@@ -45,41 +45,41 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     #[inline(always)]
     fn targets_present(&self, space: &Space<K::Facade, W>, keep_lazy: bool, me: CpuId) -> (CpuMask<W>, u64) {
         let (mut targets, mut departed) = (CpuMask::EMPTY, 0);
+        let asks = self.design().targets;
         // Under roll-over tags a CPU that has left still holds entries under the tag, and nothing on it remembers which
         // requests it was spared: neither those CPUs nor lazy ones can be skipped.
         let keep_departed = self.design().tags == Tags::System;
         let keep_lazy = (keep_lazy && !fault!(self.kernel, SkipLazyDespiteTables)) || keep_departed;
-        let mut visit = |cpu: CpuId| {
-            // Acquire, after the acquire load that showed the member: who is seen joined is seen switching (rule 5).
-            let state = self.cpus[cpu].state();
-            let concerned = match self.design().targets {
-                Targets::All | Targets::Space => true,
-                Targets::Active | Targets::InUser if state.is_switching() => !fault!(self.kernel, SkipSwitchingCpu),
-                Targets::Active | Targets::InUser if state.id() != space.id => {
-                    departed += u64::from(!state.is_off());
-                    keep_departed
-                }
-                Targets::Active | Targets::InUser => keep_lazy || !state.is_lazy(),
-            };
-            let concerned =
-                concerned && !(fault!(self.kernel, FilterByRequester) && self.cpus[me].state().id() != space.id);
-            if concerned {
-                self.add_target(cpu, state, keep_lazy, &mut targets);
-            }
-        };
-        let set = match self.design().targets {
+        let set = match asks {
             Targets::All => &self.online,
             Targets::Space | Targets::Active | Targets::InUser => &space.cpus,
         };
-        set.for_each_word(me, |first, members| {
+        for (first, members) in set.words_but(me) {
             // Each has likely written its state since somebody last looked: have the lines travel together. (Where only switches
             // write them they are at hand.)
-            if self.design().targets == Targets::InUser {
+            if asks == Targets::InUser {
                 bits(members & members.wrapping_sub(1))
                     .for_each(|bit| K::Facade::prefetch(&self.cpus[first + bit].state));
             }
-            bits(members).for_each(|bit| visit(first + bit));
-        });
+            for bit in bits(members) {
+                let cpu = first + bit;
+                // Acquire, after the acquire load that showed the member: who is seen joined is seen switching (rule 5).
+                let state = self.cpus[cpu].state();
+                let concerned = match asks {
+                    Targets::All | Targets::Space => true,
+                    Targets::Active | Targets::InUser if state.is_switching() => !fault!(self.kernel, SkipSwitchingCpu),
+                    Targets::Active | Targets::InUser if state.id() != space.id => {
+                        departed += u64::from(!state.is_off());
+                        keep_departed
+                    }
+                    Targets::Active | Targets::InUser => keep_lazy || !state.is_lazy(),
+                };
+                let filtered = fault!(self.kernel, FilterByRequester) && self.cpus[me].state().id() != space.id;
+                if concerned && !filtered {
+                    self.add_target(cpu, state, keep_lazy, &mut targets);
+                }
+            }
+        }
         (targets, departed)
     }
 
