@@ -170,12 +170,12 @@ impl<F: Facade> CostWords<F> {
 /// [`nearer`], where a sample outside a factor of 8 counts as that factor, so that one preempted request does not turn everything
 /// over.
 fn moved(old: u64, sample: u64) -> u64 {
-    nearer(old, sample.clamp(old / 8, old.saturating_mul(8)).max(1))
+    nearer(old, sample.clamp(old / 8, old.saturating_mul(8)).max(1), 8)
 }
 
-/// `old`, moved an eighth of the way to `sample`.
-pub(crate) fn nearer(old: u64, sample: u64) -> u64 {
-    let step = sample.abs_diff(old).div_ceil(8);
+/// `old`, moved one `part`th of the way to `sample`.
+pub(crate) fn nearer(old: u64, sample: u64, part: u64) -> u64 {
+    let step = sample.abs_diff(old).div_ceil(part);
     if sample > old {
         old.saturating_add(step)
     } else {

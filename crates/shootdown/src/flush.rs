@@ -182,10 +182,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     if let Some(begun) = begun {
                         self.learn(Way::Broadcast, 0, self.since(begun));
                     }
-                    // It went to every tag for want of one of its own, and every slot of the space has fallen behind: that need not
-                    // happen often to be worth a tag, unless there are none.
-                    let none_left = self.tag_shortage.0.load(Ordering::Relaxed) != 0;
-                    self.consider(space, me, begun.is_some() || !none_left, targets.len());
+                    self.consider_after_any_tag(space, me, begun.is_some(), targets.len());
                     return;
                 }
                 if walkers {

@@ -33,13 +33,22 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// After a flush by interrupts, to `targets` CPUs: promotes `space` if it is worth a tag and it is time to look. With an adaptive
-    /// reach that is at the requests that are `sampled`, and costs the others nothing; else while this CPU's sampling window is
+    /// reach that is at the requests that are `timed`, and costs the others nothing; else while this CPU's sampling window is
     /// open, and costs a clock read when it is closed.
     #[inline]
-    pub(crate) fn consider(&self, space: &Space<K::Facade, W>, me: CpuId, sampled: bool, targets: usize) {
-        if matches!(self.design().tags, Tags::Hybrid { .. }) && (sampled || self.design().reach != Reach::Adaptive) {
+    pub(crate) fn consider(&self, space: &Space<K::Facade, W>, me: CpuId, timed: bool, targets: usize) {
+        if matches!(self.design().tags, Tags::Hybrid { .. }) && (timed || self.design().reach != Reach::Adaptive) {
             self.consider_now(space, me, targets);
         }
+    }
+
+    /// After a flush that went to every tag for want of one of its own, and left every slot of the space behind: by the number of CPUs
+    /// that need not happen often to be worth a tag, as long as there are any. By cost the first time counts; later ones would
+    /// tell only of requests that have many targets.
+    pub(crate) fn consider_after_any_tag(&self, space: &Space<K::Facade, W>, me: CpuId, timed: bool, targets: usize) {
+        let none_left = self.tag_shortage.0.load(Ordering::Relaxed) != 0;
+        let looks = !none_left && (!self.weighs_tags() || self.is_new(space));
+        self.consider(space, me, timed || looks, targets);
     }
 
     #[inline(never)]

@@ -32,26 +32,45 @@ const DEAR_FADES: u64 = 4096;
 /// Requests from which on it hardly matters with how many at once a CPU catches up: that costs less than what a clock resolves then.
 const FAR: u64 = 64;
 
-/// Which share of the CPUs that are active in a space its requests have to ask, in 65,536ths.
+/// Which share of the CPUs that are active in a space its requests have to ask: the mean of the first samples, then one that moves an
+/// eighth of the way to each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Share(pub(crate) u64);
+pub(crate) struct Share {
+    /// In 65,536ths.
+    part: u64,
+    /// Samples that it rests on, at most 8.
+    samples: u64,
+}
 
 impl Share {
-    /// None of them: what is believed of a space until something is known.
-    pub(crate) const NONE: Share = Share(0);
+    /// Nothing is known, and none is believed.
+    pub(crate) const UNKNOWN: Share = Share { part: 0, samples: 0 };
     /// All of them.
-    pub(crate) const WHOLE: Share = Share(1 << 16);
+    const WHOLE: u64 = 1 << 16;
 
-    /// `asked` of `others`; at most all.
-    fn of(asked: u64, others: u64) -> Share {
-        Share((asked * Self::WHOLE.0 / others.max(1)).min(Self::WHOLE.0))
+    /// After another sample: `asked` of `others`, at most all.
+    fn after(self, asked: u64, others: u64) -> Share {
+        let sample = (asked * Self::WHOLE / others.max(1)).min(Self::WHOLE);
+        let samples = (self.samples + 1).min(8);
+        let part = nearer(self.part, sample, samples);
+        Share { part, samples }
     }
 
-    /// After another sample: an eighth of the way there; the first counts in full, so that a space that flushes seldom need not wait.
-    fn after(self, sample: Share) -> Share {
-        match self {
-            Share::NONE => sample,
-            Share(known) => Share(nearer(known, sample.0)),
+    /// After a timed request that tells nothing.
+    fn faded(self) -> Share {
+        let part = faded(self.part, SHARE_FADES);
+        Share { part, ..self }
+    }
+
+    const fn pack(self) -> u64 {
+        self.part | self.samples << 32
+    }
+
+    fn unpack(word: u64) -> Share {
+        let part = word & 0xFFFF_FFFF;
+        Share {
+            part,
+            samples: word >> 32,
         }
     }
 }
@@ -68,7 +87,7 @@ impl Behind {
 
     /// After it has caught up with `missed` requests: an eighth of the way there.
     fn after(self, missed: u64) -> Behind {
-        Behind(nearer(self.0, missed.min(FAR) * 8))
+        Behind(nearer(self.0, missed.min(FAR) * 8, 8))
     }
 }
 
@@ -87,20 +106,20 @@ impl Costs {
     /// requester's and `share` of them have to be asked. The rest catch up by themselves: each when it has fallen `behind` by so
     /// many requests, for two movements of a line, as many as asking a further target takes, and the invalidation of a tag.
     fn without_tag_ns(&self, others: u64, share: Share, behind: Behind) -> u64 {
-        let asked = others.saturating_mul(share.0);
-        let sending = match asked.checked_sub(Share::WHOLE.0) {
+        let asked = others.saturating_mul(share.part);
+        let sending = match asked.checked_sub(Share::WHOLE) {
             None => self.interrupt_ns.saturating_mul(asked),
             Some(further) => self
                 .interrupt_ns
-                .saturating_mul(Share::WHOLE.0)
+                .saturating_mul(Share::WHOLE)
                 .saturating_add(self.interrupt_more_ns.saturating_mul(further)),
         };
         let disturbed = self.disturbed_ns.saturating_mul(asked);
         let catch_up = self.interrupt_more_ns.saturating_add(self.tag_ns);
-        let catching_up = catch_up.saturating_mul(others.saturating_mul(Share::WHOLE.0).saturating_sub(asked))
+        let catching_up = catch_up.saturating_mul(others.saturating_mul(Share::WHOLE).saturating_sub(asked))
             / behind.0.max(Behind::ONE.0)
             * Behind::ONE.0;
-        sending.saturating_add(disturbed).saturating_add(catching_up) / Share::WHOLE.0
+        sending.saturating_add(disturbed).saturating_add(catching_up) / Share::WHOLE
     }
 }
 
@@ -121,9 +140,15 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// After a timed request to `targets` CPUs of a space that is active on `active`: notes how many of those had to be asked. What a
-    /// request costs without a tag and with one, ns, if that is reason to give it one, which it is from `least` active CPUs on. Two
-    /// who note at once lose one sample: relaxed, as everywhere here.
+    /// Whether nothing is known of what requests of `space` cost without a tag.
+    pub(crate) fn is_new(&self, space: &Space<K::Facade, W>) -> bool {
+        let unknown = Share::UNKNOWN.pack();
+        space.asked.load(Ordering::Relaxed) == unknown && space.dear.load(Ordering::Relaxed) == 0
+    }
+
+    /// After a request to `targets` CPUs of a space that is active on `active`: notes how many of those had to be asked. What a request
+    /// costs without a tag and with one, ns, if that is reason to give it one, which it is from `least` active CPUs on. Two who
+    /// note at once lose one sample: relaxed, as everywhere here.
     pub(crate) fn is_worth_a_tag(
         &self,
         space: &Space<K::Facade, W>,
@@ -132,9 +157,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         targets: usize,
     ) -> Option<(u64, u64)> {
         if active > 1 {
-            let sample = Share::of(targets as u64, u64::from(active - 1));
-            let share = Share(space.asked.load(Ordering::Relaxed)).after(sample);
-            space.asked.store(share.0, Ordering::Relaxed);
+            let share = Share::unpack(space.asked.load(Ordering::Relaxed));
+            let share = share.after(targets as u64, u64::from(active - 1));
+            space.asked.store(share.pack(), Ordering::Relaxed);
         }
         let dear = space.dear.load(Ordering::Relaxed);
         if dear != 0 {
@@ -150,8 +175,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// After a timed request of a space that has a tag and is active on `active` CPUs: what requests are expected to cost without, and
     /// cost with it, ns, if that is more. What is known of the former fades.
     pub(crate) fn is_dear(&self, space: &Space<K::Facade, W>, me: CpuId, active: u32) -> Option<(u64, u64)> {
-        let asked = faded(space.asked.load(Ordering::Relaxed), SHARE_FADES);
-        space.asked.store(asked, Ordering::Relaxed);
+        let share = Share::unpack(space.asked.load(Ordering::Relaxed)).faded();
+        space.asked.store(share.pack(), Ordering::Relaxed);
         let (without, with) = self.without_and_with_tag(space, me, active);
         is_clearly_more(with, without).then_some((without, with))
     }
@@ -160,7 +185,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// ns. Others are taken to fall behind as far as `me` does.
     fn without_and_with_tag(&self, space: &Space<K::Facade, W>, me: CpuId, active: u32) -> (u64, u64) {
         let costs = self.weighed(self.costs.load());
-        let share = Share(space.asked.load(Ordering::Relaxed));
+        let share = Share::unpack(space.asked.load(Ordering::Relaxed));
         let behind = Behind(self.cpus[me].own.behind.load(Ordering::Relaxed));
         let others = u64::from(active.saturating_sub(1));
         (costs.without_tag_ns(others, share, behind), costs.broadcast_ns)
@@ -170,7 +195,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// is learnt anew.
     pub(crate) fn was_dear(&self, space: &Space<K::Facade, W>, with: u64) {
         space.dear.store(with, Ordering::Relaxed);
-        space.asked.store(Share::NONE.0, Ordering::Relaxed);
+        space.asked.store(Share::UNKNOWN.pack(), Ordering::Relaxed);
     }
 
     /// Whether to broadcast a request of `space`, which has no tag, to `targets` CPUs under every tag, from what broadcasts cost when the
@@ -205,28 +230,39 @@ mod tests {
         #[test]
         fn without_a_tag_it_costs_what_is_asked_and_what_catches_up(truth in costs(), others in 1_u64..500, asked in 0_u64..500) {
             let without = |share, behind| truth.without_tag_ns(others, share, behind);
-            prop_assert_eq!(without(Share::WHOLE, Behind::ONE), truth.disturbance_ns(others));
-            prop_assert_eq!(without(Share::WHOLE, Behind::FAR), truth.disturbance_ns(others));
-            prop_assert_eq!(without(Share::NONE, Behind::ONE), others * (truth.interrupt_more_ns + truth.tag_ns));
-            prop_assert!(without(Share::NONE, Behind::FAR) <= without(Share::NONE, Behind::ONE) / 64 + 1);
-            let share = Share::of(asked, others);
-            prop_assert!(without(share, Behind::FAR) <= truth.disturbance_ns(asked.min(others)) + without(Share::NONE, Behind::FAR) + 1);
+            let (none, whole) = (Share::UNKNOWN, Share::UNKNOWN.after(others, others));
+            prop_assert_eq!(without(whole, Behind::ONE), truth.disturbance_ns(others));
+            prop_assert_eq!(without(whole, Behind::FAR), truth.disturbance_ns(others));
+            prop_assert_eq!(without(none, Behind::ONE), others * (truth.interrupt_more_ns + truth.tag_ns));
+            prop_assert!(without(none, Behind::FAR) <= without(none, Behind::ONE) / 64 + 1);
+            let share = Share::UNKNOWN.after(asked, others);
+            prop_assert!(without(share, Behind::FAR) <= truth.disturbance_ns(asked.min(others)) + without(none, Behind::FAR) + 1);
             prop_assert!(without(share, Behind::FAR) <= without(share, Behind::ONE));
         }
 
         /// Shares and distances go where the samples are, and stay in bounds.
         #[test]
-        fn shares_and_distances_follow(asked in 0_u64..70, others in 1_u64..70, missed in 1_u64..200) {
-            let (sample, mut share, mut behind) = (Share::of(asked, others), Share::NONE, Behind::FAR);
+        fn shares_and_distances_follow(asked in 0_u64..70, others in 1_u64..70, missed in 1_u64..200, strays in proptest::collection::vec(0_u64..70, 0..20)) {
+            let sample = asked.min(others) * Share::WHOLE / others;
+            let (mut share, mut behind) = (Share::UNKNOWN, Behind::FAR);
+            strays.into_iter().for_each(|stray| share = share.after(stray, others));
             for _ in 0..200 {
-                (share, behind) = (share.after(sample), behind.after(missed));
-                prop_assert!(share.0 <= Share::WHOLE.0 && (Behind::ONE.0..=Behind::FAR.0).contains(&behind.0));
+                (share, behind) = (share.after(asked, others), behind.after(missed));
+                prop_assert!(share.part <= Share::WHOLE && (Behind::ONE.0..=Behind::FAR.0).contains(&behind.0));
+                prop_assert_eq!(Share::unpack(share.pack()), share);
             }
-            prop_assert!(share.0.abs_diff(sample.0) <= 8, "{share:?} for {sample:?}");
+            prop_assert!(share.part.abs_diff(sample) <= 8, "{share:?} for {sample}");
             prop_assert!(behind.0.abs_diff(8 * missed.min(64)) <= 8, "{behind:?} for {missed}");
-            let mut faded = share.0;
-            (0..20_000).for_each(|_| faded = super::faded(faded, SHARE_FADES));
-            prop_assert_eq!(faded, 0);
+            (0..20_000).for_each(|_| share = share.faded());
+            prop_assert_eq!(share.part, 0);
+        }
+
+        /// The first samples weigh the same.
+        #[test]
+        fn of_few_samples_a_share_is_the_mean(asked in proptest::collection::vec(0_u64..=64, 1..=8)) {
+            let share = asked.iter().fold(Share::UNKNOWN, |share, &asked| share.after(asked, 64));
+            let mean = asked.iter().sum::<u64>() * (Share::WHOLE / 64) / asked.len() as u64;
+            prop_assert!(share.part.abs_diff(mean) <= 8, "{share:?} for {mean}");
         }
     }
 }
