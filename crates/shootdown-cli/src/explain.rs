@@ -372,6 +372,33 @@ mod tests {
     }
 
     #[test]
+    fn where_decisions_are_many_those_about_tags_are_told() {
+        use shootdown_sim::os::Note;
+        let moved = |at_ns| Note {
+            at_ns,
+            event: Event::ThresholdMoved { from: 3, to: 4 },
+        };
+        let mut diary = Diary::default();
+        diary.notes = (0..TOLD as u64 - 1).map(moved).collect();
+        let promoted = Note {
+            at_ns: 9000,
+            event: Event::Promoted,
+        };
+        diary.notes.push(promoted);
+        let few = decisions(&diary);
+        assert_eq!(few.len(), TOLD);
+        assert!(
+            few[0].contains("broadcast from 4 other CPUs on, no longer 3"),
+            "{few:?}"
+        );
+        diary.notes.push(moved(10_000));
+        let many = decisions(&diary);
+        assert_eq!(many.len(), 2);
+        assert!(many[0].starts_with("at 9.0 us: it was promoted"), "{many:?}");
+        assert_eq!(many[1], "...and 8 more such decisions.");
+    }
+
+    #[test]
     fn a_machine_that_cannot_broadcast_is_not_said_to() {
         let (spec, result, explanation) = explained(6, &["broadcast.available=false"], "adaptive");
         let text = words(&spec, &result, &explanation).join("\n");

@@ -208,7 +208,7 @@ pub enum Event {
     Promoting {
         /// CPUs it is active on, at least.
         active: u32,
-        /// Where reach is adaptive: what a request is expected to cost without a tag, and with one; ns.
+        /// Where worth is by cost: what a request is expected to cost without a tag, and with one; ns.
         costs: Option<(u64, u64)>,
     },
     /// A space begins to give up its system-wide tag.

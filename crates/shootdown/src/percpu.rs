@@ -8,7 +8,7 @@
 //! | `request` | requesters on this CPU; targets acknowledge in it | targets |
 //! | `running` | the CPU itself; the roll-over, under its lock | the roll-over |
 //! | `deferring` | the CPU itself; whoever frees what was unmapped on it | whoever asks which deferrals are over |
-//! | `own` | the CPU itself, interrupts off | nobody else |
+//! | `own` | the CPU itself, interrupts off | nobody else, but for `behind` (see there) |
 //! | `walking` | the CPU itself (see `walk/slots.rs`) | freeing sides, two of its three lines |
 
 use crate::deferred::Deferring;

@@ -14,7 +14,7 @@ pub(crate) struct Line<T>(pub(crate) T);
 
 /// An address space. `W` words of CPUs; see [`Engine`](crate::Engine) for the calls that take one.
 ///
-/// Each group of words that is written together has its own cache line. Size: 1.3 KiB with `W` = 1.
+/// Each group of words that is written together has its own cache line. Size: 704 bytes with `W` = 1, 2.6 KiB with 128.
 #[repr(C, align(64))]
 pub struct Space<F: Facade, const W: usize> {
     /// Never reused, from 1. Read-only.
@@ -47,6 +47,9 @@ pub struct Space<F: Facade, const W: usize> {
     /// What the freeing side has counted, for the policy.
     pub(crate) walk_counts: Line<crate::walk::Counts<F>>,
 }
+
+const _: () = assert!(size_of::<Space<crate::facade::Native, 1>>() == 704);
+const _: () = assert!(size_of::<Space<crate::facade::Native, 128>>() == 2624);
 
 impl<F: Facade, const W: usize> Space<F, W> {
     pub(crate) fn new(id: u64, root: Root) -> Self {

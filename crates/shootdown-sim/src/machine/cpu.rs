@@ -28,7 +28,6 @@ pub(crate) const SLOW_RECORDING: u8 = 2;
 pub(crate) const SLOW_RANDOM: u8 = 4;
 /// Why the fast paths are closed: this is not a CPU.
 pub(crate) const SLOW_HOST: u8 = 8;
-
 /// Why the fast paths are closed: lines are on their way that were prefetched.
 pub(crate) const SLOW_PREFETCHED: u8 = 16;
 

@@ -4,6 +4,7 @@ mod ends;
 mod interrupts;
 mod lines;
 mod migration;
+mod prefetch;
 mod time;
 mod waiting;
 

@@ -1,0 +1,94 @@
+//! Prefetches: what overlaps, what does not, and how many lines can be on their way.
+
+use crate::{finish, strict_of};
+use shootdown::facade::{Facade, Word};
+use shootdown_sim::machine::{self as m, Config, Machine, SimWord, SimWorld, Topology};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Cycles of a read that hits, and of a prefetch itself.
+const HIT: u64 = 4;
+
+/// Lines that CPU 1 has written, all as far from CPU 0.
+const LINES: usize = 12;
+
+/// A line of its own.
+#[repr(align(64))]
+struct Own(SimWord);
+
+/// Cycles that a line takes from CPU 1 to CPU 0.
+fn transfer() -> u64 {
+    config(0).costs.transfer[1] as u64
+}
+
+fn config(prefetches: usize) -> Config {
+    let mut config = strict_of(Topology::regular(2, 1, 2, 2));
+    config.costs.prefetches = prefetches;
+    config
+}
+
+/// How long CPU 0 takes to prefetch the first `ahead` of `read` lines and then to read all of them, where it can have `prefetches` on
+/// their way. CPU 1 writes line `rewritten` again in between.
+fn takes(prefetches: usize, ahead: usize, read: usize, rewritten: Option<usize>) -> u64 {
+    let mut machine = Machine::new(config(prefetches));
+    let lines = machine.alloc([0; LINES].map(SimWord::new).map(Own));
+    let (mine, took) = (lines.clone(), Rc::new(Cell::new(0)));
+    machine.spawn(1, move || {
+        for line in lines.iter() {
+            line.0.swap_full(1);
+        }
+        if let Some(index) = rewritten {
+            m::charge(20_000 - m::now());
+            lines[index].0.swap_full(2);
+        }
+    });
+    let out = Rc::clone(&took);
+    machine.spawn(0, move || {
+        m::charge(10_000);
+        let begun = m::now();
+        mine.iter().take(ahead).for_each(|line| SimWorld::prefetch(&line.0));
+        let prefetched = m::now() - begun;
+        let pause = if rewritten.is_some() { 20_000 } else { 0 };
+        m::charge(pause);
+        let begun = m::now();
+        for (index, line) in mine.iter().take(read).enumerate() {
+            let expected = if rewritten == Some(index) { 2 } else { 1 };
+            assert_eq!(line.0.load(Relaxed), expected);
+        }
+        out.set(prefetched + m::now() - begun);
+    });
+    finish(&mut machine);
+    took.get()
+}
+
+#[test]
+fn lines_that_are_prefetched_travel_together() {
+    assert_eq!(takes(8, 0, 6, None), 6 * transfer());
+    // All six are asked for in turn, and the last arrives one transfer after that.
+    assert_eq!(takes(8, 6, 6, None), 6 * HIT + transfer() + HIT);
+    // Whatever is not prefetched comes after.
+    assert_eq!(takes(8, 6, 8, None), 6 * HIT + transfer() + HIT + 2 * transfer());
+}
+
+#[test]
+fn no_more_lines_are_on_their_way_than_the_machine_can_have() {
+    let together = takes(LINES, LINES, LINES, None);
+    let in_threes = takes(4, LINES, LINES, None);
+    assert!(together < 2 * transfer(), "{together}");
+    assert!((3 * transfer()..4 * transfer()).contains(&in_threes), "{in_threes}");
+    let one_by_one = takes(1, LINES, LINES, None);
+    assert!(one_by_one >= LINES as u64 * transfer(), "{one_by_one}");
+}
+
+#[test]
+fn a_machine_that_prefetches_nothing_pays_for_each_line() {
+    assert_eq!(takes(0, 6, 6, None), 6 * transfer());
+}
+
+#[test]
+fn a_line_that_is_written_after_its_prefetch_is_read_anew() {
+    // The others are there by then.
+    let kept = 5 * HIT;
+    assert_eq!(takes(8, 6, 6, Some(3)), 6 * HIT + kept + transfer());
+}
