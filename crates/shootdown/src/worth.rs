@@ -162,9 +162,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             space.asked.store(share.pack(), Ordering::Relaxed);
         }
         let dear = space.dear.load(Ordering::Relaxed);
-        if dear != 0 {
-            space.dear.store(faded(dear, DEAR_FADES), Ordering::Relaxed);
-        }
+        space.dear.store(faded(dear, DEAR_FADES), Ordering::Relaxed);
         let (without, with) = self.without_and_with_tag(space, me, active);
         // Where it has had a tag and was better off without, one sample is not enough.
         let times = if dear == 0 { 1 } else { self.design().demote_after };
