@@ -142,8 +142,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Whether nothing is known of what requests of `space` cost without a tag.
     pub(crate) fn is_new(&self, space: &Space<K::Facade, W>) -> bool {
-        let unknown = Share::UNKNOWN.pack();
-        space.asked.load(Ordering::Relaxed) == unknown && space.dear.load(Ordering::Relaxed) == 0
+        space.asked.load(Ordering::Relaxed) == Share::UNKNOWN.pack()
     }
 
     /// After a request to `targets` CPUs of a space that is active on `active`: notes how many of those had to be asked. What a request
@@ -196,12 +195,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         space.asked.store(Share::UNKNOWN.pack(), Ordering::Relaxed);
     }
 
-    /// Whether to broadcast a request of `space`, which has no tag, to `targets` CPUs under every tag, from what broadcasts cost when the
-    /// space last had a tag, if it gave that up for it: what they cost now, few as they are, says nothing of many.
+    /// Whether a request of `space`, which has no tag, to `targets` CPUs may be broadcast under every tag: what broadcasts cost when the
+    /// space last had a tag, if it gave that up for it, still counts, for what they cost now, few as they are, says nothing of many.
     #[inline]
     pub(crate) fn may_broadcast(&self, space: &Space<K::Facade, W>, targets: u64) -> bool {
-        let dear = space.dear.load(Ordering::Relaxed);
-        dear == 0 || self.costs.load().disturbance_ns(targets) >= dear
+        self.costs.load().disturbance_ns(targets) >= space.dear.load(Ordering::Relaxed)
     }
 
     /// Whether a sample has found `space` better off the other way, with a tag or without, for the `times`th time in a row.

@@ -1,7 +1,7 @@
 //! Whether a space is worth a system-wide tag, by what its requests cost.
 
 use crate::{OnHost, Sys, World, flush, run, space, world};
-use shootdown::{Demotion, Design, Event, Tags};
+use shootdown::{Demotion, Design, Event, Reach, Tags};
 
 /// Every flush is a sample.
 const BY_COST: Design = Design {
@@ -109,6 +109,60 @@ fn a_space_that_was_tried_without_gets_its_tag_again_after_so_many_samples_in_a_
     until(world, engine, space, |event| *event == Event::Demoted);
     let after = until(world, engine, space, |event| matches!(event, Event::Promoting { .. }));
     assert!((3..=6).contains(&after), "{after}");
+}
+
+#[test]
+fn what_it_costs_without_a_tag_is_learnt_anew_when_it_is_tried() {
+    let (world, engine, space) = on_six(500);
+    until(world, engine, space, |event| *event == Event::Demoted);
+    // That all five are asked, the first samples tell; what was known before would weigh as much as they do.
+    world.events.take();
+    (0..6).for_each(|_| flush(engine, space));
+    let promoting = world.events.take().into_iter().find_map(|event| match event {
+        Event::Promoting { costs, .. } => costs,
+        _ => None,
+    });
+    assert!(promoting.is_some_and(|(without, _)| without > 3700), "{promoting:?}");
+}
+
+#[test]
+fn what_went_to_every_tag_says_little_of_the_rest() {
+    let design = Design {
+        tags: Tags::Hybrid { promote_at: 7 },
+        sample_one_in: 64,
+        ..BY_COST
+    };
+    let (world, engine) = world(design, 8);
+    world.interrupts_take.set(1000);
+    world.broadcasts_take.set(2500);
+    let space = space(engine, 1);
+    run(world, engine, 0..6, space);
+    engine.calibrate();
+    // Each asks five CPUs, and goes to every tag for it.
+    assert_eq!(changes(world, engine, space, 40).0, 0);
+    assert!(world.broadcasts.get() >= 40);
+    // Two timed ones that ask nobody.
+    in_kernel(world, engine, space);
+    assert_eq!(changes(world, engine, space, 100).0, 0);
+    // One more CPU, and it would be worth a tag if most of its requests asked everybody.
+    run(world, engine, 6..7, space);
+    world.on(6, || assert!(engine.enter_kernel(space)));
+    assert_eq!(changes(world, engine, space, 200).0, 0);
+}
+
+#[test]
+fn worth_goes_by_cost_where_reach_does() {
+    let design = Design {
+        reach: Reach::Broadcast,
+        consider_window_ns: 1,
+        ..BY_COST
+    };
+    let (world, engine) = world(design, 8);
+    let space = space(engine, 1);
+    run(world, engine, 0..6, space);
+    world.events.take();
+    flush(engine, space);
+    assert!(world.saw(|event| *event == Event::Promoting { active: 2, costs: None }));
 }
 
 #[test]
