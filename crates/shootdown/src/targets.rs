@@ -61,11 +61,20 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         for (first, members) in set.words_but(me) {
             // Each has likely written its state since somebody last looked: have the lines travel together. (Where only switches
             // write them they are at hand.)
-            let prefetch = |bit: usize| K::Facade::prefetch(&self.cpus[first + bit].state);
-            let mut ahead = bits(if asks == Targets::InUser { members } else { 0 });
-            ahead.by_ref().take(AHEAD).for_each(prefetch);
+            let prefetches = asks == Targets::InUser;
+            let mut ahead = bits(members);
+            let mut prefetch_next = || {
+                if let Some(bit) = ahead.next() {
+                    K::Facade::prefetch(&self.cpus[first + bit].state);
+                }
+            };
+            if prefetches {
+                (0..AHEAD).for_each(|_| prefetch_next());
+            }
             for bit in bits(members) {
-                ahead.next().into_iter().for_each(prefetch);
+                if prefetches {
+                    prefetch_next();
+                }
                 let cpu = first + bit;
                 // Acquire, after the acquire load that showed the member: who is seen joined is seen switching (rule 5).
                 let state = self.cpus[cpu].state();
