@@ -20,9 +20,10 @@ use crate::percpu::{PerCpu, Slot};
 use crate::space::Space;
 use core::sync::atomic::Ordering;
 
-/// One in how much of what was noted of requests without a tag is forgotten at each timed request with one. A space that is a third
-/// dearer without a tag than with one is then tried without after some 300 samples, 20,000 requests, and a trial lasts a few samples: a
-/// hundredth of the requests. `shootdown explain tlb_flush2 --threads 4` tells of each trial.
+/// One in how much of what was noted of requests without a tag is forgotten at each timed request with one. A space that is twice as
+/// dear without a tag as with one is then tried without after some 800 samples, 50,000 requests, and a trial lasts eight
+/// ([`demote_after`](crate::Design::demote_after)) or a few more: a hundredth of the requests. `shootdown explain tlb_flush2 --threads 3
+/// --virtual-ms 60` tells of one.
 const SHARE_FADES: u64 = 1024;
 
 /// The same of what a broadcast cost, at each timed request without a tag. Slower, for a trial with a tag costs more: two changes of
