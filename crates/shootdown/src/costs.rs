@@ -1,8 +1,9 @@
 //! What each way of reaching other CPUs costs on this machine, as the engine measures it for itself.
 //!
 //! Owns a few read-mostly words and the arithmetic on them; it decides from how many CPUs on a broadcast is the cheaper
-//! way, and leaves it to `flush.rs` to act on that; `worth.rs` asks it what a space's requests cost. It reaches the machine through the hooks only: the
-//! clock, and the operations that are measured. Nothing here is needed for correctness: any reach is right, one is cheaper.
+//! way, and leaves it to `flush.rs` to act on that; `worth.rs` asks it what a space's requests cost. It reaches the machine through
+//! the hooks only: the clock, and the operations that are measured. Nothing here is needed for correctness: any reach is right,
+//! one is cheaper.
 //!
 //! 1. [`Engine::calibrate`] measures each way some times at start and keeps the shortest.
 //! 2. While running, one request in [`sample_one_in`](crate::Design::sample_one_in) is timed, and moves the estimate an eighth of the way.

@@ -10,8 +10,9 @@ use crate::percpu::State;
 use crate::space::Space;
 use core::sync::atomic::Ordering;
 
-/// How many states are prefetched ahead: as many lines as processors can have under way (10 to 16 on x86). More would be written again
-/// before they are read: a CPU that makes system calls, or idles, writes its state every microsecond or so.
+/// How many states are prefetched ahead: no more lines than most processors are taken to have under way (`costs.prefetches` of the
+/// machine models). More would be written again before they are read, by CPUs that go to and fro between user code and kernel. A
+/// judgement, not fitted: against all at once it changed no rate by more than 4 %, by hand, on ten machine models.
 const AHEAD: usize = 8;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
