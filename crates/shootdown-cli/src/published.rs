@@ -2,8 +2,12 @@
 
 use serde::Deserialize;
 use shootdown_sim::model::Model;
+use shootdown_sim::run::RunSpec;
 
 use crate::catalog;
+use crate::failure::Failure;
+use crate::plan::Settings;
+use crate::target::Target;
 
 /// What was measured, and the unit that its numbers are in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +103,33 @@ impl Published {
             return Some(format!("there is no machine `{}`", self.machine));
         }
         None
+    }
+
+    /// The measurement that this one's ratio is over, as a row.
+    pub fn reference(&self) -> Option<Published> {
+        self.over.as_ref().map(|over| Published {
+            design: over.design.clone(),
+            threads: over.threads,
+            ..self.clone()
+        })
+    }
+
+    /// The first run of this row.
+    ///
+    /// # Errors
+    /// A machine or a number that does not exist.
+    pub fn spec(&self, settings: &Settings) -> Result<RunSpec, Failure> {
+        let target = Target::new(&self.machine, None, &self.set)?;
+        Ok(RunSpec {
+            workload: self.workload.clone(),
+            machine: target.machine,
+            design: self.design.clone(),
+            threads: self.threads,
+            seed: settings.seed,
+            virtual_ms: settings.virtual_ms.or(self.virtual_ms),
+            lru_drain: self.lru_drain,
+            parameters: target.parameters,
+        })
     }
 }
 

@@ -160,6 +160,7 @@ pub struct SweepArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     shootdown scoreboard --quick                    the workloads that flushes decide, few thread counts\n  \
+    shootdown scoreboard --evidence                 the cells of the published tables, and no others\n  \
     shootdown scoreboard --on milan-72,turin-2p     two machines, with and without broadcast\n  \
     shootdown scoreboard --json | jq '.requirements[] | select(.met | not)'")]
 pub struct ScoreboardArgs {
@@ -174,6 +175,10 @@ pub struct ScoreboardArgs {
     /// Fewer workloads and thread counts, shorter runs
     #[arg(long)]
     pub quick: bool,
+
+    /// The machines, workloads and thread counts of the published tables, as `shootdown evidence` runs them
+    #[arg(long, conflicts_with_all = ["on", "workloads", "quick"])]
+    pub evidence: bool,
 
     /// Show every cell, not the worst only
     #[arg(long)]

@@ -1,7 +1,6 @@
 //! The runs that published rows need, each once, and the numbers of those runs that stand beside the rows.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use shootdown_sim::run::{RunResult, RunSpec};
 
@@ -12,7 +11,6 @@ use crate::number::median;
 use crate::plan::Settings;
 use crate::published::{Metric, Published};
 use crate::queue::Outcome;
-use crate::target::Target;
 
 /// The simulated number that stands beside a published one; `over` is the result that a ratio is over. None when the
 /// run has no such number.
@@ -54,7 +52,7 @@ impl Runs {
         };
         for row in rows {
             plan.add(row, settings)?;
-            if let Some(over) = of_reference(row) {
+            if let Some(over) = row.reference() {
                 plan.add(&over, settings)?;
             }
         }
@@ -67,19 +65,11 @@ impl Runs {
             return Ok(());
         }
         self.first.insert(key, self.specs.len());
-        let target = Target::new(&row.machine, None, &row.set)?;
-        for run in 0..settings.runs {
-            self.specs.push(RunSpec {
-                workload: row.workload.clone(),
-                machine: Arc::clone(&target.machine),
-                design: row.design.clone(),
-                threads: row.threads,
-                seed: settings.seed.wrapping_add(run),
-                virtual_ms: settings.virtual_ms.or(row.virtual_ms),
-                lru_drain: row.lru_drain,
-                parameters: target.parameters.clone(),
-            });
-        }
+        let first = row.spec(settings)?;
+        self.specs.extend((0..settings.runs).map(|run| RunSpec {
+            seed: settings.seed.wrapping_add(run),
+            ..first.clone()
+        }));
         Ok(())
     }
 
@@ -98,19 +88,10 @@ fn key(row: &Published) -> String {
     )
 }
 
-/// The measurement that a row's ratio is over, as a row.
-fn of_reference(row: &Published) -> Option<Published> {
-    row.over.as_ref().map(|over| Published {
-        design: over.design.clone(),
-        threads: over.threads,
-        ..row.clone()
-    })
-}
-
 pub(super) fn lines(rows: &[Published], plan: &Runs, outcomes: &[Outcome]) -> Vec<Line> {
     rows.iter()
         .map(|row| {
-            let reference = of_reference(row);
+            let reference = row.reference();
             let over = reference.as_ref().map_or(&[][..], |over| plan.of(over, outcomes));
             let results = plan.of(row, outcomes).iter().enumerate();
             let numbers: Vec<f64> = results

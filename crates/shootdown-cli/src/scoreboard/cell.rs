@@ -5,7 +5,8 @@ use serde::Serialize;
 use shootdown_sim::model::{Arch, Model};
 use shootdown_sim::run::{RunResult, RunSpec};
 
-use super::{NOT_TO_BEAT, same_cell};
+use super::NOT_TO_BEAT;
+use super::place::Place;
 use crate::catalog::{self, IDEAL_DESIGN, JUDGED_DESIGN};
 use crate::number;
 use crate::queue::Outcome;
@@ -13,14 +14,20 @@ use crate::queue::Outcome;
 /// Categories of time named between `adaptive` and the limit.
 const NAMED: usize = 3;
 
-/// One machine, with or without its broadcast, one workload, one number of threads.
+/// What is to be run at one place: every design, each some times.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub place: Place,
+    /// Never empty; all of one machine.
+    pub specs: Vec<RunSpec>,
+}
+
+/// What came out at one place.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Cell {
-    pub machine: String,
+    #[serde(flatten)]
+    pub place: Place,
     pub sockets: usize,
-    pub broadcast: bool,
-    pub workload: String,
-    pub threads: usize,
     /// Operations per second of the judged design.
     pub adaptive: f64,
     /// The best preset and its rate.
@@ -46,67 +53,40 @@ pub(super) struct Cell {
     pub beyond_ideal: Vec<(String, f64)>,
 }
 
-impl Cell {
-    /// Whether `other` is of the same machine, workload and threads.
-    pub(super) fn is_at_place_of(&self, other: &Cell) -> bool {
-        let place = |cell: &'_ Cell| {
-            (
-                cell.machine.clone(),
-                cell.broadcast,
-                cell.workload.clone(),
-                cell.threads,
-            )
-        };
-        place(self) == place(other)
-    }
-
-    /// Whether this is the cell of `spec`.
-    pub(super) fn is_of(&self, spec: &RunSpec) -> bool {
-        self.machine == spec.machine.name
-            && self.broadcast == spec.machine.broadcast.available
-            && self.workload == spec.workload
-            && self.threads == spec.threads
-    }
-}
-
 /// A cell about which nothing can be said, or a design that has no place in it, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct LeftOut {
-    pub machine: String,
-    pub broadcast: bool,
-    pub workload: String,
-    pub threads: usize,
+    #[serde(flatten)]
+    pub place: Place,
     /// The design; `None` when the whole cell is left out.
     pub design: Option<String>,
     pub reason: String,
 }
 
 impl LeftOut {
-    pub(super) fn new(spec: &RunSpec, design: Option<&str>, reason: &str) -> Self {
+    pub(super) fn new(place: &Place, design: Option<&str>, reason: &str) -> Self {
         LeftOut {
-            machine: spec.machine.name.clone(),
-            broadcast: spec.machine.broadcast.available,
-            workload: spec.workload.clone(),
-            threads: spec.threads,
+            place: place.clone(),
             design: design.map(str::to_string),
             reason: reason.lines().next().unwrap_or("no reason given").to_string(),
         }
     }
 }
 
-/// Rates of each cell compared, in the order of the specifications; and the cells without a rate to compare.
-pub(super) fn cells(specs: &[RunSpec], outcomes: &[Outcome]) -> (Vec<Cell>, Vec<LeftOut>) {
+/// Rates of each cell compared; and the cells without a rate to compare. Outcomes are in the order of the specifications.
+pub(super) fn cells(plans: &[Plan], outcomes: &[Outcome]) -> (Vec<Cell>, Vec<LeftOut>) {
     let (mut cells, mut left_out) = (Vec::new(), Vec::new());
-    let mut at = 0;
-    for of_cell in specs.chunk_by(same_cell) {
+    let mut outcomes = outcomes;
+    for plan in plans {
+        let (of_cell, rest) = outcomes.split_at(plan.specs.len());
+        outcomes = rest;
         let runs = Runs {
-            specs: of_cell,
-            outcomes: &outcomes[at..at + of_cell.len()],
+            specs: &plan.specs,
+            outcomes: of_cell,
         };
-        at += of_cell.len();
-        match runs.cell() {
+        match runs.cell(&plan.place) {
             Ok(cell) => cells.push(cell),
-            Err(reason) => left_out.push(LeftOut::new(&of_cell[0], None, &reason)),
+            Err(reason) => left_out.push(LeftOut::new(&plan.place, None, &reason)),
         }
     }
     (cells, left_out)
@@ -155,7 +135,7 @@ impl Runs<'_> {
             .collect()
     }
 
-    fn cell(&self) -> Result<Cell, String> {
+    fn cell(&self, place: &Place) -> Result<Cell, String> {
         let spec = &self.specs[0];
         let without = |design: &str| {
             let reason = self
@@ -195,11 +175,8 @@ impl Runs<'_> {
         beyond_ideal.truncate(NAMED);
         let errors = self.error(JUDGED_DESIGN).zip(self.error(best));
         Ok(Cell {
-            machine: spec.machine.name.clone(),
+            place: place.clone(),
             sockets: spec.machine.topology.sockets,
-            broadcast: spec.machine.broadcast.available,
-            workload: spec.workload.clone(),
-            threads: spec.threads,
             adaptive,
             best: best.to_string(),
             best_ops_per_s: best_rate,
@@ -241,7 +218,7 @@ mod tests {
     use shootdown_sim::run::Parameters;
     use std::sync::Arc;
 
-    fn runs(designs: &[&str], rates: &[f64]) -> (Vec<RunSpec>, Vec<Outcome>) {
+    fn runs(designs: &[&str], rates: &[f64]) -> (Plan, Vec<Outcome>) {
         let machine = Arc::new(Model::find("milan-72").unwrap());
         let specs: Vec<RunSpec> = designs
             .iter()
@@ -263,30 +240,33 @@ mod tests {
             })
         });
         let outcomes = outcomes.collect();
-        (specs, outcomes)
+        let place = Place::of(&specs[0]);
+        (Plan { place, specs }, outcomes)
     }
 
     #[test]
     fn a_cell_without_a_rate_is_told_with_the_reason() {
-        let (specs, outcomes) = runs(&["ideal", "ipi", "adaptive"], &[2.0, 1.0, 0.0]);
-        let (cells, left_out) = cells(&specs, &outcomes);
+        let (plan, outcomes) = runs(&["ideal", "ipi", "adaptive"], &[2.0, 1.0, 0.0]);
+        let plans = [plan];
+        let (cells, left_out) = cells(&plans, &outcomes);
         assert!(cells.is_empty());
         assert_eq!(
             left_out[0].reason,
             "adaptive completed no operation in the window; run longer (--virtual-ms)"
         );
-        let failed: Vec<Outcome> = specs
+        let failed: Vec<Outcome> = plans[0]
+            .specs
             .iter()
             .map(|_| Err("it hangs\nCPU 0 sleeps".to_string()))
             .collect();
-        let (_, left_out) = super::cells(&specs, &failed);
+        let (_, left_out) = super::cells(&plans, &failed);
         assert_eq!(left_out[0].reason, "adaptive failed: it hangs");
     }
 
     #[test]
     fn the_best_is_no_limit_and_the_shares_are_of_their_own() {
-        let (specs, outcomes) = runs(&["ideal", "ipi", "broadcast", "adaptive"], &[6e5, 3e5, 4e5, 5e5]);
-        let (cells, left_out) = cells(&specs, &outcomes);
+        let (plan, outcomes) = runs(&["ideal", "ipi", "broadcast", "adaptive"], &[6e5, 3e5, 4e5, 5e5]);
+        let (cells, left_out) = cells(&[plan], &outcomes);
         assert!(left_out.is_empty());
         let cell = &cells[0];
         assert_eq!(
@@ -313,18 +293,11 @@ mod tests {
 
     #[test]
     fn runs_that_agree_leave_little_doubt() {
-        let (mut specs, mut outcomes) = (Vec::new(), Vec::new());
-        for (design, rates) in [("ipi", [100.0, 101.0, 99.0]), ("adaptive", [110.0, 112.0, 108.0])] {
-            for rate in rates {
-                let (spec, outcome) = runs(&[design], &[rate]);
-                specs.extend(spec);
-                outcomes.extend(outcome);
-            }
-        }
-        // The machines of `runs` are different objects; one cell shares one.
-        let machine = Arc::clone(&specs[0].machine);
-        specs.iter_mut().for_each(|spec| spec.machine = Arc::clone(&machine));
-        let (cells, _) = cells(&specs, &outcomes);
+        let (plan, outcomes) = runs(
+            &["ipi", "ipi", "ipi", "adaptive", "adaptive", "adaptive"],
+            &[100.0, 101.0, 99.0, 110.0, 112.0, 108.0],
+        );
+        let (cells, _) = cells(&[plan], &outcomes);
         let noise = cells[0].noise.unwrap();
         assert!((0.005..0.05).contains(&noise), "{noise}");
     }

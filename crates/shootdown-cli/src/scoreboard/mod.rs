@@ -1,8 +1,9 @@
 //! The `scoreboard` command: `adaptive` beside the best published design in every cell of machine, workload and
 //! threads.
 //!
-//! Owns the choice of cells. Rates come from the simulator, none is kept here. [`cell`] compares the designs of one
-//! cell, [`requirements`] says what is demanded and what came out, [`text`] prints.
+//! Owns the choice of cells: every combination, or those of the published tables. Rates come from the simulator, none is kept
+//! here. [`place`] names a cell, [`cell`] compares its designs, [`requirements`] says what is demanded and what came out, [`text`]
+//! prints.
 //!
 //! The best of a dozen short runs is partly the luckiest. So a cell in which a preset seems ahead, or a demand is
 //! missed, is measured again, longer and with other seeds, and what comes out then counts; and a third time, with yet
@@ -10,6 +11,7 @@
 //! the reason.
 
 mod cell;
+mod place;
 mod requirements;
 mod text;
 
@@ -25,9 +27,11 @@ use crate::args::ScoreboardArgs;
 use crate::catalog::JUDGED_DESIGN;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::plan::Settings;
+use crate::published;
 use crate::queue::{self, Outcome, Runner};
 use crate::{catalog, json, output};
-use cell::{Cell, LeftOut};
+use cell::{Cell, LeftOut, Plan};
+use place::Place;
 use requirements::Requirement;
 
 /// Not designs to beat: the limit, the control, a relaxed contract, and settings for processors with errata.
@@ -67,26 +71,30 @@ struct Document {
 /// Bad input, Ctrl-C.
 pub fn command(args: &ScoreboardArgs, runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
     let settings = Settings::new(&args.run, args.runs)?;
-    let (specs, mut left_out) = specs(args, &settings)?;
-    let outcomes = queue::run_all(runner, &specs, settings.jobs, stop)?;
-    let (mut cells, without) = cell::cells(&specs, &outcomes);
+    let (plans, mut left_out) = if args.evidence {
+        of_tables(&settings)?
+    } else {
+        combinations(args, &settings)?
+    };
+    let outcomes = run(&plans, runner, &settings, stop)?;
+    let (mut cells, without) = cell::cells(&plans, &outcomes);
     left_out.extend(without);
     let mut again = Vec::new();
     for (runs, is_open) in rounds(settings.runs) {
         let open: Vec<&Cell> = cells.iter().filter(|cell| is_open(cell)).collect();
-        let round = once_more(&specs, &outcomes, &open, runs);
-        let found = queue::run_all(runner, &round, settings.jobs, stop)?;
+        let round = once_more(&plans, &outcomes, &open, runs);
+        let found = run(&round, runner, &settings, stop)?;
         for cell in cell::cells(&round, &found).0 {
-            if let Some(place) = cells.iter_mut().find(|other| other.is_at_place_of(&cell)) {
-                *place = cell;
+            if let Some(old) = cells.iter_mut().find(|other| other.place == cell.place) {
+                *old = cell;
             }
         }
-        again.extend(round.into_iter().zip(found));
+        again.extend(round.into_iter().flat_map(|plan| plan.specs).zip(found));
     }
     cells.sort_by(|a, b| a.of_best.total_cmp(&b.of_best));
     let runs = || {
         let again = again.iter().map(|(spec, outcome)| (spec, outcome));
-        specs.iter().zip(&outcomes).chain(again)
+        plans.iter().flat_map(|plan| &plan.specs).zip(&outcomes).chain(again)
     };
     let document = Document {
         requirements: requirements::requirements(&cells),
@@ -110,6 +118,11 @@ pub fn command(args: &ScoreboardArgs, runner: &dyn Runner, stop: &AtomicBool) ->
     })
 }
 
+fn run(plans: &[Plan], runner: &dyn Runner, settings: &Settings, stop: &AtomicBool) -> Result<Vec<Outcome>, Failure> {
+    let specs: Vec<RunSpec> = plans.iter().flat_map(|plan| plan.specs.iter().cloned()).collect();
+    queue::run_all(runner, &specs, settings.jobs, stop)
+}
+
 fn failure(spec: &RunSpec, outcome: &Outcome) -> Option<String> {
     let reason = outcome.as_ref().err()?.lines().next().unwrap_or("no reason given");
     Some(format!(
@@ -128,36 +141,59 @@ fn rounds(runs: u64) -> [(Range<u64>, Question); 2] {
 }
 
 /// The runs that look once more, each time with a seed of its own, at each of `open`: of `adaptive`, the limit, and
-/// every preset that may be the best.
-fn once_more(specs: &[RunSpec], outcomes: &[Outcome], open: &[&Cell], runs: Range<u64>) -> Vec<RunSpec> {
+/// every preset that may be the best. `outcomes` are those of all `plans`.
+fn once_more(plans: &[Plan], outcomes: &[Outcome], open: &[&Cell], runs: Range<u64>) -> Vec<Plan> {
     let mut again = Vec::new();
-    let mut at = 0;
-    for of_cell in specs.chunk_by(same_cell) {
-        let results = &outcomes[at..at + of_cell.len()];
-        at += of_cell.len();
-        let Some(cell) = open.iter().find(|cell| cell.is_of(&of_cell[0])) else {
+    let mut outcomes = outcomes;
+    for plan in plans {
+        let (results, rest) = outcomes.split_at(plan.specs.len());
+        outcomes = rest;
+        let Some(cell) = open.iter().find(|cell| cell.place == plan.place) else {
             continue;
         };
-        for (spec, outcome) in of_cell.iter().zip(results) {
+        let mut specs = Vec::new();
+        for (spec, outcome) in plan.specs.iter().zip(results) {
             let rate = outcome.as_ref().map_or(0.0, |result| result.ops_per_s);
             let listed = [JUDGED_DESIGN, catalog::IDEAL_DESIGN, "ipi", "broadcast"].contains(&&*spec.design);
-            let first = of_cell.iter().find(|other| other.design == spec.design);
+            let first = plan.specs.iter().find(|other| other.design == spec.design);
             if first.is_some_and(|first| first.seed == spec.seed)
                 && (listed || rate >= MAY_BE_BEST * cell.best_ops_per_s)
             {
-                again.extend(runs.clone().map(|run| RunSpec {
+                specs.extend(runs.clone().map(|run| RunSpec {
                     seed: spec.seed.wrapping_add(run),
                     virtual_ms: spec.virtual_ms.map(|ms| LONGER * ms),
                     ..spec.clone()
                 }));
             }
         }
+        again.push(Plan {
+            place: plan.place.clone(),
+            specs,
+        });
     }
     again
 }
 
-/// The runs of all cells, those of one cell following each other; and what cannot be run.
-fn specs(args: &ScoreboardArgs, settings: &Settings) -> Result<(Vec<RunSpec>, Vec<LeftOut>), Failure> {
+/// The cells of the published tables, each once: several rows may be of one cell, and ratios are over another. Each runs for as long
+/// as its rows do.
+fn of_tables(settings: &Settings) -> Result<(Vec<Plan>, Vec<LeftOut>), Failure> {
+    let (mut plans, mut left_out): (Vec<Plan>, _) = (Vec::new(), Vec::new());
+    let rows = published::rows();
+    let rows = rows.iter().filter(|row| row.not_run().is_none());
+    for row in rows.flat_map(|row| [Some(row.clone()), row.reference()]).flatten() {
+        let spec = row.spec(settings)?;
+        let place = Place::of_row(&row, &spec);
+        if plans.iter().all(|plan| plan.place != place) {
+            let (plan, without) = plan(place, &spec, settings.runs)?;
+            plans.extend(plan);
+            left_out.extend(without);
+        }
+    }
+    Ok((plans, left_out))
+}
+
+/// The cells of every machine, with and without broadcast, every workload and some numbers of threads; and what cannot be run.
+fn combinations(args: &ScoreboardArgs, settings: &Settings) -> Result<(Vec<Plan>, Vec<LeftOut>), Failure> {
     let input = |error: String| Failure::Input(error);
     let names: Vec<String> = match &args.on {
         Some(names) => names.clone(),
@@ -170,7 +206,7 @@ fn specs(args: &ScoreboardArgs, settings: &Settings) -> Result<(Vec<RunSpec>, Ve
     };
     let counts: &[usize] = if args.quick { &QUICK_THREADS } else { &THREADS };
     let default_ms = if args.quick { QUICK_MS } else { VIRTUAL_MS };
-    let (mut specs, mut left_out) = (Vec::new(), Vec::new());
+    let (mut plans, mut left_out) = (Vec::new(), Vec::new());
     for name in &names {
         let model = Model::find(name.trim()).map_err(|error| input(error.to_string()))?;
         let mut machines = vec![Arc::new(model.clone())];
@@ -194,22 +230,22 @@ fn specs(args: &ScoreboardArgs, settings: &Settings) -> Result<(Vec<RunSpec>, Ve
                         lru_drain: false,
                         parameters: Parameters::default(),
                     };
-                    let (of_cell, without) = of_cell(&spec, settings.runs)?;
-                    specs.extend(of_cell);
+                    let (plan, without) = plan(Place::of(&spec), &spec, settings.runs)?;
+                    plans.extend(plan);
                     left_out.extend(without);
                 }
             }
         }
     }
     match left_out.first() {
-        Some(left) if specs.is_empty() => Err(input(left.reason.clone())),
-        _ => Ok((specs, left_out)),
+        Some(left) if plans.is_empty() => Err(input(left.reason.clone())),
+        _ => Ok((plans, left_out)),
     }
 }
 
-/// The runs of the cell of `spec` under every design; and what cannot be run: a workload that needs more threads, a
-/// design that needs more tags. A name that does not exist is a mistake.
-fn of_cell(spec: &RunSpec, runs: u64) -> Result<(Vec<RunSpec>, Vec<LeftOut>), Failure> {
+/// The runs of the cell at `place`, which `spec` is a run of, under every design; and what cannot be run: a workload that needs more
+/// threads, a design that needs more tags. A name that does not exist is a mistake.
+fn plan(place: Place, spec: &RunSpec, runs: u64) -> Result<(Option<Plan>, Vec<LeftOut>), Failure> {
     let (mut specs, mut left_out) = (Vec::new(), Vec::new());
     for design in catalog::designs().filter(|design| concerns(design.name)) {
         let spec = RunSpec {
@@ -223,20 +259,16 @@ fn of_cell(spec: &RunSpec, runs: u64) -> Result<(Vec<RunSpec>, Vec<LeftOut>), Fa
             })),
             Err(error) if catalog::workload(&spec.workload).is_none() => return Err(Failure::Input(error)),
             Err(error) if design.name == JUDGED_DESIGN => {
-                return Ok((Vec::new(), vec![LeftOut::new(&spec, None, &error)]));
+                return Ok((None, vec![LeftOut::new(&place, None, &error)]));
             }
-            Err(error) => left_out.push(LeftOut::new(&spec, Some(design.name), &error)),
+            Err(error) => left_out.push(LeftOut::new(&place, Some(design.name), &error)),
         }
     }
-    Ok((specs, left_out))
+    Ok((Some(Plan { place, specs }), left_out))
 }
 
 fn concerns(design: &str) -> bool {
     design == catalog::IDEAL_DESIGN || !NOT_TO_BEAT.contains(&design)
-}
-
-fn same_cell(a: &RunSpec, b: &RunSpec) -> bool {
-    Arc::ptr_eq(&a.machine, &b.machine) && a.workload == b.workload && a.threads == b.threads
 }
 
 #[cfg(test)]
@@ -253,30 +285,59 @@ mod tests {
         }
     }
 
-    fn of(line: &str) -> (Vec<RunSpec>, Vec<LeftOut>) {
+    fn of(line: &str) -> (Vec<Plan>, Vec<LeftOut>) {
         let args = args(line);
-        specs(&args, &Settings::new(&args.run, args.runs).unwrap()).unwrap()
+        combinations(&args, &Settings::new(&args.run, args.runs).unwrap()).unwrap()
     }
 
     #[test]
     fn all_thread_counts_are_run_with_and_without_broadcast() {
-        let (specs, left_out) = of("--on milan-72 --workloads tlb_flush2");
-        let mut threads: Vec<usize> = specs.iter().map(|spec| spec.threads).collect();
-        threads.dedup();
+        let (plans, left_out) = of("--on milan-72 --workloads tlb_flush2");
+        let threads: Vec<usize> = plans.iter().map(|plan| plan.place.threads).collect();
         let once = [1, 2, 4, 8, 16, 32, 64, 72];
         assert_eq!(threads, [once, once].concat());
-        assert!(left_out.is_empty(), "{left_out:?}");
+        let with = plans.iter().filter(|plan| plan.place.broadcast).count();
+        assert_eq!((with, left_out.len()), (8, 0), "{left_out:?}");
+    }
+
+    #[test]
+    fn each_cell_of_the_tables_is_there_once_with_what_was_different_in_it() {
+        let args = args("--evidence");
+        let (plans, _) = of_tables(&Settings::new(&args.run, args.runs).unwrap()).unwrap();
+        for (index, plan) in plans.iter().enumerate() {
+            assert!(
+                plans[..index].iter().all(|other| other.place != plan.place),
+                "{}",
+                plan.place
+            );
+            assert!(plan.specs.iter().any(|spec| spec.design == JUDGED_DESIGN));
+        }
+        let places: Vec<String> = plans.iter().map(|plan| plan.place.to_string()).collect();
+        for place in [
+            "tlb_flush2 on milan-72 at 72 threads",
+            "tlb_flush2 with LRU drain on milan-72 at 36 threads",
+            "madvise_spin kernel.slowdown=0.528 on icelake-128 without broadcast at 4 threads",
+            // What a ratio is over is a cell too.
+            "madvise_stress workload.madvise_stress.process_threads=8 on icelake-128 without broadcast at 8 threads",
+            "mprotect_all on ampere-32 at 32 threads",
+        ] {
+            assert!(places.iter().any(|other| other == place), "{place}: {places:?}");
+        }
+        let slow = plans.iter().find(|plan| !plan.place.set.is_empty()).unwrap();
+        let model = Model::find(&slow.place.machine).unwrap();
+        assert_ne!(*slow.specs[0].machine, model);
     }
 
     #[test]
     fn what_cannot_be_run_is_said_with_the_reason() {
         let few_tags = Model::find("milan-72").unwrap().with("tags.bits", 6.0).unwrap();
-        let (specs, _) = of("--on milan-72 --workloads tlb_flush2");
+        let (plans, _) = of("--on milan-72 --workloads tlb_flush2");
         let spec = RunSpec {
             machine: Arc::new(few_tags),
-            ..specs[0].clone()
+            ..plans[0].specs[0].clone()
         };
-        let (specs, left_out) = of_cell(&spec, 1).unwrap();
+        let (some, left_out) = plan(Place::of(&spec), &spec, 1).unwrap();
+        let specs = some.unwrap().specs;
         assert!(specs.iter().all(|spec| !spec.design.starts_with("arm-")) && !specs.is_empty());
         let designs: Vec<_> = left_out.iter().map(|left| left.design.as_deref()).collect();
         assert_eq!(
@@ -285,8 +346,9 @@ mod tests {
         );
         assert!(left_out[0].reason.contains("must outnumber the CPUs"), "{left_out:?}");
         // Where `adaptive` cannot be run there is no cell.
-        let (specs, left_out) = of_cell(&RunSpec { threads: 0, ..spec }, 1).unwrap();
-        assert!(specs.is_empty());
+        let spec = RunSpec { threads: 0, ..spec };
+        let (none, left_out) = plan(Place::of(&spec), &spec, 1).unwrap();
+        assert!(none.is_none());
         let last = left_out.last().unwrap();
         assert_eq!(
             (last.design.as_deref(), last.reason.starts_with("--threads 0")),
@@ -296,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_cell_in_which_a_preset_seems_ahead_is_measured_again_with_other_seeds() {
-        let (specs, _) = of("--on milan-72 --workloads tlb_flush2 --quick --virtual-ms 3");
+        let (plans, _) = of("--on milan-72 --workloads tlb_flush2 --quick --virtual-ms 3");
         let fake = |spec: &RunSpec| {
             let ahead = spec.design == "broadcast" && spec.threads == 8;
             let rate = match &*spec.design {
@@ -309,10 +371,11 @@ mod tests {
                 ..crate::fake::result(spec)
             })
         };
-        let outcomes: Vec<Outcome> = specs.iter().map(fake).collect();
-        let (cells, _) = cell::cells(&specs, &outcomes);
+        let outcomes: Vec<Outcome> = plans.iter().flat_map(|plan| &plan.specs).map(fake).collect();
+        let (cells, _) = cell::cells(&plans, &outcomes);
         let doubtful: Vec<&Cell> = cells.iter().filter(|cell| requirements::is_doubtful(cell)).collect();
-        let again = once_more(&specs, &outcomes, &doubtful, 1..1 + AGAIN);
+        let again = once_more(&plans, &outcomes, &doubtful, 1..1 + AGAIN);
+        let again: Vec<&RunSpec> = again.iter().flat_map(|plan| &plan.specs).collect();
         assert!(
             again
                 .iter()

@@ -45,17 +45,9 @@ fn least(
         found: format!(
             "{below} of {} cells below; least {worst:.3}, {}",
             found.len(),
-            place(cell)
+            cell.place
         ),
     })
-}
-
-pub(super) fn place(cell: &Cell) -> String {
-    let without = if cell.broadcast { "" } else { " without broadcast" };
-    format!(
-        "{} on {}{without} at {} threads",
-        cell.workload, cell.machine, cell.threads
-    )
 }
 
 /// Never worse than any preset; and how much of what is below could be chance.
@@ -93,14 +85,14 @@ fn of_ipi(cells: &[Cell]) -> Option<Requirement> {
 }
 
 fn is_flagship(cell: &Cell) -> bool {
-    cell.workload == FLAGSHIP_WORKLOAD && cell.machine == FLAGSHIP_MACHINE
+    cell.place.workload == FLAGSHIP_WORKLOAD && cell.place.machine == FLAGSHIP_MACHINE
 }
 
 /// Whether this cell, as it was measured, misses what is demanded of it, or has a preset ahead of it.
 pub(super) fn is_doubtful(cell: &Cell) -> bool {
     let below = |share: Option<f64>, least: f64| share.is_some_and(|share| share < least);
     cell.of_best < 1.0
-        || cell.broadcast && is_flagship(cell) && below(cell.of_ideal, OF_LIMIT)
+        || cell.place.broadcast && is_flagship(cell) && below(cell.of_ideal, OF_LIMIT)
         || is_without_broadcast_and_many(cell) && below(cell.of_ipi, OF_IPI)
 }
 
@@ -111,7 +103,7 @@ pub(super) fn is_undecided(cell: &Cell) -> bool {
 }
 
 fn is_without_broadcast_and_many(cell: &Cell) -> bool {
-    !cell.broadcast && cell.threads >= MANY && cell.workload == FLAGSHIP_WORKLOAD
+    !cell.place.broadcast && cell.place.threads >= MANY && cell.place.workload == FLAGSHIP_WORKLOAD
 }
 
 /// How far below the limit the flagship workload is, and what is in between: a line for each cell below [`OF_LIMIT`].
@@ -121,7 +113,7 @@ pub(super) fn below_limit(cells: &[Cell]) -> Vec<String> {
         .filter(|cell| is_flagship(cell))
         .filter_map(|cell| Some((cell, cell.of_ideal.filter(|share| *share < OF_LIMIT)?)))
         .collect();
-    below.sort_by_key(|(cell, _)| (!cell.broadcast, cell.threads));
+    below.sort_by_key(|(cell, _)| (!cell.place.broadcast, cell.place.threads));
     let line = |(cell, share): (&Cell, f64)| {
         let beyond: Vec<String> = cell
             .beyond_ideal
@@ -136,7 +128,7 @@ pub(super) fn below_limit(cells: &[Cell]) -> Vec<String> {
         });
         format!(
             "{}: {share:.3} of ideal{waiting}; of {} of CPU time per loop, more than ideal's: {}",
-            place(cell),
+            cell.place,
             number::time(cell.ns_per_op),
             beyond.join(", ")
         )
@@ -152,7 +144,7 @@ pub(super) fn requirements(cells: &[Cell]) -> Vec<Requirement> {
             cells,
             "at 2 threads no worse than ipi or broadcast".to_string(),
             1.0,
-            |cell| cell.threads == 2,
+            |cell| cell.place.threads == 2,
             |cell| cell.of_either,
         ),
         of_ipi(cells),
@@ -163,7 +155,7 @@ pub(super) fn requirements(cells: &[Cell]) -> Vec<Requirement> {
                 FLAGSHIP_WORKLOAD, FLAGSHIP_MACHINE
             ),
             OF_LIMIT,
-            |cell| cell.broadcast && is_flagship(cell),
+            |cell| cell.place.broadcast && is_flagship(cell),
             |cell| cell.of_ideal,
         ),
         least(
@@ -173,7 +165,7 @@ pub(super) fn requirements(cells: &[Cell]) -> Vec<Requirement> {
                  complete everywhere"
             ),
             OF_LIMIT,
-            |cell| cell.broadcast && is_flagship(cell),
+            |cell| cell.place.broadcast && is_flagship(cell),
             |cell| cell.of_waited_for.or(cell.of_ideal),
         ),
     ]
@@ -183,19 +175,19 @@ pub(super) fn requirements(cells: &[Cell]) -> Vec<Requirement> {
     let mut machines: Vec<&str> = cells
         .iter()
         .filter(|cell| cell.sockets > 1)
-        .map(|cell| &*cell.machine)
+        .map(|cell| &*cell.place.machine)
         .collect();
     machines.sort_unstable();
     machines.dedup();
     for machine in machines {
-        let of_machine = cells.iter().filter(|cell| cell.machine == machine);
+        let of_machine = cells.iter().filter(|cell| cell.place.machine == machine);
         let Some(top) = of_machine.max_by(|a, b| a.of_best.total_cmp(&b.of_best)) else {
             continue;
         };
         all.push(Requirement {
             what: format!("above {AHEAD:.2} of the best preset somewhere on {machine}"),
             met: top.of_best > AHEAD,
-            found: format!("{:.3}, {}", top.of_best, place(top)),
+            found: format!("{:.3}, {}", top.of_best, top.place),
         });
     }
     all
@@ -204,6 +196,7 @@ pub(super) fn requirements(cells: &[Cell]) -> Vec<Requirement> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::scoreboard::place::Place;
 
     pub(in crate::scoreboard) fn cell(
         machine: &str,
@@ -213,11 +206,15 @@ pub(super) mod tests {
         of_best: f64,
     ) -> Cell {
         Cell {
-            machine: machine.to_string(),
+            place: Place {
+                machine: machine.to_string(),
+                broadcast,
+                workload: FLAGSHIP_WORKLOAD.to_string(),
+                threads,
+                set: Vec::new(),
+                lru_drain: false,
+            },
             sockets,
-            broadcast,
-            workload: FLAGSHIP_WORKLOAD.to_string(),
-            threads,
             adaptive: of_best * 1e5,
             best: "ipi".to_string(),
             best_ops_per_s: 1e5,

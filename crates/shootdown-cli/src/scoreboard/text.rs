@@ -15,11 +15,11 @@ pub(super) fn text(document: &Document, all: bool) -> String {
     let rows = cells[..shown].iter().map(|cell| {
         let share = |value: Option<f64>| value.map_or(number::UNKNOWN.to_string(), |value| format!("{value:.3}"));
         vec![
-            cell.machine.clone(),
-            cell.workload.clone(),
-            if cell.broadcast { "yes" } else { "no" }.to_string(),
+            cell.place.machine.clone(),
+            cell.place.workload(),
+            if cell.place.broadcast { "yes" } else { "no" }.to_string(),
             cell.best.clone(),
-            cell.threads.to_string(),
+            cell.place.threads.to_string(),
             number::rate(cell.best_ops_per_s),
             number::rate(cell.adaptive),
             share(Some(cell.of_best)),
@@ -82,15 +82,11 @@ fn left_out(left_out: &[LeftOut]) -> Vec<String> {
         }
     }
     let line = |(first, count): (&LeftOut, usize)| {
-        let without = if first.broadcast { "" } else { " without broadcast" };
         let design = first
             .design
             .as_ref()
-            .map_or(String::new(), |design| format!(" under {design}"));
-        let place = format!(
-            "{}{design} on {}{without} at {} threads",
-            first.workload, first.machine, first.threads
-        );
+            .map_or(String::new(), |design| format!("{design}, "));
+        let place = format!("{design}{}", first.place);
         match count {
             1 => format!("left out: {place}: {}", first.reason),
             _ => format!("left out, {count} times: {place} and so on: {}", first.reason),
@@ -102,6 +98,7 @@ fn left_out(left_out: &[LeftOut]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scoreboard::place::Place;
     use crate::scoreboard::requirements::{requirements, tests::cell};
 
     fn document() -> Document {
@@ -129,10 +126,14 @@ mod tests {
     #[test]
     fn what_was_left_out_is_printed_by_reason() {
         let left = |threads: usize, design: Option<&str>, reason: &str| LeftOut {
-            machine: "one".to_string(),
-            broadcast: threads > 2,
-            workload: "gup".to_string(),
-            threads,
+            place: Place {
+                machine: "one".to_string(),
+                broadcast: threads > 2,
+                workload: "gup".to_string(),
+                threads,
+                set: Vec::new(),
+                lru_drain: false,
+            },
             design: design.map(str::to_string),
             reason: reason.to_string(),
         };
@@ -147,7 +148,7 @@ mod tests {
         let text = text(&document, false);
         for line in [
             "left out: gup on one without broadcast at 1 threads: two threads at least",
-            "left out, 2 times: gup under arm-ipi on one without broadcast at 2 threads and so on: too few tags",
+            "left out, 2 times: arm-ipi, gup on one without broadcast at 2 threads and so on: too few tags",
         ] {
             assert!(text.contains(line), "{text}");
         }

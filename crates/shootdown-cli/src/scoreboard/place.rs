@@ -1,0 +1,104 @@
+//! Where a cell of the scoreboard is: machine, workload, threads.
+
+use std::fmt;
+
+use serde::Serialize;
+use shootdown_sim::run::RunSpec;
+
+use crate::published::Published;
+
+/// One machine, with or without its broadcast, one workload, one number of threads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Place {
+    pub machine: String,
+    pub broadcast: bool,
+    pub workload: String,
+    pub threads: usize,
+    /// Numbers that are different in a published measurement, as `path=value`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub set: Vec<String>,
+    /// Whether each madvise drains the LRU batch under the LRU lock.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub lru_drain: bool,
+}
+
+impl Place {
+    /// That of a run on a machine model as it stands in its file, but for its broadcast.
+    pub(super) fn of(spec: &RunSpec) -> Self {
+        Place {
+            machine: spec.machine.name.clone(),
+            broadcast: spec.machine.broadcast.available,
+            workload: spec.workload.clone(),
+            threads: spec.threads,
+            set: Vec::new(),
+            lru_drain: spec.lru_drain,
+        }
+    }
+
+    /// That of `spec`, which is the run of a published row.
+    pub(super) fn of_row(row: &Published, spec: &RunSpec) -> Self {
+        Place {
+            set: row.set.clone(),
+            ..Place::of(spec)
+        }
+    }
+
+    /// The workload, with whatever is different in it or in the machine.
+    pub(super) fn workload(&self) -> String {
+        let drain = self.lru_drain.then(|| "with LRU drain".to_string());
+        let changes = self.set.iter().cloned().chain(drain);
+        std::iter::once(self.workload.clone())
+            .chain(changes)
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+}
+
+/// As in `tlb_flush2 on milan-72 without broadcast at 16 threads`.
+impl fmt::Display for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let without = if self.broadcast { "" } else { " without broadcast" };
+        write!(
+            out,
+            "{} on {}{without} at {} threads",
+            self.workload(),
+            self.machine,
+            self.threads
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_says_what_is_different_in_it() {
+        let place = Place {
+            machine: "one".to_string(),
+            broadcast: false,
+            workload: "gup".to_string(),
+            threads: 2,
+            set: vec!["tlb.ways=4".to_string()],
+            lru_drain: true,
+        };
+        assert_eq!(
+            place.to_string(),
+            "gup tlb.ways=4 with LRU drain on one without broadcast at 2 threads"
+        );
+        let json = serde_json::to_value(&place).unwrap();
+        assert_eq!(
+            (&json["set"][0], &json["lru_drain"]),
+            (&"tlb.ways=4".into(), &true.into())
+        );
+        let plain = Place {
+            set: Vec::new(),
+            lru_drain: false,
+            broadcast: true,
+            ..place
+        };
+        assert_eq!(plain.to_string(), "gup on one at 2 threads");
+        let json = serde_json::to_value(&plain).unwrap();
+        assert_eq!(json.get("set"), None);
+    }
+}
