@@ -67,6 +67,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if seen == current {
             return Answer::Current;
         }
+        // Somebody flushes this space: being spared inside the kernel is worth its cost.
+        cpu.own.in_vain.store(0, Ordering::Relaxed);
         if fault!(self.kernel, RecordedBeforeFlush) {
             slot.generation.store(current, Ordering::Relaxed);
         }

@@ -60,6 +60,9 @@ pub(crate) struct Own<F: Facade> {
     /// How far this CPU falls behind before it catches up by itself ([`Behind`]), where reach is adaptive. Also read, for an
     /// estimate, by a requester that has migrated from here since.
     pub(crate) behind: F::U64,
+    /// Sections inside the kernel, one after the other, that no request fell into; see
+    /// [`enter_kernel`](crate::Engine::enter_kernel).
+    pub(crate) in_vain: F::U64,
     pub(crate) slots: [Slot<F>; MAX_SLOTS],
     /// Whether the handler, or a waiter in its place, is serving here. Last, so that no offset depends on the build.
     #[cfg(debug_assertions)]
@@ -89,6 +92,7 @@ impl<F: Facade> PerCpu<F> {
                 kernel_seen: F::U64::new(0),
                 next_victim: F::U64::new(0),
                 behind: F::U64::new(Behind::FAR.0),
+                in_vain: F::U64::new(0),
                 slots: core::array::from_fn(|_| Slot {
                     space: F::U64::new(0),
                     generation: F::U64::new(0),

@@ -132,6 +132,41 @@ fn in_the_kernel_a_cpu_is_spared_where_that_is_worth_anything() {
 }
 
 #[test]
+fn a_cpu_is_no_longer_spared_in_the_kernel_once_that_was_in_vain_for_long_until_it_is_interrupted() {
+    let (kernel, engine) = leaked(2, Design::ADAPTIVE, false);
+    let one = space(engine, 1);
+    run(kernel, engine, 1, one);
+    run(kernel, engine, 0, one);
+    let section = || {
+        kernel.cpu.set(0);
+        let entered = engine.enter_kernel(one);
+        run(kernel, engine, 0, one);
+        entered
+    };
+    let flush = || {
+        kernel.cpu.set(1);
+        engine.dispatch(one, Range::page(0x1000))
+    };
+    // A request that comes into one of them, and finds nobody to interrupt.
+    assert!((0..40).all(|_| section()));
+    kernel.cpu.set(0);
+    assert!(engine.enter_kernel(one));
+    let _done = flush().wait();
+    run(kernel, engine, 0, one);
+    assert_eq!(kernel.ipis.get(), 0);
+    // From there on they are counted anew.
+    assert!((0..64).all(|_| section()));
+    assert!((0..10).all(|_| !section()));
+    kernel.cpu.set(0);
+    assert!(!engine.enter_kernel(one));
+    let token = flush();
+    assert_eq!(kernel.ipis.get(), 1);
+    interrupt(kernel, engine, 0);
+    let _done = token.wait();
+    assert!(section());
+}
+
+#[test]
 fn a_design_that_does_not_say_so_spares_nobody_in_the_kernel() {
     let (kernel, engine) = leaked(2, Design::IPI, false);
     let one = space(engine, 1);
