@@ -31,6 +31,10 @@ impl Facade for Bare {
     fn prefetch(word: &AtomicU64) {
         Native::prefetch(word);
     }
+    #[inline(always)]
+    fn prefetch_to_write(word: &AtomicU64) {
+        Native::prefetch_to_write(word);
+    }
     fn wait_until(mut condition: impl FnMut() -> bool) {
         let mut looks = 0_u32;
         while !condition() {

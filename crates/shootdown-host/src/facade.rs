@@ -38,6 +38,10 @@ impl Facade for Host {
     fn prefetch(word: &AtomicU64) {
         Native::prefetch(word);
     }
+    #[inline(always)]
+    fn prefetch_to_write(word: &AtomicU64) {
+        Native::prefetch_to_write(word);
+    }
     fn wait_until(mut condition: impl FnMut() -> bool) {
         let mut spins = 0;
         while !condition() {

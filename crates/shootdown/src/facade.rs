@@ -77,6 +77,13 @@ pub trait Facade: 'static {
         let _ = word;
     }
 
+    /// The same to be written (x86 `prefetchw`, Arm `prfm pstl1keep`): every other copy of the line goes. The engine gives it where
+    /// it is about to change words of several CPUs.
+    #[inline(always)]
+    fn prefetch_to_write(word: &Self::U64) {
+        let _ = word;
+    }
+
     /// Waits until `condition` returns true, calling it again whenever a word that it read may have changed or an
     /// interrupt was raised for this CPU. Spins politely (`pause`, `yield`). The condition may itself serve requests.
     ///
@@ -178,6 +185,31 @@ impl Facade for Native {
         unsafe {
             core::arch::asm!(
                 "prfm pldl1keep, [{}]",
+                in(reg) core::ptr::from_ref(word),
+                options(nostack, readonly, preserves_flags)
+            );
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let _ = word;
+    }
+    #[inline(always)]
+    fn prefetch_to_write(word: &AtomicU64) {
+        // By its name: what the compiler makes of its own hint without the feature is a prefetch to read. Processors without the
+        // instruction take it for none.
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, which harms nothing whatever the address.
+        unsafe {
+            core::arch::asm!(
+                "prefetchw [{}]",
+                in(reg) core::ptr::from_ref(word),
+                options(nostack, readonly, preserves_flags)
+            );
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: a hint, which harms nothing whatever the address.
+        unsafe {
+            core::arch::asm!(
+                "prfm pstl1keep, [{}]",
                 in(reg) core::ptr::from_ref(word),
                 options(nostack, readonly, preserves_flags)
             );

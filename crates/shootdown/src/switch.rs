@@ -237,9 +237,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// section and walk user stacks, have to leave first. Any context with a CPU that cannot change.
     ///
     /// Done only where requests may come by interrupt: not under a system-wide tag, not while no other CPU has the space, and not
-    /// when none has come during the last 64 sections, until one interrupts this CPU. Then it costs a load of a line of this
-    /// CPU's own, and one of the set for each 64 CPUs of the machine, or two besides of this CPU's state, lines that are hardly
-    /// ever written; else a store of that state besides, and a barrier at the end.
+    /// when none has come during the last 64 sections, until one interrupts this CPU. Then it costs a load of the set for each 64
+    /// CPUs of the machine, or two besides of lines of this CPU's own, all of which are hardly ever written; else a store of its state
+    /// besides, and a barrier at the end.
     #[inline]
     pub fn enter_kernel(&self, space: &Space<K::Facade, W>) -> bool {
         if self.design().targets != crate::design::Targets::InUser {
@@ -249,8 +249,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let cpu = &self.cpus[me];
         let worth_it = |state: State| state.id() == space.id && !state.is_lazy() && !state.is_on_system_tag();
         // Looked at with interrupts on first: most often there is nothing to do, and masking costs more than the loads.
-        let in_vain = cpu.own.in_vain.load(Ordering::Relaxed) >= IN_VAIN;
-        if in_vain || !self.others_in(space, me) || !worth_it(cpu.own_state()) {
+        let in_vain = || cpu.own.in_vain.load(Ordering::Relaxed) >= IN_VAIN;
+        if !self.others_in(space, me) || in_vain() || !worth_it(cpu.own_state()) {
             return false;
         }
         self.masked(|| {

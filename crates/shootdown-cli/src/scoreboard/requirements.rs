@@ -50,17 +50,23 @@ fn least(
     })
 }
 
-/// Never worse than any preset; and how much of what is below could be chance.
+/// Never worse than any preset; how much of what is below could be chance, and where flushes are not what decides.
 fn of_best(cells: &[Cell]) -> Option<Requirement> {
     let what = format!("at least {OF_BEST} of the best preset everywhere");
     let mut found = least(cells, what, OF_BEST, |_| true, |cell| Some(cell.of_best))?;
     let certain = cells
         .iter()
         .filter(|cell| cell.of_best + cell.noise.unwrap_or(0.0) < OF_BEST);
+    // The limit as a share of the best.
+    let limit = |cell: &Cell| Some(cell.of_best / cell.of_ideal?);
+    let unreachable = cells
+        .iter()
+        .filter(|cell| cell.of_best < OF_BEST && limit(cell).is_some_and(|limit| limit < OF_BEST));
     if !found.met {
         found.found.push_str(&format!(
-            "; {} of them by more than two standard errors",
-            certain.count()
+            "; {} of them by more than two standard errors; in {} of them ideal is not {OF_BEST} of the best either",
+            certain.count(),
+            unreachable.count()
         ));
     }
     Some(found)
@@ -265,7 +271,19 @@ pub(super) mod tests {
             "{found:?}"
         );
         assert!(
-            found[0].found.ends_with("1 of them by more than two standard errors"),
+            found[0].found.ends_with(
+                "1 of them by more than two standard errors; in 0 of them ideal is not 0.98 of the best either"
+            ),
+            "{found:?}"
+        );
+        // Its share of the limit is larger than that of the best: the limit is behind the best.
+        let mut behind = cell("one", 1, true, 4, 0.9);
+        behind.of_ideal = Some(0.95);
+        let found = requirements(&[behind]);
+        assert!(
+            found[0]
+                .found
+                .ends_with("in 1 of them ideal is not 0.98 of the best either"),
             "{found:?}"
         );
         assert!(

@@ -276,6 +276,7 @@ impl Core {
     pub(crate) fn gain_line(&self, cpu: &Cpu, id: u32, extra: u64) {
         match self.gain_cost(cpu, id) {
             None => {
+                self.await_prefetched(cpu, id);
                 cpu.pass(self.costs.l1 + extra);
                 if id == 0 {
                     self.own(cpu, 0);

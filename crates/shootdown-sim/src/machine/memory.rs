@@ -175,7 +175,7 @@ impl Core {
         cpu.pass(self.costs.l1);
         self.record(cpu, id);
         let gained = match self.gain_cost(cpu, id) {
-            None => cpu.clock.get(),
+            None => self.prefetched_until(cpu, id),
             Some(cost) => {
                 let busy = &self.lines.get(id).busy;
                 let end = now.max(busy.get()) + cost;

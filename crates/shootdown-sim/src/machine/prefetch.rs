@@ -1,7 +1,7 @@
 //! Prefetches: lines on their way to a CPU that goes on meanwhile.
 //!
-//! A line is shared from the moment of the prefetch, as after a read; the CPU waits for it when it reads it, if it has not
-//! arrived. Whoever writes it in between takes it away again, and the read pays in full.
+//! A line is shared, or gained, from the moment of the prefetch, as after a read or a write; the CPU waits for it when it reads or
+//! writes it, if it has not arrived. Whoever writes it in between takes it away again, and the access pays in full.
 
 use super::cpu::{Cpu, SLOW_PREFETCHED};
 use super::lines::tag;
@@ -11,9 +11,38 @@ use std::sync::atomic::AtomicU64;
 impl Core {
     /// A prefetch of the line of `word`, for reading.
     pub(crate) fn prefetch(&self, word: &AtomicU64) {
+        let Some((cpu, id)) = self.begin_prefetch(word) else {
+            return;
+        };
+        let line = self.lines.get(id);
+        let (owner, slot, seen) = (line.owner.get(), cpu.tag(id), tag(id, line.version.get()));
+        if id == 0 || owner == 0 || owner == cpu.name || slot.get() == seen {
+            return;
+        }
+        let distance = self.distance(owner, cpu.name);
+        self.fetch(cpu, id, self.costs.transfer[distance & 3]);
+        slot.set(seen);
+        self.shared_with(line, cpu, distance);
+    }
+
+    /// The same, for writing.
+    pub(crate) fn prefetch_to_write(&self, word: &AtomicU64) {
+        let Some((cpu, id)) = self.begin_prefetch(word) else {
+            return;
+        };
+        let Some(cost) = self.gain_cost(cpu, id) else {
+            return;
+        };
+        let arrives = self.fetch(cpu, id, cost);
+        self.lines.get(id).busy.set(arrives);
+        self.own(cpu, id);
+    }
+
+    /// The instruction itself, on a machine that prefetches: the CPU, and the line.
+    fn begin_prefetch(&self, word: &AtomicU64) -> Option<(&Cpu, u32)> {
         let cpu = self.cpu();
         if self.costs.prefetches == 0 || !self.on_cpu() {
-            return;
+            return None;
         }
         cpu.count();
         let id = self.lines.of(std::ptr::from_ref(word) as usize);
@@ -21,11 +50,11 @@ impl Core {
             self.sync(cpu);
         }
         cpu.pass(self.costs.l1);
-        let line = self.lines.get(id);
-        let (owner, slot, seen) = (line.owner.get(), cpu.tag(id), tag(id, line.version.get()));
-        if id == 0 || owner == 0 || owner == cpu.name || slot.get() == seen {
-            return;
-        }
+        Some((cpu, id))
+    }
+
+    /// `id` begins to come to `cpu`, which takes `cost` ticks once it has a buffer for it and whoever has the line lets go; when it arrives.
+    fn fetch(&self, cpu: &Cpu, id: u32, cost: u64) -> u64 {
         let mut under_way = cpu.under_way.borrow_mut();
         under_way.retain(|&(_, arrives)| arrives > cpu.clock.get());
         if under_way.len() >= self.costs.prefetches {
@@ -34,12 +63,11 @@ impl Core {
             let (_, arrives) = under_way.swap_remove(first.unwrap_or(0));
             cpu.clock.set(arrives);
         }
-        let distance = self.distance(owner, cpu.name);
-        let begins = cpu.clock.get().max(line.busy.get());
-        under_way.push((id, begins + cpu.scaled(self.costs.transfer[distance & 3])));
-        slot.set(seen);
-        self.shared_with(line, cpu, distance);
+        let begins = cpu.clock.get().max(self.lines.get(id).busy.get());
+        let arrives = begins + cpu.scaled(cost);
+        under_way.push((id, arrives));
         cpu.set_slow(SLOW_PREFETCHED, true);
+        arrives
     }
 
     /// Waits for `id` if it was prefetched and is still on its way.
@@ -52,11 +80,21 @@ impl Core {
 
     #[inline(never)]
     fn await_line(&self, cpu: &Cpu, id: u32) {
+        cpu.clock.set(self.prefetched_until(cpu, id));
         let mut under_way = cpu.under_way.borrow_mut();
-        if let Some(&(_, arrives)) = under_way.iter().find(|(line, _)| *line == id) {
-            cpu.clock.set(cpu.clock.get().max(arrives));
-        }
         under_way.retain(|&(_, arrives)| arrives > cpu.clock.get());
         cpu.set_slow(SLOW_PREFETCHED, !under_way.is_empty());
+    }
+
+    /// When `id` is here: now, or when it arrives if it was prefetched.
+    #[inline]
+    pub(crate) fn prefetched_until(&self, cpu: &Cpu, id: u32) -> u64 {
+        let now = cpu.clock.get();
+        if cpu.slow.get() & SLOW_PREFETCHED == 0 {
+            return now;
+        }
+        let under_way = cpu.under_way.borrow();
+        let of_line = under_way.iter().find(|(line, _)| *line == id);
+        of_line.map_or(now, |&(_, arrives)| arrives.max(now))
     }
 }

@@ -130,6 +130,12 @@ impl Facade for SimWorld {
             core.prefetch(&word.0);
         }
     }
+    #[inline]
+    fn prefetch_to_write(word: &SimWord) {
+        if let Some(core) = try_core() {
+            core.prefetch_to_write(&word.0);
+        }
+    }
     fn wait_until(condition: impl FnMut() -> bool) {
         core().wait_until(condition);
     }

@@ -92,3 +92,45 @@ fn a_line_that_is_written_after_its_prefetch_is_read_anew() {
     let kept = 5 * HIT;
     assert_eq!(takes(8, 6, 6, Some(3)), 6 * HIT + kept + transfer());
 }
+
+/// How long CPU 0 takes to change `count` words, having `read` and `prefetched` their lines before or not.
+fn changing_takes(count: usize, read: bool, prefetched: bool) -> u64 {
+    let mut machine = Machine::new(config(8));
+    let lines = machine.alloc([0; LINES].map(SimWord::new).map(Own));
+    let (mine, took) = (lines.clone(), Rc::new(Cell::new(0)));
+    machine.spawn(1, move || {
+        for line in lines.iter() {
+            line.0.swap_full(1);
+        }
+    });
+    let out = Rc::clone(&took);
+    machine.spawn(0, move || {
+        m::charge(10_000);
+        let lines = || mine.iter().take(count);
+        if read {
+            lines().for_each(|line| assert_eq!(line.0.load(Relaxed), 1));
+        }
+        let begun = m::now();
+        if prefetched {
+            lines().for_each(|line| SimWorld::prefetch_to_write(&line.0));
+        }
+        lines().for_each(|line| assert_eq!(line.0.swap_full(2), 1));
+        out.set(m::now() - begun);
+    });
+    finish(&mut machine);
+    took.get()
+}
+
+#[test]
+fn lines_that_are_prefetched_to_be_written_travel_together() {
+    for read in [false, true] {
+        let one_by_one = changing_takes(6, read, false);
+        let together = changing_takes(6, read, true);
+        // A change of a word that is here already.
+        let rmw = (one_by_one - 6 * transfer()) / 6;
+        assert!(one_by_one >= 6 * transfer(), "{one_by_one}");
+        assert_eq!(together, HIT + transfer() + 6 * (HIT + rmw), "{one_by_one} {rmw}");
+    }
+    // Nothing is won with one.
+    assert!(changing_takes(1, true, true) >= changing_takes(1, true, false));
+}
