@@ -10,10 +10,11 @@ use crate::percpu::State;
 use crate::space::Space;
 use core::sync::atomic::Ordering;
 
-/// How many states are prefetched ahead: no more lines than most processors are taken to have under way (`costs.prefetches` of the
-/// machine models). More would be written again before they are read, by CPUs that go to and fro between user code and kernel. A
-/// judgement, not fitted: by hand, against all at once, `tlb_flush2` without broadcast on eight machine models changed by -1 to +3 %.
-const AHEAD: usize = 8;
+/// How many lines of CPUs, their states or their answers, are prefetched ahead: no more than most processors are taken to have under
+/// way (`costs.prefetches` of the machine models). More would be written again before they are read, by CPUs that go to and fro between
+/// user code and kernel. A judgement, not fitted: by hand, against all at once, `tlb_flush2` without broadcast on eight machine models
+/// changed by -1 to +3 %.
+pub(crate) const AHEAD: usize = 8;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// CPUs other than `me` that must answer before a flush of `space` is complete.

@@ -7,6 +7,7 @@ use crate::facade::{Facade, Word};
 use crate::fault::fault;
 use crate::handler::POSTED;
 use crate::hooks::{CpuId, Kernel, Stuck, Way};
+use crate::targets::AHEAD;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 
@@ -157,10 +158,21 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         (index < self.expected.min(EXACT_TICKETS)).then(|| unsafe { self.tickets[index].assume_init() })
     }
 
+    /// What the wait for `cpu`, the target of that index, is going to read.
+    #[inline]
+    fn prefetch_answer(&self, index: usize, cpu: CpuId) {
+        let target = &self.engine.cpus[cpu];
+        K::Facade::prefetch(&target.served.0);
+        if index >= EXACT_TICKETS {
+            K::Facade::prefetch(&target.post);
+        }
+    }
+
     #[inline(never)]
     fn wait_for_targets(&self) {
         let begun = self.timed.map(|_| self.engine.kernel.now_ns());
         let _pin = (self.engine.design().wait == Wait::Spin).then(|| self.engine.pinned());
+        let (mut ahead, mut looked_ahead) = (self.targets.iter(), 0);
         for (index, cpu) in self.targets.iter().enumerate() {
             let target = &self.engine.cpus[cpu];
             let needed = match self.ticket(index) {
@@ -182,6 +194,19 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
                     || target.state().is_off()
                     || fault!(self.engine.kernel, GiveUpWaiting)
             };
+            if done() {
+                // The next ones were asked little later, so have likely answered too: have their lines travel together. Those of CPUs
+                // that have not are better left to them.
+                while looked_ahead <= index + AHEAD
+                    && let Some(next) = ahead.next()
+                {
+                    if looked_ahead > index {
+                        self.prefetch_answer(looked_ahead, next);
+                    }
+                    looked_ahead += 1;
+                }
+                continue;
+            }
             // Only for the report: a waiter that migrates is reported where it began.
             let waiter = self.engine.kernel.cpu();
             self.engine.wait_reporting(waiter, self, || Some(cpu), done);
