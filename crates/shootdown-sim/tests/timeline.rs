@@ -90,3 +90,48 @@ fn each_shootdown_ends_after_its_targets_have_answered() {
         }
     }
 }
+
+/// How long the shootdowns of 31 CPUs take and how long their requester looks after the last has invalidated, ns on the median, where
+/// CPUs can have that many lines on their way.
+fn of_many(prefetches: f64) -> (f64, f64) {
+    let machine = Model::find("milan-72").unwrap();
+    let machine = machine.with("broadcast.available", 0.0).unwrap();
+    let machine = machine.with("costs.prefetches", prefetches).unwrap();
+    let spec = RunSpec {
+        workload: "madvise_spin".into(),
+        machine: Arc::new(machine),
+        threads: 32,
+        ..spec("adaptive")
+    };
+    let (_, events) = trace(&spec, &mut |_| true).unwrap();
+    let found = shootdowns(&events);
+    let of_all = found.iter().filter(|flush| flush.targets().len() == 31);
+    let (mut took, mut looked): (Vec<f64>, Vec<f64>) = of_all
+        .filter_map(|flush| {
+            let invalidated = |event: &&TimelineEvent| {
+                event.cpu != flush.sender
+                    && (flush.begin..=flush.end).contains(&event.ns)
+                    && matches!(event.what, What::InvalidateEnds)
+            };
+            let last = events
+                .iter()
+                .filter(invalidated)
+                .map(|event| event.ns)
+                .max_by(f64::total_cmp)?;
+            Some((flush.end - flush.begin, flush.end - last))
+        })
+        .unzip();
+    assert!(took.len() > 10, "{}", took.len());
+    let median = |times: &mut Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    };
+    (median(&mut took), median(&mut looked))
+}
+
+#[test]
+fn a_requester_of_many_posts_and_reads_answers_without_waiting_for_each_line() {
+    let ((took, looked), (took_alone, looked_alone)) = (of_many(10.0), of_many(0.0));
+    assert!(took < 0.6 * took_alone, "{took} {took_alone}");
+    assert!(looked < 0.4 * looked_alone, "{looked} {looked_alone}");
+}
