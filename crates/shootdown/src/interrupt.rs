@@ -9,6 +9,7 @@ use crate::handler::POSTED;
 use crate::hooks::{CpuId, Event, Kernel};
 use crate::percpu::PerCpu;
 use crate::request::{Asked, Outstanding, Request};
+use crate::targets::AHEAD;
 use crate::token::Token;
 use core::sync::atomic::Ordering;
 
@@ -57,7 +58,15 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub(crate) fn post(&self, token: &mut Token<'_, 'k, K, W>, targets: CpuMask<W>) {
         let mut fresh = CpuMask::EMPTY;
         let (mut sent, mut count) = (0, 0);
+        // A post is a full barrier, so their lines would come one after the other.
+        let mut ahead = targets.iter();
+        let mut prefetch_next = || {
+            let next = ahead.next();
+            next.inspect(|&cpu| K::Facade::prefetch_to_write(&self.cpus[cpu].post))
+        };
+        (0..AHEAD).take_while(|_| prefetch_next().is_some()).for_each(drop);
         for cpu in targets.iter() {
+            prefetch_next();
             let post = &self.cpus[cpu].post;
             // A post that is still there will be taken after this read, and the taker's full barrier comes before its
             // reads: it will see our generation, whose increment was a full barrier before this read. So no write.

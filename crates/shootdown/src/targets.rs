@@ -90,10 +90,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                     Targets::Active | Targets::InUser => keep_lazy || !state.is_lazy(),
                 };
                 let filtered = fault!(self.kernel, FilterByRequester) && self.cpus[me].state().id() != space.id;
-                if concerned && prefetches {
-                    // It is going to be posted to, in the same line.
-                    K::Facade::prefetch_to_write(&self.cpus[cpu].post);
-                }
                 if concerned && !filtered {
                     self.add_target(cpu, state, keep_lazy, &mut targets);
                 }
