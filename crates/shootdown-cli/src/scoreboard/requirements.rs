@@ -276,6 +276,12 @@ pub(super) mod tests {
             ),
             "{found:?}"
         );
+        assert!(
+            found[1]
+                .found
+                .ends_with("in 1 of them ideal is not 1.5 times ipi either"),
+            "{found:?}"
+        );
         // Its share of the limit is larger than that of the best: the limit is behind the best.
         let mut behind = cell("one", 1, true, 4, 0.9);
         behind.of_ideal = Some(0.95);
@@ -284,12 +290,6 @@ pub(super) mod tests {
             found[0]
                 .found
                 .ends_with("in 1 of them ideal is not 0.98 of the best either"),
-            "{found:?}"
-        );
-        assert!(
-            found[1]
-                .found
-                .ends_with("in 1 of them ideal is not 1.5 times ipi either"),
             "{found:?}"
         );
     }
