@@ -53,6 +53,19 @@ fn nobody_runs_under_a_tag_that_a_roll_over_has_given_away() {
             rolls_over,
             everything_is_withdrawn,
         );
+        println!("{name}: a roll-over comes in on a switch that takes a tag");
+        let all_but_one = |play: &'static Play| {
+            on(1, || play.enter(1));
+            (2..tags(play)).for_each(|space| on(0, || play.enter(space)));
+        };
+        at_each_operation(
+            design,
+            (SPACES, 4),
+            all_but_one,
+            of_cpu_1,
+            rolls_over,
+            everything_is_withdrawn,
+        );
         println!("{name}: a switch comes in on a roll-over");
         let rolls_over = |play: &'static Play| on(0, || play.enter(tags(play)));
         at_each_operation(design, (SPACES, 4), fill, rolls_over, of_cpu_1, everything_is_withdrawn);
