@@ -20,8 +20,12 @@ use crate::request::Asked;
 use crate::space::{Line, Space};
 use core::sync::atomic::Ordering;
 
-/// One timed request in this many is sent the way that is expected to be dearer, if that is at most 8 times as dear.
+/// One timed request in this many is sent the way that is expected to be dearer; fewer in proportion where that is more than
+/// [`EXPLORE_AT_MOST`] times as dear, so that looking costs the same.
 pub const EXPLORE_ONE_IN: u64 = 16;
+
+/// See [`EXPLORE_ONE_IN`].
+const EXPLORE_AT_MOST: u64 = 8;
 
 /// Times that [`Engine::calibrate`] measures each way; the shortest counts, since whatever disturbs only adds.
 const TRIES: u32 = 8;
@@ -297,7 +301,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if generation.is_multiple_of(EXPLORE_ONE_IN * u64::from(self.design().sample_one_in)) {
             let costs = self.weighed(self.costs.load());
             let (one, other) = (costs.disturbance_ns(targets), costs.broadcast_ns);
-            if one.max(other) / 8 <= one.min(other) {
+            let times = one.max(other) / one.min(other).max(1) / EXPLORE_AT_MOST;
+            let look = generation / (EXPLORE_ONE_IN * u64::from(self.design().sample_one_in));
+            if look.is_multiple_of(times.max(1)) {
                 rather = !rather;
             }
         }

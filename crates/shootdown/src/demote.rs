@@ -78,13 +78,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return;
         };
         let reason = match dear {
-            Some((without, with)) if active > few => {
-                self.was_dear(space, with);
-                Demotion::Dear { without, with }
-            }
+            Some((without, with)) if active > few => Demotion::Dear { without, with },
             _ if short => Demotion::TagsShort,
             _ => Demotion::Shrunk,
         };
+        match reason {
+            Demotion::Dear { .. } => self.was_dear(space),
+            Demotion::TagsShort | Demotion::Shrunk => self.was_not_dear(space),
+        }
         self.kernel.event(Event::Demoting { active, reason });
         self.move_here(space, pin.cpu);
         let on_tag = self.on_tag(space, pin.cpu);

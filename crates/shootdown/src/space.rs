@@ -34,10 +34,11 @@ pub struct Space<F: Facade, const W: usize> {
     pub(crate) next_trim: F::U64,
     /// How many CPUs that had left were looked at in vain by requests, since such CPUs were last asked to leave the set.
     pub(crate) looked: F::U64,
-    /// Which share of the CPUs that are active in it requests on per-CPU tags had to ask ([`Share`](crate::worth::Share)). Written at samples,
-    /// as is the next.
+    /// On how many CPUs it is active, and which share of them requests on per-CPU tags had to ask ([`Share`](crate::worth::Share)). Written
+    /// at samples, as is the next.
     pub(crate) asked: F::U64,
-    /// What a broadcast cost, ns, when the space gave up its tag because interrupts cost less; fades from sample to sample.
+    /// What its requests cost with a system-wide tag, ns, the mean: noted while it has one, and remembered, fading, when it has given it up
+    /// because they cost less without. 0 if nothing is known.
     pub(crate) dear: F::U64,
     /// CPUs that may cache it.
     pub(crate) cpus: CpuSet<F, W>,

@@ -7,7 +7,8 @@
 //!    notes which share of the CPUs that are active in the space had to be asked, for those inside the kernel catch up by
 //!    themselves; and each CPU notes with how many requests at once. With a tag it costs a broadcast.
 //! 2. One way has to be dearer than the other by an eighth ([`is_clearly_more`]), and, if the space has been the other way before, so many
-//!    times in a row ([`demote_after`](crate::Design::demote_after)).
+//!    times in a row ([`demote_after`](crate::Design::demote_after)). Means are compared, not samples: how many CPUs are active and what a
+//!    broadcast takes go up and down by half, and a tag given up at a peak would be measured against that peak ever after.
 //! 3. Under a tag nothing is learnt of what requests would cost without, so what is known fades, and the space is tried without now
 //!    and then; without a tag what a broadcast cost fades in the same way.
 
@@ -33,45 +34,68 @@ const DEAR_FADES: u64 = 4096;
 /// Requests from which on it hardly matters with how many at once a CPU catches up: that costs less than what a clock resolves then.
 const FAR: u64 = 64;
 
-/// Which share of the CPUs that are active in a space its requests have to ask: the mean of the first samples, then one that moves an
-/// eighth of the way to each.
+/// One in how much the mean of what requests with a tag cost moves to each timed one.
+const WITH_MOVES: u64 = 32;
+
+/// On how many CPUs besides the requester's a space is active, and which share of them its requests have to ask: the mean of the first
+/// samples, then one that moves an eighth of the way to each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
     /// In 65,536ths.
     part: u64,
+    /// CPUs, in 256ths.
+    others: u64,
     /// Samples that it rests on, at most 8.
     samples: u64,
 }
 
 impl Share {
     /// Nothing is known, and none is believed.
-    pub(crate) const UNKNOWN: Share = Share { part: 0, samples: 0 };
+    pub(crate) const UNKNOWN: Share = Share {
+        part: 0,
+        others: 0,
+        samples: 0,
+    };
     /// All of them.
     const WHOLE: u64 = 1 << 16;
+    /// One CPU.
+    const CPU: u64 = 1 << 8;
 
     /// After another sample: `asked` of `others`, at most all.
     fn after(self, asked: u64, others: u64) -> Share {
         let sample = (asked * Self::WHOLE / others.max(1)).min(Self::WHOLE);
         let samples = (self.samples + 1).min(8);
-        let part = nearer(self.part, sample, samples);
-        Share { part, samples }
+        Share {
+            part: nearer(self.part, sample, samples),
+            others: nearer(self.others, others * Self::CPU, samples),
+            samples,
+        }
     }
 
-    /// After a timed request that tells nothing.
-    fn faded(self) -> Share {
-        let part = faded(self.part, SHARE_FADES);
-        Share { part, ..self }
+    /// After a timed request that tells only on how many `others` the space is active.
+    fn faded(self, others: u64) -> Share {
+        Share {
+            part: faded(self.part, SHARE_FADES),
+            others: nearer(self.others, others * Self::CPU, 8),
+            ..self
+        }
+    }
+
+    /// How many CPUs are asked, and how many are not; in 65,536ths.
+    fn asked_and_not(self) -> (u64, u64) {
+        let asked = self.others * self.part / Self::CPU;
+        (asked, self.others * Self::WHOLE / Self::CPU - asked)
     }
 
     const fn pack(self) -> u64 {
-        self.part | self.samples << 32
+        self.part | self.others << 24 | self.samples << 56
     }
 
     fn unpack(word: u64) -> Share {
-        let part = word & 0xFFFF_FFFF;
         Share {
-            part,
-            samples: word >> 32,
+            part: word & 0xFF_FFFF,
+            others: word >> 24 & 0xFFFF_FFFF,
+            samples: word >> 56,
         }
     }
 }
@@ -103,11 +127,11 @@ fn is_clearly_more(one: u64, other: u64) -> bool {
 }
 
 impl Costs {
-    /// What a request of a space on per-CPU tags is expected to cost the machine, ns, when it is active on `others` CPUs besides the
-    /// requester's and `share` of them have to be asked. The rest catch up by themselves: each when it has fallen `behind` by so
-    /// many requests, for two movements of a line, as many as asking a further target takes, and the invalidation of a tag.
-    fn without_tag_ns(&self, others: u64, share: Share, behind: Behind) -> u64 {
-        let asked = others.saturating_mul(share.part);
+    /// What a request of a space on per-CPU tags is expected to cost the machine, ns, when `share` of its CPUs have to be asked. The
+    /// rest catch up by themselves: each when it has fallen `behind` by so many requests, for two movements of a line, as many as
+    /// asking a further target takes, and the invalidation of a tag.
+    fn without_tag_ns(&self, share: Share, behind: Behind) -> u64 {
+        let (asked, not) = share.asked_and_not();
         let sending = match asked.checked_sub(Share::WHOLE) {
             None => self.interrupt_ns.saturating_mul(asked),
             Some(further) => self
@@ -117,9 +141,7 @@ impl Costs {
         };
         let disturbed = self.disturbed_ns.saturating_mul(asked);
         let catch_up = self.interrupt_more_ns.saturating_add(self.tag_ns);
-        let catching_up = catch_up.saturating_mul(others.saturating_mul(Share::WHOLE).saturating_sub(asked))
-            / behind.0.max(Behind::ONE.0)
-            * Behind::ONE.0;
+        let catching_up = catch_up.saturating_mul(not) / behind.0.max(Behind::ONE.0) * Behind::ONE.0;
         sending.saturating_add(disturbed).saturating_add(catching_up) / Share::WHOLE
     }
 }
@@ -163,7 +185,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         let dear = space.dear.load(Ordering::Relaxed);
         space.dear.store(faded(dear, DEAR_FADES), Ordering::Relaxed);
-        let (without, with) = self.without_and_with_tag(space, me, active);
+        let (without, with) = self.without_and_with_tag(space, me);
         // Where it has had a tag and was better off without, one sample is not enough.
         let times = if dear == 0 { 1 } else { self.design().demote_after };
         let found = active >= least && is_clearly_more(without, with.max(dear));
@@ -171,29 +193,38 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// After a timed request of a space that has a tag and is active on `active` CPUs: what requests are expected to cost without, and
-    /// cost with it, ns, if that is more. What is known of the former fades.
+    /// have cost with it, ns, if that is more. What is known of the former fades.
     pub(crate) fn is_dear(&self, space: &Space<K::Facade, W>, me: CpuId, active: u32) -> Option<(u64, u64)> {
-        let share = Share::unpack(space.asked.load(Ordering::Relaxed)).faded();
+        let others = u64::from(active.saturating_sub(1));
+        let share = Share::unpack(space.asked.load(Ordering::Relaxed)).faded(others);
         space.asked.store(share.pack(), Ordering::Relaxed);
-        let (without, with) = self.without_and_with_tag(space, me, active);
+        let (without, now) = self.without_and_with_tag(space, me);
+        let with = match space.dear.load(Ordering::Relaxed) {
+            0 => now,
+            mean => nearer(mean, now, WITH_MOVES),
+        };
+        space.dear.store(with, Ordering::Relaxed);
         is_clearly_more(with, without).then_some((without, with))
     }
 
-    /// What a request of `space` from `me`, active on `active` CPUs, is expected to cost without a system-wide tag, and with one;
-    /// ns. Others are taken to fall behind as far as `me` does.
-    fn without_and_with_tag(&self, space: &Space<K::Facade, W>, me: CpuId, active: u32) -> (u64, u64) {
+    /// What a request of `space` from `me` is expected to cost without a system-wide tag, and with one; ns. Others are taken to fall
+    /// behind as far as `me` does.
+    fn without_and_with_tag(&self, space: &Space<K::Facade, W>, me: CpuId) -> (u64, u64) {
         let costs = self.weighed(self.costs.load());
         let share = Share::unpack(space.asked.load(Ordering::Relaxed));
         let behind = Behind(self.cpus[me].own.behind.load(Ordering::Relaxed));
-        let others = u64::from(active.saturating_sub(1));
-        (costs.without_tag_ns(others, share, behind), costs.broadcast_ns)
+        (costs.without_tag_ns(share, behind), costs.broadcast_ns)
     }
 
-    /// `space` gives up its tag, since requests cost `with` ns with it and less without: what was known of the latter has faded, so it
-    /// is learnt anew.
-    pub(crate) fn was_dear(&self, space: &Space<K::Facade, W>, with: u64) {
-        space.dear.store(with, Ordering::Relaxed);
+    /// `space` gives up its tag, since requests cost less without: what was known of that has faded, so it is learnt anew; what they
+    /// cost with it is kept.
+    pub(crate) fn was_dear(&self, space: &Space<K::Facade, W>) {
         space.asked.store(Share::UNKNOWN.pack(), Ordering::Relaxed);
+    }
+
+    /// `space` gives up its tag, but not since requests cost less without.
+    pub(crate) fn was_not_dear(&self, space: &Space<K::Facade, W>) {
+        space.dear.store(0, Ordering::Relaxed);
     }
 
     /// Whether a request of `space`, which has no tag, to `targets` CPUs may be broadcast under every tag: what broadcasts cost when the
@@ -226,8 +257,8 @@ mod tests {
         /// Whoever has to be asked costs what interrupts cost; whoever need not, hardly anything once CPUs fall far behind.
         #[test]
         fn without_a_tag_it_costs_what_is_asked_and_what_catches_up(truth in costs(), others in 1_u64..500, asked in 0_u64..500) {
-            let without = |share, behind| truth.without_tag_ns(others, share, behind);
-            let (none, whole) = (Share::UNKNOWN, Share::UNKNOWN.after(others, others));
+            let without = |share, behind| truth.without_tag_ns(share, behind);
+            let (none, whole) = (Share::UNKNOWN.after(0, others), Share::UNKNOWN.after(others, others));
             prop_assert_eq!(without(whole, Behind::ONE), truth.disturbance_ns(others));
             prop_assert_eq!(without(whole, Behind::FAR), truth.disturbance_ns(others));
             prop_assert_eq!(without(none, Behind::ONE), others * (truth.interrupt_more_ns + truth.tag_ns));
@@ -249,15 +280,19 @@ mod tests {
                 prop_assert_eq!(Share::unpack(share.pack()), share);
             }
             prop_assert!(share.part.abs_diff(sample) <= 8, "{share:?} for {sample}");
+            prop_assert!(share.others.abs_diff(others * Share::CPU) <= 8, "{share:?} for {others}");
             prop_assert!(behind.0.abs_diff(8 * missed.min(64)) <= 8, "{behind:?} for {missed}");
-            (0..20_000).for_each(|_| share = share.faded());
+            (0..20_000).for_each(|_| share = share.faded(2 * others));
             prop_assert_eq!(share.part, 0);
+            prop_assert!(share.others.abs_diff(2 * others * Share::CPU) <= 8, "{share:?} for {others}, twice");
+            prop_assert_eq!(Share::unpack(share.pack()), share);
         }
 
         /// The first samples weigh the same.
         #[test]
         fn of_few_samples_a_share_is_the_mean(asked in proptest::collection::vec(0_u64..=64, 1..=8)) {
             let share = asked.iter().fold(Share::UNKNOWN, |share, &asked| share.after(asked, 64));
+            prop_assert_eq!(share.others, 64 * Share::CPU);
             let mean = asked.iter().sum::<u64>() * (Share::WHOLE / 64) / asked.len() as u64;
             prop_assert!(share.part.abs_diff(mean) <= 8, "{share:?} for {mean}");
         }

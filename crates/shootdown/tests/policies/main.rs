@@ -279,6 +279,40 @@ fn a_request_to_nobody_is_not_broadcast_not_even_to_explore() {
 }
 
 #[test]
+fn a_broadcast_is_looked_at_the_rarer_the_dearer_it_is_and_comes_back() {
+    let design = Design {
+        tags: shootdown::Tags::PerCpu,
+        sample_one_in: 1,
+        ..Design::ADAPTIVE
+    };
+    let (world, engine) = world(design, 4);
+    let one = space(engine, 1);
+    run(world, engine, 0..2, one);
+    world.interrupts_take.set(1000);
+    let broadcasts = |flushes: u32| {
+        let before = world.broadcasts.get();
+        (0..flushes).for_each(|_| flush(engine, one));
+        world.broadcasts.get() - before
+    };
+    for (take, least, most) in [(8000, 64, 64), (40_000, 20, 40), (400_000, 1, 5)] {
+        world.broadcasts_take.set(take);
+        let _until_believed = broadcasts(1000);
+        let seen = broadcasts(1024);
+        assert!(
+            (least..=most).contains(&seen),
+            "{seen} of 1024, where they take {take} ns"
+        );
+    }
+    world.broadcasts_take.set(10);
+    let _until_believed = broadcasts(20_000);
+    let seen = broadcasts(1024);
+    assert!(
+        (1010..1024).contains(&seen),
+        "{seen} of 1024, now that interrupts are the dearer"
+    );
+}
+
+#[test]
 fn a_cpu_that_goes_off_as_it_is_asked_is_not_waited_for_and_hears_of_what_is_asked_when_it_is_back() {
     for requests in [shootdown::Requests::PerRequest, shootdown::Requests::PerCpu] {
         let (world, engine) = world(

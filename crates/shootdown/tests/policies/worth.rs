@@ -94,6 +94,59 @@ fn a_space_whose_broadcasts_have_become_dear_gives_its_tag_back_and_does_not_wan
 }
 
 #[test]
+fn means_are_compared_so_a_peak_neither_takes_a_tag_nor_keeps_it_away() {
+    let (world, engine, space) = on_six(2500);
+    assert_eq!(changes(world, engine, space, 200), (1, 0));
+    // Five interrupts cost less than what this moves what a broadcast is believed to take to.
+    world.broadcasts_take.set(25_000);
+    assert_eq!(changes(world, engine, space, 3), (0, 0));
+    assert!(engine.costs().broadcast_ns > 8000);
+    world.broadcasts_take.set(2500);
+    assert_eq!(changes(world, engine, space, 60), (0, 0));
+    // A trial that falls upon such a peak ends as any other.
+    until(world, engine, space, |event| *event == Event::Demoted);
+    let after = until(world, engine, space, |event| matches!(event, Event::Promoting { .. }));
+    assert!((3..=12).contains(&after), "{after}");
+}
+
+#[test]
+fn on_how_many_cpus_it_is_active_is_a_mean_too() {
+    let (world, engine, space) = on_six(2500);
+    assert_eq!(changes(world, engine, space, 200), (1, 0));
+    // Four of the five others are elsewhere for three requests: without its tag those had cost less.
+    let other = super::space(engine, 2);
+    run(world, engine, 2..6, other);
+    assert_eq!(changes(world, engine, space, 3), (0, 0));
+    run(world, engine, 2..6, space);
+    assert_eq!(changes(world, engine, space, 60), (0, 0));
+    // For good: as soon as the mean has come near.
+    run(world, engine, 2..6, other);
+    let after = until(world, engine, space, |event| *event == Event::Demoted);
+    assert!((4..=40).contains(&after), "{after}");
+}
+
+#[test]
+fn a_tag_given_up_for_another_reason_is_given_again_at_once() {
+    let design = Design {
+        tags: Tags::Hybrid { promote_at: 4 },
+        ..BY_COST
+    };
+    let (world, engine) = world(design, 8);
+    world.interrupts_take.set(1000);
+    world.broadcasts_take.set(500);
+    let space = space(engine, 1);
+    let other = super::space(engine, 2);
+    run(world, engine, 0..6, space);
+    until(world, engine, space, |event| *event == Event::Promoted);
+    flush(engine, space);
+    run(world, engine, 1..6, other);
+    until(world, engine, space, |event| *event == Event::Demoted);
+    run(world, engine, 1..6, space);
+    let after = until(world, engine, space, |event| matches!(event, Event::Promoting { .. }));
+    assert_eq!(after, 1);
+}
+
+#[test]
 fn a_space_with_a_tag_is_tried_without_now_and_then() {
     let (world, engine, space) = on_six(500);
     let (promoted, dear) = changes(world, engine, space, 10_000);
