@@ -18,9 +18,6 @@ use crate::{catalog, number, plot, style};
 /// Columns of the longest bar on a terminal.
 const BAR: f64 = 40.0;
 
-/// Decisions told one by one; the rest are counted.
-const TOLD: usize = 8;
-
 /// Runs the workload once and explains it.
 ///
 /// # Errors
@@ -52,7 +49,8 @@ pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         "{} on {target}, {} threads, design {}",
         spec.workload, spec.threads, spec.design
     );
-    let paragraphs = words(&spec, &result, &explanation);
+    let most = usize::try_from(args.decisions).unwrap_or(usize::MAX);
+    let paragraphs = words(&spec, &result, &explanation, most);
     output::print(&format!(
         "{title}\n\n{}\n{}",
         bars(&explanation.diary),
@@ -95,7 +93,7 @@ fn share(part: f64, whole: f64) -> f64 {
 }
 
 /// The explanation, a paragraph per line.
-fn words(spec: &RunSpec, result: &RunResult, explanation: &Explanation) -> Vec<String> {
+fn words(spec: &RunSpec, result: &RunResult, explanation: &Explanation, decisions_told: usize) -> Vec<String> {
     let Explanation { diary, counts, .. } = explanation;
     let operation = catalog::operation(&spec.workload);
     let mut told = vec![format!(
@@ -127,7 +125,7 @@ fn words(spec: &RunSpec, result: &RunResult, explanation: &Explanation) -> Vec<S
         number::count(counts.caught_up_partly),
         number::count(counts.caught_up_whole)
     ));
-    told.extend(decisions(diary));
+    told.extend(decisions(diary, decisions_told));
     told.extend(measurements(diary));
     told
 }
@@ -167,8 +165,9 @@ fn cost_words(costs: &Costs) -> String {
     )
 }
 
-/// Promotions, demotions and moved thresholds, with their reasons; where there are many, no thresholds.
-fn decisions(diary: &Diary) -> Vec<String> {
+/// Promotions, demotions and moved thresholds, with their reasons: `most` of them one by one, the rest are counted; where there
+/// are more, no thresholds.
+fn decisions(diary: &Diary, most: usize) -> Vec<String> {
     let told: Vec<(bool, String)> = diary
         .notes
         .iter()
@@ -216,13 +215,16 @@ fn decisions(diary: &Diary) -> Vec<String> {
     if told.is_empty() {
         return vec!["No space was promoted or demoted, and the threshold did not move.".to_string()];
     }
-    let (all, many) = (told.len(), told.len() > TOLD);
+    let (all, many) = (told.len(), told.len() > most);
     let kept = told.into_iter().filter(|(is_threshold, _)| !(many && *is_threshold));
-    let mut lines: Vec<String> = kept.take(TOLD).map(|(_, line)| line).collect();
+    let mut lines: Vec<String> = kept.take(most).map(|(_, line)| line).collect();
     let more = all - lines.len();
-    if more > 0 || diary.notes_dropped > 0 {
-        let beyond = if diary.notes_dropped > 0 { " at least" } else { "" };
-        lines.push(format!("...and{beyond} {more} more such decisions."));
+    if more > 0 || diary.decisions_dropped > 0 {
+        let beyond = if diary.decisions_dropped > 0 { " at least" } else { "" };
+        lines.push(format!(
+            "...and{beyond} {} more such decisions (--decisions N tells N of them).",
+            more as u64 + diary.decisions_dropped
+        ));
     }
     lines
 }
@@ -364,7 +366,7 @@ mod tests {
     #[test]
     fn the_reason_for_broadcasting_names_costs_and_promotion() {
         let (spec, result, explanation) = explained(6, &[], "adaptive");
-        let text = words(&spec, &result, &explanation).join("\n");
+        let text = words(&spec, &result, &explanation, 8).join("\n");
         assert!(text.contains("Measured at start: interrupting one CPU"), "{text}");
         assert!(text.contains("it was promoted"), "{text}");
         let [_, _, broadcast] = &explanation.diary.requests;
@@ -379,29 +381,30 @@ mod tests {
             event: Event::ThresholdMoved { from: 3, to: 4 },
         };
         let mut diary = Diary::default();
-        diary.notes = (0..TOLD as u64 - 1).map(moved).collect();
+        diary.notes = (0..7).map(moved).collect();
         let promoted = Note {
             at_ns: 9000,
             event: Event::Promoted,
         };
         diary.notes.push(promoted);
-        let few = decisions(&diary);
-        assert_eq!(few.len(), TOLD);
+        let few = decisions(&diary, 8);
+        assert_eq!(few.len(), 8);
         assert!(
             few[0].contains("broadcast from 4 other CPUs on, no longer 3"),
             "{few:?}"
         );
         diary.notes.push(moved(10_000));
-        let many = decisions(&diary);
+        let many = decisions(&diary, 8);
         assert_eq!(many.len(), 2);
         assert!(many[0].starts_with("at 9.0 us: it was promoted"), "{many:?}");
-        assert_eq!(many[1], "...and 8 more such decisions.");
+        assert_eq!(many[1], "...and 8 more such decisions (--decisions N tells N of them).");
+        assert_eq!(decisions(&diary, 9).len(), 9);
     }
 
     #[test]
     fn a_machine_that_cannot_broadcast_is_not_said_to() {
         let (spec, result, explanation) = explained(6, &["broadcast.available=false"], "adaptive");
-        let text = words(&spec, &result, &explanation).join("\n");
+        let text = words(&spec, &result, &explanation, 8).join("\n");
         assert!(text.contains("cannot broadcast"), "{text}");
         assert_eq!(explanation.diary.requests[2].count, 0);
         let page = super::page("a < b", "shootdown explain", &explanation.diary, &[text]);
@@ -412,7 +415,7 @@ mod tests {
     #[test]
     fn a_design_that_measures_nothing_is_explained_by_its_settings() {
         let (spec, result, explanation) = explained(4, &[], "ipi");
-        let text = words(&spec, &result, &explanation).join("\n");
+        let text = words(&spec, &result, &explanation, 8).join("\n");
         assert!(text.contains("nothing was measured"), "{text}");
         assert!(explanation.diary.requests[1].count > 0, "{text}");
     }

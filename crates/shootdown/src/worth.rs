@@ -231,7 +231,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// space last had a tag, if it gave that up for it, still counts, for what they cost now, few as they are, says nothing of many.
     #[inline]
     pub(crate) fn may_broadcast(&self, space: &Space<K::Facade, W>, targets: u64) -> bool {
-        self.costs.load().disturbance_ns(targets) >= space.dear.load(Ordering::Relaxed)
+        // The costs are on a line that is often written: only who needs them reads them.
+        let dear = space.dear.load(Ordering::Relaxed);
+        dear == 0 || self.costs.load().disturbance_ns(targets) >= dear
     }
 
     /// Whether a sample has found `space` better off the other way, with a tag or without, for the `times`th time in a row.

@@ -72,6 +72,7 @@ pub struct TimelineArgs {
 #[command(after_help = "Examples:\n  \
     shootdown explain tlb_flush2 --on milan-72 --threads 16\n  \
     shootdown explain tlb_flush2 --threads 72 --set broadcast.available=false\n  \
+    shootdown explain tlb_flush2 --threads 12 --decisions 40              promotions and demotions, all of them\n  \
     shootdown explain tlb_flush2 --threads 8 --set costs.broadcast_sync=1500 --html why.html")]
 pub struct ExplainArgs {
     /// What to run, and where.
@@ -89,6 +90,10 @@ pub struct ExplainArgs {
     /// How to run it.
     #[command(flatten)]
     pub run: RunArgs,
+
+    /// How many decisions about tags and thresholds are told one by one; the rest are counted
+    #[arg(long, value_name = "N", default_value = "8", value_parser = whole_number, allow_negative_numbers = true)]
+    pub decisions: u64,
 
     /// Also write the explanation, with its plot, to this file
     #[arg(long, value_name = "FILE")]

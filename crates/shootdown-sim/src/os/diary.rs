@@ -4,7 +4,7 @@
 
 use shootdown::{Event, Way};
 
-/// Most notes kept; what comes later is only counted.
+/// Most notes kept of each kind (measurements, moved thresholds, what becomes of tags), so that none crowds out another.
 const MOST_NOTES: usize = 2000;
 
 /// Most times kept for each way, for the quantiles.
@@ -35,10 +35,12 @@ pub struct Requests {
 pub struct Diary {
     /// Requests by way: local, interrupts, broadcast.
     pub requests: [Requests; 3],
-    /// Promotions, demotions, measurements, moved thresholds, in order.
+    /// Promotions, demotions, measurements, moved thresholds, in order; of each kind the first 2000.
     pub notes: Vec<Note>,
-    /// Notes beyond those kept.
-    pub notes_dropped: u64,
+    /// Decisions, that is notes other than measurements, beyond those kept.
+    pub decisions_dropped: u64,
+    /// Notes kept of each kind.
+    kept: [usize; 3],
     /// The way that the flush under way on each CPU has taken.
     going: Vec<Way>,
 }
@@ -73,10 +75,16 @@ impl Diary {
     }
 
     pub(super) fn note(&mut self, at_ns: u64, event: Event) {
-        if self.notes.len() < MOST_NOTES {
+        let kind = match event {
+            Event::Measured { .. } => 0,
+            Event::ThresholdMoved { .. } => 1,
+            _ => 2,
+        };
+        if self.kept[kind] < MOST_NOTES {
+            self.kept[kind] += 1;
             self.notes.push(Note { at_ns, event });
-        } else {
-            self.notes_dropped += 1;
+        } else if kind != 0 {
+            self.decisions_dropped += 1;
         }
     }
 
@@ -114,6 +122,23 @@ impl Requests {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn measurements_do_not_crowd_out_decisions() {
+        let mut diary = Diary::new(1);
+        let measured = Event::Measured {
+            way: Way::Broadcast,
+            targets: 1,
+            expected_ns: 1,
+            took_ns: 1,
+        };
+        (0..2 * MOST_NOTES as u64).for_each(|at_ns| diary.note(at_ns, measured));
+        diary.note(9, Event::Promoted);
+        assert_eq!((diary.notes.len(), diary.decisions_dropped), (MOST_NOTES + 1, 0));
+        assert_eq!(diary.notes.last().map(|note| note.event), Some(Event::Promoted));
+        (0..2 + MOST_NOTES as u64).for_each(|at_ns| diary.note(at_ns, Event::ThresholdMoved { from: 1, to: 2 }));
+        assert_eq!((diary.notes.len(), diary.decisions_dropped), (2 * MOST_NOTES + 1, 2));
+    }
 
     #[test]
     fn a_flush_that_also_interrupts_is_not_counted_as_a_broadcast() {
