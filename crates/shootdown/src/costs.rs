@@ -435,9 +435,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             }
         }
         let before = costs.broadcast_from;
-        if self.broadcasts() {
-            costs.broadcast_from = self.weighed(costs).threshold(before, self.cpus.len() as u64);
-        }
+        costs.broadcast_from = self.weighed(costs).threshold(before, self.cpus.len() as u64);
         self.costs.store(&costs, interrupts);
         if costs.broadcast_from != before {
             self.kernel.event(Event::ThresholdMoved {
