@@ -34,7 +34,7 @@ const DEAR_FADES: u64 = 4096;
 /// Requests from which on it hardly matters with how many at once a CPU catches up: that costs less than what a clock resolves then.
 const FAR: u64 = 64;
 
-/// One in how much the mean of what requests with a tag cost moves to each timed one.
+/// Samples from which on the mean of what requests with a tag cost moves by one in that many to each.
 const WITH_MOVES: u64 = 32;
 
 /// On how many CPUs besides the requester's a space is active, and which share of them its requests have to ask: the mean of the first
@@ -116,6 +116,47 @@ impl Behind {
     }
 }
 
+/// What requests of a space cost with a system-wide tag: the mean of the first samples, then one that moves a 32nd of the way to each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct With {
+    /// 0 if nothing is known, or it has faded altogether.
+    ns: u64,
+    /// Samples that it rests on, at most [`WITH_MOVES`].
+    samples: u64,
+}
+
+impl With {
+    /// Nothing is known. The word that says so is 0.
+    const UNKNOWN: With = With { ns: 0, samples: 0 };
+
+    fn after(self, ns: u64) -> With {
+        let before = if self.ns == 0 { With::UNKNOWN } else { self };
+        let samples = (before.samples + 1).min(WITH_MOVES);
+        With {
+            ns: nearer(before.ns, ns, samples),
+            samples,
+        }
+    }
+
+    fn faded(self) -> With {
+        With {
+            ns: faded(self.ns, DEAR_FADES),
+            ..self
+        }
+    }
+
+    const fn pack(self) -> u64 {
+        self.ns | self.samples << 56
+    }
+
+    fn unpack(word: u64) -> With {
+        With {
+            ns: word & ((1 << 56) - 1),
+            samples: word >> 56,
+        }
+    }
+}
+
 /// Less by one in `part`, and down to nothing.
 fn faded(value: u64, part: u64) -> u64 {
     value - value.div_ceil(part)
@@ -183,12 +224,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             let share = share.after(targets as u64, u64::from(active - 1));
             space.asked.store(share.pack(), Ordering::Relaxed);
         }
-        let dear = space.dear.load(Ordering::Relaxed);
-        space.dear.store(faded(dear, DEAR_FADES), Ordering::Relaxed);
+        let dear = With::unpack(space.dear.load(Ordering::Relaxed));
+        space.dear.store(dear.faded().pack(), Ordering::Relaxed);
         let (without, with) = self.without_and_with_tag(space, me);
         // Where it has had a tag and was better off without, one sample is not enough.
-        let times = if dear == 0 { 1 } else { self.design().demote_after };
-        let found = active >= least && is_clearly_more(without, with.max(dear));
+        let times = if dear.ns == 0 { 1 } else { self.design().demote_after };
+        let found = active >= least && is_clearly_more(without, with.max(dear.ns));
         self.is_found(space, found, times).then_some((without, with))
     }
 
@@ -199,12 +240,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let share = Share::unpack(space.asked.load(Ordering::Relaxed)).faded(others);
         space.asked.store(share.pack(), Ordering::Relaxed);
         let (without, now) = self.without_and_with_tag(space, me);
-        let with = match space.dear.load(Ordering::Relaxed) {
-            0 => now,
-            mean => nearer(mean, now, WITH_MOVES),
-        };
-        space.dear.store(with, Ordering::Relaxed);
-        is_clearly_more(with, without).then_some((without, with))
+        let with = With::unpack(space.dear.load(Ordering::Relaxed)).after(now);
+        space.dear.store(with.pack(), Ordering::Relaxed);
+        is_clearly_more(with.ns, without).then_some((without, with.ns))
     }
 
     /// What a request of `space` from `me` is expected to cost without a system-wide tag, and with one; ns. Others are taken to fall
@@ -224,7 +262,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// `space` gives up its tag, but not since requests cost less without.
     pub(crate) fn was_not_dear(&self, space: &Space<K::Facade, W>) {
-        space.dear.store(0, Ordering::Relaxed);
+        space.dear.store(With::UNKNOWN.pack(), Ordering::Relaxed);
     }
 
     /// Whether a request of `space`, which has no tag, to `targets` CPUs may be broadcast under every tag: what broadcasts cost when the
@@ -232,7 +270,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     #[inline]
     pub(crate) fn may_broadcast(&self, space: &Space<K::Facade, W>, targets: u64) -> bool {
         // The costs are on a line that is often written: only who needs them reads them.
-        let dear = space.dear.load(Ordering::Relaxed);
+        let dear = With::unpack(space.dear.load(Ordering::Relaxed)).ns;
         dear == 0 || self.costs.load().disturbance_ns(targets) >= dear
     }
 
@@ -288,6 +326,21 @@ mod tests {
             prop_assert_eq!(share.part, 0);
             prop_assert!(share.others.abs_diff(2 * others * Share::CPU) <= 8, "{share:?} for {others}, twice");
             prop_assert_eq!(Share::unpack(share.pack()), share);
+        }
+
+        /// What it costs with a tag: the first samples weigh the same, no later one moves it by more than a 32nd, it fades to nothing, and
+        /// is learnt anew then.
+        #[test]
+        fn what_it_costs_with_a_tag_follows(first in proptest::collection::vec(1_u64..1_000_000, 1..=32), steady in 1_u64..1_000_000) {
+            let with = first.iter().fold(With::UNKNOWN, |with, &ns| with.after(ns));
+            let mean = first.iter().sum::<u64>() / first.len() as u64;
+            prop_assert!(with.ns.abs_diff(mean) <= first.len() as u64, "{with:?} for {mean}");
+            prop_assert_eq!(With::unpack(with.pack()), with);
+            let known = (0..32).fold(with, |with, _| with.after(with.ns));
+            let moved = known.after(steady).ns.abs_diff(known.ns);
+            prop_assert_eq!(moved, steady.abs_diff(known.ns).div_ceil(32));
+            let gone = (0..100_000).fold(known, |with, _| with.faded());
+            prop_assert_eq!((gone.ns, gone.after(steady)), (0, With::UNKNOWN.after(steady)));
         }
 
         /// The first samples weigh the same.
