@@ -219,11 +219,15 @@ fn decisions(diary: &Diary, most: usize) -> Vec<String> {
     let kept = told.into_iter().filter(|(is_threshold, _)| !(many && *is_threshold));
     let mut lines: Vec<String> = kept.take(most).map(|(_, line)| line).collect();
     let more = all - lines.len();
-    if more > 0 || diary.decisions_dropped > 0 {
-        let beyond = if diary.decisions_dropped > 0 { " at least" } else { "" };
+    if more > 0 {
         lines.push(format!(
-            "...and{beyond} {} more such decisions (--decisions N tells N of them).",
-            more as u64 + diary.decisions_dropped
+            "...and {more} more such decisions: --decisions {all} tells all."
+        ));
+    }
+    if diary.decisions_dropped > 0 {
+        lines.push(format!(
+            "...and {} later ones that were not kept.",
+            diary.decisions_dropped
         ));
     }
     lines
@@ -397,8 +401,10 @@ mod tests {
         let many = decisions(&diary, 8);
         assert_eq!(many.len(), 2);
         assert!(many[0].starts_with("at 9.0 us: it was promoted"), "{many:?}");
-        assert_eq!(many[1], "...and 8 more such decisions (--decisions N tells N of them).");
-        assert_eq!(decisions(&diary, 9).len(), 9);
+        assert_eq!(many[1], "...and 8 more such decisions: --decisions 9 tells all.");
+        diary.decisions_dropped = 2;
+        assert_eq!(decisions(&diary, 8)[2], "...and 2 later ones that were not kept.");
+        assert_eq!(decisions(&diary, 9).len(), 10);
     }
 
     #[test]
