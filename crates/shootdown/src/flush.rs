@@ -212,6 +212,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 self.consider(space, me, begun.is_some(), targets.len());
             }
             Mode::System(tag) => {
+                let begun = begun.filter(|_| self.looks(space, generation));
                 // A request that may end in demotion has more to do, pinned, than wait for its broadcast.
                 if let Some(held) = held
                     && begun.is_none()

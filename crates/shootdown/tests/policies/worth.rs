@@ -201,6 +201,23 @@ fn a_space_whose_broadcasts_were_cheap_is_broadcast_under_every_tag_while_it_has
 }
 
 #[test]
+fn a_tag_is_looked_at_the_rarer_the_more_cpus_that_reads() {
+    for (cpus, one_in) in [(16, 1), (17, 2), (32, 2), (33, 3), (49, 4)] {
+        let (world, engine) = world(BY_COST, 64);
+        world.interrupts_take.set(1000);
+        world.broadcasts_take.set(500);
+        let space = space(engine, 1);
+        run(world, engine, 0..cpus, space);
+        until(world, engine, space, |event| *event == Event::Promoted);
+        (0..12).for_each(|_| flush(engine, space));
+        world.events.take();
+        (0..120).for_each(|_| flush(engine, space));
+        let timed = |event: &&Event| matches!(event, Event::Measured { .. });
+        assert_eq!(world.events.take().iter().filter(timed).count(), 120 / one_in, "{cpus}");
+    }
+}
+
+#[test]
 fn a_space_that_was_tried_without_gets_its_tag_again_after_so_many_samples_in_a_row() {
     let (world, engine, space) = on_six(500);
     until(world, engine, space, |event| *event == Event::Demoted);
