@@ -98,13 +98,7 @@ impl Bochs {
             |_| Vec::new(),
             |bytes| String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect(),
         );
-        let complaint = |path: &PathBuf| {
-            let text = fs::read(path).unwrap_or_default();
-            let text = String::from_utf8_lossy(&text);
-            text.lines()
-                .find(|line| line.contains("PANIC") || line.contains("exception()"))
-                .map(str::to_owned)
-        };
+        let complaint = |path: &PathBuf| complaint(&String::from_utf8_lossy(&fs::read(path).unwrap_or_default()));
         Ok(Run {
             ended: if in_time { ended(&lines) } else { Ended::TimedOut },
             lines,
@@ -112,6 +106,12 @@ impl Bochs {
             seconds: begun.elapsed().as_secs_f64(),
         })
     }
+}
+
+/// Why the emulator itself gave up, if it did: the first line where it or its C library (`*** ... ***: terminated`) says so.
+fn complaint(text: &str) -> Option<String> {
+    let is_one = |line: &&str| line.contains("PANIC") || line.contains("exception()") || line.starts_with("*** ");
+    text.lines().find(is_one).map(str::to_owned)
 }
 
 /// How the kernel ended, by the last line that it printed.
@@ -123,7 +123,8 @@ fn ended(lines: &[String]) -> Ended {
     Ended::of(status)
 }
 
-/// What Bochs is told. Without extensions of the screen: GRUB's query of them overruns its stack there.
+/// What Bochs is told. Without extensions of the screen: GRUB's query of them overruns its stack there. Without sound: where ALSA
+/// finds no card, its mixer overruns a buffer and ends the emulator before the first instruction.
 fn machine(iso: &Path, cpus: usize, port: &Path, log: &Path) -> String {
     format!(
         "display_library: rfb, options=\"timeout=0\"\n\
@@ -138,6 +139,7 @@ fn machine(iso: &Path, cpus: usize, port: &Path, log: &Path) -> String {
          boot: cdrom\n\
          com1: enabled=1, mode=file, dev=\"{}\"\n\
          speaker: enabled=0\n\
+         sound: waveoutdrv=dummy, waveindrv=dummy, midioutdrv=dummy\n\
          log: \"{}\"\n\
          panic: action=fatal\nerror: action=report\ninfo: action=report\ndebug: action=ignore\n",
         iso.display(),
@@ -172,6 +174,20 @@ mod tests {
         assert_eq!(of(&["violation: C1", "status 37"]), Ended::Violation);
         assert_eq!(of(&["status 33", "{}"]), Ended::Otherwise(None));
         assert_eq!(of(&[]), Ended::Otherwise(None));
+    }
+
+    #[test]
+    fn an_emulator_that_gives_up_says_why() {
+        let overrun = "i[GUI] started\n*** buffer overflow detected ***: terminated\n";
+        assert_eq!(
+            complaint(overrun).as_deref(),
+            Some("*** buffer overflow detected ***: terminated")
+        );
+        assert_eq!(
+            complaint("p[CPU0] >>PANIC<< no ROM\n").as_deref(),
+            Some("p[CPU0] >>PANIC<< no ROM")
+        );
+        assert_eq!(complaint("i[CPU0] reset\n"), None);
     }
 
     #[test]

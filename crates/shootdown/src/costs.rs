@@ -23,10 +23,10 @@ use crate::space::{Line, Space};
 use core::sync::atomic::Ordering;
 
 /// One timed request in this many is sent the way that is expected to be dearer; fewer in proportion where that is more than
-/// [`EXPLORE_AT_MOST`] times as dear, so that looking costs the same.
+/// eight times as dear, so that looking costs the same.
 pub const EXPLORE_ONE_IN: u64 = 16;
 
-/// See [`EXPLORE_ONE_IN`].
+/// How many times as dear, see [`EXPLORE_ONE_IN`].
 const EXPLORE_AT_MOST: u64 = 8;
 
 /// Times that [`Engine::calibrate`] measures each way; the [`COUNTS`]th shortest counts.
