@@ -68,8 +68,9 @@ pub enum Broadcast {
     },
     /// Every non-global entry under `tag`.
     Tag(Tag),
-    /// `count` kernel pages under every tag, global entries and the paging-structure entries on the way included
-    /// (INVLPGB without a valid PCID, "final translation only" clear).
+    /// `count` pages under every tag, global entries and the paging-structure entries on the way included (INVLPGB without a
+    /// valid PCID, "final translation only" clear): kernel pages, and where reach is adaptive user pages of a space without a
+    /// system-wide tag.
     Kernel {
         /// First byte of the first page.
         address: u64,

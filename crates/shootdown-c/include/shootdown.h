@@ -1,0 +1,570 @@
+/* Shootdown: TLB coherence for kernels written in C. Link libshootdown_c.a.
+ *
+ * Generated from crates/shootdown-c/src/lib.rs by `cargo test -p shootdown-c -- --ignored`; a test fails when it is not.
+ *
+ * Build for a kernel: cargo rustc -p shootdown-c --release --no-default-features --target x86_64-unknown-none
+ *                     --crate-type staticlib
+ * Then the kernel supplies `shootdown_panic` besides the hooks.
+ *
+ * Every call may be made on any CPU that is online, in any context but NMI, unless it says otherwise. None allocates. A kernel
+ * must not unwind or jump out of a hook. */
+
+#ifndef SHOOTDOWN_H
+#define SHOOTDOWN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * Words of a set of CPUs: machines of up to 64 times as many CPUs. To have more, change it here and generate the header again.
+ */
+#define SHOOTDOWN_CPU_WORDS 8
+
+/**
+ * Words of a token.
+ */
+#define SHOOTDOWN_TOKEN_WORDS 40
+
+/**
+ * Words of a batch.
+ */
+#define SHOOTDOWN_BATCH_WORDS 64
+
+/**
+ * Words of a walk.
+ */
+#define SHOOTDOWN_WALK_WORDS 6
+
+/**
+ * Why there is no engine.
+ */
+enum shootdown_status {
+    /**
+     * There is one.
+     */
+    SHOOTDOWN_OK = 0,
+    /**
+     * No design has that name, or the name is no UTF-8.
+     */
+    SHOOTDOWN_UNKNOWN_DESIGN,
+    /**
+     * No CPU, or more than 64 * SHOOTDOWN_CPU_WORDS. Or as many as there are tags, under a design that gives tags out
+     * system-wide only.
+     */
+    SHOOTDOWN_BAD_CPUS,
+    /**
+     * One of the six required hooks is null; or the machine broadcasts, and broadcast or broadcast_sync is.
+     */
+    SHOOTDOWN_MISSING_HOOK,
+    /**
+     * A null pointer, or memory that is too small or not aligned.
+     */
+    SHOOTDOWN_BAD_MEMORY,
+};
+
+/**
+ * What one local invalidation takes away.
+ */
+enum shootdown_what {
+    /**
+     * A page (of each page, in a broadcast) under one tag, with the paging-structure entries of that tag on the way to it
+     * unless leaf_only is set.
+     */
+    SHOOTDOWN_PAGES = 0,
+    /**
+     * Every non-global entry under one tag.
+     */
+    SHOOTDOWN_TAG,
+    /**
+     * Pages under every tag, global entries included: kernel pages, and in a broadcast user pages of a space without a
+     * system-wide tag, too. In a broadcast the paging-structure entries on the way go, too.
+     */
+    SHOOTDOWN_PAGES_EVERY_TAG,
+    /**
+     * Every non-global entry under every tag. Broadcasts only.
+     */
+    SHOOTDOWN_NON_GLOBAL,
+    /**
+     * Everything, global entries included.
+     */
+    SHOOTDOWN_ALL,
+};
+
+/**
+ * TLB coherence for one machine.
+ */
+struct shootdown_engine;
+
+/**
+ * An address space.
+ */
+struct shootdown_space;
+
+/**
+ * One invalidation. Fields that `what` has no use for are 0.
+ */
+struct shootdown_invalidation {
+    /**
+     * What goes.
+     */
+    enum shootdown_what what;
+    /**
+     * log2 of the size of a page in bytes: 12, 21 or 30.
+     */
+    uint32_t page_shift;
+    /**
+     * First byte of the first page.
+     */
+    uint64_t address;
+    /**
+     * Pages, from 1 (not "extra pages"); 1 in a local invalidation.
+     */
+    uint32_t count;
+    /**
+     * PCID or ASID.
+     */
+    uint16_t tag;
+    /**
+     * Only leaf entries need go: no table page is being freed.
+     */
+    bool leaf_only;
+};
+
+/**
+ * A CPU that did not answer in time. The wait goes on after the report.
+ */
+struct shootdown_stuck {
+    /**
+     * Who waits.
+     */
+    uint32_t waiter;
+    /**
+     * Who has not answered.
+     */
+    uint32_t target;
+    /**
+     * Number of the space whose flush is waited for; 0 for kernel ranges and batches.
+     */
+    uint64_t space;
+    /**
+     * Generation asked for; 0 when the request has none.
+     */
+    uint64_t generation;
+};
+
+/**
+ * What the kernel does for the engine. Each gets the pointer that is given with them. None may allocate, take a lock, or call
+ * the engine. The first six are required; the others may be null.
+ */
+struct shootdown_hooks {
+    /**
+     * The number of the CPU this runs on, from 0, dense. Called pinned or with interrupts off.
+     */
+    uint32_t (*cpu)(void *kernel);
+    /**
+     * Masks interrupts on this CPU; returns what interrupts_restore needs.
+     */
+    uint64_t (*interrupts_off)(void *kernel);
+    /**
+     * Restores the mask that interrupts_off returned.
+     */
+    void (*interrupts_restore)(void *kernel, uint64_t saved);
+    /**
+     * Raises the shootdown interrupt on every CPU whose bit is set in the SHOOTDOWN_CPU_WORDS words at targets (CPU n is bit
+     * n % 64 of word n / 64; never the sender). Their handlers call shootdown_on_ipi. Called pinned.
+     */
+    void (*send_ipi)(void *kernel, const uint64_t *targets);
+    /**
+     * Carries out one local invalidation: complete on return, or at the latest when local_sync returns. Called pinned or with
+     * interrupts off.
+     */
+    void (*invalidate)(void *kernel, const struct shootdown_invalidation *what);
+    /**
+     * Loads a top table under a tag. With keep, entries under the tag survive (x86 NOFLUSH); without, every non-global entry
+     * under it is gone on return. Called with interrupts off.
+     */
+    void (*load_root)(void *kernel, uint64_t root, uint16_t tag, bool keep);
+    /**
+     * Whether interrupts are off on this CPU. Null: they may be.
+     */
+    bool (*interrupts_are_off)(void *kernel);
+    /**
+     * Waits until the local invalidations of this CPU are complete, where invalidate does not (Arm, RISC-V with Svinval).
+     */
+    void (*local_sync)(void *kernel);
+    /**
+     * Issues one broadcast invalidation; asynchronous. Called pinned, when broadcast_pages is not 0.
+     */
+    void (*broadcast)(void *kernel, const struct shootdown_invalidation *what);
+    /**
+     * Waits until every broadcast of this CPU is complete everywhere; a full barrier. Called pinned, on the CPU that issued.
+     */
+    void (*broadcast_sync)(void *kernel);
+    /**
+     * Forbids migration and preemption until unpin; nests.
+     */
+    void (*pin)(void *kernel);
+    /**
+     * Ends one pin.
+     */
+    void (*unpin)(void *kernel);
+    /**
+     * Monotonic time, ns. Null: no reports of CPUs that are stuck, and promotion is left to few CPUs.
+     */
+    uint64_t (*now_ns)(void *kernel);
+    /**
+     * Asks the hypervisor to flush everything of a virtual CPU before it runs again; true when it will, because that is
+     * descheduled. One atomic step (KVM: a compare-exchange), or a request is lost.
+     */
+    bool (*flush_at_entry)(void *kernel, uint32_t cpu);
+    /**
+     * A CPU has not answered for a long time. Log it.
+     */
+    void (*stuck)(void *kernel, const struct shootdown_stuck *report);
+};
+
+/**
+ * The machine, the design and the hooks. Zero what is not used.
+ */
+struct shootdown_settings {
+    /**
+     * The hooks; copied.
+     */
+    struct shootdown_hooks hooks;
+    /**
+     * What each hook gets. Shared by all CPUs; used for as long as the engine is.
+     */
+    void *kernel;
+    /**
+     * Name of the design, as in `shootdown list`: "ipi", "broadcast", "adaptive", "arm-local-first" and so on.
+     */
+    const char *design;
+    /**
+     * CPUs of the machine, those that are off included.
+     */
+    uint32_t cpus;
+    /**
+     * Most 4 KiB pages in one broadcast instruction (CPUID 8000_0008, EDX bits 15 to 0, + 1); 0 where nothing can be broadcast.
+     */
+    uint32_t broadcast_pages;
+    /**
+     * Most 2 MiB pages in one; 0 is taken for 1.
+     */
+    uint32_t broadcast_large_pages;
+    /**
+     * The top table that maps the kernel only.
+     */
+    uint64_t kernel_root;
+};
+
+/**
+ * What a flush covers. First and last byte are rounded to pages.
+ */
+struct shootdown_range {
+    /**
+     * First byte.
+     */
+    uint64_t start;
+    /**
+     * One past the last; when it is not above start, the page at start is meant.
+     */
+    uint64_t end;
+    /**
+     * log2 of the smallest page that was withdrawn: 12, 21 or 30. Anything else is taken for 12, which flushes no less.
+     */
+    uint32_t page_shift;
+    /**
+     * Whether table pages are being freed: then the CPUs' caches of upper levels go, too.
+     */
+    bool tables;
+};
+
+/**
+ * A flush that must be waited for before anything is freed, once. It may be waited for on another CPU.
+ */
+struct shootdown_token {
+    uint64_t opaque[SHOOTDOWN_TOKEN_WORDS];
+};
+
+/**
+ * Flushes of many spaces that are waited for once.
+ */
+struct shootdown_batch {
+    uint64_t opaque[SHOOTDOWN_BATCH_WORDS];
+};
+
+/**
+ * A lockless walk of page tables.
+ */
+struct shootdown_walk {
+    uint64_t opaque[SHOOTDOWN_WALK_WORDS];
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * Bytes that an engine needs for so many CPUs. Any context.
+ */
+size_t shootdown_engine_size(uint32_t cpus);
+
+/**
+ * To what the memory of engines and spaces must be aligned, bytes. Any context.
+ */
+size_t shootdown_alignment(void);
+
+/**
+ * Makes an engine in memory of that many bytes, with every CPU off. Before the second CPU starts. The memory is the engine's for
+ * ever.
+ *
+ * # Safety
+ * The pointers are valid, or null; the hooks do what they promise, on every CPU.
+ */
+enum shootdown_status shootdown_engine_init(void *memory,
+                                            size_t size,
+                                            const struct shootdown_settings *settings,
+                                            struct shootdown_engine **engine);
+
+/**
+ * Bytes that a space needs. Any context.
+ */
+size_t shootdown_space_size(void);
+
+/**
+ * Makes an address space in memory of that size and alignment; null when it is not aligned. Nothing is to be undone: after
+ * shootdown_retire the memory may be reused.
+ *
+ * # Safety
+ * The memory is the space's until it is retired.
+ */
+struct shootdown_space *shootdown_space_init(const struct shootdown_engine *engine,
+                                             void *memory,
+                                             uint64_t root);
+
+/**
+ * This CPU is coming up: before it uses user translations, or is asked for anything. Interrupts off.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_cpu_online(const struct shootdown_engine *engine);
+
+/**
+ * This CPU is going down: after its last use of user translations. From here on nobody waits for it. Interrupts off.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_cpu_offline(const struct shootdown_engine *engine);
+
+/**
+ * Measures what each way of reaching other CPUs costs: once, when all CPUs are up, for the design "adaptive". Some microseconds.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_calibrate(const struct shootdown_engine *engine);
+
+/**
+ * The shootdown interrupt has arrived. In its handler.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_on_ipi(const struct shootdown_engine *engine);
+
+/**
+ * Loads a space on this CPU, or ends its laziness when it is loaded already. From the scheduler.
+ *
+ * # Safety
+ * The space stays until every CPU has left it: by switching to another or to the kernel, going off, or shootdown_retire.
+ */
+void shootdown_switch_to(const struct shootdown_engine *engine,
+                         const struct shootdown_space *space);
+
+/**
+ * Loads the kernel's own top table: this CPU leaves its space.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_switch_to_kernel(const struct shootdown_engine *engine);
+
+/**
+ * The loaded space stays loaded, but no user address is touched until shootdown_leave_lazy or shootdown_switch_to.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_enter_lazy(const struct shootdown_engine *engine);
+
+/**
+ * Ends laziness, or loads the space if it was unloaded meanwhile. Before any user address is touched.
+ *
+ * # Safety
+ * As shootdown_switch_to.
+ */
+void shootdown_leave_lazy(const struct shootdown_engine *engine, const struct shootdown_space *space);
+
+/**
+ * User code of the loaded space has entered the kernel. When true, shootdown_leave_lazy is owed before any user address is
+ * touched, copying routines included, and before the return. Optional; worth it under "adaptive".
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+bool shootdown_enter_kernel(const struct shootdown_engine *engine,
+                            const struct shootdown_space *space);
+
+/**
+ * Whether an NMI handler may touch user addresses of the space now. In NMI context.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+bool shootdown_user_access_ok(const struct shootdown_engine *engine, const struct shootdown_space *space);
+
+/**
+ * Page-table entries of the space were cleared or weakened: on return no CPU uses the old ones, and the frames behind them may
+ * be freed. Interrupts on, or requests of others are served while waiting; no lock may be held that a handler takes.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_flush(const struct shootdown_engine *engine,
+                     const struct shootdown_space *space,
+                     struct shootdown_range range);
+
+/**
+ * As shootdown_flush, and calls meanwhile(argument) while the others answer: it may let go of the lock that protects the page
+ * tables, but not free, sleep, switch or flush.
+ *
+ * # Safety
+ * As shootdown_flush; meanwhile is a function.
+ */
+void shootdown_flush_while(const struct shootdown_engine *engine,
+                           const struct shootdown_space *space,
+                           struct shootdown_range range,
+                           void (*meanwhile)(void *argument),
+                           void *argument);
+
+/**
+ * Asks for a flush without waiting: fills the token. shootdown_wait is owed before anything is freed.
+ *
+ * # Safety
+ * The token is valid memory.
+ */
+void shootdown_dispatch(const struct shootdown_engine *engine,
+                        const struct shootdown_space *space,
+                        struct shootdown_range range,
+                        struct shootdown_token *token);
+
+/**
+ * Waits for a dispatched flush; with preemption on where the design's waits are preemptible. Not in the handler, nor in a walk.
+ *
+ * # Safety
+ * The token was filled by shootdown_dispatch and not waited for before.
+ */
+void shootdown_wait(struct shootdown_token *token);
+
+/**
+ * As shootdown_flush with range.tables, and waits for lockless walks too: on return table pages that were unlinked before may be
+ * freed.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_flush_tables(const struct shootdown_engine *engine,
+                            const struct shootdown_space *space,
+                            struct shootdown_range range);
+
+/**
+ * Kernel mappings were cleared or weakened: as shootdown_flush, on every CPU.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_flush_kernel(const struct shootdown_engine *engine, struct shootdown_range range);
+
+/**
+ * Begins a batch of flushes, as reclaim needs them. shootdown_batch_finish is owed.
+ *
+ * # Safety
+ * The batch is valid memory.
+ */
+void shootdown_batch_begin(const struct shootdown_engine *engine, struct shootdown_batch *batch);
+
+/**
+ * Adds a range of a space whose entries were cleared, under the lock that protects its page table.
+ *
+ * # Safety
+ * The batch was begun and is not finished.
+ */
+void shootdown_batch_add(struct shootdown_batch *batch,
+                         const struct shootdown_space *space,
+                         struct shootdown_range range);
+
+/**
+ * Tells everybody concerned, and waits: then all that was added may be freed.
+ *
+ * # Safety
+ * The batch was begun and is not finished.
+ */
+void shootdown_batch_finish(struct shootdown_batch *batch);
+
+/**
+ * Makes sure that no batched unmap of the space is still to be flushed: before relying on an entry that is already clear.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_settle(const struct shootdown_engine *engine,
+                      const struct shootdown_space *space);
+
+/**
+ * Begins a lockless walk of the space's tables: masks interrupts, and no table page that it can reach is freed until it ends.
+ * Nothing may wait meanwhile. Under a design that says that there are such walks ("adaptive", "walk-sticky" and so on).
+ *
+ * # Safety
+ * The walk is valid memory.
+ */
+void shootdown_walk_begin(const struct shootdown_engine *engine,
+                          const struct shootdown_space *space,
+                          struct shootdown_walk *walk);
+
+/**
+ * Ends a walk, on the CPU where it began, in reverse order where they nest.
+ *
+ * # Safety
+ * The walk was begun and has not ended.
+ */
+void shootdown_walk_end(struct shootdown_walk *walk);
+
+/**
+ * The space ends, and no CPU has it loaded but lazily: those leave it. Then its memory and its tables may be freed. As shootdown_flush.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_retire(const struct shootdown_engine *engine,
+                      const struct shootdown_space *space);
+
+/**
+ * A rule of an interface was broken; the text, which has no zero at its end, names it and the place. Does not return.
+ */
+extern void shootdown_panic(const char *text, size_t length);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* SHOOTDOWN_H */
+
+/* Supplied by the kernel where the library is built without `std`: a rule of an interface was broken. The text, which has no
+ * zero at its end, names it and the place. Must not return. */
+#ifdef __cplusplus
+extern "C"
+#endif
+void shootdown_panic(const char *text, size_t length);

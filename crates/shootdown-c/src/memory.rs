@@ -1,0 +1,100 @@
+//! One block of memory for an engine, its CPUs and its tags.
+
+use crate::kernel::Hooks;
+use crate::{CEngine, CSpace, SHOOTDOWN_CPU_WORDS, shootdown_settings, shootdown_status};
+use core::alloc::Layout;
+use core::ffi::{CStr, c_void};
+use shootdown::{Design, Engine, Facade, Native, PerCpu, Root, Storage, Tags, tag_words};
+
+type TagWord = <Native as Facade>::U64;
+
+/// Bytes: that of the strictest part.
+pub const ALIGNMENT: usize = {
+    let parts = [
+        align_of::<CEngine>(),
+        align_of::<CSpace>(),
+        align_of::<PerCpu<Native>>(),
+        align_of::<TagWord>(),
+    ];
+    let (mut most, mut part) = (1, 0);
+    while part < parts.len() {
+        most = if parts[part] > most { parts[part] } else { most };
+        part += 1;
+    }
+    most
+};
+
+/// The tags of the processors that have most: words for these serve every design.
+const TAGS: usize = tag_words(u16::MAX);
+
+/// Where each part lies.
+pub struct Layouts {
+    cpus: usize,
+    tags: usize,
+    /// Of all, bytes.
+    pub size: usize,
+}
+
+impl Layouts {
+    /// For so many CPUs; `None` where they are none or too many.
+    pub fn of(cpus: usize) -> Option<Layouts> {
+        if cpus == 0 || cpus > 64 * SHOOTDOWN_CPU_WORDS {
+            return None;
+        }
+        let (all, first) = Layout::new::<CEngine>()
+            .extend(Layout::array::<PerCpu<Native>>(cpus).ok()?)
+            .ok()?;
+        let (all, tags) = all.extend(Layout::array::<TagWord>(TAGS).ok()?).ok()?;
+        Some(Layouts {
+            cpus: first,
+            tags,
+            size: all.size(),
+        })
+    }
+}
+
+/// # Safety
+/// As `shootdown_engine_init`.
+pub unsafe fn init(
+    memory: *mut c_void,
+    size: usize,
+    settings: *const shootdown_settings,
+) -> Result<*mut CEngine, shootdown_status> {
+    if settings.is_null() {
+        return Err(shootdown_status::SHOOTDOWN_BAD_MEMORY);
+    }
+    // SAFETY: not null, so the caller's.
+    let settings = unsafe { &*settings };
+    if settings.design.is_null() {
+        return Err(shootdown_status::SHOOTDOWN_UNKNOWN_DESIGN);
+    }
+    // SAFETY: not null, so the caller's string.
+    let name = unsafe { CStr::from_ptr(settings.design) }.to_str();
+    let design = name.ok().and_then(Design::preset);
+    let design = design.ok_or(shootdown_status::SHOOTDOWN_UNKNOWN_DESIGN)?;
+    let count = settings.cpus as usize;
+    let layouts = Layouts::of(count).ok_or(shootdown_status::SHOOTDOWN_BAD_CPUS)?;
+    if design.tags == Tags::System && count + usize::from(design.first_tag) >= usize::from(design.tag_limit) {
+        return Err(shootdown_status::SHOOTDOWN_BAD_CPUS);
+    }
+    let hooks = Hooks::new(settings)?;
+    let first = memory.cast::<u8>();
+    if first.is_null() || size < layouts.size || first.align_offset(ALIGNMENT) != 0 {
+        return Err(shootdown_status::SHOOTDOWN_BAD_MEMORY);
+    }
+    // SAFETY: the block is large enough for what `Layouts` says lies there, aligned, and the caller's for ever. All of it is
+    // written before it is referred to.
+    unsafe {
+        let cpus = first.add(layouts.cpus).cast::<PerCpu<Native>>();
+        (0..count).for_each(|cpu| cpus.add(cpu).write(PerCpu::new()));
+        let tags = first.add(layouts.tags).cast::<TagWord>();
+        (0..TAGS).for_each(|word| tags.add(word).write(TagWord::new(0)));
+        let storage = Storage {
+            cpus: core::slice::from_raw_parts(cpus, count),
+            tags: core::slice::from_raw_parts(tags, TAGS),
+        };
+        let engine = memory.cast::<CEngine>();
+        engine.write(Engine::new(hooks, design, Root(settings.kernel_root), storage));
+        Ok(engine)
+    }
+}

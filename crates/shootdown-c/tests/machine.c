@@ -1,0 +1,403 @@
+/* A machine of three CPUs with software TLBs, and a kernel for it: every access that uses a stale translation is counted.
+ *
+ * One CPU runs at a time; an interrupt is taken by its target at once, in the middle of what the sender does.
+ *
+ * Argument: the design. Status: 0, 3 after stale translations, 1 when something else is not as it should be. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shootdown.h"
+
+enum { CPUS = 3, SPACES = 2, PAGES = 64, ENTRIES = 256, KERNEL_ROOT = 99 };
+static const uint64_t PAGE = 4096, USER = 0x10000;
+
+struct entry {
+    bool valid;
+    uint16_t tag;
+    uint64_t address, frame;
+};
+
+static struct cpu {
+    uint64_t root;
+    uint16_t tag;
+    bool interrupts_off, lazy;
+    int pins;
+    struct entry entries[ENTRIES];
+} cpus[CPUS];
+
+/* Frame of each page of each space, 0 for none; a top table is the number of its space. */
+static uint64_t tables[SPACES][PAGES];
+static uint64_t next_frame = 1, now;
+static unsigned current, stale, interrupts, broadcasts, meanwhiles;
+static struct shootdown_engine *engine;
+static struct shootdown_space *spaces[SPACES];
+
+#define CHECK(holds) \
+    do { \
+        if (!(holds)) { \
+            fprintf(stderr, "line %d: %s\n", __LINE__, #holds); \
+            exit(1); \
+        } \
+    } while (0)
+
+/* The hooks. */
+
+static uint32_t this_cpu(void *kernel)
+{
+    CHECK(kernel == &cpus);
+    return current;
+}
+
+static uint64_t interrupts_off(void *kernel)
+{
+    (void)kernel;
+    uint64_t saved = cpus[current].interrupts_off;
+    cpus[current].interrupts_off = true;
+    return saved;
+}
+
+static void interrupts_restore(void *kernel, uint64_t saved)
+{
+    (void)kernel;
+    cpus[current].interrupts_off = saved;
+}
+
+static void send_ipi(void *kernel, const uint64_t *targets)
+{
+    (void)kernel;
+    unsigned sender = current;
+    CHECK(!(targets[0] >> sender & 1));
+    for (size_t word = 0; word < SHOOTDOWN_CPU_WORDS; word++)
+        CHECK(word == 0 ? targets[0] >> CPUS == 0 : targets[word] == 0);
+    for (unsigned target = 0; target < CPUS; target++) {
+        if (targets[0] >> target & 1) {
+            CHECK(!cpus[target].interrupts_off);
+            interrupts++;
+            current = target;
+            cpus[target].interrupts_off = true;
+            shootdown_on_ipi(engine);
+            cpus[target].interrupts_off = false;
+        }
+    }
+    current = sender;
+}
+
+static void forget(struct cpu *cpu, const struct shootdown_invalidation *what)
+{
+    for (unsigned i = 0; i < ENTRIES; i++) {
+        struct entry *entry = &cpu->entries[i];
+        bool tagged = entry->tag == what->tag;
+        switch (what->what) {
+        case SHOOTDOWN_PAGES:
+        case SHOOTDOWN_PAGES_EVERY_TAG: {
+            uint64_t bytes = (uint64_t)what->count << what->page_shift;
+            CHECK(what->count >= 1 && what->page_shift >= 12);
+#ifdef FORGET_PAGES
+            break;
+#endif
+            if ((tagged || what->what == SHOOTDOWN_PAGES_EVERY_TAG) && entry->address - what->address < bytes)
+                entry->valid = false;
+            break;
+        }
+        case SHOOTDOWN_TAG:
+#ifdef FORGET_TAGS
+            break;
+#endif
+            if (tagged)
+                entry->valid = false;
+            break;
+        case SHOOTDOWN_NON_GLOBAL:
+        case SHOOTDOWN_ALL:
+            entry->valid = false;
+            break;
+        }
+    }
+}
+
+static void invalidate(void *kernel, const struct shootdown_invalidation *what)
+{
+    (void)kernel;
+    forget(&cpus[current], what);
+}
+
+static void load_root(void *kernel, uint64_t root, uint16_t tag, bool keep)
+{
+    (void)kernel;
+    CHECK(cpus[current].interrupts_off);
+    cpus[current].root = root;
+    cpus[current].tag = tag;
+#ifdef FORGET_ROOTS
+    keep = true;
+#endif
+    if (!keep) {
+        struct shootdown_invalidation all = {.what = SHOOTDOWN_TAG, .tag = tag};
+        for (unsigned i = 0; i < ENTRIES; i++)
+            if (cpus[current].entries[i].tag == all.tag)
+                cpus[current].entries[i].valid = false;
+    }
+}
+
+static void broadcast(void *kernel, const struct shootdown_invalidation *what)
+{
+    (void)kernel;
+    CHECK(what->count <= 8);
+    broadcasts++;
+    for (unsigned cpu = 0; cpu < CPUS; cpu++)
+        forget(&cpus[cpu], what);
+}
+
+static void nothing(void *kernel)
+{
+    (void)kernel;
+}
+
+static void pin(void *kernel)
+{
+    (void)kernel;
+    cpus[current].pins++;
+}
+
+static void unpin(void *kernel)
+{
+    (void)kernel;
+    CHECK(cpus[current].pins-- > 0);
+}
+
+static uint64_t now_ns(void *kernel)
+{
+    (void)kernel;
+    return now += 100;
+}
+
+/* The processor: a page that is not in the TLB is looked up in the tables. */
+
+static void touch(unsigned on, unsigned space, unsigned page)
+{
+    struct cpu *cpu = &cpus[on];
+    uint64_t address = USER + page * PAGE;
+    CHECK(cpu->root == space && !cpu->lazy);
+    struct entry *entry = NULL, *free_entry = NULL;
+    for (unsigned i = 0; i < ENTRIES; i++) {
+        if (!cpu->entries[i].valid)
+            free_entry = free_entry ? free_entry : &cpu->entries[i];
+        else if (cpu->entries[i].tag == cpu->tag && cpu->entries[i].address == address)
+            entry = &cpu->entries[i];
+    }
+    if (!entry) {
+        CHECK(free_entry);
+        entry = free_entry;
+        *entry = (struct entry){tables[space][page] != 0, cpu->tag, address, tables[space][page]};
+    }
+    stale += entry->valid && entry->frame != tables[space][page];
+}
+
+/* The kernel. */
+
+static void on(unsigned cpu, unsigned space)
+{
+    current = cpu;
+    cpus[cpu].lazy = false;
+    shootdown_switch_to(engine, spaces[space]);
+}
+
+static struct shootdown_range pages(unsigned first, unsigned count)
+{
+    return (struct shootdown_range){USER + first * PAGE, USER + (first + count) * PAGE, 12, false};
+}
+
+static void map(unsigned space, unsigned first, unsigned count, bool mapped)
+{
+    for (unsigned page = first; page < first + count; page++)
+        tables[space][page] = mapped ? next_frame++ : 0;
+}
+
+static void unlock(void *argument)
+{
+    CHECK(argument == &meanwhiles);
+    meanwhiles++;
+}
+
+/* Both CPUs cache the pages, the current one takes them away by `way`, both look again. */
+static void unmap_everywhere(unsigned way, unsigned first, unsigned count)
+{
+    map(0, first, count, true);
+    for (unsigned page = first; page < first + count; page++) {
+        touch(0, 0, page);
+        touch(1, 0, page);
+    }
+    map(0, first, count, false);
+    struct shootdown_range range = pages(first, count);
+    struct shootdown_token token;
+    struct shootdown_batch batch;
+    switch (way) {
+    case 0:
+        shootdown_flush(engine, spaces[0], range);
+        break;
+    case 1:
+        shootdown_flush_while(engine, spaces[0], range, unlock, &meanwhiles);
+        break;
+    case 2:
+        shootdown_dispatch(engine, spaces[0], range, &token);
+        shootdown_wait(&token);
+        break;
+    case 3:
+        shootdown_batch_begin(engine, &batch);
+        shootdown_batch_add(&batch, spaces[0], range);
+        shootdown_batch_finish(&batch);
+        shootdown_settle(engine, spaces[0]);
+        break;
+    case 4:
+        range.tables = true;
+        shootdown_flush_tables(engine, spaces[0], range);
+        break;
+    }
+    for (unsigned page = first; page < first + count; page++) {
+        touch(0, 0, page);
+        touch(1, 0, page);
+    }
+}
+
+static void *zeroed(size_t size)
+{
+    size_t alignment = shootdown_alignment();
+    void *memory = aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+    CHECK(memory);
+    return memset(memory, 0x5a, size);
+}
+
+static struct shootdown_settings settings(const char *design)
+{
+    struct shootdown_settings settings = {
+        .hooks = {.cpu = this_cpu,
+                  .interrupts_off = interrupts_off,
+                  .interrupts_restore = interrupts_restore,
+                  .send_ipi = send_ipi,
+                  .invalidate = invalidate,
+                  .load_root = load_root,
+                  .broadcast = broadcast,
+                  .broadcast_sync = nothing,
+                  .pin = pin,
+                  .unpin = unpin,
+                  .now_ns = now_ns},
+        .kernel = &cpus,
+        .design = design,
+        .cpus = CPUS,
+        .broadcast_pages = 8,
+        .kernel_root = KERNEL_ROOT,
+    };
+    return settings;
+}
+
+static void what_is_wrong_is_refused(void)
+{
+    size_t size = shootdown_engine_size(CPUS);
+    void *memory = zeroed(size + 1);
+    struct shootdown_engine *none = NULL;
+    struct shootdown_settings bad = settings("no such design");
+    CHECK(shootdown_engine_init(memory, size, &bad, &none) == SHOOTDOWN_UNKNOWN_DESIGN);
+    bad = settings(NULL);
+    CHECK(shootdown_engine_init(memory, size, &bad, &none) == SHOOTDOWN_UNKNOWN_DESIGN);
+    bad = settings("ipi");
+    bad.cpus = 64 * SHOOTDOWN_CPU_WORDS + 1;
+    CHECK(shootdown_engine_init(memory, size, &bad, &none) == SHOOTDOWN_BAD_CPUS);
+    CHECK(shootdown_engine_size(bad.cpus) == 0 && shootdown_engine_size(0) == 0);
+    bad = settings("ipi");
+    bad.hooks.send_ipi = NULL;
+    CHECK(shootdown_engine_init(memory, size, &bad, &none) == SHOOTDOWN_MISSING_HOOK);
+    bad = settings("ipi");
+    bad.hooks.broadcast_sync = NULL;
+    CHECK(shootdown_engine_init(memory, size, &bad, &none) == SHOOTDOWN_MISSING_HOOK);
+    bad = settings("ipi");
+    CHECK(shootdown_engine_init(memory, size - 1, &bad, &none) == SHOOTDOWN_BAD_MEMORY);
+    CHECK(shootdown_engine_init((char *)memory + 1, size, &bad, &none) == SHOOTDOWN_BAD_MEMORY);
+    CHECK(shootdown_engine_init(memory, size, NULL, &none) == SHOOTDOWN_BAD_MEMORY);
+    CHECK(!none);
+    free(memory);
+}
+
+int main(int argc, char **argv)
+{
+    const char *design = argc > 1 ? argv[1] : "ipi";
+    what_is_wrong_is_refused();
+    size_t size = shootdown_engine_size(CPUS);
+    struct shootdown_settings good = settings(design);
+    CHECK(shootdown_engine_init(zeroed(size), size, &good, &engine) == SHOOTDOWN_OK);
+    for (unsigned i = 0; i < SPACES; i++) {
+        char *memory = zeroed(shootdown_space_size());
+        CHECK(!shootdown_space_init(engine, memory + 1, i));
+        spaces[i] = shootdown_space_init(engine, memory, i);
+        CHECK(spaces[i]);
+    }
+    for (current = 0; current < CPUS; current++)
+        shootdown_cpu_online(engine);
+    current = 0;
+    shootdown_calibrate(engine);
+
+    for (unsigned round = 0; round < 200; round++) {
+        on(2, 1);
+        on(1, 0);
+        on(0, 0);
+        unmap_everywhere(round % 5, round % 7, 1);
+        unmap_everywhere((round + 1) % 5, 8, 4);
+        unmap_everywhere((round + 2) % 5, 10, 40); /* beyond the ceiling: whole tags */
+
+        /* CPU 1 is lazy while pages go, and comes back; then it has been elsewhere while they went. */
+        for (unsigned elsewhere = 0; elsewhere < 2; elsewhere++) {
+            map(0, 3, 2, true);
+            touch(1, 0, 3);
+            touch(1, 0, 4);
+            current = 1;
+            if (elsewhere) {
+                shootdown_switch_to(engine, spaces[1]);
+            } else {
+                shootdown_enter_lazy(engine);
+                cpus[1].lazy = true;
+            }
+            current = 0;
+            map(0, 3, 2, false);
+            shootdown_flush(engine, spaces[0], pages(3, 2));
+            current = 1;
+            cpus[1].lazy = false;
+            if (elsewhere)
+                shootdown_switch_to(engine, spaces[0]);
+            else
+                shootdown_leave_lazy(engine, spaces[0]);
+            CHECK(shootdown_user_access_ok(engine, spaces[0]));
+            touch(1, 0, 3);
+            touch(1, 0, 4);
+            current = 0;
+        }
+        if (shootdown_enter_kernel(engine, spaces[0]))
+            shootdown_leave_lazy(engine, spaces[0]);
+        struct shootdown_range kernel = {0xffff800000000000, 0xffff800000002000, 12, false};
+        shootdown_flush_kernel(engine, kernel);
+
+        if (!strcmp(design, "adaptive") || !strncmp(design, "walk-", 5)) {
+            struct shootdown_walk outer, inner;
+            shootdown_walk_begin(engine, spaces[0], &outer);
+            CHECK(cpus[0].interrupts_off);
+            shootdown_walk_begin(engine, spaces[1], &inner);
+            shootdown_walk_end(&inner);
+            CHECK(cpus[0].interrupts_off);
+            shootdown_walk_end(&outer);
+            CHECK(!cpus[0].interrupts_off);
+        }
+    }
+
+    current = 1;
+    shootdown_enter_lazy(engine);
+    current = 0;
+    shootdown_switch_to_kernel(engine);
+    CHECK(cpus[0].root == KERNEL_ROOT && cpus[1].root == 0);
+    shootdown_retire(engine, spaces[0]);
+    CHECK(cpus[1].root != 0);
+    for (current = 0; current < CPUS; current++) {
+        CHECK(cpus[current].pins == 0 && !cpus[current].interrupts_off);
+        shootdown_switch_to_kernel(engine);
+        shootdown_cpu_offline(engine);
+    }
+    CHECK(meanwhiles > 0);
+    printf("%s: %u interrupts, %u broadcasts, %u stale\n", design, interrupts, broadcasts, stale);
+    return stale ? 3 : 0;
+}
