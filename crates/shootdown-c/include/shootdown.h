@@ -132,6 +132,28 @@ struct shootdown_invalidation {
 };
 
 /**
+ * What a flush covers. First and last byte are rounded to pages.
+ */
+struct shootdown_range {
+    /**
+     * First byte.
+     */
+    uint64_t start;
+    /**
+     * One past the last; when it is not above start, the page at start is meant.
+     */
+    uint64_t end;
+    /**
+     * log2 of the smallest page that was withdrawn: 12, 21 or 30. Anything else is taken for 12, which flushes no less.
+     */
+    uint32_t page_shift;
+    /**
+     * Whether table pages are being freed: then the CPUs' caches of upper levels go, too.
+     */
+    bool tables;
+};
+
+/**
  * A CPU that did not answer in time. The wait goes on after the report.
  */
 struct shootdown_stuck {
@@ -219,6 +241,16 @@ struct shootdown_hooks {
      */
     bool (*flush_at_entry)(void *kernel, uint32_t cpu);
     /**
+     * Tells TLBs that belong to no CPU (an IOMMU) of a flush of the space with that top table, once for every flush; with a
+     * null range, that the space ends. Returns a ticket for secondary_sync, never falling, or 0 when there is nothing to wait
+     * for. Called pinned, after a full barrier.
+     */
+    uint64_t (*secondary)(void *kernel, uint64_t root, const struct shootdown_range *range);
+    /**
+     * Waits until all up to that ticket is carried out. It may not depend on another CPU.
+     */
+    void (*secondary_sync)(void *kernel, uint64_t ticket);
+    /**
      * A CPU has not answered for a long time. Log it.
      */
     void (*stuck)(void *kernel, const struct shootdown_stuck *report);
@@ -256,28 +288,6 @@ struct shootdown_settings {
      * The top table that maps the kernel only.
      */
     uint64_t kernel_root;
-};
-
-/**
- * What a flush covers. First and last byte are rounded to pages.
- */
-struct shootdown_range {
-    /**
-     * First byte.
-     */
-    uint64_t start;
-    /**
-     * One past the last; when it is not above start, the page at start is meant.
-     */
-    uint64_t end;
-    /**
-     * log2 of the smallest page that was withdrawn: 12, 21 or 30. Anything else is taken for 12, which flushes no less.
-     */
-    uint32_t page_shift;
-    /**
-     * Whether table pages are being freed: then the CPUs' caches of upper levels go, too.
-     */
-    bool tables;
 };
 
 /**

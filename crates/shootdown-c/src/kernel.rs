@@ -1,11 +1,13 @@
 //! The hooks of C as the engine calls them.
 
 use crate::{
-    SHOOTDOWN_CPU_WORDS, shootdown_hooks, shootdown_invalidation, shootdown_settings, shootdown_status,
-    shootdown_stuck, shootdown_what,
+    SHOOTDOWN_CPU_WORDS, shootdown_hooks, shootdown_invalidation, shootdown_range, shootdown_settings,
+    shootdown_status, shootdown_stuck, shootdown_what,
 };
 use core::ffi::c_void;
-use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Kernel, Local, Native, Root, Stride, Stuck, Tag};
+use shootdown::{
+    Broadcast, BroadcastLimits, CpuId, CpuMask, Kernel, Local, Native, Root, Secondary, Stride, Stuck, Tag,
+};
 
 /// What C gave, the required ones known to be there.
 pub struct Hooks {
@@ -215,6 +217,29 @@ impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
         self.optional
             .flush_at_entry
             .is_some_and(|hook| unsafe { hook(self.kernel, cpu as u32) })
+    }
+
+    fn secondary(&self, root: Root, told: Secondary) -> u64 {
+        let Some(hook) = self.optional.secondary else { return 0 };
+        let range = match told {
+            Secondary::Flush(range) => Some(shootdown_range::from(range)),
+            Secondary::End => None,
+        };
+        // SAFETY: see above.
+        unsafe {
+            hook(
+                self.kernel,
+                root.0,
+                range.as_ref().map_or(core::ptr::null(), core::ptr::from_ref),
+            )
+        }
+    }
+
+    fn secondary_sync(&self, ticket: u64) {
+        if let Some(hook) = self.optional.secondary_sync {
+            // SAFETY: see above.
+            unsafe { hook(self.kernel, ticket) }
+        }
     }
 
     fn stuck(&self, report: Stuck) {

@@ -149,6 +149,12 @@ pub struct shootdown_hooks {
     /// Asks the hypervisor to flush everything of a virtual CPU before it runs again; true when it will, because that is
     /// descheduled. One atomic step (KVM: a compare-exchange), or a request is lost.
     pub flush_at_entry: Option<unsafe extern "C" fn(kernel: *mut c_void, cpu: u32) -> bool>,
+    /// Tells TLBs that belong to no CPU (an IOMMU) of a flush of the space with that top table, once for every flush; with a
+    /// null range, that the space ends. Returns a ticket for secondary_sync, never falling, or 0 when there is nothing to wait
+    /// for. Called pinned, after a full barrier.
+    pub secondary: Option<unsafe extern "C" fn(kernel: *mut c_void, root: u64, range: *const shootdown_range) -> u64>,
+    /// Waits until all up to that ticket is carried out. It may not depend on another CPU.
+    pub secondary_sync: Option<unsafe extern "C" fn(kernel: *mut c_void, ticket: u64)>,
     /// A CPU has not answered for a long time. Log it.
     pub stuck: Option<unsafe extern "C" fn(kernel: *mut c_void, report: *const shootdown_stuck)>,
 }
@@ -185,6 +191,17 @@ pub struct shootdown_range {
     pub page_shift: u32,
     /// Whether table pages are being freed: then the CPUs' caches of upper levels go, too.
     pub tables: bool,
+}
+
+impl From<Range> for shootdown_range {
+    fn from(range: Range) -> shootdown_range {
+        shootdown_range {
+            start: range.start(),
+            end: range.end(),
+            page_shift: range.stride().shift(),
+            tables: range.tables(),
+        }
+    }
 }
 
 impl shootdown_range {

@@ -30,6 +30,9 @@ static struct cpu {
 static uint64_t tables[SPACES][PAGES];
 static uint64_t next_frame = 1, now;
 static unsigned current, stale, interrupts, broadcasts, meanwhiles;
+static uint64_t device_ticket, device_done;
+static bool device_ended, invalidates;
+static struct shootdown_range device_told;
 static struct shootdown_engine *engine;
 static struct shootdown_space *spaces[SPACES];
 
@@ -170,6 +173,26 @@ static uint64_t now_ns(void *kernel)
     return now += 100;
 }
 
+/* A device that shares the page tables of space 0, and forgets what it is told to when it is waited for. */
+
+static uint64_t secondary(void *kernel, uint64_t root, const struct shootdown_range *range)
+{
+    (void)kernel;
+    if (root != 0)
+        return 0;
+    device_ended |= !range;
+    if (range)
+        device_told = *range;
+    return ++device_ticket;
+}
+
+static void secondary_sync(void *kernel, uint64_t ticket)
+{
+    (void)kernel;
+    CHECK(ticket <= device_ticket);
+    device_done = ticket > device_done ? ticket : device_done;
+}
+
 /* The processor: a page that is not in the TLB is looked up in the tables. */
 
 static void touch(unsigned on, unsigned space, unsigned page)
@@ -252,6 +275,11 @@ static void unmap_everywhere(unsigned way, unsigned first, unsigned count)
         shootdown_flush_tables(engine, spaces[0], range);
         break;
     }
+    if (invalidates) {
+        CHECK(device_told.start <= range.start && device_told.end >= range.end && device_told.page_shift == 12);
+        /* What is settled after a batch is the whole space. */
+        CHECK((device_told.tables == range.tables || way == 3) && device_done == device_ticket);
+    }
     for (unsigned page = first; page < first + count; page++) {
         touch(0, 0, page);
         touch(1, 0, page);
@@ -279,7 +307,9 @@ static struct shootdown_settings settings(const char *design)
                   .broadcast_sync = nothing,
                   .pin = pin,
                   .unpin = unpin,
-                  .now_ns = now_ns},
+                  .now_ns = now_ns,
+                  .secondary = secondary,
+                  .secondary_sync = secondary_sync},
         .kernel = &cpus,
         .design = design,
         .cpus = CPUS,
@@ -319,6 +349,7 @@ static void what_is_wrong_is_refused(void)
 int main(int argc, char **argv)
 {
     const char *design = argc > 1 ? argv[1] : "ipi";
+    invalidates = strcmp(design, "none") != 0;
     what_is_wrong_is_refused();
     size_t size = shootdown_engine_size(CPUS);
     struct shootdown_settings good = settings(design);
@@ -391,6 +422,7 @@ int main(int argc, char **argv)
     shootdown_switch_to_kernel(engine);
     CHECK(cpus[0].root == KERNEL_ROOT && cpus[1].root == 0);
     shootdown_retire(engine, spaces[0]);
+    CHECK(device_ended && device_done == device_ticket);
     CHECK(cpus[1].root != 0);
     for (current = 0; current < CPUS; current++) {
         CHECK(cpus[current].pins == 0 && !cpus[current].interrupts_off);
