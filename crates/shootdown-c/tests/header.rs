@@ -1,7 +1,6 @@
 //! The header is the one that the source says, and a kernel written in C that includes it keeps its translations coherent.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -39,73 +38,81 @@ fn write_the_header() {
     std::fs::write(header(), generated()).expect("include/shootdown.h can be written");
 }
 
-/// The library, in a build of its own: that of this test is locked, and has another name each time.
-fn library() -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("library");
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "-p", "shootdown-c", "--target-dir"])
-        .arg(&target)
-        .current_dir(root())
-        .status()
-        .expect("cargo runs");
-    assert!(built.success());
-    target.join("debug/libshootdown_c.a")
-}
+/// Where Rust's linker is a C compiler.
+#[cfg(unix)]
+mod machine {
+    use super::root;
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
 
-/// Compiles `tests/machine.c` with these definitions; the program.
-fn machine(library: &Path, name: &str, definitions: &[&str]) -> PathBuf {
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let compiled = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".into()))
-        .args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1", "-I"])
-        .arg(root().join("include"))
-        .args(definitions)
-        .arg(root().join("tests/machine.c"))
-        .arg(library)
-        .args(["-lpthread", "-ldl", "-lm", "-o"])
-        .arg(&program)
-        .output()
-        .expect("a C compiler, as Rust's linker needs one, too");
-    assert!(
-        compiled.status.success(),
-        "{}",
-        String::from_utf8_lossy(&compiled.stderr)
-    );
-    program
-}
-
-#[test]
-fn a_machine_written_in_c_uses_no_stale_translation_and_notices_where_nothing_is_invalidated() {
-    let library = library();
-    let run = |program: &Path, design: &str| {
-        let ended = Command::new(program).arg(design).output().expect("it runs");
-        (
-            ended.status.code(),
-            String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr),
-        )
-    };
-    let program = machine(&library, "machine", &[]);
-    for design in [
-        "ipi",
-        "ipi-trim",
-        "broadcast",
-        "preemptible",
-        "adaptive",
-        "walk-precise",
-        "arm-broadcast",
-        "arm-local-first",
-    ] {
-        let (status, text) = run(&program, design);
-        assert_eq!(status, Some(0), "{design}: {text}");
+    /// The library, in a build of its own: that of this test is locked, and has another name each time.
+    fn library() -> PathBuf {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("library");
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "-p", "shootdown-c", "--target-dir"])
+            .arg(&target)
+            .current_dir(root())
+            .status()
+            .expect("cargo runs");
+        assert!(built.success());
+        target.join("debug/libshootdown_c.a")
     }
-    let (status, text) = run(&program, "none");
-    assert_eq!(status, Some(3), "stale translations are found: {text}");
-    // A kernel that forgets one of its duties is caught by the same machine.
-    for (name, forgotten) in [
-        ("without_pages", "-DFORGET_PAGES"),
-        ("without_tags", "-DFORGET_TAGS"),
-        ("without_kept_roots", "-DFORGET_ROOTS"),
-    ] {
-        let (status, text) = run(&machine(&library, name, &[forgotten]), "ipi");
-        assert_eq!(status, Some(3), "{forgotten}: {text}");
+
+    /// Compiles `tests/machine.c` with these definitions; the program.
+    fn machine(library: &Path, name: &str, definitions: &[&str]) -> PathBuf {
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let compiled = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".into()))
+            .args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1", "-I"])
+            .arg(root().join("include"))
+            .args(definitions)
+            .arg(root().join("tests/machine.c"))
+            .arg(library)
+            .args(["-lpthread", "-ldl", "-lm", "-o"])
+            .arg(&program)
+            .output()
+            .expect("a C compiler, as Rust's linker needs one, too");
+        assert!(
+            compiled.status.success(),
+            "{}",
+            String::from_utf8_lossy(&compiled.stderr)
+        );
+        program
+    }
+
+    #[test]
+    fn a_machine_written_in_c_uses_no_stale_translation_and_notices_where_nothing_is_invalidated() {
+        let library = library();
+        let run = |program: &Path, design: &str| {
+            let ended = Command::new(program).arg(design).output().expect("it runs");
+            (
+                ended.status.code(),
+                String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr),
+            )
+        };
+        let program = machine(&library, "machine", &[]);
+        for design in [
+            "ipi",
+            "ipi-trim",
+            "broadcast",
+            "preemptible",
+            "adaptive",
+            "walk-precise",
+            "arm-broadcast",
+            "arm-local-first",
+        ] {
+            let (status, text) = run(&program, design);
+            assert_eq!(status, Some(0), "{design}: {text}");
+        }
+        let (status, text) = run(&program, "none");
+        assert_eq!(status, Some(3), "stale translations are found: {text}");
+        // A kernel that forgets one of its duties is caught by the same machine.
+        for (name, forgotten) in [
+            ("without_pages", "-DFORGET_PAGES"),
+            ("without_tags", "-DFORGET_TAGS"),
+            ("without_kept_roots", "-DFORGET_ROOTS"),
+        ] {
+            let (status, text) = run(&machine(&library, name, &[forgotten]), "ipi");
+            assert_eq!(status, Some(3), "{forgotten}: {text}");
+        }
     }
 }
