@@ -45,6 +45,8 @@
 //! | C6 | on any doubt, more | `log.rs`, `catchup.rs` (`missed`), `range.rs`, `tags.rs` |
 //! | C7 | a wait that takes too long is reported, never abandoned | `token.rs` (`wait_reporting`), [`Kernel::stuck`] |
 #![cfg_attr(not(test), no_std)]
+// Without them `fault!` is `false`.
+#![cfg_attr(not(feature = "faults"), allow(clippy::nonminimal_bool))]
 
 /// The program in the README, compiled and run as a documentation test.
 #[cfg(doctest)]
