@@ -285,6 +285,10 @@ struct shootdown_settings {
      */
     uint32_t broadcast_large_pages;
     /**
+     * Whether a broadcast is carried out by interrupting every other CPU, as firmware of RISC-V does (SBI RFENCE).
+     */
+    bool broadcast_interrupts;
+    /**
      * The top table that maps the kernel only.
      */
     uint64_t kernel_root;
@@ -545,6 +549,16 @@ void shootdown_walk_begin(const struct shootdown_engine *engine,
                           struct shootdown_walk *walk);
 
 /**
+ * As shootdown_walk_begin, in NMI context, where it may have interrupted a walk. Masks nothing.
+ *
+ * # Safety
+ * The walk is valid memory.
+ */
+void shootdown_walk_begin_nmi(const struct shootdown_engine *engine,
+                              const struct shootdown_space *space,
+                              struct shootdown_walk *walk);
+
+/**
  * Ends a walk, on the CPU where it began, in reverse order where they nest.
  *
  * # Safety
@@ -562,19 +576,14 @@ void shootdown_retire(const struct shootdown_engine *engine,
                       const struct shootdown_space *space);
 
 /**
- * A rule of an interface was broken; the text, which has no zero at its end, names it and the place. Does not return.
+ * Supplied by the kernel where this library is built without `std`: a rule of an interface was broken. The text, which has no
+ * zero at its end, names it and the place. Must not return.
  */
-extern void shootdown_panic(const char *text, size_t length);
+extern void shootdown_panic(const char *text,
+                            size_t length);
 
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus
 
 #endif  /* SHOOTDOWN_H */
-
-/* Supplied by the kernel where the library is built without `std`: a rule of an interface was broken. The text, which has no
- * zero at its end, names it and the place. Must not return. */
-#ifdef __cplusplus
-extern "C"
-#endif
-void shootdown_panic(const char *text, size_t length);

@@ -13,6 +13,7 @@ use shootdown::{
 pub struct Hooks {
     kernel: *mut c_void,
     limits: Option<BroadcastLimits>,
+    broadcast_interrupts: bool,
     cpu: unsafe extern "C" fn(*mut c_void) -> u32,
     interrupts_off: unsafe extern "C" fn(*mut c_void) -> u64,
     interrupts_restore: unsafe extern "C" fn(*mut c_void, u64),
@@ -39,6 +40,7 @@ impl Hooks {
         Ok(Hooks {
             kernel: settings.kernel,
             limits,
+            broadcast_interrupts: settings.broadcast_interrupts,
             cpu: given.cpu.ok_or(missing)?,
             interrupts_off: given.interrupts_off.ok_or(missing)?,
             interrupts_restore: given.interrupts_restore.ok_or(missing)?,
@@ -153,6 +155,11 @@ impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
     #[inline]
     fn broadcast_limits(&self) -> Option<BroadcastLimits> {
         self.limits
+    }
+
+    #[inline]
+    fn broadcast_interrupts(&self) -> bool {
+        self.broadcast_interrupts
     }
 
     fn broadcast(&self, what: Broadcast) {

@@ -175,6 +175,8 @@ pub struct shootdown_settings {
     pub broadcast_pages: u32,
     /// Most 2 MiB pages in one; 0 is taken for 1.
     pub broadcast_large_pages: u32,
+    /// Whether a broadcast is carried out by interrupting every other CPU, as firmware of RISC-V does (SBI RFENCE).
+    pub broadcast_interrupts: bool,
     /// The top table that maps the kernel only.
     pub kernel_root: u64,
 }
@@ -564,6 +566,23 @@ pub unsafe extern "C" fn shootdown_walk_begin(
 ) {
     // SAFETY: the caller's.
     unsafe { walk.cast::<CWalk>().write(engine_of(engine).walk(space_of(space))) }
+}
+
+/// As shootdown_walk_begin, in NMI context, where it may have interrupted a walk. Masks nothing.
+///
+/// # Safety
+/// The walk is valid memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_walk_begin_nmi(
+    engine: *const shootdown_engine,
+    space: *const shootdown_space,
+    walk: *mut shootdown_walk,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        walk.cast::<CWalk>()
+            .write(engine_of(engine).walk_from_nmi(space_of(space)))
+    }
 }
 
 /// Ends a walk, on the CPU where it began, in reverse order where they nest.

@@ -405,8 +405,11 @@ int main(int argc, char **argv)
         shootdown_flush_kernel(engine, kernel);
 
         if (!strcmp(design, "adaptive") || !strncmp(design, "walk-", 5)) {
-            struct shootdown_walk outer, inner;
+            struct shootdown_walk outer, inner, nmi;
             shootdown_walk_begin(engine, spaces[0], &outer);
+            CHECK(cpus[0].interrupts_off);
+            shootdown_walk_begin_nmi(engine, spaces[0], &nmi);
+            shootdown_walk_end(&nmi);
             CHECK(cpus[0].interrupts_off);
             shootdown_walk_begin(engine, spaces[1], &inner);
             shootdown_walk_end(&inner);
