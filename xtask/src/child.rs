@@ -1,5 +1,6 @@
 //! Running a program until it ends or its time is up.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -12,6 +13,18 @@ use std::time::{Duration, Instant};
 pub fn run(command: &mut Command, end: Instant) -> Result<(), String> {
     let mut child = start(command)?;
     success(wait(&mut child, end)?)
+}
+
+/// Runs `command`, all it prints going to `log`.
+///
+/// # Errors
+/// As [`run`]; also when `log` cannot be shared with it.
+pub fn logged(command: &mut Command, log: &File, end: Instant) -> Result<(), String> {
+    let copy = || {
+        log.try_clone()
+            .map_err(|error| format!("its output cannot be kept: {error}"))
+    };
+    run(command.stdout(copy()?).stderr(copy()?), end)
 }
 
 /// Runs `command` and gives back its standard output.
@@ -150,6 +163,19 @@ mod tests {
         assert!(run(&mut Command::new("false"), Instant::now() + BUDGET).is_err());
         assert!(output(&mut Command::new("false"), Instant::now() + BUDGET).is_err());
         assert!(run(&mut Command::new("no-such-program"), soon()).is_err_and(|why| why.contains("cannot start")));
+    }
+
+    #[test]
+    fn what_a_program_prints_is_kept_when_it_fails() {
+        let path = std::env::temp_dir().join(format!("shootdown-xtask-{}.log", std::process::id()));
+        let log = File::create(&path).expect("a file can be written");
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo one; echo two >&2; exit 3"]);
+        let outcome = logged(&mut command, &log, Instant::now() + BUDGET);
+        let kept = std::fs::read_to_string(&path);
+        let _ = std::fs::remove_file(&path);
+        assert!(outcome.is_err_and(|why| why.contains('3')));
+        assert_eq!(kept.expect("it was written"), "one\ntwo\n");
     }
 
     #[test]

@@ -18,8 +18,10 @@ mod verdict;
 mod workloads;
 
 use std::process::ExitCode;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use indicatif::{ProgressBar, ProgressStyle};
 use steps::Step;
 use verdict::{Outcome, Verdict};
 
@@ -28,6 +30,9 @@ const BUDGET: Duration = Duration::from_secs(80 * 60);
 
 /// Everything together is to end within this, from a clean clone, on two cores.
 const GOAL: Duration = Duration::from_secs(25 * 60);
+
+/// How many of the last lines of a step that failed are shown: what a test program says at its end, and more.
+const SHOWN: usize = 120;
 
 const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only those named
        cargo xtask steps            list the steps and the command each one runs
@@ -155,16 +160,44 @@ fn select(names: &[&str]) -> Result<Vec<Step>, String> {
         .collect())
 }
 
+/// Runs `step` while the terminal, if this is one, shows for how long and what it printed last.
+fn watched(step: &Step, end: Instant) -> Result<(), String> {
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg:.dim}") {
+        bar.set_style(style);
+    }
+    let (end_of_step, told) = mpsc::channel::<()>();
+    let outcome = std::thread::scope(|scope| {
+        let bar = &bar;
+        scope.spawn(move || {
+            while told.recv_timeout(Duration::from_millis(500)) == Err(RecvTimeoutError::Timeout) {
+                bar.tick();
+                bar.set_message(step.last_lines(1));
+            }
+        });
+        let outcome = step.run(end);
+        drop(end_of_step);
+        outcome
+    });
+    bar.finish_and_clear();
+    outcome
+}
+
 fn test(steps: &[Step]) -> ExitCode {
     let begun = Instant::now();
     let end = begun + BUDGET;
     let mut verdict = Verdict::default();
-    for step in steps {
-        eprintln!("\n== {}: {}", step.name, step.shown());
+    for (number, step) in steps.iter().enumerate() {
+        eprintln!("== {}/{} {}: {}", number + 1, steps.len(), step.name, step.shown());
         let start = Instant::now();
-        let failure = step.run(end).err();
+        let failure = watched(step, end).err();
         if let Some(why) = &failure {
-            eprintln!("== {} failed: {why}", step.name);
+            eprintln!(
+                "\n{}\n\n== {} failed: {why}; the last lines are above, all of them in {}\n",
+                step.last_lines(SHOWN),
+                step.name,
+                step.log().display()
+            );
         }
         let failure = failure.map(|why| (why, step.shown()));
         verdict.add(Outcome {

@@ -1,5 +1,6 @@
 //! What must pass, in the order in which it fails fastest, and what each step needs installed.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -134,6 +135,22 @@ pub fn all() -> Vec<Step> {
 }
 
 impl Step {
+    fn fresh_log(&self) -> Result<File, String> {
+        let path = root().join(self.log());
+        let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+        folder
+            .and_then(|()| File::create(&path))
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))
+    }
+
+    /// The last lines that the command printed, at most this many.
+    pub fn last_lines(&self, count: usize) -> String {
+        let bytes = std::fs::read(root().join(self.log())).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(count)..].join("\n")
+    }
+
     /// The command, as one would type it.
     pub fn shown(&self) -> String {
         let quote = |word: &str| {
@@ -150,20 +167,27 @@ impl Step {
             .join(" ")
     }
 
-    /// Installs what is missing, then runs the command.
+    /// Where what the command prints is kept.
+    pub fn log(&self) -> PathBuf {
+        // Beside what is built, under the root also where cargo is told to build elsewhere: it is named in messages.
+        PathBuf::from("target/steps").join(format!("{}.log", self.name))
+    }
+
+    /// Installs what is missing, then runs the command; what it prints goes to [`Step::log`].
     ///
     /// # Errors
     /// Why it failed, with what to install when something is missing.
     pub fn run(&self, end: Instant) -> Result<(), String> {
+        let log = self.fresh_log()?;
         if let Some(need) = self.need {
             need.meet(end)?;
         }
         let mut command = cargo();
         command.args(self.arguments).envs(self.env.iter().copied());
         if !self.json {
-            return child::run(&mut command, end);
+            return child::logged(&mut command, &log, end);
         }
-        let text = child::output(&mut command, end)?;
+        let text = child::output(command.stderr(log), end)?;
         match serde_json::from_str::<serde_json::Value>(&text) {
             Ok(value) if value.is_object() || value.is_array() => Ok(()),
             Ok(_) => Err("its output is JSON, but neither an object nor an array".into()),
