@@ -37,6 +37,11 @@
 #define SHOOTDOWN_WALK_WORDS 6
 
 /**
+ * Words of a deferral.
+ */
+#define SHOOTDOWN_DEFERRAL_WORDS 3
+
+/**
  * Why there is no engine.
  */
 enum shootdown_status {
@@ -315,6 +320,34 @@ struct shootdown_walk {
     uint64_t opaque[SHOOTDOWN_WALK_WORDS];
 };
 
+/**
+ * Frames and a virtual range in quarantine after shootdown_flush_later.
+ */
+struct shootdown_deferral {
+    uint64_t opaque[SHOOTDOWN_DEFERRAL_WORDS];
+};
+
+/**
+ * The deferrals that were over at some moment.
+ */
+struct shootdown_deferrals_over {
+    uint64_t opaque[1];
+};
+
+/**
+ * A grace period that table pages wait for.
+ */
+struct shootdown_grace {
+    uint64_t opaque[1];
+};
+
+/**
+ * The grace periods that were over at some moment.
+ */
+struct shootdown_graces_over {
+    uint64_t opaque[1];
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -565,6 +598,105 @@ void shootdown_walk_begin_nmi(const struct shootdown_engine *engine,
  * The walk was begun and has not ended.
  */
 void shootdown_walk_end(struct shootdown_walk *walk);
+
+/**
+ * The timer's tick on this CPU, which is in no walk: deferrals and grace periods end by it. Any context with a CPU that cannot
+ * change. A load and a compare when nothing waits.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_tick(const struct shootdown_engine *engine);
+
+/**
+ * This CPU takes no ticks from now on, although it runs user code: no deferral waits for it, and unmaps that concern it are
+ * synchronous. Not in the shootdown handler. CPUs that are idle need not call it.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_tick_stops(const struct shootdown_engine *engine);
+
+/**
+ * This CPU takes ticks again.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_tick_resumes(const struct shootdown_engine *engine);
+
+/**
+ * For an unmap of private memory that nobody can rely on until somebody maps the range again, for which so many frames wait.
+ * False when it was flushed, as by shootdown_flush: range and frames are free. True when it is deferred ("deferred" only):
+ * nobody was interrupted, and the range may not be mapped again nor the frames freed before the deferral is released.
+ *
+ * # Safety
+ * As shootdown_flush; the deferral is valid memory.
+ */
+bool shootdown_flush_later(const struct shootdown_engine *engine,
+                           const struct shootdown_space *space,
+                           struct shootdown_range range,
+                           uint32_t frames,
+                           struct shootdown_deferral *deferral);
+
+/**
+ * Which deferrals are over. Reads a line of every CPU: for one CPU now and then, at its tick. Any context with a CPU that cannot
+ * change.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+struct shootdown_deferrals_over shootdown_deferrals_over(const struct shootdown_engine *engine);
+
+/**
+ * Whether the deferral is over: then it is spent, and what waited for it is free. Any context.
+ *
+ * # Safety
+ * The deferral was filled by a call that returned true, and is not spent; over is valid.
+ */
+bool shootdown_release(const struct shootdown_engine *engine,
+                       struct shootdown_deferral *deferral,
+                       const struct shootdown_deferrals_over *over);
+
+/**
+ * Ends a deferral at once, for whoever wants range or frames now: flushes the range. As shootdown_flush.
+ *
+ * # Safety
+ * The deferral was filled for that range of that space, by a call that returned true, and is not spent.
+ */
+void shootdown_release_now(const struct shootdown_engine *engine,
+                           const struct shootdown_space *space,
+                           struct shootdown_range range,
+                           struct shootdown_deferral *deferral);
+
+/**
+ * As shootdown_flush_tables, for table pages that can wait. False: they may be freed. True ("walk-grace", "broadcast"): when the
+ * grace period is over.
+ *
+ * # Safety
+ * As shootdown_flush; grace is valid memory.
+ */
+bool shootdown_flush_tables_later(const struct shootdown_engine *engine,
+                                  const struct shootdown_space *space,
+                                  struct shootdown_range range,
+                                  struct shootdown_grace *grace);
+
+/**
+ * Which grace periods are over. Reads a word of every CPU: at ticks, not for spinning. Not in a walk.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+struct shootdown_graces_over shootdown_graces_over(const struct shootdown_engine *engine);
+
+/**
+ * Whether the grace period is over: then the table pages that waited for it may be freed. Any context; it may be asked again.
+ *
+ * # Safety
+ * Grace was filled by a call that returned true; over is valid.
+ */
+bool shootdown_grace_is_over(const struct shootdown_grace *grace,
+                             const struct shootdown_graces_over *over);
 
 /**
  * The space ends, and no CPU has it loaded but lazily: those leave it. Then its memory and its tables may be freed. As shootdown_flush.

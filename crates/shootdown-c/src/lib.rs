@@ -15,7 +15,10 @@ mod panic;
 use core::ffi::{c_char, c_void};
 use core::mem::MaybeUninit;
 use kernel::Hooks;
-use shootdown::{Batch, Engine, Range, Root, Space, Stride, Token, Walk};
+use shootdown::{
+    Batch, Deferral, DeferralsOver, Engine, Grace, GracesOver, Range, Retired, Root, Space, Stride, Token, Unmapped,
+    Walk,
+};
 
 /// Words of a set of CPUs: machines of up to 64 times as many CPUs. To have more, change it here and generate the header again.
 pub const SHOOTDOWN_CPU_WORDS: usize = 8;
@@ -28,6 +31,9 @@ pub const SHOOTDOWN_BATCH_WORDS: usize = 64;
 
 /// Words of a walk.
 pub const SHOOTDOWN_WALK_WORDS: usize = 6;
+
+/// Words of a deferral.
+pub const SHOOTDOWN_DEFERRAL_WORDS: usize = 3;
 
 type CEngine = Engine<'static, Hooks, SHOOTDOWN_CPU_WORDS>;
 type CSpace = Space<shootdown::Native, SHOOTDOWN_CPU_WORDS>;
@@ -234,6 +240,30 @@ pub struct shootdown_batch {
 #[repr(C)]
 pub struct shootdown_walk {
     opaque: [MaybeUninit<u64>; SHOOTDOWN_WALK_WORDS],
+}
+
+/// Frames and a virtual range in quarantine after shootdown_flush_later.
+#[repr(C)]
+pub struct shootdown_deferral {
+    opaque: [MaybeUninit<u64>; SHOOTDOWN_DEFERRAL_WORDS],
+}
+
+/// The deferrals that were over at some moment.
+#[repr(C)]
+pub struct shootdown_deferrals_over {
+    opaque: [MaybeUninit<u64>; 1],
+}
+
+/// A grace period that table pages wait for.
+#[repr(C)]
+pub struct shootdown_grace {
+    opaque: [MaybeUninit<u64>; 1],
+}
+
+/// The grace periods that were over at some moment.
+#[repr(C)]
+pub struct shootdown_graces_over {
+    opaque: [MaybeUninit<u64>; 1],
 }
 
 /// Bytes that an engine needs for so many CPUs. Any context.
@@ -595,6 +625,157 @@ pub unsafe extern "C" fn shootdown_walk_end(walk: *mut shootdown_walk) {
     unsafe { drop(walk.cast::<CWalk>().read()) }
 }
 
+/// The timer's tick on this CPU, which is in no walk: deferrals and grace periods end by it. Any context with a CPU that cannot
+/// change. A load and a compare when nothing waits.
+///
+/// # Safety
+/// The pointers were made by this library's init functions, and what they point to still lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_tick(engine: *const shootdown_engine) {
+    // SAFETY: the caller's.
+    unsafe { engine_of(engine).tick() }
+}
+
+/// This CPU takes no ticks from now on, although it runs user code: no deferral waits for it, and unmaps that concern it are
+/// synchronous. Not in the shootdown handler. CPUs that are idle need not call it.
+///
+/// # Safety
+/// The pointers were made by this library's init functions, and what they point to still lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_tick_stops(engine: *const shootdown_engine) {
+    // SAFETY: the caller's.
+    unsafe { engine_of(engine).tick_stops() }
+}
+
+/// This CPU takes ticks again.
+///
+/// # Safety
+/// The pointers were made by this library's init functions, and what they point to still lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_tick_resumes(engine: *const shootdown_engine) {
+    // SAFETY: the caller's.
+    unsafe { engine_of(engine).tick_resumes() }
+}
+
+/// For an unmap of private memory that nobody can rely on until somebody maps the range again, for which so many frames wait.
+/// False when it was flushed, as by shootdown_flush: range and frames are free. True when it is deferred ("deferred" only):
+/// nobody was interrupted, and the range may not be mapped again nor the frames freed before the deferral is released.
+///
+/// # Safety
+/// As shootdown_flush; the deferral is valid memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_flush_later(
+    engine: *const shootdown_engine,
+    space: *const shootdown_space,
+    range: shootdown_range,
+    frames: u32,
+    deferral: *mut shootdown_deferral,
+) -> bool {
+    // SAFETY: the caller's.
+    match unsafe { engine_of(engine).flush_later(space_of(space), range.range(), frames) } {
+        Unmapped::Now(_) => false,
+        Unmapped::Later(later) => {
+            // SAFETY: the caller's.
+            unsafe { deferral.cast::<Deferral>().write(later) };
+            true
+        }
+    }
+}
+
+/// Which deferrals are over. Reads a line of every CPU: for one CPU now and then, at its tick. Any context with a CPU that cannot
+/// change.
+///
+/// # Safety
+/// The pointers were made by this library's init functions, and what they point to still lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_deferrals_over(engine: *const shootdown_engine) -> shootdown_deferrals_over {
+    // SAFETY: the caller's; it is as long.
+    unsafe { core::mem::transmute(engine_of(engine).deferrals_over()) }
+}
+
+/// Whether the deferral is over: then it is spent, and what waited for it is free. Any context.
+///
+/// # Safety
+/// The deferral was filled by a call that returned true, and is not spent; over is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_release(
+    engine: *const shootdown_engine,
+    deferral: *mut shootdown_deferral,
+    over: *const shootdown_deferrals_over,
+) -> bool {
+    // SAFETY: the caller's. One that is not over is what it was.
+    unsafe {
+        let over = &*over.cast::<DeferralsOver>();
+        engine_of(engine)
+            .release(deferral.cast::<Deferral>().read(), over)
+            .is_ok()
+    }
+}
+
+/// Ends a deferral at once, for whoever wants range or frames now: flushes the range. As shootdown_flush.
+///
+/// # Safety
+/// The deferral was filled for that range of that space, by a call that returned true, and is not spent.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_release_now(
+    engine: *const shootdown_engine,
+    space: *const shootdown_space,
+    range: shootdown_range,
+    deferral: *mut shootdown_deferral,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        let flushed = engine_of(engine).flush(space_of(space), range.range());
+        engine_of(engine).release_by(deferral.cast::<Deferral>().read(), &flushed);
+    }
+}
+
+/// As shootdown_flush_tables, for table pages that can wait. False: they may be freed. True ("walk-grace", "broadcast"): when the
+/// grace period is over.
+///
+/// # Safety
+/// As shootdown_flush; grace is valid memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_flush_tables_later(
+    engine: *const shootdown_engine,
+    space: *const shootdown_space,
+    range: shootdown_range,
+    grace: *mut shootdown_grace,
+) -> bool {
+    // SAFETY: the caller's.
+    match unsafe { engine_of(engine).flush_tables_later(space_of(space), range.range()) } {
+        Retired::Now(_) => false,
+        Retired::Later(later) => {
+            // SAFETY: the caller's.
+            unsafe { grace.cast::<Grace>().write(later) };
+            true
+        }
+    }
+}
+
+/// Which grace periods are over. Reads a word of every CPU: at ticks, not for spinning. Not in a walk.
+///
+/// # Safety
+/// The pointers were made by this library's init functions, and what they point to still lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_graces_over(engine: *const shootdown_engine) -> shootdown_graces_over {
+    // SAFETY: the caller's; it is as long.
+    unsafe { core::mem::transmute(engine_of(engine).graces_over()) }
+}
+
+/// Whether the grace period is over: then the table pages that waited for it may be freed. Any context; it may be asked again.
+///
+/// # Safety
+/// Grace was filled by a call that returned true; over is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_grace_is_over(
+    grace: *const shootdown_grace,
+    over: *const shootdown_graces_over,
+) -> bool {
+    // SAFETY: the caller's.
+    unsafe { (*over.cast::<GracesOver>()).proof(*grace.cast::<Grace>()).is_some() }
+}
+
 /// The space ends, and no CPU has it loaded but lazily: those leave it. Then its memory and its tables may be freed. As shootdown_flush.
 ///
 /// # Safety
@@ -609,5 +790,7 @@ pub unsafe extern "C" fn shootdown_retire(engine: *const shootdown_engine, space
 const _: () = {
     assert!(size_of::<CToken>() <= size_of::<shootdown_token>() && align_of::<CToken>() <= 8);
     assert!(size_of::<CBatch>() <= size_of::<shootdown_batch>() && align_of::<CBatch>() <= 8);
+    assert!(size_of::<Deferral>() <= size_of::<shootdown_deferral>() && align_of::<Deferral>() <= 8);
+    assert!(size_of::<Grace>() <= size_of::<shootdown_grace>() && align_of::<Grace>() <= 8);
     assert!(size_of::<CWalk>() <= size_of::<shootdown_walk>() && align_of::<CWalk>() <= 8);
 };

@@ -97,6 +97,8 @@ mod machine {
             "preemptible",
             "adaptive",
             "walk-precise",
+            "walk-grace",
+            "deferred",
             "arm-broadcast",
             "arm-local-first",
         ] {
@@ -106,12 +108,13 @@ mod machine {
         let (status, text) = run(&program, "none");
         assert_eq!(status, Some(3), "stale translations are found: {text}");
         // A kernel that forgets one of its duties is caught by the same machine.
-        for (name, forgotten) in [
-            ("without_pages", "-DFORGET_PAGES"),
-            ("without_tags", "-DFORGET_TAGS"),
-            ("without_kept_roots", "-DFORGET_ROOTS"),
+        for (name, forgotten, design) in [
+            ("without_pages", "-DFORGET_PAGES", "ipi"),
+            ("without_tags", "-DFORGET_TAGS", "ipi"),
+            ("without_kept_roots", "-DFORGET_ROOTS", "ipi"),
+            ("without_quarantine", "-DFORGET_QUARANTINE", "deferred"),
         ] {
-            let (status, text) = run(&machine(&library, name, &[forgotten]), "ipi");
+            let (status, text) = run(&machine(&library, name, &[forgotten]), design);
             assert_eq!(status, Some(3), "{forgotten}: {text}");
         }
     }

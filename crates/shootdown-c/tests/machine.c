@@ -286,6 +286,90 @@ static void unmap_everywhere(unsigned way, unsigned first, unsigned count)
     }
 }
 
+/* On every CPU up to that one. */
+static void tick(unsigned last)
+{
+    unsigned here = current;
+    for (current = 0; current <= last; current++)
+        shootdown_tick(engine);
+    current = here;
+}
+
+/* Both CPUs cache the pages, which are unmapped, and mapped again when they are out of quarantine. CPU 2 takes no ticks. */
+static void unmap_later(bool deferred, bool now, unsigned first, unsigned count)
+{
+    current = 2;
+    shootdown_tick_stops(engine);
+    current = 0;
+    map(0, first, count, true);
+    for (unsigned page = first; page < first + count; page++) {
+        touch(0, 0, page);
+        touch(1, 0, page);
+    }
+    map(0, first, count, false);
+    struct shootdown_range range = pages(first, count);
+    struct shootdown_deferral deferral;
+    unsigned before = interrupts;
+    bool later = shootdown_flush_later(engine, spaces[0], range, count, &deferral);
+    CHECK(later == deferred);
+    if (later) {
+        CHECK(interrupts == before);
+        struct shootdown_deferrals_over over = shootdown_deferrals_over(engine);
+        CHECK(!shootdown_release(engine, &deferral, &over));
+#ifdef FORGET_QUARANTINE
+        (void)now;
+#else
+        bool released = now;
+        if (now)
+            shootdown_release_now(engine, spaces[0], range, &deferral);
+        for (unsigned period = 0; period < 2 && !released; period++) {
+            tick(1);
+            over = shootdown_deferrals_over(engine);
+            released = shootdown_release(engine, &deferral, &over);
+        }
+        CHECK(released && (now || interrupts == before));
+#endif
+    }
+    map(0, first, count, true);
+    for (unsigned page = first; page < first + count; page++) {
+        touch(0, 0, page);
+        touch(1, 0, page);
+    }
+    map(0, first, count, false);
+    shootdown_flush(engine, spaces[0], range);
+    current = 2;
+    shootdown_tick_resumes(engine);
+    current = 0;
+}
+
+/* A table page of space 0 is unlinked, which CPU 2 may be reading. Some designs let it wait whoever reads. */
+static void free_table_later(bool must_wait)
+{
+    struct shootdown_walk walk;
+    if (must_wait) {
+        current = 2;
+        shootdown_walk_begin(engine, spaces[0], &walk);
+        current = 0;
+    }
+    struct shootdown_range range = pages(0, PAGES);
+    range.tables = true;
+    struct shootdown_grace grace;
+    bool later = shootdown_flush_tables_later(engine, spaces[0], range, &grace);
+    CHECK(later || !must_wait);
+    if (!later)
+        return;
+    tick(1);
+    struct shootdown_graces_over over = shootdown_graces_over(engine);
+    CHECK(!shootdown_grace_is_over(&grace, &over));
+    current = 2;
+    if (must_wait)
+        shootdown_walk_end(&walk);
+    shootdown_tick(engine);
+    current = 0;
+    over = shootdown_graces_over(engine);
+    CHECK(shootdown_grace_is_over(&grace, &over));
+}
+
 static void *zeroed(size_t size)
 {
     size_t alignment = shootdown_alignment();
@@ -399,6 +483,8 @@ int main(int argc, char **argv)
             touch(1, 0, 4);
             current = 0;
         }
+        unmap_later(!strcmp(design, "deferred"), round % 2, 20, 3);
+        free_table_later(!strcmp(design, "walk-grace"));
         if (shootdown_enter_kernel(engine, spaces[0]))
             shootdown_leave_lazy(engine, spaces[0]);
         struct shootdown_range kernel = {0xffff800000000000, 0xffff800000002000, 12, false};
