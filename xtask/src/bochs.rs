@@ -14,7 +14,7 @@ use super::{cases, debian, kernel, steps};
 const MOST: Duration = Duration::from_secs(90);
 const CPUS: usize = 4;
 /// Seeds that a known bug is looked for with, until it is caught.
-const SEEDS: u32 = 8;
+const SEEDS: u32 = 32;
 /// Back ends that torture must have used, over all designs: fields of `instructions` in what it prints.
 const BACK_ENDS: [&str; 6] = [
     "invlpg",

@@ -27,6 +27,23 @@ pub fn logged(command: &mut Command, log: &File, end: Instant) -> Result<(), Str
     run(command.stdout(copy()?).stderr(copy()?), end)
 }
 
+/// What needs the network: three attempts, ten seconds apart, as long as `end` has not come.
+///
+/// # Errors
+/// That of the last attempt.
+pub fn patiently<T>(end: Instant, mut attempt: impl FnMut() -> Result<T, String>) -> Result<T, String> {
+    for _ in 0..2 {
+        let outcome = attempt();
+        if outcome.is_ok() || Instant::now() + PAUSE >= end {
+            return outcome;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    attempt()
+}
+
+const PAUSE: Duration = Duration::from_secs(10);
+
 /// Runs `command` and gives back its standard output.
 ///
 /// # Errors
@@ -209,6 +226,18 @@ mod tests {
             lines(Command::new("sleep").arg("60"), soon(), |_| Ok(())).is_err_and(|why| why.contains("did not end"))
         );
         assert!(start.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn an_attempt_that_succeeds_is_the_last_and_none_is_begun_after_the_end() {
+        let mut attempts = 0;
+        let fails = || -> Result<(), String> {
+            attempts += 1;
+            Err("no network".into())
+        };
+        assert_eq!(patiently(soon(), fails), Err("no network".into()));
+        assert_eq!(attempts, 1);
+        assert_eq!(patiently(Instant::now() + BUDGET, || Ok(7)), Ok(7));
     }
 
     const BUDGET: Duration = Duration::from_secs(60);

@@ -34,9 +34,11 @@ pub fn programs(wanted: &[(&str, &str)], end: Instant) -> Result<(), String> {
     }
     eprintln!("== installing: {shown}");
     let installed = apt_get(&[&install[..], &packages].concat(), end).or_else(|_| {
-        // The lists may be missing or old.
-        update(end)?;
-        apt_get(&[&install[..], &packages].concat(), end)
+        child::patiently(end, || {
+            // The lists may be missing or old.
+            update(end)?;
+            apt_get(&[&install[..], &packages].concat(), end)
+        })
     });
     installed.map_err(|why| format!("`{shown}` failed ({why}); check the network and run it by hand"))
 }

@@ -229,7 +229,7 @@ impl Need {
             ));
         }
         eprintln!("== installing: {shown}");
-        child::run(Command::new("rustup").args(rustup), end)
+        child::patiently(end, || child::run(Command::new("rustup").args(rustup), end))
             .map_err(|why| format!("`{shown}` failed ({why}); check the network and run it by hand"))
     }
 }
