@@ -18,7 +18,9 @@ pub use linux::{CalibrateArgs, HostArgs, MeasureArgs, RecordArgs};
 pub use qemu::{Accel, QemuArgs};
 pub use recording::{ImportArgs, ReplayArgs};
 
-use clap::{Args, Parser, Subcommand};
+use std::num::{IntErrorKind, ParseIntError};
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -34,7 +36,7 @@ use clap::{Args, Parser, Subcommand};
         shootdown compare tlb_flush2 --threads 1,16,72   choose the thread counts\n  \
         shootdown list                                   workloads, machines and designs\n  \
         shootdown evidence                               simulated results beside published ones\n\n\
-        Exit status: 0; 1 when a stale translation was seen or a run failed; 2 on bad usage; 130 after Ctrl-C."
+        Exit status: 0; 1 when a stale translation was seen (under `none`, the control, it is\n        no surprise) or a run failed; 2 on bad usage; 130 after Ctrl-C."
 )]
 pub struct Cli {
     /// What to do; nothing means the flagship comparison.
@@ -108,30 +110,35 @@ pub struct ListArgs {
 }
 
 /// A mistake on the command line in one line, as every other error here: what is wrong, a tip if there is one, where
-/// help is.
-pub fn one_line(error: &clap::Error) -> String {
+/// help is. `command` is the first word behind the program's name.
+pub fn one_line(error: &clap::Error, command: Option<&str>) -> String {
     let text = error.to_string();
     let joined = |block: &str| block.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut blocks = text.split("\n\n").map(joined);
     let mut line = blocks.next().unwrap_or_default();
-    if let Some(tip) = blocks.find_map(|block| block.strip_prefix("tip: ").map(str::to_string)) {
+    // That a misspelt option could be a value behind `--` is no help here.
+    let tip = |block: String| block.strip_prefix("tip: ").map(str::to_string);
+    if let Some(tip) = blocks.find_map(|block| tip(block).filter(|tip| !tip.contains("as a value, use"))) {
         line.push_str(&format!("; {tip}"));
     }
-    line.push_str("; see `shootdown --help`");
+    let commands = Cli::command();
+    let command = command.filter(|name| commands.find_subcommand(name).is_some());
+    let command = command.map(|name| format!(" {name}")).unwrap_or_default();
+    line.push_str(&format!("; see `shootdown{command} --help`"));
     line
 }
 
 /// Reads a whole number that is not negative, with a message that says what was expected.
 fn whole_number(text: &str) -> Result<u64, String> {
-    text.trim()
-        .parse()
-        .map_err(|_| "expected a whole number, for example 4".to_string())
+    text.trim().parse().map_err(|error: ParseIntError| match error.kind() {
+        IntErrorKind::PosOverflow => format!("expected a whole number up to {}", u64::MAX),
+        _ => "expected a whole number, for example 4".to_string(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_grammar_is_consistent() {

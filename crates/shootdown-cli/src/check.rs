@@ -18,7 +18,7 @@ use shootdown_check::{
 
 use crate::args::CheckArgs;
 use crate::catalog::CONTROL_DESIGN;
-use crate::failure::{BAD_RUN, Failure, SUCCESS};
+use crate::failure::{BAD_RUN, Failure, SUCCESS, unread};
 use crate::output::{self, Destination};
 use crate::table::Grid;
 use crate::{json, number, plan};
@@ -45,7 +45,10 @@ struct Line<'a> {
     states: u64,
     runs: u64,
     depth: usize,
+    /// Whether every order was gone through: neither random, nor cut off, nor with a bound on preemptions.
     complete: bool,
+    /// The bound on preemptions.
+    preemptions: Option<u32>,
     broken: Option<String>,
     host_seconds: f64,
 }
@@ -60,7 +63,8 @@ pub fn command(args: &CheckArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     panic::set_hook(Box::new(|_| {}));
     if let Some(path) = &args.replay {
         let place = path.display();
-        let text = fs::read_to_string(path).map_err(|error| Failure::Input(format!("{place}: {error}")))?;
+        let text = fs::read_to_string(path)
+            .map_err(|error| Failure::Input(format!("--replay {place}: {}", unread(&error))))?;
         return retell(&text, &place.to_string(), args.details);
     }
     let destination = args
@@ -76,9 +80,9 @@ pub fn command(args: &CheckArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let jobs = plan::host_threads(args.jobs)?;
     let outcomes = run(cases, bounds, args.random, jobs, stop)?;
     if args.json {
-        output::print(&json::pretty(&lines(&outcomes)))?;
+        output::print(&json::pretty(&lines(&outcomes, args.preemptions)))?;
     } else {
-        output::print(&words(&outcomes, args.random.is_some(), args.details))?;
+        output::print(&words(&outcomes, Extent::of(args), args.details))?;
     }
     let bad = outcomes.iter().find(|outcome| outcome.is_bad());
     let shown = bad.or_else(|| outcomes.iter().find(|outcome| outcome.report.found.is_some()));
@@ -250,7 +254,7 @@ fn run(
         .collect()
 }
 
-fn lines(outcomes: &[Outcome]) -> Vec<Line<'_>> {
+fn lines(outcomes: &[Outcome], preemptions: Option<u32>) -> Vec<Line<'_>> {
     outcomes
         .iter()
         .map(|outcome| Line {
@@ -261,15 +265,38 @@ fn lines(outcomes: &[Outcome]) -> Vec<Line<'_>> {
             states: outcome.report.states,
             runs: outcome.report.runs,
             depth: outcome.report.depth,
-            complete: outcome.report.complete,
+            complete: outcome.report.complete && preemptions.is_none(),
+            preemptions,
             broken: outcome.report.found.as_ref().map(|found| found.violation.to_string()),
             host_seconds: outcome.seconds,
         })
         .collect()
 }
 
-fn words(outcomes: &[Outcome], random: bool, details: bool) -> String {
+/// How much of a race is gone through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// Every order.
+    Every,
+    /// Every order with at most so many preemptions.
+    Preemptions(u32),
+    /// Random runs.
+    Random,
+}
+
+impl Extent {
+    fn of(args: &CheckArgs) -> Extent {
+        match (args.random, args.preemptions) {
+            (Some(_), _) => Extent::Random,
+            (None, Some(most)) => Extent::Preemptions(most),
+            (None, None) => Extent::Every,
+        }
+    }
+}
+
+fn words(outcomes: &[Outcome], extent: Extent, details: bool) -> String {
     let names: Vec<_> = outcomes.iter().map(|outcome| outcome.case.under()).collect();
+    let random = extent == Extent::Random;
     let counted = |outcome: &&Outcome| match random {
         true => outcome.report.runs,
         false => outcome.report.states,
@@ -287,7 +314,7 @@ fn words(outcomes: &[Outcome], random: bool, details: bool) -> String {
         rows.push(vec![
             name.to_string(),
             memory.to_string(),
-            verdict(&own, random),
+            verdict(&own, extent),
             own.len().to_string(),
             number::count(own.iter().map(counted).sum()),
             own.iter()
@@ -317,16 +344,19 @@ fn words(outcomes: &[Outcome], random: bool, details: bool) -> String {
     }
     .draw();
     let states: u64 = outcomes.iter().map(|outcome| counted(&outcome)).sum();
-    text.push_str(&match random {
-        true => format!(
-            "{} races under designs, {} random runs by priorities\n",
-            outcomes.len(),
-            number::count(states)
-        ),
-        false => format!(
-            "{} explorations, {} states: every order of steps, late store, old value and interrupt of these races\n",
-            outcomes.len(),
-            number::count(states)
+    let (explored, counted) = (outcomes.len(), number::count(states));
+    let cut_off = outcomes
+        .iter()
+        .any(|outcome| !outcome.report.complete && outcome.report.found.is_none());
+    let of_these = "order of steps, late store, old value and interrupt of these races";
+    text.push_str(&match extent {
+        Extent::Random => format!("{explored} races under designs, {counted} random runs by priorities\n"),
+        _ if cut_off => {
+            format!("{explored} explorations, {counted} states: not every {of_these}; more with --states\n")
+        }
+        Extent::Every => format!("{explored} explorations, {counted} states: every {of_these}\n"),
+        Extent::Preemptions(most) => format!(
+            "{explored} explorations, {counted} states: every {of_these} with at most {most} preemptions in a run\n"
         ),
     });
     let shown = outcomes.iter().find(|outcome| outcome.is_bad());
@@ -343,7 +373,7 @@ fn words(outcomes: &[Outcome], random: bool, details: bool) -> String {
     text
 }
 
-fn verdict(own: &[&Outcome], random: bool) -> String {
+fn verdict(own: &[&Outcome], extent: Extent) -> String {
     let broken: Vec<&str> = own
         .iter()
         .filter(|outcome| outcome.report.found.is_some())
@@ -354,8 +384,11 @@ fn verdict(own: &[&Outcome], random: bool) -> String {
         (true, false, _) => format!("control: caught in {} races", broken.len()),
         (true, true, _) => "CONTROL NOT CAUGHT".into(),
         (false, false, _) => format!("BROKEN: {}", broken.join(", ")),
-        (false, true, _) if random => "nothing found".into(),
-        (false, true, true) => "holds".into(),
+        (false, true, _) if extent == Extent::Random => "nothing found".into(),
+        (false, true, true) => match extent {
+            Extent::Preemptions(most) => format!("holds within {most} preemptions"),
+            _ => "holds".into(),
+        },
         (false, true, false) => "no counterexample, not complete (--states)".into(),
     }
 }

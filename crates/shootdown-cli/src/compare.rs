@@ -1,5 +1,6 @@
 //! The `compare` command: runs a plan and its control, prints the table and the verdict, writes the report.
 
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -9,6 +10,7 @@ use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::output::{self, Destination};
 use crate::plan::Plan;
 use crate::queue::{self, Runner};
+use crate::replay::workload;
 use crate::summary::Comparison;
 use crate::verdict::Verdict;
 use crate::{json, qemu, report, table};
@@ -59,10 +61,12 @@ pub fn command(args: &CompareArgs, runner: &dyn Runner, stop: &AtomicBool) -> Re
         return qemu::compare(args, stop);
     }
     let plan = Plan::new(args, stop)?;
+    let recording = args.workload.strip_prefix(workload::PREFIX).unwrap_or_default();
+    let inputs = [Path::new(&args.on), Path::new(recording)];
     let destination = args
         .html
         .as_deref()
-        .map(|path| Destination::new("--html", path))
+        .map(|path| Destination::apart_from("--html", path, &inputs))
         .transpose()?;
     let shown = match (args.json, args.latencies) {
         (true, _) => Shown::Json,

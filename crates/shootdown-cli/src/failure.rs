@@ -1,6 +1,6 @@
 //! Why a command could not do what was asked, and the exit status that says so.
 
-use std::fmt;
+use std::{fmt, io};
 
 /// Exit status when all went well.
 pub const SUCCESS: u8 = 0;
@@ -29,6 +29,16 @@ impl Failure {
             Self::Input(_) => BAD_INPUT,
             Self::Interrupted | Self::Suspended(_) => INTERRUPTED,
         }
+    }
+}
+
+/// Why a file cannot be read, and what to do about it.
+pub fn unread(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file; check the path".to_string(),
+        io::ErrorKind::UnexpectedEof => "ends too early; was it copied whole?".to_string(),
+        io::ErrorKind::InvalidData => format!("is not what was expected ({error}); is it the right file?"),
+        _ => error.to_string(),
     }
 }
 

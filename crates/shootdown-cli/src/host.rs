@@ -267,7 +267,10 @@ fn words(place: &Place, rows: &[Row]) -> String {
             // Of one worker; `madvise_spin` has only one that works.
             number::time(workers(row) as f64 * 1e9 / rate),
             row.interrupts_per_op().map_or(UNKNOWN.into(), number::per_operation),
-            format!("±{}", number::percent(spread)),
+            match rates.len() {
+                0 | 1 => UNKNOWN.to_string(),
+                _ => format!("±{}", number::percent(spread)),
+            },
         ];
         groups.last_mut().expect("begun above").push(cells);
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use shootdown_trace::{Metadata, Reason, Summary, columns, text};
 
 use crate::args::ImportArgs;
-use crate::failure::{Failure, SUCCESS};
+use crate::failure::{Failure, SUCCESS, unread};
 use crate::output::{self, Destination};
 use crate::table::Grid;
 use crate::{json, number};
@@ -64,8 +64,14 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         }
         None => default_output(&args.file),
     };
-    let destination = Destination::new("-o", &path)?;
-    let fail = |error: io::Error| Failure::Input(format!("{place}: {error}"));
+    let destination = Destination::apart_from("-o", &path, &[&args.file])?;
+    if path.extension().is_none_or(|ending| ending != "parquet") {
+        output::note(&format!(
+            "-o {}: is written as Parquet, whatever its name",
+            path.display()
+        ));
+    }
+    let fail = |error: io::Error| Failure::Input(format!("{place}: {}", unread(&error)));
     let (input, bytes) = open(&args.file).map_err(fail)?;
     let bar = bar(bytes);
     let mut input = unpacked(BufReader::with_capacity(1 << 16, bar.wrap_read(input))).map_err(fail)?;

@@ -9,6 +9,9 @@ use crate::summary::{Comparison, relative_error};
 /// The document.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
+    /// What to type for the same again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<String>,
     runs: Vec<Run<'a>>,
 }
 
@@ -110,12 +113,15 @@ pub fn render(comparison: &Comparison) -> String {
             }
         })
         .collect();
-    document(runs)
+    pretty(&Document {
+        command: Some(comparison.plan.command()),
+        runs,
+    })
 }
 
 /// The document with these runs.
 pub(crate) fn document(runs: Vec<Run>) -> String {
-    pretty(&Document { runs })
+    pretty(&Document { command: None, runs })
 }
 
 /// Indented JSON with a final newline.
@@ -165,7 +171,19 @@ mod tests {
             .collect();
         assert_eq!(keys, KEYS);
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(value.as_object().unwrap().keys().collect::<Vec<_>>(), ["runs"]);
+        assert_eq!(
+            value.as_object().unwrap().keys().collect::<Vec<_>>(),
+            ["command", "runs"]
+        );
+        assert!(value["command"].as_str().unwrap().starts_with("shootdown compare "));
+    }
+
+    #[test]
+    fn every_key_is_explained() {
+        let words = include_str!("../../../docs/json.md");
+        for key in KEYS.iter().chain(&["command", "lost_events", "qemu"]) {
+            assert!(words.contains(&format!("| `{key}` |")), "{key}");
+        }
     }
 
     #[test]

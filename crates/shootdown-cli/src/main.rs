@@ -61,7 +61,11 @@ fn main() -> ExitCode {
                 let _ = error.print();
                 return ExitCode::from(failure::SUCCESS);
             }
-            let _ = writeln!(std::io::stderr(), "{}", args::one_line(&error));
+            let _ = writeln!(
+                std::io::stderr(),
+                "{}",
+                args::one_line(&error, std::env::args().nth(1).as_deref())
+            );
             return ExitCode::from(failure::BAD_INPUT);
         }
     };

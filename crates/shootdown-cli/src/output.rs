@@ -79,6 +79,24 @@ impl Destination {
         Ok(destination)
     }
 
+    /// As [`new`](Self::new), where `path` must not be that of one of `inputs`: what was read would be lost. An input may be any
+    /// word, also one that names no file.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and one line when it is an input.
+    pub fn apart_from(option: &str, path: &Path, inputs: &[&Path]) -> Result<Self, Failure> {
+        let destination = Self::new(option, path)?;
+        // A file that exists is canonical already.
+        let is_input = |input: &&Path| fs::canonicalize(input).is_ok_and(|input| input == destination.path);
+        if inputs.iter().any(is_input) {
+            let path = path.display();
+            return Err(Failure::Input(format!(
+                "{option} {path}: is what is read; choose another path"
+            )));
+        }
+        Ok(destination)
+    }
+
     /// The first writable place for a report nobody chose a place for: the build folder of the Cargo workspace around
     /// the current folder, the current folder, the folder for temporary files.
     ///
@@ -244,6 +262,20 @@ mod tests {
         let text = |path: &Path| Destination::new("--html", path).unwrap_err().to_string();
         assert!(text(folder.path()).ends_with(": is a folder; name a file in it"));
         assert!(text(&folder.path().join("no/r.html")).ends_with("create it or choose another path"));
+    }
+
+    #[test]
+    fn what_is_read_is_not_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let (input, link) = (folder.path().join("in.txt"), folder.path().join("link"));
+        fs::write(&input, "recorded").unwrap();
+        std::os::unix::fs::symlink(&input, &link).unwrap();
+        let over = |path: &Path| Destination::apart_from("--html", path, &[Path::new("milan-72"), &input]);
+        for path in [&input, &link] {
+            let line = over(path).unwrap_err().to_string();
+            assert!(line.ends_with(": is what is read; choose another path"), "{line}");
+        }
+        over(&folder.path().join("out.html")).unwrap();
     }
 
     #[test]

@@ -35,9 +35,17 @@ impl Target {
     /// # Errors
     /// One line naming the option or the place in the file, what is wrong and what would be right.
     pub fn new(on: &str, cpus: Option<u64>, set: &[String]) -> Result<Self, Failure> {
+        if let Some(remedy) = not_simulated(on) {
+            return Err(Failure::Input(format!("--on {on}: is no simulated machine; {remedy}")));
+        }
         let model = Model::find(on).map_err(|error| Failure::Input(error.to_string()))?;
         let shape = model.topology;
         let set = set.iter().map(|text| assignment(text)).collect::<Result<Vec<_>, _>>()?;
+        for (index, (path, _)) in set.iter().enumerate() {
+            if set[..index].iter().any(|(other, _)| other == path) {
+                return Err(Failure::Input(format!("--set {path}: given twice; give one value")));
+            }
+        }
         let mut machine = model;
         let mut parameters = Parameters::default();
         for (path, value) in &set {
@@ -67,6 +75,14 @@ impl Target {
             as_measured: machine.topology == shape,
             machine: Arc::new(machine),
         })
+    }
+
+    /// So many threads as were asked for, or else `most`, or as many as there are CPUs.
+    pub fn threads(&self, asked: Option<u64>, most: usize) -> usize {
+        match asked {
+            Some(asked) => usize::try_from(asked).unwrap_or(usize::MAX),
+            None => most.min(self.machine.topology.cpus()),
+        }
     }
 
     /// The options that name this target on a command line.
@@ -99,6 +115,19 @@ impl Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.machine.name, self.changes())
+    }
+}
+
+/// What to do instead where a target is meant that other commands have.
+fn not_simulated(on: &str) -> Option<&'static str> {
+    match on {
+        "linux" => Some("`shootdown host` measures this machine's own kernel"),
+        "host" => Some(
+            "`cargo bench -p shootdown-host` measures the engine on host threads, `shootdown host` this machine's own kernel",
+        ),
+        "qemu-x86_64" => Some("`shootdown compare` and `shootdown qemu` run the bare-metal kernel there"),
+        "qemu-aarch64" | "qemu-riscv64" => Some("the bare-metal kernel is for x86-64: --on qemu-x86_64 with `compare`"),
+        _ => None,
     }
 }
 

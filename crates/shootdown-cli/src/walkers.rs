@@ -4,6 +4,7 @@
 //! 60 threads pin pages by lockless walks and four free table pages (workload `gup`), from no frees to as many as they manage:
 //! of a process of their own, which nobody walks, or with `--shared` of the one that is walked.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -76,10 +77,11 @@ fn interrupts_per_s(result: &RunResult) -> f64 {
 /// Bad input (found before anything runs), an unwritable output, Ctrl-C.
 pub fn command(args: &WalkersArgs, runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
     let settings = Settings::new(&args.run, 1)?;
+    let inputs = [Path::new(&args.on)];
     let destination = args
         .html
         .as_deref()
-        .map(|path| Destination::new("--html", path))
+        .map(|path| Destination::apart_from("--html", path, &inputs))
         .transpose()?;
     let mut rates = args.frees.clone();
     rates.sort_unstable();
@@ -112,11 +114,26 @@ pub fn command(args: &WalkersArgs, runner: &dyn Runner, stop: &AtomicBool) -> Re
 }
 
 fn specs_at(args: &WalkersArgs, settings: &Settings, rate: u64) -> Result<Vec<RunSpec>, Failure> {
-    let mut set = args.set.clone();
-    set.push(format!("workload.gup.frees_per_s={rate}"));
-    set.push(format!("workload.gup.freeing_threads={FREEING}"));
-    set.push(format!("workload.gup.own_space={}", u8::from(!args.shared)));
-    let target = Target::new(&args.on, None, &set)?;
+    let own = [
+        format!("workload.gup.frees_per_s={rate}"),
+        format!("workload.gup.freeing_threads={FREEING}"),
+        format!("workload.gup.own_space={}", u8::from(!args.shared)),
+    ];
+    let path = |set: &str| set.split('=').next().unwrap_or_default().trim().to_string();
+    if let Some(set) = args.set.iter().find(|set| own.iter().any(|own| path(own) == path(set))) {
+        return Err(Failure::Input(format!(
+            "--set {set}: is what `walkers` sets by itself; --frees and --shared change it"
+        )));
+    }
+    let target = Target::new(&args.on, None, &[args.set.as_slice(), &own].concat())?;
+    let cpus = target.machine.topology.cpus();
+    if cpus < PINNING + FREEING {
+        return Err(Failure::Input(format!(
+            "--on {}: has {cpus} CPUs; expected a machine with {} or more",
+            args.on,
+            PINNING + FREEING
+        )));
+    }
     let specs = DESIGNS.map(|design| RunSpec {
         workload: "gup".to_string(),
         machine: Arc::clone(&target.machine),

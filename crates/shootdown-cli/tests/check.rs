@@ -47,6 +47,34 @@ fn json_has_one_object_for_each_exploration() {
 fn an_exploration_that_is_not_complete_says_so() {
     let text = printed(&check(&["cross", "--designs", "ipi", "--states", "100"]));
     assert!(text.contains("not complete"), "{text}");
+    assert!(text.contains("states: not every order of steps"), "{text}");
+    assert_eq!(check(&["cross", "--states", "0"]).status.code(), Some(2));
+}
+
+#[test]
+fn what_holds_within_a_bound_is_not_said_to_hold() {
+    let bounded = ["cross", "--designs", "ipi", "--preemptions", "1"];
+    let text = printed(&check(&bounded));
+    assert!(text.contains("holds within 1 preemptions"), "{text}");
+    assert!(text.contains("with at most 1 preemptions in a run"), "{text}");
+    let json = check(&[bounded.as_slice(), &["--json"]].concat());
+    let lines: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(
+        (&lines[0]["complete"], &lines[0]["preemptions"]),
+        (&false.into(), &1.into())
+    );
+}
+
+#[test]
+fn the_help_page_names_every_race() {
+    let help = printed(&check(&["--help"]));
+    let unknown = check(&["no-such-race"]);
+    let line = String::from_utf8_lossy(&unknown.stderr).to_string();
+    let (_, known) = line.trim().split_once("use one of: ").unwrap();
+    let words: Vec<&str> = help.split([' ', ',', ';', '\n', '.']).collect();
+    for race in known.split(", ") {
+        assert!(words.contains(&race), "{race} is not in {help}");
+    }
 }
 
 #[test]

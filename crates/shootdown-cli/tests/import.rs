@@ -98,7 +98,10 @@ fn what_is_no_recording_is_refused_in_one_line_and_leaves_no_file() {
     std::fs::write(folder.path().join("torn.gz"), [0x1f, 0x8b, 8, 0, 1, 2]).unwrap();
     for (arguments, said) in [
         (vec!["letter.txt"], "letter.txt: not a recording"),
-        (vec!["missing.txt"], "missing.txt: No such file"),
+        (
+            vec!["missing.txt"],
+            "missing.txt: there is no such file; check the path",
+        ),
         (vec!["torn.gz"], "torn.gz: "),
         (vec!["-"], "say where to write"),
         (vec!["letter.txt", "-o", "no/such/folder.parquet"], "there is no folder"),

@@ -1,5 +1,5 @@
 //! Mistakes on the command line: each gets one clear line on stderr, nothing on stdout, and status 2. None of these
-//! runs anything.
+//! runs anything, but the last, which is about a default.
 
 use std::process::{Command, Output, Stdio};
 
@@ -224,4 +224,73 @@ fn a_reader_that_goes_away_is_silent() {
         .unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn what_belongs_to_another_command_or_machine_is_refused_with_the_remedy() {
+    for (args, remedy) in [
+        (
+            vec!["compare", "tlb_flush2", "--on", "linux"],
+            "`shootdown host` measures",
+        ),
+        (
+            vec!["compare", "tlb_flush2", "--on", "qemu-riscv64"],
+            "--on qemu-x86_64",
+        ),
+        (
+            vec!["explain", "tlb_flush2", "--on", "qemu-x86_64"],
+            "`shootdown compare` and `shootdown qemu`",
+        ),
+        (
+            vec!["walkers", "--on", "zen5-vm-2"],
+            "has 2 CPUs; expected a machine with 64 or more",
+        ),
+        (
+            vec!["walkers", "--set", "workload.gup.frees_per_s=5"],
+            "--frees and --shared change it",
+        ),
+        (
+            vec!["replay", "t.gz", "--set", "workload.gup.page_ns=1"],
+            "only numbers of the machine model",
+        ),
+        (
+            vec!["compare", "tlb_flush2", "--set", "costs.rmw=9", "--set", "costs.rmw=10"],
+            "--set costs.rmw: given twice; give one value",
+        ),
+        (
+            vec!["replay", "nope.txt"],
+            "nope.txt: there is no such file; check the path",
+        ),
+        (
+            vec!["check", "--replay", "nope.txt"],
+            "there is no such file; check the path",
+        ),
+    ] {
+        let message = refused(&args);
+        assert!(message.contains(remedy), "{message}");
+    }
+}
+
+#[test]
+fn a_mistake_points_to_the_help_of_its_command() {
+    assert!(compare(&["--bogus"]).ends_with("'--bogus' found; see `shootdown compare --help`\n"));
+    assert!(refused(&["conjure"]).ends_with("see `shootdown --help`\n"));
+    assert!(compare(&["--threads", "99999999999999999999"]).contains("a whole number up to 18446744073709551615"));
+}
+
+#[test]
+fn a_machine_with_few_cpus_is_looked_into_with_as_many_threads() {
+    let output = shootdown(&["timeline", "tlb_flush2", "--on", "zen5-vm-2", "--json"]);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(
+        shootdown(&["explain", "tlb_shared", "--design", "none", "--virtual-ms", "1"])
+            .status
+            .code(),
+        Some(0)
+    );
 }

@@ -13,7 +13,8 @@ use clap::Args;
     breaks a rule as a story. `none` is the control: it \
     must break one. Exit status 1 when another design does, or `none` does not.",
     after_help = "Races of two CPUs: flush, cross, masked, twice, switch, return, departed, lazy, kernel, tables, lazy-tables, end,\n\
-    batch, hotplug, kernel-range, kernel-hotplug, roll-over, roll-over-lazy, roll-over-batch, walk, foreign-walk; of three:\n\
+    batch, hotplug, kernel-range, kernel-hotplug, roll-over, roll-over-lazy, roll-over-batch, walk, foreign-walk,\n\
+    deferral, deferral-lazy, ticks-stop, ticks-resume; of three:\n\
     flush-3, switch-3, cross-3; of four, too large for all but --random: mixed-4, tables-4.\n\n\
     Examples:\n  \
     shootdown check                                   races of two CPUs under every design, exhaustively\n  \
@@ -47,7 +48,7 @@ pub struct CheckArgs {
     pub random: Option<u64>,
 
     /// Most states of one exploration
-    #[arg(long, value_name = "N", default_value_t = 100_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 100_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub states: u64,
 
     /// Most times in a run that a CPU which could go on has to let another go on

@@ -24,7 +24,8 @@ pub struct CompareArgs {
     #[arg(value_name = "WORKLOAD")]
     pub workload: String,
 
-    /// Machine model: a name as in `shootdown list`, or the path of a .toml file
+    /// Machine model: a name as in `shootdown list`, or the path of a .toml file; `qemu-x86_64` is the bare-metal kernel
+    /// in QEMU
     #[arg(long, value_name = "MACHINE", default_value = crate::catalog::FLAGSHIP_MACHINE)]
     pub on: String,
 

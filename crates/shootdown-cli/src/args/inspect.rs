@@ -42,9 +42,9 @@ pub struct TimelineArgs {
     #[arg(long, value_name = "DESIGN", default_value = "ipi")]
     pub design: String,
 
-    /// Threads, at most one per CPU (`madvise_stress`: also more)
-    #[arg(long, value_name = "N", default_value = "8", value_parser = whole_number, allow_negative_numbers = true)]
-    pub threads: u64,
+    /// Threads, at most one per CPU (`madvise_stress`: also more) [default: 8, or as many as CPUs]
+    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
+    pub threads: Option<u64>,
 
     /// Which of the flushes that interrupt two CPUs or more; else of those that reach others at all
     #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
@@ -83,9 +83,9 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "D", default_value = "adaptive")]
     pub design: String,
 
-    /// Threads, at most one per CPU (`madvise_stress`: also more)
-    #[arg(long, value_name = "N", default_value = "16", value_parser = whole_number, allow_negative_numbers = true)]
-    pub threads: u64,
+    /// Threads, at most one per CPU (`madvise_stress`: also more) [default: 16, or as many as CPUs]
+    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
+    pub threads: Option<u64>,
 
     /// How to run it.
     #[command(flatten)]

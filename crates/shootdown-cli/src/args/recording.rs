@@ -42,7 +42,7 @@ pub struct ImportArgs {
     Examples:\n  \
     shootdown replay go_gc.parquet --on milan-72 --designs ipi,broadcast,adaptive\n  \
     shootdown replay go_gc.txt.gz --on milan-72 --scale threads:36 --html replay.html\n  \
-    shootdown replay cc_make_j2.txt.gz --on zen5-vm-2 --designs ipi          as recorded: predicted beside recorded\n  \
+    shootdown replay cc_make_j2.txt.gz --on zen5-vm-2 --designs ipi-trim     as recorded: predicted beside recorded\n  \
     shootdown replay java_zgc.txt.gz --on turin-2p --scale 4 --json | jq '.designs[].shootdowns'"
 )]
 pub struct ReplayArgs {

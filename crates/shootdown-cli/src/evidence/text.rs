@@ -164,14 +164,19 @@ pub fn errors(predictions: impl Iterator<Item = Option<f64>>, held_out: &[&Line]
 /// Worst and median absolute error of predictions on held-out rows.
 fn summary(name: &str, predictions: impl Iterator<Item = Option<f64>>, held_out: &[&Line]) -> String {
     let errors = errors(predictions, held_out);
+    let any = !errors.is_empty();
     let worst = errors.iter().copied().fold(0.0, f64::max);
+    let of_any = |error: f64| match any {
+        true => number::percent(error),
+        false => UNKNOWN.to_string(),
+    };
     let missing = match held_out.len() - errors.len() {
         0 => String::new(),
         missing => format!(" ({missing} rows without a prediction)"),
     };
     format!(
         "  {name:<14} worst {:>7}, median {:>7}{missing}\n",
-        number::percent(worst),
-        number::percent(median(errors))
+        of_any(worst),
+        of_any(median(errors))
     )
 }

@@ -8,6 +8,7 @@ mod source;
 mod words;
 pub mod workload;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,6 +17,7 @@ use std::thread;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use shootdown_sim::replay::{ReplayResult, ReplaySpec, Scale, replay_recorded, validate};
+use shootdown_sim::run::PARAMETER_PREFIX;
 use shootdown_sim::timeline::TimelineEvent;
 use shootdown_trace::Metadata;
 
@@ -80,10 +82,16 @@ struct Done {
 /// Bad input, a recording that cannot be read, an unwritable output, Ctrl-C.
 pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let target = Target::new(&args.on, args.cpus, &args.set)?;
+    if let Some((path, _)) = target.set.iter().find(|(path, _)| path.starts_with(PARAMETER_PREFIX)) {
+        return Err(Failure::Input(format!(
+            "--set {path}: a recording has no parameters; only numbers of the machine model can be replaced"
+        )));
+    }
+    let inputs = [args.file.as_path(), Path::new(&args.on)];
     let destination = args
         .html
         .as_deref()
-        .map(|path| Destination::new("--html", path))
+        .map(|path| Destination::apart_from("--html", path, &inputs))
         .transpose()?;
     let recording = Recording::open(&args.file, || stop.load(Ordering::Relaxed))?;
     let specs: Vec<ReplaySpec> = args

@@ -12,7 +12,7 @@ use std::thread;
 use shootdown_trace::program::{Program, Recorded, Step};
 use shootdown_trace::{Event, Metadata, columns, text};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, unread};
 use crate::import;
 
 /// Steps handed over at once, and such lots that may wait.
@@ -42,9 +42,9 @@ impl Recording {
             ));
         }
         let fail = |error: String| Failure::Input(format!("{}: {error}", path.display()));
-        let (file, _) = import::open(path).map_err(|error| fail(error.to_string()))?;
+        let (file, _) = import::open(path).map_err(|error| fail(unread(&error)))?;
         let begins = |mut text: Box<dyn BufRead>| text.fill_buf().map(|bytes| bytes.starts_with(b"PAR1"));
-        let packed_columns = begins(Box::new(BufReader::new(file))).map_err(|error| fail(error.to_string()))?;
+        let packed_columns = begins(Box::new(BufReader::new(file))).map_err(|error| fail(unread(&error)))?;
         let mut program = Program::default();
         let mut events = 0_u64;
         let read = for_each(path, packed_columns, |event| {
@@ -126,7 +126,7 @@ fn for_each(path: &Path, packed_columns: bool, mut sink: impl FnMut(&Event<'_>) 
         return Ok(reader.metadata().clone());
     }
     let (file, _) = import::open(path).map_err(|error| error.to_string())?;
-    let text = import::unpacked(BufReader::with_capacity(1 << 16, file)).map_err(|error| error.to_string())?;
+    let text = import::unpacked(BufReader::with_capacity(1 << 16, file)).map_err(|error| unread(&error))?;
     let ended = |event: &Event<'_>| if sink(event) { Ok(()) } else { Err("ended".to_string()) };
     text::read(text, ended).map_err(|error| error.to_string())
 }

@@ -196,11 +196,11 @@ fn of_tables(settings: &Settings) -> Result<(Vec<Plan>, Vec<LeftOut>), Failure> 
 fn combinations(args: &ScoreboardArgs, settings: &Settings) -> Result<(Vec<Plan>, Vec<LeftOut>), Failure> {
     let input = |error: String| Failure::Input(error);
     let names: Vec<String> = match &args.on {
-        Some(names) => names.clone(),
+        Some(names) => each_once(names),
         None => Model::builtin_names().iter().map(ToString::to_string).collect(),
     };
     let workloads: Vec<String> = match &args.workloads {
-        Some(names) => names.clone(),
+        Some(names) => each_once(names),
         None if args.quick => QUICK_WORKLOADS.map(str::to_string).to_vec(),
         None => catalog::workloads().map(|workload| workload.name.to_string()).collect(),
     };
@@ -208,7 +208,7 @@ fn combinations(args: &ScoreboardArgs, settings: &Settings) -> Result<(Vec<Plan>
     let default_ms = if args.quick { QUICK_MS } else { VIRTUAL_MS };
     let (mut plans, mut left_out) = (Vec::new(), Vec::new());
     for name in &names {
-        let model = Model::find(name.trim()).map_err(|error| input(error.to_string()))?;
+        let model = Model::find(name).map_err(|error| input(error.to_string()))?;
         let mut machines = vec![Arc::new(model.clone())];
         if model.broadcast.available {
             let without = model.with("broadcast.available", 0.0);
@@ -221,7 +221,7 @@ fn combinations(args: &ScoreboardArgs, settings: &Settings) -> Result<(Vec<Plan>
             for workload in &workloads {
                 for &threads in &threads {
                     let spec = RunSpec {
-                        workload: workload.trim().to_string(),
+                        workload: workload.clone(),
                         machine: Arc::clone(machine),
                         design: String::new(),
                         threads,
@@ -241,6 +241,17 @@ fn combinations(args: &ScoreboardArgs, settings: &Settings) -> Result<(Vec<Plan>
         Some(left) if plans.is_empty() => Err(input(left.reason.clone())),
         _ => Ok((plans, left_out)),
     }
+}
+
+/// Names, trimmed, without those that were given before: a cell that stood there twice would be measured again once.
+fn each_once(names: &[String]) -> Vec<String> {
+    let mut once: Vec<String> = Vec::new();
+    for name in names.iter().map(|name| name.trim()) {
+        if !once.iter().any(|other| other == name) {
+            once.push(name.to_string());
+        }
+    }
+    once
 }
 
 /// The runs of the cell at `place`, which `spec` is a run of, under every design; and what cannot be run: a workload that needs more
@@ -298,6 +309,24 @@ mod tests {
         assert_eq!(threads, [once, once].concat());
         let with = plans.iter().filter(|plan| plan.place.broadcast).count();
         assert_eq!((with, left_out.len()), (8, 0), "{left_out:?}");
+    }
+
+    #[test]
+    fn no_cell_is_there_twice() {
+        let places = |line: &str| of(line).0.into_iter().map(|plan| plan.place).collect::<Vec<_>>();
+        let once = places("--quick --on milan-72,gup-64");
+        assert_eq!(
+            once,
+            places(
+                "--quick --on milan-72,gup-64,milan-72 --workloads tlb_flush2,tlb_shared,tlb_flush2,madvise_spin,context_switch"
+            )
+        );
+        // Nor are the models that there are by themselves.
+        let all = places("--quick");
+        for (index, place) in all.iter().enumerate() {
+            assert!(!all[..index].contains(place), "{place}");
+        }
+        println!("{} cells", all.len());
     }
 
     #[test]

@@ -131,6 +131,9 @@ pub fn command(args: &SweepArgs, runner: &dyn Runner, stop: &AtomicBool) -> Resu
         cells
     });
     let results = Results::gather(rows.collect());
+    if output.is_none() && !args.json {
+        output::note("without -o FILE or --json no single run is shown or kept");
+    }
     let status = finish(&results, output.as_ref(), args.json, stop).map_err(|failure| match failure {
         Failure::Interrupted => suspended(finished.len()),
         failure => failure,

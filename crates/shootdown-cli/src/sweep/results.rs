@@ -18,6 +18,8 @@ use parquet::schema::types::{Type, TypePtr};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use shootdown_sim::run::RunResult;
 
+use crate::failure::unread;
+
 /// Column of the sweep's identity, on every row, so that shards know each other.
 pub const SWEEP: &str = "sweep";
 /// Column of the point's index in the sweep, from 0.
@@ -151,7 +153,10 @@ pub fn cells(result: &RunResult) -> Vec<(String, Value)> {
         count("events", result.events),
     ];
     for (category, share) in &result.time_shares {
-        cells.push(number(&format!("share_{}", category.replace(' ', "_")), *share));
+        cells.push(number(
+            &format!("share_{}", category.replace([' ', ','], "_").replace("__", "_")),
+            *share,
+        ));
     }
     for latency in &result.latencies {
         let name = format!("latency_{}", latency.name.replace([' ', '-'], "_"));
@@ -300,7 +305,7 @@ impl Results {
     /// # Errors
     /// What is wrong, with the line in CSV; the caller names the file.
     pub fn read(path: &Path, format: Format) -> Result<Self, String> {
-        let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+        let bytes = std::fs::read(path).map_err(|error| unread(&error))?;
         match format {
             Format::Csv => Self::read_csv(&bytes),
             Format::Parquet => {

@@ -131,6 +131,9 @@ impl Summary {
         }
         let checked = number::count(self.checked);
         text.push_str(&match self.stale {
+            _ if self.checked == 0 => {
+                "stale translations: no run that was to have none checked an access\n".to_string()
+            }
             0 => format!("stale translations: 0 in {checked} checked accesses\n"),
             stale => format!(
                 "STALE TRANSLATIONS: {} in {checked} checked accesses; column `story` tells how\n",

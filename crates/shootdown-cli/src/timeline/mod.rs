@@ -6,6 +6,7 @@ mod lanes;
 mod page;
 mod text;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,6 +23,8 @@ use lanes::{Role, View};
 
 /// Virtual milliseconds recorded unless others are asked for: some flushes of each thread.
 const WINDOW_MS: f64 = 0.5;
+/// Threads, unless told.
+const THREADS: usize = 8;
 
 /// The document for programs; times are virtual ns since the flush began.
 #[derive(Serialize)]
@@ -49,17 +52,18 @@ pub fn command(args: &TimelineArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         workload: args.place.workload.trim().to_string(),
         machine: Arc::clone(&target.machine),
         design: args.design.trim().to_string(),
-        threads: usize::try_from(args.threads).unwrap_or(usize::MAX),
+        threads: target.threads(args.threads, THREADS),
         seed: args.seed,
         virtual_ms: Some(args.virtual_ms.unwrap_or(WINDOW_MS)),
         lru_drain: false,
         parameters: target.parameters.clone(),
     };
     validate(&spec).map_err(Failure::Input)?;
+    let inputs = [Path::new(&args.place.on)];
     let destination = args
         .html
         .as_deref()
-        .map(|path| Destination::new("--html", path))
+        .map(|path| Destination::apart_from("--html", path, &inputs))
         .transpose()?;
 
     let mut progress = |_| !stop.load(Ordering::Relaxed);
@@ -73,11 +77,16 @@ pub fn command(args: &TimelineArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let wanted = candidates(&flushes);
     let nth = usize::try_from(args.nth).unwrap_or(usize::MAX);
     let Some(shootdown) = nth.checked_sub(1).and_then(|index| wanted.get(index)) else {
-        return Err(Failure::Input(format!(
-            "--nth {}: the record has {} such flushes; expected 1 to that, or record longer (--virtual-ms)",
-            args.nth,
-            wanted.len()
-        )));
+        return Err(Failure::Input(match wanted.len() {
+            0 => format!(
+                "{} under {}: nothing was flushed on another CPU; record longer (--virtual-ms) or look at another workload",
+                spec.workload, spec.design
+            ),
+            found => format!(
+                "--nth {}: the record has {found} such flushes; expected 1 to {found}, or record longer (--virtual-ms)",
+                args.nth
+            ),
+        }));
     };
     let view = View::new(&events, shootdown);
 

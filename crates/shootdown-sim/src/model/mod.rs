@@ -52,7 +52,6 @@ const BUILTIN: &[(&str, &str, &str)] = &[
     builtin!("thunderx-48"),
     builtin!("ampere-32"),
     builtin!("generic-riscv-64"),
-    builtin!("zen5-vm-2"),
 ];
 
 const BUILTIN_NAMES: &[&str] = &{

@@ -171,6 +171,12 @@ impl Workload {
             .map(|&(_, workload, _)| workload)
     }
 
+    /// The name.
+    pub fn name(self) -> &'static str {
+        let of = Self::ALL.iter().find(|&&(_, workload, _)| workload == self);
+        of.map_or("", |&(name, ..)| name)
+    }
+
     /// The numbers that `--set workload.NAME.PARAMETER=VALUE` can change.
     pub fn parameters(self) -> &'static [Parameter] {
         match self {

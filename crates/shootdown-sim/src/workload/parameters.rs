@@ -75,10 +75,13 @@ impl Parameters {
             .find(|(given, _)| !own.iter().any(|p| p.path == given.path))
         {
             None => Ok(()),
-            Some((stray, _)) if own.is_empty() => Err(format!("{}: this workload has no parameters", stray.path)),
+            Some((stray, _)) if own.is_empty() => {
+                Err(format!("{}: `{}` has no parameters", stray.path, workload.name()))
+            }
             Some((stray, _)) => Err(format!(
-                "{}: not a parameter of this workload; it has {}",
+                "{}: not a parameter of `{}`, which has {}",
                 stray.path,
+                workload.name(),
                 paths(own.iter())
             )),
         }
