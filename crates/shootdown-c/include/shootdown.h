@@ -6,6 +6,8 @@
  *                     --crate-type staticlib
  * Then the kernel supplies `shootdown_panic` besides the hooks.
  *
+ * For kernels on x86-64, and threads of a host. Arm and RISC-V need other barriers: `shootdown-arch`, from Rust.
+ *
  * Every call may be made on any CPU that is online, in any context but NMI, unless it says otherwise. None allocates. A kernel
  * must not unwind or jump out of a hook. */
 
@@ -199,7 +201,8 @@ struct shootdown_hooks {
     void (*interrupts_restore)(void *kernel, uint64_t saved);
     /**
      * Raises the shootdown interrupt on every CPU whose bit is set in the SHOOTDOWN_CPU_WORDS words at targets (CPU n is bit
-     * n % 64 of word n / 64; never the sender). Their handlers call shootdown_on_ipi. Called pinned.
+     * n % 64 of word n / 64; never the sender). Their handlers call shootdown_on_ipi. Called pinned. By x2APIC: mfence and
+     * lfence first, since what sends is no store.
      */
     void (*send_ipi)(void *kernel, const uint64_t *targets);
     /**
@@ -391,7 +394,8 @@ struct shootdown_space *shootdown_space_init(const struct shootdown_engine *engi
                                              uint64_t root);
 
 /**
- * This CPU is coming up: before it uses user translations, or is asked for anything. Interrupts off.
+ * This CPU is coming up, with the kernel's top table loaded: before it loads a space, or uses kernel mappings that may change.
+ * Interrupts off, and on soon after.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
@@ -399,7 +403,7 @@ struct shootdown_space *shootdown_space_init(const struct shootdown_engine *engi
 void shootdown_cpu_online(const struct shootdown_engine *engine);
 
 /**
- * This CPU is going down: after its last use of user translations. From here on nobody waits for it. Interrupts off.
+ * This CPU is going down: after its last use of user translations and its last walk. From here on nobody waits for it. Interrupts off.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
@@ -415,7 +419,7 @@ void shootdown_cpu_offline(const struct shootdown_engine *engine);
 void shootdown_calibrate(const struct shootdown_engine *engine);
 
 /**
- * The shootdown interrupt has arrived. In its handler.
+ * The shootdown interrupt has arrived. In its handler, interrupts off. By hand, to poll, only outside of walks and of other calls.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
@@ -475,7 +479,8 @@ bool shootdown_user_access_ok(const struct shootdown_engine *engine, const struc
 
 /**
  * Page-table entries of the space were cleared or weakened: on return no CPU uses the old ones, and the frames behind them may
- * be freed. Interrupts on, or requests of others are served while waiting; no lock may be held that a handler takes.
+ * be freed. Interrupts on, or requests of others are served while waiting; no lock may be held that a handler takes, or whoever
+ * calls shootdown_switch_to. Not from the shootdown handler, nor in a walk.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
@@ -640,8 +645,9 @@ bool shootdown_flush_later(const struct shootdown_engine *engine,
                            struct shootdown_deferral *deferral);
 
 /**
- * Which deferrals are over. Reads a line of every CPU: for one CPU now and then, at its tick. Any context with a CPU that cannot
- * change.
+ * Which deferrals are over, and the next epoch, where the last is over: what was deferred just now takes two calls, with a tick on
+ * every CPU that runs user code between them. Reads a line of every CPU: for one CPU now and then, at its tick. Any context with a
+ * CPU that cannot change.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
@@ -682,7 +688,8 @@ bool shootdown_flush_tables_later(const struct shootdown_engine *engine,
                                   struct shootdown_grace *grace);
 
 /**
- * Which grace periods are over. Reads a word of every CPU: at ticks, not for spinning. Not in a walk.
+ * Which grace periods are over. Reads a word of every CPU: at ticks, not for spinning. Not in a walk. A CPU that idles, or runs user
+ * code, without ticks holds up all that began since; shootdown_flush_tables interrupts everybody, which ends them.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
@@ -699,7 +706,8 @@ bool shootdown_grace_is_over(const struct shootdown_grace *grace,
                              const struct shootdown_graces_over *over);
 
 /**
- * The space ends, and no CPU has it loaded but lazily: those leave it. Then its memory and its tables may be freed. As shootdown_flush.
+ * The space ends, no CPU has it loaded but lazily, and nobody walks its tables: those CPUs leave it. Then its memory and its tables may
+ * be freed. As shootdown_flush.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.

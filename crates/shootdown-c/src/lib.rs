@@ -7,6 +7,13 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 #![allow(non_camel_case_types)] // the names of the header
 
+// The facade is the one whose full barriers order a page-table walker and stores of its own, as they do on x86, and threads of a
+// host anywhere. On Arm and RISC-V they would have to be those of `shootdown_arch`.
+#[cfg(all(not(feature = "std"), not(target_arch = "x86_64")))]
+compile_error!(
+    "the engine behind the header is for kernels on x86-64: on others use `shootdown` and `shootdown-arch` from Rust"
+);
+
 mod kernel;
 mod memory;
 #[cfg(not(feature = "std"))]
@@ -130,7 +137,8 @@ pub struct shootdown_hooks {
     /// Restores the mask that interrupts_off returned.
     pub interrupts_restore: Option<unsafe extern "C" fn(kernel: *mut c_void, saved: u64)>,
     /// Raises the shootdown interrupt on every CPU whose bit is set in the SHOOTDOWN_CPU_WORDS words at targets (CPU n is bit
-    /// n % 64 of word n / 64; never the sender). Their handlers call shootdown_on_ipi. Called pinned.
+    /// n % 64 of word n / 64; never the sender). Their handlers call shootdown_on_ipi. Called pinned. By x2APIC: mfence and
+    /// lfence first, since what sends is no store.
     pub send_ipi: Option<unsafe extern "C" fn(kernel: *mut c_void, targets: *const u64)>,
     /// Carries out one local invalidation: complete on return, or at the latest when local_sync returns. Called pinned or with
     /// interrupts off.
@@ -342,7 +350,8 @@ unsafe fn space_of<'a>(space: *const shootdown_space) -> &'a CSpace {
     unsafe { &*space.cast() }
 }
 
-/// This CPU is coming up: before it uses user translations, or is asked for anything. Interrupts off.
+/// This CPU is coming up, with the kernel's top table loaded: before it loads a space, or uses kernel mappings that may change.
+/// Interrupts off, and on soon after.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
@@ -352,7 +361,7 @@ pub unsafe extern "C" fn shootdown_cpu_online(engine: *const shootdown_engine) {
     unsafe { engine_of(engine).cpu_online() }
 }
 
-/// This CPU is going down: after its last use of user translations. From here on nobody waits for it. Interrupts off.
+/// This CPU is going down: after its last use of user translations and its last walk. From here on nobody waits for it. Interrupts off.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
@@ -374,7 +383,7 @@ pub unsafe extern "C" fn shootdown_calibrate(engine: *const shootdown_engine) {
     }
 }
 
-/// The shootdown interrupt has arrived. In its handler.
+/// The shootdown interrupt has arrived. In its handler, interrupts off. By hand, to poll, only outside of walks and of other calls.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
@@ -452,7 +461,8 @@ pub unsafe extern "C" fn shootdown_user_access_ok(
 }
 
 /// Page-table entries of the space were cleared or weakened: on return no CPU uses the old ones, and the frames behind them may
-/// be freed. Interrupts on, or requests of others are served while waiting; no lock may be held that a handler takes.
+/// be freed. Interrupts on, or requests of others are served while waiting; no lock may be held that a handler takes, or whoever
+/// calls shootdown_switch_to. Not from the shootdown handler, nor in a walk.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
@@ -682,8 +692,9 @@ pub unsafe extern "C" fn shootdown_flush_later(
     }
 }
 
-/// Which deferrals are over. Reads a line of every CPU: for one CPU now and then, at its tick. Any context with a CPU that cannot
-/// change.
+/// Which deferrals are over, and the next epoch, where the last is over: what was deferred just now takes two calls, with a tick on
+/// every CPU that runs user code between them. Reads a line of every CPU: for one CPU now and then, at its tick. Any context with a
+/// CPU that cannot change.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
@@ -753,7 +764,8 @@ pub unsafe extern "C" fn shootdown_flush_tables_later(
     }
 }
 
-/// Which grace periods are over. Reads a word of every CPU: at ticks, not for spinning. Not in a walk.
+/// Which grace periods are over. Reads a word of every CPU: at ticks, not for spinning. Not in a walk. A CPU that idles, or runs user
+/// code, without ticks holds up all that began since; shootdown_flush_tables interrupts everybody, which ends them.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
@@ -776,7 +788,8 @@ pub unsafe extern "C" fn shootdown_grace_is_over(
     unsafe { (*over.cast::<GracesOver>()).proof(*grace.cast::<Grace>()).is_some() }
 }
 
-/// The space ends, and no CPU has it loaded but lazily: those leave it. Then its memory and its tables may be freed. As shootdown_flush.
+/// The space ends, no CPU has it loaded but lazily, and nobody walks its tables: those CPUs leave it. Then its memory and its tables may
+/// be freed. As shootdown_flush.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.

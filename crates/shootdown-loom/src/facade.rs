@@ -1,9 +1,11 @@
 //! The facade over loom, and its weakened forms.
 
 use crate::world::{learn, take_mail_here};
+use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, fence};
 use shootdown::{Facade, Word};
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::ops::Range;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 /// Weakens nothing.
@@ -34,6 +36,34 @@ loom::thread_local! {
     static WAITING: Cell<bool> = Cell::new(false);
 }
 
+/// What comes in the middle of something else.
+type Comes = Box<dyn FnOnce()>;
+
+std::thread_local! {
+    /// Memory that will be given back, and its uses.
+    static WATCHED: RefCell<Option<(Range<usize>, UnsafeCell<()>)>> = const { RefCell::new(None) };
+}
+
+loom::thread_local! {
+    /// What comes at this CPU's next full barrier, before it.
+    static AT_BARRIER: RefCell<Option<Comes>> = RefCell::new(None);
+}
+
+/// Watches the uses of the words there, and of no others.
+pub(crate) fn watch(addresses: Option<Range<usize>>) {
+    WATCHED.set(addresses.map(|addresses| (addresses, UnsafeCell::new(()))));
+}
+
+/// What is watched is given back: every use of it has to come before this, as memory orders them.
+pub(crate) fn give_back() {
+    WATCHED.with_borrow(|watched| watched.as_ref().map(|(_, cell)| cell.with_mut(|_| ())));
+}
+
+/// Has `what` happen on this CPU just before its next full barrier, where none of what it is for has happened yet.
+pub(crate) fn at_barrier(what: impl FnOnce() + 'static) {
+    AT_BARRIER.with(|at| at.replace(Some(Box::new(what))));
+}
+
 std::thread_local! {
     static BUILDING: Cell<bool> = const { Cell::new(false) };
 }
@@ -50,8 +80,14 @@ unsafe impl<const WEAK: u8> Send for LoomWord<WEAK> {}
 
 impl<const WEAK: u8> LoomWord<WEAK> {
     pub(crate) fn word(&self) -> &AtomicU64 {
+        let address = std::ptr::from_ref(self).addr();
+        WATCHED.with_borrow(|watched| {
+            if let Some((_, cell)) = watched.as_ref().filter(|(addresses, _)| addresses.contains(&address)) {
+                cell.with(|_| ());
+            }
+        });
         self.word.get_or_init(|| {
-            learn(std::ptr::from_ref(self).addr(), false);
+            learn(address, false);
             AtomicU64::new(self.first.get())
         })
     }
@@ -138,6 +174,9 @@ impl<const WEAK: u8> Facade for Loom<WEAK> {
     type U64 = LoomWord<WEAK>;
 
     fn full_barrier() {
+        if let Some(comes) = AT_BARRIER.with(|at| at.borrow_mut().take()) {
+            comes();
+        }
         if WEAK & FENCES == 0 {
             fence(SeqCst);
         }

@@ -1,6 +1,6 @@
 //! A machine of loom threads: CPUs with a TLB each, one table, a few pages.
 
-use crate::facade::{Loom, LoomWord, NOTHING, building};
+use crate::facade::{Loom, LoomWord, NOTHING, at_barrier, building, give_back, watch};
 use crate::model::Model;
 use loom::cell::UnsafeCell;
 use shootdown::{
@@ -52,11 +52,11 @@ const EVERY_TAG: u64 = u64::MAX;
 type Sound = LoomWord<NOTHING>;
 
 /// The addresses of a machine and of its world.
-pub(crate) fn build<const WEAK: u8>(model: Model) -> (usize, usize) {
+pub(crate) fn build<const WEAK: u8>(model: Model, first: CpuId) -> (usize, usize) {
     building();
     let machine: *mut Machine<WEAK> = Box::into_raw(Box::new(Machine::new(model)));
     // SAFETY: see `Model::check`, which frees it after the world.
-    let world = World::<WEAK>::new(unsafe { &*machine }, model);
+    let world = World::<WEAK>::new(unsafe { &*machine }, model, first);
     (
         machine.expose_provenance(),
         Box::into_raw(Box::new(world)).expose_provenance(),
@@ -267,13 +267,15 @@ pub struct World<const WEAK: u8> {
     /// The pages are the first one's.
     spaces: Vec<Space<Loom<WEAK>, 1>>,
     cpus: usize,
+    /// Whose code the first thread runs.
+    first: CpuId,
 }
 
 /// Code of one CPU.
-pub type Cpu<const WEAK: u8> = fn(&World<WEAK>);
+pub type Cpu<const WEAK: u8> = fn(&'static World<WEAK>);
 
 impl<const WEAK: u8> World<WEAK> {
-    fn new(machine: &'static Machine<WEAK>, model: Model) -> Self {
+    fn new(machine: &'static Machine<WEAK>, model: Model, first: CpuId) -> Self {
         let storage = Storage {
             cpus: &machine.cpus,
             tags: &machine.tags,
@@ -285,6 +287,7 @@ impl<const WEAK: u8> World<WEAK> {
             engine,
             spaces,
             cpus: model.cpus,
+            first,
         }
     }
 
@@ -307,6 +310,7 @@ impl<const WEAK: u8> World<WEAK> {
             region(&machine.entries),
         ];
         REGIONS.set(Vec::new());
+        watch(None);
         let known = LEARNED.lock().map(|words| words.clone()).unwrap_or_default();
         for (number, offset, spun) in known {
             if regions[number].len() > offset {
@@ -334,23 +338,24 @@ impl<const WEAK: u8> World<WEAK> {
         code(self);
     }
 
-    /// Runs the CPUs at the same time, each its code, the first on the calling thread; then each goes off. Joins all.
+    /// Runs the CPUs at the same time, each its code; then each goes off. Joins all.
     pub fn run<const N: usize>(&'static self, code: [Cpu<WEAK>; N]) {
         assert_eq!(N, self.cpus);
         let run = move |cpu: CpuId, code: Cpu<WEAK>| {
             self.on(cpu, |world| {
-                code(world);
+                code(self);
                 world.engine.cpu_offline();
                 world.machine.hardware[cpu].on.store(0, Release);
             });
         };
-        let others: Vec<_> = (1..N)
+        let others: Vec<_> = (0..N)
+            .filter(|&cpu| cpu != self.first)
             .map(|cpu| {
                 let code = code[cpu];
                 loom::thread::spawn(move || run(cpu, code))
             })
             .collect();
-        run(0, code[0]);
+        run(self.first, code[self.first]);
         others.into_iter().for_each(|thread| thread.join().expect("no panic"));
     }
 
@@ -363,6 +368,26 @@ impl<const WEAK: u8> World<WEAK> {
     pub fn switch_to(&self, space: usize) {
         // SAFETY: the spaces live until all CPUs are off.
         unsafe { self.engine.switch_to(self.space(space)) };
+    }
+
+    /// Watches the memory of a space that will end.
+    pub fn watch(&self, space: usize) {
+        watch(Some(region(std::slice::from_ref(self.space(space)))));
+    }
+
+    /// Ends a space that is watched and that no CPU runs any more, and drops it: whoever uses it at the same time, or later, fails.
+    pub fn end(&self, space: usize) {
+        let _end = self.engine.retire(self.space(space));
+        give_back();
+    }
+
+    /// Has an NMI come when this CPU is about to pass its next full barrier, whose handler uses a page of a space if it may.
+    pub fn nmi_at_barrier(&'static self, space: usize, page: usize) {
+        at_barrier(move || {
+            if self.engine.user_access_ok(self.space(space)) {
+                self.access(page);
+            }
+        });
     }
 
     /// Takes an interrupt that was raised for this CPU, and broadcasts.

@@ -12,7 +12,7 @@ mod sets;
 #[path = "models/tags.rs"]
 mod tags;
 
-use shootdown::{Design, Fault, LOG_ENTRIES, Range, Requests, Tags, Walkers};
+use shootdown::{Design, Exit, Fault, LOG_ENTRIES, Range, Requests, Tags, Walkers};
 use shootdown_loom::{ACQUIRE, FENCES, Model, NOTHING, RELEASE, RMW_FENCES, World};
 
 const IPI: Design = Design {
@@ -27,24 +27,19 @@ const TWO: Model = Model {
     cpus: 2,
     fault: None,
     broadcast: false,
-    preemptions: Some(5),
+    preemptions: 5,
 };
 
-/// Where all interleavings are few enough.
-const ALL: Model = Model {
-    preemptions: None,
-    ..TWO
-};
+/// Where interleavings are few. Not without a bound, although loom would end: what it leaves out then as equivalent is not always.
+const MOST: Model = Model { preemptions: 7, ..TWO };
 
 /// Runs `scene` on the sound engine; prints how many executions that took.
 fn sound(name: &str, model: Model, scene: fn(&'static World<NOTHING>)) {
     let begun = std::time::Instant::now();
     let runs = model.check(scene).unwrap_or_else(|why| panic!("{name}: {why}"));
-    let bound = model
-        .preemptions
-        .map_or("all".into(), |most| format!("up to {most} preemptions"));
+    let most = model.preemptions;
     println!(
-        "{name:<28} sound in {runs} executions ({bound}), {:.1?}",
+        "{name:<28} sound in {runs} executions (up to {most} preemptions), {:.1?}",
         begun.elapsed()
     );
 }
@@ -118,14 +113,114 @@ fn lazy<const WEAK: u8>(world: &'static World<WEAK>) {
 
 #[test]
 fn lazy_exit() {
-    sound("lazy exit", ALL, lazy);
-    finds("lazy exit", ALL, Fault::NoBarrierAfterLazy, lazy);
-    finds_weak::<FENCES>("lazy exit", ALL, lazy);
+    sound("lazy exit", MOST, lazy);
+    finds("lazy exit", MOST, Fault::NoBarrierAfterLazy, lazy);
+    finds_weak::<FENCES>("lazy exit", MOST, lazy);
+}
+
+/// A CPU goes lazy, after it has used a page that another withdraws.
+fn goes_lazy<const WEAK: u8>(world: &'static World<WEAK>) {
+    world.on(1, |world| {
+        world.switch_to(0);
+        world.access(0);
+    });
+    world.run([
+        |world| world.unmap(0),
+        |world| {
+            world.access(0);
+            world.engine.enter_lazy();
+            world.poll();
+        },
+    ]);
+}
+
+#[test]
+fn lazy_entry() {
+    sound("lazy entry", TWO, goes_lazy);
+    finds_weak::<RELEASE>("lazy entry", TWO, goes_lazy);
+    finds_weak::<ACQUIRE>("lazy entry", TWO, goes_lazy);
+}
+
+/// An NMI comes between the end of laziness and its barrier, and would use what another CPU withdraws.
+fn lazy_nmi<const WEAK: u8>(world: &'static World<WEAK>) {
+    world.on(1, |world| {
+        world.switch_to(0);
+        world.access(0);
+        world.engine.enter_lazy();
+    });
+    world.run([
+        |world| world.unmap(0),
+        |world| {
+            world.nmi_at_barrier(0, 0);
+            world.switch_to(0);
+        },
+    ]);
+}
+
+#[test]
+fn an_nmi_at_the_end_of_laziness() {
+    sound("lazy exit, NMI", MOST, lazy_nmi);
+    finds("lazy exit, NMI", MOST, Fault::UserAccessWithoutBarrier, lazy_nmi);
+}
+
+fn lazy_and_watched<const WEAK: u8>(world: &'static World<WEAK>) {
+    world.watch(0);
+    world.on(1, |world| {
+        world.switch_to(0);
+        world.engine.enter_lazy();
+    });
+}
+
+/// Space 0 ends, and is dropped, while a CPU that has it lazily goes on to another.
+fn dropped<const WEAK: u8>(world: &'static World<WEAK>) {
+    lazy_and_watched(world);
+    world.run([
+        |world| world.end(0),
+        |world| {
+            world.switch_to(1);
+            world.poll();
+        },
+    ]);
+}
+
+/// The same, to none.
+fn dropped_for_none<const WEAK: u8>(world: &'static World<WEAK>) {
+    lazy_and_watched(world);
+    world.run([
+        |world| world.end(0),
+        |world| {
+            world.engine.switch_to_kernel();
+            world.poll();
+        },
+    ]);
+}
+
+#[test]
+fn a_space_that_ends_is_not_dropped_under_a_cpu() {
+    let tags = Design {
+        exit: Exit::DeferToRollOver,
+        ..ROLL_OVER.design
+    };
+    for (name, design) in [
+        ("space ends", IPI),
+        ("space ends, log", LOG.design),
+        ("space ends, tags", tags),
+    ] {
+        let model = Model {
+            design,
+            preemptions: 3,
+            ..TWO
+        };
+        sound(name, model, dropped);
+        sound(name, model, dropped_for_none);
+        finds(name, model, Fault::PublishedBeforeDeparture, dropped);
+        finds(name, model, Fault::PublishedBeforeDeparture, dropped_for_none);
+    }
 }
 
 const THREE: Model = Model {
     cpus: 3,
-    preemptions: Some(2),
+    preemptions: 2,
     ..TWO
 };
 
@@ -160,7 +255,6 @@ fn behind<const WEAK: u8>(world: &'static World<WEAK>) {
 fn log_append_against_catch_up() {
     sound("log against catch-up", LOG, behind);
     finds("log against catch-up", LOG, Fault::NoBarrierAfterLazy, behind);
-    finds_weak::<RELEASE>("log against catch-up", LOG, behind);
 }
 
 /// Flushes of another page than those that are withdrawn, from CPU 1, as many as the log has entries. They wait for nobody before
@@ -200,23 +294,20 @@ fn entry_used_again<const WEAK: u8>(world: &'static World<WEAK>) {
 fn entry_replaced<const WEAK: u8>(world: &'static World<WEAK>) {
     lazy_with_a_page(world);
     world.on(1, |world| world.unmap(0));
-    world.run([comes_back, fill_log]);
+    world.run([comes_back, |world| fill_log(world)]);
 }
 
 #[test]
 fn log_entries_are_used_again() {
     let log = Model {
         design: LOG.design,
-        preemptions: Some(2),
+        preemptions: 2,
         ..TWO
     };
     sound("log, entry used again", log, entry_used_again);
     finds_weak::<RELEASE>("log, entry used again", log, entry_used_again);
     finds_weak::<ACQUIRE>("log, entry used again", log, entry_used_again);
-    let once = Model {
-        preemptions: Some(1),
-        ..log
-    };
+    let once = Model { preemptions: 1, ..log };
     sound("log, entry replaced", once, entry_replaced);
     finds_weak::<ACQUIRE>("log, entry replaced", once, entry_replaced);
 }
@@ -241,13 +332,12 @@ fn asked<const WEAK: u8>(world: &'static World<WEAK>) {
 fn tickets_of_the_log() {
     let log = Model {
         design: LOG.design,
-        preemptions: Some(3),
+        preemptions: 3,
         ..TWO
     };
     sound("tickets", log, asked);
     finds("tickets", log, Fault::SendBeforePublish, asked);
     finds("tickets", log, Fault::GiveUpWaiting, asked);
-    finds_weak::<RELEASE>("tickets", log, asked);
 }
 
 /// A page of the kernel is withdrawn while a CPU answers what it was asked before, and catches up with that as well.
@@ -276,7 +366,7 @@ fn kernel_range<const WEAK: u8>(world: &'static World<WEAK>) {
 fn kernel_range_against_catch_up() {
     let log = Model {
         design: LOG.design,
-        preemptions: Some(3),
+        preemptions: 3,
         ..TWO
     };
     sound("kernel range", log, kernel_range);
@@ -323,7 +413,7 @@ fn walker_publishes_against_free() {
 #[test]
 fn walker_registers_against_free() {
     let sticky = Model {
-        preemptions: None,
+        preemptions: 7,
         ..walkers(Walkers::Sticky)
     };
     sound("sticky walk", sticky, walk_and_free);
@@ -343,7 +433,7 @@ const PROMOTION: Model = Model {
         ..Design::BROADCAST
     },
     broadcast: true,
-    preemptions: Some(3),
+    preemptions: 3,
     ..TWO
 };
 
@@ -439,7 +529,7 @@ fn rolled_over_lazy<const WEAK: u8>(world: &'static World<WEAK>) {
 #[test]
 fn roll_over_under_a_lazy_cpu() {
     let model = Model {
-        preemptions: Some(2),
+        preemptions: 2,
         ..ROLL_OVER
     };
     sound("roll-over, lazy", model, rolled_over_lazy);
@@ -471,7 +561,7 @@ fn crossed<const WEAK: u8>(world: &'static World<WEAK>) {
 fn two_requesters_wait_for_each_other() {
     let model = Model {
         design: LOG.design,
-        preemptions: Some(2),
+        preemptions: 2,
         ..TWO
     };
     sound("two waiters", model, crossed);

@@ -19,7 +19,7 @@
 use crate::catchup::Missed;
 use crate::design::Ack;
 use crate::engine::Engine;
-use crate::facade::Word;
+use crate::facade::{Facade, Word};
 use crate::fault::fault;
 use crate::hooks::Kernel;
 use crate::percpu::{PerCpu, State};
@@ -72,13 +72,19 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// loaded, while it is loaded lazily, and while this CPU has not carried out a request that it may have acknowledged
     /// already. On any doubt false (C6); the caller then does without.
     ///
-    /// At most five loads, no barrier: what is read is written by this CPU, but for the generation and the mode, and a requester
-    /// was told nothing before this CPU had seen that generation, or what comes after it: relaxed.
+    /// At most five loads and one full barrier. What is read is written by this CPU, but for the generation and the mode, and a
+    /// requester that asked this CPU was told nothing before this CPU had seen that generation, or what comes after it: relaxed.
+    /// The barrier is for requesters that did not ask it: what was interrupted may be the end of laziness, whose store this CPU
+    /// sees before anybody else does.
     pub fn user_access_ok(&self, space: &Space<K::Facade, W>) -> bool {
         let cpu = &self.cpus[self.kernel.cpu()];
         let state = State(cpu.state.load(Ordering::Relaxed));
         if state.id() != space.id || state.is_switching() || state.is_lazy() {
             return false;
+        }
+        // Not lazy, full barrier, generation: the interrupted `leave_lazy_here` may not have come to its own. Pairs with `dispatch`.
+        if !fault!(self.kernel, UserAccessWithoutBarrier) {
+            K::Facade::full_barrier();
         }
         match space.mode() {
             Mode::PerCpu => {

@@ -72,6 +72,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
     /// before the call; a full barrier.
     pub fn add(&mut self, space: &Space<K::Facade, W>, range: Range) {
         let engine = self.engine;
+        self.tables |= range.tables();
         if engine.design().reach == Reach::None {
             return;
         }
@@ -80,7 +81,6 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
             return;
         }
         self.empty = false;
-        self.tables |= range.tables();
         let pin = engine.pinned();
         // As in `dispatch`: entry writes, full barrier, then the reads of mode, set and states.
         #[cfg(feature = "faults")]
@@ -160,10 +160,12 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         drop(pin);
     }
 
-    /// Tells everybody concerned and waits. The proof covers every range added. Context as [`Engine::flush`].
+    /// Tells everybody concerned and waits. The proof covers every range added, and table pages of those that were added with
+    /// tables. Context as [`Engine::flush`].
     pub fn finish(self) -> Flushed {
+        let tables = self.tables;
         drop(self);
-        Flushed(())
+        Flushed { tables }
     }
 
     fn complete(&mut self) {

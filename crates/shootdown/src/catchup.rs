@@ -219,7 +219,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                         address,
                         stride: range.stride(),
                         tag: Tag(0),
-                        leaf_only: !range.tables(),
+                        leaf_only: true,
                     });
                 }
             }
@@ -291,8 +291,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// The space loaded on this CPU.
     ///
     /// # Safety
-    /// Interrupts must be off on this CPU, and the caller must be it, for as long as the reference is used: then the
-    /// space stays loaded, and whoever called `switch_to` promised that a loaded space lives.
+    /// Interrupts must be off on this CPU, and the caller must be it, for as long as the reference is used, and the state that
+    /// this CPU has published must name the space, or say that it is switching: whoever called `switch_to` promised that
+    /// the space lives that long, and [`retire`](Self::retire) waits that long.
     pub(crate) unsafe fn loaded<'s>(&self, cpu: &PerCpu<K::Facade>) -> Option<&'s Space<K::Facade, W>> {
         let address = cpu.own.space.load(Ordering::Relaxed) as usize;
         // SAFETY: non-zero addresses were stored by `switch_to` from a reference that outlives the loading.

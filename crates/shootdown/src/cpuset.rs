@@ -144,6 +144,27 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
         })
     }
 
+    /// Whether nobody is in the middle of joining or leaving, on a machine of `cpus` CPUs: CPUs that are no longer seen in the set
+    /// have written to it for the last time (acquire loads). One load for each 512 CPUs where it is empty; none up to 512.
+    pub(crate) fn is_settled(&self, cpus: usize) -> bool {
+        // Count before leaf: who leaves in between is found in one of them.
+        let settled = |(index, count): (usize, u64)| {
+            let leaf = self.leaves.get(index).map_or(0, |leaf| leaf.load(Ordering::Acquire));
+            count & 0xFF == u64::from(leaf.count_ones())
+        };
+        let groups = if Self::SUMMARISED { cpus.div_ceil(64 * LANES) } else { 0 };
+        self.counts[..groups.min(MAX_COUNT_WORDS)]
+            .iter()
+            .enumerate()
+            .all(|(group, counts)| {
+                let counts = counts.load(Ordering::Acquire);
+                counts == 0
+                    || (0..LANES)
+                        .map(|lane| (group * LANES + lane, counts >> (lane * 8)))
+                        .all(settled)
+            })
+    }
+
     /// Whether no CPU is in the set.
     pub fn is_empty(&self) -> bool {
         let mut empty = true;
@@ -275,6 +296,7 @@ pub(crate) fn bits(mut word: u64) -> impl Iterator<Item = usize> {
 mod tests {
     use super::*;
     use crate::meddled::{self, Meddling};
+    use core::cell::Cell;
     use std::boxed::Box;
     use std::vec::Vec;
 
@@ -306,6 +328,38 @@ mod tests {
                 );
                 members.iter().for_each(|&cpu| set.leave(cpu));
                 assert!(set.counts.iter().all(|counts| counts.load(Ordering::Relaxed) == 0));
+            }
+        }
+    }
+
+    #[test]
+    fn a_set_is_settled_when_nobody_is_in_the_middle_of_joining_or_leaving() {
+        const CPUS: usize = 64 * 9;
+        for cpu in [5, 130, 64 * 8 + 7] {
+            for joins in [true, false] {
+                for operation in 0.. {
+                    let set: &Set = Box::leak(Box::new(Set::new()));
+                    set.join(131);
+                    if !joins {
+                        set.join(cpu);
+                    }
+                    // The first operation is the look whether it is in; the last write settles it.
+                    let seen: &'static Cell<Option<bool>> = Box::leak(Box::new(Cell::new(None)));
+                    meddled::after(operation, move || seen.set(Some(set.is_settled(CPUS))));
+                    if joins {
+                        set.join(cpu)
+                    } else {
+                        set.leave(cpu)
+                    }
+                    meddled::never();
+                    assert!(set.is_settled(CPUS));
+                    let Some(settled) = seen.get() else { break };
+                    assert_eq!(
+                        settled,
+                        operation < 2,
+                        "CPU {cpu}, joins {joins}, before operation {operation}"
+                    );
+                }
             }
         }
     }

@@ -124,7 +124,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if targets.is_empty() {
             self.kernel.event(Event::LocalOnly);
             self.await_secondary(secondary);
-            return Unmapped::Now(Flushed(()));
+            return Unmapped::Now(Flushed { tables: false });
         }
         // The next epoch: a CPU that flushes for it reads it first, and so after this generation. Relaxed: full barriers stand
         // between generation and epoch on both sides.
@@ -174,7 +174,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return Err(deferral);
         }
         self.give_back(&deferral);
-        Ok(Flushed(()))
+        Ok(Flushed { tables: false })
     }
 
     /// Ends a deferral by the proof of a flush that covers its range, or of the [`retire`](Self::retire) of its space, begun

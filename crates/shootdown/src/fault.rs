@@ -59,6 +59,8 @@ pub enum Fault {
     DepartingCpuAcknowledgesTwice,
     /// 23: the membership bit is cleared before the new root is loaded.
     LeaveBeforeRootLoad,
+    /// A CPU says what it has loaded before it has left the set of what it had: a space that ends does not wait for it.
+    PublishedBeforeDeparture,
     /// 24: the waiter gives up after its bound.
     GiveUpWaiting,
     /// 26: count minus one is passed where the count is meant.
@@ -117,6 +119,8 @@ pub enum Fault {
     RecordedBeforeFlush,
     /// User addresses may be touched between the acknowledgement and the invalidation.
     UserAccessBeforeInvalidation,
+    /// Whether user addresses may be touched is answered without a barrier, in the middle of the end of laziness.
+    UserAccessWithoutBarrier,
     /// A deferred unmap does not advance the generation.
     DeferredWithoutGeneration,
     /// A deferral is taken to be over one epoch too early.

@@ -106,6 +106,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         walkers: bool,
         held: Option<&mut Option<Issued<'e, K, W>>>,
     ) {
+        token.tables = range.tables();
         if self.design().reach == Reach::None {
             return;
         }

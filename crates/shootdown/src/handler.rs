@@ -19,7 +19,8 @@ pub(crate) const POSTED: u64 = 1;
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// The shootdown interrupt's handler. Call it with interrupts off, once per interrupt; a spurious call is harmless.
     ///
-    /// Walks run with interrupts off, so a handler that runs proves that none is under way on this CPU.
+    /// Walks run with interrupts off, so a handler that runs proves that none is under way on this CPU: who calls this without an
+    /// interrupt, to poll, must not hold a walk guard, nor be in the middle of another call of the engine's.
     pub fn on_ipi(&self) {
         let cpu = &self.cpus[self.kernel.cpu()];
         self.serve_on_entry(cpu, true);

@@ -20,7 +20,7 @@ pub struct Tag(pub u16);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Root(pub u64);
 
-/// One local invalidation. It MUST be complete (serialised) for this CPU when [`Kernel::invalidate`] returns.
+/// One local invalidation. When it has to be complete [`Kernel::invalidate`] says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Local {
     /// The translation of one page of `stride` at `address` under `tag`, together with every paging-structure entry of
@@ -252,7 +252,8 @@ pub trait Kernel<const W: usize>: Sync {
     /// The world whose atomics the engine uses.
     type Facade: Facade;
 
-    /// The CPU this runs on. Called with interrupts off or migration pinned, so the answer stays true.
+    /// The CPU this runs on. Called with interrupts off or migration pinned, so the answer stays true; and by waiters that may
+    /// migrate, to which an answer that was true a moment ago is good enough.
     fn cpu(&self) -> CpuId;
 
     /// Masks interrupts on this CPU; returns what [`interrupts_restore`](Kernel::interrupts_restore) needs.
@@ -270,7 +271,10 @@ pub trait Kernel<const W: usize>: Sync {
     }
 
     /// Raises the shootdown interrupt, which carries no payload, on every CPU in `targets` (never the sender). Their
-    /// handlers must call `Engine::on_ipi`. Called pinned; may be called with interrupts on or off.
+    /// handlers must call `Engine::on_ipi`. Called pinned; may be called with interrupts on or off. A target may have gone off
+    /// meanwhile: nobody waits for it then. What this CPU wrote before the call must be seen by the handlers
+    /// ([`before_ipi`](Facade::before_ipi) was called): in the x2APIC mode of x86, whose sending write is no store, that takes
+    /// `mfence; lfence` before it (Intel SDM 3A, "MSR access in x2APIC mode").
     fn send_ipi(&self, targets: &CpuMask<W>);
 
     /// Carries out one local invalidation: complete on return, or at the latest when [`local_sync`](Kernel::local_sync)
@@ -285,7 +289,8 @@ pub trait Kernel<const W: usize>: Sync {
     fn local_sync(&self) {}
 
     /// Loads `root` under `tag`. With `keep`, entries under the tag survive (x86 NOFLUSH); without, every non-global
-    /// entry under the tag is gone when it returns. Called with interrupts off, from `switch_to` and the handler.
+    /// entry under the tag is gone when it returns. Called with interrupts off, from whatever switches, ends laziness, serves
+    /// requests or retires a space.
     fn load_root(&self, root: Root, tag: Tag, keep: bool);
 
     /// What the broadcast hardware can do, `None` when there is none.
@@ -345,8 +350,8 @@ pub trait Kernel<const W: usize>: Sync {
     }
 
     /// Tells TLBs that belong to no CPU (an IOMMU that shares page tables, a guest's second stage) of a flush of the space
-    /// whose top table is `root`, or of the kernel's. Called once for every flush, whatever its way, and at the end of a
-    /// space; pinned, after the entry writes and a full barrier. What more the device's walker needs in order to see those
+    /// whose top table is `root`, or of the kernel's. Called for every flush, whatever its way (twice where an unmap was to be
+    /// deferred, and could not be), and at the end of a space; pinned, after the entry writes and a full barrier. What more the device's walker needs in order to see those
     /// writes (on Arm a DSB before the command goes out) is up to the hook. A change of tag is not told: tags are the CPUs'.
     ///
     /// May return before it is carried out; then with a ticket for [`secondary_sync`](Kernel::secondary_sync): not 0, and

@@ -52,7 +52,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Takes this CPU out. Called on it, in a context where it will not be interrupted for work again. It leaves its
     /// space, leaves the online set, and answers what was already asked of it. Afterwards nobody waits for it, and it may
-    /// touch neither user nor dynamic kernel addresses before [`cpu_online`](Self::cpu_online). Masks interrupts itself;
+    /// touch neither user nor dynamic kernel addresses before [`cpu_online`](Self::cpu_online), and walk no tables, in NMI context
+    /// neither. Not while a walk guard is held. Masks interrupts itself;
     /// waits for nobody. Harmless on a CPU that is off already.
     pub fn cpu_offline(&self) {
         self.masked(|| {

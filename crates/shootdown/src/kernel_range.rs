@@ -14,7 +14,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// one CPU is up, before broadcast limits are known.
     pub fn flush_kernel(&self, range: Range) -> Flushed {
         if self.design().reach == Reach::None {
-            return Flushed(());
+            return Flushed { tables: range.tables() };
         }
         let pin = self.pinned();
         let me = pin.cpu;
@@ -27,6 +27,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             self.broadcast_kernel(&range);
             let mut token = self.token(0, 0);
             token.secondary = secondary;
+            token.tables = range.tables();
             if self.design().errata.interrupt_too {
                 let running = self.all_targets(me);
                 self.interrupt(&mut token, running, Asked::SYNCHRONISE, pin, |_| {});
@@ -45,6 +46,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         let mut token = self.token(0, 0);
         token.secondary = self.tell_secondary_of_kernel(&range);
+        token.tables = range.tables();
         let targets = self.all_targets(me);
         self.interrupt(&mut token, targets, Asked::kernel(&range), pin, |engine| {
             engine.masked(|| match engine.design().requests {

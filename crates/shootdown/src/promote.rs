@@ -13,10 +13,13 @@
 //! that still has to broadcast, or to interrupt, does it once more than was needed, and a mode word of an earlier era is
 //! never mistaken for one of this.
 
+use crate::cpuset::CpuMask;
 use crate::design::{CONSIDER_ONE_IN, Exit, Reach, Tags};
 use crate::engine::{Engine, Pinned};
-use crate::facade::Word;
-use crate::hooks::{CpuId, Event, Kernel, Tag};
+use crate::facade::{Facade, Word};
+use crate::fault::fault;
+use crate::hooks::{CpuId, Event, Kernel, Stuck, Tag};
+use crate::percpu::State;
 use crate::range::Range;
 use crate::request::Asked;
 use crate::space::{Mode, Space};
@@ -152,7 +155,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// Takes `space` off every CPU that still has it loaded lazily, and gives up its tag. Call once, when no thread of it
-    /// will run again and before its root is freed; then the space may be dropped and its table pages freed.
+    /// will run again and before its root is freed; then the space may be dropped and its table pages freed. No lockless walk of
+    /// it may be under way, nor begin: whoever walks uses the space, and a kernel knows who does (Linux counts them: `mm_users`).
+    /// Walks are therefore not waited for, and nobody is interrupted for the sake of them.
+    ///
+    /// Waits for CPUs that are about to leave the space. One that runs it, against the above, is asked until it has let go, and
+    /// reported as [stuck](Kernel::stuck): nothing is freed under it (C7).
     ///
     /// The tag need not be invalidated: no CPU has it loaded, and it is not given out again before a reclaim or roll-over
     /// that flushes it everywhere (C4). Under a roll-over tag it is all the same where the design says
@@ -172,37 +180,71 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         });
         let mut token = self.token(space.id, generation);
         token.secondary = self.tell_secondary_of_end(space);
-        let mut loaded = crate::cpuset::CpuMask::EMPTY;
-        space.cpus.for_each(|cpu| {
-            let state = self.cpus[cpu].state();
-            // A member that is switching may be on its way out, with the root still loaded: its state names the space
-            // that comes next. Its answer proves that the switch is over (C3). This CPU has left just now.
-            if state.id() == space.id || state.is_switching() {
-                loaded.insert(cpu);
-            }
-        });
+        // A member that is switching may be on its way out, with the root still loaded, or about to leave the set: its state
+        // names the space that comes next. Its answer proves that the switch is over (C3). This CPU has left just now.
+        let loaded = self.members_that(space, |state| state.id() == space.id || state.is_switching());
+        let some = !loaded.is_empty();
         self.interrupt(&mut token, loaded, Asked::CATCH_UP, pin, |_| {});
-        let mut flushed = token.wait();
+        let _left = token.wait();
+        if some {
+            self.wait_for_runners(space, generation);
+        }
+        // Who has left in the meantime may have the count of its word to lower, with interrupts off, and waits for nobody.
+        K::Facade::wait_until(|| space.cpus.is_settled(self.cpus.len()));
         if self.design().exit == Exit::Flush
             && let Mode::Rolled { tag, .. } = space.mode()
         {
             let pin = self.pinned();
             let mut token = self.token(space.id, generation);
             self.flush_rolled(&mut token, space, tag, &Range::WHOLE, false, pin);
-            flushed = token.wait();
+            let _flushed = token.wait();
         }
         // One exchange gives up the tag, so that it is freed once, and a space that is loaded again by mistake finds itself
         // on per-CPU slots, which catch up, not on a tag that is somebody else's (C4). Relaxed, for the exchange decides.
         loop {
             let word = space.mode.0.load(Ordering::Relaxed);
             match Mode::unpack(word) {
-                Mode::PerCpu | Mode::Rolled { .. } => return flushed,
+                Mode::PerCpu | Mode::Rolled { .. } => return Flushed { tables: true },
                 Mode::Transition(tag) | Mode::System(tag) | Mode::Demoting(tag) => {
                     if space.change_mode(word, Mode::PerCpu).is_some() {
                         self.tags.free_dirty(tag);
                     }
                 }
             }
+        }
+    }
+
+    /// CPUs in the set of `space` whose state is such.
+    fn members_that(&self, space: &Space<K::Facade, W>, such: impl Fn(State) -> bool) -> CpuMask<W> {
+        let mut members = CpuMask::EMPTY;
+        space.cpus.for_each(|cpu| {
+            if such(self.cpus[cpu].state()) {
+                members.insert(cpu);
+            }
+        });
+        members
+    }
+
+    /// Asks CPUs that still have `space`, which ends, until none has: all that were lazy have let go. Reports the first.
+    fn wait_for_runners(&self, space: &Space<K::Facade, W>, generation: u64) {
+        for round in 0_u64.. {
+            let pin = self.pinned();
+            let runners = self.members_that(space, |state| state.id() == space.id);
+            let Some(target) = runners.iter().next() else { return };
+            if fault!(self.kernel, GiveUpWaiting) || fault!(self.kernel, TagTestBeforeLazyTest) {
+                return;
+            }
+            if round == 0 {
+                self.kernel.stuck(Stuck {
+                    waiter: pin.cpu,
+                    target,
+                    space: space.id,
+                    generation,
+                });
+            }
+            let mut token = self.token(space.id, generation);
+            self.interrupt(&mut token, runners, Asked::CATCH_UP, pin, |_| {});
+            let _answered = token.wait();
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns nothing of the page tables: the root is an opaque number that goes back to the kernel.
 
-use crate::cpuset::CpuSet;
+use crate::cpuset::{CpuMask, CpuSet};
 use crate::facade::{Facade, Word};
 use crate::hooks::{Root, Tag};
 use crate::log::FlushLog;
@@ -84,10 +84,12 @@ impl<F: Facade, const W: usize> Space<F, W> {
         self.root
     }
 
-    /// CPUs that may hold translations of this space and would have to be told.
-    #[inline]
-    pub fn cpus(&self) -> &CpuSet<F, W> {
-        &self.cpus
+    /// CPUs that may hold translations of this space and would have to be told, as of now: a copy, `8 * W` bytes. A CPU that joins
+    /// or leaves meanwhile may be in it or not.
+    pub fn cpus(&self) -> CpuMask<W> {
+        let mut cpus = CpuMask::EMPTY;
+        self.cpus.for_each(|cpu| cpus.insert(cpu));
+        cpus
     }
 
     /// The tag mode (acquire). A flush reads it *after* its increment of the generation; pairs with the full

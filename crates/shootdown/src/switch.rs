@@ -59,7 +59,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             // Flushes have not waited for it: what it holds is of no use (C5, C6).
             self.cpu_online();
         }
-        // SAFETY: interrupts are off; the previous space is loaded until the root load below.
+        // SAFETY: interrupts are off; the previous space is loaded, or being switched from, until step 4 publishes.
         let previous = unsafe { self.loaded(cpu) };
 
         // Step 1: publish that this CPU is switching. Requesters of either space count it (rule 5).
@@ -80,13 +80,18 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if late_join {
             self.join(space, me);
         }
-        // Step 4: publish what is loaded (release), then leave the old set: never before the new root is in
-        // (regressions 23 and 40), for until then this CPU can still fill from the old tables.
+        // Step 4: leave the old set: never before the new root is in (regressions 23 and 40), for until then this CPU can
+        // still fill from the old tables. Then publish what is loaded (release): never before, for with that this CPU is done
+        // with the old space, which may be dropped (`retire` waits for members that are switching).
         cpu.own
             .space
             .store(core::ptr::from_ref(space).expose_provenance() as u64, Ordering::Relaxed);
+        let departs_late = fault!(self.kernel, PublishedBeforeDeparture);
+        if !departs_late && let Some(previous) = previous {
+            self.depart(previous, me);
+        }
         cpu.publish(State::loaded(space.id, on_system_tag));
-        if let Some(previous) = previous {
+        if departs_late && let Some(previous) = previous {
             self.depart(previous, me);
         }
         self.flush_deferred_here(cpu);
@@ -322,7 +327,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.kernel.load_root(self.kernel_root, Tag(0), true);
         cpu.own.space.store(0, Ordering::Relaxed);
         cpu.own.tag.store(0, Ordering::Relaxed);
+        // As in step 4 of `switch_to_masked`.
+        let departs_late = fault!(self.kernel, PublishedBeforeDeparture);
+        if !departs_late {
+            self.depart(space, self.kernel.cpu());
+        }
         cpu.publish(State::KERNEL);
-        self.depart(space, self.kernel.cpu());
+        if departs_late {
+            self.depart(space, self.kernel.cpu());
+        }
     }
 }

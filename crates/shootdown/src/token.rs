@@ -14,11 +14,15 @@ use core::sync::atomic::Ordering;
 /// Tickets a token keeps one by one; for targets beyond these the waiter accepts a slightly later ticket instead.
 const EXACT_TICKETS: usize = 16;
 
-/// Proof that a flush is complete: C1 holds for everything written before it was dispatched. Frames and table pages may
-/// go back to their allocator (C2, C3 as far as hardware walks go).
+/// Proof that a flush is complete: C1 holds for everything written before it was dispatched. Frames may go back to their
+/// allocator (C2). Table pages may if the flush was [with tables](crate::Range::with_tables) (C3 as far as processors walk) and
+/// [`Engine::retire_tables`](crate::Engine::retire_tables) knows of no software that does.
 #[derive(Debug)]
 #[must_use = "frames may only be freed with this proof"]
-pub struct Flushed(pub(crate) ());
+pub struct Flushed {
+    /// Whether what was flushed was so [with tables](crate::Range::with_tables), and lazy CPUs were told too.
+    pub(crate) tables: bool,
+}
 
 /// A flush that was dispatched and must be waited for before anything is freed.
 ///
@@ -40,6 +44,8 @@ pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     pub(crate) departed: u64,
     /// Whether its maker waits for it at once, so that it may as well be a request that is waited for where it is sent.
     pub(crate) at_once: bool,
+    /// Whether table pages are freed: what the proof will say.
+    pub(crate) tables: bool,
     /// Walkers among the targets, if every walk that could hold a link is.
     pub(crate) walkers_told: Option<usize>,
     /// What secondary TLBs were told and must have carried out; 0 for nothing.
@@ -64,6 +70,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             walked: 0,
             departed: 0,
             at_once: false,
+            tables: false,
             walkers_told: None,
             secondary: 0,
             timed: None,
@@ -119,8 +126,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 }
 
 impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
-    /// Whether nobody needs to be waited for, secondary TLBs included.
-    pub fn is_complete(&self) -> bool {
+    /// Whether there is nobody to wait for, secondary TLBs included: then [`wait`](Self::wait) returns at once. Known when the flush
+    /// was dispatched, and not looked at again: whether targets have answered meanwhile only the wait finds out.
+    pub fn needs_no_wait(&self) -> bool {
         self.targets.is_empty() && self.secondary == 0
     }
 
@@ -141,7 +149,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
             self.wait_for_targets();
         }
         self.engine.await_secondary(self.secondary);
-        Flushed(())
+        Flushed { tables: self.tables }
     }
 
     /// Adds what must have been served by the next target of the set; in rising order of the CPUs.

@@ -20,7 +20,7 @@ fn gets_a_tag<const WEAK: u8>(world: &'static World<WEAK>) {
 #[test]
 fn a_new_tag_against_an_unmap() {
     let model = Model {
-        preemptions: Some(3),
+        preemptions: 3,
         ..ROLL_OVER
     };
     sound("new tag", model, gets_a_tag);
@@ -48,7 +48,7 @@ fn returns_at_a_roll_over<const WEAK: u8>(world: &'static World<WEAK>) {
 #[test]
 fn a_roll_over_against_a_switch_that_takes_no_lock() {
     let model = Model {
-        preemptions: Some(4),
+        preemptions: 3,
         ..ROLL_OVER
     };
     sound("roll-over, switch", model, returns_at_a_roll_over);

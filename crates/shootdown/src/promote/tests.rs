@@ -85,3 +85,32 @@ fn a_cpu_that_is_leaving_a_space_that_ends_is_asked() {
     ON_WAIT.set(None);
     assert!(SEEN.take().contains(&Seen::Sent([2].into())));
 }
+
+#[test]
+fn a_cpu_that_runs_a_space_that_ends_is_asked_until_it_has_let_go_and_reported() {
+    let (engine, space) = with_tags(1);
+    on(1, || engine.switch_to_kernel());
+    SEEN.take();
+    let mut asked = 0;
+    ON_WAIT.set(Some(Box::new(move |_| {
+        asked += 1;
+        if asked == 3 {
+            on(2, || engine.switch_to_kernel());
+        }
+        all_answer(engine);
+    })));
+    let _end = engine.retire(space);
+    ON_WAIT.set(None);
+    let seen: Vec<_> = SEEN
+        .take()
+        .into_iter()
+        .filter(|seen| !matches!(seen, Seen::Here))
+        .collect();
+    let asked = || [Seen::BeforeIpi, Seen::Sent([2].into()), Seen::Waited];
+    let expected = asked()
+        .into_iter()
+        .chain([Seen::Stuck(2)])
+        .chain(asked())
+        .chain(asked());
+    assert_eq!(seen, expected.collect::<Vec<_>>());
+}

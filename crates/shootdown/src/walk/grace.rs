@@ -1,7 +1,9 @@
 //! Grace periods: a table page is freed when every CPU has been seen outside a walk since the page was unlinked.
 //!
 //! Nobody is interrupted and nobody waits; memory waits instead. CPUs are seen at switches, at the beginning of idleness, in
-//! the shootdown handler, and at whatever ticks call [`Engine::quiescent`]. A kernel with an RCU of its own needs none of
+//! the shootdown handler, and at whatever ticks call [`Engine::quiescent`]. A CPU that idles, or runs user code, without ticks holds
+//! up every period that began since: the kernel cannot be told from outside to be in no walk. Where such CPUs are, or memory runs
+//! short, [`Engine::retire_tables`] interrupts everybody, which ends all periods. A kernel with an RCU of its own needs none of
 //! this: it flushes with tables and hands the pages to its RCU, whose readers its walks are.
 
 use super::retire::TablesFree;

@@ -106,7 +106,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// Begins a walk in NMI context, which may have interrupted a walk, a registration, or the handler that forgets one, and
     /// so touches none of their words: this CPU is entered in a set of the machine, by a full-barrier read-modify-write,
-    /// that every freeing side reads. Masks nothing: an NMI handler is not interrupted by the shootdown interrupt.
+    /// that every freeing side reads. Masks nothing: an NMI handler is not interrupted by the shootdown interrupt. Not on a CPU that
+    /// is off, which nobody waits for: an NMI may come there too.
     ///
     /// # Panics
     /// As [`walk`](Self::walk).

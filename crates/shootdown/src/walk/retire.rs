@@ -59,7 +59,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// Waits until every lockless walk that could hold a link to table pages of `space` has ended. Those pages were unlinked,
-    /// and the flush that `flushed` proves came after and was [with tables](Range::with_tables). Under
+    /// and the flush that `flushed` proves came after and was [with tables](Range::with_tables): if it was not, it has passed lazy
+    /// CPUs over, and the whole space is flushed first (C6). Under
     /// [`Walkers::GracePeriod`] it interrupts every CPU, because the pages may be reused at once;
     /// [`flush_tables_later`](Self::flush_tables_later) does not.
     ///
@@ -68,7 +69,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// # Panics
     /// While this CPU holds a walk guard: it would wait for itself.
     pub fn retire_tables(&self, space: &Space<K::Facade, W>, flushed: &Flushed) -> TablesFree {
-        let Flushed(()) = flushed;
+        if !flushed.tables {
+            let _flushed = self.flush(space, Range::WHOLE.with_tables());
+        }
         if self.design().walkers == Walkers::None
             || self.design().reach == Reach::None
             || fault!(self.kernel, ReusedUnderWalk)

@@ -15,7 +15,7 @@ fn a_forgotten_token_leaves_nothing_behind() {
         unsafe { engine.switch_to(&space) };
     }
     let token = engine.dispatch(&space, Range::page(0x1000));
-    assert!(!token.is_complete());
+    assert!(!token.needs_no_wait());
     assert_eq!(kernel.ipis.get(), 1);
     std::mem::forget(token);
     // A second request finds the first still posted: no second interrupt.

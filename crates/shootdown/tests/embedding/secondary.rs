@@ -31,7 +31,7 @@ fn secondary_tlbs_are_told_of_each_flush_and_awaited_once_before_the_proof() {
             assert!(kernel.awaited.borrow().is_empty(), "there is nothing to wait for");
             kernel.device.set(true);
             let token = engine.dispatch(&b, page);
-            assert!(!token.is_complete(), "the device is not done");
+            assert!(!token.needs_no_wait(), "the device is not done");
             let _done = token.wait();
             assert_eq!(*kernel.awaited.borrow(), [2]);
             let mut batch = engine.batch();

@@ -125,7 +125,8 @@ fn every_barrier_is_passed_before_what_it_is_for() {
             write_tables();
             let _free = engine.flush_tables(space, some_pages());
             engine.kernel().is_settled();
-            on(2, || engine.enter_lazy());
+            // No thread of any space runs again.
+            (0..CPUS).for_each(|cpu| on(cpu, || engine.enter_lazy()));
             for other in &spaces {
                 write_tables();
                 let _end = engine.retire(other);
@@ -160,6 +161,7 @@ fn tags_change_hands_clean() {
                 _ => on(1, || unsafe { engine.switch_to(&lasting) }),
             }
             unmap(engine, space, page(0));
+            on(0, || engine.enter_lazy());
             on(2, || {
                 let _end = engine.retire(space);
             });

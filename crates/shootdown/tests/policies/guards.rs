@@ -1,7 +1,7 @@
 //! Lockless walks through the public interface: guards, who is interrupted for a freed table, grace periods.
 
 use super::{Sys, World, tables};
-use shootdown::{Design, Native, Retired, Root, Space, Walkers};
+use shootdown::{Design, Flushed, Free, Native, Range, Retired, Root, Space, Walkers};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Four CPUs without broadcasts.
@@ -186,6 +186,55 @@ fn table_pages_that_are_reused_at_once_do_not_wait_for_a_grace_period() {
     assert_eq!(world.interrupted(), []);
     let _free = engine.retire_tables(&space, &flushed);
     assert_eq!(world.interrupted(), [1, 2, 3]);
+}
+
+#[test]
+fn a_flush_without_tables_is_no_proof_for_table_pages() {
+    for base in [
+        Design::IPI,
+        Design::ADAPTIVE,
+        Design {
+            free: Free::Synchronous,
+            ..Design::IPI
+        },
+    ] {
+        for walkers in [Walkers::None, Walkers::Precise] {
+            let (world, engine, _) = world(walkers, base);
+            let (one, other) = (super::space(engine, 1), super::space(engine, 2));
+            let batch = |tables: Range| {
+                let mut batch = engine.batch();
+                batch.add(one, tables);
+                batch.add(one, Range::page(0x1000));
+                batch.finish()
+            };
+            type Proof<'a> = &'a dyn Fn(Range) -> Flushed;
+            let ways: [Proof<'_>; 4] = [
+                &|range| engine.flush(one, range),
+                &|range| engine.dispatch(one, range).wait(),
+                &|range| engine.flush_while(one, range, || {}).0,
+                &batch,
+            ];
+            for way in ways {
+                for with_tables in [true, false] {
+                    super::run(world, engine, 0..2, one);
+                    world.on(1, || engine.enter_lazy());
+                    let range = if with_tables { tables().with_tables() } else { tables() };
+                    let flushed = way(range);
+                    assert_eq!(world.interrupted().contains(&1), with_tables, "it is lazy");
+                    let _free = engine.retire_tables(one, &flushed);
+                    assert_eq!(world.interrupted().contains(&1), !with_tables, "{walkers:?}");
+                }
+            }
+            super::run(world, engine, 0..2, other);
+            world.on(1, || engine.enter_lazy());
+            let flushed = engine.retire(one);
+            let _free = engine.retire_tables(other, &flushed);
+            let kernel = engine.flush_kernel(tables().with_tables());
+            world.interrupted();
+            let _free = engine.retire_tables(other, &kernel);
+            assert_eq!(world.interrupted(), [], "both are proofs");
+        }
+    }
 }
 
 #[test]
