@@ -86,14 +86,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         cpu.own
             .space
             .store(core::ptr::from_ref(space).expose_provenance() as u64, Ordering::Relaxed);
-        let departs_late = fault!(self.kernel, PublishedBeforeDeparture);
-        if !departs_late && let Some(previous) = previous {
+        let loaded = State::loaded(space.id, on_system_tag);
+        if fault!(self.kernel, PublishedBeforeDeparture) {
+            cpu.publish(loaded);
+        }
+        if let Some(previous) = previous {
             self.depart(previous, me);
         }
-        cpu.publish(State::loaded(space.id, on_system_tag));
-        if departs_late && let Some(previous) = previous {
-            self.depart(previous, me);
-        }
+        cpu.publish(loaded);
         self.flush_deferred_here(cpu);
     }
 
@@ -327,14 +327,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.kernel.load_root(self.kernel_root, Tag(0), true);
         cpu.own.space.store(0, Ordering::Relaxed);
         cpu.own.tag.store(0, Ordering::Relaxed);
-        // As in step 4 of `switch_to_masked`.
-        let departs_late = fault!(self.kernel, PublishedBeforeDeparture);
-        if !departs_late {
-            self.depart(space, self.kernel.cpu());
+        // In this order as in step 4 of `switch_to_masked`.
+        if fault!(self.kernel, PublishedBeforeDeparture) {
+            cpu.publish(State::KERNEL);
         }
+        self.depart(space, self.kernel.cpu());
         cpu.publish(State::KERNEL);
-        if departs_late {
-            self.depart(space, self.kernel.cpu());
-        }
     }
 }
