@@ -144,12 +144,12 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
         })
     }
 
-    /// Whether nobody is in the middle of joining or leaving, on a machine of `cpus` CPUs: CPUs that are no longer seen in the set
-    /// have written to it for the last time (acquire loads). One load for each 512 CPUs where it is empty; none up to 512.
+    /// Whether nobody is in the middle of joining or leaving, on a machine of `cpus` CPUs: CPUs that this CPU has seen outside of the
+    /// set have written to it for the last time. One acquire load for each 512 CPUs where it is empty; none up to 512.
     pub(crate) fn is_settled(&self, cpus: usize) -> bool {
-        // Count before leaf: who leaves in between is found in one of them.
+        // Count before leaf: who leaves in between is found in one of them. Relaxed: no older than it was seen before.
         let settled = |(index, count): (usize, u64)| {
-            let leaf = self.leaves.get(index).map_or(0, |leaf| leaf.load(Ordering::Acquire));
+            let leaf = self.leaves.get(index).map_or(0, |leaf| leaf.load(Ordering::Relaxed));
             count & 0xFF == u64::from(leaf.count_ones())
         };
         let groups = if Self::SUMMARISED { cpus.div_ceil(64 * LANES) } else { 0 };
@@ -158,10 +158,8 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
             .enumerate()
             .all(|(group, counts)| {
                 let counts = counts.load(Ordering::Acquire);
-                counts == 0
-                    || (0..LANES)
-                        .map(|lane| (group * LANES + lane, counts >> (lane * 8)))
-                        .all(settled)
+                let lane = |lane: usize| (group * LANES + lane, counts >> (lane * 8));
+                counts == 0 || (0..LANES).map(lane).all(settled)
             })
     }
 

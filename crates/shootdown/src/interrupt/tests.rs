@@ -68,7 +68,7 @@ impl Facade for World {
     }
 }
 
-impl Kernel<1> for World {
+impl<const W: usize> Kernel<W> for World {
     type Facade = World;
     fn cpu(&self) -> usize {
         CPU.get()
@@ -80,7 +80,7 @@ impl Kernel<1> for World {
     fn interrupts_are_off(&self) -> bool {
         false
     }
-    fn send_ipi(&self, targets: &CpuMask<1>) {
+    fn send_ipi(&self, targets: &CpuMask<W>) {
         SEEN.with_borrow_mut(|seen| seen.push(Seen::Sent(targets.iter().collect())));
     }
     fn invalidate(&self, _what: Local) {

@@ -2,10 +2,13 @@
 
 use super::*;
 use crate::Design;
+use crate::design::Requests;
+use crate::engine::Storage;
 use crate::hooks::Root;
-use crate::interrupt::tests::{DESIGN, InWorld, ON_WAIT, SEEN, Seen, Sys, all_answer, on, three};
-use crate::meddled;
-use crate::percpu::State;
+use crate::interrupt::tests::{DESIGN, InWorld, ON_WAIT, SEEN, Seen, Sys, World, all_answer, on, three};
+use crate::meddled::{self, Meddled};
+use crate::percpu::{PerCpu, State};
+use crate::tag_words;
 use std::boxed::Box;
 use std::vec::Vec;
 
@@ -88,7 +91,13 @@ fn a_cpu_that_is_leaving_a_space_that_ends_is_asked() {
 
 #[test]
 fn a_cpu_that_runs_a_space_that_ends_is_asked_until_it_has_let_go_and_reported() {
-    let (engine, space) = with_tags(1);
+    for requests in [Requests::PerRequest, Requests::Log] {
+        a_cpu_that_runs_it_is_asked(requests);
+    }
+}
+
+fn a_cpu_that_runs_it_is_asked(requests: Requests) {
+    let (engine, space) = three(Design { requests, ..DESIGN });
     on(1, || engine.switch_to_kernel());
     SEEN.take();
     let mut asked = 0;
@@ -113,4 +122,38 @@ fn a_cpu_that_runs_a_space_that_ends_is_asked_until_it_has_let_go_and_reported()
         .chain(asked())
         .chain(asked());
     assert_eq!(seen, expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_space_does_not_end_while_a_cpu_is_about_to_lower_its_count_in_the_set() {
+    let mut met = 0;
+    for before in 0..MOMENTS {
+        let storage = Storage {
+            cpus: Vec::leak((0..3).map(|_| PerCpu::new()).collect()),
+            tags: Vec::leak((0..tag_words(DESIGN.tag_limit)).map(|_| Meddled::new(0)).collect()),
+        };
+        let engine: &Engine<'static, World, 9> = Box::leak(Box::new(Engine::new(World, DESIGN, Root(0), storage)));
+        let space = engine.space(Root(1));
+        for cpu in 0..3 {
+            on(cpu, || engine.cpu_online());
+        }
+        // SAFETY: it is dropped after the CPU has left it.
+        on(2, || unsafe { engine.switch_to(&space) });
+        let leaves = || on(2, || engine.switch_to_kernel());
+        let ends = || {
+            // It answers, should it be asked.
+            ON_WAIT.set(Some(Box::new(|_| on(2, || engine.on_ipi()))));
+            let _end = engine.retire(&space);
+            ON_WAIT.set(None);
+            assert!(space.cpus.is_settled(3), "before operation {before}");
+        };
+        let in_the_middle = || !space.cpus.contains(2) && !space.cpus.is_settled(3);
+        let meets = core::sync::atomic::AtomicBool::new(false);
+        meddled::together(&[before, 300, 1000], leaves, || {
+            meets.store(in_the_middle(), Ordering::Relaxed);
+            ends();
+        });
+        met += u32::from(meets.into_inner());
+    }
+    assert!(met > 0, "it was never between its bit and its count");
 }

@@ -229,10 +229,13 @@ fn a_flush_without_tables_is_no_proof_for_table_pages() {
             world.on(1, || engine.enter_lazy());
             let flushed = engine.retire(one);
             let _free = engine.retire_tables(other, &flushed);
-            let kernel = engine.flush_kernel(tables().with_tables());
-            world.interrupted();
-            let _free = engine.retire_tables(other, &kernel);
-            assert_eq!(world.interrupted(), [], "both are proofs");
+            for has_none in [true, false] {
+                world.has_none.set(has_none);
+                let kernel = engine.flush_kernel(tables().with_tables());
+                world.interrupted();
+                let _free = engine.retire_tables(other, &kernel);
+                assert_eq!(world.interrupted(), [], "both are proofs");
+            }
         }
     }
 }
