@@ -14,7 +14,7 @@ use crate::hooks::{Event, Kernel, Tag};
 use crate::range::Range;
 use crate::request::Asked;
 use crate::space::{Mode, Space};
-use crate::token::Flushed;
+use crate::token::{Flushed, Tables};
 use core::sync::atomic::Ordering;
 
 /// Broadcasts held back for one synchronisation; when more come, what is held goes out first.
@@ -165,7 +165,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
     pub fn finish(self) -> Flushed {
         let tables = self.tables;
         drop(self);
-        Flushed { tables }
+        Flushed(Tables::of(tables))
     }
 
     fn complete(&mut self) {

@@ -31,7 +31,7 @@ use crate::hooks::{CpuId, Event, Kernel};
 use crate::percpu::PerCpu;
 use crate::range::Range;
 use crate::space::{Line, Mode, Space};
-use crate::token::Flushed;
+use crate::token::{Flushed, Tables};
 use core::sync::atomic::Ordering;
 
 /// What a CPU keeps about deferrals. Written at ticks and by unmaps; read by whoever asks which deferrals are over.
@@ -124,7 +124,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if targets.is_empty() {
             self.kernel.event(Event::LocalOnly);
             self.await_secondary(secondary);
-            return Unmapped::Now(Flushed { tables: false });
+            return Unmapped::Now(Flushed(Tables::of(false)));
         }
         // The next epoch: a CPU that flushes for it reads it first, and so after this generation. Relaxed: full barriers stand
         // between generation and epoch on both sides.
@@ -174,7 +174,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return Err(deferral);
         }
         self.give_back(&deferral);
-        Ok(Flushed { tables: false })
+        Ok(Flushed(Tables::of(false)))
     }
 
     /// Ends a deferral by the proof of a flush that covers its range, or of the [`retire`](Self::retire) of its space, begun

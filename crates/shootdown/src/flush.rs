@@ -11,7 +11,7 @@ use crate::hooks::{CpuId, Event, Kernel, Tag, Way};
 use crate::range::Range;
 use crate::request::Asked;
 use crate::space::{Mode, Space};
-use crate::token::{Flushed, Token};
+use crate::token::{Flushed, Tables, Token};
 use core::sync::atomic::Ordering;
 
 /// A broadcast that was issued and not yet synchronised; migration stays pinned until it is.
@@ -33,7 +33,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let mut token = self.token(space.id, 0);
         token.at_once = true;
         self.dispatch_into(&mut token, space, range, false, None);
-        token.wait_in_place()
+        token.wait_in_place();
+        Flushed(Tables::of(range.tables()))
     }
 
     /// Begins a flush; see [`flush`](Self::flush). Pinned for the local part, choosing targets and sending; the waiting is
@@ -46,6 +47,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// In debug builds, when somebody must be waited for and this is called from the shootdown handler.
     pub fn dispatch<'e>(&'e self, space: &Space<K::Facade, W>, range: Range) -> Token<'e, 'k, K, W> {
         let mut token = self.token(space.id, 0);
+        token.tables = Tables::of(range.tables());
         self.dispatch_into(&mut token, space, range, false, None);
         token
     }
@@ -54,6 +56,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub(crate) fn dispatch_telling<'e>(&'e self, space: &Space<K::Facade, W>, range: Range) -> Token<'e, 'k, K, W> {
         let mut token = self.token(space.id, 0);
         token.at_once = true;
+        token.tables = Tables::of(range.tables());
         self.dispatch_into(&mut token, space, range, true, None);
         token
     }
@@ -84,7 +87,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if let Some(issued) = issued {
             self.synchronise(issued);
         }
-        (token.wait(), result)
+        token.wait_in_place();
+        (Flushed(Tables::of(range.tables())), result)
     }
 
     /// Waits for a broadcast that was issued, and ends the pin.
@@ -106,7 +110,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         walkers: bool,
         held: Option<&mut Option<Issued<'e, K, W>>>,
     ) {
-        token.tables = range.tables();
         if self.design().reach == Reach::None {
             return;
         }

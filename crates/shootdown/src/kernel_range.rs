@@ -7,14 +7,14 @@ use crate::fault::fault;
 use crate::hooks::{Broadcast, Kernel};
 use crate::range::{Range, Stride};
 use crate::request::Asked;
-use crate::token::Flushed;
+use crate::token::{Flushed, Tables};
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Flushes a range of kernel addresses on every CPU and waits. Context as [`flush`](Self::flush). May be called while
     /// one CPU is up, before broadcast limits are known.
     pub fn flush_kernel(&self, range: Range) -> Flushed {
         if self.design().reach == Reach::None {
-            return Flushed { tables: range.tables() };
+            return Flushed(Tables::of(range.tables()));
         }
         let pin = self.pinned();
         let me = pin.cpu;
@@ -27,7 +27,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             self.broadcast_kernel(&range);
             let mut token = self.token(0, 0);
             token.secondary = secondary;
-            token.tables = range.tables();
+            token.tables = Tables::of(range.tables());
             if self.design().errata.interrupt_too {
                 let running = self.all_targets(me);
                 self.interrupt(&mut token, running, Asked::SYNCHRONISE, pin, |_| {});
@@ -46,7 +46,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         let mut token = self.token(0, 0);
         token.secondary = self.tell_secondary_of_kernel(&range);
-        token.tables = range.tables();
+        token.tables = Tables::of(range.tables());
         let targets = self.all_targets(me);
         self.interrupt(&mut token, targets, Asked::kernel(&range), pin, |engine| {
             engine.masked(|| match engine.design().requests {

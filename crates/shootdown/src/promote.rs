@@ -23,7 +23,7 @@ use crate::percpu::State;
 use crate::range::Range;
 use crate::request::Asked;
 use crate::space::{Mode, Space};
-use crate::token::{Flushed, Token};
+use crate::token::{Flushed, Tables, Token};
 use core::sync::atomic::Ordering;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
@@ -204,7 +204,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         loop {
             let word = space.mode.0.load(Ordering::Relaxed);
             match Mode::unpack(word) {
-                Mode::PerCpu | Mode::Rolled { .. } => return Flushed { tables: true },
+                Mode::PerCpu | Mode::Rolled { .. } => return Flushed(Tables::of(true)),
                 Mode::Transition(tag) | Mode::System(tag) | Mode::Demoting(tag) => {
                     if space.change_mode(word, Mode::PerCpu).is_some() {
                         self.tags.free_dirty(tag);

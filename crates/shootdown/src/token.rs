@@ -19,9 +19,33 @@ const EXACT_TICKETS: usize = 16;
 /// [`Engine::retire_tables`](crate::Engine::retire_tables) knows of no software that does.
 #[derive(Debug)]
 #[must_use = "frames may only be freed with this proof"]
-pub struct Flushed {
-    /// Whether what was flushed was so [with tables](crate::Range::with_tables), and lazy CPUs were told too.
-    pub(crate) tables: bool,
+pub struct Flushed(pub(crate) Tables);
+
+/// Whether what was flushed was so [with tables](crate::Range::with_tables), and lazy CPUs were told too. Known in debug builds, to
+/// refuse a proof that is none; to carry it through a flush would take ten instructions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tables(#[cfg(debug_assertions)] bool);
+
+impl Tables {
+    /// Of a flush of such a range.
+    #[inline]
+    #[cfg_attr(not(debug_assertions), allow(unused_variables))]
+    pub(crate) fn of(tables: bool) -> Self {
+        Tables(
+            #[cfg(debug_assertions)]
+            tables,
+        )
+    }
+
+    /// Refuses, in debug builds, a flush that was not with tables.
+    #[inline]
+    pub(crate) fn insist(self) {
+        #[cfg(debug_assertions)]
+        assert!(
+            self.0,
+            "table pages are freed after a flush without tables: `Range::with_tables`"
+        );
+    }
 }
 
 /// A flush that was dispatched and must be waited for before anything is freed.
@@ -44,8 +68,8 @@ pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     pub(crate) departed: u64,
     /// Whether its maker waits for it at once, so that it may as well be a request that is waited for where it is sent.
     pub(crate) at_once: bool,
-    /// Whether table pages are freed: what the proof will say.
-    pub(crate) tables: bool,
+    /// What the proof will say.
+    pub(crate) tables: Tables,
     /// Walkers among the targets, if every walk that could hold a link is.
     pub(crate) walkers_told: Option<usize>,
     /// What secondary TLBs were told and must have carried out; 0 for nothing.
@@ -70,7 +94,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             walked: 0,
             departed: 0,
             at_once: false,
-            tables: false,
+            tables: Tables::of(false),
             walkers_told: None,
             secondary: 0,
             timed: None,
@@ -139,17 +163,17 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     /// # Panics
     /// In debug builds, when somebody must be waited for and this is called from the shootdown handler.
     pub fn wait(self) -> Flushed {
-        self.wait_in_place()
+        self.wait_in_place();
+        Flushed(self.tables)
     }
 
     /// [`wait`](Self::wait), without moving the token, which is large. Once.
     #[inline]
-    pub(crate) fn wait_in_place(&self) -> Flushed {
+    pub(crate) fn wait_in_place(&self) {
         if !self.targets.is_empty() {
             self.wait_for_targets();
         }
         self.engine.await_secondary(self.secondary);
-        Flushed { tables: self.tables }
     }
 
     /// Adds what must have been served by the next target of the set; in rising order of the CPUs.

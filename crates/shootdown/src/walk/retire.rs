@@ -59,19 +59,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// Waits until every lockless walk that could hold a link to table pages of `space` has ended. Those pages were unlinked,
-    /// and the flush that `flushed` proves came after and was [with tables](Range::with_tables): if it was not, it has passed lazy
-    /// CPUs over, and the whole space is flushed first (C6). Under
+    /// and the flush that `flushed` proves came after and was [with tables](Range::with_tables), or it has passed lazy CPUs over. Under
     /// [`Walkers::GracePeriod`] it interrupts every CPU, because the pages may be reused at once;
     /// [`flush_tables_later`](Self::flush_tables_later) does not.
     ///
     /// Context as [`flush`](Self::flush).
     ///
     /// # Panics
-    /// While this CPU holds a walk guard: it would wait for itself.
+    /// While this CPU holds a walk guard: it would wait for itself. In debug builds when the flush was not with tables.
     pub fn retire_tables(&self, space: &Space<K::Facade, W>, flushed: &Flushed) -> TablesFree {
-        if !flushed.tables {
-            let _flushed = self.flush(space, Range::WHOLE.with_tables());
-        }
+        flushed.0.insist();
         if self.design().walkers == Walkers::None
             || self.design().reach == Reach::None
             || fault!(self.kernel, ReusedUnderWalk)
