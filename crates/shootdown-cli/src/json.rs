@@ -132,6 +132,30 @@ pub fn pretty(value: &impl Serialize) -> String {
     text
 }
 
+/// Every key of a document is explained for those who write programs.
+#[cfg(test)]
+pub(crate) fn assert_explained(document: &str) {
+    fn keys(value: &serde_json::Value, found: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Object(fields) => fields.iter().for_each(|(key, value)| {
+                found.push(key.clone());
+                keys(value, found);
+            }),
+            serde_json::Value::Array(values) => values.iter().for_each(|value| keys(value, found)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    keys(&serde_json::from_str(document).expect("it is JSON"), &mut found);
+    let words = include_str!("../../../docs/json.md");
+    for key in found {
+        assert!(
+            words.contains(&format!("`{key}`")),
+            "docs/json.md does not explain {key}"
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

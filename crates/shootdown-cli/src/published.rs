@@ -42,6 +42,20 @@ impl Metric {
         Metric::RateRatio,
         Metric::P99Ns,
     ];
+
+    /// Its name for programs, with the unit.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Metric::OpsPerS => "ops_per_s",
+            Metric::NsPerOp => "ns_per_op",
+            Metric::InterruptsPerOp => "interrupts_per_op",
+            Metric::IdleShare => "idle_share",
+            Metric::Seconds => "seconds",
+            Metric::TimeRatio => "time_ratio",
+            Metric::RateRatio => "rate_ratio",
+            Metric::P99Ns => "p99_ns",
+        }
+    }
 }
 
 /// The measurement that a ratio is over: the same but for these.

@@ -4,6 +4,8 @@
 //! 60 threads pin pages by lockless walks and four free table pages (workload `gup`), from no frees to as many as they manage:
 //! of a process of their own, which nobody walks, or with `--shared` of the one that is walked.
 
+mod json;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -104,10 +106,16 @@ pub fn command(args: &WalkersArgs, runner: &dyn Runner, stop: &AtomicBool) -> Re
         shared: args.shared,
         rows,
     };
-    let mut text = findings.text();
+    let mut text = if args.json {
+        json::render(&findings)
+    } else {
+        findings.text()
+    };
     if let Some(destination) = &destination {
         destination.write(findings.page(), stop)?;
-        text.push_str(&format!("report: {}\n", destination.shown()));
+        if !args.json {
+            text.push_str(&format!("report: {}\n", destination.shown()));
+        }
     }
     output::print(&text)?;
     Ok(if findings.sound() { SUCCESS } else { BAD_RUN })
@@ -263,19 +271,24 @@ impl Findings {
         }
     }
 
+    /// Which of two designs is ahead in pins from where on, as [`changes`] says it.
+    fn turns(&self, one: usize, two: usize) -> Vec<(u64, u64, usize)> {
+        let ahead = |row: &Row| -> Option<usize> {
+            let (a, b) = (row.pins(one), row.pins(two));
+            match a / b {
+                ratio if ratio > 1.0 + NOISE => Some(one),
+                ratio if ratio < 1.0 - NOISE => Some(two),
+                _ => None,
+            }
+        };
+        changes(self.rows.iter().filter_map(|row| Some((row.asked, ahead(row)?))))
+    }
+
     /// For each pair of designs where, if anywhere, the first falls behind the second in pins.
     fn break_evens(&self) -> Vec<String> {
         let mut sentences = Vec::new();
         for (one, two) in pairs() {
-            let ahead = |row: &Row| -> Option<usize> {
-                let (a, b) = (row.pins(one), row.pins(two));
-                match a / b {
-                    ratio if ratio > 1.0 + NOISE => Some(one),
-                    ratio if ratio < 1.0 - NOISE => Some(two),
-                    _ => None,
-                }
-            };
-            let changes = changes(self.rows.iter().filter_map(|row| Some((row.asked, ahead(row)?))));
+            let changes = self.turns(one, two);
             let (a, b) = (DESIGNS[one], DESIGNS[two]);
             sentences.push(match changes.as_slice() {
                 [] => format!("{a} and {b}: no difference above {}", number::percent(NOISE)),
@@ -461,6 +474,38 @@ mod tests {
                 "{expected}\n{sentences:#?}"
             );
         }
+    }
+
+    #[test]
+    fn json_has_a_run_for_each_design_and_rate_and_the_turns_of_each_pair() {
+        let mut findings = findings();
+        findings.rows[1].outcomes[2] = Err("hangs".to_string());
+        let text = json::render(&findings);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let runs = value["runs"].as_array().unwrap();
+        assert_eq!(runs.len(), 5 * DESIGNS.len());
+        let failed = &runs[DESIGNS.len() + 2];
+        assert_eq!(
+            (&failed["design"], &failed["error"]),
+            (&"walk-sticky".into(), &"hangs".into())
+        );
+        assert!(failed["pins_per_s"].is_null() && failed["share_of_best"].is_null());
+        let last = &runs[4 * DESIGNS.len()];
+        assert_eq!(last["frees_asked_per_s"], 100_000);
+        assert_eq!(
+            (&last["pins_per_s"], &last["share_of_best"]),
+            (&9e5.into(), &0.9.into())
+        );
+        assert_eq!(last["interrupts_per_s"], 9e6);
+        let pair = &value["break_evens"][0];
+        assert_eq!(
+            pair["designs"],
+            serde_json::json!(["walk-interrupt-all", "walk-precise"])
+        );
+        let turn = |ahead: &str, from: u64, after: u64| serde_json::json!({"ahead": ahead, "from_frees_per_s": from, "after_frees_per_s": after});
+        let expected = [turn("walk-interrupt-all", 0, 0), turn("walk-precise", 10_000, 1000)];
+        assert_eq!(pair["turns"], serde_json::Value::from(expected.to_vec()));
+        crate::json::assert_explained(&text);
     }
 
     #[test]

@@ -257,3 +257,41 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.tickless.leave(me);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Design;
+    use crate::hooks::Root;
+    use crate::interrupt::tests::{DESIGN, on, three};
+    use crate::meddled;
+    use core::cell::Cell;
+    use std::rc::Rc;
+
+    #[test]
+    fn a_switch_is_over_before_it_is_said_that_what_is_loaded_was_flushed() {
+        let mut said = 0;
+        for moment in 0..60 {
+            let (engine, _) = three(Design {
+                free: Free::Deferred,
+                ..DESIGN
+            });
+            let other = engine.space(Root(2));
+            let epoch = engine.deferral_epoch.0.fetch_add_full(1) + 1;
+            let seen = Rc::new(Cell::new(None));
+            let looks = seen.clone();
+            meddled::after(moment, move || {
+                let cpu = &engine.cpus[1];
+                let flushed = cpu.deferring.0.flushed.load(Ordering::Relaxed) == epoch;
+                looks.set(Some((flushed, cpu.own_state().is_switching())));
+            });
+            // SAFETY: the CPU leaves it below.
+            on(1, || unsafe { engine.switch_to(&other) });
+            meddled::never();
+            assert_ne!(seen.get(), Some((true, true)), "at operation {moment}");
+            on(1, || engine.switch_to_kernel());
+            said += u32::from(engine.cpus[1].deferring.0.flushed.load(Ordering::Relaxed) == epoch);
+        }
+        assert_eq!(said, 60);
+    }
+}

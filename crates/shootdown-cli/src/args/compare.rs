@@ -204,7 +204,8 @@ pub struct ScoreboardArgs {
 #[command(after_help = "Examples:\n  \
     shootdown walkers                          frees of a process that nobody walks (two minutes)\n  \
     shootdown walkers --shared --html w.html   of the process that is walked, with plots\n  \
-    shootdown walkers --frees 0,1000,30000     fewer rates")]
+    shootdown walkers --frees 0,1000,30000     fewer rates\n  \
+    shootdown walkers --json | jq '.runs[] | select(.share_of_best < 0.98)'")]
 pub struct WalkersArgs {
     /// Machine model with 64 CPUs or more: a name as in `shootdown list`, or the path of a .toml file
     #[arg(long, value_name = "MACHINE", default_value = "gup-64")]
@@ -227,6 +228,10 @@ pub struct WalkersArgs {
     #[command(flatten)]
     pub run: RunArgs,
 
+    /// Print only JSON, for programs (one element per rate and design)
+    #[arg(long)]
+    pub json: bool,
+
     /// Also write a self-contained page with plots to this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -237,7 +242,8 @@ pub struct WalkersArgs {
 #[command(after_help = "Examples:\n  \
     shootdown evidence                         the published tables, and the errors on held-out rows\n  \
     shootdown evidence --runs 5                medians of five seeds, as published\n  \
-    shootdown evidence --html evidence.html    the same as a page, with plots and a bar for every error")]
+    shootdown evidence --html evidence.html    the same as a page, with plots and a bar for every error\n  \
+    shootdown evidence --json | jq '.rows[] | select(.fitted | not) | .relative_error'")]
 pub struct EvidenceArgs {
     /// Runs per row; run k uses seed+k, and medians are shown
     #[arg(long, value_name = "N", default_value = "3", value_parser = whole_number, allow_negative_numbers = true)]
@@ -246,6 +252,10 @@ pub struct EvidenceArgs {
     /// How to run it.
     #[command(flatten)]
     pub run: RunArgs,
+
+    /// Print only JSON, for programs (one element per published row)
+    #[arg(long)]
+    pub json: bool,
 
     /// Also write a self-contained HTML page to this file
     #[arg(long, value_name = "FILE")]

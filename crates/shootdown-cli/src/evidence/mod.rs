@@ -3,6 +3,7 @@
 //! A row whose workload, design or machine this program does not have is listed as not run, with the reason, and counts
 //! for nothing.
 
+mod json;
 mod page;
 mod plots;
 mod runs;
@@ -18,8 +19,9 @@ use crate::number;
 use crate::output::{self, Destination};
 use crate::plan::Settings;
 use crate::published::{self, Metric, Published};
-use crate::queue::{self, Runner};
+use crate::queue::{self, Outcome, Runner};
 use crate::shape;
+use shootdown_sim::run::RunSpec;
 
 /// One published row beside its predictions, in the unit of its metric.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,13 +71,13 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
     let outcomes = queue::run_all(runner, &specs, settings.jobs, stop)?;
     let lines_beside = lines(&beside, &plan, &outcomes);
     let lines = lines(&rows, &plan, &outcomes);
-    let mut report = text(&lines, &lines_beside, &left, settings.runs);
-    report.extend(shape::text(&outcomes[of_rows..]));
+    let shape = &outcomes[of_rows..];
     let mut verdict = String::new();
 
     let results = || outcomes.iter().filter_map(|outcome| outcome.as_ref().ok());
     let stale: u64 = results().map(|result| result.stale).sum();
-    let checked = number::count(results().map(|result| result.accesses_checked).sum());
+    let accesses_checked = results().map(|result| result.accesses_checked).sum();
+    let checked = number::count(accesses_checked);
     verdict.push_str(&if stale > 0 {
         format!(
             "STALE TRANSLATIONS: {} in {checked} checked accesses; the rates above mean nothing\n",
@@ -84,22 +86,21 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
     } else {
         format!("stale translations: 0 in {checked} checked accesses\n")
     });
-    let mut failed = false;
-    for (spec, outcome) in specs.iter().zip(&outcomes) {
-        if let Err(reason) = outcome {
-            failed = true;
-            verdict.push_str(&format!(
-                "FAILED: {} under {} at {} threads, seed {}: {}\n",
-                spec.workload,
-                spec.design,
-                spec.threads,
-                spec.seed,
-                reason.lines().next().unwrap_or("no reason given")
-            ));
-        }
-    }
+    let failure = |(spec, outcome): (&RunSpec, &Outcome)| {
+        let reason = outcome.as_ref().err()?;
+        Some(format!(
+            "{} under {} at {} threads, seed {}: {}",
+            spec.workload,
+            spec.design,
+            spec.threads,
+            spec.seed,
+            reason.lines().next().unwrap_or("no reason given")
+        ))
+    };
+    let failures: Vec<String> = specs.iter().zip(&outcomes).filter_map(failure).collect();
+    verdict.extend(failures.iter().map(|failure| format!("FAILED: {failure}\n")));
+    let failed = !failures.is_empty();
     if let Some(destination) = &destination {
-        let shape = &outcomes[of_rows..];
         let page = page::render(&page::Findings {
             lines: &lines,
             left: &left,
@@ -112,9 +113,33 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
         destination.write(page, stop)?;
         verdict.push_str(&format!("report: {}\n", destination.shown()));
     }
-    report.push_str(&verdict);
-    output::print(&report)?;
+    output::print(&if args.json {
+        json::render(json::Findings {
+            settings: &settings,
+            lines: &lines,
+            left: &left,
+            statements: shape::statements(shape),
+            stale,
+            accesses_checked,
+            failures: &failures,
+        })
+    } else {
+        let mut report = text(&lines, &lines_beside, &left, settings.runs);
+        report.extend(shape::text(shape));
+        report + &verdict
+    })?;
     Ok(if stale > 0 || failed { BAD_RUN } else { SUCCESS })
+}
+
+/// What to type for the same again.
+fn command_line(settings: &Settings) -> String {
+    let window = settings.virtual_ms.map(|ms| format!(" --virtual-ms {ms}"));
+    format!(
+        "shootdown evidence --runs {} --seed {}{}",
+        settings.runs,
+        settings.seed,
+        window.unwrap_or_default()
+    )
 }
 
 /// The different values of `of` over `items`, in order of appearance.
@@ -225,6 +250,7 @@ mod tests {
     fn a_failed_run_sets_the_exit_status() {
         let args = EvidenceArgs {
             runs: 1,
+            json: false,
             html: None,
             run: RunArgs {
                 seed: 1,
@@ -336,5 +362,50 @@ mod tests {
             "{text}"
         );
         assert_eq!(text.matches("word").count(), 60);
+    }
+
+    #[test]
+    fn json_has_every_row_the_errors_that_the_text_has_and_nulls_for_what_failed() {
+        let mut lines = off_by(1.1);
+        let failed = lines.iter().position(|line| !line.published.fitted).unwrap();
+        lines[failed].simulated = None;
+        let unknown = Published {
+            workload: "nothing".to_string(),
+            ..of_milan()[0].clone()
+        };
+        let settings = Settings {
+            seed: 5,
+            runs: 3,
+            jobs: 1,
+            virtual_ms: None,
+        };
+        let json = json::render(json::Findings {
+            settings: &settings,
+            lines: &lines,
+            left: &[unknown],
+            statements: None,
+            stale: 0,
+            accesses_checked: 7,
+            failures: &["it hangs".to_string()],
+        });
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(value["command"], "shootdown evidence --runs 3 --seed 5");
+        let rows = value["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), lines.len() + 1);
+        assert!(rows[failed]["simulated"].is_null() && rows[failed]["relative_error"].is_null());
+        assert!(rows[failed]["not_run"].is_null());
+        assert_eq!(rows[lines.len()]["not_run"], "there is no workload `nothing`");
+        let first = rows
+            .iter()
+            .find(|row| row["fitted"] == false && !row["simulated"].is_null());
+        assert!((first.unwrap()["relative_error"].as_f64().unwrap() - 0.1).abs() < 1e-9);
+        assert_eq!(rows[0]["metric"], "ops_per_s");
+        let milan = &value["machines"][0];
+        assert_eq!((&milan["fitted_rows"], &milan["held_out_rows"]), (&4.into(), &8.into()));
+        assert_eq!(milan["model"]["rows"], 7);
+        assert!((milan["model"]["worst"].as_f64().unwrap() - 0.1).abs() < 1e-9);
+        assert!((milan["interpolation"]["worst"].as_f64().unwrap() - 3.5).abs() < 1e-9);
+        assert!(value["shape"].is_null() && value["failures"][0] == "it hangs");
+        crate::json::assert_explained(&json);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::plots::plots;
 use super::text::errors;
-use super::{Line, distinct, shown};
+use super::{Line, command_line, distinct, shown};
 use crate::number::{self, UNKNOWN, median};
 use crate::page::{self, escape};
 use crate::plan::Settings;
@@ -56,7 +56,7 @@ pub fn render(findings: &Findings) -> String {
         } else {
             "one run each".to_string()
         },
-        escape(&command(settings))
+        escape(&command_line(settings))
     );
     body.push_str(&format!(
         "<div class=\"verdict{}\">\n{}</div>\n",
@@ -80,17 +80,6 @@ pub fn render(findings: &Findings) -> String {
     ));
     let colours = style::schemes("--bar:#0068B4;", "--bar:#5CAEF2;");
     page::render("Evidence", &format!("{colours}{STYLE}"), &body)
-}
-
-/// What to type for the same again.
-fn command(settings: &Settings) -> String {
-    let window = settings.virtual_ms.map(|ms| format!(" --virtual-ms {ms}"));
-    format!(
-        "shootdown evidence --runs {} --seed {}{}",
-        settings.runs,
-        settings.seed,
-        window.unwrap_or_default()
-    )
 }
 
 /// Worst and median errors by machine, on the rows that nothing was fitted on, beside the interpolation's.

@@ -1,7 +1,7 @@
 //! Lockless walks through the public interface: guards, who is interrupted for a freed table, grace periods.
 
 use super::{Sys, World, tables};
-use shootdown::{Design, Flushed, Free, Native, Range, Retired, Root, Space, Walkers};
+use shootdown::{Design, Flushed, Free, Native, Range, Retired, Root, Space, Unmapped, Walkers};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Four CPUs without broadcasts.
@@ -239,6 +239,35 @@ fn a_flush_without_tables_is_no_proof_for_table_pages() {
             }
         }
     }
+}
+
+#[test]
+fn the_end_of_a_deferral_is_no_proof_for_table_pages() {
+    let base = Design {
+        free: Free::Deferred,
+        ..Design::IPI
+    };
+    let (world, engine, _) = world(Walkers::Precise, base);
+    let one = super::space(engine, 1);
+    let refuses = |proof: Flushed| {
+        let free = catch_unwind(AssertUnwindSafe(|| drop(engine.retire_tables(one, &proof))));
+        assert_eq!(free.is_err(), cfg!(debug_assertions));
+    };
+    super::run(world, engine, 0..1, one);
+    let Unmapped::Now(alone) = engine.flush_later(one, tables(), 1) else {
+        panic!("nobody else has it");
+    };
+    refuses(alone);
+    super::run(world, engine, 0..2, one);
+    let Unmapped::Later(deferral) = engine.flush_later(one, tables(), 1) else {
+        panic!("CPU 1 has it");
+    };
+    let proofs = (0..2).map(|_| {
+        (0..4).for_each(|cpu| world.on(cpu, || engine.tick()));
+        engine.deferrals_over()
+    });
+    let over = proofs.last().expect("two");
+    refuses(engine.release(deferral, &over).expect("every CPU has ticked"));
 }
 
 #[test]
