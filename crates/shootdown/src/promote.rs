@@ -231,7 +231,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             let pin = self.pinned();
             let runners = self.members_that(space, |state| state.id() == space.id);
             let Some(target) = runners.iter().next() else { return };
-            if fault!(self.kernel, GiveUpWaiting) || fault!(self.kernel, TagTestBeforeLazyTest) {
+            if fault!(self.kernel, GiveUpWaiting) {
+                return;
+            }
+            if fault!(self.kernel, TagTestBeforeLazyTest) {
                 return;
             }
             if round == 0 {
