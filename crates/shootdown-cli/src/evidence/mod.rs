@@ -408,4 +408,27 @@ mod tests {
         assert!(value["shape"].is_null() && value["failures"][0] == "it hangs");
         crate::json::assert_explained(&json);
     }
+
+    #[test]
+    fn tables_fit_a_terminal_and_what_was_set_stands_below_them() {
+        let rows: Vec<_> = published::rows()
+            .into_iter()
+            .filter(|row| row.not_run().is_none())
+            .collect();
+        let outcomes: Vec<Outcome> = plan(&rows, 1).specs.iter().map(|_| outcome(1e6)).collect();
+        let text = text(&lines(&rows, &plan(&rows, 1), &outcomes), &[], &[], 1);
+        let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap_or_default();
+        assert!(widest.chars().count() <= 110, "{widest}");
+        assert!(
+            text.contains("  [1]: topology.sockets=32 topology.cores_per_cluster=2\n"),
+            "{text}"
+        );
+        assert!(text.contains(" preemptible over ipi-per-cpu [3] "), "{text}");
+        let of_e5 = text
+            .split("\nE5. ")
+            .nth(1)
+            .and_then(|rest| rest.lines().nth(1))
+            .unwrap_or_default();
+        assert!(!of_e5.contains("machine") && !of_e5.contains("interpolated"), "{of_e5}");
+    }
 }

@@ -27,7 +27,9 @@ pub(super) fn text(lines: &[Line], beside: &[Line], left: &[Published], runs: u6
                 String::new()
             }
         ));
-        text.push_str(&grid(&of_table).draw());
+        let (grid, marks) = grid(&of_table);
+        text.push_str(&grid.draw());
+        text.push_str(&marks);
         for line in beside.iter().filter(|line| line.published.table == table) {
             let row = &line.published;
             let number = line
@@ -91,66 +93,111 @@ pub(super) fn wrapped(paragraph: &str) -> String {
     text
 }
 
-fn grid(lines: &[&Line]) -> Grid {
-    // The heading names the workload where all rows have the same.
-    let several = lines
-        .windows(2)
-        .any(|pair| pair[0].published.workload != pair[1].published.workload);
-    let mut header = vec!["machine"];
-    header.extend(several.then_some("workload"));
-    header.extend([
-        "design",
-        "threads",
-        "LRU drain",
+/// A column of a table: its heading and what stands in a line.
+type Column<'a> = (&'static str, Box<dyn Fn(&Line) -> String + 'a>);
+
+/// The table, without columns that say nothing in it, and what the marks in it stand for.
+fn grid(lines: &[&Line]) -> (Grid, String) {
+    let sets = distinct_sets(lines);
+    // The heading names machine and workload where all rows have the same.
+    let several = |of: fn(&Published) -> &String| {
+        lines
+            .windows(2)
+            .any(|pair| of(&pair[0].published) != of(&pair[1].published))
+    };
+    let any = |such: fn(&Line) -> bool| lines.iter().any(|line| such(line));
+    let error = |number: Option<f64>, line: &Line| {
+        number.map_or(UNKNOWN.to_string(), |number| {
+            number::signed_percent(relative_error(number, line.published.value))
+        })
+    };
+    let mut columns: Vec<Column> = Vec::new();
+    if several(|row| &row.machine) {
+        columns.push(("machine", Box::new(|line| line.published.machine.clone())));
+    }
+    if several(|row| &row.workload) {
+        columns.push(("workload", Box::new(|line| line.published.workload.clone())));
+    }
+    columns.push(("design", Box::new(|line| design(&line.published, &sets))));
+    let words = columns.len();
+    columns.push(("threads", Box::new(|line| line.published.threads.to_string())));
+    if any(|line| line.published.lru_drain) {
+        let drains = |line: &Line| if line.published.lru_drain { "yes" } else { "no" }.to_string();
+        columns.push(("LRU drain", Box::new(drains)));
+    }
+    columns.push((
         "published",
-        "simulated",
-        "error",
-        "fitted",
-        "interpolated",
-        "error",
-    ]);
+        Box::new(|line| shown(line.published.metric, line.published.value)),
+    ));
+    let simulated = |line: &Line| {
+        let shown = |number| shown(line.published.metric, number);
+        line.simulated.map_or("failed".to_string(), shown)
+    };
+    columns.push(("simulated", Box::new(simulated)));
+    columns.push(("error", Box::new(|line| error(line.simulated, line))));
+    if any(|line| line.published.fitted) {
+        let fitted = |line: &Line| if line.published.fitted { "fitted" } else { "" }.to_string();
+        columns.push(("fitted", Box::new(fitted)));
+    }
+    if any(|line| line.interpolated.is_some()) {
+        let interpolated = |line: &Line| {
+            let shown = |number| shown(line.published.metric, number);
+            line.interpolated.map_or(UNKNOWN.to_string(), shown)
+        };
+        columns.push(("interpolated", Box::new(interpolated)));
+        columns.push(("error", Box::new(|line| error(line.interpolated, line))));
+    }
     let mut groups: Vec<Vec<Vec<String>>> = Vec::new();
     let mut group = None;
     for line in lines {
-        let row = &line.published;
-        let of = (&row.machine, &row.workload, &row.design);
+        let of = (
+            &line.published.machine,
+            &line.published.workload,
+            &line.published.design,
+        );
         if group != Some(of) {
             group = Some(of);
             groups.push(Vec::new());
         }
-        let error_of = |number: Option<f64>| {
-            number.map_or(UNKNOWN.to_string(), |number| {
-                number::signed_percent(relative_error(number, row.value))
-            })
-        };
-        let set = row.set.iter().map(|set| format!(" {set}"));
-        let over = match &row.over {
-            None => String::new(),
-            Some(over) if over.design == row.design => format!(" over {} threads", over.threads),
-            Some(over) => format!(" over {}", over.design),
-        };
-        let mut cells = vec![row.machine.clone()];
-        cells.extend(several.then(|| row.workload.clone()));
-        cells.extend([
-            format!("{}{over}{}", row.design, set.collect::<String>()),
-            row.threads.to_string(),
-            if row.lru_drain { "yes" } else { "no" }.to_string(),
-            shown(row.metric, row.value),
-            line.simulated
-                .map_or("failed".to_string(), |number| shown(row.metric, number)),
-            error_of(line.simulated),
-            if row.fitted { "fitted" } else { "" }.to_string(),
-            line.interpolated
-                .map_or(UNKNOWN.to_string(), |number| shown(row.metric, number)),
-            error_of(line.interpolated),
-        ]);
+        let cells = columns.iter().map(|(_, cell)| cell(line)).collect();
         groups.last_mut().expect("a group was just pushed").push(cells);
     }
-    Grid {
-        header: header.into_iter().map(str::to_string).collect(),
+    let marks = sets.iter().enumerate();
+    let marks = marks.map(|(index, set)| format!("  {}: {}\n", mark(index), set.join(" ")));
+    let grid = Grid {
+        header: columns.iter().map(|(heading, _)| heading.to_string()).collect(),
         groups,
-        words: 2 + usize::from(several),
+        words,
+    };
+    (grid, marks.collect())
+}
+
+/// What was set differently in some of the rows, each combination once.
+fn distinct_sets<'a>(lines: &[&'a Line]) -> Vec<&'a [String]> {
+    let mut sets: Vec<&[String]> = Vec::new();
+    for line in lines {
+        let set = line.published.set.as_slice();
+        if !set.is_empty() && !sets.contains(&set) {
+            sets.push(set);
+        }
     }
+    sets
+}
+
+fn mark(index: usize) -> String {
+    format!("[{}]", index + 1)
+}
+
+/// The design of a row, what a ratio is over, and the mark of what was set.
+fn design(row: &Published, sets: &[&[String]]) -> String {
+    let over = match &row.over {
+        None => String::new(),
+        Some(over) if over.design == row.design => format!(" over {} threads", over.threads),
+        Some(over) => format!(" over {}", over.design),
+    };
+    let set = sets.iter().position(|set| *set == row.set.as_slice());
+    let mark = set.map_or(String::new(), |index| format!(" {}", mark(index)));
+    format!("{}{over}{mark}", row.design)
 }
 
 /// Absolute relative errors of predictions, in order; rows without a prediction are left out.
