@@ -2,11 +2,13 @@
 //!
 //! It shows what the engine and the simulated machine recorded and computes nothing but shares and rounding.
 
+mod json;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use shootdown::{Costs, Demotion, Event, Reach, Way};
-use shootdown_sim::os::Diary;
+use shootdown_sim::os::{Diary, Note};
 use shootdown_sim::run::{self, Explanation, RunResult, RunSpec};
 
 use crate::args::ExplainArgs;
@@ -55,21 +57,20 @@ pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     );
     let most = usize::try_from(args.decisions).unwrap_or(usize::MAX);
     let paragraphs = words(&spec, &result, &explanation, most);
-    output::print(&format!(
-        "{title}\n\n{}\n{}",
-        bars(&explanation.diary),
-        paragraphs
-            .iter()
-            .map(|paragraph| format!("{paragraph}\n"))
-            .collect::<String>()
-    ))?;
+    let command = command_line(&spec, &target);
+    let mut text = if args.json {
+        json::render(&command, &spec, target.to_string(), &result, &explanation)
+    } else {
+        let paragraphs: String = paragraphs.iter().map(|paragraph| format!("{paragraph}\n")).collect();
+        format!("{title}\n\n{}\n{paragraphs}", bars(&explanation.diary))
+    };
     if let Some(destination) = &destination {
-        destination.write(
-            page(&title, &command_line(&spec, &target), &explanation.diary, &paragraphs),
-            stop,
-        )?;
-        output::print(&format!("report: {}\n", destination.shown()))?;
+        destination.write(page(&title, &command, &explanation.diary, &paragraphs), stop)?;
+        if !args.json {
+            text.push_str(&format!("report: {}\n", destination.shown()));
+        }
     }
+    output::print(&text)?;
     let bad = result.stale > 0 && spec.design != catalog::CONTROL_DESIGN;
     Ok(if bad { BAD_RUN } else { SUCCESS })
 }
@@ -135,13 +136,17 @@ fn words(spec: &RunSpec, result: &RunResult, explanation: &Explanation, decision
     told
 }
 
-fn costs(explanation: &Explanation) -> Vec<String> {
-    let start = explanation.diary.notes.iter().find_map(|note| match note.event {
+/// What was measured at start, if anything was.
+fn calibrated(diary: &Diary) -> Option<Costs> {
+    diary.notes.iter().find_map(|note| match note.event {
         Event::Calibrated(costs) => Some(costs),
         _ => None,
-    });
+    })
+}
+
+fn costs(explanation: &Explanation) -> Vec<String> {
     let mut told = Vec::new();
-    if let Some(start) = start {
+    if let Some(start) = calibrated(&explanation.diary) {
         told.push(format!(
             "Measured at start: {}.",
             cost_words(&start, explanation.broadcast)
@@ -181,59 +186,127 @@ fn cost_words(costs: &Costs, broadcast: bool) -> String {
     )
 }
 
-/// Promotions, demotions and moved thresholds, with their reasons: `most` of them one by one, the rest are counted; where there
-/// are more, no thresholds.
-fn decisions(diary: &Diary, most: usize) -> Vec<String> {
-    let told: Vec<(bool, String)> = diary
-        .notes
-        .iter()
-        .filter_map(|note| {
-            let what = match note.event {
-                Event::Promoting { active, costs: None } => {
-                    format!("a space active on {active} CPUs or more is worth a system-wide tag")
-                }
-                Event::Promoting {
-                    active,
-                    costs: Some((without, with)),
-                } => format!(
+/// Something that the engine decided about a tag or about where broadcasts begin.
+struct Decision {
+    at_ns: u64,
+    /// In one word, for programs.
+    kind: &'static str,
+    /// CPUs that the space is active on.
+    active: Option<u32>,
+    /// What its requests were expected to cost without a system-wide tag and with one, ns.
+    costs: Option<(u64, u64)>,
+    /// In words.
+    what: String,
+}
+
+impl Decision {
+    const THRESHOLD: &'static str = "threshold-moved";
+
+    /// What the note says, if it is of a decision.
+    fn of(note: &Note) -> Option<Self> {
+        let (kind, active, costs, what) = match note.event {
+            Event::Promoting { active, costs: None } => (
+                "promoting",
+                Some(active),
+                None,
+                format!("a space active on {active} CPUs or more is worth a system-wide tag"),
+            ),
+            Event::Promoting {
+                active,
+                costs: Some((without, with)),
+            } => (
+                "promoting",
+                Some(active),
+                Some((without, with)),
+                format!(
                     "a space active on {active} CPUs is worth a system-wide tag: its requests are expected to cost {without} ns \
                      without, {with} ns with one"
                 ),
-                Event::Promoted => "it was promoted: from here on its requests are broadcast under its tag".to_string(),
-                Event::TagsExhausted => "no tag was free, so it stays on per-CPU tags".to_string(),
-                Event::Demoting { active, reason } => match reason {
-                    Demotion::Shrunk => {
-                        format!("a promoted space has shrunk to {active} active CPUs: it gives its tag back")
-                    }
-                    Demotion::TagsShort => {
-                        format!("tags are short, and a promoted space is active on {active} CPUs only: it gives its tag back")
-                    }
-                    Demotion::Dear { without, with } => format!(
-                        "requests of a promoted space, active on {active} CPUs, cost {with} ns, and are expected to cost {without} \
-                         ns without its tag: it gives it back"
+            ),
+            Event::Promoted => (
+                "promoted",
+                None,
+                None,
+                "it was promoted: from here on its requests are broadcast under its tag".to_string(),
+            ),
+            Event::TagsExhausted => (
+                "tags-exhausted",
+                None,
+                None,
+                "no tag was free, so it stays on per-CPU tags".to_string(),
+            ),
+            Event::Demoting { active, reason } => {
+                let (kind, costs, what) = match reason {
+                    Demotion::Shrunk => (
+                        "demoting-shrunk",
+                        None,
+                        format!("a promoted space has shrunk to {active} active CPUs: it gives its tag back"),
                     ),
-                },
-                Event::Demoted => "it is back on per-CPU tags, its tag invalidated everywhere and free".to_string(),
-                Event::RollOver => "freed tags were invalidated everywhere, to be given out again".to_string(),
-                Event::ThresholdMoved { from, to } => {
-                    format!(
-                        "corrected costs: broadcast from {} other CPUs on, no longer {}",
-                        cpus(to),
-                        cpus(from)
-                    )
-                }
-                _ => return None,
-            };
-            let is_threshold = matches!(note.event, Event::ThresholdMoved { .. });
-            Some((is_threshold, format!("at {:.1} us: {what}.", note.at_ns as f64 / 1000.0)))
+                    Demotion::TagsShort => (
+                        "demoting-tags-short",
+                        None,
+                        format!("tags are short, and a promoted space is active on {active} CPUs only: it gives its tag back"),
+                    ),
+                    Demotion::Dear { without, with } => (
+                        "demoting-dear",
+                        Some((without, with)),
+                        format!(
+                            "requests of a promoted space, active on {active} CPUs, cost {with} ns, and are expected to cost \
+                             {without} ns without its tag: it gives it back"
+                        ),
+                    ),
+                };
+                (kind, Some(active), costs, what)
+            }
+            Event::Demoted => (
+                "demoted",
+                None,
+                None,
+                "it is back on per-CPU tags, its tag invalidated everywhere and free".to_string(),
+            ),
+            Event::RollOver => (
+                "roll-over",
+                None,
+                None,
+                "freed tags were invalidated everywhere, to be given out again".to_string(),
+            ),
+            Event::ThresholdMoved { from, to } => (
+                Self::THRESHOLD,
+                None,
+                None,
+                format!(
+                    "corrected costs: broadcast from {} other CPUs on, no longer {}",
+                    cpus(to),
+                    cpus(from)
+                ),
+            ),
+            _ => return None,
+        };
+        Some(Decision {
+            at_ns: note.at_ns,
+            kind,
+            active,
+            costs,
+            what,
         })
-        .collect();
+    }
+}
+
+/// Promotions, demotions and moved thresholds, with their reasons: `most` of them one by one, the rest are counted; where there
+/// are more, no thresholds.
+fn decisions(diary: &Diary, most: usize) -> Vec<String> {
+    let told: Vec<Decision> = diary.notes.iter().filter_map(Decision::of).collect();
     if told.is_empty() {
         return vec!["No space was promoted or demoted, and the threshold did not move.".to_string()];
     }
     let (all, many) = (told.len(), told.len() > most);
-    let kept = told.into_iter().filter(|(is_threshold, _)| !(many && *is_threshold));
-    let mut lines: Vec<String> = kept.take(most).map(|(_, line)| line).collect();
+    let kept = told
+        .iter()
+        .filter(|decision| !(many && decision.kind == Decision::THRESHOLD));
+    let mut lines: Vec<String> = kept
+        .take(most)
+        .map(|decision| format!("at {:.1} us: {}.", decision.at_ns as f64 / 1000.0, decision.what))
+        .collect();
     let more = all - lines.len();
     if more > 0 {
         lines.push(format!(
@@ -257,9 +330,19 @@ fn cpus(from: u64) -> String {
     }
 }
 
-/// Expected beside measured costs, of the timed requests.
-fn measurements(diary: &Diary) -> Vec<String> {
-    let mut told = Vec::new();
+/// The timed requests that went one way; means.
+struct Timed {
+    way: Way,
+    name: &'static str,
+    requests: usize,
+    expected_ns: f64,
+    took_ns: f64,
+    targets: f64,
+}
+
+/// Expected beside measured costs, of each way that reaches other CPUs and was timed.
+fn timed(diary: &Diary) -> Vec<Timed> {
+    let mut all = Vec::new();
     for (way, name) in Diary::WAYS {
         let samples: Vec<(u64, u64, u32)> = diary
             .notes
@@ -280,19 +363,32 @@ fn measurements(diary: &Diary) -> Vec<String> {
         let mean = |of: &dyn Fn(&(u64, u64, u32)) -> u64| {
             samples.iter().map(|sample| of(sample) as f64).sum::<f64>() / samples.len() as f64
         };
-        told.push(format!(
-            "Timed requests by {name}: {}, expected {:.0} ns on average, took {:.0} ns{}.",
-            number::count(samples.len() as u64),
-            mean(&|sample| sample.0),
-            mean(&|sample| sample.1),
-            if way == Way::Interrupts {
-                format!(", to {:.1} CPUs each", mean(&|sample| u64::from(sample.2)))
-            } else {
-                String::new()
-            }
-        ));
+        all.push(Timed {
+            way,
+            name,
+            requests: samples.len(),
+            expected_ns: mean(&|sample| sample.0),
+            took_ns: mean(&|sample| sample.1),
+            targets: mean(&|sample| u64::from(sample.2)),
+        });
     }
-    told
+    all
+}
+
+fn measurements(diary: &Diary) -> impl Iterator<Item = String> {
+    timed(diary).into_iter().map(|timed| {
+        format!(
+            "Timed requests by {}: {}, expected {:.0} ns on average, took {:.0} ns{}.",
+            timed.name,
+            number::count(timed.requests as u64),
+            timed.expected_ns,
+            timed.took_ns,
+            match timed.way {
+                Way::Interrupts => format!(", to {:.1} CPUs each", timed.targets),
+                _ => String::new(),
+            }
+        )
+    })
 }
 
 /// What to type for the same again.
@@ -421,6 +517,47 @@ mod tests {
         diary.decisions_dropped = 2;
         assert_eq!(decisions(&diary, 8)[2], "...and 2 later ones that were not kept.");
         assert_eq!(decisions(&diary, 9).len(), 10);
+    }
+
+    #[test]
+    fn json_says_what_the_words_say() {
+        let (spec, result, explanation) = explained(6, &[], "adaptive");
+        let text = json::render("shootdown explain", &spec, "milan-72".into(), &result, &explanation);
+        crate::json::assert_explained(&text);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["run"]["ops_per_s"], result.ops_per_s);
+        let shares = |value: &serde_json::Value| {
+            let requests = value["requests"].as_array().unwrap();
+            requests.iter().map(|way| way["share"].as_f64().unwrap()).sum::<f64>()
+        };
+        assert!((shares(&value) - 1.0).abs() < 1e-9, "{text}");
+        assert_eq!(value["requests"][2]["way"], "broadcast");
+        assert_eq!(value["requests"][2]["count"], explanation.diary.requests[2].count);
+        let told = decisions(&explanation.diary, usize::MAX);
+        let listed = value["decisions"].as_array().unwrap();
+        assert_eq!(listed.len(), told.len());
+        let promoted = listed.iter().find(|decision| decision["kind"] == "promoted").unwrap();
+        assert!(told.iter().any(|line| line.contains(promoted["what"].as_str().unwrap())));
+        let start = calibrated(&explanation.diary).unwrap();
+        assert_eq!(value["costs"][0]["when"], "calibrated");
+        assert_eq!(value["costs"][0]["interrupt_ns"], start.interrupt_ns);
+        assert_eq!(value["costs"][1]["broadcast_ns"], explanation.costs.broadcast_ns);
+        let timed: Vec<_> = value["timed"].as_array().unwrap().iter().map(|timed| &timed["way"]).collect();
+        assert!(timed.contains(&&serde_json::json!("broadcast")), "{text}");
+    }
+
+    #[test]
+    fn json_of_a_design_or_machine_without_a_choice_has_no_costs_for_it() {
+        let (spec, result, explanation) = explained(4, &[], "ipi");
+        let text = json::render("shootdown explain", &spec, "milan-72".into(), &result, &explanation);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&value["adaptive"], &value["costs"]), (&false.into(), &serde_json::json!([])));
+        let (spec, result, explanation) = explained(4, &["broadcast.available=false"], "adaptive");
+        let text = json::render("shootdown explain", &spec, "milan-72".into(), &result, &explanation);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let costs = value["costs"].as_array().unwrap();
+        assert!(!costs.is_empty());
+        assert!(costs.iter().all(|costs| costs["broadcast_ns"].is_null() && costs["broadcast_from"].is_null()));
     }
 
     #[test]

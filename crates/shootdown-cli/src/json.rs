@@ -1,7 +1,7 @@
 //! The JSON that programs read: a contract, so the keys and their order are fixed and a test holds them.
 
 use serde::Serialize;
-use shootdown_sim::run::RunResult;
+use shootdown_sim::run::{RunResult, RunSpec};
 
 use crate::published;
 use crate::summary::{Comparison, relative_error};
@@ -50,6 +50,56 @@ pub(crate) struct Run<'a> {
     pub(crate) latencies: Vec<Distribution<'a>>,
 }
 
+impl<'a> Run<'a> {
+    /// A simulated run on `target`, beside the published rate if there is one.
+    pub(crate) fn of(
+        spec: &'a RunSpec,
+        target: String,
+        published: Option<f64>,
+        outcome: Result<&'a RunResult, &'a str>,
+    ) -> Self {
+        let result = outcome.ok();
+        let number = |field: fn(&RunResult) -> f64| result.map(field);
+        let count = |field: fn(&RunResult) -> u64| result.map(field);
+        Run {
+            workload: &spec.workload,
+            target,
+            design: &spec.design,
+            threads: spec.threads,
+            seed: spec.seed,
+            ops: count(|result| result.ops),
+            ops_per_s: number(|result| result.ops_per_s),
+            half_width: result.and_then(|result| result.half_width),
+            doubt: result.and_then(RunResult::doubt).map(crate::summary::doubt_in_words),
+            ipis_per_op: number(|result| result.ipis_per_op),
+            interrupts_per_op: number(|result| result.interrupts_per_op),
+            flush_share: number(|result| result.flush_share),
+            stale: count(|result| result.stale),
+            accesses_checked: count(|result| result.accesses_checked),
+            events: count(|result| result.events),
+            host_seconds: number(|result| result.host_seconds),
+            published,
+            relative_error: published
+                .zip(result)
+                .map(|(published, result)| relative_error(result.ops_per_s, published)),
+            error: outcome.err(),
+            lost_events: None,
+            qemu: None,
+            latencies: result.map_or(Vec::new(), |result| {
+                let distributions = result.latencies.iter().map(|latency| Distribution {
+                    name: latency.name,
+                    count: latency.count,
+                    p50_ns: latency.p50_ns,
+                    p99_ns: latency.p99_ns,
+                    max_ns: latency.max_ns,
+                    buckets: &latency.buckets,
+                });
+                distributions.collect()
+            }),
+        }
+    }
+}
+
 /// A distribution of latencies in virtual nanoseconds; a bucket is its upper edge and how many fell into it.
 #[derive(Debug, Serialize)]
 pub(crate) struct Distribution<'a> {
@@ -71,45 +121,11 @@ pub fn render(comparison: &Comparison) -> String {
         .runs
         .iter()
         .map(|(spec, outcome)| {
+            let target = comparison.plan.target_of(spec.threads).to_string();
             let published = published::lookup(&comparison.published, &spec.design, spec.threads);
-            let result = outcome.as_ref().ok();
-            let number = |field: fn(&RunResult) -> f64| result.map(field);
-            let count = |field: fn(&RunResult) -> u64| result.map(field);
             Run {
-                workload: &spec.workload,
-                target: comparison.plan.target_of(spec.threads).to_string(),
-                design: &spec.design,
-                threads: spec.threads,
-                seed: spec.seed,
-                ops: count(|result| result.ops),
-                ops_per_s: number(|result| result.ops_per_s),
-                half_width: result.and_then(|result| result.half_width),
-                doubt: result.and_then(RunResult::doubt).map(crate::summary::doubt_in_words),
-                ipis_per_op: number(|result| result.ipis_per_op),
-                interrupts_per_op: number(|result| result.interrupts_per_op),
-                flush_share: number(|result| result.flush_share),
-                stale: count(|result| result.stale),
-                accesses_checked: count(|result| result.accesses_checked),
-                events: count(|result| result.events),
-                host_seconds: number(|result| result.host_seconds),
-                published,
-                relative_error: published
-                    .zip(result)
-                    .map(|(published, result)| relative_error(result.ops_per_s, published)),
-                error: outcome.as_ref().err().map(String::as_str),
                 lost_events: lost,
-                qemu: None,
-                latencies: result.map_or(Vec::new(), |result| {
-                    let distributions = result.latencies.iter().map(|latency| Distribution {
-                        name: latency.name,
-                        count: latency.count,
-                        p50_ns: latency.p50_ns,
-                        p99_ns: latency.p99_ns,
-                        max_ns: latency.max_ns,
-                        buckets: &latency.buckets,
-                    });
-                    distributions.collect()
-                }),
+                ..Run::of(spec, target, published, outcome.as_ref().map_err(String::as_str))
             }
         })
         .collect();

@@ -73,7 +73,8 @@ pub struct TimelineArgs {
     shootdown explain tlb_flush2 --on milan-72 --threads 16\n  \
     shootdown explain tlb_flush2 --threads 72 --set broadcast.available=false\n  \
     shootdown explain tlb_flush2 --threads 12 --decisions 40              promotions and demotions, all of them\n  \
-    shootdown explain tlb_flush2 --threads 8 --set costs.broadcast_sync=1500 --html why.html")]
+    shootdown explain tlb_flush2 --threads 8 --set costs.broadcast_sync=1500 --html why.html\n  \
+    shootdown explain tlb_flush2 --json | jq '.decisions[] | [.at_ns, .kind]'")]
 pub struct ExplainArgs {
     /// What to run, and where.
     #[command(flatten)]
@@ -94,6 +95,10 @@ pub struct ExplainArgs {
     /// How many decisions about tags and thresholds are told one by one; the rest are counted
     #[arg(long, value_name = "N", default_value = "8", value_parser = whole_number, allow_negative_numbers = true)]
     pub decisions: u64,
+
+    /// Print only JSON, for programs (every decision that was kept)
+    #[arg(long, conflicts_with = "decisions")]
+    pub json: bool,
 
     /// Also write the explanation, with its plot, to this file
     #[arg(long, value_name = "FILE")]
