@@ -1,5 +1,5 @@
-//! What a sweep found, in two short tables: who is best at each size, and how that moves from one end of a range to the
-//! other.
+//! What a sweep found, in short tables: the rates, where they are few, who is best at each size, and how that moves from one
+//! end of a range to the other.
 //!
 //! Computed from the results alone, so that a merge prints what the whole sweep would have.
 
@@ -9,6 +9,9 @@ use super::results::{ERROR, Results, Value};
 use crate::catalog::{CONTROL_DESIGN, IDEAL_DESIGN, JUDGED_DESIGN};
 use crate::number::{self, UNKNOWN, median};
 use crate::table::Grid;
+
+/// Most points whose rates are shown one by one.
+const MOST_SHOWN: usize = 30;
 
 /// Where one comparison between designs was made: everything but design and seed.
 type Place = Vec<String>;
@@ -22,6 +25,7 @@ pub struct Summary {
     pub checked: u64,
     /// Rows of failed runs: the point and the first line of the reason.
     pub failed: Vec<(u64, String)>,
+    rates: Option<Grid>,
     best: Option<Grid>,
     ends: Option<Grid>,
     ahead: Option<String>,
@@ -102,6 +106,9 @@ impl Summary {
             stale,
             checked,
             failed,
+            rates: (1..=MOST_SHOWN)
+                .contains(&cells.len())
+                .then(|| rates(&designs, &parameters, &cells)),
             best: several.then(|| best(&designs, &cells)),
             ends: (several && !parameters.is_empty()).then(|| ends(&designs, &parameters, &cells)),
             ahead: ahead(&designs, &parameters, &cells),
@@ -111,7 +118,14 @@ impl Summary {
     /// The tables and the oracle's verdict as they are printed.
     pub fn text(&self) -> String {
         let mut text = String::new();
+        if let Some(grid) = &self.rates {
+            text.push_str("Operations per second at each point (medians of the seeds)\n");
+            text.push_str(&grid.draw());
+        }
         if let Some(grid) = &self.best {
+            if self.rates.is_some() {
+                text.push('\n');
+            }
             text.push_str("Each design over the best of the others (medians), and who is best at how many points\n");
             text.push_str(&grid.draw());
         }
@@ -141,6 +155,29 @@ impl Summary {
             ),
         });
         text
+    }
+}
+
+/// What each design reached, a row for each point.
+fn rates(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Grid {
+    let varied: Vec<usize> = (0..parameters.len())
+        .filter(|&index| range(cells, index).is_some())
+        .collect();
+    let names = ["workload", "machine", "CPUs", "threads"].map(String::from).into_iter();
+    let names = names.chain(varied.iter().map(|&index| parameters[index].clone()));
+    let rows = cells.iter().map(|cell| {
+        let value = |&index: &usize| cell.values[index].map_or(UNKNOWN.to_string(), |value| value.to_string());
+        let rate = |design| {
+            let rates = cell.rates.get(&design);
+            rates.map_or(UNKNOWN.to_string(), |rates| number::rate(median(rates.iter().copied())))
+        };
+        let place = cell.size.iter().cloned().chain(varied.iter().map(value));
+        vec![place.chain((0..designs.len()).map(rate)).collect()]
+    });
+    Grid {
+        header: names.chain(designs.iter().cloned()).collect(),
+        groups: rows.collect(),
+        words: 2,
     }
 }
 
@@ -318,6 +355,8 @@ mod tests {
             .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
             .collect();
         for expected in [
+            "w m 72 2 1 100 110",
+            "w m 72 4 9 100 300",
             "w m ipi 72 2 1 of 2 1.01x 1.00x",
             "w m adaptive 72 4 2 of 2 0.42x 2.50x",
             "costs.a 1 0.70x (0.50) 1.55x (1.10)",
@@ -362,6 +401,18 @@ mod tests {
     #[test]
     fn one_design_has_nobody_to_be_compared_with() {
         let text = Summary::new(&results(&[("ipi", 2, 1.0, 100.0)])).text();
-        assert_eq!(text, "stale translations: 0 in 10 checked accesses\n");
+        assert!(!text.contains("over the best"), "{text}");
+        let row = text.lines().find(|line| line.contains(" m ")).unwrap();
+        assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["w", "m", "72", "2", "100"]);
+        assert!(text.ends_with("stale translations: 0 in 10 checked accesses\n"), "{text}");
+    }
+
+    #[test]
+    fn rates_of_many_points_are_left_to_the_file() {
+        let row = |threads| ("ipi", threads, 1.0, 100.0);
+        let rows = |most: u64| (1..=most).map(row).collect::<Vec<_>>();
+        let text = |most| Summary::new(&results(&rows(most))).text();
+        assert!(text(30).contains("at each point"));
+        assert!(!text(31).contains("at each point"));
     }
 }
