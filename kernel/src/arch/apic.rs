@@ -111,11 +111,10 @@ pub fn arm_timer(count: u32) {
 #[inline]
 fn command(apic_id: u32, low: u32) {
     if by_msr() {
-        core::sync::atomic::fence(Ordering::SeqCst);
-        // SAFETY: the fence has no effect but to wait until the one before is over, as the manuals ask for before an x2APIC
-        // write; then the command register, in x2APIC mode.
+        // SAFETY: these two fences have no effect but to wait, and are what the manuals ask for before an x2APIC write (a compiler
+        // may make a locked instruction of its own fence, which is none of them); then the command register, in x2APIC mode.
         return unsafe {
-            core::arch::asm!("lfence", options(nostack, preserves_flags));
+            core::arch::asm!("mfence", "lfence", options(nostack, preserves_flags));
             Msr::new(0x830).write(u64::from(apic_id) << 32 | u64::from(low));
         };
     }
