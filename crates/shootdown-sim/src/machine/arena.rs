@@ -10,6 +10,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
+/// The grain of the layout, on every host: results depend on offsets, so they must not depend on how large the host's pages are.
 const PAGE: usize = 4096;
 
 /// Bytes in a cache line.
@@ -52,8 +53,23 @@ impl Mapping {
 
     /// Asks for large host pages, which save much of the host's own address translation; refused is fine.
     pub(crate) fn prefer_large_pages(&self) {
-        // SAFETY: the range is this mapping; advice does not change contents.
-        unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_HUGEPAGE) };
+        #[cfg(target_os = "linux")]
+        self.advise(0, libc::MADV_HUGEPAGE);
+    }
+
+    /// Asks for none from `from` bytes on, which are touched here and there only.
+    fn prefer_small_pages(&self, from: usize) {
+        debug_assert!(from <= self.bytes);
+        #[cfg(target_os = "linux")]
+        self.advise(from, libc::MADV_NOHUGEPAGE);
+        #[cfg(not(target_os = "linux"))]
+        let _ = from;
+    }
+
+    #[cfg(target_os = "linux")]
+    fn advise(&self, from: usize, advice: libc::c_int) {
+        // SAFETY: the range is of this mapping, or refused; advice does not change contents.
+        unsafe { libc::madvise(self.start().wrapping_add(from).cast(), self.bytes - from, advice) };
     }
 
     pub(crate) fn start(&self) -> *mut u8 {
@@ -94,8 +110,7 @@ impl Region {
         if words > LARGE_FROM {
             mapping.prefer_large_pages();
         }
-        // SAFETY: the range lies inside the mapping; advice does not change contents. Failure is harmless.
-        unsafe { libc::madvise(mapping.start().add(words).cast(), stacks, libc::MADV_NOHUGEPAGE) };
+        mapping.prefer_small_pages(words);
         // Line 0 stands for everything outside the region, so no word may live there.
         Region {
             low: Cell::new(LINE),
@@ -172,31 +187,70 @@ impl Region {
         );
         self.high.set(start);
         let limit = self.base() + start;
-        // SAFETY: the page lies inside the mapping and nothing uses it: it was just cut off for this stack.
-        let refused = unsafe { libc::mprotect(limit as *mut libc::c_void, PAGE, libc::PROT_NONE) };
+        let guard = self.guard(start);
+        let shift = (colour * 7 % 60) * LINE;
+        ArenaStack {
+            base: self.base() + end - shift,
+            limit,
+            guard,
+            region: Rc::clone(self),
+        }
+    }
+
+    /// Guards the page at this offset, which was just cut off for a stack.
+    fn guard(&self, offset: usize) -> Guard {
+        // SAFETY: asks a number.
+        if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } != PAGE as libc::c_long {
+            return Guard::Untouched;
+        }
+        // SAFETY: the page lies inside the mapping and nothing uses it.
+        let refused = unsafe { libc::mprotect(self.mapping.start().add(offset).cast(), PAGE, libc::PROT_NONE) };
         assert!(
             refused == 0,
             "cannot protect a guard page: {}",
             std::io::Error::last_os_error()
         );
-        let shift = (colour * 7 % 60) * LINE;
-        ArenaStack {
-            base: self.base() + end - shift,
-            limit,
-            _region: Rc::clone(self),
-        }
+        Guard::Protected
     }
+
+    /// Whether nobody has written to the page at this offset, which is readable.
+    fn is_untouched(&self, offset: usize) -> bool {
+        // SAFETY: inside the mapping, and the task that might write there has ended.
+        let page = unsafe { std::slice::from_raw_parts(self.mapping.start().add(offset), PAGE) };
+        page.iter().all(|&byte| byte == 0)
+    }
+}
+
+/// What becomes of a stack that outgrows its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Guard {
+    /// The host stops it at the first access.
+    Protected,
+    /// It is found out when the stack goes: the host's pages are larger than ours (16 KiB on Apple's processors, up to 64 KiB on
+    /// other Arm hosts), so it cannot protect one.
+    Untouched,
 }
 
 /// A coroutine stack inside the region.
 pub(crate) struct ArenaStack {
     base: usize,
     limit: usize,
-    _region: Rc<Region>,
+    guard: Guard,
+    region: Rc<Region>,
 }
 
-// SAFETY: the stack has a guard page at its limit (protected in `Region::stack`), more than a page of usable memory
-// above it, an aligned base, and keeps the mapping alive.
+impl Drop for ArenaStack {
+    fn drop(&mut self) {
+        if self.guard == Guard::Untouched && !self.region.is_untouched(self.limit - self.region.base()) {
+            // Whatever lies below was overwritten: nothing that this process would say yet could be believed.
+            eprintln!("error: the stack of a simulated CPU was too small: raise `stack_bytes`");
+            std::process::abort();
+        }
+    }
+}
+
+// SAFETY: the stack has a guard page at its limit (protected, or looked at in the end, see `Guard`), more than a page of usable
+// memory above it, an aligned base, and keeps the mapping alive.
 unsafe impl Stack for ArenaStack {
     fn base(&self) -> StackPointer {
         debug_assert!(self.base.is_multiple_of(STACK_ALIGNMENT));
@@ -277,5 +331,20 @@ impl<T> Drop for Owner<T> {
     fn drop(&mut self) {
         // SAFETY: the last handle is gone, so nothing refers to the value; the region is still mapped.
         unsafe { self.value.drop_in_place() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_that_was_outgrown_is_found_out_where_pages_cannot_be_protected() {
+        let region = Rc::new(Region::new(1 << 20, 2, 1 << 16));
+        let free = (1 << 20) - PAGE;
+        assert!(region.is_untouched(free));
+        // SAFETY: a byte of the words, which nobody has reserved.
+        unsafe { region.mapping.start().add(free + PAGE - 1).write(1) };
+        assert!(!region.is_untouched(free));
     }
 }
