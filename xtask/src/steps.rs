@@ -9,6 +9,9 @@ use shootdown_qemu::BARE_TARGET;
 
 use super::{bochs, child, kernel};
 
+/// A host that is neither Linux nor x86: what is compiled for it leans on neither. Nothing is run.
+const OTHER_HOST: &str = "aarch64-apple-darwin";
+
 const GET_RUSTUP: &str = "install rustup (curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh)";
 
 /// Something to have before a step can run.
@@ -16,9 +19,9 @@ const GET_RUSTUP: &str = "install rustup (curl --proto '=https' --tlsv1.2 -sSf h
 enum Need {
     /// A cargo subcommand: its name, the rustup component and the Debian package that hold it.
     Subcommand(&'static str, &'static str, &'static str),
-    /// The standard library's core for [`BARE_TARGET`].
-    BareTarget,
-    /// The same, and QEMU.
+    /// The standard library, or what there is of it, for this target.
+    Target(&'static str),
+    /// The one for [`BARE_TARGET`], and QEMU.
     Emulator,
     /// The same, and Bochs.
     Bochs,
@@ -82,7 +85,24 @@ pub fn all() -> Vec<Step> {
             ..step("docs", &["doc", "--workspace", "--no-deps"])
         },
         Step {
-            need: Some(Need::BareTarget),
+            need: Some(Need::Target(OTHER_HOST)),
+            ..step(
+                "others",
+                &[
+                    "check",
+                    "-p",
+                    "shootdown-cli",
+                    "-p",
+                    "shootdown-host",
+                    "-p",
+                    "shootdown-check",
+                    "--target",
+                    OTHER_HOST,
+                ],
+            )
+        },
+        Step {
+            need: Some(Need::Target(BARE_TARGET)),
             ..step(
                 "no-std",
                 &[
@@ -206,16 +226,16 @@ impl Need {
                 format!("or: sudo apt-get install {package}"),
             ),
             Need::Emulator => {
-                Need::BareTarget.meet(end)?;
+                bare_target(end)?;
                 return kernel::install_emulator(end);
             }
             Need::Bochs => {
                 Need::Emulator.meet(end)?;
                 return bochs::install(end);
             }
-            Need::BareTarget => (
-                bare_target_installed(),
-                ["target", "add", BARE_TARGET],
+            Need::Target(target) => (
+                is_installed(target),
+                ["target", "add", target],
                 "distribution packages of Rust do not carry this target".to_string(),
             ),
         };
@@ -239,7 +259,7 @@ impl Need {
 /// # Errors
 /// What to install by hand.
 pub fn bare_target(end: Instant) -> Result<(), String> {
-    Need::BareTarget.meet(end)
+    Need::Target(BARE_TARGET).meet(end)
 }
 
 /// Cargo, in the root of the workspace.
@@ -278,9 +298,9 @@ fn quiet(command: &mut Command) -> bool {
     silent.status().is_ok_and(|status| status.success())
 }
 
-fn bare_target_installed() -> bool {
+fn is_installed(target: &str) -> bool {
     let asked = Command::new("rustc")
-        .args(["--print", "target-libdir", "--target", BARE_TARGET])
+        .args(["--print", "target-libdir", "--target", target])
         .output();
     let Ok(answer) = asked else { return false };
     let folder = PathBuf::from(String::from_utf8_lossy(&answer.stdout).trim());
