@@ -4,11 +4,11 @@
 //! nobody may have finished anything when the time is over, and in a virtual millisecond they do what takes minutes to
 //! simulate. Who is [`Plan::patient`] therefore warms up until as many operations are done as there are threads, and measures
 //! until as many are done again and the rate is known well enough ([`PRECISE`]); or until so many operations were charged
-//! that a host has been busy for minutes. Both are looked at between turns, when the machine reports progress: still a pure
+//! that a host has been busy for minutes, half as many where what has been seen by then cannot become a measurement. Both are looked at between turns, when the machine reports progress: still a pure
 //! function of the seed. However the window ended, what was measured says how certain it is. Owns no count of its own.
 
 use crate::machine::{self, Machine, Progress, Statistics};
-use crate::precision::Series;
+use crate::precision::{Series, UNCERTAIN};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -104,6 +104,8 @@ pub(crate) struct Window {
     series: RefCell<Series>,
     /// Samples at which the precision is looked at next.
     look_at: Cell<usize>,
+    /// Half of the charged operations are over.
+    half_over: Cell<bool>,
 }
 
 impl Window {
@@ -126,6 +128,7 @@ impl Window {
             events: Cell::default(),
             series: RefCell::default(),
             look_at: Cell::new(SAMPLES),
+            half_over: Cell::new(false),
         });
         let at = |cycles, what: fn(&Window, u64)| {
             let window = window.clone();
@@ -228,6 +231,16 @@ impl Window {
         self.half_width(begun, now).is_some_and(|half| half <= PRECISE)
     }
 
+    /// Whether as much again as was seen would leave it no measurement: the warm-up was cut short, or an interval with half the
+    /// variance would still be too wide. Asked once, when half of the charged operations are over.
+    fn is_hopeless(&self, begun: Begun, now: u64, events: u64) -> bool {
+        if events < self.plan.events.1 / 2 || self.half_over.replace(true) {
+            return false;
+        }
+        let wide = |half| half > UNCERTAIN * std::f64::consts::SQRT_2;
+        !begun.warm || self.half_width(begun, now).is_some_and(wide)
+    }
+
     /// Begins or ends the window if there is too much to simulate. Returns whether the run is to go on. For the machine's
     /// progress callback.
     pub(crate) fn look(&self, progress: Progress) -> bool {
@@ -244,15 +257,17 @@ impl Window {
         if self.measured.borrow().is_none() {
             self.series.borrow_mut().add(now, self.ops());
         }
-        let enough = progress.events - since >= self.plan.events.1;
+        let events = progress.events - since;
+        let enough = events >= self.plan.events.1;
         let ends = if self.plan.asked {
             now >= begun.at + self.plan.length
         } else if self.least > 0 && self.seen() == 0 {
             // A window without an operation says nothing: twice the patience.
-            (progress.events - since) / 2 >= self.plan.events.1
+            events / 2 >= self.plan.events.1
         } else if self.least > 0 {
             let over = || now >= begun.at + LONGEST * self.plan.length;
-            enough || self.seen() >= self.least && (self.is_precise(begun, now) || over())
+            let known = || self.seen() >= self.least && (self.is_precise(begun, now) || over());
+            enough || known() || self.is_hopeless(begun, now, events)
         } else {
             enough
         };
@@ -395,6 +410,48 @@ mod tests {
         };
         let (measured, ..) = run(cut, 2, 50, 1000);
         assert!(!measured.warm);
+    }
+
+    #[test]
+    fn what_cannot_become_a_measurement_ends_half_way() {
+        let plan = |warm_up, patient| Plan {
+            patient: Some(patient),
+            events: (warm_up, 400),
+            ..PLAN
+        };
+        let (measured, ..) = run(plan(20, 1000), 2, 50, 1000);
+        assert!(!measured.warm);
+        assert!((195..=215).contains(&measured.ops), "{}", measured.ops);
+        // Warm, but for every operation the next takes longer.
+        let mut config = Config::new(Topology {
+            cpus: 1,
+            core_of: vec![0],
+            cluster_of: vec![0],
+            socket_of: vec![0],
+        });
+        config.progress_events = 1;
+        let ops = |grows: f64| {
+            let mut machine = Machine::new(config.clone());
+            let counter = Rc::new(Cell::new(0));
+            let counted = counter.clone();
+            machine.spawn(0, move || {
+                let mut gap = 20_000.0;
+                while !machine::stop_requested() {
+                    counted.set(counted.get() + 1);
+                    machine::charge(gap as u64);
+                    gap *= grows;
+                }
+            });
+            let plan = Plan {
+                length: 1 << 40,
+                ..plan(u64::MAX, 1)
+            };
+            let window = Window::new(&machine, plan, vec![counter], |_| {});
+            machine.run(plan.warm_up + plan.length, |progress| window.look(progress));
+            window.take().expect("the window has ended").ops
+        };
+        assert!((195..=215).contains(&ops(1.08)), "{}", ops(1.08));
+        assert!((395..=425).contains(&ops(1.0)), "{}", ops(1.0));
     }
 
     #[test]
