@@ -245,7 +245,9 @@ impl Decision {
                     Demotion::TagsShort => (
                         "demoting-tags-short",
                         None,
-                        format!("tags are short, and a promoted space is active on {active} CPUs only: it gives its tag back"),
+                        format!(
+                            "tags are short, and a promoted space is active on {active} CPUs only: it gives its tag back"
+                        ),
                     ),
                     Demotion::Dear { without, with } => (
                         "demoting-dear",
@@ -537,12 +539,20 @@ mod tests {
         let listed = value["decisions"].as_array().unwrap();
         assert_eq!(listed.len(), told.len());
         let promoted = listed.iter().find(|decision| decision["kind"] == "promoted").unwrap();
-        assert!(told.iter().any(|line| line.contains(promoted["what"].as_str().unwrap())));
+        assert!(
+            told.iter()
+                .any(|line| line.contains(promoted["what"].as_str().unwrap()))
+        );
         let start = calibrated(&explanation.diary).unwrap();
         assert_eq!(value["costs"][0]["when"], "calibrated");
         assert_eq!(value["costs"][0]["interrupt_ns"], start.interrupt_ns);
         assert_eq!(value["costs"][1]["broadcast_ns"], explanation.costs.broadcast_ns);
-        let timed: Vec<_> = value["timed"].as_array().unwrap().iter().map(|timed| &timed["way"]).collect();
+        let timed: Vec<_> = value["timed"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|timed| &timed["way"])
+            .collect();
         assert!(timed.contains(&&serde_json::json!("broadcast")), "{text}");
     }
 
@@ -551,13 +561,20 @@ mod tests {
         let (spec, result, explanation) = explained(4, &[], "ipi");
         let text = json::render("shootdown explain", &spec, "milan-72".into(), &result, &explanation);
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!((&value["adaptive"], &value["costs"]), (&false.into(), &serde_json::json!([])));
+        assert_eq!(
+            (&value["adaptive"], &value["costs"]),
+            (&false.into(), &serde_json::json!([]))
+        );
         let (spec, result, explanation) = explained(4, &["broadcast.available=false"], "adaptive");
         let text = json::render("shootdown explain", &spec, "milan-72".into(), &result, &explanation);
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         let costs = value["costs"].as_array().unwrap();
         assert!(!costs.is_empty());
-        assert!(costs.iter().all(|costs| costs["broadcast_ns"].is_null() && costs["broadcast_from"].is_null()));
+        assert!(
+            costs
+                .iter()
+                .all(|costs| costs["broadcast_ns"].is_null() && costs["broadcast_from"].is_null())
+        );
     }
 
     #[test]

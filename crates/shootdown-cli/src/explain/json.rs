@@ -85,14 +85,17 @@ pub(super) fn render(
     let Explanation { diary, counts, .. } = explanation;
     let adaptive = explanation.design.reach == Reach::Adaptive;
     let all: u64 = diary.requests.iter().map(|requests| requests.count).sum();
-    let requests = Diary::WAYS.iter().zip(&diary.requests).map(|((_, way), requests)| Requests {
-        way,
-        count: requests.count,
-        share: share(requests.count as f64, all as f64),
-        mean_ns: requests.mean_ns(),
-        p50_ns: requests.quantile_ns(0.5),
-        p99_ns: requests.quantile_ns(0.99),
-    });
+    let requests = Diary::WAYS
+        .iter()
+        .zip(&diary.requests)
+        .map(|((_, way), requests)| Requests {
+            way,
+            count: requests.count,
+            share: share(requests.count as f64, all as f64),
+            mean_ns: requests.mean_ns(),
+            p50_ns: requests.quantile_ns(0.5),
+            p99_ns: requests.quantile_ns(0.99),
+        });
     let at_start = calibrated(diary).map(|costs| ("calibrated", costs));
     let costs = at_start.into_iter().chain([("end", explanation.costs)]);
     let decisions = diary.notes.iter().filter_map(Decision::of).map(|decision| Decided {

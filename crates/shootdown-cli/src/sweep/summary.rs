@@ -404,7 +404,10 @@ mod tests {
         assert!(!text.contains("over the best"), "{text}");
         let row = text.lines().find(|line| line.contains(" m ")).unwrap();
         assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["w", "m", "72", "2", "100"]);
-        assert!(text.ends_with("stale translations: 0 in 10 checked accesses\n"), "{text}");
+        assert!(
+            text.ends_with("stale translations: 0 in 10 checked accesses\n"),
+            "{text}"
+        );
     }
 
     #[test]
