@@ -568,6 +568,8 @@ mod tests {
         let (spec, result, explanation) = explained(4, &["broadcast.available=false"], "adaptive");
         let text = json::render("shootdown explain", &spec, "milan-72".into(), &result, &explanation);
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let broadcast = &value["requests"][2];
+        assert!(broadcast["count"] == 0 && broadcast["mean_ns"].is_null() && broadcast["p99_ns"].is_null());
         let costs = value["costs"].as_array().unwrap();
         assert!(!costs.is_empty());
         assert!(

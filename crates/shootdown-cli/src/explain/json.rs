@@ -26,9 +26,10 @@ struct Requests {
     way: &'static str,
     count: u64,
     share: f64,
-    mean_ns: f64,
-    p50_ns: f64,
-    p99_ns: f64,
+    /// Null where there were none, as the next two.
+    mean_ns: Option<f64>,
+    p50_ns: Option<f64>,
+    p99_ns: Option<f64>,
 }
 
 /// What the engine took the ways to cost; null what the machine does not have.
@@ -92,9 +93,9 @@ pub(super) fn render(
             way,
             count: requests.count,
             share: share(requests.count as f64, all as f64),
-            mean_ns: requests.mean_ns(),
-            p50_ns: requests.quantile_ns(0.5),
-            p99_ns: requests.quantile_ns(0.99),
+            mean_ns: (requests.count > 0).then(|| requests.mean_ns()),
+            p50_ns: (requests.count > 0).then(|| requests.quantile_ns(0.5)),
+            p99_ns: (requests.count > 0).then(|| requests.quantile_ns(0.99)),
         });
     let at_start = calibrated(diary).map(|costs| ("calibrated", costs));
     let costs = at_start.into_iter().chain([("end", explanation.costs)]);
