@@ -277,16 +277,42 @@ fn ahead(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Option<S
     ))
 }
 
+/// The parameters that are not at their usual values in a cell.
+fn strange(cell: &Cell, usual: &[Option<f64>]) -> impl Iterator<Item = usize> {
+    (0..usual.len()).filter(|&index| cell.values[index] != usual[index])
+}
+
+/// The value that most cells have of each parameter, if no cell is off it in more than one: one was varied at a time.
+fn usual_values(parameters: usize, cells: &[Cell]) -> Option<Vec<Option<f64>>> {
+    let usual: Vec<_> = (0..parameters)
+        .map(|index| {
+            let mut sharing = BTreeMap::<Option<u64>, usize>::new();
+            for cell in cells {
+                *sharing.entry(cell.values[index].map(f64::to_bits)).or_default() += 1;
+            }
+            let most = sharing.into_iter().max_by_key(|&(_, cells)| cells);
+            most.and_then(|(value, _)| value).map(f64::from_bits)
+        })
+        .collect();
+    cells.iter().all(|cell| strange(cell, &usual).count() <= 1).then_some(usual)
+}
+
 fn ends(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Grid {
     let mut header = vec!["parameter".to_string(), "value".to_string()];
     header.extend(designs.iter().cloned());
     let mut groups = Vec::new();
+    let usual = usual_values(parameters.len(), cells);
     for (index, parameter) in parameters.iter().enumerate() {
         let Some((low, high)) = range(cells, index) else {
             continue;
         };
+        // Where the usual value is an end itself, that end is not where the others vary.
+        let counts = |cell: &Cell| usual.as_ref().is_none_or(|usual| strange(cell, usual).all(|other| other == index));
         let at = |end: f64, first: bool| {
-            let here: Vec<&Cell> = cells.iter().filter(|cell| cell.values[index] == Some(end)).collect();
+            let here: Vec<&Cell> = cells
+                .iter()
+                .filter(|cell| cell.values[index] == Some(end) && counts(cell))
+                .collect();
             let mut row = vec![
                 if first { parameter.to_string() } else { String::new() },
                 end.to_string(),
@@ -378,7 +404,7 @@ mod tests {
             rates: BTreeMap::from([(0, vec![100.0]), (1, vec![adaptive])]),
         };
         // The first parameter is 0 unless it is varied, an end of its range.
-        let cells = [
+        let mut cells = vec![
             cell(0.0, 5.0, 130.0),
             cell(9.0, 5.0, 120.0),
             cell(0.0, 1.0, 110.0),
@@ -390,6 +416,17 @@ mod tests {
             line.contains("behind at 0 of 4; least 1.100 of the best, w on m at 2 threads with b = 1"),
             "{line}"
         );
+        let grid = ends(&designs, &parameters.each_ref(), &cells);
+        let least: Vec<&str> = grid.groups.iter().flatten().map(|row| row[3].as_str()).collect();
+        assert_eq!(
+            least,
+            ["1.30x (1.30)", "1.20x (1.20)", "1.10x (1.10)", "1.40x (1.40)"],
+            "the end where the others vary"
+        );
+        // Where several are varied at once, an end is every point at it.
+        cells.push(cell(9.0, 8.0, 90.0));
+        let grid = ends(&designs, &parameters.each_ref(), &cells);
+        assert_eq!(grid.groups[0][0][3], "1.30x (1.10)");
     }
 
     #[test]
