@@ -294,7 +294,10 @@ fn usual_values(parameters: usize, cells: &[Cell]) -> Option<Vec<Option<f64>>> {
             most.and_then(|(value, _)| value).map(f64::from_bits)
         })
         .collect();
-    cells.iter().all(|cell| strange(cell, &usual).count() <= 1).then_some(usual)
+    cells
+        .iter()
+        .all(|cell| strange(cell, &usual).count() <= 1)
+        .then_some(usual)
 }
 
 fn ends(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Grid {
@@ -307,7 +310,11 @@ fn ends(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Grid {
             continue;
         };
         // Where the usual value is an end itself, that end is not where the others vary.
-        let counts = |cell: &Cell| usual.as_ref().is_none_or(|usual| strange(cell, usual).all(|other| other == index));
+        let counts = |cell: &Cell| {
+            usual
+                .as_ref()
+                .is_none_or(|usual| strange(cell, usual).all(|other| other == index))
+        };
         let at = |end: f64, first: bool| {
             let here: Vec<&Cell> = cells
                 .iter()

@@ -245,14 +245,14 @@ impl Hw {
                 for page in pages(address, stride, count) {
                     self.drop_page(cpu, page, Of::Tag(tag.0), u64::MAX);
                     if !leaf_only {
-                        self.drop_links_for(cpu, page, Some(tag.0));
+                        self.drop_links_for(cpu, page, Some(tag.0), u64::MAX);
                     }
                 }
             }
             Broadcast::Kernel { address, stride, count } => {
                 for page in pages(address, stride, count) {
                     self.drop_page(cpu, page, Of::Any, u64::MAX);
-                    self.drop_links_for(cpu, page, None);
+                    self.drop_links_for(cpu, page, None, u64::MAX);
                 }
             }
             Broadcast::Tag(tag) => {
@@ -295,7 +295,7 @@ impl Hw {
                     self.drop_everywhere(page, Of::Tag(tag.0), op.seq, issuer);
                     if !leaf_only && self.config.tce {
                         for cpu in self.cpus_of(tag.0) {
-                            self.drop_links_for(cpu, page, Some(tag.0));
+                            self.drop_links_for(cpu, page, Some(tag.0), op.seq);
                         }
                     }
                 }
@@ -310,7 +310,7 @@ impl Hw {
                     self.drop_everywhere(page, Of::Any, op.seq, issuer);
                     if self.config.tce {
                         for cpu in 0..self.config.cpus {
-                            self.drop_links_for(cpu, page, None);
+                            self.drop_links_for(cpu, page, None, op.seq);
                         }
                     }
                 }

@@ -254,7 +254,7 @@ impl Hw {
                 self.drop_page(cpu, address, of, before);
                 // RISC-V: with an address only leaves go.
                 if !leaf_only && !riscv {
-                    self.drop_links_for(cpu, address, Some(tag.0));
+                    self.drop_links_for(cpu, address, Some(tag.0), before);
                 }
                 self.forget_unmapped(cpu, |page, of| page == address >> 12 && of == tag.0);
             }
@@ -304,7 +304,7 @@ impl Hw {
                 for address in super::broadcast::pages(address, stride, count) {
                     self.invalidate_on(cpu, Local::Kernel { address, stride }, before);
                     if !matches!(self.config.isa, super::Isa::Riscv64(_)) {
-                        self.drop_links_for(cpu, address, None);
+                        self.drop_links_for(cpu, address, None, before);
                     }
                 }
             }

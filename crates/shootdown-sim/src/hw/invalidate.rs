@@ -73,7 +73,7 @@ impl Hw {
                 }
                 self.drop_page(cpu, address, of, u64::MAX);
                 if !(leaf_only && self.config.leaf_only_keeps_psc) {
-                    self.drop_links_for(cpu, address, Some(tag.0));
+                    self.drop_links_for(cpu, address, Some(tag.0), u64::MAX);
                 }
                 Ok(if loaded { costs.invlpg } else { costs.invpcid_address })
             }
@@ -91,7 +91,7 @@ impl Hw {
                 // INVLPG: the loaded tag and global entries; links of the loaded tag only.
                 let tag = self.cpus[cpu].tag;
                 self.drop_page(cpu, address, Of::TagAndGlobal(tag), u64::MAX);
-                self.drop_links_for(cpu, address, Some(tag));
+                self.drop_links_for(cpu, address, Some(tag), u64::MAX);
                 Ok(costs.invlpg)
             }
             Local::All => {
@@ -131,39 +131,46 @@ impl Hw {
         dropped
     }
 
-    /// Drops links on a page invalidation, under one tag or all.
-    pub(super) fn drop_links_for(&mut self, cpu: usize, va: u64, tag: Option<u16>) {
+    /// Drops the links that a page invalidation concerns, filled before `before`, under one tag or all.
+    pub(super) fn drop_links_for(&mut self, cpu: usize, va: u64, tag: Option<u16>, before: u64) {
         if self.wrong(Wrong::InvlpgSparesLinks) {
             return;
         }
         if !self.config.tce || self.wrong(Wrong::TceIgnored) {
-            let seq = self.tick();
+            let seq = self.tick().min(before);
+            let c = &mut self.cpus[cpu];
             match tag {
                 Some(tag) => {
-                    self.cpus[cpu].tag_state_mut(tag).psc_flushed = seq;
-                    if tag == self.cpus[cpu].tag {
-                        self.cpus[cpu].floor_links = seq;
+                    let state = c.tag_state_mut(tag);
+                    state.psc_flushed = state.psc_flushed.max(seq);
+                    if tag == c.tag {
+                        c.floor_links = c.floor_links.max(seq);
                     }
                 }
                 None => {
-                    self.cpus[cpu].flushed_links = seq;
-                    self.cpus[cpu].floor_links = seq;
+                    c.flushed_links = c.flushed_links.max(seq);
+                    c.floor_links = c.floor_links.max(seq);
                 }
             }
             return;
         }
+        let mut drop_old = |hw: &mut Self, position| {
+            if hw.psc.link(position).is_some_and(|link| link.fill < before) {
+                hw.drop_link(position);
+            }
+        };
         match tag {
             Some(tag) => {
                 for level in 1..=3 {
                     if let Some(position) = self.psc.find(cpu, level, va, tag) {
-                        self.drop_link(position);
+                        drop_old(self, position);
                     }
                 }
             }
             None => {
                 for position in self.psc.positions(cpu) {
                     if self.psc.spans(position, va) {
-                        self.drop_link(position);
+                        drop_old(self, position);
                     }
                 }
             }

@@ -127,7 +127,7 @@ impl Hw {
                 for address in range.addresses() {
                     self.drop_page(agent, address, Of::Tag(tag), u64::MAX);
                     if range.tables() {
-                        self.drop_links_for(agent, address, Some(tag));
+                        self.drop_links_for(agent, address, Some(tag), u64::MAX);
                     }
                 }
             }

@@ -70,6 +70,8 @@ pub(super) struct Chunk {
     pub(super) withdrawn: u64,
     /// Whole-chunk completions up to here.
     pub(super) enforced: u64,
+    /// When the store was issued that last took the table of these leaves away from here.
+    pub(super) unlinked: u64,
 }
 
 #[derive(Debug, Clone, Default)]

@@ -4,7 +4,8 @@
 //! A cached translation may be used while the tables hold it (or more), and after that until a request that began
 //! after the store was *issued* has completed. Where a CPU cannot use an entry (lazy, offline, other tag loaded, in a
 //! handler that has answered early) it is tolerated, and looked at again by [`Hw::caught_up`] or [`Hw::came_online`].
-//! In doubt (a history longer than is kept) the oracle stays silent; it never reports what is allowed.
+//! Where the history is longer than is kept, a request binds that began after the page's last withdrawal was visible, and
+//! no earlier one: in doubt the oracle stays silent; it never reports what is allowed.
 
 use super::cpu::Reason;
 use super::ledger::{Completion, Record, Stamp};
@@ -127,11 +128,22 @@ impl Hw {
 
     /// Whether using this entry is forbidden by a completed request.
     pub(super) fn is_stale(&self, body: &Body) -> bool {
-        let withdrawn = self.ledger.slots[body.slot as usize].withdrawn;
-        (body.fill < withdrawn || body.bits & super::tlb::SUSPECT != 0)
-            && self.withdrawal_of(body).is_some_and(|w| {
-                w.issued.seq <= self.ledger.enforced(body.slot) || self.wrong(Wrong::OracleBindsAtOnce)
-            })
+        let slot = &self.ledger.slots[body.slot as usize];
+        let suspect = body.bits & super::tlb::SUSPECT != 0;
+        if !(body.fill < slot.withdrawn || suspect) || Entry(slot.held).covers(body.entry()) {
+            return false;
+        }
+        let enforced = self.ledger.enforced(body.slot);
+        match self.withdrawal_of(body) {
+            Some(w) => w.issued.seq <= enforced || self.wrong(Wrong::OracleBindsAtOnce),
+            // The records are gone: what took it away was issued before the last of them was visible.
+            None if slot.withdrawn != 0 => slot.withdrawn <= enforced,
+            // Never held here: filled through a link that outlived the table's stay.
+            None => {
+                let unlinked = self.ledger.chunks[body.slot as usize >> 9].unlinked;
+                suspect && unlinked != 0 && unlinked <= enforced
+            }
+        }
     }
 
     fn frame_was_freed(&self, body: &Body) -> bool {

@@ -255,6 +255,9 @@ impl Hw {
             }
         }
         let t = &mut self.bodies[body];
+        if last && t.chunk != 0 {
+            self.ledger.chunks[t.chunk as usize].unlinked = issued.seq;
+        }
         t.linked = t.linked.saturating_sub(1);
     }
 

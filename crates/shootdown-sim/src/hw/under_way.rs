@@ -178,29 +178,14 @@ impl Hw {
                 } if of.0 == tag => {
                     for page in pages(address, stride, count) {
                         self.drop_page(cpu, page, Of::Tag(tag), op.seq);
-                        if !leaf_only && self.config.tce {
-                            self.drop_path(cpu, page, tag, op.seq);
+                        if !leaf_only {
+                            self.drop_links_for(cpu, page, Some(tag), op.seq);
                         }
-                    }
-                    if !leaf_only && !self.config.tce {
-                        let state = self.cpus[cpu].tag_state_mut(tag);
-                        state.psc_flushed = state.psc_flushed.max(op.seq);
                     }
                 }
                 _ => continue,
             }
             self.drop_withdrawn(op, Some(cpu));
-        }
-    }
-
-    /// Drops the links on the way to an address that were filled before `before`.
-    fn drop_path(&mut self, cpu: usize, va: u64, tag: u16, before: u64) {
-        for level in 1..=3 {
-            if let Some(position) = self.psc.find(cpu, level, va, tag)
-                && self.psc.link(position).is_some_and(|link| link.fill < before)
-            {
-                self.drop_link(position);
-            }
         }
     }
 }

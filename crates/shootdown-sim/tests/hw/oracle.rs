@@ -370,3 +370,75 @@ fn only_the_first_violations_keep_a_story_but_all_are_counted() {
     assert_eq!(b.hw.violations().len(), 2);
     assert_eq!(b.hw.first_violation_after(), Some(1));
 }
+
+/// CPU 1 is away under another tag while a page is write-protected and it is forgotten; `churn` other withdrawals later
+/// it comes back. The frame stays, so that only C1 can tell.
+fn protected_while_away(churn: u64) -> (Vec<Rule>, bool) {
+    let (mut b, f) = Bed::with_page(config(2), &[0]);
+    b.write(1, VA).unwrap();
+    b.hw.new_space(2);
+    b.load(1, 2, 2, true);
+    b.hw.caught_up(1, b.now);
+    b.set(b.root, VA, 1, ro(f));
+    b.page(0, VA, TAG);
+    b.claim_flushed(0, 1, VA);
+    let g = b.hw.alloc_data();
+    for _ in 0..churn {
+        b.map(VA + PAGE, g);
+        b.unmap(VA + PAGE);
+    }
+    b.load(1, 1, TAG, true);
+    b.hw.caught_up(1, b.now);
+    let wrote = b.write(1, VA).is_ok();
+    (b.rules(), wrote)
+}
+
+#[test]
+fn a_withdrawal_binds_for_longer_than_it_is_remembered() {
+    // The ring of records holds 131,072.
+    for churn in [0, 131_071, 131_073, 300_000] {
+        assert_eq!(protected_while_away(churn), (vec![Rule::C1], false), "after {churn}");
+    }
+}
+
+/// A whole table moves from `VA` to another place, as `mremap` does, and the flush spares the links to it. CPU 1 then
+/// reads by the old address a page that was mapped at the new one, before the move or after it.
+fn read_through_a_link_to_a_moved_table(mapped_before: bool) -> (Vec<Rule>, bool) {
+    let mut b = Bed::new(config(2));
+    let (f, g) = (b.hw.alloc_data(), b.hw.alloc_data());
+    let place = VA + (8 << 21);
+    b.map(VA, f);
+    b.hw.ensure_table(b.root, place, 2, 0, 0);
+    if mapped_before {
+        b.map(VA + 5 * PAGE, g);
+    }
+    b.read(1, VA).unwrap();
+    let table = b.hw.table_at(b.root, VA, 1).unwrap();
+    b.set_over(VA, Entry::NONE);
+    b.set_over(place, Entry::table(table));
+    let stamp = b.hw.request_begins(0, b.now);
+    let what = Broadcast::Pages {
+        address: VA,
+        stride: Stride::Size4K,
+        count: 8,
+        tag: Tag(TAG),
+        leaf_only: true,
+    };
+    b.hw.broadcast(0, what, b.now).unwrap();
+    b.now += 5000;
+    b.hw.sync_done(0);
+    b.hw.completed(1, VA..VA + (2 << 20), stamp, 0, b.now);
+    if !mapped_before {
+        b.map(place + 5 * PAGE, g);
+    }
+    let read = b.read(1, VA + 5 * PAGE).is_ok();
+    (b.rules(), read)
+}
+
+#[test]
+fn nothing_is_read_at_the_old_place_of_a_table_that_has_moved() {
+    for mapped_before in [true, false] {
+        let found = read_through_a_link_to_a_moved_table(mapped_before);
+        assert_eq!(found, (vec![Rule::C1], false), "mapped before: {mapped_before}");
+    }
+}
