@@ -79,6 +79,7 @@ mod percpu;
 mod presets;
 mod promote;
 mod range;
+mod rar;
 mod request;
 mod rollover;
 mod secondary;
@@ -108,6 +109,7 @@ pub use hooks::{
 pub use log::LOG_ENTRIES;
 pub use percpu::PerCpu;
 pub use range::{Chunks, Range, Stride};
+pub use rar::{RAR_ENTRIES, Rar, RarCpu, RarSignal, RarTable};
 pub use space::Space;
 pub use token::{Flushed, Token};
 pub use walk::{Grace, GracesOver, Retired, TablesFree, Walk};
