@@ -341,8 +341,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    fn round_trip(&self, targets: CpuMask<W>) {
+    fn round_trip(&self, mut targets: CpuMask<W>) {
         let pin = self.pinned();
+        // They were found by another pin, perhaps from another CPU: nobody interrupts itself.
+        targets.remove(pin.cpu);
         let mut token = self.token(0, 0);
         self.interrupt(&mut token, targets, Asked::CATCH_UP, pin, |_| {});
         let _done = token.wait();

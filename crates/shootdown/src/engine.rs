@@ -1,7 +1,7 @@
 //! The engine: what it owns, and how it is built. The calls are in the modules named for what they do.
 
 use crate::costs::CostWords;
-use crate::cpuset::CpuSet;
+use crate::cpuset::{CpuMask, CpuSet};
 use crate::design::{Design, MAX_SLOTS, Tags};
 use crate::facade::{Facade, Word};
 use crate::hooks::{CpuId, Kernel, Root, Tag};
@@ -132,9 +132,11 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         &self.kernel
     }
 
-    /// CPUs that are on.
-    pub fn online(&self) -> &CpuSet<K::Facade, W> {
-        &self.online
+    /// CPUs that are on, as they are found one after the other. Any context.
+    pub fn online(&self) -> CpuMask<W> {
+        let mut online = CpuMask::EMPTY;
+        self.online.for_each(|cpu| online.insert(cpu));
+        online
     }
 
     /// A new address space with `root` as its top table. Any context. It gets no tag before it is first loaded.

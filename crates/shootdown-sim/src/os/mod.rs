@@ -362,11 +362,7 @@ impl<const W: usize> System<W> {
         if self.engine.design().reach != Reach::Adaptive {
             return;
         }
-        machine::wait_until(|| {
-            let mut online = 0;
-            self.engine.online().for_each(|_| online += 1);
-            online >= cpus
-        });
+        machine::wait_until(|| self.engine.online().len() >= cpus);
         let _costs = self.engine.calibrate();
     }
 

@@ -35,7 +35,7 @@ std::thread_local! {
     pub(crate) static SEEN: RefCell<Vec<Seen>> = const { RefCell::new(Vec::new()) };
     /// Done after each look of a waiter, with the number of looks.
     pub(crate) static ON_WAIT: RefCell<Option<OnWait>> = const { RefCell::new(None) };
-    static CPU: Cell<usize> = const { Cell::new(0) };
+    pub(crate) static CPU: Cell<usize> = const { Cell::new(0) };
     static PINS: Cell<u32> = const { Cell::new(0) };
     /// What the clock says, the next time last.
     static CLOCK: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };

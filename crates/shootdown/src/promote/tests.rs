@@ -5,7 +5,7 @@ use crate::Design;
 use crate::design::Requests;
 use crate::engine::Storage;
 use crate::hooks::Root;
-use crate::interrupt::tests::{DESIGN, InWorld, ON_WAIT, SEEN, Seen, Sys, World, all_answer, on, three};
+use crate::interrupt::tests::{CPU, DESIGN, InWorld, ON_WAIT, SEEN, Seen, Sys, World, all_answer, on, three};
 use crate::meddled::{self, Meddled};
 use crate::percpu::{PerCpu, State};
 use crate::tag_words;
@@ -90,6 +90,73 @@ fn a_cpu_that_is_leaving_a_space_that_ends_is_asked() {
 }
 
 #[test]
+fn a_cpu_that_answered_before_it_began_to_leave_is_asked_again() {
+    let (engine, space) = with_tags(1);
+    (0..2).for_each(|cpu| on(cpu, || engine.switch_to_kernel()));
+    let mut asked = 0;
+    ON_WAIT.set(Some(Box::new(move |_| {
+        asked += 1;
+        if asked == 2 {
+            // Its switch is over: only then can it be interrupted.
+            engine.cpus[2].publish(State::KERNEL);
+        }
+        all_answer(engine);
+        if asked == 1 {
+            // It runs the space, and has answered. Now it begins to switch to another: its state names that one, and the root of
+            // this one is still loaded.
+            engine.cpus[2].publish(State::switching(space.id + 1));
+        }
+    })));
+    SEEN.take();
+    let _end = engine.retire(space);
+    ON_WAIT.set(None);
+    let sent = SEEN.take().into_iter().filter(|seen| *seen == Seen::Sent([2].into()));
+    assert_eq!(sent.count(), 2);
+}
+
+#[test]
+fn a_requester_that_has_migrated_to_a_cpu_that_has_the_space_lets_go_of_it_itself() {
+    let (engine, space) = with_tags(1);
+    // CPU 0 asks CPUs 1 and 2, which run it. Both answer; CPU 1 leaves, and the requester goes on where CPU 2 has become lazy.
+    on(0, || engine.switch_to_kernel());
+    ON_WAIT.set(Some(Box::new(move |_| {
+        all_answer(engine);
+        on(1, || engine.switch_to_kernel());
+        on(2, || engine.enter_lazy());
+        CPU.set(2);
+    })));
+    SEEN.take();
+    let _end = engine.retire(space);
+    CPU.set(0);
+    ON_WAIT.set(None);
+    assert_eq!(engine.cpus[2].state().id(), 0);
+    let sent: Vec<_> = SEEN
+        .take()
+        .into_iter()
+        .filter(|seen| matches!(seen, Seen::Sent(_)))
+        .collect();
+    assert_eq!(sent, [Seen::Sent([1, 2].into())], "it does not interrupt itself");
+}
+
+#[test]
+fn nobody_is_reported_where_nobody_is_to_be() {
+    let (engine, space) = three(Design { stuck_ns: 0, ..DESIGN });
+    on(1, || engine.switch_to_kernel());
+    let mut asked = 0;
+    ON_WAIT.set(Some(Box::new(move |_| {
+        asked += 1;
+        if asked == 3 {
+            on(2, || engine.switch_to_kernel());
+        }
+        all_answer(engine);
+    })));
+    SEEN.take();
+    let _end = engine.retire(space);
+    ON_WAIT.set(None);
+    assert!(!SEEN.take().iter().any(|seen| matches!(seen, Seen::Stuck(_))));
+}
+
+#[test]
 fn a_cpu_that_runs_a_space_that_ends_is_asked_until_it_has_let_go_and_reported() {
     for requests in [Requests::PerRequest, Requests::Log] {
         a_cpu_that_runs_it_is_asked(requests);
@@ -97,7 +164,11 @@ fn a_cpu_that_runs_a_space_that_ends_is_asked_until_it_has_let_go_and_reported()
 }
 
 fn a_cpu_that_runs_it_is_asked(requests: Requests) {
-    let (engine, space) = three(Design { requests, ..DESIGN });
+    let (engine, space) = three(Design {
+        requests,
+        stuck_ns: 1,
+        ..DESIGN
+    });
     on(1, || engine.switch_to_kernel());
     SEEN.take();
     let mut asked = 0;
