@@ -11,13 +11,13 @@ use crate::rollover::RollOver;
 use crate::space::{Line, Space};
 use crate::tags::TagPool;
 
-/// Memory that the kernel supplies, for as long as the engine lives.
+/// Memory that the kernel supplies, for as long as the engine lives; it belongs to that engine alone.
 pub struct Storage<'a, F: Facade> {
     /// One per CPU, indexed by CPU id.
-    pub cpus: &'a [PerCpu<F>],
+    pub cpus: &'a mut [PerCpu<F>],
     /// Bitmaps of system-wide tags: [`tag_words`] words of zero for the design's `tag_limit`; may be empty when the
     /// design has per-CPU tags only.
-    pub tags: &'a [F::U64],
+    pub tags: &'a mut [F::U64],
 }
 
 /// Words of tag bitmaps for tags below `limit`.

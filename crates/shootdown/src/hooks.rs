@@ -244,7 +244,13 @@ pub enum Demotion {
 /// Required: [`cpu`](Kernel::cpu), [`interrupts_off`](Kernel::interrupts_off),
 /// [`interrupts_restore`](Kernel::interrupts_restore), [`send_ipi`](Kernel::send_ipi),
 /// [`invalidate`](Kernel::invalidate), [`load_root`](Kernel::load_root).
-pub trait Kernel<const W: usize>: Sync {
+///
+/// # Safety
+/// Each hook does what it says. In particular: no two CPUs have the same [`cpu`](Kernel::cpu) at the same time, between
+/// [`interrupts_off`](Kernel::interrupts_off) and [`interrupts_restore`](Kernel::interrupts_restore) nobody else runs on this CPU (but
+/// NMI handlers, where the documentation of a call allows them), and a [`pin`](Kernel::pin) keeps its caller where it is. On this rests
+/// that a handler finds spaces alive, and that a frame that is proved free is free.
+pub unsafe trait Kernel<const W: usize>: Sync {
     /// The design, where it is known when the kernel is compiled: then every choice that it makes is compiled away. It must be
     /// the one that [`Engine::new`](crate::Engine::new) is given. `None` where it is chosen at boot.
     const DESIGN: Option<Design> = None;

@@ -53,7 +53,9 @@ impl Drop for SimWord {
     }
 }
 
-impl Word for SimWord {
+// SAFETY: the simulated memory is x86-TSO or stronger; the other named barriers are the machine's.
+
+unsafe impl Word for SimWord {
     fn new(value: u64) -> Self {
         SimWord(AtomicU64::new(value))
     }
@@ -98,7 +100,9 @@ impl Word for SimWord {
 #[derive(Debug, Clone, Copy)]
 pub struct SimWorld;
 
-impl Facade for SimWorld {
+// SAFETY: the simulated memory is x86-TSO or stronger; the other named barriers are the machine's.
+
+unsafe impl Facade for SimWorld {
     type U64 = SimWord;
 
     #[inline]

@@ -234,7 +234,9 @@ fn carried_out(result: Result<u32, HardwareFault>) -> u32 {
     result.unwrap_or_else(|fault| panic!("the engine made the hardware fault: {fault:?}"))
 }
 
-impl<const W: usize> Kernel<W> for SimKernel {
+// SAFETY: a simulated CPU is one coroutine; masks, pins and invalidations are those of the simulated machine.
+
+unsafe impl<const W: usize> Kernel<W> for SimKernel {
     type Facade = SimWorld;
 
     #[inline]

@@ -43,7 +43,9 @@ std::thread_local! {
 
 pub(crate) struct World;
 
-impl Facade for World {
+// SAFETY: one thread, which says which CPU it is; no translations.
+
+unsafe impl Facade for World {
     type U64 = Meddled;
     fn full_barrier() {}
     fn publish_tables() {}
@@ -68,7 +70,9 @@ impl Facade for World {
     }
 }
 
-impl<const W: usize> Kernel<W> for World {
+// SAFETY: one thread, which says which CPU it is; no translations.
+
+unsafe impl<const W: usize> Kernel<W> for World {
     type Facade = World;
     fn cpu(&self) -> usize {
         CPU.get()

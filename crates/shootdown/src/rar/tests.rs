@@ -13,7 +13,9 @@ std::thread_local! {
 /// Words that somebody meddles with, and barriers that are noted.
 struct Noted;
 
-impl Facade for Noted {
+// SAFETY: one thread.
+
+unsafe impl Facade for Noted {
     type U64 = Meddled;
     fn full_barrier() {
         BARRIERS.with_borrow_mut(|noted| noted.push("full"));

@@ -153,7 +153,9 @@ fn asks(cpu: usize) {
 
 pub struct Strict;
 
-impl Facade for Strict {
+// SAFETY: one thread, which says which CPU it is; the test's caches are what it checks.
+
+unsafe impl Facade for Strict {
     type U64 = Minded;
 
     fn full_barrier() {
@@ -269,7 +271,9 @@ impl Minding {
 // SAFETY: each test uses its kernel from one thread.
 unsafe impl Sync for Minding {}
 
-impl Kernel<1> for &Minding {
+// SAFETY: one thread, which says which CPU it is; the test's caches are what it checks.
+
+unsafe impl Kernel<1> for &Minding {
     type Facade = Strict;
     fn cpu(&self) -> usize {
         HERE.get()
@@ -418,12 +422,12 @@ impl Kernel<1> for &Minding {
 pub type Strictly = Engine<'static, &'static Minding, 1>;
 
 /// Keeps `value` until the next [`engine`] of this thread, or for ever.
-pub fn kept<T: 'static>(value: T) -> &'static T {
+pub fn kept<T: 'static>(value: T) -> &'static mut T {
     let raw = Box::into_raw(Box::new(value));
     // SAFETY: made above, and freed once.
     KEPT.with_borrow_mut(|kept| kept.push(Box::new(move || drop(unsafe { Box::from_raw(raw) }))));
-    // SAFETY: whoever frees what is kept promises to use it no more.
-    unsafe { &*raw }
+    // SAFETY: whoever frees what is kept promises to use it no more; nobody else refers to it.
+    unsafe { &mut *raw }
 }
 
 /// An engine with every CPU online. [Kept](kept): it lives until the next. There is one world for each thread, which begins anew
@@ -448,7 +452,7 @@ pub fn engine(design: Design, broadcasts: bool) -> &'static Strictly {
         cpus: kept(cpus),
         tags: kept(tags),
     };
-    let kernel = kept(Minding::new(broadcasts));
+    let kernel: &'static Minding = kept(Minding::new(broadcasts));
     let engine: &'static Strictly = kept(Engine::new(kernel, design, Root(0), storage));
     HANDLER.set(Some(Box::new(|| engine.on_ipi())));
     for cpu in 0..CPUS {
