@@ -84,19 +84,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         token.at_once = true;
         self.dispatch_into(&mut token, space, range, false, Some(&mut issued));
         let result = meanwhile();
-        if let Some(issued) = issued {
-            self.synchronise(issued);
+        if let Some(Issued { instructions, _pin }) = issued {
+            self.synchronise(instructions);
+            self.broadcast_over(instructions);
         }
         token.wait_in_place();
         (Flushed(Tables::of(range.tables())), result)
-    }
-
-    /// Waits for a broadcast that was issued, and ends the pin.
-    fn synchronise(&self, issued: Issued<'_, K, W>) {
-        self.kernel.broadcast_sync();
-        self.kernel.event(Event::Broadcast {
-            instructions: issued.instructions,
-        });
     }
 
     /// [`dispatch`](Self::dispatch), into a new token that stays where it is: it is large. With `walkers`, and where it goes by
@@ -223,16 +216,18 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     && self.design().errata == Errata::NONE
                 {
                     *held = Some(Issued {
-                        instructions: self.issue(tag, &range),
+                        instructions: self.issue_for(space, me, tag, &range),
                         _pin: pin,
                     });
                     return;
                 }
-                self.broadcast_and_sync(tag, &range);
+                let any = self.broadcast_and_sync(space, me, tag, &range);
                 if self.design().errata.interrupt_too {
                     self.interrupt_besides(token, space, pin);
                 } else if let Some(begun) = begun {
-                    self.learn(Way::Broadcast, 0, self.since(begun));
+                    if any {
+                        self.learn(Way::Broadcast, 0, self.since(begun));
+                    }
                     self.consider_demotion(token, space, word, tag, pin);
                 }
             }

@@ -19,17 +19,10 @@ pub(crate) const POSTED: u64 = 1;
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// The shootdown interrupt's handler. Call it with interrupts off, once per interrupt; a spurious call is harmless.
     ///
-    /// Walks run with interrupts off, so a handler that runs proves that none is under way on this CPU. Who calls this without an
-    /// interrupt, to poll, must not be in the middle of another call of the engine's.
-    ///
-    /// # Panics
-    /// In debug builds when this CPU holds a walk guard; a release build answers nobody then: the interrupt comes when the walk
-    /// is over (C3).
+    /// Walks run with interrupts off, so a handler that runs proves that none is under way on this CPU: who calls this without an
+    /// interrupt, to poll, must not hold a walk guard, nor be in the middle of another call of the engine's.
     pub fn on_ipi(&self) {
         let cpu = &self.cpus[self.kernel.cpu()];
-        if self.waits_inside_walk(cpu) {
-            return;
-        }
         self.serve_on_entry(cpu, true);
         self.quiescent_here(cpu);
         self.flush_deferred_here(cpu);
@@ -198,7 +191,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if departed != 0 {
             // SAFETY: the address of a reference that the requester holds until this request is acknowledged.
             let space: &Space<K::Facade, W> = unsafe { &*core::ptr::with_exposed_provenance(departed as usize) };
-            space.cpus.leave(self.kernel.cpu());
+            if !self.holds_tag_in_set(space.mode()) {
+                space.cpus.leave(self.kernel.cpu());
+            }
         }
     }
 

@@ -312,6 +312,21 @@ pub unsafe trait Kernel<const W: usize>: Sync {
         false
     }
 
+    /// Whether broadcasts are *aimed* at CPUs, as the remote actions of Intel processors are ([`Rar`](crate::Rar)): then those under one
+    /// tag go by [`broadcast_to`](Kernel::broadcast_to), to CPUs that may hold entries under it, and pages under every tag, which no
+    /// action names, are asked for with kernel pages only ([`Broadcast::Kernel`]; to invalidate more is right). Any context; always the
+    /// same answer.
+    #[inline]
+    fn broadcasts_are_aimed(&self) -> bool {
+        false
+    }
+
+    /// As [`broadcast`](Kernel::broadcast), to `targets` only, which were online a moment ago and are never this CPU. Called pinned, only
+    /// where broadcasts are aimed. One that goes off need not be waited for: it flushes everything before it is on again.
+    fn broadcast_to(&self, _targets: &CpuMask<W>, what: Broadcast) {
+        self.broadcast(what);
+    }
+
     /// Issues one broadcast invalidation. Asynchronous. Called pinned, only when limits were given.
     fn broadcast(&self, _what: Broadcast) {
         unreachable!("broadcast() called on a kernel that reports no broadcast limits")

@@ -114,7 +114,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     ) {
         let me = pin.cpu;
         self.move_here(space, me);
-        self.broadcast_and_sync(tag, range);
+        self.broadcast_and_sync(space, me, tag, range);
         let mut stragglers = self.stragglers(space, me, false);
         if self.design().errata.interrupt_too {
             stragglers.union_with(&self.running(space, me));

@@ -17,6 +17,7 @@ use crate::cpuset::CpuMask;
 use crate::facade::{Facade, Word};
 use crate::hooks::CpuId;
 use crate::space::Line;
+use crate::targets::AHEAD;
 use core::sync::atomic::Ordering;
 
 /// Most entries of a table, as the hardware has it: one byte each in a vector of one cache line.
@@ -153,12 +154,18 @@ impl<'k, F: Facade, const W: usize> Rar<'k, F, W> {
             .fold(0, |pending, entry| pending | 1 << entry)
     }
 
-    /// What the microcode of `cpu` does when an entry is carried out, or refused: for emulations of it. A full barrier.
-    pub fn carried_out(&self, cpu: CpuId, entry: usize, refused: bool) {
-        // In one step, as the hardware writes a byte.
+    /// What the microcode of `cpu` does when an entry is carried out, or refused: the word that the mark is in, and what has to be added
+    /// to it in one step, as the hardware writes a byte. For emulations of it.
+    pub fn answer(&self, cpu: CpuId, entry: usize, refused: bool) -> (&F::U64, u64) {
         let answer = if refused { FAILED } else { 0 };
         let change = answer.wrapping_sub(PENDING) << (entry % LANES * 8);
-        self.cpus[cpu].actions[entry / LANES].fetch_add_full(change);
+        (&self.cpus[cpu].actions[entry / LANES], change)
+    }
+
+    /// The entry that `cpu` uses, for emulations of the microcode.
+    pub fn entry(&self, cpu: CpuId) -> Option<usize> {
+        let entry = self.cpus[cpu].entry.0.load(Ordering::Relaxed);
+        entry.checked_sub(1).map(|entry| entry as usize)
     }
 
     /// Takes away marks that were left on `cpu` while it was off. On that CPU, before its hardware looks at its vector, in this order:
@@ -194,10 +201,7 @@ impl<'k, F: Facade, const W: usize> Rar<'k, F, W> {
 
     /// Waits until what this CPU has begun is done everywhere, if it has begun anything. On the CPU that began it.
     pub fn wait(&self, me: CpuId, kernel: &impl RarSignal<W>) {
-        let own = &self.cpus[me].entry.0;
-        let Some(entry) = own.load(Ordering::Relaxed).checked_sub(1).map(|entry| entry as usize) else {
-            return;
-        };
+        let Some(entry) = self.entry(me) else { return };
         let user = &self.table.users[entry];
         let mut asked = CpuMask::from_words(core::array::from_fn(|word| user.targets[word].load(Ordering::Relaxed)));
         while !asked.is_empty() {
@@ -219,7 +223,7 @@ impl<'k, F: Facade, const W: usize> Rar<'k, F, W> {
             }
             asked = refused;
         }
-        own.store(0, Ordering::Relaxed);
+        self.cpus[me].entry.0.store(0, Ordering::Relaxed);
         // Release: whoever takes it next writes its words after everybody has read ours. Pairs with the compare-exchange of `claim`.
         user.cpu.store(0, Ordering::Release);
     }
@@ -241,10 +245,20 @@ impl<'k, F: Facade, const W: usize> Rar<'k, F, W> {
         for (word, value) in self.table.payloads[entry].0.iter().zip(payload) {
             word.store(value, Ordering::Relaxed);
         }
-        for target in targets.iter() {
+        let word = |cpu: CpuId| &self.cpus[cpu].actions[entry / LANES];
+        // A mark is a full barrier, so the lines would come one after the other.
+        targets
+            .iter()
+            .take(AHEAD)
+            .for_each(|cpu| F::prefetch_to_write(word(cpu)));
+        for (target, ahead) in targets
+            .iter()
+            .zip(targets.iter().skip(AHEAD).map(Some).chain(core::iter::repeat(None)))
+        {
+            ahead.map(word).into_iter().for_each(F::prefetch_to_write);
             // Full barrier: who sees the mark reads the words above, and the target is asked whether it is off later (`reset`). Or-ed,
             // since eight entries share a word.
-            self.cpus[target].actions[entry / LANES].fetch_or_full(PENDING << (entry % LANES * 8));
+            word(target).fetch_or_full(PENDING << (entry % LANES * 8));
         }
         F::before_ipi();
         kernel.signal(targets);

@@ -87,7 +87,8 @@ impl Machine {
             let refused = self.refuses.get() >> cpu & 1 == 1;
             self.refuses.set(self.refuses.get() & !(1 << cpu));
             self.done.borrow_mut().push((cpu, self.rar.payload(entry)));
-            self.rar.carried_out(cpu, entry, refused);
+            let (word, change) = self.rar.answer(cpu, entry, refused);
+            word.fetch_add_full(change);
         }
         true
     }
@@ -269,7 +270,8 @@ fn a_refusal_disturbs_nobody_elses_mark() {
     for me in [8, 9, 10] {
         machine.rar.request(me, [me as u64, 0, 0, 0], &mask(&[2]), &machine);
     }
-    machine.rar.carried_out(2, 9, true);
+    let (word, change) = machine.rar.answer(2, 9, true);
+    word.fetch_add_full(change);
     assert_eq!(
         [8, 9, 10].map(|entry| machine.rar.cpus[2].action(entry)),
         [PENDING, FAILED, PENDING]
