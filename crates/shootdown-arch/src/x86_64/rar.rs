@@ -9,7 +9,7 @@
 //! entries, and no form names an address under every tag. That series was not merged: its author saw processors report success with
 //! translations still there. Nothing here has run on a processor.
 
-use super::address::Canonical;
+use super::address::{AddressWidth, Canonical};
 use super::cr3::Pcid;
 
 /// MSR that enables it: [`CTRL_ENABLE`], [`CTRL_IGNORE_IF`].
@@ -142,12 +142,38 @@ impl Payload {
             address,
         ]
     }
+
+    /// What the words of a payload ask for; `None` where the microcode refuses: another type, a reserved bit, no pages, an address that
+    /// is not canonical. For emulations.
+    pub fn decode(words: [u64; 4], width: AddressWidth) -> Option<Payload> {
+        let [first, second, third, address] = words;
+        let known = first >> 8 & 0xFF_FFFF == TYPE_INVPCID && first >> 43 == 0 && second == 0;
+        let pcid = Pcid::low_bits(third);
+        let payload = match first >> 32 & 0b111 {
+            0 => Payload::Pages {
+                pcid,
+                address: Canonical::new(address, width)?,
+                size: match first >> 35 & 0b11 {
+                    0 => PageSize::Size4K,
+                    1 => PageSize::Size2M,
+                    2 => PageSize::Size1G,
+                    _ => return None,
+                },
+                count: PageCount::new((first >> 37 & 0x3F) as u32)?,
+            },
+            1 => Payload::Tag(pcid),
+            2 => Payload::All,
+            3 => Payload::NonGlobal,
+            _ => return None,
+        };
+        known.then_some(payload)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::address::AddressWidth;
     use super::*;
+    use proptest::prelude::*;
 
     fn pages(count: u32, size: PageSize) -> Payload {
         Payload::Pages {
@@ -179,6 +205,52 @@ mod tests {
             let [first, second, third, _] = payload.words();
             assert_eq!(first & !0x0000_07FF_0000_FF00, 0, "{payload:?}");
             assert_eq!((second, third >> 12), (0, 0), "{payload:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(kind in 0..4, tag in 0_u16..1 << 12, low in 0_u64..1 << 47, count in 1..=MOST_PAGES, size in 0..3) {
+            let pcid = Pcid::new(tag).expect("12 bits");
+            let payload = match kind {
+                0 => Payload::Pages {
+                    pcid,
+                    address: Canonical::new(low, AddressWidth::Bits48).expect("canonical"),
+                    size: [PageSize::Size4K, PageSize::Size2M, PageSize::Size1G][size as usize],
+                    count: PageCount::new(count).expect("fits"),
+                },
+                1 => Payload::Tag(pcid),
+                2 => Payload::All,
+                _ => Payload::NonGlobal,
+            };
+            prop_assert_eq!(Payload::decode(payload.words(), AddressWidth::Bits48), Some(payload));
+        }
+    }
+
+    #[test]
+    fn what_the_microcode_would_refuse_is_nothing() {
+        let good = pages(3, PageSize::Size4K).words();
+        let with = |word: usize, bits: u64| {
+            let mut words = good;
+            words[word] ^= bits;
+            Payload::decode(words, AddressWidth::Bits48)
+        };
+        assert_eq!(
+            with(0, 0xFF),
+            Payload::decode(good, AddressWidth::Bits48),
+            "the low byte is for software"
+        );
+        for (word, bits) in [
+            (0, 1 << 8),
+            (0, 1 << 16),
+            (0, 1 << 34),
+            (0, 0b11 << 35),
+            (0, 3 << 37),
+            (0, 1 << 43),
+            (1, 1),
+            (3, 1 << 47),
+        ] {
+            assert_eq!(with(word, bits), None, "word {word}, {bits:#x}");
         }
     }
 

@@ -10,19 +10,27 @@ use crate::timeline::{What, note};
 impl Core {
     /// Raises an interrupt at each of `targets`; the calling CPU pays for sending.
     pub(crate) fn send_ipi(&self, targets: impl Iterator<Item = usize>) {
-        let cpu = self.cpu();
         if !self.on_cpu() {
             return targets.for_each(|target| self.raise(target, self.time.get()));
         }
+        let cpu = self.cpu();
+        self.send(targets, |target, at| {
+            cpu.ipis_sent.set(cpu.ipis_sent.get() + 1);
+            self.raise(target, at);
+        });
+    }
+
+    /// Sends a message to each of `targets`, as interrupts are sent; `arrives` is called with each and when it is there, ticks.
+    pub(crate) fn send(&self, targets: impl Iterator<Item = usize>, mut arrives: impl FnMut(usize, u64)) {
+        let cpu = self.cpu();
         cpu.count();
         self.sync(cpu);
         let mut cost = self.costs.ipi_first;
         for target in targets {
             cpu.pass(cost);
             cost = self.costs.ipi_next;
-            cpu.ipis_sent.set(cpu.ipis_sent.get() + 1);
             let latency = self.costs.ipi_latency[self.distance(cpu.name, target as u16 + 1)];
-            self.raise(target, cpu.clock.get() + latency);
+            arrives(target, cpu.clock.get() + latency);
         }
     }
 

@@ -29,6 +29,10 @@ impl SimWord {
         self.0.store(value, Relaxed);
     }
 
+    pub(crate) fn raw(&self) -> &AtomicU64 {
+        &self.0
+    }
+
     #[inline(always)]
     fn modify(&self, change: impl Fn(u64) -> Option<u64>) -> u64 {
         match try_core() {

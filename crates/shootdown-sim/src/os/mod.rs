@@ -29,6 +29,7 @@ mod protect;
 mod quarantine;
 mod reclaim;
 mod regions;
+mod remote;
 mod rwsem;
 mod scheduler;
 mod share;
@@ -48,6 +49,7 @@ pub use lock::{Access as LockAccess, SpinLock};
 pub use mapping::Mapping;
 pub use preemption::Preemption;
 pub use process::{PAGE, Process, USER_BASE, run_thread};
+pub use remote::RemoteCosts;
 pub use rwsem::{SleepCosts, SleepLock};
 pub use scheduler::{Priority, Scheduler, ThreadId};
 pub use share::File;
@@ -212,6 +214,7 @@ impl<const W: usize> System<W> {
             let per_cpu = machine.alloc_static_slice(cpus, PerCpu::<SimWorld>::new);
             let tags = machine.alloc_static_slice(tag_words(design.tag_limit), || SimWord::new(0));
             let kernel = SimKernel::new(hw.clone(), hooks, cpus, preemption.clone());
+            kernel.has_remote_actions::<W>(machine, cpus);
             machine.alloc_static(Engine::new(
                 kernel,
                 design,
