@@ -64,7 +64,7 @@ fn plots(plan: &Plan, rows: &[Row]) -> String {
                     published: None,
                 }
             });
-            bars::draw(540.0, &bars.collect::<Vec<_>>())
+            bars::draw(&bars.collect::<Vec<_>>())
         } else {
             let lines = plan.designs.iter().map(|name| plot::Line {
                 tone: style::design(name),
