@@ -8,7 +8,7 @@ use crate::number;
 use crate::page::escape;
 use crate::plot::{self, Line};
 use crate::style::{self, Tone};
-use crate::summary::{Comparison, Row};
+use crate::summary::{Comparison, FEWEST, Row, p99};
 
 /// One section per kind of latency that was recorded; nothing when none was.
 pub(super) fn latencies(comparison: &Comparison) -> String {
@@ -19,18 +19,6 @@ pub(super) fn latencies(comparison: &Comparison) -> String {
         }
     }
     kinds.iter().map(|kind| latency(comparison, kind)).collect()
-}
-
-/// A distribution is drawn, and a percentile told, from so many samples on.
-const FEWEST: u64 = 20;
-
-/// The 99th percentile; of too few samples it would be their longest.
-fn percentile(latency: &Latency) -> f64 {
-    if latency.count < FEWEST {
-        f64::NAN
-    } else {
-        latency.p99_ns
-    }
 }
 
 fn latency(comparison: &Comparison, kind: &str) -> String {
@@ -46,7 +34,7 @@ fn latency(comparison: &Comparison, kind: &str) -> String {
     let tail: Vec<Line> = designs()
         .map(|design| {
             let value = |row: &Row| match of(row, kind) {
-                Some(latency) if enough => percentile(latency),
+                Some(latency) if enough => p99(latency),
                 Some(latency) if latency.count > 0 => latency.max_ns,
                 _ => f64::NAN,
             };
@@ -117,7 +105,7 @@ fn latency(comparison: &Comparison, kind: &str) -> String {
                     escape(design),
                     number::count(latency.count),
                     number::time(latency.p50_ns),
-                    number::time(percentile(latency)),
+                    number::time(p99(latency)),
                     number::time(latency.max_ns)
                 )
             })
