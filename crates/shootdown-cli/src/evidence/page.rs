@@ -38,14 +38,14 @@ pub struct Findings<'a> {
 const FULL: f64 = 0.5;
 
 const STYLE: &str = "\
-.error{width:9rem;height:.9rem;vertical-align:middle}
+table.published th,table.published td{padding-left:.4rem;padding-right:.4rem}
+.error{width:6.5rem;height:.9rem;vertical-align:middle}
 .error .zero{stroke:var(--soft);stroke-width:1}
 .error .bar{fill:var(--bar);stroke:var(--bar);stroke-width:1.5}
 .error .hollow{fill:none}
 .error .baseline{fill:none;stroke:var(--soft);stroke-width:1.5}
-td.bar{padding-left:0}
 th.source{font-size:.875rem}
-td.source{white-space:normal;min-width:13rem;font-size:.8rem;line-height:1.3;color:var(--soft)}
+td.source{white-space:normal;min-width:11rem;font-size:.8rem;line-height:1.3;color:var(--soft)}
 .met{color:var(--good);font-weight:600}.missed{color:var(--bad);font-weight:600}
 .legend .error{width:2.4rem;margin-right:.4rem;vertical-align:-2px}
 ";
@@ -69,7 +69,7 @@ pub fn render(findings: &Findings) -> String {
         findings
             .verdict
             .lines()
-            .map(|line| format!("<p><strong>{}</strong></p>\n", escape(line)))
+            .map(|line| format!("<p><strong>{}</strong></p>\n", escape(&page::capitalized(line))))
             .collect::<String>()
     ));
     body.push_str(&held_out(findings));
@@ -191,7 +191,7 @@ fn section(findings: &Findings, table: &str) -> String {
     html.extend(beside.iter().map(|line| {
         let row = &line.published;
         format!(
-            "<p>Not published: {} at {} threads, {}: {}.</p>\n",
+            "<p class=\"soft\">Not published: {} at {} threads, {}: {}.</p>\n",
             escape(&row.workload),
             row.threads,
             escape(&row.design),
@@ -231,7 +231,7 @@ fn drawn(grid: &Grid, lines: &[Line]) -> String {
         format!("<tr>{html}<{tag} class=\"word source\">{source}</{tag}></tr>\n")
     };
     let mut html = format!(
-        "<div class=\"wide\"><table>\n<thead>{}</thead>\n",
+        "<div class=\"wide\"><table class=\"published\">\n<thead>{}</thead>\n",
         row("th", &grid.header, "", "what was measured")
     );
     let mut lines = lines.iter();
