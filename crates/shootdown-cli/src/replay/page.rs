@@ -49,6 +49,12 @@ const SCRIPT: &str = r#"<script>
     if (ns >= 1e6) { return parseFloat((ns / 1e6).toFixed(3)) + ' ms'; }
     return parseFloat((ns / 1e3).toFixed(2)) + ' µs';
   }
+  // Paper is light. Before what draws, so that it draws in these colours.
+  var root = document.documentElement, theme;
+  window.addEventListener('beforeprint', function () { theme = root.dataset.theme; root.dataset.theme = 'light'; });
+  window.addEventListener('afterprint', function () {
+    if (theme) { root.dataset.theme = theme; } else { delete root.dataset.theme; }
+  });
   document.querySelectorAll('canvas.lanes').forEach(function (canvas) {
     var all = JSON.parse(canvas.querySelector('span').textContent), spans = all.spans, lanes = all.lanes;
     var from = 0, to = all.end, caption = canvas.parentNode.querySelector('.window'), held = null;
@@ -110,13 +116,8 @@ const SCRIPT: &str = r#"<script>
       if (event.key === 'ArrowRight') { show(from + step, to + step); }
     });
     window.addEventListener('resize', draw);
-    // Paper is light.
-    var root = document.documentElement, theme;
-    window.addEventListener('beforeprint', function () { theme = root.dataset.theme; root.dataset.theme = 'light'; draw(); });
-    window.addEventListener('afterprint', function () {
-      if (theme) { root.dataset.theme = theme; } else { delete root.dataset.theme; }
-      draw();
-    });
+    window.addEventListener('beforeprint', draw);
+    window.addEventListener('afterprint', draw);
     new MutationObserver(draw).observe(document.documentElement, { attributes: true });
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', draw);
     draw();
