@@ -46,6 +46,8 @@ table.published th,table.published td{padding-left:.4rem;padding-right:.4rem}
 .error .baseline{fill:none;stroke:var(--soft);stroke-width:1.5}
 th.source{font-size:.875rem}
 td.source{white-space:normal;min-width:11rem;font-size:.8rem;line-height:1.3;color:var(--soft)}
+/* On a telephone the table scrolls anyway, and rows are not to be as high as what was measured is long. */
+@media screen and (max-width:40rem){td.source{min-width:20rem}}
 .met{color:var(--good);font-weight:600}.missed{color:var(--bad);font-weight:600}
 .legend .error{width:2.4rem;margin-right:.4rem;vertical-align:-2px}
 ";
@@ -321,7 +323,7 @@ mod tests {
             .filter(|row| row.design == "walk-sticky")
             .map(|published| Line {
                 published,
-                simulated: Some(12_300.0),
+                simulated: Some(1.5),
                 interpolated: None,
             })
             .collect()
@@ -385,7 +387,7 @@ mod tests {
             "<p class=\"soft\">[1]: ",
             "<td>fitted</td>",
             "Not published: gup at ",
-            ", walk-sticky: 12.3k.</p>",
+            ", walk-sticky: 1.500 s.</p>",
             "its numbers are that program's",
         ] {
             assert!(page.contains(expected), "missing: {expected}");

@@ -184,7 +184,12 @@ mod tests {
             "{html}"
         );
         assert!(
-            html.contains("0 ns has no place") && !html.contains("longer than"),
+            !html.contains("0 ns has no place") && !html.contains("longer than"),
+            "no logarithmic axis: {html}"
+        );
+        let html = section([recorded(100, 0.0, 0.0), recorded(100, 10.0, 500.0)]);
+        assert!(
+            html.contains("0 ns has no place") && html.contains("longer than"),
             "{html}"
         );
     }

@@ -259,6 +259,7 @@ fn story(lines: &[String]) -> String {
 mod tests {
     use super::*;
     use crate::fake;
+    use crate::target::Target;
 
     fn page() -> String {
         render(&fake::comparison(fake::plan(
@@ -353,5 +354,65 @@ mod tests {
         let hollow = page.matches("r=\"6\" fill=\"none\"").count();
         assert_eq!(hollow, 2, "both are published at 16 threads");
         assert!(!page.contains("Of the limit"), "nothing to compare with");
+        assert_eq!(
+            page.matches("aria-label=\"Bars\"").count(),
+            4 + 2,
+            "all but distributions and shares"
+        );
+    }
+
+    #[test]
+    fn nothing_published_beyond_the_threads_that_were_run_is_on_the_plot() {
+        let hollow = |threads: &[usize]| {
+            let page = render(&fake::comparison(fake::plan(&["ipi"], threads)));
+            page.matches("(published)</title>").count()
+        };
+        // Published at 1, 4, 16, 36 and 72.
+        assert_eq!((hollow(&[1, 72]), hollow(&[4, 16]), hollow(&[2, 3])), (5, 2, 0));
+    }
+
+    #[test]
+    fn of_the_unsound_design_alone_nothing_is_vouched_for() {
+        let class = |designs: &[&'static str]| {
+            let page = render(&fake::comparison(fake::plan(designs, &[4])));
+            let document = page::checked(&page);
+            let mut classes = document.descendants().filter_map(|node| node.attribute("class"));
+            classes.find(|class| class.starts_with("verdict")).map(str::to_string)
+        };
+        assert_eq!(class(&["none"]).as_deref(), Some("verdict unjudged"));
+        assert_eq!(class(&["none", "ipi"]).as_deref(), Some("verdict"));
+    }
+
+    #[test]
+    fn machines_that_follow_the_threads_are_told_with_their_cpus() {
+        let mut plan = fake::plan(&["ipi"], &[1, 8, 100]);
+        plan.followers = plan
+            .threads
+            .iter()
+            .map(|&count| (count, Target::new("milan-72", Some(count as u64), &[]).unwrap()))
+            .collect();
+        assert_eq!(
+            cpus(&fake::comparison(plan)),
+            "; with 72 CPUs at 1, 8 threads, 144 CPUs at 100 threads"
+        );
+        assert_eq!(cpus(&fake::comparison(fake::plan(&["ipi"], &[1]))), ", 72 CPUs");
+    }
+
+    #[test]
+    fn a_ratio_above_the_limit_is_explained_and_only_then() {
+        let mut comparison = fake::comparison(fake::plan(&["ideal", "ipi"], &[1, 4]));
+        assert!(!render(&comparison).contains("More than 1"));
+        comparison.rows[1].of_ideal = Some(1.2);
+        assert!(render(&comparison).contains("More than 1"));
+    }
+
+    #[test]
+    fn parameters_without_a_unit_have_a_dash() {
+        let page = page();
+        assert!(
+            page.contains("ghz</code></td>") && page.contains("<td class=\"word\">GHz</td>"),
+            "{page}"
+        );
+        assert!(!page.contains("<td class=\"word\">value</td>"));
     }
 }

@@ -77,7 +77,7 @@ pub fn render(title: &str, command: &str, sentences: &[String], view: &View) -> 
     let body = format!(
         "<pre class=\"command\">{}</pre>\n\
          <div class=\"verdict\">\n{sentences}</div>\n<ul class=\"legend\">{legend}</ul>\n\
-         <figure>{}<figcaption>Virtual time since the flush began. The simulated machine; every CPU that ran is a lane.</figcaption></figure>\n\
+         <figure>{}<figcaption>Virtual time since the flush began. The simulated machine; every CPU that ran is a lane. What was under way when the record began is drawn from there.</figcaption></figure>\n\
          {}<p class=\"soft\">Shootdown {}.</p>\n",
         escape(command),
         drawing(view),
