@@ -103,6 +103,7 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
     if let Some(destination) = &destination {
         let page = page::render(&page::Findings {
             lines: &lines,
+            beside: &lines_beside,
             left: &left,
             settings: &settings,
             curves: shape::curves(shape),
