@@ -346,7 +346,7 @@ fn run_sized<const W: usize>(
             diary: kernel.take_diary().unwrap_or_default(),
             counts: kernel.counts(),
             costs: system.engine.costs(),
-            broadcast: model.broadcast.available,
+            broadcast: model.broadcasts(),
             design,
         };
     }

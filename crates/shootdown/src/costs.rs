@@ -341,7 +341,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    fn round_trip(&self, mut targets: CpuMask<W>) {
+    pub(crate) fn round_trip(&self, mut targets: CpuMask<W>) {
         let pin = self.pinned();
         // They were found by another pin, perhaps from another CPU: nobody interrupts itself.
         targets.remove(pin.cpu);

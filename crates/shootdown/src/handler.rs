@@ -187,7 +187,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Leaves the set of the space at that address, 0 for none, which is not loaded here; the requester keeps it alive. A
     /// requester that misses this CPU from now on may: before it loads the space again it joins, a full barrier (rule 3).
-    fn leave_departed(&self, departed: u64) {
+    pub(crate) fn leave_departed(&self, departed: u64) {
         if departed != 0 {
             // SAFETY: the address of a reference that the requester holds until this request is acknowledged.
             let space: &Space<K::Facade, W> = unsafe { &*core::ptr::with_exposed_provenance(departed as usize) };

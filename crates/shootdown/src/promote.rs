@@ -166,12 +166,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// [`Exit::Flush`], as kernels do that flush whenever table pages go. Context as [`flush`](Self::flush). Retiring it twice, or flushing it
     /// afterwards, is a mistake that costs flushes and harms nobody while the space lives: it is on per-CPU slots then.
     pub fn retire(&self, space: &Space<K::Facade, W>) -> Flushed {
-        let pin = self.pinned();
-        self.publish_tables();
-        // Full barrier: pairs with `switch_to`, as in `dispatch`.
-        let generation = space.log.generation.fetch_add_full(1) + 1;
-        let secondary = self.tell_secondary_of_end(space);
-        drop(pin);
+        let (generation, secondary) = {
+            let _pin = self.pinned();
+            self.publish_tables();
+            // Full barrier: pairs with `switch_to`, as in `dispatch`.
+            let generation = space.log.generation.fetch_add_full(1) + 1;
+            (generation, self.tell_secondary_of_end(space))
+        };
         self.wait_for_leavers(space, generation);
         self.await_secondary(secondary);
         // Who has left in the meantime may have the count of its word to lower, with interrupts off, and waits for nobody.
@@ -227,9 +228,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     asked.insert(cpu);
                 }
             });
-            if asked.is_empty() {
-                return;
-            }
             if round > 0 && (fault!(self.kernel, GiveUpWaiting) || fault!(self.kernel, TagTestBeforeLazyTest)) {
                 return;
             }

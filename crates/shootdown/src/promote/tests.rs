@@ -5,7 +5,9 @@ use crate::Design;
 use crate::design::Requests;
 use crate::engine::Storage;
 use crate::hooks::Root;
-use crate::interrupt::tests::{CPU, DESIGN, InWorld, ON_WAIT, SEEN, Seen, Sys, World, all_answer, on, three};
+use crate::interrupt::tests::{
+    AIMED, AIMED_AT, CPU, DESIGN, EVENTS, InWorld, ON_WAIT, SEEN, Seen, Sys, World, all_answer, on, three,
+};
 use crate::meddled::{self, Meddled};
 use crate::percpu::{PerCpu, State};
 use crate::tag_words;
@@ -83,10 +85,13 @@ fn a_cpu_that_is_leaving_a_space_that_ends_is_asked() {
     ON_WAIT.set(Some(Box::new(|_| {
         engine.cpus[2].publish(State::KERNEL);
         all_answer(engine);
+        // And in the middle of the next, with which this space has nothing to do.
+        engine.cpus[2].publish(State::switching(space.id + 1));
     })));
     let _end = engine.retire(space);
     ON_WAIT.set(None);
-    assert!(SEEN.take().contains(&Seen::Sent([2].into())));
+    let sent = SEEN.take().into_iter().filter(|seen| *seen == Seen::Sent([2].into()));
+    assert_eq!(sent.count(), 1);
 }
 
 #[test]
@@ -193,6 +198,81 @@ fn a_cpu_that_runs_it_is_asked(requests: Requests) {
         .chain(asked())
         .chain(asked());
     assert_eq!(seen, expected.collect::<Vec<_>>());
+}
+
+/// Runs `test` on a machine whose broadcasts are aimed, with a space that has a tag and runs on three CPUs of which the last has gone off.
+fn aimed(test: impl FnOnce(&'static Sys, InWorld)) {
+    AIMED.set(true);
+    let (engine, space) = three(Design {
+        tags: Tags::Hybrid { promote_at: 2 },
+        reach: Reach::Broadcast,
+        ..DESIGN
+    });
+    engine.promote(space);
+    let tag = space.system_tag().expect("a tag is free");
+    (0..3).for_each(|cpu| on(cpu, || engine.adopt_system_tag(&engine.cpus[cpu], space, tag)));
+    on(2, || engine.cpu_offline());
+    (AIMED_AT.take(), EVENTS.take(), SEEN.take());
+    test(engine, space);
+    AIMED.set(false);
+}
+
+#[test]
+fn a_flush_under_a_tag_is_aimed_at_cpus_that_may_hold_it_also_when_they_have_left() {
+    aimed(|engine, space| {
+        let _done = engine.flush(space, Range::page(0x1000));
+        assert_eq!(AIMED_AT.take(), [[1]], "CPU 2 is off, this one does its part itself");
+        on(1, || engine.switch_to_kernel());
+        let _done = engine.flush(space, Range::page(0x1000));
+        assert_eq!(AIMED_AT.take(), [[1]], "it may hold entries, and have them again");
+        assert!(EVENTS.take().contains(&Event::Broadcast { instructions: 1 }));
+        let seen = SEEN.take();
+        assert_eq!(seen.iter().filter(|seen| **seen == Seen::Synchronised).count(), 2);
+        assert!(seen.contains(&Seen::Here), "{seen:?}");
+    });
+}
+
+#[test]
+fn a_flush_under_a_tag_that_nobody_else_may_hold_asks_nobody() {
+    aimed(|engine, space| {
+        on(1, || engine.cpu_offline());
+        SEEN.take();
+        EVENTS.take();
+        let _done = engine.flush(space, Range::page(0x1000));
+        assert_eq!(AIMED_AT.take(), [[0; 0]; 0]);
+        assert_eq!(SEEN.take(), [Seen::Here], "nothing is waited for");
+        assert_eq!(EVENTS.take(), [Event::LocalOnly]);
+    });
+}
+
+#[test]
+fn a_cpu_that_may_hold_a_tag_stays_in_the_set_though_it_is_asked_to_leave() {
+    let asked = |engine: &'static Sys, space: InWorld| {
+        on(1, || {
+            engine.switch_to_kernel();
+            engine.leave_departed(core::ptr::from_ref(space).expose_provenance() as u64);
+        });
+        space.cpus.contains(1)
+    };
+    aimed(|engine, space| assert!(asked(engine, space)));
+    let (engine, space) = with_tags(1);
+    engine.promote(space);
+    assert!(
+        !asked(engine, space),
+        "where broadcasts reach everybody nobody need be in it"
+    );
+}
+
+#[test]
+fn nobody_measures_what_interrupting_itself_takes() {
+    let (engine, _) = with_tags(1);
+    ON_WAIT.set(Some(Box::new(move |_| all_answer(engine))));
+    let mut targets = CpuMask::EMPTY;
+    [1, 2].into_iter().for_each(|cpu| targets.insert(cpu));
+    SEEN.take();
+    on(1, || engine.round_trip(targets));
+    ON_WAIT.set(None);
+    assert!(SEEN.take().contains(&Seen::Sent([2].into())));
 }
 
 #[test]

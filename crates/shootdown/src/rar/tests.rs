@@ -6,6 +6,8 @@ use std::rc::Rc;
 use std::vec::Vec;
 
 std::thread_local! {
+    /// What happens after each look of a waiter.
+    static BUSY: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
     /// Named barriers since the last signal.
     static BARRIERS: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
 }
@@ -26,8 +28,16 @@ unsafe impl Facade for Noted {
     }
     fn before_root_load() {}
     fn wait_until(mut condition: impl FnMut() -> bool) {
-        let polls = (0..10_000).take_while(|_| !condition()).count();
-        assert!(polls < 10_000, "waits for ever");
+        let polls = (0..10_000).take_while(|_| {
+            let over = condition();
+            let busy = BUSY.take();
+            BUSY.set(busy.map(|mut busy| {
+                busy();
+                busy
+            }));
+            !over
+        });
+        assert!(polls.count() < 10_000, "waits for ever");
     }
 }
 
@@ -45,6 +55,7 @@ struct Machine {
 
 impl RarSignal<1> for Rc<Machine> {
     fn signal(&self, targets: &CpuMask<1>) {
+        assert!(!targets.is_empty(), "nobody is signalled");
         let barriers = BARRIERS.take();
         assert_eq!(barriers.last(), Some(&"before the interrupt"), "{barriers:?}");
         for target in targets.iter() {
@@ -136,7 +147,11 @@ fn the_wait_ends_when_everybody_has_done_what_was_asked_and_not_before() {
         let payload = [1, 2, 3, 4];
         assert_eq!(machine.done(), [(0, payload), (6, payload), (63, payload)]);
         assert_eq!([0, 6, 63].map(|cpu| machine.rar.pending(cpu)), [0; 3]);
-        assert_eq!(machine.user(5), 0, "and the entry is free");
+        assert_eq!(
+            (machine.user(5), machine.rar.entry(5)),
+            (0, None),
+            "and the entry is free"
+        );
         machine.rar.wait(5, &machine);
     }
 }
@@ -239,8 +254,11 @@ fn a_cpu_that_is_off_is_not_waited_for_and_answers_for_nothing_when_it_comes_bac
     assert_eq!((machine.user(0), machine.rar.pending(1)), (0, 1), "the mark is left");
     machine.off.set(0);
     BARRIERS.take();
+    meddled::after(0, || {
+        assert_eq!(BARRIERS.take(), ["full"], "not off, before the marks go")
+    });
     machine.rar.reset(1);
-    assert_eq!(BARRIERS.take(), ["full"], "not off, before the marks go");
+    assert!(meddled::never());
     assert_eq!(machine.rar.pending(1), 0);
     assert!(
         (0..8).all(|word| machine.rar.cpus[1].actions[word].writes() > 0),
@@ -281,6 +299,75 @@ fn a_refusal_disturbs_nobody_elses_mark() {
     machine.rar.wait(9, &machine);
     meddled::never();
     assert!(machine.done().contains(&(2, EVERYTHING)));
+}
+
+/// Whatever CPU 9 does at whatever moment of what CPU 8 does: nobody's mark on CPU 2 is lost, and each has an entry of its own.
+fn both_are_asked(entries: usize, begins: fn(&Rc<Machine>), eight: fn(&Rc<Machine>)) {
+    for moment in 0..30 {
+        let machine = Machine::new(12, entries);
+        begins(&machine);
+        let other = machine.clone();
+        meddled::after(moment, move || other.rar.request(9, [9, 0, 0, 0], &mask(&[2]), &other));
+        eight(&machine);
+        meddled::never();
+        let asked = |me: CpuId| {
+            let entry = machine.rar.entry(me)?;
+            let marked = machine.rar.pending(2) >> entry & 1 == 1;
+            Some((entry, machine.rar.payload(entry)[0], marked))
+        };
+        let (eights, nines) = (asked(8), asked(9));
+        if let Some((entry, payload, marked)) = nines {
+            assert_eq!((payload, marked), (9, true), "at operation {moment}");
+            assert_ne!(eights.map(|(entry, ..)| entry), Some(entry), "at operation {moment}");
+        }
+        if let Some((_, payload, marked)) = eights {
+            assert_eq!((payload, marked), (8, true), "at operation {moment}");
+        }
+    }
+}
+
+#[test]
+fn two_who_ask_at_the_same_time_share_a_word_and_no_entry() {
+    let asks = |machine: &Rc<Machine>| machine.rar.request(8, [8, 0, 0, 0], &mask(&[2]), machine);
+    both_are_asked(64, |_| {}, asks);
+    for moment in 0..12 {
+        let machine = Machine::new(12, 4);
+        let other = machine.clone();
+        // CPU 4 begins where CPU 8 does.
+        meddled::after(moment, move || other.rar.request(4, [4, 0, 0, 0], &mask(&[2]), &other));
+        asks(&machine);
+        meddled::never();
+        let (eight, four) = (machine.rar.entry(8), machine.rar.entry(4));
+        assert!(
+            eight != four && eight.is_some(),
+            "at operation {moment}: {eight:?}, {four:?}"
+        );
+        assert_eq!(machine.rar.payload(eight.unwrap_or(0))[0], 8, "at operation {moment}");
+    }
+}
+
+#[test]
+fn a_refusal_is_taken_away_while_somebody_else_asks() {
+    let refused = |machine: &Rc<Machine>| {
+        machine.rar.request(8, [8, 0, 0, 0], &mask(&[2]), machine);
+        let (word, change) = machine.rar.answer(2, 8, true);
+        word.fetch_add_full(change);
+    };
+    let waits = |machine: &Rc<Machine>| {
+        // It asks again; what it is asked for then comes at once.
+        let answers = machine.clone();
+        let mut polls = 0;
+        BUSY.set(Some(Box::new(move || {
+            polls += 1;
+            if polls > 2 && answers.rar.cpus[2].action(8) == PENDING {
+                let (word, change) = answers.rar.answer(2, 8, false);
+                word.fetch_add_full(change);
+            }
+        })));
+        machine.rar.wait(8, machine);
+        BUSY.set(None);
+    };
+    both_are_asked(64, refused, waits);
 }
 
 #[test]
