@@ -184,6 +184,9 @@ fn costs(explanation: &Explanation) -> Vec<String> {
     ));
     told.push(if !explanation.broadcast {
         "This machine cannot broadcast: a request concerns nobody, or is sent by interrupts.".to_string()
+    } else if explanation.aimed {
+        "Remote actions name one tag: a request is broadcast, to the CPUs that may hold it, where its space has a tag of its own."
+            .to_string()
     } else {
         match explanation.costs.broadcast_from {
             u64::MAX => "Interrupts are cheaper for any number of CPUs: nothing is broadcast.".to_string(),

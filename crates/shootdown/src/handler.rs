@@ -81,14 +81,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             && !fault!(self.kernel, NoSelfService)
     }
 
-    /// Serves from within a wait, where this CPU has to (C5: whoever waits serves).
-    #[inline]
-    pub(crate) fn serve_while_waiting(&self) {
-        if self.serves_while_waiting() {
-            self.serve_own();
-        }
-    }
-
     /// Serves what is asked of the CPU this runs on, from within a wait, whether or not interrupts are on; returns whether
     /// anything was. It looks before it masks: a waiter that migrates in between has looked at the CPU that it came from, and
     /// looks again at its next poll.

@@ -44,7 +44,7 @@ std::thread_local! {
     pub(crate) static EVENTS: RefCell<Vec<Event>> = const { RefCell::new(Vec::new()) };
     static PINS: Cell<u32> = const { Cell::new(0) };
     /// What the clock says, the next time last.
-    static CLOCK: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    pub(crate) static CLOCK: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
 pub(crate) struct World;

@@ -6,7 +6,7 @@ use crate::design::Requests;
 use crate::engine::Storage;
 use crate::hooks::Root;
 use crate::interrupt::tests::{
-    AIMED, AIMED_AT, CPU, DESIGN, EVENTS, InWorld, ON_WAIT, SEEN, Seen, Sys, World, all_answer, on, three,
+    AIMED, AIMED_AT, CLOCK, CPU, DESIGN, EVENTS, InWorld, ON_WAIT, SEEN, Seen, Sys, World, all_answer, on, three,
 };
 use crate::meddled::{self, Meddled};
 use crate::percpu::{PerCpu, State};
@@ -141,6 +141,27 @@ fn a_requester_that_has_migrated_to_a_cpu_that_has_the_space_lets_go_of_it_itsel
         .filter(|seen| matches!(seen, Seen::Sent(_)))
         .collect();
     assert_eq!(sent, [Seen::Sent([1, 2].into())], "it does not interrupt itself");
+}
+
+#[test]
+fn a_cpu_that_does_not_end_its_switch_while_a_space_gets_a_tag_is_reported() {
+    let (engine, space) = three(Design {
+        tags: Tags::Hybrid { promote_at: 2 },
+        stuck_ns: 10,
+        ..DESIGN
+    });
+    engine.cpus[2].publish(State::switching(space.id));
+    // The bound is set at the second look, and over at the 258th.
+    CLOCK.set(std::vec![100, 0]);
+    ON_WAIT.set(Some(Box::new(move |round| {
+        if round == 300 {
+            engine.cpus[2].publish(State::loaded(space.id, true));
+        }
+    })));
+    SEEN.take();
+    let _stragglers = engine.stragglers(space, 0, false);
+    ON_WAIT.set(None);
+    assert!(SEEN.take().contains(&Seen::Stuck(2)));
 }
 
 #[test]
