@@ -234,6 +234,7 @@ fn a_cpu_has_one_action_under_way_at_a_time() {
         [(1, [1, 0, 0, 0])],
         "the first is over before the second begins"
     );
+    assert_eq!((machine.user(0), machine.user(1)), (1, 0), "and it has one entry");
     machine.works(5);
     machine.rar.wait(0, &machine);
     meddled::never();
