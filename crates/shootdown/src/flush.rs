@@ -64,8 +64,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Flushes as [`flush`](Self::flush), and calls `meanwhile` between asking and waiting: while the targets answer, or
     /// while a broadcast is under way. What is done there needs no proof that the flush is complete: letting go of the lock
     /// that protects the page tables, for one, where whoever takes it next minds that a flush is pending
-    /// ([`settle`](Self::settle), or a count of unmaps under way). With [`Order::Serial`] everything is over before
-    /// `meanwhile` begins.
+    /// ([`settle`](Self::settle), or a count of unmaps under way). With [`Order::Serial`], and where requests are on the stack,
+    /// everything is over before `meanwhile` begins.
     ///
     /// `meanwhile` may be called pinned and must not sleep, switch spaces or flush: on the processors concerned the
     /// synchronising instruction waits for broadcasts of its own CPU only.

@@ -1,7 +1,8 @@
 //! What the kernel implements: everything outside the engine, in one file.
 //!
 //! [`Kernel`] has six required functions; the rest have defaults that are right for a machine without the feature.
-//! Each says when it is called and in which context. None may allocate, take a lock, or call back into the engine.
+//! Each says when it is called and in which context. None may allocate, take a lock, or call back into the engine; but
+//! [`unpin`](Kernel::unpin) may switch to another thread, which calls what it likes.
 
 use crate::costs::Costs;
 use crate::cpuset::CpuMask;
@@ -259,7 +260,7 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     type Facade: Facade;
 
     /// The CPU this runs on. Called with interrupts off or migration pinned, so the answer stays true; and by waiters that may
-    /// migrate, to which an answer that was true a moment ago is good enough.
+    /// migrate, to which an answer that was true a moment ago is good enough. Also in NMI context, where a call may be made there.
     fn cpu(&self) -> CpuId;
 
     /// Masks interrupts on this CPU; returns what [`interrupts_restore`](Kernel::interrupts_restore) needs.
