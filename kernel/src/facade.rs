@@ -8,7 +8,6 @@ use shootdown::{Facade, Native};
 pub struct Bare;
 
 // SAFETY: the processor's own atomics and barriers.
-
 unsafe impl Facade for Bare {
     type U64 = AtomicU64;
 

@@ -29,7 +29,6 @@ pub struct Hooks {
 }
 
 // SAFETY: CPU numbers are fixed at start, interrupts are masked by `cli`, a pinned section is not left, and each instruction is the one that is asked for.
-
 unsafe impl Kernel<WORDS> for Hooks {
     const DESIGN: Option<Design> = if cfg!(feature = "ipi-only") {
         Some(Design::IPI)

@@ -32,7 +32,6 @@ fn page(address: u64) -> u8 {
 }
 
 // SAFETY: the explored machine's masks, CPUs and caches.
-
 unsafe impl Kernel<1> for CheckKernel {
     type Facade = CheckWorld;
 

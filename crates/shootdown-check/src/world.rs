@@ -107,7 +107,6 @@ impl Drop for CheckWord {
 }
 
 // SAFETY: the explored machine's memory, with the barriers of its instruction set.
-
 unsafe impl Word for CheckWord {
     fn new(value: u64) -> Self {
         CheckWord(with(|machine| machine.begin_word(value)))
@@ -177,7 +176,6 @@ fn is_x86() -> bool {
 }
 
 // SAFETY: the explored machine's memory, with the barriers of its instruction set.
-
 unsafe impl Facade for CheckWorld {
     type U64 = CheckWord;
 

@@ -14,7 +14,6 @@ const SPINS: u32 = 64;
 pub struct Host;
 
 // SAFETY: the processor's own atomics; software TLBs are read by their own thread.
-
 unsafe impl Facade for Host {
     type U64 = AtomicU64;
 

@@ -249,7 +249,6 @@ impl<M: Mmu> Threads<M> {
 }
 
 // SAFETY: a CPU is one host thread, interrupts are polled at safe points, and invalidations are its own table's.
-
 unsafe impl<M: Mmu, const W: usize> Kernel<W> for Threads<M> {
     type Facade = Host;
 

@@ -116,7 +116,6 @@ impl<const WEAK: u8> LoomWord<WEAK> {
 }
 
 // SAFETY: loom's atomics, each `*_full` between two fences; what a model weakens on purpose, it must find.
-
 unsafe impl<const WEAK: u8> Word for LoomWord<WEAK> {
     fn new(value: u64) -> Self {
         let word = LoomWord {
@@ -173,7 +172,6 @@ unsafe impl<const WEAK: u8> Word for LoomWord<WEAK> {
 pub struct Loom<const WEAK: u8>;
 
 // SAFETY: loom's atomics, each `*_full` between two fences; what a model weakens on purpose, it must find.
-
 unsafe impl<const WEAK: u8> Facade for Loom<WEAK> {
     type U64 = LoomWord<WEAK>;
 

@@ -195,7 +195,6 @@ impl<const WEAK: u8> Machine<WEAK> {
 pub struct Hooks<const WEAK: u8>(&'static Machine<WEAK>);
 
 // SAFETY: a CPU is one thread of the model; masking keeps its interrupt out; caches are the model's.
-
 unsafe impl<const WEAK: u8> Kernel<1> for Hooks<WEAK> {
     type Facade = Loom<WEAK>;
 

@@ -105,7 +105,6 @@ pub unsafe trait Facade: 'static {
 pub struct Native;
 
 // SAFETY: the processor's own atomics; see the type for where it is complete.
-
 unsafe impl Word for AtomicU64 {
     fn new(value: u64) -> Self {
         AtomicU64::new(value)
@@ -158,7 +157,6 @@ fn around_rmw<T>(rmw: impl FnOnce() -> T) -> T {
 }
 
 // SAFETY: the processor's own atomics; see the type for where it is complete.
-
 unsafe impl Facade for Native {
     type U64 = AtomicU64;
 

@@ -159,7 +159,6 @@ impl Meddled {
 }
 
 // SAFETY: the host's atomics.
-
 unsafe impl Word for Meddled {
     fn new(value: u64) -> Self {
         Meddled(AtomicU64::new(value), AtomicU32::new(0))
@@ -198,7 +197,6 @@ unsafe impl Word for Meddled {
 pub(crate) struct Meddling;
 
 // SAFETY: the host's atomics.
-
 unsafe impl Facade for Meddling {
     type U64 = Meddled;
     fn full_barrier() {}

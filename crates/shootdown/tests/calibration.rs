@@ -54,7 +54,6 @@ impl Timed {
 }
 
 // SAFETY: one thread; no translations.
-
 unsafe impl Kernel<1> for &Timed {
     type Facade = Native;
     fn cpu(&self) -> usize {

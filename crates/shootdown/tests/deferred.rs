@@ -17,7 +17,6 @@ struct ByHand {
 unsafe impl Sync for ByHand {}
 
 // SAFETY: one thread, which says which CPU it is; no translations.
-
 unsafe impl Kernel<1> for &ByHand {
     type Facade = Native;
     fn cpu(&self) -> usize {

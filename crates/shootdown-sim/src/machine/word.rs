@@ -58,7 +58,6 @@ impl Drop for SimWord {
 }
 
 // SAFETY: the simulated memory is x86-TSO or stronger; the other named barriers are the machine's.
-
 unsafe impl Word for SimWord {
     fn new(value: u64) -> Self {
         SimWord(AtomicU64::new(value))
@@ -105,7 +104,6 @@ unsafe impl Word for SimWord {
 pub struct SimWorld;
 
 // SAFETY: the simulated memory is x86-TSO or stronger; the other named barriers are the machine's.
-
 unsafe impl Facade for SimWorld {
     type U64 = SimWord;
 

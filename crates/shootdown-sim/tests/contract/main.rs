@@ -11,7 +11,7 @@ use shootdown_sim::machine::Outcome;
 use shootdown_sim::model::Model;
 use shootdown_sim::run::{self, Parameters, RunResult, RunSpec, designs};
 use std::sync::Arc;
-use traffic::{Tally, Traffic, play};
+use traffic::{Tally, Traffic, play, play_remotely};
 
 /// How one run is played.
 type Player = fn(&Traffic) -> (Tally, Option<String>, Outcome);

@@ -7,7 +7,6 @@ use std::hint::black_box;
 pub struct Nothing;
 
 // SAFETY: one CPU, no translations: there is nothing to keep coherent.
-
 unsafe impl Kernel<2> for Nothing {
     type Facade = Native;
     #[inline]

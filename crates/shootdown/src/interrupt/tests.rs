@@ -50,7 +50,6 @@ std::thread_local! {
 pub(crate) struct World;
 
 // SAFETY: one thread, which says which CPU it is; no translations.
-
 unsafe impl Facade for World {
     type U64 = Meddled;
     fn full_barrier() {}
@@ -77,7 +76,6 @@ unsafe impl Facade for World {
 }
 
 // SAFETY: one thread, which says which CPU it is; no translations.
-
 unsafe impl<const W: usize> Kernel<W> for World {
     type Facade = World;
     fn cpu(&self) -> usize {

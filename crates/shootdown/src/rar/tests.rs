@@ -16,7 +16,6 @@ std::thread_local! {
 struct Noted;
 
 // SAFETY: one thread.
-
 unsafe impl Facade for Noted {
     type U64 = Meddled;
     fn full_barrier() {

@@ -35,7 +35,6 @@ const CPUS: usize = 3;
 struct World;
 
 // SAFETY: one thread, no translations.
-
 unsafe impl Facade for World {
     type U64 = Meddled;
     fn full_barrier() {}
@@ -58,7 +57,6 @@ unsafe impl Facade for World {
 }
 
 // SAFETY: one thread, no translations.
-
 unsafe impl Kernel<1> for World {
     type Facade = World;
     fn cpu(&self) -> usize {

@@ -44,7 +44,6 @@ struct Recorder {
 unsafe impl Sync for Recorder {}
 
 // SAFETY: one thread, which says which CPU it is; no translations.
-
 unsafe impl Kernel<1> for &Recorder {
     type Facade = Native;
     fn cpu(&self) -> usize {

@@ -110,7 +110,6 @@ fn a_cpu_that_is_off_does_not_load_a_space_with_what_it_had_before() {
 struct Compiled;
 
 // SAFETY: one thread; no translations.
-
 unsafe impl Kernel<1> for Compiled {
     const DESIGN: Option<Design> = Some(Design::IPI);
     type Facade = Native;

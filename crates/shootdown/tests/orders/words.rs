@@ -103,7 +103,6 @@ impl Minded {
 }
 
 // SAFETY: one thread.
-
 unsafe impl Word for Minded {
     fn new(value: u64) -> Self {
         let word = Minded::default();

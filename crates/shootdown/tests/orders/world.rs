@@ -154,7 +154,6 @@ fn asks(cpu: usize) {
 pub struct Strict;
 
 // SAFETY: one thread, which says which CPU it is; the test's caches are what it checks.
-
 unsafe impl Facade for Strict {
     type U64 = Minded;
 
@@ -329,7 +328,6 @@ impl Minding {
 unsafe impl Sync for Minding {}
 
 // SAFETY: one thread, which says which CPU it is; the test's caches are what it checks.
-
 unsafe impl Kernel<1> for &Minding {
     type Facade = Strict;
     fn cpu(&self) -> usize {

@@ -60,7 +60,6 @@ struct World {
 unsafe impl Sync for World {}
 
 // SAFETY: one thread, which says which CPU it is; no translations.
-
 unsafe impl Kernel<1> for &'static World {
     type Facade = Native;
     fn cpu(&self) -> usize {
