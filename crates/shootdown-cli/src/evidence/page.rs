@@ -3,7 +3,7 @@
 
 use super::plots::plots;
 use super::text::errors;
-use super::{Line, command_line, distinct, shown};
+use super::{Line, distinct, shown};
 use crate::number::{self, UNKNOWN, median};
 use crate::page::{self, escape};
 use crate::plan::Settings;
@@ -20,10 +20,12 @@ pub struct Findings<'a> {
     pub left: &'a [Published],
     /// How they were run.
     pub settings: &'a Settings,
+    /// What to type for the same again.
+    pub command: &'a str,
     /// Simulated curves between the published points of E1.
     pub curves: Vec<(&'static str, Vec<(usize, f64)>)>,
-    /// What is said of these curves; none when one of their runs failed.
-    pub statements: Option<Vec<Statement>>,
+    /// What is said of these curves, if they were looked at; none when one of their runs failed.
+    pub statements: Option<Option<Vec<Statement>>>,
     /// The oracle's verdict, and each run that failed.
     pub verdict: &'a str,
     /// Whether nothing was stale and nothing failed.
@@ -56,7 +58,7 @@ pub fn render(findings: &Findings) -> String {
         } else {
             "one run each".to_string()
         },
-        escape(&command_line(settings))
+        escape(findings.command)
     );
     body.push_str(&format!(
         "<div class=\"verdict{}\">\n{}</div>\n",
@@ -68,7 +70,9 @@ pub fn render(findings: &Findings) -> String {
             .collect::<String>()
     ));
     body.push_str(&held_out(findings));
-    body.push_str(&statements(findings));
+    if let Some(found) = &findings.statements {
+        body.push_str(&statements(found.as_deref()));
+    }
     body.push_str(&legend());
     for table in distinct(findings.lines, |line| &line.published.table) {
         body.push_str(&section(findings, table));
@@ -118,8 +122,8 @@ fn held_out(findings: &Findings) -> String {
     )
 }
 
-fn statements(findings: &Findings) -> String {
-    let Some(statements) = &findings.statements else {
+fn statements(statements: Option<&[Statement]>) -> String {
+    let Some(statements) = statements else {
         return "<h2>Shape of E1 and E2</h2>\n<p class=\"missed\">Not judged: a run of its curves failed.</p>\n"
             .to_string();
     };
@@ -312,7 +316,7 @@ mod tests {
         (lines.collect(), left)
     }
 
-    fn page_of(lines: &[Line], left: &[Published], statements: Option<Vec<Statement>>) -> String {
+    fn page_of(lines: &[Line], left: &[Published], statements: Option<Option<Vec<Statement>>>) -> String {
         render(&Findings {
             lines,
             left,
@@ -323,6 +327,7 @@ mod tests {
                 virtual_ms: None,
             },
             curves: vec![("ipi", vec![(2, 4e5), (32, 7e5)])],
+            command: "shootdown evidence --runs 3 --seed 1",
             statements,
             verdict: "stale translations: 0 in 5 checked accesses\n",
             sound: true,
@@ -332,7 +337,7 @@ mod tests {
     #[test]
     fn every_row_is_on_the_page_with_a_bar_and_fitted_ones_are_hollow() {
         let (lines, left) = lines();
-        let page = page_of(&lines, &left, Some(Vec::new()));
+        let page = page_of(&lines, &left, Some(Some(Vec::new())));
         let document = page::checked(&page);
         let of_class = |class: &str| {
             let nodes = document.descendants();
@@ -364,6 +369,7 @@ mod tests {
                     jobs: 1,
                     virtual_ms: None,
                 },
+                command: "shootdown evidence",
                 curves: vec![("ipi", vec![(2, 4e5), (32, 7e5)])],
                 statements: None,
                 verdict: "",
@@ -386,9 +392,12 @@ mod tests {
         let (mut lines, left) = lines();
         lines[0].simulated = None;
         lines[1].simulated = Some(f64::NAN);
-        let page = page_of(&lines, &left, None);
+        let page = page_of(&lines, &left, Some(None));
         page::checked(&page);
         assert!(page.contains("<td>failed</td>") && page.contains("Not judged"));
+        let of_own_rows = page_of(&lines, &left, None);
+        page::checked(&of_own_rows);
+        assert!(!of_own_rows.contains("Shape of E1") && !of_own_rows.contains("Not judged"));
     }
 
     #[test]

@@ -90,9 +90,11 @@ fn unit(metric: Metric) -> &'static str {
         Metric::NsPerOp => "ns per operation",
         Metric::InterruptsPerOp => "interrupts per operation",
         Metric::IdleShare => "share idle",
+        Metric::FlushShare => "share in invalidation",
         Metric::Seconds => "seconds",
         Metric::TimeRatio => "time, as a ratio",
         Metric::RateRatio => "rate, as a ratio",
+        Metric::P50Ns => "ns, median",
         Metric::P99Ns => "ns, 99th percentile",
     }
 }
