@@ -148,7 +148,12 @@ fn every_interrupt_that_answers_is_timed_from_its_sending() {
     let of = |name: &str| result.latencies.iter().find(|latency| latency.name == name);
     let (answer, flush) = (of("interrupt to answer").unwrap(), of("flush").unwrap());
     let taken = (result.interrupts_per_op * result.ops as f64).round() as u64;
-    assert!(taken > 100 && answer.count == taken, "{} of {taken}", answer.count);
+    // One may be under way when the window opens, and one when it closes.
+    assert!(
+        taken > 100 && answer.count.abs_diff(taken) <= 1,
+        "{} of {taken}",
+        answer.count
+    );
     let costs = &model.costs;
     let way = model.ns(costs.ipi_send + costs.ipi_deliver_cluster + costs.interrupt_entry);
     assert!(
