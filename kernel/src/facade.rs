@@ -7,7 +7,9 @@ use shootdown::{Facade, Native};
 /// [`Native`], with waits that yield the emulator's turn and carry out broadcasts that are emulated.
 pub struct Bare;
 
-impl Facade for Bare {
+// SAFETY: the processor's own atomics and barriers.
+
+unsafe impl Facade for Bare {
     type U64 = AtomicU64;
 
     #[inline]

@@ -28,7 +28,9 @@ pub struct Hooks {
     pub kernel_range_by_tag: bool,
 }
 
-impl Kernel<WORDS> for Hooks {
+// SAFETY: CPU numbers are fixed at start, interrupts are masked by `cli`, a pinned section is not left, and each instruction is the one that is asked for.
+
+unsafe impl Kernel<WORDS> for Hooks {
     const DESIGN: Option<Design> = if cfg!(feature = "ipi-only") {
         Some(Design::IPI)
     } else if cfg!(feature = "adaptive-only") {

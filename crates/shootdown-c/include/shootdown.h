@@ -188,7 +188,8 @@ struct shootdown_stuck {
  */
 struct shootdown_hooks {
     /**
-     * The number of the CPU this runs on, from 0, dense. Called pinned or with interrupts off.
+     * The number of the CPU this runs on, from 0, dense. Called pinned or with interrupts off, from NMI context where a call may
+     * be made there, and by waiters that may migrate, to which an answer that was true a moment ago is good enough.
      */
     uint32_t (*cpu)(void *kernel);
     /**
@@ -249,7 +250,8 @@ struct shootdown_hooks {
      */
     bool (*flush_at_entry)(void *kernel, uint32_t cpu);
     /**
-     * Tells TLBs that belong to no CPU (an IOMMU) of a flush of the space with that top table, once for every flush; with a
+     * Tells TLBs that belong to no CPU (an IOMMU) of a flush of the space with that top table, once for every flush (twice where an
+     * unmap was to be deferred, and could not be); with a
      * null range, that the space ends. Returns a ticket for secondary_sync, never falling, or 0 when there is nothing to wait
      * for. Called pinned, after a full barrier.
      */
@@ -412,6 +414,7 @@ void shootdown_cpu_offline(const struct shootdown_engine *engine);
 
 /**
  * Measures what each way of reaching other CPUs costs: once, when all CPUs are up, for the design "adaptive". Some microseconds.
+ * Context: as shootdown_flush.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
@@ -503,7 +506,8 @@ void shootdown_flush_while(const struct shootdown_engine *engine,
                            void *argument);
 
 /**
- * Asks for a flush without waiting: fills the token. shootdown_wait is owed before anything is freed.
+ * Asks for a flush without waiting: fills the token. shootdown_wait is owed before anything is freed. Designs whose requests are on
+ * the stack wait inside. Context: as shootdown_flush; above all not in the shootdown handler.
  *
  * # Safety
  * The token is valid memory.
@@ -549,7 +553,8 @@ void shootdown_flush_kernel(const struct shootdown_engine *engine, struct shootd
 void shootdown_batch_begin(const struct shootdown_engine *engine, struct shootdown_batch *batch);
 
 /**
- * Adds a range of a space whose entries were cleared, under the lock that protects its page table.
+ * Adds a range of a space whose entries were cleared, under the lock that protects its page table. May wait, as shootdown_flush
+ * does, and has its context.
  *
  * # Safety
  * The batch was begun and is not finished.
@@ -559,7 +564,7 @@ void shootdown_batch_add(struct shootdown_batch *batch,
                          struct shootdown_range range);
 
 /**
- * Tells everybody concerned, and waits: then all that was added may be freed.
+ * Tells everybody concerned, and waits: then all that was added may be freed. Context: as shootdown_flush.
  *
  * # Safety
  * The batch was begun and is not finished.
@@ -568,6 +573,7 @@ void shootdown_batch_finish(struct shootdown_batch *batch);
 
 /**
  * Makes sure that no batched unmap of the space is still to be flushed: before relying on an entry that is already clear.
+ * Context: as shootdown_flush.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.

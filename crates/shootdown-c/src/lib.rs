@@ -130,7 +130,8 @@ pub struct shootdown_stuck {
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct shootdown_hooks {
-    /// The number of the CPU this runs on, from 0, dense. Called pinned or with interrupts off.
+    /// The number of the CPU this runs on, from 0, dense. Called pinned or with interrupts off, from NMI context where a call may
+    /// be made there, and by waiters that may migrate, to which an answer that was true a moment ago is good enough.
     pub cpu: Option<unsafe extern "C" fn(kernel: *mut c_void) -> u32>,
     /// Masks interrupts on this CPU; returns what interrupts_restore needs.
     pub interrupts_off: Option<unsafe extern "C" fn(kernel: *mut c_void) -> u64>,
@@ -163,7 +164,8 @@ pub struct shootdown_hooks {
     /// Asks the hypervisor to flush everything of a virtual CPU before it runs again; true when it will, because that is
     /// descheduled. One atomic step (KVM: a compare-exchange), or a request is lost.
     pub flush_at_entry: Option<unsafe extern "C" fn(kernel: *mut c_void, cpu: u32) -> bool>,
-    /// Tells TLBs that belong to no CPU (an IOMMU) of a flush of the space with that top table, once for every flush; with a
+    /// Tells TLBs that belong to no CPU (an IOMMU) of a flush of the space with that top table, once for every flush (twice where an
+    /// unmap was to be deferred, and could not be); with a
     /// null range, that the space ends. Returns a ticket for secondary_sync, never falling, or 0 when there is nothing to wait
     /// for. Called pinned, after a full barrier.
     pub secondary: Option<unsafe extern "C" fn(kernel: *mut c_void, root: u64, range: *const shootdown_range) -> u64>,
@@ -372,6 +374,7 @@ pub unsafe extern "C" fn shootdown_cpu_offline(engine: *const shootdown_engine) 
 }
 
 /// Measures what each way of reaching other CPUs costs: once, when all CPUs are up, for the design "adaptive". Some microseconds.
+/// Context: as shootdown_flush.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
@@ -493,7 +496,8 @@ pub unsafe extern "C" fn shootdown_flush_while(
     unsafe { drop(engine_of(engine).flush_while(space_of(space), range.range(), || meanwhile(argument))) }
 }
 
-/// Asks for a flush without waiting: fills the token. shootdown_wait is owed before anything is freed.
+/// Asks for a flush without waiting: fills the token. shootdown_wait is owed before anything is freed. Designs whose requests are on
+/// the stack wait inside. Context: as shootdown_flush; above all not in the shootdown handler.
 ///
 /// # Safety
 /// The token is valid memory.
@@ -559,7 +563,8 @@ pub unsafe extern "C" fn shootdown_batch_begin(engine: *const shootdown_engine, 
     unsafe { batch.cast::<CBatch>().write(engine_of(engine).batch()) }
 }
 
-/// Adds a range of a space whose entries were cleared, under the lock that protects its page table.
+/// Adds a range of a space whose entries were cleared, under the lock that protects its page table. May wait, as shootdown_flush
+/// does, and has its context.
 ///
 /// # Safety
 /// The batch was begun and is not finished.
@@ -573,7 +578,7 @@ pub unsafe extern "C" fn shootdown_batch_add(
     unsafe { (*batch.cast::<CBatch>()).add(space_of(space), range.range()) }
 }
 
-/// Tells everybody concerned, and waits: then all that was added may be freed.
+/// Tells everybody concerned, and waits: then all that was added may be freed. Context: as shootdown_flush.
 ///
 /// # Safety
 /// The batch was begun and is not finished.
@@ -584,6 +589,7 @@ pub unsafe extern "C" fn shootdown_batch_finish(batch: *mut shootdown_batch) {
 }
 
 /// Makes sure that no batched unmap of the space is still to be flushed: before relying on an entry that is already clear.
+/// Context: as shootdown_flush.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.

@@ -90,8 +90,8 @@ pub unsafe fn init(
         let tags = first.add(layouts.tags).cast::<TagWord>();
         (0..TAGS).for_each(|word| tags.add(word).write(TagWord::new(0)));
         let storage = Storage {
-            cpus: core::slice::from_raw_parts(cpus, count),
-            tags: core::slice::from_raw_parts(tags, TAGS),
+            cpus: core::slice::from_raw_parts_mut(cpus, count),
+            tags: core::slice::from_raw_parts_mut(tags, TAGS),
         };
         let engine = memory.cast::<CEngine>();
         engine.write(Engine::new(hooks, design, Root(settings.kernel_root), storage));

@@ -31,7 +31,9 @@ fn page(address: u64) -> u8 {
     }
 }
 
-impl Kernel<1> for CheckKernel {
+// SAFETY: the explored machine's masks, CPUs and caches.
+
+unsafe impl Kernel<1> for CheckKernel {
     type Facade = CheckWorld;
 
     fn cpu(&self) -> CpuId {

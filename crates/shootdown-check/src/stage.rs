@@ -111,8 +111,8 @@ impl Stage {
         // CPUs of this scenario were written above. `MaybeUninit<T>` is laid out as `T`.
         let storage: Storage<'static, CheckWorld> = unsafe {
             Storage {
-                cpus: std::slice::from_raw_parts(self.cpus.as_ptr().cast(), cpus),
-                tags: std::slice::from_raw_parts(self.tags.as_ptr().cast(), tag_words(scenario.tags)),
+                cpus: std::slice::from_raw_parts_mut(self.cpus.as_mut_ptr().cast(), cpus),
+                tags: std::slice::from_raw_parts_mut(self.tags.as_mut_ptr().cast(), tag_words(scenario.tags)),
             }
         };
         self.engine = MaybeUninit::new(Engine::new(kernel, design, Root(0), storage));

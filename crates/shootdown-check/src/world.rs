@@ -106,7 +106,9 @@ impl Drop for CheckWord {
     }
 }
 
-impl Word for CheckWord {
+// SAFETY: the explored machine's memory, with the barriers of its instruction set.
+
+unsafe impl Word for CheckWord {
     fn new(value: u64) -> Self {
         CheckWord(with(|machine| machine.begin_word(value)))
     }
@@ -174,7 +176,9 @@ fn is_x86() -> bool {
     with(|machine| machine.architecture == Architecture::X86)
 }
 
-impl Facade for CheckWorld {
+// SAFETY: the explored machine's memory, with the barriers of its instruction set.
+
+unsafe impl Facade for CheckWorld {
     type U64 = CheckWord;
 
     #[track_caller]

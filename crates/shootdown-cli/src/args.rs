@@ -12,7 +12,7 @@ mod recording;
 
 pub use check::CheckArgs;
 pub use compare::{CompareArgs, EvidenceArgs, ScoreboardArgs, SweepArgs, WalkersArgs};
-pub use inspect::{ExplainArgs, TimelineArgs};
+pub use inspect::{DECISIONS, ExplainArgs, TimelineArgs};
 #[cfg(target_os = "linux")]
 pub use linux::{CalibrateArgs, HostArgs, MeasureArgs, RecordArgs};
 pub use qemu::{Accel, QemuArgs};

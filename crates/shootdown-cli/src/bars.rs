@@ -18,21 +18,23 @@ pub struct Bar<'a> {
     pub published: Option<f64>,
 }
 
+const WIDTH: f64 = 540.0;
 const NAMES: f64 = 150.0;
 const VALUES: f64 = 80.0;
 const ROW: f64 = 26.0;
 
-/// Bars from 0 up, in the order given, `width` wide.
-pub fn draw(width: f64, bars: &[Bar]) -> String {
+/// Bars from 0 up, in the order given. However many there are, they are shown at a size at which the names can be read and
+/// all of their length is in sight.
+pub fn draw(bars: &[Bar]) -> String {
     let values = bars.iter().flat_map(|bar| [Some(bar.value), bar.published]).flatten();
     let most = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
     let scale = if most > 0.0 {
-        (width - NAMES - VALUES) / most
+        (WIDTH - NAMES - VALUES) / most
     } else {
         0.0
     };
     let mut svg = format!(
-        "<svg viewBox=\"0 0 {width} {}\" role=\"img\" aria-label=\"Bars\">\n",
+        "<svg class=\"bars\" viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"Bars\">\n",
         ROW * bars.len() as f64
     );
     for (index, bar) in bars.iter().enumerate() {
@@ -77,14 +79,14 @@ mod tests {
             shown: "x".to_string(),
             published: None,
         };
-        let svg = draw(540.0, &[bar("a<b", 2.0), bar("b", 1.0), bar("c", f64::NAN)]);
+        let svg = draw(&[bar("a<b", 2.0), bar("b", 1.0), bar("c", f64::NAN)]);
         let document = roxmltree::Document::parse(&svg).unwrap();
         let widths: Vec<_> = document
             .descendants()
             .filter_map(|node| node.has_tag_name("rect").then(|| node.attribute("width")).flatten())
             .collect();
         assert_eq!(widths, ["310.0", "155.0", "0.0"]);
-        roxmltree::Document::parse(&draw(540.0, &[])).unwrap();
-        assert!(!draw(540.0, &[bar("zero", 0.0)]).contains("NaN"));
+        roxmltree::Document::parse(&draw(&[])).unwrap();
+        assert!(!draw(&[bar("zero", 0.0)]).contains("NaN"));
     }
 }

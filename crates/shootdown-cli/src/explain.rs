@@ -2,21 +2,23 @@
 //!
 //! It shows what the engine and the simulated machine recorded and computes nothing but shares and rounding.
 
+mod decisions;
 mod json;
+mod page;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use shootdown::{Costs, Demotion, Event, Reach, Way};
-use shootdown_sim::os::{Diary, Note};
+use shootdown::{Costs, Event, Reach, Way};
+use shootdown_sim::os::{Diary, Requests};
 use shootdown_sim::run::{self, Explanation, RunResult, RunSpec};
 
-use crate::args::ExplainArgs;
+use crate::args::{DECISIONS, ExplainArgs};
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::output::{self, Destination};
-use crate::page::{self, escape};
 use crate::target::Target;
-use crate::{catalog, number, plot, style};
+use crate::{catalog, number};
+use decisions::{Decision, decisions};
 
 /// Columns of the longest bar on a terminal.
 const BAR: f64 = 40.0;
@@ -57,7 +59,7 @@ pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     );
     let most = usize::try_from(args.decisions).unwrap_or(usize::MAX);
     let paragraphs = words(&spec, &result, &explanation, most);
-    let command = command_line(&spec, &target);
+    let command = command_line(args, &spec, &target);
     let mut text = if args.json {
         json::render(&command, &spec, target.to_string(), &result, &explanation)
     } else {
@@ -65,7 +67,7 @@ pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         format!("{title}\n\n{}\n{paragraphs}", bars(&explanation.diary))
     };
     if let Some(destination) = &destination {
-        destination.write(page(&title, &command, &explanation.diary, &paragraphs), stop)?;
+        destination.write(page::render(&title, &command, &explanation.diary, &paragraphs), stop)?;
         if !args.json {
             text.push_str(&format!("report: {}\n", destination.shown()));
         }
@@ -81,17 +83,31 @@ fn bars(diary: &Diary) -> String {
     let mut text = String::new();
     for ((_, name), requests) in Diary::WAYS.iter().zip(&diary.requests) {
         let share = share(requests.count as f64, all as f64);
+        let [mean, p50, p99] = times(requests);
         text.push_str(&format!(
-            "{name:>10} {:<40} {:>6} {:>12} requests, {:>6.0} ns each (p50 {:.0}, p99 {:.0})\n",
+            "{name:>10} {:<40} {:>6} {:>12} requests, {mean:>7} each (p50 {p50}, p99 {p99})\n",
             "█".repeat((share * BAR).round() as usize),
             number::percent(share),
             number::count(requests.count),
-            requests.mean_ns(),
-            requests.quantile_ns(0.5),
-            requests.quantile_ns(0.99),
         ));
     }
     text
+}
+
+/// The mean, the median and the 99th percentile of what requests took; unknown of none.
+fn times(requests: &Requests) -> [String; 3] {
+    let known = |ns: f64| if requests.count > 0 { ns } else { f64::NAN };
+    [
+        requests.mean_ns(),
+        requests.quantile_ns(0.5),
+        requests.quantile_ns(0.99),
+    ]
+    .map(|ns| number::time(known(ns)))
+}
+
+/// Whole nanoseconds as a time.
+fn ns(ns: u64) -> String {
+    number::time(ns as f64)
 }
 
 fn share(part: f64, whole: f64) -> f64 {
@@ -118,14 +134,24 @@ fn words(spec: &RunSpec, result: &RunResult, explanation: &Explanation, decision
     } else {
         told.extend(costs(explanation));
     }
-    told.push(format!(
-        "From the start: {} requests concerned no other CPU, {} interrupted, {} were broadcast, {} of these under every tag \
-         because interrupting was expected to cost more.",
+    let mut ways = format!(
+        "From the start: {} requests concerned no other CPU, {} interrupted",
         number::count(counts.local_only),
-        number::count(counts.interrupting),
-        number::count(counts.broadcast_requests),
-        number::count(counts.any_tag),
-    ));
+        number::count(counts.interrupting)
+    );
+    if counts.broadcast_requests > 0 {
+        ways.push_str(&format!(
+            ", {} were broadcast",
+            number::count(counts.broadcast_requests)
+        ));
+    }
+    if counts.any_tag > 0 {
+        ways.push_str(&format!(
+            ", {} of these under every tag because interrupting was expected to cost more",
+            number::count(counts.any_tag)
+        ));
+    }
+    told.push(ways + ".");
     told.push(format!(
         "Catching up: {} times range by range from the log, {} times by a whole tag.",
         number::count(counts.caught_up_partly),
@@ -158,16 +184,19 @@ fn costs(explanation: &Explanation) -> Vec<String> {
     ));
     told.push(if !explanation.broadcast {
         "This machine cannot broadcast: a request concerns nobody, or is sent by interrupts.".to_string()
+    } else if explanation.aimed {
+        "Remote actions name one tag: a request is broadcast, to the CPUs that may hold it, where its space has a tag of its own."
+            .to_string()
     } else {
         match explanation.costs.broadcast_from {
             u64::MAX => "Interrupts are cheaper for any number of CPUs: nothing is broadcast.".to_string(),
             from => format!(
-                "So a request that concerns {from} other CPU{} or more is broadcast: expected {} ns, against {} ns by interrupts \
-                 ({} ns of it the targets\').",
+                "So a request that concerns {from} other CPU{} or more is broadcast: expected {}, against {} by interrupts \
+                 ({} of it the targets').",
                 if from == 1 { "" } else { "s" },
-                explanation.costs.broadcast_ns,
-                explanation.costs.disturbance_ns(from),
-                explanation.costs.disturbance_ns(from) - explanation.costs.interrupts_ns(from),
+                ns(explanation.costs.broadcast_ns),
+                ns(explanation.costs.disturbance_ns(from)),
+                ns(explanation.costs.disturbance_ns(from) - explanation.costs.interrupts_ns(from)),
             ),
         }
     });
@@ -177,159 +206,16 @@ fn costs(explanation: &Explanation) -> Vec<String> {
 /// What the engine believes; of broadcasts only where there are any, since it is an assumption else.
 fn cost_words(costs: &Costs, broadcast: bool) -> String {
     let broadcast = match broadcast {
-        true => format!(" a broadcast {} ns,", costs.broadcast_ns),
+        true => format!(" a broadcast {},", ns(costs.broadcast_ns)),
         false => String::new(),
     };
     format!(
-        "interrupting one CPU {} ns and {} ns for each further,{broadcast} a page on the own CPU {} ns, a whole tag {} ns",
-        costs.interrupt_ns, costs.interrupt_more_ns, costs.page_ns, costs.tag_ns
+        "interrupting one CPU {} and {} for each further,{broadcast} a page on the own CPU {}, a whole tag {}",
+        ns(costs.interrupt_ns),
+        ns(costs.interrupt_more_ns),
+        ns(costs.page_ns),
+        ns(costs.tag_ns)
     )
-}
-
-/// Something that the engine decided about a tag or about where broadcasts begin.
-struct Decision {
-    at_ns: u64,
-    /// In one word, for programs.
-    kind: &'static str,
-    /// CPUs that the space is active on.
-    active: Option<u32>,
-    /// What its requests were expected to cost without a system-wide tag and with one, ns.
-    costs: Option<(u64, u64)>,
-    /// In words.
-    what: String,
-}
-
-impl Decision {
-    const THRESHOLD: &'static str = "threshold-moved";
-
-    /// What the note says, if it is of a decision.
-    fn of(note: &Note) -> Option<Self> {
-        let (kind, active, costs, what) = match note.event {
-            Event::Promoting { active, costs: None } => (
-                "promoting",
-                Some(active),
-                None,
-                format!("a space active on {active} CPUs or more is worth a system-wide tag"),
-            ),
-            Event::Promoting {
-                active,
-                costs: Some((without, with)),
-            } => (
-                "promoting",
-                Some(active),
-                Some((without, with)),
-                format!(
-                    "a space active on {active} CPUs is worth a system-wide tag: its requests are expected to cost {without} ns \
-                     without, {with} ns with one"
-                ),
-            ),
-            Event::Promoted => (
-                "promoted",
-                None,
-                None,
-                "it was promoted: from here on its requests are broadcast under its tag".to_string(),
-            ),
-            Event::TagsExhausted => (
-                "tags-exhausted",
-                None,
-                None,
-                "no tag was free, so it stays on per-CPU tags".to_string(),
-            ),
-            Event::Demoting { active, reason } => {
-                let (kind, costs, what) = match reason {
-                    Demotion::Shrunk => (
-                        "demoting-shrunk",
-                        None,
-                        format!("a promoted space has shrunk to {active} active CPUs: it gives its tag back"),
-                    ),
-                    Demotion::TagsShort => (
-                        "demoting-tags-short",
-                        None,
-                        format!(
-                            "tags are short, and a promoted space is active on {active} CPUs only: it gives its tag back"
-                        ),
-                    ),
-                    Demotion::Dear { without, with } => (
-                        "demoting-dear",
-                        Some((without, with)),
-                        format!(
-                            "requests of a promoted space, active on {active} CPUs, cost {with} ns, and are expected to cost \
-                             {without} ns without its tag: it gives it back"
-                        ),
-                    ),
-                };
-                (kind, Some(active), costs, what)
-            }
-            Event::Demoted => (
-                "demoted",
-                None,
-                None,
-                "it is back on per-CPU tags, its tag invalidated everywhere and free".to_string(),
-            ),
-            Event::RollOver => (
-                "roll-over",
-                None,
-                None,
-                "freed tags were invalidated everywhere, to be given out again".to_string(),
-            ),
-            Event::ThresholdMoved { from, to } => (
-                Self::THRESHOLD,
-                None,
-                None,
-                format!(
-                    "corrected costs: broadcast from {} other CPUs on, no longer {}",
-                    cpus(to),
-                    cpus(from)
-                ),
-            ),
-            _ => return None,
-        };
-        Some(Decision {
-            at_ns: note.at_ns,
-            kind,
-            active,
-            costs,
-            what,
-        })
-    }
-}
-
-/// Promotions, demotions and moved thresholds, with their reasons: `most` of them one by one, the rest are counted; where there
-/// are more, no thresholds.
-fn decisions(diary: &Diary, most: usize) -> Vec<String> {
-    let told: Vec<Decision> = diary.notes.iter().filter_map(Decision::of).collect();
-    if told.is_empty() {
-        return vec!["No space was promoted or demoted, and the threshold did not move.".to_string()];
-    }
-    let (all, many) = (told.len(), told.len() > most);
-    let kept = told
-        .iter()
-        .filter(|decision| !(many && decision.kind == Decision::THRESHOLD));
-    let mut lines: Vec<String> = kept
-        .take(most)
-        .map(|decision| format!("at {:.1} us: {}.", decision.at_ns as f64 / 1000.0, decision.what))
-        .collect();
-    let more = all - lines.len();
-    if more > 0 {
-        lines.push(format!(
-            "...and {more} more such decisions: --decisions {all} tells all."
-        ));
-    }
-    if diary.decisions_dropped > 0 {
-        lines.push(format!(
-            "...and {} later ones that were not kept.",
-            diary.decisions_dropped
-        ));
-    }
-    lines
-}
-
-fn cpus(from: u64) -> String {
-    if from == u64::MAX {
-        "(never)".to_string()
-    } else {
-        from.to_string()
-    }
 }
 
 /// The timed requests that went one way; means.
@@ -380,11 +266,11 @@ fn timed(diary: &Diary) -> Vec<Timed> {
 fn measurements(diary: &Diary) -> impl Iterator<Item = String> {
     timed(diary).into_iter().map(|timed| {
         format!(
-            "Timed requests by {}: {}, expected {:.0} ns on average, took {:.0} ns{}.",
+            "Timed requests by {}: {}, expected {} on average, took {}{}.",
             timed.name,
             number::count(timed.requests as u64),
-            timed.expected_ns,
-            timed.took_ns,
+            number::time(timed.expected_ns),
+            number::time(timed.took_ns),
             match timed.way {
                 Way::Interrupts => format!(", to {:.1} CPUs each", timed.targets),
                 _ => String::new(),
@@ -394,62 +280,19 @@ fn measurements(diary: &Diary) -> impl Iterator<Item = String> {
 }
 
 /// What to type for the same again.
-fn command_line(spec: &RunSpec, target: &Target) -> String {
+fn command_line(args: &ExplainArgs, spec: &RunSpec, target: &Target) -> String {
     let window = spec.virtual_ms.map(|ms| format!(" --virtual-ms {ms}"));
+    let decisions = (args.decisions != DECISIONS).then(|| format!(" --decisions {}", args.decisions));
     format!(
-        "shootdown explain {} --on {} --design {} --threads {} --seed {}{}",
+        "shootdown explain {} --on {} --design {} --threads {} --seed {}{}{}",
         spec.workload,
         target.options(),
         spec.design,
         spec.threads,
         spec.seed,
-        window.unwrap_or_default()
+        window.unwrap_or_default(),
+        decisions.unwrap_or_default()
     )
-}
-
-/// The page: the same words, and the plot.
-fn page(title: &str, command: &str, diary: &Diary, paragraphs: &[String]) -> String {
-    let shares = |of: &dyn Fn(usize) -> f64| {
-        let all: f64 = (0..Diary::WAYS.len()).map(of).sum();
-        let tones = Diary::WAYS.iter().enumerate();
-        tones
-            .map(|(index, (_, name))| (style::share(index, name), share(of(index), all)))
-            .collect::<Vec<_>>()
-    };
-    let bars = [
-        (
-            "requests".to_string(),
-            shares(&|index| diary.requests[index].count as f64),
-        ),
-        (
-            "time of requesters".to_string(),
-            shares(&|index| diary.requests[index].total_ns),
-        ),
-    ];
-    let legend: String = Diary::WAYS
-        .iter()
-        .enumerate()
-        .map(|(index, (_, name))| {
-            let color = style::hex(style::share(index, name).light);
-            format!(
-                "<li><svg viewBox=\"0 0 14 14\"><rect width=\"14\" height=\"14\" rx=\"3\" fill=\"{color}\"/></svg>{name}: {} requests, {:.0} ns each</li>\n",
-                number::count(diary.requests[index].count),
-                diary.requests[index].mean_ns()
-            )
-        })
-        .collect();
-    let words: String = paragraphs
-        .iter()
-        .map(|paragraph| format!("<p>{}</p>\n", escape(paragraph)))
-        .collect();
-    let body = format!(
-        "<pre class=\"command\">{}</pre>\n<h2>Which way requests went</h2>\n<ul class=\"legend\">\n{legend}</ul>\n\
-         <figure class=\"small\">{}</figure>\n<h2>Why</h2>\n{words}<p class=\"soft\">Shootdown {}.</p>\n",
-        escape(command),
-        plot::stacked((540, 280), "", &bars),
-        env!("CARGO_PKG_VERSION"),
-    );
-    page::render(title, "", &body)
 }
 
 #[cfg(test)]
@@ -489,36 +332,6 @@ mod tests {
         assert!(text.contains("it was promoted"), "{text}");
         let [_, _, broadcast] = &explanation.diary.requests;
         assert!(broadcast.count > 0 && broadcast.mean_ns() > 0.0);
-    }
-
-    #[test]
-    fn where_decisions_are_many_those_about_tags_are_told() {
-        use shootdown_sim::os::Note;
-        let moved = |at_ns| Note {
-            at_ns,
-            event: Event::ThresholdMoved { from: 3, to: 4 },
-        };
-        let mut diary = Diary::default();
-        diary.notes = (0..7).map(moved).collect();
-        let promoted = Note {
-            at_ns: 9000,
-            event: Event::Promoted,
-        };
-        diary.notes.push(promoted);
-        let few = decisions(&diary, 8);
-        assert_eq!(few.len(), 8);
-        assert!(
-            few[0].contains("broadcast from 4 other CPUs on, no longer 3"),
-            "{few:?}"
-        );
-        diary.notes.push(moved(10_000));
-        let many = decisions(&diary, 8);
-        assert_eq!(many.len(), 2);
-        assert!(many[0].starts_with("at 9.0 us: it was promoted"), "{many:?}");
-        assert_eq!(many[1], "...and 8 more such decisions: --decisions 9 tells all.");
-        diary.decisions_dropped = 2;
-        assert_eq!(decisions(&diary, 8)[2], "...and 2 later ones that were not kept.");
-        assert_eq!(decisions(&diary, 9).len(), 10);
     }
 
     #[test]
@@ -584,10 +397,40 @@ mod tests {
         let (spec, result, explanation) = explained(6, &["broadcast.available=false"], "adaptive");
         let text = words(&spec, &result, &explanation, 8).join("\n");
         assert!(text.contains("cannot broadcast"), "{text}");
+        assert!(!text.contains("were broadcast"), "none were: {text}");
         assert_eq!(explanation.diary.requests[2].count, 0);
-        let page = super::page("a < b", "shootdown explain", &explanation.diary, &[text]);
-        assert!(page::checked(&page).descendants().any(|node| node.has_tag_name("svg")));
+        let page = page::render("a < b", "shootdown explain", &explanation.diary, &[text]);
+        let header = "<th class=\"word\">way</th><th>requests</th><th>share</th><th>of their time</th><th>mean</th>";
+        assert!(page.contains(header), "{page}");
+        assert!(
+            page.contains(
+                "<td class=\"word\">broadcast</td><td>0</td><td>0.0%</td><td>0.0%</td><td>–</td><td>–</td><td>–</td>"
+            ),
+            "{page}"
+        );
+        assert!(bars(&explanation.diary).contains("0 requests,       – each (p50 –, p99 –)"));
+        assert!(
+            crate::page::checked(&page)
+                .descendants()
+                .any(|node| node.has_tag_name("svg"))
+        );
         assert!(page.contains("<h1>a &lt; b</h1>"), "{page}");
+    }
+
+    #[test]
+    fn the_command_repeats_how_many_decisions_were_told() {
+        use clap::Parser;
+        let told = |more: &[&str]| {
+            let words = [&["shootdown", "explain", "tlb_flush2"], more].concat();
+            let Some(crate::args::Command::Explain(args)) = crate::args::Cli::try_parse_from(words).unwrap().command
+            else {
+                panic!("not explain")
+            };
+            let (spec, ..) = explained(2, &[], "ipi");
+            command_line(&args, &spec, &Target::new("milan-72", None, &[]).unwrap())
+        };
+        assert!(told(&["--decisions", "40"]).ends_with(" --virtual-ms 1 --decisions 40"));
+        assert!(told(&[]).ends_with(" --virtual-ms 1"));
     }
 
     #[test]

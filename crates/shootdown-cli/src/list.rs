@@ -93,7 +93,7 @@ fn machines() -> Result<Vec<Line>, Failure> {
                 description: model.description.clone(),
                 cpus: Some(model.topology.cpus()),
                 arch: Some(model.arch.name()),
-                broadcast: Some(model.broadcast.available),
+                broadcast: Some(model.broadcasts()),
             })
         })
         .collect()

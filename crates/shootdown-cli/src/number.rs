@@ -56,6 +56,17 @@ pub fn time(ns: f64) -> String {
     }
 }
 
+/// A time as [`time`], without the zeros after the point: for axes.
+pub fn short_time(ns: f64) -> String {
+    let text = time(ns);
+    match text.split_once(' ') {
+        Some((number, unit)) if number.contains('.') => {
+            format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
+        }
+        _ => text,
+    }
+}
+
 /// A ratio: `1.86x`.
 pub fn ratio(value: f64) -> String {
     if value.is_finite() {
@@ -133,6 +144,8 @@ mod tests {
     fn times_take_the_unit_that_suits_them() {
         let times = [0.0, 870.0, 999.7, 12_400.0, 370_000.0, 1_370_000.0].map(time);
         assert_eq!(times, ["0 ns", "870 ns", "1.00 µs", "12.4 µs", "370 µs", "1.37 ms"]);
+        let short = [100.0, 1000.0, 1500.0, 20_000.0, 12_400.0, f64::NAN].map(short_time);
+        assert_eq!(short, ["100 ns", "1 µs", "1.5 µs", "20 µs", "12.4 µs", UNKNOWN]);
     }
 
     #[test]

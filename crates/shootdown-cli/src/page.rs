@@ -50,6 +50,22 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
+/// [`escape`]d text in which what stands between backticks is code.
+pub fn prose(text: &str) -> String {
+    let mut html = String::new();
+    let parts: Vec<&str> = text.split('`').collect();
+    for (index, part) in parts.iter().enumerate() {
+        let part_html = escape(part);
+        // A mark without its other half is text.
+        match index % 2 {
+            1 if index + 1 < parts.len() => html.push_str(&format!("<code>{part_html}</code>")),
+            1 => html.push_str(&format!("`{part_html}")),
+            _ => html.push_str(&part_html),
+        }
+    }
+    html
+}
+
 /// The first letter as a capital.
 pub fn capitalized(word: &str) -> String {
     let mut letters = word.chars();
@@ -101,6 +117,12 @@ mod tests {
         let document = checked(&page);
         let heading = document.descendants().find(|node| node.has_tag_name("h1"));
         assert_eq!(heading.and_then(|node| node.text()), Some("a <b> & c"));
+    }
+
+    #[test]
+    fn backticks_are_code_where_they_come_in_pairs() {
+        assert_eq!(prose("`a<b` and `c`"), "<code>a&lt;b</code> and <code>c</code>");
+        assert_eq!(prose("5` of 6"), "5` of 6");
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! Plots as SVG text: lines over thread counts, and stacked shares. What they show is decided in [`crate::report`].
 
-use std::ops::Range;
+mod axis;
 
-use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
 use plotters::prelude::*;
 
 use crate::number;
-use crate::style::{AXIS, GRID, Tone};
+use crate::page::escape;
+use crate::style::{self, AXIS, GRID, Tone};
+use axis::{Axis, labelled, log2, shortest, tick};
+
+pub use axis::{decade_of_count, decade_of_time, ticks};
 
 /// One line of a plot.
 #[derive(Debug, Clone)]
@@ -23,30 +26,6 @@ pub struct Line {
 
 /// Shares of one bar, from the bottom, each with its colour.
 pub type Bar = (String, Vec<(Tone, f64)>);
-
-/// A linear axis with labels at chosen places.
-struct Axis {
-    range: Range<f64>,
-    labelled: Vec<f64>,
-}
-
-impl Ranged for Axis {
-    type FormatOption = DefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, value: &f64, (low, high): (i32, i32)) -> i32 {
-        let fraction = (value - self.range.start) / (self.range.end - self.range.start);
-        low + (fraction * f64::from(high - low)).round() as i32
-    }
-
-    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
-        self.labelled.clone()
-    }
-
-    fn range(&self) -> Range<f64> {
-        self.range.clone()
-    }
-}
 
 const LABEL: (&str, i32) = ("sans-serif", 16);
 
@@ -98,27 +77,6 @@ fn values(lines: &[Line]) -> impl Iterator<Item = f64> {
     points.map(|point| point.1).filter(|value| value.is_finite())
 }
 
-/// About five round numbers from 0 to at most `top`.
-fn ticks(top: f64) -> Vec<f64> {
-    let decade = 10_f64.powf((top / 5.0).log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0]
-        .map(|factor| factor * decade)
-        .into_iter()
-        .find(|step| top / step < 6.0)
-        .unwrap_or(top);
-    (0..=(top / step) as i32).map(|index| f64::from(index) * step).collect()
-}
-
-/// A power of ten as a plain number.
-pub fn decade_of_count(exponent: f64) -> String {
-    tick(10_f64.powf(exponent))
-}
-
-/// A power of ten, in ns, as a time.
-pub fn decade_of_time(exponent: f64) -> String {
-    number::time(10_f64.powf(exponent)).replace(".00", "").replace(".0", "")
-}
-
 /// Lines over thread counts; `place` says where a value stands on `axis`, if anywhere.
 fn draw(
     size: (u32, u32),
@@ -145,6 +103,7 @@ fn draw(
 
     let axis_range = axis.range.clone();
     let mut svg = String::new();
+    let mut titles = Vec::new();
     {
         let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         let range = Axis {
@@ -182,9 +141,20 @@ fn draw(
             };
             let points = finite(&line.points);
             let color = line.tone.light;
+            let name = style::name(line.tone).map_or(String::new(), |name| format!("{name}, "));
+            let title = |&(x, y): &(f64, f64), what: &str| {
+                let (x, y) = (number::plain(x.exp2()), label(y));
+                let x_title = if x == "1" {
+                    x_title.trim_end_matches('s')
+                } else {
+                    x_title
+                };
+                format!("{name}{x} {x_title}: {y} {unit}").trim_end().to_string() + what
+            };
             chart
                 .draw_series(LineSeries::new(points.clone(), color.stroke_width(2)))
                 .expect("text takes every shape");
+            titles.extend(points.iter().map(|point| title(point, "")));
             chart
                 .draw_series(points.into_iter().map(|p| Circle::new(p, 3, color.filled())))
                 .expect("text takes every shape");
@@ -199,19 +169,49 @@ fn draw(
                     .draw_series(LineSeries::new(stroke, color.mix(0.6).stroke_width(5)))
                     .expect("text takes every shape");
             }
-            let hollow = finite(&line.hollow)
-                .into_iter()
-                .map(|p| Circle::new(p, 6, color.stroke_width(2)));
+            let hollow = finite(&line.hollow);
+            titles.extend(hollow.iter().map(|point| title(point, " (published)")));
+            let hollow = hollow.into_iter().map(|p| Circle::new(p, 6, color.stroke_width(2)));
             chart.draw_series(hollow).expect("text takes every shape");
         }
         area.present().expect("text takes every shape");
     }
-    svg
+    titled(&svg, &titles)
+}
+
+/// Gives each marker of a plot its title, in the order in which they were drawn.
+fn titled(svg: &str, titles: &[String]) -> String {
+    let mut titles = titles.iter();
+    let mut html = String::with_capacity(svg.len());
+    for line in svg.split_inclusive('\n') {
+        let marker = line
+            .trim_end()
+            .strip_suffix("/>")
+            .filter(|line| line.starts_with("<circle "));
+        match marker.and_then(|marker| Some((marker, titles.next()?))) {
+            Some((marker, title)) => {
+                html.push_str(&format!("{marker}><title>{}</title></circle>\n", escape(title)));
+            }
+            None => html.push_str(line),
+        }
+    }
+    html
+}
+
+/// The points of a curve that have a place on logarithmic axes.
+pub fn placed(curve: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let positive = curve.iter().filter(|point| point.0 > 0.0 && point.1 > 0.0);
+    positive.copied().collect()
 }
 
 /// How many of a distribution lie above a value: both axes logarithmic. Each curve is (value in ns, share above it),
-/// falling.
+/// falling. Points at zero have no place; what has no line by that is left out, of the axes too.
 pub fn tails(size: (u32, u32), curves: &[(Tone, Vec<(f64, f64)>)]) -> String {
+    let curves: Vec<(Tone, Vec<(f64, f64)>)> = curves
+        .iter()
+        .map(|(tone, curve)| (*tone, placed(curve)))
+        .filter(|(_, curve)| curve.len() > 1)
+        .collect();
     let all = || curves.iter().flat_map(|(_, curve)| curve);
     let decade = |value: f64| value.max(1e-12).log10();
     let bound = |of: fn(&(f64, f64)) -> f64, start: f64, pick: fn(f64, f64) -> f64| all().map(of).fold(start, pick);
@@ -253,9 +253,8 @@ pub fn tails(size: (u32, u32), curves: &[(Tone, Vec<(f64, f64)>)]) -> String {
             .y_label_formatter(&|y| format!("{}%", shortest(10_f64.powf(*y + 2.0), 6)))
             .draw()
             .expect("text takes every shape");
-        for (tone, curve) in curves {
-            let points = curve.iter().filter(|point| point.0 > 0.0 && point.1 > 0.0);
-            let points = points.map(|point| (decade(point.0), decade(point.1)));
+        for (tone, curve) in &curves {
+            let points = curve.iter().map(|point| (decade(point.0), decade(point.1)));
             chart
                 .draw_series(LineSeries::new(points, tone.light.stroke_width(2)))
                 .expect("text takes every shape");
@@ -274,7 +273,7 @@ pub fn stacked(size: (u32, u32), x_title: &str, bars: &[Bar]) -> String {
         let middles: Vec<f64> = (0..bars.len()).map(|index| index as f64 + 0.5).collect();
         let mut chart = ChartBuilder::on(&area)
             .margin(8)
-            .x_label_area_size(42)
+            .x_label_area_size(if x_title.is_empty() { 26 } else { 42 })
             .y_label_area_size(52)
             .build_cartesian_2d(
                 Axis {
@@ -317,45 +316,6 @@ pub fn stacked(size: (u32, u32), x_title: &str, bars: &[Bar]) -> String {
     svg
 }
 
-fn log2(threads: usize) -> f64 {
-    (threads.max(1) as f64).log2()
-}
-
-/// Where the axis is labelled: every thread count that has room for its label, the last one always.
-fn labelled(threads: &[usize]) -> Vec<f64> {
-    let Some((&last, rest)) = threads.split_last() else {
-        return Vec::new();
-    };
-    let span = (log2(last) - log2(threads[0])).max(1e-9);
-    let mut points: Vec<f64> = Vec::new();
-    for x in rest.iter().map(|&count| log2(count)) {
-        let room = |other: f64| (x - other).abs() / span >= 0.04;
-        if points.last().is_none_or(|&other| room(other)) && room(log2(last)) {
-            points.push(x);
-        }
-    }
-    points.push(log2(last));
-    points
-}
-
-fn tick(value: f64) -> String {
-    match value.abs() {
-        0.0 => "0".to_string(),
-        v if v >= 1e6 => format!("{}M", shortest(value / 1e6, 2)),
-        v if v >= 1e3 => format!("{:.0}k", value / 1e3),
-        v if v >= 10.0 => format!("{value:.0}"),
-        v if v >= 0.1 => shortest(value, 1),
-        // At least as many as its first digit takes.
-        v => shortest(value, (-v.log10()).ceil().max(3.0) as usize),
-    }
-}
-
-/// At most `decimals` decimals, without zeros at the end.
-fn shortest(value: f64, decimals: usize) -> String {
-    let text = format!("{value:.decimals$}");
-    text.trim_end_matches('0').trim_end_matches('.').to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -385,6 +345,23 @@ mod tests {
             .filter(|line| line.contains("<circle") && line.contains(&format!("fill=\"{color}\"")))
             .count();
         assert_eq!((hollow, filled), (1, 2), "{svg}");
+        for title in ["ipi, 1 thread: 3 loops/s", "ipi, 4 threads: 6 loops/s (published)"] {
+            assert!(svg.contains(&format!("<title>{title}</title></circle>")), "{svg}");
+        }
+    }
+
+    #[test]
+    fn a_distribution_at_zero_does_not_stretch_the_axis_of_the_others() {
+        let tone = style::design("ipi");
+        let others = vec![(1000.0, 1.0), (5000.0, 0.1)];
+        let svg = tails((540, 280), &[(tone, others), (tone, vec![(0.0, 1.0), (1e-12, 0.5)])]);
+        assert_eq!(
+            svg.matches("<polyline fill=\"none\" opacity=\"1\" stroke=\"#D55E00\"")
+                .count(),
+            1,
+            "{svg}"
+        );
+        assert!(svg.contains("10 µs") && !svg.contains("\n0 ns\n"), "{svg}");
     }
 
     #[test]
@@ -436,30 +413,5 @@ mod tests {
             "threads",
             &[("1".to_string(), vec![(tone, f64::NAN), (tone, 2.0), (tone, -1.0)])],
         );
-    }
-
-    #[test]
-    fn ticks_are_short() {
-        let ticks = [0.0, 0.02, 0.5, 6.0, 20.0, 500_000.0, 1_000_000.0, 1_500_000.0];
-        assert_eq!(ticks.map(tick), ["0", "0.02", "0.5", "6", "20", "500k", "1M", "1.5M"]);
-        let decades = [-5.0, -4.0, -3.0, -1.0, 0.0, 3.0];
-        assert_eq!(
-            decades.map(decade_of_count),
-            ["0.00001", "0.0001", "0.001", "0.1", "1", "1k"]
-        );
-    }
-
-    #[test]
-    fn axes_from_zero_are_labelled_with_few_round_numbers() {
-        assert_eq!(ticks(7.0), [0.0, 2.0, 4.0, 6.0]);
-        assert_eq!(ticks(1.08), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
-        assert_eq!(ticks(1_950_000.0).len(), 4);
-    }
-
-    #[test]
-    fn labels_that_would_overlap_give_way_to_the_last() {
-        assert_eq!(labelled(&[1, 2, 64, 65]), [0.0, 1.0, log2(65)]);
-        assert_eq!(labelled(&[8]), [3.0]);
-        assert!(labelled(&[]).is_empty());
     }
 }

@@ -173,6 +173,18 @@ impl Comparison {
     }
 }
 
+/// A distribution is drawn, and a percentile told, from so many samples on.
+pub const FEWEST: u64 = 20;
+
+/// The 99th percentile, ns; of too few samples it would be their longest.
+pub fn p99(latency: &Latency) -> f64 {
+    if latency.count < FEWEST {
+        f64::NAN
+    } else {
+        latency.p99_ns
+    }
+}
+
 fn row(threads: usize, design: &'static str, runs: &[&RunResult], ideal: Option<f64>) -> Row {
     let of = |field: fn(&RunResult) -> f64| match runs {
         [] => f64::NAN,

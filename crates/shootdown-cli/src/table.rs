@@ -4,7 +4,7 @@
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use crate::number::{self, UNKNOWN};
-use crate::summary::{Comparison, Row};
+use crate::summary::{Comparison, Row, p99};
 
 /// A table as text, before it is drawn: a header, and groups of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,7 +136,7 @@ pub fn latencies(comparison: &Comparison) -> String {
                         row.design.to_string(),
                         number::count(latency.count),
                         number::time(latency.p50_ns),
-                        number::time(latency.p99_ns),
+                        number::time(p99(latency)),
                         number::time(latency.max_ns),
                     ]
                 })

@@ -16,6 +16,8 @@ const REASON_LINES: usize = 6;
 pub struct Verdict {
     /// Whether the oracle found nothing in the sound designs and no run failed.
     pub sound: bool,
+    /// Whether only the unsound design was run, of which nothing can be vouched for.
+    pub unjudged: bool,
     /// The oracle's finding.
     pub stale: String,
     /// The runs that failed, line by line; empty when none did.
@@ -44,6 +46,11 @@ impl Verdict {
         let (control, control_story) = control(comparison);
         Self {
             sound: comparison.stale() == 0 && comparison.failures().is_empty(),
+            unjudged: comparison
+                .plan
+                .designs
+                .iter()
+                .all(|design| design.name == CONTROL_DESIGN),
             stale: stale(comparison),
             failed: failed(comparison),
             stale_story: comparison
@@ -115,8 +122,10 @@ fn stale(comparison: &Comparison) -> String {
         .sum();
     let found = comparison.stale();
     if designs.is_empty() {
-        return "stale translations: only the unsound design `none` was run, so there is nothing to vouch for"
-            .to_string();
+        return format!(
+            "stale translations: {}, but only the unsound design `{CONTROL_DESIGN}` was run, so there is nothing to vouch for",
+            number::count(comparison.rows.iter().map(|row| row.stale).sum())
+        );
     }
     if found == 0 {
         return format!(

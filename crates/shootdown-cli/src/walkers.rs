@@ -5,6 +5,7 @@
 //! of a process of their own, which nobody walks, or with `--shared` of the one that is walked.
 
 mod json;
+mod page;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,18 +14,13 @@ use std::sync::atomic::AtomicBool;
 use shootdown_sim::run::{RunResult, RunSpec, validate};
 
 use crate::args::WalkersArgs;
-use crate::catalog;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::number::{self, UNKNOWN};
 use crate::output::{self, Destination};
-use crate::page::{self, capitalized, escape};
 use crate::plan::Settings;
-use crate::plot::{self, Line};
 use crate::queue::{self, Outcome, Runner};
-use crate::report;
-use crate::style;
 use crate::table::Grid;
-use crate::target::Target;
+use crate::target::{Target, quoted};
 use crate::verdict::wrapped;
 
 /// The designs that differ in who pays for walks.
@@ -112,7 +108,7 @@ pub fn command(args: &WalkersArgs, runner: &dyn Runner, stop: &AtomicBool) -> Re
         findings.text()
     };
     if let Some(destination) = &destination {
-        destination.write(findings.page(), stop)?;
+        destination.write(page::render(&findings), stop)?;
         if !args.json {
             text.push_str(&format!("report: {}\n", destination.shown()));
         }
@@ -162,16 +158,24 @@ fn specs_at(args: &WalkersArgs, settings: &Settings, rate: u64) -> Result<Vec<Ru
     Ok(specs.to_vec())
 }
 
+/// A `PATH=VALUE` as a shell reads it back.
+fn quoted_set(set: &str) -> String {
+    match set.split_once('=') {
+        Some((path, value)) => format!("{}={}", quoted(path.trim()), quoted(value.trim())),
+        None => quoted(set),
+    }
+}
+
 /// The command that repeats this, with the defaults written out.
 fn repeat(args: &WalkersArgs, rates: &[u64], settings: &Settings) -> String {
     let rates: Vec<String> = rates.iter().map(u64::to_string).collect();
     let mut command = format!(
         "shootdown walkers --on {} --frees {} --seed {}",
-        args.on,
+        quoted(&args.on),
         rates.join(","),
         settings.seed
     );
-    command.extend(args.set.iter().map(|set| format!(" --set {set}")));
+    command.extend(args.set.iter().map(|set| format!(" --set {}", quoted_set(set))));
     if args.shared {
         command.push_str(" --shared");
     }
@@ -340,72 +344,6 @@ impl Findings {
         }
         text + &self.verdict() + "\n"
     }
-
-    fn page(&self) -> String {
-        let lines = |value: &dyn Fn(&Row, usize) -> f64| -> Vec<Line> {
-            let line = |(index, design): (usize, &&str)| Line {
-                tone: style::design(design),
-                // A logarithmic axis has no place for no frees at all: the table has that row.
-                points: self
-                    .rows
-                    .iter()
-                    .filter(|row| row.asked > 0)
-                    .map(|row| (row.asked as usize, value(row, index)))
-                    .collect(),
-                hollow: Vec::new(),
-                ranges: Vec::new(),
-            };
-            DESIGNS.iter().enumerate().map(line).collect()
-        };
-        let legend: String = DESIGNS
-            .iter()
-            .map(|design| report::sample(style::design(design), design))
-            .collect();
-        let figure = |title: &str, unit: &str, lines: &[Line], logarithmic: bool| {
-            let titles = ("table pages to be freed per second", unit);
-            let plot = if logarithmic {
-                plot::log_log((1100, 360), titles, lines, plot::decade_of_count)
-            } else {
-                plot::over(titles, (1100, 360), lines)
-            };
-            format!("<h2>{title}</h2>\n<ul class=\"legend\">{legend}</ul>\n<figure>{plot}</figure>\n")
-        };
-        let items = |sentences: Vec<String>| -> String {
-            let item = |sentence: &String| format!("<li>{}</li>\n", escape(sentence));
-            let items: String = sentences.iter().map(item).collect();
-            if items.is_empty() {
-                items
-            } else {
-                format!("<ul>\n{items}</ul>\n")
-            }
-        };
-        let class = if self.sound() { "verdict" } else { "verdict bad" };
-        let body = format!(
-            "<p class=\"soft\">{}. {}.</p>\n<pre class=\"command\">{}</pre>\n<div class=\"{class}\"><p><strong>{}</strong></p>{}</div>\n\
-             {}{}<h2>Break-even</h2>\n{}<p class=\"soft\">In pins per second; differences of 0.1% and less count as none. On the plot of interrupts a design that caused none has no line.</p>\n\
-             <h2>Numbers</h2>\n{}",
-            escape(&self.title()),
-            escape(&capitalized(catalog::workload("gup").map_or("", |gup| gup.description))),
-            escape(&self.command),
-            escape(&self.verdict()),
-            items(self.failures()),
-            figure(
-                "Pins lost",
-                "% below the best design",
-                &lines(&|row, design| 100.0 * (1.0 - row.pins(design) / row.best())),
-                false
-            ),
-            figure(
-                "Interrupts",
-                "interrupts/s",
-                &lines(&|row, design| row.of(design).map_or(f64::NAN, interrupts_per_s)),
-                true
-            ),
-            items(self.break_evens()),
-            report::grid(&self.grid(), 1..2)
-        );
-        page::render("What lockless walks pay", "", &body)
-    }
 }
 
 fn pairs() -> impl Iterator<Item = (usize, usize)> {
@@ -426,12 +364,12 @@ fn changes(ahead: impl Iterator<Item = (u64, usize)>) -> Vec<(u64, u64, usize)> 
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::fake::{self, Fake};
 
     /// Rows in which `walk-interrupt-all` loses pins with the rate of frees, `walk-precise` has none to lose.
-    fn findings() -> Findings {
+    pub(super) fn findings() -> Findings {
         let spec = &fake::plan(&["ipi"], &[4]).specs()[0];
         let row = |asked: u64| Row {
             asked,
@@ -509,13 +447,9 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_both_plots_and_the_text_says_what_failed() {
+    fn the_text_says_what_failed() {
         let mut findings = findings();
         findings.rows[1].outcomes[2] = Err("hangs".to_string());
-        let page = findings.page();
-        let document = page::checked(&page);
-        let figures = document.descendants().filter(|node| node.has_tag_name("figure"));
-        assert_eq!(figures.count(), 2);
         assert!(!findings.sound());
         let text = findings.text();
         assert!(
@@ -545,6 +479,17 @@ mod tests {
         started.sort_unstable();
         assert_eq!(status, Ok(SUCCESS));
         assert_eq!(started, [[PINNING; 5], [PINNING + FREEING; 5]].concat());
+        let set = ["--on", "my box.toml", "--set", "costs.invlpg = 200"];
+        let words = [&["shootdown", "walkers"][..], &set[..]].concat();
+        let Some(crate::args::Command::Walkers(args)) = crate::args::Cli::try_parse_from(words).unwrap().command else {
+            panic!("not walkers")
+        };
+        let settings = Settings::new(&args.run, 1).unwrap();
+        let command = repeat(&args, &[0], &settings);
+        assert!(
+            command.contains("--on 'my box.toml' --frees 0") && command.ends_with("--set costs.invlpg=200"),
+            "{command}"
+        );
         let message = run(&["--on", "haswell-48"]).0.unwrap_err().to_string();
         assert!(message.contains("48 CPUs"), "{message}");
     }

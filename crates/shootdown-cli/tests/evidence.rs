@@ -65,7 +65,7 @@ fn rows_of_a_file_are_run_and_no_others() {
 
 #[test]
 fn json_and_page_are_of_the_file_too_and_say_how_to_repeat_it() {
-    let folder = folder(ROW);
+    let folder = folder(&format!("{ROW}[[note]]\ntable = \"lab\"\ntext = \"Taken by hand.\"\n"));
     let json = stdout(&evidence(folder.path(), &["--json", "--html", "page.html"]));
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     let command = "shootdown evidence --rows rows.toml --runs 1 --seed 1 --virtual-ms 2";
@@ -81,7 +81,9 @@ fn json_and_page_are_of_the_file_too_and_say_how_to_repeat_it() {
     assert!((error - (simulated / 9000.0 - 1.0)).abs() < 1e-9, "{json}");
     assert!(value["shape"].is_null() && rows[0]["not_run"].is_null(), "{json}");
     let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
-    assert!(page.contains(command) && page.contains("a stop watch"));
+    for part in [command, "a stop watch", "Taken by hand."] {
+        assert!(page.contains(part), "{part}");
+    }
     assert!(!page.contains("Shape of E1"), "of curves that were not run");
 }
 

@@ -61,9 +61,12 @@ enum Way {
 /// Blocks per microsecond, and flushes per second, with `threads` threads, the others in the flushed space or in
 /// another.
 fn run(threads: usize, same_space: bool, way: Way) -> (f64, f64) {
-    let cpus: Vec<_> = (0..threads).map(|_| PerCpu::new()).collect();
+    let mut cpus: Vec<_> = (0..threads).map(|_| PerCpu::new()).collect();
     let mmus = Threads::new(threads, |_| Tlb::<u64, u64>::new());
-    let storage = Storage { cpus: &cpus, tags: &[] };
+    let storage = Storage {
+        cpus: &mut cpus,
+        tags: &mut [],
+    };
     let engine: Engine<'_, _, 1> = Engine::new(mmus, Design::IPI_CONCURRENT, Root(0), storage);
     let (space, other) = (engine.space(Root(1)), engine.space(Root(2)));
     let (ready, done, world) = (AtomicU64::new(0), AtomicBool::new(false), World::default());

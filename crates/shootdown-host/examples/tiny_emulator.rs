@@ -194,8 +194,11 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let cpus: Vec<_> = (0..VCPUS).map(|_| PerCpu::new()).collect();
-    let storage = Storage { cpus: &cpus, tags: &[] };
+    let mut cpus: Vec<_> = (0..VCPUS).map(|_| PerCpu::new()).collect();
+    let storage = Storage {
+        cpus: &mut cpus,
+        tags: &mut [],
+    };
     let engine: Sys<'_> = Engine::new(Threads::new(VCPUS, |_| Mmu::new()), design, Root(0), storage);
     let space = engine.space(Root(1));
     let guest = Guest {

@@ -13,7 +13,9 @@ const SPINS: u32 = 64;
 #[derive(Debug, Clone, Copy)]
 pub struct Host;
 
-impl Facade for Host {
+// SAFETY: the processor's own atomics; software TLBs are read by their own thread.
+
+unsafe impl Facade for Host {
     type U64 = AtomicU64;
 
     #[inline]

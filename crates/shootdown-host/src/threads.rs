@@ -248,7 +248,9 @@ impl<M: Mmu> Threads<M> {
     }
 }
 
-impl<M: Mmu, const W: usize> Kernel<W> for Threads<M> {
+// SAFETY: a CPU is one host thread, interrupts are polled at safe points, and invalidations are its own table's.
+
+unsafe impl<M: Mmu, const W: usize> Kernel<W> for Threads<M> {
     type Facade = Host;
 
     fn cpu(&self) -> CpuId {

@@ -115,7 +115,9 @@ impl<const WEAK: u8> LoomWord<WEAK> {
     }
 }
 
-impl<const WEAK: u8> Word for LoomWord<WEAK> {
+// SAFETY: loom's atomics, each `*_full` between two fences; what a model weakens on purpose, it must find.
+
+unsafe impl<const WEAK: u8> Word for LoomWord<WEAK> {
     fn new(value: u64) -> Self {
         let word = LoomWord {
             first: Cell::new(value),
@@ -170,7 +172,9 @@ impl<const WEAK: u8> Word for LoomWord<WEAK> {
 /// The world of a model; `WEAK` is one of the constants of this module, or several.
 pub struct Loom<const WEAK: u8>;
 
-impl<const WEAK: u8> Facade for Loom<WEAK> {
+// SAFETY: loom's atomics, each `*_full` between two fences; what a model weakens on purpose, it must find.
+
+unsafe impl<const WEAK: u8> Facade for Loom<WEAK> {
     type U64 = LoomWord<WEAK>;
 
     fn full_barrier() {

@@ -40,9 +40,9 @@ pub(crate) fn learn(address: usize, spun: bool) {
     });
 }
 
-fn region<T>(of: &[T]) -> Range<usize> {
-    let of = of.as_ptr_range();
-    of.start.expose_provenance()..of.end.expose_provenance()
+fn region<T>(of: *const [T]) -> Range<usize> {
+    let start = of.cast::<T>().expose_provenance();
+    start..start + of.len() * size_of::<T>()
 }
 
 /// A broadcast that concerns all tags.
@@ -100,8 +100,9 @@ impl Watched {
 /// Everything that outlives the engine.
 pub(crate) struct Machine<const WEAK: u8> {
     hardware: Vec<Hardware>,
-    cpus: Vec<PerCpu<Loom<WEAK>>>,
-    tags: Vec<<Loom<WEAK> as Facade>::U64>,
+    /// The engine's, and freed after it.
+    cpus: *mut [PerCpu<Loom<WEAK>>],
+    tags: *mut [<Loom<WEAK> as Facade>::U64],
     /// Whether each page of the space with root 1 is mapped.
     entries: Vec<Sound>,
     /// Frames behind the pages.
@@ -119,6 +120,16 @@ pub(crate) struct Machine<const WEAK: u8> {
 unsafe impl<const WEAK: u8> Sync for Machine<WEAK> {}
 // SAFETY: as above.
 unsafe impl<const WEAK: u8> Send for Machine<WEAK> {}
+
+impl<const WEAK: u8> Drop for Machine<WEAK> {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, and the engine that had them is gone (see `Model::explore`).
+        unsafe {
+            drop(Box::from_raw(self.cpus));
+            drop(Box::from_raw(self.tags));
+        }
+    }
+}
 
 loom::thread_local! {
     static HERE: Cell<CpuId> = Cell::new(usize::MAX);
@@ -151,8 +162,8 @@ impl<const WEAK: u8> Machine<WEAK> {
                     on: Word::new(1),
                 })
                 .collect(),
-            cpus: (0..model.cpus).map(|_| PerCpu::new()).collect(),
-            tags: (0..tag_words(model.design.tag_limit)).map(|_| Word::new(0)).collect(),
+            cpus: Box::into_raw((0..model.cpus).map(|_| PerCpu::new()).collect()),
+            tags: Box::into_raw((0..tag_words(model.design.tag_limit)).map(|_| Word::new(0)).collect()),
             entries: (0..PAGES).map(|_| Word::new(1)).collect(),
             frames: (0..PAGES).map(|_| Watched::default()).collect(),
             freed: vec![Cell::new(false); PAGES],
@@ -183,7 +194,9 @@ impl<const WEAK: u8> Machine<WEAK> {
 /// The machine as the engine's kernel.
 pub struct Hooks<const WEAK: u8>(&'static Machine<WEAK>);
 
-impl<const WEAK: u8> Kernel<1> for Hooks<WEAK> {
+// SAFETY: a CPU is one thread of the model; masking keeps its interrupt out; caches are the model's.
+
+unsafe impl<const WEAK: u8> Kernel<1> for Hooks<WEAK> {
     type Facade = Loom<WEAK>;
 
     fn cpu(&self) -> CpuId {
@@ -276,9 +289,12 @@ pub type Cpu<const WEAK: u8> = fn(&'static World<WEAK>);
 
 impl<const WEAK: u8> World<WEAK> {
     fn new(machine: &'static Machine<WEAK>, model: Model, first: CpuId) -> Self {
-        let storage = Storage {
-            cpus: &machine.cpus,
-            tags: &machine.tags,
+        // SAFETY: the machine is new, has one world, and outlives it; nobody else refers to these.
+        let storage = unsafe {
+            Storage {
+                cpus: &mut *machine.cpus,
+                tags: &mut *machine.tags,
+            }
         };
         let engine = Engine::new(Hooks(machine), model.design, Root(0), storage);
         let spaces = (1..=SPACES).map(|root| engine.space(Root(root))).collect();
@@ -303,11 +319,11 @@ impl<const WEAK: u8> World<WEAK> {
         let regions = vec![
             region(std::slice::from_ref(self)),
             region(std::slice::from_ref(machine)),
-            region(&self.spaces),
-            region(&machine.cpus),
-            region(&machine.tags),
-            region(&machine.hardware),
-            region(&machine.entries),
+            region(&raw const *self.spaces),
+            region(machine.cpus),
+            region(machine.tags),
+            region(&raw const *machine.hardware),
+            region(&raw const *machine.entries),
         ];
         REGIONS.set(Vec::new());
         watch(None);

@@ -228,6 +228,8 @@ pub struct Explanation {
     pub costs: Costs,
     /// Whether requests could have been broadcast.
     pub broadcast: bool,
+    /// Whether broadcasts are aimed at CPUs: remote actions.
+    pub aimed: bool,
     /// The design as it was run on this machine.
     pub design: Design,
 }
@@ -242,6 +244,7 @@ pub fn explain(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<
         counts: EngineCounts::default(),
         costs: Costs::PRIORS,
         broadcast: false,
+        aimed: false,
         design: Design::NONE,
     });
     let result = run_explained(spec, progress, &mut explanation)?;
@@ -346,7 +349,8 @@ fn run_sized<const W: usize>(
             diary: kernel.take_diary().unwrap_or_default(),
             counts: kernel.counts(),
             costs: system.engine.costs(),
-            broadcast: model.broadcast.available,
+            broadcast: model.broadcasts(),
+            aimed: model.rar.is_some(),
             design,
         };
     }

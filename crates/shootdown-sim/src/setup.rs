@@ -6,14 +6,14 @@
 use crate::hw::{Aarch64, ArmErrata, Costs, HwConfig, Isa, Riscv64};
 use crate::machine::{Config, CoreCosts, Topology};
 use crate::model::{Arch, Model};
-use crate::os::{HookCosts, OsCosts};
+use crate::os::{HookCosts, OsCosts, RemoteCosts};
 use shootdown::{BroadcastLimits, Design, Errata, Reach, Requests};
 
 /// A design as it can be on a machine: without broadcast hardware nothing is broadcast; slots and tags as the model
 /// says; with the workarounds that the processor needs.
 pub(crate) fn fit_design(design: Design, model: &Model) -> Design {
     let reach = match design.reach {
-        Reach::Broadcast if !model.broadcast.available => Reach::Ipi,
+        Reach::Broadcast if !model.broadcasts() => Reach::Ipi,
         reach => reach,
     };
     Design {
@@ -157,6 +157,18 @@ fn limits(model: &Model) -> Option<BroadcastLimits> {
     })
 }
 
+fn remote_costs(model: &Model) -> Option<RemoteCosts> {
+    let cycles = |cycles: f64| cycles.round() as u64;
+    model.rar.map(|rar| RemoteCosts {
+        entries: rar.entries,
+        max_pages: rar.max_pages,
+        action: cycles(rar.action),
+        page: cycles(model.costs.invpcid_address),
+        tag: cycles(model.costs.invpcid_tag),
+        all: cycles(model.costs.invpcid_all),
+    })
+}
+
 pub(crate) fn hook_costs(model: &Model, design: &Design) -> HookCosts {
     // The log needs no descriptor per target.
     let calls = design.requests != Requests::Log;
@@ -171,6 +183,7 @@ pub(crate) fn hook_costs(model: &Model, design: &Design) -> HookCosts {
         broadcast_interval: model.costs.broadcast_interval.round() as u64,
         broadcast_received: model.costs.broadcast_received.round() as u64,
         limits: limits(model),
+        remote: remote_costs(model),
     }
 }
 

@@ -13,15 +13,15 @@ use std::sync::atomic::AtomicU64;
 fn benchmark(criterion: &mut Criterion) {
     criterion.bench_function("an empty call", |bencher| bencher.iter(|| black_box(())));
     for (name, design) in [("ipi", Design::IPI), ("adaptive", Design::ADAPTIVE)] {
-        let cpus: Vec<_> = (0..72).map(|_| PerCpu::new()).collect();
-        let tags: Vec<_> = (0..tag_words(design.tag_limit)).map(|_| AtomicU64::new(0)).collect();
+        let mut cpus: Vec<_> = (0..72).map(|_| PerCpu::new()).collect();
+        let mut tags: Vec<_> = (0..tag_words(design.tag_limit)).map(|_| AtomicU64::new(0)).collect();
         let engine = Engine::new(
             Nothing,
             design,
             Root(0),
             Storage {
-                cpus: &cpus,
-                tags: &tags,
+                cpus: &mut cpus,
+                tags: &mut tags,
             },
         );
         engine.cpu_online();

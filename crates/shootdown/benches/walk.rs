@@ -25,11 +25,11 @@ const MODES: [(&str, Walkers); 6] = [
 /// Builds an engine in that mode and hands it to `body`.
 fn with_engine(walkers: Walkers, body: impl FnOnce(&Engine<'_, Nothing, 2>)) {
     let design = Design { walkers, ..Design::IPI };
-    let cpus: Vec<_> = (0..72).map(|_| PerCpu::new()).collect();
-    let tags: Vec<_> = (0..tag_words(design.tag_limit)).map(|_| AtomicU64::new(0)).collect();
+    let mut cpus: Vec<_> = (0..72).map(|_| PerCpu::new()).collect();
+    let mut tags: Vec<_> = (0..tag_words(design.tag_limit)).map(|_| AtomicU64::new(0)).collect();
     let storage = Storage {
-        cpus: &cpus,
-        tags: &tags,
+        cpus: &mut cpus,
+        tags: &mut tags,
     };
     let engine = Engine::new(Nothing, design, Root(0), storage);
     engine.cpu_online();

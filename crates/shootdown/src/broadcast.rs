@@ -1,34 +1,56 @@
-//! Broadcast invalidation: cutting a range into what the instruction takes, both halves of split tags, and the
-//! synchronising instruction on the same CPU.
+//! Broadcast invalidation: cutting a range into what the instruction takes, both halves of split tags, whom to aim it at where
+//! that is asked, and the synchronising instruction on the same CPU.
 
+use crate::cpuset::CpuMask;
 use crate::design::Reach;
 use crate::engine::Engine;
 use crate::facade::Facade;
 use crate::fault::fault;
 #[cfg(feature = "faults")]
 use crate::hooks::Local;
-use crate::hooks::{Broadcast, Event, Kernel, Tag};
+use crate::hooks::{Broadcast, CpuId, Event, Kernel, Tag};
 use crate::range::{Range, Stride};
+use crate::space::Space;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
-    /// Broadcasts `range` under `tag` and waits until it is complete everywhere. The caller is pinned: the synchronising
-    /// instruction waits only for broadcasts of its own CPU.
+    /// Broadcasts `range` of `space` under `tag`, its own, and waits until it is complete everywhere. The caller is pinned on `me`:
+    /// the synchronising instruction waits only for broadcasts of its own CPU. Whether anything was broadcast at all.
     ///
     /// The entry writes are visible to walkers: the caller published them.
-    pub(crate) fn broadcast_and_sync(&self, tag: Tag, range: &Range) {
-        self.broadcast_complete(|| self.issue(tag, range));
+    pub(crate) fn broadcast_and_sync(&self, space: &Space<K::Facade, W>, me: CpuId, tag: Tag, range: &Range) -> bool {
+        self.broadcast_complete(|| self.issue_for(space, me, tag, range))
     }
 
     /// Broadcasts what `issue` issues, which returns the number of instructions, and waits until it is complete everywhere,
-    /// twice over where the processor needs that. The caller is pinned.
-    pub(crate) fn broadcast_complete(&self, issue: impl Fn() -> u32) {
+    /// twice over where the processor needs that. The caller is pinned. Whether there were any.
+    pub(crate) fn broadcast_complete(&self, issue: impl Fn() -> u32) -> bool {
         let mut instructions = issue();
-        self.kernel.broadcast_sync();
+        self.synchronise(instructions);
         if self.design().errata.repeat {
             instructions += issue();
+            self.synchronise(instructions);
+        }
+        self.broadcast_over(instructions)
+    }
+
+    /// Waits until so many broadcasts of this CPU are complete.
+    #[inline]
+    pub(crate) fn synchronise(&self, instructions: u32) {
+        if instructions > 0 {
             self.kernel.broadcast_sync();
         }
-        self.kernel.event(Event::Broadcast { instructions });
+    }
+
+    /// Says what a request was that has issued so many broadcasts, all of them complete; whether there were any.
+    #[inline]
+    pub(crate) fn broadcast_over(&self, instructions: u32) -> bool {
+        let any = instructions > 0;
+        self.kernel.event(if any {
+            Event::Broadcast { instructions }
+        } else {
+            Event::LocalOnly
+        });
+        any
     }
 
     /// Carries out the local invalidations that `issue` issues and waits until they are complete, twice over where the
@@ -84,8 +106,49 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Issues without waiting; returns the number of instructions.
+    /// Whether a page can be broadcast under every tag at once.
+    #[inline]
+    pub(crate) fn broadcasts_any_tag(&self) -> bool {
+        self.broadcasts() && !self.kernel.broadcasts_are_aimed()
+    }
+
+    /// Issues for `space`, whose tag it is, on `me`, without waiting; returns the number of instructions. Where broadcasts are aimed
+    /// this CPU does its own part itself, while those few do theirs that may hold entries under the tag.
+    #[inline]
+    pub(crate) fn issue_for(&self, space: &Space<K::Facade, W>, me: CpuId, tag: Tag, range: &Range) -> u32 {
+        if self.kernel.broadcasts_are_aimed() {
+            self.issue_aimed(space, me, tag, range)
+        } else {
+            self.issue(tag, range)
+        }
+    }
+
+    #[inline(never)]
+    fn issue_aimed(&self, space: &Space<K::Facade, W>, me: CpuId, tag: Tag, range: &Range) -> u32 {
+        // C1: a CPU joins the set before it loads the tag, a full barrier, and stays in as long as the space has it (`depart`).
+        // Whoever is missed here, after the request's own barrier, joins later, and all it fills is new. A CPU that is not online has
+        // flushed everything before it is again (C5); its join of that set pairs with the same barrier.
+        let mut holders = CpuMask::EMPTY;
+        space.cpus.for_each_but(me, |cpu| {
+            if self.online.contains(cpu) {
+                holders.insert(cpu);
+            }
+        });
+        let instructions = if holders.is_empty() {
+            0
+        } else {
+            self.issue_by(tag, range, |what| self.kernel.broadcast_to(&holders, what))
+        };
+        self.flush_tag_here(tag, range);
+        instructions
+    }
+
+    /// Issues to every CPU, without waiting; returns the number of instructions.
     pub(crate) fn issue(&self, tag: Tag, range: &Range) -> u32 {
+        self.issue_by(tag, range, |what| self.kernel.broadcast(what))
+    }
+
+    fn issue_by(&self, tag: Tag, range: &Range, send: impl Fn(Broadcast)) -> u32 {
         let mut instructions = 0;
         for tag in self
             .halves(tag)
@@ -98,7 +161,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                         let count = count - u32::from(fault!(self.kernel, BroadcastCountOffByOne));
                         let once = range.tables() && fault!(self.kernel, TablesNamedOnce);
                         let count = if once { 1 } else { count };
-                        self.kernel.broadcast(Broadcast::Pages {
+                        send(Broadcast::Pages {
                             address,
                             stride: range.stride(),
                             count,
@@ -114,7 +177,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                         self.kernel.invalidate(Local::Tag(tag));
                         continue;
                     }
-                    self.kernel.broadcast(Broadcast::Tag(tag));
+                    send(Broadcast::Tag(tag));
                     instructions += 1;
                 }
             }

@@ -306,7 +306,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let cpus = self.cpus.len() as u64;
         let weighed = self.weighed(costs);
         costs.broadcast_from = (1..cpus)
-            .find(|&targets| self.broadcasts() && weighed.disturbance_ns(targets) >= weighed.broadcast_ns)
+            .find(|&targets| self.broadcasts_any_tag() && weighed.disturbance_ns(targets) >= weighed.broadcast_ns)
             .unwrap_or(Costs::NEVER);
         self.costs.store(&costs, Interrupts::of(&costs));
         self.kernel.event(Event::Calibrated(costs));
@@ -341,8 +341,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    fn round_trip(&self, targets: CpuMask<W>) {
+    pub(crate) fn round_trip(&self, mut targets: CpuMask<W>) {
         let pin = self.pinned();
+        // They were found by another pin, perhaps from another CPU: nobody interrupts itself.
+        targets.remove(pin.cpu);
         let mut token = self.token(0, 0);
         self.interrupt(&mut token, targets, Asked::CATCH_UP, pin, |_| {});
         let _done = token.wait();
@@ -381,7 +383,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             }
         }
         rather
-            && self.broadcasts()
+            && self.broadcasts_any_tag()
             && self
                 .page_limit(range)
                 .is_some_and(|most| range.strides() <= ANY_TAG_INSTRUCTIONS * u64::from(most))

@@ -250,6 +250,18 @@ impl<const W: usize> CpuMask<W> {
         }
     }
 
+    /// The set whose words these are: bit *b* of word *w* is CPU *64 w + b*.
+    #[inline]
+    pub(crate) const fn from_words(words: [u64; W]) -> Self {
+        CpuMask { words }
+    }
+
+    /// Its words.
+    #[inline]
+    pub(crate) const fn words(&self) -> [u64; W] {
+        self.words
+    }
+
     /// The CPUs, in rising order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {

@@ -109,7 +109,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     ) {
         let me = pin.cpu;
         self.move_here(space, me);
-        self.broadcast_and_sync(tag, range);
+        self.broadcast_and_sync(space, me, tag, range);
         if fault!(self.kernel, DemotionOnlyBroadcasts) {
             return;
         }

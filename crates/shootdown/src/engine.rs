@@ -1,7 +1,7 @@
 //! The engine: what it owns, and how it is built. The calls are in the modules named for what they do.
 
 use crate::costs::CostWords;
-use crate::cpuset::CpuSet;
+use crate::cpuset::{CpuMask, CpuSet};
 use crate::design::{Design, MAX_SLOTS, Tags};
 use crate::facade::{Facade, Word};
 use crate::hooks::{CpuId, Kernel, Root, Tag};
@@ -11,13 +11,13 @@ use crate::rollover::RollOver;
 use crate::space::{Line, Space};
 use crate::tags::TagPool;
 
-/// Memory that the kernel supplies, for as long as the engine lives.
+/// Memory that the kernel supplies, for as long as the engine lives; it belongs to that engine alone.
 pub struct Storage<'a, F: Facade> {
     /// One per CPU, indexed by CPU id.
-    pub cpus: &'a [PerCpu<F>],
+    pub cpus: &'a mut [PerCpu<F>],
     /// Bitmaps of system-wide tags: [`tag_words`] words of zero for the design's `tag_limit`; may be empty when the
     /// design has per-CPU tags only.
-    pub tags: &'a [F::U64],
+    pub tags: &'a mut [F::U64],
 }
 
 /// Words of tag bitmaps for tags below `limit`.
@@ -132,9 +132,11 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         &self.kernel
     }
 
-    /// CPUs that are on.
-    pub fn online(&self) -> &CpuSet<K::Facade, W> {
-        &self.online
+    /// CPUs that are on, as they are found one after the other. Any context.
+    pub fn online(&self) -> CpuMask<W> {
+        let mut online = CpuMask::EMPTY;
+        self.online.for_each(|cpu| online.insert(cpu));
+        online
     }
 
     /// A new address space with `root` as its top table. Any context. It gets no tag before it is first loaded.

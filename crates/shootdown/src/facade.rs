@@ -13,7 +13,11 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 /// everything before them with everything after them, for every other CPU *and for this CPU's table walker*: more than
 /// C11 promises for a `SeqCst` read-modify-write, which is not a fence for its relaxed neighbours. They need not order
 /// invalidation instructions (Arm `dmb` does not): that is [`Facade::publish_tables_before_full`].
-pub trait Word: Send + Sync {
+///
+/// # Safety
+/// All operations are those of one atomic variable: a load returns what was stored last, or something older only as C11 allows,
+/// and never anything that was not stored. The engine keeps addresses in such words.
+pub unsafe trait Word: Send + Sync {
     /// A word that holds `value`.
     fn new(value: u64) -> Self;
     /// Reads the word (`Relaxed` or `Acquire`).
@@ -39,8 +43,10 @@ pub trait Word: Send + Sync {
 
 /// Atomics and barriers of one world. All functions may be called in any context, interrupts on or off.
 ///
-/// An implementation MUST give each barrier at least the strength stated here. Stronger is always right.
-pub trait Facade: 'static {
+/// # Safety
+/// Each barrier has at least the strength stated here; stronger is always right. That memory is not used after it was freed
+/// rests on them.
+pub unsafe trait Facade: 'static {
     /// The atomic word.
     type U64: Word;
 
@@ -98,7 +104,9 @@ pub trait Facade: 'static {
 #[derive(Debug, Clone, Copy)]
 pub struct Native;
 
-impl Word for AtomicU64 {
+// SAFETY: the processor's own atomics; see the type for where it is complete.
+
+unsafe impl Word for AtomicU64 {
     fn new(value: u64) -> Self {
         AtomicU64::new(value)
     }
@@ -149,7 +157,9 @@ fn around_rmw<T>(rmw: impl FnOnce() -> T) -> T {
     }
 }
 
-impl Facade for Native {
+// SAFETY: the processor's own atomics; see the type for where it is complete.
+
+unsafe impl Facade for Native {
     type U64 = AtomicU64;
 
     #[inline]

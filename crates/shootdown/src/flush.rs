@@ -64,8 +64,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Flushes as [`flush`](Self::flush), and calls `meanwhile` between asking and waiting: while the targets answer, or
     /// while a broadcast is under way. What is done there needs no proof that the flush is complete: letting go of the lock
     /// that protects the page tables, for one, where whoever takes it next minds that a flush is pending
-    /// ([`settle`](Self::settle), or a count of unmaps under way). With [`Order::Serial`] everything is over before
-    /// `meanwhile` begins.
+    /// ([`settle`](Self::settle), or a count of unmaps under way). With [`Order::Serial`], and where requests are on the stack,
+    /// everything is over before `meanwhile` begins.
     ///
     /// `meanwhile` may be called pinned and must not sleep, switch spaces or flush: on the processors concerned the
     /// synchronising instruction waits for broadcasts of its own CPU only.
@@ -84,19 +84,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         token.at_once = true;
         self.dispatch_into(&mut token, space, range, false, Some(&mut issued));
         let result = meanwhile();
-        if let Some(issued) = issued {
-            self.synchronise(issued);
+        if let Some(Issued { instructions, _pin }) = issued {
+            self.synchronise(instructions);
+            self.broadcast_over(instructions);
         }
         token.wait_in_place();
         (Flushed(Tables::of(range.tables())), result)
-    }
-
-    /// Waits for a broadcast that was issued, and ends the pin.
-    fn synchronise(&self, issued: Issued<'_, K, W>) {
-        self.kernel.broadcast_sync();
-        self.kernel.event(Event::Broadcast {
-            instructions: issued.instructions,
-        });
     }
 
     /// [`dispatch`](Self::dispatch), into a new token that stays where it is: it is large. With `walkers`, and where it goes by
@@ -223,16 +216,18 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     && self.design().errata == Errata::NONE
                 {
                     *held = Some(Issued {
-                        instructions: self.issue(tag, &range),
+                        instructions: self.issue_for(space, me, tag, &range),
                         _pin: pin,
                     });
                     return;
                 }
-                self.broadcast_and_sync(tag, &range);
+                let any = self.broadcast_and_sync(space, me, tag, &range);
                 if self.design().errata.interrupt_too {
                     self.interrupt_besides(token, space, pin);
                 } else if let Some(begun) = begun {
-                    self.learn(Way::Broadcast, 0, self.since(begun));
+                    if any {
+                        self.learn(Way::Broadcast, 0, self.since(begun));
+                    }
                     self.consider_demotion(token, space, word, tag, pin);
                 }
             }

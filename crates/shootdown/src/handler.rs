@@ -81,14 +81,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             && !fault!(self.kernel, NoSelfService)
     }
 
-    /// Serves from within a wait, where this CPU has to (C5: whoever waits serves).
-    #[inline]
-    pub(crate) fn serve_while_waiting(&self) {
-        if self.serves_while_waiting() {
-            self.serve_own();
-        }
-    }
-
     /// Serves what is asked of the CPU this runs on, from within a wait, whether or not interrupts are on; returns whether
     /// anything was. It looks before it masks: a waiter that migrates in between has looked at the CPU that it came from, and
     /// looks again at its next poll.
@@ -187,11 +179,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Leaves the set of the space at that address, 0 for none, which is not loaded here; the requester keeps it alive. A
     /// requester that misses this CPU from now on may: before it loads the space again it joins, a full barrier (rule 3).
-    fn leave_departed(&self, departed: u64) {
+    pub(crate) fn leave_departed(&self, departed: u64) {
         if departed != 0 {
             // SAFETY: the address of a reference that the requester holds until this request is acknowledged.
             let space: &Space<K::Facade, W> = unsafe { &*core::ptr::with_exposed_provenance(departed as usize) };
-            space.cpus.leave(self.kernel.cpu());
+            if !self.holds_tag_in_set(space.mode()) {
+                space.cpus.leave(self.kernel.cpu());
+            }
         }
     }
 

@@ -1,7 +1,8 @@
 //! What the kernel implements: everything outside the engine, in one file.
 //!
 //! [`Kernel`] has six required functions; the rest have defaults that are right for a machine without the feature.
-//! Each says when it is called and in which context. None may allocate, take a lock, or call back into the engine.
+//! Each says when it is called and in which context. None may allocate, take a lock, or call back into the engine; but
+//! [`unpin`](Kernel::unpin) may switch to another thread, which calls what it likes.
 
 use crate::costs::Costs;
 use crate::cpuset::CpuMask;
@@ -244,7 +245,13 @@ pub enum Demotion {
 /// Required: [`cpu`](Kernel::cpu), [`interrupts_off`](Kernel::interrupts_off),
 /// [`interrupts_restore`](Kernel::interrupts_restore), [`send_ipi`](Kernel::send_ipi),
 /// [`invalidate`](Kernel::invalidate), [`load_root`](Kernel::load_root).
-pub trait Kernel<const W: usize>: Sync {
+///
+/// # Safety
+/// Each hook does what it says. In particular: no two CPUs have the same [`cpu`](Kernel::cpu) at the same time, between
+/// [`interrupts_off`](Kernel::interrupts_off) and [`interrupts_restore`](Kernel::interrupts_restore) nobody else runs on this CPU (but
+/// NMI handlers, where the documentation of a call allows them), and a [`pin`](Kernel::pin) keeps its caller where it is. On this rests
+/// that a handler finds spaces alive, and that a frame that is proved free is free.
+pub unsafe trait Kernel<const W: usize>: Sync {
     /// The design, where it is known when the kernel is compiled: then every choice that it makes is compiled away. It must be
     /// the one that [`Engine::new`](crate::Engine::new) is given. `None` where it is chosen at boot.
     const DESIGN: Option<Design> = None;
@@ -253,7 +260,7 @@ pub trait Kernel<const W: usize>: Sync {
     type Facade: Facade;
 
     /// The CPU this runs on. Called with interrupts off or migration pinned, so the answer stays true; and by waiters that may
-    /// migrate, to which an answer that was true a moment ago is good enough.
+    /// migrate, to which an answer that was true a moment ago is good enough. Also in NMI context, where a call may be made there.
     fn cpu(&self) -> CpuId;
 
     /// Masks interrupts on this CPU; returns what [`interrupts_restore`](Kernel::interrupts_restore) needs.
@@ -304,6 +311,21 @@ pub trait Kernel<const W: usize>: Sync {
     #[inline]
     fn broadcast_interrupts(&self) -> bool {
         false
+    }
+
+    /// Whether broadcasts are *aimed* at CPUs, as the remote actions of Intel processors are ([`Rar`](crate::Rar)): then those under one
+    /// tag go by [`broadcast_to`](Kernel::broadcast_to), to CPUs that may hold entries under it, and pages under every tag, which no
+    /// action names, are asked for with kernel pages only ([`Broadcast::Kernel`]; to invalidate more is right). Any context; always the
+    /// same answer.
+    #[inline]
+    fn broadcasts_are_aimed(&self) -> bool {
+        false
+    }
+
+    /// As [`broadcast`](Kernel::broadcast), to `targets` only, which were online a moment ago and are never this CPU. Called pinned, only
+    /// where broadcasts are aimed. One that goes off need not be waited for: it flushes everything before it is on again.
+    fn broadcast_to(&self, _targets: &CpuMask<W>, what: Broadcast) {
+        self.broadcast(what);
     }
 
     /// Issues one broadcast invalidation. Asynchronous. Called pinned, only when limits were given.

@@ -127,7 +127,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             let gave_up = core::cell::Cell::new(false);
             self.wait_reporting(
                 me,
-                token,
+                token.about(),
                 || self.has_not_answered(request, targets),
                 || {
                     gave_up.set(fault!(self.kernel, GiveUpWaiting));
@@ -173,14 +173,15 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                         K::Facade::before_ipi();
                         self.kernel.send_ipi(&core::mem::take(&mut fresh));
                     }
-                    K::Facade::wait_until(|| {
-                        place = self.put(target, me, request);
-                        if place.is_some() || (target.state().is_off() && !fault!(self.kernel, WaitForCpuThatIsOff)) {
-                            return true;
-                        }
-                        self.serve_while_waiting();
-                        false
-                    });
+                    self.wait_reporting(
+                        me,
+                        token.about(),
+                        || Some(cpu),
+                        || {
+                            place = self.put(target, me, request);
+                            place.is_some() || (target.state().is_off() && !fault!(self.kernel, WaitForCpuThatIsOff))
+                        },
+                    );
                 }
                 // Off since it was chosen, with all its slots taken until it comes online: not to be waited for (C5).
                 if let Some(place) = place {

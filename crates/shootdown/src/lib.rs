@@ -2,7 +2,8 @@
 //!
 //! When a kernel changes a page-table entry, every CPU that has cached the old translation must forget it before the page
 //! behind it is used again. This crate does that: for kernels, hypervisors and emulators, on per-CPU or system-wide tags,
-//! by interrupts or by broadcast, without allocation and without locks on the flush, switch and interrupt paths.
+//! by interrupts or by broadcast, without allocation and without locks on the flush, switch and interrupt paths (but where tags of the
+//! whole system are given out anew, with interrupts off).
 //!
 //! # Concepts
 //! * A [`Space`] is an address space. Its **generation** counts flush requests; a CPU's tag slot records the generation it
@@ -79,6 +80,7 @@ mod percpu;
 mod presets;
 mod promote;
 mod range;
+mod rar;
 mod request;
 mod rollover;
 mod secondary;
@@ -108,6 +110,7 @@ pub use hooks::{
 pub use log::LOG_ENTRIES;
 pub use percpu::PerCpu;
 pub use range::{Chunks, Range, Stride};
+pub use rar::{RAR_ENTRIES, Rar, RarCpu, RarSignal, RarTable};
 pub use space::Space;
 pub use token::{Flushed, Token};
 pub use walk::{Grace, GracesOver, Retired, TablesFree, Walk};

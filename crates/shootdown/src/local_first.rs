@@ -30,7 +30,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if self.design().reach == Reach::LocalFirst && self.flush_alone(space, tag, &range, me) {
             self.kernel.event(Event::LocalOnly);
         } else if self.broadcasts() {
-            self.broadcast_and_sync(tag, &range);
+            self.broadcast_and_sync(space, me, tag, &range);
             self.interrupt_besides(token, space, pin);
         } else {
             let mut targets = self.targets(space, range.tables(), me);

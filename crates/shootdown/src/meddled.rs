@@ -158,7 +158,9 @@ impl Meddled {
     }
 }
 
-impl Word for Meddled {
+// SAFETY: the host's atomics.
+
+unsafe impl Word for Meddled {
     fn new(value: u64) -> Self {
         Meddled(AtomicU64::new(value), AtomicU32::new(0))
     }
@@ -195,7 +197,9 @@ impl Word for Meddled {
 /// The world of those words.
 pub(crate) struct Meddling;
 
-impl Facade for Meddling {
+// SAFETY: the host's atomics.
+
+unsafe impl Facade for Meddling {
     type U64 = Meddled;
     fn full_barrier() {}
     fn publish_tables() {}

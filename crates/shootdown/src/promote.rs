@@ -19,7 +19,6 @@ use crate::engine::{Engine, Pinned};
 use crate::facade::{Facade, Word};
 use crate::fault::fault;
 use crate::hooks::{CpuId, Event, Kernel, Stuck, Tag};
-use crate::percpu::State;
 use crate::range::Range;
 use crate::request::Asked;
 use crate::space::{Mode, Space};
@@ -115,7 +114,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     ) {
         let me = pin.cpu;
         self.move_here(space, me);
-        self.broadcast_and_sync(tag, range);
+        self.broadcast_and_sync(space, me, tag, range);
         let mut stragglers = self.stragglers(space, me, false);
         if self.design().errata.interrupt_too {
             stragglers.union_with(&self.running(space, me));
@@ -159,36 +158,23 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// it may be under way, nor begin: whoever walks uses the space, and a kernel knows who does (Linux counts them: `mm_users`).
     /// Walks are therefore not waited for, and nobody is interrupted for the sake of them.
     ///
-    /// Waits for CPUs that are about to leave the space. One that runs it, against the above, is asked until it has let go, and
-    /// reported as [stuck](Kernel::stuck): nothing is freed under it (C7).
+    /// Waits for CPUs that are about to leave the space. One that runs it, against the above, is asked until it has let go, and,
+    /// unless the design reports nobody, reported as [stuck](Kernel::stuck): nothing is freed under it (C7).
     ///
     /// The tag need not be invalidated: no CPU has it loaded, and it is not given out again before a reclaim or roll-over
     /// that flushes it everywhere (C4). Under a roll-over tag it is all the same where the design says
     /// [`Exit::Flush`], as kernels do that flush whenever table pages go. Context as [`flush`](Self::flush). Retiring it twice, or flushing it
     /// afterwards, is a mistake that costs flushes and harms nobody while the space lives: it is on per-CPU slots then.
     pub fn retire(&self, space: &Space<K::Facade, W>) -> Flushed {
-        let pin = self.pinned();
-        let me = pin.cpu;
-        self.publish_tables();
-        // Full barrier: pairs with `switch_to`, as in `dispatch`.
-        let generation = space.log.generation.fetch_add_full(1) + 1;
-        self.masked(|| {
-            let cpu = &self.cpus[me];
-            if cpu.state().id() == space.id {
-                self.unload(cpu);
-            }
-        });
-        let mut token = self.token(space.id, generation);
-        token.secondary = self.tell_secondary_of_end(space);
-        // A member that is switching may be on its way out, with the root still loaded, or about to leave the set: its state
-        // names the space that comes next. Its answer proves that the switch is over (C3). This CPU has left just now.
-        let loaded = self.members_that(space, |state| state.id() == space.id || state.is_switching());
-        let some = !loaded.is_empty();
-        self.interrupt(&mut token, loaded, Asked::CATCH_UP, pin, |_| {});
-        let _left = token.wait();
-        if some {
-            self.wait_for_runners(space, generation);
-        }
+        let (generation, secondary) = {
+            let _pin = self.pinned();
+            self.publish_tables();
+            // Full barrier: pairs with `switch_to`, as in `dispatch`.
+            let generation = space.log.generation.fetch_add_full(1) + 1;
+            (generation, self.tell_secondary_of_end(space))
+        };
+        self.wait_for_leavers(space, generation);
+        self.await_secondary(secondary);
         // Who has left in the meantime may have the count of its word to lower, with interrupts off, and waits for nobody.
         K::Facade::wait_until(|| space.cpus.is_settled(self.cpus.len()));
         if self.design().exit == Exit::Flush
@@ -214,40 +200,54 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// CPUs in the set of `space` whose state is such.
-    fn members_that(&self, space: &Space<K::Facade, W>, such: impl Fn(State) -> bool) -> CpuMask<W> {
-        let mut members = CpuMask::EMPTY;
-        space.cpus.for_each(|cpu| {
-            if such(self.cpus[cpu].state()) {
-                members.insert(cpu);
-            }
-        });
-        members
-    }
-
-    /// Asks CPUs that still have `space`, which ends, until none has: all that were lazy have let go. Reports the first.
-    fn wait_for_runners(&self, space: &Space<K::Facade, W>, generation: u64) {
+    /// Asks CPUs that may still have `space`, which ends, until none has: those that have it lazily let go when they are asked.
+    /// Reports the first that has kept it.
+    ///
+    /// A member that is switching may be on its way out, with the root still loaded, or about to leave the set: its state names
+    /// the space that comes next. Its answer proves that the switch is over (C3), so nobody need be looked for again once all of
+    /// those whose state named the space have gone.
+    fn wait_for_leavers(&self, space: &Space<K::Facade, W>, generation: u64) {
         for round in 0_u64.. {
             let pin = self.pinned();
-            let runners = self.members_that(space, |state| state.id() == space.id);
-            let Some(target) = runners.iter().next() else { return };
-            if fault!(self.kernel, GiveUpWaiting) {
+            let me = pin.cpu;
+            // In every round: a wait may end on another CPU than it began on.
+            self.masked(|| {
+                let cpu = &self.cpus[me];
+                if cpu.state().id() == space.id {
+                    self.unload(cpu);
+                }
+            });
+            let (mut asked, mut keeper) = (CpuMask::EMPTY, None);
+            space.cpus.for_each_but(me, |cpu| {
+                let state = self.cpus[cpu].state();
+                let has = state.id() == space.id;
+                if has {
+                    keeper = keeper.or(Some(cpu));
+                }
+                if has || state.is_switching() {
+                    asked.insert(cpu);
+                }
+            });
+            if round > 0 && (fault!(self.kernel, GiveUpWaiting) || fault!(self.kernel, TagTestBeforeLazyTest)) {
                 return;
             }
-            if fault!(self.kernel, TagTestBeforeLazyTest) {
-                return;
-            }
-            if round == 0 {
+            if round == 1
+                && self.design().stuck_ns != 0
+                && let Some(target) = keeper
+            {
                 self.kernel.stuck(Stuck {
-                    waiter: pin.cpu,
+                    waiter: me,
                     target,
                     space: space.id,
                     generation,
                 });
             }
             let mut token = self.token(space.id, generation);
-            self.interrupt(&mut token, runners, Asked::CATCH_UP, pin, |_| {});
+            self.interrupt(&mut token, asked, Asked::CATCH_UP, pin, |_| {});
             let _answered = token.wait();
+            if keeper.is_none() {
+                return;
+            }
         }
     }
 }

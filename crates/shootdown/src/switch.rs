@@ -116,7 +116,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// CPU that stayed in leaves when it next departs after a demotion; until then it is looked at in vain, no more (C6). It
     /// stays in too where departures wait to be asked about, be it for all spaces or for those that other CPUs are in.
     fn depart(&self, space: &Space<K::Facade, W>, me: usize) {
-        let stays = matches!(space.mode(), Mode::Rolled { .. } | Mode::System(_))
+        let mode = space.mode();
+        let stays = matches!(mode, Mode::Rolled { .. } | Mode::System(_))
+            || self.holds_tag_in_set(mode)
             || match self.departure() {
                 Departure::AtSwitch => false,
                 Departure::WhenAsked { .. } => true,
@@ -125,6 +127,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if !stays {
             space.cpus.leave(me);
         }
+    }
+
+    /// Whether a CPU that may hold entries under the tag of a space in that mode has to stay in the set of the space, though it has
+    /// left: where broadcasts are aimed they are aimed at the set. The mode is read after the CPU has left, so one that loaded the tag
+    /// finds that mode, a later one, or that the tag has been taken back, which invalidates it on every CPU.
+    #[inline]
+    pub(crate) fn holds_tag_in_set(&self, mode: Mode) -> bool {
+        self.kernel.broadcasts_are_aimed() && matches!(mode, Mode::Transition(_) | Mode::System(_))
     }
 
     /// Chooses a tag and loads the root under it. Returns whether the tag is system-wide.

@@ -228,11 +228,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         space.cpus.for_each_but(me, |cpu| {
             let mut state = self.cpus[cpu].state();
             if state.is_switching() {
-                K::Facade::wait_until(|| {
-                    self.serve_while_waiting(); // C5
+                let over = || {
                     state = self.cpus[cpu].state();
                     !state.is_switching()
-                });
+                };
+                self.wait_reporting(me, (space.id, 0), || Some(cpu), over);
             }
             if state.id() == space.id && state.is_on_system_tag() == on_system_tag {
                 stragglers.insert(cpu);

@@ -105,7 +105,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub(crate) fn wait_reporting(
         &self,
         waiter: CpuId,
-        token: &Token<'_, 'k, K, W>,
+        (space, generation): (u64, u64),
         target: impl Fn() -> Option<CpuId>,
         mut done: impl FnMut() -> bool,
     ) {
@@ -127,8 +127,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 self.kernel.stuck(Stuck {
                     waiter,
                     target: target().unwrap_or(waiter),
-                    space: token.space,
-                    generation: token.generation,
+                    space,
+                    generation,
                 });
             }
             false
@@ -174,6 +174,11 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
             self.wait_for_targets();
         }
         self.engine.await_secondary(self.secondary);
+    }
+
+    /// The space and the generation that a report names, 0 for none.
+    pub(crate) fn about(&self) -> (u64, u64) {
+        (self.space, self.generation)
     }
 
     /// Adds what must have been served by the next target of the set; in rising order of the CPUs.
@@ -241,7 +246,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
             }
             // Only for the report: a waiter that migrates is reported where it began.
             let waiter = self.engine.kernel.cpu();
-            self.engine.wait_reporting(waiter, self, || Some(cpu), done);
+            self.engine.wait_reporting(waiter, self.about(), || Some(cpu), done);
         }
         if let (Some((targets, sending)), Some(begun)) = (self.timed, begun) {
             let took = sending + self.engine.since(begun);

@@ -53,7 +53,9 @@ impl Timed {
     }
 }
 
-impl Kernel<1> for &Timed {
+// SAFETY: one thread; no translations.
+
+unsafe impl Kernel<1> for &Timed {
     type Facade = Native;
     fn cpu(&self) -> usize {
         self.cpu.get()
@@ -107,15 +109,15 @@ fn with_engine(kernel: &Timed, body: impl FnOnce(&Engine<&Timed, 1>)) {
         sample_one_in: 1,
         ..Design::ADAPTIVE
     };
-    let cpus = [PerCpu::<Native>::new(), PerCpu::new()];
-    let tags: Vec<AtomicU64> = (0..tag_words(design.tag_limit)).map(|_| AtomicU64::new(0)).collect();
+    let mut cpus = [PerCpu::<Native>::new(), PerCpu::new()];
+    let mut tags: Vec<AtomicU64> = (0..tag_words(design.tag_limit)).map(|_| AtomicU64::new(0)).collect();
     let engine = Engine::new(
         kernel,
         design,
         Root(0),
         Storage {
-            cpus: &cpus,
-            tags: &tags,
+            cpus: &mut cpus,
+            tags: &mut tags,
         },
     );
     engine.cpu_online();

@@ -16,7 +16,9 @@ struct ByHand {
 // SAFETY: each test uses its kernel from one thread.
 unsafe impl Sync for ByHand {}
 
-impl Kernel<1> for &ByHand {
+// SAFETY: one thread, which says which CPU it is; no translations.
+
+unsafe impl Kernel<1> for &ByHand {
     type Facade = Native;
     fn cpu(&self) -> usize {
         self.cpu.get()
@@ -39,12 +41,15 @@ type OnHost<'a> = Engine<'a, &'a ByHand, 1>;
 /// Runs `test` with three CPUs, the first two of which run the space.
 fn with_two_of_three_running(test: impl Fn(&ByHand, &OnHost<'_>, &Space<Native, 1>)) {
     let kernel = ByHand::default();
-    let cpus = [PerCpu::new(), PerCpu::new(), PerCpu::new()];
+    let mut cpus = [PerCpu::new(), PerCpu::new(), PerCpu::new()];
     let design = Design {
         defer_frames: 8,
         ..Design::DEFERRED
     };
-    let storage = Storage { cpus: &cpus, tags: &[] };
+    let storage = Storage {
+        cpus: &mut cpus,
+        tags: &mut [],
+    };
     let engine = Engine::new(&kernel, design, Root(0), storage);
     let space = engine.space(Root(1));
     for cpu in 0..3 {

@@ -5,6 +5,7 @@ pub mod cpuid;
 pub mod cr3;
 pub mod invlpgb;
 pub mod invpcid;
+pub mod rar;
 
 pub use address::{AddressWidth, Canonical};
 pub use cr3::{Cr3, Pcid, PcidPair};

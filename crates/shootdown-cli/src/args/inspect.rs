@@ -6,6 +6,9 @@ use clap::Args;
 
 use super::{RunArgs, whole_number};
 
+/// Decisions that `explain` tells one by one, unless told.
+pub const DECISIONS: u64 = 8;
+
 /// Arguments shared by the commands that look into one run.
 #[derive(Debug, Clone, Args)]
 pub struct PlaceArgs {
@@ -93,7 +96,7 @@ pub struct ExplainArgs {
     pub run: RunArgs,
 
     /// How many decisions about tags and thresholds are told one by one; the rest are counted
-    #[arg(long, value_name = "N", default_value = "8", value_parser = whole_number, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = DECISIONS, value_parser = whole_number, allow_negative_numbers = true)]
     pub decisions: u64,
 
     /// Print only JSON, for programs (every decision that was kept)

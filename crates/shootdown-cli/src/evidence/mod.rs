@@ -112,6 +112,8 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
     if let Some(destination) = &destination {
         let page = page::render(&page::Findings {
             lines: &lines,
+            beside: &lines_beside,
+            notes: &notes,
             left: &left,
             settings: &settings,
             command: &command,

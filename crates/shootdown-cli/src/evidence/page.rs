@@ -2,21 +2,27 @@
 //! fitted, and what was not run. It shows what [`crate::evidence`] found and computes nothing but positions.
 
 use super::plots::plots;
-use super::text::errors;
+use super::text::{errors, grid};
 use super::{Line, distinct, shown};
+use crate::catalog;
 use crate::number::{self, UNKNOWN, median};
 use crate::page::{self, escape};
 use crate::plan::Settings;
-use crate::published::Published;
+use crate::published::{Metric, Note, Published};
 use crate::shape::{self, Statement};
 use crate::style;
 use crate::summary::relative_error;
+use crate::table::Grid;
 
 /// Everything the page shows.
 pub struct Findings<'a> {
     /// The rows that were run.
     pub lines: &'a [Line],
-    /// The rows that were not.
+    /// Designs shown beside the published ones, of which nothing is published.
+    pub beside: &'a [Line],
+    /// What must be known of the tables.
+    pub notes: &'a [Note],
+    /// The rows that were not run.
     pub left: &'a [Published],
     /// How they were run.
     pub settings: &'a Settings,
@@ -36,13 +42,16 @@ pub struct Findings<'a> {
 const FULL: f64 = 0.5;
 
 const STYLE: &str = "\
-.error{width:9rem;height:.9rem;vertical-align:middle}
+table.published th,table.published td{padding-left:.4rem;padding-right:.4rem}
+.error{width:6.5rem;height:.9rem;vertical-align:middle}
 .error .zero{stroke:var(--soft);stroke-width:1}
 .error .bar{fill:var(--bar);stroke:var(--bar);stroke-width:1.5}
 .error .hollow{fill:none}
 .error .baseline{fill:none;stroke:var(--soft);stroke-width:1.5}
-td.bar{padding-left:0}
-td.source{white-space:normal;min-width:13rem;font-size:.8rem;line-height:1.3;color:var(--soft)}
+th.source{font-size:.875rem}
+td.source{white-space:normal;min-width:11rem;font-size:.8rem;line-height:1.3;color:var(--soft)}
+/* On a telephone the table scrolls anyway, and rows are not to be as high as what was measured is long. */
+@media screen and (max-width:40rem){td.source{min-width:20rem}}
 .met{color:var(--good);font-weight:600}.missed{color:var(--bad);font-weight:600}
 .legend .error{width:2.4rem;margin-right:.4rem;vertical-align:-2px}
 ";
@@ -66,7 +75,7 @@ pub fn render(findings: &Findings) -> String {
         findings
             .verdict
             .lines()
-            .map(|line| format!("<p><strong>{}</strong></p>\n", escape(line)))
+            .map(|line| format!("<p><strong>{}</strong></p>\n", escape(&page::capitalized(line))))
             .collect::<String>()
     ));
     body.push_str(&held_out(findings));
@@ -165,86 +174,84 @@ fn legend() -> String {
 }
 
 fn section(findings: &Findings, table: &str) -> String {
-    let lines: Vec<&Line> = findings
-        .lines
-        .iter()
-        .filter(|line| line.published.table == table)
-        .collect();
-    let workload = |line: &&Line| line.published.workload.clone();
-    let mut workloads: Vec<String> = lines.iter().map(workload).collect();
-    workloads.dedup();
-    let any = |of: fn(&Line) -> bool| lines.iter().any(|line| of(line));
-    let (drain, interpolated) = (
-        any(|line| line.published.lru_drain),
-        any(|line| line.interpolated.is_some()),
-    );
-    let mut header = "<th class=\"word\">machine</th><th class=\"word\">design</th><th>threads</th>".to_string();
-    if drain {
-        header.push_str("<th>LRU drain</th>");
-    }
-    header.push_str("<th>published</th><th>simulated</th><th>error</th><th></th>");
-    if interpolated {
-        header.push_str("<th>interpolated</th><th>error</th>");
-    }
-    header.push_str("<th class=\"word\">what was measured</th>");
-    let mut groups: Vec<(&str, &str, String)> = Vec::new();
-    for line in &lines {
-        let row = &line.published;
-        if !matches!(groups.last(), Some((machine, design, _)) if (*machine, *design) == (&*row.machine, &*row.design))
-        {
-            groups.push((&row.machine, &row.design, String::new()));
-        }
-        let group = groups.last_mut().expect("one was just pushed");
-        group.2.push_str(&self::row(line, drain, interpolated));
-    }
-    let groups: String = groups
-        .iter()
-        .map(|(.., rows)| format!("<tbody>{rows}</tbody>\n"))
-        .collect();
-    format!(
-        "<h3 class=\"table\">{}. {}</h3>\n{}<div class=\"wide\"><table>\n<thead><tr>{header}</tr></thead>\n{groups}</table></div>\n",
+    let of_table = |lines: &'_ [Line]| -> Vec<Line> {
+        let own = lines.iter().filter(|line| line.published.table == table);
+        own.cloned().collect()
+    };
+    let (lines, beside) = (of_table(findings.lines), of_table(findings.beside));
+    let (grid, marks) = grid(&lines.iter().collect::<Vec<_>>());
+    let mut html = format!(
+        "<h3 class=\"table\">{}. {} on {}</h3>\n",
         escape(table),
-        escape(&workloads.join(", ")),
-        plots(findings, table)
-    )
+        escape(&distinct(&lines, |line| &line.published.workload).join(", ")),
+        escape(&distinct(&lines, |line| &line.published.machine).join(" and "))
+    );
+    if let Some(said) = measured(&lines, findings.settings) {
+        html.push_str(&format!("<p class=\"soft\">{said}.</p>\n"));
+    }
+    html.push_str(&plots(findings, table));
+    html.push_str(&drawn(&grid, &lines));
+    html.extend(
+        marks
+            .lines()
+            .map(|mark| format!("<p class=\"soft\">{}</p>\n", escape(mark.trim()))),
+    );
+    html.extend(beside.iter().map(|line| {
+        let row = &line.published;
+        format!(
+            "<p class=\"soft\">Not published: {} at {} threads, {}: {}.</p>\n",
+            escape(&row.workload),
+            row.threads,
+            escape(&row.design),
+            line.simulated
+                .map_or("failed".to_string(), |number| escape(&shown(row.metric, number)))
+        )
+    }));
+    let notes = findings.notes.iter().filter(|note| note.table == table);
+    html.extend(notes.map(|note| format!("<p class=\"soft\">{}</p>\n", page::prose(note.text.trim()))));
+    html
 }
 
-fn row(line: &Line, drain: bool, interpolated: bool) -> String {
-    let row = &line.published;
-    let error = |number: Option<f64>| number.map(|number| relative_error(number, row.value));
-    let percent = |error: Option<f64>| error.map_or(UNKNOWN.to_string(), number::signed_percent);
-    let set: String = row.set.iter().map(|set| format!(" {set}")).collect();
-    let mut cells = format!(
-        "<td class=\"word\">{}</td><td class=\"word\">{}{}</td><td>{}</td>",
-        escape(&row.machine),
-        escape(&row.design),
-        escape(&set),
-        row.threads
+/// What the rates of a table are of, and what its simulated numbers are, where that needs saying.
+fn measured(lines: &[Line], settings: &Settings) -> Option<String> {
+    let rate = lines.iter().find(|line| line.published.metric == Metric::OpsPerS);
+    let unit = rate.map(|line| {
+        let operation = catalog::operation(&line.published.workload);
+        format!("rates are {operation}s per second, all threads together")
+    });
+    let medians = (settings.runs > 1).then(|| format!("simulated numbers are medians of {} runs", settings.runs));
+    let said: Vec<String> = unit.into_iter().chain(medians).collect();
+    (!said.is_empty()).then(|| page::capitalized(&said.join("; ")))
+}
+
+/// The terminal's table, with a bar beside the error of the simulation, and what was measured; its rows are `lines`.
+fn drawn(grid: &Grid, lines: &[Line]) -> String {
+    let error = grid.header.iter().position(|title| title == "error");
+    let row = |tag: &str, cells: &[String], bar: &str, source: &str| {
+        let mut html = String::new();
+        for (index, cell) in cells.iter().enumerate() {
+            let class = if index < grid.words { " class=\"word\"" } else { "" };
+            html.push_str(&format!("<{tag}{class}>{}</{tag}>", escape(cell)));
+            if error == Some(index) {
+                html.push_str(&format!("<{tag} class=\"bar\">{bar}</{tag}>"));
+            }
+        }
+        format!("<tr>{html}<{tag} class=\"word source\">{source}</{tag}></tr>\n")
+    };
+    let mut html = format!(
+        "<div class=\"wide\"><table class=\"published\">\n<thead>{}</thead>\n",
+        row("th", &grid.header, "", "what was measured")
     );
-    if drain {
-        cells.push_str(if row.lru_drain { "<td>yes</td>" } else { "<td>no</td>" });
+    let mut lines = lines.iter();
+    for group in &grid.groups {
+        let rows = group.iter().zip(lines.by_ref()).map(|(cells, line)| {
+            let of = |number: Option<f64>| number.map(|number| relative_error(number, line.published.value));
+            let bar = bar(of(line.simulated), of(line.interpolated), line.published.fitted);
+            row("td", cells, &bar, &escape(&line.published.source))
+        });
+        html.push_str(&format!("<tbody>{}</tbody>\n", rows.collect::<String>()));
     }
-    cells.push_str(&format!(
-        "<td>{}</td><td>{}</td><td>{}{}</td><td class=\"bar\">{}</td>",
-        escape(&shown(row.metric, row.value)),
-        line.simulated
-            .map_or("failed".to_string(), |number| escape(&shown(row.metric, number))),
-        percent(error(line.simulated)),
-        if row.fitted { " fitted" } else { "" },
-        bar(error(line.simulated), error(line.interpolated), row.fitted)
-    ));
-    if interpolated {
-        cells.push_str(&format!(
-            "<td>{}</td><td>{}</td>",
-            line.interpolated
-                .map_or(UNKNOWN.to_string(), |number| escape(&shown(row.metric, number))),
-            percent(error(line.interpolated))
-        ));
-    }
-    format!(
-        "<tr>{cells}<td class=\"word source\">{}</td></tr>\n",
-        escape(&row.source)
-    )
+    html + "</table></div>\n"
 }
 
 /// Zero in the middle; a fitted row's bar is hollow.
@@ -286,7 +293,7 @@ fn not_run(left: &[Published]) -> String {
                 escape(&row.design),
                 row.threads,
                 escape(&shown(row.metric, row.value)),
-                escape(&row.not_run().unwrap_or_default())
+                page::prose(&row.not_run().unwrap_or_default())
             )
         })
         .collect();
@@ -299,7 +306,7 @@ fn not_run(left: &[Published]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::published::{self, Metric};
+    use crate::published::{self, Tables};
 
     fn lines() -> (Vec<Line>, Vec<Published>) {
         let (rows, mut left): (Vec<_>, Vec<_>) = published::rows().into_iter().partition(|row| row.not_run().is_none());
@@ -316,9 +323,24 @@ mod tests {
         (lines.collect(), left)
     }
 
+    /// What a page of `lines` shows, and beside them `walk-sticky` in E5.
+    fn beside() -> Vec<Line> {
+        let beside = Tables::embedded().beside.into_iter();
+        beside
+            .filter(|row| row.design == "walk-sticky")
+            .map(|published| Line {
+                published,
+                simulated: Some(1.5),
+                interpolated: None,
+            })
+            .collect()
+    }
+
     fn page_of(lines: &[Line], left: &[Published], statements: Option<Option<Vec<Statement>>>) -> String {
         render(&Findings {
             lines,
+            beside: &beside(),
+            notes: &Tables::embedded().notes,
             left,
             settings: &Settings {
                 seed: 1,
@@ -344,16 +366,42 @@ mod tests {
             nodes.filter(|node| node.attribute("class") == Some(class)).count()
         };
         let fitted = lines.iter().filter(|line| line.published.fitted).count();
+        let tables = distinct(&lines, |line| &line.published.table);
         // One each in the legend.
         assert_eq!(of_class("bar hollow"), fitted + 1);
-        // A cell per row has the class as well.
-        assert_eq!(of_class("bar"), lines.len() - fitted + 1 + lines.len());
-        assert_eq!(of_class("word source"), lines.len());
-        for table in distinct(&lines, |line| &line.published.table) {
+        // A cell per row and heading has the class as well.
+        assert_eq!(of_class("bar"), lines.len() - fitted + 1 + lines.len() + tables.len());
+        assert_eq!(
+            of_class("word source"),
+            lines.len() + tables.len(),
+            "and a heading each"
+        );
+        for table in tables {
             assert!(page.contains(&format!("<h3 class=\"table\">{table}. ")), "{table}");
         }
-        assert!(page.contains("E&lt;99&gt;") && page.contains("there is no workload `nothing`"));
+        assert!(page.contains("E&lt;99&gt;") && page.contains("there is no workload <code>nothing</code>"));
         assert!(page.contains("shootdown evidence --runs 3 --seed 1"), "the command");
+    }
+
+    #[test]
+    fn the_page_says_of_a_table_what_the_terminal_says() {
+        let (lines, left) = lines();
+        let page = page_of(&lines, &left, Some(Some(Vec::new())));
+        for expected in [
+            "E1. tlb_flush2 on milan-72</h3>",
+            "Rates are loops per second, all threads together; simulated numbers are medians of 3 runs.",
+            "<th class=\"word\">workload</th><th class=\"word\">design</th>",
+            "preemptible over ipi-per-cpu",
+            "over 8 threads",
+            "<p class=\"soft\">[1]: ",
+            "<td>fitted</td>",
+            "Not published: gup at ",
+            ", walk-sticky: 1.500 s.</p>",
+            "its numbers are that program's",
+        ] {
+            assert!(page.contains(expected), "missing: {expected}");
+        }
+        assert!(!page.contains('`'), "marks of code are no text");
     }
 
     #[test]
@@ -362,6 +410,8 @@ mod tests {
         let svg = plots(
             &Findings {
                 lines: &lines,
+                beside: &[],
+                notes: &[],
                 left: &left,
                 settings: &Settings {
                     seed: 1,

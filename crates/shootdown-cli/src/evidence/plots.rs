@@ -2,6 +2,7 @@
 
 use super::page::Findings;
 use super::{Line, distinct};
+use crate::catalog;
 use crate::page::escape;
 use crate::published::Metric;
 use crate::{plot, style};
@@ -51,7 +52,7 @@ pub(crate) fn plots(findings: &Findings, table: &str) -> String {
                     .map(|design| crate::report::sample(style::design(design), design))
                     .collect::<String>(),
                 crate::report::PUBLISHED_MARK,
-                plot::lines((1100, 360), unit(metric), &drawn),
+                plot::lines((1100, 360), &unit(metric, catalog::operation(workload)), &drawn),
                 escape(workload),
                 escape(machine)
             ));
@@ -84,17 +85,17 @@ fn curve(findings: &Findings, table: &str, metric: Metric, design: &str, all: &[
     }
 }
 
-fn unit(metric: Metric) -> &'static str {
+fn unit(metric: Metric, operation: &str) -> String {
     match metric {
-        Metric::OpsPerS => "operations/s",
-        Metric::NsPerOp => "ns per operation",
-        Metric::InterruptsPerOp => "interrupts per operation",
-        Metric::IdleShare => "share idle",
-        Metric::FlushShare => "share in invalidation",
-        Metric::Seconds => "seconds",
-        Metric::TimeRatio => "time, as a ratio",
-        Metric::RateRatio => "rate, as a ratio",
-        Metric::P50Ns => "ns, median",
-        Metric::P99Ns => "ns, 99th percentile",
+        Metric::OpsPerS => format!("{operation}s/s"),
+        Metric::NsPerOp => format!("ns per {operation}"),
+        Metric::InterruptsPerOp => format!("interrupts per {operation}"),
+        Metric::IdleShare => "share idle".to_string(),
+        Metric::FlushShare => "share in invalidation".to_string(),
+        Metric::Seconds => "seconds".to_string(),
+        Metric::TimeRatio => "time, as a ratio".to_string(),
+        Metric::RateRatio => "rate, as a ratio".to_string(),
+        Metric::P50Ns => "ns, median".to_string(),
+        Metric::P99Ns => "ns, 99th percentile".to_string(),
     }
 }

@@ -106,7 +106,7 @@ pub(super) fn wrapped(paragraph: &str) -> String {
 type Column<'a> = (&'static str, Box<dyn Fn(&Line) -> String + 'a>);
 
 /// The table, without columns that say nothing in it, and what the marks in it stand for.
-fn grid(lines: &[&Line]) -> (Grid, String) {
+pub(super) fn grid(lines: &[&Line]) -> (Grid, String) {
     let sets = distinct_sets(lines);
     // The heading names machine and workload where all rows have the same.
     let several = |of: fn(&Published) -> &String| {

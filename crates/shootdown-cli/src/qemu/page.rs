@@ -21,7 +21,12 @@ pub(super) fn render(plan: &Plan, said: &Said, rows: &[Row]) -> String {
     };
     body.push_str(&format!("<div class=\"{class}\">\n"));
     for line in &said.verdict {
-        body.push_str(&format!("<p>{}</p>\n", escape(line)));
+        // Others begin with the name of a design.
+        let begins = ["stale translations", "control"]
+            .iter()
+            .any(|word| line.starts_with(word));
+        let line = if begins { page::capitalized(line) } else { line.clone() };
+        body.push_str(&format!("<p>{}</p>\n", page::prose(&line)));
     }
     body.push_str("</div>\n");
     if plan.workload != TORTURE {
@@ -29,7 +34,7 @@ pub(super) fn render(plan: &Plan, said: &Said, rows: &[Row]) -> String {
     }
     body.push_str(&format!("<h2>Numbers</h2>\n{}", report::grid(&said.grid, 1..2)));
     for line in &said.notes {
-        body.push_str(&format!("<p class=\"soft\">{}</p>\n", escape(line)));
+        body.push_str(&format!("<p class=\"soft\">{}</p>\n", page::prose(line)));
     }
     body.push_str(&format!(
         "<p class=\"soft\">Shootdown {}.</p>\n",
@@ -64,7 +69,7 @@ fn plots(plan: &Plan, rows: &[Row]) -> String {
                     published: None,
                 }
             });
-            bars::draw(540.0, &bars.collect::<Vec<_>>())
+            bars::draw(&bars.collect::<Vec<_>>())
         } else {
             let lines = plan.designs.iter().map(|name| plot::Line {
                 tone: style::design(name),
@@ -153,7 +158,7 @@ mod tests {
             assert_eq!(figures, 3, "what no run has is not plotted");
             for expected in [
                 "shootdown qemu --workload tlb_flush2",
-                "stale translations: 0 in",
+                "Stale translations: 0 in",
                 "EMULATED",
             ] {
                 assert!(page.contains(expected), "missing: {expected}");

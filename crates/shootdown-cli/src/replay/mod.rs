@@ -24,8 +24,7 @@ use shootdown_trace::Metadata;
 use crate::args::ReplayArgs;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::output::{self, Destination};
-use crate::table::Grid;
-use crate::target::Target;
+use crate::target::{Target, quoted};
 use crate::{catalog, import, json, number, plan};
 use row::{Prediction, Row};
 use source::Recording;
@@ -125,12 +124,17 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         row::predictions(&done[index].result, &recording.recorded, recording.metadata.one_program)
     });
     let command = command_line(args, &target);
+    let found: Vec<_> = rows
+        .iter()
+        .map(|row| (row.design.as_str(), row.stale, row.accesses_checked))
+        .collect();
     if let Some(destination) = &destination {
         let view = page::View {
             title: title(args, &target),
             command: &command,
+            verdict: words::verdict(&found),
             tables: tables(&recording, &rows, &predictions, times),
-            notes: notes(&recording, &rows, !predictions.is_empty()),
+            notes: notes(&recording, !predictions.is_empty()),
             timelines: specs
                 .iter()
                 .zip(&done)
@@ -166,13 +170,14 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         }))?;
     } else {
         let mut text = format!("{}\n{}\n", title(args, &target), import::damage(&recording.metadata));
-        for (_, grid) in tables(&recording, &rows, &predictions, times) {
+        for (_, grid, _) in tables(&recording, &rows, &predictions, times) {
             text.push_str(&grid.draw());
             text.push('\n');
         }
         text.pop();
-        for note in notes(&recording, &rows, !predictions.is_empty()) {
-            text.push_str(&note);
+        let verdict = words::verdict(&found).words;
+        for note in notes(&recording, !predictions.is_empty()).iter().chain([&verdict]) {
+            text.push_str(note);
             text.push('\n');
         }
         if let Some(destination) = &destination {
@@ -242,25 +247,26 @@ fn title(args: &ReplayArgs, target: &Target) -> String {
     format!("Replay of {file} on {target}, scale {}", args.scale)
 }
 
-/// What came out, with a title for each table.
-fn tables(recording: &Recording, rows: &[Row], predictions: &[Prediction], times: u64) -> Vec<(&'static str, Grid)> {
+/// What came out, with a title for each table, and what its columns are.
+fn tables(recording: &Recording, rows: &[Row], predictions: &[Prediction], times: u64) -> Vec<page::Table> {
     let (recorded, lost) = (&recording.recorded, recording.metadata.lost_events);
     let mut tables = vec![
         (
             "Interrupts, and CPU time lost",
             words::costs(rows, recorded, times, lost),
+            words::COSTS,
         ),
-        ("Latency and disturbance", words::tails(rows, recorded)),
-        ("Whom interrupts hit", words::hits(rows)),
+        ("Latency and disturbance", words::tails(rows, recorded), words::TAILS),
+        ("Whom interrupts hit", words::hits(rows), words::HITS),
     ];
     if !predictions.is_empty() {
-        tables.push(("Predicted beside recorded", words::predictions(predictions)));
+        tables.push(("Predicted beside recorded", words::predictions(predictions), ""));
     }
     tables
 }
 
 /// What to know about the numbers.
-fn notes(recording: &Recording, rows: &[Row], predicts: bool) -> Vec<String> {
+fn notes(recording: &Recording, predicts: bool) -> Vec<String> {
     let recorded = &recording.recorded;
     let mut notes = vec![
         "(recorded) *: from the queuing of a request to its flush on the other CPU, which is a part of the shootdown."
@@ -293,20 +299,13 @@ fn notes(recording: &Recording, rows: &[Row], predicts: bool) -> Vec<String> {
     if recording.metadata.incomplete {
         notes.push("The recording ended before its time.".to_string());
     }
-    let stale: u64 = rows.iter().map(|row| row.stale).sum();
-    let checked: u64 = rows.iter().map(|row| row.accesses_checked).sum();
-    notes.push(format!(
-        "{} stale translations in {} checked accesses.",
-        number::count(stale),
-        number::count(checked)
-    ));
     notes
 }
 
 fn command_line(args: &ReplayArgs, target: &Target) -> String {
     format!(
         "shootdown replay {} --on {} --designs {} --scale {} --seed {}",
-        args.file.display(),
+        quoted(&args.file.display().to_string()),
         target.options(),
         args.designs.join(","),
         args.scale,

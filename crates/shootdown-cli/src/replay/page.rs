@@ -4,17 +4,22 @@
 
 use shootdown_sim::timeline::{TimelineEvent, What, shootdowns};
 
+use super::words::Verdict;
 use crate::number;
-use crate::page::{self, escape};
+use crate::page::{self, escape, prose};
 use crate::table::Grid;
 use crate::{report, style};
+
+/// A table with its title, and what its columns are.
+pub type Table = (&'static str, Grid, &'static str);
 
 /// What the page shows.
 pub struct View<'a> {
     pub title: String,
     pub command: &'a str,
-    /// Each with its title.
-    pub tables: Vec<(&'static str, Grid)>,
+    /// What the oracle found.
+    pub verdict: Verdict,
+    pub tables: Vec<Table>,
     pub notes: Vec<String>,
     /// What every CPU did, by design.
     pub timelines: Vec<(&'a str, &'a [TimelineEvent])>,
@@ -29,7 +34,7 @@ const UNIT_NS: f64 = 10.0;
 const LIGHT: &str = "--ask:#0068B4;--take:#F0A35E";
 const DARK: &str = "--ask:#5CAEF2;--take:#B86E28";
 const STYLE: &str = "\
-canvas.lanes{width:100%;display:block;touch-action:none;cursor:grab;border:1px solid var(--line);border-radius:6px}
+canvas.lanes{width:100%;display:block;touch-action:pan-y;cursor:grab;border:1px solid var(--line);border-radius:6px}
 .ask{fill:var(--ask)}.take{fill:var(--take)}
 ";
 
@@ -40,9 +45,16 @@ const SCRIPT: &str = r#"<script>
   function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue(name); }
   function words(units) {
     var ns = units * 10;
-    if (ns >= 1e6) { return (ns / 1e6).toFixed(3) + ' ms'; }
-    return (ns / 1e3).toFixed(2) + ' µs';
+    if (ns === 0) { return '0'; }
+    if (ns >= 1e6) { return parseFloat((ns / 1e6).toFixed(3)) + ' ms'; }
+    return parseFloat((ns / 1e3).toFixed(2)) + ' µs';
   }
+  // Paper is light. Before what draws, so that it draws in these colours.
+  var root = document.documentElement, theme;
+  window.addEventListener('beforeprint', function () { theme = root.dataset.theme; root.dataset.theme = 'light'; });
+  window.addEventListener('afterprint', function () {
+    if (theme) { root.dataset.theme = theme; } else { delete root.dataset.theme; }
+  });
   document.querySelectorAll('canvas.lanes').forEach(function (canvas) {
     var all = JSON.parse(canvas.querySelector('span').textContent), spans = all.spans, lanes = all.lanes;
     var from = 0, to = all.end, caption = canvas.parentNode.querySelector('.window'), held = null;
@@ -83,6 +95,8 @@ const SCRIPT: &str = r#"<script>
     function zoom(by, at) { show(at - (at - from) * by, at + (to - at) * by); }
     function time(x) { return from + (x - 52) / (canvas.clientWidth - 52) * (to - from); }
     canvas.addEventListener('wheel', function (event) {
+      // Where everything is shown already the page scrolls on.
+      if (event.deltaY > 0) { if (to - from >= all.end) { return; } }
       event.preventDefault(); zoom(event.deltaY > 0 ? 1.25 : 0.8, time(event.offsetX));
     }, { passive: false });
     canvas.addEventListener('pointerdown', function (event) { held = time(event.offsetX); canvas.setPointerCapture(event.pointerId); });
@@ -91,6 +105,7 @@ const SCRIPT: &str = r#"<script>
       var by = held - time(event.offsetX); show(from + by, to + by);
     });
     canvas.addEventListener('pointerup', function () { held = null; });
+    canvas.addEventListener('pointercancel', function () { held = null; });
     canvas.addEventListener('dblclick', function () { show(0, all.end); });
     canvas.addEventListener('keydown', function (event) {
       var middle = (from + to) / 2, step = (to - from) / 5;
@@ -101,6 +116,8 @@ const SCRIPT: &str = r#"<script>
       if (event.key === 'ArrowRight') { show(from + step, to + step); }
     });
     window.addEventListener('resize', draw);
+    window.addEventListener('beforeprint', draw);
+    window.addEventListener('afterprint', draw);
     new MutationObserver(draw).observe(document.documentElement, { attributes: true });
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', draw);
     draw();
@@ -111,12 +128,21 @@ const SCRIPT: &str = r#"<script>
 
 /// The whole page.
 pub fn render(view: &View<'_>) -> String {
-    let mut body = format!("<pre class=\"command\">{}</pre>\n", escape(view.command));
-    for (title, grid) in &view.tables {
+    let mut body = format!(
+        "<pre class=\"command\">{}</pre>\n<div class=\"{}\"><p><strong>{}</strong></p></div>\n",
+        escape(view.command),
+        view.verdict.class,
+        escape(&view.verdict.words)
+    );
+    for (title, grid, columns) in &view.tables {
         body.push_str(&format!("<h2>{title}</h2>\n{}", report::grid(grid, 0..1)));
+        if !columns.is_empty() {
+            body.push_str(&format!("<p class=\"soft\">{columns}</p>\n"));
+        }
     }
+    body.push_str("<h2>Notes</h2>\n");
     for note in &view.notes {
-        body.push_str(&format!("<p class=\"soft\">{}</p>\n", escape(note)));
+        body.push_str(&format!("<p class=\"soft\">{}</p>\n", prose(&page::capitalized(note))));
     }
     body.push_str(
         "<h2>Timeline</h2>\n<p class=\"soft\">The wheel zooms, dragging moves, a double click shows everything; with the \
@@ -129,6 +155,10 @@ pub fn render(view: &View<'_>) -> String {
         body.push_str(&timeline(design, events));
     }
     body.push_str(SCRIPT);
+    body.push_str(&format!(
+        "<p class=\"soft\">Shootdown {}.</p>\n",
+        env!("CARGO_PKG_VERSION")
+    ));
     page::render(&view.title, &format!("{}{STYLE}", style::schemes(LIGHT, DARK)), &body)
 }
 

@@ -3,8 +3,45 @@
 use shootdown_trace::program::Recorded;
 
 use super::row::{Prediction, Row, Tail};
+use crate::catalog::CONTROL_DESIGN;
 use crate::number::{self, UNKNOWN};
 use crate::table::Grid;
+
+/// What the oracle found.
+pub struct Verdict {
+    /// A sentence.
+    pub words: String,
+    /// How it looks on a page.
+    pub class: &'static str,
+}
+
+/// The oracle's finding, of each design's stale translations and checked accesses.
+pub fn verdict(found: &[(&str, u64, u64)]) -> Verdict {
+    let stale: Vec<_> = found.iter().filter(|(_, stale, _)| *stale > 0).collect();
+    let checked = number::count(found.iter().map(|(.., checked)| checked).sum());
+    let class = match stale.iter().any(|(design, ..)| *design != CONTROL_DESIGN) {
+        true => "verdict bad",
+        // Where only the unsound design was replayed nothing can be vouched for.
+        false if found.iter().all(|(design, ..)| *design == CONTROL_DESIGN) => "verdict unjudged",
+        false => "verdict",
+    };
+    let designs: Vec<String> = stale
+        .iter()
+        .map(|(design, stale, _)| format!("{} under {design}", number::count(*stale)))
+        .collect();
+    let words = if designs.is_empty() {
+        format!("0 stale translations in {checked} checked accesses.")
+    } else {
+        let words = "Stale translations";
+        let words = if class == "verdict bad" {
+            words.to_uppercase()
+        } else {
+            words.to_string()
+        };
+        format!("{words}: {}, in {checked} checked accesses.", designs.join(", "))
+    };
+    Verdict { words, class }
+}
 
 fn header(names: &[&str]) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
@@ -33,6 +70,11 @@ fn recorded_times(times: u64) -> String {
         format!("(recorded × {times})")
     }
 }
+
+/// What the columns of [`costs`] are.
+pub const COSTS: &str = "Shootdowns: flushes that reached other CPUs. Change: of the interrupts, against the recording. Requesters, \
+    interrupted: CPU time that is lost by those who ask and wait, and by those who are interrupted; of CPU time: both, as a share of the \
+    time of all CPUs that the program uses. Longer: how much longer than recorded the program takes.";
 
 /// Counts and lost time, the recording in the first row.
 pub fn costs(rows: &[Row], recorded: &Recorded, times: u64, lost: u64) -> Grid {
@@ -79,6 +121,10 @@ pub fn costs(rows: &[Row], recorded: &Recorded, times: u64, lost: u64) -> Grid {
     }
 }
 
+/// What the columns of [`tails`] are.
+pub const TAILS: &str = "Shootdown: from the call of a flush that reaches others to its proof. Interrupt takes: what one interrupt takes \
+    from what it interrupts. For nothing: requests at CPUs that ran another space, kernel code or nothing.";
+
 /// Tails, and who was disturbed for nothing.
 pub fn tails(rows: &[Row], recorded: &Recorded) -> Grid {
     let quantile = |share| {
@@ -117,6 +163,11 @@ pub fn tails(rows: &[Row], recorded: &Recorded) -> Grid {
         words: 1,
     }
 }
+
+/// What the columns of [`hits`] are.
+pub const HITS: &str = "Its own threads: CPUs that ran the space concerned. Bystanders: CPUs that ran another space, or kernel code; p99 and \
+    longest are of what one interrupt took from these. Who waited too: CPUs that waited for a request of their own, so that the time was \
+    lost already. Idle: CPUs that had nothing to do.";
 
 /// Whom interrupts hit, and what they cost it.
 pub fn hits(rows: &[Row]) -> Grid {
@@ -164,5 +215,37 @@ pub fn predictions(lines: &[Prediction]) -> Grid {
         header: header(&["what Linux did with the requests", "recorded", "predicted", "error"]),
         groups: vec![rows.collect()],
         words: 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verdict_names_the_designs_with_stale_translations() {
+        let found = |designs: &[(&str, u64)]| {
+            let found: Vec<_> = designs.iter().map(|&(design, stale)| (design, stale, 1000)).collect();
+            let verdict = verdict(&found);
+            (verdict.class, verdict.words)
+        };
+        assert_eq!(
+            found(&[("ipi", 0), ("adaptive", 0)]),
+            ("verdict", "0 stale translations in 2,000 checked accesses.".to_string())
+        );
+        assert_eq!(
+            found(&[("ipi", 3), ("adaptive", 0), ("none", 5)]),
+            (
+                "verdict bad",
+                "STALE TRANSLATIONS: 3 under ipi, 5 under none, in 3,000 checked accesses.".to_string()
+            )
+        );
+        assert_eq!(
+            found(&[("none", 5)]),
+            (
+                "verdict unjudged",
+                "Stale translations: 5 under none, in 1,000 checked accesses.".to_string()
+            )
+        );
     }
 }

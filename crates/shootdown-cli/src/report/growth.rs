@@ -1,6 +1,7 @@
 //! How the cost of an operation grows with CPUs, in the report, and how certain each figure is.
 
 use super::legend::design_legend;
+use super::rates::INTERVALS;
 use super::{by_threads, line};
 use crate::page::escape;
 use crate::plot::{self, Line};
@@ -48,7 +49,7 @@ pub(super) fn growth(comparison: &Comparison, verdict: &Verdict) -> String {
         .collect();
     format!(
         "<h2>Growth with CPUs</h2>\n{}{}{}<ul>\n{sentences}</ul>\n<p class=\"soft\">Both axes are logarithmic: a straight line is a \
-         power of the number of CPUs. Thick strokes are 95 % confidence intervals.</p>\n",
+         power of the number of CPUs, and 0 has no place. {INTERVALS}</p>\n",
         design_legend(comparison, false),
         figure(
             &format!("CPU time per {operation}, waiting included"),

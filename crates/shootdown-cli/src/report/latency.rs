@@ -8,7 +8,7 @@ use crate::number;
 use crate::page::escape;
 use crate::plot::{self, Line};
 use crate::style::{self, Tone};
-use crate::summary::{Comparison, Row};
+use crate::summary::{Comparison, FEWEST, Row, p99};
 
 /// One section per kind of latency that was recorded; nothing when none was.
 pub(super) fn latencies(comparison: &Comparison) -> String {
@@ -21,31 +21,78 @@ pub(super) fn latencies(comparison: &Comparison) -> String {
     kinds.iter().map(|kind| latency(comparison, kind)).collect()
 }
 
-/// A distribution is drawn from so many samples on.
-const FEWEST: u64 = 20;
-
 fn latency(comparison: &Comparison, kind: &str) -> String {
     fn of<'a>(row: &'a Row, kind: &str) -> Option<&'a Latency> {
         row.latencies.iter().find(|latency| latency.name == kind)
     }
     let designs = || comparison.plan.designs.iter().map(|design| design.name);
+    let all = || comparison.rows.iter().filter_map(|row| of(row, kind));
+    let zeros = all().any(|latency| latency.count > 0 && (latency.p50_ns <= 0.0 || latency.max_ns <= 0.0));
+    // Where no row has enough samples for a percentile, the longest has to do.
+    let enough = all().any(|latency| latency.count >= FEWEST);
+    let title = if enough { "99th percentile" } else { "Longest" };
     let tail: Vec<Line> = designs()
         .map(|design| {
-            let value = |row: &Row| of(row, kind).map_or(f64::NAN, |latency| latency.p99_ns);
+            let value = |row: &Row| match of(row, kind) {
+                Some(latency) if enough => p99(latency),
+                Some(latency) if latency.count > 0 => latency.max_ns,
+                _ => f64::NAN,
+            };
             line(comparison, design, value)
         })
         .collect();
     // The distribution where it is widest: at the most threads.
     let most = comparison.plan.threads.iter().copied().max().unwrap_or(1);
-    let curves: Vec<(Tone, Vec<(f64, f64)>)> = designs()
+    let curves: Vec<(&str, Vec<(f64, f64)>)> = designs()
         .filter_map(|design| Some((design, of(comparison.row(design, most)?, kind)?)))
-        .map(|(design, latency)| (style::design(design), above(latency)))
+        .filter(|(_, latency)| latency.count >= FEWEST)
+        .map(|(design, latency)| (design, plot::placed(&above(latency))))
+        .filter(|(_, curve)| curve.len() > 1)
         .collect();
-    let counts = designs().filter_map(|design| Some(of(comparison.row(design, most)?, kind)?.count));
-    let distribution = match counts.max().unwrap_or(0) {
-        count if count >= FEWEST => plot::tails((540, 280), &curves),
-        count => format!("<p class=\"soft\">Too few samples for a distribution: {count}.</p>"),
+    let mut missing: Vec<(&str, Vec<&str>)> = Vec::new();
+    for design in designs().filter(|design| curves.iter().all(|(drawn, _)| drawn != design)) {
+        let latency = comparison.row(design, most).and_then(|row| of(row, kind));
+        let reason = match latency.map_or(0, |latency| latency.count) {
+            0 => "no samples",
+            count if count < FEWEST => "too few samples",
+            _ => "next to nothing above 0 ns",
+        };
+        match missing.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, designs)) => designs.push(design),
+            None => missing.push((reason, vec![design])),
+        }
+    }
+    let missing: Vec<String> = missing
+        .iter()
+        .map(|(reason, designs)| format!("{} ({reason})", designs.join(", ")))
+        .collect();
+    let drawn = !curves.is_empty();
+    let mut distribution = if curves.is_empty() {
+        String::new()
+    } else {
+        let curves: Vec<(Tone, Vec<(f64, f64)>)> = curves
+            .into_iter()
+            .map(|(design, curve)| (style::design(design), curve))
+            .collect();
+        plot::tails((540, 280), &curves)
     };
+    if !missing.is_empty() {
+        distribution.push_str(&format!(
+            "<figcaption>Not drawn: {}.</figcaption>",
+            escape(&missing.join("; "))
+        ));
+    }
+    let mut caption = String::new();
+    if enough && all().any(|latency| latency.count < FEWEST) {
+        caption.push_str(&format!("A percentile is shown of {FEWEST} samples or more. "));
+    }
+    // Bars begin at 0.
+    if zeros && (comparison.plan.threads.len() > 1 || drawn) {
+        caption.push_str("0 ns has no place on logarithmic axes.");
+    }
+    if !caption.is_empty() {
+        caption = format!("<p class=\"soft\">{}</p>\n", caption.trim_end());
+    }
     let mut rows = String::new();
     for &threads in &comparison.plan.threads {
         let found = designs().filter_map(|design| Some((design, of(comparison.row(design, threads)?, kind)?)));
@@ -58,7 +105,7 @@ fn latency(comparison: &Comparison, kind: &str) -> String {
                     escape(design),
                     number::count(latency.count),
                     number::time(latency.p50_ns),
-                    number::time(latency.p99_ns),
+                    number::time(p99(latency)),
                     number::time(latency.max_ns)
                 )
             })
@@ -68,7 +115,7 @@ fn latency(comparison: &Comparison, kind: &str) -> String {
         }
     }
     format!(
-        "<h2>Latency: {}</h2>\n{}<div class=\"pair\">\n<figure><h3>99th percentile</h3>{}</figure>\n<figure><h3>How many are longer, at {most} threads</h3>{distribution}</figure>\n</div>\n<details><summary>Median, 99th percentile and longest</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>threads</th><th class=\"word\">design</th><th>count</th><th>median</th><th>99%</th><th>longest</th></tr></thead>\n{rows}</table></div></details>\n",
+        "<h2>Latency: {}</h2>\n{}<div class=\"pair\">\n<figure><h3>{title}</h3>{}</figure>\n<figure><h3>How many are longer, at {most} threads</h3>{distribution}</figure>\n</div>\n{caption}<details><summary>Median, 99th percentile and longest</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>threads</th><th class=\"word\">design</th><th>count</th><th>median</th><th>99th percentile</th><th>longest</th></tr></thead>\n{rows}</table></div></details>\n",
         escape(kind),
         design_legend(comparison, false),
         over_threads(comparison, (540, 280), &tail, number::time, plot::times),
@@ -101,6 +148,60 @@ fn above(latency: &Latency) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn recorded(count: u64, p50_ns: f64, max_ns: f64) -> Latency {
+        Latency {
+            name: "flush",
+            count,
+            p50_ns,
+            p99_ns: max_ns,
+            max_ns,
+            buckets: vec![(p50_ns, count / 2), (max_ns, count - count / 2)],
+        }
+    }
+
+    fn section(latencies: [Latency; 2]) -> String {
+        let mut comparison = crate::fake::comparison(crate::fake::plan(&["ipi", "broadcast"], &[4]));
+        for (row, latency) in comparison.rows.iter_mut().zip(latencies) {
+            row.latencies = vec![latency];
+        }
+        latency(&comparison, "flush")
+    }
+
+    #[test]
+    fn what_has_too_few_samples_or_none_above_zero_is_named_and_not_drawn() {
+        let html = section([recorded(100, 1000.0, 5000.0), recorded(3, 2000.0, 9000.0)]);
+        assert!(html.contains("Not drawn: broadcast (too few samples)."), "{html}");
+        assert!(html.contains("<h3>99th percentile</h3>"), "{html}");
+        assert!(
+            html.contains("<td>2.00 µs</td><td>–</td><td>9.00 µs</td>"),
+            "no percentile of three: {html}"
+        );
+        assert!(!html.contains("0 ns has no place"), "{html}");
+        let html = section([recorded(100, 0.0, 0.0), recorded(0, 0.0, 0.0)]);
+        assert!(
+            html.contains("Not drawn: ipi (next to nothing above 0 ns); broadcast (no samples)."),
+            "{html}"
+        );
+        assert!(
+            !html.contains("0 ns has no place") && !html.contains("longer than"),
+            "no logarithmic axis: {html}"
+        );
+        let html = section([recorded(100, 0.0, 0.0), recorded(100, 10.0, 500.0)]);
+        assert!(
+            html.contains("0 ns has no place") && html.contains("longer than"),
+            "{html}"
+        );
+    }
+
+    #[test]
+    fn of_few_samples_everywhere_the_longest_is_shown() {
+        let html = section([recorded(3, 1000.0, 5000.0), recorded(4, 2000.0, 9000.0)]);
+        assert!(
+            html.contains("<h3>Longest</h3>") && html.contains(">5.00 µs</text>"),
+            "{html}"
+        );
+    }
 
     #[test]
     fn the_share_above_falls_to_the_longest() {

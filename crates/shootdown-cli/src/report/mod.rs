@@ -5,21 +5,22 @@
 mod growth;
 mod latency;
 mod legend;
+mod rates;
 
 use std::ops::Range;
 
-use crate::bars;
-use crate::catalog;
-use crate::number;
+use shootdown_sim::model::{Parameter, Unit};
+
+use crate::number::{self, UNKNOWN};
 use crate::page::{self, capitalized, escape};
 use crate::plot::{self, Bar, Line};
 use crate::style;
 use crate::summary::{Comparison, Row};
 use crate::table::{self, Grid};
 use crate::verdict::Verdict;
-use growth::{growth, uncertain};
+use growth::growth;
 use latency::latencies;
-use legend::design_legend;
+use rates::{interrupts, invalidation, limit, over_threads, throughput};
 
 pub use legend::{PUBLISHED_MARK, sample, swatch};
 
@@ -30,11 +31,10 @@ pub fn render(comparison: &Comparison) -> String {
     let title = format!("{} on {}", plan.workload.name, plan.place());
     let mut body = String::new();
     body.push_str(&format!(
-        "<p class=\"soft\">{}. Simulated machine: {}{}{} CPUs. Seed {}, {}.</p>\n",
-        escape(&capitalized(&plan.workload.description)),
-        escape(&plan.target.machine.description),
-        if plan.target.as_measured { ", " } else { "; changed to " },
-        plan.target.machine.topology.cpus(),
+        "<p class=\"soft\">{}. Simulated machine: {}{}. Seed {}, {}.</p>\n",
+        page::prose(&capitalized(&plan.workload.description)),
+        page::prose(&plan.target.machine.description),
+        cpus(comparison),
         plan.settings.seed,
         if plan.settings.runs > 1 {
             format!("medians of {} runs", plan.settings.runs)
@@ -56,145 +56,60 @@ pub fn render(comparison: &Comparison) -> String {
     body.push_str(&parameters(comparison));
     body.push_str(&format!(
         "<p class=\"soft\">{}. Shootdown {}.</p>\n",
-        escape(&verdict.cost),
+        escape(&capitalized(&verdict.cost)),
         env!("CARGO_PKG_VERSION")
     ));
     page::render(&title, "", &body)
 }
 
+/// How many CPUs the machine has, at each thread count where it follows them.
+fn cpus(comparison: &Comparison) -> String {
+    let plan = &comparison.plan;
+    if !plan.follows() {
+        return format!(
+            "{}{} CPUs",
+            if plan.target.as_measured { ", " } else { "; changed to " },
+            plan.target.machine.topology.cpus()
+        );
+    }
+    let mut groups: Vec<(usize, Vec<String>)> = Vec::new();
+    for (threads, target) in &plan.followers {
+        let cpus = target.machine.topology.cpus();
+        match groups.iter_mut().find(|group| group.0 == cpus) {
+            Some(group) => group.1.push(threads.to_string()),
+            None => groups.push((cpus, vec![threads.to_string()])),
+        }
+    }
+    let groups: Vec<String> = groups
+        .iter()
+        .map(|(cpus, threads)| {
+            let unit = if threads == &["1"] { "thread" } else { "threads" };
+            format!("{cpus} CPUs at {} {unit}", threads.join(", "))
+        })
+        .collect();
+    format!("; with {}", groups.join(", "))
+}
+
 fn headline(verdict: &Verdict) -> String {
-    let class = if verdict.sound { "verdict" } else { "verdict bad" };
+    let class = match (verdict.sound, verdict.unjudged) {
+        (false, _) => "verdict bad",
+        (true, true) => "verdict unjudged",
+        (true, false) => "verdict",
+    };
     let mut html = format!(
         "<div class=\"{class}\">\n<p><strong>{}</strong></p>\n",
-        escape(&verdict.stale)
+        page::prose(&capitalized(&verdict.stale))
     );
     html.push_str(&story(&verdict.stale_story));
     html.push_str(&story(&verdict.failed));
-    for sentence in verdict.doubts.iter().chain(&verdict.ratios) {
-        html.push_str(&format!("<p>{}</p>\n", escape(sentence)));
+    for sentence in &verdict.doubts {
+        html.push_str(&format!("<p>{}</p>\n", page::prose(&capitalized(sentence))));
+    }
+    for sentence in &verdict.ratios {
+        html.push_str(&format!("<p>{}</p>\n", page::prose(sentence)));
     }
     html.push_str("</div>\n");
     html
-}
-
-fn throughput(comparison: &Comparison) -> String {
-    let plan = &comparison.plan;
-    let operation = plan.workload.operation();
-    let lines: Vec<Line> = plan
-        .designs
-        .iter()
-        .map(|design| Line {
-            hollow: comparison
-                .published
-                .iter()
-                .filter(|row| row.design == design.name)
-                .map(|row| (row.threads, row.value))
-                .collect(),
-            ranges: uncertain(comparison, design.name)
-                .map(|(row, half)| (row.threads, row.ops_per_s * (1.0 - half), row.ops_per_s * (1.0 + half)))
-                .collect(),
-            ..line(comparison, design.name, |row| row.ops_per_s)
-        })
-        .collect();
-    let published = lines.iter().any(|line| !line.hollow.is_empty());
-    format!(
-        "<h2>Throughput</h2>\n{}<figure>{}<figcaption>{}s per second, all threads together.{}</figcaption></figure>\n",
-        design_legend(comparison, published),
-        over_threads(comparison, (1100, 420), &lines, number::rate, |size, lines| {
-            plot::lines(size, &format!("{operation}s/s"), lines)
-        }),
-        capitalized(operation),
-        if published {
-            " Hollow markers are published measurements."
-        } else {
-            ""
-        }
-    )
-}
-
-/// The ratio to the limit over threads, where `ideal` is among the designs.
-fn limit(comparison: &Comparison) -> String {
-    if comparison.rows.iter().all(|row| row.of_ideal.is_none()) {
-        return String::new();
-    }
-    let designs = comparison.plan.designs.iter();
-    let lines: Vec<Line> = designs
-        .map(|design| line(comparison, design.name, |row| row.of_ideal.unwrap_or(f64::NAN)))
-        .collect();
-    format!(
-        "<h2>Of the limit</h2>\n{}<figure>{}<figcaption>Throughput over that of <code>{}</code>, whose invalidation is perfect and free.</figcaption></figure>\n",
-        design_legend(comparison, false),
-        over_threads(comparison, (1100, 300), &lines, number::ratio, |size, lines| {
-            plot::lines(size, "of the limit", lines)
-        }),
-        catalog::IDEAL_DESIGN
-    )
-}
-
-/// Lines over threads, or bars where there is only one thread count. The lines are in the order of the designs.
-fn over_threads(
-    comparison: &Comparison,
-    size: (u32, u32),
-    lines: &[Line],
-    shown: fn(f64) -> String,
-    plot: impl Fn((u32, u32), &[Line]) -> String,
-) -> String {
-    let &[threads] = &*comparison.plan.threads else {
-        return plot(size, lines);
-    };
-    let at = |points: &[(usize, f64)]| points.iter().find(|point| point.0 == threads).map(|point| point.1);
-    let of_designs = comparison.plan.designs.iter().zip(lines);
-    let drawn: Vec<bars::Bar> = of_designs
-        .map(|(design, line)| {
-            let value = at(&line.points).unwrap_or(f64::NAN);
-            bars::Bar {
-                name: design.name,
-                tone: line.tone,
-                value,
-                shown: shown(value),
-                published: at(&line.hollow),
-            }
-        })
-        .collect();
-    bars::draw(f64::from(size.0), &drawn)
-}
-
-fn interrupts(comparison: &Comparison) -> String {
-    let operation = comparison.plan.workload.operation();
-    let panel = |title: &str, value: fn(&Row) -> f64| {
-        let lines: Vec<Line> = comparison
-            .plan
-            .designs
-            .iter()
-            .map(|design| line(comparison, design.name, value))
-            .collect();
-        format!(
-            "<figure><h3>{title}</h3>{}</figure>\n",
-            over_threads(comparison, (540, 280), &lines, number::per_operation, |size, lines| {
-                plot::lines(size, &format!("per {operation}"), lines)
-            })
-        )
-    };
-    format!(
-        "<h2>Interrupts per {operation}</h2>\n{}<div class=\"pair\">\n{}{}</div>\n<p class=\"soft\">Several requests can share one interrupt, so fewer may be taken than were asked for.</p>\n",
-        design_legend(comparison, false),
-        panel("Sent", |row| row.ipis_per_op),
-        panel("Taken", |row| row.interrupts_per_op)
-    )
-}
-
-fn invalidation(comparison: &Comparison) -> String {
-    let lines: Vec<Line> = comparison
-        .plan
-        .designs
-        .iter()
-        .map(|design| line(comparison, design.name, |row| row.flush_share * 100.0))
-        .collect();
-    format!(
-        "<h2>CPU time in invalidation</h2>\n{}<figure>{}<figcaption>Of all CPU time, requesters and interrupted CPUs together, over threads (logarithmic).</figcaption></figure>\n",
-        design_legend(comparison, false),
-        plot::lines((1100, 320), "%", &lines)
-    )
 }
 
 fn shares(comparison: &Comparison) -> String {
@@ -263,6 +178,11 @@ fn numbers(comparison: &Comparison, verdict: &Verdict) -> String {
     if let Some(fitted) = &verdict.fitted {
         html.push_str(&format!("<p class=\"soft\">{}.</p>\n", escape(&capitalized(fitted))));
     }
+    if comparison.rows.iter().any(Row::is_uncertain) {
+        html.push_str(
+            "<p class=\"soft\">95%: half the width of the confidence interval of 95 %, where it is wide, as a share of the rate.</p>\n",
+        );
+    }
     html
 }
 
@@ -272,7 +192,7 @@ fn control(verdict: &Verdict) -> String {
     };
     format!(
         "<h2>Control</h2>\n<p>A zero counts only if the oracle can say otherwise: the same machine without any invalidation must be caught.</p>\n<p><strong>{}</strong></p>\n{}",
-        escape(line),
+        page::prose(&capitalized(line)),
         story(&verdict.control_story)
     )
 }
@@ -286,8 +206,8 @@ fn parameters(comparison: &Comparison) -> String {
                 "<tr><td class=\"word\"><code>{}</code></td><td>{}</td><td class=\"word\">{}</td><td class=\"word prose\">{}</td></tr>\n",
                 escape(parameter.path),
                 parameter.value,
-                escape(parameter.unit.key()),
-                escape(&parameter.provenance.to_string())
+                unit(parameter),
+                page::prose(&parameter.provenance.to_string())
             )
         })
         .collect();
@@ -296,6 +216,15 @@ fn parameters(comparison: &Comparison) -> String {
         number::count(count as u64),
         escape(&comparison.plan.target.machine.name)
     )
+}
+
+/// The unit of a parameter; counts and shares have none.
+fn unit(parameter: &Parameter) -> &str {
+    match parameter.unit {
+        Unit::Value if parameter.path.ends_with("ghz") => "GHz",
+        Unit::Value => UNKNOWN,
+        timed => timed.key(),
+    }
 }
 
 /// The rows of a design by rising thread count.
@@ -330,6 +259,7 @@ fn story(lines: &[String]) -> String {
 mod tests {
     use super::*;
     use crate::fake;
+    use crate::target::Target;
 
     fn page() -> String {
         render(&fake::comparison(fake::plan(
@@ -361,8 +291,8 @@ mod tests {
         let page = page();
         for expected in [
             "shootdown compare tlb_flush2 --on milan-72 --designs ideal,ipi,broadcast,adaptive --threads 1,4,16,72 --seed 1",
-            "stale translations: 0 in",
-            "control: `none` on tlb_shared caught after 17 accesses",
+            "Stale translations: 0 in",
+            "Control: <code>none</code> on tlb_shared caught after 17 accesses",
             "CPU 1 reads page 7 &lt;stale&gt;",
             "broadcast vs ipi:",
             "Hollow markers are published measurements",
@@ -408,7 +338,7 @@ mod tests {
         let page = render(&Comparison::new(plan, outcomes, None, 1.0));
         page::checked(&page);
         for expected in [
-            "in brackets, no measurement: ipi at 16 threads, too wide an interval (53 loops)",
+            "In brackets, no measurement: ipi at 16 threads, too wide an interval (53 loops)",
             "<td>±90%</td>",
         ] {
             assert!(page.contains(expected), "missing: {expected}\n{page}");
@@ -424,5 +354,65 @@ mod tests {
         let hollow = page.matches("r=\"6\" fill=\"none\"").count();
         assert_eq!(hollow, 2, "both are published at 16 threads");
         assert!(!page.contains("Of the limit"), "nothing to compare with");
+        assert_eq!(
+            page.matches("aria-label=\"Bars\"").count(),
+            4 + 2,
+            "all but distributions and shares"
+        );
+    }
+
+    #[test]
+    fn nothing_published_beyond_the_threads_that_were_run_is_on_the_plot() {
+        let hollow = |threads: &[usize]| {
+            let page = render(&fake::comparison(fake::plan(&["ipi"], threads)));
+            page.matches("(published)</title>").count()
+        };
+        // Published at 1, 4, 16, 36 and 72.
+        assert_eq!((hollow(&[1, 72]), hollow(&[4, 16]), hollow(&[2, 3])), (5, 2, 0));
+    }
+
+    #[test]
+    fn of_the_unsound_design_alone_nothing_is_vouched_for() {
+        let class = |designs: &[&'static str]| {
+            let page = render(&fake::comparison(fake::plan(designs, &[4])));
+            let document = page::checked(&page);
+            let mut classes = document.descendants().filter_map(|node| node.attribute("class"));
+            classes.find(|class| class.starts_with("verdict")).map(str::to_string)
+        };
+        assert_eq!(class(&["none"]).as_deref(), Some("verdict unjudged"));
+        assert_eq!(class(&["none", "ipi"]).as_deref(), Some("verdict"));
+    }
+
+    #[test]
+    fn machines_that_follow_the_threads_are_told_with_their_cpus() {
+        let mut plan = fake::plan(&["ipi"], &[1, 8, 100]);
+        plan.followers = plan
+            .threads
+            .iter()
+            .map(|&count| (count, Target::new("milan-72", Some(count as u64), &[]).unwrap()))
+            .collect();
+        assert_eq!(
+            cpus(&fake::comparison(plan)),
+            "; with 72 CPUs at 1, 8 threads, 144 CPUs at 100 threads"
+        );
+        assert_eq!(cpus(&fake::comparison(fake::plan(&["ipi"], &[1]))), ", 72 CPUs");
+    }
+
+    #[test]
+    fn a_ratio_above_the_limit_is_explained_and_only_then() {
+        let mut comparison = fake::comparison(fake::plan(&["ideal", "ipi"], &[1, 4]));
+        assert!(!render(&comparison).contains("More than 1"));
+        comparison.rows[1].of_ideal = Some(1.2);
+        assert!(render(&comparison).contains("More than 1"));
+    }
+
+    #[test]
+    fn parameters_without_a_unit_have_a_dash() {
+        let page = page();
+        assert!(
+            page.contains("ghz</code></td>") && page.contains("<td class=\"word\">GHz</td>"),
+            "{page}"
+        );
+        assert!(!page.contains("<td class=\"word\">value</td>"));
     }
 }

@@ -210,8 +210,13 @@ fn combinations(args: &ScoreboardArgs, settings: &Settings) -> Result<(Vec<Plan>
     for name in &names {
         let model = Model::find(name).map_err(|error| input(error.to_string()))?;
         let mut machines = vec![Arc::new(model.clone())];
-        if model.broadcast.available {
-            let without = model.with("broadcast.available", 0.0);
+        if model.broadcasts() {
+            let path = if model.rar.is_some() {
+                "rar.entries"
+            } else {
+                "broadcast.available"
+            };
+            let without = model.with(path, 0.0);
             machines.push(Arc::new(without.map_err(|error| input(error.to_string()))?));
         }
         let cpus = model.topology.cpus();

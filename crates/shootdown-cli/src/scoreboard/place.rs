@@ -27,7 +27,7 @@ impl Place {
     pub(super) fn of(spec: &RunSpec) -> Self {
         Place {
             machine: spec.machine.name.clone(),
-            broadcast: spec.machine.broadcast.available,
+            broadcast: spec.machine.broadcasts(),
             workload: spec.workload.clone(),
             threads: spec.threads,
             set: Vec::new(),

@@ -3,6 +3,9 @@
 use serde::Serialize;
 use shootdown_sim::timeline::{Shootdown, TimelineEvent, What};
 
+/// What is drawn is at least so long: the flush of a design whose invalidation is free takes no time.
+const LEAST_NS: f64 = 100.0;
+
 /// What a CPU is busy with, in the order in which spans cover each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -110,7 +113,9 @@ impl View {
     /// The view of `shootdown`, which is one of those in `events`.
     pub fn new(events: &[TimelineEvent], shootdown: &Shootdown) -> Self {
         let (begin, duration) = (shootdown.begin, shootdown.end - shootdown.begin);
-        let window = (-0.06 * duration, 1.1 * duration);
+        let breadth = duration.max(LEAST_NS);
+        let window = (-0.06 * breadth, 1.1 * breadth);
+        let since = events.first().map_or(begin, |event| event.ns) - begin;
         let targets = shootdown.targets();
         let mut cpus: Vec<usize> = events
             .iter()
@@ -127,7 +132,7 @@ impl View {
                     .filter(|event| event.cpu == cpu)
                     .map(|event| (event.ns - begin, &event.what))
                     .collect();
-                let spans = spans(&own, window);
+                let spans = spans(&own, window, since);
                 let lazy = spans
                     .iter()
                     .any(|span| span.kind == Kind::Lazy && span.from <= 0.0 && span.to > 0.0);
@@ -206,8 +211,10 @@ fn answer(own: &[(f64, &What)], sent: f64, end: f64) -> (Option<f64>, Option<f64
     (entered, Some(answered))
 }
 
-/// The spans of one CPU that reach into `window`.
-fn spans(own: &[(f64, &What)], window: (f64, f64)) -> Vec<Span> {
+/// The spans of one CPU that reach into `window`. What ends without having begun was under way when the record began,
+/// at `since`, and is drawn from there; of such a flush it is not known whom it had asked, so none of it counts as
+/// waiting unless it asks in the record. Who is lazy is known from the start, so lazy CPUs are no such case.
+fn spans(own: &[(f64, &What)], window: (f64, f64), since: f64) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut open: Vec<(Kind, f64)> = Vec::new();
     // Since when the CPU's own flush has had nothing to do, once it has asked others.
@@ -251,9 +258,10 @@ fn spans(own: &[(f64, &What)], window: (f64, f64)) -> Vec<Span> {
         }
         if let Some(kind) = closes {
             let in_handler = open.iter().any(|(kind, _)| *kind == Kind::Handler);
-            if let Some(index) = open.iter().rposition(|(opened, _)| *opened == kind) {
-                let (_, from) = open.remove(index);
-                add(kind, from, at);
+            match open.iter().rposition(|(opened, _)| *opened == kind) {
+                Some(index) => add(kind, open.remove(index).1, at),
+                None if kind != Kind::Lazy => add(kind, since, at),
+                None => {}
             }
             match kind {
                 Kind::Send => (asked, idle_since) = (true, at),
@@ -356,5 +364,48 @@ pub(super) mod tests {
         );
         assert_eq!(of(3), [span(Kind::Lazy, view.window.0, view.window.1)]);
         assert!(of(4).is_empty());
+    }
+
+    #[test]
+    fn what_was_under_way_when_the_record_began_is_there_from_the_beginning() {
+        let own = [
+            (-80.0, &What::HandlerLeaves),
+            (10.0, &What::InvalidateBegins),
+            (20.0, &What::InvalidateEnds),
+            (300.0, &What::FlushEnds),
+            (400.0, &What::LazyLeaves),
+        ];
+        let span = |kind, from, to| Span { kind, from, to };
+        assert_eq!(
+            spans(&own, (-60.0, 1100.0), -100.0),
+            [span(Kind::Flush, -60.0, 300.0), span(Kind::Invalidate, 10.0, 20.0)],
+            "the handler was over before the window"
+        );
+        let asks = [(50.0, &What::SendsEnd), (300.0, &What::FlushEnds)];
+        assert_eq!(
+            spans(&asks, (-60.0, 1100.0), -40.0),
+            [
+                span(Kind::Flush, -40.0, 300.0),
+                span(Kind::Wait, 50.0, 300.0),
+                span(Kind::Send, -40.0, 50.0),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_flush_that_takes_no_time_has_a_window_to_be_drawn_in() {
+        let event = |ns, what| TimelineEvent { cpu: 4, ns, what };
+        let events = [event(500.0, What::FlushBegins), event(500.0, What::FlushEnds)];
+        let view = View::new(&events, &shootdowns(&events)[0]);
+        assert_eq!(view.duration, 0.0);
+        assert!(view.window.0 < 0.0 && view.window.1 >= 100.0, "{:?}", view.window);
+        assert_eq!(
+            view.lanes[0].spans,
+            [Span {
+                kind: Kind::Flush,
+                from: 0.0,
+                to: 0.0
+            }]
+        );
     }
 }

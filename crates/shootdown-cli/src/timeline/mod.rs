@@ -169,9 +169,6 @@ fn sentences(view: &View) -> Vec<String> {
         let plural = if view.broadcasts == 1 { "" } else { "s" };
         parts.push(format!("issues {} broadcast{plural}", view.broadcasts));
     }
-    if parts.is_empty() {
-        parts.push("concerns no other CPU".to_string());
-    }
     let lazy = view.count(Role::Lazy);
     if lazy > 0 {
         parts.push(format!(
@@ -179,12 +176,13 @@ fn sentences(view: &View) -> Vec<String> {
             if lazy == 1 { "" } else { "s" }
         ));
     }
-    let mut sentences = vec![format!(
-        "CPU {} {}, and is done after {}.",
-        view.sender,
-        parts.join(", "),
-        number::time(view.duration)
-    )];
+    let (sender, done) = (view.sender, number::time(view.duration));
+    let mut sentences = vec![if targets == 0 && view.broadcasts == 0 {
+        parts.insert(0, "flush concerns no other CPU".to_string());
+        format!("CPU {sender}'s {}, and is done after {done}.", parts.join(", "))
+    } else {
+        format!("CPU {sender} {}, and is done after {done}.", parts.join(", "))
+    }];
     if let Some((cpu, at)) = view.last() {
         sentences.push(format!("The last to answer is CPU {cpu}, after {}.", number::time(at)));
     }

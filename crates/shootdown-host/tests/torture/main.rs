@@ -35,15 +35,15 @@ fn run(design: Design, broadcast: bool, fault: Option<Fault>, seed: u64) -> Outc
 /// As [`run`]; `plain`: stamps of frames are ordinary memory.
 fn run_with(design: Design, broadcast: bool, fault: Option<Fault>, seed: u64, plain: bool) -> Outcome {
     let design = traffic::tightened(design, CPUS);
-    let cpus: Vec<_> = (0..CPUS).map(|_| PerCpu::new()).collect();
-    let tags: Vec<_> = (0..tag_words(design.tag_limit)).map(|_| AtomicU64::new(0)).collect();
+    let mut cpus: Vec<_> = (0..CPUS).map(|_| PerCpu::new()).collect();
+    let mut tags: Vec<_> = (0..tag_words(design.tag_limit)).map(|_| AtomicU64::new(0)).collect();
     let mut threads = Threads::new(CPUS, |_| Mmu::default()).with_fault(fault);
     if broadcast {
         threads = threads.with_broadcast(4);
     }
     let storage = Storage {
-        cpus: &cpus,
-        tags: &tags,
+        cpus: &mut cpus,
+        tags: &mut tags,
     };
     let engine: Engine<'_, _, 1> = Engine::new(threads, design, Root(0), storage);
     let guest = Guest::new(traffic::frames(CPUS), plain);

@@ -141,6 +141,20 @@ impl Hw {
         }
     }
 
+    /// The microcode of `cpu` carries out a remote action: complete there at once, whatever the CPU is doing.
+    pub fn remote_action(&mut self, cpu: usize, what: Broadcast) {
+        let seq = self.tick();
+        let op = Outstanding {
+            issuer: cpu as u32,
+            seq,
+            at: 0,
+            latest: 0,
+            what,
+            spared: Outstanding::NOBODY,
+        };
+        self.apply_on(op, cpu);
+    }
+
     /// Broadcasts not yet synchronised, machine-wide.
     pub fn broadcasts_outstanding(&self) -> usize {
         self.outstanding.len()

@@ -154,7 +154,7 @@ impl Hw {
             }
             return;
         }
-        let mut drop_old = |hw: &mut Self, position| {
+        let drop_old = |hw: &mut Self, position| {
             if hw.psc.link(position).is_some_and(|link| link.fill < before) {
                 hw.drop_link(position);
             }

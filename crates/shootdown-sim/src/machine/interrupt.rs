@@ -10,10 +10,20 @@ use crate::timeline::{What, note};
 impl Core {
     /// Raises an interrupt at each of `targets`; the calling CPU pays for sending.
     pub(crate) fn send_ipi(&self, targets: impl Iterator<Item = usize>) {
-        let cpu = self.cpu();
         if !self.on_cpu() {
             return targets.for_each(|target| self.raise(target, self.time.get(), NEVER));
         }
+        let cpu = self.cpu();
+        self.send(targets, |target, sent, at| {
+            cpu.ipis_sent.set(cpu.ipis_sent.get() + 1);
+            self.raise(target, at, sent);
+        });
+    }
+
+    /// Sends a message to each of `targets`, as interrupts are sent; `arrives` is called with each, when sending them began, and
+    /// when it is there, ticks.
+    pub(crate) fn send(&self, targets: impl Iterator<Item = usize>, mut arrives: impl FnMut(usize, u64, u64)) {
+        let cpu = self.cpu();
         cpu.count();
         self.sync(cpu);
         let sent = cpu.clock.get();
@@ -21,9 +31,8 @@ impl Core {
         for target in targets {
             cpu.pass(cost);
             cost = self.costs.ipi_next;
-            cpu.ipis_sent.set(cpu.ipis_sent.get() + 1);
             let latency = self.costs.ipi_latency[self.distance(cpu.name, target as u16 + 1)];
-            self.raise(target, cpu.clock.get() + latency, sent);
+            arrives(target, sent, cpu.clock.get() + latency);
         }
     }
 

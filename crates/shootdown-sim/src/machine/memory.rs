@@ -226,6 +226,15 @@ impl Core {
         self.deliver(cpu, store);
     }
 
+    /// Adds to a word in the name of `cpu`, whose the line becomes.
+    pub(crate) fn add_by_hardware(&self, cpu: usize, word: &AtomicU64, change: u64, at: u64) {
+        let cpu = &self.cpus[cpu];
+        let id = self.lines.of(std::ptr::from_ref(word) as usize);
+        self.own(cpu, id);
+        word.store(word.load(Relaxed).wrapping_add(change), Relaxed);
+        self.changed(cpu, id, at);
+    }
+
     /// Writes the value of a store whose line is gained.
     fn deliver(&self, cpu: &Cpu, store: Buffered) {
         let changed = match store.target {

@@ -222,10 +222,10 @@ impl Machine {
     ///
     /// # Safety
     /// As [`alloc_static`](Self::alloc_static).
-    pub unsafe fn alloc_static_slice<T>(&self, count: usize, mut make: impl FnMut() -> T) -> &'static [T] {
+    pub unsafe fn alloc_static_slice<T>(&self, count: usize, mut make: impl FnMut() -> T) -> &'static mut [T] {
         // SAFETY: all initialised by `place_slice`, unless the iterator were shorter than it says, which a range is
         // not; valid as long as the caller promises to use it.
-        unsafe { self.region.place_slice((0..count).map(|_| make())).as_ref() }
+        unsafe { self.region.place_slice((0..count).map(|_| make())).as_mut() }
     }
 
     /// Reserves `count` cache lines that hold no words, for [`read_line`] and its like.

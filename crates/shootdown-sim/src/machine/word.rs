@@ -29,6 +29,10 @@ impl SimWord {
         self.0.store(value, Relaxed);
     }
 
+    pub(crate) fn raw(&self) -> &AtomicU64 {
+        &self.0
+    }
+
     #[inline(always)]
     fn modify(&self, change: impl Fn(u64) -> Option<u64>) -> u64 {
         match try_core() {
@@ -53,7 +57,9 @@ impl Drop for SimWord {
     }
 }
 
-impl Word for SimWord {
+// SAFETY: the simulated memory is x86-TSO or stronger; the other named barriers are the machine's.
+
+unsafe impl Word for SimWord {
     fn new(value: u64) -> Self {
         SimWord(AtomicU64::new(value))
     }
@@ -98,7 +104,9 @@ impl Word for SimWord {
 #[derive(Debug, Clone, Copy)]
 pub struct SimWorld;
 
-impl Facade for SimWorld {
+// SAFETY: the simulated memory is x86-TSO or stronger; the other named barriers are the machine's.
+
+unsafe impl Facade for SimWorld {
     type U64 = SimWord;
 
     #[inline]

@@ -320,6 +320,19 @@ table! {
 }
 
 table! {
+    /// Remote Action Requests (Intel): a table that x86-64 machines have that have them. A message costs what an interrupt does to
+    /// send and to deliver; an invalidation what INVPCID does.
+    "rar" RarModel {
+        /// Entries of the table of payloads; 0 to do without.
+        entries: usize = Rule::Whole(0, 64),
+        /// Most pages of one entry.
+        max_pages: u32 = Rule::Whole(1, 63),
+        /// What the microcode of a CPU takes for a message, without the invalidations.
+        action: f64 = Rule::TimeOrZero,
+    }
+}
+
+table! {
     /// What only AArch64 machines have.
     "aarch64" Aarch64Model {
         /// Range operations (FEAT_TLBIRANGE).

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-pub use costs::{Aarch64Model, BroadcastModel, Costs, KernelCosts, Riscv64Model, Simulation, Smt, Tags, Tlb};
+pub use costs::{Aarch64Model, BroadcastModel, Costs, KernelCosts, RarModel, Riscv64Model, Simulation, Smt, Tags, Tlb};
 pub use file::ModelError;
 pub use provenance::{Parameter, Provenance, Range, Unit};
 pub use topology::{Distance, Numbering, Topology};
@@ -45,6 +45,7 @@ const BUILTIN: &[(&str, &str, &str)] = &[
     builtin!("milan-128"),
     builtin!("turin-2p"),
     builtin!("icelake-128"),
+    builtin!("sapphire-224"),
     builtin!("skylake-104"),
     builtin!("haswell-48"),
     builtin!("gup-64"),
@@ -135,8 +136,8 @@ const TABLES: &[Table] = &[
     },
 ];
 
-/// Tables that a file has for its own instruction set only.
-const ISA_TABLES: &[Table] = &[
+/// Tables that a file has for its own instruction set only, and one that a machine may have.
+const OPTIONAL_TABLES: &[Table] = &[
     Table {
         name: "aarch64",
         texts: &[],
@@ -147,7 +148,15 @@ const ISA_TABLES: &[Table] = &[
         texts: &[],
         numbers: Riscv64Model::FIELDS,
     },
+    Table {
+        name: RAR,
+        texts: &[],
+        numbers: RarModel::FIELDS,
+    },
 ];
+
+/// The table of machines with remote actions.
+const RAR: &str = "rar";
 
 /// The instruction set of a machine, and what a machine of that kind has that others have not.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -206,6 +215,8 @@ pub struct Model {
     pub tags: Tags,
     /// Broadcast invalidation.
     pub broadcast: BroadcastModel,
+    /// Remote Action Requests, where the machine has them.
+    pub rar: Option<RarModel>,
     /// Properties of the simulation.
     pub simulation: Simulation,
     /// The file that the model was read from, as named in errors.
@@ -296,8 +307,13 @@ impl Model {
     /// The first thing wrong, as `file:line: dotted path: what is expected`: not TOML, an unknown or missing field, a
     /// number out of bounds, a unit or a provenance missing or given twice, or numbers that contradict each other.
     pub fn parse(text: &str, file_label: &str) -> Result<Model, ModelError> {
-        let document = file::read(text, file_label, TABLES, ISA_TABLES)?;
+        let document = file::read(text, file_label, TABLES, OPTIONAL_TABLES)?;
         Model::build(document.texts, document.parameters, file_label)
+    }
+
+    /// Whether other CPUs' translations can be invalidated without interrupting them: by broadcasts, or by remote actions.
+    pub fn broadcasts(&self) -> bool {
+        self.broadcast.available || self.rar.is_some()
     }
 
     /// Every number of the model with unit and provenance, in the order of the file's tables.
@@ -423,10 +439,20 @@ impl Model {
                 return Err(fail("machine.arch", line, expected));
             }
         };
-        for table in ISA_TABLES {
-            let stray = parameters
-                .iter()
-                .find(|parameter| parameter.path.split('.').next() == Some(table.name));
+        let table_of = |parameter: &Parameter| parameter.path.split('.').next().unwrap_or_default();
+        let rar = parameters.iter().find(|parameter| table_of(parameter) == RAR);
+        if let Some(parameter) = rar {
+            if arch != Arch::X86_64 {
+                let expected = "expected on x86_64 only; remove [rar]";
+                return Err(fail(parameter.path, parameter.line, expected.into()));
+            }
+            if number("broadcast.available") != 0.0 {
+                let expected = "expected no broadcasts besides; set broadcast.available to false, or remove [rar]";
+                return Err(fail(parameter.path, parameter.line, expected.into()));
+            }
+        }
+        for table in OPTIONAL_TABLES.iter().filter(|table| table.name != RAR) {
+            let stray = parameters.iter().find(|parameter| table_of(parameter) == table.name);
             match stray {
                 Some(parameter) if table.name != arch.name() => {
                     let expected = format!("expected on {} only; remove [{}]", table.name, table.name);
@@ -486,6 +512,7 @@ impl Model {
             tlb,
             tags,
             broadcast: BroadcastModel::build(&number),
+            rar: rar.map(|_| RarModel::build(&number)).filter(|rar| rar.entries > 0),
             simulation: Simulation::build(&number),
             source_text_name: file.into(),
             parameters,
@@ -495,5 +522,5 @@ impl Model {
 }
 
 fn fields() -> impl Iterator<Item = &'static Field> {
-    TABLES.iter().chain(ISA_TABLES).flat_map(|table| table.numbers)
+    TABLES.iter().chain(OPTIONAL_TABLES).flat_map(|table| table.numbers)
 }

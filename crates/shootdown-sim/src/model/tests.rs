@@ -50,6 +50,7 @@ fn milan_has_seventy_two_cpus_and_its_costs_are_in_cycles() {
     assert_eq!(milan.costs.invlpg, 180.0);
     assert!((milan.costs.transfer(Distance::Core) - 7.0 * milan.ghz).abs() < 1e-9);
     assert_eq!((milan.broadcast.available, milan.broadcast.max_pages), (true, 8));
+    assert!(milan.rar.is_none() && milan.broadcasts());
     assert_eq!(milan.source_text_name, "machines/milan-72.toml");
 }
 
@@ -232,4 +233,28 @@ fn a_file_on_disk_is_the_same_model_and_one_that_is_not_utf8_is_refused_at_its_l
         )
     );
     std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
+fn a_machine_with_remote_actions_says_so_and_can_do_without() {
+    let model = Model::find("sapphire-224").unwrap();
+    let rar = model.rar.expect("it has them");
+    assert_eq!((rar.entries, rar.max_pages), (64, 63));
+    assert!(model.broadcasts() && !model.broadcast.available);
+    let without = model.with("rar.entries", 0.0).unwrap();
+    assert!(without.rar.is_none() && !without.broadcasts());
+    let read_back = Model::parse(&model.to_toml("as written"), "written.toml").unwrap();
+    assert_eq!(read_back.rar, model.rar);
+}
+
+#[test]
+fn remote_actions_are_refused_where_they_cannot_be() {
+    let besides = Model::find("sapphire-224").unwrap().with("broadcast.available", 1.0);
+    let error = besides.unwrap_err().to_string();
+    assert!(error.contains("rar.entries: expected no broadcasts besides"), "{error}");
+    let table = "\n[rar]\nentries = { value = 64, source = \"x\" }\nmax_pages = { value = 63, source = \"x\" }\n\
+                 action = { ns = 1, source = \"x\" }\n";
+    let arm = include_str!("../../../../machines/ampere-32.toml").to_string() + table;
+    let error = Model::parse(&arm, "arm.toml").unwrap_err().to_string();
+    assert!(error.contains("expected on x86_64 only; remove [rar]"), "{error}");
 }

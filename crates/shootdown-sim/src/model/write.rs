@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::costs::Rule;
 use super::provenance::{Parameter, Provenance, Unit};
 use super::topology::Numbering;
-use super::{ISA_TABLES, Model, ModelError, TABLES, fields};
+use super::{Model, ModelError, OPTIONAL_TABLES, TABLES, fields};
 
 impl Model {
     /// The model with one number replaced and accounted for anew; unlike [`with`](Model::with), which remembers the old
@@ -53,7 +53,7 @@ impl Model {
         for line in heading.lines() {
             let _ = writeln!(text, "# {line}");
         }
-        for table in TABLES.iter().chain(ISA_TABLES) {
+        for table in TABLES.iter().chain(OPTIONAL_TABLES) {
             let own = |path: &str| path.split_once('.').is_some_and(|(first, _)| first == table.name);
             let mut numbers = self
                 .parameters

@@ -6,10 +6,12 @@ use super::counts::{Answers, EngineCounts, Roots};
 use super::diary::Diary;
 use super::hypervisor::VirtualCpu;
 use super::preemption::Preemption;
+use super::remote::RemoteCosts;
 use crate::hw::{HardwareFault, Hw, Isa};
 use crate::machine::{self, SimWorld};
 use crate::timeline::{What, note};
 use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Root, Secondary, Stuck, Tag, Way};
+use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -29,6 +31,8 @@ pub struct HookCosts {
     pub call_target: u64,
     /// What the hardware can do; `None` without broadcast.
     pub limits: Option<BroadcastLimits>,
+    /// Remote actions, in place of broadcasts.
+    pub remote: Option<RemoteCosts>,
 }
 
 impl Default for HookCosts {
@@ -42,6 +46,7 @@ impl Default for HookCosts {
             broadcast_received: 5,
             call_target: 0,
             limits: None,
+            remote: None,
         }
     }
 }
@@ -65,6 +70,8 @@ pub struct SimKernel {
     broadcasts: Cell<u64>,
     /// Of these, those that each CPU has taken in, or sent itself.
     taken_in: RefCell<Vec<u64>>,
+    /// What microcode has done on each CPU, cycles, for which that has not stood still yet.
+    pub(super) owed: Rc<RefCell<Vec<u64>>>,
     preemption: Rc<Preemption>,
     /// What happens when a section in which migration was forbidden ends.
     on_unpin: RefCell<Option<Box<dyn Fn()>>>,
@@ -72,6 +79,8 @@ pub struct SimKernel {
     on_load_root: RefCell<Option<Box<dyn Fn()>>>,
     /// What happens before each local invalidation.
     on_invalidate: RefCell<Option<Box<dyn Fn()>>>,
+    /// Remote actions, where the machine has them.
+    pub(super) remote: OnceCell<Rc<dyn Any>>,
     /// What happened, for `explain`.
     diary: RefCell<Option<Diary>>,
     /// What a hypervisor keeps for each virtual CPU, on a machine that is virtual.
@@ -104,10 +113,12 @@ impl SimKernel {
             broadcast_done: RefCell::new(vec![0; cpus]),
             broadcasts: Cell::new(0),
             taken_in: RefCell::new(vec![0; cpus]),
+            owed: Rc::new(RefCell::new(vec![0; cpus])),
             preemption,
             on_unpin: RefCell::default(),
             on_load_root: RefCell::default(),
             on_invalidate: RefCell::default(),
+            remote: OnceCell::new(),
             diary: RefCell::default(),
             virtual_cpus: OnceCell::new(),
             #[cfg(feature = "faults")]
@@ -120,6 +131,10 @@ impl SimKernel {
     /// Says that `root` is the top table of space `number`.
     pub(super) fn know(&self, root: u32, number: u32) {
         self.spaces.borrow_mut().insert(root, number);
+    }
+
+    pub(super) fn remote_costs(&self) -> Option<RemoteCosts> {
+        self.costs.remote
     }
 
     /// Nanoseconds as cycles of this machine.
@@ -201,11 +216,16 @@ impl SimKernel {
         if self.costs.broadcast_received > 0 {
             machine::charge(self.forget_broadcasts() * self.costs.broadcast_received);
         }
+        if self.costs.remote.is_some() {
+            let owed = std::mem::take(&mut self.owed.borrow_mut()[machine::cpu()]);
+            machine::charge(owed);
+        }
     }
 
     /// A CPU that was asleep has nothing to be held up. Returns how many broadcasts it had not taken in.
     pub(super) fn forget_broadcasts(&self) -> u64 {
         let (cpu, all) = (machine::cpu(), self.broadcasts.get());
+        self.owed.borrow_mut()[cpu] = 0;
         all - std::mem::replace(&mut self.taken_in.borrow_mut()[cpu], all)
     }
 
@@ -234,7 +254,9 @@ fn carried_out(result: Result<u32, HardwareFault>) -> u32 {
     result.unwrap_or_else(|fault| panic!("the engine made the hardware fault: {fault:?}"))
 }
 
-impl<const W: usize> Kernel<W> for SimKernel {
+// SAFETY: a simulated CPU is one coroutine; masks, pins and invalidations are those of the simulated machine.
+
+unsafe impl<const W: usize> Kernel<W> for SimKernel {
     type Facade = SimWorld;
 
     #[inline]
@@ -311,7 +333,23 @@ impl<const W: usize> Kernel<W> for SimKernel {
     }
 
     fn broadcast_limits(&self) -> Option<BroadcastLimits> {
-        self.costs.limits
+        match self.costs.remote {
+            Some(remote) => Some(BroadcastLimits {
+                max_pages: remote.max_pages,
+                max_large_pages: remote.max_pages,
+            }),
+            None => self.costs.limits,
+        }
+    }
+
+    #[inline]
+    fn broadcasts_are_aimed(&self) -> bool {
+        self.costs.remote.is_some()
+    }
+
+    fn broadcast_to(&self, targets: &CpuMask<W>, what: Broadcast) {
+        self.count(|counts| counts.broadcasts += 1);
+        self.act_remotely(targets, what);
     }
 
     fn broadcast_interrupts(&self) -> bool {
@@ -319,6 +357,10 @@ impl<const W: usize> Kernel<W> for SimKernel {
     }
 
     fn broadcast(&self, what: Broadcast) {
+        if self.costs.remote.is_some() {
+            self.count(|counts| counts.broadcasts += 1);
+            return self.act_everywhere::<W>(what);
+        }
         // Weakly ordered: the store buffer is not drained.
         machine::synchronise();
         note(|| What::Broadcasts);
@@ -342,6 +384,10 @@ impl<const W: usize> Kernel<W> for SimKernel {
 
     fn broadcast_sync(&self) {
         note(|| What::SyncBegins);
+        if self.costs.remote.is_some() {
+            self.await_remote::<W>();
+            return note(|| What::SyncEnds);
+        }
         let cpu = machine::cpu();
         let ready = self.hw.borrow().sync_ready_at(cpu, machine::now());
         let done = self.broadcast_done.borrow()[cpu].max(ready);

@@ -29,6 +29,7 @@ mod protect;
 mod quarantine;
 mod reclaim;
 mod regions;
+mod remote;
 mod rwsem;
 mod scheduler;
 mod share;
@@ -48,6 +49,7 @@ pub use lock::{Access as LockAccess, SpinLock};
 pub use mapping::Mapping;
 pub use preemption::Preemption;
 pub use process::{PAGE, Process, USER_BASE, run_thread};
+pub use remote::RemoteCosts;
 pub use rwsem::{SleepCosts, SleepLock};
 pub use scheduler::{Priority, Scheduler, ThreadId};
 pub use share::File;
@@ -212,6 +214,7 @@ impl<const W: usize> System<W> {
             let per_cpu = machine.alloc_static_slice(cpus, PerCpu::<SimWorld>::new);
             let tags = machine.alloc_static_slice(tag_words(design.tag_limit), || SimWord::new(0));
             let kernel = SimKernel::new(hw.clone(), hooks, cpus, preemption.clone());
+            kernel.has_remote_actions::<W>(machine, cpus);
             machine.alloc_static(Engine::new(
                 kernel,
                 design,
@@ -366,11 +369,7 @@ impl<const W: usize> System<W> {
         if self.engine.design().reach != Reach::Adaptive {
             return;
         }
-        machine::wait_until(|| {
-            let mut online = 0;
-            self.engine.online().for_each(|_| online += 1);
-            online >= cpus
-        });
+        machine::wait_until(|| self.engine.online().len() >= cpus);
         let _costs = self.engine.calibrate();
     }
 

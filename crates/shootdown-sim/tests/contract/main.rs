@@ -13,9 +13,17 @@ use shootdown_sim::run::{self, Parameters, RunResult, RunSpec, designs};
 use std::sync::Arc;
 use traffic::{Tally, Traffic, play};
 
+/// How one run is played.
+type Player = fn(&Traffic) -> (Tally, Option<String>, Outcome);
+
 /// Runs the traffic over seeds; nothing may be found.
 #[track_caller]
 fn must_hold(design: Design, cpus: usize, seeds: std::ops::Range<u64>) -> Tally {
+    must_hold_on(play, design, cpus, seeds)
+}
+
+#[track_caller]
+fn must_hold_on(play: Player, design: Design, cpus: usize, seeds: std::ops::Range<u64>) -> Tally {
     let mut sum = Tally::default();
     for seed in seeds {
         let traffic = Traffic {
@@ -57,6 +65,11 @@ fn in_turn(requests: Requests, number: usize) -> Requests {
 /// Every combination of the other axes (the walkers in turn), on `tags` over `reach`.
 #[track_caller]
 fn every_combination(tags: Tags, reach: Reach) -> Tally {
+    every_combination_on(play, tags, reach)
+}
+
+#[track_caller]
+fn every_combination_on(play: Player, tags: Tags, reach: Reach) -> Tally {
     let mut sum = Tally::default();
     let mut number = 0;
     for requests in [Requests::PerRequest, Requests::Log] {
@@ -94,7 +107,7 @@ fn every_combination(tags: Tags, reach: Reach) -> Tally {
                         ..Design::IPI
                     };
                     let seeds = number as u64 * 100;
-                    sum.add(&must_hold(design, cpus, seeds..seeds + SEEDS));
+                    sum.add(&must_hold_on(play, design, cpus, seeds..seeds + SEEDS));
                 }
             }
         }
@@ -138,6 +151,19 @@ fn no_translation_outlives_its_flush_while_spaces_are_promoted_and_demoted() {
     assert!(sum.engine.promoted > 0 && sum.engine.broadcasts > 0);
     assert!(sum.engine.demoted > 0 && sum.engine.demoting > sum.engine.demoted / 2);
     assert!(sum.engine.any_tag > 0 && sum.engine.measured > 0);
+}
+
+/// The same with remote actions, which reach only CPUs that may hold a tag, and of which there are fewer at a time than CPUs.
+#[test]
+fn no_translation_outlives_its_flush_while_it_is_aimed_at_the_cpus_that_may_hold_it() {
+    for reach in [Reach::Broadcast, Reach::Adaptive] {
+        let sum = every_combination_on(play_remotely, Tags::Hybrid { promote_at: 2 }, reach);
+        assert!(sum.engine.promoted > 0 && sum.engine.broadcasts > 0);
+        assert!(sum.engine.exhausted > 0, "tags ran out");
+        assert_eq!(sum.engine.any_tag, 0, "no action names a page under every tag");
+    }
+    let sum = every_combination_on(play_remotely, Tags::System, Reach::Broadcast);
+    assert!(sum.engine.rolled_over > 0 && sum.engine.broadcasts > 0);
 }
 
 #[test]

@@ -4,7 +4,8 @@ use shootdown::{BroadcastLimits, Design};
 use shootdown_sim::hw::{Access, Hw, HwConfig, Isa, Privilege};
 use shootdown_sim::machine::{self, Config, Machine, Outcome, StoreBuffer, Topology};
 use shootdown_sim::os::{
-    EngineCounts, HookCosts, KernelPages, OsCosts, OsSettings, PAGE, PageReferences, Process, System, USER_BASE,
+    EngineCounts, HookCosts, KernelPages, OsCosts, OsSettings, PAGE, PageReferences, Process, RemoteCosts, System,
+    USER_BASE,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -399,6 +400,31 @@ pub fn play(traffic: &Traffic) -> (Tally, Option<String>, Outcome) {
 
 /// Runs the traffic on a machine of an instruction set.
 pub fn play_on(isa: Isa, traffic: &Traffic) -> (Tally, Option<String>, Outcome) {
+    let hooks = HookCosts {
+        limits: Some(LIMITS),
+        ..HookCosts::default()
+    };
+    play_with(isa, hooks, traffic)
+}
+
+/// Runs the traffic on x86 with remote actions; fewer entries than CPUs, so that CPUs wait for one.
+pub fn play_remotely(traffic: &Traffic) -> (Tally, Option<String>, Outcome) {
+    let remote = RemoteCosts {
+        entries: 3,
+        max_pages: 3,
+        action: 150,
+        page: 60,
+        tag: 90,
+        all: 120,
+    };
+    let hooks = HookCosts {
+        remote: Some(remote),
+        ..HookCosts::default()
+    };
+    play_with(Isa::X86_64, hooks, traffic)
+}
+
+fn play_with(isa: Isa, hooks: HookCosts, traffic: &Traffic) -> (Tally, Option<String>, Outcome) {
     let Traffic {
         design,
         cpus,
@@ -419,10 +445,6 @@ pub fn play_on(isa: Isa, traffic: &Traffic) -> (Tally, Option<String>, Outcome) 
         isa,
         ..small_hardware(cpus, seed)
     });
-    let hooks = HookCosts {
-        limits: Some(LIMITS),
-        ..HookCosts::default()
-    };
     let costs = OsCosts {
         wake_latency: 500,
         ..OsCosts::default()

@@ -2,8 +2,8 @@
 //! frames and tables that are freed is in `freed.rs`.
 
 use crate::bed::*;
-use shootdown::Stride;
-use shootdown::{Local, Tag};
+use shootdown::{Broadcast, Local, Stride, Tag};
+
 use shootdown_sim::hw::*;
 
 #[test]

@@ -7,7 +7,7 @@ use super::*;
 use crate::Design;
 use crate::design::Service;
 use crate::engine::Storage;
-use crate::hooks::{Local, Root, Tag};
+use crate::hooks::{Broadcast, BroadcastLimits, Event, Local, Root, Tag};
 use crate::meddled::{self, Meddled};
 use crate::range::Range;
 use crate::request::TAKEN_BACK;
@@ -27,6 +27,8 @@ pub(crate) enum Seen {
     Here,
     /// A report of that CPU.
     Stuck(CpuId),
+    /// Broadcasts are complete.
+    Synchronised,
 }
 
 pub(crate) type OnWait = Box<dyn FnMut(u32)>;
@@ -35,15 +37,21 @@ std::thread_local! {
     pub(crate) static SEEN: RefCell<Vec<Seen>> = const { RefCell::new(Vec::new()) };
     /// Done after each look of a waiter, with the number of looks.
     pub(crate) static ON_WAIT: RefCell<Option<OnWait>> = const { RefCell::new(None) };
-    static CPU: Cell<usize> = const { Cell::new(0) };
+    pub(crate) static CPU: Cell<usize> = const { Cell::new(0) };
+    /// Whether the machine broadcasts to CPUs that are named, and to whom it has.
+    pub(crate) static AIMED: Cell<bool> = const { Cell::new(false) };
+    pub(crate) static AIMED_AT: RefCell<Vec<Vec<CpuId>>> = const { RefCell::new(Vec::new()) };
+    pub(crate) static EVENTS: RefCell<Vec<Event>> = const { RefCell::new(Vec::new()) };
     static PINS: Cell<u32> = const { Cell::new(0) };
     /// What the clock says, the next time last.
-    static CLOCK: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    pub(crate) static CLOCK: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
 pub(crate) struct World;
 
-impl Facade for World {
+// SAFETY: one thread, which says which CPU it is; no translations.
+
+unsafe impl Facade for World {
     type U64 = Meddled;
     fn full_barrier() {}
     fn publish_tables() {}
@@ -68,7 +76,9 @@ impl Facade for World {
     }
 }
 
-impl<const W: usize> Kernel<W> for World {
+// SAFETY: one thread, which says which CPU it is; no translations.
+
+unsafe impl<const W: usize> Kernel<W> for World {
     type Facade = World;
     fn cpu(&self) -> usize {
         CPU.get()
@@ -85,6 +95,25 @@ impl<const W: usize> Kernel<W> for World {
     }
     fn invalidate(&self, _what: Local) {
         SEEN.with_borrow_mut(|seen| seen.push(Seen::Here));
+    }
+    fn broadcast_limits(&self) -> Option<BroadcastLimits> {
+        AIMED.get().then_some(BroadcastLimits {
+            max_pages: 8,
+            max_large_pages: 8,
+        })
+    }
+    fn broadcasts_are_aimed(&self) -> bool {
+        AIMED.get()
+    }
+    fn broadcast(&self, _what: Broadcast) {}
+    fn broadcast_to(&self, targets: &CpuMask<W>, _what: Broadcast) {
+        AIMED_AT.with_borrow_mut(|aimed| aimed.push(targets.iter().collect()));
+    }
+    fn broadcast_sync(&self) {
+        SEEN.with_borrow_mut(|seen| seen.push(Seen::Synchronised));
+    }
+    fn event(&self, event: Event) {
+        EVENTS.with_borrow_mut(|events| events.push(event));
     }
     fn pin(&self) {
         PINS.set(PINS.get() + 1);

@@ -5,7 +5,9 @@ use crate::Design;
 use crate::design::Requests;
 use crate::engine::Storage;
 use crate::hooks::Root;
-use crate::interrupt::tests::{DESIGN, InWorld, ON_WAIT, SEEN, Seen, Sys, World, all_answer, on, three};
+use crate::interrupt::tests::{
+    AIMED, AIMED_AT, CLOCK, CPU, DESIGN, EVENTS, InWorld, ON_WAIT, SEEN, Seen, Sys, World, all_answer, on, three,
+};
 use crate::meddled::{self, Meddled};
 use crate::percpu::{PerCpu, State};
 use crate::tag_words;
@@ -83,10 +85,101 @@ fn a_cpu_that_is_leaving_a_space_that_ends_is_asked() {
     ON_WAIT.set(Some(Box::new(|_| {
         engine.cpus[2].publish(State::KERNEL);
         all_answer(engine);
+        // And in the middle of the next, with which this space has nothing to do.
+        engine.cpus[2].publish(State::switching(space.id + 1));
     })));
     let _end = engine.retire(space);
     ON_WAIT.set(None);
-    assert!(SEEN.take().contains(&Seen::Sent([2].into())));
+    let sent = SEEN.take().into_iter().filter(|seen| *seen == Seen::Sent([2].into()));
+    assert_eq!(sent.count(), 1);
+}
+
+#[test]
+fn a_cpu_that_answered_before_it_began_to_leave_is_asked_again() {
+    let (engine, space) = with_tags(1);
+    (0..2).for_each(|cpu| on(cpu, || engine.switch_to_kernel()));
+    let mut asked = 0;
+    ON_WAIT.set(Some(Box::new(move |_| {
+        asked += 1;
+        if asked == 2 {
+            // Its switch is over: only then can it be interrupted.
+            engine.cpus[2].publish(State::KERNEL);
+        }
+        all_answer(engine);
+        if asked == 1 {
+            // It runs the space, and has answered. Now it begins to switch to another: its state names that one, and the root of
+            // this one is still loaded.
+            engine.cpus[2].publish(State::switching(space.id + 1));
+        }
+    })));
+    SEEN.take();
+    let _end = engine.retire(space);
+    ON_WAIT.set(None);
+    let sent = SEEN.take().into_iter().filter(|seen| *seen == Seen::Sent([2].into()));
+    assert_eq!(sent.count(), 2);
+}
+
+#[test]
+fn a_requester_that_has_migrated_to_a_cpu_that_has_the_space_lets_go_of_it_itself() {
+    let (engine, space) = with_tags(1);
+    // CPU 0 asks CPUs 1 and 2, which run it. Both answer; CPU 1 leaves, and the requester goes on where CPU 2 has become lazy.
+    on(0, || engine.switch_to_kernel());
+    ON_WAIT.set(Some(Box::new(move |_| {
+        all_answer(engine);
+        on(1, || engine.switch_to_kernel());
+        on(2, || engine.enter_lazy());
+        CPU.set(2);
+    })));
+    SEEN.take();
+    let _end = engine.retire(space);
+    CPU.set(0);
+    ON_WAIT.set(None);
+    assert_eq!(engine.cpus[2].state().id(), 0);
+    let sent: Vec<_> = SEEN
+        .take()
+        .into_iter()
+        .filter(|seen| matches!(seen, Seen::Sent(_)))
+        .collect();
+    assert_eq!(sent, [Seen::Sent([1, 2].into())], "it does not interrupt itself");
+}
+
+#[test]
+fn a_cpu_that_does_not_end_its_switch_while_a_space_gets_a_tag_is_reported() {
+    let (engine, space) = three(Design {
+        tags: Tags::Hybrid { promote_at: 2 },
+        stuck_ns: 10,
+        ..DESIGN
+    });
+    engine.cpus[2].publish(State::switching(space.id));
+    // The bound is set at the second look, and over at the 258th.
+    CLOCK.set(std::vec![100, 0]);
+    ON_WAIT.set(Some(Box::new(move |round| {
+        if round == 300 {
+            engine.cpus[2].publish(State::loaded(space.id, true));
+        }
+    })));
+    SEEN.take();
+    let _stragglers = engine.stragglers(space, 0, false);
+    ON_WAIT.set(None);
+    assert!(SEEN.take().contains(&Seen::Stuck(2)));
+}
+
+#[test]
+fn nobody_is_reported_where_nobody_is_to_be() {
+    let (engine, space) = three(Design { stuck_ns: 0, ..DESIGN });
+    on(1, || engine.switch_to_kernel());
+    let mut asked = 0;
+    ON_WAIT.set(Some(Box::new(move |_| {
+        asked += 1;
+        if asked == 3 {
+            on(2, || engine.switch_to_kernel());
+        }
+        all_answer(engine);
+    })));
+    SEEN.take();
+    let _end = engine.retire(space);
+    ON_WAIT.set(None);
+    assert!(!SEEN.take().iter().any(|seen| matches!(seen, Seen::Stuck(_))));
 }
 
 #[test]
@@ -97,7 +190,11 @@ fn a_cpu_that_runs_a_space_that_ends_is_asked_until_it_has_let_go_and_reported()
 }
 
 fn a_cpu_that_runs_it_is_asked(requests: Requests) {
-    let (engine, space) = three(Design { requests, ..DESIGN });
+    let (engine, space) = three(Design {
+        requests,
+        stuck_ns: 1,
+        ..DESIGN
+    });
     on(1, || engine.switch_to_kernel());
     SEEN.take();
     let mut asked = 0;
@@ -122,6 +219,81 @@ fn a_cpu_that_runs_it_is_asked(requests: Requests) {
         .chain(asked())
         .chain(asked());
     assert_eq!(seen, expected.collect::<Vec<_>>());
+}
+
+/// Runs `test` on a machine whose broadcasts are aimed, with a space that has a tag and runs on three CPUs of which the last has gone off.
+fn aimed(test: impl FnOnce(&'static Sys, InWorld)) {
+    AIMED.set(true);
+    let (engine, space) = three(Design {
+        tags: Tags::Hybrid { promote_at: 2 },
+        reach: Reach::Broadcast,
+        ..DESIGN
+    });
+    engine.promote(space);
+    let tag = space.system_tag().expect("a tag is free");
+    (0..3).for_each(|cpu| on(cpu, || engine.adopt_system_tag(&engine.cpus[cpu], space, tag)));
+    on(2, || engine.cpu_offline());
+    (AIMED_AT.take(), EVENTS.take(), SEEN.take());
+    test(engine, space);
+    AIMED.set(false);
+}
+
+#[test]
+fn a_flush_under_a_tag_is_aimed_at_cpus_that_may_hold_it_also_when_they_have_left() {
+    aimed(|engine, space| {
+        let _done = engine.flush(space, Range::page(0x1000));
+        assert_eq!(AIMED_AT.take(), [[1]], "CPU 2 is off, this one does its part itself");
+        on(1, || engine.switch_to_kernel());
+        let _done = engine.flush(space, Range::page(0x1000));
+        assert_eq!(AIMED_AT.take(), [[1]], "it may hold entries, and have them again");
+        assert!(EVENTS.take().contains(&Event::Broadcast { instructions: 1 }));
+        let seen = SEEN.take();
+        assert_eq!(seen.iter().filter(|seen| **seen == Seen::Synchronised).count(), 2);
+        assert!(seen.contains(&Seen::Here), "{seen:?}");
+    });
+}
+
+#[test]
+fn a_flush_under_a_tag_that_nobody_else_may_hold_asks_nobody() {
+    aimed(|engine, space| {
+        on(1, || engine.cpu_offline());
+        SEEN.take();
+        EVENTS.take();
+        let _done = engine.flush(space, Range::page(0x1000));
+        assert_eq!(AIMED_AT.take(), [[0; 0]; 0]);
+        assert_eq!(SEEN.take(), [Seen::Here], "nothing is waited for");
+        assert_eq!(EVENTS.take(), [Event::LocalOnly]);
+    });
+}
+
+#[test]
+fn a_cpu_that_may_hold_a_tag_stays_in_the_set_though_it_is_asked_to_leave() {
+    let asked = |engine: &'static Sys, space: InWorld| {
+        on(1, || {
+            engine.switch_to_kernel();
+            engine.leave_departed(core::ptr::from_ref(space).expose_provenance() as u64);
+        });
+        space.cpus.contains(1)
+    };
+    aimed(|engine, space| assert!(asked(engine, space)));
+    let (engine, space) = with_tags(1);
+    engine.promote(space);
+    assert!(
+        !asked(engine, space),
+        "where broadcasts reach everybody nobody need be in it"
+    );
+}
+
+#[test]
+fn nobody_measures_what_interrupting_itself_takes() {
+    let (engine, _) = with_tags(1);
+    ON_WAIT.set(Some(Box::new(move |_| all_answer(engine))));
+    let mut targets = CpuMask::EMPTY;
+    [1, 2].into_iter().for_each(|cpu| targets.insert(cpu));
+    SEEN.take();
+    on(1, || engine.round_trip(targets));
+    ON_WAIT.set(None);
+    assert!(SEEN.take().contains(&Seen::Sent([2].into())));
 }
 
 #[test]

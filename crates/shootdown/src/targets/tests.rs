@@ -34,7 +34,9 @@ const CPUS: usize = 3;
 
 struct World;
 
-impl Facade for World {
+// SAFETY: one thread, no translations.
+
+unsafe impl Facade for World {
     type U64 = Meddled;
     fn full_barrier() {}
     fn publish_tables() {}
@@ -55,7 +57,9 @@ impl Facade for World {
     }
 }
 
-impl Kernel<1> for World {
+// SAFETY: one thread, no translations.
+
+unsafe impl Kernel<1> for World {
     type Facade = World;
     fn cpu(&self) -> usize {
         CPU.get()

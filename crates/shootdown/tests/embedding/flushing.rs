@@ -19,7 +19,7 @@ fn run_in_turn<const N: usize>(engine: &Engine<'_, &Recorder, 1>, spaces: [&Spac
 
 #[test]
 fn a_space_on_one_cpu_is_flushed_without_interrupts_page_by_page() {
-    let (kernel, machine) = (Recorder::default(), Machine::new(4, &Design::IPI));
+    let (kernel, mut machine) = (Recorder::default(), Machine::new(4, &Design::IPI));
     let engine = machine.engine(&kernel, Design::IPI);
     let space = engine.space(Root(1));
     run_in_turn(&engine, [&space]);
@@ -46,7 +46,7 @@ fn a_space_on_one_cpu_is_flushed_without_interrupts_page_by_page() {
 
 #[test]
 fn a_range_above_the_ceiling_flushes_the_tag() {
-    let (kernel, machine) = (Recorder::default(), Machine::new(1, &Design::IPI));
+    let (kernel, mut machine) = (Recorder::default(), Machine::new(1, &Design::IPI));
     let engine = machine.engine(&kernel, Design::IPI);
     let space = engine.space(Root(1));
     run_in_turn(&engine, [&space]);
@@ -56,7 +56,7 @@ fn a_range_above_the_ceiling_flushes_the_tag() {
 
 #[test]
 fn a_slot_that_is_behind_is_flushed_at_its_next_load_and_one_that_is_not_is_kept() {
-    let (kernel, machine) = (Recorder::default(), Machine::new(2, &Design::IPI));
+    let (kernel, mut machine) = (Recorder::default(), Machine::new(2, &Design::IPI));
     let engine = machine.engine(&kernel, Design::IPI);
     let (a, b) = (engine.space(Root(1)), engine.space(Root(2)));
     run_in_turn(&engine, [&a, &b, &a]);
@@ -73,7 +73,7 @@ fn a_slot_that_is_behind_is_flushed_at_its_next_load_and_one_that_is_not_is_kept
 
 #[test]
 fn the_flush_log_lets_a_slot_several_generations_behind_catch_up_page_by_page() {
-    let (kernel, machine) = (Recorder::default(), Machine::new(2, &PER_CPU_TAGS));
+    let (kernel, mut machine) = (Recorder::default(), Machine::new(2, &PER_CPU_TAGS));
     let engine = machine.engine(&kernel, PER_CPU_TAGS);
     let (a, b) = (engine.space(Root(1)), engine.space(Root(2)));
     run_in_turn(&engine, [&a, &b]);
@@ -106,7 +106,7 @@ fn what_a_cpu_flushes_alone_leaves_no_entry_and_a_slot_elsewhere_is_flushed_whol
     };
     // Alone, and with the company of CPU 1, which has gone lazy.
     for (company, kept) in [(false, false), (true, true)] {
-        let (kernel, machine) = (Recorder::default(), Machine::new(3, &design));
+        let (kernel, mut machine) = (Recorder::default(), Machine::new(3, &design));
         let engine = machine.engine(&kernel, design);
         let (a, b) = (engine.space(Root(1)), engine.space(Root(2)));
         let on = |cpu: usize| kernel.cpu.set(cpu);
@@ -136,7 +136,7 @@ fn what_a_cpu_flushes_alone_leaves_no_entry_and_a_slot_elsewhere_is_flushed_whol
 
 #[test]
 fn a_log_that_was_overrun_means_the_whole_tag() {
-    let (kernel, machine) = (Recorder::default(), Machine::new(2, &PER_CPU_TAGS));
+    let (kernel, mut machine) = (Recorder::default(), Machine::new(2, &PER_CPU_TAGS));
     let engine = machine.engine(&kernel, PER_CPU_TAGS);
     let (a, b) = (engine.space(Root(1)), engine.space(Root(2)));
     run_in_turn(&engine, [&a, &b]);
@@ -157,7 +157,7 @@ fn the_user_half_goes_with_the_kernel_half() {
         split: true,
         ..Design::IPI
     };
-    let (kernel, machine) = (Recorder::default(), Machine::new(1, &design));
+    let (kernel, mut machine) = (Recorder::default(), Machine::new(1, &design));
     let engine = machine.engine(&kernel, design);
     let space = engine.space(Root(1));
     run_in_turn(&engine, [&space]);
@@ -177,7 +177,7 @@ fn the_user_half_goes_with_the_kernel_half() {
 
 #[test]
 fn a_kernel_range_is_broadcast_in_chunks_and_synchronised_once() {
-    let (kernel, machine) = (
+    let (kernel, mut machine) = (
         Recorder {
             limits: LIMITS,
             ..Recorder::default()
@@ -202,7 +202,7 @@ fn a_kernel_range_is_broadcast_in_chunks_and_synchronised_once() {
 #[test]
 fn links_to_a_freed_kernel_table_do_not_stay_under_tags_that_are_not_loaded() {
     for design in [Design::IPI, Design::ADAPTIVE] {
-        let (kernel, machine) = (Recorder::default(), Machine::new(2, &design));
+        let (kernel, mut machine) = (Recorder::default(), Machine::new(2, &design));
         let engine = machine.engine(&kernel, design);
         let range = Range::page(0xffff_8000_0000_0000).with_tables();
         kernel.cpu.set(1);
@@ -219,7 +219,7 @@ fn links_to_a_freed_kernel_table_do_not_stay_under_tags_that_are_not_loaded() {
 
 #[test]
 fn settling_flushes_once_what_a_batch_has_pending() {
-    let (kernel, machine) = (Recorder::default(), Machine::new(2, &Design::IPI));
+    let (kernel, mut machine) = (Recorder::default(), Machine::new(2, &Design::IPI));
     let engine = machine.engine(&kernel, Design::IPI);
     let space = engine.space(Root(1));
     run_in_turn(&engine, [&space]);
@@ -238,7 +238,7 @@ fn settling_flushes_once_what_a_batch_has_pending() {
 
 #[test]
 fn an_empty_batch_asks_for_nothing() {
-    let (kernel, machine) = (Recorder::default(), Machine::new(2, &Design::IPI));
+    let (kernel, mut machine) = (Recorder::default(), Machine::new(2, &Design::IPI));
     let engine = machine.engine(&kernel, Design::IPI);
     let space = engine.space(Root(1));
     run_in_turn(&engine, [&space]);

@@ -43,7 +43,9 @@ struct Recorder {
 // SAFETY: each test uses its kernel from one thread.
 unsafe impl Sync for Recorder {}
 
-impl Kernel<1> for &Recorder {
+// SAFETY: one thread, which says which CPU it is; no translations.
+
+unsafe impl Kernel<1> for &Recorder {
     type Facade = Native;
     fn cpu(&self) -> usize {
         self.cpu.get()
@@ -125,17 +127,18 @@ impl Machine {
         }
     }
 
-    fn engine<'a>(&'a self, kernel: &'a Recorder, design: Design) -> Engine<'a, &'a Recorder, 1> {
+    fn engine<'a>(&'a mut self, kernel: &'a Recorder, design: Design) -> Engine<'a, &'a Recorder, 1> {
+        let cpus = self.cpus.len();
         let engine = Engine::new(
             kernel,
             design,
             Root(0),
             Storage {
-                cpus: &self.cpus,
-                tags: &self.tags,
+                cpus: &mut self.cpus,
+                tags: &mut self.tags,
             },
         );
-        for cpu in 0..self.cpus.len() {
+        for cpu in 0..cpus {
             kernel.cpu.set(cpu);
             engine.cpu_online();
         }

@@ -13,7 +13,7 @@ fn fewer_tags_than_cpus_are_refused() {
         tag_limit: 4,
         ..Design::IPI
     };
-    let (kernel, machine) = (Recorder::default(), Machine::new(4, &design));
+    let (kernel, mut machine) = (Recorder::default(), Machine::new(4, &design));
     let _engine = machine.engine(&kernel, design);
 }
 
@@ -61,7 +61,7 @@ fn a_design_whose_slots_have_the_kernels_tag_or_the_user_halves_is_refused() {
     ];
     for (design, reason) in refused {
         let made = std::panic::catch_unwind(|| {
-            let (kernel, machine) = (Recorder::default(), Machine::new(1, &design));
+            let (kernel, mut machine) = (Recorder::default(), Machine::new(1, &design));
             let _engine = machine.engine(&kernel, design);
         });
         let panic = made.expect_err("it is refused");
@@ -79,7 +79,7 @@ fn panics_in_debug_builds(misuse: impl FnOnce()) {
 
 #[test]
 fn a_cpu_that_comes_online_twice_does_not_hide_what_it_has_loaded() {
-    let (kernel, machine) = (Recorder::default(), Machine::new(2, &Design::ADAPTIVE));
+    let (kernel, mut machine) = (Recorder::default(), Machine::new(2, &Design::ADAPTIVE));
     let engine = machine.engine(&kernel, Design::ADAPTIVE);
     let space = engine.space(Root(1));
     kernel.cpu.set(1);
@@ -93,7 +93,7 @@ fn a_cpu_that_comes_online_twice_does_not_hide_what_it_has_loaded() {
 
 #[test]
 fn a_cpu_that_is_off_does_not_load_a_space_with_what_it_had_before() {
-    let (kernel, machine) = (Recorder::default(), Machine::new(2, &Design::IPI));
+    let (kernel, mut machine) = (Recorder::default(), Machine::new(2, &Design::IPI));
     let engine = machine.engine(&kernel, Design::IPI);
     let space = engine.space(Root(1));
     kernel.cpu.set(1);
@@ -109,7 +109,9 @@ fn a_cpu_that_is_off_does_not_load_a_space_with_what_it_had_before() {
 /// A kernel that is compiled for one design.
 struct Compiled;
 
-impl Kernel<1> for Compiled {
+// SAFETY: one thread; no translations.
+
+unsafe impl Kernel<1> for Compiled {
     const DESIGN: Option<Design> = Some(Design::IPI);
     type Facade = Native;
     fn cpu(&self) -> usize {
@@ -127,11 +129,12 @@ impl Kernel<1> for Compiled {
 #[test]
 #[should_panic(expected = "the kernel is compiled for another design")]
 fn a_kernel_compiled_for_one_design_is_not_given_another() {
-    let cpus = [PerCpu::new()];
-    let storage = || Storage { cpus: &cpus, tags: &[] };
-    let engine = Engine::new(Compiled, Design::IPI, Root(0), storage());
-    assert_eq!(*engine.design(), Design::IPI);
-    Engine::new(Compiled, Design::PREEMPTIBLE, Root(0), storage());
+    let mut cpus = [PerCpu::new()];
+    let made = |cpus: &mut [PerCpu<Native>], design| {
+        *Engine::new(Compiled, design, Root(0), Storage { cpus, tags: &mut [] }).design()
+    };
+    assert_eq!(made(&mut cpus, Design::IPI), Design::IPI);
+    made(&mut cpus, Design::PREEMPTIBLE);
 }
 
 #[test]
@@ -162,11 +165,12 @@ fn storage_that_does_not_fit_and_settings_without_meaning_are_refused() {
     ];
     for (design, cpus, words, reason) in cases {
         let kernel = Recorder::default();
-        let machine = Machine::new(cpus, &design);
+        let mut machine = Machine::new(cpus, &design);
         let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let words = words.min(machine.tags.len());
             let storage = Storage {
-                cpus: &machine.cpus,
-                tags: &machine.tags[..words.min(machine.tags.len())],
+                cpus: &mut machine.cpus,
+                tags: &mut machine.tags[..words],
             };
             let _engine = Engine::<_, 1>::new(&kernel, design, Root(0), storage);
         }));

@@ -13,7 +13,7 @@ fn leaked(
         limits: LIMITS.filter(|_| broadcasts),
         ..Recorder::default()
     }));
-    let machine: &'static Machine = Box::leak(Box::new(Machine::new(cpus, &design)));
+    let machine: &'static mut Machine = Box::leak(Box::new(Machine::new(cpus, &design)));
     (kernel, Box::leak(Box::new(machine.engine(kernel, design))))
 }
 

@@ -6,7 +6,7 @@ use shootdown::{Design, Engine, Native, Range, Root, Space};
 #[test]
 #[allow(clippy::forget_non_drop, reason = "that it has nothing to drop is what is tested")]
 fn a_forgotten_token_leaves_nothing_behind() {
-    let (kernel, machine) = (Recorder::default(), Machine::new(2, &Design::ADAPTIVE));
+    let (kernel, mut machine) = (Recorder::default(), Machine::new(2, &Design::ADAPTIVE));
     let engine = machine.engine(&kernel, Design::ADAPTIVE);
     let space = engine.space(Root(1));
     for cpu in [1, 0] {
@@ -45,7 +45,7 @@ fn a_report_does_not_name_a_cpu_that_has_answered() {
     };
     // Leaked, so that the clock can let the other CPUs act while CPU 0 waits.
     let kernel: &'static Recorder = Box::leak(Box::default());
-    let machine: &'static Machine = Box::leak(Box::new(Machine::new(3, &design)));
+    let machine: &'static mut Machine = Box::leak(Box::new(Machine::new(3, &design)));
     let engine: &'static _ = Box::leak(Box::new(machine.engine(kernel, design)));
     let space = engine.space(Root(1));
     for cpu in [2, 1, 0] {
@@ -73,7 +73,7 @@ fn a_cpu_that_is_off_with_a_full_queue_is_not_taken_for_another_that_has_not_ans
         ..Design::IPI
     };
     let kernel: &'static Recorder = Box::leak(Box::default());
-    let machine: &'static Machine = Box::leak(Box::new(Machine::new(3, &design)));
+    let machine: &'static mut Machine = Box::leak(Box::new(Machine::new(3, &design)));
     let engine: &'static Engine<'_, &Recorder, 1> = Box::leak(Box::new(machine.engine(kernel, design)));
     let space: &'static Space<Native, 1> = Box::leak(Box::new(engine.space(Root(1))));
     for cpu in [1, 0] {

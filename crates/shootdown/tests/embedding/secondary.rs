@@ -15,7 +15,7 @@ fn secondary_tlbs_are_told_of_each_flush_and_awaited_once_before_the_proof() {
                 tags,
                 ..Design::IPI
             };
-            let machine = Machine::new(1, &design);
+            let mut machine = Machine::new(1, &design);
             let kernel = Recorder {
                 limits: LIMITS,
                 ..Recorder::default()

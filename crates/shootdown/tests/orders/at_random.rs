@@ -5,7 +5,7 @@ use crate::meddling;
 use crate::play::Play;
 use crate::variants::variants;
 use crate::work::{Did, Work, is_as_written, on_words};
-use crate::world::engine;
+use crate::world::{Broadcasts, engine};
 use shootdown::{Design, Free, Reach, Tags};
 
 /// Runs of each design, those in which others meddle, and what happens in each.
@@ -17,14 +17,15 @@ const STEPS: u64 = 250;
 pub fn play(part: usize, meddles: bool) -> Vec<(String, Work)> {
     let mut done = Vec::new();
     for (name, design) in crate::designs().chain(variants()).skip(part).step_by(PARTS) {
-        for broadcasts in [true, false] {
-            if broadcasts && design.reach == Reach::Ipi {
+        for broadcasts in Broadcasts::ALL.into_iter().filter(|all| all.fits(&design)) {
+            if broadcasts != Broadcasts::None && design.reach == Reach::Ipi {
                 continue;
             }
             let traits = [
                 (design.split, ", split"),
                 (design.errata.repeat, ", twice"),
-                (broadcasts, ", broadcasts"),
+                (broadcasts == Broadcasts::Everywhere, ", broadcasts"),
+                (broadcasts == Broadcasts::Aimed, ", aimed"),
             ];
             let traits: String = traits.iter().filter(|(has, _)| *has).map(|(_, name)| *name).collect();
             let mut work = Work::default();
@@ -39,7 +40,7 @@ pub fn play(part: usize, meddles: bool) -> Vec<(String, Work)> {
     done
 }
 
-fn run_once(design: Design, broadcasts: bool, run: u64, meddles: bool) -> Work {
+fn run_once(design: Design, broadcasts: Broadcasts, run: u64, meddles: bool) -> Work {
     meddling::begin(None, 0);
     let engine = engine(design, broadcasts);
     // With few spaces a CPU comes back to those that it has run.

@@ -50,13 +50,14 @@ pub struct Caches {
     told: Vec<(u64, Secondary)>,
     /// How much of that it has done.
     done: usize,
-    issued: [Vec<Broadcast>; CPUS],
+    /// What was broadcast, and to which CPUs, a bit each.
+    issued: [Vec<(Broadcast, u64)>; CPUS],
     issued_here: [Vec<Local>; CPUS],
     pub split: bool,
     pub errata: Option<Errata>,
     ack: Option<Ack>,
     /// With [`Errata::repeat`]: what the last synchronisation was for, and did not do.
-    once: [Vec<Broadcast>; CPUS],
+    once: [Vec<(Broadcast, u64)>; CPUS],
     once_here: [Vec<Local>; CPUS],
 }
 
@@ -281,9 +282,9 @@ impl Caches {
         self.fill_on(here());
     }
 
-    pub fn broadcast(&mut self, what: Broadcast) {
+    pub fn broadcast(&mut self, what: Broadcast, cpus: u64) {
         assert!(!self.errata().never_broadcast, "this processor must not broadcast");
-        self.issued[here()].push(what);
+        self.issued[here()].push((what, cpus));
     }
 
     pub fn broadcast_sync(&mut self) {
@@ -296,10 +297,14 @@ impl Caches {
             self.once[here()].clear();
         }
         for (number, cpu) in self.cpus.iter_mut().enumerate() {
+            let issued = issued
+                .iter()
+                .filter(|(_, cpus)| cpus >> number & 1 == 1)
+                .map(|(what, _)| what);
             if self.errata.is_some_and(|errata| errata.interrupt_too) && number != here() && cpu.user {
-                cpu.late.extend(&issued);
+                cpu.late.extend(issued);
             } else {
-                issued.iter().for_each(|what| cpu.broadcast(*what));
+                issued.for_each(|what| cpu.broadcast(*what));
             }
         }
         self.fill();

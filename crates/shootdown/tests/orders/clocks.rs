@@ -108,14 +108,19 @@ pub fn known_to(cpu: usize) -> Clock {
     CPUS_NOW.with_borrow(|cpus| cpus[cpu].now)
 }
 
-/// Broadcasts of this CPU are complete: what was used on any is over, and every walker finds what this CPU has written. A full
-/// barrier as well.
-pub fn synchronise() {
+/// Broadcasts of this CPU are complete on `cpus`, a bit each: what was used on any of them is over, and their walkers find what this
+/// CPU has written. A full barrier as well.
+pub fn synchronise(cpus: u64) {
     fence();
+    let reached = |cpu: usize| cpus >> cpu & 1 == 1;
     let all = CPUS_NOW.with_borrow(|cpus| cpus.map(|cpu| cpu.now.known));
-    with(|this| all.iter().for_each(|other| latest(&mut this.now.over, other)));
+    let all = all.iter().enumerate().filter(|&(cpu, _)| reached(cpu));
+    with(|this| all.for_each(|(_, other)| latest(&mut this.now.over, other)));
     let mine = now();
-    CPUS_NOW.with_borrow_mut(|cpus| cpus.iter_mut().for_each(|cpu| latest(&mut cpu.walker, &mine.known)));
+    CPUS_NOW.with_borrow_mut(|cpus| {
+        let reached = cpus.iter_mut().enumerate().filter(|&(cpu, _)| reached(cpu));
+        reached.for_each(|(_, cpu)| latest(&mut cpu.walker, &mine.known));
+    });
 }
 
 /// Whether the walker of this CPU finds what happened on `cpu` at `time`.

@@ -58,7 +58,7 @@ pub struct Play {
 
 impl Play {
     pub fn new(engine: &'static Strictly, spaces: u64, seed: u64) -> &'static Self {
-        let space = |root| kept(engine.space(Root(root)));
+        let space = |root| -> &'static Space<Strict, 1> { kept(engine.space(Root(root))) };
         let play = Play {
             engine,
             random: Random::new(seed),

@@ -102,7 +102,9 @@ impl Minded {
     }
 }
 
-impl Word for Minded {
+// SAFETY: one thread.
+
+unsafe impl Word for Minded {
     fn new(value: u64) -> Self {
         let word = Minded::default();
         word.latest.set(Written {

@@ -8,8 +8,8 @@ use crate::memory::Memory;
 use crate::words::Minded;
 use crate::work::{Did, Work};
 use shootdown::{
-    Broadcast, BroadcastLimits, CpuMask, Design, Engine, Event, Facade, Kernel, Local, PerCpu, Range, Root, Secondary,
-    Space, Storage, Tag, Word, tag_words,
+    Broadcast, BroadcastLimits, CpuMask, Design, Engine, Errata, Event, Facade, Kernel, Local, PerCpu, Range, Root,
+    Secondary, Space, Storage, Tag, Word, tag_words,
 };
 use std::cell::{Cell, RefCell};
 
@@ -153,7 +153,9 @@ fn asks(cpu: usize) {
 
 pub struct Strict;
 
-impl Facade for Strict {
+// SAFETY: one thread, which says which CPU it is; the test's caches are what it checks.
+
+unsafe impl Facade for Strict {
     type U64 = Minded;
 
     fn full_barrier() {
@@ -218,11 +220,37 @@ pub fn deliver() {
 }
 
 /// The kernel's hooks; each asserts what must have come before it.
+/// What the machine can broadcast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Broadcasts {
+    None,
+    /// To every CPU.
+    Everywhere,
+    /// To the CPUs that are named; a page under one tag only.
+    Aimed,
+}
+
+impl Broadcasts {
+    pub const ALL: [Broadcasts; 3] = [Broadcasts::Everywhere, Broadcasts::Aimed, Broadcasts::None];
+
+    /// Whether a machine that broadcasts so may be one for that design: those whose invalidations are in want of help broadcast to all.
+    pub fn fits(self, design: &Design) -> bool {
+        self != Broadcasts::Aimed || design.errata == Errata::NONE
+    }
+}
+
+impl From<bool> for Broadcasts {
+    fn from(any: bool) -> Self {
+        if any { Broadcasts::Everywhere } else { Broadcasts::None }
+    }
+}
+
 pub struct Minding {
-    pub broadcasts: bool,
+    pub broadcasts: Broadcasts,
     pub now: Cell<u64>,
-    /// Broadcasts that were issued and not synchronised, by CPU.
+    /// Broadcasts that were issued and not synchronised, by CPU; and which CPUs those of each reach, a bit each.
     under_way: Cell<u64>,
+    reached: Cell<[u64; CPUS]>,
     /// Local invalidations that were issued and not synchronised, by CPU.
     local_under_way: Cell<u64>,
     pins: Cell<u32>,
@@ -232,11 +260,12 @@ pub struct Minding {
 }
 
 impl Minding {
-    pub fn new(broadcasts: bool) -> Self {
+    pub fn new(broadcasts: Broadcasts) -> Self {
         Minding {
             broadcasts,
             now: Cell::new(0),
             under_way: Cell::new(0),
+            reached: Cell::default(),
             local_under_way: Cell::new(0),
             pins: Cell::new(0),
             work: Cell::default(),
@@ -248,6 +277,36 @@ impl Minding {
         let mut work = self.work.get();
         work[did as usize] += 1;
         self.work.set(work);
+    }
+
+    /// A broadcast that reaches `cpus`, a bit each.
+    fn broadcast_on(&self, cpus: u64, what: Broadcast) {
+        tables_are_published("a broadcast");
+        assert_ne!(self.broadcasts, Broadcasts::None, "there are no broadcasts");
+        self.count(match what {
+            Broadcast::Pages { .. } => Did::Bpage,
+            Broadcast::Tag(_) => Did::Btag,
+            Broadcast::Kernel { .. } | Broadcast::NonGlobal | Broadcast::All => Did::Ball,
+        });
+        for tag in all_tags().filter(|_| !matches!(what, Broadcast::Pages { .. } | Broadcast::Kernel { .. })) {
+            if matches!(what, Broadcast::Tag(of) if of != tag) {
+                continue;
+            }
+            let time = clocks::tick();
+            (0..CPUS).filter(|cpu| cpus >> cpu & 1 == 1).for_each(|cpu| {
+                cached(cpu, tag, |it| {
+                    if let Cached::Of(root) = *it {
+                        *it = Cached::NothingSince(root, HERE.get(), time);
+                    }
+                });
+            });
+        }
+        assert_ne!(self.pins.get(), 0, "broadcasts are issued where migration is forbidden");
+        self.under_way.set(self.under_way.get() | 1 << HERE.get());
+        let mut reached = self.reached.get();
+        reached[HERE.get()] |= cpus;
+        self.reached.set(reached);
+        caches::with(|caches| caches.broadcast(what, cpus));
     }
 
     /// Nothing is left half done.
@@ -269,7 +328,9 @@ impl Minding {
 // SAFETY: each test uses its kernel from one thread.
 unsafe impl Sync for Minding {}
 
-impl Kernel<1> for &Minding {
+// SAFETY: one thread, which says which CPU it is; the test's caches are what it checks.
+
+unsafe impl Kernel<1> for &Minding {
     type Facade = Strict;
     fn cpu(&self) -> usize {
         HERE.get()
@@ -339,42 +400,31 @@ impl Kernel<1> for &Minding {
         caches::with(|caches| caches.load_root(root, tag, keep));
     }
     fn broadcast_limits(&self) -> Option<BroadcastLimits> {
-        self.broadcasts.then_some(BroadcastLimits {
+        (self.broadcasts != Broadcasts::None).then_some(BroadcastLimits {
             max_pages: 8,
             max_large_pages: 8,
         })
     }
+    fn broadcasts_are_aimed(&self) -> bool {
+        self.broadcasts == Broadcasts::Aimed
+    }
+    fn broadcast_to(&self, targets: &CpuMask<1>, what: Broadcast) {
+        assert_eq!(self.broadcasts, Broadcasts::Aimed, "broadcasts are not aimed");
+        assert!(!targets.is_empty() && !targets.contains(HERE.get()), "{targets:?}");
+        self.broadcast_on(targets.iter().fold(0, |cpus, cpu| cpus | 1 << cpu), what);
+    }
     fn broadcast(&self, what: Broadcast) {
-        tables_are_published("a broadcast");
-        assert!(self.broadcasts, "there are no broadcasts");
-        self.count(match what {
-            Broadcast::Pages { .. } => Did::Bpage,
-            Broadcast::Tag(_) => Did::Btag,
-            Broadcast::Kernel { .. } | Broadcast::NonGlobal | Broadcast::All => Did::Ball,
-        });
-        for tag in all_tags().filter(|_| !matches!(what, Broadcast::Pages { .. } | Broadcast::Kernel { .. })) {
-            if matches!(what, Broadcast::Tag(of) if of != tag) {
-                continue;
-            }
-            let time = clocks::tick();
-            (0..CPUS).for_each(|cpu| {
-                cached(cpu, tag, |it| {
-                    if let Cached::Of(root) = *it {
-                        *it = Cached::NothingSince(root, HERE.get(), time);
-                    }
-                });
-            });
-        }
-        assert_ne!(self.pins.get(), 0, "broadcasts are issued where migration is forbidden");
-        self.under_way.set(self.under_way.get() | 1 << HERE.get());
-        caches::with(|caches| caches.broadcast(what));
+        self.broadcast_on(u64::MAX, what);
     }
     fn broadcast_sync(&self) {
         assert_ne!(self.pins.get(), 0, "the CPU that issued is the one that synchronises");
         self.count(Did::Bsync);
         self.under_way.set(self.under_way.get() & !(1 << HERE.get()));
-        // What used the old translations is over, on every CPU.
-        clocks::synchronise();
+        let mut reached = self.reached.get();
+        let cpus = std::mem::take(&mut reached[HERE.get()]);
+        self.reached.set(reached);
+        // What used the old translations is over, on every CPU that was reached.
+        clocks::synchronise(cpus);
         caches::with(caches::Caches::broadcast_sync);
     }
     fn now_ns(&self) -> u64 {
@@ -418,17 +468,17 @@ impl Kernel<1> for &Minding {
 pub type Strictly = Engine<'static, &'static Minding, 1>;
 
 /// Keeps `value` until the next [`engine`] of this thread, or for ever.
-pub fn kept<T: 'static>(value: T) -> &'static T {
+pub fn kept<T: 'static>(value: T) -> &'static mut T {
     let raw = Box::into_raw(Box::new(value));
     // SAFETY: made above, and freed once.
     KEPT.with_borrow_mut(|kept| kept.push(Box::new(move || drop(unsafe { Box::from_raw(raw) }))));
-    // SAFETY: whoever frees what is kept promises to use it no more.
-    unsafe { &*raw }
+    // SAFETY: whoever frees what is kept promises to use it no more; nobody else refers to it.
+    unsafe { &mut *raw }
 }
 
 /// An engine with every CPU online. [Kept](kept): it lives until the next. There is one world for each thread, which begins anew
 /// with each engine: nothing of the one before may be used any more, and all of it is freed, the last first.
-pub fn engine(design: Design, broadcasts: bool) -> &'static Strictly {
+pub fn engine(design: Design, broadcasts: impl Into<Broadcasts>) -> &'static Strictly {
     HANDLER.take();
     KEPT.take().into_iter().rev().for_each(|free| free());
     clocks::reset();
@@ -448,7 +498,7 @@ pub fn engine(design: Design, broadcasts: bool) -> &'static Strictly {
         cpus: kept(cpus),
         tags: kept(tags),
     };
-    let kernel = kept(Minding::new(broadcasts));
+    let kernel: &'static Minding = kept(Minding::new(broadcasts.into()));
     let engine: &'static Strictly = kept(Engine::new(kernel, design, Root(0), storage));
     HANDLER.set(Some(Box::new(|| engine.on_ipi())));
     for cpu in 0..CPUS {

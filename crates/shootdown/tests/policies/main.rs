@@ -59,7 +59,9 @@ struct World {
 // SAFETY: each test uses its world from one thread.
 unsafe impl Sync for World {}
 
-impl Kernel<1> for &'static World {
+// SAFETY: one thread, which says which CPU it is; no translations.
+
+unsafe impl Kernel<1> for &'static World {
     type Facade = Native;
     fn cpu(&self) -> usize {
         self.cpu.get()

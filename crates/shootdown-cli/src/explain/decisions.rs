@@ -1,0 +1,190 @@
+//! What the engine decided about tags and about where broadcasts begin, in words.
+
+use shootdown::{Demotion, Event};
+use shootdown_sim::os::{Diary, Note};
+
+use super::ns;
+
+/// Something that the engine decided about a tag or about where broadcasts begin.
+pub(super) struct Decision {
+    pub(super) at_ns: u64,
+    /// In one word, for programs.
+    pub(super) kind: &'static str,
+    /// CPUs that the space is active on.
+    pub(super) active: Option<u32>,
+    /// What its requests were expected to cost without a system-wide tag and with one, ns.
+    pub(super) costs: Option<(u64, u64)>,
+    /// In words.
+    pub(super) what: String,
+}
+
+impl Decision {
+    const THRESHOLD: &'static str = "threshold-moved";
+
+    /// What the note says, if it is of a decision.
+    pub(super) fn of(note: &Note) -> Option<Self> {
+        let (kind, active, costs, what) = match note.event {
+            Event::Promoting { active, costs: None } => (
+                "promoting",
+                Some(active),
+                None,
+                format!("a space active on {active} CPUs or more is worth a system-wide tag"),
+            ),
+            Event::Promoting {
+                active,
+                costs: Some((without, with)),
+            } => (
+                "promoting",
+                Some(active),
+                Some((without, with)),
+                format!(
+                    "a space active on {active} CPUs is worth a system-wide tag: its requests are expected to cost {} \
+                     without, {} with one",
+                    ns(without),
+                    ns(with)
+                ),
+            ),
+            Event::Promoted => (
+                "promoted",
+                None,
+                None,
+                "it was promoted: from here on its requests are broadcast under its tag".to_string(),
+            ),
+            Event::TagsExhausted => (
+                "tags-exhausted",
+                None,
+                None,
+                "no tag was free, so it stays on per-CPU tags".to_string(),
+            ),
+            Event::Demoting { active, reason } => {
+                let (kind, costs, what) = match reason {
+                    Demotion::Shrunk => (
+                        "demoting-shrunk",
+                        None,
+                        format!("a promoted space has shrunk to {active} active CPUs: it gives its tag back"),
+                    ),
+                    Demotion::TagsShort => (
+                        "demoting-tags-short",
+                        None,
+                        format!(
+                            "tags are short, and a promoted space is active on {active} CPUs only: it gives its tag back"
+                        ),
+                    ),
+                    Demotion::Dear { without, with } => (
+                        "demoting-dear",
+                        Some((without, with)),
+                        format!(
+                            "requests of a promoted space, active on {active} CPUs, cost {}, and are expected to cost \
+                             {} without its tag: it gives it back",
+                            ns(with),
+                            ns(without)
+                        ),
+                    ),
+                };
+                (kind, Some(active), costs, what)
+            }
+            Event::Demoted => (
+                "demoted",
+                None,
+                None,
+                "it is back on per-CPU tags, its tag invalidated everywhere and free".to_string(),
+            ),
+            Event::RollOver => (
+                "roll-over",
+                None,
+                None,
+                "freed tags were invalidated everywhere, to be given out again".to_string(),
+            ),
+            Event::ThresholdMoved { from, to } => (
+                Self::THRESHOLD,
+                None,
+                None,
+                format!(
+                    "corrected costs: broadcast from {} other CPUs on, no longer {}",
+                    cpus(to),
+                    cpus(from)
+                ),
+            ),
+            _ => return None,
+        };
+        Some(Decision {
+            at_ns: note.at_ns,
+            kind,
+            active,
+            costs,
+            what,
+        })
+    }
+}
+
+/// Promotions, demotions and moved thresholds, with their reasons: `most` of them one by one, the rest are counted; where there
+/// are more, no thresholds.
+pub(super) fn decisions(diary: &Diary, most: usize) -> Vec<String> {
+    let told: Vec<Decision> = diary.notes.iter().filter_map(Decision::of).collect();
+    if told.is_empty() {
+        return vec!["No space was promoted or demoted, and the threshold did not move.".to_string()];
+    }
+    let (all, many) = (told.len(), told.len() > most);
+    let kept = told
+        .iter()
+        .filter(|decision| !(many && decision.kind == Decision::THRESHOLD));
+    let mut lines: Vec<String> = kept
+        .take(most)
+        .map(|decision| format!("at {:.1} µs: {}.", decision.at_ns as f64 / 1e3, decision.what))
+        .collect();
+    let more = all - lines.len();
+    if more > 0 {
+        lines.push(format!(
+            "...and {more} more such decisions: --decisions {all} tells all."
+        ));
+    }
+    if diary.decisions_dropped > 0 {
+        lines.push(format!(
+            "...and {} later ones that were not kept.",
+            diary.decisions_dropped
+        ));
+    }
+    lines
+}
+
+fn cpus(from: u64) -> String {
+    if from == u64::MAX {
+        "(never)".to_string()
+    } else {
+        from.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_decisions_are_many_those_about_tags_are_told() {
+        let moved = |at_ns| Note {
+            at_ns,
+            event: Event::ThresholdMoved { from: 3, to: 4 },
+        };
+        let mut diary = Diary::default();
+        diary.notes = (0..7).map(moved).collect();
+        let promoted = Note {
+            at_ns: 9000,
+            event: Event::Promoted,
+        };
+        diary.notes.push(promoted);
+        let few = decisions(&diary, 8);
+        assert_eq!(few.len(), 8);
+        assert!(
+            few[0].contains("broadcast from 4 other CPUs on, no longer 3"),
+            "{few:?}"
+        );
+        diary.notes.push(moved(10_000));
+        let many = decisions(&diary, 8);
+        assert_eq!(many.len(), 2);
+        assert!(many[0].starts_with("at 9.0 µs: it was promoted"), "{many:?}");
+        assert_eq!(many[1], "...and 8 more such decisions: --decisions 9 tells all.");
+        diary.decisions_dropped = 2;
+        assert_eq!(decisions(&diary, 8)[2], "...and 2 later ones that were not kept.");
+        assert_eq!(decisions(&diary, 9).len(), 10);
+    }
+}
