@@ -30,6 +30,14 @@ impl Failure {
             Self::Interrupted | Self::Suspended(_) => INTERRUPTED,
         }
     }
+
+    /// What is said of it, without the word before it.
+    pub fn line(self) -> String {
+        match self {
+            Self::Input(line) | Self::Suspended(line) => line,
+            Self::Interrupted => self.to_string(),
+        }
+    }
 }
 
 /// Why a file cannot be read, and what to do about it.

@@ -19,7 +19,8 @@ pub fn predict(rows: &[Published], at: &Published) -> Option<f64> {
         rows.iter()
             .filter(|row| {
                 let a_rate = row.fitted && row.metric == Metric::OpsPerS;
-                a_rate && row.workload == at.workload && row.machine == at.machine && row.lru_drain == at.lru_drain
+                let same = row.workload == at.workload && row.machine == at.machine && row.set == at.set;
+                a_rate && same && row.lru_drain == at.lru_drain
             })
             .filter(|row| !same_design || row.design == at.design)
             .map(|row| ((row.threads as f64).ln(), row.value.ln()))
@@ -96,6 +97,16 @@ mod tests {
     fn drain_without_a_row_of_its_own_takes_the_fitted_drain_row() {
         assert!((at("broadcast", 36, true) - 527.0).abs() < 1e-9);
         assert!((at("ipi", 36, true) - 527.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn another_machine_or_workload_is_not_predicted_from_this_one() {
+        let rows = rows();
+        let changed = Published {
+            set: vec!["costs.invlpg=200".to_string()],
+            ..rows[0].clone()
+        };
+        assert_eq!(predict(&rows, &changed), None);
     }
 
     #[test]

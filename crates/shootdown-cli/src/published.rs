@@ -1,11 +1,17 @@
-//! The published measurements, embedded from `evidence/published.toml`.
+//! The published measurements: those embedded from `evidence/published.toml`, and those of a user's own file.
+
+mod file;
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
 
 use serde::Deserialize;
 use shootdown_sim::model::Model;
-use shootdown_sim::run::RunSpec;
+use shootdown_sim::run::{self, PARAMETER_PREFIX, Parameters, RunSpec};
 
 use crate::catalog;
-use crate::failure::Failure;
+use crate::failure::{Failure, unread};
 use crate::plan::Settings;
 use crate::target::Target;
 
@@ -20,26 +26,32 @@ pub enum Metric {
     InterruptsPerOp,
     /// Share of CPU time that the CPUs of the threads are idle, 0 to 1.
     IdleShare,
+    /// Share of CPU time spent on invalidation, requesters and targets, 0 to 1.
+    FlushShare,
     /// Seconds that a given number of operations takes.
     Seconds,
     /// Time of the same work, over the time it takes in another measurement.
     TimeRatio,
     /// Operations per second, over those of another measurement.
     RateRatio,
+    /// Nanoseconds that half of the samples of a latency distribution do not exceed.
+    P50Ns,
     /// Nanoseconds that 99 of 100 samples of a latency distribution do not exceed.
     P99Ns,
 }
 
 impl Metric {
     /// All, in the order of their declaration.
-    pub const ALL: [Metric; 8] = [
+    pub const ALL: [Metric; 10] = [
         Metric::OpsPerS,
         Metric::NsPerOp,
         Metric::InterruptsPerOp,
         Metric::IdleShare,
+        Metric::FlushShare,
         Metric::Seconds,
         Metric::TimeRatio,
         Metric::RateRatio,
+        Metric::P50Ns,
         Metric::P99Ns,
     ];
 
@@ -50,9 +62,11 @@ impl Metric {
             Metric::NsPerOp => "ns_per_op",
             Metric::InterruptsPerOp => "interrupts_per_op",
             Metric::IdleShare => "idle_share",
+            Metric::FlushShare => "flush_share",
             Metric::Seconds => "seconds",
             Metric::TimeRatio => "time_ratio",
             Metric::RateRatio => "rate_ratio",
+            Metric::P50Ns => "p50_ns",
             Metric::P99Ns => "p99_ns",
         }
     }
@@ -75,7 +89,7 @@ pub struct Published {
     pub table: String,
     /// The workload, as this program calls it.
     pub workload: String,
-    /// The machine model that stands for the measured machine.
+    /// The machine model that stands for the measured machine: a name, in a user's own file also a path.
     pub machine: String,
     /// The design preset that stands for the measured kernel.
     pub design: String,
@@ -91,7 +105,7 @@ pub struct Published {
     pub over: Option<Reference>,
     /// Operations of the published program, all threads together; given for [`Metric::Seconds`] only.
     pub operations: Option<f64>,
-    /// Name of the latency distribution; given for [`Metric::P99Ns`] only.
+    /// Name of the latency distribution; given for [`Metric::P50Ns`] and [`Metric::P99Ns`] only.
     pub distribution: Option<String>,
     /// What was measured.
     pub metric: Metric,
@@ -113,7 +127,7 @@ impl Published {
         if let Some(design) = over.chain([&self.design]).find(|name| catalog::design(name).is_none()) {
             return Some(format!("there is no design `{design}`"));
         }
-        if !Model::builtin_names().contains(&&*self.machine) {
+        if !Model::builtin_names().contains(&&*self.machine) && Model::find(&self.machine).is_err() {
             return Some(format!("there is no machine `{}`", self.machine));
         }
         None
@@ -126,6 +140,14 @@ impl Published {
             threads: over.threads,
             ..self.clone()
         })
+    }
+
+    /// Whether it was measured with the workload as `parameters` make it, on a machine that needs no change of its model.
+    pub fn is_of_workload_with(&self, parameters: &Parameters) -> bool {
+        let of_workload = |set: &String| set.starts_with(PARAMETER_PREFIX);
+        let same = |own: &Parameters| run::parameters().all(|known| own.get(known) == parameters.get(known));
+        self.set.iter().all(of_workload)
+            && Target::new(&self.machine, None, &self.set).is_ok_and(|target| same(&target.parameters))
     }
 
     /// The first run of this row.
@@ -145,101 +167,6 @@ impl Published {
             parameters: target.parameters,
         })
     }
-}
-
-/// A row as the file has it: exactly one number, or pair of numbers whose quotient counts.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Row {
-    table: String,
-    workload: String,
-    machine: String,
-    design: String,
-    threads: usize,
-    #[serde(default)]
-    lru_drain: bool,
-    #[serde(default)]
-    set: Vec<String>,
-    virtual_ms: Option<f64>,
-    over: Option<Reference>,
-    operations: Option<f64>,
-    distribution: Option<String>,
-    kloops_per_s: Option<f64>,
-    ns_per_op: Option<f64>,
-    interrupts_per_op: Option<f64>,
-    idle_share: Option<f64>,
-    seconds: Option<f64>,
-    time_ratio: Option<[f64; 2]>,
-    rate_ratio: Option<[f64; 2]>,
-    p99_ms: Option<f64>,
-    #[serde(default)]
-    fitted: bool,
-    source: String,
-}
-
-impl TryFrom<Row> for Published {
-    type Error = String;
-
-    fn try_from(row: Row) -> Result<Self, String> {
-        let given = [
-            (Metric::OpsPerS, row.kloops_per_s.map(|thousands| thousands * 1e3)),
-            (Metric::NsPerOp, row.ns_per_op),
-            (Metric::InterruptsPerOp, row.interrupts_per_op),
-            (Metric::IdleShare, row.idle_share),
-            (Metric::Seconds, row.seconds),
-            (Metric::TimeRatio, row.time_ratio.map(|[time, over]| time / over)),
-            (Metric::RateRatio, row.rate_ratio.map(|[rate, over]| rate / over)),
-            (Metric::P99Ns, row.p99_ms.map(|ms| ms * 1e6)),
-        ];
-        let mut numbers = given.into_iter().filter_map(|(metric, value)| Some((metric, value?)));
-        let (Some((metric, value)), None) = (numbers.next(), numbers.next()) else {
-            return Err(format!("{}, {}: expected exactly one number", row.table, row.source));
-        };
-        let goes_with = [
-            (
-                "over",
-                row.over.is_some(),
-                [Metric::TimeRatio, Metric::RateRatio].contains(&metric),
-            ),
-            ("operations", row.operations.is_some(), metric == Metric::Seconds),
-            ("distribution", row.distribution.is_some(), metric == Metric::P99Ns),
-        ];
-        if let Some((key, given, _)) = goes_with.iter().find(|(_, given, needed)| given != needed) {
-            let trouble = if *given {
-                "does not belong to"
-            } else {
-                "is missing beside"
-            };
-            return Err(format!("{}, {}: `{key}` {trouble} this number", row.table, row.source));
-        }
-        Ok(Published {
-            table: row.table,
-            workload: row.workload,
-            machine: row.machine,
-            design: row.design,
-            threads: row.threads,
-            lru_drain: row.lru_drain,
-            set: row.set,
-            virtual_ms: row.virtual_ms,
-            over: row.over,
-            operations: row.operations,
-            distribution: row.distribution,
-            metric,
-            value,
-            fitted: row.fitted,
-            source: row.source,
-        })
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    row: Vec<Row>,
-    #[serde(default)]
-    beside: Vec<Beside>,
-    #[serde(default)]
-    note: Vec<Note>,
 }
 
 /// A design of which nothing is published, run as the first row of a table was and shown under it.
@@ -264,40 +191,57 @@ pub struct Note {
     pub text: String,
 }
 
-/// The file is part of the program and a test parses it, so a mistake cannot reach a user.
-fn embedded() -> File {
-    toml::from_str(include_str!("../../../evidence/published.toml")).expect("embedded evidence/published.toml")
+/// The published tables of one file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tables {
+    /// Every row, in the order of the file.
+    pub rows: Vec<Published>,
+    /// Every design that is shown beside published ones, as the row that it would be; its `value` is that of the row it is
+    /// modelled on and means nothing.
+    pub beside: Vec<Published>,
+    /// What must be known of the tables.
+    pub notes: Vec<Note>,
 }
 
-fn read(file: File) -> Result<Vec<Published>, String> {
-    file.row.into_iter().map(Published::try_from).collect()
+/// Largest file of rows that is read, bytes: a guard against a device or a disk image.
+const MOST_BYTES: u64 = 1 << 20;
+
+impl Tables {
+    /// Those that are part of the program. A test parses them, so a mistake cannot reach a user.
+    pub fn embedded() -> Self {
+        let text = include_str!("../../../evidence/published.toml");
+        file::parse(text).expect("embedded evidence/published.toml").tables
+    }
+
+    /// Those of a user's own file, every row of which can be run.
+    ///
+    /// # Errors
+    /// One line naming the file, the line and the remedy.
+    pub fn read(path: &Path) -> Result<Self, Failure> {
+        let name = path.display();
+        let fail = |what: &str| Failure::Input(format!("{name}: {what}"));
+        let mut text = String::new();
+        fs::File::open(path)
+            .and_then(|file| file.take(MOST_BYTES + 1).read_to_string(&mut text))
+            .map_err(|error| fail(&unread(&error)))?;
+        if text.len() as u64 > MOST_BYTES {
+            return Err(fail("is larger than 1 MiB; is it the right file?"));
+        }
+        let entries = file::parse(&text).and_then(|entries| entries.check_runs().map(|()| entries));
+        let entries = entries.map_err(|file::Complaint { line, what }| {
+            // Names come from the file, and may have line breaks in them.
+            let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
+            Failure::Input(format!(
+                "{name}:{line}: {what} (the format: `shootdown evidence --help`)"
+            ))
+        })?;
+        Ok(entries.tables)
+    }
 }
 
-/// Every design that is shown beside published ones, as the row that it would be; its `value` is that of the row it is
-/// modelled on and means nothing.
-pub fn beside() -> Vec<Published> {
-    let rows = rows();
-    let modelled = |beside: Beside| {
-        let row = rows
-            .iter()
-            .find(|row| row.table == beside.table && row.workload == beside.workload)?;
-        Some(Published {
-            design: beside.design,
-            fitted: false,
-            ..row.clone()
-        })
-    };
-    embedded().beside.into_iter().filter_map(modelled).collect()
-}
-
-/// What must be known of the tables.
-pub fn notes() -> Vec<Note> {
-    embedded().note
-}
-
-/// Every published row, in the order of the file.
+/// Every embedded row, in the order of the file.
 pub fn rows() -> Vec<Published> {
-    read(embedded()).expect("embedded evidence/published.toml")
+    Tables::embedded().rows
 }
 
 /// The published rate of a design at a thread count among `rows`, in operations per second, if there is one.
@@ -374,7 +318,6 @@ mod tests {
     fn rows_that_can_be_run_fit_their_machine_and_others_say_why_not() {
         for row in rows() {
             assert!(row.value > 0.0 && row.threads > 0, "{row:?}");
-            assert!(row.metric != Metric::IdleShare || row.value < 1.0, "{row:?}");
             match row.not_run() {
                 None => assert!(
                     row.threads <= Model::find(&row.machine).unwrap().topology.cpus()
@@ -387,45 +330,9 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_exactly_one_number() {
-        let row = |numbers: &str| {
-            let text = format!(
-                "[[row]]\ntable = \"E0\"\nworkload = \"w\"\nmachine = \"m\"\ndesign = \"d\"\nthreads = 1\n\
-                 {numbers}\nsource = \"s\""
-            );
-            read(toml::from_str(&text).unwrap())
-        };
-        let one = row("ns_per_op = 5").unwrap();
-        assert_eq!((one[0].metric, one[0].value), (Metric::NsPerOp, 5.0));
-        assert!(row("").is_err() && row("ns_per_op = 5\nidle_share = 0.5").is_err());
-        let over = "over = { design = \"e\", threads = 2 }";
-        let ratio = row(&format!("{over}\ntime_ratio = [3, 2]")).unwrap();
-        assert_eq!((ratio[0].metric, ratio[0].value), (Metric::TimeRatio, 1.5));
-        let error = row("time_ratio = [3, 2]").unwrap_err();
-        assert!(error.contains("`over` is missing"), "{error}");
-        let error = row(&format!("{over}\nns_per_op = 5")).unwrap_err();
-        assert!(error.contains("`over` does not belong"), "{error}");
-    }
-
-    #[test]
-    fn what_stands_beside_and_what_is_noted_belongs_to_a_table() {
+    fn every_table_from_one_to_ten_has_rows_that_this_program_can_run() {
         let rows = rows();
-        let given = embedded().beside;
-        assert_eq!(
-            beside().len(),
-            given.len(),
-            "one without a row to be modelled on: {given:?}"
-        );
-        assert!(beside().iter().all(|row| row.not_run().is_none()));
-        for note in notes() {
-            assert!(rows.iter().any(|row| row.table == note.table), "{note:?}");
-        }
-    }
-
-    #[test]
-    fn every_table_from_one_to_nine_has_rows_that_this_program_can_run() {
-        let rows = rows();
-        for number in 1..=9 {
+        for number in 1..=10 {
             let table = format!("E{number}");
             let of_table: Vec<_> = rows.iter().filter(|row| row.table == table).collect();
             assert!(!of_table.is_empty(), "{table}");
@@ -433,5 +340,6 @@ mod tests {
                 assert_eq!(row.not_run(), None, "{table}");
             }
         }
+        assert!(Tables::embedded().beside.iter().all(|row| row.not_run().is_none()));
     }
 }

@@ -109,7 +109,7 @@ impl Comparison {
                     && row.workload == plan.workload.name
                     && row.machine == plan.target.machine.name
                     && row.lru_drain == plan.lru_drain
-                    && row.set.is_empty()
+                    && row.is_of_workload_with(&plan.target.parameters)
                     && row.metric == published::Metric::OpsPerS
             })
             .collect();
@@ -256,6 +256,20 @@ mod tests {
         let mut plan = fake::plan(&["ipi"], &[1]);
         plan.lru_drain = true;
         assert_eq!(fake::comparison(plan).row("ipi", 1).unwrap().published, None);
+    }
+
+    #[test]
+    fn published_rates_need_the_same_numbers_of_the_workload() {
+        let published = |set: &[&str]| {
+            let mut plan = fake::plan(&["ipi-trim"], &[2]);
+            let set: Vec<String> = set.iter().map(ToString::to_string).collect();
+            plan.target = Target::new("zen5-vm-2", None, &set).unwrap();
+            fake::comparison(plan).row("ipi-trim", 2).unwrap().published
+        };
+        let threads_each = |each: u32| published(&[&format!("workload.tlb_flush2.process_threads={each}")]);
+        assert_eq!(published(&[]), Some(159e3));
+        assert_eq!([0, 1, 2].map(threads_each), [Some(159e3), Some(591e3), None]);
+        assert_eq!(published(&["costs.invlpg=200"]), Some(159e3), "what if");
     }
 
     #[test]

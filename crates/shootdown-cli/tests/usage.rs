@@ -53,7 +53,7 @@ fn unknown_names_list_the_known_ones() {
             "workload.mprotect_all.pages",
         ),
         (
-            ["compare", "tlb_flush2", "--set", "workload.mprotect_all.pages=2"],
+            ["compare", "tlb_shared", "--set", "workload.mprotect_all.pages=2"],
             "workload.mprotect_all.pages",
             "no parameters",
         ),

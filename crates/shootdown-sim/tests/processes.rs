@@ -23,7 +23,7 @@ type Body = Box<dyn FnOnce(&Rc<System<1>>)>;
 type Call = fn(&System<1>, &Process<1>);
 
 /// Workloads, how long each runs, virtual milliseconds, and the numbers that make it do much in that time.
-const WORKLOADS: [(&str, f64, Set); 7] = [
+const WORKLOADS: [(&str, f64, Set); 8] = [
     ("mprotect_all", 0.2, &[("workload.mprotect_all.pages", 3.0)]),
     ("tlb_flush1", 0.3, &[]),
     ("tlb_flush3", 0.3, &[]),
@@ -43,13 +43,11 @@ const WORKLOADS: [(&str, f64, Set); 7] = [
         0.3,
         &[("workload.madvise_stress.process_threads", 2.0)],
     ),
+    ("tlb_flush2", 0.3, &[("workload.tlb_flush2.process_threads", 2.0)]),
 ];
 
-fn result(workload: &str, design: &str, ms: f64, set: &[(&str, f64)]) -> RunResult {
-    let parameters = set.iter().fold(Parameters::default(), |parameters, (path, value)| {
-        parameters.with(path, *value).expect("a parameter")
-    });
-    let spec = RunSpec {
+fn spec(workload: &str, design: &str, ms: f64) -> RunSpec {
+    RunSpec {
         workload: workload.into(),
         machine: Arc::new(Model::find("milan-72").expect("shipped")),
         design: design.into(),
@@ -57,7 +55,17 @@ fn result(workload: &str, design: &str, ms: f64, set: &[(&str, f64)]) -> RunResu
         seed: 2,
         virtual_ms: Some(ms),
         lru_drain: false,
+        parameters: Parameters::default(),
+    }
+}
+
+fn result(workload: &str, design: &str, ms: f64, set: &[(&str, f64)]) -> RunResult {
+    let parameters = set.iter().fold(Parameters::default(), |parameters, (path, value)| {
+        parameters.with(path, *value).expect("a parameter")
+    });
+    let spec = RunSpec {
         parameters,
+        ..spec(workload, design, ms)
     };
     let result = run::run(&spec, &mut |_| true).expect("it runs");
     RunResult {
@@ -245,16 +253,38 @@ fn a_child_outlives_its_parent() {
 /// Threads interrupt those that share their process, and nobody else: of five threads, two and two and one.
 #[test]
 fn threads_are_spread_over_processes_of_so_many() {
-    let targets = |each: f64| {
-        let set = [("workload.madvise_stress.process_threads", each)];
-        result("madvise_stress", "ipi", 1.0, &set).ipis_per_op
-    };
-    let [all, pairs, none] = [0.0, 2.0, 1.0].map(targets);
-    assert_eq!(none, 0.0);
+    for workload in ["madvise_stress", "tlb_flush2"] {
+        let path = format!("workload.{workload}.process_threads");
+        let sent = |each: f64| result(workload, "ipi", 1.0, &[(&path, each)]).ipis_per_op;
+        let [all, pairs, none] = [0.0, 2.0, 1.0].map(sent);
+        assert_eq!(none, 0.0, "{workload}");
+        assert!(
+            0.1 < pairs && pairs <= 1.0 && 1.0 < all,
+            "{workload}: {pairs} and {all} per operation"
+        );
+    }
+}
+
+/// A page that was never written leaves a drop nothing to flush, and it takes a fraction of the time.
+#[test]
+fn a_page_that_is_never_written_is_never_flushed() {
+    let [written, never] = [1.0, 0.0].map(|touch| {
+        let spec = RunSpec {
+            parameters: Parameters::default()
+                .with("workload.madvise_spin.touch", touch)
+                .expect("a parameter"),
+            ..spec("madvise_spin", "ipi", 1.0)
+        };
+        let (result, told) = run::explain(&spec, &mut |_| true).expect("it runs");
+        let flushes: u64 = told.diary.requests.iter().map(|requests| requests.count).sum();
+        (result, flushes)
+    });
     assert!(
-        0.1 < pairs && pairs <= 1.0 && 1.0 < all,
-        "{pairs} and {all} per operation"
+        written.1 >= written.0.ops && written.0.interrupts_per_op > 3.9,
+        "{written:?}"
     );
+    assert_eq!((never.1, never.0.interrupts_per_op), (0, 0.0));
+    assert!(never.0.ops_per_s > 2.0 * written.0.ops_per_s, "{never:?}");
 }
 
 /// x86 kernels leave a stricter translation to be found out when a right is given back; kernels of the others flush it. One

@@ -135,3 +135,37 @@ fn a_requester_of_many_posts_and_reads_answers_without_waiting_for_each_line() {
     assert!(took < 0.6 * took_alone, "{took} {took_alone}");
     assert!(looked < 0.4 * looked_alone, "{looked} {looked_alone}");
 }
+
+/// From the sender's first step to the answer: longer than the way there, shorter than the flush that waits for it.
+#[test]
+fn every_interrupt_that_answers_is_timed_from_its_sending() {
+    let spec = RunSpec {
+        workload: "madvise_spin".into(),
+        threads: 2,
+        ..spec("ipi")
+    };
+    let (model, result) = (&spec.machine, run(&spec, &mut |_| true).unwrap());
+    let of = |name: &str| result.latencies.iter().find(|latency| latency.name == name);
+    let (answer, flush) = (of("interrupt to answer").unwrap(), of("flush").unwrap());
+    let taken = (result.interrupts_per_op * result.ops as f64).round() as u64;
+    // One may be under way when the window opens, and one when it closes.
+    assert!(
+        taken > 100 && answer.count.abs_diff(taken) <= 1,
+        "{} of {taken}",
+        answer.count
+    );
+    let costs = &model.costs;
+    let way = model.ns(costs.ipi_send + costs.ipi_deliver_cluster + costs.interrupt_entry);
+    assert!(
+        way < answer.p50_ns && answer.p50_ns < flush.p50_ns && answer.max_ns < flush.max_ns,
+        "{way} ns to get there, {answer:?}, {flush:?}"
+    );
+    let asked_of_nobody = RunSpec { threads: 1, ..spec };
+    let alone = run(&asked_of_nobody, &mut |_| true).unwrap();
+    assert!(
+        alone
+            .latencies
+            .iter()
+            .all(|latency| latency.name != "interrupt to answer")
+    );
+}

@@ -243,8 +243,30 @@ pub struct WalkersArgs {
     shootdown evidence                         the published tables, and the errors on held-out rows\n  \
     shootdown evidence --runs 5                medians of five seeds, as published\n  \
     shootdown evidence --html evidence.html    the same as a page, with plots and a bar for every error\n  \
-    shootdown evidence --json | jq '.rows[] | select(.fitted | not) | .relative_error'")]
+    shootdown evidence --json | jq '.rows[] | select(.fitted | not) | .relative_error'\n  \
+    shootdown evidence --rows mine.toml        your own published rows in place of these\n\n\
+    FILE is in the format of evidence/published.toml; each number is a row:\n  \
+    [[row]]\n  \
+    table = \"lab\"\n  \
+    workload = \"madvise_spin\"        # as in `shootdown list`, design too\n  \
+    machine = \"./my-box.toml\"        # a name in that list, or the path of a machine model\n  \
+    design = \"ipi\"\n  \
+    threads = 2\n  \
+    ns_per_op = 2100                 # or another number, see below\n  \
+    source = \"madvise loop, two CPUs of one socket, median of 5\"\n\
+    Numbers: kloops_per_s, ns_per_op, interrupts_per_op, idle_share, flush_share (0 to 1),\n  \
+    seconds (with operations = 1e6),\n  \
+    p50_us, p99_us (with distribution = \"flush\", or another that compare --latencies prints),\n  \
+    time_ratio, rate_ratio = [3.2, 1.6] (with over = { design = \"ipi\", threads = 1 }, of the second).\n\
+    A row may also have: lru_drain = true, set = [\"costs.invlpg=200\"], virtual_ms = 100, and\n  \
+    fitted = true (the model was fitted on it: no prediction).\n\
+    Besides: [[note]] with table and text; [[beside]] with table, workload and design, a design of\n  \
+    which nothing is published, run as the first such row.")]
 pub struct EvidenceArgs {
+    /// Published rows of your own, a .toml file, in place of the embedded ones; what is in it is shown below
+    #[arg(long, value_name = "FILE")]
+    pub rows: Option<PathBuf>,
+
     /// Runs per row; run k uses seed+k, and medians are shown
     #[arg(long, value_name = "N", default_value = "3", value_parser = whole_number, allow_negative_numbers = true)]
     pub runs: u64,

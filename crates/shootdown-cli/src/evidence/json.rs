@@ -3,20 +3,19 @@
 use serde::Serialize;
 
 use super::text::errors;
-use super::{Line, command_line, distinct};
+use super::{Line, distinct};
 use crate::number::median;
-use crate::plan::Settings;
 use crate::published::Published;
 use crate::shape::Statement;
 use crate::summary::relative_error;
 
 /// What was found.
 pub(super) struct Findings<'a> {
-    pub(super) settings: &'a Settings,
+    pub(super) command: &'a str,
     pub(super) lines: &'a [Line],
     /// Rows that were not run.
     pub(super) left: &'a [Published],
-    /// None when a run for them failed.
+    /// None when a run for them failed, or none was made.
     pub(super) statements: Option<Vec<Statement>>,
     pub(super) stale: u64,
     pub(super) accesses_checked: u64,
@@ -25,7 +24,7 @@ pub(super) struct Findings<'a> {
 
 #[derive(Serialize)]
 struct Document<'a> {
-    command: String,
+    command: &'a str,
     rows: Vec<Row<'a>>,
     machines: Vec<Machine<'a>>,
     shape: Option<Vec<Shape>>,
@@ -88,14 +87,10 @@ struct Shape {
 }
 
 pub(super) fn render(findings: Findings) -> String {
-    let run = findings.lines.iter().map(|line| {
-        row(
-            &line.published,
-            line.simulated,
-            line.interpolated,
-            line.published.not_run(),
-        )
-    });
+    let run = findings
+        .lines
+        .iter()
+        .map(|line| row(&line.published, line.simulated, line.interpolated, None));
     let left = findings
         .left
         .iter()
@@ -109,7 +104,7 @@ pub(super) fn render(findings: Findings) -> String {
         shape.collect()
     });
     crate::json::pretty(&Document {
-        command: command_line(findings.settings),
+        command: findings.command,
         rows: run.chain(left).collect(),
         machines: machines(findings.lines),
         shape: statements,

@@ -1,7 +1,8 @@
 //! The `evidence` command: published tables beside simulated results, and beside them the interpolation to beat.
 //!
 //! A row whose workload, design or machine this program does not have is listed as not run, with the reason, and counts
-//! for nothing.
+//! for nothing. A user's own rows take the place of the published ones; of these every row must be one that can be run, and
+//! the shape of curves, which is about the published ones, is left out.
 
 mod json;
 mod page;
@@ -9,6 +10,7 @@ mod plots;
 mod runs;
 mod text;
 
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use self::runs::{Runs, lines};
@@ -18,9 +20,10 @@ use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::number;
 use crate::output::{self, Destination};
 use crate::plan::Settings;
-use crate::published::{self, Metric, Published};
+use crate::published::{Metric, Published, Tables};
 use crate::queue::{self, Outcome, Runner};
 use crate::shape;
+use crate::target::quoted;
 use shootdown_sim::run::RunSpec;
 
 /// One published row beside its predictions, in the unit of its metric.
@@ -41,13 +44,15 @@ pub fn shown(metric: Metric, value: f64) -> String {
         Metric::NsPerOp => format!("{value:.0} ns"),
         Metric::InterruptsPerOp => format!("{} int.", number::per_operation(value)),
         Metric::IdleShare => format!("{} idle", number::percent(value)),
+        Metric::FlushShare => format!("{} flush", number::percent(value)),
         Metric::Seconds => format!("{value:.3} s"),
         Metric::TimeRatio | Metric::RateRatio => format!("{value:.2}x"),
-        Metric::P99Ns => format!("{:.2} ms", value / 1e6),
+        Metric::P50Ns => format!("{} p50", number::time(value)),
+        Metric::P99Ns => format!("{} p99", number::time(value)),
     }
 }
 
-/// Runs every row of the published tables and prints the errors.
+/// Runs every row of the published tables, or of a user's own, and prints the errors.
 ///
 /// # Errors
 /// Bad input, Ctrl-C.
@@ -58,19 +63,23 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
         .as_deref()
         .map(|path| Destination::new("--html", path))
         .transpose()?;
-    let rows = published::rows();
+    let own = args.rows.as_deref();
+    let Tables { rows, beside, notes } = own.map_or_else(|| Ok(Tables::embedded()), Tables::read)?;
     let (rows, left): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.not_run().is_none());
-    let beside = published::beside();
     let plan = Runs::new(rows.iter().chain(&beside), &settings)?;
     let of_rows = plan.specs.len();
     let mut specs = plan.specs.clone();
-    specs.extend(shape::specs(&settings)?);
+    if own.is_none() {
+        specs.extend(shape::specs(&settings)?);
+    }
     for spec in &specs {
         shootdown_sim::run::validate(spec).map_err(Failure::Input)?;
     }
     let outcomes = queue::run_all(runner, &specs, settings.jobs, stop)?;
     let lines_beside = lines(&beside, &plan, &outcomes);
     let lines = lines(&rows, &plan, &outcomes);
+    let command = command_line(&settings, own);
+    // Of a user's own rows there are none.
     let shape = &outcomes[of_rows..];
     let mut verdict = String::new();
 
@@ -104,10 +113,12 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
         let page = page::render(&page::Findings {
             lines: &lines,
             beside: &lines_beside,
+            notes: &notes,
             left: &left,
             settings: &settings,
+            command: &command,
             curves: shape::curves(shape),
-            statements: shape::statements(shape),
+            statements: own.is_none().then(|| shape::statements(shape)),
             verdict: &verdict,
             sound: stale == 0 && !failed,
         });
@@ -116,7 +127,7 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
     }
     output::print(&if args.json {
         json::render(json::Findings {
-            settings: &settings,
+            command: &command,
             lines: &lines,
             left: &left,
             statements: shape::statements(shape),
@@ -125,7 +136,7 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
             failures: &failures,
         })
     } else {
-        let mut report = text(&lines, &lines_beside, &left, settings.runs);
+        let mut report = text(&lines, &lines_beside, &left, &notes, settings.runs);
         report.extend(shape::text(shape));
         report + &verdict
     })?;
@@ -133,10 +144,12 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
 }
 
 /// What to type for the same again.
-fn command_line(settings: &Settings) -> String {
+fn command_line(settings: &Settings, rows: Option<&Path>) -> String {
+    let rows = rows.map(|path| format!(" --rows {}", quoted(&path.display().to_string())));
     let window = settings.virtual_ms.map(|ms| format!(" --virtual-ms {ms}"));
     format!(
-        "shootdown evidence --runs {} --seed {}{}",
+        "shootdown evidence{} --runs {} --seed {}{}",
+        rows.unwrap_or_default(),
         settings.runs,
         settings.seed,
         window.unwrap_or_default()
@@ -157,10 +170,11 @@ pub fn distinct<'a, T>(items: &'a [T], of: impl Fn(&'a T) -> &'a str) -> Vec<&'a
 #[cfg(test)]
 mod tests {
     use super::runs::measured;
-    use super::text::wrapped;
+    use super::text::{WIDEST, wrapped};
     use super::*;
     use crate::args::RunArgs;
     use crate::fake::{self, Fake};
+    use crate::published;
     use crate::queue::Outcome;
     use shootdown_sim::run::RunResult;
 
@@ -172,9 +186,11 @@ mod tests {
         })
     }
 
+    /// The rates of milan-72.
     fn of_milan() -> Vec<Published> {
         let rows = published::rows().into_iter();
-        rows.filter(|row| row.machine == "milan-72").collect()
+        rows.filter(|row| row.machine == "milan-72" && row.metric == Metric::OpsPerS)
+            .collect()
     }
 
     /// Lines of a simulator that is `factor` off on every row.
@@ -201,7 +217,7 @@ mod tests {
             .iter_mut()
             .filter(|line| line.published.fitted)
             .for_each(|line| line.simulated = line.simulated.map(|rate| rate * 50.0));
-        let text = text(&lines, &[], &[], 1);
+        let text = text(&lines, &[], &[], &[], 1);
         assert!(
             text.contains("milan-72: 4 rows were used for fitting; on the 8 others, absolute error:"),
             "{text}"
@@ -214,7 +230,7 @@ mod tests {
 
     #[test]
     fn the_interpolation_stands_beside_with_its_own_errors() {
-        let text = text(&off_by(1.0), &[], &[], 1);
+        let text = text(&off_by(1.0), &[], &[], &[], 1);
         // broadcast at 1 thread: constant 1368 against 304.
         assert!(text.contains("interpolation  worst  350.0%"), "{text}");
         assert!(
@@ -241,15 +257,16 @@ mod tests {
         let lines = lines(rows, &plan(rows, 1), &[Err("hangs".to_string()), outcome(1.0)]);
         assert_eq!((lines[0].simulated, lines[1].simulated), (None, Some(1.0)));
         assert!(
-            text(&lines, &[], &[], 1).contains(" failed "),
+            text(&lines, &[], &[], &[], 1).contains(" failed "),
             "{}",
-            text(&lines, &[], &[], 1)
+            text(&lines, &[], &[], &[], 1)
         );
     }
 
     #[test]
     fn a_failed_run_sets_the_exit_status() {
         let args = EvidenceArgs {
+            rows: None,
             runs: 1,
             json: false,
             html: None,
@@ -313,7 +330,7 @@ mod tests {
             workload: "nothing".to_string(),
             ..of_milan()[0].clone()
         };
-        let text = text(&off_by(1.0), &[], &[unknown.clone(), unknown], 1);
+        let text = text(&off_by(1.0), &[], &[unknown.clone(), unknown], &[], 1);
         assert!(
             text.contains("E99: 2 rows not run: there is no workload `nothing`\n"),
             "{text}"
@@ -327,6 +344,7 @@ mod tests {
         let result = RunResult {
             ops_per_s: 2e6,
             interrupts_per_op: 3.0,
+            flush_share: 0.25,
             time_shares: vec![("user", 0.5), ("address-space lock", 0.25), ("idle", 0.125)],
             ..fake::result(spec)
         };
@@ -341,7 +359,7 @@ mod tests {
         };
         let number = |metric| measured(&Published { metric, ..row.clone() }, &result, Some(&half));
         let numbers = Metric::ALL.map(|metric| number(metric).unwrap());
-        assert_eq!(numbers, [2e6, 500.0, 3.0, 0.125, 0.5, 0.5, 2.0, 3000.0]);
+        assert_eq!(numbers, [2e6, 500.0, 3.0, 0.125, 0.25, 0.5, 0.5, 2.0, 1500.0, 3000.0]);
     }
 
     #[test]
@@ -374,14 +392,8 @@ mod tests {
             workload: "nothing".to_string(),
             ..of_milan()[0].clone()
         };
-        let settings = Settings {
-            seed: 5,
-            runs: 3,
-            jobs: 1,
-            virtual_ms: None,
-        };
         let json = json::render(json::Findings {
-            settings: &settings,
+            command: "shootdown evidence --runs 3 --seed 5",
             lines: &lines,
             left: &[unknown],
             statements: None,
@@ -417,9 +429,10 @@ mod tests {
             .filter(|row| row.not_run().is_none())
             .collect();
         let outcomes: Vec<Outcome> = plan(&rows, 1).specs.iter().map(|_| outcome(1e6)).collect();
-        let text = text(&lines(&rows, &plan(&rows, 1), &outcomes), &[], &[], 1);
+        let notes = Tables::embedded().notes;
+        let text = text(&lines(&rows, &plan(&rows, 1), &outcomes), &[], &[], &notes, 3);
         let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap_or_default();
-        assert!(widest.chars().count() <= 110, "{widest}");
+        assert!(widest.chars().count() <= WIDEST, "{widest}");
         assert!(
             text.contains("  [1]: topology.sockets=32 topology.cores_per_cluster=2\n"),
             "{text}"

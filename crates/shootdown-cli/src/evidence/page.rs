@@ -3,12 +3,12 @@
 
 use super::plots::plots;
 use super::text::{errors, grid};
-use super::{Line, command_line, distinct, shown};
+use super::{Line, distinct, shown};
 use crate::catalog;
 use crate::number::{self, UNKNOWN, median};
 use crate::page::{self, escape};
 use crate::plan::Settings;
-use crate::published::{self, Metric, Published};
+use crate::published::{Metric, Note, Published};
 use crate::shape::{self, Statement};
 use crate::style;
 use crate::summary::relative_error;
@@ -20,14 +20,18 @@ pub struct Findings<'a> {
     pub lines: &'a [Line],
     /// Designs shown beside the published ones, of which nothing is published.
     pub beside: &'a [Line],
+    /// What must be known of the tables.
+    pub notes: &'a [Note],
     /// The rows that were not run.
     pub left: &'a [Published],
     /// How they were run.
     pub settings: &'a Settings,
+    /// What to type for the same again.
+    pub command: &'a str,
     /// Simulated curves between the published points of E1.
     pub curves: Vec<(&'static str, Vec<(usize, f64)>)>,
-    /// What is said of these curves; none when one of their runs failed.
-    pub statements: Option<Vec<Statement>>,
+    /// What is said of these curves, if they were looked at; none when one of their runs failed.
+    pub statements: Option<Option<Vec<Statement>>>,
     /// The oracle's verdict, and each run that failed.
     pub verdict: &'a str,
     /// Whether nothing was stale and nothing failed.
@@ -63,7 +67,7 @@ pub fn render(findings: &Findings) -> String {
         } else {
             "one run each".to_string()
         },
-        escape(&command_line(settings))
+        escape(findings.command)
     );
     body.push_str(&format!(
         "<div class=\"verdict{}\">\n{}</div>\n",
@@ -75,7 +79,9 @@ pub fn render(findings: &Findings) -> String {
             .collect::<String>()
     ));
     body.push_str(&held_out(findings));
-    body.push_str(&statements(findings));
+    if let Some(found) = &findings.statements {
+        body.push_str(&statements(found.as_deref()));
+    }
     body.push_str(&legend());
     for table in distinct(findings.lines, |line| &line.published.table) {
         body.push_str(&section(findings, table));
@@ -125,8 +131,8 @@ fn held_out(findings: &Findings) -> String {
     )
 }
 
-fn statements(findings: &Findings) -> String {
-    let Some(statements) = &findings.statements else {
+fn statements(statements: Option<&[Statement]>) -> String {
+    let Some(statements) = statements else {
         return "<h2>Shape of E1 and E2</h2>\n<p class=\"missed\">Not judged: a run of its curves failed.</p>\n"
             .to_string();
     };
@@ -201,7 +207,7 @@ fn section(findings: &Findings, table: &str) -> String {
                 .map_or("failed".to_string(), |number| escape(&shown(row.metric, number)))
         )
     }));
-    let notes = published::notes().into_iter().filter(|note| note.table == table);
+    let notes = findings.notes.iter().filter(|note| note.table == table);
     html.extend(notes.map(|note| format!("<p class=\"soft\">{}</p>\n", page::prose(note.text.trim()))));
     html
 }
@@ -300,6 +306,7 @@ fn not_run(left: &[Published]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::published::{self, Tables};
 
     fn lines() -> (Vec<Line>, Vec<Published>) {
         let (rows, mut left): (Vec<_>, Vec<_>) = published::rows().into_iter().partition(|row| row.not_run().is_none());
@@ -318,7 +325,7 @@ mod tests {
 
     /// What a page of `lines` shows, and beside them `walk-sticky` in E5.
     fn beside() -> Vec<Line> {
-        let beside = published::beside().into_iter();
+        let beside = Tables::embedded().beside.into_iter();
         beside
             .filter(|row| row.design == "walk-sticky")
             .map(|published| Line {
@@ -329,10 +336,11 @@ mod tests {
             .collect()
     }
 
-    fn page_of(lines: &[Line], left: &[Published], statements: Option<Vec<Statement>>) -> String {
+    fn page_of(lines: &[Line], left: &[Published], statements: Option<Option<Vec<Statement>>>) -> String {
         render(&Findings {
             lines,
             beside: &beside(),
+            notes: &Tables::embedded().notes,
             left,
             settings: &Settings {
                 seed: 1,
@@ -341,6 +349,7 @@ mod tests {
                 virtual_ms: None,
             },
             curves: vec![("ipi", vec![(2, 4e5), (32, 7e5)])],
+            command: "shootdown evidence --runs 3 --seed 1",
             statements,
             verdict: "stale translations: 0 in 5 checked accesses\n",
             sound: true,
@@ -350,7 +359,7 @@ mod tests {
     #[test]
     fn every_row_is_on_the_page_with_a_bar_and_fitted_ones_are_hollow() {
         let (lines, left) = lines();
-        let page = page_of(&lines, &left, Some(Vec::new()));
+        let page = page_of(&lines, &left, Some(Some(Vec::new())));
         let document = page::checked(&page);
         let of_class = |class: &str| {
             let nodes = document.descendants();
@@ -377,7 +386,7 @@ mod tests {
     #[test]
     fn the_page_says_of_a_table_what_the_terminal_says() {
         let (lines, left) = lines();
-        let page = page_of(&lines, &left, Some(Vec::new()));
+        let page = page_of(&lines, &left, Some(Some(Vec::new())));
         for expected in [
             "E1. tlb_flush2 on milan-72</h3>",
             "Rates are loops per second, all threads together; simulated numbers are medians of 3 runs.",
@@ -402,6 +411,7 @@ mod tests {
             &Findings {
                 lines: &lines,
                 beside: &[],
+                notes: &[],
                 left: &left,
                 settings: &Settings {
                     seed: 1,
@@ -409,6 +419,7 @@ mod tests {
                     jobs: 1,
                     virtual_ms: None,
                 },
+                command: "shootdown evidence",
                 curves: vec![("ipi", vec![(2, 4e5), (32, 7e5)])],
                 statements: None,
                 verdict: "",
@@ -431,9 +442,12 @@ mod tests {
         let (mut lines, left) = lines();
         lines[0].simulated = None;
         lines[1].simulated = Some(f64::NAN);
-        let page = page_of(&lines, &left, None);
+        let page = page_of(&lines, &left, Some(None));
         page::checked(&page);
         assert!(page.contains("<td>failed</td>") && page.contains("Not judged"));
+        let of_own_rows = page_of(&lines, &left, None);
+        page::checked(&of_own_rows);
+        assert!(!of_own_rows.contains("Shape of E1") && !of_own_rows.contains("Not judged"));
     }
 
     #[test]

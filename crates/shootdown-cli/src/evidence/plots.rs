@@ -91,9 +91,11 @@ fn unit(metric: Metric, operation: &str) -> String {
         Metric::NsPerOp => format!("ns per {operation}"),
         Metric::InterruptsPerOp => format!("interrupts per {operation}"),
         Metric::IdleShare => "share idle".to_string(),
+        Metric::FlushShare => "share in invalidation".to_string(),
         Metric::Seconds => "seconds".to_string(),
         Metric::TimeRatio => "time, as a ratio".to_string(),
         Metric::RateRatio => "rate, as a ratio".to_string(),
+        Metric::P50Ns => "ns, median".to_string(),
         Metric::P99Ns => "ns, 99th percentile".to_string(),
     }
 }

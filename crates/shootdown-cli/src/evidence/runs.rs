@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use shootdown_sim::run::{RunResult, RunSpec};
+use shootdown_sim::run::{Latency, RunResult, RunSpec};
 
 use super::Line;
 use crate::failure::Failure;
@@ -23,15 +23,20 @@ pub(super) fn measured(row: &Published, result: &RunResult, over: Option<&RunRes
             let idle = |(name, _): &&(&str, f64)| *name == "idle";
             result.time_shares.iter().filter(idle).map(|(_, share)| share).sum()
         }
+        Metric::FlushShare => result.flush_share,
         Metric::Seconds => row.operations? / result.ops_per_s,
         Metric::TimeRatio => over?.ops_per_s / result.ops_per_s,
         Metric::RateRatio => result.ops_per_s / over?.ops_per_s,
-        Metric::P99Ns => {
-            let name = row.distribution.as_deref()?;
-            result.latencies.iter().find(|latency| latency.name == name)?.p99_ns
-        }
+        Metric::P50Ns => latency(row, result)?.p50_ns,
+        Metric::P99Ns => latency(row, result)?.p99_ns,
     };
     number.is_finite().then_some(number)
+}
+
+/// The distribution that a row names.
+fn latency<'a>(row: &Published, result: &'a RunResult) -> Option<&'a Latency> {
+    let name = row.distribution.as_deref()?;
+    result.latencies.iter().find(|latency| latency.name == name)
 }
 
 /// The runs that rows need, each once: several rows may be numbers of one run, and ratios share what they are over.

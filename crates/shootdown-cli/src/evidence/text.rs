@@ -2,18 +2,20 @@
 
 use super::{Line, distinct, shown};
 use crate::number::{self, UNKNOWN, median};
-use crate::published::{self, Metric, Published};
+use crate::published::{Metric, Note, Published};
 use crate::summary::relative_error;
 use crate::table::Grid;
 
-pub(super) fn text(lines: &[Line], beside: &[Line], left: &[Published], runs: u64) -> String {
+/// Columns of the terminal that the tables have to fit.
+pub(super) const WIDEST: usize = 110;
+
+pub(super) fn text(lines: &[Line], beside: &[Line], left: &[Published], notes: &[Note], runs: u64) -> String {
     let mut text = String::new();
-    let notes = published::notes();
     for table in distinct(lines, |line| &line.published.table) {
         let of_table: Vec<&Line> = lines.iter().filter(|line| line.published.table == table).collect();
         let machines: Vec<Line> = of_table.iter().map(|line| (*line).clone()).collect();
-        text.push_str(&format!(
-            "{table}. {} on {}{}{}\n",
+        let heading = format!(
+            "{table}. {} on {}{}{}",
             distinct(&machines, |line| &line.published.workload).join(", "),
             distinct(&machines, |line| &line.published.machine).join(" and "),
             if of_table.iter().any(|line| line.published.metric == Metric::OpsPerS) {
@@ -26,7 +28,12 @@ pub(super) fn text(lines: &[Line], beside: &[Line], left: &[Published], runs: u6
             } else {
                 String::new()
             }
-        ));
+        );
+        text.push_str(&if heading.chars().count() > WIDEST {
+            wrapped(&heading).trim_start().to_string()
+        } else {
+            heading + "\n"
+        });
         let (grid, marks) = grid(&of_table);
         text.push_str(&grid.draw());
         text.push_str(&marks);
@@ -69,9 +76,11 @@ pub(super) fn text(lines: &[Line], beside: &[Line], left: &[Published], runs: u6
             text.push_str(&summary("interpolation", interpolated, &held_out));
         }
     }
-    text.push_str(
-        "interpolation: log(rate) linear in log(threads) through each design's fitted rows, constant through one\n",
-    );
+    if lines.iter().any(|line| line.interpolated.is_some()) {
+        text.push_str(
+            "interpolation: log(rate) linear in log(threads) through each design's fitted rows, constant through one\n",
+        );
+    }
     text
 }
 

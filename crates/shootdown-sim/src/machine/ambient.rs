@@ -5,7 +5,7 @@
 
 use super::account::Statistics;
 use super::config::TICKS_PER_CYCLE;
-use super::cpu::Cpu;
+use super::cpu::{Cpu, NEVER};
 use super::lines::LineId;
 use super::memory::Target;
 use super::record::Core;
@@ -174,7 +174,7 @@ pub fn send_ipi(targets: impl IntoIterator<Item = usize>) {
 /// Sends a message through the interrupt controller to each of `targets`, which interrupts nobody: `arrives` is called with each target
 /// and when the message is there, cycles. This CPU pays for the sending. Does not drain its store buffer.
 pub fn send_message(targets: impl IntoIterator<Item = usize>, mut arrives: impl FnMut(usize, u64)) {
-    core().send(targets.into_iter(), |target, at| {
+    core().send(targets.into_iter(), |target, _, at| {
         arrives(target, at.div_ceil(TICKS_PER_CYCLE))
     });
 }
@@ -187,7 +187,14 @@ pub fn add_by_hardware(cpu: usize, word: &SimWord, change: u64, at: u64) {
 
 /// Raises an interrupt that arrives at `cpu` at `at` (cycles), at nobody's cost: a timer or a device.
 pub fn raise(cpu: usize, at: u64) {
-    core().raise(cpu, at * TICKS_PER_CYCLE);
+    core().raise(cpu, at * TICKS_PER_CYCLE, NEVER);
+}
+
+/// In a handler: when the first of the interrupts that it was called for was sent, cycles, at the moment at which its
+/// sender began to send; none where a timer or a device raised them all.
+pub fn interrupt_sent() -> Option<u64> {
+    let sent = core().cpu().irq_sent.get();
+    (sent != NEVER).then_some(sent / TICKS_PER_CYCLE)
 }
 
 /// Runs `call` on the host at `at` (cycles), before any CPU acts at that time. It may use this module's functions that

@@ -70,33 +70,33 @@ impl State {
 /// Moments at which something arrives at a CPU: interrupts, or wakes. Those that have come are taken together.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
-    /// Latest first.
-    moments: RefCell<Vec<u64>>,
+    /// When each arrives and when it was sent. Latest first.
+    moments: RefCell<Vec<(u64, u64)>>,
 }
 
 impl Arrivals {
-    /// Adds one; returns the earliest.
-    pub(crate) fn add(&self, at: u64) -> u64 {
+    /// Adds one that was sent at `sent`, or [`NEVER`] by anybody; returns the earliest arrival.
+    pub(crate) fn add(&self, at: u64, sent: u64) -> u64 {
         let mut moments = self.moments.borrow_mut();
-        let place = moments.partition_point(|&moment| moment > at);
-        moments.insert(place, at);
-        moments.last().copied().unwrap_or(NEVER)
+        let place = moments.partition_point(|&(moment, _)| moment > at);
+        moments.insert(place, (at, sent));
+        moments.last().map_or(NEVER, |&(moment, _)| moment)
     }
 
-    /// Takes all up to `now`. Returns how many there were and the earliest that is left.
-    pub(crate) fn take(&self, now: u64) -> (usize, u64) {
+    /// Takes all up to `now`. Returns when the first of them was sent and the earliest arrival that is left.
+    pub(crate) fn take(&self, now: u64) -> (u64, u64) {
         let mut moments = self.moments.borrow_mut();
-        let keep = moments.partition_point(|&moment| moment > now);
-        let taken = moments.len() - keep;
+        let keep = moments.partition_point(|&(moment, _)| moment > now);
+        let sent = moments[keep..].iter().map(|&(_, sent)| sent).min().unwrap_or(NEVER);
         moments.truncate(keep);
-        (taken, moments.last().copied().unwrap_or(NEVER))
+        (sent, moments.last().map_or(NEVER, |&(moment, _)| moment))
     }
 
     /// The earliest after `now`.
     pub(crate) fn after(&self, now: u64) -> u64 {
         let moments = self.moments.borrow();
-        let keep = moments.partition_point(|&moment| moment > now);
-        keep.checked_sub(1).map_or(NEVER, |index| moments[index])
+        let keep = moments.partition_point(|&(moment, _)| moment > now);
+        keep.checked_sub(1).map_or(NEVER, |index| moments[index].0)
     }
 }
 
@@ -135,6 +135,8 @@ pub(crate) struct Cpu {
     pub siblings: Box<[u16]>,
 
     pub irqs: Arrivals,
+    /// When the first of the interrupts that were taken last was sent, ticks.
+    pub irq_sent: Cell<u64>,
     /// Interrupts raised so far, merged ones too.
     pub raised: Cell<u64>,
     pub wake_at: Cell<u64>,
@@ -180,6 +182,7 @@ impl Cpu {
             siblings,
             irq_at: Cell::new(NEVER),
             irqs: Arrivals::default(),
+            irq_sent: Cell::new(NEVER),
             raised: Cell::new(0),
             wake_at: Cell::new(NEVER),
             wakes: Arrivals::default(),
@@ -239,9 +242,9 @@ impl Cpu {
         !self.masked.get() && self.irq_at.get() <= self.clock.get()
     }
 
-    /// Raises an interrupt that arrives at `at`.
-    pub(crate) fn raise(&self, at: u64) {
+    /// Raises an interrupt that arrives at `at` and was sent at `sent`, or [`NEVER`] by anybody.
+    pub(crate) fn raise(&self, at: u64, sent: u64) {
         self.raised.set(self.raised.get() + 1);
-        self.irq_at.set(self.irqs.add(at));
+        self.irq_at.set(self.irqs.add(at, sent));
     }
 }

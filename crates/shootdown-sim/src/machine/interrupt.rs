@@ -3,7 +3,7 @@
 //! As in a local APIC there is one pending bit: interrupts that arrive before the earlier one is taken merge with it.
 //! Knows nothing of what handlers do.
 
-use super::cpu::{Cpu, SLOW_HOST, SLOW_RECORDING, State};
+use super::cpu::{Cpu, NEVER, SLOW_HOST, SLOW_RECORDING, State};
 use super::record::Core;
 use crate::timeline::{What, note};
 
@@ -11,33 +11,36 @@ impl Core {
     /// Raises an interrupt at each of `targets`; the calling CPU pays for sending.
     pub(crate) fn send_ipi(&self, targets: impl Iterator<Item = usize>) {
         if !self.on_cpu() {
-            return targets.for_each(|target| self.raise(target, self.time.get()));
+            return targets.for_each(|target| self.raise(target, self.time.get(), NEVER));
         }
         let cpu = self.cpu();
-        self.send(targets, |target, at| {
+        self.send(targets, |target, sent, at| {
             cpu.ipis_sent.set(cpu.ipis_sent.get() + 1);
-            self.raise(target, at);
+            self.raise(target, at, sent);
         });
     }
 
-    /// Sends a message to each of `targets`, as interrupts are sent; `arrives` is called with each and when it is there, ticks.
-    pub(crate) fn send(&self, targets: impl Iterator<Item = usize>, mut arrives: impl FnMut(usize, u64)) {
+    /// Sends a message to each of `targets`, as interrupts are sent; `arrives` is called with each, when sending them began, and
+    /// when it is there, ticks.
+    pub(crate) fn send(&self, targets: impl Iterator<Item = usize>, mut arrives: impl FnMut(usize, u64, u64)) {
         let cpu = self.cpu();
         cpu.count();
         self.sync(cpu);
+        let sent = cpu.clock.get();
         let mut cost = self.costs.ipi_first;
         for target in targets {
             cpu.pass(cost);
             cost = self.costs.ipi_next;
             let latency = self.costs.ipi_latency[self.distance(cpu.name, target as u16 + 1)];
-            arrives(target, cpu.clock.get() + latency);
+            arrives(target, sent, cpu.clock.get() + latency);
         }
     }
 
-    /// Raises an interrupt that arrives at `target` at `at`, ticks.
-    pub(crate) fn raise(&self, target: usize, at: u64) {
+    /// Raises an interrupt that arrives at `target` at `at`, ticks, and that its sender began to send at `sent`; [`NEVER`] when
+    /// nobody did.
+    pub(crate) fn raise(&self, target: usize, at: u64, sent: u64) {
         let target = &self.cpus[target];
-        target.raise(at);
+        target.raise(at, sent);
         if std::ptr::eq(target, self.current.get()) {
             return self.refresh();
         }
@@ -56,8 +59,9 @@ impl Core {
     #[inline(never)]
     pub(crate) fn take_interrupts(&self, cpu: &Cpu) {
         while cpu.interrupt_due() && cpu.slow.get() & SLOW_HOST == 0 {
-            let (_, next) = cpu.irqs.take(cpu.clock.get());
+            let (sent, next) = cpu.irqs.take(cpu.clock.get());
             cpu.irq_at.set(next);
+            cpu.irq_sent.set(sent);
             cpu.interrupts.set(cpu.interrupts.get() + 1);
             let recording = cpu.slow.get() & SLOW_RECORDING != 0;
             cpu.set_slow(SLOW_RECORDING, false);

@@ -192,7 +192,7 @@ impl Machine {
 
     /// Raises an interrupt that arrives at `cpu` at `at`, cycles.
     pub fn raise(&self, cpu: usize, at: u64) {
-        self.core.raise(cpu, at * TICKS_PER_CYCLE);
+        self.core.raise(cpu, at * TICKS_PER_CYCLE, NEVER);
     }
 
     /// Runs `call` on the host at `at` (cycles), before any CPU acts at that time.

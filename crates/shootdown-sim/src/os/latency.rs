@@ -95,6 +95,9 @@ pub struct Latencies {
     pub disturbance: Recorder,
     /// The same of bystanders only: CPUs that ran another space, or kernel code.
     pub bystanders: Recorder,
+    /// From the moment at which an interrupt for a request is sent until its handler has done what was asked: of handlers
+    /// that found something to do, and of several interrupts that were taken as one the first.
+    pub answer: Recorder,
     /// From the moment at which a sleeper with real-time priority was to wake until it runs.
     pub wake_up: Recorder,
 }
@@ -110,13 +113,14 @@ pub const BYSTANDERS: &str = "disturbance of bystanders";
 
 impl Latencies {
     /// Each, by name.
-    pub fn all(&self) -> [(&'static str, &Recorder); 6] {
+    pub fn all(&self) -> [(&'static str, &Recorder); 7] {
         [
             ("flush", &self.flush),
             ("preemption off", &self.preemption_off),
             ("longest preemption off in 10 ms", &self.longest_preemption_off),
             (DISTURBANCE, &self.disturbance),
             (BYSTANDERS, &self.bystanders),
+            ("interrupt to answer", &self.answer),
             ("real-time wake-up", &self.wake_up),
         ]
     }

@@ -267,6 +267,7 @@ impl<const W: usize> System<W> {
                     hw.answers(machine::cpu());
                 }
             }
+            let sent = machine::interrupt_sent();
             let before = engine.kernel().answers();
             #[cfg(feature = "faults")]
             let _frame = stacks.push(machine::cpu());
@@ -278,6 +279,9 @@ impl<const W: usize> System<W> {
             let answers = engine.kernel().answers();
             // The handler may have loaded another tag.
             handled.borrow_mut().caught_up(machine::cpu(), machine::now());
+            if let Some(sent) = sent.filter(|_| answers != before) {
+                preemption.latencies.answer.record(machine::now() - sent);
+            }
             category::leave(outer);
             let took = machine::now() - begun + interrupt_entry_exit;
             let concerned = (answers.flushed, answers.current) != (before.flushed, before.current);

@@ -2,7 +2,7 @@
 //! counts. There may be more threads than CPUs: then they take turns. With `process_threads` they are spread over processes
 //! of so many threads, each process with a region of its own, as the workers of the published program.
 
-use super::{Parameter, Parameters, Thread};
+use super::{Parameter, Parameters, Thread, processes_of};
 use crate::hw::Access;
 use crate::machine;
 use crate::os::{PAGE, USER_BASE};
@@ -24,10 +24,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[PROCESS_THREADS];
 
 /// Processes of `threads` threads.
 pub(super) fn processes(threads: usize, parameters: &Parameters) -> usize {
-    match parameters.count(&PROCESS_THREADS) as usize {
-        0 => 1,
-        each => threads.div_ceil(each),
-    }
+    processes_of(parameters.count(&PROCESS_THREADS), threads)
 }
 
 pub(super) fn run<const W: usize>(thread: &Thread<W>) {

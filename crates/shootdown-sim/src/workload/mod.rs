@@ -62,6 +62,14 @@ impl<const W: usize> Thread<W> {
     }
 }
 
+/// Processes that `threads` threads take when each has `each` of them; 0: all are in one.
+fn processes_of(each: u64, threads: usize) -> usize {
+    match each as usize {
+        0 => 1,
+        each => threads.div_ceil(each),
+    }
+}
+
 /// A workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
@@ -180,12 +188,9 @@ impl Workload {
     /// The numbers that `--set workload.NAME.PARAMETER=VALUE` can change.
     pub fn parameters(self) -> &'static [Parameter] {
         match self {
-            Workload::TlbFlush1
-            | Workload::TlbFlush2
-            | Workload::TlbShared
-            | Workload::MadviseSpin
-            | Workload::Latency
-            | Workload::MmapChurn => &[],
+            Workload::TlbFlush1 | Workload::TlbShared | Workload::Latency | Workload::MmapChurn => &[],
+            Workload::TlbFlush2 => tlb_flush2::PARAMETERS,
+            Workload::MadviseSpin => madvise_spin::PARAMETERS,
             Workload::MadviseStress => madvise_stress::PARAMETERS,
             Workload::TlbFlush3 => tlb_flush_file::PARAMETERS,
             Workload::MprotectAll => mprotect_all::PARAMETERS,
@@ -205,13 +210,13 @@ impl Workload {
     pub(crate) fn processes(self, threads: usize, parameters: &Parameters) -> usize {
         match self {
             Workload::TlbFlush1
-            | Workload::TlbFlush2
             | Workload::TlbFlush3
             | Workload::TlbShared
             | Workload::Gup
             | Workload::MadviseSpin
             | Workload::Latency
             | Workload::MmapChurn => 1,
+            Workload::TlbFlush2 => tlb_flush2::processes(threads, parameters),
             Workload::MadviseStress => madvise_stress::processes(threads, parameters),
             Workload::MprotectAll | Workload::Reclaim => threads,
             // Makes its own; a thread begins in one that does nothing.
@@ -241,7 +246,8 @@ impl Workload {
         match self {
             Workload::MprotectAll => mprotect_all::bytes(parameters),
             Workload::Gup => gup::bytes(threads, parameters),
-            Workload::TlbFlush1 | Workload::TlbFlush2 | Workload::TlbFlush3 => threads as u64 * tlb_flush2::REGION,
+            Workload::TlbFlush2 => tlb_flush2::bytes(threads, parameters),
+            Workload::TlbFlush1 | Workload::TlbFlush3 => threads as u64 * tlb_flush2::REGION,
             Workload::Build => build::BYTES,
             Workload::Reclaim => reclaim::bytes(parameters),
             Workload::ContextSwitch => context_switch::bytes(parameters),

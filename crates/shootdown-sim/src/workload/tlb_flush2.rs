@@ -3,14 +3,39 @@
 //!
 //! Regions lie next to each other, as `mmap` places them, so two share each lowest-level table. The threads start at
 //! random pages: left alone long enough they drift apart, and a short run should not show them unmapping in step.
+//!
+//! With `process_threads` they are spread over processes of so many threads (E10: two of one thread each, which never
+//! interrupt each other).
 
-use super::Thread;
+use super::{Parameter, Parameters, Thread, processes_of};
 use crate::hw::Access;
 use crate::machine;
 use crate::os::{PAGE, USER_BASE};
 
 /// Bytes of one thread's region.
 pub(super) const REGION: u64 = 1 << 20;
+
+/// Threads of each process.
+const PROCESS_THREADS: Parameter = Parameter {
+    path: "workload.tlb_flush2.process_threads",
+    default: 0.0,
+    least: 0.0,
+    most: 8192.0,
+    whole: true,
+    about: "threads of each process (0: one process for all)",
+};
+
+pub(super) const PARAMETERS: &[Parameter] = &[PROCESS_THREADS];
+
+/// Processes of `threads` threads.
+pub(super) fn processes(threads: usize, parameters: &Parameters) -> usize {
+    processes_of(parameters.count(&PROCESS_THREADS), threads)
+}
+
+/// Bytes of user address space of a process: the regions of its threads, which differ by one at most.
+pub(super) fn bytes(threads: usize, parameters: &Parameters) -> u64 {
+    threads.div_ceil(processes(threads, parameters)) as u64 * REGION
+}
 
 pub(super) fn run<const W: usize>(thread: &Thread<W>) {
     run_on(thread, |base| thread.system.map(&thread.process, base, REGION));
@@ -19,7 +44,8 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>) {
 /// The loop, on whatever `map` maps at the address it is given.
 pub(super) fn run_on<const W: usize>(thread: &Thread<W>, map: impl Fn(u64)) {
     let (system, process) = (&*thread.system, &*thread.process);
-    let base = USER_BASE + thread.index as u64 * REGION;
+    // Threads are spread over the processes in turn.
+    let base = USER_BASE + (thread.index / thread.processes.len()) as u64 * REGION;
     let mut page = machine::random_below(REGION / PAGE);
     map(base);
     while !machine::stop_requested() {

@@ -59,6 +59,43 @@ fn interrupts_that_arrive_before_the_first_is_taken_merge() {
     assert_eq!(entries, [20_000 + costs.interrupt_entry as u64]);
 }
 
+/// A handler learns when the first of the interrupts that it was called for was sent; a timer's has no sender.
+#[test]
+fn a_handler_knows_since_when_it_was_asked_for() {
+    let config = Config::new(Topology::regular(4, 1, 1, 2));
+    let mut machine = Machine::new(config);
+    let log: Log<Option<u64>> = Log::default();
+    let entries = Rc::clone(&log);
+    machine.set_interrupt_handler(move || entries.borrow_mut().push(m::interrupt_sent()));
+    machine.raise(1, 50);
+    machine.spawn(0, || {
+        m::charge(1_000);
+        // CPU 1 is the second that is sent to.
+        m::send_ipi([2, 1]);
+        m::charge(50_000);
+        m::send_ipi([1]);
+    });
+    machine.spawn(1, || {
+        m::charge(500);
+        let saved = m::interrupts_off();
+        m::charge(20_000);
+        m::interrupts_restore(saved);
+        m::charge(100_000);
+    });
+    machine.spawn(2, || ());
+    machine.spawn(3, || {
+        m::charge(3_000);
+        m::send_ipi([1]);
+    });
+    finish(&mut machine);
+    let log = log.borrow();
+    let [timer, merged, last] = log[..] else {
+        panic!("{log:?}")
+    };
+    assert_eq!((timer, merged), (None, Some(1_000)));
+    assert!(last.is_some_and(|sent| (51_000..52_000).contains(&sent)), "{last:?}");
+}
+
 #[test]
 fn an_interrupt_that_arrives_after_the_first_was_taken_does_not_merge() {
     let (entries, _) = interrupted(Config::new(Topology::flat(2)), None, || {

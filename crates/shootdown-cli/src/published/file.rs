@@ -1,0 +1,358 @@
+//! Reading a file of published rows: each entry with its line, because a mistake has to be found by whoever made it.
+//!
+//! Owns the syntax and what keys go together. Whether a row can be run is asked of the simulator.
+
+use std::ops::Range;
+
+use serde::Deserialize;
+use shootdown_sim::os::Latencies;
+use toml::Spanned;
+
+use super::{Beside, Metric, Note, Published, Reference, Tables};
+use crate::plan::Settings;
+
+/// A row as the file has it: exactly one number, or pair of numbers whose quotient counts.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    table: String,
+    workload: String,
+    machine: String,
+    design: String,
+    threads: usize,
+    #[serde(default)]
+    lru_drain: bool,
+    #[serde(default)]
+    set: Vec<String>,
+    virtual_ms: Option<f64>,
+    over: Option<Reference>,
+    operations: Option<f64>,
+    distribution: Option<String>,
+    kloops_per_s: Option<f64>,
+    ns_per_op: Option<f64>,
+    interrupts_per_op: Option<f64>,
+    idle_share: Option<f64>,
+    flush_share: Option<f64>,
+    seconds: Option<f64>,
+    time_ratio: Option<[f64; 2]>,
+    rate_ratio: Option<[f64; 2]>,
+    p50_us: Option<f64>,
+    p99_us: Option<f64>,
+    #[serde(default)]
+    fitted: bool,
+    source: String,
+}
+
+impl Row {
+    /// What it may say was measured: the key, the metric, and the number if it is there, in the unit of the metric.
+    fn numbers(&self) -> [(&'static str, Metric, Option<f64>); Metric::ALL.len()] {
+        let ratio = |pair: Option<[f64; 2]>| pair.map(|[number, over]| number / over);
+        let thousands = |number: Option<f64>| number.map(|number| number * 1e3);
+        [
+            ("kloops_per_s", Metric::OpsPerS, thousands(self.kloops_per_s)),
+            ("ns_per_op", Metric::NsPerOp, self.ns_per_op),
+            ("interrupts_per_op", Metric::InterruptsPerOp, self.interrupts_per_op),
+            ("idle_share", Metric::IdleShare, self.idle_share),
+            ("flush_share", Metric::FlushShare, self.flush_share),
+            ("seconds", Metric::Seconds, self.seconds),
+            ("time_ratio", Metric::TimeRatio, ratio(self.time_ratio)),
+            ("rate_ratio", Metric::RateRatio, ratio(self.rate_ratio)),
+            ("p50_us", Metric::P50Ns, thousands(self.p50_us)),
+            ("p99_us", Metric::P99Ns, thousands(self.p99_us)),
+        ]
+    }
+
+    /// The row, if it has exactly one number and what belongs to it.
+    fn checked(self) -> Result<Published, String> {
+        let numbers = self.numbers();
+        let mut given = numbers
+            .iter()
+            .filter_map(|(key, metric, value)| Some((*key, *metric, (*value)?)));
+        let (Some((key, metric, value)), None) = (given.next(), given.next()) else {
+            let known = numbers.map(|(key, ..)| key).join(", ");
+            return Err(format!(
+                "row: expected exactly one of {known}; give each number a row of its own"
+            ));
+        };
+        let share = [Metric::IdleShare, Metric::FlushShare].contains(&metric);
+        if !(value.is_finite() && value > 0.0 && (!share || value <= 1.0)) {
+            let most = if share { ", at most 1" } else { "" };
+            return Err(format!(
+                "{key}: expected a number above 0{most}; errors are relative to it"
+            ));
+        }
+        let latency = [Metric::P50Ns, Metric::P99Ns].contains(&metric);
+        let ratio = [Metric::TimeRatio, Metric::RateRatio].contains(&metric);
+        for (companion, given, needed) in [
+            ("over", self.over.is_some(), ratio),
+            ("operations", self.operations.is_some(), metric == Metric::Seconds),
+            ("distribution", self.distribution.is_some(), latency),
+        ] {
+            if given && !needed {
+                return Err(format!("{companion}: does not belong to `{key}`; leave it out"));
+            }
+            if needed && !given {
+                return Err(format!("{companion}: is missing beside `{key}`; add it"));
+            }
+        }
+        if let Some(name) = &self.distribution {
+            let known = Latencies::default().all().map(|(name, _)| name);
+            if !known.contains(&&**name) {
+                let name = name.escape_debug();
+                return Err(format!(
+                    "distribution: `{name}` is not known; use one of: {}",
+                    known.join(", ")
+                ));
+            }
+        }
+        Ok(Published {
+            table: self.table,
+            workload: self.workload,
+            machine: self.machine,
+            design: self.design,
+            threads: self.threads,
+            lru_drain: self.lru_drain,
+            set: self.set,
+            virtual_ms: self.virtual_ms,
+            over: self.over,
+            operations: self.operations,
+            distribution: self.distribution,
+            metric,
+            value,
+            fitted: self.fitted,
+            source: self.source,
+        })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    row: Vec<Spanned<Row>>,
+    #[serde(default)]
+    beside: Vec<Spanned<Beside>>,
+    #[serde(default)]
+    note: Vec<Spanned<Note>>,
+}
+
+/// What is wrong, on which line, from 1.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Complaint {
+    pub(super) line: usize,
+    pub(super) what: String,
+}
+
+/// What a file says, with the line of each row and of each design that is run beside.
+#[derive(Debug)]
+pub(super) struct Entries {
+    pub(super) tables: Tables,
+    row_lines: Vec<usize>,
+    beside_lines: Vec<usize>,
+}
+
+/// Reads `text`, every entry checked against the keys and the other entries.
+pub(super) fn parse(text: &str) -> Result<Entries, Complaint> {
+    let complaint = |span: Option<Range<usize>>, what: String| Complaint {
+        line: line_of(text, span.map_or(text.len(), |span| span.start)),
+        what,
+    };
+    let file: File = toml::from_str(text).map_err(|error| {
+        let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+        complaint(error.span(), message)
+    })?;
+    if file.row.is_empty() {
+        return Err(complaint(
+            None,
+            "there is no row; write at least one [[row]]".to_string(),
+        ));
+    }
+    let (mut rows, mut row_lines) = (Vec::<Published>::new(), Vec::new());
+    for row in file.row {
+        let span = row.span();
+        row_lines.push(line_of(text, span.start));
+        rows.push(row.into_inner().checked().map_err(|what| complaint(Some(span), what))?);
+    }
+    let (mut beside, mut beside_lines) = (Vec::new(), Vec::new());
+    for entry in file.beside {
+        let (span, entry) = (entry.span(), entry.into_inner());
+        let first = rows
+            .iter()
+            .find(|row| row.table == entry.table && row.workload == entry.workload);
+        let Some(first) = first else {
+            let what = format!(
+                "beside: table {} has no row of `{}` to be run as; name a table and a workload of a [[row]]",
+                entry.table, entry.workload
+            );
+            return Err(complaint(Some(span), what));
+        };
+        beside_lines.push(line_of(text, span.start));
+        beside.push(Published {
+            design: entry.design,
+            fitted: false,
+            ..first.clone()
+        });
+    }
+    let mut notes = Vec::new();
+    for note in file.note {
+        let (span, note) = (note.span(), note.into_inner());
+        if rows.iter().all(|row| row.table != note.table) {
+            let what = format!("note: table {} has no row; name the table of a [[row]]", note.table);
+            return Err(complaint(Some(span), what));
+        }
+        notes.push(note);
+    }
+    Ok(Entries {
+        tables: Tables { rows, beside, notes },
+        row_lines,
+        beside_lines,
+    })
+}
+
+impl Entries {
+    /// Checks that the simulator has what every row and every design beside asks for.
+    pub(super) fn check_runs(&self) -> Result<(), Complaint> {
+        let settings = Settings {
+            seed: 1,
+            runs: 1,
+            jobs: 1,
+            virtual_ms: None,
+        };
+        let Tables { rows, beside, .. } = &self.tables;
+        let lines = self.row_lines.iter().chain(&self.beside_lines);
+        for (row, &line) in rows.iter().chain(beside).zip(lines) {
+            for row in [Some(row.clone()), row.reference()].into_iter().flatten() {
+                let found = row.spec(&settings).map_err(|failure| failure.line());
+                let checked = found.and_then(|spec| shootdown_sim::run::validate(&spec));
+                checked.map_err(|what| Complaint { line, what })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    let before = text.as_bytes().iter().take(at);
+    1 + before.filter(|byte| **byte == b'\n').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROW: &str = "# Mine.\n\n[[row]]\ntable = \"lab\"\nworkload = \"tlb_flush2\"\nmachine = \"milan-72\"\ndesign = \"ipi\"\nthreads = 1\nsource = \"s\"\n";
+
+    /// A file of one row, with `more` lines from the tenth on.
+    fn with(more: &str) -> Result<Entries, Complaint> {
+        parse(&format!("{ROW}{more}\n"))
+    }
+
+    fn only(more: &str) -> (Metric, f64) {
+        let row = &with(more).unwrap().tables.rows[0];
+        (row.metric, row.value)
+    }
+
+    #[track_caller]
+    fn refused(more: &str, line: usize, expected: &str) {
+        let complaint = with(more).unwrap_err();
+        assert!(
+            complaint.line == line && complaint.what.contains(expected),
+            "{complaint:?}"
+        );
+    }
+
+    #[test]
+    fn a_row_has_exactly_one_number() {
+        assert_eq!(only("ns_per_op = 5"), (Metric::NsPerOp, 5.0));
+        assert_eq!(only("kloops_per_s = 3"), (Metric::OpsPerS, 3e3));
+        assert_eq!(only("flush_share = 0.4"), (Metric::FlushShare, 0.4));
+        assert_eq!(only("distribution = \"flush\"\np50_us = 9"), (Metric::P50Ns, 9e3));
+        refused("", 3, "expected exactly one of kloops_per_s, ns_per_op,");
+        refused("ns_per_op = 5\nidle_share = 0.5", 3, "a row of its own");
+        refused("ns_per_op = 0", 3, "ns_per_op: expected a number above 0");
+        refused("idle_share = 40", 3, "at most 1");
+    }
+
+    #[test]
+    fn what_belongs_to_a_number_is_asked_for_and_nothing_else() {
+        let over = "over = { design = \"broadcast\", threads = 2 }";
+        assert_eq!(only(&format!("{over}\ntime_ratio = [3, 2]")), (Metric::TimeRatio, 1.5));
+        refused("time_ratio = [3, 2]", 3, "over: is missing beside `time_ratio`");
+        refused(
+            &format!("{over}\nns_per_op = 5"),
+            3,
+            "over: does not belong to `ns_per_op`",
+        );
+        refused("p99_us = 5", 3, "distribution: is missing");
+        refused(
+            "p99_us = 5\ndistribution = \"naps\"",
+            3,
+            "`naps` is not known; use one of: flush,",
+        );
+    }
+
+    #[test]
+    fn mistakes_of_the_syntax_have_their_own_line() {
+        refused(
+            "ns_per_op = 5\nns_per_hop = 5",
+            11,
+            "unknown field `ns_per_hop`, expected one of",
+        );
+        refused("ns_per_op = five", 10, "");
+        refused("ns_per_op = 5\n[[rows]]", 11, "unknown field `rows`");
+        let missing = parse("\n[[row]]\ntable = \"lab\"\n").unwrap_err();
+        assert_eq!((missing.line, &*missing.what), (2, "missing field `workload`"));
+        let empty = parse("# nothing\n").unwrap_err();
+        assert!(empty.what.contains("there is no row"), "{empty:?}");
+    }
+
+    #[test]
+    fn what_stands_beside_and_what_is_noted_belongs_to_a_table() {
+        let row = "ns_per_op = 5\n";
+        let beside = "[[beside]]\ntable = \"lab\"\nworkload = \"tlb_flush2\"\ndesign = \"adaptive\"\n";
+        let note = "[[note]]\ntable = \"lab\"\ntext = \"read this\"";
+        let tables = with(&format!("{row}{beside}{note}")).unwrap().tables;
+        assert_eq!((tables.beside.len(), tables.notes.len()), (1, 1));
+        assert_eq!((&*tables.beside[0].design, tables.beside[0].threads), ("adaptive", 1));
+        let elsewhere = beside.replace("lab", "attic");
+        refused(
+            &format!("{row}{elsewhere}"),
+            11,
+            "table attic has no row of `tlb_flush2`",
+        );
+        refused(
+            &format!("{row}{}", note.replace("lab", "attic")),
+            11,
+            "table attic has no row",
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_refused_with_the_line_of_the_row() {
+        let complaint = |text: &str| parse(text).unwrap().check_runs().unwrap_err();
+        let good = format!("{ROW}ns_per_op = 5\n");
+        assert_eq!(parse(&good).unwrap().check_runs(), Ok(()));
+        for (there, instead, expected) in [
+            (
+                "milan-72",
+                "abacus",
+                "abacus: unknown machine; expected one of milan-72",
+            ),
+            (
+                "tlb_flush2",
+                "naps",
+                "workload `naps` is not known; use one of: tlb_flush2",
+            ),
+            ("\"ipi\"", "\"smoke\"", "design `smoke` is not known"),
+            ("threads = 1", "threads = 73", "milan-72 has 72 CPUs"),
+            ("source", "set = [\"costs.foo=1\"]\nsource", "unknown parameter"),
+        ] {
+            let found = complaint(&good.replace(there, instead));
+            assert!(found.line == 3 && found.what.contains(expected), "{found:?}");
+        }
+        let ratio = "over = { design = \"smoke\", threads = 1 }\nrate_ratio = [1, 2]\n";
+        assert!(complaint(&format!("{ROW}{ratio}")).what.contains("`smoke`"));
+        let beside = "[[beside]]\ntable = \"lab\"\nworkload = \"tlb_flush2\"\ndesign = \"smoke\"\n";
+        assert_eq!(complaint(&format!("{good}{beside}")).line, 11);
+    }
+}
