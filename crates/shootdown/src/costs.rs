@@ -16,7 +16,7 @@ use crate::cpuset::CpuMask;
 use crate::design::Reach;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::hooks::{Broadcast, Event, Kernel, Local, Tag, Way};
+use crate::hooks::{Broadcast, CpuId, Event, Kernel, Local, Tag, Way};
 use crate::range::{Range, Stride};
 use crate::request::Asked;
 use crate::space::{Line, Space};
@@ -286,11 +286,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             }
         }
         if self.broadcasts()
-            && let Some(ns) = self.shortest(|engine| {
-                let _pin = engine.pinned();
-                engine.kernel.broadcast(NOTHING);
-                engine.kernel.broadcast_sync();
-            })
+            && let Some(ns) = self.shortest(|engine| engine.broadcast_nothing(first))
         {
             costs.broadcast_ns = ns;
         }
@@ -339,6 +335,20 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             true => costs.broadcast_disturbing(self.cpus.len() as u64),
             false => costs,
         }
+    }
+
+    /// Broadcasts what nobody needs; where broadcasts are aimed, to `one`: what more of them take is learnt.
+    fn broadcast_nothing(&self, one: Option<CpuId>) {
+        let pin = self.pinned();
+        match one.filter(|&one| one != pin.cpu && self.kernel.broadcasts_are_aimed()) {
+            Some(one) => {
+                let mut target = CpuMask::EMPTY;
+                target.insert(one);
+                self.kernel.broadcast_to(&target, NOTHING);
+            }
+            None => self.kernel.broadcast(NOTHING),
+        }
+        self.kernel.broadcast_sync();
     }
 
     pub(crate) fn round_trip(&self, mut targets: CpuMask<W>) {
@@ -437,7 +447,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             }
         }
         let before = costs.broadcast_from;
-        costs.broadcast_from = self.weighed(costs).threshold(before, self.cpus.len() as u64);
+        if self.broadcasts_any_tag() {
+            costs.broadcast_from = self.weighed(costs).threshold(before, self.cpus.len() as u64);
+        }
         self.costs.store(&costs, interrupts);
         if costs.broadcast_from != before {
             self.kernel.event(Event::ThresholdMoved {

@@ -263,7 +263,15 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let costs = self.weighed(self.costs.load());
         let share = Share::unpack(space.asked.load(Ordering::Relaxed));
         let behind = Behind(self.cpus[me].own.behind.load(Ordering::Relaxed));
-        (costs.without_tag_ns(share, behind), costs.broadcast_ns)
+        // Where broadcasts are aimed each CPU that gets one stands still for it, which the requester's clock does not see: taken to be as
+        // long as for an interrupt.
+        let disturbed = if self.kernel.broadcasts_are_aimed() {
+            costs.disturbed_ns.saturating_mul(share.others / Share::CPU)
+        } else {
+            0
+        };
+        let with = costs.broadcast_ns.saturating_add(disturbed);
+        (costs.without_tag_ns(share, behind), with)
     }
 
     /// `space` gives up its tag, since requests cost less without: what was known of that has faded, so it is learnt anew; what they

@@ -267,6 +267,22 @@ fn a_flush_under_a_tag_that_nobody_else_may_hold_asks_nobody() {
 }
 
 #[test]
+fn what_an_aimed_broadcast_takes_is_measured_on_one_cpu() {
+    aimed(|engine, _| {
+        CLOCK.set((0..100_000).rev().collect());
+        ON_WAIT.set(Some(Box::new(move |_| all_answer(engine))));
+        let costs = engine.calibrate();
+        ON_WAIT.set(None);
+        let aimed_at = AIMED_AT.take();
+        assert!(
+            aimed_at.iter().all(|targets| *targets == [1]) && !aimed_at.is_empty(),
+            "{aimed_at:?}"
+        );
+        assert_eq!(costs.broadcast_from, u64::MAX, "none reaches every tag");
+    });
+}
+
+#[test]
 fn a_cpu_that_may_hold_a_tag_stays_in_the_set_though_it_is_asked_to_leave() {
     let asked = |engine: &'static Sys, space: InWorld| {
         on(1, || {
