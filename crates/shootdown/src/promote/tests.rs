@@ -233,7 +233,9 @@ fn aimed(test: impl FnOnce(&'static Sys, InWorld)) {
     let tag = space.system_tag().expect("a tag is free");
     (0..3).for_each(|cpu| on(cpu, || engine.adopt_system_tag(&engine.cpus[cpu], space, tag)));
     on(2, || engine.cpu_offline());
-    (AIMED_AT.take(), EVENTS.take(), SEEN.take());
+    AIMED_AT.take();
+    EVENTS.take();
+    SEEN.take();
     test(engine, space);
     AIMED.set(false);
 }

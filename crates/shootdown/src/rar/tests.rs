@@ -117,8 +117,7 @@ impl Machine {
     }
 
     fn user(&self, entry: usize) -> u64 {
-        let user = self.rar.table.users[entry].cpu.load(Ordering::Relaxed);
-        user
+        self.rar.table.users[entry].cpu.load(Ordering::Relaxed)
     }
 
     fn done(&self) -> Vec<(CpuId, [u64; 4])> {
