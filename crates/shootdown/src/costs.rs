@@ -338,7 +338,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// Broadcasts what nobody needs; where broadcasts are aimed, to `one`: what more of them take is learnt.
-    fn broadcast_nothing(&self, one: Option<CpuId>) {
+    pub(crate) fn broadcast_nothing(&self, one: Option<CpuId>) {
         let pin = self.pinned();
         match one.filter(|&one| one != pin.cpu && self.kernel.broadcasts_are_aimed()) {
             Some(one) => {

@@ -285,6 +285,17 @@ fn what_an_aimed_broadcast_takes_is_measured_on_one_cpu() {
 }
 
 #[test]
+fn who_has_migrated_to_the_cpu_that_was_to_be_measured_aims_nothing_at_itself() {
+    aimed(|engine, _| {
+        AIMED_AT.take();
+        on(1, || engine.broadcast_nothing(Some(1)));
+        assert!(AIMED_AT.take().is_empty());
+        on(0, || engine.broadcast_nothing(Some(1)));
+        assert_eq!(AIMED_AT.take(), [[1]]);
+    });
+}
+
+#[test]
 fn a_cpu_that_may_hold_a_tag_stays_in_the_set_though_it_is_asked_to_leave() {
     let asked = |engine: &'static Sys, space: InWorld| {
         on(1, || {
