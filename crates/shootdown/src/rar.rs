@@ -162,8 +162,8 @@ impl<'k, F: Facade, const W: usize> Rar<'k, F, W> {
         (&self.cpus[cpu].actions[entry / LANES], change)
     }
 
-    /// The entry that `cpu` uses, for emulations of the microcode.
-    pub fn entry(&self, cpu: CpuId) -> Option<usize> {
+    /// The entry that `cpu` uses.
+    fn entry(&self, cpu: CpuId) -> Option<usize> {
         let entry = self.cpus[cpu].entry.0.load(Ordering::Relaxed);
         entry.checked_sub(1).map(|entry| entry as usize)
     }
@@ -183,6 +183,8 @@ impl<'k, F: Facade, const W: usize> Rar<'k, F, W> {
             .actions
             .iter()
             .for_each(|word| word.store(0, Ordering::Relaxed));
+        // The zeros come before the hardware looks: an answer to a mark that is gone would be taken off the byte of the next.
+        F::full_barrier();
     }
 
     /// Begins what `payload` says on every CPU in `targets`, and waits only for an earlier action of this CPU, or, where there are more

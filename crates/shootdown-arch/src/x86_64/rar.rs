@@ -1,8 +1,8 @@
 //! Remote Action Request (RAR): invalidation on other processors, by a table in memory and a message of the interrupt controller.
 //!
-//! All CPUs share one table of payloads; each has an *action vector*, one byte per payload. A requester fills a payload, writes
-//! [`Action::PENDING`] into its byte at each CPU concerned, and sends those CPUs a message with [`DELIVERY_MODE`]. Their microcode
-//! carries the payload out and writes [`Action::DONE`] or [`Action::FAILED`].
+//! All CPUs share one table of payloads; each has an *action vector*, one byte per payload. A requester fills a payload, marks
+//! its byte at each CPU concerned, and sends those CPUs a message with [`DELIVERY_MODE`]. Their microcode carries the payload out and
+//! takes the mark away. Who marks, and who waits, is `shootdown::Rar`.
 //!
 //! Sources: Intel, Remote Action Request white paper, document 341431; the Linux series "Intel RAR TLB invalidation", version 4 of
 //! 2025-06-19, for MSR numbers, fields and the two facts that decide how it can be used: the form with an address leaves global
@@ -47,19 +47,6 @@ pub const fn is_available(core_capabilities: u64) -> bool {
 pub const fn payloads(info: u64) -> usize {
     let last = (info >> 32) as usize;
     if last < MOST_PAYLOADS { last + 1 } else { MOST_PAYLOADS }
-}
-
-/// What stands in an action vector for one payload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Action;
-
-impl Action {
-    /// Carried out, or never asked for.
-    pub const DONE: u8 = 0x00;
-    /// To be carried out.
-    pub const PENDING: u8 = 0x01;
-    /// Refused: nothing is known of what was invalidated.
-    pub const FAILED: u8 = 0x80;
 }
 
 /// How large the pages of [`Payload::Pages`] are.

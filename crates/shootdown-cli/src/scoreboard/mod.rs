@@ -211,12 +211,7 @@ fn combinations(args: &ScoreboardArgs, settings: &Settings) -> Result<(Vec<Plan>
         let model = Model::find(name).map_err(|error| input(error.to_string()))?;
         let mut machines = vec![Arc::new(model.clone())];
         if model.broadcasts() {
-            let path = if model.rar.is_some() {
-                "rar.entries"
-            } else {
-                "broadcast.available"
-            };
-            let without = model.with(path, 0.0);
+            let without = model.without_broadcasts();
             machines.push(Arc::new(without.map_err(|error| input(error.to_string()))?));
         }
         let cpus = model.topology.cpus();

@@ -311,11 +311,6 @@ impl Hw {
         self.cpus[cpu].answering = true;
     }
 
-    /// Whether the CPU is on, or coming on.
-    pub fn is_online(&self, cpu: usize) -> bool {
-        self.cpus[cpu].online
-    }
-
     /// The CPU goes off, or starts to come on. Its caches are neither used nor checked until
     /// [`came_online`](Hw::came_online).
     pub fn set_online(&mut self, cpu: usize, online: bool) {

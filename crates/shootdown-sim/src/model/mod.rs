@@ -316,6 +316,19 @@ impl Model {
         self.broadcast.available || self.rar.is_some()
     }
 
+    /// The same machine without either.
+    ///
+    /// # Errors
+    /// As [`with`](Self::with).
+    pub fn without_broadcasts(&self) -> Result<Model, ModelError> {
+        let path = if self.rar.is_some() {
+            "rar.entries"
+        } else {
+            "broadcast.available"
+        };
+        self.with(path, 0.0)
+    }
+
     /// Every number of the model with unit and provenance, in the order of the file's tables.
     pub fn parameters(&self) -> impl ExactSizeIterator<Item = &Parameter> {
         self.parameters.iter()

@@ -241,7 +241,7 @@ fn a_machine_with_remote_actions_says_so_and_can_do_without() {
     let rar = model.rar.expect("it has them");
     assert_eq!((rar.entries, rar.max_pages), (64, 63));
     assert!(model.broadcasts() && !model.broadcast.available);
-    let without = model.with("rar.entries", 0.0).unwrap();
+    let without = model.without_broadcasts().unwrap();
     assert!(without.rar.is_none() && !without.broadcasts());
     let read_back = Model::parse(&model.to_toml("as written"), "written.toml").unwrap();
     assert_eq!(read_back.rar, model.rar);

@@ -80,7 +80,7 @@ pub struct SimKernel {
     /// What happens before each local invalidation.
     on_invalidate: RefCell<Option<Box<dyn Fn()>>>,
     /// Remote actions, where the machine has them.
-    pub(super) remote: OnceCell<Rc<dyn Any>>,
+    pub(super) remote: OnceCell<Box<dyn Any>>,
     /// What happened, for `explain`.
     diary: RefCell<Option<Diary>>,
     /// What a hypervisor keeps for each virtual CPU, on a machine that is virtual.
@@ -213,12 +213,9 @@ impl SimKernel {
     /// This CPU has lost the time that broadcasts of others since the last call took it. Between calls the debt adds up, so that
     /// code in a long stretch of computing is held up at its end.
     pub(super) fn take_in_broadcasts(&self) {
-        if self.costs.broadcast_received > 0 {
-            machine::charge(self.forget_broadcasts() * self.costs.broadcast_received);
-        }
-        if self.costs.remote.is_some() {
-            let owed = std::mem::take(&mut self.owed.borrow_mut()[machine::cpu()]);
-            machine::charge(owed);
+        if self.costs.broadcast_received > 0 || self.costs.remote.is_some() {
+            let owed = self.owed.borrow()[machine::cpu()];
+            machine::charge(owed + self.forget_broadcasts() * self.costs.broadcast_received);
         }
     }
 

@@ -357,6 +357,7 @@ impl<const W: usize> System<W> {
     pub fn online(&self) {
         let saved = machine::interrupts_off();
         self.hw.borrow_mut().set_online(machine::cpu(), true);
+        self.engine.kernel().remote_online::<W>();
         self.engine.cpu_online();
         self.hw.borrow_mut().came_online(machine::cpu(), machine::now());
         self.ticks_come_online();
@@ -380,6 +381,7 @@ impl<const W: usize> System<W> {
         self.hw.borrow_mut().set_online(machine::cpu(), false);
         self.ticks_go_offline();
         self.engine.cpu_offline();
+        self.engine.kernel().remote_offline::<W>();
         machine::interrupts_restore(saved);
     }
 

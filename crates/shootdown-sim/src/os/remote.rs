@@ -5,13 +5,14 @@
 
 use super::hooks::SimKernel;
 use crate::hw::Hw;
-use crate::machine::{self, Machine, SimWorld};
+use crate::machine::{self, Machine, SimWord, SimWorld};
 use crate::timeline::{What, note};
-use shootdown::{Broadcast, CpuId, CpuMask, Local, Rar, RarCpu, RarSignal, RarTable, Stride, Tag};
+use shootdown::{Broadcast, CpuId, CpuMask, Local, Rar, RarCpu, RarSignal, RarTable, Stride, Tag, Word};
 use shootdown_arch::x86_64::rar::{PageCount, PageSize, Payload};
 use shootdown_arch::x86_64::{AddressWidth, Canonical, Pcid};
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 /// What remote actions cost, cycles.
 #[derive(Debug, Clone, Copy)]
@@ -30,29 +31,63 @@ pub struct RemoteCosts {
     pub all: u64,
 }
 
+/// Whether a CPU is not to be waited for: 1 while it is off. On a line of its own; whoever waits for the CPU reads it.
+#[repr(align(64))]
+struct Off(SimWord);
+
+/// The microcode of one CPU.
+#[derive(Debug, Clone, Copy, Default)]
+struct Microcode {
+    /// It looks at its action vector.
+    looks: bool,
+    /// How often it has stopped to look: what it had begun then is never done.
+    stopped: u64,
+    /// Entries that it has begun with, a bit each.
+    begun: u64,
+}
+
 /// What the simulated machine has of it.
 struct Remote<const W: usize> {
     rar: Rar<'static, SimWorld, W>,
     hw: Rc<RefCell<Hw>>,
     costs: RemoteCosts,
-    /// Entries that the microcode of each CPU has begun with, a bit each.
-    begun: RefCell<Vec<u64>>,
+    off: &'static [Off],
+    cpus: RefCell<Vec<Microcode>>,
     /// What each CPU is to stand still for, cycles.
     owed: Rc<RefCell<Vec<u64>>>,
 }
 
 impl<const W: usize> Remote<W> {
-    /// A message is there.
+    fn is_off(&self, cpu: CpuId) -> bool {
+        self.off[cpu].0.load(Ordering::Relaxed) == 1
+    }
+
+    fn change(&self, cpu: CpuId, change: impl FnOnce(&mut Microcode)) {
+        change(&mut self.cpus.borrow_mut()[cpu]);
+    }
+
+    /// Sends a message to each of `targets`.
+    fn send(self: &Rc<Self>, targets: impl IntoIterator<Item = CpuId>) {
+        machine::send_message(targets, |target, at| {
+            let remote = self.clone();
+            machine::at(at, move || remote.arrives(target, at));
+        });
+    }
+
+    /// A message is there; nobody looks where the CPU is off.
     fn arrives(self: &Rc<Self>, cpu: CpuId, at: u64) {
-        let begun = self.begun.borrow()[cpu];
+        let Microcode { looks, stopped, begun } = self.cpus.borrow()[cpu];
+        if !looks {
+            return;
+        }
         let pending = self.rar.pending(cpu) & !begun;
-        self.begun.borrow_mut()[cpu] |= pending;
+        self.change(cpu, |microcode| microcode.begun |= pending);
         let mut done = at + self.costs.action;
         for entry in (0..self.costs.entries).filter(|entry| pending >> entry & 1 == 1) {
             let payload = Payload::decode(self.rar.payload(entry), AddressWidth::Bits48);
             done += self.cost(payload);
             let (remote, at) = (self.clone(), done);
-            machine::at(at, move || remote.carries_out(cpu, entry, payload, at));
+            machine::at(at, move || remote.carries_out(cpu, stopped, entry, payload, at));
         }
         self.owed.borrow_mut()[cpu] += done - at;
     }
@@ -65,8 +100,12 @@ impl<const W: usize> Remote<W> {
         }
     }
 
-    fn carries_out(&self, cpu: CpuId, entry: usize, payload: Option<Payload>, now: u64) {
-        self.begun.borrow_mut()[cpu] &= !(1 << entry);
+    /// Unless it has stopped to look since it had stopped `stopped` times.
+    fn carries_out(&self, cpu: CpuId, stopped: u64, entry: usize, payload: Option<Payload>, now: u64) {
+        if self.cpus.borrow()[cpu].stopped != stopped {
+            return;
+        }
+        self.change(cpu, |microcode| microcode.begun &= !(1 << entry));
         if let Some(payload) = payload {
             self.hw.borrow_mut().remote_action(cpu, operation(payload));
         }
@@ -81,14 +120,11 @@ struct Signal<'a, const W: usize>(&'a Rc<Remote<W>>);
 impl<const W: usize> RarSignal<W> for Signal<'_, W> {
     fn signal(&self, targets: &CpuMask<W>) {
         note(|| What::Sends(targets.iter().collect()));
-        machine::send_message(targets.iter(), |target, at| {
-            let remote = self.0.clone();
-            machine::at(at, move || remote.arrives(target, at));
-        });
+        self.0.send(targets.iter());
         note(|| What::SendsEnd);
     }
     fn is_off(&self, cpu: CpuId) -> bool {
-        !self.0.hw.borrow().is_online(cpu)
+        self.0.is_off(cpu)
     }
     fn everything(&self) -> [u64; 4] {
         Payload::All.words()
@@ -100,29 +136,58 @@ impl SimKernel {
     pub(super) fn has_remote_actions<const W: usize>(&self, machine: &Machine, cpus: usize) {
         let Some(costs) = self.remote_costs() else { return };
         // SAFETY: used by tasks of this machine only, as the engine is.
-        let (table, vectors) = unsafe {
+        let (table, vectors, off) = unsafe {
             (
                 machine.alloc_static(RarTable::<SimWorld, W>::new()),
                 machine.alloc_static_slice(cpus, RarCpu::<SimWorld>::new),
+                machine.alloc_static_slice(cpus, || Off(SimWord::new(1))),
             )
         };
         let remote = Remote {
             rar: Rar::new(table, vectors, costs.entries),
             hw: self.hw.clone(),
             costs,
-            begun: RefCell::new(vec![0; cpus]),
+            off,
+            cpus: RefCell::new(vec![Microcode::default(); cpus]),
             owed: self.owed.clone(),
         };
-        // An `Rc` in an `Rc`: what a message is to find outlives the call, and the kernel knows no width.
-        assert!(self.remote.set(Rc::new(Rc::new(remote))).is_ok(), "once");
+        // The kernel knows no width of sets.
+        assert!(self.remote.set(Box::new(Rc::new(remote))).is_ok(), "once");
+    }
+
+    fn remote_if_any<const W: usize>(&self) -> Option<&Rc<Remote<W>>> {
+        let remote = self.remote.get()?;
+        Some(remote.downcast_ref().expect("one width of sets"))
     }
 
     fn remote<const W: usize>(&self) -> &Rc<Remote<W>> {
-        let remote = self
-            .remote
-            .get()
-            .expect("the engine asks for none where there are none");
-        remote.downcast_ref().expect("one width of sets")
+        self.remote_if_any()
+            .expect("the engine asks for none where there are none")
+    }
+
+    /// This CPU is about to be online: its microcode looks from now on. In the order of [`Rar::reset`].
+    pub(super) fn remote_online<const W: usize>(&self) {
+        let Some(remote) = self.remote_if_any::<W>() else {
+            return;
+        };
+        let me = machine::cpu();
+        remote.off[me].0.store(0, Ordering::Relaxed);
+        remote.rar.reset(me);
+        remote.change(me, |microcode| (microcode.looks, microcode.begun) = (true, 0));
+        remote.send([me]);
+    }
+
+    /// This CPU is offline: its microcode looks no more.
+    pub(super) fn remote_offline<const W: usize>(&self) {
+        let Some(remote) = self.remote_if_any::<W>() else {
+            return;
+        };
+        let me = machine::cpu();
+        remote.off[me].0.store(1, Ordering::Release);
+        remote.change(me, |microcode| {
+            microcode.looks = false;
+            microcode.stopped += 1;
+        });
     }
 
     /// One action on `targets`, begun.
@@ -137,9 +202,9 @@ impl SimKernel {
     pub(super) fn act_everywhere<const W: usize>(&self, what: Broadcast) {
         let me = machine::cpu();
         let mut others = CpuMask::<W>::EMPTY;
-        let cpus = self.owed.borrow().len();
-        (0..cpus)
-            .filter(|&cpu| cpu != me && self.hw.borrow().is_online(cpu))
+        let remote = self.remote::<W>();
+        (0..remote.off.len())
+            .filter(|&cpu| cpu != me && !remote.is_off(cpu))
             .for_each(|cpu| others.insert(cpu));
         if !others.is_empty() {
             self.act_remotely(&others, what);

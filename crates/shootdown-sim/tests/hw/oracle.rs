@@ -3,7 +3,6 @@
 
 use crate::bed::*;
 use shootdown::{Broadcast, Local, Stride, Tag};
-
 use shootdown_sim::hw::*;
 
 #[test]

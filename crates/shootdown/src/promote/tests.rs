@@ -75,23 +75,46 @@ fn a_tag_is_given_up_once_also_where_a_space_is_ended_twice() {
     }
 }
 
+/// Ends the space; `on_wait` happens after each look of a waiter. What was seen.
+fn retire(engine: &'static Sys, space: InWorld, on_wait: impl FnMut(u32) + 'static) -> Vec<Seen> {
+    SEEN.take();
+    ON_WAIT.set(Some(Box::new(on_wait)));
+    let _end = engine.retire(space);
+    ON_WAIT.set(None);
+    SEEN.take()
+}
+
+/// Ends a space that CPU 2 leaves when it is asked for the third time.
+fn retire_while_one_stays(engine: &'static Sys, space: InWorld) -> Vec<Seen> {
+    on(1, || engine.switch_to_kernel());
+    let mut asked = 0;
+    retire(engine, space, move |_| {
+        asked += 1;
+        if asked == 3 {
+            on(2, || engine.switch_to_kernel());
+        }
+        all_answer(engine);
+    })
+}
+
+/// Interrupts among what was seen.
+fn sent(seen: &[Seen]) -> Vec<&Seen> {
+    seen.iter().filter(|seen| matches!(seen, Seen::Sent(_))).collect()
+}
+
 #[test]
 fn a_cpu_that_is_leaving_a_space_that_ends_is_asked() {
     let (engine, space) = with_tags(1);
     (0..2).for_each(|cpu| on(cpu, || engine.switch_to_kernel()));
     // CPU 2 is in the middle of a switch, and still has the root loaded.
     engine.cpus[2].publish(State::switching(space.id + 1));
-    SEEN.take();
-    ON_WAIT.set(Some(Box::new(|_| {
+    let seen = retire(engine, space, move |_| {
         engine.cpus[2].publish(State::KERNEL);
         all_answer(engine);
         // And in the middle of the next, with which this space has nothing to do.
         engine.cpus[2].publish(State::switching(space.id + 1));
-    })));
-    let _end = engine.retire(space);
-    ON_WAIT.set(None);
-    let sent = SEEN.take().into_iter().filter(|seen| *seen == Seen::Sent([2].into()));
-    assert_eq!(sent.count(), 1);
+    });
+    assert_eq!(sent(&seen), [&Seen::Sent([2].into())]);
 }
 
 #[test]
@@ -99,7 +122,7 @@ fn a_cpu_that_answered_before_it_began_to_leave_is_asked_again() {
     let (engine, space) = with_tags(1);
     (0..2).for_each(|cpu| on(cpu, || engine.switch_to_kernel()));
     let mut asked = 0;
-    ON_WAIT.set(Some(Box::new(move |_| {
+    let seen = retire(engine, space, move |_| {
         asked += 1;
         if asked == 2 {
             // Its switch is over: only then can it be interrupted.
@@ -111,12 +134,8 @@ fn a_cpu_that_answered_before_it_began_to_leave_is_asked_again() {
             // this one is still loaded.
             engine.cpus[2].publish(State::switching(space.id + 1));
         }
-    })));
-    SEEN.take();
-    let _end = engine.retire(space);
-    ON_WAIT.set(None);
-    let sent = SEEN.take().into_iter().filter(|seen| *seen == Seen::Sent([2].into()));
-    assert_eq!(sent.count(), 2);
+    });
+    assert_eq!(sent(&seen), [&Seen::Sent([2].into()), &Seen::Sent([2].into())]);
 }
 
 #[test]
@@ -124,23 +143,15 @@ fn a_requester_that_has_migrated_to_a_cpu_that_has_the_space_lets_go_of_it_itsel
     let (engine, space) = with_tags(1);
     // CPU 0 asks CPUs 1 and 2, which run it. Both answer; CPU 1 leaves, and the requester goes on where CPU 2 has become lazy.
     on(0, || engine.switch_to_kernel());
-    ON_WAIT.set(Some(Box::new(move |_| {
+    let seen = retire(engine, space, move |_| {
         all_answer(engine);
         on(1, || engine.switch_to_kernel());
         on(2, || engine.enter_lazy());
         CPU.set(2);
-    })));
-    SEEN.take();
-    let _end = engine.retire(space);
+    });
     CPU.set(0);
-    ON_WAIT.set(None);
     assert_eq!(engine.cpus[2].state().id(), 0);
-    let sent: Vec<_> = SEEN
-        .take()
-        .into_iter()
-        .filter(|seen| matches!(seen, Seen::Sent(_)))
-        .collect();
-    assert_eq!(sent, [Seen::Sent([1, 2].into())], "it does not interrupt itself");
+    assert_eq!(sent(&seen), [&Seen::Sent([1, 2].into())], "it does not interrupt itself");
 }
 
 #[test]
@@ -167,19 +178,9 @@ fn a_cpu_that_does_not_end_its_switch_while_a_space_gets_a_tag_is_reported() {
 #[test]
 fn nobody_is_reported_where_nobody_is_to_be() {
     let (engine, space) = three(Design { stuck_ns: 0, ..DESIGN });
-    on(1, || engine.switch_to_kernel());
-    let mut asked = 0;
-    ON_WAIT.set(Some(Box::new(move |_| {
-        asked += 1;
-        if asked == 3 {
-            on(2, || engine.switch_to_kernel());
-        }
-        all_answer(engine);
-    })));
-    SEEN.take();
-    let _end = engine.retire(space);
-    ON_WAIT.set(None);
-    assert!(!SEEN.take().iter().any(|seen| matches!(seen, Seen::Stuck(_))));
+    let seen = retire_while_one_stays(engine, space);
+    assert_eq!(sent(&seen).len(), 3, "it was asked again");
+    assert!(!seen.contains(&Seen::Stuck(2)), "{seen:?}");
 }
 
 #[test]
@@ -195,23 +196,8 @@ fn a_cpu_that_runs_it_is_asked(requests: Requests) {
         stuck_ns: 1,
         ..DESIGN
     });
-    on(1, || engine.switch_to_kernel());
-    SEEN.take();
-    let mut asked = 0;
-    ON_WAIT.set(Some(Box::new(move |_| {
-        asked += 1;
-        if asked == 3 {
-            on(2, || engine.switch_to_kernel());
-        }
-        all_answer(engine);
-    })));
-    let _end = engine.retire(space);
-    ON_WAIT.set(None);
-    let seen: Vec<_> = SEEN
-        .take()
-        .into_iter()
-        .filter(|seen| !matches!(seen, Seen::Here))
-        .collect();
+    let mut seen = retire_while_one_stays(engine, space);
+    seen.retain(|seen| *seen != Seen::Here);
     let asked = || [Seen::BeforeIpi, Seen::Sent([2].into()), Seen::Waited];
     let expected = asked()
         .into_iter()

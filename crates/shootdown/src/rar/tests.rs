@@ -160,7 +160,7 @@ fn whoever_sees_a_mark_reads_all_of_what_is_asked() {
     let (looker, seen) = (machine.clone(), Rc::new(Cell::new(0)));
     let counted = seen.clone();
     meddled::after_each(move || {
-        let pending = looker.rar.pending(3);
+        let pending = looker.rar.pending(0);
         if pending != 0 {
             assert_eq!((pending, looker.rar.payload(1)), (1 << 1, [9, 8, 7, 6]));
             counted.set(counted.get() + 1);
@@ -169,6 +169,7 @@ fn whoever_sees_a_mark_reads_all_of_what_is_asked() {
     });
     machine.rar.request(1, [9, 8, 7, 6], &mask(&[0, 3]), &machine);
     meddled::never();
+    assert!(seen.get() > 0, "CPU 0 is marked before CPU 3, and somebody looks in between");
     assert_eq!(machine.rar.pending(3), 1 << 1);
     machine.works(1);
     machine.rar.wait(1, &machine);
@@ -258,6 +259,7 @@ fn a_cpu_that_is_off_is_not_waited_for_and_answers_for_nothing_when_it_comes_bac
     });
     machine.rar.reset(1);
     assert!(meddled::never());
+    assert_eq!(BARRIERS.take(), ["full"], "the marks are gone before anybody looks");
     assert_eq!(machine.rar.pending(1), 0);
     assert!(
         (0..8).all(|word| machine.rar.cpus[1].actions[word].writes() > 0),
@@ -302,6 +304,7 @@ fn a_refusal_disturbs_nobody_elses_mark() {
 
 /// Whatever CPU 9 does at whatever moment of what CPU 8 does: nobody's mark on CPU 2 is lost, and each has an entry of its own.
 fn both_are_asked(entries: usize, begins: fn(&Rc<Machine>), eight: fn(&Rc<Machine>)) {
+    let mut met = 0;
     for moment in 0..30 {
         let machine = Machine::new(12, entries);
         begins(&machine);
@@ -316,6 +319,7 @@ fn both_are_asked(entries: usize, begins: fn(&Rc<Machine>), eight: fn(&Rc<Machin
         };
         let (eights, nines) = (asked(8), asked(9));
         if let Some((entry, payload, marked)) = nines {
+            met += 1;
             assert_eq!((payload, marked), (9, true), "at operation {moment}");
             assert_ne!(eights.map(|(entry, ..)| entry), Some(entry), "at operation {moment}");
         }
@@ -323,6 +327,7 @@ fn both_are_asked(entries: usize, begins: fn(&Rc<Machine>), eight: fn(&Rc<Machin
             assert_eq!((payload, marked), (8, true), "at operation {moment}");
         }
     }
+    assert!(met > 3, "CPU 9 came in between {met} times");
 }
 
 #[test]
