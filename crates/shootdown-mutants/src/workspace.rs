@@ -7,14 +7,15 @@ use crate::rewrite::rewrite;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Files of the engine that hold no protocol: the world that it runs in, one for unit tests, switches for tests, named settings.
-const AS_THEY_ARE: [&str; 6] = [
+/// Files of the engine that hold no protocol: the world that it runs in, two for unit tests, switches for tests, named settings.
+const AS_THEY_ARE: [&str; 7] = [
     "lib.rs",
     "facade.rs",
     "hooks.rs",
     "fault.rs",
     "presets.rs",
     "meddled.rs",
+    "noted.rs",
 ];
 
 /// What the copy is made of besides the engine.

@@ -5,7 +5,7 @@
 //! the hooks only: the clock, and the operations that are measured. Nothing here is needed for correctness: any reach is right,
 //! one is cheaper.
 //!
-//! 1. [`Engine::calibrate`] measures each way some times at start and keeps one of the shortest.
+//! 1. [`Engine::calibrate`] (`calibrate.rs`) measures each way some times at start and keeps one of the shortest.
 //! 2. While running, one request in [`sample_one_in`](crate::Design::sample_one_in) is timed, and moves the estimate an eighth of the way.
 //!    What interrupts take is two numbers, that of the first target and that of each further one; from requests to few and to many
 //!    both are learnt.
@@ -16,9 +16,8 @@ use crate::cpuset::CpuMask;
 use crate::design::Reach;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::hooks::{Broadcast, CpuId, Event, Kernel, Local, Tag, Way};
-use crate::range::{Range, Stride};
-use crate::request::Asked;
+use crate::hooks::{Broadcast, Event, Kernel, Way};
+use crate::range::Range;
 use crate::space::{Line, Space};
 use core::sync::atomic::Ordering;
 
@@ -28,13 +27,6 @@ pub const EXPLORE_ONE_IN: u64 = 16;
 
 /// How many times as dear, see [`EXPLORE_ONE_IN`].
 const EXPLORE_AT_MOST: u64 = 8;
-
-/// Times that [`Engine::calibrate`] measures each way; the [`COUNTS`]th shortest counts.
-const TRIES: u32 = 8;
-
-/// Whatever disturbs adds, but for a target that looks at its posts by itself just then, before the interrupt is there; two such are
-/// left out.
-const COUNTS: usize = 3;
 
 /// The square of how many times as much the first target's share of an error is as what each further one's would be: half of the
 /// error is the first's where there are four more. A judgement, not fitted.
@@ -119,12 +111,12 @@ impl Costs {
         }
     }
 
-    const NEVER: u64 = u64::MAX;
+    pub(crate) const NEVER: u64 = u64::MAX;
 }
 
 /// What interrupting takes the requester, in 256ths of a nanosecond, so that small corrections add up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Interrupts {
+pub(crate) struct Interrupts {
     /// The first target.
     first: u64,
     /// Each further one.
@@ -135,7 +127,7 @@ impl Interrupts {
     /// One nanosecond.
     const NS: u64 = 256;
 
-    fn of(costs: &Costs) -> Self {
+    pub(crate) fn of(costs: &Costs) -> Self {
         Interrupts {
             first: costs.interrupt_ns.saturating_mul(Self::NS),
             more: costs.interrupt_more_ns.saturating_mul(Self::NS),
@@ -217,7 +209,7 @@ impl<F: Facade> CostWords<F> {
     }
 
     /// Writes what has changed; in place of what `costs` says of interrupts, `interrupts`.
-    fn store(&self, costs: &Costs, interrupts: Interrupts) {
+    pub(crate) fn store(&self, costs: &Costs, interrupts: Interrupts) {
         let values = [
             interrupts.first,
             interrupts.more,
@@ -259,105 +251,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.costs.load()
     }
 
-    /// Measures what reaching other CPUs costs, for [`Reach::Adaptive`]; returns what it found. Without this call, or with
-    /// a clock that stands still or runs backwards, [`Costs::PRIORS`] hold.
-    ///
-    /// Call it once, when the CPUs that are to be up are online and take interrupts. Interrupts each of them 8 times, one of
-    /// them 16 times, and takes 16 round trips. Context as [`flush`](Self::flush).
-    pub fn calibrate(&self) -> Costs {
-        let mut costs = Costs::PRIORS;
-        let all = {
-            let pin = self.pinned();
-            self.all_targets(pin.cpu)
-        };
-        let first = all.iter().next();
-        if let Some(first) = first {
-            let mut one = CpuMask::EMPTY;
-            one.insert(first);
-            if let Some(ns) = self.shortest(|engine| engine.round_trip(one)) {
-                costs.interrupt_ns = ns;
-                costs.disturbed_ns = ns / 2;
-                let further = all.len() as u64 - 1;
-                if further > 0
-                    && let Some(ns) = self.shortest(|engine| engine.round_trip(all))
-                {
-                    costs.interrupt_more_ns = ns.saturating_sub(costs.interrupt_ns).div_ceil(further);
-                }
-            }
-        }
-        if self.broadcasts()
-            && let Some(ns) = self.shortest(|engine| engine.broadcast_nothing(first))
-        {
-            costs.broadcast_ns = ns;
-        }
-        let local = |what| {
-            self.shortest(|engine| {
-                let _pin = engine.pinned();
-                engine.kernel.invalidate(what);
-            })
-        };
-        costs.page_ns = local(UNUSED_PAGE).unwrap_or(costs.page_ns);
-        costs.tag_ns = local(Local::Tag(Tag(0))).unwrap_or(costs.tag_ns);
-        // Without hysteresis: there is nothing yet that it could spare.
-        let cpus = self.cpus.len() as u64;
-        let weighed = self.weighed(costs);
-        costs.broadcast_from = (1..cpus)
-            .find(|&targets| self.broadcasts_any_tag() && weighed.disturbance_ns(targets) >= weighed.broadcast_ns)
-            .unwrap_or(Costs::NEVER);
-        self.costs.store(&costs, Interrupts::of(&costs));
-        self.kernel.event(Event::Calibrated(costs));
-        self.costs()
-    }
-
-    /// One of the shortest of some runs of `what`, ns; `None` when the clock does not tell.
-    fn shortest(&self, mut what: impl FnMut(&Self)) -> Option<u64> {
-        // Ascending.
-        let mut best = [u64::MAX; COUNTS];
-        for _ in 0..TRIES {
-            let begun = self.kernel.now_ns();
-            what(self);
-            match self.kernel.now_ns().checked_sub(begun) {
-                Some(ns) if ns > 0 => {
-                    let [.., last] = &mut best;
-                    *last = ns.min(*last);
-                    best.sort_unstable();
-                }
-                _ => {}
-            }
-        }
-        let [.., last] = best;
-        (last != u64::MAX).then_some(last)
-    }
-
     /// `costs` with what a broadcast costs the machine in place of the requester alone, where it is carried out by interrupts.
     pub(crate) fn weighed(&self, costs: Costs) -> Costs {
         match self.kernel.broadcast_interrupts() {
             true => costs.broadcast_disturbing(self.cpus.len() as u64),
             false => costs,
         }
-    }
-
-    /// Broadcasts what nobody needs; where broadcasts are aimed, to `one`: what more of them take is learnt.
-    pub(crate) fn broadcast_nothing(&self, one: Option<CpuId>) {
-        let pin = self.pinned();
-        match one.filter(|&one| one != pin.cpu && self.kernel.broadcasts_are_aimed()) {
-            Some(one) => {
-                let mut target = CpuMask::EMPTY;
-                target.insert(one);
-                self.kernel.broadcast_to(&target, NOTHING);
-            }
-            None => self.kernel.broadcast(NOTHING),
-        }
-        self.kernel.broadcast_sync();
-    }
-
-    pub(crate) fn round_trip(&self, mut targets: CpuMask<W>) {
-        let pin = self.pinned();
-        // They were found by another pin, perhaps from another CPU: nobody interrupts itself.
-        targets.remove(pin.cpu);
-        let mut token = self.token(0, 0);
-        self.interrupt(&mut token, targets, Asked::CATCH_UP, pin, |_| {});
-        let _done = token.wait();
     }
 
     /// Whether the request with this generation is timed: where there is something to choose.
@@ -465,23 +364,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.kernel.now_ns().saturating_sub(begun)
     }
 }
-
-/// A broadcast that invalidates nothing anybody needs: address 0 under the tag of the kernel's own root.
-const NOTHING: Broadcast = Broadcast::Pages {
-    address: 0,
-    stride: Stride::Size4K,
-    count: 1,
-    tag: Tag(0),
-    leaf_only: true,
-};
-
-/// The same on the own CPU.
-const UNUSED_PAGE: Local = Local::Page {
-    address: 0,
-    stride: Stride::Size4K,
-    tag: Tag(0),
-    leaf_only: true,
-};
 
 #[cfg(test)]
 pub(crate) mod tests {

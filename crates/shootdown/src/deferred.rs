@@ -263,8 +263,8 @@ mod tests {
     use super::*;
     use crate::Design;
     use crate::hooks::Root;
-    use crate::interrupt::tests::{DESIGN, on, three};
     use crate::meddled;
+    use crate::noted::{DESIGN, on, three};
     use core::cell::Cell;
     use std::rc::Rc;
 

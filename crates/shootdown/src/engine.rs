@@ -196,8 +196,8 @@ impl<K: Kernel<W>, const W: usize> Drop for Pinned<'_, K, W> {
 #[cfg(test)]
 mod tests {
     use crate::hooks::Root;
-    use crate::interrupt::tests::{DESIGN, on, three};
     use crate::meddled;
+    use crate::noted::{DESIGN, on, three};
     use core::cell::Cell;
     use std::boxed::Box;
 

@@ -242,4 +242,4 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

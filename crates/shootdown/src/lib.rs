@@ -57,6 +57,7 @@ struct Readme;
 mod ack;
 mod batch;
 mod broadcast;
+mod calibrate;
 mod catchup;
 mod costs;
 pub mod cpuset;
@@ -76,6 +77,8 @@ mod local_first;
 mod log;
 #[cfg(test)]
 mod meddled;
+#[cfg(test)]
+mod noted;
 mod percpu;
 mod presets;
 mod promote;

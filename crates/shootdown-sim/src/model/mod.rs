@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+pub use arch::Arch;
 pub use costs::{Aarch64Model, BroadcastModel, Costs, KernelCosts, RarModel, Riscv64Model, Simulation, Smt, Tags, Tlb};
 pub use file::ModelError;
 pub use provenance::{Parameter, Provenance, Range, Unit};
@@ -19,6 +20,7 @@ pub use topology::{Distance, Numbering, Topology};
 use costs::{Field, Rule};
 use file::Table;
 
+mod arch;
 mod costs;
 mod file;
 mod provenance;
@@ -157,38 +159,6 @@ const OPTIONAL_TABLES: &[Table] = &[
 
 /// The table of machines with remote actions.
 const RAR: &str = "rar";
-
-/// The instruction set of a machine, and what a machine of that kind has that others have not.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Arch {
-    /// x86-64.
-    X86_64,
-    /// AArch64, table `[aarch64]`.
-    Aarch64(Aarch64Model),
-    /// RISC-V with 64 bits, table `[riscv64]`.
-    Riscv64(Riscv64Model),
-}
-
-impl Arch {
-    const NAMES: [&'static str; 3] = ["x86_64", "aarch64", "riscv64"];
-
-    /// As model files call it.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Arch::X86_64 => Self::NAMES[0],
-            Arch::Aarch64(_) => Self::NAMES[1],
-            Arch::Riscv64(_) => Self::NAMES[2],
-        }
-    }
-
-    /// Widest tag, bits.
-    const fn tag_bits(&self) -> u32 {
-        match self {
-            Arch::X86_64 => 12,
-            Arch::Aarch64(_) | Arch::Riscv64(_) => 16,
-        }
-    }
-}
 
 /// A machine that can be simulated.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,10 +5,10 @@ use crate::Design;
 use crate::design::Requests;
 use crate::engine::Storage;
 use crate::hooks::Root;
-use crate::interrupt::tests::{
+use crate::meddled::{self, Meddled};
+use crate::noted::{
     AIMED, AIMED_AT, CLOCK, CPU, DESIGN, EVENTS, InWorld, ON_WAIT, SEEN, Seen, Sys, World, all_answer, on, three,
 };
-use crate::meddled::{self, Meddled};
 use crate::percpu::{PerCpu, State};
 use crate::tag_words;
 use std::boxed::Box;
@@ -98,7 +98,7 @@ fn retire_while_one_stays(engine: &'static Sys, space: InWorld) -> Vec<Seen> {
 }
 
 /// Interrupts among what was seen.
-fn sent(seen: &[Seen]) -> Vec<&Seen> {
+fn interrupts(seen: &[Seen]) -> Vec<&Seen> {
     seen.iter().filter(|seen| matches!(seen, Seen::Sent(_))).collect()
 }
 
@@ -114,7 +114,7 @@ fn a_cpu_that_is_leaving_a_space_that_ends_is_asked() {
         // And in the middle of the next, with which this space has nothing to do.
         engine.cpus[2].publish(State::switching(space.id + 1));
     });
-    assert_eq!(sent(&seen), [&Seen::Sent([2].into())]);
+    assert_eq!(interrupts(&seen), [&Seen::Sent([2].into())]);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_cpu_that_answered_before_it_began_to_leave_is_asked_again() {
             engine.cpus[2].publish(State::switching(space.id + 1));
         }
     });
-    assert_eq!(sent(&seen), [&Seen::Sent([2].into()), &Seen::Sent([2].into())]);
+    assert_eq!(interrupts(&seen), [&Seen::Sent([2].into()), &Seen::Sent([2].into())]);
 }
 
 #[test]
@@ -151,7 +151,11 @@ fn a_requester_that_has_migrated_to_a_cpu_that_has_the_space_lets_go_of_it_itsel
     });
     CPU.set(0);
     assert_eq!(engine.cpus[2].state().id(), 0);
-    assert_eq!(sent(&seen), [&Seen::Sent([1, 2].into())], "it does not interrupt itself");
+    assert_eq!(
+        interrupts(&seen),
+        [&Seen::Sent([1, 2].into())],
+        "it does not interrupt itself"
+    );
 }
 
 #[test]
@@ -179,7 +183,7 @@ fn a_cpu_that_does_not_end_its_switch_while_a_space_gets_a_tag_is_reported() {
 fn nobody_is_reported_where_nobody_is_to_be() {
     let (engine, space) = three(Design { stuck_ns: 0, ..DESIGN });
     let seen = retire_while_one_stays(engine, space);
-    assert_eq!(sent(&seen).len(), 3, "it was asked again");
+    assert_eq!(interrupts(&seen).len(), 3, "it was asked again");
     assert!(!seen.contains(&Seen::Stuck(2)), "{seen:?}");
 }
 

@@ -169,7 +169,10 @@ fn whoever_sees_a_mark_reads_all_of_what_is_asked() {
     });
     machine.rar.request(1, [9, 8, 7, 6], &mask(&[0, 3]), &machine);
     meddled::never();
-    assert!(seen.get() > 0, "CPU 0 is marked before CPU 3, and somebody looks in between");
+    assert!(
+        seen.get() > 0,
+        "CPU 0 is marked before CPU 3, and somebody looks in between"
+    );
     assert_eq!(machine.rar.pending(3), 1 << 1);
     machine.works(1);
     machine.rar.wait(1, &machine);

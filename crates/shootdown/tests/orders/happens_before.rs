@@ -90,7 +90,7 @@ fn frames_are_freed_after_their_last_use_and_come_back_to_nobody() {
                     on(2, || engine.cpu_online());
                     // Under tags of the whole system it reads no generation: that it was seen off, and the barriers, are enough
                     // (where broadcasts reach it, they tell its walker).
-                    if design.tags == Tags::System || broadcasts == Broadcasts::Aimed {
+                    if design.tags == Tags::System || (broadcasts == Broadcasts::Aimed && design.tags != Tags::PerCpu) {
                         Withdrawn::nothing()
                     } else {
                         withdrawn

@@ -1,0 +1,248 @@
+//! The kernel of that world, and what its machine can broadcast.
+
+use super::*;
+
+/// What the machine can broadcast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Broadcasts {
+    None,
+    /// To every CPU.
+    Everywhere,
+    /// To the CPUs that are named; a page under one tag only.
+    Aimed,
+}
+
+impl Broadcasts {
+    pub const ALL: [Broadcasts; 3] = [Broadcasts::Everywhere, Broadcasts::Aimed, Broadcasts::None];
+
+    /// Whether a machine that broadcasts so may be one for that design: those whose invalidations are in want of help broadcast to all.
+    pub fn fits(self, design: &Design) -> bool {
+        self != Broadcasts::Aimed || design.errata == Errata::NONE
+    }
+}
+
+impl From<bool> for Broadcasts {
+    fn from(any: bool) -> Self {
+        if any { Broadcasts::Everywhere } else { Broadcasts::None }
+    }
+}
+
+/// The kernel's hooks; each asserts what must have come before it.
+pub struct Minding {
+    pub broadcasts: Broadcasts,
+    pub now: Cell<u64>,
+    /// Broadcasts that were issued and not synchronised, by CPU; and which CPUs those of each reach, a bit each.
+    under_way: Cell<u64>,
+    reached: Cell<[u64; CPUS]>,
+    /// Local invalidations that were issued and not synchronised, by CPU.
+    local_under_way: Cell<u64>,
+    pins: Cell<u32>,
+    pub work: Cell<Work>,
+    /// What whoever invalidates uses.
+    pub touched: RefCell<Memory>,
+}
+
+impl Minding {
+    pub fn new(broadcasts: Broadcasts) -> Self {
+        Minding {
+            broadcasts,
+            now: Cell::new(0),
+            under_way: Cell::new(0),
+            reached: Cell::default(),
+            local_under_way: Cell::new(0),
+            pins: Cell::new(0),
+            work: Cell::default(),
+            touched: RefCell::default(),
+        }
+    }
+
+    fn count(&self, did: Did) {
+        let mut work = self.work.get();
+        work[did as usize] += 1;
+        self.work.set(work);
+    }
+
+    /// A broadcast that reaches `cpus`, a bit each.
+    fn broadcast_on(&self, cpus: u64, what: Broadcast) {
+        tables_are_published("a broadcast");
+        assert_ne!(self.broadcasts, Broadcasts::None, "there are no broadcasts");
+        self.count(match what {
+            Broadcast::Pages { .. } => Did::Bpage,
+            Broadcast::Tag(_) => Did::Btag,
+            Broadcast::Kernel { .. } | Broadcast::NonGlobal | Broadcast::All => Did::Ball,
+        });
+        for tag in all_tags().filter(|_| !matches!(what, Broadcast::Pages { .. } | Broadcast::Kernel { .. })) {
+            if matches!(what, Broadcast::Tag(of) if of != tag) {
+                continue;
+            }
+            let time = clocks::tick();
+            (0..CPUS).filter(|cpu| cpus >> cpu & 1 == 1).for_each(|cpu| {
+                cached(cpu, tag, |it| {
+                    if let Cached::Of(root) = *it {
+                        *it = Cached::NothingSince(root, HERE.get(), time);
+                    }
+                });
+            });
+        }
+        assert_ne!(self.pins.get(), 0, "broadcasts are issued where migration is forbidden");
+        self.under_way.set(self.under_way.get() | 1 << HERE.get());
+        let mut reached = self.reached.get();
+        reached[HERE.get()] |= cpus;
+        self.reached.set(reached);
+        caches::with(|caches| caches.broadcast(what, cpus));
+    }
+
+    /// Nothing is left half done.
+    pub fn is_settled(&self) {
+        assert_eq!(self.pins.get(), 0, "somebody is still pinned");
+        assert_eq!(self.under_way.get(), 0, "a broadcast was not synchronised");
+        assert_eq!(
+            self.local_under_way.get(),
+            0,
+            "a local invalidation was not synchronised"
+        );
+        assert!(
+            !MASKED.with_borrow(|masked| masked[HERE.get()]),
+            "interrupts stay masked"
+        );
+    }
+}
+
+// SAFETY: each test uses its kernel from one thread.
+unsafe impl Sync for Minding {}
+
+// SAFETY: one thread, which says which CPU it is; the test's caches are what it checks.
+unsafe impl Kernel<1> for &Minding {
+    type Facade = Strict;
+    fn cpu(&self) -> usize {
+        HERE.get()
+    }
+    fn interrupts_off(&self) -> u64 {
+        MASKED.with_borrow_mut(|masked| u64::from(std::mem::replace(&mut masked[HERE.get()], true)))
+    }
+    fn interrupts_restore(&self, saved: u64) {
+        MASKED.with_borrow_mut(|masked| masked[HERE.get()] = saved != 0);
+    }
+    fn send_ipi(&self, targets: &CpuMask<1>) {
+        assert!(
+            !owed(|owed| owed.ipi),
+            "words were written that no `before_ipi` has ordered before an interrupt"
+        );
+        tables_are_published("an interrupt that asks for invalidation");
+        assert_ne!(self.pins.get(), 0, "interrupts are sent where migration is forbidden");
+        assert!(!targets.is_empty(), "nobody is interrupted");
+        for cpu in targets.iter() {
+            self.count(Did::Ipi);
+            PENDING.set(PENDING.get() | 1 << cpu);
+            asks(cpu);
+        }
+    }
+    fn invalidate(&self, what: Local) {
+        tables_are_published("an invalidation");
+        self.count(match what {
+            Local::Page { .. } => Did::Page,
+            Local::Tag(_) => Did::Tag,
+            Local::Kernel { .. } => Did::Kpage,
+            Local::All => Did::All,
+        });
+        for tag in all_tags() {
+            if what == Local::All || what == Local::Tag(tag) {
+                cached(HERE.get(), tag, |it| *it = Cached::Nothing);
+            }
+        }
+        self.local_under_way.set(self.local_under_way.get() | 1 << HERE.get());
+        caches::with(|caches| caches.invalidate(what));
+        self.touched.borrow().touch();
+    }
+    fn local_sync(&self) {
+        self.count(Did::Sync);
+        self.local_under_way
+            .set(self.local_under_way.get() & !(1 << HERE.get()));
+        caches::with(caches::Caches::local_sync);
+    }
+    fn load_root(&self, root: Root, tag: Tag, keep: bool) {
+        let masked = MASKED.with_borrow(|masked| masked[HERE.get()]);
+        assert!(masked, "roots are loaded with interrupts off");
+        self.count(if keep { Did::Load } else { Did::Fload });
+        assert!(
+            !owed(|owed| owed.root_load),
+            "words were written that no `before_root_load` has ordered before a root load"
+        );
+        cached(HERE.get(), tag, |it| {
+            match *it {
+                Cached::Of(other) => assert!(other == root || !keep, "{tag:?} of {other:?} is loaded for {root:?}"),
+                Cached::NothingSince(other, cpu, time) => {
+                    let known = other == root || !keep || clocks::knows(cpu, time);
+                    assert!(known, "{tag:?} is loaded for {root:?} before it is known to be clean");
+                }
+                Cached::Nothing => {}
+            }
+            *it = Cached::Of(root);
+        });
+        caches::with(|caches| caches.load_root(root, tag, keep));
+    }
+    fn broadcast_limits(&self) -> Option<BroadcastLimits> {
+        (self.broadcasts != Broadcasts::None).then_some(BroadcastLimits {
+            max_pages: 8,
+            max_large_pages: 8,
+        })
+    }
+    fn broadcasts_are_aimed(&self) -> bool {
+        self.broadcasts == Broadcasts::Aimed
+    }
+    fn broadcast_to(&self, targets: &CpuMask<1>, what: Broadcast) {
+        assert_eq!(self.broadcasts, Broadcasts::Aimed, "broadcasts are not aimed");
+        assert!(!targets.is_empty() && !targets.contains(HERE.get()), "{targets:?}");
+        self.broadcast_on(targets.iter().fold(0, |cpus, cpu| cpus | 1 << cpu), what);
+    }
+    fn broadcast(&self, what: Broadcast) {
+        self.broadcast_on(u64::MAX, what);
+    }
+    fn broadcast_sync(&self) {
+        assert_ne!(self.pins.get(), 0, "the CPU that issued is the one that synchronises");
+        self.count(Did::Bsync);
+        self.under_way.set(self.under_way.get() & !(1 << HERE.get()));
+        let mut reached = self.reached.get();
+        let cpus = std::mem::take(&mut reached[HERE.get()]);
+        self.reached.set(reached);
+        // What used the old translations is over, on every CPU that was reached.
+        clocks::synchronise(cpus);
+        caches::with(caches::Caches::broadcast_sync);
+    }
+    fn now_ns(&self) -> u64 {
+        self.now.get()
+    }
+    fn secondary(&self, root: Root, told: Secondary) -> u64 {
+        assert!(!owed(|owed| owed.tables_full), "a device is told after a full barrier");
+        self.count(Did::Told);
+        caches::with(|caches| caches.secondary(root, told))
+    }
+    fn secondary_sync(&self, ticket: u64) {
+        self.count(Did::Await);
+        caches::with(|caches| caches.secondary_sync(ticket));
+    }
+    fn event(&self, event: Event) {
+        match event {
+            Event::Promoted => self.count(Did::Promote),
+            Event::Demoted => self.count(Did::Demote),
+            Event::RollOver => self.count(Did::Roll),
+            _ => {}
+        }
+    }
+    fn flush_at_entry(&self, cpu: usize) -> bool {
+        let descheduled = DESCHEDULED.get() & 1 << cpu;
+        if descheduled != 0 {
+            // One exchange with the hypervisor.
+            clocks::learn(&clocks::known_to(cpu));
+            asks(cpu);
+        }
+        FLUSH_AT_ENTRY.set(FLUSH_AT_ENTRY.get() | descheduled);
+        descheduled != 0
+    }
+    fn pin(&self) {
+        self.pins.set(self.pins.get() + 1);
+    }
+    fn unpin(&self) {
+        self.pins.set(self.pins.get() - 1);
+    }
+}
