@@ -107,6 +107,9 @@ unsafe impl<const W: usize> Kernel<W> for World {
         SEEN.with_borrow_mut(|seen| seen.push(Seen::Synchronised));
     }
     fn event(&self, event: Event) {
+        if matches!(event, Event::Broadcast { .. }) {
+            SEEN.with_borrow(|seen| assert_eq!(seen.last(), Some(&Seen::Synchronised), "it is not over"));
+        }
         EVENTS.with_borrow_mut(|events| events.push(event));
     }
     fn pin(&self) {

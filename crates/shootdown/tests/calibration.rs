@@ -26,6 +26,9 @@ struct Timed {
     interrupts: Cell<bool>,
     cpu: Cell<usize>,
     interrupted: Cell<bool>,
+    pins: Cell<u32>,
+    /// An invalidation was measured while its task could have migrated.
+    adrift: Cell<bool>,
     moved: RefCell<Vec<(u64, u64)>>,
     measured: Cell<u32>,
 }
@@ -43,6 +46,8 @@ impl Timed {
             interrupts: Cell::new(false),
             cpu: Cell::new(0),
             interrupted: Cell::new(false),
+            pins: Cell::new(0),
+            adrift: Cell::new(false),
             moved: RefCell::default(),
             measured: Cell::new(0),
         }
@@ -67,7 +72,14 @@ unsafe impl Kernel<1> for &Timed {
         self.pass(900);
         self.interrupted.set(true);
     }
+    fn pin(&self) {
+        self.pins.set(self.pins.get() + 1);
+    }
+    fn unpin(&self) {
+        self.pins.set(self.pins.get() - 1);
+    }
     fn invalidate(&self, what: Local) {
+        self.adrift.set(self.adrift.get() || self.pins.get() == 0);
         self.pass(if matches!(what, Local::Page { .. }) { 50 } else { 120 });
     }
     fn load_root(&self, _root: Root, _tag: Tag, _keep: bool) {}
@@ -127,7 +139,9 @@ fn with_engine(kernel: &Timed, body: impl FnOnce(&Engine<&Timed, 1>)) {
 fn a_good_clock_measures_what_operations_take() {
     let kernel = Timed::new(Clock::Good);
     with_engine(&kernel, |engine| {
+        kernel.adrift.set(false);
         let costs = engine.calibrate();
+        assert!(!kernel.adrift.get(), "it measures the CPU that it is on");
         assert_eq!((costs.broadcast_ns, costs.page_ns, costs.tag_ns), (600, 50, 120));
         assert_eq!(costs.interrupt_ns, Costs::PRIORS.interrupt_ns, "nobody to interrupt");
         assert_eq!(engine.costs(), costs);

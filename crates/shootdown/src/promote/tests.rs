@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::Design;
-use crate::design::Requests;
+use crate::costs::{Costs, Interrupts};
+use crate::design::{Order, Requests};
 use crate::engine::Storage;
-use crate::hooks::Root;
+use crate::hooks::{Root, Way};
 use crate::meddled::{self, Meddled};
 use crate::noted::{
     AIMED, AIMED_AT, CLOCK, CPU, DESIGN, EVENTS, InWorld, ON_WAIT, SEEN, Seen, Sys, World, all_answer, on, three,
@@ -217,6 +218,7 @@ fn aimed(test: impl FnOnce(&'static Sys, InWorld)) {
     let (engine, space) = three(Design {
         tags: Tags::Hybrid { promote_at: 2 },
         reach: Reach::Broadcast,
+        order: Order::Concurrent,
         ..DESIGN
     });
     engine.promote(space);
@@ -271,6 +273,41 @@ fn what_an_aimed_broadcast_takes_is_measured_on_one_cpu() {
             "{aimed_at:?}"
         );
         assert_eq!(costs.broadcast_from, u64::MAX, "none reaches every tag");
+        engine.learn(Way::Broadcast, 0, 1);
+        assert_eq!(engine.costs().broadcast_from, u64::MAX, "nor however little one takes");
+    });
+}
+
+#[test]
+fn what_an_aimed_broadcast_takes_from_its_targets_is_counted() {
+    let worth = |(engine, space): (&'static Sys, InWorld)| {
+        let costs = Costs {
+            interrupt_ns: 1000,
+            interrupt_more_ns: 100,
+            disturbed_ns: 500,
+            broadcast_ns: 1500,
+            ..Costs::PRIORS
+        };
+        engine.costs.store(&costs, Interrupts::of(&costs));
+        engine.is_worth_a_tag(space, 0, (3, 2), 2)
+    };
+    assert_eq!(worth(three(DESIGN)), Some((2100, 1500)));
+    aimed(|engine, space| assert_eq!(worth((engine, space)), None, "it would be 2500"));
+}
+
+#[test]
+fn work_during_an_aimed_flush_is_done_before_it_is_said_to_be_over() {
+    aimed(|engine, space| {
+        // The first ends the transition.
+        let _done = engine.flush(space, Range::page(0x1000));
+        (AIMED_AT.take(), SEEN.take(), EVENTS.take());
+        let (_done, ()) = engine.flush_while(space, Range::page(0x1000), || {
+            assert_eq!(AIMED_AT.take(), [[1]]);
+            assert!(!SEEN.take().contains(&Seen::Synchronised));
+            assert_eq!(EVENTS.take(), []);
+        });
+        assert_eq!(SEEN.take(), [Seen::Synchronised]);
+        assert_eq!(EVENTS.take(), [Event::Broadcast { instructions: 1 }]);
     });
 }
 

@@ -187,3 +187,15 @@ fn under_a_system_wide_tag_nobody_is_interrupted_and_so_nobody_is_spared() {
     run(kernel, engine, 0, one);
     assert!(!engine.enter_kernel(one));
 }
+
+#[test]
+fn online_cpus_are_those_that_did_not_go() {
+    let (kernel, engine) = leaked(4, Design::IPI, false);
+    let online = || engine.online().iter().collect::<Vec<_>>();
+    assert_eq!(online(), [0, 1, 2, 3]);
+    kernel.cpu.set(2);
+    engine.cpu_offline();
+    assert_eq!(online(), [0, 1, 3]);
+    engine.cpu_online();
+    assert_eq!(online(), [0, 1, 2, 3]);
+}
