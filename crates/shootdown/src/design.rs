@@ -246,7 +246,9 @@ pub struct Design {
     pub first_tag: u16,
     /// One past the last tag of the hardware: 4096 for PCIDs, 2048 of them with split tags.
     pub tag_limit: u16,
-    /// User and kernel halves under a pair of tags that differ in [`USER_HALF`] (PTI style).
+    /// User and kernel halves under a pair of tags that differ in [`USER_HALF`] (PTI style). Hooks get both of every pair, and
+    /// translate where a pair's numbers are others: Arm's are an even ASID and the next (`AsidPair::of_tag` of
+    /// `shootdown-arch`), half as many as there are ASIDs; `tag_limit` says how many.
     pub split: bool,
     /// Length in ns (a power of two) of one sampling window for promotion, where reach is not adaptive; a CPU considers in 1 of
     /// [`CONSIDER_ONE_IN`] windows. Linux samples in jiffies (1 to 4 ms), also 1 in 32; shorter reacts sooner.

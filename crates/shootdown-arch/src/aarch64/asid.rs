@@ -82,6 +82,24 @@ impl AsidPair {
         }
     }
 
+    /// The pair that a hook uses for one of the engine's tags, and the half of it that the tag names. The engine counts
+    /// pairs from 0 up and sets `user_half` (`shootdown::USER_HALF`) for the user's; here they are every second ASID. `None` when
+    /// the pair needs more bits than are compared: keep the engine's `tag_limit` at half of [`AsidWidth::count`] and of the
+    /// engine's own limit.
+    pub const fn of_tag(tag: u16, user_half: u16, width: AsidWidth) -> Option<(AsidPair, Asid)> {
+        let number = tag & !user_half;
+        if number as u32 >= width.count() / 2 {
+            return None;
+        }
+        let pair = AsidPair(Asid(number << 1));
+        let half = if tag & user_half == 0 {
+            pair.kernel()
+        } else {
+            pair.user()
+        };
+        Some((pair, half))
+    }
+
     /// The kernel's half.
     pub const fn kernel(self) -> Asid {
         self.0
@@ -118,6 +136,20 @@ mod tests {
         fn an_asid_is_kept_whole_or_refused(tag: u16) {
             prop_assert_eq!(Asid::new(tag, AsidWidth::Bits16).map(Asid::get), Some(tag));
             prop_assert_eq!(Asid::new(tag, AsidWidth::Bits8).map(Asid::get), (tag < 256).then_some(tag));
+        }
+
+        #[test]
+        fn both_halves_of_a_tag_are_invalidated_where_the_engine_names_both(tag in 0u16..1 << 11) {
+            for (width, limit) in [(AsidWidth::Bits8, 128), (AsidWidth::Bits16, 2048)] {
+                let halves = [tag, tag | 1 << 11].map(|tag| AsidPair::of_tag(tag, 1 << 11, width));
+                if tag >= limit {
+                    prop_assert_eq!(halves, [None, None]);
+                    continue;
+                }
+                let (pair, _) = halves[0].expect("fits");
+                prop_assert_eq!(halves.map(|half| half.map(|(_, asid)| asid)), pair.both().map(Some));
+                prop_assert_eq!(pair.kernel().get(), 2 * tag, "no other tag has it");
+            }
         }
 
         #[test]

@@ -55,7 +55,9 @@ pub struct Workarounds {
 
 const ARM: u32 = 0x41;
 const CAVIUM: u32 = 0x43;
+const NVIDIA: u32 = 0x4E;
 const QUALCOMM: u32 = 0x51;
+const MICROSOFT: u32 = 0x6D;
 
 impl Workarounds {
     /// None.
@@ -65,26 +67,41 @@ impl Workarounds {
         repeat: false,
     };
 
-    /// What the processor needs. Part numbers: Linux `arch/arm64/include/asm/cputype.h`. Errata by number:
-    /// - repeat: Falkor 1009; Cortex-A76 1286807, fixed after r3p0; Cortex-A55 2441007; Cortex-A510 2441009, fixed in
-    ///   r1p2;
+    /// What the processor needs. Part numbers: Linux `arch/arm64/include/asm/cputype.h`; which of them: the lists of its
+    /// `kernel/cpu_errata.c` and `Documentation/arch/arm64/silicon-errata.rst` there.
+    /// - repeat, in all revisions, for CVE-2025-10263 (4118414 in Linux): a DSB may be over before stores are observed that
+    ///   were translated by what the TLBI took away. Cortex-A76 to A78C, A710, X1 to X4 and X925, Neoverse N1, N2, V1 to
+    ///   V3AE, C1-Ultra and C1-Premium, NVIDIA Olympus, Microsoft Azure Cobalt 100;
+    /// - repeat, for older errata: Falkor and Kryo 1009; Kryo 4xx Gold 1286807 (Cortex-A76 had it too); Cortex-A55 2441007;
+    ///   Cortex-A510 2441009, fixed in r1p2;
     /// - interrupt too: C1-Pro 4193714;
-    /// - never broadcast: ThunderX (CN88xx) pass 1, and 27456 up to pass 2.1. Kernels that flush the instruction cache
-    ///   at each switch instead may broadcast on pass 2.
+    /// - never broadcast: ThunderX (CN88xx) pass 1, and 27456 up to pass 2.1, and on CN81xx pass 1.0. Kernels that flush
+    ///   the instruction cache at each switch instead may broadcast on pass 2.
     pub const fn of(midr: Midr) -> Workarounds {
         let revision = midr.revision();
+        let never_broadcast = Workarounds {
+            never_broadcast: true,
+            ..Workarounds::NONE
+        };
         match (midr.implementer(), midr.part()) {
-            (QUALCOMM, 0x800 | 0xC00) | (ARM, 0xD05) => Workarounds::REPEAT,
-            (ARM, 0xD0B) if revision <= 0x30 => Workarounds::REPEAT,
+            // Cortex-A76, A76AE, A77, A78, A78AE, A78C, A710.
+            (ARM, 0xD0B | 0xD0E | 0xD0D | 0xD41 | 0xD42 | 0xD4B | 0xD47) => Workarounds::REPEAT,
+            // Cortex-X1, X1C, X2, X3, X4, X925; C1-Ultra, C1-Premium.
+            (ARM, 0xD44 | 0xD4C | 0xD48 | 0xD4E | 0xD82 | 0xD85 | 0xD8C | 0xD90) => Workarounds::REPEAT,
+            // Neoverse N1, N2, V1, V2, V3AE, V3.
+            (ARM, 0xD0C | 0xD49 | 0xD40 | 0xD4F | 0xD83 | 0xD84) => Workarounds::REPEAT,
+            // Olympus; Azure Cobalt 100, which is a Neoverse N2.
+            (NVIDIA, 0x010) | (MICROSOFT, 0xD49) => Workarounds::REPEAT,
+            // Falkor in its first and last stepping; every Kryo; Kryo 4xx Gold, of which later revisions are fixed.
+            (QUALCOMM, 0x800 | 0xC00 | 0x200..=0x2FF | 0x804) => Workarounds::REPEAT,
+            (ARM, 0xD05) => Workarounds::REPEAT,
             (ARM, 0xD46) if revision <= 0x11 => Workarounds::REPEAT,
             (ARM, 0xD8B) => Workarounds {
                 interrupt_too: true,
                 ..Workarounds::NONE
             },
-            (CAVIUM, 0x0A1) if revision <= 0x11 => Workarounds {
-                never_broadcast: true,
-                ..Workarounds::NONE
-            },
+            (CAVIUM, 0x0A1) if revision <= 0x11 => never_broadcast,
+            (CAVIUM, 0x0A2) if revision == 0 => never_broadcast,
             _ => Workarounds::NONE,
         }
     }
@@ -129,18 +146,48 @@ mod tests {
     #[test]
     fn each_listed_part_gets_its_workaround_and_its_fixed_revision_does_not() {
         let repeat = |m| Workarounds::of(m) == Workarounds::REPEAT;
-        assert!(repeat(midr(0x41, 0xD0B, 3, 0)) && !repeat(midr(0x41, 0xD0B, 3, 1)));
+        assert!(repeat(midr(0x41, 0xD0B, 3, 0)) && repeat(midr(0x41, 0xD0B, 4, 1)));
         assert!(repeat(midr(0x41, 0xD46, 1, 1)) && !repeat(midr(0x41, 0xD46, 1, 2)));
         assert!(repeat(midr(0x41, 0xD05, 2, 0)) && repeat(midr(0x51, 0x800, 0, 0)));
         assert!(Workarounds::of(midr(0x41, 0xD8B, 0, 0)).interrupt_too);
         assert!(Workarounds::of(midr(0x43, 0x0A1, 0, 0)).never_broadcast);
         assert!(Workarounds::of(midr(0x43, 0x0A1, 1, 1)).never_broadcast);
         assert_eq!(Workarounds::of(midr(0x43, 0x0A1, 1, 2)), Workarounds::NONE);
-        assert_eq!(
-            Workarounds::of(midr(0x41, 0xD0C, 0, 0)),
-            Workarounds::NONE,
-            "Neoverse N1 is not listed"
-        );
+        assert!(Workarounds::of(midr(0x43, 0x0A2, 0, 0)).never_broadcast);
+        assert_eq!(Workarounds::of(midr(0x43, 0x0A2, 0, 1)), Workarounds::NONE);
+        assert!(repeat(midr(0x51, 0x205, 1, 1)) && repeat(midr(0x51, 0x804, 0xC, 0xE)));
+        assert!(!repeat(midr(0x51, 0x300, 0, 0)) && !repeat(midr(0x51, 0x1FF, 0, 0)));
+    }
+
+    #[test]
+    fn a_store_may_outlive_its_translation_on_these_and_not_on_their_small_siblings() {
+        let repeat = |implementer, part| (0..16).all(|r| Workarounds::of(midr(implementer, part, r, r)).repeat);
+        // Cortex-A76 to X925, Neoverse N1 to V3AE, C1-Ultra and C1-Premium, by number.
+        let arm = [
+            0xD0B, 0xD0C, 0xD0D, 0xD0E, 0xD40, 0xD41, 0xD42, 0xD44, 0xD47, 0xD48, 0xD49, 0xD4B, 0xD4C, 0xD4E, 0xD4F,
+            0xD82, 0xD83, 0xD84, 0xD85, 0xD8C, 0xD90,
+        ];
+        for part in arm {
+            assert!(repeat(0x41, part), "{part:#x}");
+        }
+        assert!(repeat(0x4E, 0x010) && repeat(0x6D, 0xD49));
+        // Cortex-A53, A72, A520, A720; Neoverse E1, N3; Carmel; the same number of another maker.
+        for (implementer, part) in [
+            (0x41, 0xD03),
+            (0x41, 0xD08),
+            (0x41, 0xD80),
+            (0x41, 0xD81),
+            (0x41, 0xD4A),
+            (0x41, 0xD8E),
+            (0x4E, 0x004),
+            (0xC0, 0xD49),
+        ] {
+            assert_eq!(
+                Workarounds::of(midr(implementer, part, 0, 0)),
+                Workarounds::NONE,
+                "{part:#x}"
+            );
+        }
     }
 
     #[test]

@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn only_what_is_named_is_in_the_instruction() {
-        let width = AsidWidth::from_read_back(AsidWidth::PROBE);
+        let width = AsidWidth::from_read_back(AsidWidth::probe(0));
         let asid = Asid::new(0x1234, width).expect("16 bits");
         let (a0, a1) = (Register::new(10).expect("a0"), Register::new(11).expect("a1"));
         // As an assembler has them: sfence.vma; sfence.vma x0, a1; sfence.vma a0; sfence.vma a0, a1.

@@ -50,17 +50,19 @@ pub struct RemoteFence {
     pub harts: HartMask,
     /// What, from this address on; with [`Fence::All`] and [`Fence::Tag`] everything.
     pub fence: Fence,
-    /// Bytes from the address; not used where there is none.
+    /// Bytes from the address, of which every page is fenced that they touch, at least one; not used where there is no address.
     pub bytes: u64,
 }
 
 impl RemoteFence {
     /// a0 to a4 and the function number for a6: mask, base, first byte, bytes, tag. The tag is 0 where the function
-    /// takes none. Everything is asked for as all bytes, which every firmware takes for "no address".
+    /// takes none. Everything is asked for as all bytes, which every firmware takes for "no address". A range goes out as
+    /// whole pages: firmware steps from the first byte page by page for as long as bytes are left, which from the middle of a
+    /// page misses the last one, and of 0 bytes all (OpenSBI `lib/sbi/sbi_tlb.c`).
     pub const fn arguments(self) -> ([u64; 5], u64) {
         let (start, size) = match self.fence {
             Fence::All | Fence::Tag(_) => (0, u64::MAX),
-            Fence::Leaf(address) | Fence::LeafOfTag(address, _) => (address, self.bytes),
+            Fence::Leaf(address) | Fence::LeafOfTag(address, _) => whole_pages(address, self.bytes),
         };
         let (tag, function) = match self.fence {
             Fence::All | Fence::Leaf(_) => (0, 1),
@@ -69,6 +71,20 @@ impl RemoteFence {
         ([self.harts.mask, self.harts.base, start, size, tag], function)
     }
 }
+
+/// First byte and size of the pages that `bytes` from `address` on touch, at least one; everything where that is beyond the
+/// last address.
+const fn whole_pages(address: u64, bytes: u64) -> (u64, u64) {
+    let start = address & !(PAGE - 1);
+    let bytes = if bytes == 0 { 1 } else { bytes };
+    match (address - start).checked_add(bytes) {
+        Some(size) if size <= u64::MAX - PAGE => (start, size.next_multiple_of(PAGE)),
+        _ => (0, u64::MAX),
+    }
+}
+
+/// Bytes of the smallest page.
+const PAGE: u64 = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -85,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_tag_and_an_address_each_have_their_place() {
-        let asid = Asid::new(0xABC, AsidWidth::from_read_back(AsidWidth::PROBE)).expect("16 bits");
+        let asid = Asid::new(0xABC, AsidWidth::from_read_back(AsidWidth::probe(0))).expect("16 bits");
         let harts = HartMask { mask: 0b101, base: 7 };
         let call = |fence| {
             RemoteFence {
@@ -100,9 +116,28 @@ mod tests {
         assert_eq!(call(Fence::Leaf(0x1000)), ([5, 7, 0x1000, 0x3000, 0], 1));
         assert_eq!(call(Fence::All), ([5, 7, 0, u64::MAX, 0], 1));
         assert!(HartMask::ALL.names(12345));
+        let endless = RemoteFence {
+            harts,
+            fence: Fence::Leaf(0x1800),
+            bytes: u64::MAX,
+        };
+        assert_eq!(endless.arguments(), ([5, 7, 0, u64::MAX, 0], 1));
     }
 
     proptest! {
+        /// As OpenSBI carries it out.
+        #[test]
+        fn firmware_that_steps_by_pages_fences_every_page_that_is_touched(
+            address in 0u64..1 << 20,
+            bytes in prop_oneof![Just(0u64), 0u64..40_000],
+        ) {
+            let call = RemoteFence { harts: HartMask::ALL, fence: Fence::Leaf(address), bytes };
+            let ([_, _, start, size, _], _) = call.arguments();
+            let fenced: BTreeSet<u64> = (0..size).step_by(4096).map(|offset| (start + offset) >> 12).collect();
+            let touched: BTreeSet<u64> = (address >> 12..=(address + bytes.max(1) - 1) >> 12).collect();
+            prop_assert_eq!(fenced, touched);
+        }
+
         #[test]
         fn masks_name_the_harts_they_cover_and_no_other(harts in prop::collection::btree_set(0u64..2000, 0..200)) {
             let masks: Vec<_> = HartMask::covering(harts.iter().copied()).collect();

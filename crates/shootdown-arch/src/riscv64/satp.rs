@@ -29,8 +29,16 @@ impl Mode {
 pub struct AsidWidth(u32);
 
 impl AsidWidth {
-    /// The ASID field with every bit set: write it to satp, read it back, restore satp, and flush everything.
-    pub const PROBE: u64 = 0xFFFF << 44;
+    /// The ASID field with every bit set.
+    const FIELD: u64 = 0xFFFF << 44;
+
+    /// What to write to find out: `satp`, which is loaded, with every bit of its ASID set. Write it, read it back, write
+    /// `satp` again and flush everything, with interrupts off and nothing but global entries needed meanwhile. Mode and
+    /// table stay: what other bits do in mode Bare is not specified, for translation either (privileged specification,
+    /// "satp"), so `satp` must be in a mode with tables.
+    pub const fn probe(satp: u64) -> u64 {
+        satp | Self::FIELD
+    }
 
     /// From what satp read back. The implemented bits are the low ones; should there be a gap, what is below it counts.
     pub const fn from_read_back(satp: u64) -> AsidWidth {
@@ -111,7 +119,10 @@ mod tests {
 
     #[test]
     fn the_width_is_what_reads_back() {
-        assert_eq!(AsidWidth::from_read_back(AsidWidth::PROBE), WIDE);
+        let loaded = 0x8000_0000_0008_0000;
+        let probe = AsidWidth::probe(loaded | 5 << 44);
+        assert_eq!(AsidWidth::from_read_back(probe), WIDE);
+        assert_eq!(probe & !(0xFFFF << 44), loaded, "mode and table stay");
         assert_eq!(AsidWidth::from_read_back(0x8000_0000_0008_0000 | 0x1FF << 44).bits(), 9);
         assert_eq!(AsidWidth::from_read_back(8 << 60).count(), 1);
         assert_eq!(AsidWidth(9).narrowest(WIDE), AsidWidth(9));
