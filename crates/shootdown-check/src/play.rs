@@ -22,8 +22,8 @@ thread_local! {
 }
 
 fn handler() {
-    // SAFETY: the stage outlives the scripts, and interrupts come to scripts only.
-    unsafe { &*STAGE.get() }.engine().on_ipi();
+    // SAFETY: the stage outlives the scripts, and interrupts come to scripts only; each is a CPU, with interrupts masked here.
+    unsafe { (*STAGE.get()).engine().on_ipi() };
 }
 
 /// A scenario on a machine, run step by step, from the start as often as one likes. One for each host thread.

@@ -68,7 +68,8 @@ impl<'e, 'k, M: Mmu, const W: usize> Cpu<'e, 'k, M, W> {
         self.engine.kernel().machine.take_mail(self.id);
         if !own.masked.get() && self.slot.take(INTERRUPT) {
             own.masked.set(true);
-            self.engine.on_ipi();
+            // SAFETY: masked, and a virtual CPU is this thread.
+            unsafe { self.engine.on_ipi() };
             own.masked.set(false);
         }
         true

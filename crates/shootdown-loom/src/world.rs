@@ -411,7 +411,8 @@ impl<const WEAK: u8> World<WEAK> {
         self.machine.take_mail(HERE.with(Cell::get));
         if hardware.raised.load(Acquire) != 0 && hardware.raised.swap_full(0) != 0 {
             hardware.masked.set(true);
-            self.engine.on_ipi();
+            // SAFETY: masked, and a CPU is this thread.
+            unsafe { self.engine.on_ipi() };
             hardware.masked.set(false);
         }
     }

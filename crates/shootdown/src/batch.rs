@@ -67,7 +67,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
     /// Adds a range whose entries have been cleared, under the lock that protects the page table.
     ///
     /// With [`Free::Synchronous`] this flushes and waits. Else it does not wait for other CPUs, except for broadcasts that no
-    /// longer fit, for CPUs in the middle of a switch while the space is being promoted, and, where tags roll over and
+    /// longer fit, for CPUs in the middle of a switch while the space is being promoted or demoted, and, where tags roll over and
     /// invalidation is by interrupts, for the whole flush of this range: a request without a space cannot name the tag. Context as [`Engine::flush`]. Ordering: the entry writes come
     /// before the call; a full barrier.
     pub fn add(&mut self, space: &Space<K::Facade, W>, range: Range) {

@@ -44,10 +44,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             self.all_targets(pin.cpu)
         };
         let first = all.iter().next();
+        let mut tells = false;
         if let Some(first) = first {
             let mut one = CpuMask::EMPTY;
             one.insert(first);
             if let Some(ns) = self.shortest(|engine| engine.round_trip(one)) {
+                tells = true;
                 costs.interrupt_ns = ns;
                 costs.disturbed_ns = ns / 2;
                 let further = all.len() as u64 - 1;
@@ -61,6 +63,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if self.broadcasts()
             && let Some(ns) = self.shortest(|engine| engine.broadcast_nothing(first))
         {
+            tells = true;
             costs.broadcast_ns = ns;
         }
         let local = |what| {
@@ -69,8 +72,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 engine.kernel.invalidate(what);
             })
         };
-        costs.page_ns = local(UNUSED_PAGE).unwrap_or(costs.page_ns);
-        costs.tag_ns = local(Local::Tag(Tag(0))).unwrap_or(costs.tag_ns);
+        let (page, tag) = (local(UNUSED_PAGE), local(Local::Tag(Tag(0))));
+        costs.page_ns = page.unwrap_or(costs.page_ns);
+        costs.tag_ns = tag.unwrap_or(costs.tag_ns);
+        self.costs.tells(tells || page.is_some() || tag.is_some());
         // Without hysteresis: there is nothing yet that it could spare.
         let cpus = self.cpus.len() as u64;
         let weighed = self.weighed(costs);

@@ -102,7 +102,7 @@ impl Costs {
         if moves { ideal } else { now }
     }
 
-    /// The same where a broadcast interrupts every other of `cpus` CPUs: what an interrupt takes from each.
+    /// The same where a broadcast interrupts every other of `cpus` CPUs that are on: what an interrupt takes from each.
     fn broadcast_disturbing(self, cpus: u64) -> Costs {
         let disturbance = self.disturbed_ns.saturating_mul(cpus.saturating_sub(1));
         Costs {
@@ -159,14 +159,15 @@ impl Interrupts {
 /// The words behind [`Costs`], in the same order: estimates, which timed requests read and write, the first two as in [`Interrupts`]; and
 /// on a line of its own the threshold, which everybody reads and which is written when it moves.
 pub(crate) struct CostWords<F: Facade> {
-    estimates: Line<[F::U64; 6]>,
+    /// The last one is 1 when the clock could tell nothing when it was tried.
+    estimates: Line<[F::U64; 7]>,
     broadcast_from: Line<F::U64>,
 }
 
 impl<F: Facade> CostWords<F> {
     pub(crate) fn new() -> Self {
         let words = CostWords {
-            estimates: Line([0; 6].map(F::U64::new)),
+            estimates: Line([0; 7].map(F::U64::new)),
             broadcast_from: Line(F::U64::new(0)),
         };
         words.store(&Costs::PRIORS, Interrupts::of(&Costs::PRIORS));
@@ -200,6 +201,17 @@ impl<F: Facade> CostWords<F> {
             first: first.load(Ordering::Relaxed),
             more: more.load(Ordering::Relaxed),
         }
+    }
+
+    /// Whether the clock could tell nothing when it was tried: a request that takes no time mostly, and now and then a whole step of
+    /// it, says nothing.
+    fn is_untold(&self) -> bool {
+        self.estimates.0[6].load(Ordering::Relaxed) != 0
+    }
+
+    /// Notes whether the clock could tell anything.
+    pub(crate) fn tells(&self, tells: bool) {
+        self.estimates.0[6].store(u64::from(!tells), Ordering::Relaxed);
     }
 
     /// The threshold alone: all that the common path reads.
@@ -254,17 +266,23 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// `costs` with what a broadcast costs the machine in place of the requester alone, where it is carried out by interrupts.
     pub(crate) fn weighed(&self, costs: Costs) -> Costs {
         match self.kernel.broadcast_interrupts() {
-            true => costs.broadcast_disturbing(self.cpus.len() as u64),
+            true => costs.broadcast_disturbing(self.online().len() as u64),
             false => costs,
         }
     }
 
-    /// Whether the request with this generation is timed: where there is something to choose.
+    /// The number of the sample, if the request with this generation is one: timed, where there is something to choose. One of so many
+    /// in a row, each time another of them, so that who makes requests of two kinds in turn has samples of both.
     #[inline]
-    pub(crate) fn is_sampled(&self, generation: u64) -> bool {
-        self.design().reach == Reach::Adaptive
-            && generation & (u64::from(self.design().sample_one_in) - 1) == 0
-            && self.broadcasts()
+    pub(crate) fn sample(&self, generation: u64) -> Option<u64> {
+        if self.design().reach != Reach::Adaptive {
+            return None;
+        }
+        let within = u64::from(self.design().sample_one_in) - 1;
+        let sample = generation >> within.count_ones();
+        // Fibonacci hashing (Knuth): 2^64 divided by the golden ratio; the high half is what it mixes well.
+        let which = (sample + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 & within;
+        (generation & within == which && self.broadcasts()).then_some(sample)
     }
 
     /// Whether a request of a space on per-CPU tags, aimed at `targets` CPUs, had better be broadcast under every tag. The
@@ -282,12 +300,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         let targets = targets.len() as u64;
         let mut rather = targets >= self.costs.broadcast_from() && self.may_broadcast(space, targets);
-        if generation.is_multiple_of(EXPLORE_ONE_IN * u64::from(self.design().sample_one_in)) {
+        if let Some(sample) = self.sample(generation)
+            && sample.is_multiple_of(EXPLORE_ONE_IN)
+        {
             let costs = self.weighed(self.costs.load());
             let (one, other) = (costs.disturbance_ns(targets), costs.broadcast_ns);
             let times = one.max(other) / one.min(other).max(1) / EXPLORE_AT_MOST;
-            let look = generation / (EXPLORE_ONE_IN * u64::from(self.design().sample_one_in));
-            if look.is_multiple_of(times.max(1)) {
+            if (sample / EXPLORE_ONE_IN).is_multiple_of(times.max(1)) {
                 rather = !rather;
             }
         }
@@ -326,8 +345,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             Way::Interrupts => costs.interrupts_ns(targets),
             Way::Broadcast => costs.broadcast_ns,
         };
-        if took == 0 {
-            return; // a clock that stands still
+        if took == 0 || self.costs.is_untold() {
+            return; // a clock that stands still, or whose steps are too long
         }
         self.kernel.event(Event::Measured {
             way,

@@ -34,7 +34,7 @@
 use crate::cpuset::CpuMask;
 use crate::design::Requests;
 use crate::engine::{Engine, Pinned};
-use crate::facade::Word;
+use crate::facade::{Facade, Word};
 use crate::fault::fault;
 use crate::hooks::{Broadcast, CpuId, Demotion, Event, Kernel, Tag};
 use crate::percpu::{PerCpu, State};
@@ -72,7 +72,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if !self.is_found(space, active <= few || dear.is_some(), times) {
             return;
         }
-        self.tag_shortage.0.store(0, Ordering::Relaxed);
+        self.tags_are_left();
         // Full barrier; pairs with the reads of the mode in `dispatch`, `switch_to` and the handler.
         let Some(word) = space.change_mode(word, Mode::Demoting(tag)) else {
             return;
@@ -156,6 +156,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if space.change_mode(word, Mode::PerCpu).is_none() {
             return;
         }
+        // The mode before the broadcast, as in `allocate_tag`.
+        K::Facade::publish_tables();
         self.broadcast_complete(|| {
             let halves = self.halves(tag);
             halves.map(|half| self.kernel.broadcast(Broadcast::Tag(half))).count() as u32

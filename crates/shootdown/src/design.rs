@@ -124,7 +124,8 @@ pub enum Ack {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {
-    /// Pinned, with preemption off, until everybody has answered.
+    /// Pinned, with preemption off, until everybody has answered. With [`Requests::Log`] the waiting is a section of its own: a
+    /// preemption may come in between the sending and it.
     Spin,
     /// With preemption on: the waiter may be preempted and may migrate. Only the local part, choosing targets and sending
     /// are pinned (and a wait for a free slot in a target's queue, which is part of sending).

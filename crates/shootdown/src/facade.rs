@@ -70,6 +70,13 @@ pub unsafe trait Facade: 'static {
     /// barrier does not order stores against a write to the interrupt controller; x2APIC `mfence; lfence`).
     fn before_ipi();
 
+    /// Orders the acknowledgement of an interrupt at its controller before every later load: the other side of
+    /// [`before_ipi`](Facade::before_ipi). A handler that decided that nothing is asked of it by a load from before could lose a request
+    /// whose interrupt it has just acknowledged (Arm: `dsb` after the read of ICC_IAR1_EL1; RISC-V `fence iorw, iorw` after SSIP is
+    /// cleared; nothing on x86, where an interrupt is taken between two instructions and is gone from the controller by then).
+    #[inline(always)]
+    fn after_ipi() {}
+
     /// Orders earlier stores and loads before the root load that follows, and so before any fill from the new tables.
     /// A root load is serialising on x86, so nothing is needed there; Arm needs `dsb ish`: not every use comes after a full
     /// read-modify-write (the handler moves to a system-wide tag after a plain read of the mode).
@@ -91,7 +98,9 @@ pub unsafe trait Facade: 'static {
     }
 
     /// Waits until `condition` returns true, calling it again whenever a word that it read may have changed or an
-    /// interrupt was raised for this CPU. Spins politely (`pause`, `yield`). The condition may itself serve requests.
+    /// interrupt was raised for this CPU. Spins politely (`pause`, `yield`). The condition may itself serve requests. It is called from
+    /// time to time also when nothing changes: a CPU that does not answer is noticed by a clock that the condition reads, at one
+    /// call in 256 (C7), so who sleeps until a word changes wakes up at times.
     ///
     /// Between two calls of the condition, with interrupts on and no pin held, the caller may be preempted and go on with
     /// another CPU; a kernel that does not preempt may yield there.

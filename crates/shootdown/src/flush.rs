@@ -24,8 +24,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Flushes `range` of `space` everywhere and waits. The entry writes must come before the call.
     ///
     /// Calling context: preemption may be on, interrupts should be on (with interrupts off it still makes progress, by
-    /// serving its own requests while it waits). Not from the shootdown interrupt, NMI or machine-check handlers. No lock
-    /// that a handler or `switch_to` takes may be held. No allocation, no lock.
+    /// serving its own requests while it waits). Not from the shootdown interrupt, NMI or machine-check handlers. From those of
+    /// devices it may be called, on top of a flush that they came in on, but where broadcasts are remote actions
+    /// ([`Rar`](crate::Rar)), of which a CPU has one under way. No lock that a handler or `switch_to` takes may be held. No
+    /// allocation, no lock.
     ///
     /// Cost when no other CPU uses the space: one locked add, the log entry if the design has a log, the invalidations.
     #[inline]
@@ -41,7 +43,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// the token's.
     ///
     /// Designs with stack requests finish inside (their descriptors cannot outlive this call): pinned to the end when the
-    /// design spins, with preemption on when its waits are preemptible. The token is then complete.
+    /// design spins, with preemption on when its waits are preemptible. The token then waits for TLBs of devices only.
     ///
     /// # Panics
     /// In debug builds, when somebody must be waited for and this is called from the shootdown handler.
@@ -113,7 +115,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         #[cfg(feature = "faults")]
         if self.kernel.fault(crate::fault::Fault::SendBeforePublish) {
-            self.post(token, self.targets(space, range.tables(), me));
+            self.post(token, self.targets(space, range.tables(), me), me);
             let generation = space.log.generation.fetch_add_full(1) + 1;
             self.flush_here(me, space, generation, range);
             return;
@@ -132,7 +134,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         #[cfg(feature = "faults")]
         self.publish_late();
         token.generation = generation;
-        let begun = self.is_sampled(generation).then(|| self.kernel.now_ns());
+        let sample = self.sample(generation);
+        let begun = sample.map(|_| self.kernel.now_ns());
         // Relaxed: what is read of CPUs comes after the same barrier, and each of those words is acquired by itself; where the
         // mode has to come before them, they are read behind a barrier of their own (`stragglers`).
         let word = space.mode.0.load(Ordering::Relaxed);
@@ -204,12 +207,18 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     engine.flush_here(me, space, generation, range)
                 });
                 if let Some(begun) = begun {
-                    token.timed = Some((targets.len() as u64, self.since(begun)));
+                    let (asked, took) = (targets.len() as u64, self.since(begun));
+                    if token.targets.is_empty() && asked > 0 {
+                        // They hold descriptors, so all have answered.
+                        self.learn(Way::Interrupts, asked, took);
+                    } else {
+                        token.timed = Some((asked, took));
+                    }
                 }
                 self.consider(space, me, begun.is_some(), targets.len());
             }
             Mode::System(tag) => {
-                let begun = begun.filter(|_| self.looks(space, generation));
+                let begun = begun.filter(|_| sample.is_some_and(|sample| self.looks(space, sample)));
                 // A request that may end in demotion has more to do, pinned, than wait for its broadcast.
                 if let Some(held) = held
                     && begun.is_none()

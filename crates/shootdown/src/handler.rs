@@ -4,7 +4,7 @@
 
 use crate::design::{Requests, Service};
 use crate::engine::Engine;
-use crate::facade::Word;
+use crate::facade::{Facade, Word};
 use crate::fault::fault;
 use crate::hooks::{Answer, Event, Kernel};
 use crate::percpu::PerCpu;
@@ -17,15 +17,41 @@ use core::sync::atomic::Ordering;
 pub(crate) const POSTED: u64 = 1;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
-    /// The shootdown interrupt's handler. Call it with interrupts off, once per interrupt; a spurious call is harmless.
+    /// The shootdown interrupt's handler. Call it once per interrupt; a spurious call is harmless.
+    ///
+    /// # Safety
+    /// Interrupts are off, and the caller stays on this CPU until it returns: it reads the space that is loaded here, which another
+    /// thread's switch would let go of.
     ///
     /// Walks run with interrupts off, so a handler that runs proves that none is under way on this CPU: who calls this without an
     /// interrupt, to poll, must not hold a walk guard, nor be in the middle of another call of the engine's.
-    pub fn on_ipi(&self) {
+    ///
+    /// Acknowledge the interrupt at its controller first (Arm: read the IAR; RISC-V: clear SSIP): one that is raised while this
+    /// runs must come again. The end of the interrupt may be told before or after.
+    pub unsafe fn on_ipi(&self) {
+        // Pairs with `before_ipi`: what was posted or queued before the interrupt was raised is seen by the loads below (C5).
+        K::Facade::after_ipi();
         let cpu = &self.cpus[self.kernel.cpu()];
         self.serve_on_entry(cpu, true);
         self.quiescent_here(cpu);
         self.flush_deferred_here(cpu);
+    }
+
+    /// Answers what was asked of this CPU by descriptors before it went off, and posts. Interrupts off.
+    ///
+    /// It has left the set of CPUs whom flushes of kernel addresses wait for, and a requester's stack may be a mapping that one of them has
+    /// taken away and given another. So everything goes before the first is read: after they were taken, for until it is answered
+    /// a requester keeps its frame where it is (C5).
+    pub(crate) fn drain(&self, cpu: &PerCpu<K::Facade>) {
+        let mut flushed = false;
+        cpu.queue.take(|request| {
+            if !core::mem::replace(&mut flushed, true) {
+                self.flush_everything_here();
+            }
+            // SAFETY: as in `serve_on_entry`.
+            self.answer(cpu, unsafe { &*request }, false);
+        });
+        self.serve(cpu);
     }
 
     /// Serves everything asked of this CPU; interrupts off, on that CPU.
@@ -183,7 +209,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if departed != 0 {
             // SAFETY: the address of a reference that the requester holds until this request is acknowledged.
             let space: &Space<K::Facade, W> = unsafe { &*core::ptr::with_exposed_provenance(departed as usize) };
-            if !self.holds_tag_in_set(space.mode()) {
+            let mode = space.mode();
+            // Under a roll-over tag this CPU may hold entries, and be relied on to be told (C1).
+            if !self.holds_tag_in_set(mode) && !matches!(mode, Mode::Rolled { .. }) {
                 space.cpus.leave(self.kernel.cpu());
             }
         }

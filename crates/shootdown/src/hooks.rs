@@ -278,7 +278,7 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     }
 
     /// Raises the shootdown interrupt, which carries no payload, on every CPU in `targets` (never the sender). Their
-    /// handlers must call `Engine::on_ipi`. Called pinned; may be called with interrupts on or off. A target may have gone off
+    /// handlers must acknowledge it at its controller and then call `Engine::on_ipi`. Called pinned; may be called with interrupts on or off. A target may have gone off
     /// meanwhile: nobody waits for it then. What this CPU wrote before the call must be seen by the handlers
     /// ([`before_ipi`](Facade::before_ipi) was called): in the x2APIC mode of x86, whose sending write is no store, that takes
     /// `mfence; lfence` before it (Intel SDM 3A, "MSR access in x2APIC mode").
@@ -295,9 +295,16 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     #[inline]
     fn local_sync(&self) {}
 
-    /// Loads `root` under `tag`. With `keep`, entries under the tag survive (x86 NOFLUSH); without, every non-global
-    /// entry under the tag is gone when it returns. Called with interrupts off, from whatever switches, ends laziness, serves
-    /// requests or retires a space.
+    /// Loads `root` under `tag`. With `keep`, entries under the tag survive (x86 NOFLUSH); without, every non-global entry under the
+    /// tag is gone, links too, before the processor can walk under the tag even once: as MOV to CR3 does in one step. Where loading
+    /// and invalidating are two instructions, nothing may be walked by in between: leave the tag first for one that maps
+    /// nothing, invalidate, wait until that is complete, and load then (Arm: a reserved TTBR0 with ISB, TLBI ASIDE1, DSB NSH, then
+    /// the root with ISB).
+    ///
+    /// When it returns no walk by the root before is under way any more, and what is filled from now on is filled by this one: an ISB on
+    /// Arm; an SFENCE.VMA after satp on RISC-V, where the write itself orders nothing.
+    ///
+    /// Called with interrupts off, from whatever switches, ends laziness, serves requests or retires a space.
     fn load_root(&self, root: Root, tag: Tag, keep: bool);
 
     /// What the broadcast hardware can do, `None` when there is none.
@@ -342,7 +349,7 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     }
 
     /// Forbids migration and preemption until [`unpin`](Kernel::unpin). Nests. Under designs that spin it lasts until every
-    /// target has answered; with preemptible waits until the interrupts are sent.
+    /// target has answered (see [`Wait::Spin`](crate::Wait::Spin)); with preemptible waits until the interrupts are sent.
     #[inline]
     fn pin(&self) {}
 
@@ -350,8 +357,10 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     #[inline]
     fn unpin(&self) {}
 
-    /// Monotonic time in nanoseconds; used for sampling windows and stuck reports. A constant disables the reports, and
-    /// leaves promotion to the CPUs whose window it happens to be (with 0, every 32nd from CPU 0).
+    /// Monotonic time in nanoseconds; used for sampling windows, stuck reports, and, where reach is adaptive, to measure requests,
+    /// which take a few hundred: steps of up to that length tell enough. Where they are so long that
+    /// [`calibrate`](crate::Engine::calibrate) can tell nothing (a tick of milliseconds), costs stay what they are assumed to be. A
+    /// constant disables the reports, and leaves promotion to the CPUs whose window it happens to be (with 0, every 32nd from CPU 0).
     #[inline]
     fn now_ns(&self) -> u64 {
         0
@@ -373,7 +382,8 @@ pub unsafe trait Kernel<const W: usize>: Sync {
 
     /// Tells TLBs that belong to no CPU (an IOMMU that shares page tables, a guest's second stage) of a flush of the space
     /// whose top table is `root`, or of the kernel's. Called for every flush, whatever its way (twice where an unmap was to be
-    /// deferred, and could not be), and at the end of a space; pinned, after the entry writes and a full barrier. What more the device's walker needs in order to see those
+    /// deferred, and could not be), and at the end of a space; pinned, after the entry writes and a full barrier, or, where a flush of the
+    /// kernel's is broadcast, [`publish_tables`](Facade::publish_tables). What more the device's walker needs in order to see those
     /// writes (on Arm a DSB before the command goes out) is up to the hook. A change of tag is not told: tags are the CPUs'.
     ///
     /// May return before it is carried out; then with a ticket for [`secondary_sync`](Kernel::secondary_sync): not 0, and
@@ -384,7 +394,7 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     }
 
     /// Waits until everything up to `ticket` is carried out (C1 to C3 for those TLBs). Called once per flush or batch, after
-    /// all CPUs have answered, perhaps on another CPU than the one that told; pinned where waits spin. It may not depend on
+    /// all CPUs have answered, perhaps on another CPU than the one that told; not pinned. It may not depend on
     /// another CPU, which could be waiting for this one.
     #[inline]
     fn secondary_sync(&self, _ticket: u64) {}

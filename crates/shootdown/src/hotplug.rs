@@ -9,8 +9,8 @@ use crate::percpu::State;
 use core::sync::atomic::Ordering;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
-    /// Brings this CPU in. Called on it, interrupts off but ready to be turned on soon after, before it loads a space or
-    /// touches dynamic kernel mappings, with the kernel's root loaded.
+    /// Brings this CPU in. Called on it, interrupts off but ready to be turned on soon after (it masks them itself), before it loads a
+    /// space or touches dynamic kernel mappings, with the kernel's root loaded.
     ///
     /// Ordering: entry writes that precede a flush which did not wait for this CPU are seen by everything it fills later.
     ///
@@ -18,6 +18,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// In debug builds when this CPU is on already; a release build then flushes everything here and changes nothing else.
     /// When the CPU's number is not below the number of CPUs given to [`Engine::new`].
     pub fn cpu_online(&self) {
+        self.masked(|| self.come_online());
+    }
+
+    fn come_online(&self) {
         let me = self.kernel.cpu();
         let cpu = &self.cpus[me];
         if !cpu.state().is_off() {
@@ -47,7 +51,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             K::Facade::publish_tables();
         }
         self.flush_everything_here();
-        self.masked(|| self.serve(cpu));
+        self.serve(cpu);
     }
 
     /// Takes this CPU out. Called on it, in a context where it will not be interrupted for work again. It leaves its
@@ -70,7 +74,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             // A full barrier. Pairs with those of `put` and `post`, after which requesters read the state: either they see
             // this CPU off, or this drain sees their request.
             cpu.forget_running();
-            self.serve(cpu);
+            self.drain(cpu);
         });
     }
 }

@@ -11,6 +11,7 @@ use crate::percpu::PerCpu;
 use crate::request::{Asked, Outstanding, Request};
 use crate::targets::AHEAD;
 use crate::token::Token;
+use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
@@ -46,7 +47,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         };
         let posted = !asked.needs_descriptor() && token.walked == 0 && token.departed == 0;
         if self.design().requests == Requests::Log && posted {
-            self.post(token, targets);
+            self.post(token, targets, pin.cpu);
             meanwhile();
             drop(pin);
         } else {
@@ -55,9 +56,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// Posts to every target and interrupts those that nobody has posted to since they last looked. Once for a token.
-    pub(crate) fn post(&self, token: &mut Token<'_, 'k, K, W>, targets: CpuMask<W>) {
+    pub(crate) fn post(&self, token: &mut Token<'_, 'k, K, W>, targets: CpuMask<W>, me: CpuId) {
         let mut fresh = CpuMask::EMPTY;
         let (mut sent, mut count) = (0, 0);
+        let owing = self.owes(me);
         // A post is a full barrier, so their lines would come one after the other.
         let mut ahead = targets.iter();
         let mut prefetch_next = || {
@@ -73,10 +75,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             let mut seen = post.load(Ordering::Relaxed);
             if seen & POSTED == 0 {
                 seen = post.fetch_or_full(POSTED);
-                if seen & POSTED == 0 {
-                    fresh.insert(cpu);
-                    sent += 1;
-                }
+            }
+            if seen & POSTED == 0 || owing.twice {
+                fresh.insert(cpu);
+                sent += 1;
             }
             token.expect(seen >> 1);
             count += 1;
@@ -86,7 +88,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             K::Facade::before_ipi();
             self.kernel.send_ipi(&fresh);
         }
+        drop(owing);
         self.kernel.event(Event::Interrupted { sent, targets: count });
+    }
+
+    /// From here on `me` may owe interrupts, until what is returned is dropped. Pinned.
+    #[inline]
+    fn owes(&self, me: CpuId) -> Owing<'_, K::Facade> {
+        let sending = &self.cpus[me].own.sending;
+        let twice = sending.load(Ordering::Relaxed) != 0;
+        sending.store(1, Ordering::Relaxed);
+        Owing { sending, twice }
     }
 
     /// Queues one stack request at every target, sends, runs `meanwhile`, and waits for all of them, pinned or not.
@@ -106,7 +118,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let departed = if self.departs_when_asked() { token.departed } else { 0 };
         let late_arguments = fault!(self.kernel, FlagBeforeArguments);
         let mut stack;
-        let request = match self.own_request(me) {
+        let own = self.own_request(me);
+        let request = match own {
             Some(own) => {
                 own.reopen();
                 if !late_arguments {
@@ -122,9 +135,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 &stack
             }
         };
-        // From here on the frame cannot be left before every target is done with it.
+        let (count, told) = (Cell::new(0), Cell::new(false));
+        // From here on the frame cannot be left before every target is done with it, not even when a hook panics.
         let complete = Outstanding(|| {
-            let gave_up = core::cell::Cell::new(false);
+            if !told.get() {
+                request.sent(count.get());
+            }
+            let gave_up = Cell::new(false);
             self.wait_reporting(
                 me,
                 token.about(),
@@ -134,16 +151,20 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     request.is_complete() || gave_up.get()
                 },
             );
+            if let Some(own) = own {
+                own.close();
+            }
         });
+        let owing = self.owes(me);
         let mut fresh = CpuMask::EMPTY;
-        let (mut sent, mut count) = (0, 0);
+        let mut sent = 0;
         let mut queued =
             |cpu: CpuId, target: &PerCpu<K::Facade>, (slot, first): (u32, bool), fresh: &mut CpuMask<W>| {
-                if first {
+                if first || owing.twice {
                     fresh.insert(cpu);
                     sent += 1;
                 }
-                count += 1;
+                count.set(count.get() + 1);
                 // C5: a CPU that went off after that was either seen by its own drain (it acknowledges), or is seen off
                 // here, after the full barrier of `put`. Pairs with `cpu_offline`.
                 let off = target.state().is_off() && !fault!(self.kernel, WaitForCpuThatIsOff);
@@ -193,12 +214,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             K::Facade::before_ipi();
             self.kernel.send_ipi(&fresh);
         }
+        drop(owing);
         if late_arguments {
             request.write(asked, walked, departed);
         }
-        self.kernel.event(Event::Interrupted { sent, targets: count });
+        self.kernel.event(Event::Interrupted {
+            sent,
+            targets: count.get(),
+        });
         meanwhile();
-        request.sent(count);
+        request.sent(count.get());
+        told.set(true);
         match self.design().wait {
             Wait::Spin => drop((complete, pin)),
             Wait::Preemptible => drop((pin, complete)),
@@ -227,8 +253,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return None;
         }
         let own = &self.cpus[me].request;
-        // Acquire, in `is_complete`: every target is done with what it was asked last.
-        (own.is_complete() || fault!(self.kernel, OwnRequestReused)).then_some(own)
+        // Acquire, in `is_idle`: every target is done with what it was asked last, and so is who asked.
+        (own.is_idle() || fault!(self.kernel, OwnRequestReused)).then_some(own)
     }
 
     #[inline(always)]
@@ -238,6 +264,23 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return target.queue.put_flag_first(me);
         }
         target.queue.put(me, request)
+    }
+}
+
+/// Where a requester says that it may owe interrupts, put back to what it was when it is dropped.
+///
+/// An interrupt may come in between a post and its sending, and its handler may flush. What it finds posted then is owed an interrupt by
+/// the one below it, which cannot send while the handler waits: so it sends to all of its own targets ([`twice`](Self::twice)).
+struct Owing<'e, F: Facade> {
+    sending: &'e F::U64,
+    /// Somebody below on this CPU owes interrupts.
+    twice: bool,
+}
+
+impl<F: Facade> Drop for Owing<'_, F> {
+    #[inline]
+    fn drop(&mut self) {
+        self.sending.store(u64::from(self.twice), Ordering::Relaxed);
     }
 }
 

@@ -44,7 +44,7 @@
 //! | C4 | a tag changes hands only when no CPU holds entries under it | `tags.rs`, `rollover.rs`, `switch.rs` (`load_slot`) |
 //! | C5 | handlers take no lock; waiters serve; a CPU that is off is not waited for | `handler.rs`, `token.rs` (`wait_reporting`), `hotplug.rs` |
 //! | C6 | on any doubt, more | `log.rs`, `catchup.rs` (`missed`), `range.rs`, `tags.rs` |
-//! | C7 | a wait that takes too long is reported, never abandoned | `token.rs` (`wait_reporting`), [`Kernel::stuck`] |
+//! | C7 | a wait for another CPU's answer that takes too long is reported, never abandoned | `token.rs` (`wait_reporting`), [`Kernel::stuck`] |
 #![cfg_attr(not(test), no_std)]
 // Without them `fault!` is `false`.
 #![cfg_attr(not(feature = "faults"), allow(clippy::nonminimal_bool))]

@@ -34,6 +34,12 @@ std::thread_local! {
     /// Done after each look of a waiter, with the number of looks.
     pub(crate) static ON_WAIT: RefCell<Option<OnWait>> = const { RefCell::new(None) };
     pub(crate) static CPU: Cell<usize> = const { Cell::new(0) };
+    /// Handlers that have ordered what they read after their interrupt.
+    pub(crate) static AFTER_IPI: Cell<u32> = const { Cell::new(0) };
+    /// Interrupts are off.
+    pub(crate) static MASKED: Cell<bool> = const { Cell::new(false) };
+    /// The next sending fails.
+    pub(crate) static FAILS: Cell<bool> = const { Cell::new(false) };
     /// Whether the machine broadcasts to CPUs that are named, and to whom it has.
     pub(crate) static AIMED: Cell<bool> = const { Cell::new(false) };
     pub(crate) static AIMED_AT: RefCell<Vec<Vec<CpuId>>> = const { RefCell::new(Vec::new()) };
@@ -52,6 +58,9 @@ unsafe impl Facade for World {
     fn publish_tables() {}
     fn before_ipi() {
         SEEN.with_borrow_mut(|seen| seen.push(Seen::BeforeIpi));
+    }
+    fn after_ipi() {
+        AFTER_IPI.set(AFTER_IPI.get() + 1);
     }
     fn before_root_load() {}
     fn wait_until(mut condition: impl FnMut() -> bool) {
@@ -78,14 +87,17 @@ unsafe impl<const W: usize> Kernel<W> for World {
         CPU.get()
     }
     fn interrupts_off(&self) -> u64 {
-        0
+        u64::from(MASKED.replace(true))
     }
-    fn interrupts_restore(&self, _saved: u64) {}
+    fn interrupts_restore(&self, saved: u64) {
+        MASKED.set(saved != 0);
+    }
     fn interrupts_are_off(&self) -> bool {
         false
     }
     fn send_ipi(&self, targets: &CpuMask<W>) {
         SEEN.with_borrow_mut(|seen| seen.push(Seen::Sent(targets.iter().collect())));
+        assert!(!FAILS.replace(false), "this sending fails");
     }
     fn invalidate(&self, _what: Local) {
         SEEN.with_borrow_mut(|seen| seen.push(Seen::Here));
@@ -169,7 +181,15 @@ pub(crate) fn many(design: Design, cpus: usize) -> (&'static Sys, InWorld) {
     (engine, space)
 }
 
+/// The shootdown interrupt on the CPU that this is.
+pub(crate) fn handle<const W: usize>(engine: &Engine<'static, World, W>) {
+    let masked = MASKED.replace(true);
+    // SAFETY: one thread.
+    unsafe { engine.on_ipi() };
+    MASKED.set(masked);
+}
+
 /// Every CPU but 0 answers.
 pub(crate) fn all_answer(engine: &Sys) {
-    (1..engine.cpus.len()).for_each(|cpu| on(cpu, || engine.on_ipi()));
+    (1..engine.cpus.len()).for_each(|cpu| on(cpu, || handle(engine)));
 }

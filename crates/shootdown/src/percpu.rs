@@ -63,6 +63,9 @@ pub(crate) struct Own<F: Facade> {
     /// Sections inside the kernel, one after the other, that no request fell into; see
     /// [`enter_kernel`](crate::Engine::enter_kernel).
     pub(crate) in_vain: F::U64,
+    /// 1 while a requester here may owe a CPU an interrupt that others count on: from its first post, or descriptor, to the sending.
+    /// Written pinned; who comes in on it by an interrupt puts back what it finds.
+    pub(crate) sending: F::U64,
     pub(crate) slots: [Slot<F>; MAX_SLOTS],
     /// Whether the handler, or a waiter in its place, is serving here. Last, so that no offset depends on the build.
     #[cfg(debug_assertions)]
@@ -93,6 +96,7 @@ impl<F: Facade> PerCpu<F> {
                 next_victim: F::U64::new(0),
                 behind: F::U64::new(Behind::FAR.0),
                 in_vain: F::U64::new(0),
+                sending: F::U64::new(0),
                 slots: core::array::from_fn(|_| Slot {
                     space: F::U64::new(0),
                     generation: F::U64::new(0),

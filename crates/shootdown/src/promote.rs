@@ -83,7 +83,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub(crate) fn promote(&self, space: &Space<K::Facade, W>) {
         // Relaxed, for the exchange decides.
         let word = space.mode.0.load(Ordering::Relaxed);
-        if Mode::unpack(word) != Mode::PerCpu {
+        if Mode::unpack(word) != Mode::PerCpu || word & Mode::ENDED != 0 {
             return;
         }
         let Some(tag) = self.allocate_tag() else {
@@ -95,6 +95,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // Full barrier; pairs with the reads of the mode in `dispatch` and `switch_to`.
         if space.change_mode(word, Mode::Transition(tag)).is_some() {
             self.kernel.event(Event::Promoted);
+            self.tags_are_left();
         } else {
             // Somebody else was first; this tag was never seen by anyone.
             self.tags.free_clean(tag);
@@ -137,6 +138,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         let reclaimed = self.tags.reclaim(|| {
             let _pin = self.pinned();
+            // The tags that are to be free again were read before the broadcast: on Arm a read-modify-write does not order a TLBI (C4).
+            // Pairs with `free_dirty`.
+            K::Facade::publish_tables();
             self.broadcast_complete(|| {
                 self.kernel.broadcast(crate::hooks::Broadcast::NonGlobal);
                 1
@@ -175,7 +179,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         };
         self.wait_for_leavers(space, generation);
         self.await_secondary(secondary);
-        // Who has left in the meantime may have the count of its word to lower, with interrupts off, and waits for nobody.
+        // Who has left in the meantime may have the count of its word to lower, with interrupts off, and waits for nobody: not reported.
         K::Facade::wait_until(|| space.cpus.is_settled(self.cpus.len()));
         if self.design().exit == Exit::Flush
             && let Mode::Rolled { tag, .. } = space.mode()
@@ -186,17 +190,27 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             let _flushed = token.wait();
         }
         // One exchange gives up the tag, so that it is freed once, and a space that is loaded again by mistake finds itself
-        // on per-CPU slots, which catch up, not on a tag that is somebody else's (C4). Relaxed, for the exchange decides.
+        // on per-CPU slots, which catch up, not on a tag that is somebody else's (C4). Nor is it given another, which nobody would
+        // give back: whoever has flushed it before may still be about to. Relaxed, for the exchange decides.
         loop {
             let word = space.mode.0.load(Ordering::Relaxed);
-            match Mode::unpack(word) {
-                Mode::PerCpu | Mode::Rolled { .. } => return Flushed(Tables::of(true)),
-                Mode::Transition(tag) | Mode::System(tag) | Mode::Demoting(tag) => {
-                    if space.change_mode(word, Mode::PerCpu).is_some() {
-                        self.tags.free_dirty(tag);
-                    }
-                }
+            let mode = Mode::unpack(word);
+            if matches!(mode, Mode::Rolled { .. }) || word & Mode::ENDED != 0 && mode == Mode::PerCpu {
+                return Flushed(Tables::of(true));
             }
+            if space.end(word).is_some()
+                && let Mode::Transition(tag) | Mode::System(tag) | Mode::Demoting(tag) = mode
+            {
+                self.tags.free_dirty(tag);
+                self.tags_are_left();
+            }
+        }
+    }
+
+    /// A tag was found, or given up: the shortage is over.
+    pub(crate) fn tags_are_left(&self) {
+        if self.tag_shortage.0.load(Ordering::Relaxed) != 0 {
+            self.tag_shortage.0.store(0, Ordering::Relaxed);
         }
     }
 

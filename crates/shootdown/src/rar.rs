@@ -110,6 +110,11 @@ pub trait RarSignal<const W: usize> {
 
     /// The entry that stands for everything, global translations included: asked for where the microcode has refused another (C6).
     fn everything(&self) -> [u64; 4];
+
+    /// `waiter` has looked in vain for the `looks`th time, from 1, for the answer of `target`, or for an entry, all of which are
+    /// taken, `target` being one of those that have one. A kernel that has a bound reports here when it is exceeded (C7); the
+    /// wait goes on. Pinned.
+    fn waits(&self, _waiter: CpuId, _target: CpuId, _looks: u64) {}
 }
 
 /// The back end: a table, and the action vectors of all CPUs, by number.
@@ -192,7 +197,7 @@ impl<'k, F: Facade, const W: usize> Rar<'k, F, W> {
     /// held by CPUs that wait for hardware only. Interrupts on or off; no handler may call this.
     pub fn request(&self, me: CpuId, payload: [u64; 4], targets: &CpuMask<W>, kernel: &impl RarSignal<W>) {
         self.wait(me, kernel);
-        let entry = self.claim(me);
+        let entry = self.claim(me, kernel);
         self.cpus[me].entry.0.store(entry as u64 + 1, Ordering::Relaxed);
         let user = &self.table.users[entry];
         for (word, targets) in user.targets.iter().zip(targets.words()) {
@@ -210,10 +215,15 @@ impl<'k, F: Facade, const W: usize> Rar<'k, F, W> {
             let mut refused = CpuMask::EMPTY;
             for target in asked.iter() {
                 let cpu = &self.cpus[target];
-                let mut action = PENDING;
+                let (mut action, mut looks) = (PENDING, 0);
                 F::wait_until(|| {
                     action = cpu.action(entry);
-                    action & PENDING == 0 || kernel.is_off(target)
+                    let over = action & PENDING == 0 || kernel.is_off(target);
+                    if !over {
+                        looks += 1;
+                        kernel.waits(me, target, looks);
+                    }
+                    over
                 });
                 if action & FAILED != 0 {
                     cpu.actions[entry / LANES].fetch_and_full(!(0xFF << (entry % LANES * 8)));
@@ -231,14 +241,20 @@ impl<'k, F: Facade, const W: usize> Rar<'k, F, W> {
     }
 
     /// Takes an entry that nobody uses: this CPU's own if it can, so that CPUs up to the number of entries never meet.
-    fn claim(&self, me: CpuId) -> usize {
-        let mut claimed = me % self.entries;
+    fn claim(&self, me: CpuId, kernel: &impl RarSignal<W>) -> usize {
+        let (mut claimed, mut looks) = (me % self.entries, 0);
         F::wait_until(|| {
-            (0..self.entries).any(|further| {
+            let over = (0..self.entries).any(|further| {
                 claimed = (me + further) % self.entries;
                 let user = &self.table.users[claimed].cpu;
                 user.load(Ordering::Relaxed) == 0 && user.compare_exchange_full(0, me as u64 + 1).is_ok()
-            })
+            });
+            if !over {
+                looks += 1;
+                let user = self.table.users[me % self.entries].cpu.load(Ordering::Relaxed);
+                kernel.waits(me, user.saturating_sub(1) as CpuId, looks);
+            }
+            over
         });
         claimed
     }

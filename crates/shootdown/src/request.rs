@@ -117,6 +117,9 @@ const NAME: u32 = 5;
 /// Stands in the count of those who have not acknowledged until the requester knows how many there are.
 const SENDING: u64 = 1 << 32;
 
+/// Stands there when nobody uses the descriptor: neither targets nor the requester, which has seen that they are done.
+const IDLE: u64 = 1 << 33;
+
 /// A descriptor: 64 bytes that targets read, 64 where they acknowledge.
 pub(crate) struct Request<F: Facade> {
     body: Line<[F::U64; 6]>,
@@ -146,10 +149,20 @@ impl<F: Facade> Request<F> {
 
     /// A descriptor that nobody uses.
     pub(crate) fn idle() -> Self {
-        Self::awaiting(0)
+        Self::awaiting(IDLE)
     }
 
-    /// Makes a request that is complete, or was never used, one that is about to be sent.
+    /// Whether nobody uses it (acquire; pairs with [`close`](Self::close)).
+    pub(crate) fn is_idle(&self) -> bool {
+        self.unacknowledged.0.load(Ordering::Acquire) == IDLE
+    }
+
+    /// The requester has seen that it is complete, and looks at it no more.
+    pub(crate) fn close(&self) {
+        self.unacknowledged.0.store(IDLE, Ordering::Release);
+    }
+
+    /// Makes a request that nobody uses one that is about to be sent.
     pub(crate) fn reopen(&self) {
         self.unacknowledged.0.store(SENDING, Ordering::Relaxed);
     }

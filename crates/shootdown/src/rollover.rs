@@ -135,8 +135,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.tags.free_all();
         for cpu in self.cpus {
             let mut kept = cpu.running.active.swap_full(0);
-            if kept == 0 {
-                // No slow path since the last roll-over: it still runs on what was reserved then.
+            if kept == 0 && !cpu.state().is_off() {
+                // No slow path since the last roll-over: it still runs on what was reserved then. Unless it is off: then it runs
+                // under none, and takes this lock before it does.
                 kept = cpu.running.reserved.load(Ordering::Relaxed);
             }
             if crate::fault::fault!(self.kernel, LazyKeepsOldTag) && cpu.state().is_lazy() {
@@ -158,3 +159,6 @@ impl<F: Facade> PerCpu<F> {
         self.running.active.swap_full(0);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -106,7 +106,14 @@ impl<F: Facade, const W: usize> Space<F, W> {
         self.mode.0.compare_exchange_full(word, new).is_ok().then_some(new)
     }
 
-    /// The system-wide tag, if the space has one now.
+    /// Puts a space that has ended on per-CPU tags for good; as [`change_mode`](Self::change_mode).
+    pub(crate) fn end(&self, word: u64) -> Option<u64> {
+        let new = Mode::PerCpu.pack() | Mode::ENDED | (word & Mode::ERA).wrapping_add(Mode::ONE_ERA);
+        self.mode.0.compare_exchange_full(word, new).is_ok().then_some(new)
+    }
+
+    /// The system-wide tag, if the space has one now. Where tags roll over it is the one that it had when it was last loaded, which
+    /// another space may have by now.
     pub fn system_tag(&self) -> Option<Tag> {
         match self.mode() {
             Mode::PerCpu => None,
@@ -136,10 +143,12 @@ pub(crate) enum Mode {
     },
 }
 
-/// In the packed word bits 0 and 1 say which mode, 2 to 17 hold the tag, 18 tells demotion from transition; above stands
-/// the era, which each change advances (of roll-over tags: the epoch, from bit 18 on).
+/// In the packed word bits 0 and 1 say which mode, 2 to 17 hold the tag, 18 tells demotion from transition, and of spaces on per-CPU
+/// tags those that have ended; above stands the era, which each change advances (of roll-over tags: the epoch, from bit 18 on).
 impl Mode {
     const DEMOTING: u64 = 1 << 18;
+    /// Of a space on per-CPU tags: it has ended, and gets no tag any more.
+    pub(crate) const ENDED: u64 = 1 << 18;
     const ONE_ERA: u64 = 1 << 19;
     const ERA: u64 = !(Self::ONE_ERA - 1);
 

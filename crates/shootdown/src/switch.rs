@@ -251,6 +251,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// user code *and before any other access to user addresses*: copying routines, and handlers that interrupt this
     /// section and walk user stacks, have to leave first. Any context with a CPU that cannot change.
     ///
+    /// It is the CPU that is spared, not the thread: whoever returns to user code there owes it, also when it is another thread of the
+    /// same space that the scheduler has switched to meanwhile. A scheduler that calls [`switch_to`](Self::switch_to) at each switch
+    /// of threads has paid.
+    ///
     /// Done only where requests may come by interrupt: not under a system-wide tag, not while no other CPU has the space, and not
     /// when none has come during the last 64 sections, until one interrupts this CPU. Then it costs a load of the set for each 64
     /// CPUs of the machine, or two besides of lines of this CPU's own, all of which are hardly ever written; else a store of its state
@@ -269,6 +273,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return false;
         }
         self.masked(|| {
+            // By the number anew, which cannot change from here on.
+            let cpu = &self.cpus[self.kernel.cpu()];
             let state = cpu.own_state();
             if !worth_it(state) {
                 return false;

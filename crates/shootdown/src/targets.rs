@@ -137,9 +137,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             && self.cpus[me].own_state().id() == space.id
     }
 
-    /// When CPUs leave the sets of spaces that they have left: as the design says where its requests serve that.
+    /// When CPUs leave the sets of spaces that they have left: as the design says where its requests and tags serve that. Under a
+    /// roll-over tag a CPU may hold entries of a space that it has left, so whom a request asks to leave must not be in doubt.
     #[inline]
     pub(crate) fn departure(&self) -> Departure {
+        if self.design().tags == Tags::System {
+            return Departure::AtSwitch;
+        }
         match (self.design().departure, self.design().requests) {
             (when @ Departure::WhenAsked { .. }, Requests::PerRequest)
             | (when @ Departure::WhenShared { .. }, Requests::PerRequest | Requests::Log) => when,
@@ -166,7 +170,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let (now, next) = (self.kernel.now_ns(), space.next_trim.load(Ordering::Relaxed));
         let due = now >= next;
         if due {
-            space.next_trim.store((now + trim_ns).max(1), Ordering::Relaxed);
+            space
+                .next_trim
+                .store(now.saturating_add(trim_ns).max(1), Ordering::Relaxed);
         }
         due && next != 0
     }

@@ -237,12 +237,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.is_found(space, found, times).then_some((without, with))
     }
 
-    /// Whether the timed request of `space` that made this generation looks whether the space had better give its tag back: the rarer the
+    /// Whether the timed request of `space` that is this sample looks whether the space had better give its tag back: the rarer the
     /// more CPUs that is to look at.
-    pub(crate) fn looks(&self, space: &Space<K::Facade, W>, generation: u64) -> bool {
+    pub(crate) fn looks(&self, space: &Space<K::Facade, W>, sample: u64) -> bool {
         let others = Share::unpack(space.asked.load(Ordering::Relaxed)).others / Share::CPU;
-        let timed = generation / u64::from(self.design().sample_one_in);
-        timed.is_multiple_of(1 + others / LOOKED_AT)
+        sample.is_multiple_of(1 + others / LOOKED_AT)
     }
 
     /// After a timed request of a space that has a tag and is active on `active` CPUs: what requests are expected to cost without, and

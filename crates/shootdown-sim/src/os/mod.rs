@@ -275,7 +275,8 @@ impl<const W: usize> System<W> {
             if engine.kernel().is_on(shootdown::Fault::HandlerInterruptible) {
                 machine::interrupts_restore(0);
             }
-            engine.on_ipi();
+            // SAFETY: the machine masks interrupts before it calls a handler, and a CPU's coroutine is that CPU.
+            unsafe { engine.on_ipi() };
             let answers = engine.kernel().answers();
             // The handler may have loaded another tag.
             handled.borrow_mut().caught_up(machine::cpu(), machine::now());

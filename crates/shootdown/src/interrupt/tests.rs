@@ -1,5 +1,6 @@
 //! Requests to CPUs whose queues are full, and posts that meet: who is interrupted, when, and what a waiter does meanwhile.
 
+mod nested;
 mod online;
 mod own_request;
 
@@ -7,7 +8,7 @@ use super::*;
 use crate::Design;
 use crate::design::Service;
 use crate::meddled;
-use crate::noted::{CLOCK, DESIGN, ON_WAIT, PINS, SEEN, Seen, Sys, World, all_answer, many, on, three};
+use crate::noted::{CLOCK, DESIGN, ON_WAIT, PINS, SEEN, Seen, Sys, World, all_answer, handle, many, on, three};
 use crate::range::Range;
 use crate::request::TAKEN_BACK;
 use crate::space::Space;
@@ -55,7 +56,7 @@ fn answer(engine: &'static Sys) {
     for cpu in 1..3 {
         match claim(engine, cpu) {
             None => empty(engine, cpu),
-            Some(_) => on(cpu, || engine.on_ipi()),
+            Some(_) => on(cpu, || handle(engine)),
         }
     }
 }
@@ -72,7 +73,7 @@ fn a_full_queue_is_come_back_to_when_the_others_have_been_interrupted() {
                 1 => {}
                 2 if off => on(1, || engine.cpu_offline()),
                 2 => empty(engine, 1),
-                _ => (1..3).for_each(|cpu| on(cpu, || engine.on_ipi())),
+                _ => (1..3).for_each(|cpu| on(cpu, || handle(engine))),
             }
         });
         let before = [BeforeIpi, Sent([2].into()), Waited, Waited];
@@ -137,18 +138,18 @@ fn a_cpu_that_somebody_else_is_about_to_interrupt_is_not_interrupted_again() {
         let (engine, space) = three(Design { requests, ..DESIGN });
         assert!(put_nothing(engine, 1));
         let seen = flush(engine, space, move |_| {
-            (1..3).for_each(|cpu| on(cpu, || engine.on_ipi()))
+            (1..3).for_each(|cpu| on(cpu, || handle(engine)))
         });
         assert_eq!(seen, [BeforeIpi, Sent([2].into()), Waited]);
         let both = flush(engine, space, move |_| {
-            (1..3).for_each(|cpu| on(cpu, || engine.on_ipi()))
+            (1..3).for_each(|cpu| on(cpu, || handle(engine)))
         });
         assert_eq!(both, [BeforeIpi, Sent([1, 2].into()), Waited]);
         for cpu in 1..3 {
             assert!(put_nothing(engine, cpu));
         }
         let nobody = flush(engine, space, move |_| {
-            (1..3).for_each(|cpu| on(cpu, || engine.on_ipi()))
+            (1..3).for_each(|cpu| on(cpu, || handle(engine)))
         });
         assert_eq!(nobody, [Waited]);
     }
@@ -180,7 +181,7 @@ fn of_two_who_post_at_once_one_interrupts() {
         assert_eq!(interrupted(&seen), 1, "{seen:?} at operation {operation}");
         assert!(!seen.contains(&Sent([].into())));
         ON_WAIT.set(Some(Box::new(move |_| {
-            (1..3).for_each(|cpu| on(cpu, || engine.on_ipi()))
+            (1..3).for_each(|cpu| on(cpu, || handle(engine)))
         })));
         let _done = token.wait();
         ON_WAIT.set(None);
@@ -199,7 +200,7 @@ fn whoever_finds_a_post_writes_nothing_and_interrupts_nobody() {
     let token = engine.dispatch(space, Range::page(0x1000));
     assert_eq!((writes(), SEEN.take()), (before, [Seen::Here].into()));
     ON_WAIT.set(Some(Box::new(move |_| {
-        (1..3).for_each(|cpu| on(cpu, || engine.on_ipi()))
+        (1..3).for_each(|cpu| on(cpu, || handle(engine)))
     })));
     let _done = token.wait();
     ON_WAIT.set(None);
@@ -310,7 +311,7 @@ fn of_many_targets_each_is_waited_for() {
         let answer = move |round| {
             (1..CPUS)
                 .filter(|&cpu| cpu != late || round > 1)
-                .for_each(|cpu| on(cpu, || engine.on_ipi()));
+                .for_each(|cpu| on(cpu, || handle(engine)));
         };
         answer(1);
         assert_eq!(wait(token, move |_| answer(2)), [Waited], "CPU {late} had not answered");
@@ -345,7 +346,7 @@ fn a_cpu_that_goes_off_as_it_is_asked_is_not_waited_for() {
         for operation in 0..80 {
             let (engine, space) = three(Design { requests, ..DESIGN });
             meddled::after(operation, move || on(1, || engine.cpu_offline()));
-            flush(engine, space, |_| on(2, || engine.on_ipi()));
+            flush(engine, space, |_| on(2, || handle(engine)));
             if !meddled::never() {
                 on(1, || engine.cpu_offline());
             }

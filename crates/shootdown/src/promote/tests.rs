@@ -8,7 +8,8 @@ use crate::engine::Storage;
 use crate::hooks::{Root, Way};
 use crate::meddled::{self, Meddled};
 use crate::noted::{
-    AIMED, AIMED_AT, CLOCK, CPU, DESIGN, EVENTS, InWorld, ON_WAIT, SEEN, Seen, Sys, World, all_answer, on, three,
+    AIMED, AIMED_AT, CLOCK, CPU, DESIGN, EVENTS, InWorld, ON_WAIT, SEEN, Seen, Sys, World, all_answer, handle, on,
+    three,
 };
 use crate::percpu::{PerCpu, State};
 use crate::tag_words;
@@ -47,6 +48,35 @@ fn of_two_who_promote_a_space_one_does_and_no_tag_is_lost() {
             "at operation {moment}: {left:?}, {tag:?}"
         );
     }
+}
+
+#[test]
+fn a_space_that_has_ended_gets_no_tag_that_nobody_would_give_back() {
+    let (engine, space) = with_tags(1);
+    (0..3).for_each(|cpu| on(cpu, || engine.switch_to_kernel()));
+    let _end = engine.retire(space);
+    // By whoever has flushed it before, and was preempted.
+    engine.promote(space);
+    assert_eq!(space.system_tag(), None);
+    let _end = engine.retire(space);
+    assert_eq!(left(engine).len(), 1);
+}
+
+#[test]
+fn a_shortage_of_tags_is_over_when_a_space_that_has_one_ends() {
+    let (engine, space) = with_tags(1);
+    let other: InWorld = Box::leak(Box::new(engine.space(Root(2))));
+    let short = || engine.tag_shortage.0.load(Ordering::Relaxed);
+    engine.promote(space);
+    engine.promote(other);
+    assert_eq!((other.system_tag(), short()), (None, 1));
+    (0..3).for_each(|cpu| on(cpu, || engine.switch_to_kernel()));
+    let _end = engine.retire(space);
+    assert_eq!(short(), 0);
+    // Or when another finds one after all.
+    engine.tag_shortage.0.store(1, Ordering::Relaxed);
+    engine.promote(other);
+    assert!(other.system_tag().is_some() && short() == 0);
 }
 
 #[test]
@@ -370,7 +400,7 @@ fn a_space_does_not_end_while_a_cpu_is_about_to_lower_its_count_in_the_set() {
         let leaves = || on(2, || engine.switch_to_kernel());
         let ends = || {
             // It answers, should it be asked.
-            ON_WAIT.set(Some(Box::new(|_| on(2, || engine.on_ipi()))));
+            ON_WAIT.set(Some(Box::new(|_| on(2, || handle(engine)))));
             let _end = engine.retire(&space);
             ON_WAIT.set(None);
             assert!(space.cpus.is_settled(3), "before operation {before}");

@@ -44,6 +44,8 @@ const EVERYTHING: [u64; 4] = [0xE, 0, 0, 0];
 
 /// The hardware, and the kernel's part: what was signalled, and what the microcode did.
 struct Machine {
+    /// The last look in vain of each wait: who, for whom, which.
+    waits: RefCell<Vec<(CpuId, CpuId, u64)>>,
     rar: Rar<'static, Noted, 1>,
     signalled: RefCell<Vec<CpuId>>,
     off: Cell<u64>,
@@ -72,6 +74,13 @@ impl RarSignal<1> for Rc<Machine> {
     fn everything(&self) -> [u64; 4] {
         EVERYTHING
     }
+    fn waits(&self, waiter: CpuId, target: CpuId, looks: u64) {
+        let mut waits = self.waits.borrow_mut();
+        if looks > 1 {
+            assert_eq!(waits.pop(), Some((waiter, target, looks - 1)));
+        }
+        waits.push((waiter, target, looks));
+    }
 }
 
 impl Machine {
@@ -79,6 +88,7 @@ impl Machine {
         let table = Box::leak(Box::new(RarTable::new()));
         let cpus: Vec<RarCpu<Noted>> = (0..cpus).map(|_| RarCpu::new()).collect();
         Rc::new(Machine {
+            waits: RefCell::default(),
             rar: Rar::new(table, Vec::leak(cpus), entries),
             signalled: RefCell::default(),
             off: Cell::new(0),
@@ -222,6 +232,37 @@ fn with_more_cpus_than_entries_nobody_writes_into_an_entry_in_use() {
     assert!(meddled::never(), "it had to wait");
     assert_eq!((machine.user(0), machine.user(1)), (1, 5));
     assert_eq!(machine.rar.payload(1)[0], 14);
+}
+
+#[test]
+fn who_waits_says_for_whom_and_how_often_it_has_looked() {
+    let machine = Machine::new(12, 1);
+    machine.rar.request(3, [3, 0, 0, 0], &mask(&[5]), &machine);
+    // Neither CPU 5 nor, for CPU 4, the only entry.
+    let (slow, mut polls) = (machine.clone(), 0);
+    BUSY.set(Some(Box::new(move || {
+        polls += 1;
+        if polls == 20 {
+            slow.microcode();
+        }
+    })));
+    let other = machine.clone();
+    meddled::after(0, move || other.rar.wait(3, &other));
+    machine.rar.request(4, [4, 0, 0, 0], &mask(&[5]), &machine);
+    meddled::never();
+    assert_eq!(machine.waits.take(), [(3, 5, 20)]);
+    // Now CPU 4 has it, and CPU 6 waits for that.
+    let (ends, mut polls) = (machine.clone(), 0);
+    BUSY.set(Some(Box::new(move || {
+        polls += 1;
+        if polls == 10 {
+            ends.microcode();
+            ends.rar.wait(4, &ends);
+        }
+    })));
+    machine.rar.request(6, [6, 0, 0, 0], &mask(&[5]), &machine);
+    BUSY.set(None);
+    assert_eq!(machine.waits.take(), [(6, 4, 10)]);
 }
 
 #[test]

@@ -31,7 +31,8 @@ fn run(kernel: &Recorder, engine: &Engine<'_, &Recorder, 1>, cpu: usize, space: 
 fn interrupt(kernel: &Recorder, engine: &Engine<'_, &Recorder, 1>, cpu: usize) {
     let before = kernel.cpu.replace(cpu);
     kernel.masked.set(true);
-    engine.on_ipi();
+    // SAFETY: one thread, which says which CPU it is.
+    unsafe { engine.on_ipi() };
     kernel.masked.set(false);
     kernel.cpu.set(before);
 }

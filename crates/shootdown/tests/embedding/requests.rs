@@ -23,7 +23,8 @@ fn a_forgotten_token_leaves_nothing_behind() {
     assert_eq!(kernel.ipis.get(), 1);
     kernel.cpu.set(1);
     kernel.masked.set(true);
-    engine.on_ipi();
+    // SAFETY: one thread, which says which CPU it is.
+    unsafe { engine.on_ipi() };
     kernel.masked.set(false);
     kernel.cpu.set(0);
     let _done = token.wait();
@@ -57,7 +58,8 @@ fn a_report_does_not_name_a_cpu_that_has_answered() {
         // CPU 1 answers at once, CPU 2 when it has been reported.
         let answers = if kernel.reported.borrow().is_empty() { 1 } else { 2 };
         let me = kernel.cpu.replace(answers);
-        engine.on_ipi();
+        // SAFETY: one thread, which says which CPU it is.
+        unsafe { engine.on_ipi() };
         kernel.cpu.set(me);
     }));
     let _done = engine.flush(&space, Range::page(0x1000));
@@ -104,7 +106,8 @@ fn a_cpu_that_is_off_with_a_full_queue_is_not_taken_for_another_that_has_not_ans
     // CPU 2 answers when the clock is read, which only a wait does.
     *kernel.on_clock.borrow_mut() = Some(Box::new(move || {
         let me = kernel.cpu.replace(2);
-        engine.on_ipi();
+        // SAFETY: one thread, which says which CPU it is.
+        unsafe { engine.on_ipi() };
         kernel.cpu.set(me);
     }));
     let _done = engine.flush_kernel(Range::page(0x2000));

@@ -257,7 +257,8 @@ pub fn engine(design: Design, broadcasts: impl Into<Broadcasts>) -> &'static Str
     };
     let kernel: &'static Minding = kept(Minding::new(broadcasts.into()));
     let engine: &'static Strictly = kept(Engine::new(kernel, design, Root(0), storage));
-    HANDLER.set(Some(Box::new(|| engine.on_ipi())));
+    // SAFETY: one thread; the world masks interrupts before it calls a handler.
+    HANDLER.set(Some(Box::new(|| unsafe { engine.on_ipi() })));
     for cpu in 0..CPUS {
         on(cpu, || engine.cpu_online());
     }

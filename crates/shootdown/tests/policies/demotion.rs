@@ -107,7 +107,8 @@ fn whoever_has_found_nobody_on_the_tag_does_not_end_a_later_demotion() {
     flush(engine, one);
     assert!(world.on_target.borrow().is_none());
     assert!(!demoted(world) && one.system_tag().is_some(), "CPU 0 was on the tag");
-    engine.on_ipi();
+    // SAFETY: one thread, which says which CPU it is.
+    unsafe { engine.on_ipi() };
     world.on(1, || tokens.take().into_iter().for_each(|token| drop(token.wait())));
     flush(engine, one);
     assert!(demoted(world) && one.system_tag().is_none());
@@ -133,7 +134,8 @@ fn a_demotion_is_not_over_before_the_slot_is_loaded_in_place_of_the_tag() {
     // The third sample in a row.
     flush(engine, one);
     assert_eq!(tokens.borrow().len(), 1);
-    (0..2).for_each(|cpu| world.on(cpu, || engine.on_ipi()));
+    // SAFETY: one thread, which says which CPU it is.
+    (0..2).for_each(|cpu| world.on(cpu, || unsafe { engine.on_ipi() }));
     world.on(2, || tokens.take().into_iter().for_each(|token| drop(token.wait())));
     flush(engine, one);
     assert!(demoted(world) && one.system_tag().is_none());

@@ -42,6 +42,8 @@ struct World {
     deaf: Cell<bool>,
     /// There is no broadcast hardware.
     has_none: Cell<bool>,
+    /// Broadcasts are carried out by interrupts.
+    by_interrupts: Cell<bool>,
     /// Called at every invalidation, and at the next broadcast.
     on_invalidation: RefCell<Option<Box<dyn Fn()>>>,
     on_broadcast: RefCell<Option<Box<dyn Fn()>>>,
@@ -75,7 +77,8 @@ unsafe impl Kernel<1> for &'static World {
         for target in targets.iter().filter(|_| !self.deaf.get()) {
             self.interrupted.borrow_mut().push(target);
             let (me, masked) = (self.cpu.replace(target), self.masked.replace(true));
-            self.engine.get().expect("set").on_ipi();
+            // SAFETY: one thread, which says which CPU it is.
+            unsafe { self.engine.get().expect("set").on_ipi() };
             self.cpu.set(me);
             self.masked.set(masked);
         }
@@ -99,6 +102,9 @@ unsafe impl Kernel<1> for &'static World {
             max_pages: 8,
             max_large_pages: 8,
         })
+    }
+    fn broadcast_interrupts(&self) -> bool {
+        self.by_interrupts.get()
     }
     fn broadcast(&self, what: Broadcast) {
         assert!(!self.has_none.get(), "there are no broadcasts");

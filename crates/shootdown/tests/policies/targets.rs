@@ -209,3 +209,21 @@ fn no_user_address_is_touched_between_an_early_answer_and_the_invalidation() {
         }
     }
 }
+
+#[test]
+fn who_is_never_to_be_looked_for_is_not_looked_for() {
+    let design = Design {
+        departure: Departure::WhenAsked { trim_ns: u64::MAX },
+        ..Design::IPI
+    };
+    let (world, engine) = world(design, 3);
+    let one = space(engine, 1);
+    run(world, engine, 0..3, one);
+    world.on(2, || engine.switch_to_kernel());
+    world.now.set(1000);
+    for _ in 0..3 {
+        flush(engine, one);
+        assert_eq!(world.interrupted(), [1]);
+        world.now.set(world.now.get() + 1_000_000_000);
+    }
+}

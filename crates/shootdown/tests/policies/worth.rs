@@ -1,7 +1,7 @@
 //! Whether a space is worth a system-wide tag, by what its requests cost.
 
 use crate::{OnHost, Sys, World, flush, run, space, world};
-use shootdown::{Demotion, Design, Event, Reach, Tags};
+use shootdown::{Demotion, Design, Event, Reach, Requests, Tags};
 
 /// Every flush is a sample.
 const BY_COST: Design = Design {
@@ -320,4 +320,68 @@ fn what_an_interrupt_takes_from_its_target_is_half_of_the_shortest_round_trip() 
     world.interrupts_take.set(3000);
     let costs = engine.calibrate();
     assert_eq!((costs.interrupt_ns, costs.disturbed_ns), (3000, 1500));
+}
+
+#[test]
+fn a_broadcast_that_interrupts_everybody_is_weighed_with_what_it_takes_from_those_that_are_on() {
+    // One interrupt costs the machine 1500 ns, each further CPU 500 more.
+    for (by_interrupts, on, from) in [(false, 8, 1), (true, 8, u64::MAX), (true, 2, 2)] {
+        let (world, engine) = world(BY_COST, 8);
+        world.by_interrupts.set(by_interrupts);
+        world.interrupts_take.set(1000);
+        world.broadcasts_take.set(1200);
+        (on..8).for_each(|cpu| world.on(cpu, || engine.cpu_offline()));
+        let costs = engine.calibrate();
+        assert_eq!((costs.broadcast_ns, costs.broadcast_from), (1200, from), "{on} are on");
+    }
+}
+
+#[test]
+fn of_requests_of_two_kinds_in_turn_both_are_samples() {
+    let design = Design {
+        tags: Tags::PerCpu,
+        sample_one_in: 64,
+        ..BY_COST
+    };
+    let (world, engine) = world(design, 3);
+    world.interrupts_take.set(1000);
+    world.broadcasts_take.set(1000);
+    let space = space(engine, 1);
+    run(world, engine, 0..2, space);
+    let mut samples = [0, 0];
+    for request in 0..64 * 64 {
+        // One CPU has to be asked, or two.
+        let kind = request % 2;
+        world.on(2, || match kind {
+            // SAFETY: spaces are leaked.
+            1 => unsafe { engine.switch_to(space) },
+            _ => engine.switch_to_kernel(),
+        });
+        world.events.take();
+        flush(engine, space);
+        samples[kind] += u32::from(world.saw(|event| matches!(event, Event::Measured { .. })));
+    }
+    assert!(samples.iter().all(|&samples| samples > 16), "{samples:?}");
+    assert_eq!(samples.iter().sum::<u32>(), 64, "one in 64");
+}
+
+#[test]
+fn what_an_interrupt_takes_is_learnt_also_where_requests_hold_descriptors() {
+    for requests in [Requests::Log, Requests::PerRequest, Requests::PerCpu] {
+        let design = Design {
+            requests,
+            tags: Tags::PerCpu,
+            ..BY_COST
+        };
+        let (world, engine) = world(design, 2);
+        world.broadcasts_take.set(50_000);
+        let space = space(engine, 1);
+        run(world, engine, 0..2, space);
+        world.interrupts_take.set(1000);
+        assert_eq!(engine.calibrate().interrupt_ns, 1000);
+        world.interrupts_take.set(4000);
+        (0..100).for_each(|_| flush(engine, space));
+        let learnt = engine.costs().interrupt_ns;
+        assert!((3900..=4000).contains(&learnt), "{requests:?}: {learnt} ns");
+    }
 }

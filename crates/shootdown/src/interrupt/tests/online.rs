@@ -1,6 +1,7 @@
 //! What a CPU that comes online answers.
 
 use super::*;
+use crate::noted::AFTER_IPI;
 
 #[test]
 fn a_cpu_that_comes_online_answers_when_it_has_flushed_everything() {
@@ -13,7 +14,7 @@ fn a_cpu_that_comes_online_answers_when_it_has_flushed_everything() {
     // Its requester found it on before it went off, or has just found it on again.
     let mut asked = CpuMask::EMPTY;
     asked.insert(1);
-    on(0, || engine.post(&mut engine.token(0, 0), asked));
+    on(0, || engine.post(&mut engine.token(0, 0), asked, 0));
     let answers = || engine.cpus[1].served.0.load(Ordering::Relaxed);
     let before = answers();
     SEEN.take();
@@ -25,4 +26,41 @@ fn a_cpu_that_comes_online_answers_when_it_has_flushed_everything() {
     on(1, || engine.cpu_online());
     assert!(meddled::never(), "it has flushed");
     assert_eq!(answers(), before + 1);
+}
+
+#[test]
+fn who_goes_off_reads_no_descriptor_through_a_mapping_from_before() {
+    let (engine, _) = three(DESIGN);
+    let request: &'static Request<World> = Box::leak(Box::new(Request::sending()));
+    request.write(Asked::CATCH_UP, 0, 0);
+    assert!(engine.cpus[1].queue.put(0, request).is_some());
+    request.sent(1);
+    SEEN.take();
+    meddled::after_each(move || {
+        // Answered: so it was read.
+        let answered = request.is_complete();
+        let here = SEEN.with_borrow(|seen| seen.contains(&Seen::Here));
+        assert!(
+            !answered || here,
+            "it still uses what a flush of kernel addresses did not wait for"
+        );
+        answered
+    });
+    on(1, || engine.cpu_offline());
+    assert!(meddled::never() && request.is_complete());
+    // Where nothing was asked nothing is flushed.
+    SEEN.take();
+    on(2, || engine.cpu_offline());
+    assert_eq!(SEEN.take(), []);
+}
+
+#[test]
+fn a_handler_looks_at_nothing_before_its_interrupt_is_acknowledged() {
+    let (engine, _) = three(DESIGN);
+    let acknowledged: &'static core::cell::Cell<Option<u32>> = Box::leak(Box::default());
+    let before = AFTER_IPI.get();
+    meddled::after(0, move || acknowledged.set(Some(AFTER_IPI.get())));
+    handle(engine);
+    assert!(meddled::never());
+    assert_eq!(acknowledged.get(), Some(before + 1));
 }

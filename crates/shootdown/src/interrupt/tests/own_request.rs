@@ -24,5 +24,26 @@ fn a_descriptor_that_is_waited_for_is_not_used_by_whoever_asks_next_on_the_same_
         })));
         let _done = engine.flush(space, Range::page(0x2000));
     });
-    assert!(own.is_complete());
+    assert!(own.is_idle());
+}
+
+#[test]
+fn a_descriptor_whose_waiter_has_not_looked_yet_is_not_used_by_whoever_asks_next() {
+    let (engine, space) = three(Design {
+        requests: Requests::PerCpu,
+        wait: Wait::Preemptible,
+        ..DESIGN
+    });
+    let own = &engine.cpus[0].request;
+    flush(engine, space, move |_| {
+        all_answer(engine);
+        // It is over, but the waiter is preempted before it sees that, by one that has to wait for long.
+        assert!(own.is_complete());
+        ON_WAIT.set(Some(Box::new(move |_| {
+            assert!(own.is_complete(), "or the first would wait for the second's answers");
+            all_answer(engine);
+        })));
+        let _done = engine.flush(space, Range::page(0x2000));
+    });
+    assert!(own.is_idle());
 }
