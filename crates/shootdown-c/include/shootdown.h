@@ -422,7 +422,8 @@ void shootdown_cpu_offline(const struct shootdown_engine *engine);
 void shootdown_calibrate(const struct shootdown_engine *engine);
 
 /**
- * The shootdown interrupt has arrived. In its handler, interrupts off. By hand, to poll, only outside of walks and of other calls.
+ * The shootdown interrupt has arrived. In its handler, interrupts off, on a CPU that does not change meanwhile, after it was acknowledged
+ * where the controller wants that. By hand, to poll, only outside of walks and of other calls.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.

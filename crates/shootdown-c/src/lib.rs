@@ -386,7 +386,8 @@ pub unsafe extern "C" fn shootdown_calibrate(engine: *const shootdown_engine) {
     }
 }
 
-/// The shootdown interrupt has arrived. In its handler, interrupts off. By hand, to poll, only outside of walks and of other calls.
+/// The shootdown interrupt has arrived. In its handler, interrupts off, on a CPU that does not change meanwhile, after it was acknowledged
+/// where the controller wants that. By hand, to poll, only outside of walks and of other calls.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
