@@ -57,7 +57,7 @@ struct KeptScript {
 /// Everything, at some time.
 pub(crate) struct Moment {
     pub(crate) machine: Kept,
-    /// The engine's per-CPU state, which is words but for a mark of debug builds; only kept there.
+    /// The engine's per-CPU state: words, and two marks that are none.
     pub(crate) cpus: Cpus,
     scripts: Vec<KeptScript>,
 }

@@ -128,18 +128,14 @@ impl Play {
     /// Makes `moment` what everything is now.
     pub(crate) fn keep(&self, moment: &mut Moment) {
         with(|machine| machine.keep(&mut moment.machine));
-        if cfg!(debug_assertions) {
-            moment.cpus = self.stage.copy_of_cpus();
-        }
+        moment.cpus = self.stage.copy_of_cpus();
         moment.keep_scripts(&self.scripts);
     }
 
     /// Everything is as it was, but for what is known about sharing. Not after going back to an earlier moment.
     pub(crate) fn go_back(&mut self, moment: &Moment) {
         with(|machine| machine.go_back(&moment.machine, false));
-        if cfg!(debug_assertions) {
-            self.stage.reset_cpus(&moment.cpus);
-        }
+        self.stage.reset_cpus(&moment.cpus);
         moment.put_scripts_back(&mut self.scripts);
     }
 

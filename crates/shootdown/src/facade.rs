@@ -1,6 +1,6 @@
 //! The facade: atomics, barriers and waiting, as one world provides them.
 //!
-//! The engine never names `core::sync::atomic`. It runs on whatever a [`Facade`] supplies: the processor's own atomics
+//! The engine never names `core::sync::atomic`, but for two flags that only their own CPU touches (`percpu.rs`). It runs on whatever a [`Facade`] supplies: the processor's own atomics
 //! ([`Native`]), the simulated machine's (every operation is charged to a cache line), or a model checker's. Barriers
 //! carry the name of what they are for, because "full barrier" means something else on every instruction set; each use
 //! in the engine names the barrier it pairs with.

@@ -12,7 +12,7 @@ use crate::request::{Asked, Outstanding, Request};
 use crate::targets::AHEAD;
 use crate::token::Token;
 use core::cell::Cell;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Interrupts `targets`, does the local part before or while they answer, and unpins: before the wait if waits are
@@ -94,10 +94,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// From here on `me` may owe interrupts, until what is returned is dropped. Pinned.
     #[inline]
-    fn owes(&self, me: CpuId) -> Owing<'_, K::Facade> {
+    fn owes(&self, me: CpuId) -> Owing<'_> {
         let sending = &self.cpus[me].own.sending;
-        let twice = sending.load(Ordering::Relaxed) != 0;
-        sending.store(1, Ordering::Relaxed);
+        let twice = sending.load(Ordering::Relaxed);
+        sending.store(true, Ordering::Relaxed);
         Owing { sending, twice }
     }
 
@@ -271,16 +271,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 ///
 /// An interrupt may come in between a post and its sending, and its handler may flush. What it finds posted then is owed an interrupt by
 /// the one below it, which cannot send while the handler waits: so it sends to all of its own targets ([`twice`](Self::twice)).
-struct Owing<'e, F: Facade> {
-    sending: &'e F::U64,
+struct Owing<'e> {
+    sending: &'e AtomicBool,
     /// Somebody below on this CPU owes interrupts.
     twice: bool,
 }
 
-impl<F: Facade> Drop for Owing<'_, F> {
+impl Drop for Owing<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.sending.store(u64::from(self.twice), Ordering::Relaxed);
+        self.sending.store(self.twice, Ordering::Relaxed);
     }
 }
 

@@ -18,7 +18,7 @@ use crate::request::{Queue, Request};
 use crate::rollover::Running;
 use crate::space::Line;
 use crate::worth::Behind;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 /// Per-CPU state; the kernel supplies an array of these, indexed by CPU id. About 1.4 KiB.
 #[repr(C, align(64))]
@@ -63,13 +63,14 @@ pub(crate) struct Own<F: Facade> {
     /// Sections inside the kernel, one after the other, that no request fell into; see
     /// [`enter_kernel`](crate::Engine::enter_kernel).
     pub(crate) in_vain: F::U64,
-    /// 1 while a requester here may owe a CPU an interrupt that others count on: from its first post, or descriptor, to the sending.
-    /// Written pinned; who comes in on it by an interrupt puts back what it finds.
-    pub(crate) sending: F::U64,
+    /// Whether a requester here may owe a CPU an interrupt that others count on: from its first post, or descriptor, to the sending.
+    /// Written pinned; who comes in on it by an interrupt puts back what it finds. No word of the facade: what only its own CPU
+    /// touches it finds as it left it in every world.
+    pub(crate) sending: AtomicBool,
     pub(crate) slots: [Slot<F>; MAX_SLOTS],
     /// Whether the handler, or a waiter in its place, is serving here. Last, so that no offset depends on the build.
     #[cfg(debug_assertions)]
-    pub(crate) serving: core::sync::atomic::AtomicBool,
+    pub(crate) serving: AtomicBool,
 }
 
 /// A per-CPU tag slot: whose entries it may hold, and how fresh they are (rule 1).
@@ -96,13 +97,13 @@ impl<F: Facade> PerCpu<F> {
                 next_victim: F::U64::new(0),
                 behind: F::U64::new(Behind::FAR.0),
                 in_vain: F::U64::new(0),
-                sending: F::U64::new(0),
+                sending: AtomicBool::new(false),
                 slots: core::array::from_fn(|_| Slot {
                     space: F::U64::new(0),
                     generation: F::U64::new(0),
                 }),
                 #[cfg(debug_assertions)]
-                serving: core::sync::atomic::AtomicBool::new(false),
+                serving: AtomicBool::new(false),
             },
             deferring: Deferring::new(),
             walking: crate::walk::Walking::new(),
