@@ -330,7 +330,7 @@ fn work_during_an_aimed_flush_is_done_before_it_is_said_to_be_over() {
     aimed(|engine, space| {
         // The first ends the transition.
         let _done = engine.flush(space, Range::page(0x1000));
-        (AIMED_AT.take(), SEEN.take(), EVENTS.take());
+        drop((AIMED_AT.take(), SEEN.take(), EVENTS.take()));
         let (_done, ()) = engine.flush_while(space, Range::page(0x1000), || {
             assert_eq!(AIMED_AT.take(), [[1]]);
             assert!(!SEEN.take().contains(&Seen::Synchronised));
