@@ -6,7 +6,9 @@
 //! | --- | --- |
 //! | the engine's hooks; its waiting | `hooks.rs`, `facade.rs` |
 //! | address spaces, page tables, physical pages | `space.rs`, `paging.rs`, `frames.rs`, `reclaim.rs` |
+//! | changes whose flush is not over | `unflushed.rs` |
 //! | the address-space lock, whose waiters sleep | `sleeping.rs` |
+//! | time before a flush, for tests | `window.rs` |
 //! | the processor | `arch/` |
 //! | what the loader tells; the screen | `loader.rs`, `screen.rs` |
 //! | INVLPGB and TLBSYNC where the processor lacks them | `emulate.rs` |
@@ -39,6 +41,8 @@ mod sleeping;
 mod space;
 mod table;
 mod torture;
+mod unflushed;
+mod window;
 mod workloads;
 
 use alloc::boxed::Box;
@@ -122,6 +126,7 @@ extern "C" fn first_cpu(words: u32, by_multiboot: u32) -> ! {
     unsafe { smp::set_up_this_cpu(me) };
     me.up.store(true, Ordering::Release);
     time::set_up(options.icount);
+    window::set(options.linger);
     frames::set_up(memory::image_end(), told.memory_end, LARGE_PAGES);
     set_up_engine(&options, options.design);
     come_online(me);

@@ -1,7 +1,8 @@
 //! `cargo xtask programs`: the programs of `workloads/` on the kernel in `kernel/`, in QEMU, CPUs in turns: each ends well, with
 //! every read as it should be; a second run is the same to the last instruction; threads that wait for the address-space lock
-//! sleep, so that their CPUs are not interrupted; without any invalidation a program sees stale pages; and a program that misbehaves is ended, or told what the kernel lacks, and the
-//! kernel goes on.
+//! sleep, so that their CPUs are not interrupted; threads that change the same pages at the same time lose nothing; without any
+//! invalidation a program sees stale pages; and a program that misbehaves is ended, or told what the kernel lacks, and the kernel
+//! goes on.
 
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,12 @@ const MISBEHAVIOUR: [(&str, i32, &str); 10] = [
     ("good", 7, "good"),
 ];
 
+/// What threads of `together` do at the same time: each ends with 7 when no store is lost, no page stale and nobody forgotten.
+const TOGETHER: [&str; 2] = ["copies", "drops"];
+
+/// With windows between a change and its flush that are open for some turns of the other CPUs.
+const WINDOWS: &str = "linger=4";
+
 /// The design without invalidation, and what must notice.
 const CONTROL: &str = "none";
 const NOTICES: &str = "drop_shared";
@@ -64,8 +71,9 @@ pub fn run(designs: &[&str], end: Instant) -> Result<(), String> {
         .iter()
         .map(|(what, ..)| planned("misbehave", 1, what.to_string()))
         .collect();
+    let together: Vec<Planned> = TOGETHER.map(|what| planned("together", 3, what.to_string())).into();
     let designs: Vec<String> = designs.iter().map(|design| design.to_string()).collect();
-    let boot = |guest: &Guest, plan: &[Planned], may_fail: bool| -> Result<Report, String> {
+    let boot_with = |words: &str, guest: &Guest, plan: &[Planned], may_fail: bool| -> Result<Report, String> {
         let boot = Boot {
             guest,
             programs: &programs,
@@ -73,10 +81,12 @@ pub fn run(designs: &[&str], end: Instant) -> Result<(), String> {
             cpus: CPUS,
             mode: Mode::Turns(None),
             may_fail,
+            words,
         };
         boot.run(end.min(Instant::now() + LIMIT), |_, _| {})
             .map_err(|why| format!("{}: {why}", guest.name))
     };
+    let boot = |guest: &Guest, plan: &[Planned], may_fail| boot_with("", guest, plan, may_fail);
     for guest in Guest::ours(&designs, end)? {
         let (first, second) = (boot(&guest, &good, false)?, boot(&guest, &good, false)?);
         if first.ran != second.ran {
@@ -85,12 +95,15 @@ pub fn run(designs: &[&str], end: Instant) -> Result<(), String> {
         let locked = first.ran.last().ok_or("nothing ran")?;
         waiters_sleep(locked).map_err(|why| format!("{}: {why}", guest.name))?;
         judge(&boot(&guest, &bad, true)?.ended).map_err(|why| format!("{}: {why}", guest.name))?;
+        judge_together(&boot_with(WINDOWS, &guest, &together, true)?.ended)
+            .map_err(|why| format!("{}, {WINDOWS}: {why}", guest.name))?;
         println!(
-            "{}: {} runs of {} programs, twice the same; {} misbehaved and were ended",
+            "{}: {} runs of {} programs, twice the same; {} misbehaved and were ended; {} did the same at the same time",
             guest.name,
             good.len(),
             workloads::ALL.len(),
-            MISBEHAVIOUR.iter().filter(|(_, status, _)| *status != 7).count()
+            MISBEHAVIOUR.iter().filter(|(_, status, _)| *status != 7).count(),
+            TOGETHER.len()
         );
     }
     for guest in Guest::ours(&[CONTROL.to_string()], end)? {
@@ -131,6 +144,13 @@ fn judge(ended: &[Ended]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn judge_together(ended: &[Ended]) -> Result<(), String> {
+    match TOGETHER.iter().zip(ended).find(|(_, ended)| ended.status != 7) {
+        None => Ok(()),
+        Some((what, Ended { status, said })) => Err(format!("together {what}: status {status} and {said:?}")),
+    }
 }
 
 #[cfg(test)]
