@@ -38,7 +38,7 @@ const MISBEHAVIOUR: [(&str, i32, &str); 10] = [
 ];
 
 /// What threads of `together` do at the same time: each ends with 7 when no store is lost, no page stale and nobody forgotten.
-const TOGETHER: [&str; 2] = ["copies", "drops"];
+const TOGETHER: [&str; 3] = ["copies", "drops", "waiters"];
 
 /// With windows between a change and its flush that are open for some turns of the other CPUs.
 const WINDOWS: &str = "linger=4";

@@ -272,7 +272,9 @@ fn fork(task: &Arc<Task>, frame: &Frame) -> Result<u64, Errno> {
     let process = task.process.fork().ok_or(ENOMEM)?;
     let id = process.id;
     let start = Frame { rax: 0, ..*frame };
-    let child = Task::new(process, id, start, task.fs_base(), task.fpu_now());
+    let child = Task::new(Arc::clone(&process), id, start, task.fs_base(), task.fpu_now());
+    // A thread first: a process without one has ended, for whoever waits.
+    task.process.adopt(process);
     task::wake(child);
     Ok(u64::from(id))
 }
