@@ -4,6 +4,7 @@
 //! invalidation a program sees stale pages; and a program that misbehaves is ended, or told what the kernel lacks, and the kernel
 //! goes on.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use shootdown_qemu::{BINARY, PACKAGE};
@@ -22,20 +23,25 @@ const CPUS: u32 = 3;
 /// Operations of each thread in the run whose interrupts are counted: some unmaps of each thread's region.
 const LOCKED_OPS: u32 = 2000;
 
-/// What a program does that must not, how it ends, and what is said of it.
-const MISBEHAVIOUR: [(&str, i32, &str); 10] = [
-    ("good", 7, "good"),
-    ("timed", 7, "timed"),
-    ("read", 139, "signal 11"),
-    ("read-kernel", 139, "signal 11"),
-    ("write-code", 139, "signal 11"),
-    ("run-data", 139, "signal 11"),
-    ("halt", 139, "signal 11"),
-    ("broadcast", 132, "signal 4"),
-    ("lacking", 125, "lacks system call 41 (socket)"),
+/// Programs that do what they must not, or much of it: how each ends, and what is said of it.
+const MISBEHAVIOUR: [(&str, i32, &str); 12] = [
+    ("misbehave good", 7, "good"),
+    ("misbehave timed", 7, "timed"),
+    ("misbehave read", 139, "signal 11"),
+    ("misbehave read-kernel", 139, "signal 11"),
+    ("misbehave write-code", 139, "signal 11"),
+    ("misbehave run-data", 139, "signal 11"),
+    ("misbehave halt", 139, "signal 11"),
+    ("misbehave broadcast", 132, "signal 4"),
+    ("misbehave nested-task", 7, "nested-task"),
+    (ASTRAY, 125, "begins outside user addresses"),
+    ("misbehave lacking", 125, "lacks system call 41 (socket)"),
     // The kernel is still there.
-    ("good", 7, "good"),
+    ("misbehave good", 7, "good"),
 ];
+
+/// `misbehave` with another entry point, which is no address at all.
+const ASTRAY: &str = "astray";
 
 /// What threads of `together` do at the same time: each ends with 7 when no store is lost, no page stale and nobody forgotten.
 const TOGETHER: [&str; 3] = ["copies", "drops", "waiters"];
@@ -67,9 +73,13 @@ pub fn run(designs: &[&str], end: Instant) -> Result<(), String> {
         .map(|(name, threads)| planned(name, threads, format!("{threads} --ops 200")))
         .collect();
     good.push(planned("tlb_flush2", 2, format!("2 --ops {LOCKED_OPS}")));
+    make_astray(&programs).map_err(|error| format!("{ASTRAY}: {error}"))?;
     let bad: Vec<Planned> = MISBEHAVIOUR
         .iter()
-        .map(|(what, ..)| planned("misbehave", 1, what.to_string()))
+        .map(|(line, ..)| {
+            let (program, arguments) = line.split_once(' ').unwrap_or((line, ""));
+            planned(program, 1, arguments.to_string())
+        })
         .collect();
     let together: Vec<Planned> = TOGETHER.map(|what| planned("together", 3, what.to_string())).into();
     let designs: Vec<String> = designs.iter().map(|design| design.to_string()).collect();
@@ -122,6 +132,15 @@ pub fn run(designs: &[&str], end: Instant) -> Result<(), String> {
     Ok(())
 }
 
+/// Writes [`ASTRAY`] beside the programs.
+fn make_astray(programs: &Path) -> std::io::Result<()> {
+    // Where an ELF file has the address at which it begins.
+    const ENTRY_POINT: std::ops::Range<usize> = 24..32;
+    let mut program = std::fs::read(programs.join("misbehave"))?;
+    program[ENTRY_POINT].copy_from_slice(&(1_u64 << 63).to_le_bytes());
+    std::fs::write(programs.join(ASTRAY), program)
+}
+
 /// Two CPUs that take turns interrupt each other at every flush, until one must wait for the lock. When that one spins, it goes
 /// on so; when it sleeps, its CPU is idle, and the other is alone until a timer rings, some hundred operations later.
 fn waiters_sleep(ran: &Ran) -> Result<(), String> {
@@ -138,7 +157,7 @@ fn judge(ended: &[Ended]) -> Result<(), String> {
     for ((what, status, said), ended) in MISBEHAVIOUR.iter().zip(ended) {
         if ended.status != *status || !ended.said.contains(said) {
             return Err(format!(
-                "misbehave {what}: status {} and {:?}, expected {status} and {said:?}",
+                "{what}: status {} and {:?}, expected {status} and {said:?}",
                 ended.status, ended.said
             ));
         }
