@@ -56,7 +56,7 @@ use serial::Status;
 use shootdown::{Design, Engine, PerCpu, Reach, Root, Storage, Tags, tag_words};
 use x86_64::instructions::interrupts::{self, without_interrupts};
 
-/// The heap: small things that live long. Pages come from `frames`.
+/// The heap: small things that live long. Pages and stacks come from `frames`.
 const HEAP: usize = 8 << 20;
 /// Large pages kept for those who map them.
 const LARGE_PAGES: u32 = 8;
@@ -121,13 +121,13 @@ extern "C" fn first_cpu(words: u32, by_multiboot: u32) -> ! {
     apic::choose_mode();
     features::get();
     cpu::set_up(&acpi::cpus(told.root_pointer, apic_id_of_first()));
+    frames::set_up(memory::image_end(), told.memory_end, LARGE_PAGES);
     let me = &cpu::all()[0];
     // SAFETY: once, by the first CPU.
     unsafe { smp::set_up_this_cpu(me) };
     me.up.store(true, Ordering::Release);
     time::set_up(options.icount);
     window::set(options.linger);
-    frames::set_up(memory::image_end(), told.memory_end, LARGE_PAGES);
     set_up_engine(&options, options.design);
     come_online(me);
     interrupts::enable();
@@ -207,6 +207,7 @@ fn set_up_engine(options: &Options, design: Design) {
 fn run(options: &Options) -> ! {
     match options.workload {
         "hello" => {
+            smp::survive_nmis();
             println!(
                 "shootdown kernel: {} CPUs, design {}, {:?}, {} ticks per second",
                 cpu::all().len(),

@@ -93,8 +93,8 @@ fn all(emulator: &Emulator, faulty: &Path) -> Result<Vec<Case>, String> {
         expected: Expected::Success,
     };
     let mut cases = vec![Case {
-        cpus: 16,
-        ..case("boot, 16 CPUs".into(), "workload=hello".into())
+        cpus: 64,
+        ..case("boot, 64 CPUs, an NMI each".into(), "workload=hello".into())
     }];
     for workload in ["tlb_flush2", "madvise_spin", "mprotect_all"] {
         for design in ["ipi", "broadcast", "adaptive"] {

@@ -24,7 +24,7 @@ const CPUS: u32 = 3;
 const LOCKED_OPS: u32 = 2000;
 
 /// Programs that do what they must not, or much of it: how each ends, and what is said of it.
-const MISBEHAVIOUR: [(&str, i32, &str); 12] = [
+const MISBEHAVIOUR: [(&str, i32, &str); 13] = [
     ("misbehave good", 7, "good"),
     ("misbehave timed", 7, "timed"),
     ("misbehave read", 139, "signal 11"),
@@ -34,6 +34,7 @@ const MISBEHAVIOUR: [(&str, i32, &str); 12] = [
     ("misbehave halt", 139, "signal 11"),
     ("misbehave broadcast", 132, "signal 4"),
     ("misbehave nested-task", 7, "nested-task"),
+    ("misbehave threads", 7, "threads"),
     (ASTRAY, 125, "begins outside user addresses"),
     ("misbehave lacking", 125, "lacks system call 41 (socket)"),
     // The kernel is still there.
