@@ -63,6 +63,11 @@ impl FrameList {
         Some(frame)
     }
 
+    /// How many.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len == 0

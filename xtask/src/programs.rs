@@ -47,6 +47,9 @@ const ASTRAY: &str = "astray";
 /// What threads of `together` do at the same time: each ends with 7 when no store is lost, no page stale and nobody forgotten.
 const TOGETHER: [&str; 3] = ["copies", "drops", "waiters"];
 
+/// A design that keeps page tables for a grace period, which CPUs that sleep do not end: `misbehave tables` must not run out of them.
+const KEEPS_TABLES: &str = "walk-grace";
+
 /// With windows between a change and its flush that are open for some turns of the other CPUs.
 const WINDOWS: &str = "linger=4";
 
@@ -116,6 +119,13 @@ pub fn run(designs: &[&str], end: Instant) -> Result<(), String> {
             MISBEHAVIOUR.iter().filter(|(_, status, _)| *status != 7).count(),
             TOGETHER.len()
         );
+    }
+    for guest in Guest::ours(&[KEEPS_TABLES.to_string()], end)? {
+        let ended = boot(&guest, &[planned("misbehave", 1, "tables".into())], true)?.ended;
+        match ended.as_slice() {
+            [Ended { status: 7, .. }] => println!("{KEEPS_TABLES}: page tables come back"),
+            other => return Err(format!("{KEEPS_TABLES}: page tables do not come back: {other:?}")),
+        }
     }
     for guest in Guest::ours(&[CONTROL.to_string()], end)? {
         match boot(&guest, &[planned(NOTICES, 2, "2 --ops 200".into())], true) {

@@ -205,6 +205,8 @@ extern "C" fn trap(frame: &mut Frame) {
         }
         TIMER => {
             apic::end_of_interrupt();
+            // Walks mask interrupts: this CPU is in none.
+            crate::engine().quiescent();
             crate::jitter::rearm(cpu);
             crate::linux::task::tick(cpu);
         }
