@@ -170,6 +170,7 @@ fn set_up_engine(options: &Options, design: Design) {
     let hooks = Hooks {
         broadcast: features.broadcast.or(emulated.then(emulate::limits)),
         emulated,
+        silence_is_violation: options.workload == "torture" && (options.icount.is_some() || options.fault.is_some()),
         #[cfg(feature = "faults")]
         fault: options
             .fault
