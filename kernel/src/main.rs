@@ -163,7 +163,7 @@ fn apic_id_of_first() -> u32 {
 fn set_up_engine(options: &Options, design: Design) {
     let cpus = cpu::all().len();
     let features = features::get();
-    let emulated = options.emulate && features.broadcast.is_none();
+    let emulated = options.emulate && features.lacks_broadcast;
     if emulated && !matches!(design.reach, Reach::Ipi | Reach::None) {
         time::take_up(time::MAIL);
     }
