@@ -123,7 +123,8 @@ impl Process {
 
     /// Its address space, for as long as a thread of it runs or somebody holds the process.
     pub fn space(&self) -> &'static AddressSpace {
-        // SAFETY: freed when the process is dropped, by when no thread is left, and every CPU has been taken off it.
+        // SAFETY: freed when the process is dropped. Then no thread of it is left; a CPU that still has the root loaded is taken off
+        // it first, and remembers the space only while it runs such a thread (`task::run`).
         unsafe { &*self.space }
     }
 

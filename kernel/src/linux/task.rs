@@ -291,6 +291,8 @@ fn run(cpu: &'static Cpu, here: &Here, task: Arc<Task>) {
     apic::arm_timer(TICK);
     // SAFETY: the task's stack was left or prepared, and `on_cpu` has kept everybody else off. Interrupts are off.
     unsafe { entry::switch(here.pointer.as_ptr(), pointer) };
+    // The process may end with the task; its root stays loaded here, lazily, for as long as the engine lets it.
+    cpu.space.set(None);
     // SAFETY: the task has left its stack.
     let task = unsafe { (*here.task.get()).take() }.expect("a task was here");
     // SAFETY: as above.
