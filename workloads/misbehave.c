@@ -1,10 +1,13 @@
 /* misbehave: does one thing that a program must not do, or that a kernel may lack. What should become of it is in
  * `cargo xtask programs`. */
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,6 +39,51 @@ static int times_out(int operation)
     return now_ns() - begun >= length && now_ns() - begun < 100 * length;
 }
 
+/* Sets the flag "nested task", with which the kernel must not return by IRET, and has it run other threads. */
+static void set_nested_task(void)
+{
+    pid_t child = fork();
+    for (int turn = 0; turn < 100; turn++) {
+        __asm__ volatile("pushfq; orl $0x4000, (%%rsp); popfq" ::: "memory", "cc");
+        syscall(SYS_sched_yield);
+    }
+    if (child == 0)
+        _exit(0);
+    waitpid(child, NULL, 0);
+}
+
+static void *sleep_for_ever(void *unused)
+{
+    static int word;
+    syscall(SYS_futex, &word, WAIT, 0, NULL, NULL, ANY_BIT);
+    return unused;
+}
+
+/* Whether a thread too many is refused, and no more than that. */
+static int runs_out_of_threads(void)
+{
+    pthread_t thread;
+    for (int count = 0; count < 100000; count++)
+        if (pthread_create(&thread, NULL, sleep_for_ever, NULL))
+            return count > 100;
+    return 0;
+}
+
+/* Whether page tables that are unmapped are used again: more of them than there is memory, and the other CPUs idle. */
+static int tables_come_back(void)
+{
+    const unsigned long span = 2UL << 20, spans = 32, all = 600UL << 20;
+    for (unsigned long tables = 0; tables < all / 4096; tables += spans) {
+        char *base = mmap(NULL, spans * span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (base == MAP_FAILED)
+            return 0;
+        for (unsigned long index = 0; index < spans; index++)
+            (void)*(volatile char *)(base + index * span);
+        munmap(base, spans * span);
+    }
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
@@ -54,6 +102,12 @@ int main(int argc, char **argv)
         __asm__ volatile("hlt");
     if (!strcmp(what, "broadcast")) /* INVLPGB: the kernel's alone */
         __asm__ volatile(".byte 0x0f, 0x01, 0xfe" ::"a"(0), "c"(0), "d"(0));
+    if (!strcmp(what, "nested-task"))
+        set_nested_task();
+    if (!strcmp(what, "threads") && !runs_out_of_threads())
+        return 2;
+    if (!strcmp(what, "tables") && !tables_come_back())
+        return 2;
     if (!strcmp(what, "lacking"))
         return (int)syscall(SYS_socket, 0, 0, 0);
     if (!strcmp(what, "timed") && !(times_out(WAIT) && times_out(WAIT_BITSET)))

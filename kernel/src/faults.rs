@@ -139,7 +139,7 @@ known! {
     DepartsWithoutLooking: Shows::Under("ipi-trim"),
     DescheduledNotAtomic: NO_HOST,
     SkipDescheduledWalker: NO_HOST,
-    WaitForCpuThatIsOff: NARROW,
+    WaitForCpuThatIsOff: Shows::Under("ipi-trim"),
     TagReadBeforePublish: NARROW,
     EarlyDespiteTables: NO_LINKS,
     EarlyDespiteKernelRange: MASKED,

@@ -1,11 +1,11 @@
 //! Physical pages: who gives them out, and in which order.
 //!
 //! Freed pages are given out again at once, last in first out: a page that is freed too early is soon somebody else's,
-//! which is what the torture test wants to see. The list runs through an array of words, one per page, so nothing is allocated.
+//! which is what the torture test wants to see. The list runs through an array of notes, one per page, which lies in front of the
+//! pages themselves: the heap is for small things.
 
 use crate::arch::lock::Mutex;
 use crate::memory::{Frame, LARGE_PAGE, PAGE};
-use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU32, Ordering};
 use spin::Once;
 
@@ -33,7 +33,7 @@ struct Pool {
     large: FrameList,
 }
 
-static NOTES: Once<Box<[Note]>> = Once::new();
+static NOTES: Once<&'static [Note]> = Once::new();
 static POOL: Mutex<Pool> = Mutex::new(Pool {
     free: FrameList::EMPTY,
     fresh: 0,
@@ -63,6 +63,11 @@ impl FrameList {
         Some(frame)
     }
 
+    /// How many.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -76,19 +81,21 @@ pub fn note(frame: Frame) -> &'static Note {
 
 /// Gives out what lies in `first..end` (physical addresses) from now on, of it `large` blocks of 2 MiB from the top.
 pub fn set_up(first: u64, end: u64, large: u32) {
-    let frames = (end / PAGE) as usize;
+    let notes = first.next_multiple_of(PAGE);
+    let count = (end / PAGE) as usize;
+    let first = notes + (count * size_of::<Note>()) as u64;
+    let top = end & !(LARGE_PAGE - 1);
+    let bottom = top.saturating_sub(u64::from(large) * LARGE_PAGE);
+    assert!(first < bottom, "too little memory: give the machine at least 128 MiB");
     NOTES.call_once(|| {
-        (0..frames)
-            .map(|_| Note {
-                next: AtomicU32::new(0),
-                count: AtomicU32::new(0),
-            })
-            .collect()
+        let place = crate::memory::direct::<Note>(notes);
+        // SAFETY: memory of ours that is used for nothing else, from the beginning of a page on; notes of zeroes are valid.
+        unsafe {
+            core::ptr::write_bytes(place, 0, count);
+            core::slice::from_raw_parts(place, count)
+        }
     });
     let mut pool = POOL.lock();
-    let top = end & !(LARGE_PAGE - 1);
-    let bottom = top - u64::from(large) * LARGE_PAGE;
-    assert!(first < bottom, "too little memory: give the machine at least 128 MiB");
     for block in 0..u64::from(large) {
         pool.large.push(Frame::at(bottom + block * LARGE_PAGE));
     }
@@ -107,6 +114,16 @@ pub fn allocate() -> Option<Frame> {
     }
     pool.fresh += 1;
     Some(Frame(pool.fresh - 1))
+}
+
+/// So many pages next to each other, for good; the first. Of those that were never given out.
+pub fn allocate_run(pages: u32) -> Option<Frame> {
+    let mut pool = POOL.lock();
+    if pool.end - pool.fresh < pages {
+        return None;
+    }
+    pool.fresh += pages;
+    Some(Frame(pool.fresh - pages))
 }
 
 /// A page of zeroes.

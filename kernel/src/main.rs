@@ -6,7 +6,9 @@
 //! | --- | --- |
 //! | the engine's hooks; its waiting | `hooks.rs`, `facade.rs` |
 //! | address spaces, page tables, physical pages | `space.rs`, `paging.rs`, `frames.rs`, `reclaim.rs` |
+//! | changes whose flush is not over | `unflushed.rs` |
 //! | the address-space lock, whose waiters sleep | `sleeping.rs` |
+//! | time before a flush, for tests | `window.rs` |
 //! | the processor | `arch/` |
 //! | what the loader tells; the screen | `loader.rs`, `screen.rs` |
 //! | INVLPGB and TLBSYNC where the processor lacks them | `emulate.rs` |
@@ -39,6 +41,8 @@ mod sleeping;
 mod space;
 mod table;
 mod torture;
+mod unflushed;
+mod window;
 mod workloads;
 
 use alloc::boxed::Box;
@@ -52,7 +56,7 @@ use serial::Status;
 use shootdown::{Design, Engine, PerCpu, Reach, Root, Storage, Tags, tag_words};
 use x86_64::instructions::interrupts::{self, without_interrupts};
 
-/// The heap: small things that live long. Pages come from `frames`.
+/// The heap: small things that live long. Pages and stacks come from `frames`.
 const HEAP: usize = 8 << 20;
 /// Large pages kept for those who map them.
 const LARGE_PAGES: u32 = 8;
@@ -117,12 +121,13 @@ extern "C" fn first_cpu(words: u32, by_multiboot: u32) -> ! {
     apic::choose_mode();
     features::get();
     cpu::set_up(&acpi::cpus(told.root_pointer, apic_id_of_first()));
+    frames::set_up(memory::image_end(), told.memory_end, LARGE_PAGES);
     let me = &cpu::all()[0];
     // SAFETY: once, by the first CPU.
     unsafe { smp::set_up_this_cpu(me) };
     me.up.store(true, Ordering::Release);
     time::set_up(options.icount);
-    frames::set_up(memory::image_end(), told.memory_end, LARGE_PAGES);
+    window::set(options.linger);
     set_up_engine(&options, options.design);
     come_online(me);
     interrupts::enable();
@@ -158,13 +163,14 @@ fn apic_id_of_first() -> u32 {
 fn set_up_engine(options: &Options, design: Design) {
     let cpus = cpu::all().len();
     let features = features::get();
-    let emulated = options.emulate && features.broadcast.is_none();
+    let emulated = options.emulate && features.lacks_broadcast;
     if emulated && !matches!(design.reach, Reach::Ipi | Reach::None) {
         time::take_up(time::MAIL);
     }
     let hooks = Hooks {
         broadcast: features.broadcast.or(emulated.then(emulate::limits)),
         emulated,
+        silence_is_violation: options.workload == "torture" && (options.icount.is_some() || options.fault.is_some()),
         #[cfg(feature = "faults")]
         fault: options
             .fault
@@ -202,6 +208,7 @@ fn set_up_engine(options: &Options, design: Design) {
 fn run(options: &Options) -> ! {
     match options.workload {
         "hello" => {
+            smp::survive_nmis();
             println!(
                 "shootdown kernel: {} CPUs, design {}, {:?}, {} ticks per second",
                 cpu::all().len(),

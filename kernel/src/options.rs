@@ -30,6 +30,8 @@ pub struct Options {
     pub jitter: u64,
     /// log2 of the nanoseconds that QEMU takes an instruction to last.
     pub icount: Option<u64>,
+    /// PAUSEs between a change of an address space and its flush.
+    pub linger: u64,
     /// Emulate broadcasts where the processor has none.
     pub emulate: bool,
     /// Bochs runs this: it is ended by another port than QEMU, and is told nothing by it.
@@ -57,6 +59,7 @@ impl Options {
             steps: 2000,
             jitter: 0,
             icount: None,
+            linger: 0,
             emulate: true,
             bochs: false,
             fault: None,
@@ -99,6 +102,7 @@ impl Options {
                     shift @ 0..=10 => options.icount = Some(shift),
                     _ => return Err((word, "expected 0 to 10, as QEMU does")),
                 },
+                "linger" => options.linger = number()?,
                 "emulate" => options.emulate = number()? != 0,
                 "bochs" => options.bochs = number()? != 0,
                 "fault" => options.fault = Some(value),

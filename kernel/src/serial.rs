@@ -28,7 +28,7 @@ pub enum Status {
     Usage = 0x13,
 }
 
-/// Looks of a CPU that prints the last line, while another prints: far longer than a line takes (a PAUSE is 10 to 140 cycles), and an
+/// Looks of a CPU that prints at once, while another prints: far longer than a line takes (a PAUSE is 10 to 140 cycles), and an
 /// end should that CPU be dead. A choice, not a measurement.
 const LAST_LOOKS: u32 = 20_000;
 
@@ -120,15 +120,31 @@ pub fn print_last(text: fmt::Arguments<'_>) {
             core::hint::spin_loop();
         }
     }
-    // Whoever prints may finish, unless that is this CPU itself; nobody begins any more.
+    // Nobody begins to print any more.
+    take_at_once();
+    let _ = writeln!(Serial(COM1), "\n{text}");
+    crate::screen::line(text);
+}
+
+/// Prints one line, by whoever must take no lock: a hook of the engine.
+pub fn print_at_once(text: fmt::Arguments<'_>) {
+    let mine = take_at_once();
+    let _ = writeln!(Serial(COM1), "{text}");
+    if mine {
+        crate::screen::line(text);
+        BUSY.store(false, Ordering::Release);
+    }
+}
+
+/// Whoever prints may finish, unless that is this CPU itself. Whether nobody else prints.
+fn take_at_once() -> bool {
     for _ in 0..LAST_LOOKS {
         if !BUSY.swap(true, Ordering::Acquire) {
-            break;
+            return true;
         }
         crate::arch::relax();
     }
-    let _ = writeln!(Serial(COM1), "\n{text}");
-    crate::screen::line(text);
+    false
 }
 
 /// Prints one line on the serial port.

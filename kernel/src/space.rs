@@ -3,19 +3,26 @@
 //! Locking: whoever adds or changes leaves holds the region lock to read, whoever removes tables holds it to write. Leaves are
 //! changed by compare-exchange, so that faults and drops of many threads run side by side. Nobody waits for another CPU while
 //! holding the lock to write; what a flush must precede is kept and freed after it. Whoever waits for the lock sleeps.
+//!
+//! So flushes of one space run side by side with its faults and with each other. Who finds an entry as weak as it should be asks
+//! `unflushed` whether that is true of all CPUs yet. A fault that fills a page which is just being dropped does not: until the drop
+//! returns, CPUs may see the page that goes, as under Linux.
+
+mod fault;
 
 use crate::arch::cpu::add;
 use crate::arch::time::Own;
 use crate::facade::Bare;
 use crate::frames::{self, FrameList};
 use crate::hooks::WORDS;
-use crate::memory::{Frame, LARGE_PAGE, PAGE};
+use crate::memory::{Frame, LARGE_PAGE};
 use crate::paging::{self, Entry, Flags};
 use crate::region::{Access, Region, carve};
 use crate::sleeping::RwLock;
-use crate::{arch, engine, reclaim};
+use crate::unflushed::{Change, Unflushed};
+use crate::{arch, engine, reclaim, window};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use shootdown::{Flushed, Range, Root, Space, Stride};
 use spin::Once;
 
@@ -25,6 +32,7 @@ pub struct AddressSpace {
     pub space: Space<Bare, WORDS>,
     root: Frame,
     regions: RwLock<Vec<Region>>,
+    unflushed: Unflushed,
 }
 
 /// The engine's flush, under a name that can be found from outside: instructions of a shootdown are counted from here to the
@@ -57,6 +65,7 @@ impl AddressSpace {
             space: engine().space(Root(root.address())),
             root,
             regions: RwLock::new(Vec::new()),
+            unflushed: Unflushed::new(),
         })
     }
 
@@ -99,6 +108,7 @@ impl AddressSpace {
     }
 
     fn flush(&self, range: Range) -> Flushed {
+        window::hold_open();
         let cpu = arch::cpu();
         let begun = Own::if_kept();
         let flushed = shootdown_flush(&self.space, range);
@@ -109,135 +119,23 @@ impl AddressSpace {
         flushed
     }
 
-    /// A page fault in user memory: whether the access can be tried again.
-    pub fn fault(&self, address: u64, access: Access) -> bool {
-        let write = access.write;
-        let page = address & !(PAGE - 1);
-        let regions = self.regions.read();
-        let Some(region) = regions.iter().find(|region| (region.start..region.end).contains(&page)) else {
-            return false;
-        };
-        if write && !region.access.write || access.execute && !region.access.execute {
-            return false;
-        }
-        let Some(table) = paging::table_or_new(self.root, page, 1) else {
-            return false;
-        };
-        let place = paging::place(table, page, 1);
-        let old = Entry(place.load(Ordering::Acquire));
-        if old.0 != 0 && !old.is_present() {
-            // Another thread is copying it.
-            arch::relax();
-            return true;
-        }
-        if !old.is_present() {
-            return Self::fill(region, page, table, place, write);
-        }
-        if !write || old.has(Flags::WRITABLE) {
-            // Another thread was faster, or this CPU had not noticed yet.
-            return true;
-        }
-        let shared = region.backing.as_ref().is_some_and(|backing| backing.shared);
-        if shared || old.frame() != zeroes() && frames::note(old.frame()).count.load(Ordering::Acquire) == 1 {
-            // Nobody else's, or everybody's: more is allowed than before, which needs no flush on x86.
-            let new = old.with(Flags::WRITABLE);
-            let _other_was_faster = place.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed);
-            return true;
-        }
-        self.copy_on_write(region, page, place, old)
-    }
-
-    /// An untouched page: of zeroes that all share, for a read; of its own, for a write; or what is behind the region.
-    fn fill(region: &Region, page: u64, table: Frame, place: &AtomicU64, write: bool) -> bool {
-        let flags = region.access.flags();
-        let new = match &region.backing {
-            None if write => Self::own_page(None).map(|frame| Entry::new(frame, flags | Flags::WRITABLE)),
-            None => Some(Entry::new(zeroes(), flags)),
-            Some(backing) => backing.page(page).and_then(|frame| match (write, backing.shared) {
-                (false, _) => Some(Entry::new(frame, flags)),
-                (true, true) => Some(Entry::new(frame, flags | Flags::WRITABLE)),
-                (true, false) => {
-                    let copy = Self::own_page(Some(frame));
-                    Self::release_one(frame);
-                    copy.map(|copy| Entry::new(copy, flags | Flags::WRITABLE))
-                }
-            }),
-        };
-        let Some(new) = new else { return false };
-        // Counted first: a table that somebody is filling is not empty.
-        frames::note(table).count.fetch_add(1, Ordering::Relaxed);
-        // Release: what is on the page comes before the entry.
-        if place
-            .compare_exchange(0, new.0, Ordering::AcqRel, Ordering::Relaxed)
-            .is_err()
-        {
-            frames::note(table).count.fetch_sub(1, Ordering::Relaxed);
-            Self::release_one(new.frame());
-        }
-        true
-    }
-
-    /// A page with one reference, of zeroes or a copy. `None` when memory is out.
-    fn own_page(copy_of: Option<Frame>) -> Option<Frame> {
-        let frame = match copy_of {
-            None => frames::allocate_zeroed()?,
-            Some(from) => {
-                let frame = frames::allocate()?;
-                for (to, from) in frame.words().iter().zip(from.words()) {
-                    to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-                }
-                frame
-            }
-        };
-        frames::note(frame).count.store(1, Ordering::Relaxed);
-        Some(frame)
-    }
-
-    /// Takes a reference back that no translation was made of, or whose translation is flushed.
-    pub fn release_one(frame: Frame) {
-        let mut free = FrameList::EMPTY;
-        release(frame, &mut free);
-        frames::free_all(free);
-    }
-
-    /// A write to a page that is not this space's alone. The old translation goes everywhere before the new one is seen.
-    fn copy_on_write(&self, region: &Region, page: u64, place: &AtomicU64, old: Entry) -> bool {
-        // Not present meanwhile, and not 0, so that no fault fills it: the other threads try again until it is done.
-        let busy = Entry(old.without(Flags::PRESENT).0);
-        if place
-            .compare_exchange(old.0, busy.0, Ordering::AcqRel, Ordering::Relaxed)
-            .is_err()
-        {
-            return true;
-        }
-        let Some(copy) = Self::own_page(Some(old.frame())) else {
-            place.store(old.0, Ordering::Release);
-            return false;
-        };
-        let Flushed { .. } = self.flush(Range::page(page));
-        place.store(
-            Entry::new(copy, region.access.flags() | Flags::WRITABLE).0,
-            Ordering::Release,
-        );
-        Self::release_one(old.frame());
-        true
-    }
-
     /// Gives the pages in `start..end` back; they read as zeroes afterwards (MADV_DONTNEED).
     pub fn drop_pages(&self, start: u64, end: u64) {
         let mut dropped = Vec::new();
+        let mut change = self.unflushed.change();
         // Until the flush is over: who waits to write sleeps meanwhile, and an idle CPU is not interrupted.
         let _regions = self.regions.read();
-        self.clear(start, end, &mut dropped);
-        if !dropped.is_empty() {
+        self.clear(start, end, &mut change, &mut dropped);
+        if change.must_flush() {
             let flushed = self.flush(Range::pages(start, end, Stride::Size4K));
             Self::release_all(&dropped, &flushed);
         }
     }
 
     /// Takes the leaves in `start..end` out of the tables. Pages that are being copied are waited for.
-    fn clear(&self, start: u64, end: u64, dropped: &mut Vec<Frame>) {
+    fn clear(&self, start: u64, end: u64, change: &mut Change<'_>, dropped: &mut Vec<Frame>) {
         paging::for_each_leaf(self.root, start, end, |_, table, place| {
+            change.weakens();
             let old = loop {
                 let old = Entry(place.load(Ordering::Acquire));
                 if !old.is_present() && old.0 != 0 {
@@ -267,10 +165,11 @@ impl AddressSpace {
     /// Ends whatever regions are in `start..end`: pages, and tables that are empty then (munmap).
     pub fn unmap(&self, start: u64, end: u64) {
         let (mut dropped, mut tables) = (Vec::new(), FrameList::EMPTY);
+        let mut change = self.unflushed.change();
         {
             let mut regions = self.regions.write();
             carve(&mut regions, start, end);
-            self.clear(start, end, &mut dropped);
+            self.clear(start, end, &mut change, &mut dropped);
             let first = start & !(LARGE_PAGE - 1);
             for span in (first..end).step_by(LARGE_PAGE as usize) {
                 self.unlink_if_empty(span, &mut tables);
@@ -278,11 +177,12 @@ impl AddressSpace {
         }
         let range = Range::pages(start, end, Stride::Size4K);
         if !tables.is_empty() {
+            window::hold_open();
             reclaim::flush_and_free(&self.space, range, tables);
             let mut free = FrameList::EMPTY;
             dropped.iter().for_each(|&frame| release(frame, &mut free));
             frames::free_all(free);
-        } else if !dropped.is_empty() {
+        } else if change.must_flush() {
             let flushed = self.flush(range);
             Self::release_all(&dropped, &flushed);
         }
@@ -311,7 +211,7 @@ impl AddressSpace {
 
     /// What user code may do in `start..end` from now on. What was no region becomes one of zeroes.
     pub fn set_access(&self, start: u64, end: u64, access: Access) {
-        let mut weakened = false;
+        let mut change = self.unflushed.change();
         {
             let mut regions = self.regions.write();
             let mut old = carve(&mut regions, start, end);
@@ -345,12 +245,16 @@ impl AddressSpace {
                     let kept = old & !(lost | no_execute);
                     kept | if access.execute { 0 } else { no_execute }
                 };
-                let changed = place.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(new(old)));
-                let (Ok(old) | Err(old)) = changed;
-                weakened |= Entry(old).is_present() && (old & lost != 0 || new(old) & !old & no_execute != 0);
+                // Nobody else changes what an entry allows: the lock is held to write.
+                let old = place.load(Ordering::Acquire);
+                if old & lost != 0 || new(old) & !old & no_execute != 0 {
+                    change.weakens();
+                }
+                // The processor may set bits of its own at any time.
+                let _ = place.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(new(old)));
             });
         }
-        if weakened {
+        if change.must_flush() {
             let Flushed { .. } = self.flush(Range::pages(start, end, Stride::Size4K));
         }
     }
@@ -358,7 +262,7 @@ impl AddressSpace {
     /// A copy: pages that are not shared are copied when either side writes them. `None` when memory is out.
     pub fn fork(&self) -> Option<AddressSpace> {
         let copy = AddressSpace::new()?;
-        let mut weakened = false;
+        let mut change = self.unflushed.change();
         let mut complete = true;
         {
             // To write: no fault is under way, so no entry is being copied.
@@ -371,8 +275,10 @@ impl AddressSpace {
                         return;
                     };
                     let kept = if shared { u64::MAX } else { !Flags::WRITABLE.bits() };
+                    if !shared && Entry(place.load(Ordering::Acquire)).has(Flags::WRITABLE) {
+                        change.weakens();
+                    }
                     let old = Entry(place.fetch_and(kept, Ordering::AcqRel));
-                    weakened |= old.has(Flags::WRITABLE) && !shared;
                     if old.frame() != zeroes() {
                         frames::note(old.frame()).count.fetch_add(1, Ordering::AcqRel);
                     }
@@ -382,7 +288,7 @@ impl AddressSpace {
             }
             copy.regions.write().clone_from(&regions);
         }
-        if weakened {
+        if change.must_flush() {
             // Before the copy is used: from here on a write finds out whose page it is.
             let Flushed { .. } = self.flush(Range::pages(0, crate::memory::USER_END, Stride::Size4K));
         }

@@ -316,7 +316,8 @@ pub fn broadcast_in_words() -> &'static str {
     }
 }
 
-/// Instructions of the entry and exit code of the shootdown interrupt, which its own measurement does not see: `arch/traps.rs`.
+/// Instructions of the entry and exit code of the shootdown interrupt where it meets kernel code, as it does under these workloads;
+/// its own measurement does not see them: `arch/traps.rs`.
 const STUB_INSTRUCTIONS: u64 = 26;
 
 /// A number, or `null`.

@@ -1,8 +1,10 @@
 //! `cargo xtask programs`: the programs of `workloads/` on the kernel in `kernel/`, in QEMU, CPUs in turns: each ends well, with
 //! every read as it should be; a second run is the same to the last instruction; threads that wait for the address-space lock
-//! sleep, so that their CPUs are not interrupted; without any invalidation a program sees stale pages; and a program that misbehaves is ended, or told what the kernel lacks, and the
-//! kernel goes on.
+//! sleep, so that their CPUs are not interrupted; threads that change the same pages at the same time lose nothing; without any
+//! invalidation a program sees stale pages; and a program that misbehaves is ended, or told what the kernel lacks, and the kernel
+//! goes on.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use shootdown_qemu::{BINARY, PACKAGE};
@@ -21,20 +23,35 @@ const CPUS: u32 = 3;
 /// Operations of each thread in the run whose interrupts are counted: some unmaps of each thread's region.
 const LOCKED_OPS: u32 = 2000;
 
-/// What a program does that must not, how it ends, and what is said of it.
-const MISBEHAVIOUR: [(&str, i32, &str); 10] = [
-    ("good", 7, "good"),
-    ("timed", 7, "timed"),
-    ("read", 139, "signal 11"),
-    ("read-kernel", 139, "signal 11"),
-    ("write-code", 139, "signal 11"),
-    ("run-data", 139, "signal 11"),
-    ("halt", 139, "signal 11"),
-    ("broadcast", 132, "signal 4"),
-    ("lacking", 125, "lacks system call 41 (socket)"),
+/// Programs that do what they must not, or much of it: how each ends, and what is said of it.
+const MISBEHAVIOUR: [(&str, i32, &str); 13] = [
+    ("misbehave good", 7, "good"),
+    ("misbehave timed", 7, "timed"),
+    ("misbehave read", 139, "signal 11"),
+    ("misbehave read-kernel", 139, "signal 11"),
+    ("misbehave write-code", 139, "signal 11"),
+    ("misbehave run-data", 139, "signal 11"),
+    ("misbehave halt", 139, "signal 11"),
+    ("misbehave broadcast", 132, "signal 4"),
+    ("misbehave nested-task", 7, "nested-task"),
+    ("misbehave threads", 7, "threads"),
+    (ASTRAY, 125, "begins outside user addresses"),
+    ("misbehave lacking", 125, "lacks system call 41 (socket)"),
     // The kernel is still there.
-    ("good", 7, "good"),
+    ("misbehave good", 7, "good"),
 ];
+
+/// `misbehave` with another entry point, which is no address at all.
+const ASTRAY: &str = "astray";
+
+/// What threads of `together` do at the same time: each ends with 7 when no store is lost, no page stale and nobody forgotten.
+const TOGETHER: [&str; 3] = ["copies", "drops", "waiters"];
+
+/// A design that keeps page tables for a grace period, which CPUs that sleep do not end: `misbehave tables` must not run out of them.
+const KEEPS_TABLES: &str = "walk-grace";
+
+/// With windows between a change and its flush that are open for some turns of the other CPUs.
+const WINDOWS: &str = "linger=4";
 
 /// The design without invalidation, and what must notice.
 const CONTROL: &str = "none";
@@ -60,12 +77,17 @@ pub fn run(designs: &[&str], end: Instant) -> Result<(), String> {
         .map(|(name, threads)| planned(name, threads, format!("{threads} --ops 200")))
         .collect();
     good.push(planned("tlb_flush2", 2, format!("2 --ops {LOCKED_OPS}")));
+    make_astray(&programs).map_err(|error| format!("{ASTRAY}: {error}"))?;
     let bad: Vec<Planned> = MISBEHAVIOUR
         .iter()
-        .map(|(what, ..)| planned("misbehave", 1, what.to_string()))
+        .map(|(line, ..)| {
+            let (program, arguments) = line.split_once(' ').unwrap_or((line, ""));
+            planned(program, 1, arguments.to_string())
+        })
         .collect();
+    let together: Vec<Planned> = TOGETHER.map(|what| planned("together", 3, what.to_string())).into();
     let designs: Vec<String> = designs.iter().map(|design| design.to_string()).collect();
-    let boot = |guest: &Guest, plan: &[Planned], may_fail: bool| -> Result<Report, String> {
+    let boot_with = |words: &str, guest: &Guest, plan: &[Planned], may_fail: bool| -> Result<Report, String> {
         let boot = Boot {
             guest,
             programs: &programs,
@@ -73,10 +95,12 @@ pub fn run(designs: &[&str], end: Instant) -> Result<(), String> {
             cpus: CPUS,
             mode: Mode::Turns(None),
             may_fail,
+            words,
         };
         boot.run(end.min(Instant::now() + LIMIT), |_, _| {})
             .map_err(|why| format!("{}: {why}", guest.name))
     };
+    let boot = |guest: &Guest, plan: &[Planned], may_fail| boot_with("", guest, plan, may_fail);
     for guest in Guest::ours(&designs, end)? {
         let (first, second) = (boot(&guest, &good, false)?, boot(&guest, &good, false)?);
         if first.ran != second.ran {
@@ -85,13 +109,23 @@ pub fn run(designs: &[&str], end: Instant) -> Result<(), String> {
         let locked = first.ran.last().ok_or("nothing ran")?;
         waiters_sleep(locked).map_err(|why| format!("{}: {why}", guest.name))?;
         judge(&boot(&guest, &bad, true)?.ended).map_err(|why| format!("{}: {why}", guest.name))?;
+        judge_together(&boot_with(WINDOWS, &guest, &together, true)?.ended)
+            .map_err(|why| format!("{}, {WINDOWS}: {why}", guest.name))?;
         println!(
-            "{}: {} runs of {} programs, twice the same; {} misbehaved and were ended",
+            "{}: {} runs of {} programs, twice the same; {} misbehaved and were ended; {} did the same at the same time",
             guest.name,
             good.len(),
             workloads::ALL.len(),
-            MISBEHAVIOUR.iter().filter(|(_, status, _)| *status != 7).count()
+            MISBEHAVIOUR.iter().filter(|(_, status, _)| *status != 7).count(),
+            TOGETHER.len()
         );
+    }
+    for guest in Guest::ours(&[KEEPS_TABLES.to_string()], end)? {
+        let ended = boot(&guest, &[planned("misbehave", 1, "tables".into())], true)?.ended;
+        match ended.as_slice() {
+            [Ended { status: 7, .. }] => println!("{KEEPS_TABLES}: page tables come back"),
+            other => return Err(format!("{KEEPS_TABLES}: page tables do not come back: {other:?}")),
+        }
     }
     for guest in Guest::ours(&[CONTROL.to_string()], end)? {
         match boot(&guest, &[planned(NOTICES, 2, "2 --ops 200".into())], true) {
@@ -107,6 +141,15 @@ pub fn run(designs: &[&str], end: Instant) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Writes [`ASTRAY`] beside the programs.
+fn make_astray(programs: &Path) -> std::io::Result<()> {
+    // Where an ELF file has the address at which it begins.
+    const ENTRY_POINT: std::ops::Range<usize> = 24..32;
+    let mut program = std::fs::read(programs.join("misbehave"))?;
+    program[ENTRY_POINT].copy_from_slice(&(1_u64 << 63).to_le_bytes());
+    std::fs::write(programs.join(ASTRAY), program)
 }
 
 /// Two CPUs that take turns interrupt each other at every flush, until one must wait for the lock. When that one spins, it goes
@@ -125,12 +168,19 @@ fn judge(ended: &[Ended]) -> Result<(), String> {
     for ((what, status, said), ended) in MISBEHAVIOUR.iter().zip(ended) {
         if ended.status != *status || !ended.said.contains(said) {
             return Err(format!(
-                "misbehave {what}: status {} and {:?}, expected {status} and {said:?}",
+                "{what}: status {} and {:?}, expected {status} and {said:?}",
                 ended.status, ended.said
             ));
         }
     }
     Ok(())
+}
+
+fn judge_together(ended: &[Ended]) -> Result<(), String> {
+    match TOGETHER.iter().zip(ended).find(|(_, ended)| ended.status != 7) {
+        None => Ok(()),
+        Some((what, Ended { status, said })) => Err(format!("together {what}: status {status} and {said:?}")),
+    }
 }
 
 #[cfg(test)]

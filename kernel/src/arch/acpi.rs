@@ -14,7 +14,8 @@ pub fn cpus(root_pointer: u64, running: u32) -> Vec<u32> {
             && length >= 2
         {
             let entry = &rest[..usize::from(length)];
-            let usable = |flags: u32| flags & 0b11 != 0;
+            // Enabled. What is only "online capable" is perhaps plugged in later.
+            let usable = |flags: u32| flags & 1 != 0;
             let id = match kind {
                 0 if entry.len() >= 8 && usable(word(entry, 4)) => Some(u32::from(entry[3])),
                 9 if entry.len() >= 16 && usable(word(entry, 8)) => Some(word(entry, 4)),

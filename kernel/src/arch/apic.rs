@@ -27,6 +27,7 @@ const TIMER_DIVIDE: u32 = 0x3E0;
 
 /// The command is still being sent (xAPIC only).
 const PENDING: u32 = 1 << 12;
+const NMI: u32 = 0x4400;
 const INIT: u32 = 0x4500;
 const STARTUP: u32 = 0x4600;
 
@@ -137,6 +138,11 @@ fn command(apic_id: u32, low: u32) {
 #[inline]
 pub fn send(apic_id: u32, vector: u8) {
     command(apic_id, u32::from(vector));
+}
+
+/// Raises an NMI on a CPU.
+pub fn send_nmi(apic_id: u32) {
+    command(apic_id, NMI);
 }
 
 /// Resets a CPU.

@@ -1,6 +1,7 @@
 //! Segments, the task state with its stacks, and the table of interrupt gates.
 
-use alloc::boxed::Box;
+use crate::frames;
+use crate::memory::{PAGE, direct};
 use core::cell::UnsafeCell;
 use spin::Once;
 use x86_64::VirtAddr;
@@ -11,10 +12,14 @@ use x86_64::structures::idt::InterruptDescriptorTable;
 use x86_64::structures::tss::TaskStateSegment;
 
 /// Bytes of each stack.
-pub const STACK: usize = 64 * 1024;
+const STACK: u64 = 64 * 1024;
 
-/// Gates on a stack of their own: double faults and NMIs.
+/// Stacks of gates that have their own: double faults, and NMIs, which come also where the stack is the user's (before SYSRET).
 const DOUBLE_FAULT_STACK: u16 = 0;
+/// See [`DOUBLE_FAULT_STACK`].
+const NMI_STACK: u16 = 1;
+/// Words of the latter: it takes one frame, for the handler only returns.
+const NMI_WORDS: usize = 16;
 
 /// Selector of user code, as SYSRET wants it: data first.
 pub const USER_DATA: u16 = 0x18 | 3;
@@ -25,6 +30,7 @@ pub const USER_CODE: u16 = 0x20 | 3;
 pub struct Tables {
     gdt: UnsafeCell<GlobalDescriptorTable<8>>,
     tss: UnsafeCell<TaskStateSegment>,
+    nmi_stack: UnsafeCell<[u128; NMI_WORDS]>,
 }
 
 static IDT: Once<InterruptDescriptorTable> = Once::new();
@@ -32,12 +38,13 @@ static IDT: Once<InterruptDescriptorTable> = Once::new();
 unsafe extern "C" {
     /// 256 entry points, 16 bytes each.
     static trap_entries: u8;
+    static nmi_entry: u8;
 }
 
-/// A stack that is never freed; its top.
-pub fn new_stack() -> u64 {
-    let stack = Box::leak(alloc::vec![0_u128; STACK / 16].into_boxed_slice());
-    stack.as_ptr_range().end as u64
+/// A stack that is never freed; its top. `None` when memory is out.
+pub fn new_stack() -> Option<u64> {
+    let first = frames::allocate_run((STACK / PAGE) as u32)?;
+    Some(direct::<u8>(first.address()) as u64 + STACK)
 }
 
 impl Tables {
@@ -46,6 +53,7 @@ impl Tables {
         Tables {
             gdt: UnsafeCell::new(GlobalDescriptorTable::empty()),
             tss: UnsafeCell::new(TaskStateSegment::new()),
+            nmi_stack: UnsafeCell::new([0; NMI_WORDS]),
         }
     }
 
@@ -53,8 +61,10 @@ impl Tables {
     pub fn load(&'static self) {
         // SAFETY: only its own CPU calls this, once.
         let (gdt, tss) = unsafe { (&mut *self.gdt.get(), &mut *self.tss.get()) };
-        tss.interrupt_stack_table[usize::from(DOUBLE_FAULT_STACK)] = VirtAddr::new(new_stack());
-        tss.privilege_stack_table[0] = VirtAddr::new(new_stack());
+        let stack = || VirtAddr::new(new_stack().expect("there is memory at boot"));
+        tss.interrupt_stack_table[usize::from(DOUBLE_FAULT_STACK)] = stack();
+        tss.interrupt_stack_table[usize::from(NMI_STACK)] = VirtAddr::from_ptr(self.nmi_stack.get().wrapping_add(1));
+        tss.privilege_stack_table[0] = stack();
         let code = gdt.append(Descriptor::kernel_code_segment());
         let data = gdt.append(Descriptor::kernel_data_segment());
         let user_data = gdt.append(Descriptor::user_data_segment());
@@ -88,6 +98,9 @@ fn gates() -> InterruptDescriptorTable {
     unsafe {
         idt.divide_error.set_handler_addr(entry(0));
         idt.debug.set_handler_addr(entry(1));
+        idt.non_maskable_interrupt
+            .set_handler_addr(VirtAddr::from_ptr(&raw const nmi_entry))
+            .set_stack_index(NMI_STACK);
         idt.breakpoint.set_handler_addr(entry(3));
         idt.overflow.set_handler_addr(entry(4));
         idt.bound_range_exceeded.set_handler_addr(entry(5));

@@ -13,8 +13,11 @@ pub struct Features {
     pub tags: bool,
     /// Interrupt controllers by model-specific registers.
     pub x2apic: bool,
-    /// INVLPGB and TLBSYNC, and how many pages they take.
+    /// INVLPGB and TLBSYNC, and how many pages they take. Only together with tags: a tag that is not 0 is refused (#GP) while the
+    /// processor uses none, and nothing is known of one that broadcasts without.
     pub broadcast: Option<InvlpgbLimits>,
+    /// It lacks these instructions: they are invalid opcodes, which can be emulated.
+    pub lacks_broadcast: bool,
     /// Translation cache extension.
     pub narrow_links: bool,
     /// A hypervisor is below.
@@ -41,14 +44,17 @@ fn read() -> Features {
     let hypervisor = basic.ecx >> 31 == 1;
     let structured = if names.eax >= 7 { leaf(7).ebx } else { 0 };
     let sizes = extended(0x8000_0008);
+    let broadcast = sizes.and_then(|sizes| cpuid::broadcast_limits(vendor, signature, sizes.ebx, sizes.edx));
     let below = leaf(0x4000_0000);
+    // The microcode's revision is not read: 0 errs towards not using tags.
+    let tags = cpuid::has_pcid(basic.ecx)
+        && cpuid::has_invpcid(structured)
+        && cpuid::must_not_tag(vendor, signature, 0, hypervisor).is_none();
     Features {
-        // The microcode's revision is not read: 0 errs towards not using tags.
-        tags: cpuid::has_pcid(basic.ecx)
-            && cpuid::has_invpcid(structured)
-            && cpuid::must_not_tag(vendor, signature, 0, hypervisor).is_none(),
+        tags,
         x2apic: basic.ecx >> 21 & 1 == 1,
-        broadcast: sizes.and_then(|sizes| cpuid::broadcast_limits(vendor, signature, sizes.ebx, sizes.edx)),
+        broadcast: broadcast.filter(|_| tags),
+        lacks_broadcast: broadcast.is_none(),
         narrow_links: extended(0x8000_0001).is_some_and(|leaf| cpuid::has_translation_cache_extension(leaf.ecx)),
         hypervisor,
         // It calls itself TCGTCGTCGTCG, in three registers.

@@ -9,7 +9,8 @@ pub fn start_others() {
     boot::prepare_startup_page();
     let me = cpu::cpu().id;
     for other in cpu::all().iter().filter(|other| other.id != me) {
-        boot::set_startup(descriptors::new_stack(), other.id);
+        let stack = descriptors::new_stack().expect("there is memory at boot");
+        boot::set_startup(stack, other.id);
         let apic_id = cpu::apic_id(other.id);
         apic::send_init(apic_id);
         // What processors of the last century ask for; a virtual one needs none.
@@ -24,6 +25,13 @@ pub fn start_others() {
         }
         assert!(other.up.load(Ordering::Acquire), "CPU {} does not start", other.id);
     }
+}
+
+/// Has every other CPU take an NMI, as firmware may at any time, and answer afterwards.
+pub fn survive_nmis() {
+    let all = cpu::all();
+    all[1..].iter().for_each(|other| apic::send_nmi(cpu::apic_id(other.id)));
+    on_all(all.len(), |_| {});
 }
 
 /// Waits until `done`, but no longer than that. Returns whether it was.

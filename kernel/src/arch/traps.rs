@@ -131,6 +131,11 @@ trap_return:
     swapgs
 1:  iretq
 
+// An NMI: a watchdog's, or firmware's. It may come between a swapgs and the way out, so nothing is touched.
+    .global nmi_entry
+nmi_entry:
+    iretq
+
 // Only what a call may change is kept: nothing asks what was interrupted.
 shootdown_common:
     testb $3, 8(%rsp)
@@ -200,6 +205,8 @@ extern "C" fn trap(frame: &mut Frame) {
         }
         TIMER => {
             apic::end_of_interrupt();
+            // Walks mask interrupts: this CPU is in none.
+            crate::engine().quiescent();
             crate::jitter::rearm(cpu);
             crate::linux::task::tick(cpu);
         }

@@ -252,7 +252,7 @@ fn clone(task: &Arc<Task>, frame: &Frame) -> Result<u64, Errno> {
         rsp: stack,
         ..*frame
     };
-    let child = Task::new(task.process.clone(), task::next_id(), start, fs_base, task.fpu_now());
+    let child = Task::new(task.process.clone(), task::next_id(), start, fs_base, task.fpu_now()).ok_or(ENOMEM)?;
     let id = u64::from(child.id);
     if flags & CLONE_CHILD_CLEARTID != 0 {
         child.clear_at_end.set(child_word);
@@ -272,7 +272,9 @@ fn fork(task: &Arc<Task>, frame: &Frame) -> Result<u64, Errno> {
     let process = task.process.fork().ok_or(ENOMEM)?;
     let id = process.id;
     let start = Frame { rax: 0, ..*frame };
-    let child = Task::new(process, id, start, task.fs_base(), task.fpu_now());
+    let child = Task::new(Arc::clone(&process), id, start, task.fs_base(), task.fpu_now()).ok_or(ENOMEM)?;
+    // A thread first: a process without one has ended, for whoever waits.
+    task.process.adopt(process);
     task::wake(child);
     Ok(u64::from(id))
 }

@@ -48,11 +48,14 @@ pub fn load(space: &AddressSpace, program: &[u8], arguments: &[&str]) -> Result<
     if header.class != elf::file::Class::ELF64 || header.e_machine != EM_X86_64 {
         return Err(bad("not a program for x86-64"));
     }
-    let base = match header.e_type {
+    let base: u64 = match header.e_type {
         ET_EXEC => 0,
         ET_DYN => ANYWHERE,
         _ => return Err(bad("an ELF file, but not a program")),
     };
+    // IRET to an address that is not canonical would fault in the kernel.
+    let entry = base.checked_add(header.e_entry).filter(|&entry| entry < USER_END);
+    let entry = entry.ok_or_else(|| bad("begins outside user addresses"))?;
     let segments = elf.segments().ok_or_else(|| bad("no segments"))?;
     if segments.iter().any(|segment| segment.p_type == PT_INTERP) {
         return Err(bad("needs dynamic linking (PT_INTERP): link it with -static"));
@@ -105,7 +108,6 @@ pub fn load(space: &AddressSpace, program: &[u8], arguments: &[&str]) -> Result<
         access: Access::data(true),
         backing: None,
     });
-    let entry = base + header.e_entry;
     let auxiliary = [
         (AT_PHDR, table),
         (AT_PHENT, u64::from(header.e_phentsize)),

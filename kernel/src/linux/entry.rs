@@ -12,8 +12,9 @@ const LSTAR: u32 = 0xC000_0082;
 const FMASK: u32 = 0xC000_0084;
 const FS_BASE: u32 = 0xC000_0100;
 
-/// Flags that are off when the kernel is entered: interrupts, direction, single step, alignment checks.
-const MASKED: u64 = 1 << 9 | 1 << 10 | 1 << 8 | 1 << 18;
+/// Flags that are off when the kernel is entered: interrupts, direction, single step, alignment checks, nested task (with which
+/// IRET is refused: a task that is switched to would not get back to its user code).
+const MASKED: u64 = 1 << 9 | 1 << 10 | 1 << 8 | 1 << 18 | 1 << 14;
 
 /// Selector of kernel code; the one of data follows it.
 const KERNEL_CODE: u64 = 0x08;

@@ -105,7 +105,7 @@ fn execute(program: &str, arguments: &[&str]) -> Result<i32, String> {
         ss: u64::from(descriptors::USER_DATA),
         ..Frame::default()
     };
-    let first = Task::new(Arc::clone(&process), process.id, frame, 0, entry::Fpu::new());
+    let first = Task::new(Arc::clone(&process), process.id, frame, 0, entry::Fpu::new()).ok_or("no memory")?;
     task::wake(first);
     smp::on_all(cpu::all().len(), task::serve);
     Ok(process.status())

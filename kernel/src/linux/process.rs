@@ -37,8 +37,8 @@ pub struct Process {
 struct Family {
     /// Those that have not been waited for.
     children: Vec<Arc<Process>>,
-    /// The thread that waits for one to end.
-    waiter: Option<Arc<Task>>,
+    /// The threads that wait for one to end: each looks for its own when it is woken.
+    waiters: Vec<Arc<Task>>,
 }
 
 // SAFETY: the space is shared by reference only, until the process is dropped.
@@ -66,15 +66,27 @@ impl Process {
         })
     }
 
-    /// A copy without threads, a child of this one. `None` when memory is out.
+    /// A copy without threads, to be [adopted](Self::adopt) when it has one. `None` when memory is out.
     pub fn fork(self: &Arc<Self>) -> Option<Arc<Process>> {
         // Nothing is mapped or unmapped between the two copies.
         let addresses = self.addresses.write();
         let space = self.space().fork()?;
         let files = self.files.lock().clone();
-        let child = Process::of_parent(space, addresses.clone(), files, Arc::downgrade(self));
+        Some(Process::of_parent(
+            space,
+            addresses.clone(),
+            files,
+            Arc::downgrade(self),
+        ))
+    }
+
+    /// Makes what was forked a child of this one, to be waited for. It has a thread, or else it would seem to have ended.
+    pub fn adopt(&self, child: Arc<Process>) {
         self.family.lock().children.push(Arc::clone(&child));
-        Some(child)
+        // Whoever kills says so, then looks for children; here it is the other way round, under the same lock.
+        if self.is_dying() {
+            child.kill(self.status());
+        }
     }
 
     /// Waits until a child has ended: the one of that number, or any for -1. Its number and status.
@@ -98,22 +110,21 @@ impl Process {
                 if self.is_dying() {
                     return Err(ECHILD);
                 }
-                family.waiter = Some(task::current());
+                family.waiters.push(task::current());
             }
             task::wait();
         }
     }
 
-    fn wake_waiter(&self) {
-        let waiter = self.family.lock().waiter.take();
-        if let Some(waiter) = waiter {
-            task::wake(waiter);
-        }
+    fn wake_waiters(&self) {
+        let waiters = core::mem::take(&mut self.family.lock().waiters);
+        waiters.into_iter().for_each(task::wake);
     }
 
     /// Its address space, for as long as a thread of it runs or somebody holds the process.
     pub fn space(&self) -> &'static AddressSpace {
-        // SAFETY: freed when the process is dropped, by when no thread is left, and every CPU has been taken off it.
+        // SAFETY: freed when the process is dropped. Then no thread of it is left; a CPU that still has the root loaded is taken off
+        // it first, and remembers the space only while it runs such a thread (`task::run`).
         unsafe { &*self.space }
     }
 
@@ -128,7 +139,7 @@ impl Process {
             self.status.store(status, Ordering::Release);
         }
         futex::wake_all_of(self);
-        self.wake_waiter();
+        self.wake_waiters();
         // Nobody would be left to end them.
         let children = self.family.lock().children.clone();
         children.iter().for_each(|child| child.kill(status));
@@ -181,7 +192,7 @@ pub fn end_thread() -> ! {
         if task.process.threads.fetch_sub(1, Ordering::AcqRel) == 1 {
             task.process.files.lock().close_all();
             if let Some(parent) = task.process.parent.upgrade() {
-                parent.wake_waiter();
+                parent.wake_waiters();
             }
         }
     }

@@ -23,6 +23,9 @@ use x86_64::instructions::interrupts;
 /// Bus cycles (nanoseconds, under QEMU) that a task runs before another may: 250 Hz, as Debian's kernels have it.
 const TICK: u32 = 4_000_000;
 
+/// Most of them at a time: what comes with each must fit in the kernel's heap.
+const MOST_TASKS: usize = 1024;
+
 /// A thread.
 pub struct Task {
     /// What it belongs to.
@@ -119,12 +122,16 @@ pub fn with_current<T>(body: impl FnOnce(&Task) -> T) -> Option<T> {
 }
 
 impl Task {
-    /// A new one, which enters user code with `frame`. Not yet in the queue.
-    pub fn new(process: Arc<Process>, id: u32, frame: Frame, fs_base: u64, fpu: Fpu) -> Arc<Task> {
-        let stack = STACKS.lock().pop().unwrap_or_else(descriptors::new_stack);
+    /// A new one, which enters user code with `frame`. Not yet in the queue. `None` when there are too many, or memory is out.
+    pub fn new(process: Arc<Process>, id: u32, frame: Frame, fs_base: u64, fpu: Fpu) -> Option<Arc<Task>> {
+        if LIVE.load(Ordering::Relaxed) >= MOST_TASKS {
+            return None;
+        }
+        let left = STACKS.lock().pop();
+        let stack = left.or_else(descriptors::new_stack)?;
         LIVE.fetch_add(1, Ordering::AcqRel);
         process.threads.fetch_add(1, Ordering::AcqRel);
-        Arc::new(Task {
+        Some(Arc::new(Task {
             process,
             id,
             clear_at_end: Cell::new(0),
@@ -135,7 +142,7 @@ impl Task {
             fs_base: Cell::new(fs_base),
             fpu: UnsafeCell::new(fpu),
             on_cpu: AtomicBool::new(false),
-        })
+        }))
     }
 
     /// By the task itself: where its thread is found from now on.
@@ -284,6 +291,8 @@ fn run(cpu: &'static Cpu, here: &Here, task: Arc<Task>) {
     apic::arm_timer(TICK);
     // SAFETY: the task's stack was left or prepared, and `on_cpu` has kept everybody else off. Interrupts are off.
     unsafe { entry::switch(here.pointer.as_ptr(), pointer) };
+    // The process may end with the task; its root stays loaded here, lazily, for as long as the engine lets it.
+    cpu.space.set(None);
     // SAFETY: the task has left its stack.
     let task = unsafe { (*here.task.get()).take() }.expect("a task was here");
     // SAFETY: as above.

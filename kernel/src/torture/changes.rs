@@ -155,7 +155,7 @@ impl Traffic {
             let Some(frame) = frames::allocate_large() else {
                 return page.give_up(before);
             };
-            super::oracle::take(frame, page.stamp(page.word().serial()), true);
+            super::oracle::take(frame, page.stamp(page.word().serial()), false);
             let entry = Entry::new(frame, USER | Flags::WRITABLE | Flags::HUGE_PAGE);
             place.store(entry.0, Ordering::Release);
             page.settle(State::Writable);
@@ -319,8 +319,8 @@ impl Traffic {
             for (index, frame) in self.clear(process, index, index + 1) {
                 // In the batch first: whoever sees the page pending must find the space so.
                 batch.add(&process.space, Range::page(process::address(index)));
-                process.page(index).settle(State::Pending);
-                taken.push((index, frame));
+                let pending = process.page(index).settle_pending();
+                taken.push((index, frame, pending));
             }
             drop(links);
             self.pause(1);
@@ -328,14 +328,14 @@ impl Traffic {
         if self.one_in(2) {
             // Somebody relies on them before the batch is over: perhaps the one who collects it.
             engine().settle(&process.space);
-            for &(index, _) in &taken {
-                process.page(index).rely_on_absence();
+            for &(index, _, pending) in &taken {
+                process.page(index).rely_on_absence(pending);
                 self.access_page(process, index);
             }
         }
         let _flushed = batch.finish();
-        for (index, frame) in taken {
-            process.page(index).rely_on_absence();
+        for (index, frame, pending) in taken {
+            process.page(index).rely_on_absence(pending);
             process::free_frame(frame);
         }
     }
@@ -344,11 +344,11 @@ impl Traffic {
     pub(super) fn rely_on_absence(&mut self, process: &Process) {
         let first = self.below(TABLES) * PAGES;
         let pages = first..first + PAGES;
-        let pending = |index: &u64| process.page(*index).word().state() == State::Pending;
-        let clear: Vec<u64> = pages.filter(pending).collect();
+        let words = pages.map(|index| (index, process.page(index).word()));
+        let clear: Vec<_> = words.filter(|(_, word)| word.state() == State::Pending).collect();
         engine().settle(&process.space);
-        for index in clear {
-            process.page(index).rely_on_absence();
+        for (index, pending) in clear {
+            process.page(index).rely_on_absence(pending);
             self.access_page(process, index);
         }
     }

@@ -64,6 +64,7 @@ pub fn run(options: &Options) -> ! {
         options.threads.min(all)
     };
     jitter::set(options.jitter << time::instruction_shift().unwrap_or(0));
+    process::poison_large_frames();
     ARENA.store(
         Box::leak(Box::new(Arena::new(
             options.seed,

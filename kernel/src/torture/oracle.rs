@@ -146,7 +146,18 @@ impl Page {
 
     /// The change is over.
     pub fn settle(&self, state: State) {
-        self.word.store(self.word().to(state).0, Ordering::Release);
+        let _word = self.put(state);
+    }
+
+    /// The page is cleared, in a batch; the word that it has then, for [`rely_on_absence`](Self::rely_on_absence).
+    pub fn settle_pending(&self) -> Word {
+        self.put(State::Pending)
+    }
+
+    fn put(&self, state: State) -> Word {
+        let word = self.word().to(state);
+        self.word.store(word.0, Ordering::Release);
+        word
     }
 
     /// A claim that came to nothing: the page is as it was, though a serial is lost.
@@ -154,12 +165,10 @@ impl Page {
         self.settle(before.state());
     }
 
-    /// From pending to absent, by whoever relies on that first.
-    pub fn rely_on_absence(&self) {
-        let word = self.word();
-        if word.state() == State::Pending {
-            let _other_was_faster = self.exchange(word, word.to(State::Absent));
-        }
+    /// From pending to absent, by whoever relies on that first. `pending` is the word that it had when it was in a batch which is
+    /// flushed now: meanwhile it may be pending again, in another.
+    pub fn rely_on_absence(&self, pending: Word) {
+        let _other_was_faster = self.exchange(pending, pending.to(State::Absent));
     }
 
     fn exchange(&self, from: Word, to: Word) -> bool {

@@ -60,6 +60,15 @@ pub fn take_frame(stamp: u64) -> Option<Frame> {
     Some(frame)
 }
 
+/// Before anything: large frames are as if they had been freed.
+pub fn poison_large_frames() {
+    let all: Vec<Frame> = core::iter::from_fn(frames::allocate_large).collect();
+    for frame in all {
+        oracle::poison(frame);
+        frames::free_large(frame);
+    }
+}
+
 /// One mapping of a data frame less, flushed; whether it was the last.
 pub fn drop_reference(frame: Frame) -> bool {
     frames::note(frame).count.fetch_sub(1, Ordering::AcqRel) == 1

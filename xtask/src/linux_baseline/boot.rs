@@ -46,6 +46,8 @@ pub struct Boot<'a> {
     pub mode: Mode<'a>,
     /// Programs may fail: how each ended is reported, and no error.
     pub may_fail: bool,
+    /// What the kernel is told besides.
+    pub words: &'a str,
 }
 
 /// What a guest reported.
@@ -186,7 +188,8 @@ impl Boot<'_> {
             .arg("-initrd")
             .arg(archive);
         let counted = matches!(self.mode, Mode::Turns(_));
-        command.args(["-append", &self.guest.append(counted)]);
+        let told = format!("{} {}", self.guest.append(counted), self.words);
+        command.args(["-append", told.trim_end()]);
         // How ours ends the emulator; Linux has no driver for it.
         command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
         match self.mode {

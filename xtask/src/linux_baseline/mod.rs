@@ -193,6 +193,7 @@ fn run(args: &Args) -> Result<Findings, String> {
             cpus: args.cpus,
             mode,
             may_fail: false,
+            words: "",
         };
         let report = boot.run(end, |done, next| {
             bar.set_position(done as u64);

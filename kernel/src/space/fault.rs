@@ -1,0 +1,128 @@
+//! Page faults: untouched pages are filled, and pages that others share are copied before they are written.
+
+use super::{AddressSpace, zeroes};
+use crate::arch;
+use crate::frames::{self, FrameList};
+use crate::memory::{Frame, PAGE};
+use crate::paging::{self, Entry, Flags};
+use crate::region::{Access, Region};
+use core::sync::atomic::{AtomicU64, Ordering};
+use shootdown::{Flushed, Range};
+
+impl AddressSpace {
+    /// A page fault in user memory: whether the access can be tried again.
+    pub fn fault(&self, address: u64, access: Access) -> bool {
+        let write = access.write;
+        let page = address & !(PAGE - 1);
+        let regions = self.regions.read();
+        let Some(region) = regions.iter().find(|region| (region.start..region.end).contains(&page)) else {
+            return false;
+        };
+        if write && !region.access.write || access.execute && !region.access.execute {
+            return false;
+        }
+        let Some(table) = paging::table_or_new(self.root, page, 1) else {
+            return false;
+        };
+        let place = paging::place(table, page, 1);
+        let old = Entry(place.load(Ordering::Acquire));
+        if old.0 != 0 && !old.is_present() {
+            // Another thread is copying it.
+            arch::relax();
+            return true;
+        }
+        if !old.is_present() {
+            return Self::fill(region, page, table, place, write);
+        }
+        if !write || old.has(Flags::WRITABLE) {
+            // Another thread was faster, or this CPU had not noticed yet.
+            return true;
+        }
+        let shared = region.backing.as_ref().is_some_and(|backing| backing.shared);
+        if shared || old.frame() != zeroes() && frames::note(old.frame()).count.load(Ordering::Acquire) == 1 {
+            // Nobody else's, or everybody's: more is allowed than before, which needs no flush on x86.
+            let new = old.with(Flags::WRITABLE);
+            let _other_was_faster = place.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed);
+            return true;
+        }
+        self.copy_on_write(region, page, place, old)
+    }
+
+    /// An untouched page: of zeroes that all share, for a read; of its own, for a write; or what is behind the region.
+    fn fill(region: &Region, page: u64, table: Frame, place: &AtomicU64, write: bool) -> bool {
+        let flags = region.access.flags();
+        let new = match &region.backing {
+            None if write => Self::own_page(None).map(|frame| Entry::new(frame, flags | Flags::WRITABLE)),
+            None => Some(Entry::new(zeroes(), flags)),
+            Some(backing) => backing.page(page).and_then(|frame| match (write, backing.shared) {
+                (false, _) => Some(Entry::new(frame, flags)),
+                (true, true) => Some(Entry::new(frame, flags | Flags::WRITABLE)),
+                (true, false) => {
+                    let copy = Self::own_page(Some(frame));
+                    Self::release_one(frame);
+                    copy.map(|copy| Entry::new(copy, flags | Flags::WRITABLE))
+                }
+            }),
+        };
+        let Some(new) = new else { return false };
+        // Counted first: a table that somebody is filling is not empty.
+        frames::note(table).count.fetch_add(1, Ordering::Relaxed);
+        // Release: what is on the page comes before the entry.
+        if place
+            .compare_exchange(0, new.0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_err()
+        {
+            frames::note(table).count.fetch_sub(1, Ordering::Relaxed);
+            Self::release_one(new.frame());
+        }
+        true
+    }
+
+    /// A page with one reference, of zeroes or a copy. `None` when memory is out.
+    fn own_page(copy_of: Option<Frame>) -> Option<Frame> {
+        let frame = match copy_of {
+            None => frames::allocate_zeroed()?,
+            Some(from) => {
+                let frame = frames::allocate()?;
+                for (to, from) in frame.words().iter().zip(from.words()) {
+                    to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+                }
+                frame
+            }
+        };
+        frames::note(frame).count.store(1, Ordering::Relaxed);
+        Some(frame)
+    }
+
+    /// Takes a reference back that no translation was made of, or whose translation is flushed.
+    pub fn release_one(frame: Frame) {
+        let mut free = FrameList::EMPTY;
+        super::release(frame, &mut free);
+        frames::free_all(free);
+    }
+
+    /// A write to a page that is not this space's alone. The old translation goes everywhere before the new one is seen.
+    fn copy_on_write(&self, region: &Region, page: u64, place: &AtomicU64, old: Entry) -> bool {
+        // Not present meanwhile, and not 0, so that no fault fills it: the other threads try again until it is done.
+        let busy = Entry(old.without(Flags::PRESENT).0);
+        if place
+            .compare_exchange(old.0, busy.0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_err()
+        {
+            return true;
+        }
+        // Flushed, then copied: until then a CPU may store through a writable translation from before a fork, whose own flush is
+        // not over yet; what it stores later, in the page of the others, would be missing in the copy.
+        let Flushed { .. } = self.flush(Range::page(page));
+        let Some(copy) = Self::own_page(Some(old.frame())) else {
+            place.store(old.0, Ordering::Release);
+            return false;
+        };
+        place.store(
+            Entry::new(copy, region.access.flags() | Flags::WRITABLE).0,
+            Ordering::Release,
+        );
+        Self::release_one(old.frame());
+        true
+    }
+}
