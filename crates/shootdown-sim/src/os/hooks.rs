@@ -387,7 +387,7 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
         let cpu = machine::cpu();
         let ready = self.hw.borrow().sync_ready_at(cpu, machine::now());
         let done = self.broadcast_done.borrow()[cpu].max(ready);
-        machine::charge(done.saturating_sub(machine::now()).max(1));
+        machine::pass_until(done.max(machine::now() + 1));
         machine::synchronise();
         if !self.broadcast_sync_by_isa() {
             self.hw.borrow_mut().sync_done(machine::cpu());
@@ -438,7 +438,7 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
 
     fn secondary_sync(&self, ticket: u64) {
         let due = self.hw.borrow().commands_due(ticket, machine::now());
-        machine::charge(due.saturating_sub(machine::now()));
+        machine::pass_until(due);
         machine::synchronise();
         self.hw.borrow_mut().carry_out_commands(machine::now());
     }
