@@ -57,6 +57,8 @@ pub struct SimKernel {
     pub(super) isa: Isa,
     costs: HookCosts,
     counts: RefCell<EngineCounts>,
+    /// What became of what each CPU was asked to do, since the machine started.
+    answers: RefCell<Vec<Answers>>,
     /// Which space a root belongs to.
     spaces: RefCell<HashMap<u32, u32>>,
     kernel_root: u32,
@@ -106,6 +108,7 @@ impl SimKernel {
             isa,
             costs,
             counts: RefCell::default(),
+            answers: RefCell::new(vec![Answers::default(); cpus]),
             spaces: RefCell::default(),
             kernel_root,
             roots: RefCell::new(vec![Roots::default(); cpus]),
@@ -147,9 +150,9 @@ impl SimKernel {
         *self.counts.borrow()
     }
 
-    /// What became of what CPUs were asked to do, so far.
-    pub(super) fn answers(&self) -> Answers {
-        self.counts.borrow().answers
+    /// What became of what this CPU was asked to do, so far.
+    pub(super) fn own_answers(&self) -> Answers {
+        self.answers.borrow()[machine::cpu()]
     }
 
     /// Starts the counts anew.
@@ -471,6 +474,9 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
         if matches!(event, Event::CaughtUpPartly | Event::CaughtUpWhole) {
             // A CPU that returns from laziness catches up without a root load.
             self.at_switch(true);
+        }
+        if let Event::Answered(answer) = event {
+            self.answers.borrow_mut()[machine::cpu()].count(answer);
         }
         self.count(|counts| match event {
             Event::Promoted => counts.promoted += 1,

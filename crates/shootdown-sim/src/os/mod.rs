@@ -268,7 +268,7 @@ impl<const W: usize> System<W> {
                 }
             }
             let sent = machine::interrupt_sent();
-            let before = engine.kernel().answers();
+            let before = engine.kernel().own_answers();
             #[cfg(feature = "faults")]
             let _frame = stacks.push(machine::cpu());
             #[cfg(feature = "faults")]
@@ -276,7 +276,7 @@ impl<const W: usize> System<W> {
                 machine::interrupts_restore(0);
             }
             engine.on_ipi();
-            let answers = engine.kernel().answers();
+            let answers = engine.kernel().own_answers();
             // The handler may have loaded another tag.
             handled.borrow_mut().caught_up(machine::cpu(), machine::now());
             if let Some(sent) = sent.filter(|_| answers != before) {
@@ -284,10 +284,14 @@ impl<const W: usize> System<W> {
             }
             category::leave(outer);
             let took = machine::now() - begun + interrupt_entry_exit;
+            preemption.latencies.disturbance.record(took);
+            if sent.is_none() {
+                // A timer's or a device's: no shootdown has hit anybody.
+                return;
+            }
             let concerned = (answers.flushed, answers.current) != (before.flushed, before.current);
             let hit = Hit::of(outer, concerned);
             preemption.interrupted.add(hit, took);
-            preemption.latencies.disturbance.record(took);
             if hit == Hit::Bystander {
                 preemption.latencies.bystanders.record(took);
             }
