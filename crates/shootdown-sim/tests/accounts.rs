@@ -98,3 +98,55 @@ fn a_timer_does_not_hit_bystanders() {
     assert_eq!(hits[Hit::Concerned as usize], ROUNDS);
     assert_eq!(hits.iter().sum::<u64>(), ROUNDS, "{hits:?}");
 }
+
+/// CPU 1 runs a process, then is lazy on it. CPU 0 makes a request of each kind that interrupts CPU 1, and behind each one of
+/// a process that no other CPU has seen.
+#[test]
+fn a_flush_goes_its_own_way_and_not_that_of_the_one_before() {
+    const KINDS: u64 = 4;
+    let system = play(2, IPI, |machine, system| {
+        let (shared, own) = (system.process(1, 2 << 20), system.process(2, 2 << 20));
+        let kernel = system.kernel_pages();
+        let (elsewhere, also_shared) = (system.clone(), shared.clone());
+        machine.spawn(1, move || {
+            elsewhere.online();
+            elsewhere.load(&also_shared);
+            until(KINDS * ROUND - ROUND / 2);
+            elsewhere.go_lazy();
+            until((KINDS + 1) * ROUND);
+            elsewhere.offline();
+        });
+        let system = system.clone();
+        machine.spawn(0, move || {
+            system.online();
+            for kind in 0..KINDS {
+                system.load(&shared);
+                if kind < 3 {
+                    system.touch(&shared, USER_BASE, Access::Write);
+                }
+                system.map_kernel(&kernel, kind);
+                until((kind + 1) * ROUND);
+                match kind {
+                    0 => system.flush_space(&shared),
+                    1 => assert_eq!(system.reclaim(&[(&*shared, USER_BASE)]), 1),
+                    2 => system.unmap_kernel(&kernel, 0, 1),
+                    _ => {
+                        system.unload();
+                        system.exit(&shared);
+                    }
+                }
+                system.load(&own);
+                system.touch(&own, USER_BASE, Access::Write);
+                system.drop_pages(&own, USER_BASE, 1);
+            }
+            system.unload();
+            until((KINDS + 2) * ROUND);
+            system.offline();
+        });
+    });
+    let diary = system.engine.kernel().take_diary().expect("it was kept");
+    let counts = diary.requests.each_ref().map(|requests| requests.count);
+    assert_eq!(counts, [KINDS, KINDS, 0], "local, interrupts, broadcast");
+    let flushes = system.preemption.latencies.flush.distribution().expect("there were some");
+    assert_eq!(flushes.count, 2 * KINDS);
+}
