@@ -325,7 +325,7 @@ impl Hw {
     /// not. Never faults, never sets the dirty bit. The oracle sees such a fill; it is not an access.
     pub fn speculate(&mut self, cpu: usize, va: u64, now: u64) {
         let c = &self.cpus[cpu];
-        if !c.online || c.descheduled || (c.lazy && self.wrong(Wrong::NoSpeculationWhenLazy)) {
+        if c.is_off() || c.descheduled || (c.lazy && self.wrong(Wrong::NoSpeculationWhenLazy)) {
             return;
         }
         self.look_at_broadcasts(cpu, now);
