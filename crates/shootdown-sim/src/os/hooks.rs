@@ -294,8 +294,10 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
         if let Some(hook) = &*self.on_invalidate.borrow() {
             hook();
         }
+        self.may_speculate();
         if let Some(cost) = self.invalidate_by_isa(what) {
-            return machine::charge(u64::from(carried_out(cost)));
+            machine::charge(u64::from(carried_out(cost)));
+            return self.may_speculate();
         }
         // Invalidations are serialising: earlier stores of this CPU are visible first.
         machine::drain_stores();
@@ -304,6 +306,7 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
         let cost = self.hw.borrow_mut().local(machine::cpu(), what, machine::now());
         machine::charge(u64::from(carried_out(cost)));
         note(|| What::InvalidateEnds);
+        self.may_speculate();
     }
 
     #[inline]
@@ -315,6 +318,7 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
         if let Some(hook) = &*self.on_load_root.borrow() {
             hook();
         }
+        self.may_speculate();
         machine::drain_stores();
         machine::synchronise();
         note(|| What::LoadsRoot { keep });
@@ -329,6 +333,7 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
             .borrow_mut()
             .load_root(machine::cpu(), root, tag.0, keep, space, machine::now());
         machine::charge(u64::from(carried_out(cost)));
+        self.may_speculate();
     }
 
     fn broadcast_limits(&self) -> Option<BroadcastLimits> {
@@ -383,6 +388,7 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
 
     fn broadcast_sync(&self) {
         note(|| What::SyncBegins);
+        self.may_speculate();
         if self.costs.remote.is_some() {
             self.await_remote::<W>();
             return note(|| What::SyncEnds);
@@ -391,6 +397,7 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
         let ready = self.hw.borrow().sync_ready_at(cpu, machine::now());
         let done = self.broadcast_done.borrow()[cpu].max(ready);
         machine::pass_until(done.max(machine::now() + 1));
+        self.may_speculate();
         machine::synchronise();
         if !self.broadcast_sync_by_isa() {
             self.hw.borrow_mut().sync_done(machine::cpu());

@@ -33,6 +33,7 @@ mod remote;
 mod rwsem;
 mod scheduler;
 mod share;
+mod speculation;
 mod split;
 #[cfg(feature = "faults")]
 mod stacks;
@@ -267,6 +268,7 @@ impl<const W: usize> System<W> {
                     hw.answers(machine::cpu());
                 }
             }
+            engine.kernel().may_speculate();
             let sent = machine::interrupt_sent();
             let before = engine.kernel().own_answers();
             #[cfg(feature = "faults")]
