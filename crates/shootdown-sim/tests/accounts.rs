@@ -147,6 +147,11 @@ fn a_flush_goes_its_own_way_and_not_that_of_the_one_before() {
     let diary = system.engine.kernel().take_diary().expect("it was kept");
     let counts = diary.requests.each_ref().map(|requests| requests.count);
     assert_eq!(counts, [KINDS, KINDS, 0], "local, interrupts, broadcast");
-    let flushes = system.preemption.latencies.flush.distribution().expect("there were some");
+    let flushes = system
+        .preemption
+        .latencies
+        .flush
+        .distribution()
+        .expect("there were some");
     assert_eq!(flushes.count, 2 * KINDS);
 }

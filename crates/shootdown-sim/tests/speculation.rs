@@ -62,12 +62,16 @@ fn sometimes(count: usize) {
 
 #[test]
 fn around_an_invalidation() {
-    sometimes(filled_by(|kernel, _, _| Kernel::<1>::invalidate(kernel, Local::Tag(Tag(77)))));
+    sometimes(filled_by(|kernel, _, _| {
+        Kernel::<1>::invalidate(kernel, Local::Tag(Tag(77)))
+    }));
 }
 
 #[test]
 fn around_a_root_load() {
-    sometimes(filled_by(|kernel, root, tag| Kernel::<1>::load_root(kernel, root, tag, true)));
+    sometimes(filled_by(|kernel, root, tag| {
+        Kernel::<1>::load_root(kernel, root, tag, true)
+    }));
 }
 
 #[test]

@@ -152,7 +152,11 @@ fn a_wait_for_a_moment_ends_then_whatever_siblings_and_interrupts_do() {
         m::pass_until(9_000);
         assert_eq!(m::now(), 10_000, "it has passed");
         m::pass_until(20_000);
-        assert!((20_200..22_500).contains(&m::now()), "the handler ends later: {}", m::now());
+        assert!(
+            (20_200..22_500).contains(&m::now()),
+            "the handler ends later: {}",
+            m::now()
+        );
     });
     finish(&mut machine);
     let served = served.borrow();
