@@ -107,9 +107,11 @@ impl Hw {
         Ok(cost)
     }
 
-    /// DSB ISHST: table writes of this CPU are seen by walkers before what it invalidates from here on.
+    /// DSB ISHST: table writes of this CPU, and those of others that it may have read, are seen by walkers before what it
+    /// invalidates from here on.
     pub fn dsb_stores(&mut self, cpu: usize) {
         self.published(cpu);
+        self.published_by(cpu, true);
     }
 
     /// DSB for loads and stores: publishes table writes, and completes the invalidations of this CPU that `scope`

@@ -114,6 +114,12 @@ impl Cpu {
         }
     }
 
+    /// Off for good: until it has left the space that it has loaded, a CPU that goes off may still walk its tables (C3).
+    #[inline]
+    pub(super) fn is_off(&self) -> bool {
+        !self.online && self.space == 0
+    }
+
     #[inline]
     pub(super) fn tag_state(&self, tag: u16) -> TagState {
         match dense(tag) {
@@ -311,8 +317,9 @@ impl Hw {
         self.cpus[cpu].answering = true;
     }
 
-    /// The CPU goes off, or starts to come on. Its caches are neither used nor checked until
-    /// [`came_online`](Hw::came_online).
+    /// The CPU goes off, or starts to come on. It touches neither user addresses nor dynamic kernel ones, and what it has
+    /// cached is not checked until [`came_online`](Hw::came_online); but links, which it may still walk on its own accord,
+    /// are until it loads the kernel's root.
     pub fn set_online(&mut self, cpu: usize, online: bool) {
         let c = &mut self.cpus[cpu];
         c.booting = online && (c.booting || !c.online);

@@ -6,10 +6,12 @@
 //!
 //! A table write that was not published does not order an invalidation: the processor may carry the invalidation out
 //! first. That is modelled as it looks from outside: an invalidation that follows an unpublished withdrawal takes
-//! effect, half the time, at the moment when that store was issued, so that what was filled since then stays.
+//! effect, half the time, at the moment when that store was issued, so that what was filled since then stays. What
+//! walks of other CPUs find meanwhile is in `unpublished.rs`.
 
 use super::invalidate::Of;
 use super::ledger::Stamp;
+use super::unpublished::Unpublished;
 use super::{Hw, mix};
 use shootdown::{Broadcast, Local};
 use std::collections::VecDeque;
@@ -70,6 +72,8 @@ pub(super) struct LaterCpu {
 pub(super) struct Later {
     pub(super) cpus: Vec<LaterCpu>,
     pub(super) late: Vec<Late>,
+    /// Oldest first.
+    pub(super) unpublished: Vec<Unpublished>,
 }
 
 /// Cached "not mapped" of one CPU.
@@ -83,14 +87,21 @@ const ASKED: usize = 1024;
 pub(super) const LONGEST_LOCAL: u64 = 300;
 
 /// No store stays invisible for longer than this, cycles.
-const LONGEST_STORE: u64 = 2000;
+pub(super) const LONGEST_STORE: u64 = 2000;
 
 impl Later {
     pub(super) fn new(cpus: usize) -> Box<Later> {
         Box::new(Later {
             cpus: vec![LaterCpu::default(); cpus],
             late: Vec::new(),
+            unpublished: Vec::new(),
         })
+    }
+
+    /// Whether the CPU that issued a store has not published it.
+    pub(super) fn unpublished_by(&self, issued: Stamp) -> bool {
+        let cpu = self.cpus.get(issued.cpu as usize);
+        cpu.is_some_and(|cpu| cpu.published < issued.seq)
     }
 }
 
@@ -112,6 +123,7 @@ impl Hw {
             let cpu = &mut later.cpus[cpu];
             (cpu.unpublished, cpu.published) = (None, seq);
         }
+        self.published_by(cpu, false);
     }
 
     /// The moment at which an invalidation took effect that was carried out before the table writes in front of it.
@@ -120,7 +132,8 @@ impl Hw {
         (now < at + LONGEST_STORE && self.random() & 1 == 1).then_some(seq)
     }
 
-    /// The CPU takes an exception: what it invalidates from here on was not begun before.
+    /// The CPU takes an exception: what it invalidates from here on was not begun before. Its stores are no more visible
+    /// for that.
     pub(super) fn begins_anew(&mut self, cpu: usize) {
         if let Some(later) = &mut self.later {
             later.cpus[cpu].unpublished = None;
@@ -129,6 +142,7 @@ impl Hw {
 
     /// Issues a local invalidation that is complete at the next synchronisation of this CPU.
     pub(super) fn defer_local(&mut self, cpu: usize, what: Local, now: u64) {
+        self.long_unpublished(now);
         if let Some(moment) = self.overtakes(cpu, now) {
             return self.invalidate_on(cpu, what, moment);
         }
@@ -241,6 +255,12 @@ impl Hw {
 
     /// One local invalidation takes effect: what was filled before `before` goes, all of it with `u64::MAX`.
     pub(super) fn invalidate_on(&mut self, cpu: usize, what: Local, before: u64) {
+        let spared = self.spare_unpublished(cpu);
+        self.invalidate_all_of(cpu, what, before);
+        self.fill_again(spared);
+    }
+
+    fn invalidate_all_of(&mut self, cpu: usize, what: Local, before: u64) {
         let riscv = matches!(self.config.isa, super::Isa::Riscv64(_));
         let all = before == u64::MAX;
         match what {

@@ -43,8 +43,8 @@ impl Hw {
         self.frames.give_back(frame);
     }
 
-    /// A table page, or a root, goes back to the allocator (C3). Lazy CPUs that have its space loaded make one
-    /// speculative walk through where it was.
+    /// A table page, or a root, goes back to the allocator (C3). CPUs that have its space loaded and are lazy, or on
+    /// their way off, make one speculative walk through where it was.
     ///
     /// # Panics
     /// If the frame holds no table.
@@ -108,7 +108,8 @@ impl Hw {
                 if left == 0 {
                     return;
                 }
-                if self.cpus[cpu].lazy && self.cpus[cpu].space == space && level < 4 {
+                let c = &self.cpus[cpu];
+                if (c.lazy || !c.online) && c.space == space && level < 4 {
                     self.speculate(cpu, base, now);
                 }
                 for position in self.psc.positions(cpu) {
@@ -137,7 +138,7 @@ impl Hw {
             return;
         }
         let c = &self.cpus[cpu];
-        if !c.online || c.booting || c.descheduled || link.tag != c.tag {
+        if c.is_off() || c.booting || c.descheduled || link.tag != c.tag {
             let seq = self.seq;
             self.cpus[cpu].tag_state_mut(link.tag).links_tolerated = seq;
             return;

@@ -43,7 +43,8 @@ impl Hw {
     /// Carries out a local invalidation on `cpu`; complete on return. Returns its cost in cycles.
     ///
     /// A page goes whatever size it is cached in, but only the page that holds the address. Without TCE, *every*
-    /// paging-structure entry of the tag goes with it; with TCE only those on the path.
+    /// paging-structure entry of the loaded tag goes with it (INVLPG); with TCE, and of a tag that is not loaded (INVPCID),
+    /// only those on the path.
     ///
     /// # Errors
     /// [`HardwareFault::GeneralProtection`] for a tag the machine does not have; nothing is invalidated.
@@ -72,8 +73,11 @@ impl Hw {
                     }
                 }
                 self.drop_page(cpu, address, of, u64::MAX);
-                if !(leaf_only && self.config.leaf_only_keeps_psc) {
+                let links = !(leaf_only && self.config.leaf_only_keeps_psc);
+                if links && loaded {
                     self.drop_links_for(cpu, address, Some(tag.0), u64::MAX);
+                } else if links {
+                    self.drop_links_on_path(cpu, address, Some(tag.0), u64::MAX);
                 }
                 Ok(if loaded { costs.invlpg } else { costs.invpcid_address })
             }
@@ -152,6 +156,14 @@ impl Hw {
                     c.floor_links = c.floor_links.max(seq);
                 }
             }
+            return;
+        }
+        self.drop_links_on_path(cpu, va, tag, before);
+    }
+
+    /// Drops the links on the way to `va`, filled before `before`, under one tag or all.
+    fn drop_links_on_path(&mut self, cpu: usize, va: u64, tag: Option<u16>, before: u64) {
+        if self.wrong(Wrong::InvlpgSparesLinks) {
             return;
         }
         let drop_old = |hw: &mut Self, position| {

@@ -21,6 +21,7 @@
 //!   iommu.rs    a TLB that belongs to devices
 //!   riscv64.rs  SFENCE.VMA, Svinval, remote fences by firmware
 //!   deferred.rs what those two do later than x86
+//!   unpublished.rs  table writes that walkers need not see yet
 //!   quarantine.rs  what a deferred unmap has withdrawn
 //!   wrong.rs    deliberately wrong machines, for tests of the tests
 //!   under_way.rs  what is filled from withdrawn tables while a broadcast is under way
@@ -45,6 +46,7 @@ mod story;
 mod tables;
 mod tlb;
 mod under_way;
+mod unpublished;
 mod walk;
 mod wrong;
 

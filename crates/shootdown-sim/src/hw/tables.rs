@@ -298,6 +298,7 @@ impl Hw {
                 seen,
                 at: now,
             });
+            self.withdrew_from(slot, issued);
             if issued.seq <= self.ledger.enforced(slot) {
                 // The request that should cover this store completed while it sat in a store buffer.
                 self.examine_slot(slot, issued.cpu as usize, Reason::Stale, now);

@@ -212,6 +212,12 @@ impl Tlb {
         Body::unpack(&self.bank(at.large).bodies[at.index])
     }
 
+    /// Changes when an entry counts as filled.
+    pub(super) fn set_fill(&mut self, at: At, fill: u64) {
+        let bank = if at.large { &mut self.large } else { &mut self.small };
+        bank.bodies[at.index][0] = fill;
+    }
+
     /// Empties a position; returns what was there.
     #[inline]
     pub(super) fn take(&mut self, cpu: usize, at: At) -> Body {

@@ -325,7 +325,7 @@ impl Hw {
     /// not. Never faults, never sets the dirty bit. The oracle sees such a fill; it is not an access.
     pub fn speculate(&mut self, cpu: usize, va: u64, now: u64) {
         let c = &self.cpus[cpu];
-        if !c.online || c.descheduled || (c.lazy && self.wrong(Wrong::NoSpeculationWhenLazy)) {
+        if c.is_off() || c.descheduled || (c.lazy && self.wrong(Wrong::NoSpeculationWhenLazy)) {
             return;
         }
         self.look_at_broadcasts(cpu, now);
@@ -350,6 +350,25 @@ impl Hw {
         } else {
             u64::MAX
         };
+    }
+
+    /// A moment outside of accesses at which a CPU may speculate: whether it does, as often as at an access. Then
+    /// [`speculate_recent`](Hw::speculate_recent) follows.
+    #[inline]
+    pub fn turn_to_speculate(&mut self) -> bool {
+        self.until_speculation -= 1;
+        let turn = self.until_speculation == 0;
+        if turn {
+            self.draw_speculation();
+        }
+        turn
+    }
+
+    /// The CPU [speculates](Hw::speculate) about a page that it has walked for recently.
+    pub fn speculate_recent(&mut self, cpu: usize, now: u64) {
+        let drawn = self.random() as usize & 3;
+        let va = self.cpus[cpu].recent[drawn];
+        self.speculate(cpu, super::canonical(va & tlb::VA_MASK), now);
     }
 
     #[inline(never)]

@@ -100,6 +100,13 @@ pub fn charge_ticks(ticks: u64) {
     core().charge(ticks);
 }
 
+/// Lets time pass on this CPU until `at` (cycles): it waits for something that has its own time, whatever its siblings
+/// do. An interrupt that arrives meanwhile is served at its arrival, within that time.
+#[inline]
+pub fn pass_until(at: u64) {
+    core().pass_until(at * TICKS_PER_CYCLE);
+}
+
 /// Returns when `condition` holds, blocking on the words that it read. Time passes as spinning. Interrupts are taken
 /// if unmasked; if masked, an arrival evaluates the condition again, which may serve requests itself.
 pub fn wait_until(condition: impl FnMut() -> bool) {

@@ -236,6 +236,10 @@ impl Core {
         let owner = line.owner.get();
         if id == 0 || owner == cpu.name {
             cpu.pass(self.costs.l1);
+        } else if let Some(gained) = self.asked_for(cpu, id) {
+            // It is on its way already, for a store of this CPU.
+            cpu.clock.set(cpu.clock.get().max(gained));
+            cpu.pass(self.costs.l1);
         } else if owner == 0 {
             line.owner.set(cpu.name);
             cpu.pass(self.costs.cold_line);

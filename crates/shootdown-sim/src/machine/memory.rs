@@ -28,6 +28,8 @@ pub(crate) struct Buffered {
     target: Target,
     value: u64,
     line: u32,
+    /// When its line is here, ticks.
+    gained: u64,
     /// When it becomes visible, ticks.
     drain: u64,
 }
@@ -105,6 +107,20 @@ impl Core {
             .map(|store| store.value)
     }
 
+    /// When line `id` is here, if a buffered store of `cpu` has asked for it.
+    #[inline]
+    pub(crate) fn asked_for(&self, cpu: &Cpu, id: u32) -> Option<u64> {
+        if cpu.slow.get() & SLOW_BUFFERED == 0 {
+            return None;
+        }
+        let buffer = cpu.buffer.borrow();
+        buffer
+            .iter()
+            .rev()
+            .find(|store| store.line == id)
+            .map(|store| store.gained)
+    }
+
     /// Whether `cpu` may write `id` at its clock without anyone noticing.
     #[inline]
     fn exclusive(&self, cpu: &Cpu, id: u32) -> bool {
@@ -150,6 +166,7 @@ impl Core {
                     target,
                     value,
                     line: id,
+                    gained: cpu.clock.get(),
                     drain: cpu.clock.get(),
                 },
             );
@@ -166,6 +183,7 @@ impl Core {
                         target,
                         value,
                         line: id,
+                        gained: 0,
                         drain: 0,
                     },
                 );
@@ -176,12 +194,13 @@ impl Core {
         self.record(cpu, id);
         let gained = match self.gain_cost(cpu, id) {
             None => self.prefetched_until(cpu, id),
-            Some(cost) => {
+            // The line comes once for all stores to it.
+            Some(cost) => self.asked_for(cpu, id).unwrap_or_else(|| {
                 let busy = &self.lines.get(id).busy;
                 let end = now.max(busy.get()) + cost;
                 busy.set(end);
                 end
-            }
+            }),
         };
         let delay = match self.mode {
             StoreBuffer::Random { max_cycles } => self.below(max_cycles * super::TICKS_PER_CYCLE + 1),
@@ -195,6 +214,7 @@ impl Core {
                     target,
                     value,
                     line: id,
+                    gained,
                     drain: gained,
                 },
             );
@@ -206,6 +226,7 @@ impl Core {
             target,
             value,
             line: id,
+            gained,
             drain,
         });
         if empty {

@@ -16,7 +16,7 @@ impl Core {
         };
         let line = self.lines.get(id);
         let (owner, slot, seen) = (line.owner.get(), cpu.tag(id), tag(id, line.version.get()));
-        if id == 0 || owner == 0 || owner == cpu.name || slot.get() == seen {
+        if id == 0 || owner == 0 || owner == cpu.name || slot.get() == seen || self.asked_for(cpu, id).is_some() {
             return;
         }
         let distance = self.distance(owner, cpu.name);
@@ -30,7 +30,7 @@ impl Core {
         let Some((cpu, id)) = self.begin_prefetch(word) else {
             return;
         };
-        let Some(cost) = self.gain_cost(cpu, id) else {
+        let Some(cost) = self.gain_cost(cpu, id).filter(|_| self.asked_for(cpu, id).is_none()) else {
             return;
         };
         let arrives = self.fetch(cpu, id, cost);

@@ -114,13 +114,28 @@ impl Core {
         if end <= self.charge_limit.get() {
             cpu.clock.set(end);
         } else {
-            self.long_charge(cpu, rest);
+            self.long_charge(cpu, rest, None);
             self.preemption_point();
         }
     }
 
+    /// Lets virtual time pass until `at`, ticks: whatever ends then is not slowed by siblings, and goes on while an
+    /// interrupt is served.
+    pub(crate) fn pass_until(&self, at: u64) {
+        let cpu = self.cpu();
+        cpu.count();
+        let rest = at.saturating_sub(cpu.clock.get());
+        if cpu.clock.get() + rest <= self.charge_limit.get() {
+            cpu.clock.set(cpu.clock.get() + rest);
+        } else {
+            self.long_charge(cpu, rest, Some(at));
+            self.preemption_point();
+        }
+    }
+
+    /// Lets `rest` pass, which interrupts split; no more of it than up to `until`.
     #[inline(never)]
-    fn long_charge(&self, cpu: &Cpu, mut rest: u64) {
+    fn long_charge(&self, cpu: &Cpu, mut rest: u64, until: Option<u64>) {
         if !self.on_cpu() {
             return;
         }
@@ -134,6 +149,7 @@ impl Core {
                 rest -= irq.saturating_sub(clock);
                 cpu.clock.set(irq.max(clock));
                 self.take_interrupts(cpu);
+                rest = until.map_or(rest, |at| at.saturating_sub(cpu.clock.get()));
             } else if self.drains.next.get().saturating_add(self.horizon) < clock + rest {
                 // A store becomes visible meanwhile. Where everybody else waits, nothing but this would tell them in
                 // time.

@@ -64,6 +64,9 @@ impl<const W: usize> System<W> {
     /// Frees a table that is linked nowhere.
     pub fn free_table(&self, table: u32) {
         machine::charge(self.costs.page_free);
+        // The last reference to a page is given up by an atomic operation, which is a barrier.
+        machine::drain_stores();
+        machine::synchronise();
         self.hw.borrow_mut().free_table(table, machine::cpu(), machine::now());
     }
 

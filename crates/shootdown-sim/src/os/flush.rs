@@ -21,10 +21,7 @@ impl<const W: usize> System<W> {
     /// Runs `flush`, and tells the oracle when it began and when it was said to be complete.
     pub(super) fn announced(&self, process: &Process<W>, range: Range, flush: impl FnOnce()) {
         let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
-        let begun = machine::now();
-        note(|| What::FlushBegins);
-        flush();
-        self.flush_ended(begun);
+        self.timed(flush);
         if self.settings.ideal {
             machine::drain_stores();
             self.hw
@@ -50,7 +47,7 @@ impl<const W: usize> System<W> {
     /// Runs `flush`, after which nothing of the space may be used that was withdrawn before, and tells the oracle so.
     pub(super) fn announced_whole<T>(&self, process: &Process<W>, flush: impl FnOnce() -> T) -> T {
         let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
-        let done = flush();
+        let done = self.timed(flush);
         if self.settings.ideal {
             machine::drain_stores();
             self.hw.borrow_mut().perfect_invalidate_space(process.number);
@@ -84,12 +81,18 @@ impl<const W: usize> System<W> {
         frames.into_iter().for_each(|frame| self.hand_back(frame));
     }
 
-    /// A flush that began at `begun` is complete: for the timeline, the distributions and the diary.
-    pub(super) fn flush_ended(&self, begun: u64) {
+    /// Runs `flush` from its call to its proof, for the timeline, the distributions and the diary. Each flush goes through
+    /// here: the diary would take the way of one that did not for that of the next.
+    pub(super) fn timed<T>(&self, flush: impl FnOnce() -> T) -> T {
+        let begun = machine::now();
+        note(|| What::FlushBegins);
+        let done = flush();
+        self.engine.kernel().sees_calls_released();
         note(|| What::FlushEnds);
         let took = machine::now().saturating_sub(begun);
         self.preemption.latencies.flush.record(took);
         self.engine.kernel().flush_took(begun);
+        done
     }
 
     /// After entries were found clear: whether an unmap that may have cleared them is still under way (bug 34). Linux

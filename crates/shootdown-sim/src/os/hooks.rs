@@ -27,7 +27,8 @@ pub struct HookCosts {
     pub broadcast_interval: u64,
     /// What a broadcast costs each CPU that receives it, cycles.
     pub broadcast_received: u64,
-    /// Bookkeeping of a cross-CPU call, for each target, cycles.
+    /// Bookkeeping of a cross-CPU call, for each target, cycles: four movements of a line. The requester writes it before it
+    /// sends, the target reads it and releases it, and the requester sees that after its wait.
     pub call_target: u64,
     /// What the hardware can do; `None` without broadcast.
     pub limits: Option<BroadcastLimits>,
@@ -57,11 +58,15 @@ pub struct SimKernel {
     pub(super) isa: Isa,
     costs: HookCosts,
     counts: RefCell<EngineCounts>,
+    /// What became of what each CPU was asked to do, since the machine started.
+    answers: RefCell<Vec<Answers>>,
     /// Which space a root belongs to.
     spaces: RefCell<HashMap<u32, u32>>,
     kernel_root: u32,
     /// Of each CPU, since they were last looked at.
     roots: RefCell<Vec<Roots>>,
+    /// How many calls each CPU has still to see released.
+    unseen: RefCell<Vec<u64>>,
     /// When the machine can carry out the next broadcast, cycles.
     broadcast_free: Cell<u64>,
     /// When all broadcasts of each CPU are complete, cycles.
@@ -106,9 +111,11 @@ impl SimKernel {
             isa,
             costs,
             counts: RefCell::default(),
+            answers: RefCell::new(vec![Answers::default(); cpus]),
             spaces: RefCell::default(),
             kernel_root,
             roots: RefCell::new(vec![Roots::default(); cpus]),
+            unseen: RefCell::new(vec![0; cpus]),
             broadcast_free: Cell::new(0),
             broadcast_done: RefCell::new(vec![0; cpus]),
             broadcasts: Cell::new(0),
@@ -147,9 +154,9 @@ impl SimKernel {
         *self.counts.borrow()
     }
 
-    /// What became of what CPUs were asked to do, so far.
-    pub(super) fn answers(&self) -> Answers {
-        self.counts.borrow().answers
+    /// What became of what this CPU was asked to do, so far.
+    pub(super) fn own_answers(&self) -> Answers {
+        self.answers.borrow()[machine::cpu()]
     }
 
     /// Starts the counts anew.
@@ -200,6 +207,20 @@ impl SimKernel {
     /// The diary, if one was kept; keeping it ends.
     pub fn take_diary(&self) -> Option<Diary> {
         self.diary.borrow_mut().take()
+    }
+
+    /// So many movements of lines of cross-CPU calls to this CPU.
+    fn move_calls(&self, movements: u64) {
+        let took = movements * self.costs.call_target / 4;
+        if took > 0 {
+            machine::charge(took);
+        }
+    }
+
+    /// The waits of this CPU are over: it sees its calls released.
+    pub(super) fn sees_calls_released(&self) {
+        let unseen = std::mem::take(&mut self.unseen.borrow_mut()[machine::cpu()]);
+        self.move_calls(unseen);
     }
 
     /// A flush on this CPU that began at `begun`, cycles, is over.
@@ -276,6 +297,7 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
     }
 
     fn send_ipi(&self, targets: &CpuMask<W>) {
+        self.move_calls(targets.len() as u64);
         note(|| What::Sends(targets.iter().collect()));
         #[cfg(feature = "faults")]
         if self.is_on(shootdown::Fault::CpuNumberAsApicId) {
@@ -291,8 +313,10 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
         if let Some(hook) = &*self.on_invalidate.borrow() {
             hook();
         }
+        self.may_speculate();
         if let Some(cost) = self.invalidate_by_isa(what) {
-            return machine::charge(u64::from(carried_out(cost)));
+            machine::charge(u64::from(carried_out(cost)));
+            return self.may_speculate();
         }
         // Invalidations are serialising: earlier stores of this CPU are visible first.
         machine::drain_stores();
@@ -301,6 +325,7 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
         let cost = self.hw.borrow_mut().local(machine::cpu(), what, machine::now());
         machine::charge(u64::from(carried_out(cost)));
         note(|| What::InvalidateEnds);
+        self.may_speculate();
     }
 
     #[inline]
@@ -312,6 +337,7 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
         if let Some(hook) = &*self.on_load_root.borrow() {
             hook();
         }
+        self.may_speculate();
         machine::drain_stores();
         machine::synchronise();
         note(|| What::LoadsRoot { keep });
@@ -326,6 +352,7 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
             .borrow_mut()
             .load_root(machine::cpu(), root, tag.0, keep, space, machine::now());
         machine::charge(u64::from(carried_out(cost)));
+        self.may_speculate();
     }
 
     fn broadcast_limits(&self) -> Option<BroadcastLimits> {
@@ -380,6 +407,7 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
 
     fn broadcast_sync(&self) {
         note(|| What::SyncBegins);
+        self.may_speculate();
         if self.costs.remote.is_some() {
             self.await_remote::<W>();
             return note(|| What::SyncEnds);
@@ -387,7 +415,8 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
         let cpu = machine::cpu();
         let ready = self.hw.borrow().sync_ready_at(cpu, machine::now());
         let done = self.broadcast_done.borrow()[cpu].max(ready);
-        machine::charge(done.saturating_sub(machine::now()).max(1));
+        machine::pass_until(done.max(machine::now() + 1));
+        self.may_speculate();
         machine::synchronise();
         if !self.broadcast_sync_by_isa() {
             self.hw.borrow_mut().sync_done(machine::cpu());
@@ -438,7 +467,7 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
 
     fn secondary_sync(&self, ticket: u64) {
         let due = self.hw.borrow().commands_due(ticket, machine::now());
-        machine::charge(due.saturating_sub(machine::now()));
+        machine::pass_until(due);
         machine::synchronise();
         self.hw.borrow_mut().carry_out_commands(machine::now());
     }
@@ -448,8 +477,10 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
     }
 
     fn event(&self, event: Event) {
-        if let Event::Interrupted { targets, .. } = event {
-            machine::charge(u64::from(targets) * self.costs.call_target);
+        if let Event::Interrupted { sent, targets } = event {
+            // To those that had an interrupt coming nothing was sent.
+            self.move_calls(u64::from(targets - sent));
+            self.unseen.borrow_mut()[machine::cpu()] += u64::from(targets);
             note(|| What::Prepared);
         }
         let way = match event {
@@ -471,6 +502,10 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
         if matches!(event, Event::CaughtUpPartly | Event::CaughtUpWhole) {
             // A CPU that returns from laziness catches up without a root load.
             self.at_switch(true);
+        }
+        if let Event::Answered(answer) = event {
+            self.move_calls(2);
+            self.answers.borrow_mut()[machine::cpu()].count(answer);
         }
         self.count(|counts| match event {
             Event::Promoted => counts.promoted += 1,

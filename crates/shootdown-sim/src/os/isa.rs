@@ -27,7 +27,7 @@ pub(super) fn barrier(hw: &Rc<RefCell<Hw>>) -> Option<Box<dyn Fn(Barrier)>> {
                 Barrier::PublishTables => {
                     if arm.store_barrier_drains {
                         let ready = hw.borrow().sync_ready_at(machine::cpu(), machine::now());
-                        machine::charge(ready.saturating_sub(machine::now()));
+                        machine::pass_until(ready);
                         hw.borrow_mut()
                             .dsb(machine::cpu(), Scope::InnerShareable, machine::now());
                     }

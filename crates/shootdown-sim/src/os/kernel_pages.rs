@@ -71,7 +71,7 @@ impl<const W: usize> System<W> {
         let start = KERNEL_BASE + first * PAGE;
         let range = Range::pages(start, start + count * PAGE, Stride::Size4K);
         let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
-        let _done = self.engine.flush_kernel(range);
+        let _done = self.timed(|| self.engine.flush_kernel(range));
         self.hw
             .borrow_mut()
             .completed(0, range.start()..range.end(), stamp, machine::cpu(), machine::now());

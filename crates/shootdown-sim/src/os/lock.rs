@@ -10,10 +10,11 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-/// A queued spinlock, as kernels have it for short sections: acquiring is one read-modify-write; a waiter spins on a
-/// word of its CPU, which the holder before it sets.
+/// A queued spinlock, as kernels have it for short sections: acquiring is one read-modify-write, releasing a plain store,
+/// behind which earlier stores of the section may still be on their way. The first waiter spins on the lock's word, each
+/// other one on a word of its CPU, which the waiter before it sets.
 pub struct SpinLock {
-    /// Counts the holder and the waiters.
+    /// 1 while held.
     word: Shared<SimWord>,
     queue: RefCell<VecDeque<Shared<SimWord>>>,
     /// One word per CPU to spin on; shared by all locks, since a CPU waits for one at a time.
@@ -37,20 +38,11 @@ impl SpinLock {
     pub fn with<T>(&self, masked: bool, section: impl FnOnce() -> T) -> T {
         let saved = masked.then(machine::interrupts_off);
         self.preemption.off();
-        // Queueing follows its read-modify-write without anything in between
-        // that takes virtual time, so a release that counts a waiter finds it queued.
-        let node = &self.nodes[machine::cpu()];
-        if self.word.fetch_add_full(1) != 0 {
-            node.poke(0);
-            self.queue.borrow_mut().push_back(node.clone());
-            machine::wait_until(|| node.load(Ordering::Acquire) == 1);
+        if !self.try_take() {
+            self.wait();
         }
         let result = section();
-        if self.word.fetch_add_full(u64::MAX) != 1
-            && let Some(next) = { self.queue.borrow_mut().pop_front() }
-        {
-            next.store(1, Ordering::Release);
-        }
+        self.word.store(0, Ordering::Release);
         let outermost = self.preemption.on();
         if let Some(saved) = saved {
             machine::interrupts_restore(saved);
@@ -58,6 +50,34 @@ impl SpinLock {
             machine::preemption_point();
         }
         result
+    }
+}
+
+impl SpinLock {
+    fn try_take(&self) -> bool {
+        self.word.compare_exchange_full(0, 1).is_ok()
+    }
+
+    /// Queues and takes the lock in its turn. Queueing follows a read-modify-write without anything in between that takes
+    /// virtual time: that of the lock's word stands for that of the queue's end.
+    fn wait(&self) {
+        let node = &self.nodes[machine::cpu()];
+        node.poke(0);
+        self.queue.borrow_mut().push_back(node.clone());
+        if self.queue.borrow().len() > 1 {
+            machine::wait_until(|| node.load(Ordering::Acquire) == 1);
+        }
+        loop {
+            machine::wait_until(|| self.word.load(Ordering::Acquire) == 0);
+            if self.try_take() {
+                break;
+            }
+        }
+        self.queue.borrow_mut().pop_front();
+        let next = self.queue.borrow().front().cloned();
+        if let Some(next) = next {
+            next.store(1, Ordering::Release);
+        }
     }
 }
 

@@ -33,6 +33,7 @@ mod remote;
 mod rwsem;
 mod scheduler;
 mod share;
+mod speculation;
 mod split;
 #[cfg(feature = "faults")]
 mod stacks;
@@ -267,8 +268,9 @@ impl<const W: usize> System<W> {
                     hw.answers(machine::cpu());
                 }
             }
+            engine.kernel().may_speculate();
             let sent = machine::interrupt_sent();
-            let before = engine.kernel().answers();
+            let before = engine.kernel().own_answers();
             #[cfg(feature = "faults")]
             let _frame = stacks.push(machine::cpu());
             #[cfg(feature = "faults")]
@@ -277,7 +279,7 @@ impl<const W: usize> System<W> {
             }
             // SAFETY: the machine masks interrupts before it calls a handler, and a CPU's coroutine is that CPU.
             unsafe { engine.on_ipi() };
-            let answers = engine.kernel().answers();
+            let answers = engine.kernel().own_answers();
             // The handler may have loaded another tag.
             handled.borrow_mut().caught_up(machine::cpu(), machine::now());
             if let Some(sent) = sent.filter(|_| answers != before) {
@@ -285,10 +287,14 @@ impl<const W: usize> System<W> {
             }
             category::leave(outer);
             let took = machine::now() - begun + interrupt_entry_exit;
+            preemption.latencies.disturbance.record(took);
+            if sent.is_none() {
+                // A timer's or a device's: no shootdown has hit anybody.
+                return;
+            }
             let concerned = (answers.flushed, answers.current) != (before.flushed, before.current);
             let hit = Hit::of(outer, concerned);
             preemption.interrupted.add(hit, took);
-            preemption.latencies.disturbance.record(took);
             if hit == Hit::Bystander {
                 preemption.latencies.bystanders.record(took);
             }

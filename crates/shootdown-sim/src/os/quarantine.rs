@@ -7,7 +7,6 @@ use super::System;
 use super::category::{self, Category};
 use super::process::Process;
 use crate::machine;
-use crate::timeline::{What, note};
 use shootdown::{Deferral, Flushed, Free, Range, Stride, Unmapped};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -37,11 +36,8 @@ impl<const W: usize> System<W> {
     /// Flushes what an unmap has withdrawn, at once or later, and frees its frames then.
     pub(super) fn flush_later(&self, process: &Process<W>, range: Range, frames: Vec<u32>) {
         let outer = category::enter(Category::FlushRequester);
-        let begun = machine::now();
-        let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), begun);
-        note(|| What::FlushBegins);
-        let unmapped = self.engine.flush_later(&process.space, range, frames.len() as u32);
-        self.flush_ended(begun);
+        let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
+        let unmapped = self.timed(|| self.engine.flush_later(&process.space, range, frames.len() as u32));
         let (cpu, now) = (machine::cpu(), machine::now());
         let bytes = range.start()..range.end();
         match unmapped {
@@ -118,7 +114,7 @@ impl<const W: usize> System<W> {
         for waiting in self.take_quarantined(process, bytes) {
             let range = Range::pages(waiting.range.start, waiting.range.end, Stride::Size4K);
             let outer = category::enter(Category::FlushRequester);
-            let flushed = self.engine.flush(&process.space, range);
+            let flushed = self.timed(|| self.engine.flush(&process.space, range));
             category::leave(outer);
             self.engine.release_by(waiting.deferral, &flushed);
             self.end_quarantine(waiting.number, waiting.count, waiting.frames, &flushed);

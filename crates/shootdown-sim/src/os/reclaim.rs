@@ -32,7 +32,7 @@ impl<const W: usize> System<W> {
                 }
             });
         }
-        let _done = batch.finish();
+        let _done = self.timed(|| batch.finish());
         if self.settings.ideal {
             machine::drain_stores();
             for &(number, va, _) in &covered {

@@ -194,6 +194,57 @@ fn local_invalidation_in_the_others_handler_needs_its_barrier() {
     }));
 }
 
+/// The requester has left out its first barrier: what the handler invalidates, in whatever form, a walk may find again.
+/// An exception on the requester's side is no barrier either, and that of a third CPU only for what it has read.
+#[test]
+fn local_invalidation_in_the_others_handler_needs_the_requesters_barrier_too() {
+    let handler = |b: &mut Bed, what: Local| {
+        b.hw.exception_taken(1, b.now);
+        b.hw.tlbi(1, what, b.now).expect("a valid operand");
+        b.hw.dsb(1, Scope::Local, b.now);
+    };
+    let kernel = Local::Kernel {
+        address: VA,
+        stride: Stride::Size4K,
+    };
+    for what in [leaf(TAG), Local::Tag(Tag(TAG)), Local::All, kernel] {
+        for fills in [false, true] {
+            let stale = |flush: &dyn Fn(&mut Bed)| stale_with(ArmErrata::default(), fills, flush);
+            sometimes(stale(&|b| handler(b, what)));
+            sometimes(stale(&|b| {
+                b.hw.exception_taken(0, b.now);
+                handler(b, what);
+            }));
+            assert_eq!(
+                stale(&|b| {
+                    publish(b);
+                    handler(b, what);
+                }),
+                0
+            );
+            assert_eq!(
+                stale(&|b| {
+                    b.hw.dsb_stores(2);
+                    handler(b, what);
+                }),
+                0
+            );
+        }
+    }
+}
+
+#[test]
+fn an_entry_of_a_space_that_is_not_loaded_does_not_come_back() {
+    let n = stale(|b| {
+        let root = b.hw.root(0);
+        b.hw.load_root(1, root, 2, true, 0, b.now).expect("a valid tag");
+        b.hw.tlbi(1, Local::Tag(Tag(TAG)), b.now).expect("a valid operand");
+        b.hw.dsb(1, Scope::Local, b.now);
+        b.load(1, 1, TAG, true);
+    });
+    assert_eq!(n, 0);
+}
+
 #[test]
 fn a_local_invalidation_takes_effect_by_itself_in_the_end() {
     let n = stale(|b| {

@@ -114,6 +114,39 @@ fn c3_a_table_freed_while_a_cpu_caches_a_link_lazy_or_not() {
     }
 }
 
+/// It has said that it goes off, and has not left the space yet: it speculates.
+#[test]
+fn c3_a_table_freed_while_a_cpu_that_goes_off_has_the_root_loaded() {
+    let (mut b, table) = table_unlinked(TAG);
+    b.hw.set_online(1, false);
+    let mut gone = Bed { hw: b.hw.clone(), ..b };
+    b.hw.free_table(table, 0, b.now);
+    assert_eq!(b.rules(), [Rule::C3]);
+    assert_eq!(b.hw.violations()[0].cpu, 1);
+    // One that has left the space keeps what it has cached, and flushes it before it is on again.
+    gone.load(1, 0, 0, true);
+    gone.hw.free_table(table, 0, gone.now);
+    gone.hw.set_online(1, true);
+    gone.local(1, Local::All);
+    gone.hw.came_online(1, gone.now);
+    gone.assert_clean();
+}
+
+#[test]
+fn a_cpu_that_goes_off_speculates_until_it_has_left_its_space() {
+    let (mut b, _) = Bed::with_page(config(2), &[]);
+    b.hw.set_online(1, false);
+    b.hw.speculate(1, VA, b.now);
+    assert!(b.hits(1, VA));
+    let f = b.hw.alloc_data();
+    b.map(VA + PAGE, f);
+    b.load(1, 0, 0, true);
+    b.hw.speculate(1, VA + PAGE, b.now);
+    b.load(1, 1, TAG, true);
+    b.hw.caught_up(1, b.now);
+    assert!(!b.hits(1, VA + PAGE));
+}
+
 #[test]
 fn c3_links_flushed_or_unreachable_are_tolerated_until_loaded() {
     let (mut b, table) = table_unlinked(TAG);

@@ -267,6 +267,28 @@ fn page_invalidation_drops_all_links_without_tce_and_the_path_with_it() {
 }
 
 #[test]
+fn page_invalidation_under_a_tag_that_is_not_loaded_drops_the_links_on_the_path_only() {
+    for tce in [false, true] {
+        for (probed, steps) in [(VA, 4), (0x40_0000, 1)] {
+            let mut b = Bed::new(HwConfig { tce, ..config(1) });
+            let f = b.hw.alloc_data();
+            for va in [VA, VA + PAGE, 0x40_0000, 0x40_1000] {
+                b.map(va, f);
+            }
+            b.read(0, VA).unwrap();
+            b.read(0, 0x40_0000).unwrap();
+            b.load(0, 0, 0, true);
+            b.page(0, VA, TAG);
+            b.load(0, 1, TAG, true);
+            b.hw.caught_up(0, b.now);
+            let costs = b.hw.config().costs;
+            let walk = b.read(0, probed + PAGE).unwrap().cost - costs.tlb_hit;
+            assert_eq!(walk / costs.walk_step, steps, "tce {tce}");
+        }
+    }
+}
+
+#[test]
 fn the_tlb_has_as_many_ways_as_it_says() {
     let mut b = Bed::new(HwConfig {
         tlb_entries: 64,

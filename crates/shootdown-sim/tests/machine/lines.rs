@@ -92,6 +92,48 @@ fn exclusive_transfers_of_one_line_follow_each_other() {
     assert_eq!(hot.peek(), 20);
 }
 
+/// How long CPU 0 takes for `work` on words that CPU 1 wrote, eight to a line, until its stores are visible.
+fn on_lines_of_another(work: fn(&[SimWord; 24])) -> u64 {
+    let mut machine = Machine::new(strict(2));
+    let words = machine.alloc([0; 24].map(SimWord::new));
+    let (theirs, took) = (words.clone(), Rc::new(Cell::new(0)));
+    let out = Rc::clone(&took);
+    machine.spawn(1, move || {
+        [0, 8, 16].iter().for_each(|&line| drop(theirs[line].swap_full(1)));
+    });
+    machine.spawn(0, move || {
+        m::charge(10_000);
+        m::synchronise();
+        let start = m::now();
+        work(&words);
+        m::drain_stores();
+        out.set(m::now() - start);
+    });
+    finish(&mut machine);
+    took.get()
+}
+
+#[test]
+fn a_line_comes_once_for_all_stores_that_wait_for_it() {
+    let transfer = Config::new(Topology::flat(1)).costs.transfer[1] as u64;
+    let stores = |words: &[SimWord; 24]| (0..8).for_each(|word| words[word].store(2, Release));
+    assert_eq!(on_lines_of_another(stores), transfer);
+    let two_lines = |words: &[SimWord; 24]| [0, 8, 1, 9].iter().for_each(|&word| words[word].store(2, Release));
+    // The second begins one store later.
+    assert_eq!(on_lines_of_another(two_lines), transfer + 4);
+}
+
+#[test]
+fn a_read_waits_for_the_line_that_a_store_has_asked_for() {
+    let transfer = Config::new(Topology::flat(1)).costs.transfer[1] as u64;
+    let store_and_read = |words: &[SimWord; 24]| {
+        words[0].store(2, Release);
+        assert_eq!(words[1].load(Relaxed), 0);
+        words[2].load(Relaxed);
+    };
+    assert_eq!(on_lines_of_another(store_and_read), transfer + 8, "and two hits");
+}
+
 #[test]
 fn words_outside_simulated_memory_work_and_cost_a_hit() {
     let mut machine = Machine::new(strict(2));

@@ -135,6 +135,35 @@ fn a_sibling_slows_while_it_is_active_and_not_while_it_sleeps() {
 }
 
 #[test]
+fn a_wait_for_a_moment_ends_then_whatever_siblings_and_interrupts_do() {
+    let mut machine = Machine::new(strict_of(Topology::regular(2, 2, 2, 2)));
+    let served: Log<u64> = Log::default();
+    let log = Rc::clone(&served);
+    machine.set_interrupt_handler(move || {
+        log.borrow_mut().push(m::now());
+        m::charge(300);
+    });
+    machine.raise(0, 4000);
+    machine.raise(0, 19_900);
+    machine.spawn_daemon(1, || m::charge(1_000_000));
+    machine.spawn(0, || {
+        m::pass_until(10_000);
+        assert_eq!(m::now(), 10_000);
+        m::pass_until(9_000);
+        assert_eq!(m::now(), 10_000, "it has passed");
+        m::pass_until(20_000);
+        assert!(
+            (20_200..22_500).contains(&m::now()),
+            "the handler ends later: {}",
+            m::now()
+        );
+    });
+    finish(&mut machine);
+    let served = served.borrow();
+    assert!((4000..5000).contains(&served[0]) && served.len() == 2, "{served:?}");
+}
+
+#[test]
 fn time_is_booked_to_the_category_waiting_included() {
     let mut machine = Machine::new(strict(2));
     let flag = word(&machine);

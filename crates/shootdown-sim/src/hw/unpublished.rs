@@ -1,0 +1,102 @@
+//! AArch64: withdrawals that the storing CPU has not published. A walk may still find what they took away, on any CPU and
+//! after any invalidation; an exception there does not change that.
+//!
+//! Owns the list of them. Modelled as it looks from outside: an entry that such a store withdrew is there again after the
+//! invalidation half the time, where the CPU can walk to it.
+
+use super::ledger::Stamp;
+use super::tlb::{self, At, SUSPECT};
+use super::{Hw, Isa, deferred};
+use shootdown::Stride;
+
+/// A withdrawal that walks need not see yet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unpublished {
+    slot: u32,
+    issued: Stamp,
+}
+
+/// Withdrawals that are remembered, the newest: a CPU that never publishes would leave ever more.
+const MOST: usize = 64;
+
+impl Hw {
+    /// A store that others see by now has withdrawn a translation.
+    pub(super) fn withdrew_from(&mut self, slot: u32, issued: Stamp) {
+        if !matches!(self.config.isa, Isa::Aarch64(_)) {
+            return;
+        }
+        if let Some(later) = &mut self.later
+            && later.unpublished_by(issued)
+        {
+            if later.unpublished.len() == MOST {
+                later.unpublished.remove(0);
+            }
+            later.unpublished.push(Unpublished { slot, issued });
+        }
+    }
+
+    /// `cpu` has published its withdrawals; those of others too if it may have `seen` them: who has read a store of
+    /// another CPU passes it on with its own.
+    pub(super) fn published_by(&mut self, cpu: usize, seen: bool) {
+        if let Some(later) = &mut self.later {
+            later.unpublished.retain(|one| !seen && one.issued.cpu as usize != cpu);
+        }
+    }
+
+    /// Stores that were not published for so long are seen all the same.
+    pub(super) fn long_unpublished(&mut self, now: u64) {
+        if let Some(later) = &mut self.later {
+            let recent = |one: &Unpublished| now < one.issued.at + deferred::LONGEST_STORE;
+            later.unpublished.retain(recent);
+        }
+    }
+
+    /// What this CPU will have filled again after the invalidation that comes now: it spares these.
+    pub(super) fn spare_unpublished(&mut self, cpu: usize) -> Vec<At> {
+        let c = &self.cpus[cpu];
+        let walks = !c.is_off() && !c.booting && !c.descheduled;
+        let list = match &mut self.later {
+            Some(later) if walks => std::mem::take(&mut later.unpublished),
+            _ => return Vec::new(),
+        };
+        let mut spared = Vec::new();
+        for one in &list {
+            if let Some(at) = self.withdrawn_entry(cpu, one)
+                && self.random() & 1 == 1
+            {
+                self.tlb.set_fill(at, u64::MAX);
+                spared.push(at);
+            }
+        }
+        if let Some(later) = &mut self.later {
+            later.unpublished = list;
+        }
+        spared
+    }
+
+    /// What was spared counts as filled after the invalidation.
+    pub(super) fn fill_again(&mut self, spared: Vec<At>) {
+        for at in spared {
+            let fill = self.tick();
+            self.tlb.set_fill(at, fill);
+        }
+    }
+
+    /// The entry that a withdrawal took away, if the CPU has it under the tag and for the space that it has loaded.
+    fn withdrawn_entry(&self, cpu: usize, one: &Unpublished) -> Option<At> {
+        let (c, level) = (&self.cpus[cpu], self.ledger.chunks[one.slot as usize >> 9].level);
+        let va = self.ledger.va(one.slot);
+        let at = match level {
+            1 => self.tlb.find_small(cpu, tlb::key(va, Stride::Size4K, c.tag)),
+            _ => self.tlb.find_large(cpu, va, c.tag),
+        }?;
+        let (body, newest) = (self.tlb.body(at), self.ledger.records(one.slot).next()?);
+        let withdrawn = body.slot == one.slot
+            && newest.issued == one.issued
+            && body.fill < newest.seen
+            && body.bits & SUSPECT == 0
+            && newest.old.covers(body.entry());
+        let walked_to = body.space == 0 || body.space == c.space;
+        (withdrawn && walked_to && self.is_live(cpu, self.tlb.key(at), &body)).then_some(at)
+    }
+}
