@@ -87,7 +87,6 @@ impl<const W: usize> System<W> {
         let begun = machine::now();
         note(|| What::FlushBegins);
         let done = flush();
-        self.engine.kernel().sees_calls_released();
         note(|| What::FlushEnds);
         let took = machine::now().saturating_sub(begun);
         self.preemption.latencies.flush.record(took);

@@ -27,8 +27,7 @@ pub struct HookCosts {
     pub broadcast_interval: u64,
     /// What a broadcast costs each CPU that receives it, cycles.
     pub broadcast_received: u64,
-    /// Bookkeeping of a cross-CPU call, for each target, cycles: four movements of a line. The requester writes it before it
-    /// sends, the target reads it and releases it, and the requester sees that after its wait.
+    /// Bookkeeping of a cross-CPU call, for each target, cycles.
     pub call_target: u64,
     /// What the hardware can do; `None` without broadcast.
     pub limits: Option<BroadcastLimits>,
@@ -65,8 +64,6 @@ pub struct SimKernel {
     kernel_root: u32,
     /// Of each CPU, since they were last looked at.
     roots: RefCell<Vec<Roots>>,
-    /// How many calls each CPU has still to see released.
-    unseen: RefCell<Vec<u64>>,
     /// When the machine can carry out the next broadcast, cycles.
     broadcast_free: Cell<u64>,
     /// When all broadcasts of each CPU are complete, cycles.
@@ -115,7 +112,6 @@ impl SimKernel {
             spaces: RefCell::default(),
             kernel_root,
             roots: RefCell::new(vec![Roots::default(); cpus]),
-            unseen: RefCell::new(vec![0; cpus]),
             broadcast_free: Cell::new(0),
             broadcast_done: RefCell::new(vec![0; cpus]),
             broadcasts: Cell::new(0),
@@ -209,20 +205,6 @@ impl SimKernel {
         self.diary.borrow_mut().take()
     }
 
-    /// So many movements of lines of cross-CPU calls to this CPU.
-    fn move_calls(&self, movements: u64) {
-        let took = movements * self.costs.call_target / 4;
-        if took > 0 {
-            machine::charge(took);
-        }
-    }
-
-    /// The waits of this CPU are over: it sees its calls released.
-    pub(super) fn sees_calls_released(&self) {
-        let unseen = std::mem::take(&mut self.unseen.borrow_mut()[machine::cpu()]);
-        self.move_calls(unseen);
-    }
-
     /// A flush on this CPU that began at `begun`, cycles, is over.
     pub(super) fn flush_took(&self, begun: u64) {
         if let Some(diary) = &mut *self.diary.borrow_mut() {
@@ -297,7 +279,6 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
     }
 
     fn send_ipi(&self, targets: &CpuMask<W>) {
-        self.move_calls(targets.len() as u64);
         note(|| What::Sends(targets.iter().collect()));
         #[cfg(feature = "faults")]
         if self.is_on(shootdown::Fault::CpuNumberAsApicId) {
@@ -477,10 +458,8 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
     }
 
     fn event(&self, event: Event) {
-        if let Event::Interrupted { sent, targets } = event {
-            // To those that had an interrupt coming nothing was sent.
-            self.move_calls(u64::from(targets - sent));
-            self.unseen.borrow_mut()[machine::cpu()] += u64::from(targets);
+        if let Event::Interrupted { targets, .. } = event {
+            machine::charge(u64::from(targets) * self.costs.call_target);
             note(|| What::Prepared);
         }
         let way = match event {
@@ -504,7 +483,6 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
             self.at_switch(true);
         }
         if let Event::Answered(answer) = event {
-            self.move_calls(2);
             self.answers.borrow_mut()[machine::cpu()].count(answer);
         }
         self.count(|counts| match event {
