@@ -74,8 +74,7 @@ fn a_release_is_not_a_barrier() {
             });
         }
         assert_eq!(machine.run(u64::MAX, |_| true), Outcome::Finished);
-        let old = *read.borrow() == [0, 0];
-        old
+        read.take() == [0, 0]
     };
     let count = (0..300).filter(both_old).count();
     assert!(0 < count && count < 300, "{count} of 300");

@@ -285,12 +285,23 @@ impl Core {
                 break;
             };
             let cpu = &self.cpus[usize::from(name) - 1];
-            let mut buffer = cpu.buffer.borrow_mut();
-            // A queue entry can be late to learn that its store went early.
-            let ready = buffer.front().is_some_and(|store| store.drain <= due);
-            let store = if ready { buffer.pop_front() } else { None };
-            let next = buffer.front().map(|store| store.drain);
-            drop(buffer);
+            // All of this CPU's that drain then: they come next in any case. A queue entry can be late to learn that its
+            // store went early; then there is none.
+            let next = loop {
+                let mut buffer = cpu.buffer.borrow_mut();
+                let head = buffer.front().map(|store| store.drain);
+                let store = if head.is_some_and(|drain| drain <= due) {
+                    buffer.pop_front()
+                } else {
+                    None
+                };
+                let Some(store) = store else { break head };
+                if buffer.is_empty() {
+                    cpu.set_slow(SLOW_BUFFERED, false);
+                }
+                drop(buffer);
+                self.apply(cpu, store);
+            };
             let mut heads = self.drains.heads.borrow_mut();
             match next {
                 Some(drain) => {
@@ -302,10 +313,6 @@ impl Core {
                     heads.pop();
                     cpu.set_slow(SLOW_BUFFERED, false);
                 }
-            }
-            drop(heads);
-            if let Some(store) = store {
-                self.apply(cpu, store);
             }
         }
         self.refresh();

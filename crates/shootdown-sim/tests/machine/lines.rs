@@ -99,7 +99,9 @@ fn on_lines_of_another(work: fn(&[SimWord; 24])) -> u64 {
     let (theirs, took) = (words.clone(), Rc::new(Cell::new(0)));
     let out = Rc::clone(&took);
     machine.spawn(1, move || {
-        [0, 8, 16].iter().for_each(|&line| drop(theirs[line].swap_full(1)));
+        for line in [0, 8, 16] {
+            theirs[line].swap_full(1);
+        }
     });
     machine.spawn(0, move || {
         m::charge(10_000);
