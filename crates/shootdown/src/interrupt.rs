@@ -97,7 +97,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     fn owes(&self, me: CpuId) -> Owing<'_> {
         let sending = &self.cpus[me].own.sending;
         let twice = sending.load(Ordering::Relaxed);
-        sending.store(true, Ordering::Relaxed);
+        AtomicBool::store(sending, true, Ordering::Relaxed);
         Owing { sending, twice }
     }
 
@@ -280,7 +280,7 @@ struct Owing<'e> {
 impl Drop for Owing<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.sending.store(self.twice, Ordering::Relaxed);
+        AtomicBool::store(self.sending, self.twice, Ordering::Relaxed);
     }
 }
 

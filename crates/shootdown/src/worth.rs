@@ -262,10 +262,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let costs = self.weighed(self.costs.load());
         let share = Share::unpack(space.asked.load(Ordering::Relaxed));
         let behind = Behind(self.cpus[me].own.behind.load(Ordering::Relaxed));
-        // Where broadcasts are aimed each CPU that gets one stands still for it, which the requester's clock does not see: taken to be as
-        // long as for an interrupt.
+        // Where broadcasts are aimed each CPU that gets one stands still for it, which the requester's clock does not see: taken to be
+        // half as long as for an interrupt, since it enters no handler. No figure is public.
         let disturbed = if self.kernel.broadcasts_are_aimed() {
-            costs.disturbed_ns.saturating_mul(share.others / Share::CPU)
+            costs.disturbed_ns.saturating_mul(share.others / Share::CPU) / 2
         } else {
             0
         };
