@@ -285,7 +285,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         (generation & within == which && self.broadcasts()).then_some(sample)
     }
 
-    /// Whether a request of a space on per-CPU tags, aimed at `targets` CPUs, had better be broadcast under every tag. The
+    /// Whether a request of a space on per-CPU tags, aimed at `targets` CPUs, had better be broadcast under every tag; it is that
+    /// `sample`, if it is one. The
     /// slots stay behind: they flush once more when they catch up, which is allowed (rule 1).
     #[inline]
     pub(crate) fn rather_broadcast(
@@ -293,14 +294,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         space: &Space<K::Facade, W>,
         targets: &CpuMask<W>,
         range: &Range,
-        generation: u64,
+        sample: Option<u64>,
     ) -> bool {
         if self.design().reach != Reach::Adaptive || targets.is_empty() {
             return false;
         }
         let targets = targets.len() as u64;
         let mut rather = targets >= self.costs.broadcast_from() && self.may_broadcast(space, targets);
-        if let Some(sample) = self.sample(generation)
+        if let Some(sample) = sample
             && sample.is_multiple_of(EXPLORE_ONE_IN)
         {
             let costs = self.weighed(self.costs.load());

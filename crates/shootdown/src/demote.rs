@@ -34,7 +34,7 @@
 use crate::cpuset::CpuMask;
 use crate::design::Requests;
 use crate::engine::{Engine, Pinned};
-use crate::facade::{Facade, Word};
+use crate::facade::Word;
 use crate::fault::fault;
 use crate::hooks::{Broadcast, CpuId, Demotion, Event, Kernel, Tag};
 use crate::percpu::{PerCpu, State};
@@ -156,8 +156,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if space.change_mode(word, Mode::PerCpu).is_none() {
             return;
         }
-        // The mode before the broadcast, as in `allocate_tag`.
-        K::Facade::publish_tables();
         self.broadcast_complete(|| {
             let halves = self.halves(tag);
             halves.map(|half| self.kernel.broadcast(Broadcast::Tag(half))).count() as u32

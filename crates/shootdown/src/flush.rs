@@ -172,7 +172,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 // A broadcast tells nobody to leave a set, it proves nothing about walks, and an early synchronisation nothing
                 // at all.
                 let by_interrupts = walkers || departing || self.design().errata.interrupt_too;
-                if !by_interrupts && self.rather_broadcast(space, &targets, &range, generation) {
+                if !by_interrupts && self.rather_broadcast(space, &targets, &range, sample) {
                     self.kernel.event(Event::Chose {
                         way: Way::Broadcast,
                         targets: targets.len() as u32,

@@ -135,12 +135,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 &stack
             }
         };
-        let (count, told) = (Cell::new(0), Cell::new(false));
+        let count = Cell::new(0);
         // From here on the frame cannot be left before every target is done with it, not even when a hook panics.
         let complete = Outstanding(|| {
-            if !told.get() {
-                request.sent(count.get());
-            }
+            request.sent(count.get());
             let gave_up = Cell::new(false);
             self.wait_reporting(
                 me,
@@ -223,8 +221,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             targets: count.get(),
         });
         meanwhile();
-        request.sent(count.get());
-        told.set(true);
         match self.design().wait {
             Wait::Spin => drop((complete, pin)),
             Wait::Preemptible => drop((pin, complete)),

@@ -36,6 +36,8 @@ std::thread_local! {
     pub(crate) static CPU: Cell<usize> = const { Cell::new(0) };
     /// Handlers that have ordered what they read after their interrupt.
     pub(crate) static AFTER_IPI: Cell<u32> = const { Cell::new(0) };
+    /// Table writes published, and broadcasts.
+    pub(crate) static STEPS: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
     /// Interrupts are off.
     pub(crate) static MASKED: Cell<bool> = const { Cell::new(false) };
     /// The next sending fails.
@@ -55,7 +57,9 @@ pub(crate) struct World;
 unsafe impl Facade for World {
     type U64 = Meddled;
     fn full_barrier() {}
-    fn publish_tables() {}
+    fn publish_tables() {
+        STEPS.with_borrow_mut(|steps| steps.push("published"));
+    }
     fn before_ipi() {
         SEEN.with_borrow_mut(|seen| seen.push(Seen::BeforeIpi));
     }
@@ -111,7 +115,9 @@ unsafe impl<const W: usize> Kernel<W> for World {
     fn broadcasts_are_aimed(&self) -> bool {
         AIMED.get()
     }
-    fn broadcast(&self, _what: Broadcast) {}
+    fn broadcast(&self, _what: Broadcast) {
+        STEPS.with_borrow_mut(|steps| steps.push("broadcast"));
+    }
     fn broadcast_to(&self, targets: &CpuMask<W>, _what: Broadcast) {
         AIMED_AT.with_borrow_mut(|aimed| aimed.push(targets.iter().collect()));
     }

@@ -27,6 +27,8 @@ struct Timed {
     cpu: Cell<usize>,
     interrupted: Cell<bool>,
     pins: Cell<u32>,
+    /// What invalidating a page takes, and a tag.
+    local_ns: Cell<(u64, u64)>,
     /// An invalidation was measured while its task could have migrated.
     adrift: Cell<bool>,
     moved: RefCell<Vec<(u64, u64)>>,
@@ -46,6 +48,7 @@ impl Timed {
             cpu: Cell::new(0),
             interrupted: Cell::new(false),
             pins: Cell::new(0),
+            local_ns: Cell::new((50, 120)),
             adrift: Cell::new(false),
             moved: RefCell::default(),
             measured: Cell::new(0),
@@ -79,7 +82,8 @@ unsafe impl Kernel<1> for &Timed {
     }
     fn invalidate(&self, what: Local) {
         self.adrift.set(self.adrift.get() || self.pins.get() == 0);
-        self.pass(if matches!(what, Local::Page { .. }) { 50 } else { 120 });
+        let (page, tag) = self.local_ns.get();
+        self.pass(if matches!(what, Local::Page { .. }) { page } else { tag });
     }
     fn load_root(&self, _root: Root, _tag: Tag, _keep: bool) {}
     fn broadcast_limits(&self) -> Option<BroadcastLimits> {
@@ -198,4 +202,32 @@ fn a_request_that_asks_nobody_teaches_nothing() {
         assert_eq!((kernel.measured.get(), engine.costs()), (0, Costs::PRIORS));
         engine.switch_to_kernel();
     });
+}
+
+#[test]
+fn requests_are_measured_by_a_clock_that_could_tell_anything_at_start_and_by_no_other() {
+    for (page, tag, broadcast) in [(50, 0, 0), (0, 120, 0), (0, 0, 600), (0, 0, 0)] {
+        let kernel = Timed::new(Clock::Good);
+        kernel.local_ns.set((page, tag));
+        kernel.broadcast_ns.set(broadcast);
+        with_engine(&kernel, |engine| {
+            engine.calibrate();
+            let space = engine.space(Root(1));
+            let on = |cpu: usize, what: &dyn Fn()| {
+                kernel.cpu.set(cpu);
+                what();
+            };
+            // Two CPUs have it, so its requests are broadcast; each takes a step of the clock now.
+            on(1, &|| engine.cpu_online());
+            for cpu in 0..2 {
+                // SAFETY: the space lives until the engine has left it.
+                on(cpu, &|| unsafe { engine.switch_to(&space) });
+            }
+            kernel.broadcast_ns.set(5000);
+            on(0, &|| drop(engine.flush(&space, Range::page(0))));
+            let tells = page + tag + broadcast > 0;
+            assert_eq!(kernel.measured.get() > 0, tells, "{page}, {tag}, {broadcast}");
+            (0..2).for_each(|cpu| on(cpu, &|| engine.switch_to_kernel()));
+        });
+    }
 }

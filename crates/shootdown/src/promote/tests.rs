@@ -8,8 +8,8 @@ use crate::engine::Storage;
 use crate::hooks::{Root, Way};
 use crate::meddled::{self, Meddled};
 use crate::noted::{
-    AIMED, AIMED_AT, CLOCK, CPU, DESIGN, EVENTS, InWorld, ON_WAIT, SEEN, Seen, Sys, World, all_answer, handle, on,
-    three,
+    AIMED, AIMED_AT, CLOCK, CPU, DESIGN, EVENTS, InWorld, ON_WAIT, SEEN, STEPS, Seen, Sys, World, all_answer, handle,
+    on, three,
 };
 use crate::percpu::{PerCpu, State};
 use crate::tag_words;
@@ -60,6 +60,17 @@ fn a_space_that_has_ended_gets_no_tag_that_nobody_would_give_back() {
     assert_eq!(space.system_tag(), None);
     let _end = engine.retire(space);
     assert_eq!(left(engine).len(), 1);
+}
+
+#[test]
+fn what_a_broadcast_makes_free_was_read_before_it() {
+    let (engine, space) = with_tags(1);
+    engine.promote(space);
+    (0..3).for_each(|cpu| on(cpu, || engine.switch_to_kernel()));
+    let _end = engine.retire(space);
+    STEPS.take();
+    assert!(engine.allocate_tag().is_some());
+    assert_eq!(STEPS.take(), ["published", "broadcast"]);
 }
 
 #[test]
