@@ -44,13 +44,15 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// a requester keeps its frame where it is (C5).
     pub(crate) fn drain(&self, cpu: &PerCpu<K::Facade>) {
         let mut flushed = false;
-        cpu.queue.take(|request| {
-            if !core::mem::replace(&mut flushed, true) {
-                self.flush_everything_here();
-            }
-            // SAFETY: as in `serve_on_entry`.
-            self.answer(cpu, unsafe { &*request }, false);
-        });
+        if cpu.queue.has_ready() {
+            cpu.queue.take(|request| {
+                if !core::mem::replace(&mut flushed, true) {
+                    self.flush_everything_here();
+                }
+                // SAFETY: as in `serve_on_entry`.
+                self.answer(cpu, unsafe { &*request }, false);
+            });
+        }
         self.serve(cpu);
     }
 
