@@ -285,9 +285,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         (generation & within == which && self.broadcasts()).then_some(sample)
     }
 
-    /// Whether a request of a space on per-CPU tags, aimed at `targets` CPUs, had better be broadcast under every tag; it is that
-    /// `sample`, if it is one. The
-    /// slots stay behind: they flush once more when they catch up, which is allowed (rule 1).
+    /// Whether a request of a space on per-CPU tags, aimed at `targets` CPUs, had better be broadcast under every tag; with the number of
+    /// its `sample`, if it is one. The slots stay behind: they flush once more when they catch up, which is allowed (rule 1).
     #[inline]
     pub(crate) fn rather_broadcast(
         &self,

@@ -53,7 +53,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 self.answer(cpu, unsafe { &*request }, false);
             });
         }
-        self.serve(cpu);
+        // Not the queue again: whoever puts something there from now on sees this CPU off, and takes it back.
+        self.serve_posts(cpu, false);
     }
 
     /// Serves everything asked of this CPU; interrupts off, on that CPU.
@@ -71,6 +72,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             cpu.queue
                 .take(|request| self.answer(cpu, unsafe { &*request }, on_entry));
         }
+        self.serve_posts(cpu, on_entry);
+    }
+
+    /// The part of [`serve_on_entry`](Self::serve_on_entry) that takes posts, and dereferences only what is loaded.
+    #[inline]
+    fn serve_posts(&self, cpu: &PerCpu<K::Facade>, on_entry: bool) {
         if self.design().requests != Requests::Log || cpu.post.load(Ordering::Relaxed) & POSTED == 0 {
             return;
         }
