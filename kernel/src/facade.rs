@@ -22,6 +22,8 @@ unsafe impl Facade for Bare {
     #[inline]
     fn publish_tables_before_full() {}
     #[inline]
+    fn after_ipi() {}
+    #[inline]
     fn before_ipi() {
         // A write to uncached memory is ordered after earlier stores; `apic::send` has the fence for x2APIC.
     }

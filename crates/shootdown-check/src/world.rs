@@ -197,6 +197,7 @@ unsafe impl Facade for CheckWorld {
     }
 
     #[track_caller]
+    fn after_ipi() {}
     fn before_ipi() {
         barrier(machine::Machine::before_ipi);
     }

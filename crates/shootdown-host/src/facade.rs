@@ -29,6 +29,8 @@ unsafe impl Facade for Host {
     #[inline]
     fn publish_tables_before_full() {}
     #[inline]
+    fn after_ipi() {}
+    #[inline]
     fn before_ipi() {
         Native::before_ipi();
     }

@@ -188,6 +188,7 @@ unsafe impl<const WEAK: u8> Facade for Loom<WEAK> {
     }
     /// Nothing: a model's table walker reads by loads.
     fn publish_tables_before_full() {}
+    fn after_ipi() {}
     fn before_ipi() {
         fence(SeqCst);
     }

@@ -159,16 +159,18 @@ impl Interrupts {
 /// The words behind [`Costs`], in the same order: estimates, which timed requests read and write, the first two as in [`Interrupts`]; and
 /// on a line of its own the threshold, which everybody reads and which is written when it moves.
 pub(crate) struct CostWords<F: Facade> {
-    /// The last one is 1 when the clock could tell nothing when it was tried.
-    estimates: Line<[F::U64; 7]>,
+    estimates: Line<[F::U64; 6]>,
     broadcast_from: Line<F::U64>,
+    /// 1 when the clock could tell nothing when it was tried. Read when a request was timed.
+    untold: F::U64,
 }
 
 impl<F: Facade> CostWords<F> {
     pub(crate) fn new() -> Self {
         let words = CostWords {
-            estimates: Line([0; 7].map(F::U64::new)),
+            estimates: Line([0; 6].map(F::U64::new)),
             broadcast_from: Line(F::U64::new(0)),
+            untold: F::U64::new(0),
         };
         words.store(&Costs::PRIORS, Interrupts::of(&Costs::PRIORS));
         words
@@ -206,12 +208,12 @@ impl<F: Facade> CostWords<F> {
     /// Whether the clock could tell nothing when it was tried: a request that takes no time mostly, and now and then a whole step of
     /// it, says nothing.
     fn is_untold(&self) -> bool {
-        self.estimates.0[6].load(Ordering::Relaxed) != 0
+        self.untold.load(Ordering::Relaxed) != 0
     }
 
     /// Notes whether the clock could tell anything.
     pub(crate) fn tells(&self, tells: bool) {
-        self.estimates.0[6].store(u64::from(!tells), Ordering::Relaxed);
+        self.untold.store(u64::from(!tells), Ordering::Relaxed);
     }
 
     /// The threshold alone: all that the common path reads.

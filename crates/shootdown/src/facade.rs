@@ -1,9 +1,9 @@
 //! The facade: atomics, barriers and waiting, as one world provides them.
 //!
-//! The engine never names `core::sync::atomic`, but for two flags that only their own CPU touches (`percpu.rs`). It runs on whatever a [`Facade`] supplies: the processor's own atomics
-//! ([`Native`]), the simulated machine's (every operation is charged to a cache line), or a model checker's. Barriers
-//! carry the name of what they are for, because "full barrier" means something else on every instruction set; each use
-//! in the engine names the barrier it pairs with.
+//! The engine never names `core::sync::atomic`, but for flags that nobody but their own CPU looks at (`mark.rs`). It runs on
+//! whatever a [`Facade`] supplies: the processor's own atomics ([`Native`]), the simulated machine's (every operation is charged
+//! to a cache line), or a model checker's. Barriers carry the name of what they are for, because "full barrier" means something
+//! else on every instruction set; each use in the engine names the barrier it pairs with.
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -74,8 +74,7 @@ pub unsafe trait Facade: 'static {
     /// [`before_ipi`](Facade::before_ipi). A handler that decided that nothing is asked of it by a load from before could lose a request
     /// whose interrupt it has just acknowledged (Arm: `dsb` after the read of ICC_IAR1_EL1; RISC-V `fence iorw, iorw` after SSIP is
     /// cleared; nothing on x86, where an interrupt is taken between two instructions and is gone from the controller by then).
-    #[inline(always)]
-    fn after_ipi() {}
+    fn after_ipi();
 
     /// Orders earlier stores and loads before the root load that follows, and so before any fill from the new tables.
     /// A root load is serialising on x86, so nothing is needed there; Arm needs `dsb ish`: not every use comes after a full
@@ -179,6 +178,8 @@ unsafe impl Facade for Native {
     }
     #[inline]
     fn publish_tables_before_full() {}
+    #[inline]
+    fn after_ipi() {}
     #[inline]
     fn before_ipi() {
         fence(Ordering::SeqCst);

@@ -19,15 +19,15 @@ pub(crate) const POSTED: u64 = 1;
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// The shootdown interrupt's handler. Call it once per interrupt; a spurious call is harmless.
     ///
-    /// # Safety
-    /// Interrupts are off, and the caller stays on this CPU until it returns: it reads the space that is loaded here, which another
-    /// thread's switch would let go of.
+    /// Acknowledge the interrupt at its controller first (Arm: read the IAR; RISC-V: clear SSIP): one that is raised while this
+    /// runs must come again. The end of the interrupt may be told before or after.
     ///
     /// Walks run with interrupts off, so a handler that runs proves that none is under way on this CPU: who calls this without an
     /// interrupt, to poll, must not hold a walk guard, nor be in the middle of another call of the engine's.
     ///
-    /// Acknowledge the interrupt at its controller first (Arm: read the IAR; RISC-V: clear SSIP): one that is raised while this
-    /// runs must come again. The end of the interrupt may be told before or after.
+    /// # Safety
+    /// Interrupts are off, and the caller stays on this CPU until it returns: it reads the space that is loaded here, which another
+    /// thread's switch would let go of.
     pub unsafe fn on_ipi(&self) {
         // Pairs with `before_ipi`: what was posted or queued before the interrupt was raised is seen by the loads below (C5).
         K::Facade::after_ipi();
@@ -39,9 +39,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Answers what was asked of this CPU by descriptors before it went off, and posts. Interrupts off.
     ///
-    /// It has left the set of CPUs whom flushes of kernel addresses wait for, and a requester's stack may be a mapping that one of them has
-    /// taken away and given another. So everything goes before the first is read: after they were taken, for until it is answered
-    /// a requester keeps its frame where it is (C5).
+    /// It has left the set of CPUs that flushes of kernel addresses wait for, and a requester's stack may be in a mapping that one of
+    /// them has taken away and given to another. So everything goes before the first descriptor is read, and after all were taken: until it
+    /// is answered a requester keeps its frame where it is (C5).
     pub(crate) fn drain(&self, cpu: &PerCpu<K::Facade>) {
         let mut flushed = false;
         if cpu.queue.has_ready() {
@@ -65,7 +65,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// As [`serve`](Self::serve); `on_entry` when the interrupt's handler does it, which may answer early (`ack.rs`).
     fn serve_on_entry(&self, cpu: &PerCpu<K::Facade>, on_entry: bool) {
         #[cfg(debug_assertions)]
-        let _serving = Serving::begin(&cpu.own.serving);
+        let _serving = cpu.own.serving.set();
         if cpu.queue.has_ready() {
             // SAFETY: a request that was ready when taken stays on its requester's stack until it is acknowledged, which is
             // the last thing that `answer` does with it.
@@ -103,7 +103,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         #[cfg(debug_assertions)]
         {
             let cpu = self.kernel.cpu();
-            let serving = self.cpus[cpu].own.serving.load(Ordering::Relaxed);
+            let serving = self.cpus[cpu].own.serving.is_set();
             assert!(!serving, "CPU {cpu} waits for others from within the shootdown handler");
         }
     }
@@ -218,9 +218,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if departed != 0 {
             // SAFETY: the address of a reference that the requester holds until this request is acknowledged.
             let space: &Space<K::Facade, W> = unsafe { &*core::ptr::with_exposed_provenance(departed as usize) };
-            let mode = space.mode();
-            // Under a roll-over tag this CPU may hold entries, and be relied on to be told (C1).
-            if !self.holds_tag_in_set(mode) && !matches!(mode, Mode::Rolled { .. }) {
+            if !self.holds_tag_in_set(space.mode()) {
                 space.cpus.leave(self.kernel.cpu());
             }
         }
@@ -262,28 +260,5 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // After the flush: `user_access_ok` goes by it.
         slot.generation.store(generation, Ordering::Relaxed);
         Some(Answer::Flushed)
-    }
-}
-
-/// Marks a CPU as serving. Not a word of the facade: it is no part of the protocol, only its own CPU looks at it, and a
-/// simulated run must not depend on how it was built.
-#[cfg(debug_assertions)]
-struct Serving<'a> {
-    mark: &'a core::sync::atomic::AtomicBool,
-    outer: bool,
-}
-
-#[cfg(debug_assertions)]
-impl<'a> Serving<'a> {
-    fn begin(mark: &'a core::sync::atomic::AtomicBool) -> Self {
-        let outer = mark.swap(true, Ordering::Relaxed);
-        Serving { mark, outer }
-    }
-}
-
-#[cfg(debug_assertions)]
-impl Drop for Serving<'_> {
-    fn drop(&mut self) {
-        self.mark.store(self.outer, Ordering::Relaxed);
     }
 }

@@ -278,10 +278,10 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     }
 
     /// Raises the shootdown interrupt, which carries no payload, on every CPU in `targets` (never the sender). Their
-    /// handlers must acknowledge it at its controller and then call `Engine::on_ipi`. Called pinned; may be called with interrupts on or off. A target may have gone off
-    /// meanwhile: nobody waits for it then. What this CPU wrote before the call must be seen by the handlers
-    /// ([`before_ipi`](Facade::before_ipi) was called): in the x2APIC mode of x86, whose sending write is no store, that takes
-    /// `mfence; lfence` before it (Intel SDM 3A, "MSR access in x2APIC mode").
+    /// handlers must acknowledge it at its controller and then call `Engine::on_ipi`. Called pinned; may be called with interrupts
+    /// on or off. A target may have gone off meanwhile: nobody waits for it then. What this CPU wrote before the call must be seen
+    /// by the handlers ([`before_ipi`](Facade::before_ipi) was called): in the x2APIC mode of x86, whose sending write is no store,
+    /// that takes `mfence; lfence` before it (Intel SDM 3A, "MSR access in x2APIC mode").
     fn send_ipi(&self, targets: &CpuMask<W>);
 
     /// Carries out one local invalidation: complete on return, or at the latest when [`local_sync`](Kernel::local_sync)
@@ -382,9 +382,9 @@ pub unsafe trait Kernel<const W: usize>: Sync {
 
     /// Tells TLBs that belong to no CPU (an IOMMU that shares page tables, a guest's second stage) of a flush of the space
     /// whose top table is `root`, or of the kernel's. Called for every flush, whatever its way (twice where an unmap was to be
-    /// deferred, and could not be), and at the end of a space; pinned, after the entry writes and a full barrier, or, where a flush of the
-    /// kernel's is broadcast, [`publish_tables`](Facade::publish_tables). What more the device's walker needs in order to see those
-    /// writes (on Arm a DSB before the command goes out) is up to the hook. A change of tag is not told: tags are the CPUs'.
+    /// deferred, and could not be), and at the end of a space; pinned, after the entry writes and a full barrier, or, where a flush
+    /// of the kernel's is broadcast, [`publish_tables`](Facade::publish_tables). What more the device's walker needs in order to see
+    /// those writes (on Arm a DSB before the command goes out) is up to the hook. A change of tag is not told: tags are the CPUs'.
     ///
     /// May return before it is carried out; then with a ticket for [`secondary_sync`](Kernel::secondary_sync): not 0, and
     /// never falling from one call to a later one. 0 says that there is nothing to wait for.

@@ -12,7 +12,7 @@ use crate::request::{Asked, Outstanding, Request};
 use crate::targets::AHEAD;
 use crate::token::Token;
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Interrupts `targets`, does the local part before or while they answer, and unpins: before the wait if waits are
@@ -56,10 +56,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// Posts to every target and interrupts those that nobody has posted to since they last looked. Once for a token.
+    ///
+    /// All of them when it is on top of another that is sending: an interrupt may come in between a post and its sending, and its
+    /// handler may flush. What it finds posted is owed an interrupt by the one below, which cannot send while the handler waits (C5).
     pub(crate) fn post(&self, token: &mut Token<'_, 'k, K, W>, targets: CpuMask<W>, me: CpuId) {
         let mut fresh = CpuMask::EMPTY;
         let (mut sent, mut count) = (0, 0);
-        let owing = self.owes(me);
+        let owing = self.cpus[me].own.sending.set();
         // A post is a full barrier, so their lines would come one after the other.
         let mut ahead = targets.iter();
         let mut prefetch_next = || {
@@ -76,7 +79,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if seen & POSTED == 0 {
                 seen = post.fetch_or_full(POSTED);
             }
-            if seen & POSTED == 0 || owing.twice {
+            if seen & POSTED == 0 || owing.nested {
                 fresh.insert(cpu);
                 sent += 1;
             }
@@ -90,15 +93,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         drop(owing);
         self.kernel.event(Event::Interrupted { sent, targets: count });
-    }
-
-    /// From here on `me` may owe interrupts, until what is returned is dropped. Pinned.
-    #[inline]
-    fn owes(&self, me: CpuId) -> Owing<'_> {
-        let sending = &self.cpus[me].own.sending;
-        let twice = sending.load(Ordering::Relaxed);
-        AtomicBool::store(sending, true, Ordering::Relaxed);
-        Owing { sending, twice }
     }
 
     /// Queues one stack request at every target, sends, runs `meanwhile`, and waits for all of them, pinned or not.
@@ -153,12 +147,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 own.close();
             }
         });
-        let owing = self.owes(me);
+        let owing = self.cpus[me].own.sending.set();
         let mut fresh = CpuMask::EMPTY;
         let mut sent = 0;
         let mut queued =
             |cpu: CpuId, target: &PerCpu<K::Facade>, (slot, first): (u32, bool), fresh: &mut CpuMask<W>| {
-                if first || owing.twice {
+                if first || owing.nested {
                     fresh.insert(cpu);
                     sent += 1;
                 }
@@ -260,23 +254,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return target.queue.put_flag_first(me);
         }
         target.queue.put(me, request)
-    }
-}
-
-/// Where a requester says that it may owe interrupts, put back to what it was when it is dropped.
-///
-/// An interrupt may come in between a post and its sending, and its handler may flush. What it finds posted then is owed an interrupt by
-/// the one below it, which cannot send while the handler waits: so it sends to all of its own targets ([`twice`](Self::twice)).
-struct Owing<'e> {
-    sending: &'e AtomicBool,
-    /// Somebody below on this CPU owes interrupts.
-    twice: bool,
-}
-
-impl Drop for Owing<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        AtomicBool::store(self.sending, self.twice, Ordering::Relaxed);
     }
 }
 

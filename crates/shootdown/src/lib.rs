@@ -75,6 +75,7 @@ mod interrupt;
 mod kernel_range;
 mod local_first;
 mod log;
+mod mark;
 #[cfg(test)]
 mod meddled;
 #[cfg(test)]

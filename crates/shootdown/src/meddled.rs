@@ -201,6 +201,7 @@ unsafe impl Facade for Meddling {
     type U64 = Meddled;
     fn full_barrier() {}
     fn publish_tables() {}
+    fn after_ipi() {}
     fn before_ipi() {}
     fn before_root_load() {}
     fn wait_until(mut condition: impl FnMut() -> bool) {

@@ -14,11 +14,12 @@
 use crate::deferred::Deferring;
 use crate::design::MAX_SLOTS;
 use crate::facade::{Facade, Word};
+use crate::mark::Mark;
 use crate::request::{Queue, Request};
 use crate::rollover::Running;
 use crate::space::Line;
 use crate::worth::Behind;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 
 /// Per-CPU state; the kernel supplies an array of these, indexed by CPU id. About 1.4 KiB.
 #[repr(C, align(64))]
@@ -64,13 +65,12 @@ pub(crate) struct Own<F: Facade> {
     /// [`enter_kernel`](crate::Engine::enter_kernel).
     pub(crate) in_vain: F::U64,
     /// Whether a requester here may owe a CPU an interrupt that others count on: from its first post, or descriptor, to the sending.
-    /// Written pinned; who comes in on it by an interrupt puts back what it finds. No word of the facade: what only its own CPU
-    /// touches it finds as it left it in every world.
-    pub(crate) sending: AtomicBool,
+    /// Pinned.
+    pub(crate) sending: Mark,
     pub(crate) slots: [Slot<F>; MAX_SLOTS],
     /// Whether the handler, or a waiter in its place, is serving here. Last, so that no offset depends on the build.
     #[cfg(debug_assertions)]
-    pub(crate) serving: AtomicBool,
+    pub(crate) serving: Mark,
 }
 
 /// A per-CPU tag slot: whose entries it may hold, and how fresh they are (rule 1).
@@ -97,13 +97,13 @@ impl<F: Facade> PerCpu<F> {
                 next_victim: F::U64::new(0),
                 behind: F::U64::new(Behind::FAR.0),
                 in_vain: F::U64::new(0),
-                sending: AtomicBool::new(false),
+                sending: Mark::new(),
                 slots: core::array::from_fn(|_| Slot {
                     space: F::U64::new(0),
                     generation: F::U64::new(0),
                 }),
                 #[cfg(debug_assertions)]
-                serving: AtomicBool::new(false),
+                serving: Mark::new(),
             },
             deferring: Deferring::new(),
             walking: crate::walk::Walking::new(),

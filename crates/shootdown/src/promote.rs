@@ -198,7 +198,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if matches!(mode, Mode::Rolled { .. }) || word & Mode::ENDED != 0 && mode == Mode::PerCpu {
                 return Flushed(Tables::of(true));
             }
-            if space.end(word).is_some()
+            if space.end(word)
                 && let Mode::Transition(tag) | Mode::System(tag) | Mode::Demoting(tag) = mode
             {
                 self.tags.free_dirty(tag);

@@ -252,7 +252,10 @@ impl<'k, F: Facade, const W: usize> Rar<'k, F, W> {
             if !over {
                 looks += 1;
                 let user = self.table.users[me % self.entries].cpu.load(Ordering::Relaxed);
-                kernel.waits(me, user.saturating_sub(1) as CpuId, looks);
+                // Or it has come free by now.
+                if let Some(user) = user.checked_sub(1) {
+                    kernel.waits(me, user as CpuId, looks);
+                }
             }
             over
         });

@@ -102,13 +102,16 @@ impl<F: Facade, const W: usize> Space<F, W> {
     /// Replaces the mode in `word`, read before, by `to`, in the next era. A full barrier when it succeeds. The era makes the
     /// exchange fail when the space has lost and regained its tag meanwhile. Returns the new word.
     pub(crate) fn change_mode(&self, word: u64, to: Mode) -> Option<u64> {
-        let new = to.pack() | (word & Mode::ERA).wrapping_add(Mode::ONE_ERA);
-        self.mode.0.compare_exchange_full(word, new).is_ok().then_some(new)
+        self.change_word(word, to.pack())
     }
 
-    /// Puts a space that has ended on per-CPU tags for good; as [`change_mode`](Self::change_mode).
-    pub(crate) fn end(&self, word: u64) -> Option<u64> {
-        let new = Mode::PerCpu.pack() | Mode::ENDED | (word & Mode::ERA).wrapping_add(Mode::ONE_ERA);
+    /// The same, to per-CPU tags for good: the space has ended.
+    pub(crate) fn end(&self, word: u64) -> bool {
+        self.change_word(word, Mode::PerCpu.pack() | Mode::ENDED).is_some()
+    }
+
+    fn change_word(&self, word: u64, to: u64) -> Option<u64> {
+        let new = to | (word & Mode::ERA).wrapping_add(Mode::ONE_ERA);
         self.mode.0.compare_exchange_full(word, new).is_ok().then_some(new)
     }
 

@@ -111,7 +111,7 @@ impl Hw {
     /// invalidates from here on.
     pub fn dsb_stores(&mut self, cpu: usize) {
         self.published(cpu);
-        self.published_by(cpu, true);
+        self.all_published();
     }
 
     /// DSB for loads and stores: publishes table writes, and completes the invalidations of this CPU that `scope`

@@ -114,7 +114,7 @@ impl Cpu {
         }
     }
 
-    /// Off for good: until it has left the space that it has loaded, a CPU that goes off may still walk its tables (C3).
+    /// Off altogether: a CPU that goes off may still walk the tables of the space that it has loaded, until it has left it (C3).
     #[inline]
     pub(super) fn is_off(&self) -> bool {
         !self.online && self.space == 0

@@ -123,7 +123,7 @@ impl Hw {
             let cpu = &mut later.cpus[cpu];
             (cpu.unpublished, cpu.published) = (None, seq);
         }
-        self.published_by(cpu, false);
+        self.published_by(cpu);
     }
 
     /// The moment at which an invalidation took effect that was carried out before the table writes in front of it.

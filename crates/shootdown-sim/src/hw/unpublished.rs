@@ -35,11 +35,17 @@ impl Hw {
         }
     }
 
-    /// `cpu` has published its withdrawals; those of others too if it may have `seen` them: who has read a store of
-    /// another CPU passes it on with its own.
-    pub(super) fn published_by(&mut self, cpu: usize, seen: bool) {
+    /// `cpu` has published its withdrawals.
+    pub(super) fn published_by(&mut self, cpu: usize) {
         if let Some(later) = &mut self.later {
-            later.unpublished.retain(|one| !seen && one.issued.cpu as usize != cpu);
+            later.unpublished.retain(|one| one.issued.cpu as usize != cpu);
+        }
+    }
+
+    /// Withdrawals of all CPUs are published: by one that may have read them, and passes them on with its own.
+    pub(super) fn all_published(&mut self) {
+        if let Some(later) = &mut self.later {
+            later.unpublished.clear();
         }
     }
 

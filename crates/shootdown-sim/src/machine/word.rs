@@ -122,6 +122,7 @@ unsafe impl Facade for SimWorld {
     fn publish_tables_before_full() {
         besides(Barrier::PublishTables);
     }
+    fn after_ipi() {}
     #[inline]
     fn before_ipi() {
         Self::full_barrier();

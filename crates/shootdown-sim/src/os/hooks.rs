@@ -4,6 +4,7 @@
 use super::category::Category;
 use super::counts::{Answers, EngineCounts, Roots};
 use super::diary::Diary;
+use super::hook_costs::HookCosts;
 use super::hypervisor::VirtualCpu;
 use super::preemption::Preemption;
 use super::remote::RemoteCosts;
@@ -15,41 +16,6 @@ use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-
-/// Costs and settings that the hooks need.
-#[derive(Debug, Clone)]
-pub struct HookCosts {
-    /// Cycles per nanosecond.
-    pub ghz: f64,
-    /// The least a synchronisation takes, cycles.
-    pub broadcast_sync: u64,
-    /// Time that the machine needs for one broadcast before it carries out the next, cycles: the mean.
-    pub broadcast_interval: u64,
-    /// What a broadcast costs each CPU that receives it, cycles.
-    pub broadcast_received: u64,
-    /// Bookkeeping of a cross-CPU call, for each target, cycles.
-    pub call_target: u64,
-    /// What the hardware can do; `None` without broadcast.
-    pub limits: Option<BroadcastLimits>,
-    /// Remote actions, in place of broadcasts.
-    pub remote: Option<RemoteCosts>,
-}
-
-impl Default for HookCosts {
-    /// Round figures without a source, for runs that measure nothing: no broadcast at 2 GHz. Measured runs take a machine
-    /// model's.
-    fn default() -> Self {
-        HookCosts {
-            ghz: 2.0,
-            broadcast_sync: 500,
-            broadcast_interval: 50,
-            broadcast_received: 5,
-            call_target: 0,
-            limits: None,
-            remote: None,
-        }
-    }
-}
 
 /// The hooks.
 pub struct SimKernel {

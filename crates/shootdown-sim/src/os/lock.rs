@@ -51,9 +51,7 @@ impl SpinLock {
         }
         result
     }
-}
 
-impl SpinLock {
     fn try_take(&self) -> bool {
         self.word.compare_exchange_full(0, 1).is_ok()
     }

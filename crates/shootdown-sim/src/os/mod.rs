@@ -13,6 +13,7 @@ mod exit;
 mod fault;
 mod flush;
 mod fork;
+mod hook_costs;
 mod hooks;
 mod hypervisor;
 mod interrupted;
@@ -42,7 +43,8 @@ mod walk;
 
 pub use counts::{Answers, EngineCounts, Roots};
 pub use diary::{Diary, Note, Requests};
-pub use hooks::{HookCosts, SimKernel};
+pub use hook_costs::HookCosts;
+pub use hooks::SimKernel;
 pub use interrupted::{Hit, Interrupted};
 pub use kernel_pages::{KERNEL_BASE, KernelPages};
 pub use latency::{BYSTANDERS, DISTURBANCE, Distribution, Latencies, Recorder};

@@ -22,6 +22,7 @@ unsafe impl Facade for Noted {
         BARRIERS.with_borrow_mut(|noted| noted.push("full"));
     }
     fn publish_tables() {}
+    fn after_ipi() {}
     fn before_ipi() {
         BARRIERS.with_borrow_mut(|noted| noted.push("before the interrupt"));
     }

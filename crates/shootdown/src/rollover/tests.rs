@@ -3,8 +3,11 @@
 use crate::Design;
 use crate::design::{Departure, Requests, Tags};
 use crate::hooks::{Event, Root};
-use crate::noted::{DESIGN, EVENTS, InWorld, Sys, on, three};
+use crate::meddled;
+use crate::noted::{CLOCK, DESIGN, EVENTS, InWorld, ON_WAIT, Sys, all_answer, on, three};
+use crate::range::Range;
 use std::boxed::Box;
+use std::vec;
 
 /// Six tags for three CPUs, which run one space.
 fn with_six(design: Design) -> (&'static Sys, InWorld) {
@@ -49,17 +52,31 @@ fn a_cpu_that_is_off_keeps_no_tag() {
 }
 
 #[test]
-fn a_cpu_that_may_hold_entries_under_such_a_tag_stays_in_the_set_whoever_asks_it_to_leave() {
-    let (engine, space) = with_six(Design {
-        requests: Requests::PerRequest,
-        departure: Departure::WhenAsked { trim_ns: 1 },
-        ..DESIGN
-    });
-    assert_eq!(engine.departure(), Departure::AtSwitch);
-    on(1, || {
-        engine.switch_to_kernel();
-        // The requester found the space on per-CPU slots, before it was first loaded.
-        engine.leave_departed(core::ptr::from_ref(space).expose_provenance() as u64);
-    });
-    assert!(space.cpus.contains(1));
+fn a_cpu_that_may_hold_entries_under_such_a_tag_stays_in_the_set_though_it_is_asked_before_the_space_has_it() {
+    let mut met = 0;
+    for operation in 0..60 {
+        let (engine, _) = with_six(Design {
+            requests: Requests::PerRequest,
+            departure: Departure::WhenAsked { trim_ns: 0 },
+            ..DESIGN
+        });
+        let space: InWorld = Box::leak(Box::new(engine.space(Root(2))));
+        let other: InWorld = Box::leak(Box::new(engine.space(Root(3))));
+        // SAFETY: spaces are leaked.
+        let run = move |space: InWorld| on(1, || unsafe { engine.switch_to(space) });
+        // CPU 1 runs it while CPU 0 flushes it, for the first time: it is on slots when CPU 0 begins.
+        meddled::after(operation, move || run(space));
+        // And has left it again when it is asked.
+        ON_WAIT.set(Some(Box::new(move |_| {
+            run(other);
+            all_answer(engine);
+        })));
+        CLOCK.set(vec![2; 9]);
+        let _done = engine.flush(space, Range::page(0x1000));
+        let asked = ON_WAIT.take().is_some() && engine.cpus[1].own_state().id() == other.id;
+        meddled::never();
+        met += u32::from(asked);
+        assert!(!asked || space.cpus.contains(1), "at operation {operation}");
+    }
+    assert!(met > 0, "it was never asked");
 }

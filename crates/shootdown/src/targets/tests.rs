@@ -39,6 +39,7 @@ unsafe impl Facade for World {
     type U64 = Meddled;
     fn full_barrier() {}
     fn publish_tables() {}
+    fn after_ipi() {}
     fn before_ipi() {}
     fn before_root_load() {}
     fn wait_until(mut condition: impl FnMut() -> bool) {

@@ -171,6 +171,7 @@ unsafe impl Facade for Strict {
     fn publish_tables_before_full() {
         owed(|owed| (owed.tables, owed.tables_full) = (false, owed.tables || owed.tables_full));
     }
+    fn after_ipi() {}
     fn before_ipi() {
         owed(|owed| owed.ipi = false);
     }

