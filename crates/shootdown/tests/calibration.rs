@@ -177,8 +177,6 @@ fn a_clock_that_does_not_tell_leaves_the_priors() {
             // SAFETY: the space lives until the engine has left it.
             unsafe { engine.switch_to(&space) };
             for page in 0..100 {
-                // Now and then a request takes a whole step.
-                kernel.broadcast_ns.set(if page == 50 { 1_000_000 } else { 600 });
                 let _done = engine.flush(&space, Range::pages(page << 12, (page + 1) << 12, Stride::Size4K));
             }
             engine.switch_to_kernel();
