@@ -196,8 +196,9 @@ unsafe impl Facade for CheckWorld {
         }
     }
 
-    #[track_caller]
     fn after_ipi() {}
+
+    #[track_caller]
     fn before_ipi() {
         barrier(machine::Machine::before_ipi);
     }

@@ -159,18 +159,24 @@ impl Interrupts {
 /// The words behind [`Costs`], in the same order: estimates, which timed requests read and write, the first two as in [`Interrupts`]; and
 /// on a line of its own the threshold, which everybody reads and which is written when it moves.
 pub(crate) struct CostWords<F: Facade> {
-    estimates: Line<[F::U64; 6]>,
+    estimates: Line<Estimates<F>>,
     broadcast_from: Line<F::U64>,
-    /// 1 when the clock could tell nothing when it was tried. Read when a request was timed.
+}
+
+struct Estimates<F: Facade> {
+    words: [F::U64; 6],
+    /// 1 when the clock could tell nothing when it was tried.
     untold: F::U64,
 }
 
 impl<F: Facade> CostWords<F> {
     pub(crate) fn new() -> Self {
         let words = CostWords {
-            estimates: Line([0; 6].map(F::U64::new)),
+            estimates: Line(Estimates {
+                words: [0; 6].map(F::U64::new),
+                untold: F::U64::new(0),
+            }),
             broadcast_from: Line(F::U64::new(0)),
-            untold: F::U64::new(0),
         };
         words.store(&Costs::PRIORS, Interrupts::of(&Costs::PRIORS));
         words
@@ -185,7 +191,7 @@ impl<F: Facade> CostWords<F> {
             broadcast_ns,
             page_ns,
             tag_ns,
-        ] = core::array::from_fn(|index| self.estimates.0[index].load(Ordering::Relaxed));
+        ] = core::array::from_fn(|index| self.estimates.0.words[index].load(Ordering::Relaxed));
         Costs {
             interrupt_ns: interrupt_ns / Interrupts::NS,
             interrupt_more_ns: interrupt_more_ns / Interrupts::NS,
@@ -198,7 +204,7 @@ impl<F: Facade> CostWords<F> {
     }
 
     fn interrupts(&self) -> Interrupts {
-        let [first, more, ..] = &self.estimates.0;
+        let [first, more, ..] = &self.estimates.0.words;
         Interrupts {
             first: first.load(Ordering::Relaxed),
             more: more.load(Ordering::Relaxed),
@@ -208,12 +214,12 @@ impl<F: Facade> CostWords<F> {
     /// Whether the clock could tell nothing when it was tried: a request that takes no time mostly, and now and then a whole step of
     /// it, says nothing.
     fn is_untold(&self) -> bool {
-        self.untold.load(Ordering::Relaxed) != 0
+        self.estimates.0.untold.load(Ordering::Relaxed) != 0
     }
 
     /// Notes whether the clock could tell anything.
     pub(crate) fn tells(&self, tells: bool) {
-        self.untold.store(u64::from(!tells), Ordering::Relaxed);
+        self.estimates.0.untold.store(u64::from(!tells), Ordering::Relaxed);
     }
 
     /// The threshold alone: all that the common path reads.
@@ -232,7 +238,7 @@ impl<F: Facade> CostWords<F> {
             costs.page_ns,
             costs.tag_ns,
         ];
-        for (word, value) in self.estimates.0.iter().zip(values) {
+        for (word, value) in self.estimates.0.words.iter().zip(values) {
             if word.load(Ordering::Relaxed) != value {
                 word.store(value, Ordering::Relaxed);
             }
