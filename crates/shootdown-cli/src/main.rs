@@ -3,54 +3,22 @@
 //! This file only reads the command line, calls the command and turns its outcome into an exit status.
 
 mod args;
-mod bars;
-#[cfg(target_os = "linux")]
-mod calibrate;
-mod catalog;
-mod check;
-mod compare;
-mod evidence;
-mod explain;
+mod commands;
 mod failure;
-#[cfg(target_os = "linux")]
-mod host;
-mod import;
-mod interpolate;
 mod interrupt;
-mod json;
-mod list;
-mod number;
-mod output;
-mod page;
-mod plan;
-mod plot;
-mod progress;
+mod print;
 mod published;
-mod qemu;
-mod queue;
-#[cfg(target_os = "linux")]
-mod record;
-mod replay;
-mod report;
-mod scoreboard;
-mod shape;
-mod style;
-mod summary;
-mod sweep;
-mod table;
-mod target;
-mod timeline;
-mod verdict;
-mod walkers;
-
-#[cfg(test)]
-mod fake;
+mod runs;
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use args::{Cli, Command};
 use clap::Parser;
+#[cfg(target_os = "linux")]
+use commands::{calibrate, host, record};
+use commands::{check, compare, evidence, explain, import, list, qemu, replay, scoreboard, sweep, timeline, walkers};
+use runs::queue;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {

@@ -26,7 +26,7 @@ pub struct CompareArgs {
 
     /// Machine model: a name as in `shootdown list`, or the path of a .toml file; `qemu-x86_64` is the bare-metal kernel
     /// in QEMU
-    #[arg(long, value_name = "MACHINE", default_value = crate::catalog::FLAGSHIP_MACHINE)]
+    #[arg(long, value_name = "MACHINE", default_value = crate::runs::catalog::FLAGSHIP_MACHINE)]
     pub on: String,
 
     /// Make the machine large enough for N CPUs, with more sockets of the same kind
@@ -44,7 +44,7 @@ pub struct CompareArgs {
     pub set: Vec<String>,
 
     /// Designs to compare
-    #[arg(long, value_name = "D,D,..", value_delimiter = ',', default_value = crate::catalog::FLAGSHIP_DESIGNS)]
+    #[arg(long, value_name = "D,D,..", value_delimiter = ',', default_value = crate::runs::catalog::FLAGSHIP_DESIGNS)]
     pub designs: Vec<String>,
 
     /// Thread counts, at most one per CPU (`madvise_stress`: also more) [default: 1,2,4,.. and all CPUs]
@@ -96,11 +96,11 @@ pub struct SweepArgs {
     pub workload: Option<String>,
 
     /// Machine models: names as in `shootdown list`, or paths of .toml files
-    #[arg(long, value_name = "M,M,..", value_delimiter = ',', default_value = crate::catalog::FLAGSHIP_MACHINE)]
+    #[arg(long, value_name = "M,M,..", value_delimiter = ',', default_value = crate::runs::catalog::FLAGSHIP_MACHINE)]
     pub on: Vec<String>,
 
     /// Designs
-    #[arg(long, value_name = "D,D,..", value_delimiter = ',', default_value = crate::catalog::FLAGSHIP_DESIGNS)]
+    #[arg(long, value_name = "D,D,..", value_delimiter = ',', default_value = crate::runs::catalog::FLAGSHIP_DESIGNS)]
     pub designs: Vec<String>,
 
     /// Thread counts, `all` for as many as CPUs [default: 1,2,4,.. and all]
@@ -141,8 +141,8 @@ pub struct SweepArgs {
     pub lru_drain: bool,
 
     /// Run only share I of N; the shares are disjoint and together are the sweep
-    #[arg(long, value_name = "I/N", value_parser = crate::sweep::Shard::parse)]
-    pub shard: Option<crate::sweep::Shard>,
+    #[arg(long, value_name = "I/N", value_parser = crate::commands::sweep::Shard::parse)]
+    pub shard: Option<crate::commands::sweep::Shard>,
 
     /// Put the results of all shards together in place of running anything
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["workload", "shard", "set", "sample"], requires = "output")]

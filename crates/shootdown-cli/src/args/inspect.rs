@@ -17,7 +17,7 @@ pub struct PlaceArgs {
     pub workload: String,
 
     /// Machine model: a name as in `shootdown list`, or the path of a .toml file
-    #[arg(long, value_name = "MACHINE", default_value = crate::catalog::FLAGSHIP_MACHINE)]
+    #[arg(long, value_name = "MACHINE", default_value = crate::runs::catalog::FLAGSHIP_MACHINE)]
     pub on: String,
 
     /// Make the machine large enough for N CPUs, with more sockets of the same kind

@@ -51,7 +51,7 @@ pub struct ReplayArgs {
     pub file: PathBuf,
 
     /// Machine model: a name as in `shootdown list`, or the path of a .toml file
-    #[arg(long, value_name = "MACHINE", default_value = crate::catalog::FLAGSHIP_MACHINE)]
+    #[arg(long, value_name = "MACHINE", default_value = crate::runs::catalog::FLAGSHIP_MACHINE)]
     pub on: String,
 
     /// Make the machine large enough for N CPUs, with more sockets of the same kind
@@ -63,7 +63,7 @@ pub struct ReplayArgs {
     pub set: Vec<String>,
 
     /// Designs to compare
-    #[arg(long, value_name = "D,D,..", value_delimiter = ',', default_value = crate::catalog::FLAGSHIP_DESIGNS)]
+    #[arg(long, value_name = "D,D,..", value_delimiter = ',', default_value = crate::runs::catalog::FLAGSHIP_DESIGNS)]
     pub designs: Vec<String>,
 
     /// How the program is put on more CPUs: `N`, `threads:N` or `spread` (see below)

@@ -9,7 +9,7 @@ use shootdown_sim::os::Latencies;
 use toml::Spanned;
 
 use super::{Beside, Metric, Note, Published, Reference, Tables};
-use crate::plan::Settings;
+use crate::runs::plan::Settings;
 
 /// A row as the file has it: exactly one number, or pair of numbers whose quotient counts.
 #[derive(Deserialize)]

@@ -1,0 +1,171 @@
+//! The command line: one grammar for every run, a workload on a target under a design.
+//!
+//! This file says what can be written; [`crate::runs::plan`] decides whether it makes sense.
+
+mod check;
+mod compare;
+mod inspect;
+#[cfg(target_os = "linux")]
+mod linux;
+mod qemu;
+mod recording;
+
+pub use check::CheckArgs;
+pub use compare::{CompareArgs, EvidenceArgs, ScoreboardArgs, SweepArgs, WalkersArgs};
+pub use inspect::{DECISIONS, ExplainArgs, TimelineArgs};
+#[cfg(target_os = "linux")]
+pub use linux::{CalibrateArgs, HostArgs, MeasureArgs, RecordArgs};
+pub use qemu::{Accel, QemuArgs};
+pub use recording::{ImportArgs, ReplayArgs};
+
+use std::num::{IntErrorKind, ParseIntError};
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+/// The whole command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "shootdown",
+    version,
+    about = "Compare TLB-coherence designs on machines you do not own",
+    long_about = "Compare TLB-coherence designs (interrupts, broadcast, adaptive) on simulated many-CPU machines.\n\n\
+        Every access is checked by an oracle; simulated throughput is printed beside published measurements.\n\
+        Without a command, the flagship comparison runs: tlb_flush2 on milan-72 at 1 to 72 threads, with an HTML report.",
+    after_help = "Examples:\n  \
+        shootdown                                        the flagship comparison and its HTML report\n  \
+        shootdown compare tlb_flush2 --threads 1,16,72   choose the thread counts\n  \
+        shootdown list                                   workloads, machines and designs\n  \
+        shootdown evidence                               simulated results beside published ones\n\n\
+        Exit status: 0; 1 when a stale translation was seen (under `none`, the control, it is\n        no surprise) or a run failed; 2 on bad usage; 130 after Ctrl-C."
+)]
+pub struct Cli {
+    /// What to do; nothing means the flagship comparison.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run one workload on one machine under several designs and compare them
+    Compare(CompareArgs),
+    /// Run every combination of parameter values, in shards if need be; resumes when interrupted
+    Sweep(SweepArgs),
+    /// Record what this machine's kernel does with translations while a command runs, as one Parquet file
+    #[cfg(target_os = "linux")]
+    Record(RecordArgs),
+    /// Measure small workloads on this machine's own kernel
+    #[cfg(target_os = "linux")]
+    Host(HostArgs),
+    /// Measure this machine and write a machine model that fits it
+    #[cfg(target_os = "linux")]
+    Calibrate(CalibrateArgs),
+    /// Read a recording of a real program (trace text of Linux) and keep it as one Parquet file
+    Import(ImportArgs),
+    /// Replay a recording of a real program on a simulated machine, under several designs
+    Replay(ReplayArgs),
+    /// Run the bare-metal kernel in QEMU: real page tables, real interrupts, under several designs
+    Qemu(QemuArgs),
+    /// Show one shootdown across CPUs: who sent, who was lazy, who answered when
+    Timeline(TimelineArgs),
+    /// List the workloads, machines and designs
+    List(ListArgs),
+    /// Tell why requests of one run went by interrupts, by broadcast or nowhere, and what each way cost
+    Explain(ExplainArgs),
+    /// Print published tables beside simulated results, with errors on fitted and held-out rows
+    Evidence(EvidenceArgs),
+    /// Sweep the rate of table frees: what lockless walks pay under each design, and where one becomes cheaper than
+    /// another
+    Walkers(WalkersArgs),
+    /// Hold `adaptive` against the best preset in every cell of machine, workload and threads
+    Scoreboard(ScoreboardArgs),
+    /// Try every order of what can happen in small races, on the real engine
+    Check(CheckArgs),
+}
+
+/// Arguments shared by every command that runs something.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// Seed of the first run: the same seed gives the same result
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole_number, allow_negative_numbers = true)]
+    pub seed: u64,
+
+    /// Host threads to run on [default: all]
+    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
+    pub jobs: Option<u64>,
+
+    /// Virtual milliseconds to measure per run [default: 30; with more than 256 threads until the rate is known to 5 %,
+    /// but no longer than ten minutes or so]
+    #[arg(long, value_name = "MS", allow_negative_numbers = true)]
+    pub virtual_ms: Option<f64>,
+}
+
+/// Arguments of `list`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  shootdown list\n  shootdown list --json | jq -r '.machines[].name'")]
+pub struct ListArgs {
+    /// Print only JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A mistake on the command line in one line, as every other error here: what is wrong, a tip if there is one, where
+/// help is. `command` is the first word behind the program's name.
+pub fn one_line(error: &clap::Error, command: Option<&str>) -> String {
+    let text = error.to_string();
+    let joined = |block: &str| block.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut blocks = text.split("\n\n").map(joined);
+    let mut line = blocks.next().unwrap_or_default();
+    // That a misspelt option could be a value behind `--` is no help here.
+    let tip = |block: String| block.strip_prefix("tip: ").map(str::to_string);
+    if let Some(tip) = blocks.find_map(|block| tip(block).filter(|tip| !tip.contains("as a value, use"))) {
+        line.push_str(&format!("; {tip}"));
+    }
+    let commands = Cli::command();
+    let command = command.filter(|name| commands.find_subcommand(name).is_some());
+    let command = command.map(|name| format!(" {name}")).unwrap_or_default();
+    line.push_str(&format!("; see `shootdown{command} --help`"));
+    line
+}
+
+/// Reads a whole number that is not negative, with a message that says what was expected.
+fn whole_number(text: &str) -> Result<u64, String> {
+    text.trim().parse().map_err(|error: ParseIntError| match error.kind() {
+        IntErrorKind::PosOverflow => format!("expected a whole number up to {}", u64::MAX),
+        _ => "expected a whole number, for example 4".to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grammar_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_help_page_has_examples() {
+        let mut command = Cli::command();
+        assert!(command.render_help().to_string().contains("Examples:"));
+        for sub in command.get_subcommands_mut().filter(|sub| sub.get_name() != "help") {
+            assert!(
+                sub.render_help().to_string().contains("Examples:"),
+                "{} has no examples",
+                sub.get_name()
+            );
+        }
+    }
+
+    #[test]
+    fn lists_are_separated_by_commas() {
+        let cli =
+            Cli::try_parse_from(["shootdown", "compare", "w", "--threads", "1, 2,4", "--designs", "a,b"]).unwrap();
+        let Some(Command::Compare(args)) = cli.command else {
+            panic!("not compare")
+        };
+        assert_eq!(args.threads, Some(vec![1, 2, 4]));
+        assert_eq!(args.designs, ["a", "b"]);
+    }
+}

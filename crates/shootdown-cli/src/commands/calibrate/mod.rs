@@ -1,0 +1,267 @@
+//! `shootdown calibrate`: a machine model of this very machine, and how well it fits.
+//!
+//! Owns the order: measure the workloads and the single costs, begin with the nearest built-in model ([`base`]), fit
+//! what cannot be measured alone ([`fit`]), write the file, read it back, simulate every row with it and print both.
+
+mod base;
+mod fit;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use shootdown_linux::work::Workload;
+use shootdown_sim::model::Model;
+use shootdown_sim::run::{self, Parameters, RunSpec};
+
+use crate::args::CalibrateArgs;
+use crate::commands::host::{self, Place, Row, Settings};
+use crate::failure::{Failure, SUCCESS};
+use crate::print::json;
+use crate::print::number;
+use crate::print::output::{self, Destination};
+use crate::print::table::Grid;
+use crate::runs::plan;
+use fit::Fitted;
+
+/// The design that Linux has where nothing is broadcast.
+const LINUX: &str = match std::env::consts::ARCH.as_bytes() {
+    b"x86_64" => "ipi-trim",
+    b"aarch64" => "arm-broadcast",
+    _ => "ipi",
+};
+
+/// Virtual milliseconds of each simulated row: a thousand operations and more.
+const VIRTUAL_MS: f64 = 10.0;
+
+/// Whence measured numbers come, as the file says it.
+const MEASURED: &str = "measured on this machine by `shootdown calibrate`";
+
+/// Measures, fits, writes, and says how well it fits.
+///
+/// # Errors
+/// One line when the machine cannot be measured or the file cannot be written; Ctrl-C, which writes nothing.
+pub fn command(args: &CalibrateArgs, stop: &AtomicBool) -> Result<u8, Failure> {
+    let destination = Destination::new("-o", &args.output)?;
+    let name = name_of(&args.output)?;
+    let settings = Settings::new(&args.measure)?;
+    let place = Place::find()?;
+    place.note();
+    let threads = plan::default_threads(1, place.cpus.len());
+    let plan: Vec<_> = Workload::ALL
+        .into_iter()
+        .flat_map(|workload| threads.iter().map(move |&threads| (workload, threads)))
+        .collect();
+    let rows = host::measure(&place, &plan, &settings, stop)?;
+    let spinner = spinner();
+    spinner.set_message("measuring single costs");
+    let base = base::model(&name, &place)?;
+    let mut simulate = |model: &Model, row: &Row| {
+        spinner.tick();
+        simulated(model, row, stop)
+    };
+    spinner.set_message("fitting");
+    let (model, fitted) = fit::all(base.model, &rows, &mut simulate)?;
+    let heading = format!(
+        "{}\nWritten by `shootdown calibrate`. Numbers marked source were measured here, those marked fitted make the named rows come\n\
+         out right in the simulator, and those marked assumed are those of {}, its nearest built-in model.",
+        model.description, base.template
+    );
+    let text = model.to_toml(&heading);
+    // What is written is what is judged: numbers went through text.
+    let model = Model::parse(&text, &destination.shown()).map_err(|error| Failure::Input(error.to_string()))?;
+    let compared: Vec<_> = rows
+        .iter()
+        .map(|row| Ok((row, simulate(&model, row)?)))
+        .collect::<Result<_, Failure>>()?;
+    spinner.finish_and_clear();
+    destination.write(&text, stop)?;
+    output::print(&if args.json {
+        document(&model, &compared, &fitted)
+    } else {
+        words(&destination, &model, &base.facts, &compared, &fitted)
+    })?;
+    Ok(SUCCESS)
+}
+
+/// The name of the machine: that of the file, without its ending.
+fn name_of(path: &Path) -> Result<String, Failure> {
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let toml = path.extension().is_some_and(|ending| ending == "toml");
+    match stem {
+        Some(name) if toml && !name.chars().any(char::is_control) => Ok(name),
+        _ => Err(Failure::Input(format!(
+            "-o {}: expected the name of a model file, for example machines/mine.toml",
+            path.display()
+        ))),
+    }
+}
+
+fn spinner() -> ProgressBar {
+    let spinner = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}  {elapsed}") {
+        spinner.set_style(style);
+    }
+    spinner
+}
+
+/// Operations per second of a row in the simulator.
+fn simulated(model: &Model, row: &Row, stop: &AtomicBool) -> Result<run::RunResult, Failure> {
+    let mut parameters = Parameters::default();
+    if let Some(idle) = row.idle_ns() {
+        // Asked for 2 microseconds, this machine is idle for longer: the simulated one must be as well.
+        parameters = parameters
+            .with("workload.context_switch.lazy_ns", idle.clamp(0.0, 1e7))
+            .map_err(Failure::Input)?;
+    }
+    let spec = RunSpec {
+        workload: row.workload.name().into(),
+        machine: Arc::new(model.clone()),
+        design: LINUX.into(),
+        threads: row.threads,
+        seed: 1,
+        virtual_ms: Some(VIRTUAL_MS),
+        lru_drain: false,
+        parameters,
+    };
+    let result = run::run(&spec, &mut |_| !stop.load(Ordering::Relaxed));
+    match result {
+        _ if stop.load(Ordering::Relaxed) => Err(Failure::Interrupted),
+        Ok(result) => Ok(result),
+        Err(error) => Err(Failure::Input(format!(
+            "{} with {} threads cannot be simulated: {error}",
+            row.workload.name(),
+            row.threads
+        ))),
+    }
+}
+
+fn error_of(row: &Row, result: &run::RunResult) -> f64 {
+    result.ops_per_s / row.ops_per_s() - 1.0
+}
+
+fn is_fitted(fitted: &[Fitted], row: &Row) -> bool {
+    fitted.iter().any(|fit| fit.row == (row.workload, row.threads))
+}
+
+fn words(
+    destination: &Destination,
+    model: &Model,
+    facts: &[String],
+    compared: &[(&Row, run::RunResult)],
+    fitted: &[Fitted],
+) -> String {
+    let mut text = format!("{}: {}\n", model.name, model.description);
+    text.push_str("measured:\n");
+    for fact in facts {
+        text.push_str(&format!("  {fact}\n"));
+    }
+    let header = [
+        "workload",
+        "threads",
+        "measured",
+        "simulated",
+        "error",
+        "interrupts/op",
+        "simulated",
+        "row",
+    ];
+    let mut groups: Vec<Vec<Vec<String>>> = Vec::new();
+    let mut last = None;
+    for (row, result) in compared {
+        let first = last.replace(row.workload) != Some(row.workload);
+        if first {
+            groups.push(Vec::new());
+        }
+        groups.last_mut().expect("begun above").push(vec![
+            if first {
+                row.workload.name().to_owned()
+            } else {
+                String::new()
+            },
+            row.threads.to_string(),
+            number::rate(row.ops_per_s()),
+            number::rate(result.ops_per_s),
+            number::signed_percent(error_of(row, result)),
+            row.interrupts_per_op()
+                .map_or(number::UNKNOWN.into(), number::per_operation),
+            number::per_operation(result.interrupts_per_op),
+            if is_fitted(fitted, row) { "fitted" } else { "predicted" }.to_owned(),
+        ]);
+    }
+    text.push_str("fitted, as factors on what is assumed otherwise:\n");
+    for fit in fitted {
+        text.push_str(&format!("  {}\n", fit.line()));
+    }
+    text.push_str("operations per second:\n");
+    text.push_str(
+        &Grid {
+            header: header.map(String::from).to_vec(),
+            groups,
+            words: 1,
+        }
+        .draw(),
+    );
+    let mut errors: Vec<_> = compared
+        .iter()
+        .filter(|(row, _)| !is_fitted(fitted, row))
+        .map(|(row, result)| error_of(row, result).abs())
+        .collect();
+    errors.sort_by(f64::total_cmp);
+    if let Some(worst) = errors.last() {
+        text.push_str(&format!(
+            "{} rows were fitted; on the {} others, absolute error: median {}, worst {}\n",
+            compared.len() - errors.len(),
+            errors.len(),
+            number::percent(number::median(errors.iter().copied())),
+            number::percent(*worst)
+        ));
+    }
+    let shown = destination.shown();
+    let path = if shown.contains('/') {
+        shown
+    } else {
+        format!("./{shown}")
+    };
+    text.push_str(&format!(
+        "machine model: {path}\ntry: shootdown compare tlb_flush2 --on {path}\n"
+    ));
+    text
+}
+
+/// A row, for programs.
+#[derive(Serialize)]
+struct Line<'a> {
+    workload: &'a str,
+    threads: usize,
+    measured_ops_per_s: f64,
+    simulated_ops_per_s: f64,
+    relative_error: f64,
+    measured_interrupts_per_op: Option<f64>,
+    simulated_interrupts_per_op: f64,
+    fitted: bool,
+}
+
+fn document(model: &Model, compared: &[(&Row, run::RunResult)], fitted: &[Fitted]) -> String {
+    #[derive(Serialize)]
+    struct Document<'a> {
+        machine: &'a str,
+        rows: Vec<Line<'a>>,
+    }
+    let line = |(row, result): &(&Row, run::RunResult)| Line {
+        workload: row.workload.name(),
+        threads: row.threads,
+        measured_ops_per_s: row.ops_per_s(),
+        simulated_ops_per_s: result.ops_per_s,
+        relative_error: error_of(row, result),
+        measured_interrupts_per_op: row.interrupts_per_op(),
+        simulated_interrupts_per_op: result.interrupts_per_op,
+        fitted: is_fitted(fitted, row),
+    };
+    json::pretty(&Document {
+        machine: &model.name,
+        rows: compared.iter().map(line).collect(),
+    })
+}

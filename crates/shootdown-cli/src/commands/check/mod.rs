@@ -1,0 +1,427 @@
+//! `shootdown check`: every order of what can happen in a few small races, for the real engine; counterexamples as
+//! stories.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::panic;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use shootdown_check::scenario;
+use shootdown_check::subject::{self, Subject};
+use shootdown_check::{
+    Architecture, Bounds, Counterexample, Play, Recorded, Report, Scenario, explore, replay, sample, story,
+};
+
+use crate::args::CheckArgs;
+use crate::failure::{BAD_RUN, Failure, SUCCESS, unread};
+use crate::print::json;
+use crate::print::number;
+use crate::print::output::{self, Destination};
+use crate::print::table::Grid;
+use crate::runs::catalog::CONTROL_DESIGN;
+use crate::runs::plan;
+
+/// One exploration.
+struct Case {
+    race: &'static Scenario,
+    subject: Subject,
+}
+
+/// What came out of one.
+struct Outcome {
+    case: Case,
+    report: Report,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    race: &'a str,
+    design: &'a str,
+    memory: &'a str,
+    cpus: usize,
+    states: u64,
+    runs: u64,
+    depth: usize,
+    /// Whether every order was gone through: neither random, nor cut off, nor with a bound on preemptions.
+    complete: bool,
+    /// The bound on preemptions.
+    preemptions: Option<u32>,
+    broken: Option<String>,
+    host_seconds: f64,
+}
+
+/// Explores, or replays a counterexample, and returns the exit status: that of a bad run when a design other than the
+/// control broke a rule, or the control did not.
+///
+/// # Errors
+/// Unknown names, a file that is no counterexample, Ctrl-C.
+pub fn command(args: &CheckArgs, stop: &AtomicBool) -> Result<u8, Failure> {
+    // A panic of the engine is a finding, and is told as one.
+    panic::set_hook(Box::new(|_| {}));
+    if let Some(path) = &args.replay {
+        let place = path.display();
+        let text = fs::read_to_string(path)
+            .map_err(|error| Failure::Input(format!("--replay {place}: {}", unread(&error))))?;
+        return retell(&text, &place.to_string(), args.details);
+    }
+    let destination = args
+        .record
+        .as_deref()
+        .map(|path| Destination::new("--record", path))
+        .transpose()?;
+    let cases = cases(args)?;
+    let bounds = Bounds {
+        states: args.states,
+        preemptions: args.preemptions,
+    };
+    let jobs = plan::host_threads(args.jobs)?;
+    let outcomes = run(cases, bounds, args.random, jobs, stop)?;
+    if args.json {
+        output::print(&json::pretty(&lines(&outcomes, args.preemptions)))?;
+    } else {
+        output::print(&words(&outcomes, Extent::of(args), args.details))?;
+    }
+    let bad = outcomes.iter().find(|outcome| outcome.is_bad());
+    let shown = bad.or_else(|| outcomes.iter().find(|outcome| outcome.report.found.is_some()));
+    if let (Some(destination), Some(outcome)) = (&destination, shown)
+        && let Some(found) = &outcome.report.found
+    {
+        destination.write(
+            found
+                .recorded(
+                    outcome.case.race.name,
+                    outcome.case.subject.name,
+                    outcome.case.subject.memory,
+                )
+                .to_text(),
+            stop,
+        )?;
+        output::note(&format!("counterexample: {}", destination.shown()));
+    }
+    let control = |outcome: &&Outcome| outcome.case.is_control();
+    let unseen = outcomes.iter().any(|outcome| control(&outcome))
+        && !outcomes
+            .iter()
+            .filter(control)
+            .any(|outcome| outcome.report.found.is_some());
+    Ok(if bad.is_some() || unseen { BAD_RUN } else { SUCCESS })
+}
+
+impl Case {
+    fn is_control(&self) -> bool {
+        self.subject.name == CONTROL_DESIGN
+    }
+
+    /// The design, and whose memory.
+    fn under(&self) -> (&'static str, Architecture) {
+        (self.subject.name, self.subject.memory)
+    }
+
+    fn play(&self) -> Play {
+        Play::new(subject::under(self.race, self.subject))
+    }
+}
+
+impl Outcome {
+    fn is_bad(&self) -> bool {
+        !self.case.is_control() && self.report.found.is_some()
+    }
+}
+
+fn named_race(name: &str) -> Result<&'static Scenario, Failure> {
+    scenario::races().find(|race| race.name == name).ok_or_else(|| {
+        let known: Vec<_> = scenario::races().map(|race| race.name).collect();
+        Failure::Input(format!("race `{name}` is not known; use one of: {}", known.join(", ")))
+    })
+}
+
+fn named_design(name: &str) -> Result<Subject, Failure> {
+    subject::subjects().find(|subject| subject.name == name).ok_or_else(|| {
+        let known: Vec<_> = subject::subjects().map(|subject| subject.name).collect();
+        Failure::Input(format!(
+            "design `{name}` is not known; use one of: {}",
+            known.join(", ")
+        ))
+    })
+}
+
+/// The named memories; none for that of each design.
+fn memories(args: &CheckArgs) -> Result<Vec<Architecture>, Failure> {
+    let named = |name: &String| {
+        Architecture::named(name.trim()).ok_or_else(|| {
+            let known = Architecture::ALL.map(Architecture::name).join(", ");
+            Failure::Input(format!("memory `{name}` is not known; use one of: {known}"))
+        })
+    };
+    args.memory.iter().map(named).collect()
+}
+
+/// The named races, or all of two CPUs (of three as well, if asked for), under the named designs or all.
+fn cases(args: &CheckArgs) -> Result<Vec<Case>, Failure> {
+    let races = if args.races.is_empty() {
+        scenario::races()
+            .filter(|race| match race.scripts.len() {
+                2 => true,
+                3 => args.three || args.random.is_some(),
+                _ => args.random.is_some(),
+            })
+            .collect()
+    } else {
+        args.races
+            .iter()
+            .map(|name| named_race(name.trim()))
+            .collect::<Result<Vec<_>, _>>()?
+    };
+    let subjects = if args.designs.is_empty() {
+        subject::subjects().collect()
+    } else {
+        args.designs
+            .iter()
+            .map(|name| named_design(name.trim()))
+            .collect::<Result<Vec<_>, _>>()?
+    };
+    let memories = memories(args)?;
+    let on_memories = |subject: Subject| match memories.as_slice() {
+        [] => vec![subject],
+        named => named.iter().map(|&memory| subject.on(memory)).collect(),
+    };
+    // Design by design, as the table has them.
+    Ok(subjects
+        .into_iter()
+        .flat_map(on_memories)
+        .flat_map(|subject| races.iter().map(move |&race| Case { race, subject }))
+        .collect())
+}
+
+fn run(
+    cases: Vec<Case>,
+    bounds: Bounds,
+    random: Option<u64>,
+    jobs: usize,
+    stop: &AtomicBool,
+) -> Result<Vec<Outcome>, Failure> {
+    let bar = ProgressBar::new(cases.len() as u64);
+    if let Ok(style) =
+        ProgressStyle::with_template("{bar:40.cyan/dim} {pos}/{len} explorations  {msg}  {elapsed} elapsed")
+    {
+        bar.set_style(style);
+    }
+    let next = AtomicUsize::new(0);
+    let reports: Mutex<Vec<Option<(Report, f64)>>> = Mutex::new(cases.iter().map(|_| None).collect());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.min(cases.len()) {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(case) = cases.get(index) else { return };
+                    let start = Instant::now();
+                    let what = if random.is_some() { "runs" } else { "states" };
+                    let mut progress = |done| {
+                        bar.set_message(format!(
+                            "{} under {}: {} {what}",
+                            case.race.name,
+                            case.subject.name,
+                            number::count(done)
+                        ));
+                        !stop.load(Ordering::Relaxed)
+                    };
+                    let report = match random {
+                        Some(runs) => sample(&mut case.play(), runs, &mut progress),
+                        None => explore(&mut case.play(), bounds, &mut progress),
+                    };
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    bar.inc(1);
+                    reports.lock().unwrap_or_else(PoisonError::into_inner)[index] =
+                        Some((report, start.elapsed().as_secs_f64()));
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
+    let reports = reports.into_inner().unwrap_or_else(PoisonError::into_inner);
+    cases
+        .into_iter()
+        .zip(reports)
+        .map(|(case, report)| {
+            let (report, seconds) = report.ok_or(Failure::Interrupted)?;
+            Ok(Outcome { case, report, seconds })
+        })
+        .collect()
+}
+
+fn lines(outcomes: &[Outcome], preemptions: Option<u32>) -> Vec<Line<'_>> {
+    outcomes
+        .iter()
+        .map(|outcome| Line {
+            race: outcome.case.race.name,
+            design: outcome.case.subject.name,
+            memory: outcome.case.subject.memory.name(),
+            cpus: outcome.case.race.scripts.len(),
+            states: outcome.report.states,
+            runs: outcome.report.runs,
+            depth: outcome.report.depth,
+            complete: outcome.report.complete && preemptions.is_none(),
+            preemptions,
+            broken: outcome.report.found.as_ref().map(|found| found.violation.to_string()),
+            host_seconds: outcome.seconds,
+        })
+        .collect()
+}
+
+/// How much of a race is gone through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// Every order.
+    Every,
+    /// Every order with at most so many preemptions.
+    Preemptions(u32),
+    /// Random runs.
+    Random,
+}
+
+impl Extent {
+    fn of(args: &CheckArgs) -> Extent {
+        match (args.random, args.preemptions) {
+            (Some(_), _) => Extent::Random,
+            (None, Some(most)) => Extent::Preemptions(most),
+            (None, None) => Extent::Every,
+        }
+    }
+}
+
+fn words(outcomes: &[Outcome], extent: Extent, details: bool) -> String {
+    let names: Vec<_> = outcomes.iter().map(|outcome| outcome.case.under()).collect();
+    let random = extent == Extent::Random;
+    let counted = |outcome: &&Outcome| match random {
+        true => outcome.report.runs,
+        false => outcome.report.states,
+    };
+    let mut rows = Vec::new();
+    let mut told = BTreeSet::new();
+    for &(name, memory) in names
+        .iter()
+        .filter(|(name, memory)| told.insert((*name, memory.name())))
+    {
+        let own: Vec<&Outcome> = outcomes
+            .iter()
+            .filter(|outcome| outcome.case.under() == (name, memory))
+            .collect();
+        rows.push(vec![
+            name.to_string(),
+            memory.to_string(),
+            verdict(&own, extent),
+            own.len().to_string(),
+            number::count(own.iter().map(counted).sum()),
+            own.iter()
+                .map(|outcome| outcome.report.depth)
+                .max()
+                .unwrap_or(0)
+                .to_string(),
+            format!("{:.1}", own.iter().map(|outcome| outcome.seconds).sum::<f64>()),
+        ]);
+    }
+    let header = match random {
+        true => ["design", "memory", "verdict", "races", "runs", "longest run", "host s"],
+        false => [
+            "design",
+            "memory",
+            "verdict",
+            "races",
+            "states",
+            "longest run",
+            "host s",
+        ],
+    };
+    let mut text = Grid {
+        header: header.map(str::to_string).to_vec(),
+        groups: vec![rows],
+        words: 3,
+    }
+    .draw();
+    let states: u64 = outcomes.iter().map(|outcome| counted(&outcome)).sum();
+    let (explored, counted) = (outcomes.len(), number::count(states));
+    let cut_off = outcomes
+        .iter()
+        .any(|outcome| !outcome.report.complete && outcome.report.found.is_none());
+    let of_these = "order of steps, late store, old value and interrupt of these races";
+    text.push_str(&match extent {
+        Extent::Random => format!("{explored} races under designs, {counted} random runs by priorities\n"),
+        _ if cut_off => {
+            format!("{explored} explorations, {counted} states: not every {of_these}; more with --states\n")
+        }
+        Extent::Every => format!("{explored} explorations, {counted} states: every {of_these}\n"),
+        Extent::Preemptions(most) => format!(
+            "{explored} explorations, {counted} states: every {of_these} with at most {most} preemptions in a run\n"
+        ),
+    });
+    let shown = outcomes.iter().find(|outcome| outcome.is_bad());
+    let control = || outcomes.iter().find(|outcome| outcome.report.found.is_some());
+    if let Some(outcome) = shown.or_else(control)
+        && let Some(found) = &outcome.report.found
+    {
+        text.push_str(&format!(
+            "\n{} under {} on {}:\n",
+            outcome.case.race.name, outcome.case.subject.name, outcome.case.subject.memory
+        ));
+        text.push_str(&told_again(&outcome.case, found, details));
+    }
+    text
+}
+
+fn verdict(own: &[&Outcome], extent: Extent) -> String {
+    let broken: Vec<&str> = own
+        .iter()
+        .filter(|outcome| outcome.report.found.is_some())
+        .map(|outcome| outcome.case.race.name)
+        .collect();
+    let complete = own.iter().all(|outcome| outcome.report.complete);
+    match (own[0].case.is_control(), broken.is_empty(), complete) {
+        (true, false, _) => format!("control: caught in {} races", broken.len()),
+        (true, true, _) => "CONTROL NOT CAUGHT".into(),
+        (false, false, _) => format!("BROKEN: {}", broken.join(", ")),
+        (false, true, _) if extent == Extent::Random => "nothing found".into(),
+        (false, true, true) => match extent {
+            Extent::Preemptions(most) => format!("holds within {most} preemptions"),
+            _ => "holds".into(),
+        },
+        (false, true, false) => "no counterexample, not complete (--states)".into(),
+    }
+}
+
+fn told_again(case: &Case, found: &Counterexample, details: bool) -> String {
+    match replay(&mut case.play(), &found.steps) {
+        Ok((lines, violation)) => story(&lines, violation.as_ref(), details),
+        Err(number) => format!("step {number} cannot be taken again\n"),
+    }
+}
+
+fn retell(text: &str, place: &str, details: bool) -> Result<u8, Failure> {
+    let recorded = Recorded::from_text(text).map_err(|line| Failure::Input(format!("{place}: {line}")))?;
+    let case = Case {
+        race: named_race(&recorded.race)?,
+        subject: named_design(&recorded.design)?.on(recorded.memory),
+    };
+    let (lines, violation) = replay(&mut case.play(), &recorded.steps).map_err(|number| {
+        Failure::Input(format!(
+            "{place}: step {number} (line {}) cannot be taken: the engine or the race has changed since",
+            number + 5
+        ))
+    })?;
+    output::print(&format!(
+        "{} under {} on {}, {} steps:\n{}{}",
+        recorded.race,
+        recorded.design,
+        recorded.memory,
+        recorded.steps.len(),
+        story(&lines, violation.as_ref(), details),
+        if violation.is_none() { "no rule is broken\n" } else { "" }
+    ))?;
+    Ok(if violation.is_some() { BAD_RUN } else { SUCCESS })
+}

@@ -1,0 +1,234 @@
+//! The `compare` command: runs a plan and its control, prints the table and the verdict, writes the report.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use crate::args::{CompareArgs, RunArgs};
+use crate::commands::qemu;
+use crate::commands::replay::workload;
+use crate::failure::{BAD_RUN, Failure, SUCCESS};
+use crate::print::json;
+use crate::print::output::{self, Destination};
+use crate::print::report;
+use crate::print::table;
+use crate::runs::catalog;
+use crate::runs::plan::Plan;
+use crate::runs::queue::{self, Runner};
+use crate::runs::summary::Comparison;
+use crate::runs::verdict::Verdict;
+
+/// The comparison that runs when nothing was asked: the flagship workload under every design, with a report.
+///
+/// # Errors
+/// As [`command`].
+pub fn flagship(runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
+    let args = CompareArgs {
+        workload: catalog::FLAGSHIP_WORKLOAD.to_string(),
+        on: catalog::FLAGSHIP_MACHINE.to_string(),
+        designs: catalog::FLAGSHIP_DESIGNS.split(',').map(str::to_string).collect(),
+        cpus: None,
+        cpus_follow_threads: false,
+        set: Vec::new(),
+        threads: None,
+        runs: 1,
+        run: RunArgs {
+            seed: 1,
+            jobs: None,
+            virtual_ms: None,
+        },
+        lru_drain: false,
+        latencies: false,
+        json: false,
+        html: None,
+    };
+    let plan = Plan::new(&args, stop)?;
+    let destination = Destination::default_report()?;
+    compare(plan, Shown::Table, Some(&destination), runner, stop)
+}
+
+/// What goes to stdout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Table,
+    TableAndLatencies,
+    Json,
+}
+
+/// Runs `compare` and returns the exit status: that of a bad run when a translation was stale or a run failed.
+///
+/// # Errors
+/// Bad input (found before anything runs), an unwritable output, Ctrl-C.
+pub fn command(args: &CompareArgs, runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
+    if args.on == qemu::TARGET {
+        return qemu::compare(args, stop);
+    }
+    let plan = Plan::new(args, stop)?;
+    let recording = args.workload.strip_prefix(workload::PREFIX).unwrap_or_default();
+    let inputs = [Path::new(&args.on), Path::new(recording)];
+    let destination = args
+        .html
+        .as_deref()
+        .map(|path| Destination::apart_from("--html", path, &inputs))
+        .transpose()?;
+    let shown = match (args.json, args.latencies) {
+        (true, _) => Shown::Json,
+        (false, true) => Shown::TableAndLatencies,
+        (false, false) => Shown::Table,
+    };
+    compare(plan, shown, destination.as_ref(), runner, stop)
+}
+
+fn compare(
+    plan: Plan,
+    shown: Shown,
+    destination: Option<&Destination>,
+    runner: &dyn Runner,
+    stop: &AtomicBool,
+) -> Result<u8, Failure> {
+    let start = Instant::now();
+    let recording = plan.workload.recording.clone();
+    let replaying = recording.as_deref().map(|recording| recording.runner(runner));
+    let runner = match &replaying {
+        Some(replaying) => replaying,
+        None => runner,
+    };
+    let as_json = shown == Shown::Json;
+    // Programs that read JSON asked for these runs only; people also want to see that the oracle is awake.
+    let with_control = !as_json || destination.is_some();
+    let mut specs = plan.specs();
+    specs.extend(with_control.then(|| plan.control()));
+    let mut outcomes = queue::run_all(runner, &specs, plan.settings.jobs, stop)?;
+    let control = if with_control {
+        specs.pop().zip(outcomes.pop())
+    } else {
+        None
+    };
+    let comparison = Comparison::new(plan, outcomes, control, start.elapsed().as_secs_f64());
+
+    if let Some(destination) = destination {
+        destination.write(report::render(&comparison), stop)?;
+    }
+    if as_json {
+        output::print(&json::render(&comparison))?;
+    } else {
+        let mut text = title(&comparison);
+        text.push_str(&table::comparison(&comparison).draw());
+        if shown == Shown::TableAndLatencies {
+            text.push_str(&table::latencies(&comparison));
+        }
+        let report = destination.map(Destination::shown);
+        text.push_str(&Verdict::new(&comparison).text(report.as_deref()));
+        output::print(&text)?;
+    }
+    Ok(if comparison.stale() > 0 || !comparison.failures().is_empty() {
+        BAD_RUN
+    } else {
+        SUCCESS
+    })
+}
+
+fn title(comparison: &Comparison) -> String {
+    let plan = &comparison.plan;
+    let runs = if plan.settings.runs > 1 {
+        format!(", medians of {} runs", plan.settings.runs)
+    } else {
+        String::new()
+    };
+    let drain = if plan.lru_drain { ", LRU drain" } else { "" };
+    let mut title = format!(
+        "{} on {} (simulated), seed {}{runs}{drain}\n",
+        plan.workload.name,
+        plan.place(),
+        plan.settings.seed
+    );
+    if let Some(recording) = &plan.workload.recording {
+        for line in recording.notes() {
+            title.push_str(&line);
+            title.push('\n');
+        }
+    }
+    title
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs::fake::{self, Fake};
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn a_comparison_writes_its_report_and_reports_success() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r.html");
+        let destination = Destination::new("--html", &path).unwrap();
+        let plan = fake::plan(&["ideal", "ipi"], &[1, 4]);
+        let status = compare(
+            plan,
+            Shown::Table,
+            Some(&destination),
+            &Fake::default(),
+            &AtomicBool::new(false),
+        );
+        assert_eq!(status, Ok(SUCCESS));
+        assert!(std::fs::read_to_string(path).unwrap().ends_with("</html>\n"));
+    }
+
+    #[test]
+    fn a_stale_translation_sets_the_exit_status_unless_nobody_promised_otherwise() {
+        let status = |stale_in| {
+            let runner = Fake {
+                stale_in,
+                ..Fake::default()
+            };
+            compare(
+                fake::plan(&["ipi", "none"], &[2]),
+                Shown::Json,
+                None,
+                &runner,
+                &AtomicBool::new(false),
+            )
+        };
+        assert_eq!(status(Some("ipi")), Ok(BAD_RUN));
+        assert_eq!(status(Some("none")), Ok(SUCCESS));
+    }
+
+    #[test]
+    fn a_failed_run_sets_the_exit_status_and_the_report_has_the_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r.html");
+        let destination = Destination::new("--html", &path).unwrap();
+        let runner = Fake {
+            fail_at: Some(16),
+            ..Fake::default()
+        };
+        let plan = fake::plan(&["ideal", "ipi"], &[1, 16]);
+        let status = compare(plan, Shown::Table, Some(&destination), &runner, &AtomicBool::new(false));
+        assert_eq!(status, Ok(BAD_RUN));
+        let page = std::fs::read_to_string(path).unwrap();
+        assert!(
+            page.contains("FAILED RUNS: 2 of 5") && page.contains("<td>315k</td>"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn an_interrupted_comparison_writes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let destination = Destination::new("--html", &folder.path().join("r.html")).unwrap();
+        let stop = AtomicBool::new(false);
+        let runner = Fake {
+            on_progress: Some(Box::new(|| stop.store(true, Ordering::Relaxed))),
+            ..Fake::default()
+        };
+        let outcome = compare(
+            fake::plan(&["ipi"], &[1, 4]),
+            Shown::Table,
+            Some(&destination),
+            &runner,
+            &stop,
+        );
+        assert_eq!(outcome.unwrap_err().status(), 130);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

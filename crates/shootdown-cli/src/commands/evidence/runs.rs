@@ -1,0 +1,115 @@
+//! The runs that published rows need, each once, and the numbers of those runs that stand beside the rows.
+
+use std::collections::HashMap;
+
+use shootdown_sim::run::{Latency, RunResult, RunSpec};
+
+use super::Line;
+use crate::commands::evidence::interpolate;
+use crate::failure::Failure;
+use crate::print::number::median;
+use crate::published::{Metric, Published};
+use crate::runs::plan::Settings;
+use crate::runs::queue::Outcome;
+
+/// The simulated number that stands beside a published one; `over` is the result that a ratio is over. None when the
+/// run has no such number.
+pub(super) fn measured(row: &Published, result: &RunResult, over: Option<&RunResult>) -> Option<f64> {
+    let number = match row.metric {
+        Metric::OpsPerS => result.ops_per_s,
+        Metric::NsPerOp => 1e9 / result.ops_per_s,
+        Metric::InterruptsPerOp => result.interrupts_per_op,
+        Metric::IdleShare => {
+            let idle = |(name, _): &&(&str, f64)| *name == "idle";
+            result.time_shares.iter().filter(idle).map(|(_, share)| share).sum()
+        }
+        Metric::FlushShare => result.flush_share,
+        Metric::Seconds => row.operations? / result.ops_per_s,
+        Metric::TimeRatio => over?.ops_per_s / result.ops_per_s,
+        Metric::RateRatio => result.ops_per_s / over?.ops_per_s,
+        Metric::P50Ns => latency(row, result)?.p50_ns,
+        Metric::P99Ns => latency(row, result)?.p99_ns,
+    };
+    number.is_finite().then_some(number)
+}
+
+/// The distribution that a row names.
+fn latency<'a>(row: &Published, result: &'a RunResult) -> Option<&'a Latency> {
+    let name = row.distribution.as_deref()?;
+    result.latencies.iter().find(|latency| latency.name == name)
+}
+
+/// The runs that rows need, each once: several rows may be numbers of one run, and ratios share what they are over.
+#[derive(Default)]
+pub(super) struct Runs {
+    pub(super) specs: Vec<RunSpec>,
+    /// Where the runs of a measurement begin in `specs`.
+    first: HashMap<String, usize>,
+    /// Runs of each, with seeds in a row.
+    runs: usize,
+}
+
+impl Runs {
+    pub(super) fn new<'a>(rows: impl Iterator<Item = &'a Published>, settings: &Settings) -> Result<Self, Failure> {
+        let mut plan = Runs {
+            runs: settings.runs as usize,
+            ..Runs::default()
+        };
+        for row in rows {
+            plan.add(row, settings)?;
+            if let Some(over) = row.reference() {
+                plan.add(&over, settings)?;
+            }
+        }
+        Ok(plan)
+    }
+
+    fn add(&mut self, row: &Published, settings: &Settings) -> Result<(), Failure> {
+        let key = key(row);
+        if self.first.contains_key(&key) {
+            return Ok(());
+        }
+        self.first.insert(key, self.specs.len());
+        let first = row.spec(settings)?;
+        self.specs.extend((0..settings.runs).map(|run| RunSpec {
+            seed: settings.seed.wrapping_add(run),
+            ..first.clone()
+        }));
+        Ok(())
+    }
+
+    /// The outcomes of the runs of `row`, by seed; none for a row that the plan was not made for.
+    fn of<'a>(&self, row: &Published, outcomes: &'a [Outcome]) -> &'a [Outcome] {
+        let range = |&first: &usize| outcomes.get(first..first + self.runs);
+        self.first.get(&key(row)).and_then(range).unwrap_or_default()
+    }
+}
+
+/// What tells the run of a row from those of others.
+fn key(row: &Published) -> String {
+    format!(
+        "{} {} {:?} {} {} {} {:?}",
+        row.workload, row.machine, row.set, row.design, row.threads, row.lru_drain, row.virtual_ms
+    )
+}
+
+pub(super) fn lines(rows: &[Published], plan: &Runs, outcomes: &[Outcome]) -> Vec<Line> {
+    rows.iter()
+        .map(|row| {
+            let reference = row.reference();
+            let over = reference.as_ref().map_or(&[][..], |over| plan.of(over, outcomes));
+            let results = plan.of(row, outcomes).iter().enumerate();
+            let numbers: Vec<f64> = results
+                .filter_map(|(run, outcome)| {
+                    let over = over.get(run).and_then(|outcome| outcome.as_ref().ok());
+                    measured(row, outcome.as_ref().ok()?, over)
+                })
+                .collect();
+            Line {
+                published: row.clone(),
+                simulated: (!numbers.is_empty()).then(|| median(numbers)),
+                interpolated: interpolate::predict(rows, row),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,205 @@
+//! The shape of the curves of `evidence`: what is said of E1 and E2 beside single rows, and whether the simulation has
+//! it.
+//!
+//! The statements are the specification's reading of the published tables. No number was fitted on them, but the second
+//! was used to choose between hypotheses about what sets the ceiling of broadcast (docs/priors.md).
+
+use std::sync::Arc;
+
+use shootdown_sim::run::{Parameters, RunSpec};
+
+use crate::failure::Failure;
+use crate::print::number;
+use crate::runs::plan::Settings;
+use crate::runs::queue::Outcome;
+use crate::runs::target::Target;
+
+/// Thread counts at which the curves are looked at.
+const THREADS: [usize; 10] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 72];
+
+/// The designs whose curves are looked at.
+const DESIGNS: [&str; 2] = ["ipi", "broadcast"];
+
+/// Threads of the two unmodified variants of E2.
+const E2_THREADS: usize = 36;
+
+/// A peak is near another when they are at most this factor apart.
+const NEAR: f64 = 1.5;
+
+/// A plateau counts as a peak wherever it is this close to the highest rate: medians of a few runs differ by as much.
+const PLATEAU: f64 = 0.03;
+
+/// The runs: both curves, then both unmodified variants.
+pub fn specs(settings: &Settings) -> Result<Vec<RunSpec>, Failure> {
+    let machine = Target::new("milan-72", None, &[])?.machine;
+    let spec = |design: &str, threads, lru_drain| RunSpec {
+        workload: "tlb_flush2".to_string(),
+        machine: Arc::clone(&machine),
+        design: design.to_string(),
+        threads,
+        seed: settings.seed,
+        virtual_ms: settings.virtual_ms,
+        lru_drain,
+        parameters: Parameters::default(),
+    };
+    let curves = DESIGNS
+        .iter()
+        .flat_map(|design| THREADS.map(|threads| spec(design, threads, false)));
+    let unmodified = DESIGNS.map(|design| spec(design, E2_THREADS, true));
+    Ok(curves.chain(unmodified).collect())
+}
+
+/// One thing that is said of the curves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statement {
+    /// What the simulation has.
+    pub found: String,
+    /// What is said of it.
+    pub expected: &'static str,
+    /// Whether they agree.
+    pub met: bool,
+}
+
+/// How the statements are to be read.
+pub const CAVEAT: &str =
+    "one run each; no number was fitted on it, but the second line chose\nbetween hypotheses: docs/priors.md";
+
+/// The simulated curves, given the outcomes of [`specs`] in order: design, then (threads, operations per second) of the
+/// runs that did not fail.
+pub fn curves(outcomes: &[Outcome]) -> Vec<(&'static str, Vec<(usize, f64)>)> {
+    let of_design = |design| -> Vec<(usize, f64)> {
+        let outcomes = outcomes.chunks(THREADS.len()).nth(design).unwrap_or_default();
+        let rates = THREADS.iter().zip(outcomes);
+        rates
+            .filter_map(|(&threads, outcome)| Some((threads, outcome.as_ref().ok()?.ops_per_s)))
+            .collect()
+    };
+    DESIGNS
+        .iter()
+        .enumerate()
+        .map(|(index, design)| (*design, of_design(index)))
+        .collect()
+}
+
+/// What the curves look like as text, as [`statements`].
+pub fn text(outcomes: &[Outcome]) -> Option<String> {
+    let mut text = format!("shape, and what is said of it ({CAVEAT}):\n");
+    for Statement { found, expected, met } in statements(outcomes)? {
+        text += &format!("  {found:<58} {expected:<14} {}\n", if met { "met" } else { "MISSED" });
+    }
+    Some(text)
+}
+
+/// What the curves look like, given the outcomes of [`specs`] in order; `None` when a run failed.
+pub fn statements(outcomes: &[Outcome]) -> Option<Vec<Statement>> {
+    let rates: Vec<f64> = outcomes
+        .iter()
+        .map(|outcome| outcome.as_ref().ok().map(|result| result.ops_per_s))
+        .collect::<Option<_>>()?;
+    let (curves, unmodified) = rates.split_at_checked(2 * THREADS.len())?;
+    let (ipi, broadcast) = curves.split_at(THREADS.len());
+    let highest = |curve: &[f64]| (0..THREADS.len()).max_by(|&a, &b| curve[a].total_cmp(&curve[b]));
+    // Met when the highest point is near, or when the curve is as good as flat from there to the expected count and
+    // falls off on both sides.
+    let peak = |name: &str, curve: &[f64], expected: usize| {
+        let top = highest(curve)?;
+        let at = THREADS.iter().position(|&threads| threads == expected)?;
+        let below = 1.0 - curve[at] / curve[top];
+        let apart = THREADS[top] as f64 / expected as f64;
+        let falls_off = |to: f64| to < curve[top] * (1.0 - 2.0 * PLATEAU);
+        let plateau = below <= PLATEAU && falls_off(curve[0]) && falls_off(curve[THREADS.len() - 1]);
+        let what = format!(
+            "{name} is highest at {} threads; at {expected}, {} below",
+            THREADS[top],
+            number::percent(below)
+        );
+        Some((what, (1.0 / NEAR..=NEAR).contains(&apart) || plateau))
+    };
+    let (ipi_peak, broadcast_peak) = (peak("ipi", ipi, 32)?, peak("broadcast", broadcast, 16)?);
+    let (least, at) = (0..THREADS.len())
+        .filter(|&at| THREADS[at] >= 4)
+        .map(|at| (broadcast[at] / ipi[at], THREADS[at]))
+        .min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let apart = unmodified.get(1)? / unmodified.first()? - 1.0;
+    let statement = |found: String, expected: &'static str, met: bool| Statement { found, expected, met };
+    Some(vec![
+        statement(ipi_peak.0, "near 32", ipi_peak.1),
+        statement(broadcast_peak.0, "near 16", broadcast_peak.1),
+        statement(
+            format!("broadcast is at least {least:.2}x ipi from 4 threads up (at {at})"),
+            "at least 1.4x",
+            least >= 1.4,
+        ),
+        statement(
+            format!(
+                "E2 unmodified, broadcast against ipi: {}",
+                number::signed_percent(apart)
+            ),
+            "within 10 %",
+            apart.abs() <= 0.1,
+        ),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs::fake;
+    use shootdown_sim::run::RunResult;
+
+    fn outcome(rate: f64) -> Outcome {
+        let specs = fake::plan(&["ipi"], &[1]).specs();
+        Ok(RunResult {
+            ops_per_s: rate,
+            ..fake::result(&specs[0])
+        })
+    }
+
+    fn shape_of(ipi: [f64; 10], broadcast: [f64; 10], unmodified: [f64; 2]) -> String {
+        let outcomes: Vec<_> = ipi
+            .into_iter()
+            .chain(broadcast)
+            .chain(unmodified)
+            .map(outcome)
+            .collect();
+        text(&outcomes).expect("no run failed")
+    }
+
+    #[test]
+    fn a_curve_as_published_meets_all_and_a_flat_one_does_not() {
+        let ipi = [3.0, 4.0, 5.0, 6.0, 7.0, 7.4, 7.5, 7.0, 6.5, 6.0];
+        let broadcast = [3.0, 4.0, 10.0, 12.0, 14.0, 13.0, 12.0, 11.0, 10.5, 10.0];
+        let good = shape_of(ipi, broadcast, [5.0, 5.2]);
+        assert_eq!(
+            (good.matches(" met").count(), good.matches("MISSED").count()),
+            (4, 0),
+            "{good}"
+        );
+        let mut early = broadcast;
+        early[3] = 14.3;
+        assert_eq!(
+            shape_of(ipi, early, [5.0, 5.2]).matches("MISSED").count(),
+            0,
+            "a plateau"
+        );
+        early[3] = 15.0;
+        assert_eq!(shape_of(ipi, early, [5.0, 5.2]).matches("MISSED").count(), 1);
+        let flat = shape_of([1.0; 10], [1.0; 10], [1.0, 2.0]);
+        assert!(flat.matches("MISSED").count() >= 3, "{flat}");
+    }
+
+    #[test]
+    fn curves_leave_failed_runs_out() {
+        let mut outcomes: Vec<Outcome> = (0..22).map(|at| outcome(f64::from(at))).collect();
+        outcomes[1] = Err("hangs".to_string());
+        let curves = curves(&outcomes);
+        assert_eq!((curves[0].0, curves[1].0), ("ipi", "broadcast"));
+        assert_eq!((curves[0].1.len(), curves[1].1.len()), (9, 10));
+        assert_eq!((curves[0].1[1], curves[1].1[0]), ((4, 2.0), (1, 10.0)));
+    }
+
+    #[test]
+    fn a_failed_run_leaves_no_shape() {
+        assert_eq!(text(&[Err("hangs".to_string())]), None);
+    }
+}

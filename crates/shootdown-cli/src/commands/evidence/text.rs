@@ -1,0 +1,238 @@
+//! The tables of the evidence for the terminal, and the errors under them.
+
+use super::{Line, distinct, shown};
+use crate::print::number::{self, UNKNOWN, median};
+use crate::print::table::Grid;
+use crate::published::{Metric, Note, Published};
+use crate::runs::summary::relative_error;
+
+/// Columns of the terminal that the tables have to fit.
+pub(super) const WIDEST: usize = 110;
+
+pub(super) fn text(lines: &[Line], beside: &[Line], left: &[Published], notes: &[Note], runs: u64) -> String {
+    let mut text = String::new();
+    for table in distinct(lines, |line| &line.published.table) {
+        let of_table: Vec<&Line> = lines.iter().filter(|line| line.published.table == table).collect();
+        let machines: Vec<Line> = of_table.iter().map(|line| (*line).clone()).collect();
+        let heading = format!(
+            "{table}. {} on {}{}{}",
+            distinct(&machines, |line| &line.published.workload).join(", "),
+            distinct(&machines, |line| &line.published.machine).join(" and "),
+            if of_table.iter().any(|line| line.published.metric == Metric::OpsPerS) {
+                ", loops per second, all threads together"
+            } else {
+                ""
+            },
+            if runs > 1 {
+                format!("; simulated: medians of {runs} runs")
+            } else {
+                String::new()
+            }
+        );
+        text.push_str(&if heading.chars().count() > WIDEST {
+            wrapped(&heading).trim_start().to_string()
+        } else {
+            heading + "\n"
+        });
+        let (grid, marks) = grid(&of_table);
+        text.push_str(&grid.draw());
+        text.push_str(&marks);
+        for line in beside.iter().filter(|line| line.published.table == table) {
+            let row = &line.published;
+            let number = line
+                .simulated
+                .map_or("failed".to_string(), |number| shown(row.metric, number));
+            text.push_str(&format!(
+                "  not published: {} at {} threads, {}: {number}\n",
+                row.workload, row.threads, row.design
+            ));
+        }
+        for note in notes.iter().filter(|note| note.table == table) {
+            text.push_str(&wrapped(&note.text));
+        }
+        text.push('\n');
+    }
+    for table in distinct(left, |row| &row.table) {
+        let rows: Vec<&Published> = left.iter().filter(|row| row.table == table).collect();
+        let mut reasons: Vec<String> = rows.iter().filter_map(|row| row.not_run()).collect();
+        reasons.dedup();
+        text.push_str(&format!(
+            "{table}: {} rows not run: {}\n",
+            rows.len(),
+            reasons.join("; ")
+        ));
+    }
+    for machine in distinct(lines, |line| &line.published.machine) {
+        let of_machine = lines.iter().filter(|line| line.published.machine == machine);
+        let (fitted, held_out): (Vec<&Line>, Vec<&Line>) = of_machine.partition(|line| line.published.fitted);
+        text.push_str(&format!(
+            "{machine}: {} rows were used for fitting; on the {} others, absolute error:\n",
+            fitted.len(),
+            held_out.len()
+        ));
+        text.push_str(&summary("model", held_out.iter().map(|line| line.simulated), &held_out));
+        if held_out.iter().any(|line| line.interpolated.is_some()) {
+            let interpolated = held_out.iter().map(|line| line.interpolated);
+            text.push_str(&summary("interpolation", interpolated, &held_out));
+        }
+    }
+    if lines.iter().any(|line| line.interpolated.is_some()) {
+        text.push_str(
+            "interpolation: log(rate) linear in log(threads) through each design's fitted rows, constant through one\n",
+        );
+    }
+    text
+}
+
+/// A paragraph in lines of at most 100 characters, indented.
+pub(super) fn wrapped(paragraph: &str) -> String {
+    let mut text = String::new();
+    let mut line = String::new();
+    for word in paragraph.split_whitespace() {
+        if line.len() + 1 + word.len() > 98 {
+            text.push_str(&format!("  {line}\n"));
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    text.push_str(&format!("  {line}\n"));
+    text
+}
+
+/// A column of a table: its heading and what stands in a line.
+type Column<'a> = (&'static str, Box<dyn Fn(&Line) -> String + 'a>);
+
+/// The table, without columns that say nothing in it, and what the marks in it stand for.
+pub(super) fn grid(lines: &[&Line]) -> (Grid, String) {
+    let sets = distinct_sets(lines);
+    // The heading names machine and workload where all rows have the same.
+    let several = |of: fn(&Published) -> &String| {
+        lines
+            .windows(2)
+            .any(|pair| of(&pair[0].published) != of(&pair[1].published))
+    };
+    let any = |such: fn(&Line) -> bool| lines.iter().any(|line| such(line));
+    let error = |number: Option<f64>, line: &Line| {
+        number.map_or(UNKNOWN.to_string(), |number| {
+            number::signed_percent(relative_error(number, line.published.value))
+        })
+    };
+    let mut columns: Vec<Column> = Vec::new();
+    if several(|row| &row.machine) {
+        columns.push(("machine", Box::new(|line| line.published.machine.clone())));
+    }
+    if several(|row| &row.workload) {
+        columns.push(("workload", Box::new(|line| line.published.workload.clone())));
+    }
+    columns.push(("design", Box::new(|line| design(&line.published, &sets))));
+    let words = columns.len();
+    columns.push(("threads", Box::new(|line| line.published.threads.to_string())));
+    if any(|line| line.published.lru_drain) {
+        let drains = |line: &Line| if line.published.lru_drain { "yes" } else { "no" }.to_string();
+        columns.push(("LRU drain", Box::new(drains)));
+    }
+    columns.push((
+        "published",
+        Box::new(|line| shown(line.published.metric, line.published.value)),
+    ));
+    let simulated = |line: &Line| {
+        let shown = |number| shown(line.published.metric, number);
+        line.simulated.map_or("failed".to_string(), shown)
+    };
+    columns.push(("simulated", Box::new(simulated)));
+    columns.push(("error", Box::new(|line| error(line.simulated, line))));
+    if any(|line| line.published.fitted) {
+        let fitted = |line: &Line| if line.published.fitted { "fitted" } else { "" }.to_string();
+        columns.push(("fitted", Box::new(fitted)));
+    }
+    if any(|line| line.interpolated.is_some()) {
+        let interpolated = |line: &Line| {
+            let shown = |number| shown(line.published.metric, number);
+            line.interpolated.map_or(UNKNOWN.to_string(), shown)
+        };
+        columns.push(("interpolated", Box::new(interpolated)));
+        columns.push(("error", Box::new(|line| error(line.interpolated, line))));
+    }
+    let mut groups: Vec<Vec<Vec<String>>> = Vec::new();
+    let mut group = None;
+    for line in lines {
+        let of = (
+            &line.published.machine,
+            &line.published.workload,
+            &line.published.design,
+        );
+        if group != Some(of) {
+            group = Some(of);
+            groups.push(Vec::new());
+        }
+        let cells = columns.iter().map(|(_, cell)| cell(line)).collect();
+        groups.last_mut().expect("a group was just pushed").push(cells);
+    }
+    let marks = sets.iter().enumerate();
+    let marks = marks.map(|(index, set)| format!("  {}: {}\n", mark(index), set.join(" ")));
+    let grid = Grid {
+        header: columns.iter().map(|(heading, _)| heading.to_string()).collect(),
+        groups,
+        words,
+    };
+    (grid, marks.collect())
+}
+
+/// What was set differently in some of the rows, each combination once.
+fn distinct_sets<'a>(lines: &[&'a Line]) -> Vec<&'a [String]> {
+    let mut sets: Vec<&[String]> = Vec::new();
+    for line in lines {
+        let set = line.published.set.as_slice();
+        if !set.is_empty() && !sets.contains(&set) {
+            sets.push(set);
+        }
+    }
+    sets
+}
+
+fn mark(index: usize) -> String {
+    format!("[{}]", index + 1)
+}
+
+/// The design of a row, what a ratio is over, and the mark of what was set.
+fn design(row: &Published, sets: &[&[String]]) -> String {
+    let over = match &row.over {
+        None => String::new(),
+        Some(over) if over.design == row.design => format!(" over {} threads", over.threads),
+        Some(over) => format!(" over {}", over.design),
+    };
+    let set = sets.iter().position(|set| *set == row.set.as_slice());
+    let mark = set.map_or(String::new(), |index| format!(" {}", mark(index)));
+    format!("{}{over}{mark}", row.design)
+}
+
+/// Absolute relative errors of predictions, in order; rows without a prediction are left out.
+pub fn errors(predictions: impl Iterator<Item = Option<f64>>, held_out: &[&Line]) -> Vec<f64> {
+    predictions
+        .zip(held_out)
+        .filter_map(|(prediction, line)| prediction.map(|number| relative_error(number, line.published.value).abs()))
+        .collect()
+}
+
+/// Worst and median absolute error of predictions on held-out rows.
+fn summary(name: &str, predictions: impl Iterator<Item = Option<f64>>, held_out: &[&Line]) -> String {
+    let errors = errors(predictions, held_out);
+    let any = !errors.is_empty();
+    let worst = errors.iter().copied().fold(0.0, f64::max);
+    let of_any = |error: f64| match any {
+        true => number::percent(error),
+        false => UNKNOWN.to_string(),
+    };
+    let missing = match held_out.len() - errors.len() {
+        0 => String::new(),
+        missing => format!(" ({missing} rows without a prediction)"),
+    };
+    format!(
+        "  {name:<14} worst {:>7}, median {:>7}{missing}\n",
+        of_any(worst),
+        of_any(median(errors))
+    )
+}

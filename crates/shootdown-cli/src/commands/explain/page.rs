@@ -1,0 +1,67 @@
+//! The page of `explain`: the same words, a table of the ways, and a plot.
+
+use shootdown_sim::os::Diary;
+
+use super::{share, times};
+use crate::print::number;
+use crate::print::page::{self, capitalized, escape, prose};
+use crate::print::plot;
+use crate::print::report;
+use crate::print::style::{self, Tone};
+use crate::print::table::Grid;
+use crate::runs::catalog;
+
+/// The colour of each of [`Diary::WAYS`]: that of the design which has no other.
+fn tone(way: usize) -> Tone {
+    style::design([catalog::IDEAL_DESIGN, "ipi", "broadcast"][way])
+}
+
+/// The whole page.
+pub(super) fn render(title: &str, command: &str, diary: &Diary, paragraphs: &[String]) -> String {
+    let ways = 0..Diary::WAYS.len();
+    let shares = |of: &dyn Fn(usize) -> f64| -> Vec<f64> {
+        let all: f64 = ways.clone().map(of).sum();
+        ways.clone().map(|way| share(of(way), all)).collect()
+    };
+    let of_requests = shares(&|way| diary.requests[way].count as f64);
+    let of_time = shares(&|way| diary.requests[way].total_ns);
+    let bar = |name: &str, shares: &[f64]| {
+        let toned = shares.iter().enumerate().map(|(way, share)| (tone(way), *share));
+        (name.to_string(), toned.collect::<Vec<_>>())
+    };
+    let bars = [bar("requests", &of_requests), bar("time of requesters", &of_time)];
+    let legend: String = ways
+        .clone()
+        .map(|way| report::swatch(tone(way), Diary::WAYS[way].1))
+        .collect();
+    let rows = ways.clone().map(|way| {
+        let requests = &diary.requests[way];
+        let mut cells = vec![
+            Diary::WAYS[way].1.to_string(),
+            number::count(requests.count),
+            number::percent(of_requests[way]),
+            number::percent(of_time[way]),
+        ];
+        cells.extend(times(requests));
+        cells
+    });
+    let header = ["way", "requests", "share", "of their time", "mean", "p50", "p99"];
+    let table = Grid {
+        header: header.map(str::to_string).to_vec(),
+        groups: vec![rows.collect()],
+        words: 1,
+    };
+    let words: String = paragraphs
+        .iter()
+        .map(|paragraph| format!("<p>{}</p>\n", prose(&capitalized(paragraph))))
+        .collect();
+    let body = format!(
+        "<pre class=\"command\">{}</pre>\n<h2>Which way requests went</h2>\n<ul class=\"legend\">\n{legend}</ul>\n\
+         <figure class=\"small\">{}</figure>\n{}<h2>Why</h2>\n{words}<p class=\"soft\">Shootdown {}.</p>\n",
+        escape(command),
+        plot::stacked((540, 280), "", &bars),
+        report::grid(&table, 0..1),
+        env!("CARGO_PKG_VERSION"),
+    );
+    page::render(title, "", &body)
+}

@@ -1,0 +1,300 @@
+//! `shootdown import`: trace text of a real kernel becomes one Parquet file, and a summary of what is in it.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use flate2::bufread::MultiGzDecoder;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use shootdown_trace::{Metadata, Reason, Summary, columns, text};
+
+use crate::args::ImportArgs;
+use crate::failure::{Failure, SUCCESS, unread};
+use crate::print::json;
+use crate::print::number;
+use crate::print::output::{self, Destination};
+use crate::print::table::Grid;
+
+/// Processes shown in the summary.
+const TOP: usize = 8;
+
+/// Events between two looks at Ctrl-C.
+const LOOK_EVERY: u64 = 4096;
+
+/// The document for programs.
+#[derive(Serialize)]
+struct Document<'a> {
+    file: String,
+    output: String,
+    events: u64,
+    seconds: f64,
+    cpus_seen: u32,
+    switches: u64,
+    shootdowns: u64,
+    flushes_by_reason: [u64; 6],
+    metadata: &'a Metadata,
+    processes: Vec<ProcessLine<'a>>,
+}
+
+#[derive(Serialize)]
+struct ProcessLine<'a> {
+    process: u32,
+    name: &'a str,
+    shootdowns: u64,
+    flushes: u64,
+}
+
+/// Imports a recording.
+///
+/// # Errors
+/// One line when the file cannot be read, is no recording, or the output cannot be written; Ctrl-C.
+pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
+    let place = if is_stdin(&args.file) {
+        "stdin".to_string()
+    } else {
+        args.file.display().to_string()
+    };
+    let path = match &args.output {
+        Some(path) => path.clone(),
+        None if is_stdin(&args.file) => {
+            return Err(Failure::Input(
+                "import -: say where to write, for example -o trace.parquet".into(),
+            ));
+        }
+        None => default_output(&args.file),
+    };
+    let destination = Destination::apart_from("-o", &path, &[&args.file])?;
+    if path.extension().is_none_or(|ending| ending != "parquet") {
+        output::note(&format!(
+            "-o {}: is written as Parquet, whatever its name",
+            path.display()
+        ));
+    }
+    let fail = |error: io::Error| Failure::Input(format!("{place}: {}", unread(&error)));
+    let (input, bytes) = open(&args.file).map_err(fail)?;
+    let bar = bar(bytes);
+    let mut input = unpacked(BufReader::with_capacity(1 << 16, bar.wrap_read(input))).map_err(fail)?;
+    if input.fill_buf().map_err(fail)?.starts_with(b"PAR1") {
+        return Err(Failure::Input(format!(
+            "{place}: is a Parquet file already; give the text of a trace"
+        )));
+    }
+    let mut summary = Summary::default();
+    let written = destination.write_by(stop, |file| {
+        let broken = |error: columns::Error| Failure::Input(format!("{}: {error}", destination.shown()));
+        let mut writer = columns::Writer::new(file).map_err(broken)?;
+        let metadata = text::read(input, |event| {
+            if summary.events.is_multiple_of(LOOK_EVERY) && stop.load(Ordering::Relaxed) {
+                return Err("interrupted".into());
+            }
+            summary.add(event);
+            writer.add(event).map_err(|error| error.to_string())
+        });
+        let metadata = match metadata {
+            _ if stop.load(Ordering::Relaxed) => return Err(Failure::Interrupted),
+            Ok(metadata) => metadata,
+            Err(text::Error::Sink(line)) => return Err(Failure::Input(format!("{}: {line}", destination.shown()))),
+            Err(error) => return Err(Failure::Input(format!("{place}: {error}"))),
+        };
+        writer.finish(&metadata).map_err(broken)?;
+        Ok(metadata)
+    });
+    bar.finish_and_clear();
+    let metadata = written?;
+    output::print(&if args.json {
+        json::pretty(&document(&place, &destination, &metadata, &summary))
+    } else {
+        words(&place, &destination, &metadata, &summary)
+    })?;
+    Ok(SUCCESS)
+}
+
+pub(crate) fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// `a/trace.txt.gz` becomes `a/trace.parquet`.
+fn default_output(file: &Path) -> PathBuf {
+    let plain = if file.extension().is_some_and(|ending| ending == "gz") {
+        file.with_extension("")
+    } else {
+        file.to_path_buf()
+    };
+    plain.with_extension("parquet")
+}
+
+/// The bytes as they are, and how many where that is known.
+pub(crate) fn open(path: &Path) -> io::Result<(Box<dyn Read>, Option<u64>)> {
+    if is_stdin(path) {
+        return Ok((Box::new(io::stdin()), None));
+    }
+    let file = File::open(path)?;
+    let data = file.metadata()?;
+    if data.is_dir() {
+        return Err(io::Error::other("is a folder; name the recording in it"));
+    }
+    let length = data.is_file().then_some(data.len());
+    Ok((Box::new(file), length))
+}
+
+/// The text, whether or not it is packed.
+pub(crate) fn unpacked<'a>(mut input: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
+    let packed = input.fill_buf()?.starts_with(&[0x1f, 0x8b]);
+    Ok(if packed {
+        Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(input)))
+    } else {
+        Box::new(input)
+    })
+}
+
+fn bar(bytes: Option<u64>) -> ProgressBar {
+    let (bar, template) = match bytes {
+        Some(bytes) => (
+            ProgressBar::new(bytes),
+            "{bar:40.cyan/dim} {bytes} of {total_bytes}, {eta} left",
+        ),
+        None => (ProgressBar::new_spinner(), "{spinner} {bytes} read, {elapsed}"),
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// What is in a recording, for programs.
+pub(crate) fn document<'a>(
+    place: &str,
+    destination: &Destination,
+    metadata: &'a Metadata,
+    summary: &'a Summary,
+) -> impl Serialize + use<'a> {
+    Document {
+        file: place.to_string(),
+        output: destination.shown(),
+        events: summary.events,
+        seconds: summary.seconds(),
+        cpus_seen: summary.cpus,
+        switches: summary.switches,
+        shootdowns: summary.shootdowns,
+        flushes_by_reason: summary.flushes,
+        metadata,
+        processes: summary
+            .processes()
+            .into_iter()
+            .take(TOP)
+            .map(|process| ProcessLine {
+                process: process.process,
+                name: &process.name,
+                shootdowns: process.shootdowns,
+                flushes: process.flushes,
+            })
+            .collect(),
+    }
+}
+
+/// What is in a recording, for people.
+pub(crate) fn words(place: &str, destination: &Destination, metadata: &Metadata, summary: &Summary) -> String {
+    let seconds = summary.seconds();
+    let per_second = |count: u64| {
+        if seconds > 0.0 {
+            format!("{} per second", number::rate(count as f64 / seconds))
+        } else {
+            "–".to_string()
+        }
+    };
+    let known = |what: &Option<String>| what.clone().unwrap_or_else(|| "not said".into());
+    let mut text = format!(
+        "{place}: {} events in {seconds:.3} s on {} CPUs; command: {}; kernel: {}\n",
+        number::count(summary.events),
+        metadata.cpus.unwrap_or(summary.cpus),
+        known(&metadata.command),
+        known(&metadata.kernel),
+    );
+    text.push_str(&damage(metadata));
+    let row = |what: String, count: u64| vec![what, number::count(count), per_second(count)];
+    let mut counts = vec![
+        row("task switches".into(), summary.switches),
+        row("shootdown requests queued to another CPU".into(), summary.shootdowns),
+        row("interrupts for function calls".into(), summary.call_interrupts),
+        row("memory system calls".into(), summary.calls),
+    ];
+    for reason in Reason::ALL.into_iter().filter(|&reason| reason != Reason::Sent) {
+        counts.push(row(
+            format!("flush: {}", reason.name()),
+            summary.flushes[reason as usize],
+        ));
+    }
+    let header = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+    text.push_str(
+        &Grid {
+            header: header(&["what", "count", "rate"]),
+            groups: vec![counts],
+            words: 1,
+        }
+        .draw(),
+    );
+    let processes = summary.processes();
+    let rows = processes.iter().take(TOP).map(|process| {
+        vec![
+            process.process.to_string(),
+            process.name.clone(),
+            number::count(process.shootdowns),
+            number::count(process.flushes),
+        ]
+    });
+    text.push_str(
+        &Grid {
+            header: header(&["process", "name", "shootdowns asked for", "flushes"]),
+            groups: vec![rows.collect()],
+            words: 2,
+        }
+        .draw(),
+    );
+    if processes.len() > TOP {
+        text.push_str(&format!("and {} other processes\n", processes.len() - TOP));
+    }
+    text.push_str(&format!("recording: {}\n", destination.shown()));
+    text
+}
+
+/// What was wrong with the text, a line for each kind, and what the kernel had lost.
+pub(crate) fn damage(metadata: &Metadata) -> String {
+    let damage = &metadata.damage;
+    let mut text = String::new();
+    if metadata.incomplete {
+        text.push_str("incomplete: recording ended before its time\n");
+    }
+    if metadata.lost_events > 0 {
+        text.push_str(&format!(
+            "lost by the kernel's buffers: {} events; every count below is too low\n",
+            number::count(metadata.lost_events)
+        ));
+    }
+    if damage.skipped() > 0 {
+        text.push_str(&format!(
+            "skipped {} of {} lines: {} damaged, {} with events that are not used, {} out of order\n",
+            number::count(damage.skipped()),
+            number::count(damage.lines),
+            number::count(damage.damaged),
+            number::count(damage.unknown),
+            number::count(damage.out_of_order)
+        ));
+        for first in &damage.first {
+            text.push_str(&format!("  first at line {}: {}\n", first.line, first.what));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_output_stands_beside_the_recording() {
+        assert_eq!(default_output(Path::new("a/b.txt.gz")), Path::new("a/b.parquet"));
+        assert_eq!(default_output(Path::new("trace")), Path::new("trace.parquet"));
+    }
+}

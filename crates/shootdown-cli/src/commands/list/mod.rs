@@ -1,0 +1,199 @@
+//! The `list` command: what can be named on the command line.
+
+use serde::Serialize;
+use shootdown_sim::model::Model;
+use shootdown_sim::run;
+
+use crate::args::ListArgs;
+use crate::failure::{Failure, SUCCESS};
+use crate::print::json;
+use crate::print::output;
+use crate::runs::catalog::{self, Entry};
+
+/// Columns of the text.
+const COLUMNS: usize = 110;
+
+#[derive(Debug, Serialize)]
+struct Listing {
+    workloads: Vec<Line>,
+    machines: Vec<Line>,
+    designs: Vec<Line>,
+    parameters: Vec<ParameterLine>,
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    name: String,
+    description: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpus: Option<usize>,
+    /// The instruction set of a machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arch: Option<&'static str>,
+    /// Whether a machine invalidates by broadcast.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    broadcast: Option<bool>,
+}
+
+/// A number of a workload, for `--set`.
+#[derive(Debug, Serialize)]
+struct ParameterLine {
+    name: &'static str,
+    default: f64,
+    least: f64,
+    most: f64,
+    description: &'static str,
+}
+
+/// Prints the workloads and their parameters, the machines and the designs.
+///
+/// # Errors
+/// When stdout cannot be written or a built-in machine model does not load.
+pub fn command(args: &ListArgs) -> Result<u8, Failure> {
+    let listing = Listing {
+        workloads: lines(catalog::workloads().chain([catalog::RECORDED])),
+        machines: machines()?,
+        designs: lines(catalog::designs()),
+        parameters: run::parameters()
+            .map(|parameter| ParameterLine {
+                name: parameter.path,
+                default: parameter.default,
+                least: parameter.least,
+                most: parameter.most,
+                description: parameter.about,
+            })
+            .collect(),
+    };
+    output::print(&if args.json {
+        json::pretty(&listing)
+    } else {
+        text(&listing)
+    })?;
+    Ok(SUCCESS)
+}
+
+fn lines(entries: impl Iterator<Item = Entry>) -> Vec<Line> {
+    entries
+        .map(|entry| Line {
+            name: entry.name.to_string(),
+            description: entry.description.to_string(),
+            cpus: None,
+            arch: None,
+            broadcast: None,
+        })
+        .collect()
+}
+
+fn machines() -> Result<Vec<Line>, Failure> {
+    Model::builtin_names()
+        .iter()
+        .map(|name| {
+            let model = Model::find(name).map_err(|error| Failure::Input(error.to_string()))?;
+            Ok(Line {
+                name: model.name.clone(),
+                description: model.description.clone(),
+                cpus: Some(model.topology.cpus()),
+                arch: Some(model.arch.name()),
+                broadcast: Some(model.broadcasts()),
+            })
+        })
+        .collect()
+}
+
+fn text(listing: &Listing) -> String {
+    let sections = [
+        ("Workloads", &listing.workloads),
+        ("Machines", &listing.machines),
+        ("Designs", &listing.designs),
+    ];
+    let width = sections
+        .iter()
+        .flat_map(|(_, lines)| lines.iter())
+        .map(|line| line.name.chars().count())
+        .max()
+        .unwrap_or(0);
+    let sections = sections.map(|(title, lines)| {
+        let mut text = format!("{title}\n");
+        for line in lines {
+            let cpus = line.cpus.map(|cpus| format!("{cpus:>3} CPUs, ")).unwrap_or_default();
+            let arch = line.arch.map(|arch| format!("{arch}; ")).unwrap_or_default();
+            let about = wrapped(
+                &format!("{cpus}{arch}{}", line.description),
+                COLUMNS - width - 4,
+                width + 4,
+            );
+            text.push_str(&format!("  {:width$}  {about}\n", line.name));
+        }
+        text
+    });
+    let mut text = sections.join("\n");
+    let cannot = listing
+        .machines
+        .iter()
+        .filter(|machine| machine.broadcast == Some(false));
+    let cannot: Vec<&str> = cannot.map(|machine| &*machine.name).collect();
+    let note = format!(
+        "Every design runs on every machine that has tags enough. On aarch64 those of real kernels are arm-broadcast, arm-ipi, \
+         arm-local-first and, with errata, never-broadcast and broadcast+ipi. Without hardware for it nothing is broadcast, and \
+         interrupts are sent instead: {}.",
+        cannot.join(", ")
+    );
+    text.push_str(&format!("  {}\n", wrapped(&note, COLUMNS - 2, 2)));
+    text.push_str("\nWorkload parameters (--set NAME=VALUE)\n");
+    let width = listing.parameters.iter().map(|line| line.name.len()).max().unwrap_or(0);
+    for line in &listing.parameters {
+        let about = format!(
+            "{} [{} to {}]; {}",
+            line.default, line.least, line.most, line.description
+        );
+        let about = wrapped(&about, COLUMNS - width - 4, width + 4);
+        text.push_str(&format!("  {:width$}  {about}\n", line.name));
+    }
+    text
+}
+
+/// Text broken between words into lines of at most `columns`, all but the first indented.
+fn wrapped(text: &str, columns: usize, indent: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_string()),
+        }
+    }
+    lines.join(&format!("\n{}", " ".repeat(indent)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_fits_the_terminal_and_names_everything() {
+        let listing = Listing {
+            workloads: lines(catalog::workloads()),
+            machines: machines().unwrap(),
+            designs: lines(catalog::designs()),
+            parameters: Vec::new(),
+        };
+        let text = text(&listing);
+        assert!(
+            text.contains("milan-72") && text.contains(" 72 CPUs, x86_64; AMD Milan"),
+            "{text}"
+        );
+        let width = text.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(width <= COLUMNS, "{width}:\n{text}");
+        for entry in catalog::workloads().chain(catalog::designs()) {
+            assert!(text.contains(&format!("\n  {} ", entry.name)), "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn words_are_not_broken_and_none_is_lost() {
+        assert_eq!(wrapped("one two three", 7, 2), "one two\n  three");
+        assert_eq!(wrapped("incomprehensible", 7, 2), "incomprehensible");
+    }
+}

@@ -1,0 +1,20 @@
+//! One folder for each command. A command reads its options, has its runs made by [`crate::runs`], and prints.
+
+#[cfg(target_os = "linux")]
+pub mod calibrate;
+pub mod check;
+pub mod compare;
+pub mod evidence;
+pub mod explain;
+#[cfg(target_os = "linux")]
+pub mod host;
+pub mod import;
+pub mod list;
+pub mod qemu;
+#[cfg(target_os = "linux")]
+pub mod record;
+pub mod replay;
+pub mod scoreboard;
+pub mod sweep;
+pub mod timeline;
+pub mod walkers;

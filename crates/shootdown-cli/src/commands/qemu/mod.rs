@@ -1,0 +1,348 @@
+//! `shootdown qemu`: the bare-metal kernel, built and run in QEMU under several designs.
+//!
+//! Owns what is run and in which order. What a run printed is `reading`'s, how it is shown `words`'s and `page`'s; QEMU itself is
+//! in `shootdown-qemu`.
+
+mod page;
+mod reading;
+mod words;
+
+use std::env;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use shootdown::Design;
+use shootdown_qemu::{Clock, Emulator, Ended, Image, Machine};
+
+use crate::args::{Accel, CompareArgs, QemuArgs};
+use crate::failure::{BAD_RUN, Failure, SUCCESS};
+use crate::print::json;
+use crate::print::output;
+use crate::print::output::Destination;
+use reading::Row;
+
+/// The target's name, in JSON and for `compare --on`.
+pub const TARGET: &str = "qemu-x86_64";
+/// What the kernel can be asked to run.
+const WORKLOADS: [&str; 4] = ["tlb_flush2", "madvise_spin", "mprotect_all", TORTURE];
+/// The one that checks every access.
+const TORTURE: &str = "torture";
+/// What the control runs: a workload whose every operation is checked.
+const CONTROL_WORKLOAD: &str = "tlb_flush2";
+const CONTROL_DESIGN: &str = "none";
+const MOST_CPUS: u64 = 64;
+const MEMORY_MIB: u32 = 256;
+
+/// What is run, checked.
+struct Plan {
+    workload: String,
+    designs: Vec<String>,
+    threads: Vec<u64>,
+    seed: u64,
+    steps: u64,
+    jitter: u64,
+    machine: Machine,
+    most: Duration,
+    shown: Shown,
+    report: Option<Destination>,
+    iso: Option<Destination>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Table,
+    Json,
+}
+
+/// Runs the kernel as asked and prints.
+///
+/// # Errors
+/// One line on bad usage, when QEMU or the kernel's target is missing, when the kernel cannot be built; Ctrl-C.
+pub fn command(args: &QemuArgs, stop: &AtomicBool) -> Result<u8, Failure> {
+    let plan = Plan::new(args)?;
+    match &plan.iso {
+        Some(destination) => write_image(&plan, args.threads.as_deref(), destination),
+        None => run(&plan, stop),
+    }
+}
+
+/// `--iso`: the kernel as an image for a real machine.
+fn write_image(plan: &Plan, threads: Option<&[u64]>, to: &Destination) -> Result<u8, Failure> {
+    let kernel = Image::around(&here()?)
+        .and_then(|image| image.build())
+        .map_err(Failure::Input)?;
+    let words = plan.words_on_image(threads);
+    shootdown_qemu::write_iso(&kernel, &words, to.path()).map_err(Failure::Input)?;
+    output::print(&format!(
+        "{}: an image that boots by BIOS and by UEFI, from a disc or written to a stick (it overwrites the stick).\n\
+         It runs `{words}` and prints the table on the screen and on the first serial port (115200 baud).\n",
+        to.shown()
+    ))?;
+    Ok(SUCCESS)
+}
+
+fn here() -> Result<PathBuf, Failure> {
+    env::current_dir().map_err(|error| Failure::Input(format!("the current folder: {error}")))
+}
+
+/// `compare ... --on qemu-x86_64`.
+///
+/// # Errors
+/// As [`command`]; one line when an option makes sense for simulated machines only.
+pub fn compare(args: &CompareArgs, stop: &AtomicBool) -> Result<u8, Failure> {
+    let simulated_only = [
+        ("--set", !args.set.is_empty()),
+        ("--cpus-follow-threads", args.cpus_follow_threads),
+        ("--lru-drain", args.lru_drain),
+        ("--latencies", args.latencies),
+        ("--runs", args.runs != 1),
+        ("--virtual-ms", args.run.virtual_ms.is_some()),
+    ];
+    if let Some((option, _)) = simulated_only.into_iter().find(|&(_, given)| given) {
+        return Err(Failure::Input(format!(
+            "{option} is for simulated machines, not for --on {TARGET}; leave it out"
+        )));
+    }
+    let most = args.threads.iter().flatten().copied().max();
+    // `ideal` is not a design that a machine can have.
+    let designs = args
+        .designs
+        .iter()
+        .filter(|name| *name != crate::runs::catalog::IDEAL_DESIGN);
+    command(
+        &QemuArgs {
+            workload: args.workload.clone(),
+            designs: designs.cloned().collect(),
+            cpus: args.cpus.or(most).unwrap_or(4),
+            threads: args.threads.clone(),
+            accel: Accel::Tcg,
+            icount: "0".into(),
+            seed: args.run.seed,
+            steps: 2000,
+            jitter: 3000,
+            seconds: 120,
+            json: args.json,
+            html: args.html.clone(),
+            iso: None,
+        },
+        stop,
+    )
+}
+
+impl Plan {
+    fn new(args: &QemuArgs) -> Result<Plan, Failure> {
+        let refuse = |line: String| Err(Failure::Input(line));
+        if !WORKLOADS.contains(&args.workload.as_str()) {
+            let known = WORKLOADS.join(", ");
+            let name = args.workload.escape_debug();
+            return refuse(format!("workload `{name}` is not one of the kernel's; use {known}"));
+        }
+        if let Some(unknown) = args.designs.iter().find(|name| Design::preset(name.trim()).is_none()) {
+            let name = unknown.escape_debug();
+            return refuse(format!(
+                "no design `{name}`; see `shootdown list` (`ideal` is simulated only)"
+            ));
+        }
+        if !(1..=MOST_CPUS).contains(&args.cpus) {
+            return refuse(format!("--cpus {}: expected 1 to {MOST_CPUS} CPUs", args.cpus));
+        }
+        let threads = args.threads.clone().unwrap_or(vec![args.cpus]);
+        // How many CPUs a real machine has is seen there.
+        let most = if args.iso.is_some() { MOST_CPUS } else { args.cpus };
+        if let Some(count) = threads.iter().find(|&&count| count == 0 || count > most) {
+            return refuse(format!("--threads {count}: expected 1 to {most}, one thread a CPU"));
+        }
+        let clock = match (args.accel, args.icount.as_str()) {
+            (Accel::Kvm, _) => Clock::Hardware,
+            (Accel::Tcg, "off") => Clock::Translated,
+            (Accel::Tcg, text) => match text.parse() {
+                Ok(shift @ 0..=10) => Clock::Counted { shift },
+                _ => return refuse(format!("--icount {}: expected 0 to 10, or off", text.escape_debug())),
+            },
+        };
+        if args.iso.is_some() && args.workload == TORTURE {
+            return refuse(format!("--iso prints a table of rates: {TORTURE} has none"));
+        }
+        let destination = |option, path: &Option<PathBuf>| {
+            let path = path.as_deref();
+            path.map(|path| Destination::new(option, path)).transpose()
+        };
+        Ok(Plan {
+            report: destination("--html", &args.html)?,
+            iso: destination("--iso", &args.iso)?,
+            workload: args.workload.clone(),
+            designs: args.designs.iter().map(|name| name.trim().to_owned()).collect(),
+            threads,
+            seed: args.seed,
+            steps: args.steps,
+            jitter: args.jitter,
+            machine: Machine {
+                cpus: args.cpus as usize,
+                clock,
+                memory_mib: MEMORY_MIB,
+            },
+            most: Duration::from_secs(args.seconds.max(1)),
+            shown: if args.json { Shown::Json } else { Shown::Table },
+        })
+    }
+
+    /// What to type for the same once more.
+    fn command(&self) -> String {
+        let list = |counts: &[u64]| counts.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+        let mut command = format!(
+            "shootdown qemu --workload {} --designs {} --cpus {} --threads {} --seed {}",
+            self.workload,
+            self.designs.join(","),
+            self.machine.cpus,
+            list(&self.threads),
+            self.seed
+        );
+        match self.machine.clock {
+            Clock::Counted { shift: 0 } => {}
+            Clock::Counted { shift } => command.push_str(&format!(" --icount {shift}")),
+            Clock::Translated => command.push_str(" --icount off"),
+            Clock::Hardware => command.push_str(" --accel kvm"),
+        }
+        if self.workload == TORTURE {
+            command.push_str(&format!(" --steps {} --jitter {}", self.steps, self.jitter));
+        }
+        command
+    }
+
+    /// The kernel's command line on an image: every design, on as many CPUs as there turn out to be unless numbers were asked for.
+    fn words_on_image(&self, threads: Option<&[u64]>) -> String {
+        let threads = threads.unwrap_or(&[0]).iter().map(u64::to_string).collect::<Vec<_>>();
+        format!(
+            "workload={} table=1 design={} threads={} seed={}",
+            self.workload,
+            self.designs.join(","),
+            threads.join(","),
+            self.seed
+        )
+    }
+
+    /// The kernel's command line.
+    fn words(&self, workload: &str, design: &str, threads: u64) -> String {
+        let mut words = format!(
+            "workload={workload} design={design} threads={threads} seed={}",
+            self.seed
+        );
+        if workload == TORTURE {
+            words.push_str(&format!(" steps={} jitter={}", self.steps, self.jitter));
+        }
+        if self.machine.clock == Clock::Hardware {
+            // What the processor has, and nothing that stands in for it.
+            words.push_str(" emulate=0");
+        }
+        words
+    }
+}
+
+fn run(plan: &Plan, stop: &AtomicBool) -> Result<u8, Failure> {
+    let emulator = Emulator::find().map_err(Failure::Input)?;
+    if plan.machine.clock == Clock::Hardware {
+        let open = std::fs::File::options().read(true).write(true).open("/dev/kvm");
+        open.map_err(|error| Failure::Input(format!("/dev/kvm cannot be used ({error}): leave out --accel kvm")))?;
+    }
+    let image = Image::around(&here()?).map_err(Failure::Input)?;
+    let with_control = plan.shown == Shown::Table || plan.report.is_some();
+    let count = plan.designs.len() * plan.threads.len() + usize::from(with_control);
+    let bar = ProgressBar::new(count as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40.cyan/dim} {pos}/{len} runs  {msg}  {elapsed} elapsed") {
+        bar.set_style(style);
+    }
+    bar.set_message("building the kernel");
+    bar.tick();
+    let path: PathBuf = image.build().map_err(Failure::Input)?;
+    let one = |workload: &str, design: &str, threads: u64| {
+        bar.set_message(format!("{workload}, {design} on {threads}"));
+        let words = plan.words(workload, design, threads);
+        let run = plan.machine.run(&emulator, &path, &words, plan.most, stop);
+        let run = run.map_err(Failure::Input)?;
+        bar.inc(1);
+        match run.ended {
+            Ended::Stopped => Err(Failure::Interrupted),
+            _ => Ok(Row::new(workload, design, threads, plan.seed, run)),
+        }
+    };
+    let mut rows = Vec::new();
+    for &threads in &plan.threads {
+        for design in &plan.designs {
+            rows.push(one(&plan.workload, design, threads)?);
+        }
+    }
+    let control = match with_control {
+        // A stale translation needs another CPU, or the same one: this workload reads what it has dropped itself.
+        true => Some(one(CONTROL_WORKLOAD, CONTROL_DESIGN, 1)?),
+        false => None,
+    };
+    bar.finish_and_clear();
+    let bad = rows.iter().any(Row::is_bad) || control.as_ref().is_some_and(|control| !control.is_caught());
+    let said = words::say(plan, emulator.version, &rows, control.as_ref());
+    if let Some(report) = &plan.report {
+        report.write(page::render(plan, &said, &rows), stop)?;
+    }
+    let mut text = match plan.shown {
+        Shown::Json => json::document(rows.iter().map(Row::json).collect()),
+        Shown::Table => said.text(),
+    };
+    if let (Shown::Table, Some(report)) = (plan.shown, &plan.report) {
+        text.push_str(&format!("report: {}\n", report.shown()));
+    }
+    output::print(&text)?;
+    Ok(if bad { BAD_RUN } else { SUCCESS })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn plan(words: &[&str]) -> Result<Plan, Failure> {
+        let cli = Cli::try_parse_from(["shootdown", "qemu"].iter().chain(words)).expect("the grammar allows it");
+        let Some(Command::Qemu(args)) = cli.command else {
+            panic!("not qemu")
+        };
+        Plan::new(&args)
+    }
+
+    #[test]
+    fn mistakes_are_told_before_anything_is_built() {
+        for (words, expected) in [
+            (
+                ["--workload", "tlb_flush9"],
+                "tlb_flush2, madvise_spin, mprotect_all, torture",
+            ),
+            (["--designs", "ideal"], "see `shootdown list`"),
+            (["--cpus", "65"], "expected 1 to 64"),
+            (["--threads", "5"], "expected 1 to 4"),
+            (["--icount", "11"], "expected 0 to 10, or off"),
+        ] {
+            let error = plan(&words).err().expect("a mistake").to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_image_has_every_design_and_counts_its_cpus_itself() {
+        let plan = plan(&["--iso", "shootdown.iso", "--designs", "ipi,adaptive"]).expect("right");
+        assert_eq!(
+            plan.words_on_image(None),
+            "workload=tlb_flush2 table=1 design=ipi,adaptive threads=0 seed=1"
+        );
+        assert!(plan.words_on_image(Some(&[1, 64])).contains("threads=1,64 "));
+    }
+
+    #[test]
+    fn the_kernel_is_told_what_was_asked() {
+        let plan = plan(&["--workload", "torture", "--seed", "9", "--steps", "50"]).expect("right");
+        assert_eq!(
+            plan.words("torture", "ipi", 4),
+            "workload=torture design=ipi threads=4 seed=9 steps=50 jitter=3000"
+        );
+        assert_eq!(plan.threads, [4]);
+    }
+}

@@ -1,0 +1,180 @@
+//! What a run of the kernel printed, read.
+
+use serde::{Deserialize, Serialize};
+use shootdown_qemu::{Ended, Run};
+
+use super::TARGET;
+use crate::print::json;
+
+/// One run.
+#[derive(Debug)]
+pub struct Row {
+    /// Workload.
+    workload: String,
+    /// Design.
+    pub design: String,
+    /// Threads.
+    pub threads: u64,
+    seed: u64,
+    seconds: f64,
+    /// What the kernel counted, if it came to that.
+    pub line: Option<Line>,
+    /// What went wrong.
+    pub problem: Option<String>,
+    violation: bool,
+}
+
+/// The kernel's own line.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Line {
+    ops: Option<u64>,
+    /// By the guest's clock.
+    pub ops_per_s: Option<f64>,
+    /// Shootdown interrupts sent.
+    pub ipis_per_op: Option<f64>,
+    /// Shootdown interrupts taken.
+    pub interrupts_per_op: Option<f64>,
+    /// Stale reads.
+    pub stale: u64,
+    /// Checked accesses.
+    pub accesses_checked: u64,
+    /// What only this target has.
+    #[serde(flatten)]
+    pub own: Own,
+}
+
+/// What only this target has.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Own {
+    cpus: Option<u64>,
+    icount: Option<f64>,
+    /// hardware, emulated, or none.
+    pub broadcast: String,
+    /// Broadcast instructions.
+    pub broadcasts_per_op: Option<f64>,
+    /// Interrupts that stand in for the broadcasts of hardware.
+    pub emulation_interrupts_per_op: Option<f64>,
+    faults_per_op: Option<f64>,
+    flushes_per_op: Option<f64>,
+    /// Of all CPUs.
+    pub instructions_per_op: Option<f64>,
+    /// Of the requester, for each flush.
+    pub requester_instructions: Option<f64>,
+    /// Of the target, for each interrupt.
+    pub target_instructions: Option<f64>,
+    /// Longest stretch, in instructions of its own CPU.
+    pub preemption_off_instructions: Option<f64>,
+    /// The same in instructions of all CPUs meanwhile.
+    preemption_off_machine: Option<f64>,
+    /// Longest stretch, in instructions of its own CPU.
+    pub interrupts_off_instructions: Option<f64>,
+    /// The same in instructions of all CPUs meanwhile.
+    interrupts_off_machine: Option<f64>,
+    promoted: Option<u64>,
+    demoted: Option<u64>,
+    /// Torture: interrupts taken.
+    pub interrupts: Option<u64>,
+    /// Torture: interrupts that stand in for broadcasts.
+    pub emulation_interrupts: Option<u64>,
+    /// Torture: how often what was done.
+    pub done: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
+impl Row {
+    /// Reads what `run` printed.
+    pub fn new(workload: &str, design: &str, threads: u64, seed: u64, run: Run) -> Row {
+        let (line, unreadable) = match run.json().map(serde_json::from_str::<Line>) {
+            Some(Ok(line)) => (Some(line), None),
+            Some(Err(error)) => (None, Some(format!("its line is not what was expected: {error}"))),
+            None => (None, Some("it printed no result".to_owned())),
+        };
+        Row {
+            workload: workload.to_owned(),
+            design: design.to_owned(),
+            threads,
+            seed,
+            seconds: run.seconds,
+            problem: run.problem().or(unreadable),
+            violation: run.ended == Ended::Violation,
+            line,
+        }
+    }
+
+    /// Whether it failed, or something was stale.
+    pub fn is_bad(&self) -> bool {
+        self.problem.is_some()
+    }
+
+    /// Of a run that must be caught: whether it was.
+    pub fn is_caught(&self) -> bool {
+        self.violation
+    }
+
+    /// As an element of the JSON that programs read.
+    pub fn json(&self) -> json::Run<'_> {
+        let line = self.line.as_ref();
+        json::Run {
+            workload: &self.workload,
+            target: TARGET.into(),
+            design: &self.design,
+            threads: self.threads as usize,
+            seed: self.seed,
+            ops: line.and_then(|line| line.ops),
+            ops_per_s: line.and_then(|line| line.ops_per_s),
+            ipis_per_op: line.and_then(|line| line.ipis_per_op),
+            interrupts_per_op: line.and_then(|line| line.interrupts_per_op),
+            stale: line
+                .map(|line| line.stale)
+                .filter(|_| line.is_some_and(|line| line.accesses_checked > 0))
+                .or(self.violation.then_some(1)),
+            accesses_checked: line.map(|line| line.accesses_checked).filter(|&count| count > 0),
+            host_seconds: Some(self.seconds),
+            error: self.problem.as_deref(),
+            qemu: line.map(|line| serde_json::to_value(&line.own).expect("plain data serializes")),
+            ..json::Run::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(ended: Ended, line: &str) -> Run {
+        Run {
+            ended,
+            lines: vec![line.into()],
+            errors: String::new(),
+            seconds: 0.5,
+        }
+    }
+
+    const LINE: &str = r#"{"ops":10,"ops_per_s":5.0,"ipis_per_op":1.5,"interrupts_per_op":1.5,"stale":0,"accesses_checked":10,
+        "broadcast":"emulated","broadcasts_per_op":0.5,"target_instructions":null}"#;
+
+    #[test]
+    fn what_the_kernel_counted_becomes_an_element() {
+        let row = Row::new("tlb_flush2", "ipi", 2, 1, run(Ended::Success, &LINE.replace('\n', "")));
+        assert!(!row.is_bad(), "{:?}", row.problem);
+        let value = serde_json::to_value(row.json()).unwrap();
+        assert_eq!((&value["ops"], &value["stale"]), (&10.into(), &0.into()));
+        assert_eq!(value["qemu"]["broadcast"], "emulated");
+        assert!(value["qemu"]["target_instructions"].is_null());
+    }
+
+    #[test]
+    fn a_violation_is_stale_whether_or_not_there_is_a_line() {
+        let row = Row::new("torture", "none", 4, 1, run(Ended::Violation, "violation: C1: page 3"));
+        assert!(row.is_bad() && row.is_caught());
+        let value = serde_json::to_value(row.json()).unwrap();
+        assert_eq!(
+            (&value["stale"], &value["error"]),
+            (&1.into(), &"violation: C1: page 3".into())
+        );
+    }
+
+    #[test]
+    fn a_run_without_a_line_is_no_success() {
+        assert!(Row::new("tlb_flush2", "ipi", 2, 1, run(Ended::Success, "hello")).is_bad());
+    }
+}

@@ -1,0 +1,209 @@
+//! The table of `shootdown qemu`, and what must be said with it.
+
+use shootdown_qemu::{Clock, Version};
+
+use super::reading::{Own, Row};
+use super::{Plan, TORTURE};
+use crate::print::number::{self, UNKNOWN};
+use crate::print::table::Grid;
+
+/// What there is to say.
+pub(super) struct Said {
+    /// What ran, on what.
+    pub head: String,
+    /// The numbers.
+    pub grid: Grid,
+    /// How to read them.
+    pub notes: Vec<String>,
+    /// Whether they can be trusted.
+    pub verdict: Vec<String>,
+}
+
+impl Said {
+    /// For a terminal.
+    pub fn text(&self) -> String {
+        let lines: String = self
+            .notes
+            .iter()
+            .chain(&self.verdict)
+            .map(|line| format!("{line}\n"))
+            .collect();
+        format!("{}\n{}{lines}", self.head, self.grid.draw())
+    }
+}
+
+/// All of it.
+pub(super) fn say(plan: &Plan, emulator: Version, rows: &[Row], control: Option<&Row>) -> Said {
+    let grid = if plan.workload == TORTURE {
+        torture(rows)
+    } else {
+        workload(rows)
+    };
+    let how = match plan.machine.clock {
+        Clock::Counted { shift } => format!("tcg, one CPU after the other, {} ns an instruction", 1_u32 << shift),
+        Clock::Translated => "tcg, a host thread for each CPU".to_owned(),
+        Clock::Hardware => "kvm".to_owned(),
+    };
+    Said {
+        head: format!(
+            "{} on the bare-metal kernel, {} CPUs in QEMU {} ({how}), seed {}",
+            plan.workload, plan.machine.cpus, emulator, plan.seed,
+        ),
+        grid,
+        notes: notes(plan, rows),
+        verdict: verdict(rows, control),
+    }
+}
+
+fn notes(plan: &Plan, rows: &[Row]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if matches!(plan.machine.clock, Clock::Counted { .. }) && plan.workload != TORTURE {
+        notes.extend(
+            [
+                "instructions: of all CPUs for an operation, of the requester for a flush, of a target for an interrupt;",
+                "  longest stretches without preemption and without interrupts, of their own CPU. Rates are by the guest's clock:",
+                "  emulated CPUs take turns, so they are no machine's",
+            ]
+            .map(str::to_owned),
+        );
+    }
+    let lines = rows.iter().filter_map(|row| row.line.as_ref());
+    match lines.map(|line| line.own.broadcast.as_str()).next_back() {
+        Some("emulated") => notes.push(
+            "broadcast: EMULATED, by interrupts in the handler of invalid opcodes: this processor has no INVLPGB"
+                .into(),
+        ),
+        Some("hardware") => notes.push("broadcast: INVLPGB and TLBSYNC of the processor".into()),
+        _ => {}
+    }
+    notes
+}
+
+fn verdict(rows: &[Row], control: Option<&Row>) -> Vec<String> {
+    let mut verdict = Vec::new();
+    for row in rows.iter().filter(|row| row.is_bad()) {
+        let why = row.problem.as_deref().unwrap_or_default();
+        verdict.push(format!("{} on {} threads failed: {why}", row.design, row.threads));
+    }
+    let lines = || rows.iter().filter_map(|row| row.line.as_ref());
+    let checked: u64 = lines().map(|line| line.accesses_checked).sum();
+    let stale: u64 = lines().map(|line| line.stale).sum();
+    let caught = rows.iter().filter(|row| row.is_caught() && row.line.is_none()).count() as u64;
+    verdict.push(match checked {
+        0 if caught == 0 => "stale translations: this workload looks at none; torture does".to_owned(),
+        _ => format!(
+            "stale translations: {} in {} checked accesses",
+            number::count(stale + caught),
+            number::count(checked)
+        ),
+    });
+    if let Some(control) = control {
+        verdict.push(match (control.is_caught(), &control.line) {
+            (true, Some(seen)) => format!(
+                "control: `none` on tlb_flush2 caught: {} of {} accesses stale",
+                number::count(seen.stale),
+                number::count(seen.accesses_checked)
+            ),
+            _ => "control: `none` on tlb_flush2 was NOT caught, so a count of 0 means nothing".to_owned(),
+        });
+    }
+    verdict
+}
+
+fn workload(rows: &[Row]) -> Grid {
+    let header = [
+        "threads",
+        "design",
+        "ops/s",
+        "IPIs/op",
+        "taken/op",
+        "INVLPGBs/op",
+        "instr/op",
+        "requester",
+        "target",
+        "no preempt.",
+        "no interr.",
+        "stale",
+    ];
+    grid(&header, rows, |row| {
+        let line = row.line.as_ref()?;
+        let per_op = |value: Option<f64>| value.map_or(UNKNOWN.to_owned(), number::per_operation);
+        let count = |of: fn(&Own) -> Option<f64>| {
+            of(&line.own).map_or(UNKNOWN.to_owned(), |value| number::count(value.round() as u64))
+        };
+        Some(vec![
+            line.ops_per_s.map_or(UNKNOWN.to_owned(), number::rate),
+            per_op(line.ipis_per_op),
+            per_op(line.interrupts_per_op),
+            per_op(line.own.broadcasts_per_op),
+            count(|own| own.instructions_per_op),
+            count(|own| own.requester_instructions),
+            count(|own| own.target_instructions),
+            count(|own| own.preemption_off_instructions),
+            count(|own| own.interrupts_off_instructions),
+            match line.accesses_checked {
+                0 => UNKNOWN.to_owned(),
+                _ => number::count(line.stale),
+            },
+        ])
+    })
+}
+
+fn torture(rows: &[Row]) -> Grid {
+    let header = [
+        "threads",
+        "design",
+        "checked",
+        "interrupts",
+        "emulation",
+        "unmaps",
+        "tables freed",
+        "forks",
+        "walks",
+        "switches",
+        "times off",
+        "verdict",
+    ];
+    grid(&header, rows, |row| {
+        let line = row.line.as_ref()?;
+        let count = |value: Option<u64>| value.map_or(UNKNOWN.to_owned(), number::count);
+        let done = |name: &str| count(line.own.done.as_ref().and_then(|done| done.get(name)?.as_u64()));
+        Some(vec![
+            number::count(line.accesses_checked),
+            count(line.own.interrupts),
+            count(line.own.emulation_interrupts),
+            done("unmaps"),
+            done("tables_freed"),
+            done("forks"),
+            done("walks"),
+            done("switches"),
+            done("times_off"),
+            if row.is_bad() { "violation" } else { "clean" }.to_owned(),
+        ])
+    })
+}
+
+/// A row that failed says so, and claims nothing.
+fn grid(header: &[&str], rows: &[Row], cells: impl Fn(&Row) -> Option<Vec<String>>) -> Grid {
+    let mut groups: Vec<Vec<Vec<String>>> = Vec::new();
+    let mut last = None;
+    for row in rows {
+        let first = last.replace(row.threads) != Some(row.threads);
+        if first {
+            groups.push(Vec::new());
+        }
+        let threads = if first { row.threads.to_string() } else { String::new() };
+        let mut all = vec![threads, row.design.clone()];
+        all.extend(cells(row).unwrap_or_else(|| {
+            let mut failed = vec!["failed".to_owned()];
+            failed.resize(header.len() - 2, UNKNOWN.to_owned());
+            failed
+        }));
+        groups.last_mut().expect("begun above").push(all);
+    }
+    Grid {
+        header: header.iter().map(ToString::to_string).collect(),
+        groups,
+        words: 2,
+    }
+}

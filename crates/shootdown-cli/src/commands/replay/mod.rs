@@ -1,0 +1,318 @@
+//! The `replay` command: a recording of a real program on a simulated machine, under several designs.
+//!
+//! [`source`] reads the recording, [`row`] sums up what came of it, [`words`] and [`page`] show it.
+
+mod page;
+mod row;
+mod source;
+mod words;
+pub mod workload;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use shootdown_sim::replay::{ReplayResult, ReplaySpec, Scale, replay_recorded, validate};
+use shootdown_sim::run::PARAMETER_PREFIX;
+use shootdown_sim::timeline::TimelineEvent;
+use shootdown_trace::Metadata;
+
+use crate::args::ReplayArgs;
+use crate::commands::import;
+use crate::failure::{BAD_RUN, Failure, SUCCESS};
+use crate::print::json;
+use crate::print::number;
+use crate::print::output::{self, Destination};
+use crate::runs::catalog;
+use crate::runs::plan;
+use crate::runs::target::{Target, quoted};
+use row::{Prediction, Row};
+use source::Recording;
+
+/// Designs that do what the recorded kernel does with a request: where program and machine are as recorded, what they
+/// predict is set beside what was recorded. The first of them that is asked for.
+const AS_RECORDED: [&str; 2] = ["ipi-trim", "ipi"];
+
+/// Where predicted and recorded differ although the engine does the same as the kernel.
+const DIFFERENCES: &str = "What the recording does not say, and is inferred: which flushes free table pages (forks, new programs \
+    and ends of processes are told by their flushing everything), where a child of vfork gets its own space, when a CPU whose switch \
+    out of idle is missing made it, and what CPUs had loaded before the first line. The kernel's own space takes a tag there, \
+    and none here.";
+
+/// The document for programs.
+#[derive(Serialize)]
+struct Document<'a> {
+    command: &'a str,
+    file: String,
+    target: String,
+    scale: String,
+    seed: u64,
+    seconds: f64,
+    recorded_cpus: usize,
+    recorded: RecordedCounts,
+    /// Missing from every number in this document.
+    lost_events: u64,
+    metadata: &'a Metadata,
+    designs: &'a [Row],
+    predictions: &'a [Prediction],
+}
+
+#[derive(Serialize)]
+struct RecordedCounts {
+    flushes: u64,
+    requests_queued: u64,
+    flushed_remotely: u64,
+    at_cpus_that_had_left: u64,
+    root_loads: u64,
+    root_loads_with_flush: u64,
+    inferred_switches: u64,
+    spaces: u64,
+}
+
+/// One design's replay.
+struct Done {
+    result: ReplayResult,
+    events: Vec<TimelineEvent>,
+}
+
+/// Replays a recording; the exit status is that of a bad run when a translation was stale.
+///
+/// # Errors
+/// Bad input, a recording that cannot be read, an unwritable output, Ctrl-C.
+pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
+    let target = Target::new(&args.on, args.cpus, &args.set)?;
+    if let Some((path, _)) = target.set.iter().find(|(path, _)| path.starts_with(PARAMETER_PREFIX)) {
+        return Err(Failure::Input(format!(
+            "--set {path}: a recording has no parameters; only numbers of the machine model can be replaced"
+        )));
+    }
+    let inputs = [args.file.as_path(), Path::new(&args.on)];
+    let destination = args
+        .html
+        .as_deref()
+        .map(|path| Destination::apart_from("--html", path, &inputs))
+        .transpose()?;
+    let recording = Recording::open(&args.file, || stop.load(Ordering::Relaxed))?;
+    let specs: Vec<ReplaySpec> = args
+        .designs
+        .iter()
+        .map(|design| ReplaySpec {
+            machine: Arc::clone(&target.machine),
+            design: design.trim().to_string(),
+            seed: args.seed,
+            scale: args.scale,
+            recorded_cpus: recording.cpus(),
+        })
+        .collect();
+    for spec in &specs {
+        validate(spec).map_err(Failure::Input)?;
+    }
+    let done = run(&specs, &recording, args, destination.is_some(), stop)?;
+    let lost = recording.metadata.lost_events;
+    let times = args.scale.times();
+    let rows: Vec<Row> = specs
+        .iter()
+        .zip(&done)
+        .map(|(spec, done)| Row::new(&spec.design, &done.result, &recording.recorded, times, lost))
+        .collect();
+    let as_recorded = args.scale == Scale::Copies(1) && target.machine.topology.cpus() == recording.cpus();
+    let predicting = AS_RECORDED
+        .iter()
+        .filter(|_| as_recorded)
+        .find_map(|name| specs.iter().position(|spec| spec.design == *name));
+    let predictions = predicting.map_or(Vec::new(), |index| {
+        row::predictions(&done[index].result, &recording.recorded, recording.metadata.one_program)
+    });
+    let command = command_line(args, &target);
+    let found: Vec<_> = rows
+        .iter()
+        .map(|row| (row.design.as_str(), row.stale, row.accesses_checked))
+        .collect();
+    if let Some(destination) = &destination {
+        let view = page::View {
+            title: title(args, &target),
+            command: &command,
+            verdict: words::verdict(&found),
+            tables: tables(&recording, &rows, &predictions, times),
+            notes: notes(&recording, !predictions.is_empty()),
+            timelines: specs
+                .iter()
+                .zip(&done)
+                .map(|(spec, done)| (spec.design.as_str(), done.events.as_slice()))
+                .collect(),
+        };
+        destination.write(page::render(&view), stop)?;
+    }
+    let recorded = &recording.recorded;
+    if args.json {
+        output::print(&json::pretty(&Document {
+            command: &command,
+            file: args.file.display().to_string(),
+            target: target.to_string(),
+            scale: args.scale.to_string(),
+            seed: args.seed,
+            seconds: recorded.seconds(),
+            recorded_cpus: recording.cpus(),
+            recorded: RecordedCounts {
+                flushes: recorded.requests,
+                requests_queued: recorded.queued,
+                flushed_remotely: recorded.remote,
+                at_cpus_that_had_left: recorded.elsewhere,
+                root_loads: recorded.kept + recorded.flushed,
+                root_loads_with_flush: recorded.flushed,
+                inferred_switches: recorded.inferred_switches,
+                spaces: recorded.spaces,
+            },
+            lost_events: lost,
+            metadata: &recording.metadata,
+            designs: &rows,
+            predictions: &predictions,
+        }))?;
+    } else {
+        let mut text = format!("{}\n{}\n", title(args, &target), import::damage(&recording.metadata));
+        for (_, grid, _) in tables(&recording, &rows, &predictions, times) {
+            text.push_str(&grid.draw());
+            text.push('\n');
+        }
+        text.pop();
+        let verdict = words::verdict(&found).words;
+        for note in notes(&recording, !predictions.is_empty()).iter().chain([&verdict]) {
+            text.push_str(note);
+            text.push('\n');
+        }
+        if let Some(destination) = &destination {
+            text.push_str(&format!("page: {}\n", destination.shown()));
+        }
+        output::print(&text)?;
+    }
+    let unsound = rows
+        .iter()
+        .any(|row| row.design != catalog::CONTROL_DESIGN && row.stale > 0);
+    Ok(if unsound { BAD_RUN } else { SUCCESS })
+}
+
+/// Replays under each design, on as many host threads as asked for.
+fn run(
+    specs: &[ReplaySpec],
+    recording: &Recording,
+    args: &ReplayArgs,
+    with_timeline: bool,
+    stop: &AtomicBool,
+) -> Result<Vec<Done>, Failure> {
+    let jobs = plan::host_threads(args.jobs)?.min(specs.len());
+    let bar = ProgressBar::new(specs.len() as u64 * recording.recorded.events);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40.cyan/dim} {elapsed} elapsed, {eta} left") {
+        bar.set_style(style);
+    }
+    let next = AtomicUsize::new(0);
+    let results: Vec<Mutex<Option<Result<Done, String>>>> = specs.iter().map(|_| Mutex::new(None)).collect();
+    thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(spec) = specs.get(index) else { break };
+                    let mut go_on = || !stop.load(Ordering::Relaxed);
+                    let bar = bar.clone();
+                    let steps = recording.steps(move |events| bar.inc(events));
+                    let done = replay_recorded(spec, steps, with_timeline, &mut go_on)
+                        .map(|(result, events)| Done { result, events });
+                    if let Ok(mut slot) = results[index].lock() {
+                        *slot = Some(done);
+                    }
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
+    if stop.load(Ordering::Relaxed) {
+        return Err(Failure::Interrupted);
+    }
+    results
+        .into_iter()
+        .map(|slot| match slot.into_inner() {
+            Ok(Some(done)) => done.map_err(Failure::Input),
+            _ => Err(Failure::Input("a replay did not end".into())),
+        })
+        .collect()
+}
+
+fn title(args: &ReplayArgs, target: &Target) -> String {
+    let file = args
+        .file
+        .file_name()
+        .unwrap_or(args.file.as_os_str())
+        .display()
+        .to_string();
+    format!("Replay of {file} on {target}, scale {}", args.scale)
+}
+
+/// What came out, with a title for each table, and what its columns are.
+fn tables(recording: &Recording, rows: &[Row], predictions: &[Prediction], times: u64) -> Vec<page::Table> {
+    let (recorded, lost) = (&recording.recorded, recording.metadata.lost_events);
+    let mut tables = vec![
+        (
+            "Interrupts, and CPU time lost",
+            words::costs(rows, recorded, times, lost),
+            words::COSTS,
+        ),
+        ("Latency and disturbance", words::tails(rows, recorded), words::TAILS),
+        ("Whom interrupts hit", words::hits(rows), words::HITS),
+    ];
+    if !predictions.is_empty() {
+        tables.push(("Predicted beside recorded", words::predictions(predictions), ""));
+    }
+    tables
+}
+
+/// What to know about the numbers.
+fn notes(recording: &Recording, predicts: bool) -> Vec<String> {
+    let recorded = &recording.recorded;
+    let mut notes = vec![
+        "(recorded) *: from the queuing of a request to its flush on the other CPU, which is a part of the shootdown."
+            .to_string(),
+        format!(
+            "{:.3} s, {} spaces; {} switches are not in the recording and were inferred; {} requests concern spaces that it does \
+             not name.",
+            recorded.seconds(),
+            number::count(recorded.spaces),
+            number::count(recorded.inferred_switches),
+            number::count(recorded.foreign)
+        ),
+    ];
+    if predicts {
+        notes.push(DIFFERENCES.to_string());
+    }
+    if predicts && recording.metadata.one_program {
+        notes.push(
+            "Only one program was recorded: what became of requests, and of switches, at CPUs that ran others is not in the recording. \
+             `record --system` has it."
+                .to_string(),
+        );
+    }
+    if recording.metadata.lost_events > 0 {
+        notes.push(format!(
+            "The recording lost {} events: every number above is a lower bound.",
+            number::count(recording.metadata.lost_events)
+        ));
+    }
+    if recording.metadata.incomplete {
+        notes.push("The recording ended before its time.".to_string());
+    }
+    notes
+}
+
+fn command_line(args: &ReplayArgs, target: &Target) -> String {
+    format!(
+        "shootdown replay {} --on {} --designs {} --scale {} --seed {}",
+        quoted(&args.file.display().to_string()),
+        target.options(),
+        args.designs.join(","),
+        args.scale,
+        args.seed
+    )
+}

@@ -1,0 +1,132 @@
+//! Where a replay's steps come from: a recording on disk, read once to know what is in it, and once more for each
+//! design.
+//!
+//! A reader is a host thread of its own and at most a few thousand steps ahead of who takes them.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
+
+use shootdown_trace::program::{Program, Recorded, Step};
+use shootdown_trace::{Event, Metadata, columns, text};
+
+use crate::commands::import;
+use crate::failure::{Failure, unread};
+
+/// Steps handed over at once, and such lots that may wait.
+const LOT: usize = 1024;
+const LOTS: usize = 4;
+
+/// A recording that can be read again and again.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    path: PathBuf,
+    packed_columns: bool,
+    /// What is known about it.
+    pub metadata: Metadata,
+    /// What the kernel did.
+    pub recorded: Recorded,
+}
+
+impl Recording {
+    /// Opens it and reads it through, calling `stop` now and then; true ends it.
+    ///
+    /// # Errors
+    /// One line that names the file, when it cannot be read or is no recording; Ctrl-C.
+    pub fn open(path: &Path, stop: impl Fn() -> bool) -> Result<Self, Failure> {
+        if import::is_stdin(path) {
+            return Err(Failure::Input(
+                "replay -: a recording is read more than once; `shootdown import - -o trace.parquet` keeps it".into(),
+            ));
+        }
+        let fail = |error: String| Failure::Input(format!("{}: {error}", path.display()));
+        let (file, _) = import::open(path).map_err(|error| fail(unread(&error)))?;
+        let begins = |mut text: Box<dyn BufRead>| text.fill_buf().map(|bytes| bytes.starts_with(b"PAR1"));
+        let packed_columns = begins(Box::new(BufReader::new(file))).map_err(|error| fail(unread(&error)))?;
+        let mut program = Program::default();
+        let mut events = 0_u64;
+        let read = for_each(path, packed_columns, |event| {
+            events += 1;
+            program.add(event, &mut |_| {});
+            !(events.is_multiple_of(4096) && stop())
+        });
+        if stop() {
+            return Err(Failure::Interrupted);
+        }
+        let metadata = read.map_err(fail)?;
+        Ok(Recording {
+            path: path.to_path_buf(),
+            packed_columns,
+            metadata,
+            recorded: program.finish(&mut |_| {}),
+        })
+    }
+
+    /// CPUs of the machine that was recorded.
+    pub fn cpus(&self) -> usize {
+        self.metadata.cpus.unwrap_or(0).max(self.recorded.cpus).max(1) as usize
+    }
+
+    /// Its steps, read while they are taken; `read` is told of events that were, now and then.
+    pub fn steps(&self, read: impl Fn(u64) + Send + 'static) -> impl Iterator<Item = Step> + 'static {
+        let (sender, receiver) = sync_channel::<Vec<Step>>(LOTS);
+        let (path, packed_columns) = (self.path.clone(), self.packed_columns);
+        thread::spawn(move || {
+            let mut program = Program::default();
+            let mut lot = Vec::with_capacity(LOT);
+            // The file was read through before; should it have changed since, what can be read of it is replayed.
+            let mut events = 0_u64;
+            let _ = for_each(&path, packed_columns, |event| {
+                events += 1;
+                program.add(event, &mut |step| lot.push(step));
+                if lot.len() < LOT {
+                    return true;
+                }
+                read(std::mem::take(&mut events));
+                sender
+                    .send(std::mem::replace(&mut lot, Vec::with_capacity(LOT)))
+                    .is_ok()
+            });
+            program.finish(&mut |step| lot.push(step));
+            let _ = sender.send(lot);
+        });
+        Steps {
+            receiver,
+            lot: Vec::new().into_iter(),
+        }
+    }
+}
+
+struct Steps {
+    receiver: Receiver<Vec<Step>>,
+    lot: std::vec::IntoIter<Step>,
+}
+
+impl Iterator for Steps {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        loop {
+            if let Some(step) = self.lot.next() {
+                return Some(step);
+            }
+            self.lot = self.receiver.recv().ok()?.into_iter();
+        }
+    }
+}
+
+/// Hands each event to `sink` until it returns false.
+fn for_each(path: &Path, packed_columns: bool, mut sink: impl FnMut(&Event<'_>) -> bool) -> Result<Metadata, String> {
+    if packed_columns {
+        let file = File::open(path).map_err(|error| error.to_string())?;
+        let reader = columns::Reader::open(file).map_err(|error| error.to_string())?;
+        reader.for_each(sink).map_err(|error| error.to_string())?;
+        return Ok(reader.metadata().clone());
+    }
+    let (file, _) = import::open(path).map_err(|error| error.to_string())?;
+    let text = import::unpacked(BufReader::with_capacity(1 << 16, file)).map_err(|error| unread(&error))?;
+    let ended = |event: &Event<'_>| if sink(event) { Ok(()) } else { Err("ended".to_string()) };
+    text::read(text, ended).map_err(|error| error.to_string())
+}

@@ -1,0 +1,209 @@
+//! `trace:FILE`: a recorded program as a workload of `compare`.
+//!
+//! Owns what threads and operations mean for a recording, and turns a run into a replay and its result back. As many
+//! threads as the recording had CPUs are the program itself; `n` times as many are the program with each of its threads
+//! `n` times in the same space (`--scale threads:n` of `replay`). One operation is a flush that a thread asks for.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use shootdown_sim::replay::{self, ReplayResult, ReplaySpec, Scale};
+use shootdown_sim::run::{Parameters, RunResult, RunSpec};
+use shootdown_trace::program::Step;
+
+use super::source::Recording;
+use crate::args::CompareArgs;
+use crate::failure::Failure;
+use crate::print::number;
+use crate::runs::queue::Runner;
+
+/// What stands before the file's name.
+pub const PREFIX: &str = "trace:";
+
+/// The file of a workload that is a recording.
+pub fn file(workload: &str) -> Option<&Path> {
+    workload.trim().strip_prefix(PREFIX).map(Path::new)
+}
+
+/// A recording as a workload.
+#[derive(Debug)]
+pub struct Recorded {
+    recording: Recording,
+}
+
+impl Recorded {
+    /// Opens the recording and reads it through.
+    ///
+    /// # Errors
+    /// One line: the file, and what is wrong with it; an option that means nothing for a recording; Ctrl-C.
+    pub fn open(file: &Path, args: &CompareArgs, stop: &AtomicBool) -> Result<Self, Failure> {
+        let refuse = |what: &str| Err(Failure::Input(format!("{}: {what}", args.workload.trim())));
+        if file.as_os_str().is_empty() {
+            return refuse("name the recording, as in trace:build.parquet; `shootdown record` or `import` makes one");
+        }
+        if args.lru_drain {
+            return refuse("--lru-drain: a recording says nothing of the LRU; leave it out");
+        }
+        let recording = Recording::open(file, || stop.load(Ordering::Relaxed))?;
+        if recording.recorded.requests == 0 {
+            return refuse("nobody asks for a flush in this recording: there is nothing to compare");
+        }
+        Ok(Recorded { recording })
+    }
+
+    /// CPUs of the recording: the least number of threads, of which every other is a multiple.
+    pub fn cpus(&self) -> usize {
+        self.recording.cpus()
+    }
+
+    /// One line about it.
+    pub fn description(&self) -> String {
+        let command = self.recording.metadata.command.as_deref();
+        format!(
+            "a recorded program{}: {:.3} s on {} CPUs, with n times as many threads each of its own n times (one op: a flush \
+             asked for)",
+            command.map(|command| format!(" ({command})")).unwrap_or_default(),
+            self.recording.recorded.seconds(),
+            self.cpus()
+        )
+    }
+
+    /// What to know about the numbers, line by line.
+    pub fn notes(&self) -> Vec<String> {
+        let (recorded, metadata) = (&self.recording.recorded, &self.recording.metadata);
+        let mut notes = vec![format!(
+            "recorded: {:.3} s on {} CPUs, {} flushes asked for; threads beyond {}: each of its threads as many times more often",
+            recorded.seconds(),
+            self.cpus(),
+            number::count(recorded.requests),
+            self.cpus()
+        )];
+        if metadata.lost_events > 0 {
+            notes.push(format!(
+                "The recording lost {} events: every number is a lower bound.",
+                number::count(metadata.lost_events)
+            ));
+        }
+        if metadata.incomplete {
+            notes.push("The recording ended before its time.".to_string());
+        }
+        notes
+    }
+
+    /// Events that the recording lost: they are missing from every result.
+    pub fn lost_events(&self) -> u64 {
+        self.recording.metadata.lost_events
+    }
+
+    /// Checks a run of it.
+    ///
+    /// # Errors
+    /// One line: what is wrong and the remedy.
+    pub fn validate(&self, spec: &RunSpec) -> Result<(), String> {
+        if spec.parameters != Parameters::default() {
+            return Err("--set workload...: a recording has no parameters; leave it out".into());
+        }
+        if spec.virtual_ms.is_some_and(|ms| !(ms > 0.0 && ms <= 1e9)) {
+            return Err(
+                "--virtual-ms: expected milliseconds above 0; without it the whole recording is replayed".into(),
+            );
+        }
+        let (cpus, most) = (self.cpus(), spec.machine.topology.cpus());
+        if spec.threads == 0 || !spec.threads.is_multiple_of(cpus) {
+            return Err(format!(
+                "--threads {}: recorded on {cpus} CPUs, so it has to be a multiple of {cpus}; give {cpus}, {}, ..",
+                spec.threads,
+                2 * cpus
+            ));
+        }
+        if spec.threads > most {
+            return Err(format!(
+                "--threads {}: {} has {most} CPUs; give at most {}, or scale the machine with --cpus {}",
+                spec.threads,
+                spec.machine.name,
+                most / cpus * cpus,
+                spec.threads
+            ));
+        }
+        replay::validate(&self.replay_of(spec))
+    }
+
+    fn replay_of(&self, spec: &RunSpec) -> ReplaySpec {
+        ReplaySpec {
+            machine: Arc::clone(&spec.machine),
+            design: spec.design.clone(),
+            seed: spec.seed,
+            scale: Scale::Threads((spec.threads / self.cpus()) as u32),
+            recorded_cpus: self.cpus(),
+        }
+    }
+
+    /// Replays where a run is of this recording, and has everything else done by `other`.
+    pub fn runner<'a>(&'a self, other: &'a dyn Runner) -> Replaying<'a> {
+        Replaying { recorded: self, other }
+    }
+
+    fn run(&self, spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, String> {
+        let read = Arc::new(AtomicU64::new(0));
+        // Relaxed: a number for people.
+        let count = Arc::clone(&read);
+        let steps = self.recording.steps(move |events| {
+            count.fetch_add(events, Ordering::Relaxed);
+        });
+        let all = self.recording.recorded.events.max(1) as f64;
+        let mut go_on = || progress((read.load(Ordering::Relaxed) as f64 / all).min(1.0));
+        let result = replay::replay(&self.replay_of(spec), first(steps, spec.virtual_ms), &mut go_on)?;
+        Ok(as_run(result))
+    }
+}
+
+/// The steps of the first `ms` milliseconds; all of them where nothing is said.
+fn first(steps: impl Iterator<Item = Step> + 'static, ms: Option<f64>) -> impl Iterator<Item = Step> + 'static {
+    let mut begun = None;
+    steps.take_while(move |step| {
+        let begun = *begun.get_or_insert(step.time_ns);
+        ms.is_none_or(|ms| step.time_ns.saturating_sub(begun) as f64 <= ms * 1e6)
+    })
+}
+
+/// A replay in the terms of a run.
+fn as_run(result: ReplayResult) -> RunResult {
+    let per_op = |count: u64| count as f64 / result.requests.max(1) as f64;
+    let invalidation = result.requester_ns + result.victim_ns;
+    let all_ns = result.cpu_ns;
+    RunResult {
+        ops: result.requests,
+        virtual_ns: result.virtual_ns,
+        ops_per_s: result.requests as f64 / (result.virtual_ns * 1e-9),
+        half_width: None,
+        warm: true,
+        ipis_per_op: per_op(result.interrupts_sent),
+        interrupts_per_op: per_op(result.interrupts_taken),
+        flush_share: if all_ns > 0.0 { invalidation / all_ns } else { 0.0 },
+        stale: result.stale,
+        accesses_checked: result.accesses_checked,
+        caught_after: None,
+        story: result.story,
+        tables_freed_per_s: 0.0,
+        events: result.events,
+        time_shares: result.time_shares,
+        latencies: result.latencies,
+        host_seconds: result.host_seconds,
+    }
+}
+
+/// Runs recordings by replaying them.
+pub struct Replaying<'a> {
+    recorded: &'a Recorded,
+    other: &'a dyn Runner,
+}
+
+impl Runner for Replaying<'_> {
+    fn run(&self, spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, String> {
+        match file(&spec.workload) {
+            Some(_) => self.recorded.run(spec, progress),
+            None => self.other.run(spec, progress),
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! The `scoreboard` command: `adaptive` beside the best published design in every cell of machine, workload and
+//! threads.
+//!
+//! Owns the choice of cells: every combination, or those of the published tables. Rates come from the simulator, none is kept
+//! here. [`place`] names a cell, [`cell`] compares its designs, [`requirements`] says what is demanded and what came out, [`text`]
+//! prints.
+//!
+//! The best of a dozen short runs is partly the luckiest. So a cell in which a preset seems ahead, or a demand is
+//! missed, is measured again, longer and with other seeds, and what comes out then counts; and a third time, with yet
+//! more seeds, where the share that is demanded still lies within the error, on whichever side. What cannot be run is said, with
+//! the reason.
+
+mod cell;
+mod place;
+mod requirements;
+mod text;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serde::Serialize;
+use shootdown_sim::model::Model;
+use shootdown_sim::run::{Parameters, RunSpec, validate};
+
+use crate::args::ScoreboardArgs;
+use crate::failure::{BAD_RUN, Failure, SUCCESS};
+use crate::print::json;
+use crate::print::output;
+use crate::published;
+use crate::runs::catalog;
+use crate::runs::catalog::JUDGED_DESIGN;
+use crate::runs::plan::Settings;
+use crate::runs::queue::{self, Outcome, Runner};
+use cell::{Cell, LeftOut, Plan};
+use place::Place;
+use requirements::Requirement;
+
+/// Not designs to beat: the limit, the control, a relaxed contract, and settings for processors with errata.
+const NOT_TO_BEAT: [&str; 5] = ["ideal", "none", "deferred", "never-broadcast", "broadcast+ipi"];
+/// Virtual milliseconds per run, unless told; shorter with `--quick`.
+const VIRTUAL_MS: f64 = 4.0;
+const QUICK_MS: f64 = 2.0;
+/// Thread counts besides all CPUs.
+const THREADS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
+const QUICK_THREADS: [usize; 4] = [1, 2, 8, 16];
+/// Workloads in which flushes decide the rate.
+const QUICK_WORKLOADS: [&str; 4] = ["tlb_flush2", "tlb_shared", "madvise_spin", "context_switch"];
+/// Machines with more CPUs are run on this many threads at most: the wanted time is minutes.
+const MOST_THREADS: usize = 128;
+/// A cell that is measured again runs for this many times as long, with this many other seeds.
+const LONGER: f64 = 4.0;
+const AGAIN: u64 = 4;
+/// Seeds of a cell that is measured a third time: half the error of the second.
+const A_THIRD_TIME: u64 = 4 * AGAIN;
+/// Share of the best rate from which on a preset may be the best when measured again.
+const MAY_BE_BEST: f64 = 0.85;
+
+#[derive(Debug, Serialize)]
+struct Document {
+    cells: Vec<Cell>,
+    requirements: Vec<Requirement>,
+    /// What lies between `adaptive` and the limit, a line for each cell of the flagship that is far below.
+    below_limit: Vec<String>,
+    left_out: Vec<LeftOut>,
+    stale: u64,
+    failed: Vec<String>,
+}
+
+/// Runs the matrix and prints the cells, the worst first, and a line for each requirement.
+///
+/// # Errors
+/// Bad input, Ctrl-C.
+pub fn command(args: &ScoreboardArgs, runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
+    let settings = Settings::new(&args.run, args.runs)?;
+    let (plans, mut left_out) = if args.evidence {
+        of_tables(&settings)?
+    } else {
+        combinations(args, &settings)?
+    };
+    let outcomes = run(&plans, runner, &settings, stop)?;
+    let (mut cells, without) = cell::cells(&plans, &outcomes);
+    left_out.extend(without);
+    let mut again = Vec::new();
+    for (runs, is_open) in rounds(settings.runs) {
+        let open: Vec<&Cell> = cells.iter().filter(|cell| is_open(cell)).collect();
+        let round = once_more(&plans, &outcomes, &open, runs);
+        let found = run(&round, runner, &settings, stop)?;
+        for cell in cell::cells(&round, &found).0 {
+            if let Some(old) = cells.iter_mut().find(|other| other.place == cell.place) {
+                *old = cell;
+            }
+        }
+        again.extend(round.into_iter().flat_map(|plan| plan.specs).zip(found));
+    }
+    cells.sort_by(|a, b| a.of_best.total_cmp(&b.of_best));
+    let runs = || {
+        let again = again.iter().map(|(spec, outcome)| (spec, outcome));
+        plans.iter().flat_map(|plan| &plan.specs).zip(&outcomes).chain(again)
+    };
+    let document = Document {
+        requirements: requirements::requirements(&cells),
+        below_limit: requirements::below_limit(&cells),
+        left_out,
+        stale: runs()
+            .filter_map(|(_, outcome)| Some(outcome.as_ref().ok()?.stale))
+            .sum(),
+        failed: runs().filter_map(|(spec, outcome)| failure(spec, outcome)).collect(),
+        cells,
+    };
+    output::print(&if args.json {
+        json::pretty(&document)
+    } else {
+        text::text(&document, args.all)
+    })?;
+    Ok(if document.stale > 0 || !document.failed.is_empty() {
+        BAD_RUN
+    } else {
+        SUCCESS
+    })
+}
+
+fn run(plans: &[Plan], runner: &dyn Runner, settings: &Settings, stop: &AtomicBool) -> Result<Vec<Outcome>, Failure> {
+    let specs: Vec<RunSpec> = plans.iter().flat_map(|plan| plan.specs.iter().cloned()).collect();
+    queue::run_all(runner, &specs, settings.jobs, stop)
+}
+
+fn failure(spec: &RunSpec, outcome: &Outcome) -> Option<String> {
+    let reason = outcome.as_ref().err()?.lines().next().unwrap_or("no reason given");
+    Some(format!(
+        "{} on {} under {} at {} threads, seed {}: {reason}",
+        spec.workload, spec.machine.name, spec.design, spec.threads, spec.seed
+    ))
+}
+
+type Question = fn(&Cell) -> bool;
+
+/// The runs with which cells are measured again after `runs` of each, and which cells are.
+fn rounds(runs: u64) -> [(Range<u64>, Question); 2] {
+    let second = runs..runs + AGAIN;
+    let third = second.end..second.end + A_THIRD_TIME;
+    [(second, requirements::is_doubtful), (third, requirements::is_undecided)]
+}
+
+/// The runs that look once more, each time with a seed of its own, at each of `open`: of `adaptive`, the limit, and
+/// every preset that may be the best. `outcomes` are those of all `plans`.
+fn once_more(plans: &[Plan], outcomes: &[Outcome], open: &[&Cell], runs: Range<u64>) -> Vec<Plan> {
+    let mut again = Vec::new();
+    let mut outcomes = outcomes;
+    for plan in plans {
+        let (results, rest) = outcomes.split_at(plan.specs.len());
+        outcomes = rest;
+        let Some(cell) = open.iter().find(|cell| cell.place == plan.place) else {
+            continue;
+        };
+        let mut specs = Vec::new();
+        for (spec, outcome) in plan.specs.iter().zip(results) {
+            let rate = outcome.as_ref().map_or(0.0, |result| result.ops_per_s);
+            let listed = [JUDGED_DESIGN, catalog::IDEAL_DESIGN, "ipi", "broadcast"].contains(&&*spec.design);
+            let first = plan.specs.iter().find(|other| other.design == spec.design);
+            if first.is_some_and(|first| first.seed == spec.seed)
+                && (listed || rate >= MAY_BE_BEST * cell.best_ops_per_s)
+            {
+                specs.extend(runs.clone().map(|run| RunSpec {
+                    seed: spec.seed.wrapping_add(run),
+                    virtual_ms: spec.virtual_ms.map(|ms| LONGER * ms),
+                    ..spec.clone()
+                }));
+            }
+        }
+        again.push(Plan {
+            place: plan.place.clone(),
+            specs,
+        });
+    }
+    again
+}
+
+/// The cells of the published tables, each once: several rows may be of one cell, and ratios are over another. Each runs for as long
+/// as its rows do.
+fn of_tables(settings: &Settings) -> Result<(Vec<Plan>, Vec<LeftOut>), Failure> {
+    let (mut plans, mut left_out): (Vec<Plan>, _) = (Vec::new(), Vec::new());
+    let rows = published::rows();
+    let rows = rows.iter().filter(|row| row.not_run().is_none());
+    for row in rows.flat_map(|row| [Some(row.clone()), row.reference()]).flatten() {
+        let spec = row.spec(settings)?;
+        let place = Place::of_row(&row, &spec);
+        if plans.iter().all(|plan| plan.place != place) {
+            let (plan, without) = plan(place, &spec, settings.runs)?;
+            plans.extend(plan);
+            left_out.extend(without);
+        }
+    }
+    Ok((plans, left_out))
+}
+
+/// The cells of every machine, with and without broadcast, every workload and some numbers of threads; and what cannot be run.
+fn combinations(args: &ScoreboardArgs, settings: &Settings) -> Result<(Vec<Plan>, Vec<LeftOut>), Failure> {
+    let input = |error: String| Failure::Input(error);
+    let names: Vec<String> = match &args.on {
+        Some(names) => each_once(names),
+        None => Model::builtin_names().iter().map(ToString::to_string).collect(),
+    };
+    let workloads: Vec<String> = match &args.workloads {
+        Some(names) => each_once(names),
+        None if args.quick => QUICK_WORKLOADS.map(str::to_string).to_vec(),
+        None => catalog::workloads().map(|workload| workload.name.to_string()).collect(),
+    };
+    let counts: &[usize] = if args.quick { &QUICK_THREADS } else { &THREADS };
+    let default_ms = if args.quick { QUICK_MS } else { VIRTUAL_MS };
+    let (mut plans, mut left_out) = (Vec::new(), Vec::new());
+    for name in &names {
+        let model = Model::find(name).map_err(|error| input(error.to_string()))?;
+        let mut machines = vec![Arc::new(model.clone())];
+        if model.broadcasts() {
+            let without = model.without_broadcasts();
+            machines.push(Arc::new(without.map_err(|error| input(error.to_string()))?));
+        }
+        let cpus = model.topology.cpus();
+        let mut threads: Vec<usize> = counts.iter().copied().filter(|&count| count < cpus).collect();
+        threads.push(cpus.min(MOST_THREADS));
+        for machine in &machines {
+            for workload in &workloads {
+                for &threads in &threads {
+                    let spec = RunSpec {
+                        workload: workload.clone(),
+                        machine: Arc::clone(machine),
+                        design: String::new(),
+                        threads,
+                        seed: settings.seed,
+                        virtual_ms: Some(settings.virtual_ms.unwrap_or(default_ms)),
+                        lru_drain: false,
+                        parameters: Parameters::default(),
+                    };
+                    let (plan, without) = plan(Place::of(&spec), &spec, settings.runs)?;
+                    plans.extend(plan);
+                    left_out.extend(without);
+                }
+            }
+        }
+    }
+    match left_out.first() {
+        Some(left) if plans.is_empty() => Err(input(left.reason.clone())),
+        _ => Ok((plans, left_out)),
+    }
+}
+
+/// Names, trimmed, without those that were given before: a cell that stood there twice would be measured again once.
+fn each_once(names: &[String]) -> Vec<String> {
+    let mut once: Vec<String> = Vec::new();
+    for name in names.iter().map(|name| name.trim()) {
+        if !once.iter().any(|other| other == name) {
+            once.push(name.to_string());
+        }
+    }
+    once
+}
+
+/// The runs of the cell at `place`, which `spec` is a run of, under every design; and what cannot be run: a workload that needs more
+/// threads, a design that needs more tags. A name that does not exist is a mistake.
+fn plan(place: Place, spec: &RunSpec, runs: u64) -> Result<(Option<Plan>, Vec<LeftOut>), Failure> {
+    let (mut specs, mut left_out) = (Vec::new(), Vec::new());
+    for design in catalog::designs().filter(|design| concerns(design.name)) {
+        let spec = RunSpec {
+            design: design.name.to_string(),
+            ..spec.clone()
+        };
+        match validate(&spec) {
+            Ok(()) => specs.extend((0..runs).map(|run| RunSpec {
+                seed: spec.seed.wrapping_add(run),
+                ..spec.clone()
+            })),
+            Err(error) if catalog::workload(&spec.workload).is_none() => return Err(Failure::Input(error)),
+            Err(error) if design.name == JUDGED_DESIGN => {
+                return Ok((None, vec![LeftOut::new(&place, None, &error)]));
+            }
+            Err(error) => left_out.push(LeftOut::new(&place, Some(design.name), &error)),
+        }
+    }
+    Ok((Some(Plan { place, specs }), left_out))
+}
+
+fn concerns(design: &str) -> bool {
+    design == catalog::IDEAL_DESIGN || !NOT_TO_BEAT.contains(&design)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs::fake::Fake;
+    use clap::Parser;
+
+    fn args(line: &str) -> ScoreboardArgs {
+        let words = ["shootdown", "scoreboard"].into_iter().chain(line.split_whitespace());
+        match crate::args::Cli::try_parse_from(words).unwrap().command {
+            Some(crate::args::Command::Scoreboard(args)) => args,
+            other => panic!("no scoreboard: {other:?}"),
+        }
+    }
+
+    fn of(line: &str) -> (Vec<Plan>, Vec<LeftOut>) {
+        let args = args(line);
+        combinations(&args, &Settings::new(&args.run, args.runs).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn all_thread_counts_are_run_with_and_without_broadcast() {
+        let (plans, left_out) = of("--on milan-72 --workloads tlb_flush2");
+        let threads: Vec<usize> = plans.iter().map(|plan| plan.place.threads).collect();
+        let once = [1, 2, 4, 8, 16, 32, 64, 72];
+        assert_eq!(threads, [once, once].concat());
+        let with = plans.iter().filter(|plan| plan.place.broadcast).count();
+        assert_eq!((with, left_out.len()), (8, 0), "{left_out:?}");
+    }
+
+    #[test]
+    fn no_cell_is_there_twice() {
+        let places = |line: &str| of(line).0.into_iter().map(|plan| plan.place).collect::<Vec<_>>();
+        let once = places("--quick --on milan-72,gup-64");
+        assert_eq!(
+            once,
+            places(
+                "--quick --on milan-72,gup-64,milan-72 --workloads tlb_flush2,tlb_shared,tlb_flush2,madvise_spin,context_switch"
+            )
+        );
+        // Nor are the models that there are by themselves.
+        let all = places("--quick");
+        for (index, place) in all.iter().enumerate() {
+            assert!(!all[..index].contains(place), "{place}");
+        }
+        println!("{} cells", all.len());
+    }
+
+    #[test]
+    fn each_cell_of_the_tables_is_there_once_with_what_was_different_in_it() {
+        let args = args("--evidence");
+        let (plans, _) = of_tables(&Settings::new(&args.run, args.runs).unwrap()).unwrap();
+        for (index, plan) in plans.iter().enumerate() {
+            assert!(
+                plans[..index].iter().all(|other| other.place != plan.place),
+                "{}",
+                plan.place
+            );
+            assert!(plan.specs.iter().any(|spec| spec.design == JUDGED_DESIGN));
+        }
+        let places: Vec<String> = plans.iter().map(|plan| plan.place.to_string()).collect();
+        for place in [
+            "tlb_flush2 on milan-72 at 72 threads",
+            "tlb_flush2 with LRU drain on milan-72 at 36 threads",
+            "madvise_spin kernel.slowdown=0.554 on icelake-128 without broadcast at 4 threads",
+            // What a ratio is over is a cell too.
+            "madvise_stress workload.madvise_stress.process_threads=8 on icelake-128 without broadcast at 8 threads",
+            "mprotect_all on ampere-32 at 32 threads",
+        ] {
+            assert!(places.iter().any(|other| other == place), "{place}: {places:?}");
+        }
+        let slow = plans.iter().find(|plan| !plan.place.set.is_empty()).unwrap();
+        let model = Model::find(&slow.place.machine).unwrap();
+        assert_ne!(*slow.specs[0].machine, model);
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_said_with_the_reason() {
+        let few_tags = Model::find("milan-72").unwrap().with("tags.bits", 6.0).unwrap();
+        let (plans, _) = of("--on milan-72 --workloads tlb_flush2");
+        let spec = RunSpec {
+            machine: Arc::new(few_tags),
+            ..plans[0].specs[0].clone()
+        };
+        let (some, left_out) = plan(Place::of(&spec), &spec, 1).unwrap();
+        let specs = some.unwrap().specs;
+        assert!(specs.iter().all(|spec| !spec.design.starts_with("arm-")) && !specs.is_empty());
+        let designs: Vec<_> = left_out.iter().map(|left| left.design.as_deref()).collect();
+        assert_eq!(
+            designs,
+            [Some("arm-broadcast"), Some("arm-ipi"), Some("arm-local-first")]
+        );
+        assert!(left_out[0].reason.contains("must outnumber the CPUs"), "{left_out:?}");
+        // Where `adaptive` cannot be run there is no cell.
+        let spec = RunSpec { threads: 0, ..spec };
+        let (none, left_out) = plan(Place::of(&spec), &spec, 1).unwrap();
+        assert!(none.is_none());
+        let last = left_out.last().unwrap();
+        assert_eq!(
+            (last.design.as_deref(), last.reason.starts_with("--threads 0")),
+            (None, true)
+        );
+    }
+
+    #[test]
+    fn a_cell_in_which_a_preset_seems_ahead_is_measured_again_with_other_seeds() {
+        let (plans, _) = of("--on milan-72 --workloads tlb_flush2 --quick --virtual-ms 3");
+        let fake = |spec: &RunSpec| {
+            let ahead = spec.design == "broadcast" && spec.threads == 8;
+            let rate = match &*spec.design {
+                "adaptive" | "ideal" => 100.0,
+                _ if ahead => 101.0,
+                _ => 50.0,
+            };
+            Ok(shootdown_sim::run::RunResult {
+                ops_per_s: rate,
+                ..crate::runs::fake::result(spec)
+            })
+        };
+        let outcomes: Vec<Outcome> = plans.iter().flat_map(|plan| &plan.specs).map(fake).collect();
+        let (cells, _) = cell::cells(&plans, &outcomes);
+        let doubtful: Vec<&Cell> = cells.iter().filter(|cell| requirements::is_doubtful(cell)).collect();
+        let again = once_more(&plans, &outcomes, &doubtful, 1..1 + AGAIN);
+        let again: Vec<&RunSpec> = again.iter().flat_map(|plan| &plan.specs).collect();
+        assert!(
+            again
+                .iter()
+                .all(|spec| spec.threads == 8 && spec.seed > 1 && spec.virtual_ms == Some(12.0))
+        );
+        let mut designs: Vec<&str> = again.iter().map(|spec| &*spec.design).collect();
+        designs.dedup();
+        // Twice: with and without broadcast.
+        let once = ["ideal", "ipi", "broadcast", "adaptive"];
+        designs[..4].sort_unstable();
+        assert_eq!(
+            (designs.len(), again.len()),
+            (8, 8 * AGAIN as usize),
+            "{designs:?} {once:?}"
+        );
+    }
+
+    #[test]
+    fn no_round_measures_with_a_seed_of_another() {
+        for runs in [1, 3] {
+            let [(second, _), (third, _)] = rounds(runs);
+            let all: Vec<u64> = (0..runs).chain(second).chain(third).collect();
+            assert_eq!(all, (0..runs + AGAIN + A_THIRD_TIME).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn failed_runs_set_the_exit_status() {
+        let line = args("--on milan-72 --workloads tlb_flush2 --quick");
+        let run = |fake: Fake| command(&line, &fake, &AtomicBool::new(false));
+        assert_eq!(run(Fake::default()), Ok(SUCCESS));
+        let failing = Fake {
+            fail_at: Some(8),
+            ..Fake::default()
+        };
+        assert_eq!(run(failing), Ok(BAD_RUN));
+    }
+}

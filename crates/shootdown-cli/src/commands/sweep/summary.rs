@@ -1,0 +1,465 @@
+//! What a sweep found, in short tables: the rates, where they are few, who is best at each size, and how that moves from one
+//! end of a range to the other.
+//!
+//! Computed from the results alone, so that a merge prints what the whole sweep would have.
+
+use std::collections::BTreeMap;
+
+use super::results::{ERROR, Results, Value};
+use crate::print::number::{self, UNKNOWN, median};
+use crate::print::table::Grid;
+use crate::runs::catalog::{CONTROL_DESIGN, IDEAL_DESIGN, JUDGED_DESIGN};
+
+/// Most points whose rates are shown one by one.
+const MOST_SHOWN: usize = 30;
+
+/// Where one comparison between designs was made: everything but design and seed.
+type Place = Vec<String>;
+
+/// The conclusions of a sweep.
+#[derive(Debug)]
+pub struct Summary {
+    /// Stale translations in sound designs.
+    pub stale: u64,
+    /// Accesses checked in sound designs.
+    pub checked: u64,
+    /// Rows of failed runs: the point and the first line of the reason.
+    pub failed: Vec<(u64, String)>,
+    rates: Option<Grid>,
+    best: Option<Grid>,
+    ends: Option<Grid>,
+    ahead: Option<String>,
+}
+
+/// Designs at one place: the throughput of each, and what else is known of the place.
+struct Cell {
+    size: Vec<String>,
+    values: Vec<Option<f64>>,
+    rates: BTreeMap<usize, Vec<f64>>,
+}
+
+impl Cell {
+    /// A design's throughput over the best of the others.
+    fn ratio(&self, design: usize) -> Option<f64> {
+        let rate = |design: &usize| self.rates.get(design).map(|rates| median(rates.iter().copied()));
+        let others = self.rates.keys().filter(|&&other| other != design).filter_map(rate);
+        let best = others.fold(f64::NEG_INFINITY, f64::max);
+        Some(rate(&design)? / best).filter(|ratio| ratio.is_finite() && *ratio > 0.0)
+    }
+}
+
+impl Summary {
+    /// Draws the conclusions.
+    pub fn new(results: &Results) -> Self {
+        let column = |name: &str| results.column(name);
+        let text = |row: &[Value], name: &str| match column(name).map(|index| &row[index]) {
+            Some(Value::Text(text)) => text.clone(),
+            Some(Value::Count(count)) => count.to_string(),
+            _ => String::new(),
+        };
+        let number = |row: &[Value], name: &str| column(name).and_then(|index| row[index].number());
+        let parameters: Vec<&String> = results.columns.iter().filter(|name| name.contains('.')).collect();
+
+        let (mut stale, mut checked, mut failed) = (0, 0, Vec::new());
+        let mut designs: Vec<String> = Vec::new();
+        let mut places: BTreeMap<Place, usize> = BTreeMap::new();
+        let mut cells: Vec<Cell> = Vec::new();
+        for row in &results.rows {
+            let design = text(row, "design");
+            if let Some(Value::Text(reason)) = column(ERROR).map(|index| &row[index]) {
+                let point = number(row, super::results::POINT).unwrap_or(0.0) as u64;
+                failed.push((point, reason.lines().next().unwrap_or_default().to_string()));
+            }
+            if design == CONTROL_DESIGN {
+                continue;
+            }
+            stale += number(row, "stale").unwrap_or(0.0) as u64;
+            checked += number(row, "accesses_checked").unwrap_or(0.0) as u64;
+            let Some(rate) = number(row, "ops_per_s").filter(|_| design != IDEAL_DESIGN) else {
+                continue;
+            };
+            let index = designs.iter().position(|known| *known == design).unwrap_or_else(|| {
+                designs.push(design);
+                designs.len() - 1
+            });
+            let size: Vec<String> = ["workload", "machine", "cpus", "threads"]
+                .map(|name| text(row, name))
+                .to_vec();
+            let values: Vec<Option<f64>> = parameters.iter().map(|name| number(row, name)).collect();
+            let place = size
+                .iter()
+                .cloned()
+                .chain(values.iter().map(|value| format!("{value:?}")))
+                .collect();
+            let at = *places.entry(place).or_insert_with(|| {
+                cells.push(Cell {
+                    size,
+                    values,
+                    rates: BTreeMap::new(),
+                });
+                cells.len() - 1
+            });
+            cells[at].rates.entry(index).or_default().push(rate);
+        }
+        let several = designs.len() > 1;
+        Self {
+            stale,
+            checked,
+            failed,
+            rates: (1..=MOST_SHOWN)
+                .contains(&cells.len())
+                .then(|| rates(&designs, &parameters, &cells)),
+            best: several.then(|| best(&designs, &cells)),
+            ends: (several && !parameters.is_empty()).then(|| ends(&designs, &parameters, &cells)),
+            ahead: ahead(&designs, &parameters, &cells),
+        }
+    }
+
+    /// The tables and the oracle's verdict as they are printed.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        if let Some(grid) = &self.rates {
+            text.push_str("Operations per second at each point (medians of the seeds)\n");
+            text.push_str(&grid.draw());
+        }
+        if let Some(grid) = &self.best {
+            if self.rates.is_some() {
+                text.push('\n');
+            }
+            text.push_str("Each design over the best of the others (medians), and who is best at how many points\n");
+            text.push_str(&grid.draw());
+        }
+        if let Some(grid) = self.ends.as_ref().filter(|grid| !grid.groups.is_empty()) {
+            text.push_str("\nThe same at both ends of each range: median, and least in brackets\n");
+            text.push_str(&grid.draw());
+        }
+        text.extend(self.ahead.iter().map(String::as_str));
+        for (point, reason) in self.failed.iter().take(5) {
+            text.push_str(&format!("FAILED RUN: point {point}: {reason}\n"));
+        }
+        if self.failed.len() > 5 {
+            text.push_str(&format!(
+                "FAILED RUNS: {} in all; column `{ERROR}` has each\n",
+                self.failed.len()
+            ));
+        }
+        let checked = number::count(self.checked);
+        text.push_str(&match self.stale {
+            _ if self.checked == 0 => {
+                "stale translations: no run that was to have none checked an access\n".to_string()
+            }
+            0 => format!("stale translations: 0 in {checked} checked accesses\n"),
+            stale => format!(
+                "STALE TRANSLATIONS: {} in {checked} checked accesses; column `story` tells how\n",
+                number::count(stale)
+            ),
+        });
+        text
+    }
+}
+
+/// What each design reached, a row for each point.
+fn rates(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Grid {
+    let varied: Vec<usize> = (0..parameters.len())
+        .filter(|&index| range(cells, index).is_some())
+        .collect();
+    let names = ["workload", "machine", "CPUs", "threads"].map(String::from).into_iter();
+    let names = names.chain(varied.iter().map(|&index| parameters[index].clone()));
+    let rows = cells.iter().map(|cell| {
+        let value = |&index: &usize| cell.values[index].map_or(UNKNOWN.to_string(), |value| value.to_string());
+        let rate = |design| {
+            let rates = cell.rates.get(&design);
+            rates.map_or(UNKNOWN.to_string(), |rates| number::rate(median(rates.iter().copied())))
+        };
+        let place = cell.size.iter().cloned().chain(varied.iter().map(value));
+        vec![place.chain((0..designs.len()).map(rate)).collect()]
+    });
+    Grid {
+        header: names.chain(designs.iter().cloned()).collect(),
+        groups: rows.collect(),
+        words: 2,
+    }
+}
+
+fn best(designs: &[String], cells: &[Cell]) -> Grid {
+    let mut sizes: Vec<&Vec<String>> = Vec::new();
+    for cell in cells {
+        if !sizes.contains(&&cell.size) {
+            sizes.push(&cell.size);
+        }
+    }
+    let mut header: Vec<String> = ["workload", "machine", "best", "CPUs", "threads", "best at"]
+        .map(String::from)
+        .to_vec();
+    header.extend(designs.iter().cloned());
+    let rows = sizes.iter().map(|&size| {
+        let here: Vec<&Cell> = cells.iter().filter(|cell| &cell.size == size).collect();
+        let wins = |design: usize| {
+            let best = |cell: &&&Cell| cell.ratio(design).is_some_and(|ratio| ratio >= 1.0);
+            here.iter().filter(best).count()
+        };
+        // The first of equals, as listed.
+        let (winner, won) = (0..designs.len())
+            .map(|design| (design, wins(design)))
+            .rev()
+            .max_by_key(|(_, won)| *won)
+            .unwrap_or((0, 0));
+        let mut row = vec![
+            size[0].clone(),
+            size[1].clone(),
+            if won == 0 {
+                UNKNOWN.to_string()
+            } else {
+                designs[winner].clone()
+            },
+            size[2].clone(),
+            size[3].clone(),
+            format!("{won} of {}", here.len()),
+        ];
+        row.extend((0..designs.len()).map(|design| {
+            let ratios: Vec<f64> = here.iter().filter_map(|cell| cell.ratio(design)).collect();
+            if ratios.is_empty() {
+                UNKNOWN.to_string()
+            } else {
+                number::ratio(median(ratios))
+            }
+        }));
+        vec![row]
+    });
+    Grid {
+        header,
+        groups: rows.collect(),
+        words: 3,
+    }
+}
+
+/// The least and the greatest value of a parameter, if it was varied.
+fn range(cells: &[Cell], parameter: usize) -> Option<(f64, f64)> {
+    let values = || cells.iter().filter_map(|cell| cell.values[parameter]);
+    let (low, high) = (
+        values().fold(f64::INFINITY, f64::min),
+        values().fold(f64::NEG_INFINITY, f64::max),
+    );
+    (low < high).then_some((low, high))
+}
+
+/// Whether `adaptive` is ahead of every other design wherever a parameter is at an end of its range, in a line.
+fn ahead(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Option<String> {
+    let judged = designs.iter().position(|design| design == JUDGED_DESIGN)?;
+    let sharing = |index: usize, value: f64| cells.iter().filter(|cell| cell.values[index] == Some(value)).count();
+    // Each point once. Where one parameter is varied at a time, others stay at values that may be ends of theirs: what is
+    // special about a point is the value that the fewest share.
+    let at_an_end = |cell: &Cell| {
+        let at_ends = (0..parameters.len()).filter_map(|index| {
+            let (low, high) = range(cells, index)?;
+            let value = cell.values[index].filter(|&value| value == low || value == high)?;
+            Some((index, value))
+        });
+        at_ends.min_by_key(|&(index, value)| sharing(index, value))
+    };
+    let ends: Vec<_> = cells
+        .iter()
+        .filter_map(|cell| {
+            let (index, value) = at_an_end(cell)?;
+            Some((cell.ratio(judged)?, parameters[index], value, cell))
+        })
+        .collect();
+    let behind = ends.iter().filter(|(ratio, ..)| *ratio < 1.0).count();
+    let (ratio, parameter, value, cell) = ends.iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let verdict = if behind == 0 { "met   " } else { "MISSED" };
+    let [workload, machine, _, threads] = &cell.size[..] else {
+        return None;
+    };
+    Some(format!(
+        "{verdict} {JUDGED_DESIGN} ahead of every other design at both ends of every range: behind at {behind} of {}; \
+         least {ratio:.3} of the best, {workload} on {machine} at {threads} threads with {parameter} = {value}\n",
+        ends.len(),
+    ))
+}
+
+/// The parameters that are not at their usual values in a cell.
+fn strange(cell: &Cell, usual: &[Option<f64>]) -> impl Iterator<Item = usize> {
+    (0..usual.len()).filter(|&index| cell.values[index] != usual[index])
+}
+
+/// The value that most cells have of each parameter, if no cell is off it in more than one: one was varied at a time.
+fn usual_values(parameters: usize, cells: &[Cell]) -> Option<Vec<Option<f64>>> {
+    let usual: Vec<_> = (0..parameters)
+        .map(|index| {
+            let mut sharing = BTreeMap::<Option<u64>, usize>::new();
+            for cell in cells {
+                *sharing.entry(cell.values[index].map(f64::to_bits)).or_default() += 1;
+            }
+            let most = sharing.into_iter().max_by_key(|&(_, cells)| cells);
+            most.and_then(|(value, _)| value).map(f64::from_bits)
+        })
+        .collect();
+    cells
+        .iter()
+        .all(|cell| strange(cell, &usual).count() <= 1)
+        .then_some(usual)
+}
+
+fn ends(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Grid {
+    let mut header = vec!["parameter".to_string(), "value".to_string()];
+    header.extend(designs.iter().cloned());
+    let mut groups = Vec::new();
+    let usual = usual_values(parameters.len(), cells);
+    for (index, parameter) in parameters.iter().enumerate() {
+        let Some((low, high)) = range(cells, index) else {
+            continue;
+        };
+        // Where the usual value is an end itself, that end is not where the others vary.
+        let counts = |cell: &Cell| {
+            usual
+                .as_ref()
+                .is_none_or(|usual| strange(cell, usual).all(|other| other == index))
+        };
+        let at = |end: f64, first: bool| {
+            let here: Vec<&Cell> = cells
+                .iter()
+                .filter(|cell| cell.values[index] == Some(end) && counts(cell))
+                .collect();
+            let mut row = vec![
+                if first { parameter.to_string() } else { String::new() },
+                end.to_string(),
+            ];
+            row.extend((0..designs.len()).map(|design| {
+                let ratios: Vec<f64> = here.iter().filter_map(|cell| cell.ratio(design)).collect();
+                let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+                if ratios.is_empty() {
+                    UNKNOWN.to_string()
+                } else {
+                    format!("{} ({least:.2})", number::ratio(median(ratios)))
+                }
+            }));
+            row
+        };
+        groups.push(vec![at(low, true), at(high, false)]);
+    }
+    Grid {
+        header,
+        groups,
+        words: 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn results(rows: &[(&str, u64, f64, f64)]) -> Results {
+        Results::gather(
+            rows.iter()
+                .map(|&(design, threads, cost, rate)| {
+                    vec![
+                        ("workload".to_string(), Value::Text("w".to_string())),
+                        ("machine".to_string(), Value::Text("m".to_string())),
+                        ("design".to_string(), Value::Text(design.to_string())),
+                        ("cpus".to_string(), Value::Count(72)),
+                        ("threads".to_string(), Value::Count(threads)),
+                        ("costs.a".to_string(), Value::Number(cost)),
+                        ("ops_per_s".to_string(), Value::Number(rate)),
+                        ("stale".to_string(), Value::Count(u64::from(design == "none"))),
+                        ("accesses_checked".to_string(), Value::Count(10)),
+                    ]
+                })
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn the_tables_say_who_wins_where() {
+        let summary = Summary::new(&results(&[
+            ("ipi", 2, 1.0, 100.0),
+            ("adaptive", 2, 1.0, 110.0),
+            ("ideal", 2, 1.0, 900.0),
+            ("none", 2, 1.0, 900.0),
+            ("ipi", 2, 9.0, 100.0),
+            ("adaptive", 2, 9.0, 90.0),
+            ("ipi", 4, 1.0, 100.0),
+            ("adaptive", 4, 1.0, 200.0),
+            ("ipi", 4, 9.0, 100.0),
+            ("adaptive", 4, 9.0, 300.0),
+        ]));
+        let text = summary.text();
+        let squeezed: Vec<String> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        for expected in [
+            "w m 72 2 1 100 110",
+            "w m 72 4 9 100 300",
+            "w m ipi 72 2 1 of 2 1.01x 1.00x",
+            "w m adaptive 72 4 2 of 2 0.42x 2.50x",
+            "costs.a 1 0.70x (0.50) 1.55x (1.10)",
+            "9 0.72x (0.33) 1.95x (0.90)",
+            "stale translations: 0 in 90 checked accesses",
+        ] {
+            assert!(squeezed.iter().any(|line| line == expected), "{expected}\n{text}");
+        }
+        let verdict = "MISSED adaptive ahead of every other design at both ends of every range: behind at 1 of 4; \
+                       least 0.900 of the best, w on m at 2 threads with costs.a = 9";
+        assert!(text.lines().any(|line| line == verdict), "{text}");
+    }
+
+    #[test]
+    fn the_least_is_put_down_to_what_was_varied_there() {
+        let cell = |a: f64, b: f64, adaptive: f64| Cell {
+            size: ["w", "m", "72", "2"].map(String::from).to_vec(),
+            values: vec![Some(a), Some(b)],
+            rates: BTreeMap::from([(0, vec![100.0]), (1, vec![adaptive])]),
+        };
+        // The first parameter is 0 unless it is varied, an end of its range.
+        let mut cells = vec![
+            cell(0.0, 5.0, 130.0),
+            cell(9.0, 5.0, 120.0),
+            cell(0.0, 1.0, 110.0),
+            cell(0.0, 8.0, 140.0),
+        ];
+        let (designs, parameters) = (["ipi", "adaptive"].map(String::from), ["a", "b"].map(String::from));
+        let line = ahead(&designs, &parameters.each_ref(), &cells).unwrap();
+        assert!(
+            line.contains("behind at 0 of 4; least 1.100 of the best, w on m at 2 threads with b = 1"),
+            "{line}"
+        );
+        let grid = ends(&designs, &parameters.each_ref(), &cells);
+        let least: Vec<&str> = grid.groups.iter().flatten().map(|row| row[3].as_str()).collect();
+        assert_eq!(
+            least,
+            ["1.30x (1.30)", "1.20x (1.20)", "1.10x (1.10)", "1.40x (1.40)"],
+            "the end where the others vary"
+        );
+        // Where several are varied at once, an end is every point at it.
+        cells.push(cell(9.0, 8.0, 90.0));
+        let grid = ends(&designs, &parameters.each_ref(), &cells);
+        assert_eq!(grid.groups[0][0][3], "1.30x (1.10)");
+    }
+
+    #[test]
+    fn where_nothing_was_varied_nobody_is_said_to_be_ahead_at_the_ends() {
+        let text = Summary::new(&results(&[("ipi", 2, 1.0, 100.0), ("adaptive", 2, 1.0, 110.0)])).text();
+        assert!(!text.contains("both ends of every range"), "{text}");
+    }
+
+    #[test]
+    fn one_design_has_nobody_to_be_compared_with() {
+        let text = Summary::new(&results(&[("ipi", 2, 1.0, 100.0)])).text();
+        assert!(!text.contains("over the best"), "{text}");
+        let row = text.lines().find(|line| line.contains(" m ")).unwrap();
+        assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["w", "m", "72", "2", "100"]);
+        assert!(
+            text.ends_with("stale translations: 0 in 10 checked accesses\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn rates_of_many_points_are_left_to_the_file() {
+        let row = |threads| ("ipi", threads, 1.0, 100.0);
+        let rows = |most: u64| (1..=most).map(row).collect::<Vec<_>>();
+        let text = |most| Summary::new(&results(&rows(most))).text();
+        assert!(text(30).contains("at each point"));
+        assert!(!text(31).contains("at each point"));
+    }
+}

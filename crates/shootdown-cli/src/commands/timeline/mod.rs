@@ -1,0 +1,214 @@
+//! The `timeline` command: one shootdown across CPUs, who sent, who was lazy, who answered when.
+//!
+//! [`lanes`] makes lanes from the simulator's record, [`text`] and [`page`] draw them.
+
+mod lanes;
+mod page;
+mod text;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::Serialize;
+use shootdown_sim::run::{RunSpec, validate};
+use shootdown_sim::timeline::{self, Shootdown};
+
+use crate::args::TimelineArgs;
+use crate::failure::{BAD_RUN, Failure, SUCCESS};
+use crate::print::json;
+use crate::print::number;
+use crate::print::output::{self, Destination};
+use crate::runs::target::Target;
+use lanes::{Role, View};
+
+/// Virtual milliseconds recorded unless others are asked for: some flushes of each thread.
+const WINDOW_MS: f64 = 0.5;
+/// Threads, unless told.
+const THREADS: usize = 8;
+
+/// The document for programs; times are virtual ns since the flush began.
+#[derive(Serialize)]
+struct Document<'a> {
+    command: &'a str,
+    workload: &'a str,
+    target: String,
+    design: &'a str,
+    threads: usize,
+    seed: u64,
+    flushes_recorded: usize,
+    nth: usize,
+    #[serde(flatten)]
+    view: &'a View,
+}
+
+/// Records a short run and shows one of its shootdowns; the exit status is that of a bad run when a translation was
+/// stale.
+///
+/// # Errors
+/// Bad input, no such shootdown in the record, an unwritable output, Ctrl-C.
+pub fn command(args: &TimelineArgs, stop: &AtomicBool) -> Result<u8, Failure> {
+    let target = Target::new(&args.place.on, args.place.cpus, &args.place.set)?;
+    let spec = RunSpec {
+        workload: args.place.workload.trim().to_string(),
+        machine: Arc::clone(&target.machine),
+        design: args.design.trim().to_string(),
+        threads: target.threads(args.threads, THREADS),
+        seed: args.seed,
+        virtual_ms: Some(args.virtual_ms.unwrap_or(WINDOW_MS)),
+        lru_drain: false,
+        parameters: target.parameters.clone(),
+    };
+    validate(&spec).map_err(Failure::Input)?;
+    let inputs = [Path::new(&args.place.on)];
+    let destination = args
+        .html
+        .as_deref()
+        .map(|path| Destination::apart_from("--html", path, &inputs))
+        .transpose()?;
+
+    let mut progress = |_| !stop.load(Ordering::Relaxed);
+    let recorded = timeline::trace(&spec, &mut progress);
+    if stop.load(Ordering::Relaxed) {
+        return Err(Failure::Interrupted);
+    }
+    let (result, events) =
+        recorded.map_err(|error| Failure::Input(error.lines().next().unwrap_or_default().to_string()))?;
+    let flushes = timeline::shootdowns(&events);
+    let wanted = candidates(&flushes);
+    let nth = usize::try_from(args.nth).unwrap_or(usize::MAX);
+    let Some(shootdown) = nth.checked_sub(1).and_then(|index| wanted.get(index)) else {
+        return Err(Failure::Input(match wanted.len() {
+            0 => format!(
+                "{} under {}: nothing was flushed on another CPU; record longer (--virtual-ms) or look at another workload",
+                spec.workload, spec.design
+            ),
+            found => format!(
+                "--nth {}: the record has {found} such flushes; expected 1 to {found}, or record longer (--virtual-ms)",
+                args.nth
+            ),
+        }));
+    };
+    let view = View::new(&events, shootdown);
+
+    let command = command_line(&spec, &target, nth);
+    let title = format!("One shootdown: {} under {} on {target}", spec.workload, spec.design);
+    let mut sentences = sentences(&view);
+    sentences.push(format!(
+        "The {} of {} flushes like it in {} ms after the warm-up; {} stale translations in {} checked accesses.",
+        ordinal(nth),
+        number::count(wanted.len() as u64),
+        spec.virtual_ms.unwrap_or(WINDOW_MS),
+        number::count(result.stale),
+        number::count(result.accesses_checked)
+    ));
+    if let Some(destination) = &destination {
+        destination.write(page::render(&title, &command, &sentences, &view), stop)?;
+    }
+    if args.json {
+        output::print(&json::pretty(&Document {
+            command: &command,
+            workload: &spec.workload,
+            target: target.to_string(),
+            design: &spec.design,
+            threads: spec.threads,
+            seed: spec.seed,
+            flushes_recorded: flushes.len(),
+            nth,
+            view: &view,
+        }))?;
+    } else {
+        let mut text = format!(
+            "{title}, {} threads, seed {}\n\n{}\n",
+            spec.threads,
+            spec.seed,
+            text::draw(&view)
+        );
+        for sentence in &sentences {
+            text.push_str(sentence);
+            text.push('\n');
+        }
+        if let Some(destination) = &destination {
+            text.push_str(&format!("page: {}\n", destination.shown()));
+        }
+        output::print(&text)?;
+    }
+    let unsound = spec.design != crate::runs::catalog::CONTROL_DESIGN && result.stale > 0;
+    Ok(if unsound { BAD_RUN } else { SUCCESS })
+}
+
+/// The flushes worth looking at: those that interrupt two CPUs or more; else those that reach others at all; else all.
+fn candidates(flushes: &[Shootdown]) -> Vec<Shootdown> {
+    let filters: [fn(&Shootdown) -> bool; 3] = [
+        |flush| flush.targets().len() >= 2,
+        |flush| !flush.sent.is_empty() || flush.broadcasts > 0,
+        |_| true,
+    ];
+    filters
+        .iter()
+        .map(|filter| {
+            flushes
+                .iter()
+                .filter(|flush| filter(flush))
+                .cloned()
+                .collect::<Vec<_>>()
+        })
+        .find(|found| !found.is_empty())
+        .unwrap_or_default()
+}
+
+fn sentences(view: &View) -> Vec<String> {
+    let mut parts = Vec::new();
+    let targets = view.count(Role::Target);
+    if targets > 0 {
+        parts.push(format!(
+            "interrupts {targets} CPU{}",
+            if targets == 1 { "" } else { "s" }
+        ));
+    }
+    if view.broadcasts > 0 {
+        let plural = if view.broadcasts == 1 { "" } else { "s" };
+        parts.push(format!("issues {} broadcast{plural}", view.broadcasts));
+    }
+    let lazy = view.count(Role::Lazy);
+    if lazy > 0 {
+        parts.push(format!(
+            "leaves {lazy} lazy one{} alone",
+            if lazy == 1 { "" } else { "s" }
+        ));
+    }
+    let (sender, done) = (view.sender, number::time(view.duration));
+    let mut sentences = vec![if targets == 0 && view.broadcasts == 0 {
+        parts.insert(0, "flush concerns no other CPU".to_string());
+        format!("CPU {sender}'s {}, and is done after {done}.", parts.join(", "))
+    } else {
+        format!("CPU {sender} {}, and is done after {done}.", parts.join(", "))
+    }];
+    if let Some((cpu, at)) = view.last() {
+        sentences.push(format!("The last to answer is CPU {cpu}, after {}.", number::time(at)));
+    }
+    sentences
+}
+
+fn ordinal(n: usize) -> String {
+    let suffix = match (n % 10, n % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{n}{suffix}")
+}
+
+fn command_line(spec: &RunSpec, target: &Target, nth: usize) -> String {
+    format!(
+        "shootdown timeline {} --on {} --design {} --threads {} --seed {} --virtual-ms {} --nth {nth}",
+        spec.workload,
+        target.options(),
+        spec.design,
+        spec.threads,
+        spec.seed,
+        spec.virtual_ms.unwrap_or(WINDOW_MS)
+    )
+}

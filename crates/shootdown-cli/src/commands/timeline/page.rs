@@ -1,0 +1,315 @@
+//! A shootdown as a page: one lane per CPU in SVG, arrows from the sender to those it interrupts and back.
+
+use super::lanes::{Kind, Lane, Role, View};
+use super::text;
+use crate::print::number;
+use crate::print::page::{self, escape};
+use crate::print::plot;
+use crate::print::style;
+
+/// Width of the drawing.
+const WIDTH: f64 = 1100.0;
+/// Left edge of time, right of the names.
+const LEFT: f64 = 92.0;
+/// Space right of time, for half of the last label.
+const RIGHT: f64 = 24.0;
+/// Height of a lane.
+const LANE: f64 = 26.0;
+/// Space above the lanes.
+const TOP: f64 = 12.0;
+/// With more arrows than this, answers are not drawn: they would hide everything.
+const MOST_ANSWERS: usize = 24;
+
+/// The class of a kind, which the style sheet colours.
+fn class(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Lazy => "lazy",
+        Kind::Flush => "flush",
+        Kind::Wait => "wait",
+        Kind::Sync => "sync",
+        Kind::Send => "send",
+        Kind::Handler => "handler",
+        Kind::Invalidate => "invalidate",
+    }
+}
+
+const LIGHT: &str = "--edge:#5F7FA6;--lazy:#C9CED6;--flush:#A9C4E6;--wait:#E4ECF6;--sync:#C3B4E3;--send:#0068B4;--handler:#F0A35E;--invalidate:#C14B45;--ask:#0068B4;--answer:#008F68";
+const DARK: &str = "--edge:#7D9CC2;--lazy:#414955;--flush:#35577F;--wait:#243346;--sync:#5B4A87;--send:#5CAEF2;--handler:#B86E28;--invalidate:#E07770;--ask:#5CAEF2;--answer:#33C79A";
+const STYLE: &str = "\
+.lazy{fill:var(--lazy)}.flush{fill:var(--flush)}.wait{fill:var(--wait)}.sync{fill:var(--sync)}.send{fill:var(--send)}.handler{fill:var(--handler)}.invalidate{fill:var(--invalidate)}
+/* Fills this pale are told from the page by their outline. */
+.lazy,.flush,.wait{stroke:var(--edge);stroke-width:1}
+/* On a telephone the drawing scrolls, at a size at which its labels can be read. */
+@media screen and (max-width:40rem){figure>svg{min-width:66rem}}
+td.cpus{max-width:24rem;white-space:normal}
+.rule{stroke:var(--line);stroke-width:1}.tick{stroke:var(--line);stroke-width:1;stroke-dasharray:2 4}
+.ask{stroke:var(--ask);fill:none;stroke-width:1.2}.answer{stroke:var(--answer);fill:none;stroke-width:1.2;stroke-dasharray:4 3}
+.askhead{fill:var(--ask)}.answerhead{fill:var(--answer)}
+svg .label{font-size:13px}svg .small{font-size:12px;fill:var(--soft)}svg .strong{font-weight:600}
+";
+
+/// The whole page.
+pub fn render(title: &str, command: &str, sentences: &[String], view: &View) -> String {
+    let kinds = Kind::ALL.into_iter().filter(|kind| {
+        view.lanes
+            .iter()
+            .any(|lane| lane.spans.iter().any(|span| span.kind == *kind))
+    });
+    let mut legend: String = kinds
+        .map(|kind| {
+            format!(
+                "<li><svg viewBox=\"0 0 14 14\"><rect width=\"14\" height=\"14\" rx=\"3\" class=\"{}\"/></svg>{}</li>",
+                class(kind),
+                kind.words()
+            )
+        })
+        .collect();
+    if view.count(Role::Target) > 0 {
+        legend.push_str("<li><svg viewBox=\"0 0 14 14\"><path class=\"ask\" d=\"M0 7H14\"/></svg>interrupt</li>");
+        if view.count(Role::Target) <= MOST_ANSWERS {
+            legend.push_str("<li><svg viewBox=\"0 0 14 14\"><path class=\"answer\" d=\"M0 7H14\"/></svg>answer</li>");
+        }
+    }
+    let sentences: String = sentences
+        .iter()
+        .map(|line| format!("<p>{}</p>\n", escape(line)))
+        .collect();
+    let body = format!(
+        "<pre class=\"command\">{}</pre>\n\
+         <div class=\"verdict\">\n{sentences}</div>\n<ul class=\"legend\">{legend}</ul>\n\
+         <figure>{}<figcaption>Virtual time since the flush began. The simulated machine; every CPU that ran is a lane. What was under way when the record began is drawn from there.</figcaption></figure>\n\
+         {}<p class=\"soft\">Shootdown {}.</p>\n",
+        escape(command),
+        drawing(view),
+        answers(view),
+        env!("CARGO_PKG_VERSION"),
+    );
+    page::render(title, &format!("{}{STYLE}", style::schemes(LIGHT, DARK)), &body)
+}
+
+/// When each CPU was asked, was interrupted and answered; CPUs of which the same is said share a row.
+fn answers(view: &View) -> String {
+    // Who was neither asked nor lazy has nothing to tell, unless a broadcast reached it.
+    let (silent, told): (Vec<&Lane>, Vec<&Lane>) = view
+        .lanes
+        .iter()
+        .partition(|lane| lane.role == Role::Other && view.broadcasts == 0);
+    let unasked = match silent.len() {
+        0 => String::new(),
+        1 => "<p class=\"soft\">One other CPU ran and was not asked.</p>\n".to_string(),
+        count => format!("<p class=\"soft\">{count} other CPUs ran and were not asked.</p>\n"),
+    };
+    let mut rows: Vec<(Vec<usize>, [Option<f64>; 3], String)> = Vec::new();
+    for lane in told {
+        let times = [lane.sent, lane.entered, lane.answered];
+        let words = text::told(lane, view);
+        match rows.iter_mut().find(|row| row.1 == times && row.2 == words) {
+            Some(row) => row.0.push(lane.cpu),
+            None => rows.push((vec![lane.cpu], times, words)),
+        }
+    }
+    let columns = ["sent", "taken", "answered"].into_iter().enumerate();
+    let columns: Vec<(usize, &str)> = columns
+        .filter(|(column, _)| rows.iter().any(|row| row.1[*column].is_some()))
+        .collect();
+    let header: String = columns.iter().map(|(_, title)| format!("<th>{title}</th>")).collect();
+    let rows: String = rows
+        .iter()
+        .map(|(cpus, times, words)| {
+            let time = |column: usize| times[column].map_or(number::UNKNOWN.to_string(), number::time);
+            let times: String = columns
+                .iter()
+                .map(|&(column, _)| format!("<td>{}</td>", time(column)))
+                .collect();
+            format!(
+                "<tr><td class=\"word cpus\">{}</td>{times}<td class=\"word\">{}</td></tr>\n",
+                ranges(cpus),
+                escape(words)
+            )
+        })
+        .collect();
+    format!(
+        "<h2>Who answered when</h2>\n<div class=\"wide\"><table>\n<thead><tr><th class=\"word\">CPU</th>{header}<th class=\"word\">what it did</th></tr></thead>\n\
+         <tbody>{rows}</tbody>\n</table></div>\n{unasked}"
+    )
+}
+
+/// Rising numbers, neighbours as a range: `1, 4–7`.
+fn ranges(numbers: &[usize]) -> String {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for &number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let written = ranges.iter().map(|&(first, last)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first}, {last}"),
+        _ => format!("{first}–{last}"),
+    });
+    written.collect::<Vec<_>>().join(", ")
+}
+
+/// From here on the axis stands above the lanes too: the one below is out of sight.
+const AXIS_ABOVE: usize = 16;
+
+fn drawing(view: &View) -> String {
+    let (from, to) = view.window;
+    let x = |time: f64| LEFT + (time.clamp(from, to) - from) / (to - from) * (WIDTH - LEFT - RIGHT);
+    let above = view.lanes.len() >= AXIS_ABOVE;
+    let top = if above { TOP + 18.0 } else { TOP };
+    let bottom = top + LANE * view.lanes.len() as f64;
+    let middle = |index: usize| top + LANE * (index as f64 + 0.5);
+    let mut svg = format!(
+        "<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"Lanes of CPUs over time\">\n\
+         <defs><marker id=\"ask\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\"><path class=\"askhead\" d=\"M0 0L8 4L0 8Z\"/></marker>\
+         <marker id=\"answer\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\"><path class=\"answerhead\" d=\"M0 0L8 4L0 8Z\"/></marker></defs>\n",
+        bottom + 34.0
+    );
+    for time in plot::ticks(to) {
+        svg.push_str(&format!("<path class=\"tick\" d=\"M{:.1} {top}V{bottom}\"/>", x(time)));
+        let label = number::short_time(time);
+        let mut write = |y: f64| {
+            svg.push_str(&format!(
+                "<text class=\"small\" x=\"{:.1}\" y=\"{y}\" text-anchor=\"middle\">{label}</text>\n",
+                x(time)
+            ));
+        };
+        write(bottom + 18.0);
+        if above {
+            write(top - 8.0);
+        }
+    }
+    for (index, lane) in view.lanes.iter().enumerate() {
+        let y = middle(index);
+        let weight = if lane.role == Role::Sender {
+            "label strong"
+        } else {
+            "label"
+        };
+        svg.push_str(&format!(
+            "<text class=\"{weight}\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">CPU {}</text><path class=\"rule\" d=\"M{LEFT} {y:.1}H{}\"/>\n",
+            LEFT - 10.0,
+            y + 4.5,
+            lane.cpu,
+            WIDTH - RIGHT
+        ));
+        for span in &lane.spans {
+            let half = if matches!(span.kind, Kind::Lazy | Kind::Flush | Kind::Wait | Kind::Sync) {
+                8.0
+            } else {
+                6.0
+            };
+            svg.push_str(&format!(
+                "<rect class=\"{}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{}\" rx=\"2\"><title>CPU {}: {}, {} from {}</title></rect>\n",
+                class(span.kind),
+                x(span.from),
+                y - half,
+                (x(span.to) - x(span.from)).max(1.5),
+                2.0 * half,
+                lane.cpu,
+                span.kind.words(),
+                number::time(span.to - span.from),
+                number::time(span.from)
+            ));
+        }
+    }
+    let answers = view.count(Role::Target) <= MOST_ANSWERS;
+    for (index, lane) in view.lanes.iter().enumerate() {
+        arrows(lane, middle(0), middle(index), &x, answers, &mut svg);
+    }
+    svg.push_str("</svg>");
+    svg
+}
+
+/// From the sender's lane, the first, to a target's, and back.
+fn arrows(lane: &Lane, sender: f64, own: f64, x: &dyn Fn(f64) -> f64, answers: bool, svg: &mut String) {
+    let (Some(sent), Some(arrived)) = (lane.sent, lane.entered.or(lane.answered)) else {
+        return;
+    };
+    svg.push_str(&format!(
+        "<path class=\"ask\" marker-end=\"url(#ask)\" d=\"M{:.1} {:.1}L{:.1} {:.1}\"/>\n",
+        x(sent),
+        sender + 6.0,
+        x(arrived),
+        own - 6.0
+    ));
+    if let Some(answered) = lane.answered.filter(|_| answers) {
+        svg.push_str(&format!(
+            "<path class=\"answer\" marker-end=\"url(#answer)\" d=\"M{0:.1} {1:.1}L{2:.1} {3:.1}\"/>\n",
+            x(answered),
+            own - 6.0,
+            x(answered) + 14.0,
+            sender + 9.0
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lanes;
+    use super::*;
+
+    #[test]
+    fn the_page_is_well_formed_and_has_a_lane_per_cpu_and_an_arrow_per_target() {
+        let page = render(
+            "a <b> on m",
+            "shootdown timeline w",
+            &["one & two".to_string()],
+            &lanes::tests::view(),
+        );
+        let document = page::checked(&page);
+        let count = |class: &str| {
+            document
+                .descendants()
+                .filter(|node| node.attribute("class") == Some(class))
+                .count()
+        };
+        assert_eq!(count("rule"), 5);
+        // One each in the legend.
+        assert_eq!((count("ask"), count("answer")), (2 + 1, 2 + 1));
+        assert_eq!(count("wait"), 1 + 1);
+        for time in ["0 ns", "200 ns", "1 µs"] {
+            assert_eq!(
+                page.matches(&format!(">{time}</text>")).count(),
+                1,
+                "{time}: an axis below"
+            );
+        }
+    }
+
+    #[test]
+    fn cpus_of_which_the_same_is_said_share_a_row_and_columns_without_times_are_left_out() {
+        let mut view = lanes::tests::view();
+        assert!(answers(&view).contains("<th>sent</th><th>taken</th><th>answered</th>"));
+        view.broadcasts = 1;
+        for lane in &mut view.lanes {
+            (lane.sent, lane.entered, lane.answered) = (None, None, None);
+            if lane.role == Role::Target {
+                lane.role = Role::Other;
+            }
+        }
+        let html = answers(&view);
+        assert!(
+            html.contains("<th class=\"word\">CPU</th><th class=\"word\">what it did</th>"),
+            "{html}"
+        );
+        assert!(
+            html.contains("<td class=\"word cpus\">1, 2, 4</td><td class=\"word\">reached by broadcast</td>"),
+            "{html}"
+        );
+        assert_eq!(ranges(&[1, 2, 3, 4, 7, 9, 10]), "1–4, 7, 9, 10");
+    }
+
+    #[test]
+    fn many_lanes_have_an_axis_above_them_too_and_no_width_is_no_number() {
+        let mut view = lanes::tests::view();
+        let lane = view.lanes[4].clone();
+        view.lanes.extend((5..20).map(|cpu| Lane { cpu, ..lane.clone() }));
+        (view.duration, view.window) = (0.0, (-6.0, 110.0));
+        let svg = drawing(&view);
+        assert_eq!(svg.matches(">100 ns</text>").count(), 2, "{svg}");
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    }
+}

@@ -1,0 +1,496 @@
+//! The `walkers` command: what lockless walks pay, what freeing table pages costs them, and the rates of frees at which one
+//! way of keeping the two apart becomes cheaper than another.
+//!
+//! 60 threads pin pages by lockless walks and four free table pages (workload `gup`), from no frees to as many as they manage:
+//! of a process of their own, which nobody walks, or with `--shared` of the one that is walked.
+
+mod json;
+mod page;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use shootdown_sim::run::{RunResult, RunSpec, validate};
+
+use crate::args::WalkersArgs;
+use crate::failure::{BAD_RUN, Failure, SUCCESS};
+use crate::print::number::{self, UNKNOWN};
+use crate::print::output::{self, Destination};
+use crate::print::table::Grid;
+use crate::runs::plan::Settings;
+use crate::runs::queue::{self, Outcome, Runner};
+use crate::runs::target::{Target, quoted};
+use crate::runs::verdict::wrapped;
+
+/// The designs that differ in who pays for walks.
+const DESIGNS: [&str; 5] = [
+    "walk-interrupt-all",
+    "walk-precise",
+    "walk-sticky",
+    "walk-grace",
+    "adaptive",
+];
+const PINNING: usize = 60;
+const FREEING: usize = 4;
+/// Virtual milliseconds of a run: frees that are rare need longer to be seen.
+const RARE_MS: f64 = 10.0;
+const OFTEN_MS: f64 = 4.0;
+const OFTEN: u64 = 10_000;
+/// What is within noise of each other, as a share of pins per second.
+const NOISE: f64 = 0.001;
+
+/// One rate of frees under each design, in the order of [`DESIGNS`].
+struct Row {
+    /// Table pages to be freed per second.
+    asked: u64,
+    outcomes: Vec<Outcome>,
+}
+
+impl Row {
+    fn results(&self) -> impl Iterator<Item = (&'static str, &Outcome)> {
+        DESIGNS.into_iter().zip(&self.outcomes)
+    }
+
+    fn of(&self, design: usize) -> Option<&RunResult> {
+        self.outcomes[design].as_ref().ok()
+    }
+
+    fn pins(&self, design: usize) -> f64 {
+        self.of(design).map_or(f64::NAN, |result| result.ops_per_s)
+    }
+
+    fn best(&self) -> f64 {
+        (0..DESIGNS.len()).map(|design| self.pins(design)).fold(0.0, f64::max)
+    }
+}
+
+fn interrupts_per_s(result: &RunResult) -> f64 {
+    result.interrupts_per_op * result.ops_per_s
+}
+
+/// Runs `walkers` and returns the exit status: that of a bad run when something was stale or a run failed.
+///
+/// # Errors
+/// Bad input (found before anything runs), an unwritable output, Ctrl-C.
+pub fn command(args: &WalkersArgs, runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
+    let settings = Settings::new(&args.run, 1)?;
+    let inputs = [Path::new(&args.on)];
+    let destination = args
+        .html
+        .as_deref()
+        .map(|path| Destination::apart_from("--html", path, &inputs))
+        .transpose()?;
+    let mut rates = args.frees.clone();
+    rates.sort_unstable();
+    rates.dedup();
+    let mut specs = Vec::new();
+    for &rate in &rates {
+        specs.extend(specs_at(args, &settings, rate)?);
+    }
+    let mut outcomes = queue::run_all(runner, &specs, settings.jobs, stop)?.into_iter();
+    let rows: Vec<Row> = rates
+        .iter()
+        .map(|&asked| Row {
+            asked,
+            outcomes: outcomes.by_ref().take(DESIGNS.len()).collect(),
+        })
+        .collect();
+    let findings = Findings {
+        machine: Target::new(&args.on, None, &args.set)?.to_string(),
+        command: repeat(args, &rates, &settings),
+        shared: args.shared,
+        rows,
+    };
+    let mut text = if args.json {
+        json::render(&findings)
+    } else {
+        findings.text()
+    };
+    if let Some(destination) = &destination {
+        destination.write(page::render(&findings), stop)?;
+        if !args.json {
+            text.push_str(&format!("report: {}\n", destination.shown()));
+        }
+    }
+    output::print(&text)?;
+    Ok(if findings.sound() { SUCCESS } else { BAD_RUN })
+}
+
+fn specs_at(args: &WalkersArgs, settings: &Settings, rate: u64) -> Result<Vec<RunSpec>, Failure> {
+    let own = [
+        format!("workload.gup.frees_per_s={rate}"),
+        format!("workload.gup.freeing_threads={FREEING}"),
+        format!("workload.gup.own_space={}", u8::from(!args.shared)),
+    ];
+    let path = |set: &str| set.split('=').next().unwrap_or_default().trim().to_string();
+    if let Some(set) = args.set.iter().find(|set| own.iter().any(|own| path(own) == path(set))) {
+        return Err(Failure::Input(format!(
+            "--set {set}: is what `walkers` sets by itself; --frees and --shared change it"
+        )));
+    }
+    let target = Target::new(&args.on, None, &[args.set.as_slice(), &own].concat())?;
+    let cpus = target.machine.topology.cpus();
+    if cpus < PINNING + FREEING {
+        return Err(Failure::Input(format!(
+            "--on {}: has {cpus} CPUs; expected a machine with {} or more",
+            args.on,
+            PINNING + FREEING
+        )));
+    }
+    let specs = DESIGNS.map(|design| RunSpec {
+        workload: "gup".to_string(),
+        machine: Arc::clone(&target.machine),
+        design: design.to_string(),
+        threads: PINNING + if rate > 0 { FREEING } else { 0 },
+        seed: settings.seed,
+        virtual_ms: Some(
+            settings
+                .virtual_ms
+                .unwrap_or(if rate < OFTEN { RARE_MS } else { OFTEN_MS }),
+        ),
+        lru_drain: false,
+        parameters: target.parameters.clone(),
+    });
+    for spec in &specs {
+        validate(spec).map_err(Failure::Input)?;
+    }
+    Ok(specs.to_vec())
+}
+
+/// A `PATH=VALUE` as a shell reads it back.
+fn quoted_set(set: &str) -> String {
+    match set.split_once('=') {
+        Some((path, value)) => format!("{}={}", quoted(path.trim()), quoted(value.trim())),
+        None => quoted(set),
+    }
+}
+
+/// The command that repeats this, with the defaults written out.
+fn repeat(args: &WalkersArgs, rates: &[u64], settings: &Settings) -> String {
+    let rates: Vec<String> = rates.iter().map(u64::to_string).collect();
+    let mut command = format!(
+        "shootdown walkers --on {} --frees {} --seed {}",
+        quoted(&args.on),
+        rates.join(","),
+        settings.seed
+    );
+    command.extend(args.set.iter().map(|set| format!(" --set {}", quoted_set(set))));
+    if args.shared {
+        command.push_str(" --shared");
+    }
+    if let Some(ms) = settings.virtual_ms {
+        command.push_str(&format!(" --virtual-ms {ms}"));
+    }
+    command
+}
+
+/// What was found, by rising rate of frees.
+struct Findings {
+    machine: String,
+    command: String,
+    shared: bool,
+    rows: Vec<Row>,
+}
+
+impl Findings {
+    fn results(&self) -> impl Iterator<Item = &RunResult> {
+        let outcomes = self.rows.iter().flat_map(|row| &row.outcomes);
+        outcomes.filter_map(|outcome| outcome.as_ref().ok())
+    }
+
+    fn stale(&self) -> u64 {
+        self.results().map(|result| result.stale).sum()
+    }
+
+    fn sound(&self) -> bool {
+        self.stale() == 0 && self.failures().is_empty()
+    }
+
+    fn failures(&self) -> Vec<String> {
+        let failed = |row: &Row| -> Vec<String> {
+            let failed = row
+                .results()
+                .filter_map(|(design, outcome)| Some((design, outcome.as_ref().err()?)));
+            failed
+                .map(|(design, reason)| {
+                    let reason = reason.lines().next().unwrap_or("no reason given");
+                    format!("FAILED: {design} at {} frees per second: {reason}", row.asked)
+                })
+                .collect()
+        };
+        self.rows.iter().flat_map(failed).collect()
+    }
+
+    fn title(&self) -> String {
+        let whose = if self.shared {
+            "the process that is walked"
+        } else {
+            "a process that nobody walks"
+        };
+        format!(
+            "gup on {}: {PINNING} threads pin pages by lockless walks, {FREEING} free table pages of {whose}",
+            self.machine
+        )
+    }
+
+    fn grid(&self) -> Grid {
+        let header = [
+            "frees/s asked",
+            "design",
+            "pins/s",
+            "of the best",
+            "frees/s",
+            "interrupts/s",
+            "stale",
+        ];
+        let group = |row: &Row| -> Vec<Vec<String>> {
+            let cells = row.results().enumerate().map(|(design, (name, outcome))| {
+                let asked = if design == 0 {
+                    number::count(row.asked)
+                } else {
+                    String::new()
+                };
+                let Ok(result) = outcome else {
+                    let mut cells = vec![asked, name.to_string(), "failed".to_string()];
+                    cells.resize(header.len(), UNKNOWN.to_string());
+                    return cells;
+                };
+                vec![
+                    asked,
+                    name.to_string(),
+                    number::rate(result.ops_per_s),
+                    number::percent(result.ops_per_s / row.best()),
+                    number::rate(result.tables_freed_per_s),
+                    number::rate(interrupts_per_s(result)),
+                    number::count(result.stale),
+                ]
+            });
+            cells.collect()
+        };
+        Grid {
+            header: header.map(str::to_string).to_vec(),
+            groups: self.rows.iter().map(group).collect(),
+            words: 2,
+        }
+    }
+
+    /// Which of two designs is ahead in pins from where on, as [`changes`] says it.
+    fn turns(&self, one: usize, two: usize) -> Vec<(u64, u64, usize)> {
+        let ahead = |row: &Row| -> Option<usize> {
+            let (a, b) = (row.pins(one), row.pins(two));
+            match a / b {
+                ratio if ratio > 1.0 + NOISE => Some(one),
+                ratio if ratio < 1.0 - NOISE => Some(two),
+                _ => None,
+            }
+        };
+        changes(self.rows.iter().filter_map(|row| Some((row.asked, ahead(row)?))))
+    }
+
+    /// For each pair of designs where, if anywhere, the first falls behind the second in pins.
+    fn break_evens(&self) -> Vec<String> {
+        let mut sentences = Vec::new();
+        for (one, two) in pairs() {
+            let changes = self.turns(one, two);
+            let (a, b) = (DESIGNS[one], DESIGNS[two]);
+            sentences.push(match changes.as_slice() {
+                [] => format!("{a} and {b}: no difference above {}", number::percent(NOISE)),
+                [(from, _, first)] => format!(
+                    "{} is ahead of {} wherever they differ, from {} frees per second on",
+                    DESIGNS[*first],
+                    if *first == one { b } else { a },
+                    number::count(*from)
+                ),
+                [(_, _, first), rest @ ..] => {
+                    let other = if *first == one { b } else { a };
+                    let turns: Vec<String> = rest
+                        .iter()
+                        .map(|(to, from, who)| {
+                            let (from, to) = (number::count(*from), number::count(*to));
+                            format!("{} between {from} and {to}", DESIGNS[*who])
+                        })
+                        .collect();
+                    format!(
+                        "{} is ahead of {other} at first; overtaken by {} frees per second",
+                        DESIGNS[*first],
+                        turns.join(", by ")
+                    )
+                }
+            });
+        }
+        sentences
+    }
+
+    fn verdict(&self) -> String {
+        let checked = number::count(self.results().map(|result| result.accesses_checked).sum());
+        match self.stale() {
+            0 => format!("stale translations: 0 in {checked} checked accesses"),
+            stale => format!(
+                "STALE TRANSLATIONS: {} in {checked} checked accesses",
+                number::count(stale)
+            ),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{}\n{}", self.title(), self.grid().draw());
+        text.push_str("break-even, in pins per second (differences of 0.1% and less count as none)\n");
+        for line in self.break_evens().iter().flat_map(|sentence| wrapped(sentence)) {
+            text.push_str(&format!("  {line}\n"));
+        }
+        for failure in self.failures() {
+            text.push_str(&format!("{failure}\n"));
+        }
+        text + &self.verdict() + "\n"
+    }
+}
+
+fn pairs() -> impl Iterator<Item = (usize, usize)> {
+    (0..DESIGNS.len()).flat_map(|one| (one + 1..DESIGNS.len()).map(move |two| (one, two)))
+}
+
+/// Who is ahead from where on: (rate at which it is first seen, the last rate before that, who).
+fn changes(ahead: impl Iterator<Item = (u64, usize)>) -> Vec<(u64, u64, usize)> {
+    let mut changes: Vec<(u64, u64, usize)> = Vec::new();
+    let mut before = 0;
+    for (rate, who) in ahead {
+        if changes.last().is_none_or(|last| last.2 != who) {
+            changes.push((rate, before, who));
+        }
+        before = rate;
+    }
+    changes
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::runs::fake::{self, Fake};
+
+    /// Rows in which `walk-interrupt-all` loses pins with the rate of frees, `walk-precise` has none to lose.
+    pub(super) fn findings() -> Findings {
+        let spec = &fake::plan(&["ipi"], &[4]).specs()[0];
+        let row = |asked: u64| Row {
+            asked,
+            outcomes: DESIGNS
+                .iter()
+                .map(|&design| {
+                    let lost = if design == "walk-interrupt-all" {
+                        asked as f64
+                    } else {
+                        0.0
+                    };
+                    let pays = if design == "walk-precise" { 5e3 } else { 0.0 };
+                    Ok(RunResult {
+                        ops_per_s: 1e6 - lost - pays,
+                        interrupts_per_op: lost / 1e4,
+                        ..fake::result(spec)
+                    })
+                })
+                .collect(),
+        };
+        Findings {
+            machine: "gup-64".to_string(),
+            command: "shootdown walkers".to_string(),
+            shared: false,
+            rows: [0, 100, 1000, 10_000, 100_000].map(row).into(),
+        }
+    }
+
+    #[test]
+    fn break_evens_are_named_between_the_rates_that_enclose_them() {
+        let sentences = findings().break_evens();
+        assert_eq!(sentences.len(), 10);
+        for expected in [
+            "walk-interrupt-all is ahead of walk-precise at first; overtaken by walk-precise between 1,000 and 10,000 frees per second",
+            "walk-sticky is ahead of walk-precise wherever they differ, from 0 frees per second on",
+            "walk-sticky and walk-grace: no difference above 0.1%",
+        ] {
+            assert!(
+                sentences.iter().any(|sentence| sentence == expected),
+                "{expected}\n{sentences:#?}"
+            );
+        }
+    }
+
+    #[test]
+    fn json_has_a_run_for_each_design_and_rate_and_the_turns_of_each_pair() {
+        let mut findings = findings();
+        findings.rows[1].outcomes[2] = Err("hangs".to_string());
+        let text = json::render(&findings);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let runs = value["runs"].as_array().unwrap();
+        assert_eq!(runs.len(), 5 * DESIGNS.len());
+        let failed = &runs[DESIGNS.len() + 2];
+        assert_eq!(
+            (&failed["design"], &failed["error"]),
+            (&"walk-sticky".into(), &"hangs".into())
+        );
+        assert!(failed["pins_per_s"].is_null() && failed["share_of_best"].is_null());
+        let last = &runs[4 * DESIGNS.len()];
+        assert_eq!(last["frees_asked_per_s"], 100_000);
+        assert_eq!(
+            (&last["pins_per_s"], &last["share_of_best"]),
+            (&9e5.into(), &0.9.into())
+        );
+        assert_eq!(last["interrupts_per_s"], 9e6);
+        let pair = &value["break_evens"][0];
+        assert_eq!(
+            pair["designs"],
+            serde_json::json!(["walk-interrupt-all", "walk-precise"])
+        );
+        let turn = |ahead: &str, from: u64, after: u64| serde_json::json!({"ahead": ahead, "from_frees_per_s": from, "after_frees_per_s": after});
+        let expected = [turn("walk-interrupt-all", 0, 0), turn("walk-precise", 10_000, 1000)];
+        assert_eq!(pair["turns"], serde_json::Value::from(expected.to_vec()));
+        crate::print::json::assert_explained(&text);
+    }
+
+    #[test]
+    fn the_text_says_what_failed() {
+        let mut findings = findings();
+        findings.rows[1].outcomes[2] = Err("hangs".to_string());
+        assert!(!findings.sound());
+        let text = findings.text();
+        assert!(
+            text.contains("FAILED: walk-sticky at 100 frees per second: hangs"),
+            "{text}"
+        );
+        assert!(
+            text.contains("failed") && text.contains("stale translations: 0"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn every_design_is_run_at_every_rate_and_mistakes_are_told() {
+        use clap::Parser;
+        let run = |more: &[&str]| {
+            let words = [&["shootdown", "walkers", "--frees", "0,1000", "--jobs", "1"], more].concat();
+            let Some(crate::args::Command::Walkers(args)) = crate::args::Cli::try_parse_from(words).unwrap().command
+            else {
+                panic!("not walkers")
+            };
+            let fake = Fake::default();
+            let status = command(&args, &fake, &AtomicBool::new(false));
+            (status, fake.started.into_inner().unwrap())
+        };
+        let (status, mut started) = run(&[]);
+        started.sort_unstable();
+        assert_eq!(status, Ok(SUCCESS));
+        assert_eq!(started, [[PINNING; 5], [PINNING + FREEING; 5]].concat());
+        let set = ["--on", "my box.toml", "--set", "costs.invlpg = 200"];
+        let words = [&["shootdown", "walkers"][..], &set[..]].concat();
+        let Some(crate::args::Command::Walkers(args)) = crate::args::Cli::try_parse_from(words).unwrap().command else {
+            panic!("not walkers")
+        };
+        let settings = Settings::new(&args.run, 1).unwrap();
+        let command = repeat(&args, &[0], &settings);
+        assert!(
+            command.contains("--on 'my box.toml' --frees 0") && command.ends_with("--set costs.invlpg=200"),
+            "{command}"
+        );
+        let message = run(&["--on", "haswell-48"]).0.unwrap_err().to_string();
+        assert!(message.contains("48 CPUs"), "{message}");
+    }
+}

@@ -1,0 +1,270 @@
+//! The JSON that programs read: a contract, so the keys and their order are fixed and a test holds them.
+
+use serde::Serialize;
+use shootdown_sim::run::{RunResult, RunSpec};
+
+use crate::published;
+use crate::runs::summary::{Comparison, relative_error};
+
+/// The document.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    /// What to type for the same again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<String>,
+    runs: Vec<Run<'a>>,
+}
+
+/// One run; all numbers of what came out are null when it failed, and `error` says why.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Run<'a> {
+    pub(crate) workload: &'a str,
+    pub(crate) target: String,
+    pub(crate) design: &'a str,
+    pub(crate) threads: usize,
+    pub(crate) seed: u64,
+    pub(crate) ops: Option<u64>,
+    pub(crate) ops_per_s: Option<f64>,
+    /// Half the width of the 95 % confidence interval of `ops_per_s`, as a share of it.
+    pub(crate) half_width: Option<f64>,
+    /// Why `ops_per_s` is no measurement.
+    pub(crate) doubt: Option<&'static str>,
+    pub(crate) ipis_per_op: Option<f64>,
+    pub(crate) interrupts_per_op: Option<f64>,
+    pub(crate) flush_share: Option<f64>,
+    pub(crate) stale: Option<u64>,
+    pub(crate) accesses_checked: Option<u64>,
+    pub(crate) events: Option<u64>,
+    pub(crate) host_seconds: Option<f64>,
+    pub(crate) published: Option<f64>,
+    pub(crate) relative_error: Option<f64>,
+    pub(crate) error: Option<&'a str>,
+    /// Of `trace:FILE`, events that the recording lost, which every number lacks; absent when there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lost_events: Option<u64>,
+    /// What only the bare-metal kernel counts; absent elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) qemu: Option<serde_json::Value>,
+    /// Absent when none was recorded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) latencies: Vec<Distribution<'a>>,
+}
+
+impl<'a> Run<'a> {
+    /// A simulated run on `target`, beside the published rate if there is one.
+    pub(crate) fn of(
+        spec: &'a RunSpec,
+        target: String,
+        published: Option<f64>,
+        outcome: Result<&'a RunResult, &'a str>,
+    ) -> Self {
+        let result = outcome.ok();
+        let number = |field: fn(&RunResult) -> f64| result.map(field);
+        let count = |field: fn(&RunResult) -> u64| result.map(field);
+        Run {
+            workload: &spec.workload,
+            target,
+            design: &spec.design,
+            threads: spec.threads,
+            seed: spec.seed,
+            ops: count(|result| result.ops),
+            ops_per_s: number(|result| result.ops_per_s),
+            half_width: result.and_then(|result| result.half_width),
+            doubt: result
+                .and_then(RunResult::doubt)
+                .map(crate::runs::summary::doubt_in_words),
+            ipis_per_op: number(|result| result.ipis_per_op),
+            interrupts_per_op: number(|result| result.interrupts_per_op),
+            flush_share: number(|result| result.flush_share),
+            stale: count(|result| result.stale),
+            accesses_checked: count(|result| result.accesses_checked),
+            events: count(|result| result.events),
+            host_seconds: number(|result| result.host_seconds),
+            published,
+            relative_error: published
+                .zip(result)
+                .map(|(published, result)| relative_error(result.ops_per_s, published)),
+            error: outcome.err(),
+            lost_events: None,
+            qemu: None,
+            latencies: result.map_or(Vec::new(), |result| {
+                let distributions = result.latencies.iter().map(|latency| Distribution {
+                    name: latency.name,
+                    count: latency.count,
+                    p50_ns: latency.p50_ns,
+                    p99_ns: latency.p99_ns,
+                    max_ns: latency.max_ns,
+                    buckets: &latency.buckets,
+                });
+                distributions.collect()
+            }),
+        }
+    }
+}
+
+/// A distribution of latencies in virtual nanoseconds; a bucket is its upper edge and how many fell into it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Distribution<'a> {
+    name: &'a str,
+    count: u64,
+    p50_ns: f64,
+    p99_ns: f64,
+    max_ns: f64,
+    buckets: &'a [(f64, u64)],
+}
+
+/// The runs of a comparison, one element each, rates in operations per second, `null` where unknown.
+pub fn render(comparison: &Comparison) -> String {
+    let recording = comparison.plan.workload.recording.as_ref();
+    let lost = recording
+        .map(|recording| recording.lost_events())
+        .filter(|&lost| lost > 0);
+    let runs = comparison
+        .runs
+        .iter()
+        .map(|(spec, outcome)| {
+            let target = comparison.plan.target_of(spec.threads).to_string();
+            let published = published::lookup(&comparison.published, &spec.design, spec.threads);
+            Run {
+                lost_events: lost,
+                ..Run::of(spec, target, published, outcome.as_ref().map_err(String::as_str))
+            }
+        })
+        .collect();
+    pretty(&Document {
+        command: Some(comparison.plan.command()),
+        runs,
+    })
+}
+
+/// The document with these runs.
+pub(crate) fn document(runs: Vec<Run>) -> String {
+    pretty(&Document { command: None, runs })
+}
+
+/// Indented JSON with a final newline.
+pub fn pretty(value: &impl Serialize) -> String {
+    // Neither maps with odd keys nor failing serializers occur here; numbers that are not finite become null.
+    let mut text = serde_json::to_string_pretty(value).expect("plain data serializes");
+    text.push('\n');
+    text
+}
+
+/// Every key of a document is explained for those who write programs.
+#[cfg(test)]
+pub(crate) fn assert_explained(document: &str) {
+    fn keys(value: &serde_json::Value, found: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Object(fields) => fields.iter().for_each(|(key, value)| {
+                found.push(key.clone());
+                keys(value, found);
+            }),
+            serde_json::Value::Array(values) => values.iter().for_each(|value| keys(value, found)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    keys(&serde_json::from_str(document).expect("it is JSON"), &mut found);
+    let words = include_str!("../../../../docs/json.md");
+    for key in found {
+        assert!(
+            words.contains(&format!("`{key}`")),
+            "docs/json.md does not explain {key}"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs::fake;
+
+    /// The contract. Programs rely on it: change it and you break them.
+    const KEYS: [&str; 20] = [
+        "workload",
+        "target",
+        "design",
+        "threads",
+        "seed",
+        "ops",
+        "ops_per_s",
+        "half_width",
+        "doubt",
+        "ipis_per_op",
+        "interrupts_per_op",
+        "flush_share",
+        "stale",
+        "accesses_checked",
+        "events",
+        "host_seconds",
+        "published",
+        "relative_error",
+        "error",
+        "latencies",
+    ];
+
+    #[test]
+    fn the_keys_are_exactly_those_of_the_contract_in_order() {
+        let text = render(&fake::comparison(fake::plan(&["ipi"], &[2])));
+        let keys: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("      \"").and_then(|rest| rest.split_once("\":")))
+            .map(|(key, _)| key)
+            .collect();
+        assert_eq!(keys, KEYS);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            value.as_object().unwrap().keys().collect::<Vec<_>>(),
+            ["command", "runs"]
+        );
+        assert!(value["command"].as_str().unwrap().starts_with("shootdown compare "));
+    }
+
+    #[test]
+    fn every_key_is_explained() {
+        let words = include_str!("../../../../docs/json.md");
+        for key in KEYS.iter().chain(&["command", "lost_events", "qemu"]) {
+            assert!(words.contains(&format!("| `{key}` |")), "{key}");
+        }
+    }
+
+    #[test]
+    fn each_run_is_one_element_with_its_own_seed() {
+        let mut plan = fake::plan(&["ipi", "broadcast"], &[1, 4]);
+        plan.settings.runs = 3;
+        plan.settings.seed = 40;
+        let value: serde_json::Value = serde_json::from_str(&render(&fake::comparison(plan))).unwrap();
+        let runs = value["runs"].as_array().unwrap();
+        assert_eq!(runs.len(), 12);
+        assert_eq!(
+            runs.iter()
+                .take(3)
+                .map(|run| run["seed"].as_u64().unwrap())
+                .collect::<Vec<_>>(),
+            [40, 41, 42]
+        );
+    }
+
+    #[test]
+    fn a_failed_run_has_a_reason_and_no_numbers() {
+        let plan = fake::plan(&["ipi"], &[4]);
+        let comparison = Comparison::new(plan, vec![Err("hangs".to_string())], None, 1.0);
+        let value: serde_json::Value = serde_json::from_str(&render(&comparison)).unwrap();
+        let run = &value["runs"][0];
+        assert_eq!(run["error"], "hangs");
+        assert!(run.get("latencies").is_none(), "nothing was recorded");
+        assert!(run["ops_per_s"].is_null() && run["stale"].is_null() && run["relative_error"].is_null());
+        assert_eq!(run["published"], 644_000.0);
+    }
+
+    #[test]
+    fn unknown_is_null_and_errors_are_relative_to_the_published_rate() {
+        let value: serde_json::Value =
+            serde_json::from_str(&render(&fake::comparison(fake::plan(&["ipi"], &[2, 4])))).unwrap();
+        assert!(value["runs"][0]["published"].is_null() && value["runs"][0]["relative_error"].is_null());
+        let run = &value["runs"][1];
+        assert_eq!(run["published"], 644_000.0);
+        let expected = run["ops_per_s"].as_f64().unwrap() / 644_000.0 - 1.0;
+        assert!((run["relative_error"].as_f64().unwrap() - expected).abs() < 1e-12);
+    }
+}

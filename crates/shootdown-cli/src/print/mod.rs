@@ -1,0 +1,12 @@
+//! What all commands print: tables, numbers, JSON, progress, plots and HTML pages.
+
+pub mod bars;
+pub mod json;
+pub mod number;
+pub mod output;
+pub mod page;
+pub mod plot;
+pub mod progress;
+pub mod report;
+pub mod style;
+pub mod table;

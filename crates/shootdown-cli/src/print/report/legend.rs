@@ -1,0 +1,39 @@
+//! Legends of plots: what a colour, a dash or a marker stands for.
+
+use crate::print::page::escape;
+use crate::print::style::{self, Tone};
+use crate::runs::summary::Comparison;
+
+pub(super) fn design_legend(comparison: &Comparison, published: bool) -> String {
+    let mut items: String = comparison
+        .plan
+        .designs
+        .iter()
+        .map(|design| sample(style::design(design.name), design.name))
+        .collect();
+    if published {
+        items.push_str(PUBLISHED_MARK);
+    }
+    format!("<ul class=\"legend\">{items}</ul>\n")
+}
+
+/// The legend's entry for published points.
+pub const PUBLISHED_MARK: &str = "<li><svg viewBox=\"0 0 14 14\"><circle cx=\"7\" cy=\"7\" r=\"5\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\"/></svg>published</li>";
+
+/// A legend's entry of a line: its colour, and how it is dashed.
+pub fn sample(tone: Tone, name: &str) -> String {
+    format!(
+        "<li><svg class=\"line\" viewBox=\"0 0 28 14\"><polyline points=\"0,7 28,7\" fill=\"none\" stroke=\"{}\" stroke-width=\"4\"/></svg>{}</li>",
+        style::hex(tone.light),
+        escape(name)
+    )
+}
+
+/// A legend's entry: a colour and what it stands for.
+pub fn swatch(tone: Tone, name: &str) -> String {
+    format!(
+        "<li><svg viewBox=\"0 0 14 14\"><rect width=\"14\" height=\"14\" rx=\"3\" fill=\"{}\"/></svg>{}</li>",
+        style::hex(tone.light),
+        escape(name)
+    )
+}

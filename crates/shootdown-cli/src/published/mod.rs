@@ -1,0 +1,345 @@
+//! The published measurements: those embedded from `evidence/published.toml`, and those of a user's own file.
+
+mod file;
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use serde::Deserialize;
+use shootdown_sim::model::Model;
+use shootdown_sim::run::{self, PARAMETER_PREFIX, Parameters, RunSpec};
+
+use crate::failure::{Failure, unread};
+use crate::runs::catalog;
+use crate::runs::plan::Settings;
+use crate::runs::target::Target;
+
+/// What was measured, and the unit that its numbers are in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Metric {
+    /// Operations per second, all threads together.
+    OpsPerS,
+    /// Nanoseconds per operation, where one thread does all operations.
+    NsPerOp,
+    /// Interrupts taken per operation.
+    InterruptsPerOp,
+    /// Share of CPU time that the CPUs of the threads are idle, 0 to 1.
+    IdleShare,
+    /// Share of CPU time spent on invalidation, requesters and targets, 0 to 1.
+    FlushShare,
+    /// Seconds that a given number of operations takes.
+    Seconds,
+    /// Time of the same work, over the time it takes in another measurement.
+    TimeRatio,
+    /// Operations per second, over those of another measurement.
+    RateRatio,
+    /// Nanoseconds that half of the samples of a latency distribution do not exceed.
+    P50Ns,
+    /// Nanoseconds that 99 of 100 samples of a latency distribution do not exceed.
+    P99Ns,
+}
+
+impl Metric {
+    /// All, in the order of their declaration.
+    pub const ALL: [Metric; 10] = [
+        Metric::OpsPerS,
+        Metric::NsPerOp,
+        Metric::InterruptsPerOp,
+        Metric::IdleShare,
+        Metric::FlushShare,
+        Metric::Seconds,
+        Metric::TimeRatio,
+        Metric::RateRatio,
+        Metric::P50Ns,
+        Metric::P99Ns,
+    ];
+
+    /// Its name for programs, with the unit.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Metric::OpsPerS => "ops_per_s",
+            Metric::NsPerOp => "ns_per_op",
+            Metric::InterruptsPerOp => "interrupts_per_op",
+            Metric::IdleShare => "idle_share",
+            Metric::FlushShare => "flush_share",
+            Metric::Seconds => "seconds",
+            Metric::TimeRatio => "time_ratio",
+            Metric::RateRatio => "rate_ratio",
+            Metric::P50Ns => "p50_ns",
+            Metric::P99Ns => "p99_ns",
+        }
+    }
+}
+
+/// The measurement that a ratio is over: the same but for these.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reference {
+    /// Design preset.
+    pub design: String,
+    /// Threads.
+    pub threads: usize,
+}
+
+/// One published measurement.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Published {
+    /// The table it belongs to (`E1`).
+    pub table: String,
+    /// The workload, as this program calls it.
+    pub workload: String,
+    /// The machine model that stands for the measured machine: a name, in a user's own file also a path.
+    pub machine: String,
+    /// The design preset that stands for the measured kernel.
+    pub design: String,
+    /// Threads.
+    pub threads: usize,
+    /// Whether each madvise drained the LRU batch under the LRU lock.
+    pub lru_drain: bool,
+    /// Numbers of the machine model or the workload that were different in this measurement, as `path=value`.
+    pub set: Vec<String>,
+    /// Virtual milliseconds that this row needs, if not the usual window: for what is rare.
+    pub virtual_ms: Option<f64>,
+    /// What a ratio is over; given for ratios only.
+    pub over: Option<Reference>,
+    /// Operations of the published program, all threads together; given for [`Metric::Seconds`] only.
+    pub operations: Option<f64>,
+    /// Name of the latency distribution; given for [`Metric::P50Ns`] and [`Metric::P99Ns`] only.
+    pub distribution: Option<String>,
+    /// What was measured.
+    pub metric: Metric,
+    /// The number, in the unit of `metric`.
+    pub value: f64,
+    /// Whether machine-model parameters were fitted on this row.
+    pub fitted: bool,
+    /// What was measured, in words.
+    pub source: String,
+}
+
+impl Published {
+    /// Why this row cannot be run by this program, if so.
+    pub fn not_run(&self) -> Option<String> {
+        if catalog::workload(&self.workload).is_none() {
+            return Some(format!("there is no workload `{}`", self.workload));
+        }
+        let over = self.over.iter().map(|reference| &reference.design);
+        if let Some(design) = over.chain([&self.design]).find(|name| catalog::design(name).is_none()) {
+            return Some(format!("there is no design `{design}`"));
+        }
+        if !Model::builtin_names().contains(&&*self.machine) && Model::find(&self.machine).is_err() {
+            return Some(format!("there is no machine `{}`", self.machine));
+        }
+        None
+    }
+
+    /// The measurement that this one's ratio is over, as a row.
+    pub fn reference(&self) -> Option<Published> {
+        self.over.as_ref().map(|over| Published {
+            design: over.design.clone(),
+            threads: over.threads,
+            ..self.clone()
+        })
+    }
+
+    /// Whether it was measured with the workload as `parameters` make it, on a machine that needs no change of its model.
+    pub fn is_of_workload_with(&self, parameters: &Parameters) -> bool {
+        let of_workload = |set: &String| set.starts_with(PARAMETER_PREFIX);
+        let same = |own: &Parameters| run::parameters().all(|known| own.get(known) == parameters.get(known));
+        self.set.iter().all(of_workload)
+            && Target::new(&self.machine, None, &self.set).is_ok_and(|target| same(&target.parameters))
+    }
+
+    /// The first run of this row.
+    ///
+    /// # Errors
+    /// A machine or a number that does not exist.
+    pub fn spec(&self, settings: &Settings) -> Result<RunSpec, Failure> {
+        let target = Target::new(&self.machine, None, &self.set)?;
+        Ok(RunSpec {
+            workload: self.workload.clone(),
+            machine: target.machine,
+            design: self.design.clone(),
+            threads: self.threads,
+            seed: settings.seed,
+            virtual_ms: settings.virtual_ms.or(self.virtual_ms),
+            lru_drain: self.lru_drain,
+            parameters: target.parameters,
+        })
+    }
+}
+
+/// A design of which nothing is published, run as the first row of a table was and shown under it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Beside {
+    /// The table.
+    pub table: String,
+    /// Names as in the first row of the table that is of this workload.
+    pub workload: String,
+    /// The design.
+    pub design: String,
+}
+
+/// What a reader of a table must know.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Note {
+    /// The table.
+    pub table: String,
+    /// The note, one paragraph.
+    pub text: String,
+}
+
+/// The published tables of one file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tables {
+    /// Every row, in the order of the file.
+    pub rows: Vec<Published>,
+    /// Every design that is shown beside published ones, as the row that it would be; its `value` is that of the row it is
+    /// modelled on and means nothing.
+    pub beside: Vec<Published>,
+    /// What must be known of the tables.
+    pub notes: Vec<Note>,
+}
+
+/// Largest file of rows that is read, bytes: a guard against a device or a disk image.
+const MOST_BYTES: u64 = 1 << 20;
+
+impl Tables {
+    /// Those that are part of the program. A test parses them, so a mistake cannot reach a user.
+    pub fn embedded() -> Self {
+        let text = include_str!("../../../../evidence/published.toml");
+        file::parse(text).expect("embedded evidence/published.toml").tables
+    }
+
+    /// Those of a user's own file, every row of which can be run.
+    ///
+    /// # Errors
+    /// One line naming the file, the line and the remedy.
+    pub fn read(path: &Path) -> Result<Self, Failure> {
+        let name = path.display();
+        let fail = |what: &str| Failure::Input(format!("{name}: {what}"));
+        let mut text = String::new();
+        fs::File::open(path)
+            .and_then(|file| file.take(MOST_BYTES + 1).read_to_string(&mut text))
+            .map_err(|error| fail(&unread(&error)))?;
+        if text.len() as u64 > MOST_BYTES {
+            return Err(fail("is larger than 1 MiB; is it the right file?"));
+        }
+        let entries = file::parse(&text).and_then(|entries| entries.check_runs().map(|()| entries));
+        let entries = entries.map_err(|file::Complaint { line, what }| {
+            // Names come from the file, and may have line breaks in them.
+            let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
+            Failure::Input(format!(
+                "{name}:{line}: {what} (the format: `shootdown evidence --help`)"
+            ))
+        })?;
+        Ok(entries.tables)
+    }
+}
+
+/// Every embedded row, in the order of the file.
+pub fn rows() -> Vec<Published> {
+    Tables::embedded().rows
+}
+
+/// The published rate of a design at a thread count among `rows`, in operations per second, if there is one.
+pub fn lookup(rows: &[Published], design: &str, threads: usize) -> Option<f64> {
+    rows.iter()
+        .find(|row| row.metric == Metric::OpsPerS && row.design == design && row.threads == threads)
+        .map(|row| row.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shootdown_sim::run::Workload;
+
+    #[test]
+    fn few_rows_are_fitted_on_each_machine() {
+        let rows = rows();
+        let fitted = |machine: &str| -> Vec<_> {
+            rows.iter()
+                .filter(|row| row.fitted && row.machine == machine)
+                .map(|row| (&*row.design, row.threads, row.lru_drain))
+                .collect()
+        };
+        assert_eq!(
+            fitted("milan-72"),
+            [
+                ("ipi", 1, false),
+                ("ipi", 16, false),
+                ("broadcast", 16, false),
+                ("ipi", 36, true)
+            ]
+        );
+        for machine in rows.iter().map(|row| &row.machine).filter(|name| *name != "milan-72") {
+            assert!(fitted(machine).len() <= 2, "{machine}");
+        }
+    }
+
+    #[test]
+    fn what_a_model_says_it_was_fitted_on_is_marked_as_fitted() {
+        let rows = rows();
+        for name in Model::builtin_names() {
+            let model = Model::find(name).unwrap();
+            for parameter in model.parameters() {
+                let shown = parameter.provenance.to_string();
+                let Some(on) = shown.strip_prefix("fitted on ") else {
+                    continue;
+                };
+                let table = &on[..2];
+                assert!(
+                    rows.iter().any(|row| row.fitted && row.table == table),
+                    "{name}: {shown}, but no row of {table} is marked so"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_rows_describe_the_same_number_of_the_same_run() {
+        let rows = rows();
+        for (index, row) in rows.iter().enumerate() {
+            let same = |other: &Published| {
+                (&other.workload, &other.machine, &other.design) == (&row.workload, &row.machine, &row.design)
+                    && (other.threads, other.lru_drain, other.metric) == (row.threads, row.lru_drain, row.metric)
+                    && other.set == row.set
+            };
+            assert!(
+                !rows[..index].iter().any(same),
+                "row {index} is hidden by an earlier one"
+            );
+        }
+    }
+
+    #[test]
+    fn rows_that_can_be_run_fit_their_machine_and_others_say_why_not() {
+        for row in rows() {
+            assert!(row.value > 0.0 && row.threads > 0, "{row:?}");
+            match row.not_run() {
+                None => assert!(
+                    row.threads <= Model::find(&row.machine).unwrap().topology.cpus()
+                        || Workload::named(&row.workload).unwrap().oversubscribes(),
+                    "{row:?}"
+                ),
+                Some(reason) => assert!(reason.contains('`'), "{reason}"),
+            }
+        }
+    }
+
+    #[test]
+    fn every_table_from_one_to_ten_has_rows_that_this_program_can_run() {
+        let rows = rows();
+        for number in 1..=10 {
+            let table = format!("E{number}");
+            let of_table: Vec<_> = rows.iter().filter(|row| row.table == table).collect();
+            assert!(!of_table.is_empty(), "{table}");
+            for row in of_table {
+                assert_eq!(row.not_run(), None, "{table}");
+            }
+        }
+        assert!(Tables::embedded().beside.iter().all(|row| row.not_run().is_none()));
+    }
+}

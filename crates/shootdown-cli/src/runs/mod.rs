@@ -1,0 +1,11 @@
+//! From names on the command line to finished runs: what can be named, the plan, the queue, the summary, the verdict.
+
+pub mod catalog;
+pub mod plan;
+pub mod queue;
+pub mod summary;
+pub mod target;
+pub mod verdict;
+
+#[cfg(test)]
+pub mod fake;

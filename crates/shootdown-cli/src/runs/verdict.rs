@@ -1,0 +1,491 @@
+//! What the comparison means, in words: the oracle's verdict, the control, the cost, and who wins where.
+
+use crate::print::number;
+use crate::runs::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
+use crate::runs::summary::{Comparison, Row, doubt_in_words};
+
+/// Columns of printed sentences.
+const WIDTH: usize = 100;
+/// Designs that are still named one by one.
+const NAMED: usize = 5;
+/// Lines told of the reason of a failure; that of a hang has one for each CPU.
+const REASON_LINES: usize = 6;
+
+/// The conclusions of a comparison.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether the oracle found nothing in the sound designs and no run failed.
+    pub sound: bool,
+    /// Whether only the unsound design was run, of which nothing can be vouched for.
+    pub unjudged: bool,
+    /// The oracle's finding.
+    pub stale: String,
+    /// The runs that failed, line by line; empty when none did.
+    pub failed: Vec<String>,
+    /// How the first stale translation came about, line by line.
+    pub stale_story: Vec<String>,
+    /// Whether the control was caught, as it must be.
+    pub control: Option<String>,
+    /// How the control went wrong, line by line.
+    pub control_story: Vec<String>,
+    /// Which of the published rows shown the machine model was fitted on.
+    pub fitted: Option<String>,
+    /// Which figures rest on too little to be compared, a sentence each.
+    pub doubts: Vec<String>,
+    /// How the cost of an operation grows with CPUs, a sentence for each design.
+    pub growth: Vec<String>,
+    /// Throughput ratios between designs, a sentence each.
+    pub ratios: Vec<String>,
+    /// What the runs cost on this host.
+    pub cost: String,
+}
+
+impl Verdict {
+    /// Draws the conclusions from `comparison`.
+    pub fn new(comparison: &Comparison) -> Self {
+        let (control, control_story) = control(comparison);
+        Self {
+            sound: comparison.stale() == 0 && comparison.failures().is_empty(),
+            unjudged: comparison
+                .plan
+                .designs
+                .iter()
+                .all(|design| design.name == CONTROL_DESIGN),
+            stale: stale(comparison),
+            failed: failed(comparison),
+            stale_story: comparison
+                .results()
+                .find(|(spec, result)| spec.design != CONTROL_DESIGN && result.stale > 0)
+                .map(|(_, result)| lines(result.story.as_deref()))
+                .unwrap_or_default(),
+            control,
+            control_story,
+            fitted: fitted(comparison),
+            doubts: doubts(comparison),
+            growth: growth(comparison),
+            ratios: ratios(comparison),
+            cost: cost(comparison),
+        }
+    }
+
+    /// The conclusions as they are printed, every line ending with a newline; `report` is where the report went.
+    pub fn text(&self, report: Option<&str>) -> String {
+        let mut text = String::new();
+        let mut line = |indent: &str, content: &str| {
+            text.push_str(indent);
+            text.push_str(content);
+            text.push('\n');
+        };
+        for part in &self.failed {
+            line("", part);
+        }
+        let sentences = self
+            .fitted
+            .iter()
+            .chain(&self.doubts)
+            .chain(&self.growth)
+            .chain(&self.ratios);
+        for part in sentences.flat_map(|sentence| wrapped(sentence)) {
+            line("", &part);
+        }
+        line("", &self.stale);
+        for part in &self.stale_story {
+            line("    ", part);
+        }
+        if let Some(control) = &self.control {
+            line("", control);
+        }
+        // Where there is a report, it tells how.
+        for part in self.control_story.iter().filter(|_| report.is_none()) {
+            line("    ", part);
+        }
+        line("", &self.cost);
+        if let Some(report) = report {
+            line("", &format!("report: {report}"));
+        }
+        text
+    }
+}
+
+fn stale(comparison: &Comparison) -> String {
+    let designs: Vec<&str> = comparison
+        .plan
+        .designs
+        .iter()
+        .map(|design| design.name)
+        .filter(|&name| name != CONTROL_DESIGN)
+        .collect();
+    let checked: u64 = comparison
+        .results()
+        .filter(|(spec, _)| spec.design != CONTROL_DESIGN)
+        .map(|(_, result)| result.accesses_checked)
+        .sum();
+    let found = comparison.stale();
+    if designs.is_empty() {
+        return format!(
+            "stale translations: {}, but only the unsound design `{CONTROL_DESIGN}` was run, so there is nothing to vouch for",
+            number::count(comparison.rows.iter().map(|row| row.stale).sum())
+        );
+    }
+    if found == 0 {
+        return format!(
+            "stale translations: 0 in {} checked accesses ({})",
+            number::count(checked),
+            designs.join(", ")
+        );
+    }
+    let by_design: Vec<String> = designs
+        .iter()
+        .map(|&name| {
+            (
+                name,
+                comparison
+                    .rows
+                    .iter()
+                    .filter(|row| row.design == name)
+                    .map(|row| row.stale)
+                    .sum::<u64>(),
+            )
+        })
+        .filter(|&(_, stale)| stale > 0)
+        .map(|(name, stale)| format!("{name}: {}", number::count(stale)))
+        .collect();
+    format!(
+        "STALE TRANSLATIONS: {} in {} checked accesses ({})",
+        number::count(found),
+        number::count(checked),
+        by_design.join(", ")
+    )
+}
+
+/// A line with the count, then each failure: which run, and why in at most [`REASON_LINES`] lines.
+fn failed(comparison: &Comparison) -> Vec<String> {
+    let failures = comparison.failures();
+    let mut lines = Vec::new();
+    if !failures.is_empty() {
+        lines.push(format!(
+            "FAILED RUNS: {} of {}",
+            failures.len(),
+            comparison.runs.len() + usize::from(comparison.control.is_some())
+        ));
+    }
+    for (spec, reason) in failures {
+        let name = format!(
+            "{} under {} at {} threads, seed {}",
+            spec.workload, spec.design, spec.threads, spec.seed
+        );
+        let mut reasons = reason.lines();
+        lines.push(format!("    {name}: {}", reasons.next().unwrap_or("no reason given")));
+        lines.extend(
+            reasons
+                .by_ref()
+                .take(REASON_LINES - 1)
+                .map(|line| format!("    {line}")),
+        );
+        let more = reasons.count();
+        if more > 0 {
+            lines.push(format!("      and {more} more lines (--json has all)"));
+        }
+    }
+    lines
+}
+
+fn control(comparison: &Comparison) -> (Option<String>, Vec<String>) {
+    // A control that failed is told with the other failures.
+    let Some((spec, Ok(result))) = &comparison.control else {
+        return (None, Vec::new());
+    };
+    let line = match result.caught_after {
+        Some(accesses) if result.stale > 0 => {
+            format!(
+                "control: `{}` on {} caught after {} accesses",
+                spec.design,
+                spec.workload,
+                number::count(accesses)
+            )
+        }
+        _ => format!(
+            "CONTROL NOT CAUGHT: `{}` on {} went through {} checked accesses unseen; do not trust the line above, run longer (--virtual-ms)",
+            spec.design,
+            spec.workload,
+            number::count(result.accesses_checked)
+        ),
+    };
+    (Some(line), lines(result.story.as_deref()))
+}
+
+/// The published rows beside the table that are no predictions.
+fn fitted(comparison: &Comparison) -> Option<String> {
+    if comparison.rows.iter().all(|row| row.published.is_none()) {
+        return None;
+    }
+    let rows: Vec<String> = comparison
+        .published
+        .iter()
+        .filter(|row| row.fitted)
+        .map(|row| format!("{} at {}", row.design, row.threads))
+        .collect();
+    Some(if rows.is_empty() {
+        "published: none of these rows was used for fitting".to_string()
+    } else {
+        format!(
+            "published: used for fitting: {}; the others are predictions",
+            rows.join(", ")
+        )
+    })
+}
+
+/// Each real design against the baseline (`ipi`, else the first), and `adaptive` against the best of the others.
+fn ratios(comparison: &Comparison) -> Vec<String> {
+    let real: Vec<&str> = comparison
+        .plan
+        .designs
+        .iter()
+        .map(|design| design.name)
+        .filter(|&name| name != CONTROL_DESIGN && name != IDEAL_DESIGN)
+        .collect();
+    let Some(&baseline) = real.iter().find(|&&name| name == "ipi").or(real.first()) else {
+        return Vec::new();
+    };
+    let mut sentences = Vec::new();
+    for &design in real.iter().filter(|&&design| design != baseline) {
+        let others: Vec<&str> = real.iter().copied().filter(|&other| other != design).collect();
+        let (against, name) = if design == "adaptive" && others.len() > 1 {
+            let names = match others.len() {
+                count if count > NAMED => format!("the {count} others"),
+                _ => others.join(", "),
+            };
+            (others.clone(), format!("the best of {names}"))
+        } else {
+            (vec![baseline], baseline.to_string())
+        };
+        let points: Vec<String> = comparison
+            .plan
+            .threads
+            .iter()
+            .filter_map(|&threads| {
+                let measured = |design| comparison.row(design, threads).filter(|row| row.doubt.is_none());
+                let own = measured(design)?.ops_per_s;
+                let best = against
+                    .iter()
+                    .filter_map(|other| measured(other))
+                    .map(|row| row.ops_per_s)
+                    .filter(|rate| rate.is_finite());
+                Some((threads, own / best.fold(f64::NEG_INFINITY, f64::max)))
+            })
+            .filter(|(_, ratio)| ratio.is_finite() && *ratio > 0.0)
+            .enumerate()
+            .map(|(index, (threads, ratio))| {
+                let unit = match (index, threads) {
+                    (0, 1) => " thread",
+                    (0, _) => " threads",
+                    _ => "",
+                };
+                format!("{} at {threads}{unit}", number::ratio(ratio))
+            })
+            .collect();
+        if !points.is_empty() {
+            sentences.push(format!("{design} vs {name}: {}", points.join(", ")));
+        }
+    }
+    sentences
+}
+
+/// A sentence for each figure in brackets.
+fn doubts(comparison: &Comparison) -> Vec<String> {
+    let operation = comparison.plan.workload.operation();
+    let rows = comparison.rows.iter().filter_map(|row| Some((row, row.doubt?)));
+    rows.map(|(row, doubt)| {
+        format!(
+            "in brackets, no measurement: {} at {} threads, {} ({} {operation}s)",
+            row.design,
+            row.threads,
+            doubt_in_words(doubt),
+            number::count(row.ops)
+        )
+    })
+    .collect()
+}
+
+/// What one operation costs at the fewest and the most CPUs, and as which power of the CPUs the cost grows at the end.
+fn growth(comparison: &Comparison) -> Vec<String> {
+    if !comparison.plan.follows() {
+        return Vec::new();
+    }
+    let operation = comparison.plan.workload.operation();
+    let designs = comparison.plan.designs.iter().map(|design| design.name);
+    designs
+        .filter_map(|design| {
+            let measured = |row: &&Row| row.design == design && row.doubt.is_none() && row.ops_per_s > 0.0;
+            let mut rows: Vec<&Row> = comparison.rows.iter().filter(measured).collect();
+            rows.sort_by_key(|row| row.threads);
+            let (first, last) = (*rows.first()?, *rows.last()?);
+            // The last eightfold step in CPUs, or what there is of it.
+            let from = rows
+                .iter()
+                .rev()
+                .find(|row| row.threads * 8 <= last.threads)
+                .unwrap_or(&first);
+            let power =
+                (last.cpu_ns_per_op() / from.cpu_ns_per_op()).ln() / (last.threads as f64 / from.threads as f64).ln();
+            let grows = if power.is_finite() {
+                format!(", as CPUs^{power:.2} from {} on", from.threads)
+            } else {
+                String::new()
+            };
+            let cost = |row: &Row| {
+                let (time, interrupts) = (row.cpu_ns_per_op(), row.interrupts_per_op);
+                (number::time(time), number::per_operation(interrupts), row.threads)
+            };
+            let (time, interrupts, at) = cost(first);
+            let unit = if at == 1 { "CPU" } else { "CPUs" };
+            let start =
+                format!("{design}: a {operation} costs {time} of CPU time and {interrupts} interrupts at {at} {unit}");
+            let (time, interrupts, at) = cost(last);
+            Some(if last.threads > first.threads {
+                format!("{start}, {time} and {interrupts} at {at}{grows}")
+            } else {
+                start
+            })
+        })
+        .collect()
+}
+
+fn cost(comparison: &Comparison) -> String {
+    let runs = comparison.runs.iter().chain(&comparison.control);
+    let events: u64 = runs
+        .filter_map(|(_, outcome)| outcome.as_ref().ok())
+        .map(|result| result.events)
+        .sum();
+    let jobs = comparison.plan.settings.jobs;
+    format!(
+        "host: {} events in {:.1} s, {} events per second, on {jobs} host thread{}",
+        number::short_count(events as f64),
+        comparison.wall_seconds,
+        number::short_count(events as f64 / comparison.wall_seconds.max(1e-9)),
+        if jobs == 1 { "" } else { "s" }
+    )
+}
+
+/// A sentence in lines of at most 100 columns, broken after commas; the further lines are indented.
+pub fn wrapped(sentence: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for part in sentence.split_inclusive(", ") {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + part.trim_end().chars().count() <= WIDTH => line.push_str(part),
+            Some(_) => lines.push(format!("    {part}")),
+            None => lines.push(part.to_string()),
+        }
+    }
+    lines.iter().map(|line| line.trim_end().to_string()).collect()
+}
+
+fn lines(story: Option<&str>) -> Vec<String> {
+    story
+        .unwrap_or_default()
+        .lines()
+        .map(|line| line.trim_end().to_string())
+        .filter(|line| !line.is_empty())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs::fake;
+
+    #[test]
+    fn a_clean_comparison_names_its_designs_and_how_much_was_checked() {
+        let verdict = Verdict::new(&fake::comparison(fake::plan(
+            &["ideal", "ipi", "broadcast", "none"],
+            &[1, 16],
+        )));
+        assert!(verdict.sound);
+        assert_eq!(
+            verdict.stale,
+            "stale translations: 0 in 51,000 checked accesses (ideal, ipi, broadcast)"
+        );
+        assert_eq!(
+            verdict.control.as_deref(),
+            Some("control: `none` on tlb_shared caught after 17 accesses")
+        );
+        assert_eq!(verdict.control_story.len(), 3);
+        assert_eq!(verdict.ratios, ["broadcast vs ipi: 1.11x at 1 thread, 1.82x at 16"]);
+        assert_eq!(
+            verdict.fitted.as_deref(),
+            Some("published: used for fitting: ipi at 1, ipi at 16, broadcast at 16; the others are predictions")
+        );
+    }
+
+    #[test]
+    fn adaptive_is_held_against_the_best_of_the_others() {
+        let verdict = Verdict::new(&fake::comparison(fake::plan(&["ipi", "broadcast", "adaptive"], &[4])));
+        assert_eq!(verdict.ratios.len(), 2);
+        assert!(
+            verdict.ratios[1].starts_with("adaptive vs the best of ipi, broadcast: 1.05x at 4 threads"),
+            "{verdict:?}"
+        );
+    }
+
+    #[test]
+    fn long_sentences_are_broken_after_commas_and_lose_nothing() {
+        let sentence = (0..30).map(|n| format!("1.00x at {n}")).collect::<Vec<_>>().join(", ");
+        let lines = wrapped(&sentence);
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.chars().count() <= WIDTH));
+        assert_eq!(
+            lines.join(" ").split_whitespace().collect::<Vec<_>>().join(" "),
+            sentence
+        );
+    }
+
+    #[test]
+    fn a_stale_translation_is_shouted_with_its_story() {
+        let mut comparison = fake::comparison(fake::plan(&["ipi", "broadcast"], &[4]));
+        comparison.rows[1].stale = 2;
+        let result = comparison.runs[1].1.as_mut().unwrap();
+        result.stale = 2;
+        result.story = Some("one\ntwo".to_string());
+        let verdict = Verdict::new(&comparison);
+        assert!(!verdict.sound);
+        assert_eq!(
+            verdict.stale,
+            "STALE TRANSLATIONS: 2 in 8,000 checked accesses (broadcast: 2)"
+        );
+        assert!(verdict.text(None).contains("\n    one\n    two\n"));
+    }
+
+    #[test]
+    fn a_failed_run_is_shouted_with_its_reason_and_left_out_of_the_ratios() {
+        let plan = fake::plan(&["ipi", "broadcast"], &[1, 4]);
+        let mut outcomes: Vec<_> = plan.specs().iter().map(|spec| Ok(fake::result(spec))).collect();
+        let reason = (0..20)
+            .map(|cpu| format!("CPU {cpu} sleeps"))
+            .collect::<Vec<_>>()
+            .join("\n");
+        outcomes[2] = Err(format!("the simulated kernel hangs:\n{reason}"));
+        let verdict = Verdict::new(&Comparison::new(plan, outcomes, None, 1.0));
+        assert!(!verdict.sound);
+        let text = verdict.text(None);
+        assert!(
+            text.starts_with(
+                "FAILED RUNS: 1 of 4\n    tlb_flush2 under ipi at 4 threads, seed 1: the simulated kernel hangs:\n    CPU 0 sleeps\n"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("and 15 more lines"), "{text}");
+        assert_eq!(verdict.ratios, ["broadcast vs ipi: 1.11x at 1 thread"]);
+    }
+
+    #[test]
+    fn a_control_that_slips_through_is_not_passed_over() {
+        let mut comparison = fake::comparison(fake::plan(&["ipi"], &[4]));
+        let control = comparison.control.as_mut().unwrap().1.as_mut().unwrap();
+        (control.stale, control.caught_after, control.story) = (0, None, None);
+        assert!(
+            Verdict::new(&comparison)
+                .control
+                .unwrap()
+                .starts_with("CONTROL NOT CAUGHT: `none` on tlb_shared")
+        );
+    }
+}
