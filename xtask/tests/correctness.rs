@@ -122,7 +122,7 @@ fn what_is_said_to_find_a_bug_too_names_it() {
 #[test]
 fn every_preset_that_invalidates_is_claimed_for() {
     let page = page();
-    let presets = fs::read_to_string(root().join("crates/shootdown/src/presets.rs")).expect("the presets");
+    let presets = fs::read_to_string(root().join("crates/shootdown/src/design/presets.rs")).expect("the presets");
     let list = presets.split("const PRESETS").nth(1).expect("a list of presets");
     let names = list.split('"').skip(1).step_by(2).filter(|text| !text.contains(' '));
     let names: Vec<&str> = names.filter(|name| *name != "none").collect();

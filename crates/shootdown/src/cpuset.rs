@@ -305,7 +305,7 @@ pub(crate) fn bits(mut word: u64) -> impl Iterator<Item = usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meddled::{self, Meddling};
+    use crate::testing::interleave::{self, Meddling};
     use core::cell::Cell;
     use std::boxed::Box;
     use std::vec::Vec;
@@ -324,9 +324,9 @@ mod tests {
                 all.iter()
                     .filter(|(_, joins)| !joins)
                     .for_each(|&(cpu, _)| set.join(cpu));
-                meddled::after(operation, move || changes(set, other, second));
+                interleave::after(operation, move || changes(set, other, second));
                 changes(set, one, first);
-                if !meddled::never() {
+                if !interleave::never() {
                     break;
                 }
                 let mut members = Vec::new();
@@ -355,13 +355,13 @@ mod tests {
                     }
                     // The first operation is the look whether it is in; the last write settles it.
                     let seen: &'static Cell<Option<bool>> = Box::leak(Box::new(Cell::new(None)));
-                    meddled::after(operation, move || seen.set(Some(set.is_settled(CPUS))));
+                    interleave::after(operation, move || seen.set(Some(set.is_settled(CPUS))));
                     if joins {
                         set.join(cpu)
                     } else {
                         set.leave(cpu)
                     }
-                    meddled::never();
+                    interleave::never();
                     assert!(set.is_settled(CPUS));
                     let Some(settled) = seen.get() else { break };
                     assert_eq!(

@@ -1,15 +1,15 @@
 //! The engine: what it owns, and how it is built. The calls are in the modules named for what they do.
 
-use crate::costs::CostWords;
+use crate::adaptive::costs::CostWords;
+use crate::cpu::state::PerCpu;
 use crate::cpuset::{CpuMask, CpuSet};
 use crate::design::{Design, MAX_SLOTS, Tags};
 use crate::facade::{Facade, Word};
 use crate::hooks::{CpuId, Kernel, Root, Tag};
-use crate::log::FlushLog;
-use crate::percpu::PerCpu;
-use crate::rollover::RollOver;
+use crate::space::log::FlushLog;
 use crate::space::{Line, Space};
-use crate::tags::TagPool;
+use crate::tags::pool::TagPool;
+use crate::tags::rollover::RollOver;
 
 /// Memory that the kernel supplies, for as long as the engine lives; it belongs to that engine alone.
 pub struct Storage<'a, F: Facade> {
@@ -196,8 +196,8 @@ impl<K: Kernel<W>, const W: usize> Drop for Pinned<'_, K, W> {
 #[cfg(test)]
 mod tests {
     use crate::hooks::Root;
-    use crate::meddled;
-    use crate::noted::{DESIGN, on, three};
+    use crate::testing::interleave;
+    use crate::testing::mock_kernel::{DESIGN, on, three};
     use core::cell::Cell;
     use std::boxed::Box;
 
@@ -206,9 +206,9 @@ mod tests {
         let (engine, _) = three(DESIGN);
         for moment in 0..4 {
             let theirs: &'static Cell<u64> = Box::leak(Box::default());
-            meddled::after(moment, || theirs.set(on(1, || engine.space(Root(2)).id())));
+            interleave::after(moment, || theirs.set(on(1, || engine.space(Root(2)).id())));
             let mine = engine.space(Root(1)).id();
-            meddled::never();
+            interleave::never();
             assert_ne!(mine, theirs.get(), "at operation {moment}");
         }
     }

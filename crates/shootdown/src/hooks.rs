@@ -4,7 +4,7 @@
 //! Each says when it is called and in which context. None may allocate, take a lock, or call back into the engine; but
 //! [`unpin`](Kernel::unpin) may switch to another thread, which calls what it likes.
 
-use crate::costs::Costs;
+use crate::adaptive::costs::Costs;
 use crate::cpuset::CpuMask;
 use crate::design::Design;
 use crate::facade::Facade;

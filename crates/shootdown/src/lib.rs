@@ -34,17 +34,17 @@
 //! # The contract, and where it is kept
 //! | | what | where |
 //! | --- | --- | --- |
-//! | C1 | no translation is used that the tables did not hold after the flush | `flush.rs` (`dispatch`), `switch.rs`, `catchup.rs` |
+//! | C1 | no translation is used that the tables did not hold after the flush | `flush/mod.rs` (`dispatch`), `cpu/switch.rs`, `cpu/catch_up.rs` |
 //! | C2 | frames are freed only after that | [`Flushed`], the proof that [`Token::wait`] returns |
-//! | C1, C2 | relaxed, opt-in: an old translation may be used until its quarantine ends | `deferred.rs`, [`Free::Deferred`] |
-//! | C1 | a target may answer before it invalidates, if it uses nothing meanwhile | `ack.rs`, [`Ack::Early`] |
-//! | C3 | table pages only after paging-structure caches are purged, lazy CPUs too | [`Range::with_tables`], `targets.rs`, `catchup.rs` |
+//! | C1, C2 | relaxed, opt-in: an old translation may be used until its quarantine ends | `flush/deferred.rs`, [`Free::Deferred`] |
+//! | C1 | a target may answer before it invalidates, if it uses nothing meanwhile | `transport/early_ack.rs`, [`Ack::Early`] |
+//! | C3 | table pages only after paging-structure caches are purged, lazy CPUs too | [`Range::with_tables`], `flush/targets.rs`, `cpu/catch_up.rs` |
 //! | | and after every lockless walk that could hold a link | [`TablesFree`], the proof; `walk/` |
-//! | C1-C3 | the same for TLBs that belong to no CPU | `secondary.rs`, [`Kernel::secondary`] |
-//! | C4 | a tag changes hands only when no CPU holds entries under it | `tags.rs`, `rollover.rs`, `switch.rs` (`load_slot`) |
-//! | C5 | handlers take no lock; waiters serve; a CPU that is off is not waited for | `handler.rs`, `token.rs` (`wait_reporting`), `hotplug.rs` |
-//! | C6 | on any doubt, more | `log.rs`, `catchup.rs` (`missed`), `range.rs`, `tags.rs` |
-//! | C7 | a wait for another CPU's answer that takes too long is reported, never abandoned | `token.rs` (`wait_reporting`), [`Kernel::stuck`] |
+//! | C1-C3 | the same for TLBs that belong to no CPU | `transport/secondary.rs`, [`Kernel::secondary`] |
+//! | C4 | a tag changes hands only when no CPU holds entries under it | `tags/pool.rs`, `tags/rollover.rs`, `cpu/switch.rs` (`load_slot`) |
+//! | C5 | handlers take no lock; waiters serve; a CPU that is off is not waited for | `transport/handler.rs`, `flush/token.rs` (`wait_reporting`), `cpu/hotplug.rs` |
+//! | C6 | on any doubt, more | `space/log.rs`, `cpu/catch_up.rs` (`missed`), `range.rs`, `tags/pool.rs` |
+//! | C7 | a wait for another CPU's answer that takes too long is reported, never abandoned | `flush/token.rs` (`wait_reporting`), [`Kernel::stuck`] |
 #![cfg_attr(not(test), no_std)]
 // Without them `fault!` is `false`.
 #![cfg_attr(not(feature = "faults"), allow(clippy::nonminimal_bool))]
@@ -54,52 +54,26 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-mod ack;
-mod batch;
-mod broadcast;
-mod calibrate;
-mod catchup;
-mod costs;
+mod adaptive;
+mod cpu;
 pub mod cpuset;
-mod deferred;
-mod demote;
 mod design;
 mod engine;
 pub mod facade;
 mod fault;
 mod flush;
-mod handler;
 pub mod hooks;
-mod hotplug;
-mod interrupt;
-mod kernel_range;
-mod local_first;
-mod log;
-mod mark;
-#[cfg(test)]
-mod meddled;
-#[cfg(test)]
-mod noted;
-mod percpu;
-mod presets;
-mod promote;
 mod range;
-mod rar;
-mod request;
-mod rollover;
-mod secondary;
 mod space;
-mod switch;
 mod tags;
-mod targets;
-mod token;
+#[cfg(test)]
+mod testing;
+mod transport;
 mod walk;
-mod worth;
 
-pub use batch::Batch;
-pub use costs::{Costs, EXPLORE_ONE_IN};
+pub use adaptive::costs::{Costs, EXPLORE_ONE_IN};
+pub use cpu::state::PerCpu;
 pub use cpuset::{CpuMask, CpuSet};
-pub use deferred::{Deferral, DeferralsOver, Unmapped};
 pub use design::{
     Ack, CONSIDER_ONE_IN, Departure, Design, Errata, Exit, Free, MAX_SLOTS, Order, Reach, Requests, Service, Tags,
     Targets, USER_HALF, Wait, Walkers, Worth,
@@ -108,13 +82,14 @@ pub use engine::{Engine, Storage, tag_words};
 pub use facade::{Facade, Native, Word};
 #[cfg(feature = "faults")]
 pub use fault::Fault;
+pub use flush::batch::Batch;
+pub use flush::deferred::{Deferral, DeferralsOver, Unmapped};
+pub use flush::token::{Flushed, Token};
 pub use hooks::{
     Answer, Broadcast, BroadcastLimits, CpuId, Demotion, Event, Kernel, Local, Root, Secondary, Stuck, Tag, Way,
 };
-pub use log::LOG_ENTRIES;
-pub use percpu::PerCpu;
 pub use range::{Chunks, Range, Stride};
-pub use rar::{RAR_ENTRIES, Rar, RarCpu, RarSignal, RarTable};
 pub use space::Space;
-pub use token::{Flushed, Token};
+pub use space::log::LOG_ENTRIES;
+pub use transport::rar::{RAR_ENTRIES, Rar, RarCpu, RarSignal, RarTable};
 pub use walk::{Grace, GracesOver, Retired, TablesFree, Walk};

@@ -2,9 +2,9 @@
 //!
 //! | model | protocol | engine |
 //! | --- | --- | --- |
-//! | [`generations`] | per-CPU tags: generations, switches, lazy CPUs, requests, freed tables | `flush.rs`, `targets.rs`, `switch.rs`, `handler.rs`, `catchup.rs` |
-//! | [`rollover`] | system-wide tags that roll over | `rollover.rs`, `switch.rs`, `local_first.rs` |
-//! | [`promotion`] | from slots to a system-wide tag and back | `promote.rs`, `demote.rs`, `switch.rs` |
+//! | [`generations`] | per-CPU tags: generations, switches, lazy CPUs, requests, freed tables | `flush/mod.rs`, `flush/targets.rs`, `cpu/switch.rs`, `transport/handler.rs`, `cpu/catch_up.rs` |
+//! | [`rollover`] | system-wide tags that roll over | `tags/rollover.rs`, `cpu/switch.rs`, `flush/local_first.rs` |
+//! | [`promotion`] | from slots to a system-wide tag and back | `tags/promotion.rs`, `tags/demotion.rs`, `cpu/switch.rs` |
 //! | [`walks`] | lockless walks and freed tables | `walk/` |
 //!
 //! A model is not the engine: it is the argument for it, in which every step can be read. `shootdown-check` explores

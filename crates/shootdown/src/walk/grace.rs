@@ -7,12 +7,12 @@
 //! this: it flushes with tables and hands the pages to its RCU, whose readers its walks are.
 
 use super::retire::TablesFree;
+use crate::cpu::state::PerCpu;
 use crate::design::{Reach, Walkers};
 use crate::engine::Engine;
 use crate::facade::Word;
 use crate::fault::fault;
 use crate::hooks::Kernel;
-use crate::percpu::PerCpu;
 use crate::range::Range;
 use crate::space::Space;
 use core::sync::atomic::Ordering;

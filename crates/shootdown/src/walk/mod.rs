@@ -31,12 +31,12 @@ pub(crate) use policy::Counts;
 pub use retire::TablesFree;
 pub(crate) use slots::Walking;
 
+use crate::cpu::state::PerCpu;
 use crate::design::Walkers;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::fault::fault;
 use crate::hooks::Kernel;
-use crate::percpu::PerCpu;
 use crate::space::Space;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;

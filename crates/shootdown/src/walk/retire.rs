@@ -8,17 +8,17 @@
 
 use super::policy;
 use super::slots::ANY;
+use crate::cpu::state::PerCpu;
 use crate::cpuset::CpuMask;
 use crate::design::{Reach, Walkers};
 use crate::engine::Engine;
 use crate::facade::Word;
 use crate::fault::fault;
+use crate::flush::token::{Flushed, Token};
 use crate::hooks::{CpuId, Kernel};
-use crate::percpu::PerCpu;
 use crate::range::Range;
-use crate::request::Asked;
 use crate::space::Space;
-use crate::token::{Flushed, Token};
+use crate::transport::request::Asked;
 use core::sync::atomic::Ordering;
 
 /// Proof that table pages unlinked before the flush may be freed, or reused at once: paging-structure caches are purged on

@@ -135,7 +135,7 @@ const fn counted(word: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meddled::Meddling;
+    use crate::testing::interleave::Meddling;
 
     fn walking() -> Walking<Meddling> {
         Walking::new()

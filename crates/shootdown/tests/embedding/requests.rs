@@ -68,7 +68,7 @@ fn a_report_does_not_name_a_cpu_that_has_answered() {
 
 #[test]
 fn a_cpu_that_is_off_with_a_full_queue_is_not_taken_for_another_that_has_not_answered() {
-    /// Slots of a CPU's queue (`request.rs`).
+    /// Slots of a CPU's queue (`transport/request.rs`).
     const SLOTS: usize = 64;
     let design = Design {
         stuck_ns: 1,

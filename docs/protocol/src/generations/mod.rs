@@ -162,7 +162,7 @@ pub struct Generations {
     pub tables: bool,
     /// Requesters run space B.
     pub away: bool,
-    /// Targets answer at the entry of their handler (`ack.rs`).
+    /// Targets answer at the entry of their handler (`transport/early_ack.rs`).
     pub early: bool,
     /// Requesters have interrupts on, but for their local part; else they serve only while they wait.
     pub open: bool,

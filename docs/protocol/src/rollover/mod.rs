@@ -136,7 +136,7 @@ pub struct RollOver {
     pub together: bool,
     /// What is withdrawn is the link to a table, which is freed.
     pub tables: bool,
-    /// A flush stays on its CPU where no other was ever in the set (`local_first.rs`).
+    /// A flush stays on its CPU where no other was ever in the set (`flush/local_first.rs`).
     pub local_first: bool,
     /// Joining is a plain store.
     pub plain_join: bool,

@@ -1,0 +1,132 @@
+//! Measuring what each way of reaching other CPUs costs, once, at start. What is believed is in `adaptive/costs.rs`.
+
+use crate::adaptive::costs::{Costs, Interrupts};
+use crate::cpuset::CpuMask;
+use crate::engine::Engine;
+use crate::hooks::{Broadcast, CpuId, Event, Kernel, Local, Tag};
+use crate::range::Stride;
+use crate::transport::request::Asked;
+
+/// Times that [`Engine::calibrate`] measures each way; the [`COUNTS`]th shortest counts.
+const TRIES: u32 = 8;
+
+/// Whatever disturbs adds, but for a target that looks at its posts by itself just then, before the interrupt is there; two such are
+/// left out.
+const COUNTS: usize = 3;
+
+/// A broadcast that invalidates nothing anybody needs: address 0 under the tag of the kernel's own root.
+const NOTHING: Broadcast = Broadcast::Pages {
+    address: 0,
+    stride: Stride::Size4K,
+    count: 1,
+    tag: Tag(0),
+    leaf_only: true,
+};
+
+/// The same on the own CPU.
+const UNUSED_PAGE: Local = Local::Page {
+    address: 0,
+    stride: Stride::Size4K,
+    tag: Tag(0),
+    leaf_only: true,
+};
+
+impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
+    /// Measures what reaching other CPUs costs, for [`Reach::Adaptive`](crate::Reach::Adaptive); returns what it found. Without this call, or with
+    /// a clock that stands still or runs backwards, [`Costs::PRIORS`] hold.
+    ///
+    /// Call it once, when the CPUs that are to be up are online and take interrupts. Interrupts each of them 8 times, one of
+    /// them 16 times, and takes 16 round trips. Context as [`flush`](Self::flush).
+    pub fn calibrate(&self) -> Costs {
+        let mut costs = Costs::PRIORS;
+        let all = {
+            let pin = self.pinned();
+            self.all_targets(pin.cpu)
+        };
+        let first = all.iter().next();
+        let mut tells = false;
+        if let Some(first) = first {
+            let mut one = CpuMask::EMPTY;
+            one.insert(first);
+            if let Some(ns) = self.shortest(|engine| engine.round_trip(one)) {
+                tells = true;
+                costs.interrupt_ns = ns;
+                costs.disturbed_ns = ns / 2;
+                let further = all.len() as u64 - 1;
+                if further > 0
+                    && let Some(ns) = self.shortest(|engine| engine.round_trip(all))
+                {
+                    costs.interrupt_more_ns = ns.saturating_sub(costs.interrupt_ns).div_ceil(further);
+                }
+            }
+        }
+        if self.broadcasts()
+            && let Some(ns) = self.shortest(|engine| engine.broadcast_nothing(first))
+        {
+            tells = true;
+            costs.broadcast_ns = ns;
+        }
+        let local = |what| {
+            self.shortest(|engine| {
+                let _pin = engine.pinned();
+                engine.kernel.invalidate(what);
+            })
+        };
+        let (page, tag) = (local(UNUSED_PAGE), local(Local::Tag(Tag(0))));
+        costs.page_ns = page.unwrap_or(costs.page_ns);
+        costs.tag_ns = tag.unwrap_or(costs.tag_ns);
+        self.costs.tells(tells || page.is_some() || tag.is_some());
+        // Without hysteresis: there is nothing yet that it could spare.
+        let cpus = self.cpus.len() as u64;
+        let weighed = self.weighed(costs);
+        costs.broadcast_from = (1..cpus)
+            .find(|&targets| self.broadcasts_any_tag() && weighed.disturbance_ns(targets) >= weighed.broadcast_ns)
+            .unwrap_or(Costs::NEVER);
+        self.costs.store(&costs, Interrupts::of(&costs));
+        self.kernel.event(Event::Calibrated(costs));
+        self.costs()
+    }
+
+    /// One of the shortest of some runs of `what`, ns; `None` when the clock does not tell.
+    fn shortest(&self, mut what: impl FnMut(&Self)) -> Option<u64> {
+        // Ascending.
+        let mut best = [u64::MAX; COUNTS];
+        for _ in 0..TRIES {
+            let begun = self.kernel.now_ns();
+            what(self);
+            match self.kernel.now_ns().checked_sub(begun) {
+                Some(ns) if ns > 0 => {
+                    let [.., last] = &mut best;
+                    *last = ns.min(*last);
+                    best.sort_unstable();
+                }
+                _ => {}
+            }
+        }
+        let [.., last] = best;
+        (last != u64::MAX).then_some(last)
+    }
+
+    /// Broadcasts what nobody needs; where broadcasts are aimed, to `one`: what more of them take is learnt.
+    pub(crate) fn broadcast_nothing(&self, one: Option<CpuId>) {
+        let pin = self.pinned();
+        match one.filter(|&one| one != pin.cpu && self.kernel.broadcasts_are_aimed()) {
+            Some(one) => {
+                let mut target = CpuMask::EMPTY;
+                target.insert(one);
+                self.kernel.broadcast_to(&target, NOTHING);
+            }
+            None => self.kernel.broadcast(NOTHING),
+        }
+        self.kernel.broadcast_sync();
+    }
+
+    pub(crate) fn round_trip(&self, mut targets: CpuMask<W>) {
+        let pin = self.pinned();
+        // They were found by another pin, perhaps from another CPU: nobody interrupts itself.
+        targets.remove(pin.cpu);
+        let mut token = self.token(0, 0);
+        self.interrupt(&mut token, targets, Asked::CATCH_UP, pin, |_| {});
+        let _done = token.wait();
+    }
+}

@@ -1,0 +1,493 @@
+//! What each way of reaching other CPUs costs on this machine, as the engine measures it for itself.
+//!
+//! Owns a few read-mostly words and the arithmetic on them; it decides from how many CPUs on a broadcast is the cheaper
+//! way, and leaves it to `flush/mod.rs` to act on that; `adaptive/tag_policy.rs` asks it what a space's requests cost. It reaches the machine through
+//! the hooks only: the clock, and the operations that are measured. Nothing here is needed for correctness: any reach is right,
+//! one is cheaper.
+//!
+//! 1. [`Engine::calibrate`] (`adaptive/calibration.rs`) measures each way some times at start and keeps one of the shortest.
+//! 2. While running, one request in [`sample_one_in`](crate::Design::sample_one_in) is timed, and moves the estimate an eighth of the way.
+//!    What interrupts take is two numbers, that of the first target and that of each further one; from requests to few and to many
+//!    both are learnt.
+//! 3. The threshold follows the estimates with hysteresis: it moves only when the other way is better by a quarter.
+//! 4. One timed request in [`EXPLORE_ONE_IN`] of a space on per-CPU tags goes the other way, so that an estimate can recover.
+
+use crate::cpuset::CpuMask;
+use crate::design::Reach;
+use crate::engine::Engine;
+use crate::facade::{Facade, Word};
+use crate::hooks::{Broadcast, Event, Kernel, Way};
+use crate::range::Range;
+use crate::space::{Line, Space};
+use core::sync::atomic::Ordering;
+
+/// One timed request in this many is sent the way that is expected to be dearer; fewer in proportion where that is more than
+/// eight times as dear, so that looking costs the same.
+pub const EXPLORE_ONE_IN: u64 = 16;
+
+/// How many times as dear, see [`EXPLORE_ONE_IN`].
+const EXPLORE_AT_MOST: u64 = 8;
+
+/// The square of how many times as much the first target's share of an error is as what each further one's would be: half of the
+/// error is the first's where there are four more. A judgement, not fitted.
+const FIRST_WEIGHS: u64 = 16;
+
+/// Instructions for which a range is still broadcast under every tag; a longer one invalidates too much of other spaces.
+const ANY_TAG_INSTRUCTIONS: u64 = 4;
+
+/// Estimates, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Costs {
+    /// From deciding to interrupt one CPU to having its answer.
+    pub interrupt_ns: u64,
+    /// What each further target adds for the requester.
+    pub interrupt_more_ns: u64,
+    /// What an interrupt takes from its target, for entering and leaving the handler, which no clock of ours sees: half of the
+    /// shortest round trip, measured at start.
+    pub disturbed_ns: u64,
+    /// One broadcast with its synchronisation.
+    pub broadcast_ns: u64,
+    /// Invalidating one page on the own CPU.
+    pub page_ns: u64,
+    /// Invalidating a whole tag on the own CPU, without the refill.
+    pub tag_ns: u64,
+    /// Other CPUs from which on a request is broadcast rather than sent by interrupts; `u64::MAX` for never.
+    pub broadcast_from: u64,
+}
+
+impl Costs {
+    /// Where no clock can tell: the middle of the published ranges (interrupt to one CPU 0.5 to 1 us, 70 to 100 ns for each
+    /// further one; 1.37 million broadcasts per second are sustained, so at most 730 ns each; INVLPG 100 to 260 cycles,
+    /// INVPCID 150 to 400). An interrupt then costs more than a broadcast, so one other CPU is enough for broadcasting.
+    pub const PRIORS: Costs = Costs {
+        interrupt_ns: 1000,
+        interrupt_more_ns: 85,
+        disturbed_ns: 500,
+        broadcast_ns: 730,
+        page_ns: 60,
+        tag_ns: 90,
+        broadcast_from: 1,
+    };
+
+    /// What the requester is expected to spend on interrupting `targets` CPUs, ns.
+    pub fn interrupts_ns(&self, targets: u64) -> u64 {
+        match targets {
+            0 => 0,
+            more => self
+                .interrupt_ns
+                .saturating_add(self.interrupt_more_ns.saturating_mul(more - 1)),
+        }
+    }
+
+    /// What interrupting `targets` CPUs is expected to cost the machine, ns: the requester's time, and that of each target.
+    pub fn disturbance_ns(&self, targets: u64) -> u64 {
+        self.interrupts_ns(targets)
+            .saturating_add(self.disturbed_ns.saturating_mul(targets))
+    }
+
+    /// The number of targets from which on a broadcast is cheaper, given where it stands now and that the machine has
+    /// `cpus` CPUs. It stays put while neither way is better by more than a quarter at the border.
+    pub fn threshold(&self, now: u64, cpus: u64) -> u64 {
+        let cheaper = |targets: u64| self.disturbance_ns(targets) >= self.broadcast_ns;
+        let ideal = (1..cpus).find(|&targets| cheaper(targets)).unwrap_or(Self::NEVER);
+        let margin = |a: u64, b: u64| a > b.saturating_add(b / 4);
+        let moves = if ideal < now {
+            // Down: the last number of targets that is interrupted now would be better off with a broadcast.
+            let last = now.saturating_sub(1).min(cpus.saturating_sub(1));
+            margin(self.disturbance_ns(last), self.broadcast_ns)
+        } else {
+            // Up: the first that is broadcast now would be better off with interrupts.
+            margin(self.broadcast_ns, self.disturbance_ns(now))
+        };
+        if moves { ideal } else { now }
+    }
+
+    /// The same where a broadcast interrupts every other of `cpus` CPUs that are on: what an interrupt takes from each.
+    fn broadcast_disturbing(self, cpus: u64) -> Costs {
+        let disturbance = self.disturbed_ns.saturating_mul(cpus.saturating_sub(1));
+        Costs {
+            broadcast_ns: self.broadcast_ns.saturating_add(disturbance),
+            ..self
+        }
+    }
+
+    pub(crate) const NEVER: u64 = u64::MAX;
+}
+
+/// What interrupting takes the requester, in 256ths of a nanosecond, so that small corrections add up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Interrupts {
+    /// The first target.
+    first: u64,
+    /// Each further one.
+    more: u64,
+}
+
+impl Interrupts {
+    /// One nanosecond.
+    const NS: u64 = 256;
+
+    pub(crate) fn of(costs: &Costs) -> Self {
+        Interrupts {
+            first: costs.interrupt_ns.saturating_mul(Self::NS),
+            more: costs.interrupt_more_ns.saturating_mul(Self::NS),
+        }
+    }
+
+    /// After a request that interrupted `targets` CPUs, at least one, and took `took` ns: moved an eighth of the way to it. One number
+    /// cannot tell the first target from the further ones, so both take a share of the error, the further ones the more of it the
+    /// more they were; requests to few and to many together tell them apart.
+    fn after(self, targets: u64, took: u64) -> Self {
+        let further = targets.saturating_sub(1);
+        let expected = self.first.saturating_add(self.more.saturating_mul(further));
+        let corrected = moved(expected, took.saturating_mul(Self::NS));
+        let whole = FIRST_WEIGHS.saturating_add(further.saturating_mul(further));
+        let by = |old: u64, weight: u64| {
+            let step = u128::from(corrected.abs_diff(expected)) * u128::from(weight) / u128::from(whole);
+            match corrected > expected {
+                true => old.saturating_add(step as u64),
+                false => old.saturating_sub(step as u64),
+            }
+        };
+        Interrupts {
+            first: by(self.first, FIRST_WEIGHS).max(Self::NS),
+            more: by(self.more, further),
+        }
+    }
+}
+
+/// The words behind [`Costs`], in the same order: estimates, which timed requests read and write, the first two as in [`Interrupts`]; and
+/// on a line of its own the threshold, which everybody reads and which is written when it moves.
+pub(crate) struct CostWords<F: Facade> {
+    estimates: Line<Estimates<F>>,
+    broadcast_from: Line<F::U64>,
+}
+
+struct Estimates<F: Facade> {
+    words: [F::U64; 6],
+    /// 1 when the clock could tell nothing when it was tried.
+    untold: F::U64,
+}
+
+impl<F: Facade> CostWords<F> {
+    pub(crate) fn new() -> Self {
+        let words = CostWords {
+            estimates: Line(Estimates {
+                words: [0; 6].map(F::U64::new),
+                untold: F::U64::new(0),
+            }),
+            broadcast_from: Line(F::U64::new(0)),
+        };
+        words.store(&Costs::PRIORS, Interrupts::of(&Costs::PRIORS));
+        words
+    }
+
+    #[inline]
+    pub(crate) fn load(&self) -> Costs {
+        let [
+            interrupt_ns,
+            interrupt_more_ns,
+            disturbed_ns,
+            broadcast_ns,
+            page_ns,
+            tag_ns,
+        ] = core::array::from_fn(|index| self.estimates.0.words[index].load(Ordering::Relaxed));
+        Costs {
+            interrupt_ns: interrupt_ns / Interrupts::NS,
+            interrupt_more_ns: interrupt_more_ns / Interrupts::NS,
+            disturbed_ns,
+            broadcast_ns,
+            page_ns,
+            tag_ns,
+            broadcast_from: self.broadcast_from(),
+        }
+    }
+
+    fn interrupts(&self) -> Interrupts {
+        let [first, more, ..] = &self.estimates.0.words;
+        Interrupts {
+            first: first.load(Ordering::Relaxed),
+            more: more.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether the clock could tell nothing when it was tried: a request that takes no time mostly, and now and then a whole step of
+    /// it, says nothing.
+    fn is_untold(&self) -> bool {
+        self.estimates.0.untold.load(Ordering::Relaxed) != 0
+    }
+
+    /// Notes whether the clock could tell anything.
+    pub(crate) fn tells(&self, tells: bool) {
+        self.estimates.0.untold.store(u64::from(!tells), Ordering::Relaxed);
+    }
+
+    /// The threshold alone: all that the common path reads.
+    #[inline]
+    pub(crate) fn broadcast_from(&self) -> u64 {
+        self.broadcast_from.0.load(Ordering::Relaxed)
+    }
+
+    /// Writes what has changed; in place of what `costs` says of interrupts, `interrupts`.
+    pub(crate) fn store(&self, costs: &Costs, interrupts: Interrupts) {
+        let values = [
+            interrupts.first,
+            interrupts.more,
+            costs.disturbed_ns,
+            costs.broadcast_ns,
+            costs.page_ns,
+            costs.tag_ns,
+        ];
+        for (word, value) in self.estimates.0.words.iter().zip(values) {
+            if word.load(Ordering::Relaxed) != value {
+                word.store(value, Ordering::Relaxed);
+            }
+        }
+        if self.broadcast_from() != costs.broadcast_from {
+            self.broadcast_from.0.store(costs.broadcast_from, Ordering::Relaxed);
+        }
+    }
+}
+
+/// [`nearer`], where a sample outside a factor of 8 counts as that factor, so that one preempted request does not turn everything
+/// over.
+fn moved(old: u64, sample: u64) -> u64 {
+    nearer(old, sample.clamp(old / 8, old.saturating_mul(8)).max(1), 8)
+}
+
+/// `old`, moved one `part`th of the way to `sample`.
+pub(crate) fn nearer(old: u64, sample: u64, part: u64) -> u64 {
+    let step = sample.abs_diff(old).div_ceil(part);
+    if sample > old {
+        old.saturating_add(step)
+    } else {
+        old - step
+    }
+}
+
+impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
+    /// What each way is believed to cost. Any context.
+    pub fn costs(&self) -> Costs {
+        self.costs.load()
+    }
+
+    /// `costs` with what a broadcast costs the machine in place of the requester alone, where it is carried out by interrupts.
+    pub(crate) fn weighed(&self, costs: Costs) -> Costs {
+        match self.kernel.broadcast_interrupts() {
+            true => costs.broadcast_disturbing(self.online().len() as u64),
+            false => costs,
+        }
+    }
+
+    /// The number of the sample, if the request with this generation is one: timed, where there is something to choose. One of so many
+    /// in a row, each time another of them, so that who makes requests of two kinds in turn has samples of both.
+    #[inline]
+    pub(crate) fn sample(&self, generation: u64) -> Option<u64> {
+        if self.design().reach != Reach::Adaptive {
+            return None;
+        }
+        let within = u64::from(self.design().sample_one_in) - 1;
+        let sample = generation >> within.count_ones();
+        // Fibonacci hashing (Knuth): 2^64 divided by the golden ratio; the high half is what it mixes well.
+        let which = (sample + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 & within;
+        (generation & within == which && self.broadcasts()).then_some(sample)
+    }
+
+    /// Whether a request of a space on per-CPU tags, aimed at `targets` CPUs, had better be broadcast under every tag; with the number of
+    /// its `sample`, if it is one. The slots stay behind: they flush once more when they catch up, which is allowed (rule 1).
+    #[inline]
+    pub(crate) fn rather_broadcast(
+        &self,
+        space: &Space<K::Facade, W>,
+        targets: &CpuMask<W>,
+        range: &Range,
+        sample: Option<u64>,
+    ) -> bool {
+        if self.design().reach != Reach::Adaptive || targets.is_empty() {
+            return false;
+        }
+        let targets = targets.len() as u64;
+        let mut rather = targets >= self.costs.broadcast_from() && self.may_broadcast(space, targets);
+        if let Some(sample) = sample
+            && sample.is_multiple_of(EXPLORE_ONE_IN)
+        {
+            let costs = self.weighed(self.costs.load());
+            let (one, other) = (costs.disturbance_ns(targets), costs.broadcast_ns);
+            let times = one.max(other) / one.min(other).max(1) / EXPLORE_AT_MOST;
+            if (sample / EXPLORE_ONE_IN).is_multiple_of(times.max(1)) {
+                rather = !rather;
+            }
+        }
+        rather
+            && self.broadcasts_any_tag()
+            && self
+                .page_limit(range)
+                .is_some_and(|most| range.strides() <= ANY_TAG_INSTRUCTIONS * u64::from(most))
+    }
+
+    /// Invalidates `range` on every CPU under every tag, without knowing the tags. Pinned.
+    pub(crate) fn broadcast_any_tag(&self, range: &Range) {
+        let Some(most) = self.page_limit(range) else {
+            unreachable!("`rather_broadcast` looked at the range")
+        };
+        self.broadcast_complete(|| {
+            let mut instructions = 0;
+            for (address, count) in range.chunks(most) {
+                self.kernel.broadcast(Broadcast::Kernel {
+                    address,
+                    stride: range.stride(),
+                    count,
+                });
+                instructions += 1;
+            }
+            instructions
+        });
+    }
+
+    /// Takes a measurement into account: a request went `way`, to `targets` CPUs, and took `took` ns.
+    #[cold]
+    pub(crate) fn learn(&self, way: Way, targets: u64, took: u64) {
+        let mut costs = self.costs.load();
+        let expected = match way {
+            Way::Local => return,
+            Way::Interrupts => costs.interrupts_ns(targets),
+            Way::Broadcast => costs.broadcast_ns,
+        };
+        if took == 0 || self.costs.is_untold() {
+            return; // a clock that stands still, or whose steps are too long
+        }
+        self.kernel.event(Event::Measured {
+            way,
+            targets: targets as u32,
+            expected_ns: expected,
+            took_ns: took,
+        });
+        let mut interrupts = self.costs.interrupts();
+        match way {
+            Way::Local => {}
+            Way::Broadcast => costs.broadcast_ns = moved(expected, took),
+            Way::Interrupts => {
+                interrupts = interrupts.after(targets, took);
+                costs.interrupt_ns = interrupts.first / Interrupts::NS;
+                costs.interrupt_more_ns = interrupts.more / Interrupts::NS;
+            }
+        }
+        let before = costs.broadcast_from;
+        if self.broadcasts_any_tag() {
+            costs.broadcast_from = self.weighed(costs).threshold(before, self.cpus.len() as u64);
+        }
+        self.costs.store(&costs, interrupts);
+        if costs.broadcast_from != before {
+            self.kernel.event(Event::ThresholdMoved {
+                from: before,
+                to: costs.broadcast_from,
+            });
+        }
+    }
+
+    /// Nanoseconds since `begun`; 0 when the clock runs backwards.
+    #[inline]
+    pub(crate) fn since(&self, begun: u64) -> u64 {
+        self.kernel.now_ns().saturating_sub(begun)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    pub(crate) fn costs() -> impl Strategy<Value = Costs> {
+        (100_u64..20_000, 1_u64..2_000, 50_u64..50_000).prop_map(|(interrupt_ns, interrupt_more_ns, broadcast_ns)| {
+            Costs {
+                interrupt_ns,
+                interrupt_more_ns,
+                disturbed_ns: interrupt_ns / 2,
+                broadcast_ns,
+                ..Costs::PRIORS
+            }
+        })
+    }
+
+    proptest! {
+        /// Estimates that stray by a twentieth either way move the threshold once, to where it belongs, and never again.
+        #[test]
+        fn the_threshold_does_not_flap(
+            truth in costs(),
+            start in prop_oneof![1_u64..80, Just(Costs::NEVER)],
+            noise in proptest::collection::vec((950_u64..=1050, 950_u64..=1050), 1..200),
+        ) {
+            let (mut now, mut changes) = (start, 0);
+            for (interrupts, broadcast) in noise {
+                let believed = Costs {
+                    interrupt_ns: truth.interrupt_ns * interrupts / 1000,
+                    interrupt_more_ns: truth.interrupt_more_ns * interrupts / 1000,
+                    broadcast_ns: truth.broadcast_ns * broadcast / 1000,
+                    ..truth
+                };
+                let next = believed.threshold(now, 72);
+                changes += u32::from(next != now);
+                now = next;
+            }
+            prop_assert!(changes <= 1, "{changes} changes, now {now}");
+        }
+
+        /// Where one way is better by more than the margin the threshold does not stay on the wrong side.
+        #[test]
+        fn a_clear_difference_is_not_overlooked(truth in costs(), start in 1_u64..72) {
+            let now = truth.threshold(start, 72);
+            if now < 72 {
+                prop_assert!(truth.broadcast_ns <= truth.disturbance_ns(now) * 5 / 4 + 1);
+            }
+            if now > 1 {
+                let last = (now - 1).min(71);
+                prop_assert!(truth.disturbance_ns(last) <= truth.broadcast_ns * 5 / 4 + 1);
+            }
+        }
+
+        /// A broadcast by interrupts is dearer the more CPUs there are, and never chosen from fewer targets on than one that
+        /// disturbs nobody; a single CPU disturbs nobody.
+        #[test]
+        fn a_broadcast_that_interrupts_counts_every_cpu(truth in costs(), cpus in 1_u64..500) {
+            let (one, all) = (truth.broadcast_disturbing(1), truth.broadcast_disturbing(cpus));
+            prop_assert_eq!(one, truth);
+            prop_assert_eq!(all.broadcast_ns, truth.broadcast_ns + (cpus - 1) * truth.disturbed_ns);
+            prop_assert_eq!(all.disturbance_ns(cpus), truth.disturbance_ns(cpus));
+            prop_assert!(all.threshold(Costs::NEVER - 1, 72) >= truth.threshold(Costs::NEVER - 1, 72));
+        }
+
+        /// One sample, however wild, moves an estimate by less than its own size; samples that agree bring it home.
+        #[test]
+        fn estimates_follow_and_do_not_jump(old in 8_u64..1_000_000, sample in 0_u64..u64::MAX, steady in 8_u64..1_000_000) {
+            let next = moved(old, sample);
+            prop_assert!(next >= 1 && next < 2 * old);
+            let mut estimate = old;
+            for _ in 0..400 {
+                estimate = moved(estimate, steady);
+            }
+            prop_assert!(estimate.abs_diff(steady) <= 8, "{estimate} for {steady}");
+        }
+
+        /// Requests to few and to many tell what the first target takes and what each further one, whatever was believed before.
+        #[test]
+        fn first_and_further_targets_are_told_apart(truth in costs(), believed in costs(), few in 1_u64..4, many in 8_u64..40) {
+            let mut now = Interrupts::of(&believed);
+            for targets in [few, many].repeat(3000) {
+                now = now.after(targets, truth.interrupts_ns(targets));
+            }
+            let (first, more) = (now.first / Interrupts::NS, now.more / Interrupts::NS);
+            prop_assert!(first.abs_diff(truth.interrupt_ns) <= 8, "{first} for {truth:?}");
+            prop_assert!(more.abs_diff(truth.interrupt_more_ns) <= 8, "{more} for {truth:?}");
+        }
+
+        /// No estimate wears away where samples agree with it, and what one target takes says nothing of further ones.
+        #[test]
+        fn what_is_right_stays(truth in costs(), targets in 1_u64..500, took in 100_u64..50_000) {
+            let now = Interrupts::of(&truth);
+            prop_assert_eq!(now.after(targets, truth.interrupts_ns(targets)), now);
+            let after = now.after(1, took);
+            prop_assert_eq!(after.more, now.more);
+            prop_assert_eq!(after.first.cmp(&now.first), took.cmp(&truth.interrupt_ns));
+        }
+    }
+}

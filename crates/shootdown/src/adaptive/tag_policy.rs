@@ -1,0 +1,374 @@
+//! Whether a space is worth a system-wide tag, by what its requests cost without one and with one ([`Worth::Cost`](crate::Worth::Cost)).
+//!
+//! Owns what is noted of a space and of a CPU for that ([`Share`], [`Behind`]) and how it is weighed; `tags/promotion.rs` and `tags/demotion.rs` act on
+//! the answer. Nothing here is needed for correctness.
+//!
+//! 1. Without a tag a request costs the interrupts to the CPUs that have to be asked, and the catching up of the others. A timed request
+//!    notes which share of the CPUs that are active in the space had to be asked, for those inside the kernel catch up by
+//!    themselves; and each CPU notes with how many requests at once. With a tag it costs a broadcast.
+//! 2. One way has to be dearer than the other by an eighth ([`is_clearly_more`]), and, if the space has been the other way before, so many
+//!    times in a row ([`demote_after`](crate::Design::demote_after)). Means are compared, not samples: how many CPUs are active and what a
+//!    broadcast takes go up and down by half, and a tag given up at a peak would be measured against that peak ever after.
+//! 3. Under a tag nothing is learnt of what requests would cost without, so what is known fades, and the space is tried without now
+//!    and then; without a tag what a broadcast cost fades in the same way.
+
+use crate::adaptive::costs::{Costs, nearer};
+use crate::cpu::state::{PerCpu, Slot};
+use crate::design::{Reach, Worth};
+use crate::engine::Engine;
+use crate::facade::Word;
+use crate::hooks::{CpuId, Kernel};
+use crate::space::Space;
+use core::sync::atomic::Ordering;
+
+/// One in how much of what was noted of requests without a tag is forgotten at each timed request with one. A space that is twice as
+/// dear without a tag as with one is then tried without after some 800 samples, 50,000 requests, and a trial lasts eight
+/// ([`demote_after`](crate::Design::demote_after)) or a few more: a hundredth of the requests. `shootdown explain tlb_flush2 --threads 3
+/// --virtual-ms 60` tells of one.
+const SHARE_FADES: u64 = 1024;
+
+/// The same of what a broadcast cost, at each timed request without a tag. Slower, for a trial with a tag costs more: two changes of
+/// tag, in which every CPU takes part.
+const DEAR_FADES: u64 = 4096;
+
+/// Requests from which on it hardly matters with how many at once a CPU catches up: that costs less than what a clock resolves then.
+const FAR: u64 = 64;
+
+/// For each so many CPUs that a space with a tag is active on, one timed request fewer looks whether it had better give that back: to look
+/// is to read the states of all of them. Without it, looking cost `tlb_shared` on 128 CPUs 2 % (`milan-128`, `turin-2p`).
+const LOOKED_AT: u64 = 16;
+
+/// Samples from which on the mean of what requests with a tag cost moves by one in that many to each.
+const WITH_MOVES: u64 = 32;
+
+/// On how many CPUs besides the requester's a space is active, and which share of them its requests have to ask: the mean of the first
+/// samples, then one that moves an eighth of the way to each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// In 65,536ths.
+    part: u64,
+    /// CPUs, in 256ths.
+    others: u64,
+    /// Samples that it rests on, at most 8.
+    samples: u64,
+}
+
+impl Share {
+    /// Nothing is known, and none is believed.
+    pub(crate) const UNKNOWN: Share = Share {
+        part: 0,
+        others: 0,
+        samples: 0,
+    };
+    /// All of them.
+    const WHOLE: u64 = 1 << 16;
+    /// One CPU.
+    const CPU: u64 = 1 << 8;
+
+    /// After another sample: `asked` of `others`, at most all.
+    fn after(self, asked: u64, others: u64) -> Share {
+        let sample = (asked * Self::WHOLE / others.max(1)).min(Self::WHOLE);
+        let samples = (self.samples + 1).min(8);
+        Share {
+            part: nearer(self.part, sample, samples),
+            others: nearer(self.others, others * Self::CPU, samples),
+            samples,
+        }
+    }
+
+    /// After a timed request that tells only on how many `others` the space is active.
+    fn faded(self, others: u64) -> Share {
+        Share {
+            part: faded(self.part, SHARE_FADES),
+            others: nearer(self.others, others * Self::CPU, 8),
+            ..self
+        }
+    }
+
+    /// How many CPUs are asked, and how many are not; in 65,536ths.
+    fn asked_and_not(self) -> (u64, u64) {
+        let asked = self.others * self.part / Self::CPU;
+        (asked, self.others * Self::WHOLE / Self::CPU - asked)
+    }
+
+    const fn pack(self) -> u64 {
+        self.part | self.others << 24 | self.samples << 56
+    }
+
+    fn unpack(word: u64) -> Share {
+        Share {
+            part: word & 0xFF_FFFF,
+            others: word >> 24 & 0xFFFF_FFFF,
+            samples: word >> 56,
+        }
+    }
+}
+
+/// By how many requests a CPU has fallen behind when it catches up by itself, in eighths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Behind(pub(crate) u64);
+
+impl Behind {
+    /// By one, and then by the next.
+    const ONE: Behind = Behind(8);
+    /// So far that catching up hardly matters: what is believed of a CPU until something is known, and the most.
+    pub(crate) const FAR: Behind = Behind(FAR * 8);
+
+    /// After it has caught up with `missed` requests: an eighth of the way there.
+    fn after(self, missed: u64) -> Behind {
+        Behind(nearer(self.0, missed.min(FAR) * 8, 8))
+    }
+}
+
+/// What requests of a space cost with a system-wide tag: the mean of the first samples, then one that moves a 32nd of the way to each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct With {
+    /// 0 if nothing is known, or it has faded altogether.
+    ns: u64,
+    /// Samples that it rests on, at most [`WITH_MOVES`].
+    samples: u64,
+}
+
+impl With {
+    /// Nothing is known. The word that says so is 0.
+    const UNKNOWN: With = With { ns: 0, samples: 0 };
+
+    fn after(self, ns: u64) -> With {
+        let before = if self.ns == 0 { With::UNKNOWN } else { self };
+        let samples = (before.samples + 1).min(WITH_MOVES);
+        With {
+            ns: nearer(before.ns, ns, samples),
+            samples,
+        }
+    }
+
+    fn faded(self) -> With {
+        With {
+            ns: faded(self.ns, DEAR_FADES),
+            ..self
+        }
+    }
+
+    const fn pack(self) -> u64 {
+        self.ns | self.samples << 56
+    }
+
+    fn unpack(word: u64) -> With {
+        With {
+            ns: word & ((1 << 56) - 1),
+            samples: word >> 56,
+        }
+    }
+}
+
+/// Less by one in `part`, and down to nothing.
+fn faded(value: u64, part: u64) -> u64 {
+    value - value.div_ceil(part)
+}
+
+/// Whether `one` is more than `other` by an eighth: estimates follow samples by eighths, so that less may be chance.
+fn is_clearly_more(one: u64, other: u64) -> bool {
+    one > other.saturating_add(other / 8)
+}
+
+impl Costs {
+    /// What a request of a space on per-CPU tags is expected to cost the machine, ns, when `share` of its CPUs have to be asked. The
+    /// rest catch up by themselves: each when it has fallen `behind` by so many requests, for two movements of a line, as many as
+    /// asking a further target takes, and the invalidation of a tag.
+    fn without_tag_ns(&self, share: Share, behind: Behind) -> u64 {
+        let (asked, not) = share.asked_and_not();
+        let sending = match asked.checked_sub(Share::WHOLE) {
+            None => self.interrupt_ns.saturating_mul(asked),
+            Some(further) => self
+                .interrupt_ns
+                .saturating_mul(Share::WHOLE)
+                .saturating_add(self.interrupt_more_ns.saturating_mul(further)),
+        };
+        let disturbed = self.disturbed_ns.saturating_mul(asked);
+        let catch_up = self.interrupt_more_ns.saturating_add(self.tag_ns);
+        let catching_up = catch_up.saturating_mul(not) / behind.0.max(Behind::ONE.0) * Behind::ONE.0;
+        sending.saturating_add(disturbed).saturating_add(catching_up) / Share::WHOLE
+    }
+}
+
+impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
+    /// Whether tags go by what requests cost.
+    #[inline]
+    pub(crate) fn weighs_tags(&self) -> bool {
+        self.design().reach == Reach::Adaptive && self.design().worth == Worth::Cost
+    }
+
+    /// `cpu`, this one, has caught up by itself, in the slot that it has loaded, from generation `seen` on. Interrupts off.
+    #[inline]
+    pub(crate) fn note_behind(&self, cpu: &PerCpu<K::Facade>, slot: &Slot<K::Facade>, seen: u64) {
+        let missed = slot.generation.load(Ordering::Relaxed).wrapping_sub(seen);
+        if missed != 0 {
+            let behind = Behind(cpu.own.behind.load(Ordering::Relaxed)).after(missed);
+            cpu.own.behind.store(behind.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether nothing is known of what requests of `space` cost without a tag.
+    pub(crate) fn is_new(&self, space: &Space<K::Facade, W>) -> bool {
+        space.asked.load(Ordering::Relaxed) == Share::UNKNOWN.pack()
+    }
+
+    /// After a request to `targets` CPUs of a space that is active on `active`: notes how many of those had to be asked. What a request
+    /// costs without a tag and with one, ns, if that is reason to give it one, which it is from `least` active CPUs on. Two who
+    /// note at once lose one sample: relaxed, as everywhere here.
+    pub(crate) fn is_worth_a_tag(
+        &self,
+        space: &Space<K::Facade, W>,
+        me: CpuId,
+        (active, least): (u32, u32),
+        targets: usize,
+    ) -> Option<(u64, u64)> {
+        if active > 1 {
+            let share = Share::unpack(space.asked.load(Ordering::Relaxed));
+            let share = share.after(targets as u64, u64::from(active - 1));
+            space.asked.store(share.pack(), Ordering::Relaxed);
+        }
+        let dear = With::unpack(space.dear.load(Ordering::Relaxed));
+        space.dear.store(dear.faded().pack(), Ordering::Relaxed);
+        let (without, with) = self.without_and_with_tag(space, me);
+        // Where it has had a tag and was better off without, one sample is not enough.
+        let times = if dear.ns == 0 { 1 } else { self.design().demote_after };
+        let found = active >= least && is_clearly_more(without, with.max(dear.ns));
+        self.is_found(space, found, times).then_some((without, with))
+    }
+
+    /// Whether the timed request of `space` that is this sample looks whether the space had better give its tag back: the rarer the
+    /// more CPUs that is to look at.
+    pub(crate) fn looks(&self, space: &Space<K::Facade, W>, sample: u64) -> bool {
+        let others = Share::unpack(space.asked.load(Ordering::Relaxed)).others / Share::CPU;
+        sample.is_multiple_of(1 + others / LOOKED_AT)
+    }
+
+    /// After a timed request of a space that has a tag and is active on `active` CPUs: what requests are expected to cost without, and
+    /// have cost with it, ns, if that is more. What is known of the former fades.
+    pub(crate) fn is_dear(&self, space: &Space<K::Facade, W>, me: CpuId, active: u32) -> Option<(u64, u64)> {
+        let others = u64::from(active.saturating_sub(1));
+        let share = Share::unpack(space.asked.load(Ordering::Relaxed)).faded(others);
+        space.asked.store(share.pack(), Ordering::Relaxed);
+        let (without, now) = self.without_and_with_tag(space, me);
+        let with = With::unpack(space.dear.load(Ordering::Relaxed)).after(now);
+        space.dear.store(with.pack(), Ordering::Relaxed);
+        is_clearly_more(with.ns, without).then_some((without, with.ns))
+    }
+
+    /// What a request of `space` from `me` is expected to cost without a system-wide tag, and with one; ns. Others are taken to fall
+    /// behind as far as `me` does.
+    fn without_and_with_tag(&self, space: &Space<K::Facade, W>, me: CpuId) -> (u64, u64) {
+        let costs = self.weighed(self.costs.load());
+        let share = Share::unpack(space.asked.load(Ordering::Relaxed));
+        let behind = Behind(self.cpus[me].own.behind.load(Ordering::Relaxed));
+        // Where broadcasts are aimed each CPU that gets one stands still for it, which the requester's clock does not see: taken to be
+        // half as long as for an interrupt, since it enters no handler. No figure is public.
+        let disturbed = if self.kernel.broadcasts_are_aimed() {
+            costs.disturbed_ns.saturating_mul(share.others / Share::CPU) / 2
+        } else {
+            0
+        };
+        let with = costs.broadcast_ns.saturating_add(disturbed);
+        (costs.without_tag_ns(share, behind), with)
+    }
+
+    /// `space` gives up its tag, since requests cost less without: what was known of that has faded, so it is learnt anew; what they
+    /// cost with it is kept.
+    pub(crate) fn was_dear(&self, space: &Space<K::Facade, W>) {
+        space.asked.store(Share::UNKNOWN.pack(), Ordering::Relaxed);
+    }
+
+    /// `space` gives up its tag, but not since requests cost less without.
+    pub(crate) fn was_not_dear(&self, space: &Space<K::Facade, W>) {
+        space.dear.store(With::UNKNOWN.pack(), Ordering::Relaxed);
+    }
+
+    /// Whether a request of `space`, which has no tag, to `targets` CPUs may be broadcast under every tag: what broadcasts cost when the
+    /// space last had a tag, if it gave that up for it, still counts, for what they cost now, few as they are, says nothing of many.
+    #[inline]
+    pub(crate) fn may_broadcast(&self, space: &Space<K::Facade, W>, targets: u64) -> bool {
+        // The costs are on a line that is often written: only who needs them reads them.
+        let dear = With::unpack(space.dear.load(Ordering::Relaxed)).ns;
+        dear == 0 || self.costs.load().disturbance_ns(targets) >= dear
+    }
+
+    /// Whether a sample has found `space` better off the other way, with a tag or without, for the `times`th time in a row.
+    pub(crate) fn is_found(&self, space: &Space<K::Facade, W>, found: bool, times: u32) -> bool {
+        let before = space.found.load(Ordering::Relaxed);
+        let found = if found { before + 1 } else { 0 };
+        let enough = found >= u64::from(times);
+        let after = if enough { 0 } else { found };
+        if after != before {
+            space.found.store(after, Ordering::Relaxed);
+        }
+        enough
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adaptive::costs::tests::costs;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whoever has to be asked costs what interrupts cost; whoever need not, hardly anything once CPUs fall far behind.
+        #[test]
+        fn without_a_tag_it_costs_what_is_asked_and_what_catches_up(truth in costs(), others in 1_u64..500, asked in 0_u64..500) {
+            let without = |share, behind| truth.without_tag_ns(share, behind);
+            let (none, whole) = (Share::UNKNOWN.after(0, others), Share::UNKNOWN.after(others, others));
+            prop_assert_eq!(without(whole, Behind::ONE), truth.disturbance_ns(others));
+            prop_assert_eq!(without(whole, Behind::FAR), truth.disturbance_ns(others));
+            prop_assert_eq!(without(none, Behind::ONE), others * (truth.interrupt_more_ns + truth.tag_ns));
+            prop_assert!(without(none, Behind::FAR) <= without(none, Behind::ONE) / 64 + 1);
+            let share = Share::UNKNOWN.after(asked, others);
+            prop_assert!(without(share, Behind::FAR) <= truth.disturbance_ns(asked.min(others)) + without(none, Behind::FAR) + 1);
+            prop_assert!(without(share, Behind::FAR) <= without(share, Behind::ONE));
+        }
+
+        /// Shares and distances go where the samples are, and stay in bounds.
+        #[test]
+        fn shares_and_distances_follow(asked in 0_u64..70, others in 1_u64..70, missed in 1_u64..200, strays in proptest::collection::vec(0_u64..70, 0..20)) {
+            let sample = asked.min(others) * Share::WHOLE / others;
+            let (mut share, mut behind) = (Share::UNKNOWN, Behind::FAR);
+            strays.into_iter().for_each(|stray| share = share.after(stray, others));
+            for _ in 0..200 {
+                (share, behind) = (share.after(asked, others), behind.after(missed));
+                prop_assert!(share.part <= Share::WHOLE && (Behind::ONE.0..=Behind::FAR.0).contains(&behind.0));
+                prop_assert_eq!(Share::unpack(share.pack()), share);
+            }
+            prop_assert!(share.part.abs_diff(sample) <= 8, "{share:?} for {sample}");
+            prop_assert!(share.others.abs_diff(others * Share::CPU) <= 8, "{share:?} for {others}");
+            prop_assert!(behind.0.abs_diff(8 * missed.min(64)) <= 8, "{behind:?} for {missed}");
+            (0..20_000).for_each(|_| share = share.faded(2 * others));
+            prop_assert_eq!(share.part, 0);
+            prop_assert!(share.others.abs_diff(2 * others * Share::CPU) <= 8, "{share:?} for {others}, twice");
+            prop_assert_eq!(Share::unpack(share.pack()), share);
+        }
+
+        /// What it costs with a tag: the first samples weigh the same, no later one moves it by more than a 32nd, it fades to nothing, and
+        /// is learnt anew then.
+        #[test]
+        fn what_it_costs_with_a_tag_follows(first in proptest::collection::vec(1_u64..1_000_000, 1..=32), steady in 1_u64..1_000_000) {
+            let with = first.iter().fold(With::UNKNOWN, |with, &ns| with.after(ns));
+            let mean = first.iter().sum::<u64>() / first.len() as u64;
+            prop_assert!(with.ns.abs_diff(mean) <= first.len() as u64, "{with:?} for {mean}");
+            prop_assert_eq!(With::unpack(with.pack()), with);
+            let known = (0..32).fold(with, |with, _| with.after(with.ns));
+            let moved = known.after(steady).ns.abs_diff(known.ns);
+            prop_assert_eq!(moved, steady.abs_diff(known.ns).div_ceil(32));
+            let gone = (0..100_000).fold(known, |with, _| with.faded());
+            prop_assert_eq!((gone.ns, gone.after(steady)), (0, With::UNKNOWN.after(steady)));
+        }
+
+        /// The first samples weigh the same.
+        #[test]
+        fn of_few_samples_a_share_is_the_mean(asked in proptest::collection::vec(0_u64..=64, 1..=8)) {
+            let share = asked.iter().fold(Share::UNKNOWN, |share, &asked| share.after(asked, 64));
+            prop_assert_eq!(share.others, 64 * Share::CPU);
+            let mean = asked.iter().sum::<u64>() * (Share::WHOLE / 64) / asked.len() as u64;
+            prop_assert!(share.part.abs_diff(mean) <= 8, "{share:?} for {mean}");
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Switching a CPU between spaces, and going lazy: rules 3 and 4.
+
+use crate::cpu::catch_up::Missed;
+use crate::cpu::state::{PerCpu, State};
+use crate::design::Departure;
+use crate::engine::Engine;
+use crate::facade::{Facade, Word};
+use crate::fault::fault;
+use crate::hooks::{Kernel, Local, Root, Tag};
+use crate::space::{Mode, Space};
+use core::sync::atomic::Ordering;
+
+/// Sections inside the kernel that no request came into, in a row, from which on a CPU is no longer spared there. They cost as much as
+/// what they were to save: 30 ns for each, two stores and a barrier, and 1 to 2 us for an interrupt, both sides taken together (0.5 to
+/// 1 us for the requester, 500 to 1,500 cycles of the target). So at worst both are paid.
+const IN_VAIN: u64 = 64;
+
+impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
+    /// Loads `space` on this CPU; ends laziness when it is loaded already. Any context with a CPU that cannot change
+    /// (the scheduler); masks interrupts itself. Never waits for another CPU, except for the roll-over lock.
+    ///
+    /// When the space is loaded and not lazy this is one load and a compare. Ordering: on return everything that was
+    /// written before a completed flush of `space` is seen by this CPU's walker; joining the set is a full barrier.
+    ///
+    /// # Panics
+    /// In debug builds when this CPU is off; a release build brings it online first, which flushes everything here. When
+    /// the CPU's number is not below the number of CPUs given to [`Engine::new`].
+    ///
+    /// # Safety
+    /// `space` must stay alive and in place until every CPU has left it: by `switch_to` another, `switch_to_kernel`,
+    /// `cpu_offline`, or [`retire`](Self::retire), after which it may be dropped.
+    pub unsafe fn switch_to(&self, space: &Space<K::Facade, W>) {
+        // SAFETY: the caller's.
+        let switch = || unsafe { self.switch_to_masked(space) };
+        // Off until what is loaded, and under which tag, is all said (regression 37).
+        if fault!(self.kernel, SwitchInterruptible) {
+            return switch();
+        }
+        self.masked(switch);
+    }
+
+    /// [`switch_to`](Self::switch_to) with interrupts off.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn switch_to_masked(&self, space: &Space<K::Facade, W>) {
+        let me = self.kernel.cpu();
+        let cpu = &self.cpus[me];
+        self.quiescent_here(cpu);
+        let state = cpu.own_state();
+        if state.id() == space.id {
+            if state.is_lazy() {
+                self.leave_lazy_here(cpu, space);
+            }
+            return;
+        }
+        if state.is_off() {
+            debug_assert!(false, "CPU {me} loads a space while it is off");
+            // Flushes have not waited for it: what it holds is of no use (C5, C6).
+            self.cpu_online();
+        }
+        // SAFETY: interrupts are off; the previous space is loaded, or being switched from, until step 4 publishes.
+        let previous = unsafe { self.loaded(cpu) };
+
+        // Step 1: publish that this CPU is switching. Requesters of either space count it (rule 5).
+        cpu.publish(State::switching(space.id));
+        if let Some(previous) = previous
+            && fault!(self.kernel, LeaveBeforeRootLoad)
+        {
+            previous.cpus.leave(me);
+        }
+        // Step 2: join. A full barrier; pairs with `dispatch`, which increments the generation (full barrier) and
+        // then reads set and states: either it sees this CPU, or this CPU sees its generation.
+        let late_join = fault!(self.kernel, RootLoadBeforeJoin);
+        if !late_join {
+            self.join(space, me);
+        }
+        // Step 3: choose the tag (reads the mode), read the generation, load the root.
+        let on_system_tag = self.load(cpu, me, space);
+        if late_join {
+            self.join(space, me);
+        }
+        // Step 4: leave the old set: never before the new root is in (regressions 23 and 40), for until then this CPU can
+        // still fill from the old tables. Then publish what is loaded (release): never before, for with that this CPU is done
+        // with the old space, which may be dropped (`retire` waits for members that are switching).
+        cpu.own
+            .space
+            .store(core::ptr::from_ref(space).expose_provenance() as u64, Ordering::Relaxed);
+        let loaded = State::loaded(space.id, on_system_tag);
+        if fault!(self.kernel, PublishedBeforeDeparture) {
+            cpu.publish(loaded);
+        }
+        if let Some(previous) = previous {
+            self.depart(previous, me);
+        }
+        cpu.publish(loaded);
+        self.flush_deferred_here(cpu);
+    }
+
+    fn join(&self, space: &Space<K::Facade, W>, me: usize) {
+        #[cfg(feature = "faults")]
+        if self.kernel.fault(crate::fault::Fault::NoBarrierAfterJoin) {
+            return space.cpus.join_without_barrier(me);
+        }
+        if self.departs_when_asked() && space.cpus.contains(me) {
+            // Nobody else takes this CPU out. The barrier of a join, without the write.
+            return K::Facade::full_barrier();
+        }
+        space.cpus.join(me);
+    }
+
+    /// Leaves the set of a space whose root is no longer loaded here, unless it is on a system-wide tag. Under roll-over tags
+    /// this CPU has to stay in: it may hold entries under the tag until it flushes at the next roll-over. Under a promoted
+    /// space's it may: whoever asks the set reads each member's state besides, flushes there are broadcast, and a promoted
+    /// space is one that its CPUs come back to, so that the write to a line that all of them share would be for nothing. A
+    /// CPU that stayed in leaves when it next departs after a demotion; until then it is looked at in vain, no more (C6). It
+    /// stays in too where departures wait to be asked about, be it for all spaces or for those that other CPUs are in.
+    fn depart(&self, space: &Space<K::Facade, W>, me: usize) {
+        let mode = space.mode();
+        let stays = matches!(mode, Mode::Rolled { .. } | Mode::System(_))
+            || self.holds_tag_in_set(mode)
+            || match self.departure() {
+                Departure::AtSwitch => false,
+                Departure::WhenAsked { .. } => true,
+                Departure::WhenShared { .. } => self.others_in(space, me),
+            };
+        if !stays {
+            space.cpus.leave(me);
+        }
+    }
+
+    /// Whether a CPU that may hold entries under the tag of a space in that mode has to stay in the set of the space, though it has
+    /// left: where broadcasts are aimed they are aimed at the set. The mode is read after the CPU has left, so one that loaded the tag
+    /// finds that mode, a later one, or that the tag has been taken back, which invalidates it on every CPU.
+    #[inline]
+    pub(crate) fn holds_tag_in_set(&self, mode: Mode) -> bool {
+        self.kernel.broadcasts_are_aimed() && matches!(mode, Mode::Transition(_) | Mode::System(_))
+    }
+
+    /// Chooses a tag and loads the root under it. Returns whether the tag is system-wide.
+    fn load(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) -> bool {
+        let tag = match (self.design().tags, space.mode()) {
+            (crate::design::Tags::System, _) => {
+                // From the choice of the next tag on a roll-over keeps that one for this CPU, and no longer the one that
+                // is loaded: let go of it first, so that nothing is filled or walked under it (C3, C4).
+                if cpu.own.space.load(Ordering::Relaxed) != 0 {
+                    K::Facade::before_root_load();
+                    self.kernel.load_root(self.kernel_root, Tag(0), true);
+                }
+                self.rolled_tag(me, space)
+            }
+            (_, Mode::PerCpu | Mode::Demoting(_)) => {
+                self.load_slot(cpu, space);
+                return false;
+            }
+            (_, Mode::Transition(tag) | Mode::System(tag) | Mode::Rolled { tag, .. }) => tag,
+        };
+        // Entries under a system-wide tag are kept fresh by broadcasts, by requests that name the tag, or by the local
+        // flush of a roll-over, whether or not the space is loaded here: keep them.
+        K::Facade::before_root_load();
+        self.kernel.load_root(space.root, tag, true);
+        cpu.own.tag.store(u64::from(tag.0), Ordering::Relaxed);
+        true
+    }
+
+    /// The tag that stands for slot `index` on every CPU.
+    #[inline(always)]
+    pub(crate) fn slot_tag(&self, index: usize) -> Tag {
+        Tag(self.design().first_tag + index as u16)
+    }
+
+    /// Loads `space` under one of this CPU's slots: its own if it still has one, else the next victim's.
+    pub(crate) fn load_slot(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
+        let slots = &cpu.own.slots[..usize::from(self.design().slots)];
+        let found = slots
+            .iter()
+            .position(|slot| slot.space.load(Ordering::Relaxed) == space.id);
+        let index = found.unwrap_or_else(|| {
+            let victim = cpu.own.next_victim.load(Ordering::Relaxed) as usize % slots.len();
+            cpu.own.next_victim.store(victim as u64 + 1, Ordering::Relaxed);
+            victim
+        });
+        let (slot, tag) = (&slots[index], self.slot_tag(index));
+        let seen = found.map_or(0, |_| slot.generation.load(Ordering::Relaxed));
+        // After the full barrier of the join (step 2).
+        let current = space.log.generation.load(Ordering::Acquire);
+        let missed = if found.is_some() {
+            self.missed(&space.log, seen, current)
+        } else {
+            Missed::Whole
+        };
+        let flush_first = fault!(self.kernel, FlushBeforeRootLoad) && missed == Missed::Whole;
+        K::Facade::before_root_load();
+        match missed {
+            Missed::Nothing => self.kernel.load_root(space.root, tag, true),
+            // Leaves may go after the load: nothing runs in between. With freed tables the processor must not walk
+            // under the tag even once (C3), so those go with the load.
+            Missed::Leaves => {
+                self.kernel.load_root(space.root, tag, true);
+                self.flush_logged(&space.log, seen, current, tag);
+            }
+            Missed::Tables | Missed::Whole if flush_first => {
+                self.flush_tag(tag);
+                self.kernel.load_root(space.root, tag, true);
+            }
+            // One step, so that nothing can refill in between (regression 42).
+            Missed::Tables | Missed::Whole => self.load_root_flushing(space.root, tag),
+        }
+        slot.space.store(space.id, Ordering::Relaxed);
+        slot.generation.store(current, Ordering::Relaxed);
+        cpu.own.slot.store(index as u64, Ordering::Relaxed);
+        cpu.own.tag.store(u64::from(tag.0), Ordering::Relaxed);
+    }
+
+    /// Loads a root and drops everything under its tag. The user half is not loaded, so it can go first.
+    fn load_root_flushing(&self, root: Root, tag: Tag) {
+        if fault!(self.kernel, TagReusedWithoutFlush) {
+            return self.kernel.load_root(root, tag, true);
+        }
+        if self.design().split {
+            self.complete_here(|| {
+                for half in self.halves(tag).skip(1) {
+                    self.kernel.invalidate(Local::Tag(half));
+                }
+            });
+        }
+        self.kernel.load_root(root, tag, false);
+    }
+
+    /// Marks this CPU lazy: it runs kernel code only, the space stays loaded. Requesters skip it unless table pages are
+    /// freed. Any context with a CPU that cannot change; one store when a space is loaded.
+    pub fn enter_lazy(&self) {
+        self.masked(|| {
+            let me = self.kernel.cpu();
+            let cpu = &self.cpus[me];
+            self.quiescent_here(cpu);
+            let state = cpu.own_state();
+            // SAFETY: interrupts are off.
+            let Some(space) = (unsafe { self.loaded(cpu) }) else {
+                return;
+            };
+            cpu.publish(state.lazy());
+            if fault!(self.kernel, LazyLeavesSet) {
+                space.cpus.leave(me);
+            }
+        });
+    }
+
+    /// User code that runs `space` has entered the kernel: with [`Targets::InUser`](crate::Targets::InUser) this CPU counts
+    /// as lazy until [`leave_lazy`](Self::leave_lazy), which the caller owes when this returns true, before the return to
+    /// user code *and before any other access to user addresses*: copying routines, and handlers that interrupt this
+    /// section and walk user stacks, have to leave first. Any context with a CPU that cannot change.
+    ///
+    /// It is the CPU that is spared, not the thread: whoever returns to user code there owes it, also when it is another thread of the
+    /// same space that the scheduler has switched to meanwhile. A scheduler that calls [`switch_to`](Self::switch_to) at each switch
+    /// of threads has paid.
+    ///
+    /// Done only where requests may come by interrupt: not under a system-wide tag, not while no other CPU has the space, and not
+    /// when none has come during the last 64 sections, until one interrupts this CPU. Then it costs a load of the set for each 64
+    /// CPUs of the machine, or two besides of lines of this CPU's own, all of which are hardly ever written; else a store of its state
+    /// besides, and a barrier at the end.
+    #[inline]
+    pub fn enter_kernel(&self, space: &Space<K::Facade, W>) -> bool {
+        if self.design().targets != crate::design::Targets::InUser {
+            return false;
+        }
+        let me = self.kernel.cpu();
+        let cpu = &self.cpus[me];
+        let worth_it = |state: State| state.id() == space.id && !state.is_lazy() && !state.is_on_system_tag();
+        // Looked at with interrupts on first: most often there is nothing to do, and masking costs more than the loads.
+        let in_vain = || cpu.own.in_vain.load(Ordering::Relaxed) >= IN_VAIN;
+        if !self.others_in(space, me) || in_vain() || !worth_it(cpu.own_state()) {
+            return false;
+        }
+        self.masked(|| {
+            // By the number anew, which cannot change from here on.
+            let cpu = &self.cpus[self.kernel.cpu()];
+            let state = cpu.own_state();
+            if !worth_it(state) {
+                return false;
+            }
+            cpu.publish(state.in_kernel());
+            true
+        })
+    }
+
+    /// Ends laziness for the space that is loaded, or loads it if an interrupt has unloaded it meanwhile. Before any user
+    /// address is touched.
+    ///
+    /// # Safety
+    /// As [`switch_to`](Self::switch_to).
+    pub unsafe fn leave_lazy(&self, space: &Space<K::Facade, W>) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.switch_to(space) }
+    }
+
+    /// Rule 4: clear lazy, full barrier, read the generation, catch up.
+    fn leave_lazy_here(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
+        let state = cpu.state();
+        cpu.publish(state.not_lazy());
+        // Pairs with `dispatch`: increments the generation (full barrier), then reads the state.
+        if !fault!(self.kernel, NoBarrierAfterLazy) {
+            K::Facade::full_barrier();
+        }
+        if state.is_in_kernel() {
+            // Until catching up finds something.
+            let in_vain = cpu.own.in_vain.load(Ordering::Relaxed);
+            cpu.own.in_vain.store(in_vain + 1, Ordering::Relaxed);
+        }
+        let before = self.weighs_tags().then(|| {
+            let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
+            (slot, slot.generation.load(Ordering::Relaxed))
+        });
+        // No request has skipped this CPU meanwhile where tags roll over, but a flush of everything may be due (regression 38). The
+        // tag is the one that is loaded: it stays reserved for this CPU, through any number of roll-overs, so what renews it keeps
+        // it.
+        if self.follow_mode(cpu, space, state).is_none() && !fault!(self.kernel, LazyKeepsOldTag) {
+            self.rolled_tag(self.kernel.cpu(), space);
+        }
+        if let Some((slot, seen)) = before {
+            self.note_behind(cpu, slot, seen);
+        }
+    }
+
+    /// Loads the kernel's own root: this CPU leaves whatever space it has. Same context as `switch_to`.
+    pub fn switch_to_kernel(&self) {
+        self.masked(|| {
+            let cpu = &self.cpus[self.kernel.cpu()];
+            self.quiescent_here(cpu);
+            self.unload(cpu);
+            self.flush_deferred_here(cpu);
+        });
+    }
+
+    /// Loads the kernel's root in place of the loaded space; interrupts off, on that CPU.
+    pub(crate) fn unload(&self, cpu: &PerCpu<K::Facade>) {
+        // SAFETY: interrupts are off.
+        let Some(space) = (unsafe { self.loaded(cpu) }) else {
+            return;
+        };
+        cpu.publish(State::switching(0));
+        K::Facade::before_root_load();
+        self.kernel.load_root(self.kernel_root, Tag(0), true);
+        cpu.own.space.store(0, Ordering::Relaxed);
+        cpu.own.tag.store(0, Ordering::Relaxed);
+        // In this order as in step 4 of `switch_to_masked`.
+        if fault!(self.kernel, PublishedBeforeDeparture) {
+            cpu.publish(State::KERNEL);
+        }
+        self.depart(space, self.kernel.cpu());
+        cpu.publish(State::KERNEL);
+    }
+}

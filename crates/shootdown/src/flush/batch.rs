@@ -1,0 +1,199 @@
+//! Batches: many changes in many spaces, one request (rules 8 and 9).
+//!
+//! Page reclaim unmaps one page here and one there. Each [`add`](Batch::add) bumps that space's generation and collects
+//! who must be told; [`finish`](Batch::finish) tells everybody once, with a request that names no space. Until then every
+//! space in the batch is marked *flush pending*, and whoever would rely on one of its cleared entries calls
+//! [`Engine::settle`] first (regressions 33 and 34).
+
+use crate::cpuset::CpuMask;
+use crate::design::{Free, Reach, Requests};
+use crate::engine::Engine;
+use crate::facade::Word;
+use crate::fault::fault;
+use crate::flush::token::{Flushed, Tables};
+use crate::hooks::{Event, Kernel, Tag};
+use crate::range::Range;
+use crate::space::{Mode, Space};
+use crate::transport::request::Asked;
+use core::sync::atomic::Ordering;
+
+/// Broadcasts held back for one synchronisation; when more come, what is held goes out first.
+const HELD: usize = 16;
+
+/// A batch being collected. Dropping it finishes it: what was unmapped is flushed, the proof is lost.
+#[must_use = "finish the batch to get the proof that allows freeing"]
+pub struct Batch<'e, 'k, K: Kernel<W>, const W: usize> {
+    engine: &'e Engine<'k, K, W>,
+    targets: CpuMask<W>,
+    broadcasts: [(Tag, Range); HELD],
+    held: usize,
+    empty: bool,
+    /// The last ticket of what secondary TLBs were told.
+    secondary: u64,
+    /// Whether table pages are freed: then a lazy CPU is not spared, not even the one that finishes (C3).
+    tables: bool,
+}
+
+impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
+    /// Begins a batch.
+    pub fn batch<'e>(&'e self) -> Batch<'e, 'k, K, W> {
+        Batch {
+            engine: self,
+            targets: CpuMask::EMPTY,
+            broadcasts: [(Tag(0), Range::WHOLE); HELD],
+            held: 0,
+            empty: true,
+            secondary: 0,
+            tables: false,
+        }
+    }
+
+    /// Makes sure that no batched unmap of `space` is still unflushed (rule 9). Call it, under the lock that protects the
+    /// page table, before relying on an entry that is already clear: protection changes, unmaps, moves, migration. One
+    /// load when nothing is pending; else a flush of the whole space. Context as [`flush`](Self::flush).
+    #[inline]
+    pub fn settle(&self, space: &Space<K::Facade, W>) {
+        // Acquire: pairs with the exchange below; whoever finds that nothing is pending any more knows of the flush.
+        let pending = space.pending.load(Ordering::Acquire);
+        if pending != 0 && !fault!(self.kernel, SettleIgnoresPending) {
+            let _done = self.flush(space, Range::WHOLE);
+            // A batch that marked the space meanwhile stored a later generation: then the mark stays.
+            let _ = space.pending.compare_exchange_full(pending, 0);
+        }
+    }
+}
+
+impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
+    /// Adds a range whose entries have been cleared, under the lock that protects the page table.
+    ///
+    /// With [`Free::Synchronous`] this flushes and waits. Else it does not wait for other CPUs, except for broadcasts that no
+    /// longer fit, for CPUs in the middle of a switch while the space is being promoted or demoted, and, where tags roll over and
+    /// invalidation is by interrupts, for the whole flush of this range: a request without a space cannot name the tag. Context as [`Engine::flush`]. Ordering: the entry writes come
+    /// before the call; a full barrier.
+    pub fn add(&mut self, space: &Space<K::Facade, W>, range: Range) {
+        let engine = self.engine;
+        self.tables |= range.tables();
+        if engine.design().reach == Reach::None {
+            return;
+        }
+        if engine.design().free == Free::Synchronous {
+            let _done = engine.flush(space, range);
+            return;
+        }
+        self.empty = false;
+        let pin = engine.pinned();
+        // As in `dispatch`: entry writes, full barrier, then the reads of mode, set and states.
+        #[cfg(feature = "faults")]
+        let early = engine
+            .kernel
+            .fault(crate::fault::Fault::TagReadBeforePublish)
+            .then(|| space.mode());
+        engine.publish_tables();
+        let generation = space.log.generation.fetch_add_full(1) + 1;
+        // Relaxed: the lock that protects the page table orders it before whoever settles.
+        space.pending.store(generation, Ordering::Relaxed);
+        let mode = space.mode();
+        #[cfg(feature = "faults")]
+        let mode = early.unwrap_or(mode);
+        match mode {
+            Mode::PerCpu => {
+                if engine.design().requests == Requests::Log {
+                    space.log.append(generation, &range);
+                }
+                self.targets.union_with(&engine.targets(space, range.tables(), pin.cpu));
+            }
+            Mode::System(tag) => self.hold(tag, range),
+            Mode::Transition(tag) => {
+                self.hold(tag, range);
+                self.targets.union_with(&engine.stragglers(space, pin.cpu, false));
+            }
+            Mode::Demoting(tag) => {
+                engine.log_if_kept(space, generation, &range);
+                self.hold(tag, range);
+                let (targets, _) = engine.demotion_targets(space, &range, pin.cpu);
+                self.targets.union_with(&targets);
+            }
+            Mode::Rolled { tag, .. } => {
+                if engine.design().reach == Reach::LocalFirst && engine.flush_alone(space, tag, &range, pin.cpu) {
+                    engine.kernel.event(Event::LocalOnly);
+                } else if engine.broadcasts() {
+                    self.hold(tag, range);
+                } else {
+                    // A request without a space cannot name this tag: a flush of its own, which tells everybody.
+                    drop(pin);
+                    let _done = engine.flush(space, range);
+                    return;
+                }
+            }
+        }
+        if !fault!(engine.kernel, SecondaryNotToldByBatch) {
+            self.secondary = engine.tell_secondary(space, &range).max(self.secondary);
+        }
+        // The CPU that adds may be another than the one that finishes.
+        self.targets.insert(engine.kernel.cpu());
+    }
+
+    fn hold(&mut self, tag: Tag, range: Range) {
+        if self.held == HELD {
+            self.send_held();
+        }
+        self.broadcasts[self.held] = (tag, range);
+        self.held += 1;
+    }
+
+    /// Issues everything held and synchronises once, pinned.
+    fn send_held(&mut self) {
+        if self.held == 0 {
+            return;
+        }
+        let pin = self.engine.pinned();
+        let held = &self.broadcasts[..self.held];
+        self.engine.broadcast_complete(|| {
+            let issued = held.iter().map(|(tag, range)| self.engine.issue(*tag, range));
+            issued.sum()
+        });
+        self.held = 0;
+        if self.engine.design().errata.interrupt_too {
+            // Whoever runs one of the spaces now, which are not remembered: everybody.
+            self.targets.union_with(&self.engine.all_targets(pin.cpu));
+        }
+        drop(pin);
+    }
+
+    /// Tells everybody concerned and waits. The proof covers every range added, and table pages of those that were added with
+    /// tables. Context as [`Engine::flush`].
+    pub fn finish(self) -> Flushed {
+        let tables = self.tables;
+        drop(self);
+        Flushed(Tables::of(tables))
+    }
+
+    fn complete(&mut self) {
+        if self.empty {
+            return;
+        }
+        self.send_held();
+        let engine = self.engine;
+        let pin = engine.pinned();
+        let (me, tables) = (pin.cpu, self.tables);
+        let mut targets = core::mem::take(&mut self.targets);
+        targets.remove(me);
+        let mut token = engine.token(0, 0);
+        token.secondary = core::mem::take(&mut self.secondary);
+        engine.interrupt(&mut token, targets, Asked::CATCH_UP, pin, |engine| {
+            engine.masked(|| {
+                let cpu = &engine.cpus[me];
+                if tables || !cpu.state().is_lazy() {
+                    engine.follow_loaded(cpu);
+                }
+            });
+        });
+        let _done = token.wait();
+    }
+}
+
+impl<K: Kernel<W>, const W: usize> Drop for Batch<'_, '_, K, W> {
+    fn drop(&mut self) {
+        self.complete();
+    }
+}

@@ -1,0 +1,101 @@
+//! Flushing kernel addresses: every online CPU, global entries, both halves (rule 7).
+
+use crate::design::{Reach, Requests};
+use crate::engine::Engine;
+use crate::facade::{Facade, Word};
+use crate::fault::fault;
+use crate::flush::token::{Flushed, Tables};
+use crate::hooks::{Broadcast, Kernel};
+use crate::range::{Range, Stride};
+use crate::transport::request::Asked;
+
+impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
+    /// Flushes a range of kernel addresses on every CPU and waits. Context as [`flush`](Self::flush). May be called while
+    /// one CPU is up, before broadcast limits are known.
+    pub fn flush_kernel(&self, range: Range) -> Flushed {
+        if self.design().reach == Reach::None {
+            return Flushed(Tables::of(range.tables()));
+        }
+        let pin = self.pinned();
+        let me = pin.cpu;
+        if self.broadcasts() {
+            // No generation is bumped here, so nothing else orders the entry writes before the broadcast.
+            if !fault!(self.kernel, NoPublishBeforeInvalidation) {
+                K::Facade::publish_tables();
+            }
+            let secondary = self.tell_secondary_of_kernel(&range);
+            self.broadcast_kernel(&range);
+            let mut token = self.token(0, 0);
+            token.secondary = secondary;
+            token.tables = Tables::of(range.tables());
+            if self.design().errata.interrupt_too {
+                let running = self.all_targets(me);
+                self.interrupt(&mut token, running, Asked::SYNCHRONISE, pin, |_| {});
+            }
+            return token.wait();
+        }
+        self.publish_tables();
+        // Entry writes, full barrier, then the read of the online set. Pairs with `cpu_online`: reads this generation, joins the
+        // online set (full barrier), then flushes.
+        match self.design().requests {
+            Requests::Log => {
+                let generation = self.kernel_log.generation.fetch_add_full(1) + 1;
+                self.kernel_log.append(generation, &range);
+            }
+            Requests::PerRequest | Requests::PerCpu => K::Facade::full_barrier(),
+        }
+        let mut token = self.token(0, 0);
+        token.secondary = self.tell_secondary_of_kernel(&range);
+        token.tables = Tables::of(range.tables());
+        let targets = self.all_targets(me);
+        self.interrupt(&mut token, targets, Asked::kernel(&range), pin, |engine| {
+            engine.masked(|| match engine.design().requests {
+                Requests::Log => engine.catch_up_kernel(&engine.cpus[me]),
+                Requests::PerRequest | Requests::PerCpu => engine.flush_kernel_range(&engine.cpus[me], &range),
+            });
+        });
+        token.wait()
+    }
+
+    fn broadcast_kernel(&self, range: &Range) {
+        let limits = self.kernel.broadcast_limits();
+        let most = limits.map_or(1, |limits| match range.stride() {
+            Stride::Size4K => limits.max_pages,
+            Stride::Size2M | Stride::Size1G => limits.max_large_pages,
+        });
+        // With split tags kernel entries are not global and stand under every tag, which no page form covers.
+        if range.is_walkable(self.design().ceiling.max(most))
+            && range.stride() != Stride::Size1G
+            && !self.design().split
+        {
+            self.broadcast_complete(|| {
+                let mut instructions = 0;
+                #[allow(unused_mut)]
+                let mut chunks = range.chunks(most);
+                #[cfg(feature = "faults")]
+                if self.kernel.fault(crate::fault::Fault::ZeroBroadcastLimit) {
+                    chunks = chunks.with_unchecked_limit(most);
+                }
+                for (address, count) in chunks {
+                    #[cfg(feature = "faults")]
+                    if count == 0 {
+                        K::Facade::full_barrier(); // regression 4: nothing to issue, no progress, for ever
+                        continue;
+                    }
+                    self.kernel.broadcast(Broadcast::Kernel {
+                        address,
+                        stride: range.stride(),
+                        count,
+                    });
+                    instructions += 1;
+                }
+                instructions
+            });
+        } else {
+            self.broadcast_complete(|| {
+                self.kernel.broadcast(Broadcast::All);
+                1
+            });
+        }
+    }
+}

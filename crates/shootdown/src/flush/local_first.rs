@@ -1,0 +1,74 @@
+//! Flushing under a roll-over tag: on this CPU alone where no other was ever active in the space, else by broadcast or by
+//! interrupts that name the tag.
+//!
+//! Owns the choice between the three. A CPU joins a space's set before it loads the root and, under roll-over tags, stays in
+//! it, so the set says which CPUs were *ever* active: they may hold entries under the tag, loaded or not.
+
+use crate::design::Reach;
+use crate::engine::{Engine, Pinned};
+use crate::flush::token::Token;
+use crate::hooks::{CpuId, Event, Kernel, Tag};
+use crate::range::Range;
+use crate::space::Space;
+use crate::transport::request::Asked;
+
+impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
+    /// Flushes `range` of a space that has the roll-over tag `tag`. After the full-barrier increment of the generation and
+    /// [`publish_tables`](Self::publish_tables); pinned until everything is issued and complete. With `walkers`, and where it goes by
+    /// interrupts, the request tells lockless walkers too.
+    #[inline(never)]
+    pub(crate) fn flush_rolled(
+        &self,
+        token: &mut Token<'_, 'k, K, W>,
+        space: &Space<K::Facade, W>,
+        tag: Tag,
+        range: &Range,
+        walkers: bool,
+        pin: Pinned<'_, K, W>,
+    ) {
+        let (me, range) = (pin.cpu, *range);
+        if self.design().reach == Reach::LocalFirst && self.flush_alone(space, tag, &range, me) {
+            self.kernel.event(Event::LocalOnly);
+        } else if self.broadcasts() {
+            self.broadcast_and_sync(space, me, tag, &range);
+            self.interrupt_besides(token, space, pin);
+        } else {
+            let mut targets = self.targets(space, range.tables(), me);
+            if walkers {
+                token.tell(space, &self.walkers_of(space, me), &mut targets);
+            }
+            self.interrupt(token, targets, Asked::tag(tag, &range), pin, |engine| {
+                engine.flush_tag_here(tag, &range)
+            });
+        }
+    }
+
+    /// Flushes on this CPU only, if it is the only one that was ever active in the space; false when it is not, and then
+    /// nothing was done. Pinned on `me`, after the full-barrier increment of the generation.
+    ///
+    /// That increment pairs with the join of `switch_to`, a full barrier before the root load: either the join is seen here,
+    /// or the CPU that joins sees the entry writes in every fill.
+    pub(crate) fn flush_alone(&self, space: &Space<K::Facade, W>, tag: Tag, range: &Range, me: CpuId) -> bool {
+        if self.others_in(space, me) {
+            return false;
+        }
+        self.flush_tag_here(tag, range);
+        true
+    }
+
+    /// After a broadcast, on processors whose synchronisation is acknowledged too early: interrupts every CPU that may be
+    /// using translations of `space` at this moment. Whoever loads it later does so after the broadcast took effect there.
+    pub(crate) fn interrupt_besides(
+        &self,
+        token: &mut Token<'_, 'k, K, W>,
+        space: &Space<K::Facade, W>,
+        pin: Pinned<'_, K, W>,
+    ) {
+        if self.design().errata.interrupt_too {
+            let running = self.running(space, pin.cpu);
+            if !running.is_empty() {
+                self.interrupt(token, running, Asked::SYNCHRONISE, pin, |_| {});
+            }
+        }
+    }
+}

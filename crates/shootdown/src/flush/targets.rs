@@ -1,0 +1,252 @@
+//! Which CPUs a request concerns.
+
+use crate::cpu::state::State;
+use crate::cpuset::{CpuMask, bits};
+use crate::design::{Departure, Requests, Tags, Targets};
+use crate::engine::Engine;
+use crate::facade::{Facade, Word};
+use crate::fault::fault;
+use crate::hooks::{CpuId, Kernel};
+use crate::space::Space;
+use core::sync::atomic::Ordering;
+
+/// How many lines of CPUs, their states or their answers, are prefetched ahead: no more than most processors are taken to have under
+/// way (`costs.prefetches` of the machine models). More would be written again before they are read, by CPUs that go to and fro between
+/// user code and kernel. A judgement, not fitted: by hand, against all at once, `tlb_flush2` without broadcast on eight machine models
+/// changed by -1 to +3 %.
+pub(crate) const AHEAD: usize = 8;
+
+impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
+    /// CPUs other than `me` that must answer before a flush of `space` is complete.
+    ///
+    /// Called after the full-barrier increment of the generation (rule 3): a CPU that is missed here because it joined
+    /// later reads the new generation, because its join is a full barrier too.
+    ///
+    /// `keep_lazy`: lazy CPUs may not be skipped, because table pages are freed (C3) or tags change.
+    pub(crate) fn targets(&self, space: &Space<K::Facade, W>, keep_lazy: bool, me: CpuId) -> CpuMask<W> {
+        self.targets_and_departed(space, keep_lazy, me, false).0
+    }
+
+    /// [`targets`](Self::targets), for a request that, where it `tells`, can tell CPUs that have left the space to leave its
+    /// set. Whether they are among them.
+    // It and what it calls are always part of the flush: apart, a set of targets would go through memory twice.
+    #[inline(always)]
+    pub(crate) fn targets_and_departed(
+        &self,
+        space: &Space<K::Facade, W>,
+        keep_lazy: bool,
+        me: CpuId,
+        tells: bool,
+    ) -> (CpuMask<W>, bool) {
+        let (mut targets, departed) = self.targets_present(space, keep_lazy, me);
+        let asks =
+            departed > 0 && (self.asks_departed(keep_lazy, space) || tells && self.looked_in_vain(space, departed));
+        if asks {
+            self.add_departed(space, keep_lazy, me, &mut targets);
+        }
+        (targets, asks)
+    }
+
+    /// Targets without CPUs that have left the space and may be skipped, and how many those are.
+    #[inline(always)]
+    fn targets_present(&self, space: &Space<K::Facade, W>, keep_lazy: bool, me: CpuId) -> (CpuMask<W>, u64) {
+        let (mut targets, mut departed) = (CpuMask::EMPTY, 0);
+        let asks = self.design().targets;
+        // Under roll-over tags a CPU that has left still holds entries under the tag, and nothing on it remembers which
+        // requests it was spared: neither those CPUs nor lazy ones can be skipped.
+        let keep_departed = self.design().tags == Tags::System;
+        let keep_lazy = (keep_lazy && !fault!(self.kernel, SkipLazyDespiteTables)) || keep_departed;
+        let set = match asks {
+            Targets::All => &self.online,
+            Targets::Space | Targets::Active | Targets::InUser => &space.cpus,
+        };
+        for (first, members) in set.words_but(me) {
+            // Each has likely written its state since somebody last looked: have the lines travel together. (Where only switches
+            // write them they are at hand.)
+            let prefetches = asks == Targets::InUser;
+            let mut ahead = bits(members);
+            let mut prefetch_next = || {
+                if let Some(bit) = ahead.next() {
+                    K::Facade::prefetch(&self.cpus[first + bit].state);
+                }
+            };
+            if prefetches {
+                (0..AHEAD).for_each(|_| prefetch_next());
+            }
+            for bit in bits(members) {
+                if prefetches {
+                    prefetch_next();
+                }
+                let cpu = first + bit;
+                // Acquire, after the acquire load that showed the member: who is seen joined is seen switching (rule 5).
+                let state = self.cpus[cpu].state();
+                let concerned = match asks {
+                    Targets::All | Targets::Space => true,
+                    Targets::Active | Targets::InUser if state.is_switching() => !fault!(self.kernel, SkipSwitchingCpu),
+                    Targets::Active | Targets::InUser if state.id() != space.id => {
+                        departed += u64::from(!state.is_off());
+                        keep_departed
+                    }
+                    Targets::Active | Targets::InUser => keep_lazy || !state.is_lazy(),
+                };
+                let filtered = fault!(self.kernel, FilterByRequester) && self.cpus[me].state().id() != space.id;
+                if concerned && !filtered {
+                    self.add_target(cpu, state, keep_lazy, &mut targets);
+                }
+            }
+        }
+        (targets, departed)
+    }
+
+    /// A CPU that is off flushes everything before it uses anything (C5); a virtual CPU that is descheduled is flushed by the
+    /// hypervisor at its entry, which proves nothing about walks, so not with tables. Asked last, and after the caller's full
+    /// barrier, which pairs with the hypervisor's exchange at entry.
+    #[inline(always)]
+    fn add_target(&self, cpu: CpuId, state: State, keep_lazy: bool, targets: &mut CpuMask<W>) {
+        let off = state.is_off() && !fault!(self.kernel, WaitForCpuThatIsOff);
+        if !off && (keep_lazy || !self.kernel.flush_at_entry(cpu)) {
+            targets.insert(cpu);
+        }
+    }
+
+    #[cold]
+    fn add_departed(&self, space: &Space<K::Facade, W>, keep_lazy: bool, me: CpuId, targets: &mut CpuMask<W>) {
+        space.cpus.for_each_but(me, |cpu| {
+            let state = self.cpus[cpu].state();
+            if state.id() != space.id {
+                self.add_target(cpu, state, keep_lazy, targets);
+            }
+        });
+    }
+
+    /// Whether another CPU than `me` is in the set of `space`. After a full barrier that pairs with the join of `switch_to`,
+    /// as for [`targets`](Self::targets): whoever is missed here reads the new generation.
+    #[inline]
+    pub(crate) fn others_in(&self, space: &Space<K::Facade, W>, me: CpuId) -> bool {
+        space.cpus.has_others(me, self.cpus.len())
+    }
+
+    /// Whether a flush of `space`, which `me` runs, needs no list of targets and no entry in the log: nobody else is in the
+    /// set. Only where the design reads the log; others look for their targets as the kernels do that they stand for.
+    /// After the full barrier of the request, as [`others_in`](Self::others_in).
+    #[inline]
+    pub(crate) fn runs_alone(&self, space: &Space<K::Facade, W>, me: CpuId) -> bool {
+        self.design().requests == Requests::Log
+            && self.design().targets != Targets::All
+            && !self.others_in(space, me)
+            && self.cpus[me].own_state().id() == space.id
+    }
+
+    /// When CPUs leave the sets of spaces that they have left: as the design says where its requests and tags serve that. Under a
+    /// roll-over tag a CPU may hold entries of a space that it has left, so whom a request asks to leave must not be in doubt.
+    #[inline]
+    pub(crate) fn departure(&self) -> Departure {
+        if self.design().tags == Tags::System {
+            return Departure::AtSwitch;
+        }
+        match (self.design().departure, self.design().requests) {
+            (when @ Departure::WhenAsked { .. }, Requests::PerRequest)
+            | (when @ Departure::WhenShared { .. }, Requests::PerRequest | Requests::Log) => when,
+            _ => Departure::AtSwitch,
+        }
+    }
+
+    /// Whether CPUs may be in the sets of spaces that they have left.
+    #[inline]
+    pub(crate) fn departs_when_asked(&self) -> bool {
+        !matches!(self.departure(), Departure::AtSwitch)
+    }
+
+    /// Whether a request concerns CPUs that have left as well, whatever it can tell them: since it frees table pages, or because
+    /// it is time to look for them. The first time comes one period after the first look. A race makes two requests look,
+    /// which harms nobody: relaxed.
+    fn asks_departed(&self, keep_lazy: bool, space: &Space<K::Facade, W>) -> bool {
+        let Departure::WhenAsked { trim_ns } = self.departure() else {
+            return false;
+        };
+        if keep_lazy {
+            return true;
+        }
+        let (now, next) = (self.kernel.now_ns(), space.next_trim.load(Ordering::Relaxed));
+        let due = now >= next;
+        if due {
+            space
+                .next_trim
+                .store(now.saturating_add(trim_ns).max(1), Ordering::Relaxed);
+        }
+        due && next != 0
+    }
+
+    /// Whether requests of `space` have looked at CPUs that have left so often that to ask them costs no more: `departed` are
+    /// found now. Requests that come together may count one look for two: relaxed.
+    fn looked_in_vain(&self, space: &Space<K::Facade, W>, departed: u64) -> bool {
+        let Departure::WhenShared { looks } = self.departure() else {
+            return false;
+        };
+        let looked = space.looked.load(Ordering::Relaxed) + departed;
+        let asks = looked >= departed * u64::from(looks);
+        space.looked.store(if asks { 0 } else { looked }, Ordering::Relaxed);
+        asks
+    }
+
+    /// Every online CPU but `me`, for kernel ranges (rule 7). One that goes off meanwhile is asked in vain, as if it had gone off
+    /// a little later, and not waited for.
+    pub(crate) fn all_targets(&self, me: CpuId) -> CpuMask<W> {
+        let mut targets = CpuMask::EMPTY;
+        self.online.for_each_but(me, |cpu| targets.insert(cpu));
+        targets
+    }
+
+    /// CPUs other than `me` that may be using translations of `space` right now: those that run it, or are switching.
+    pub(crate) fn running(&self, space: &Space<K::Facade, W>, me: CpuId) -> CpuMask<W> {
+        let mut running = CpuMask::EMPTY;
+        space.cpus.for_each_but(me, |cpu| {
+            let state = self.cpus[cpu].state();
+            if state.is_switching() || (state.id() == space.id && !state.is_lazy()) {
+                running.insert(cpu);
+            }
+        });
+        running
+    }
+
+    /// How many CPUs run `space` right now, lazy ones not counted unless they are about to return to it; stops counting at `enough`.
+    pub(crate) fn active_on(&self, space: &Space<K::Facade, W>, enough: u32) -> u32 {
+        let mut active = 0;
+        space.cpus.for_each(|cpu| {
+            if active < enough {
+                let state = self.cpus[cpu].state();
+                active += u32::from(state.id() == space.id && (!state.is_lazy() || state.is_in_kernel()));
+            }
+        });
+        active
+    }
+
+    /// CPUs other than `me` that have `space` loaded on the wrong kind of tag, lazy ones included: under a per-CPU slot
+    /// while it is being promoted, with `on_system_tag` under its system-wide tag while it is being demoted.
+    /// Waits out CPUs that are in the middle of a switch: they have interrupts off and wait for nobody, and what they
+    /// load is known only afterwards.
+    pub(crate) fn stragglers(&self, space: &Space<K::Facade, W>, me: CpuId, on_system_tag: bool) -> CpuMask<W> {
+        let mut stragglers = CpuMask::EMPTY;
+        // The caller has read, or written, the transition; now set and states are read. Pairs with the join of `switch_to`: a CPU
+        // that is missed here joins later, and reads that mode too. Its own increment of the generation came before its
+        // read of the mode, so that barrier does not serve.
+        K::Facade::full_barrier();
+        space.cpus.for_each_but(me, |cpu| {
+            let mut state = self.cpus[cpu].state();
+            if state.is_switching() {
+                let over = || {
+                    state = self.cpus[cpu].state();
+                    !state.is_switching()
+                };
+                self.wait_reporting(me, (space.id, 0), || Some(cpu), over);
+            }
+            if state.id() == space.id && state.is_on_system_tag() == on_system_tag {
+                stragglers.insert(cpu);
+            }
+        });
+        stragglers
+    }
+}
+
+#[cfg(test)]
+mod tests;

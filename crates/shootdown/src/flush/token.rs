@@ -1,0 +1,256 @@
+//! What a flush that was dispatched leaves to be waited for, and the waiting.
+
+use crate::cpuset::CpuMask;
+use crate::design::Wait;
+use crate::engine::Engine;
+use crate::facade::{Facade, Word};
+use crate::fault::fault;
+use crate::flush::targets::AHEAD;
+use crate::hooks::{CpuId, Kernel, Stuck, Way};
+use crate::transport::handler::POSTED;
+use core::mem::MaybeUninit;
+use core::sync::atomic::Ordering;
+
+/// Tickets a token keeps one by one; for targets beyond these the waiter accepts a slightly later ticket instead.
+const EXACT_TICKETS: usize = 16;
+
+/// Proof that a flush is complete: C1 holds for everything written before it was dispatched. Frames may go back to their
+/// allocator (C2). Table pages may if the flush was [with tables](crate::Range::with_tables) (C3 as far as processors walk) and
+/// [`Engine::retire_tables`](crate::Engine::retire_tables) knows of no software that does.
+#[derive(Debug)]
+#[must_use = "frames may only be freed with this proof"]
+pub struct Flushed(pub(crate) Tables);
+
+/// Whether what was flushed was so [with tables](crate::Range::with_tables), and lazy CPUs were told too. Known in debug builds, to
+/// refuse a proof that is none; to carry it through a flush would take ten instructions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tables(#[cfg(debug_assertions)] bool);
+
+impl Tables {
+    /// Of a flush of such a range.
+    #[inline]
+    #[cfg_attr(not(debug_assertions), allow(unused_variables))]
+    pub(crate) fn of(tables: bool) -> Self {
+        Tables(
+            #[cfg(debug_assertions)]
+            tables,
+        )
+    }
+
+    /// Refuses, in debug builds, a flush that was not with tables.
+    #[inline]
+    pub(crate) fn insist(self) {
+        #[cfg(debug_assertions)]
+        assert!(
+            self.0,
+            "table pages are freed after a flush without tables: `Range::with_tables`"
+        );
+    }
+}
+
+/// A flush that was dispatched and must be waited for before anything is freed.
+///
+/// Nothing remote refers to it: forgetting it leaks nothing and frees nothing, it only loses the proof. It may be waited
+/// for later, on another CPU, with preemption on.
+#[must_use = "the flush is not complete until it is waited for"]
+#[repr(C)]
+pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
+    engine: &'e Engine<'k, K, W>,
+    pub(crate) targets: CpuMask<W>,
+    /// Targets that a ticket was given for, whether kept or not.
+    expected: usize,
+    space: u64,
+    pub(crate) generation: u64,
+    /// Address of the space whose walkers the request forgets; 0 for none. The requester borrows that space until it has
+    /// waited, inside `request`.
+    pub(crate) walked: u64,
+    /// Address of the space whose set a target that has left it leaves; 0 for none. Borrowed as `walked` is.
+    pub(crate) departed: u64,
+    /// Whether its maker waits for it at once, so that it may as well be a request that is waited for where it is sent.
+    pub(crate) at_once: bool,
+    /// What the proof will say.
+    pub(crate) tables: Tables,
+    /// Walkers among the targets, if every walk that could hold a link is.
+    pub(crate) walkers_told: Option<usize>,
+    /// What secondary TLBs were told and must have carried out; 0 for nothing.
+    pub(crate) secondary: u64,
+    /// Of a timed request: how many CPUs it interrupted, and the nanoseconds spent until they were.
+    pub(crate) timed: Option<(u64, u64)>,
+    /// What to wait for at the first targets, in the order of the set; written by [`expect`](Self::expect). Last, so that nothing
+    /// writes it when a token is made.
+    tickets: [MaybeUninit<u64>; EXACT_TICKETS],
+}
+
+impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
+    /// A token for a request about the space with this id, 0 when it concerns no single space. Nobody is waited for yet.
+    pub(crate) fn token<'e>(&'e self, space: u64, generation: u64) -> Token<'e, 'k, K, W> {
+        Token {
+            engine: self,
+            targets: CpuMask::EMPTY,
+            tickets: [MaybeUninit::uninit(); EXACT_TICKETS],
+            expected: 0,
+            space,
+            generation,
+            walked: 0,
+            departed: 0,
+            at_once: false,
+            tables: Tables::of(false),
+            walkers_told: None,
+            secondary: 0,
+            timed: None,
+        }
+    }
+
+    /// Waits for `done`, serving own requests, reporting a CPU that does not answer (C7).
+    pub(crate) fn wait_reporting(
+        &self,
+        waiter: CpuId,
+        (space, generation): (u64, u64),
+        target: impl Fn() -> Option<CpuId>,
+        mut done: impl FnMut() -> bool,
+    ) {
+        // Who waits has interrupts on or off from the first poll to the last.
+        let serves = self.serves_while_waiting();
+        let bound = self.design().stuck_ns;
+        let mut deadline = 0;
+        let mut polls = 0_u32;
+        K::Facade::wait_until(|| {
+            if done() {
+                return true;
+            }
+            if serves && self.serve_own() && done() {
+                return true;
+            }
+            polls = polls.wrapping_add(1);
+            // Not at the first: most waits are over by then, and need no clock.
+            if bound != 0 && polls % 256 == 2 && self.is_over(&mut deadline, bound) {
+                self.kernel.stuck(Stuck {
+                    waiter,
+                    target: target().unwrap_or(waiter),
+                    space,
+                    generation,
+                });
+            }
+            false
+        });
+    }
+
+    /// Whether `deadline`, ns, is over, once; the first call sets it (0 before).
+    #[cold]
+    fn is_over(&self, deadline: &mut u64, bound: u64) -> bool {
+        let now = self.kernel.now_ns();
+        let over = *deadline != 0 && now >= *deadline;
+        if over {
+            *deadline = u64::MAX;
+        } else if *deadline == 0 {
+            *deadline = now.saturating_add(bound).max(1);
+        }
+        over
+    }
+}
+
+impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
+    /// Whether there is nobody to wait for, secondary TLBs included: then [`wait`](Self::wait) returns at once. Known when the flush
+    /// was dispatched, and not looked at again: whether targets have answered meanwhile only the wait finds out.
+    pub fn needs_no_wait(&self) -> bool {
+        self.targets.is_empty() && self.secondary == 0
+    }
+
+    /// Waits until every target has answered or is off. With preemptible waits preemption stays as the caller has it, and
+    /// the waiter may be preempted and migrate; a design that spins pins it meanwhile. Must not be called while holding a
+    /// walk guard, from the shootdown handler, or from NMI context. Serves requests aimed at the CPU it waits on (C5).
+    ///
+    /// # Panics
+    /// In debug builds, when somebody must be waited for and this is called from the shootdown handler.
+    pub fn wait(self) -> Flushed {
+        self.wait_in_place();
+        Flushed(self.tables)
+    }
+
+    /// [`wait`](Self::wait), without moving the token, which is large. Once.
+    #[inline]
+    pub(crate) fn wait_in_place(&self) {
+        if !self.targets.is_empty() {
+            self.wait_for_targets();
+        }
+        self.engine.await_secondary(self.secondary);
+    }
+
+    /// The space and the generation that a report names, 0 for none.
+    pub(crate) fn about(&self) -> (u64, u64) {
+        (self.space, self.generation)
+    }
+
+    /// Adds what must have been served by the next target of the set; in rising order of the CPUs.
+    #[inline]
+    pub(crate) fn expect(&mut self, ticket: u64) {
+        if let Some(kept) = self.tickets.get_mut(self.expected) {
+            kept.write(ticket);
+        }
+        self.expected += 1;
+    }
+
+    fn ticket(&self, index: usize) -> Option<u64> {
+        // SAFETY: `expect` has written as many as it was called for, and there were places.
+        (index < self.expected.min(EXACT_TICKETS)).then(|| unsafe { self.tickets[index].assume_init() })
+    }
+
+    /// What the wait for `cpu`, the target of that index, is going to read.
+    #[inline]
+    fn prefetch_answer(&self, index: usize, cpu: CpuId) {
+        let target = &self.engine.cpus[cpu];
+        K::Facade::prefetch(&target.served.0);
+        if index >= EXACT_TICKETS {
+            K::Facade::prefetch(&target.post);
+        }
+    }
+
+    #[inline(never)]
+    fn wait_for_targets(&self) {
+        let begun = self.timed.map(|_| self.engine.kernel.now_ns());
+        let _pin = (self.engine.design().wait == Wait::Spin).then(|| self.engine.pinned());
+        let (mut ahead, mut looked_ahead) = (self.targets.iter(), 0);
+        for (index, cpu) in self.targets.iter().enumerate() {
+            let target = &self.engine.cpus[cpu];
+            let needed = match self.ticket(index) {
+                Some(ticket) => ticket,
+                // Not kept: what is posted by now includes our post.
+                None => {
+                    let post = target.post.load(Ordering::Relaxed);
+                    if post & POSTED != 0 {
+                        post >> 1
+                    } else {
+                        (post >> 1).wrapping_sub(1)
+                    }
+                }
+            };
+            // Acquire: pairs with the release in `serve`; what the target flushed is flushed. A CPU seen off flushes
+            // everything before it uses anything again (C5).
+            let done = || {
+                target.served.0.load(Ordering::Acquire).wrapping_sub(needed + 1) as i64 >= 0
+                    || target.state().is_off()
+                    || fault!(self.engine.kernel, GiveUpWaiting)
+            };
+            if done() {
+                // The next ones were asked little later, so have likely answered too: have their lines travel together. Those of CPUs
+                // that have not are better left to them.
+                while looked_ahead <= index + AHEAD
+                    && let Some(next) = ahead.next()
+                {
+                    if looked_ahead > index {
+                        self.prefetch_answer(looked_ahead, next);
+                    }
+                    looked_ahead += 1;
+                }
+                continue;
+            }
+            // Only for the report: a waiter that migrates is reported where it began.
+            let waiter = self.engine.kernel.cpu();
+            self.engine.wait_reporting(waiter, self.about(), || Some(cpu), done);
+        }
+        if let (Some((targets, sending)), Some(begun)) = (self.timed, begun) {
+            let took = sending + self.engine.since(begun);
+            self.engine.learn(Way::Interrupts, targets, took);
+        }
+    }
+}

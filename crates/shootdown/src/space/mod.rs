@@ -1,0 +1,182 @@
+//! An address space as the engine sees it: its generation, its CPUs, its tag mode, its flush log.
+//!
+//! Owns nothing of the page tables: the root is an opaque number that goes back to the kernel.
+
+pub(crate) mod log;
+
+use crate::cpuset::{CpuMask, CpuSet};
+use crate::facade::{Facade, Word};
+use crate::hooks::{Root, Tag};
+use crate::space::log::FlushLog;
+use core::sync::atomic::Ordering;
+
+/// Wraps a word that is written by one side and polled by another into a line of its own.
+#[repr(C, align(64))]
+pub(crate) struct Line<T>(pub(crate) T);
+
+/// An address space. `W` words of CPUs; see [`Engine`](crate::Engine) for the calls that take one.
+///
+/// Each group of words that is written together has its own cache line. Size: 704 bytes with `W` = 1, 2.6 KiB with 128.
+#[repr(C, align(64))]
+pub struct Space<F: Facade, const W: usize> {
+    /// Never reused, from 1. Read-only.
+    pub(crate) id: u64,
+    pub(crate) root: Root,
+    /// How walks of this space register, where that is decided per space ([`crate::walk::policy`]). Here, on a line that is
+    /// otherwise read-only, because walks read the id anyway.
+    pub(crate) walk_mode: F::U64,
+    /// [`Mode`], packed. Read by every flush and switch, written at promotion, demotion and roll-over only.
+    pub(crate) mode: Line<F::U64>,
+    /// Generation of the last batched unmap that may not have been flushed, or 0 (rule 9).
+    pub(crate) pending: F::U64,
+    /// Samples in a row that found the space better off with a tag, where it has none, or without. Written where the mode is
+    /// considered only.
+    pub(crate) found: F::U64,
+    /// When a request will next look for CPUs that have left, ns; 0 before the first look.
+    pub(crate) next_trim: F::U64,
+    /// How many CPUs that had left were looked at in vain by requests, since such CPUs were last asked to leave the set.
+    pub(crate) looked: F::U64,
+    /// On how many CPUs it is active, and which share of them requests on per-CPU tags had to ask ([`Share`](crate::adaptive::tag_policy::Share)). Written
+    /// at samples, as is the next.
+    pub(crate) asked: F::U64,
+    /// What its requests cost with a system-wide tag, ns, the mean: noted while it has one, and remembered, fading, when it has given it up
+    /// because they cost less without. 0 if nothing is known.
+    pub(crate) dear: F::U64,
+    /// CPUs that may cache it.
+    pub(crate) cpus: CpuSet<F, W>,
+    pub(crate) log: FlushLog<F>,
+    /// CPUs that may walk it without a lock, registered by their walks. Not `cpus`: whoever walks need not have it loaded.
+    pub(crate) walkers: CpuSet<F, W>,
+    /// What the freeing side has counted, for the policy.
+    pub(crate) walk_counts: Line<crate::walk::Counts<F>>,
+}
+
+const _: () = assert!(size_of::<Space<crate::facade::Native, 1>>() == 704);
+const _: () = assert!(size_of::<Space<crate::facade::Native, 128>>() == 2624);
+
+impl<F: Facade, const W: usize> Space<F, W> {
+    pub(crate) fn new(id: u64, root: Root) -> Self {
+        Space {
+            id,
+            root,
+            walk_mode: F::U64::new(0),
+            mode: Line(F::U64::new(Mode::PerCpu.pack())),
+            pending: F::U64::new(0),
+            found: F::U64::new(0),
+            next_trim: F::U64::new(0),
+            looked: F::U64::new(0),
+            asked: F::U64::new(0),
+            dear: F::U64::new(0),
+            cpus: CpuSet::new(),
+            log: FlushLog::new(),
+            walkers: CpuSet::new(),
+            walk_counts: Line(crate::walk::Counts::new()),
+        }
+    }
+
+    /// The number of this space, never reused, from 1.
+    #[inline]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The top table, as given at creation.
+    #[inline]
+    pub fn root(&self) -> Root {
+        self.root
+    }
+
+    /// CPUs that may hold translations of this space and would have to be told, as of now: a copy, `8 * W` bytes. A CPU that joins
+    /// or leaves meanwhile may be in it or not.
+    pub fn cpus(&self) -> CpuMask<W> {
+        let mut cpus = CpuMask::EMPTY;
+        self.cpus.for_each(|cpu| cpus.insert(cpu));
+        cpus
+    }
+
+    /// The tag mode (acquire). A flush reads it *after* its increment of the generation; pairs with the full
+    /// compare-exchange that publishes a promotion.
+    #[inline]
+    pub(crate) fn mode(&self) -> Mode {
+        Mode::unpack(self.mode.0.load(Ordering::Acquire))
+    }
+
+    /// Replaces the mode in `word`, read before, by `to`, in the next era. A full barrier when it succeeds. The era makes the
+    /// exchange fail when the space has lost and regained its tag meanwhile. Returns the new word.
+    pub(crate) fn change_mode(&self, word: u64, to: Mode) -> Option<u64> {
+        self.change_word(word, to.pack())
+    }
+
+    /// The same, to per-CPU tags for good: the space has ended.
+    pub(crate) fn end(&self, word: u64) -> bool {
+        self.change_word(word, Mode::PerCpu.pack() | Mode::ENDED).is_some()
+    }
+
+    fn change_word(&self, word: u64, to: u64) -> Option<u64> {
+        let new = to | (word & Mode::ERA).wrapping_add(Mode::ONE_ERA);
+        self.mode.0.compare_exchange_full(word, new).is_ok().then_some(new)
+    }
+
+    /// The system-wide tag, if the space has one now. Where tags roll over it is the one that it had when it was last loaded, which
+    /// another space may have by now.
+    pub fn system_tag(&self) -> Option<Tag> {
+        match self.mode() {
+            Mode::PerCpu => None,
+            Mode::Transition(tag) | Mode::System(tag) | Mode::Demoting(tag) => Some(tag),
+            Mode::Rolled { tag, .. } => Some(tag),
+        }
+    }
+}
+
+/// Which tags a space is under. State and tag share one word, so nobody can see one without the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Per-CPU slots.
+    PerCpu,
+    /// Being promoted: the tag is in use, some CPUs may still run on a slot.
+    Transition(Tag),
+    /// Promoted: every CPU that has it loaded uses the tag.
+    System(Tag),
+    /// Being demoted: CPUs move to slots, some may still run on the tag.
+    Demoting(Tag),
+    /// A tag of the roll-over allocator, valid in that roll-over only.
+    Rolled {
+        /// Count of roll-overs, from 1.
+        epoch: u64,
+        /// The tag.
+        tag: Tag,
+    },
+}
+
+/// In the packed word bits 0 and 1 say which mode, 2 to 17 hold the tag, 18 tells demotion from transition, and of spaces on per-CPU
+/// tags those that have ended; above stands the era, which each change advances (of roll-over tags: the epoch, from bit 18 on).
+impl Mode {
+    const DEMOTING: u64 = 1 << 18;
+    /// Of a space on per-CPU tags: it has ended, and gets no tag any more.
+    pub(crate) const ENDED: u64 = 1 << 18;
+    const ONE_ERA: u64 = 1 << 19;
+    const ERA: u64 = !(Self::ONE_ERA - 1);
+
+    #[inline]
+    pub(crate) const fn pack(self) -> u64 {
+        match self {
+            Mode::PerCpu => 0,
+            Mode::Transition(Tag(tag)) => 1 | (tag as u64) << 2,
+            Mode::System(Tag(tag)) => 2 | (tag as u64) << 2,
+            Mode::Demoting(Tag(tag)) => 1 | (tag as u64) << 2 | Self::DEMOTING,
+            Mode::Rolled { epoch, tag: Tag(tag) } => 3 | (tag as u64) << 2 | epoch << 18,
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn unpack(word: u64) -> Mode {
+        let tag = Tag((word >> 2) as u16);
+        match word & 3 {
+            0 => Mode::PerCpu,
+            1 if word & Self::DEMOTING != 0 => Mode::Demoting(tag),
+            1 => Mode::Transition(tag),
+            2 => Mode::System(tag),
+            _ => Mode::Rolled { epoch: word >> 18, tag },
+        }
+    }
+}

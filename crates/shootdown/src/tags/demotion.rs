@@ -1,0 +1,181 @@
+//! Demotion: a space gives its system-wide tag back and returns to per-CPU slots.
+//!
+//! A space that has shrunk to few CPUs pays a broadcast for every flush that would need no message, or few; one whose CPUs are inside
+//! the kernel most of the time would hardly have to ask them; and tags are scarce. No shipped kernel demotes. [`Reach::Adaptive`](crate::Reach::Adaptive) does:
+//!
+//! 1. A sampled flush of a promoted space finds it active on few CPUs, or finds that broadcasts cost more than its requests did
+//!    without, some samples in a row (or once, while tags are short), and publishes `Demoting(tag)` by a full-barrier compare-exchange.
+//! 2. Whoever loads the space from then on, or is told to catch up, takes a slot. Every flush broadcasts under the tag
+//!    *and* interrupts: CPUs on a slot catch up, CPUs still on the tag move to a slot, lazy ones let go of the root.
+//! 3. A flush that finds nobody on the tag publishes `PerCpu`. Whoever wins that exchange invalidates the tag everywhere,
+//!    synchronises, and only then frees it.
+//!
+//! # Why nothing stale is used (C1)
+//! Generations advance under a tag too, in [`Engine::dispatch`], before the mode is read.
+//! * A flush that read `System` wrote its entries, incremented the generation (full barrier), then read the mode from before
+//!   step 1's exchange. A CPU takes a slot only after it has read the mode from after it; it reads the generation after
+//!   that. So it sees this generation, its slot does not count as fresh, and its fills see the entries. The acquire load of the
+//!   mode is enough for that where memory is multi-copy-atomic, as on x86, Armv8 and RISC-V.
+//! * A flush that read `Demoting` scans set and states after its increment: a CPU on a slot is interrupted, as under `PerCpu`;
+//!   a CPU on the tag is covered by the broadcast, and by the interrupt that moves it, which comes after the increment.
+//! * A slot from before the promotion recorded a generation that lies behind every flush since; those flushes left nothing in
+//!   the log, so the slot catches up by a whole flush (C6).
+//!
+//! # Why no tag changes hands too early (C4)
+//! The scan of step 3 comes after a full barrier after the exchange of step 1 (or after reading its result): a CPU that it
+//! misses joins later and reads `Demoting`. CPUs in the middle of a switch are waited out. So when nobody is found on the tag
+//! nobody can load it any more, nothing is filled under it, and the synchronised invalidation that follows removes what is
+//! left on any CPU, whether or not it is in the set. The mode word carries an era, so that a flush which found nobody in an
+//! earlier demotion cannot end a later one under the same tag.
+//!
+//! Under a system-wide tag there is no local-only flush: a CPU that left the set still holds entries under the tag. To
+//! know that none does takes an invalidation everywhere, which is what demotion does, once.
+
+use crate::cpu::state::{PerCpu, State};
+use crate::cpuset::CpuMask;
+use crate::design::Requests;
+use crate::engine::{Engine, Pinned};
+use crate::facade::Word;
+use crate::fault::fault;
+use crate::flush::token::Token;
+use crate::hooks::{Broadcast, CpuId, Demotion, Event, Kernel, Tag};
+use crate::range::Range;
+use crate::space::{Mode, Space};
+use crate::transport::request::Asked;
+use core::sync::atomic::Ordering;
+
+impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
+    /// After a sampled flush under `tag`: demotes `space` if it has shrunk, or if tags are short and it hardly needs its.
+    pub(crate) fn consider_demotion(
+        &self,
+        token: &mut Token<'_, 'k, K, W>,
+        space: &Space<K::Facade, W>,
+        word: u64,
+        tag: Tag,
+        pin: Pinned<'_, K, W>,
+    ) {
+        let promoted_from = self.promotes_at().unwrap_or(u32::MAX);
+        let short = self.tag_shortage.0.load(Ordering::Relaxed) != 0;
+        // Half of what promotes, so that a space near the threshold does not go to and fro.
+        let few = if short {
+            promoted_from.saturating_add(promoted_from / 2)
+        } else {
+            (promoted_from / 2).max(1)
+        };
+        let (active, dear) = if self.weighs_tags() {
+            let active = self.active_on(space, u32::MAX);
+            (active, self.is_dear(space, pin.cpu, active))
+        } else {
+            (self.active_on(space, few.saturating_add(1)), None)
+        };
+        let times = if short { 1 } else { self.design().demote_after };
+        if !self.is_found(space, active <= few || dear.is_some(), times) {
+            return;
+        }
+        self.tags_are_left();
+        // Full barrier; pairs with the reads of the mode in `dispatch`, `switch_to` and the handler.
+        let Some(word) = space.change_mode(word, Mode::Demoting(tag)) else {
+            return;
+        };
+        let reason = match dear {
+            Some((without, with)) if active > few => Demotion::Dear { without, with },
+            _ if short => Demotion::TagsShort,
+            _ => Demotion::Shrunk,
+        };
+        match reason {
+            Demotion::Dear { .. } => self.was_dear(space),
+            Demotion::TagsShort | Demotion::Shrunk => self.was_not_dear(space),
+        }
+        self.kernel.event(Event::Demoting { active, reason });
+        self.move_here(space, pin.cpu);
+        let on_tag = self.on_tag(space, pin.cpu);
+        if on_tag.is_empty() {
+            self.finish_demotion(space, word, tag);
+        } else {
+            self.interrupt(token, on_tag, Asked::CATCH_UP, pin, |_| {});
+        }
+    }
+
+    /// A flush while the space is being demoted, after the increment of its generation.
+    #[inline(never)]
+    pub(crate) fn flush_in_demotion(
+        &self,
+        token: &mut Token<'_, 'k, K, W>,
+        space: &Space<K::Facade, W>,
+        word: u64,
+        tag: Tag,
+        range: &Range,
+        pin: Pinned<'_, K, W>,
+    ) {
+        let me = pin.cpu;
+        self.move_here(space, me);
+        self.broadcast_and_sync(space, me, tag, range);
+        if fault!(self.kernel, DemotionOnlyBroadcasts) {
+            return;
+        }
+        let (targets, on_tag) = self.demotion_targets(space, range, me);
+        if on_tag.is_empty() {
+            self.finish_demotion(space, word, tag);
+        }
+        self.interrupt(token, targets, Asked::CATCH_UP, pin, |_| {});
+    }
+
+    /// Who must answer a flush during demotion, and who of them is still on the tag. Where a broadcast does not suffice by itself
+    /// ([`Errata::interrupt_too`](crate::Errata::interrupt_too)) nothing is demoted.
+    pub(crate) fn demotion_targets(
+        &self,
+        space: &Space<K::Facade, W>,
+        range: &Range,
+        me: CpuId,
+    ) -> (CpuMask<W>, CpuMask<W>) {
+        let on_tag = self.on_tag(space, me);
+        // After the stragglers: a CPU that was in the middle of a switch is on its slot by now.
+        let mut targets = self.targets(space, range.tables(), me);
+        targets.union_with(&on_tag);
+        (targets, on_tag)
+    }
+
+    fn on_tag(&self, space: &Space<K::Facade, W>, me: CpuId) -> CpuMask<W> {
+        self.stragglers(space, me, true)
+    }
+
+    /// This CPU's part while the mode of a space changes: what it has loaded follows the mode (onto the tag or off it), or is
+    /// brought up to date on its slot.
+    pub(crate) fn move_here(&self, space: &Space<K::Facade, W>, me: CpuId) {
+        self.masked(|| {
+            let cpu = &self.cpus[me];
+            if cpu.state().id() == space.id {
+                self.follow_loaded(cpu);
+            }
+        });
+    }
+
+    /// Nobody is on the tag: publishes `PerCpu`, invalidates the tag everywhere, frees it. Pinned.
+    fn finish_demotion(&self, space: &Space<K::Facade, W>, word: u64, tag: Tag) {
+        // Losing the race means that another flush has found the same.
+        if space.change_mode(word, Mode::PerCpu).is_none() {
+            return;
+        }
+        self.broadcast_complete(|| {
+            let halves = self.halves(tag);
+            halves.map(|half| self.kernel.broadcast(Broadcast::Tag(half))).count() as u32
+        });
+        self.tags.free_clean(tag);
+        self.kernel.event(Event::Demoted);
+    }
+
+    /// Moves this CPU from the tag of the space that it runs to a slot. Interrupts off, on that CPU, after the mode was
+    /// read.
+    pub(crate) fn leave_system_tag(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
+        self.load_slot(cpu, space);
+        // Release: who sees this CPU on a slot knows that the tag is unloaded.
+        cpu.publish(State::loaded(space.id, false));
+    }
+
+    /// For a flush during demotion: slots read the log.
+    pub(crate) fn log_if_kept(&self, space: &Space<K::Facade, W>, generation: u64, range: &Range) {
+        if self.design().requests == Requests::Log {
+            space.log.append(generation, range);
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! System-wide tags for promotion: three bitmaps, no lock.
+//!
+//! A tag is *used* while a space has it, and from then on until the broadcast of a reclaim is complete that began later: *dirty*
+//! until that reclaim begins, *flushing* until it ends. Only a tag that is not used is given out, so two live spaces can never
+//! share one (C4; regression 3).
+
+use crate::facade::{Facade, Word};
+use crate::hooks::Tag;
+use core::sync::atomic::Ordering;
+
+pub(crate) struct TagPool<'a, F: Facade> {
+    used: &'a [F::U64],
+    dirty: &'a [F::U64],
+    flushing: &'a [F::U64],
+    first: u16,
+    end: u16,
+    /// 1 while somebody reclaims.
+    reclaiming: F::U64,
+}
+
+impl<'a, F: Facade> TagPool<'a, F> {
+    /// Tags `first..end` in `words` (zeroed); with too few words the pool is empty.
+    pub(crate) fn new(words: &'a [F::U64], first: u16, end: u16) -> Self {
+        let each = usize::from(end).div_ceil(64);
+        let fits = words.len() >= 3 * each;
+        let part = |index: usize| {
+            if fits {
+                &words[index * each..(index + 1) * each]
+            } else {
+                &words[..0]
+            }
+        };
+        TagPool {
+            used: part(0),
+            dirty: part(1),
+            flushing: part(2),
+            first,
+            end,
+            reclaiming: F::U64::new(0),
+        }
+    }
+
+    /// Bits of word `index` that stand for tags of the pool.
+    fn valid(&self, index: usize) -> u64 {
+        let (first, end) = (usize::from(self.first), usize::from(self.end));
+        let low = first.saturating_sub(index * 64).min(64);
+        let high = end.saturating_sub(index * 64).min(64);
+        let below = |bits: usize| if bits == 64 { u64::MAX } else { (1 << bits) - 1 };
+        below(high) & !below(low)
+    }
+
+    /// A tag under which no CPU holds anything, or `None`. Scans from the lowest: few spaces are promoted at a time.
+    pub(crate) fn allocate(&self) -> Option<Tag> {
+        for index in 0..self.used.len() {
+            loop {
+                // A hint: the claim is a full barrier, and finds what is so.
+                let free = self.valid(index) & !self.used[index].load(Ordering::Relaxed);
+                if free == 0 {
+                    break;
+                }
+                let bit = free & free.wrapping_neg();
+                // Pairs with the same word's exchange in `free_clean` and at the end of `reclaim`: whoever gets the tag knows
+                // that it is clean.
+                if self.used[index].fetch_or_full(bit) & bit == 0 {
+                    return Some(Tag((index * 64) as u16 + bit.trailing_zeros() as u16));
+                }
+            }
+        }
+        None
+    }
+
+    /// Gives back a tag that nobody has loaded or filled under.
+    pub(crate) fn free_clean(&self, tag: Tag) {
+        self.used[usize::from(tag.0) / 64].fetch_and_full(!(1 << (tag.0 % 64)));
+    }
+
+    /// Gives back a tag that no CPU has loaded any more; entries under it may survive anywhere. It stays used until they do not.
+    pub(crate) fn free_dirty(&self, tag: Tag) {
+        self.dirty[usize::from(tag.0) / 64].fetch_or_full(1 << (tag.0 % 64));
+    }
+
+    /// Makes dirty tags free again by `flush_all`, which must invalidate every tag everywhere. False when there is none or
+    /// somebody else is at it: then the caller does without (C6), it does not wait.
+    pub(crate) fn reclaim(&self, flush_all: impl FnOnce()) -> bool {
+        let is_dirty = |word: &F::U64| word.load(Ordering::Relaxed) != 0;
+        if !self.dirty.iter().any(is_dirty) || self.reclaiming.swap_full(1) != 0 {
+            return false;
+        }
+        // Tags freed from here on are dirty, not flushing: this flush does not count for them.
+        for (dirty, flushing) in self.dirty.iter().zip(self.flushing) {
+            flushing.store(dirty.swap_full(0), Ordering::Relaxed);
+        }
+        flush_all();
+        for (used, flushing) in self.used.iter().zip(self.flushing) {
+            used.fetch_and_full(!flushing.load(Ordering::Relaxed));
+        }
+        // Relaxed: the full barriers above keep it behind what it is for, the words of `flushing`.
+        self.reclaiming.store(0, Ordering::Relaxed);
+        true
+    }
+
+    /// Frees every tag at once, for a roll-over (under its lock).
+    pub(crate) fn free_all(&self) {
+        for word in self.used {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes a given tag out of the free ones, for a roll-over (under its lock).
+    pub(crate) fn reserve(&self, tag: Tag) {
+        self.used[usize::from(tag.0) / 64].fetch_or_full(1 << (tag.0 % 64));
+    }
+
+    /// Regression 3: the tag one past the range.
+    #[cfg(feature = "faults")]
+    pub(crate) fn beyond(&self) -> Tag {
+        Tag(self.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::interleave::{self, Meddled, Meddling};
+    use core::cell::Cell;
+    use core::sync::atomic::AtomicBool;
+
+    const FIRST: u16 = 3;
+    const END: u16 = 70;
+
+    type Operation = fn(&TagPool<'_, Meddling>);
+
+    fn pool() -> &'static TagPool<'static, Meddling> {
+        let words: Vec<Meddled> = (0..crate::tag_words(END)).map(|_| Meddled::new(0)).collect();
+        Box::leak(Box::new(TagPool::new(words.leak(), FIRST, END)))
+    }
+
+    fn take_all(pool: &TagPool<'_, Meddling>) -> Vec<u16> {
+        core::iter::from_fn(|| pool.allocate().map(|tag| tag.0)).collect()
+    }
+
+    #[test]
+    fn every_tag_of_the_range_is_given_out_once() {
+        let pool = pool();
+        assert_eq!(take_all(pool), (FIRST..END).collect::<Vec<_>>());
+        pool.free_clean(Tag(66));
+        assert_eq!(take_all(pool), [66]);
+    }
+
+    #[test]
+    fn a_dirty_tag_is_free_after_a_flush_that_began_later() {
+        let pool = pool();
+        let all = take_all(pool);
+        assert!(!pool.reclaim(|| panic!("nothing is dirty")));
+        pool.free_dirty(Tag(5));
+        pool.free_dirty(Tag(69));
+        assert_eq!(pool.allocate(), None);
+        let reclaimed = pool.reclaim(|| {
+            assert_eq!(pool.allocate(), None, "not before the flush is over");
+            pool.free_dirty(Tag(7));
+            assert!(!pool.reclaim(|| panic!("one at a time")));
+        });
+        assert!(reclaimed);
+        assert_eq!(take_all(pool), [5, 69], "the flush does not count for 7");
+        assert!(pool.reclaim(|| {}), "somebody else may, now");
+        assert_eq!(take_all(pool), [7]);
+        assert_eq!(all.len(), usize::from(END - FIRST));
+    }
+
+    #[test]
+    fn a_tag_that_is_freed_meanwhile_is_not_given_out_dirty() {
+        // At whatever moment of the allocation its last user gives it up.
+        for operations in 0..8 {
+            let pool = pool();
+            let mut left = take_all(pool);
+            interleave::after(operations, || pool.free_dirty(Tag(5)));
+            assert_eq!(pool.allocate(), None, "freed before operation {operations}");
+            if !interleave::never() {
+                pool.free_dirty(Tag(5));
+            }
+            pool.free_dirty(Tag(9));
+            assert!(pool.reclaim(|| {}));
+            left.retain(|tag| [5, 9].contains(tag));
+            assert_eq!(take_all(pool), left, "freed before operation {operations}");
+        }
+    }
+
+    #[test]
+    fn two_that_allocate_at_once_get_two_tags() {
+        for operations in 0..6 {
+            let pool = pool();
+            let other = std::rc::Rc::new(core::cell::Cell::new(None));
+            let theirs = other.clone();
+            interleave::after(operations, move || theirs.set(pool.allocate()));
+            let mine = pool.allocate();
+            interleave::never();
+            let mut all = take_all(pool);
+            all.extend(mine.into_iter().chain(other.get()).map(|tag| tag.0));
+            all.sort_unstable();
+            assert_eq!(
+                all,
+                (FIRST..END).collect::<Vec<_>>(),
+                "each once, at operation {operations}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_happens_to_one_tag_is_not_lost_by_what_happens_to_its_neighbour() {
+        // At whatever moment another operation on the same words comes between. A reclaim cleans what is freed before it begins.
+        let operations: [(bool, Operation); 4] = [
+            (false, |pool| pool.free_clean(Tag(5))),
+            (false, |pool| pool.free_dirty(Tag(5))),
+            (false, |pool| pool.reserve(Tag(5))),
+            (true, |pool| assert!(pool.reclaim(|| {}))),
+        ];
+        for (may_clean, operation) in operations {
+            for moment in 0..12 {
+                let pool = pool();
+                let all = take_all(pool);
+                pool.free_dirty(Tag(9));
+                interleave::after(moment, || pool.free_dirty(Tag(7)));
+                operation(pool);
+                if !interleave::never() {
+                    pool.free_dirty(Tag(7));
+                }
+                let is_used = pool.used[0].load(Ordering::Relaxed) & 1 << 7 != 0;
+                assert!(is_used || may_clean, "dirty, at operation {moment}");
+                pool.reclaim(|| {});
+                let again = take_all(pool);
+                assert!(again.contains(&7), "given back, at operation {moment}");
+                assert!(again.iter().all(|tag| all.contains(tag)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_tag_that_is_given_back_clean_meanwhile_is_not_lost() {
+        let operations: [Operation; 3] = [
+            |pool| pool.free_clean(Tag(5)),
+            |pool| pool.reserve(Tag(5)),
+            |pool| assert!(pool.reclaim(|| {})),
+        ];
+        for operation in operations {
+            for moment in 0..12 {
+                let pool = pool();
+                take_all(pool);
+                pool.free_dirty(Tag(9));
+                interleave::after(moment, || pool.free_clean(Tag(7)));
+                operation(pool);
+                if interleave::never() {
+                    assert!(take_all(pool).contains(&7), "at operation {moment}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_tag_that_others_use_and_free_between_the_look_and_the_claim_is_not_given_out() {
+        // And another of the same word is freed while this one is put back.
+        for (first, second) in (0..8).flat_map(|first| (0..8).map(move |second| (first, second))) {
+            let pool = pool();
+            take_all(pool);
+            pool.free_clean(Tag(5));
+            let theirs = &*Box::leak(Box::new(Cell::new(None)));
+            interleave::after(first, move || {
+                theirs.set(pool.allocate());
+                theirs.get().into_iter().for_each(|tag| pool.free_dirty(tag));
+                interleave::after(second, || pool.free_dirty(Tag(9)));
+            });
+            let mine = pool.allocate();
+            let interleave = interleave::never();
+            assert!(mine.is_none() || theirs.get().is_none(), "at operation {first}");
+            mine.into_iter().for_each(|tag| pool.free_dirty(tag));
+            if !interleave {
+                pool.free_dirty(Tag(9));
+            }
+            assert!(pool.reclaim(|| assert_eq!(pool.allocate(), None)));
+            assert_eq!(take_all(pool), [5, 9], "at operation {first}, {second} later");
+        }
+    }
+
+    #[test]
+    fn whoever_allocates_during_a_reclaim_gets_nothing_that_it_has_not_flushed() {
+        for moment in 0..16 {
+            let pool = pool();
+            take_all(pool);
+            pool.free_dirty(Tag(5));
+            let (flushed, got) = (
+                &*Box::leak(Box::new(Cell::new(false))),
+                &*Box::leak(Box::new(Cell::new(None))),
+            );
+            interleave::after(moment, || got.set(pool.allocate().map(|tag| (tag, flushed.get()))));
+            assert!(pool.reclaim(|| flushed.set(true)));
+            interleave::never();
+            assert!(got.get().is_none_or(|(_, flushed)| flushed), "at operation {moment}");
+        }
+    }
+
+    #[test]
+    fn what_is_freed_during_a_reclaim_is_flushed_by_it_or_stays_dirty() {
+        for moment in 0..16 {
+            let pool = pool();
+            take_all(pool);
+            pool.free_dirty(Tag(5));
+            let (freed, flushed) = (
+                &*Box::leak(Box::new(Cell::new(false))),
+                &*Box::leak(Box::new(Cell::new(false))),
+            );
+            interleave::after(moment, || {
+                pool.free_dirty(Tag(7));
+                freed.set(true);
+            });
+            assert!(pool.reclaim(|| {
+                assert_eq!(pool.allocate(), None, "not before the flush is over");
+                flushed.set(freed.get());
+            }));
+            interleave::never();
+            let expected = if flushed.get() { [5, 7].as_slice() } else { &[5] };
+            let free = take_all(pool);
+            assert!(
+                free == expected || free == [5],
+                "{free:?}, freed before operation {moment}"
+            );
+            assert!(pool.reclaim(|| {}) || free.len() == 2 || !freed.get());
+            assert_eq!(take_all(pool).len() + free.len(), 1 + usize::from(freed.get()));
+        }
+    }
+
+    #[test]
+    fn of_two_that_reclaim_at_once_neither_ends_the_flush_of_the_other() {
+        for turns in (0..12).flat_map(|first| (0..30).map(move |second| [first, second])) {
+            let pool = pool();
+            take_all(pool);
+            let dirty = [const { AtomicBool::new(false) }; END as usize];
+            let is_dirty = |tag: &Tag| dirty[usize::from(tag.0)].load(Ordering::Relaxed);
+            let free = |tag: Tag| {
+                dirty[usize::from(tag.0)].store(true, Ordering::Relaxed);
+                pool.free_dirty(tag);
+            };
+            // Cleans what was dirty when it began. Meanwhile one more is freed, and somebody allocates.
+            let flush = |meanwhile: Tag| {
+                let before: Vec<Tag> = (0..END).map(Tag).filter(is_dirty).collect();
+                free(meanwhile);
+                let got = pool.allocate();
+                assert!(!got.as_ref().is_some_and(is_dirty), "{got:?}, in turns of {turns:?}");
+                got.into_iter().for_each(|tag| pool.free_clean(tag));
+                before
+                    .iter()
+                    .for_each(|tag| dirty[usize::from(tag.0)].store(false, Ordering::Relaxed));
+            };
+            free(Tag(5));
+            let reclaim = |meanwhile| {
+                move || {
+                    pool.reclaim(|| flush(Tag(meanwhile)));
+                }
+            };
+            interleave::together(&turns, reclaim(7), reclaim(9));
+            let mut all = take_all(pool);
+            assert!(all.iter().all(|tag| !is_dirty(&Tag(*tag))));
+            pool.reclaim(|| {});
+            all.extend(take_all(pool));
+            all.sort_unstable();
+            assert!(
+                all == [5, 7] || all == [5, 9] || all == [5, 7, 9],
+                "none is lost: {all:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn too_few_words_make_an_empty_pool() {
+        let words = [0; 2].map(Meddled::new);
+        let pool = TagPool::<Meddling>::new(&words, FIRST, END);
+        assert_eq!(pool.allocate(), None);
+    }
+}

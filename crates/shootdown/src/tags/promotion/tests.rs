@@ -1,0 +1,428 @@
+//! Others promote, and end, the same space at every moment; a space ends while a CPU is on its way out.
+
+use super::*;
+use crate::Design;
+use crate::adaptive::costs::{Costs, Interrupts};
+use crate::cpu::state::{PerCpu, State};
+use crate::design::{Order, Requests};
+use crate::engine::Storage;
+use crate::hooks::{Root, Way};
+use crate::tag_words;
+use crate::testing::interleave::{self, Meddled};
+use crate::testing::mock_kernel::{
+    AIMED, AIMED_AT, CLOCK, CPU, DESIGN, EVENTS, InWorld, ON_WAIT, SEEN, STEPS, Seen, Sys, World, all_answer, handle,
+    on, three,
+};
+use std::boxed::Box;
+use std::vec::Vec;
+
+/// Moments at which somebody else comes in.
+const MOMENTS: u32 = 60;
+
+/// Three CPUs that have a space on slots, and as many tags besides.
+fn with_tags(tags: u16) -> (&'static Sys, InWorld) {
+    three(Design {
+        tags: Tags::Hybrid { promote_at: 2 },
+        tag_limit: DESIGN.first_tag + u16::from(DESIGN.slots) + tags,
+        ..DESIGN
+    })
+}
+
+/// Takes every tag that is left.
+fn left(engine: &Sys) -> Vec<Tag> {
+    engine.tags.reclaim(|| {});
+    core::iter::from_fn(|| engine.tags.allocate()).collect()
+}
+
+#[test]
+fn of_two_who_promote_a_space_one_does_and_no_tag_is_lost() {
+    for moment in 0..MOMENTS {
+        let (engine, space) = with_tags(4);
+        interleave::after(moment, move || on(1, || engine.promote(space)));
+        engine.promote(space);
+        interleave::never();
+        let tag = space.system_tag().expect("somebody has promoted it");
+        let left = left(engine);
+        assert!(
+            left.len() == 3 && !left.contains(&tag),
+            "at operation {moment}: {left:?}, {tag:?}"
+        );
+    }
+}
+
+#[test]
+fn a_space_that_has_ended_gets_no_tag_that_nobody_would_give_back() {
+    let (engine, space) = with_tags(1);
+    (0..3).for_each(|cpu| on(cpu, || engine.switch_to_kernel()));
+    let _end = engine.retire(space);
+    // By whoever has flushed it before, and was preempted.
+    engine.promote(space);
+    assert_eq!(space.system_tag(), None);
+    let _end = engine.retire(space);
+    assert_eq!(left(engine).len(), 1);
+}
+
+#[test]
+fn what_a_broadcast_makes_free_was_read_before_it() {
+    let (engine, space) = with_tags(1);
+    engine.promote(space);
+    (0..3).for_each(|cpu| on(cpu, || engine.switch_to_kernel()));
+    let _end = engine.retire(space);
+    STEPS.take();
+    assert!(engine.allocate_tag().is_some());
+    assert_eq!(STEPS.take(), ["published", "broadcast"]);
+}
+
+#[test]
+fn a_shortage_of_tags_is_over_when_a_space_that_has_one_ends() {
+    let (engine, space) = with_tags(1);
+    let other: InWorld = Box::leak(Box::new(engine.space(Root(2))));
+    let short = || engine.tag_shortage.0.load(Ordering::Relaxed);
+    engine.promote(space);
+    engine.promote(other);
+    assert_eq!((other.system_tag(), short()), (None, 1));
+    (0..3).for_each(|cpu| on(cpu, || engine.switch_to_kernel()));
+    let _end = engine.retire(space);
+    assert_eq!(short(), 0);
+    // Or when another finds one after all.
+    engine.tag_shortage.0.store(1, Ordering::Relaxed);
+    engine.promote(other);
+    assert!(other.system_tag().is_some() && short() == 0);
+}
+
+#[test]
+fn a_tag_is_given_up_once_also_where_a_space_is_ended_twice() {
+    for moment in 0..MOMENTS {
+        let (engine, space) = with_tags(1);
+        let other: InWorld = Box::leak(Box::new(engine.space(Root(2))));
+        engine.promote(space);
+        (0..3).for_each(|cpu| on(cpu, || engine.switch_to_kernel()));
+        interleave::after(moment, move || {
+            on(1, || {
+                let _end = engine.retire(space);
+                // Its tag has another owner.
+                engine.tags.reclaim(|| {});
+                engine.promote(other);
+            })
+        });
+        let _end = engine.retire(space);
+        interleave::never();
+        assert_eq!(space.system_tag(), None);
+        let left = left(engine);
+        assert_eq!(
+            left.len(),
+            usize::from(other.system_tag().is_none()),
+            "at operation {moment}"
+        );
+    }
+}
+
+/// Ends the space; `on_wait` happens after each look of a waiter. What was seen.
+fn retire(engine: &'static Sys, space: InWorld, on_wait: impl FnMut(u32) + 'static) -> Vec<Seen> {
+    SEEN.take();
+    ON_WAIT.set(Some(Box::new(on_wait)));
+    let _end = engine.retire(space);
+    ON_WAIT.set(None);
+    SEEN.take()
+}
+
+/// Ends a space that CPU 2 leaves when it is asked for the third time.
+fn retire_while_one_stays(engine: &'static Sys, space: InWorld) -> Vec<Seen> {
+    on(1, || engine.switch_to_kernel());
+    let mut asked = 0;
+    retire(engine, space, move |_| {
+        asked += 1;
+        if asked == 3 {
+            on(2, || engine.switch_to_kernel());
+        }
+        all_answer(engine);
+    })
+}
+
+/// Interrupts among what was seen.
+fn interrupts(seen: &[Seen]) -> Vec<&Seen> {
+    seen.iter().filter(|seen| matches!(seen, Seen::Sent(_))).collect()
+}
+
+#[test]
+fn a_cpu_that_is_leaving_a_space_that_ends_is_asked() {
+    let (engine, space) = with_tags(1);
+    (0..2).for_each(|cpu| on(cpu, || engine.switch_to_kernel()));
+    // CPU 2 is in the middle of a switch, and still has the root loaded.
+    engine.cpus[2].publish(State::switching(space.id + 1));
+    let seen = retire(engine, space, move |_| {
+        engine.cpus[2].publish(State::KERNEL);
+        all_answer(engine);
+        // And in the middle of the next, with which this space has nothing to do.
+        engine.cpus[2].publish(State::switching(space.id + 1));
+    });
+    assert_eq!(interrupts(&seen), [&Seen::Sent([2].into())]);
+}
+
+#[test]
+fn a_cpu_that_answered_before_it_began_to_leave_is_asked_again() {
+    let (engine, space) = with_tags(1);
+    (0..2).for_each(|cpu| on(cpu, || engine.switch_to_kernel()));
+    let mut asked = 0;
+    let seen = retire(engine, space, move |_| {
+        asked += 1;
+        if asked == 2 {
+            // Its switch is over: only then can it be interrupted.
+            engine.cpus[2].publish(State::KERNEL);
+        }
+        all_answer(engine);
+        if asked == 1 {
+            // It runs the space, and has answered. Now it begins to switch to another: its state names that one, and the root of
+            // this one is still loaded.
+            engine.cpus[2].publish(State::switching(space.id + 1));
+        }
+    });
+    assert_eq!(interrupts(&seen), [&Seen::Sent([2].into()), &Seen::Sent([2].into())]);
+}
+
+#[test]
+fn a_requester_that_has_migrated_to_a_cpu_that_has_the_space_lets_go_of_it_itself() {
+    let (engine, space) = with_tags(1);
+    // CPU 0 asks CPUs 1 and 2, which run it. Both answer; CPU 1 leaves, and the requester goes on where CPU 2 has become lazy.
+    on(0, || engine.switch_to_kernel());
+    let seen = retire(engine, space, move |_| {
+        all_answer(engine);
+        on(1, || engine.switch_to_kernel());
+        on(2, || engine.enter_lazy());
+        CPU.set(2);
+    });
+    CPU.set(0);
+    assert_eq!(engine.cpus[2].state().id(), 0);
+    assert_eq!(
+        interrupts(&seen),
+        [&Seen::Sent([1, 2].into())],
+        "it does not interrupt itself"
+    );
+}
+
+#[test]
+fn a_cpu_that_does_not_end_its_switch_while_a_space_gets_a_tag_is_reported() {
+    let (engine, space) = three(Design {
+        tags: Tags::Hybrid { promote_at: 2 },
+        stuck_ns: 10,
+        ..DESIGN
+    });
+    engine.cpus[2].publish(State::switching(space.id));
+    // The bound is set at the second look, and over at the 258th.
+    CLOCK.set(std::vec![100, 0]);
+    ON_WAIT.set(Some(Box::new(move |round| {
+        if round == 300 {
+            engine.cpus[2].publish(State::loaded(space.id, true));
+        }
+    })));
+    SEEN.take();
+    let _stragglers = engine.stragglers(space, 0, false);
+    ON_WAIT.set(None);
+    assert!(SEEN.take().contains(&Seen::Stuck(2)));
+}
+
+#[test]
+fn nobody_is_reported_where_nobody_is_to_be() {
+    let (engine, space) = three(Design { stuck_ns: 0, ..DESIGN });
+    let seen = retire_while_one_stays(engine, space);
+    assert_eq!(interrupts(&seen).len(), 3, "it was asked again");
+    assert!(!seen.contains(&Seen::Stuck(2)), "{seen:?}");
+}
+
+#[test]
+fn a_cpu_that_runs_a_space_that_ends_is_asked_until_it_has_let_go_and_reported() {
+    for requests in [Requests::PerRequest, Requests::Log] {
+        a_cpu_that_runs_it_is_asked(requests);
+    }
+}
+
+fn a_cpu_that_runs_it_is_asked(requests: Requests) {
+    let (engine, space) = three(Design {
+        requests,
+        stuck_ns: 1,
+        ..DESIGN
+    });
+    let mut seen = retire_while_one_stays(engine, space);
+    seen.retain(|seen| *seen != Seen::Here);
+    let asked = || [Seen::BeforeIpi, Seen::Sent([2].into()), Seen::Waited];
+    let expected = asked()
+        .into_iter()
+        .chain([Seen::Stuck(2)])
+        .chain(asked())
+        .chain(asked());
+    assert_eq!(seen, expected.collect::<Vec<_>>());
+}
+
+/// Runs `test` on a machine whose broadcasts are aimed, with a space that has a tag and runs on three CPUs of which the last has gone off.
+fn aimed(test: impl FnOnce(&'static Sys, InWorld)) {
+    AIMED.set(true);
+    let (engine, space) = three(Design {
+        tags: Tags::Hybrid { promote_at: 2 },
+        reach: Reach::Broadcast,
+        order: Order::Concurrent,
+        ..DESIGN
+    });
+    engine.promote(space);
+    let tag = space.system_tag().expect("a tag is free");
+    (0..3).for_each(|cpu| on(cpu, || engine.adopt_system_tag(&engine.cpus[cpu], space, tag)));
+    on(2, || engine.cpu_offline());
+    AIMED_AT.take();
+    EVENTS.take();
+    SEEN.take();
+    test(engine, space);
+    AIMED.set(false);
+}
+
+#[test]
+fn a_flush_under_a_tag_is_aimed_at_cpus_that_may_hold_it_also_when_they_have_left() {
+    aimed(|engine, space| {
+        let _done = engine.flush(space, Range::page(0x1000));
+        assert_eq!(AIMED_AT.take(), [[1]], "CPU 2 is off, this one does its part itself");
+        on(1, || engine.switch_to_kernel());
+        let _done = engine.flush(space, Range::page(0x1000));
+        assert_eq!(AIMED_AT.take(), [[1]], "it may hold entries, and have them again");
+        assert!(EVENTS.take().contains(&Event::Broadcast { instructions: 1 }));
+        let seen = SEEN.take();
+        assert_eq!(seen.iter().filter(|seen| **seen == Seen::Synchronised).count(), 2);
+        assert!(seen.contains(&Seen::Here), "{seen:?}");
+    });
+}
+
+#[test]
+fn a_flush_under_a_tag_that_nobody_else_may_hold_asks_nobody() {
+    aimed(|engine, space| {
+        on(1, || engine.cpu_offline());
+        SEEN.take();
+        EVENTS.take();
+        let _done = engine.flush(space, Range::page(0x1000));
+        assert_eq!(AIMED_AT.take(), [[0; 0]; 0]);
+        assert_eq!(SEEN.take(), [Seen::Here], "nothing is waited for");
+        assert_eq!(EVENTS.take(), [Event::LocalOnly]);
+    });
+}
+
+#[test]
+fn what_an_aimed_broadcast_takes_is_measured_on_one_cpu() {
+    aimed(|engine, _| {
+        CLOCK.set((0..100_000).rev().collect());
+        ON_WAIT.set(Some(Box::new(move |_| all_answer(engine))));
+        let costs = engine.calibrate();
+        ON_WAIT.set(None);
+        let aimed_at = AIMED_AT.take();
+        assert!(
+            aimed_at.iter().all(|targets| *targets == [1]) && !aimed_at.is_empty(),
+            "{aimed_at:?}"
+        );
+        assert_eq!(costs.broadcast_from, u64::MAX, "none reaches every tag");
+        engine.learn(Way::Broadcast, 0, 1);
+        assert_eq!(engine.costs().broadcast_from, u64::MAX, "nor however little one takes");
+    });
+}
+
+#[test]
+fn what_an_aimed_broadcast_takes_from_its_targets_is_counted() {
+    let worth = |(engine, space): (&'static Sys, InWorld)| {
+        let costs = Costs {
+            interrupt_ns: 1000,
+            interrupt_more_ns: 100,
+            disturbed_ns: 500,
+            broadcast_ns: 1500,
+            ..Costs::PRIORS
+        };
+        engine.costs.store(&costs, Interrupts::of(&costs));
+        engine.is_worth_a_tag(space, 0, (3, 2), 2)
+    };
+    assert_eq!(worth(three(DESIGN)), Some((2100, 1500)));
+    aimed(|engine, space| assert_eq!(worth((engine, space)), None, "it would be 2000"));
+}
+
+#[test]
+fn work_during_an_aimed_flush_is_done_before_it_is_said_to_be_over() {
+    aimed(|engine, space| {
+        // The first ends the transition.
+        let _done = engine.flush(space, Range::page(0x1000));
+        drop((AIMED_AT.take(), SEEN.take(), EVENTS.take()));
+        let (_done, ()) = engine.flush_while(space, Range::page(0x1000), || {
+            assert_eq!(AIMED_AT.take(), [[1]]);
+            assert!(!SEEN.take().contains(&Seen::Synchronised));
+            assert_eq!(EVENTS.take(), []);
+        });
+        assert_eq!(SEEN.take(), [Seen::Synchronised]);
+        assert_eq!(EVENTS.take(), [Event::Broadcast { instructions: 1 }]);
+    });
+}
+
+#[test]
+fn who_has_migrated_to_the_cpu_that_was_to_be_measured_aims_nothing_at_itself() {
+    aimed(|engine, _| {
+        AIMED_AT.take();
+        on(1, || engine.broadcast_nothing(Some(1)));
+        assert!(AIMED_AT.take().is_empty());
+        on(0, || engine.broadcast_nothing(Some(1)));
+        assert_eq!(AIMED_AT.take(), [[1]]);
+    });
+}
+
+#[test]
+fn a_cpu_that_may_hold_a_tag_stays_in_the_set_though_it_is_asked_to_leave() {
+    let asked = |engine: &'static Sys, space: InWorld| {
+        on(1, || {
+            engine.switch_to_kernel();
+            engine.leave_departed(core::ptr::from_ref(space).expose_provenance() as u64);
+        });
+        space.cpus.contains(1)
+    };
+    aimed(|engine, space| assert!(asked(engine, space)));
+    let (engine, space) = with_tags(1);
+    engine.promote(space);
+    assert!(
+        !asked(engine, space),
+        "where broadcasts reach everybody nobody need be in it"
+    );
+}
+
+#[test]
+fn nobody_measures_what_interrupting_itself_takes() {
+    let (engine, _) = with_tags(1);
+    ON_WAIT.set(Some(Box::new(move |_| all_answer(engine))));
+    let mut targets = CpuMask::EMPTY;
+    [1, 2].into_iter().for_each(|cpu| targets.insert(cpu));
+    SEEN.take();
+    on(1, || engine.round_trip(targets));
+    ON_WAIT.set(None);
+    assert!(SEEN.take().contains(&Seen::Sent([2].into())));
+}
+
+#[test]
+fn a_space_does_not_end_while_a_cpu_is_about_to_lower_its_count_in_the_set() {
+    let mut met = 0;
+    for before in 0..MOMENTS {
+        let storage = Storage {
+            cpus: Vec::leak((0..3).map(|_| PerCpu::new()).collect()),
+            tags: Vec::leak((0..tag_words(DESIGN.tag_limit)).map(|_| Meddled::new(0)).collect()),
+        };
+        let engine: &Engine<'static, World, 9> = Box::leak(Box::new(Engine::new(World, DESIGN, Root(0), storage)));
+        let space = engine.space(Root(1));
+        for cpu in 0..3 {
+            on(cpu, || engine.cpu_online());
+        }
+        // SAFETY: it is dropped after the CPU has left it.
+        on(2, || unsafe { engine.switch_to(&space) });
+        let leaves = || on(2, || engine.switch_to_kernel());
+        let ends = || {
+            // It answers, should it be asked.
+            ON_WAIT.set(Some(Box::new(|_| on(2, || handle(engine)))));
+            let _end = engine.retire(&space);
+            ON_WAIT.set(None);
+            assert!(space.cpus.is_settled(3), "before operation {before}");
+        };
+        let in_the_middle = || !space.cpus.contains(2) && !space.cpus.is_settled(3);
+        let meets = core::sync::atomic::AtomicBool::new(false);
+        interleave::together(&[before, 300, 1000], leaves, || {
+            meets.store(in_the_middle(), Ordering::Relaxed);
+            ends();
+        });
+        met += u32::from(meets.into_inner());
+    }
+    assert!(met > 0, "it was never between its bit and its count");
+}

@@ -1,0 +1,164 @@
+//! System-wide tags for every space, with roll-over: what Arm and RISC-V kernels do, on any machine.
+//!
+//! A tag is valid in one *epoch*. When the pool is empty the epoch advances: tags that CPUs are running on stay reserved,
+//! all others become free, and every CPU is marked to flush itself, locally, at its next pass through the slow path. N
+//! local flushes, never N broadcasts. The fast path of a switch is one compare-exchange on a line of this CPU.
+
+use crate::cpu::state::PerCpu;
+use crate::engine::Engine;
+use crate::facade::{Facade, Word};
+use crate::hooks::{CpuId, Event, Kernel, Tag};
+use crate::space::{Line, Mode, Space};
+use core::sync::atomic::Ordering;
+
+pub(crate) struct RollOver<F: Facade> {
+    /// Current epoch, from 1. Written under the lock.
+    epoch: Line<F::U64>,
+    /// Held in the slow path of a switch, with interrupts off, and never while waiting for another CPU (regression 11).
+    lock: Line<F::U64>,
+}
+
+/// Per-CPU words of the roll-over allocator.
+#[repr(C, align(64))]
+pub(crate) struct Running<F: Facade> {
+    /// The packed [`Mode::Rolled`] this CPU runs under; 0 after a roll-over took it away.
+    active: F::U64,
+    /// What it ran under at the last roll-over.
+    reserved: F::U64,
+    /// 1 when it must flush itself before it runs under any tag of the new epoch. Read and written under the lock.
+    flush_pending: F::U64,
+}
+
+impl<F: Facade> RollOver<F> {
+    pub(crate) fn new() -> Self {
+        RollOver {
+            epoch: Line(F::U64::new(1)),
+            lock: Line(F::U64::new(0)),
+        }
+    }
+}
+
+impl<F: Facade> Running<F> {
+    pub(crate) fn new() -> Self {
+        Running {
+            active: F::U64::new(0),
+            reserved: F::U64::new(0),
+            flush_pending: F::U64::new(0),
+        }
+    }
+}
+
+impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
+    /// The tag under which `space` may be loaded on this CPU now. Interrupts off, on CPU `me`, after joining the set.
+    pub(crate) fn rolled_tag(&self, me: CpuId, space: &Space<K::Facade, W>) -> Tag {
+        let running = &self.cpus[me].running;
+        // Relaxed, both: whatever they find, the compare-exchange decides, and is the barrier before the root load.
+        let word = space.mode.0.load(Ordering::Relaxed);
+        if let Mode::Rolled { epoch, tag } = Mode::unpack(word)
+            && epoch == self.rollover.epoch.0.load(Ordering::Relaxed)
+        {
+            let active = running.active.load(Ordering::Relaxed);
+            // Full barrier; pairs with the swap in `roll_over`: either the roll-over sees this tag and reserves it, or
+            // this compare-exchange finds 0 and fails. And with `dispatch`, as the swap of the mode below.
+            if active != 0 && running.active.compare_exchange_full(active, word).is_ok() {
+                return tag;
+            }
+        }
+        self.rolled_tag_slowly(running, space)
+    }
+
+    fn rolled_tag_slowly(&self, running: &Running<K::Facade>, space: &Space<K::Facade, W>) -> Tag {
+        K::Facade::wait_until(|| self.rollover.lock.0.swap_full(1) == 0);
+        // Modes are written under the lock.
+        let mut mode = Mode::unpack(space.mode.0.load(Ordering::Relaxed));
+        let epoch = self.rollover.epoch.0.load(Ordering::Relaxed);
+        let valid = matches!(mode, Mode::Rolled { epoch: of, .. } if of == epoch);
+        if !valid {
+            mode = self.new_tag(mode);
+            // Full barrier: pairs with `dispatch`, which reads the mode after its increment. A flush that saw the old tag
+            // wrote its entries before any fill under the new one.
+            space.mode.0.swap_full(mode.pack());
+        }
+        if running.flush_pending.load(Ordering::Relaxed) != 0 {
+            running.flush_pending.store(0, Ordering::Relaxed);
+            self.flush_every_tag_here();
+        }
+        running.active.store(mode.pack(), Ordering::Relaxed);
+        // Release: the store above comes before the swap of a roll-over by whoever has the lock next.
+        self.rollover.lock.0.store(0, Ordering::Release);
+        match mode {
+            Mode::Rolled { tag, .. } => tag,
+            Mode::PerCpu | Mode::Transition(_) | Mode::System(_) | Mode::Demoting(_) => {
+                unreachable!("new_tag gives roll-over tags")
+            }
+        }
+    }
+
+    /// Everything non-global under every tag. There is no such operation among the local ones that keeps global entries on
+    /// all machines, so those go too.
+    fn flush_every_tag_here(&self) {
+        if !crate::fault::fault!(self.kernel, TagReusedWithoutFlush) {
+            self.flush_everything_here();
+        }
+    }
+
+    /// A tag in the current epoch for a space that had `old`. Under the lock.
+    fn new_tag(&self, old: Mode) -> Mode {
+        let epoch = self.rollover.epoch.0.load(Ordering::Relaxed);
+        if let Mode::Rolled { tag, .. } = old {
+            let renewed = Mode::Rolled { epoch, tag };
+            // Some CPU ran on it at the last roll-over: it is still ours.
+            let mut reserved = false;
+            for cpu in self.cpus {
+                if cpu.running.reserved.load(Ordering::Relaxed) == old.pack() {
+                    cpu.running.reserved.store(renewed.pack(), Ordering::Relaxed);
+                    reserved = true;
+                }
+            }
+            if reserved {
+                return renewed;
+            }
+        }
+        if let Some(tag) = self.tags.allocate() {
+            return Mode::Rolled { epoch, tag };
+        }
+        self.roll_over(epoch + 1);
+        match self.tags.allocate() {
+            Some(tag) => Mode::Rolled { epoch: epoch + 1, tag },
+            // `Engine::new` checked that tags outnumber CPUs, and at most one tag per CPU is reserved.
+            None => unreachable!("system-wide tags outnumber the CPUs"),
+        }
+    }
+
+    fn roll_over(&self, epoch: u64) {
+        self.rollover.epoch.0.store(epoch, Ordering::Relaxed);
+        self.tags.free_all();
+        for cpu in self.cpus {
+            let mut kept = cpu.running.active.swap_full(0);
+            if kept == 0 && !cpu.state().is_off() {
+                // No slow path since the last roll-over: it still runs on what was reserved then. Unless it is off: then it runs
+                // under none, and takes this lock before it does.
+                kept = cpu.running.reserved.load(Ordering::Relaxed);
+            }
+            if crate::fault::fault!(self.kernel, LazyKeepsOldTag) && cpu.state().is_lazy() {
+                kept = 0; // regression 38: a lazy CPU's tag is not kept for it either
+            }
+            if let Mode::Rolled { tag, .. } = Mode::unpack(kept) {
+                self.tags.reserve(tag);
+            }
+            cpu.running.reserved.store(kept, Ordering::Relaxed);
+            cpu.running.flush_pending.store(1, Ordering::Relaxed);
+        }
+        self.kernel.event(Event::RollOver);
+    }
+}
+
+impl<F: Facade> PerCpu<F> {
+    /// Forgets the tag this CPU ran under: it has flushed everything and runs under none.
+    pub(crate) fn forget_running(&self) {
+        self.running.active.swap_full(0);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! Whose tags a roll-over keeps, and who stays in the set of a space that has one.
+
+use crate::Design;
+use crate::design::{Departure, Requests, Tags};
+use crate::hooks::{Event, Root};
+use crate::range::Range;
+use crate::testing::interleave;
+use crate::testing::mock_kernel::{CLOCK, DESIGN, EVENTS, InWorld, ON_WAIT, Sys, all_answer, on, three};
+use std::boxed::Box;
+use std::vec;
+
+/// Six tags for three CPUs, which run one space.
+fn with_six(design: Design) -> (&'static Sys, InWorld) {
+    three(Design {
+        tags: Tags::System,
+        tag_limit: DESIGN.first_tag + 6,
+        ..design
+    })
+}
+
+/// CPU 0 runs new spaces, one after the other, until tags roll over; how many that took.
+fn until_they_roll_over(engine: &'static Sys) -> usize {
+    EVENTS.take();
+    (1..10)
+        .find(|_| {
+            let space: InWorld = Box::leak(Box::new(engine.space(Root(2))));
+            // SAFETY: the space is leaked.
+            unsafe { engine.switch_to(space) };
+            EVENTS.take().contains(&Event::RollOver)
+        })
+        .expect("there are six tags")
+}
+
+#[test]
+fn a_cpu_that_is_off_keeps_no_tag() {
+    for (off, spaces) in [(false, 3), (true, 4)] {
+        let (engine, _) = with_six(DESIGN);
+        // One of its own for each.
+        for cpu in 1..3 {
+            let space: InWorld = Box::leak(Box::new(engine.space(Root(3))));
+            // SAFETY: the space is leaked.
+            on(cpu, || unsafe { engine.switch_to(space) });
+        }
+        // What was reserved for it at a roll-over before it went is kept at that one only.
+        until_they_roll_over(engine);
+        if off {
+            on(2, || engine.cpu_offline());
+        }
+        until_they_roll_over(engine);
+        assert_eq!(until_they_roll_over(engine), spaces, "the others keep theirs");
+    }
+}
+
+#[test]
+fn a_cpu_that_may_hold_entries_under_such_a_tag_stays_in_the_set_though_it_is_asked_before_the_space_has_it() {
+    let mut met = 0;
+    for operation in 0..60 {
+        let (engine, _) = with_six(Design {
+            requests: Requests::PerRequest,
+            departure: Departure::WhenAsked { trim_ns: 0 },
+            ..DESIGN
+        });
+        let space: InWorld = Box::leak(Box::new(engine.space(Root(2))));
+        let other: InWorld = Box::leak(Box::new(engine.space(Root(3))));
+        // SAFETY: spaces are leaked.
+        let run = move |space: InWorld| on(1, || unsafe { engine.switch_to(space) });
+        // CPU 1 runs it while CPU 0 flushes it, for the first time: it is on slots when CPU 0 begins.
+        interleave::after(operation, move || run(space));
+        // And has left it again when it is asked.
+        ON_WAIT.set(Some(Box::new(move |_| {
+            run(other);
+            all_answer(engine);
+        })));
+        CLOCK.set(vec![2; 9]);
+        let _done = engine.flush(space, Range::page(0x1000));
+        let asked = ON_WAIT.take().is_some() && engine.cpus[1].own_state().id() == other.id;
+        interleave::never();
+        met += u32::from(asked);
+        assert!(!asked || space.cpus.contains(1), "at operation {operation}");
+    }
+    assert!(met > 0, "it was never asked");
+}

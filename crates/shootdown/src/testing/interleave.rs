@@ -1,0 +1,210 @@
+//! For unit tests: words between whose operations somebody else can do something, at a moment that the test chooses; and two that
+//! take turns, each for so many operations.
+
+use crate::facade::{Facade, Word};
+use core::cell::{Cell, RefCell};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+
+/// Operations until then, and what is done.
+type Due = (u32, Box<dyn FnOnce()>);
+
+std::thread_local! {
+    static NEXT: RefCell<Option<Due>> = const { RefCell::new(None) };
+    static MEDDLING: Cell<bool> = const { Cell::new(false) };
+    static TURNS: RefCell<Option<(usize, Arc<Turns>)>> = const { RefCell::new(None) };
+}
+
+/// Does `what` after `operations` more operations, just before the next; once.
+pub(crate) fn after(operations: u32, what: impl FnOnce() + 'static) {
+    NEXT.set(Some((operations, Box::new(what))));
+}
+
+/// Does `what` before each operation, until it returns true.
+pub(crate) fn after_each(mut what: impl FnMut() -> bool + 'static) {
+    after(0, move || {
+        if !what() {
+            after_each(what);
+        }
+    });
+}
+
+/// Does nothing of what was to be done and was not. Whether there was nothing left.
+pub(crate) fn never() -> bool {
+    NEXT.take().is_none()
+}
+
+/// Whose turn it is, of two, and for how many more operations; who has ended.
+struct Turns {
+    state: Mutex<Turn>,
+    passed: Condvar,
+}
+
+struct Turn {
+    whose: usize,
+    /// Operations until the other's turn, and so on; then each goes on to its end.
+    left: Vec<u32>,
+    ended: [bool; 2],
+}
+
+impl Turn {
+    /// Gives the turn to the other, unless that has ended.
+    fn pass(&mut self) {
+        if !self.ended[1 - self.whose] {
+            self.whose = 1 - self.whose;
+        }
+    }
+}
+
+impl Turns {
+    fn operation(&self, me: usize) {
+        let mut turn = self.state.lock().expect("no test fails while it holds this");
+        while turn.whose != me {
+            turn = self.passed.wait(turn).expect("as above");
+        }
+        match turn.left.first().copied() {
+            Some(0) => {
+                turn.left.remove(0);
+                turn.pass();
+                self.passed.notify_one();
+                drop(turn);
+                self.operation(me);
+            }
+            Some(left) => turn.left[0] = left - 1,
+            None => {}
+        }
+    }
+
+    fn end(&self, me: usize) {
+        let mut turn = self.state.lock().expect("as in `operation`");
+        while turn.whose != me && !turn.ended[1 - me] {
+            turn = self.passed.wait(turn).expect("as above");
+        }
+        turn.ended[me] = true;
+        if turn.whose == me {
+            turn.left.clear();
+            turn.pass();
+        }
+        self.passed.notify_one();
+    }
+}
+
+/// `one` and `other` take turns: `one` begins, and each goes on for as many operations as `turns` says, one number a turn; when these
+/// are used up, or one ends, each goes on to its end. Returns whether all turns were used.
+pub(crate) fn together(turns: &[u32], one: impl FnOnce() + Send, other: impl FnOnce() + Send) -> bool {
+    let turns = Arc::new(Turns {
+        state: Mutex::new(Turn {
+            whose: 0,
+            left: turns.to_vec(),
+            ended: [false; 2],
+        }),
+        passed: Condvar::new(),
+    });
+    let part = |me: usize, what: &mut dyn FnMut()| {
+        /// Also when a test fails in it.
+        struct Ends(usize, Arc<Turns>);
+        impl Drop for Ends {
+            fn drop(&mut self) {
+                self.1.end(self.0);
+            }
+        }
+        let _ends = Ends(me, turns.clone());
+        TURNS.set(Some((me, turns.clone())));
+        what();
+        TURNS.set(None);
+    };
+    let (mut one, mut other) = (Some(one), Some(other));
+    std::thread::scope(|scope| {
+        scope.spawn(|| part(0, &mut || one.take().expect("once")()));
+        scope.spawn(|| part(1, &mut || other.take().expect("once")()));
+    });
+    turns.state.lock().expect("both have ended").left.is_empty()
+}
+
+fn operation() {
+    if let Some((me, turns)) = TURNS.with_borrow(|turns| turns.clone()) {
+        return turns.operation(me);
+    }
+    if MEDDLING.get() {
+        return;
+    }
+    let due = NEXT.with_borrow_mut(|next| match next {
+        Some((0, _)) => next.take(),
+        Some((left, _)) => {
+            *left -= 1;
+            None
+        }
+        None => None,
+    });
+    if let Some((_, what)) = due {
+        MEDDLING.set(true);
+        what();
+        MEDDLING.set(false);
+    }
+}
+
+/// The host's own words, interleave with.
+pub(crate) struct Meddled(AtomicU64, AtomicU32);
+
+impl Meddled {
+    /// How often it was written.
+    pub(crate) fn writes(&self) -> u32 {
+        self.1.load(Ordering::Relaxed)
+    }
+
+    fn written(&self) {
+        operation();
+        self.1.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: the host's atomics.
+unsafe impl Word for Meddled {
+    fn new(value: u64) -> Self {
+        Meddled(AtomicU64::new(value), AtomicU32::new(0))
+    }
+    fn load(&self, order: Ordering) -> u64 {
+        operation();
+        self.0.load(order)
+    }
+    fn store(&self, value: u64, order: Ordering) {
+        self.written();
+        self.0.store(value, order);
+    }
+    fn fetch_add_full(&self, value: u64) -> u64 {
+        self.written();
+        self.0.fetch_add_full(value)
+    }
+    fn fetch_or_full(&self, bits: u64) -> u64 {
+        self.written();
+        self.0.fetch_or_full(bits)
+    }
+    fn fetch_and_full(&self, bits: u64) -> u64 {
+        self.written();
+        self.0.fetch_and_full(bits)
+    }
+    fn swap_full(&self, value: u64) -> u64 {
+        self.written();
+        self.0.swap_full(value)
+    }
+    fn compare_exchange_full(&self, current: u64, new: u64) -> Result<u64, u64> {
+        self.written();
+        self.0.compare_exchange_full(current, new)
+    }
+}
+
+/// The world of those words.
+pub(crate) struct Meddling;
+
+// SAFETY: the host's atomics.
+unsafe impl Facade for Meddling {
+    type U64 = Meddled;
+    fn full_barrier() {}
+    fn publish_tables() {}
+    fn after_ipi() {}
+    fn before_ipi() {}
+    fn before_root_load() {}
+    fn wait_until(mut condition: impl FnMut() -> bool) {
+        while !condition() {}
+    }
+}

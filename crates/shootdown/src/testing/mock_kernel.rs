@@ -1,0 +1,201 @@
+//! A kernel that notes what the engine asks of it, on one thread that says which CPU it is.
+
+use crate::cpu::state::PerCpu;
+use crate::cpuset::CpuMask;
+use crate::design::{Design, Service};
+use crate::engine::{Engine, Storage};
+use crate::facade::{Facade, Word};
+use crate::hooks::{Broadcast, BroadcastLimits, CpuId, Event, Kernel, Local, Root, Tag};
+use crate::space::Space;
+use crate::testing::interleave::Meddled;
+use core::cell::{Cell, RefCell};
+use std::boxed::Box;
+use std::vec::Vec;
+
+/// What is seen from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Seen {
+    BeforeIpi,
+    Sent(Vec<CpuId>),
+    /// A look at what is waited for.
+    Waited,
+    /// An invalidation here.
+    Here,
+    /// A report of that CPU.
+    Stuck(CpuId),
+    /// Broadcasts are complete.
+    Synchronised,
+}
+
+pub(crate) type OnWait = Box<dyn FnMut(u32)>;
+
+std::thread_local! {
+    pub(crate) static SEEN: RefCell<Vec<Seen>> = const { RefCell::new(Vec::new()) };
+    /// Done after each look of a waiter, with the number of looks.
+    pub(crate) static ON_WAIT: RefCell<Option<OnWait>> = const { RefCell::new(None) };
+    pub(crate) static CPU: Cell<usize> = const { Cell::new(0) };
+    /// Handlers that have ordered what they read after their interrupt.
+    pub(crate) static AFTER_IPI: Cell<u32> = const { Cell::new(0) };
+    /// Table writes published, and broadcasts.
+    pub(crate) static STEPS: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
+    /// Interrupts are off.
+    pub(crate) static MASKED: Cell<bool> = const { Cell::new(false) };
+    /// The next sending fails.
+    pub(crate) static FAILS: Cell<bool> = const { Cell::new(false) };
+    /// Whether the machine broadcasts to CPUs that are named, and to whom it has.
+    pub(crate) static AIMED: Cell<bool> = const { Cell::new(false) };
+    pub(crate) static AIMED_AT: RefCell<Vec<Vec<CpuId>>> = const { RefCell::new(Vec::new()) };
+    pub(crate) static EVENTS: RefCell<Vec<Event>> = const { RefCell::new(Vec::new()) };
+    pub(crate) static PINS: Cell<u32> = const { Cell::new(0) };
+    /// What the clock says, the next time last.
+    pub(crate) static CLOCK: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+pub(crate) struct World;
+
+// SAFETY: one thread, which says which CPU it is; no translations.
+unsafe impl Facade for World {
+    type U64 = Meddled;
+    fn full_barrier() {}
+    fn publish_tables() {
+        STEPS.with_borrow_mut(|steps| steps.push("published"));
+    }
+    fn before_ipi() {
+        SEEN.with_borrow_mut(|seen| seen.push(Seen::BeforeIpi));
+    }
+    fn after_ipi() {
+        AFTER_IPI.set(AFTER_IPI.get() + 1);
+    }
+    fn before_root_load() {}
+    fn wait_until(mut condition: impl FnMut() -> bool) {
+        for round in 1..1000 {
+            if condition() {
+                return;
+            }
+            SEEN.with_borrow_mut(|seen| seen.push(Seen::Waited));
+            let act = ON_WAIT.take();
+            let act = act.map(|mut act| {
+                act(round);
+                act
+            });
+            ON_WAIT.set(act);
+        }
+        panic!("waits for ever: {:?}", SEEN.take());
+    }
+}
+
+// SAFETY: one thread, which says which CPU it is; no translations.
+unsafe impl<const W: usize> Kernel<W> for World {
+    type Facade = World;
+    fn cpu(&self) -> usize {
+        CPU.get()
+    }
+    fn interrupts_off(&self) -> u64 {
+        u64::from(MASKED.replace(true))
+    }
+    fn interrupts_restore(&self, saved: u64) {
+        MASKED.set(saved != 0);
+    }
+    fn interrupts_are_off(&self) -> bool {
+        false
+    }
+    fn send_ipi(&self, targets: &CpuMask<W>) {
+        SEEN.with_borrow_mut(|seen| seen.push(Seen::Sent(targets.iter().collect())));
+        assert!(!FAILS.replace(false), "this sending fails");
+    }
+    fn invalidate(&self, _what: Local) {
+        SEEN.with_borrow_mut(|seen| seen.push(Seen::Here));
+    }
+    fn broadcast_limits(&self) -> Option<BroadcastLimits> {
+        AIMED.get().then_some(BroadcastLimits {
+            max_pages: 8,
+            max_large_pages: 8,
+        })
+    }
+    fn broadcasts_are_aimed(&self) -> bool {
+        AIMED.get()
+    }
+    fn broadcast(&self, _what: Broadcast) {
+        STEPS.with_borrow_mut(|steps| steps.push("broadcast"));
+    }
+    fn broadcast_to(&self, targets: &CpuMask<W>, _what: Broadcast) {
+        AIMED_AT.with_borrow_mut(|aimed| aimed.push(targets.iter().collect()));
+    }
+    fn broadcast_sync(&self) {
+        SEEN.with_borrow_mut(|seen| seen.push(Seen::Synchronised));
+    }
+    fn event(&self, event: Event) {
+        if matches!(event, Event::Broadcast { .. }) {
+            SEEN.with_borrow(|seen| assert_eq!(seen.last(), Some(&Seen::Synchronised), "it is not over"));
+        }
+        EVENTS.with_borrow_mut(|events| events.push(event));
+    }
+    fn pin(&self) {
+        PINS.set(PINS.get() + 1);
+    }
+    fn unpin(&self) {
+        PINS.set(PINS.get() - 1);
+    }
+    fn now_ns(&self) -> u64 {
+        CLOCK.with_borrow_mut(|clock| clock.pop().expect("nobody looks at the clock more often"))
+    }
+    fn stuck(&self, report: crate::hooks::Stuck) {
+        SEEN.with_borrow_mut(|seen| seen.push(Seen::Stuck(report.target)));
+    }
+    fn load_root(&self, _root: Root, _tag: Tag, _keep: bool) {}
+}
+
+pub(crate) type Sys = Engine<'static, World, 1>;
+pub(crate) type InWorld = &'static Space<World, 1>;
+
+pub(crate) const DESIGN: Design = Design {
+    stuck_ns: 0,
+    service: Service::Waiter,
+    ..Design::IPI
+};
+
+pub(crate) fn on<T>(cpu: usize, what: impl FnOnce() -> T) -> T {
+    let me = CPU.replace(cpu);
+    let result = what();
+    CPU.set(me);
+    result
+}
+
+/// Three CPUs that run one space.
+pub(crate) fn three(design: Design) -> (&'static Sys, InWorld) {
+    many(design, 3)
+}
+
+pub(crate) fn many(design: Design, cpus: usize) -> (&'static Sys, InWorld) {
+    let storage = Storage {
+        cpus: Vec::leak((0..cpus).map(|_| PerCpu::new()).collect()),
+        tags: Vec::leak(
+            (0..crate::tag_words(design.tag_limit))
+                .map(|_| Meddled::new(0))
+                .collect(),
+        ),
+    };
+    let engine: &'static Sys = Box::leak(Box::new(Engine::new(World, design, Root(0), storage)));
+    let space: InWorld = Box::leak(Box::new(engine.space(Root(1))));
+    for cpu in 0..cpus {
+        // SAFETY: the space is leaked.
+        on(cpu, || unsafe {
+            engine.cpu_online();
+            engine.switch_to(space);
+        });
+    }
+    (engine, space)
+}
+
+/// The shootdown interrupt on the CPU that this is.
+pub(crate) fn handle<const W: usize>(engine: &Engine<'static, World, W>) {
+    let masked = MASKED.replace(true);
+    // SAFETY: one thread.
+    unsafe { engine.on_ipi() };
+    MASKED.set(masked);
+}
+
+/// Every CPU but 0 answers.
+pub(crate) fn all_answer(engine: &Sys) {
+    (1..engine.cpus.len()).for_each(|cpu| on(cpu, || handle(engine)));
+}

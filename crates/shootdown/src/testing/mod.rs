@@ -1,0 +1,4 @@
+//! Worlds for unit tests.
+
+pub(crate) mod interleave;
+pub(crate) mod mock_kernel;

@@ -1,0 +1,264 @@
+//! The shootdown interrupt, and self-service: doing what others have asked of this CPU.
+//!
+//! Handlers take no lock, allocate nothing and wait for nobody (C5).
+
+use crate::cpu::state::PerCpu;
+use crate::design::{Requests, Service};
+use crate::engine::Engine;
+use crate::facade::{Facade, Word};
+use crate::fault::fault;
+use crate::hooks::{Answer, Event, Kernel};
+use crate::range::Range;
+use crate::space::{Mode, Space};
+use crate::transport::request::{Ask, Request};
+use core::sync::atomic::Ordering;
+
+/// Set in a CPU's `post` word when something was posted since the last take.
+pub(crate) const POSTED: u64 = 1;
+
+impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
+    /// The shootdown interrupt's handler. Call it once per interrupt; a spurious call is harmless.
+    ///
+    /// Acknowledge the interrupt at its controller first (Arm: read the IAR; RISC-V: clear SSIP): one that is raised while this
+    /// runs must come again. The end of the interrupt may be told before or after.
+    ///
+    /// Walks run with interrupts off, so a handler that runs proves that none is under way on this CPU: who calls this without an
+    /// interrupt, to poll, must not hold a walk guard, nor be in the middle of another call of the engine's.
+    ///
+    /// # Safety
+    /// Interrupts are off, and the caller stays on this CPU until it returns: it reads the space that is loaded here, which another
+    /// thread's switch would let go of.
+    pub unsafe fn on_ipi(&self) {
+        // Pairs with `before_ipi`: what was posted or queued before the interrupt was raised is seen by the loads below (C5).
+        K::Facade::after_ipi();
+        let cpu = &self.cpus[self.kernel.cpu()];
+        self.serve_on_entry(cpu, true);
+        self.quiescent_here(cpu);
+        self.flush_deferred_here(cpu);
+    }
+
+    /// Answers what was asked of this CPU by descriptors before it went off, and posts. Interrupts off.
+    ///
+    /// It has left the set of CPUs that flushes of kernel addresses wait for, and a requester's stack may be in a mapping that one of
+    /// them has taken away and given to another. So everything goes before the first descriptor is read, and after all were taken: until it
+    /// is answered a requester keeps its frame where it is (C5).
+    pub(crate) fn drain(&self, cpu: &PerCpu<K::Facade>) {
+        let mut flushed = false;
+        if cpu.queue.has_ready() {
+            cpu.queue.take(|request| {
+                if !core::mem::replace(&mut flushed, true) {
+                    self.flush_everything_here();
+                }
+                // SAFETY: as in `serve_on_entry`.
+                self.answer(cpu, unsafe { &*request }, false);
+            });
+        }
+        // Not the queue again: whoever puts something there from now on sees this CPU off, and takes it back.
+        self.serve_posts(cpu, false);
+    }
+
+    /// Serves everything asked of this CPU; interrupts off, on that CPU.
+    pub(crate) fn serve(&self, cpu: &PerCpu<K::Facade>) {
+        self.serve_on_entry(cpu, false);
+    }
+
+    /// As [`serve`](Self::serve); `on_entry` when the interrupt's handler does it, which may answer early (`transport/early_ack.rs`).
+    fn serve_on_entry(&self, cpu: &PerCpu<K::Facade>, on_entry: bool) {
+        #[cfg(debug_assertions)]
+        let _serving = cpu.own.serving.set();
+        if cpu.queue.has_ready() {
+            // SAFETY: a request that was ready when taken stays on its requester's stack until it is acknowledged, which is
+            // the last thing that `answer` does with it.
+            cpu.queue
+                .take(|request| self.answer(cpu, unsafe { &*request }, on_entry));
+        }
+        self.serve_posts(cpu, on_entry);
+    }
+
+    /// The part of [`serve_on_entry`](Self::serve_on_entry) that takes posts, and dereferences only what is loaded.
+    #[inline]
+    fn serve_posts(&self, cpu: &PerCpu<K::Facade>, on_entry: bool) {
+        if self.design().requests != Requests::Log || cpu.post.load(Ordering::Relaxed) & POSTED == 0 {
+            return;
+        }
+        // The carry clears POSTED and counts one take. A full barrier; pairs with `post`: whoever posts after this gets a
+        // new interrupt, whatever was published before an earlier post is seen by the reads below.
+        let take = cpu.post.fetch_add_full(POSTED) >> 1;
+        // Release: what this CPU did under the old translations comes before it, and unless it is early the invalidations, each
+        // complete on return; pairs with the acquire in `wait`.
+        let served = || cpu.served.0.store(take + 1, Ordering::Release);
+        if on_entry && self.may_answer_posts_early(cpu) {
+            served();
+            self.follow_and_finish(cpu);
+        } else {
+            self.follow_and_finish(cpu);
+            served();
+        }
+    }
+
+    /// Refuses, in debug builds, to wait from within the handler: what it has taken and not answered yet, somebody waits
+    /// for, and two such CPUs would wait for each other for ever (C5). Pinned or masked. Costs nothing in a release build.
+    #[inline]
+    pub(crate) fn refuse_in_handler(&self) {
+        #[cfg(debug_assertions)]
+        {
+            let cpu = self.kernel.cpu();
+            let serving = self.cpus[cpu].own.serving.is_set();
+            assert!(!serving, "CPU {cpu} waits for others from within the shootdown handler");
+        }
+    }
+
+    /// Whether a CPU that waits does itself what others ask of it: always, unless the design leaves that to the interrupt and
+    /// the interrupt can come. The same answer from the beginning of a wait to its end.
+    #[inline]
+    pub(crate) fn serves_while_waiting(&self) -> bool {
+        (self.design().service == Service::Waiter || self.kernel.interrupts_are_off())
+            && !fault!(self.kernel, NoSelfService)
+    }
+
+    /// Serves what is asked of the CPU this runs on, from within a wait, whether or not interrupts are on; returns whether
+    /// anything was. It looks before it masks: a waiter that migrates in between has looked at the CPU that it came from, and
+    /// looks again at its next poll.
+    #[inline]
+    pub(crate) fn serve_own(&self) -> bool {
+        let asked = self.is_asked(&self.cpus[self.kernel.cpu()]);
+        if asked {
+            self.serve_asked();
+        }
+        asked
+    }
+
+    /// Whether there is anything to serve on `cpu`. Relaxed: what is asked now the next look finds.
+    #[inline]
+    fn is_asked(&self, cpu: &PerCpu<K::Facade>) -> bool {
+        cpu.queue.has_ready()
+            || self.design().requests == Requests::Log && cpu.post.load(Ordering::Relaxed) & POSTED != 0
+    }
+
+    #[inline(never)]
+    fn serve_asked(&self) {
+        self.masked(|| {
+            self.refuse_in_handler();
+            let cpu = &self.cpus[self.kernel.cpu()];
+            // To answer in the middle of a walk would say that it has ended (C3).
+            if !self.waits_inside_walk(cpu) {
+                self.serve(cpu);
+            }
+        });
+    }
+
+    /// Catches up, and finishes what is under way here where that is what was asked for. The interrupt would do the latter,
+    /// but a CPU that serves while it waits takes none.
+    fn follow_and_finish(&self, cpu: &PerCpu<K::Facade>) {
+        let answer = self.follow_loaded(cpu);
+        self.kernel.event(Event::Answered(answer));
+        if self.design().errata.interrupt_too {
+            self.kernel.local_sync();
+        }
+    }
+
+    /// Does what one request asks, and acknowledges: in this order, unless the handler answers early. After that the request
+    /// may be gone.
+    fn answer(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>, on_entry: bool) {
+        let (ask, walked, departed) = request.ask();
+        if on_entry && self.may_answer_early(ask, walked) {
+            request.acknowledge();
+            // Whose set it would leave may be gone: it stays in.
+            return self.do_as_asked(cpu, ask, 0);
+        }
+        self.do_as_asked(cpu, ask, departed);
+        self.forget_walks(cpu, walked, ask != Ask::EndWalks);
+        if fault!(self.kernel, DepartingCpuAcknowledgesTwice) && cpu.state().is_off() {
+            request.acknowledge();
+        }
+        request.acknowledge();
+    }
+
+    /// `departed`: address of the space whose set this CPU leaves if it has left the space; 0 for none.
+    #[inline]
+    fn do_as_asked(&self, cpu: &PerCpu<K::Facade>, ask: Ask, departed: u64) {
+        match ask {
+            Ask::EndWalks => {}
+            Ask::CatchUp => self.follow_and_finish(cpu),
+            Ask::Synchronise => self.kernel.local_sync(),
+            Ask::Kernel { range } => self.flush_kernel_range(cpu, &range),
+            Ask::Tag { tag, range } => {
+                if range.is_walkable(self.design().ceiling) {
+                    self.flush_range(tag, &range);
+                } else {
+                    self.flush_tag(tag);
+                }
+                self.kernel.event(Event::Answered(Answer::Flushed));
+            }
+            Ask::Space { id, generation, range } => {
+                let state = cpu.state();
+                // Not loaded any more: the slot is behind and will catch up at the next switch-in.
+                let answer = if state.id() != id {
+                    self.leave_departed(departed);
+                    Answer::Elsewhere
+                } else if state.is_lazy() {
+                    self.follow_loaded(cpu)
+                } else {
+                    // SAFETY: interrupts are off; see `loaded`.
+                    let space = unsafe { self.loaded(cpu) };
+                    let answer = space.and_then(|space| self.flush_next(cpu, space, generation, &range));
+                    answer.unwrap_or_else(|| self.follow_loaded(cpu))
+                };
+                if fault!(self.kernel, DepartsWithoutLooking) {
+                    self.leave_departed(departed);
+                }
+                self.kernel.event(Event::Answered(answer));
+            }
+        }
+    }
+
+    /// Leaves the set of the space at that address, 0 for none, which is not loaded here; the requester keeps it alive. A
+    /// requester that misses this CPU from now on may: before it loads the space again it joins, a full barrier (rule 3).
+    pub(crate) fn leave_departed(&self, departed: u64) {
+        if departed != 0 {
+            // SAFETY: the address of a reference that the requester holds until this request is acknowledged.
+            let space: &Space<K::Facade, W> = unsafe { &*core::ptr::with_exposed_provenance(departed as usize) };
+            if !self.holds_tag_in_set(space.mode()) {
+                space.cpus.leave(self.kernel.cpu());
+            }
+        }
+    }
+
+    /// Rule 2 for `space`, which is loaded on this CPU: nothing is left to do if the slot has seen `generation`, which is
+    /// usual where several requests were taken together, and then the line that all requesters write is not even read; and
+    /// `range` alone is flushed if the slot has seen exactly the one before, and `generation` is still the newest (relaxed: only so
+    /// that what comes after it is done along with it). `None` when neither is so: nothing is done. Interrupts off.
+    // Always: it is most of what a target does, and as a function of its own it would first save half the registers.
+    #[inline(always)]
+    pub(crate) fn flush_next(
+        &self,
+        cpu: &PerCpu<K::Facade>,
+        space: &Space<K::Facade, W>,
+        generation: u64,
+        range: &Range,
+    ) -> Option<Answer> {
+        // Where there is a tag, or it is given or taken, the slot is left or to be left, whatever it has seen.
+        if space.mode() != Mode::PerCpu {
+            return None;
+        }
+        let index = cpu.own.slot.load(Ordering::Relaxed) as usize;
+        let slot = &cpu.own.slots[index];
+        let seen = slot.generation.load(Ordering::Relaxed);
+        if seen >= generation {
+            return Some(Answer::Current);
+        }
+        let next = seen + 1 == generation
+            && range.is_walkable(self.design().ceiling)
+            && space.log.generation.load(Ordering::Relaxed) == generation;
+        if !next {
+            return None;
+        }
+        if fault!(self.kernel, RecordedBeforeFlush) {
+            slot.generation.store(generation, Ordering::Relaxed);
+        }
+        self.flush_range(self.slot_tag(index), range);
+        // After the flush: `user_access_ok` goes by it.
+        slot.generation.store(generation, Ordering::Relaxed);
+        Some(Answer::Flushed)
+    }
+}

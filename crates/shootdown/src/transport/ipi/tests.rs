@@ -1,0 +1,369 @@
+//! Requests to CPUs whose queues are full, and posts that meet: who is interrupted, when, and what a waiter does meanwhile.
+
+mod nested;
+mod online;
+mod own_request;
+
+use super::*;
+use crate::Design;
+use crate::design::Service;
+use crate::range::Range;
+use crate::space::Space;
+use crate::testing::interleave;
+use crate::testing::mock_kernel::{
+    CLOCK, DESIGN, ON_WAIT, PINS, SEEN, Seen, Sys, World, all_answer, handle, many, on, three,
+};
+use crate::transport::request::TAKEN_BACK;
+use std::boxed::Box;
+use std::vec::Vec;
+
+/// Another CPU holds a slot of that CPU's queue, with a request that it has taken back, and has not said so yet.
+fn claim(engine: &Sys, cpu: usize) -> Option<u32> {
+    engine.cpus[cpu].queue.claim(1, TAKEN_BACK)
+}
+
+/// It says so too. Whether the queue was empty.
+fn put_nothing(engine: &Sys, cpu: usize) -> bool {
+    let slot = claim(engine, cpu).expect("it is empty");
+    engine.cpus[cpu].queue.say_ready(slot)
+}
+
+/// Others hold every slot of that CPU's queue and have not said so yet.
+fn fill(engine: &Sys, cpu: usize) {
+    while claim(engine, cpu).is_some() {}
+}
+
+/// They do, and the CPU takes all.
+fn empty(engine: &Sys, cpu: usize) {
+    let queue = &engine.cpus[cpu].queue;
+    (0..64).for_each(|slot| {
+        queue.say_ready(slot);
+    });
+    queue.take(|_| {});
+}
+
+/// What is seen of a flush by CPU 0; what happens meanwhile.
+fn flush(engine: &Sys, space: &Space<World, 1>, on_wait: impl FnMut(u32) + 'static) -> Vec<Seen> {
+    SEEN.take();
+    ON_WAIT.set(Some(Box::new(on_wait)));
+    let _done = engine.flush(space, Range::page(0x1000));
+    ON_WAIT.set(None);
+    SEEN.take().into_iter().filter(|seen| *seen != Seen::Here).collect()
+}
+
+use Seen::{BeforeIpi, Sent, Waited};
+
+/// Whoever has been asked answers; full queues are emptied.
+fn answer(engine: &'static Sys) {
+    for cpu in 1..3 {
+        match claim(engine, cpu) {
+            None => empty(engine, cpu),
+            Some(_) => on(cpu, || handle(engine)),
+        }
+    }
+}
+
+#[test]
+fn a_full_queue_is_come_back_to_when_the_others_have_been_interrupted() {
+    for off in [false, true] {
+        let (engine, space) = three(DESIGN);
+        fill(engine, 1);
+        let mut looks = 0;
+        let seen = flush(engine, space, move |_| {
+            looks += 1;
+            match looks {
+                1 => {}
+                2 if off => on(1, || engine.cpu_offline()),
+                2 => empty(engine, 1),
+                _ => (1..3).for_each(|cpu| on(cpu, || handle(engine))),
+            }
+        });
+        let before = [BeforeIpi, Sent([2].into()), Waited, Waited];
+        let after = if off {
+            [Waited].as_slice()
+        } else {
+            &[BeforeIpi, Sent([1].into()), Waited]
+        };
+        assert_eq!(seen, [before.as_slice(), after].concat());
+        assert!(!engine.cpus[1].queue.has_ready());
+    }
+}
+
+#[test]
+fn nobody_is_interrupted_for_nothing_before_the_wait_for_a_full_queue() {
+    let (engine, space) = three(DESIGN);
+    fill(engine, 1);
+    fill(engine, 2);
+    let seen = flush(engine, space, move |_| answer(engine));
+    assert_eq!(seen, [Waited, BeforeIpi, Sent([1, 2].into()), Waited]);
+}
+
+#[test]
+fn a_queue_that_has_a_slot_again_by_then_is_not_waited_for() {
+    let (engine, space) = three(DESIGN);
+    fill(engine, 1);
+    // The second target is looked at after the first was found full.
+    interleave::after_each(move || {
+        if engine.cpus[2].queue.has_ready() && !engine.cpus[1].queue.has_ready() {
+            empty(engine, 1);
+            return true;
+        }
+        false
+    });
+    let seen = flush(engine, space, move |_| answer(engine));
+    assert_eq!(seen, [BeforeIpi, Sent([1, 2].into()), Waited]);
+}
+
+#[test]
+fn whoever_waits_for_a_slot_serves_meanwhile_unless_that_is_left_to_the_interrupt() {
+    for service in [Service::Waiter, Service::Interrupt] {
+        let (engine, space) = three(Design { service, ..DESIGN });
+        fill(engine, 1);
+        let asked = Box::leak(Box::new(Request::<World>::sending()));
+        asked.write(Asked::CATCH_UP, 0, 0);
+        let asked: &'static Request<World> = asked;
+        assert_eq!(engine.cpus[0].queue.put(1, asked), Some((1, true)));
+        asked.sent(1);
+        let seen = flush(engine, space, move |round| {
+            if asked.is_complete() || service == Service::Interrupt && round > 1 {
+                answer(engine);
+            }
+        });
+        assert_eq!(asked.is_complete(), service == Service::Waiter);
+        assert!(seen.len() < 10, "{seen:?}");
+    }
+}
+
+#[test]
+fn a_cpu_that_somebody_else_is_about_to_interrupt_is_not_interrupted_again() {
+    for requests in [Requests::PerRequest, Requests::PerCpu] {
+        let (engine, space) = three(Design { requests, ..DESIGN });
+        assert!(put_nothing(engine, 1));
+        let seen = flush(engine, space, move |_| {
+            (1..3).for_each(|cpu| on(cpu, || handle(engine)))
+        });
+        assert_eq!(seen, [BeforeIpi, Sent([2].into()), Waited]);
+        let both = flush(engine, space, move |_| {
+            (1..3).for_each(|cpu| on(cpu, || handle(engine)))
+        });
+        assert_eq!(both, [BeforeIpi, Sent([1, 2].into()), Waited]);
+        for cpu in 1..3 {
+            assert!(put_nothing(engine, cpu));
+        }
+        let nobody = flush(engine, space, move |_| {
+            (1..3).for_each(|cpu| on(cpu, || handle(engine)))
+        });
+        assert_eq!(nobody, [Waited]);
+    }
+}
+
+const LOG: Design = Design {
+    requests: Requests::Log,
+    ..DESIGN
+};
+
+#[test]
+fn of_two_who_post_at_once_one_interrupts() {
+    for operation in 0..40 {
+        let (engine, space) = three(LOG);
+        let interrupted = |seen: &[Seen]| {
+            seen.iter()
+                .filter(|seen| matches!(seen, Sent(to) if to.contains(&1)))
+                .count()
+        };
+        SEEN.take();
+        interleave::after(operation, move || {
+            let _never_waited_for = on(2, || engine.dispatch(space, Range::page(0x2000)));
+        });
+        let token = engine.dispatch(space, Range::page(0x1000));
+        if !interleave::never() {
+            continue;
+        }
+        let seen = SEEN.take();
+        assert_eq!(interrupted(&seen), 1, "{seen:?} at operation {operation}");
+        assert!(!seen.contains(&Sent([].into())));
+        ON_WAIT.set(Some(Box::new(move |_| {
+            (1..3).for_each(|cpu| on(cpu, || handle(engine)))
+        })));
+        let _done = token.wait();
+        ON_WAIT.set(None);
+    }
+}
+
+#[test]
+fn whoever_finds_a_post_writes_nothing_and_interrupts_nobody() {
+    let (engine, space) = three(LOG);
+    for cpu in 1..3 {
+        engine.cpus[cpu].post.fetch_or_full(POSTED);
+    }
+    let writes = || (1..3).map(|cpu| engine.cpus[cpu].post.writes()).sum::<u32>();
+    let before = writes();
+    SEEN.take();
+    let token = engine.dispatch(space, Range::page(0x1000));
+    assert_eq!((writes(), SEEN.take()), (before, [Seen::Here].into()));
+    ON_WAIT.set(Some(Box::new(move |_| {
+        (1..3).for_each(|cpu| on(cpu, || handle(engine)))
+    })));
+    let _done = token.wait();
+    ON_WAIT.set(None);
+}
+
+fn wait(token: Token<'_, '_, World, 1>, on_wait: impl FnMut(u32) + 'static) -> Vec<Seen> {
+    SEEN.take();
+    ON_WAIT.set(Some(Box::new(on_wait)));
+    let _done = token.wait();
+    ON_WAIT.set(None);
+    SEEN.take().into_iter().filter(|seen| *seen != Seen::Here).collect()
+}
+
+#[test]
+fn others_are_asked_before_the_own_part_and_after_it_where_it_is_serial() {
+    for requests in [Requests::Log, Requests::PerRequest] {
+        for order in [Order::Serial, Order::Concurrent] {
+            let (engine, space) = three(Design {
+                requests,
+                order,
+                ..DESIGN
+            });
+            SEEN.take();
+            ON_WAIT.set(Some(Box::new(|_| all_answer(engine))));
+            let _done = engine.flush(space, Range::page(0x1000));
+            ON_WAIT.set(None);
+            let seen = SEEN.take();
+            let asked = seen
+                .iter()
+                .position(|seen| *seen == Sent([1, 2].into()))
+                .expect("both are");
+            let here = seen.iter().position(|seen| *seen == Seen::Here).expect("it is");
+            assert_eq!(here < asked, order == Order::Serial, "{seen:?}");
+        }
+    }
+}
+
+#[test]
+fn a_waiter_leaves_it_to_the_interrupt_where_it_may() {
+    for service in [Service::Interrupt, Service::Waiter] {
+        for requests in [Requests::Log, Requests::PerRequest] {
+            let (engine, space) = three(Design {
+                service,
+                requests,
+                ..DESIGN
+            });
+            let queue = &engine.cpus[0].queue;
+            put_nothing(engine, 0);
+            let seen = flush(engine, space, move |round| {
+                assert_eq!(queue.has_ready(), service == Service::Interrupt);
+                if round == 3 {
+                    all_answer(engine);
+                }
+            });
+            assert_eq!(seen, [BeforeIpi, Sent([1, 2].into()), Waited, Waited, Waited]);
+        }
+    }
+}
+
+#[test]
+fn who_is_answered_while_it_serves_looks_no_more() {
+    let (engine, space) = three(DESIGN);
+    let queue = &engine.cpus[0].queue;
+    put_nothing(engine, 0);
+    interleave::after_each(move || {
+        let serves = !queue.has_ready();
+        if serves {
+            all_answer(engine);
+        }
+        serves
+    });
+    let seen = flush(engine, space, |_| unreachable!("all have answered"));
+    assert_eq!(seen, [BeforeIpi, Sent([1, 2].into())]);
+}
+
+#[test]
+fn a_cpu_that_does_not_answer_is_reported_once_when_the_time_is_over_and_the_clock_is_hardly_looked_at() {
+    for (stuck_ns, clock) in [(10, [100, 109, 110].as_slice()), (0, &[])] {
+        for requests in [Requests::Log, Requests::PerRequest] {
+            let (engine, space) = three(Design {
+                requests,
+                stuck_ns,
+                ..DESIGN
+            });
+            CLOCK.set(clock.iter().rev().copied().collect());
+            let seen = flush(engine, space, move |round| {
+                if round == 700 {
+                    all_answer(engine);
+                }
+            });
+            let is_report = |seen: &&Seen| matches!(seen, Seen::Stuck(_));
+            assert_eq!(seen.iter().filter(is_report).count(), usize::from(stuck_ns != 0));
+            // The clock is looked at for the third time.
+            let looks = seen.iter().take_while(|seen| !is_report(seen)).count();
+            assert!(looks > 512, "reported after {looks} looks");
+            assert_eq!(CLOCK.take(), [0_u64; 0]);
+        }
+    }
+}
+
+#[test]
+fn of_many_targets_each_is_waited_for() {
+    // More than a token keeps tickets for.
+    const CPUS: usize = 20;
+    for late in 1..CPUS {
+        let (engine, space) = many(LOG, CPUS);
+        let token = engine.dispatch(space, Range::page(0x1000));
+        let answer = move |round| {
+            (1..CPUS)
+                .filter(|&cpu| cpu != late || round > 1)
+                .for_each(|cpu| on(cpu, || handle(engine)));
+        };
+        answer(1);
+        assert_eq!(wait(token, move |_| answer(2)), [Waited], "CPU {late} had not answered");
+        let token = engine.dispatch(space, Range::page(0x2000));
+        all_answer(engine);
+        assert_eq!(wait(token, |_| unreachable!("all have answered")), []);
+    }
+}
+
+#[test]
+fn a_waiter_may_be_preempted_where_the_design_says_so() {
+    for (wait_by, pins) in [(Wait::Spin, 1), (Wait::Preemptible, 0)] {
+        for requests in [Requests::Log, Requests::PerRequest] {
+            let design = Design {
+                requests,
+                wait: wait_by,
+                ..DESIGN
+            };
+            let (engine, space) = three(design);
+            let seen = flush(engine, space, move |_| {
+                assert_eq!(PINS.get(), pins, "{wait_by:?}");
+                all_answer(engine);
+            });
+            assert_eq!((seen.len(), PINS.get()), (3, 0));
+        }
+    }
+}
+
+#[test]
+fn a_cpu_that_goes_off_as_it_is_asked_is_not_waited_for() {
+    for requests in [Requests::Log, Requests::PerRequest, Requests::PerCpu] {
+        for operation in 0..80 {
+            let (engine, space) = three(Design { requests, ..DESIGN });
+            interleave::after(operation, move || on(1, || engine.cpu_offline()));
+            flush(engine, space, |_| on(2, || handle(engine)));
+            if !interleave::never() {
+                on(1, || engine.cpu_offline());
+            }
+            // Nothing of before is in its way when it is back.
+            // SAFETY: the space is leaked.
+            on(1, || unsafe {
+                engine.cpu_online();
+                engine.switch_to(space);
+            });
+            let seen = flush(engine, space, move |_| all_answer(engine));
+            assert_eq!(
+                seen,
+                [BeforeIpi, Sent([1, 2].into()), Waited],
+                "off at operation {operation}"
+            );
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What a CPU that comes online answers.
+
+use super::*;
+use crate::testing::mock_kernel::AFTER_IPI;
+
+#[test]
+fn a_cpu_that_comes_online_answers_when_it_has_flushed_everything() {
+    let design = Design {
+        requests: Requests::Log,
+        ..DESIGN
+    };
+    let (engine, _) = three(design);
+    on(1, || engine.cpu_offline());
+    // Its requester found it on before it went off, or has just found it on again.
+    let mut asked = CpuMask::EMPTY;
+    asked.insert(1);
+    on(0, || engine.post(&mut engine.token(0, 0), asked, 0));
+    let answers = || engine.cpus[1].served.0.load(Ordering::Relaxed);
+    let before = answers();
+    SEEN.take();
+    interleave::after_each(move || {
+        let flushed = SEEN.with_borrow(|seen| seen.contains(&Seen::Here));
+        assert!(flushed || answers() == before, "it has answered, and has not flushed");
+        flushed
+    });
+    on(1, || engine.cpu_online());
+    assert!(interleave::never(), "it has flushed");
+    assert_eq!(answers(), before + 1);
+}
+
+#[test]
+fn who_goes_off_reads_no_descriptor_through_a_mapping_from_before() {
+    let (engine, _) = three(DESIGN);
+    let request: &'static Request<World> = Box::leak(Box::new(Request::sending()));
+    request.write(Asked::CATCH_UP, 0, 0);
+    assert!(engine.cpus[1].queue.put(0, request).is_some());
+    request.sent(1);
+    SEEN.take();
+    // Before the last operation, which is the answer: whether it had been given, and whether anything had been invalidated.
+    let last: &'static core::cell::Cell<(bool, bool)> = Box::leak(Box::default());
+    interleave::after_each(move || {
+        let here = SEEN.with_borrow(|seen| seen.contains(&Seen::Here));
+        last.set((request.is_complete(), here));
+        false
+    });
+    on(1, || engine.cpu_offline());
+    interleave::never();
+    assert!(request.is_complete());
+    assert_eq!(
+        last.get(),
+        (false, true),
+        "it uses what a flush of kernel addresses did not wait for"
+    );
+    // Where nothing was asked nothing is flushed.
+    SEEN.take();
+    on(2, || engine.cpu_offline());
+    assert_eq!(SEEN.take(), []);
+}
+
+#[test]
+fn a_handler_looks_at_nothing_before_its_interrupt_is_acknowledged() {
+    let (engine, _) = three(DESIGN);
+    let acknowledged: &'static core::cell::Cell<Option<u32>> = Box::leak(Box::default());
+    let before = AFTER_IPI.get();
+    interleave::after(0, move || acknowledged.set(Some(AFTER_IPI.get())));
+    handle(engine);
+    assert!(interleave::never());
+    assert_eq!(acknowledged.get(), Some(before + 1));
+}
