@@ -36,7 +36,7 @@ pub struct AddressSpace {
 }
 
 /// The engine's flush, under a name that can be found from outside: instructions of a shootdown are counted from here to the
-/// return, as in Linux those of `flush_tlb_mm_range` (docs/linux-baseline.md).
+/// return, as in Linux those of `flush_tlb_mm_range` (docs/src/evidence/linux-baseline.md).
 #[unsafe(no_mangle)]
 #[inline(never)]
 fn shootdown_flush(space: &Space<Bare, WORDS>, range: Range) -> Flushed {

@@ -1,4 +1,4 @@
-//! `docs/CORRECTNESS.md` names tests, switches and mutants: each must exist, and say what the page says that it does.
+//! `docs/src/verification/correctness.md` names tests, switches and mutants. Each must exist and do what the page says.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ fn sources(folder: &str) -> String {
 }
 
 fn page() -> String {
-    fs::read_to_string(root().join("docs/CORRECTNESS.md")).expect("the page")
+    fs::read_to_string(root().join("docs/src/verification/correctness.md")).expect("the page")
 }
 
 /// What stands between single backticks outside of blocks.

@@ -1,4 +1,5 @@
-//! Mutations of the engine, and who catches each: `cargo xtask mutants`. How it works: `docs/mutants.md`.
+//! Mutations of the engine, and what catches each: `cargo xtask mutants`.
+//! How it works: `docs/src/verification/mutants.md`.
 //!
 //! 1. `enumerate.rs` finds, by syntax alone, every place in `crates/shootdown/src` that can be changed (`mutant.rs` names it), and
 //!    `rewrite.rs` makes of the source a copy that holds all changes at once, one of which is chosen when a program starts

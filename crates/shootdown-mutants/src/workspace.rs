@@ -26,7 +26,7 @@ const COPIED: [&str; 7] = [
     "crates/shootdown-sim",
     "crates/shootdown-trace",
     "machines",
-    "docs/priors.md",
+    "docs/src/machines/priors.md",
 ];
 
 const RUNTIME: &str = include_str!("../runtime/mutation.rs");

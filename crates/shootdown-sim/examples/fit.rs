@@ -1,15 +1,15 @@
 //! Fits the four fitted parameters of `milan-72`, each on one published figure, under each hypothesis about what sets
-//! the ceiling of `broadcast` (docs/priors.md says which was chosen, and why), and prints the parameters, the errors on
-//! every published row, and where the curves peak.
+//! the ceiling of `broadcast`, and prints the parameters, the errors on every published row, and where the curves peak.
+//! `docs/src/machines/priors.md` says which hypothesis was chosen, and why.
 //!
 //! ```text
 //! cargo run --release -p shootdown-sim --example fit            # all hypotheses
 //! cargo run --release -p shootdown-sim --example fit -- fabric  # one
 //! ```
 //!
-//! Starts from the priors below (docs/priors.md), which were written down before anything was fitted, and moves one
-//! parameter at a time, never out of its stated range, until its row is met; a few rounds, since every row depends on
-//! every parameter a little. Paste what the chosen hypothesis prints into `machines/milan-72.toml`.
+//! Starts from the priors below, which were written down before anything was fitted (docs/src/machines/priors.md). Moves
+//! one parameter at a time, never out of its stated range, until its row is met. Repeats this a few times, because every
+//! row depends on every parameter a little. Paste what the chosen hypothesis prints into `machines/milan-72.toml`.
 
 use shootdown_sim::model::Model;
 use shootdown_sim::run::{Parameters, RunSpec, run};

@@ -2,7 +2,7 @@
 //!
 //! Two boots. In the first the virtual CPUs run at the same time, and rates and interrupts are measured; in the second
 //! they take turns by a count of instructions (`-icount`), so that everything is reproducible to the last instruction,
-//! and a plugin counts what a shootdown takes. docs/linux-baseline.md says what is counted and why so.
+//! and a plugin counts what a shootdown takes. docs/src/evidence/linux-baseline.md says what is counted and why so.
 
 pub mod boot;
 pub mod guest;

@@ -165,11 +165,11 @@ pub(crate) fn assert_explained(document: &str) {
     }
     let mut found = Vec::new();
     keys(&serde_json::from_str(document).expect("it is JSON"), &mut found);
-    let words = include_str!("../../../../docs/json.md");
+    let words = include_str!("../../../../docs/src/tools/json.md");
     for key in found {
         assert!(
             words.contains(&format!("`{key}`")),
-            "docs/json.md does not explain {key}"
+            "docs/src/tools/json.md does not explain {key}"
         );
     }
 }
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn every_key_is_explained() {
-        let words = include_str!("../../../../docs/json.md");
+        let words = include_str!("../../../../docs/src/tools/json.md");
         for key in KEYS.iter().chain(&["command", "lost_events", "qemu"]) {
             assert!(words.contains(&format!("| `{key}` |")), "{key}");
         }

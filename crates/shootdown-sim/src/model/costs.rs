@@ -2,7 +2,7 @@
 //!
 //! One macro declares a table once: the struct that the simulator reads, its documentation, and the rule each number
 //! must meet. Times are `f64` processor cycles whichever unit the file used; the numbers themselves, and why they were
-//! chosen, live in the model files and `docs/priors.md`.
+//! chosen, live in the model files and `docs/src/machines/priors.md`.
 
 use super::topology::Distance;
 

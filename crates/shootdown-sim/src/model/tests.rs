@@ -141,17 +141,17 @@ fn a_call_costs_four_movements_of_a_line_within_the_socket() {
 
 #[test]
 fn the_table_of_priors_explains_every_parameter() {
-    let table = include_str!("../../../../docs/priors.md");
+    let table = include_str!("../../../../docs/src/machines/priors.md");
     for name in Model::builtin_names() {
         assert!(
             table.contains(&format!("`{name}`")),
-            "docs/priors.md does not mention {name}"
+            "docs/src/machines/priors.md does not mention {name}"
         );
     }
     for field in fields() {
         assert!(
             table.contains(&format!("| `{}` |", field.path)),
-            "docs/priors.md does not mention {}",
+            "docs/src/machines/priors.md does not mention {}",
             field.path
         );
     }

@@ -1,4 +1,4 @@
-//! The evidence as JSON, for programs: a contract, explained in `docs/json.md`.
+//! The evidence as JSON, for programs: a contract, explained in `docs/src/tools/json.md`.
 
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 //! it.
 //!
 //! The statements are the specification's reading of the published tables. No number was fitted on them, but the second
-//! was used to choose between hypotheses about what sets the ceiling of broadcast (docs/priors.md).
+//! was used to choose between hypotheses about what sets the ceiling of broadcast (docs/src/machines/priors.md).
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ pub struct Statement {
 
 /// How the statements are to be read.
 pub const CAVEAT: &str =
-    "one run each; no number was fitted on it, but the second line chose\nbetween hypotheses: docs/priors.md";
+    "one run each; no number was fitted on it, but the second line chose\nbetween hypotheses: docs/src/machines/priors.md";
 
 /// The simulated curves, given the outcomes of [`specs`] in order: design, then (threads, operations per second) of the
 /// runs that did not fail.

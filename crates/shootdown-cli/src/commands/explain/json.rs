@@ -1,4 +1,4 @@
-//! Why requests went the way they did as JSON, for programs: a contract, explained in `docs/json.md`.
+//! Why requests went the way they did as JSON, for programs: a contract, explained in `docs/src/tools/json.md`.
 
 use serde::Serialize;
 use shootdown::{Costs, Reach};

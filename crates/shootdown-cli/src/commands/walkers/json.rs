@@ -1,4 +1,4 @@
-//! What walks pay as JSON, for programs: a contract, explained in `docs/json.md`.
+//! What walks pay as JSON, for programs: a contract, explained in `docs/src/tools/json.md`.
 
 use serde::Serialize;
 
