@@ -61,8 +61,10 @@ pub struct Statement {
 }
 
 /// How the statements are to be read.
-pub const CAVEAT: &str =
-    "one run each; no number was fitted on it, but the second line chose\nbetween hypotheses: docs/src/machines/priors.md";
+pub const CAVEAT: &str = concat!(
+    "one run each; no number was fitted on it, but the second line chose\n",
+    "between hypotheses: docs/src/machines/priors.md"
+);
 
 /// The simulated curves, given the outcomes of [`specs`] in order: design, then (threads, operations per second) of the
 /// runs that did not fail.
