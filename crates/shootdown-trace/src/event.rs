@@ -7,7 +7,8 @@ pub struct Event<'t> {
     pub time_ns: u64,
     /// CPU it happened on.
     pub cpu: u32,
-    /// Task that the CPU was running (Linux: pid of the thread), 0 for idle.
+    /// Task that the CPU was running (Linux: pid of the thread), 0 for idle, [`Event::UNKNOWN_TASK`] when the recording
+    /// does not say.
     pub task: u32,
     /// Process of that task (Linux: tgid), where the recording has it. Stands for the address space.
     pub process: Option<u32>,
@@ -15,6 +16,11 @@ pub struct Event<'t> {
     pub name: &'t str,
     /// What happened.
     pub what: What<'t>,
+}
+
+impl Event<'_> {
+    /// The task of a line that names none.
+    pub const UNKNOWN_TASK: u32 = u32::MAX;
 }
 
 /// What happened.
@@ -40,8 +46,8 @@ pub enum What<'t> {
     Queued {
         /// The other CPU.
         target: u32,
-        /// Whether the function is the kernel's remote TLB flush.
-        shootdown: bool,
+        /// Which function.
+        function: Function,
     },
     /// An interrupt was sent to one CPU (`ipi_send_cpu`).
     Interrupt {
@@ -64,6 +70,13 @@ pub enum What<'t> {
         /// The new task.
         child: u32,
     },
+    /// A task was created (`task_newtask`).
+    NewTask {
+        /// The new task.
+        child: u32,
+        /// Flags of clone (Linux: `CLONE_THREAD` and others).
+        flags: u64,
+    },
     /// A new program was loaded (`sched_process_exec`).
     Exec,
     /// A task ended (`sched_process_exit`).
@@ -84,6 +97,17 @@ pub enum What<'t> {
         /// `behavior` of madvise, `prot` of mprotect, new length of mremap; else 0.
         argument: u64,
     },
+}
+
+/// The function of a call to another CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Function {
+    /// The kernel's remote TLB flush.
+    Shootdown,
+    /// Another one.
+    Other,
+    /// The recording has no name: its address, 0 where it has none either.
+    Unnamed(u64),
 }
 
 /// A memory system call.

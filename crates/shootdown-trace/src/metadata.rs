@@ -15,8 +15,11 @@ pub struct Metadata {
     pub clock: Option<String>,
     /// Names of the events that were switched on.
     pub events: Vec<String>,
-    /// Events lost by the kernel's buffers, all CPUs together.
+    /// Events lost by the kernel's buffers, all CPUs together, as far as the source says how many.
     pub lost_events: u64,
+    /// The same by CPU, with losses of unknown size.
+    #[serde(default)]
+    pub losses: Vec<Loss>,
     /// What was wrong with the text it was imported from.
     pub damage: Damage,
     /// Whether recording ended before its time (a full disk, a killed recorder).
@@ -24,6 +27,38 @@ pub struct Metadata {
     /// Whether only one program's tasks were recorded: what CPUs did meanwhile that ran others is not in it.
     #[serde(default)]
     pub one_program: bool,
+}
+
+impl Metadata {
+    /// Counts a loss of `events`, or of a number that is not known, on `cpu`.
+    pub(crate) fn lose(&mut self, cpu: Option<u32>, events: Option<u64>) {
+        if events == Some(0) {
+            return;
+        }
+        self.lost_events = self.lost_events.saturating_add(events.unwrap_or(0));
+        let known = self
+            .losses
+            .iter_mut()
+            .find(|loss| loss.cpu == cpu && loss.events.is_some() == events.is_some());
+        match known {
+            Some(loss) => {
+                loss.times += 1;
+                loss.events = loss.events.map(|before| before.saturating_add(events.unwrap_or(0)));
+            }
+            None => self.losses.push(Loss { cpu, events, times: 1 }),
+        }
+    }
+}
+
+/// Events that were lost before they could be recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// The CPU, where the source names it.
+    pub cpu: Option<u32>,
+    /// How many, where the source says so.
+    pub events: Option<u64>,
+    /// How often the source notes a loss.
+    pub times: u64,
 }
 
 /// Lines that could not be used. Nothing is dropped without being counted here.
@@ -37,6 +72,9 @@ pub struct Damage {
     pub unknown: u64,
     /// Events earlier than one before them.
     pub out_of_order: u64,
+    /// Names of the events that are not used, with their counts, the most frequent first.
+    #[serde(default)]
+    pub unused: Vec<(String, u64)>,
     /// The first of each kind.
     pub first: Vec<FirstDamage>,
 }

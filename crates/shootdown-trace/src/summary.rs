@@ -1,6 +1,6 @@
 //! What is in a recording, in a few numbers. Memory: an entry per process.
 
-use crate::{Event, Reason, What};
+use crate::{Event, Function, Reason, What};
 use std::collections::HashMap;
 
 /// One process (or one task, where the recording does not know processes).
@@ -57,7 +57,10 @@ impl Summary {
                     self.process(event).flushes += 1;
                 }
             }
-            What::Queued { shootdown: true, .. } => {
+            What::Queued {
+                function: Function::Shootdown,
+                ..
+            } => {
                 self.shootdowns += 1;
                 self.process(event).shootdowns += 1;
             }
@@ -110,13 +113,13 @@ mod tests {
             what,
         };
         let flush = |reason| What::Flush { pages: 1, reason };
-        let queued = |shootdown| What::Queued { target: 0, shootdown };
+        let queued = |function| What::Queued { target: 0, function };
         let mut summary = Summary::default();
         for event in [
             event(1_000, Some(5), flush(Reason::LocalSpace)),
             event(2_000, Some(5), flush(Reason::Sent)),
-            event(3_000, None, queued(true)),
-            event(4_000, Some(5), queued(false)),
+            event(3_000, None, queued(Function::Shootdown)),
+            event(4_000, Some(5), queued(Function::Other)),
         ] {
             summary.add(&event);
         }

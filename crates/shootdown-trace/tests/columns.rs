@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use shootdown_trace::columns::{Error, GROUP_ROWS, Reader, Writer};
-use shootdown_trace::{Call, Event, Metadata, Reason, What};
+use shootdown_trace::{Call, Event, Function, Metadata, Reason, What};
 use std::fs::File;
 
 fn file_of(events: &[Event<'_>], metadata: &Metadata) -> File {
@@ -21,7 +21,7 @@ fn any_event() -> impl Strategy<Value = (u64, u32, u32, Option<u32>, usize, u64,
         0..8192_u32,
         0..4_000_000_u32,
         proptest::option::of(0..4_000_000_u32),
-        0..14_usize,
+        0..15_usize,
         any::<u64>(),
         any::<i64>(),
     )
@@ -41,7 +41,7 @@ fn what(kind: usize, number: u64, pages: i64) -> What<'static> {
         },
         2 => What::Queued {
             target: small,
-            shootdown: number & 1 == 1,
+            function: [Function::Shootdown, Function::Other, Function::Unnamed(number)][number as usize % 3],
         },
         3 => What::Interrupt {
             target: small,
@@ -56,8 +56,12 @@ fn what(kind: usize, number: u64, pages: i64) -> What<'static> {
         7 => What::Exec,
         8 => What::Exit,
         9 => What::Fault { address: number },
+        10 => What::NewTask {
+            child: small,
+            flags: number,
+        },
         kind => What::Call {
-            call: Call::ALL[kind - 10].1,
+            call: Call::ALL[kind - 11].1,
             address: number,
             length: number / 3,
             argument: number & 7,

@@ -4,12 +4,14 @@
 //! | --- | --- | --- |
 //! | `time_ns`, `cpu`, `task`, `name`, `event` | required | all; `event` is one of [`EVENTS`] |
 //! | `process` | int32 | all, where the recording has it |
-//! | `from_task`, `to_task` | int32 | `switch`: who leaves, who comes; `fork`: `to_task` is the child |
+//! | `from_task`, `to_task` | int32 | `switch`: the task that leaves, the one that comes; `fork`, `new_task`: `to_task` is the child |
 //! | `text` | string | `switch`: state of who leaves; `interrupts`: list of CPUs |
 //! | `pages`, `reason` | int64, int32 | `flush` |
 //! | `target` | int32 | `queued`, `interrupt` |
-//! | `call` | boolean | `queued`: whether it is a shootdown; `interrupt`, `interrupts`: whether it is for function calls |
-//! | `address`, `length`, `argument` | uint64 | `fault` (address only), `madvise`, `munmap`, `mprotect`, `mremap` |
+//! | `call` | boolean | `queued`: whether it is a shootdown, empty if the function has no name; `interrupt`, `interrupts`: whether it is for function calls |
+//! | `address`, `length`, `argument` | uint64 | `fault` (address), `queued` (address of a function without a name), `new_task` (argument: flags of clone), `madvise`, `munmap`, `mprotect`, `mremap` |
+//!
+//! A `task` of -1 is not known.
 //!
 //! Rows are written and read in groups of [`GROUP_ROWS`]: memory does not grow with the recording. The file is whole
 //! only after [`Writer::finish`]; whoever writes it does so under a temporary name.
@@ -31,8 +33,8 @@ pub const METADATA_KEY: &str = "shootdown";
 /// Rows of a row group: a few MiB in memory.
 pub const GROUP_ROWS: usize = 1 << 16;
 
-/// Names in the column `event`, system calls besides.
-pub const EVENTS: [&str; 10] = [
+/// Names in the column `event`, without system calls.
+pub const EVENTS: [&str; 11] = [
     "switch",
     "flush",
     "queued",
@@ -40,6 +42,7 @@ pub const EVENTS: [&str; 10] = [
     "interrupts",
     "handler",
     "fork",
+    "new_task",
     "exec",
     "exit",
     "fault",

@@ -1,6 +1,6 @@
 //! An event as a row: what of it stands in which of the columns that not every event has.
 
-use crate::{Call, Reason, What};
+use crate::{Call, Function, Reason, What};
 
 /// The columns that not every event has.
 #[derive(Default)]
@@ -32,9 +32,12 @@ impl<'t> Row<'t> {
                 self.reason = Some(reason as i32);
                 "flush"
             }
-            What::Queued { target, shootdown } => {
+            What::Queued { target, function } => {
                 self.target = Some(target as i32);
-                self.call = Some(shootdown);
+                match function {
+                    Function::Unnamed(address) => self.address = Some(address as i64),
+                    function => self.call = Some(function == Function::Shootdown),
+                }
                 "queued"
             }
             What::Interrupt { target, call } => {
@@ -51,6 +54,11 @@ impl<'t> Row<'t> {
             What::Fork { child } => {
                 self.to_task = Some(child as i32);
                 "fork"
+            }
+            What::NewTask { child, flags } => {
+                self.to_task = Some(child as i32);
+                self.argument = Some(flags as i64);
+                "new_task"
             }
             What::Exec => "exec",
             What::Exit => "exit",
@@ -88,7 +96,11 @@ impl<'t> Row<'t> {
             },
             "queued" => What::Queued {
                 target: self.target? as u32,
-                shootdown: self.call?,
+                function: match self.call {
+                    Some(true) => Function::Shootdown,
+                    Some(false) => Function::Other,
+                    None => Function::Unnamed(self.address? as u64),
+                },
             },
             "interrupt" => What::Interrupt {
                 target: self.target? as u32,
@@ -101,6 +113,10 @@ impl<'t> Row<'t> {
             "handler" => What::HandlerEntry,
             "fork" => What::Fork {
                 child: self.to_task? as u32,
+            },
+            "new_task" => What::NewTask {
+                child: self.to_task? as u32,
+                flags: self.argument? as u64,
             },
             "exec" => What::Exec,
             "exit" => What::Exit,

@@ -1,6 +1,6 @@
 //! What the kernel did, as recorded: withheld from the steps, to be compared with what a replay does.
 
-use crate::{Event, Reason, What};
+use crate::{Event, Function, Reason, What};
 use hdrhistogram::Histogram;
 use std::collections::VecDeque;
 
@@ -92,7 +92,7 @@ impl Recorded {
             },
             What::Queued {
                 target,
-                shootdown: true,
+                function: Function::Shootdown,
             } => {
                 self.queued += 1;
                 let waiting = self.waiting(target);

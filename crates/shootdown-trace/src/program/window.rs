@@ -7,7 +7,7 @@
 //! switched as long after the interrupt as it did, on average, where the recording has both; else the switch is put
 //! directly before the line that shows it.
 
-use crate::{Call, Event, Reason, What};
+use crate::{Call, Event, Function, Reason, What};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Length of recording held back, ns.
@@ -117,7 +117,10 @@ impl Window {
                 Reason::TaskSwitch | Reason::Remote | Reason::WrongCpu => return,
             },
             // Withheld.
-            What::Queued { shootdown: true, .. } => return,
+            What::Queued {
+                function: Function::Shootdown,
+                ..
+            } => return,
             What::HandlerEntry => {
                 if event.task != 0 {
                     return; // it may have come for a flush, which is withheld

@@ -1,7 +1,11 @@
-//! The fields of each event that is used.
+//! The fields of each event that is used, in the forms in which kernels, libtraceevent's plugins (`trace-cmd report`),
+//! `trace-cmd report -R` and `perf script` print them.
+//!
+//! Forms were taken from the print formats in the kernel's `include/trace/events`, and from libtraceevent's
+//! `plugin_tlb.c` and `plugin_sched_switch.c`.
 
 use super::line::Fault;
-use crate::{Call, Reason, What};
+use crate::{Call, Function, Reason, What};
 
 const BROKEN: Fault = Fault::Damaged("a field is missing or is no number");
 
@@ -12,8 +16,7 @@ pub(super) fn what<'t>(event: &str, fields: &'t str) -> Result<What<'t>, Fault> 
         "tlb_flush" => flush(fields).ok_or(BROKEN),
         "csd_queue_cpu" => Ok(What::Queued {
             target: number(fields, "cpu").ok_or(BROKEN)?,
-            // Both the remote flush and its forms under other names begin so: flush_tlb_func, flush_tlb_func_remote.
-            shootdown: value(fields, "func").is_some_and(|function| function.starts_with("flush_tlb_")),
+            function: function(value(fields, "func")),
         }),
         "ipi_send_cpu" => Ok(What::Interrupt {
             target: number(fields, "cpu").ok_or(BROKEN)?,
@@ -29,6 +32,10 @@ pub(super) fn what<'t>(event: &str, fields: &'t str) -> Result<What<'t>, Fault> 
                 .or_else(|| pretty_child(fields))
                 .ok_or(BROKEN)?,
         }),
+        "task_newtask" => Ok(What::NewTask {
+            child: number(fields, "pid").ok_or(BROKEN)?,
+            flags: value(fields, "clone_flags").and_then(hexadecimal).ok_or(BROKEN)?,
+        }),
         "sched_process_exec" => Ok(What::Exec),
         "sched_process_exit" => Ok(What::Exit),
         "page_fault_user" => Ok(What::Fault {
@@ -38,44 +45,86 @@ pub(super) fn what<'t>(event: &str, fields: &'t str) -> Result<What<'t>, Fault> 
     }
 }
 
-/// `prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=b next_pid=2 next_prio=120`, or
-/// `a:1 [120] S ==> b:2 [120]` as perf and trace-cmd print it. Names may hold anything, so numbers are taken from the
-/// right.
+/// Whether an event of that name is used.
+pub(super) fn is_used(event: &str) -> bool {
+    !matches!(what(event, ""), Err(Fault::Unknown))
+}
+
+/// `prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=b next_pid=2 next_prio=120`; with `-R` the same
+/// without the arrow and with a number for the state; or `a:1 [120] S ==> b:2 [120]` as plugins print it. Names may hold
+/// anything, so numbers are taken from the right.
 fn switch(fields: &str) -> Option<What<'_>> {
-    let (from, to) = fields.split_once(" ==> ")?;
-    if let Some((before, state)) = from.rsplit_once(" prev_state=") {
-        let from = before.rsplit_once(" prev_pid=")?.1.split(' ').next()?.parse().ok()?;
-        let to = to.rsplit_once(" next_pid=")?.1.split(' ').next()?.parse().ok()?;
+    if let Some((before, after)) = fields.rsplit_once(" prev_state=") {
+        let from = decimal(before.rsplit_once(" prev_pid=")?.1)?;
+        let state = after.split_ascii_whitespace().next()?;
+        let to = decimal(after.rsplit_once(" next_pid=")?.1)?;
         return Some(What::Switch {
             from,
-            state: state.trim(),
+            state: state_of(state),
             to,
         });
     }
+    let (from, to) = fields.split_once(" ==> ")?;
     let (before, state) = from.rsplit_once("] ")?;
-    let from = before.rsplit_once(" [")?.0.rsplit_once(':')?.1.parse().ok()?;
-    let to = to.rsplit_once(" [")?.0.rsplit_once(':')?.1.parse().ok()?;
+    let from = decimal(before.rsplit_once(" [")?.0.rsplit_once(':')?.1)?;
+    let to = decimal(to.rsplit_once(" [")?.0.rsplit_once(':')?.1)?;
+    let state = state.trim().trim_matches(['(', ')']);
     Some(What::Switch {
         from,
-        state: state.trim(),
+        // The plugin prints W for the bit that the kernel prints as I.
+        state: if state == "W" { "I" } else { state },
         to,
     })
 }
 
-/// `pages:-1 reason:remote IPI send (4)`; the number counts, the words differ between kernels.
+/// The letter of a state that is printed as a number: bits of the kernel's `TASK_REPORT` (`include/linux/sched.h`); the
+/// letter itself else.
+fn state_of(state: &str) -> &str {
+    const LETTERS: [&str; 8] = ["S", "D", "T", "t", "X", "Z", "P", "I"];
+    let number = match state.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => state.parse().ok(),
+    };
+    match number {
+        None => state,
+        Some(0) => "R",
+        Some(bits) => LETTERS.get(bits.trailing_zeros() as usize).copied().unwrap_or("R+"),
+    }
+}
+
+/// `pages:-1 reason:remote IPI send (4)`, `pages=-1 reason= (4)` as the plugin prints it, `reason=4 pages=-1` with `-R`.
+/// The number counts; the words differ between kernels, and the plugin does not know all of them.
 fn flush(fields: &str) -> Option<What<'_>> {
-    let pages = fields
-        .split_once("pages:")?
-        .1
-        .split_ascii_whitespace()
-        .next()?
-        .parse()
-        .ok()?;
-    let number = fields.rsplit_once('(')?.1.split_once(')')?.0.parse().ok()?;
+    let after = |key: &str| {
+        let after = fields.split_once(key)?.1;
+        after.strip_prefix([':', '='])
+    };
+    let (pages, reason) = (after("pages")?, after("reason")?);
+    let number = match in_brackets(reason) {
+        Some(number) => number,
+        None => u64::from(decimal(reason)?),
+    };
+    let pages = pages.split_ascii_whitespace().next()?;
+    let pages = match pages.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok()? as i64,
+        None => pages.parse().ok()?,
+    };
     Some(What::Flush {
         pages,
         reason: Reason::numbered(number)?,
     })
+}
+
+/// The first number in brackets.
+fn in_brackets(text: &str) -> Option<u64> {
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once('(') {
+        if let Some(number) = after.split_once(')').and_then(|(inside, _)| inside.parse().ok()) {
+            return Some(number);
+        }
+        rest = after;
+    }
+    None
 }
 
 /// The child of `comm=make pid=1 child_comm=make child_pid=2` in its pretty form, `make:1 -> make:2`.
@@ -83,30 +132,60 @@ fn pretty_child(fields: &str) -> Option<u32> {
     fields.rsplit_once(':')?.1.trim().parse().ok()
 }
 
-/// `sys_madvise(start: 0x1000, len_in: 0x8000, behavior: 4)` or `sys_enter_madvise: start: 0x..., len_in: ...`.
+/// `sys_madvise(start: 0x1000, len_in: 0x8000, behavior: 4)`, `sys_enter_madvise: start: 0x..., len_in: ...`, or
+/// `__syscall_nr=28 start=0x1000 len_in=...` with `-R`.
 fn call(event: &str, fields: &str) -> Result<What<'static>, Fault> {
     let name = event.strip_prefix("sys_enter_").or_else(|| event.strip_prefix("sys_"));
     let Some(&(_, call)) = name.and_then(|name| Call::ALL.iter().find(|(known, _)| *known == name)) else {
         return Err(Fault::Unknown);
     };
-    let mut arguments = fields
-        .trim_start_matches('(')
-        .trim_end_matches(')')
-        .split(", ")
-        .map(|argument| hexadecimal(argument.rsplit_once(':').map_or(argument, |(_, value)| value).trim()));
-    let mut next = || arguments.next().flatten();
-    let (address, length) = (next().ok_or(BROKEN)?, next().ok_or(BROKEN)?);
+    let mut values = [None; 3];
+    if fields.starts_with("__syscall_nr=") || fields.starts_with("nr=") {
+        let raw = fields.split_ascii_whitespace().filter_map(|word| word.split_once('='));
+        for (place, (_, value)) in values.iter_mut().zip(raw.skip(1)) {
+            *place = hexadecimal(value);
+        }
+    } else {
+        let arguments = fields.trim_start_matches('(').split(", ");
+        for (place, argument) in values.iter_mut().zip(arguments) {
+            let value = argument.rsplit_once(": ").map_or(argument, |(_, value)| value);
+            let value = value.split_ascii_whitespace().next().unwrap_or("");
+            *place = hexadecimal(value.trim_end_matches(')'));
+        }
+    }
+    let [Some(address), Some(length), argument] = values else {
+        return Err(BROKEN);
+    };
     Ok(What::Call {
         call,
         address,
         length,
-        argument: next().unwrap_or(0),
+        argument: argument.unwrap_or(0),
     })
+}
+
+/// The function of a call to another CPU, by its name.
+fn function(name: Option<&str>) -> Function {
+    match name {
+        // Both the remote flush and its forms under other names begin so: flush_tlb_func, flush_tlb_func_remote.
+        Some(name) if name.starts_with("flush_tlb_") => Function::Shootdown,
+        Some(name) => unresolved(name).map_or(Function::Other, Function::Unnamed),
+        None => Function::Unnamed(0),
+    }
+}
+
+/// The address that stands in place of a name where the reader could not resolve it.
+fn unresolved(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("0x").unwrap_or(name);
+    let long = digits.len() >= 8 || name.starts_with("0x");
+    long.then(|| u64::from_str_radix(digits, 16).ok())?
 }
 
 /// Whether an interrupt carries function calls: reschedule interrupts have no callback.
 fn is_call(fields: &str) -> bool {
-    value(fields, "callback").is_some_and(|callback| callback.starts_with("generic_smp_call_function"))
+    value(fields, "callback").is_some_and(|callback| {
+        callback.starts_with("generic_smp_call_function") || unresolved(callback).is_some_and(|address| address != 0)
+    })
 }
 
 /// The value of `key=value` among words.
@@ -117,7 +196,16 @@ fn value<'t>(fields: &'t str, key: &str) -> Option<&'t str> {
 }
 
 fn number(fields: &str, key: &str) -> Option<u32> {
-    value(fields, key)?.parse().ok()
+    decimal(value(fields, key)?)
+}
+
+/// The number that a text begins with, decimal unless it says `0x`.
+fn decimal(text: &str) -> Option<u32> {
+    let word = text.split_ascii_whitespace().next()?;
+    match word.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => word.parse().ok(),
+    }
 }
 
 /// Hexadecimal with or without `0x`: kernels print both for arguments, and never decimal except below ten.

@@ -1,25 +1,41 @@
 //! Trace text: the trace file of tracefs, `perf script`, `trace-cmd report`.
 //!
-//! Owns reading line by line, headers, and the count of what cannot be used; [`line`](self) by line the rest is in
-//! `line.rs`, and the fields of each event in `fields.rs`. Damaged and unknown lines are counted and skipped.
+//! Owns reading line by line, and the count of what cannot be used. One line is in `line.rs`, the fields of each event in
+//! `fields.rs`, headers and losses in `header.rs`; `kind.rs` names what is no trace text, and the command that makes
+//! it one. Damaged and unknown lines are counted and skipped.
 
 mod fields;
+mod header;
+mod kind;
 mod line;
 
-use crate::{Damage, Event, FirstDamage, Metadata};
-use line::{Fault, Parts};
-use std::io::{self, BufRead};
+use crate::{Damage, Event, FirstDamage, Metadata, What};
+pub use kind::{Kind, NEEDED_EVENTS};
+use line::{Fault, Lack, Parts};
+use std::collections::HashMap;
+use std::io::{self, BufRead, Read};
 
-/// Lines at the beginning among which an event must be found for the text to be a recording.
-const PROBE_LINES: u64 = 1000;
+/// Longest line that is looked at, in bytes. The rest of a longer one is skipped.
+const LINE_BYTES: usize = 1 << 16;
+
+/// Names of unused events that are kept; further ones are counted together.
+const UNUSED_NAMES: usize = 64;
+
+/// What further unused events are counted as.
+const OTHERS: &str = "(others)";
+
+/// Events below which no share of them is judged.
+const FEW_EVENTS: u64 = 32;
 
 /// Why a text could not be read at all.
 #[derive(Debug)]
 pub enum Error {
     /// Reading failed.
     Io(io::Error),
-    /// There is no event in the first thousand lines.
-    NotARecording,
+    /// It is something else, or printed without what is needed.
+    NotARecording(Kind),
+    /// It is trace text without any event that is used. The names of the events that it has, with their counts.
+    NothingUsable(Vec<(String, u64)>),
     /// The receiver of the events failed.
     Sink(String),
 }
@@ -28,9 +44,17 @@ impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Error::Io(error) => write!(f, "{error}"),
-            Error::NotARecording => f.write_str(
-                "not a recording: no line like `task-1234 [000] .... 12.345678: sched_switch: ...`; give the text of a trace file, of `perf script`, or of `trace-cmd report`",
-            ),
+            Error::NotARecording(kind) => write!(f, "{kind}"),
+            Error::NothingUsable(found) => {
+                f.write_str("no event that can be used; found ")?;
+                for (index, (name, count)) in found.iter().take(8).enumerate() {
+                    write!(f, "{}{name} ({count})", if index > 0 { ", " } else { "" })?;
+                }
+                if found.len() > 8 {
+                    write!(f, " and {} other kinds", found.len() - 8)?;
+                }
+                write!(f, "; needed are {NEEDED_EVENTS}: record those")
+            }
             Error::Sink(what) => f.write_str(what),
         }
     }
@@ -38,76 +62,193 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Reads a text and hands each event to `sink`; returns what is known about the recording. Memory: one line.
+/// Reads a text and hands each event to `sink`; returns what is known about the recording. Memory: one line, and the
+/// task of each CPU.
 ///
 /// # Errors
-/// When reading or the sink fails, or the text is not a recording.
+/// When reading or the sink fails, the text is not a recording, or has no event that is used.
 pub fn read(mut text: impl BufRead, mut sink: impl FnMut(&Event<'_>) -> Result<(), String>) -> Result<Metadata, Error> {
-    let mut metadata = Metadata::default();
-    let mut damage = Damage::default();
+    if let Some(kind) = kind::of_bytes(text.fill_buf().map_err(Error::Io)?) {
+        return Err(Error::NotARecording(kind));
+    }
+    let mut state = Reading::default();
     let mut line = Vec::new();
-    let (mut events, mut latest) = (0_u64, 0_u64);
     loop {
         line.clear();
-        match text.read_until(b'\n', &mut line) {
+        match read_line(&mut text, &mut line) {
             Ok(0) => break,
-            Ok(_) => damage.lines += 1,
+            Ok(_) => state.damage.lines += 1,
             // A packed file that was cut off: what came before counts.
-            Err(error) if events > 0 && breaks_off(&error) => {
-                damage.lines += 1;
-                count(&mut damage, Fault::Damaged("the packed file breaks off here"));
-                metadata.incomplete = true;
+            Err(error) if state.events > 0 && breaks_off(&error) => {
+                state.damage.lines += 1;
+                count(&mut state.damage, Fault::Damaged("the packed file breaks off here"));
+                state.metadata.incomplete = true;
                 break;
             }
             Err(error) => return Err(Error::Io(error)),
         }
-        if events == 0 && damage.lines > PROBE_LINES {
-            return Err(Error::NotARecording);
-        }
-        let whole = line.ends_with(b"\n");
-        let Ok(text) = std::str::from_utf8(&line) else {
-            count(&mut damage, Fault::Damaged("not UTF-8"));
-            continue;
+        // The kernel cuts names at 15 bytes, in the middle of a letter if need be.
+        state.line(&String::from_utf8_lossy(&line), &mut sink)?;
+    }
+    state.finish()
+}
+
+/// Reads to the end of the line, keeps at most [`LINE_BYTES`] of it, and returns how many bytes it has.
+fn read_line(text: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
+    let mut read = text.by_ref().take(LINE_BYTES as u64).read_until(b'\n', line)?;
+    while read >= LINE_BYTES && !line.ends_with(b"\n") {
+        let rest = text.fill_buf()?;
+        let (used, ended) = match rest.iter().position(|&byte| byte == b'\n') {
+            Some(at) => (at + 1, true),
+            None => (rest.len(), rest.is_empty()),
         };
-        let text = text.trim_end();
-        if text.is_empty() {
-            continue;
+        read += used;
+        text.consume(used);
+        if ended {
+            line.push(b'\n');
         }
-        if let Some(header) = text.strip_prefix('#') {
-            read_header(header, &mut metadata);
-            continue;
+    }
+    Ok(read)
+}
+
+/// What is known while a text is read.
+#[derive(Debug, Default)]
+struct Reading {
+    metadata: Metadata,
+    damage: Damage,
+    /// Events handed out.
+    events: u64,
+    latest_ns: u64,
+    /// The task that each CPU runs, as far as switches tell.
+    running: HashMap<u32, u32>,
+    unused: HashMap<String, u64>,
+    /// Lines that would be events if they had everything: by what they lack.
+    lacks: HashMap<Lack, u64>,
+    /// What the text looks like where that is nothing that is read.
+    kind: Option<Kind>,
+    /// Whether it is a page of systrace, and whether the part with the trace has begun.
+    page: Option<bool>,
+}
+
+impl Reading {
+    fn line(
+        &mut self,
+        line: &str,
+        sink: &mut impl FnMut(&Event<'_>) -> Result<(), String>,
+    ) -> Result<(), Error> {
+        let whole = line.ends_with('\n');
+        let text = line.trim_end().trim_end_matches("\\n\\");
+        if text.is_empty() || self.outside_of_trace(text) {
+            return Ok(());
         }
-        if let Some(cpus) = text.strip_prefix("cpus=") {
-            // What `trace-cmd report` begins with.
-            metadata.cpus = cpus.parse().ok();
-            continue;
+        if self.events == 0 {
+            self.kind = self.kind.or_else(|| kind::of_line(text, self.damage.lines));
         }
-        if let Some(lost) = lost_events(text) {
-            metadata.lost_events += lost;
-            continue;
+        let parsed = match Parts::of(text) {
+            Ok(parts) if header::perf_loss(&parts, &mut self.metadata) => return Ok(()),
+            Err(_) if header::read(text, &mut self.metadata) => return Ok(()),
+            parsed => parsed,
+        };
+        // The last line of a recording that was cut off may still look right.
+        if !whole {
+            count(&mut self.damage, Fault::Damaged("the last line breaks off"));
+            return Ok(());
         }
-        let parsed = Parts::of(text).and_then(|parts| parts.event());
-        match parsed {
-            // The last line of a recording that was cut off may still look right.
-            _ if !whole => count(&mut damage, Fault::Damaged("the last line breaks off")),
-            Ok(event) if event.time_ns < latest => count(&mut damage, Fault::OutOfOrder),
+        let event = parsed.and_then(|parts| {
+            let running = self.running.get(&parts.cpu).copied();
+            let event = parts.event(running);
+            if event == Err(Fault::Unknown) {
+                self.unused(parts.event);
+            }
+            event
+        });
+        match event {
+            Ok(event) if event.time_ns < self.latest_ns => count(&mut self.damage, Fault::OutOfOrder),
             Ok(event) => {
-                latest = event.time_ns;
-                events += 1;
+                self.latest_ns = event.time_ns;
+                self.events += 1;
+                let event = self.follow(event);
                 sink(&event).map_err(Error::Sink)?;
             }
             Err(fault) => {
-                // An unknown event is an event all the same: this is a recording.
-                events += u64::from(matches!(fault, Fault::Unknown));
-                count(&mut damage, fault);
+                if let Fault::Lacks(lack) = fault {
+                    *self.lacks.entry(lack).or_default() += 1;
+                }
+                count(&mut self.damage, fault);
             }
         }
+        Ok(())
     }
-    if events == 0 {
-        return Err(Error::NotARecording);
+
+    /// Follows which task each CPU runs; a switch knows which task it is about.
+    fn follow<'t>(&mut self, event: Event<'t>) -> Event<'t> {
+        let mut event = event;
+        if let What::Switch { from, to, .. } = event.what {
+            self.running.insert(event.cpu, to);
+            if event.task == Event::UNKNOWN_TASK {
+                event.task = from;
+            }
+        }
+        event
     }
-    metadata.damage = damage;
-    Ok(metadata)
+
+    /// Whether a line of a page of systrace is outside of the part with the trace.
+    fn outside_of_trace(&mut self, text: &str) -> bool {
+        if self.page.is_none() {
+            let start = text.trim_start();
+            let begins = |with: &str| start.get(..with.len()).is_some_and(|word| word.eq_ignore_ascii_case(with));
+            if self.events > 0 || !(begins("<!doctype html") || begins("<html")) {
+                return false;
+            }
+            self.page = Some(false);
+        }
+        let begins = text.contains("class=\"trace-data\"") || text.contains("linuxPerfData = \"");
+        if begins || text.starts_with("# tracer:") {
+            self.page = Some(true);
+            return begins;
+        }
+        if text.contains("</script>") {
+            self.page = Some(false);
+        }
+        self.page == Some(false)
+    }
+
+    fn unused(&mut self, event: &str) {
+        let name = match event.split_once(" <-") {
+            Some(_) => "(function calls)",
+            None => event.split([' ', '(']).next().unwrap_or(event),
+        };
+        let name: String = name.chars().take(40).collect();
+        let known = self.unused.contains_key(&name) || self.unused.len() < UNUSED_NAMES;
+        *self.unused.entry(if known { name } else { OTHERS.into() }).or_default() += 1;
+    }
+
+    fn finish(self) -> Result<Metadata, Error> {
+        let Reading {
+            mut metadata,
+            mut damage,
+            ..
+        } = self;
+        let lacking = self.lacks.iter().max_by_key(|(_, count)| **count);
+        damage.unused = self.unused.into_iter().collect();
+        damage.unused.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        if let Some((lack, &count)) = lacking
+            && count > self.events
+        {
+            return Err(Error::NotARecording(Kind::of_lack(*lack)));
+        }
+        if damage.out_of_order > FEW_EVENTS && damage.out_of_order > self.events / 4 {
+            return Err(Error::NotARecording(Kind::Unordered));
+        }
+        if self.events == 0 {
+            return Err(match (self.kind, damage.unused.is_empty()) {
+                (None, false) => Error::NothingUsable(damage.unused),
+                (kind, _) => Error::NotARecording(kind.unwrap_or(Kind::Other)),
+            });
+        }
+        metadata.damage = damage;
+        Ok(metadata)
+    }
 }
 
 /// Whether a reader says so of data that are cut off or garbled, and not of a device that fails.
@@ -120,6 +261,7 @@ fn breaks_off(error: &io::Error) -> bool {
 fn count(damage: &mut Damage, fault: Fault) {
     let (number, what) = match fault {
         Fault::Damaged(what) => (&mut damage.damaged, what),
+        Fault::Lacks(lack) => (&mut damage.damaged, lack.what()),
         Fault::Unknown => (&mut damage.unknown, "an event that is not used"),
         Fault::OutOfOrder => (&mut damage.out_of_order, "earlier than the line before"),
     };
@@ -132,46 +274,7 @@ fn count(damage: &mut Damage, fault: Fault) {
     }
 }
 
-/// `CPU:1 [LOST 123 EVENTS]` as tracefs prints it, `CPU:1 [123 EVENTS DROPPED]` as trace-cmd does.
-fn lost_events(text: &str) -> Option<u64> {
-    let inside = text.trim_start().strip_prefix("CPU:")?.split_once('[')?.1;
-    let number = inside
-        .strip_prefix("LOST ")
-        .or(Some(inside))?
-        .split_ascii_whitespace()
-        .next()?;
-    number.trim_end_matches(']').parse().ok()
-}
-
-/// Comment lines: those that our recordings begin with, and those of the kernel's own header.
-fn read_header(header: &str, metadata: &mut Metadata) {
-    let header = header.trim();
-    if let Some(command) = header.strip_prefix("cmd: ") {
-        metadata.command = Some(command.to_owned());
-    } else if let Some(rest) = header.strip_prefix("kernel: ") {
-        let mut words = rest.split_ascii_whitespace();
-        metadata.kernel = words.next().map(str::to_owned);
-        while let Some(word) = words.next() {
-            match word {
-                "cpus:" => metadata.cpus = words.next().and_then(|number| number.parse().ok()),
-                "clock:" => metadata.clock = words.next().map(str::to_owned),
-                _ => {}
-            }
-        }
-    } else if let Some(events) = header.strip_prefix("events: ") {
-        metadata.events = events.split_ascii_whitespace().map(str::to_owned).collect();
-    } else if header.starts_with("cpu")
-        && let Some((_, rest)) = header.split_once("overrun: ")
-    {
-        // `# cpu0 entries: 4313 overrun: 0 commit overrun: 0 dropped events: 0`
-        let numbers = rest
-            .split_ascii_whitespace()
-            .filter_map(|word| word.parse::<u64>().ok());
-        metadata.lost_events += numbers.sum::<u64>();
-    } else if let Some((_, cpus)) = header.split_once("#P:") {
-        metadata.cpus = metadata.cpus.or_else(|| cpus.trim().parse().ok());
-    }
-}
-
+#[cfg(test)]
+mod forms;
 #[cfg(test)]
 mod tests;

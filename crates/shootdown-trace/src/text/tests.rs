@@ -1,5 +1,5 @@
 use super::{Error, read};
-use crate::{Call, Metadata, Reason, What};
+use crate::{Call, Function, Metadata, Reason, What};
 use proptest::prelude::*;
 
 /// How many events a text has, and its metadata.
@@ -89,7 +89,7 @@ fn queued_requests_tell_shootdowns_from_other_calls() {
             e.what,
             What::Queued {
                 target: 1,
-                shootdown: true
+                function: Function::Shootdown
             }
         )
     });
@@ -99,7 +99,7 @@ fn queued_requests_tell_shootdowns_from_other_calls() {
             e.what,
             What::Queued {
                 target: 1,
-                shootdown: false
+                function: Function::Other
             }
         )
     });
@@ -161,7 +161,7 @@ fn headers_and_lost_events_are_kept() {
 fn what_is_no_recording_is_refused() {
     for text in ["", "hello\nworld\n", "# only: a header\n"] {
         assert!(
-            matches!(read(text.as_bytes(), |_| Ok(())), Err(Error::NotARecording)),
+            matches!(read(text.as_bytes(), |_| Ok(())), Err(Error::NotARecording(_))),
             "{text}"
         );
     }

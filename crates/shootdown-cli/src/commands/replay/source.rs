@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use shootdown_trace::program::{Program, Recorded, Step};
-use shootdown_trace::{Event, Metadata, columns, text};
+use shootdown_trace::{Coverage, Event, Metadata, Survey, columns, text};
 
 use crate::commands::import;
 use crate::failure::{Failure, unread};
@@ -28,6 +28,8 @@ pub struct Recording {
     pub metadata: Metadata,
     /// What the kernel did.
     pub recorded: Recorded,
+    /// What it can tell, and what not.
+    pub coverage: Coverage,
 }
 
 impl Recording {
@@ -45,10 +47,11 @@ impl Recording {
         let (file, _) = import::open(path).map_err(|error| fail(unread(&error)))?;
         let begins = |mut text: Box<dyn BufRead>| text.fill_buf().map(|bytes| bytes.starts_with(b"PAR1"));
         let packed_columns = begins(Box::new(BufReader::new(file))).map_err(|error| fail(unread(&error)))?;
-        let mut program = Program::default();
+        let (mut program, mut survey) = (Program::default(), Survey::default());
         let mut events = 0_u64;
         let read = for_each(path, packed_columns, |event| {
             events += 1;
+            survey.add(event);
             program.add(event, &mut |_| {});
             !(events.is_multiple_of(4096) && stop())
         });
@@ -59,6 +62,7 @@ impl Recording {
         Ok(Recording {
             path: path.to_path_buf(),
             packed_columns,
+            coverage: survey.finish(&metadata),
             metadata,
             recorded: program.finish(&mut |_| {}),
         })
