@@ -16,6 +16,8 @@ pub const INTERRUPTED: u8 = 130;
 pub enum Failure {
     /// Bad usage or bad input: one line naming the thing, the place and the remedy.
     Input(String),
+    /// The input is sound, and holds nothing that the command could work on: one line naming what it lacks.
+    Unusable(String),
     /// Ctrl-C: runs were abandoned and nothing was written.
     Interrupted,
     /// Ctrl-C in a command that can go on where it was: one line saying how.
@@ -27,6 +29,7 @@ impl Failure {
     pub fn status(&self) -> u8 {
         match self {
             Self::Input(_) => BAD_INPUT,
+            Self::Unusable(_) => BAD_RUN,
             Self::Interrupted | Self::Suspended(_) => INTERRUPTED,
         }
     }
@@ -34,7 +37,7 @@ impl Failure {
     /// What is said of it, without the word before it.
     pub fn line(self) -> String {
         match self {
-            Self::Input(line) | Self::Suspended(line) => line,
+            Self::Input(line) | Self::Unusable(line) | Self::Suspended(line) => line,
             Self::Interrupted => self.to_string(),
         }
     }
@@ -53,7 +56,7 @@ pub fn unread(error: &io::Error) -> String {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Input(line) => write!(f, "error: {line}"),
+            Self::Input(line) | Self::Unusable(line) => write!(f, "error: {line}"),
             Self::Interrupted => f.write_str("interrupted: runs abandoned, no report written"),
             Self::Suspended(line) => write!(f, "interrupted: {line}"),
         }

@@ -81,10 +81,7 @@ fn comment(header: &str, metadata: &mut Metadata) {
         let numbers = rest
             .split_ascii_whitespace()
             .filter_map(|word| word.parse::<u64>().ok());
-        let cpu = header["cpu".len()..]
-            .split(' ')
-            .next()
-            .and_then(|cpu| cpu.parse().ok());
+        let cpu = header["cpu".len()..].split(' ').next().and_then(|cpu| cpu.parse().ok());
         metadata.lose(cpu, Some(numbers.fold(0, u64::saturating_add)));
     } else if let Some((_, cpus)) = header.split_once("#P:") {
         let cpus = cpus.trim().trim_end_matches(')');

@@ -180,18 +180,27 @@ pub(super) fn of_line(text: &str, number: u64) -> Option<Kind> {
     if text.starts_with("# tracer: function_graph") {
         return Some(Kind::FunctionGraph);
     }
-    if text.starts_with("# Samples: ") || text.starts_with("# Overhead") || line.starts_with("Performance counter stats") {
+    if text.starts_with("# Samples: ")
+        || text.starts_with("# Overhead")
+        || line.starts_with("Performance counter stats")
+    {
         return Some(Kind::PerfReport);
     }
     let words = || line.split_ascii_whitespace();
     // `1) 0.412 us | ...` of the function graph.
-    if words().next().is_some_and(|word| word.strip_suffix(')').is_some_and(|cpu| cpu.parse::<u32>().is_ok()))
+    if words()
+        .next()
+        .is_some_and(|word| word.strip_suffix(')').is_some_and(|cpu| cpu.parse::<u32>().is_ok()))
         && line.contains('|')
     {
         return Some(Kind::FunctionGraph);
     }
     // `22194 1 821405733902 type: 188`
-    if line.contains(" type: ") && words().take(3).all(|word| word.bytes().all(|byte| byte.is_ascii_hexdigit())) {
+    if line.contains(" type: ")
+        && words()
+            .take(3)
+            .all(|word| word.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    {
         return Some(Kind::RawTracefs);
     }
     let (event, _) = line.split_once(": ").or_else(|| line.split_once('('))?;

@@ -131,11 +131,7 @@ struct Reading {
 }
 
 impl Reading {
-    fn line(
-        &mut self,
-        line: &str,
-        sink: &mut impl FnMut(&Event<'_>) -> Result<(), String>,
-    ) -> Result<(), Error> {
+    fn line(&mut self, line: &str, sink: &mut impl FnMut(&Event<'_>) -> Result<(), String>) -> Result<(), Error> {
         let whole = line.ends_with('\n');
         let text = line.trim_end().trim_end_matches("\\n\\");
         if text.is_empty() || self.outside_of_trace(text) {
@@ -196,7 +192,11 @@ impl Reading {
     fn outside_of_trace(&mut self, text: &str) -> bool {
         if self.page.is_none() {
             let start = text.trim_start();
-            let begins = |with: &str| start.get(..with.len()).is_some_and(|word| word.eq_ignore_ascii_case(with));
+            let begins = |with: &str| {
+                start
+                    .get(..with.len())
+                    .is_some_and(|word| word.eq_ignore_ascii_case(with))
+            };
             if self.events > 0 || !(begins("<!doctype html") || begins("<html")) {
                 return false;
             }

@@ -1,11 +1,14 @@
 //! `shootdown import`: trace text of a real kernel becomes one Parquet file, and a summary of what is in it.
 
+mod packed;
+
+pub(crate) use packed::unpacked;
+
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use flate2::bufread::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use shootdown_trace::{Metadata, Reason, Summary, columns, text};
@@ -75,12 +78,7 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let fail = |error: io::Error| Failure::Input(format!("{place}: {}", unread(&error)));
     let (input, bytes) = open(&args.file).map_err(fail)?;
     let bar = bar(bytes);
-    let mut input = unpacked(BufReader::with_capacity(1 << 16, bar.wrap_read(input))).map_err(fail)?;
-    if input.fill_buf().map_err(fail)?.starts_with(b"PAR1") {
-        return Err(Failure::Input(format!(
-            "{place}: is a Parquet file already; give the text of a trace"
-        )));
-    }
+    let input = unpacked(BufReader::with_capacity(1 << 16, bar.wrap_read(input))).map_err(fail)?;
     let mut summary = Summary::default();
     let written = destination.write_by(stop, |file| {
         let broken = |error: columns::Error| Failure::Input(format!("{}: {error}", destination.shown()));
@@ -96,6 +94,7 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             _ if stop.load(Ordering::Relaxed) => return Err(Failure::Interrupted),
             Ok(metadata) => metadata,
             Err(text::Error::Sink(line)) => return Err(Failure::Input(format!("{}: {line}", destination.shown()))),
+            Err(error @ text::Error::NothingUsable(_)) => return Err(Failure::Unusable(format!("{place}: {error}"))),
             Err(error) => return Err(Failure::Input(format!("{place}: {error}"))),
         };
         writer.finish(&metadata).map_err(broken)?;
@@ -117,7 +116,8 @@ pub(crate) fn is_stdin(path: &Path) -> bool {
 
 /// `a/trace.txt.gz` becomes `a/trace.parquet`.
 fn default_output(file: &Path) -> PathBuf {
-    let plain = if file.extension().is_some_and(|ending| ending == "gz") {
+    let packed = |ending: &std::ffi::OsStr| packed::ENDINGS.iter().any(|known| ending == *known);
+    let plain = if file.extension().is_some_and(packed) {
         file.with_extension("")
     } else {
         file.to_path_buf()
@@ -137,16 +137,6 @@ pub(crate) fn open(path: &Path) -> io::Result<(Box<dyn Read>, Option<u64>)> {
     }
     let length = data.is_file().then_some(data.len());
     Ok((Box::new(file), length))
-}
-
-/// The text, whether or not it is packed.
-pub(crate) fn unpacked<'a>(mut input: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
-    let packed = input.fill_buf()?.starts_with(&[0x1f, 0x8b]);
-    Ok(if packed {
-        Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(input)))
-    } else {
-        Box::new(input)
-    })
 }
 
 fn bar(bytes: Option<u64>) -> ProgressBar {

@@ -79,7 +79,9 @@ pub(super) fn keep(
     let found = match read {
         Ok(found) => found,
         // Nothing happened: a recording all the same.
-        Err(text::Error::NotARecording) if summary.events == 0 => Metadata::default(),
+        Err(text::Error::NotARecording(_) | text::Error::NothingUsable(_)) if summary.events == 0 => {
+            Metadata::default()
+        }
         Err(error) => return Err(broken(&error)),
     };
     let closing = closing.get();

@@ -36,7 +36,7 @@ impl Recording {
     /// Opens it and reads it through, calling `stop` now and then; true ends it.
     ///
     /// # Errors
-    /// One line that names the file, when it cannot be read or is no recording; Ctrl-C.
+    /// One line that names the file, when it cannot be read, is no recording, or lacks what a replay needs; Ctrl-C.
     pub fn open(path: &Path, stop: impl Fn() -> bool) -> Result<Self, Failure> {
         if import::is_stdin(path) {
             return Err(Failure::Input(
@@ -59,10 +59,14 @@ impl Recording {
             return Err(Failure::Interrupted);
         }
         let metadata = read.map_err(fail)?;
+        let coverage = survey.finish(&metadata);
+        if let Some(reason) = coverage.refusal() {
+            return Err(fail(reason));
+        }
         Ok(Recording {
             path: path.to_path_buf(),
             packed_columns,
-            coverage: survey.finish(&metadata),
+            coverage,
             metadata,
             recorded: program.finish(&mut |_| {}),
         })
