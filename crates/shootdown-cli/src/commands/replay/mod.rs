@@ -19,7 +19,7 @@ use serde::Serialize;
 use shootdown_sim::replay::{ReplayResult, ReplaySpec, Scale, replay_recorded, validate};
 use shootdown_sim::run::PARAMETER_PREFIX;
 use shootdown_sim::timeline::TimelineEvent;
-use shootdown_trace::Metadata;
+use shootdown_trace::{Coverage, Metadata};
 
 use crate::args::ReplayArgs;
 use crate::commands::import;
@@ -57,6 +57,8 @@ struct Document<'a> {
     /// Missing from every number in this document.
     lost_events: u64,
     metadata: &'a Metadata,
+    /// What the recording can tell, and what not.
+    coverage: &'a Coverage,
     designs: &'a [Row],
     predictions: &'a [Prediction],
 }
@@ -169,6 +171,7 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             },
             lost_events: lost,
             metadata: &recording.metadata,
+            coverage: &recording.coverage,
             designs: &rows,
             predictions: &predictions,
         }))?;
