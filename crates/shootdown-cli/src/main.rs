@@ -13,15 +13,15 @@ mod runs;
 use std::io::Write;
 use std::process::ExitCode;
 
-use args::{Cli, Command};
-use clap::Parser;
+use args::Command;
 #[cfg(target_os = "linux")]
 use commands::{calibrate, host, record};
 use commands::{check, compare, evidence, explain, import, list, qemu, replay, scoreboard, sweep, timeline, walkers};
+use print::terminal::{self, Terminal};
 use runs::queue;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match args::parse() {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version go to stdout with status 0, mistakes to stderr with status 2; a closed pipe is no news.
@@ -37,6 +37,7 @@ fn main() -> ExitCode {
             return ExitCode::from(failure::BAD_INPUT);
         }
     };
+    terminal::install(Terminal::of_stdout(cli.legend));
     let stop = interrupt::install();
     let simulator = queue::Simulator;
     let outcome = match &cli.command {

@@ -2,9 +2,27 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::{RunArgs, whole_number};
+
+/// What designs are compared by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Metric {
+    /// Operations per second
+    Rate,
+    /// Time of an operation, and of a shootdown
+    Time,
+}
+
+impl std::fmt::Display for Metric {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Metric::Rate => "rate",
+            Metric::Time => "time",
+        })
+    }
+}
 
 /// Arguments of `compare`.
 #[derive(Debug, Args)]
@@ -62,6 +80,14 @@ pub struct CompareArgs {
     /// Drain the CPU's LRU batch under the LRU lock at each madvise, as kernels without the LRU fix do
     #[arg(long)]
     pub lru_drain: bool,
+
+    /// Compare only rates (operations per second), or only times (of an operation, of a shootdown) [default: both]
+    #[arg(long, value_name = "METRIC")]
+    pub metric: Option<Metric>,
+
+    /// Print how the control run went wrong, also where the oracle caught it
+    #[arg(long)]
+    pub verbose: bool,
 
     /// Also print the distributions of latencies: flushes, preemption off, interrupts, wake-ups
     #[arg(long, conflicts_with = "json")]

@@ -11,7 +11,7 @@ mod qemu;
 mod recording;
 
 pub use check::CheckArgs;
-pub use compare::{CompareArgs, EvidenceArgs, ScoreboardArgs, SweepArgs, WalkersArgs};
+pub use compare::{CompareArgs, EvidenceArgs, Metric, ScoreboardArgs, SweepArgs, WalkersArgs};
 pub use inspect::{DECISIONS, ExplainArgs, TimelineArgs};
 #[cfg(target_os = "linux")]
 pub use linux::{CalibrateArgs, HostArgs, MeasureArgs, RecordArgs};
@@ -20,7 +20,9 @@ pub use recording::{ImportArgs, ReplayArgs};
 
 use std::num::{IntErrorKind, ParseIntError};
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::print::terminal::Terminal;
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -42,6 +44,10 @@ pub struct Cli {
     /// What to do; nothing means the flagship comparison.
     #[command(subcommand)]
     pub command: Option<Command>,
+
+    /// Explain every column of the tables, each once
+    #[arg(long, global = true)]
+    pub legend: bool,
 }
 
 /// The commands.
@@ -107,6 +113,16 @@ pub struct ListArgs {
     /// Print only JSON, for programs
     #[arg(long)]
     pub json: bool,
+}
+
+/// Reads the command line. Help is as wide as prose on this terminal.
+///
+/// # Errors
+/// What help, `--version` and a mistake are to clap.
+pub fn parse() -> Result<Cli, clap::Error> {
+    let columns = Terminal::of_stdout(false).prose();
+    let command = Cli::command().term_width(columns);
+    Cli::from_arg_matches(&command.try_get_matches()?)
 }
 
 /// A mistake on the command line in one line, as every other error here: what is wrong, a tip if there is one, where

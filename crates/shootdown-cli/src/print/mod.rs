@@ -1,6 +1,7 @@
 //! What all commands print: tables, numbers, JSON, progress, plots and HTML pages.
 
 pub mod bars;
+pub mod comparison;
 pub mod json;
 pub mod number;
 pub mod output;
@@ -10,3 +11,4 @@ pub mod progress;
 pub mod report;
 pub mod style;
 pub mod table;
+pub mod terminal;

@@ -8,12 +8,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tempfile::{Builder, NamedTempFile};
 
+use super::terminal;
 use crate::failure::Failure;
 
 /// File name of the report when none was chosen.
 const DEFAULT_REPORT: &str = "shootdown-report.html";
 
-/// Prints to stdout; a reader that has gone away is not an error.
+/// Prints text for people: as [`print`], with lines that are longer than the terminal broken between words.
+///
+/// # Errors
+/// As [`print`].
+pub fn show(text: &str) -> Result<(), Failure> {
+    print(&terminal::fit(text, terminal::get()))
+}
+
+/// Prints a document for programs as it is, text for people as [`show`] does.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_as(document: bool, text: &str) -> Result<(), Failure> {
+    if document { print(text) } else { show(text) }
+}
+
+/// Prints to stdout as it is, for programs; a reader that has gone away is not an error.
 ///
 /// # Errors
 /// One line when stdout cannot take it for another reason, such as a full disk.

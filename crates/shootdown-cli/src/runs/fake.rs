@@ -83,6 +83,7 @@ pub fn result(spec: &RunSpec) -> RunResult {
         ],
         latencies: vec![
             latency("flush", 1500.0, threads),
+            latency("shootdown", 1800.0, threads),
             latency("interrupt disturbance", 700.0, threads),
         ],
         host_seconds: 0.25,
@@ -124,6 +125,7 @@ pub fn plan(designs: &[&str], threads: &[usize]) -> Plan {
             virtual_ms: None,
         },
         lru_drain: false,
+        metric: None,
     }
 }
 

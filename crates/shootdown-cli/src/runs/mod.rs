@@ -1,6 +1,7 @@
 //! From names on the command line to finished runs: what can be named, the plan, the queue, the summary, the verdict.
 
 pub mod catalog;
+pub mod fallback;
 pub mod plan;
 pub mod queue;
 pub mod summary;

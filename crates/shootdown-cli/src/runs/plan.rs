@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use shootdown_sim::model::Topology;
 use shootdown_sim::run::{Parameters, RunSpec, validate};
 
-use crate::args::{CompareArgs, RunArgs};
+use crate::args::{CompareArgs, Metric, RunArgs};
 use crate::commands::replay::workload::{self, Recorded};
 use crate::failure::Failure;
 use crate::runs::catalog::{self, Entry};
@@ -109,6 +109,8 @@ pub struct Plan {
     pub settings: Settings,
     /// Whether each madvise drains the LRU batch.
     pub lru_drain: bool,
+    /// What designs are compared by; both where nothing was said.
+    pub metric: Option<Metric>,
 }
 
 impl Plan {
@@ -191,7 +193,16 @@ impl Plan {
             threads,
             settings,
             lru_drain: args.lru_drain,
+            metric: args.metric,
         })
+    }
+
+    /// Whether designs are compared by `metric`. The rate of a recording is the recording's, whatever the design.
+    pub fn shows(&self, metric: Metric) -> bool {
+        match self.workload.recording {
+            Some(_) => metric == Metric::Time,
+            None => self.metric.is_none_or(|chosen| chosen == metric),
+        }
     }
 
     /// The machine that runs `threads` threads.
@@ -276,6 +287,9 @@ impl Plan {
         }
         if self.lru_drain {
             command.push_str(" --lru-drain");
+        }
+        if let Some(metric) = self.metric {
+            command.push_str(&format!(" --metric {metric}"));
         }
         command
     }

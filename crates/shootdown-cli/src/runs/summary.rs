@@ -60,6 +60,16 @@ impl Row {
         self.threads as f64 * 1e9 / self.ops_per_s
     }
 
+    /// CPU time in invalidation that one operation costs, of requesters and interrupted CPUs together, ns.
+    pub fn flush_cpu_ns_per_op(&self) -> f64 {
+        self.flush_share * self.cpu_ns_per_op()
+    }
+
+    /// How long flushes that reached other CPUs took; `None` where none did.
+    pub fn shootdown(&self) -> Option<&Latency> {
+        self.latencies.iter().find(|latency| latency.name == SHOOTDOWN)
+    }
+
     /// Relative error against the published rate.
     pub fn error(&self) -> Option<f64> {
         self.published
@@ -75,6 +85,9 @@ pub fn doubt_in_words(doubt: Doubt) -> &'static str {
         Doubt::Wide => "too wide an interval",
     }
 }
+
+/// Name of the distribution of flushes that reach other CPUs.
+pub const SHOOTDOWN: &str = "shootdown";
 
 /// (simulated - published) / published.
 pub fn relative_error(simulated: f64, published: f64) -> f64 {

@@ -4,8 +4,6 @@ use crate::print::number;
 use crate::runs::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
 use crate::runs::summary::{Comparison, Row, doubt_in_words};
 
-/// Columns of printed sentences.
-const WIDTH: usize = 100;
 /// Designs that are still named one by one.
 const NAMED: usize = 5;
 /// Lines told of the reason of a failure; that of a hang has one for each CPU.
@@ -85,8 +83,8 @@ impl Verdict {
             .chain(&self.doubts)
             .chain(&self.growth)
             .chain(&self.ratios);
-        for part in sentences.flat_map(|sentence| wrapped(sentence)) {
-            line("", &part);
+        for part in sentences {
+            line("", part);
         }
         line("", &self.stale);
         for part in &self.stale_story {
@@ -367,19 +365,6 @@ fn cost(comparison: &Comparison) -> String {
     )
 }
 
-/// A sentence in lines of at most 100 columns, broken after commas; the further lines are indented.
-pub fn wrapped(sentence: &str) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for part in sentence.split_inclusive(", ") {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + part.trim_end().chars().count() <= WIDTH => line.push_str(part),
-            Some(_) => lines.push(format!("    {part}")),
-            None => lines.push(part.to_string()),
-        }
-    }
-    lines.iter().map(|line| line.trim_end().to_string()).collect()
-}
-
 fn lines(story: Option<&str>) -> Vec<String> {
     story
         .unwrap_or_default()
@@ -424,17 +409,6 @@ mod tests {
         assert!(
             verdict.ratios[1].starts_with("adaptive vs the best of ipi, broadcast: 1.05x at 4 threads"),
             "{verdict:?}"
-        );
-    }
-
-    #[test]
-    fn long_sentences_are_broken_after_commas_and_lose_nothing() {
-        let sentence = (0..30).map(|n| format!("1.00x at {n}")).collect::<Vec<_>>().join(", ");
-        let lines = wrapped(&sentence);
-        assert!(lines.len() > 1 && lines.iter().all(|line| line.chars().count() <= WIDTH));
-        assert_eq!(
-            lines.join(" ").split_whitespace().collect::<Vec<_>>().join(" "),
-            sentence
         );
     }
 

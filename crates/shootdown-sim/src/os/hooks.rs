@@ -49,6 +49,8 @@ pub struct SimKernel {
     on_invalidate: RefCell<Option<Box<dyn Fn()>>>,
     /// Remote actions, where the machine has them.
     pub(super) remote: OnceCell<Box<dyn Any>>,
+    /// Whether the flush under way on each CPU reaches other CPUs.
+    reaches_others: RefCell<Vec<bool>>,
     /// What happened, for `explain`.
     diary: RefCell<Option<Diary>>,
     /// What a hypervisor keeps for each virtual CPU, on a machine that is virtual.
@@ -88,6 +90,7 @@ impl SimKernel {
             on_load_root: RefCell::default(),
             on_invalidate: RefCell::default(),
             remote: OnceCell::new(),
+            reaches_others: RefCell::new(vec![false; cpus]),
             diary: RefCell::default(),
             virtual_cpus: OnceCell::new(),
             #[cfg(feature = "faults")]
@@ -173,6 +176,10 @@ impl SimKernel {
 
     /// A flush on this CPU that began at `begun`, cycles, is over.
     pub(super) fn flush_took(&self, begun: u64) {
+        if std::mem::take(&mut self.reaches_others.borrow_mut()[machine::cpu()]) {
+            let took = machine::now().saturating_sub(begun);
+            self.preemption.latencies.shootdown.record(took);
+        }
         if let Some(diary) = &mut *self.diary.borrow_mut() {
             let ns = (machine::now() - begun) as f64 / self.costs.ghz;
             diary.took(machine::cpu(), ns);
@@ -434,6 +441,9 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
             Event::Broadcast { .. } => Some(Way::Broadcast),
             _ => None,
         };
+        if matches!(way, Some(Way::Interrupts | Way::Broadcast)) {
+            self.reaches_others.borrow_mut()[machine::cpu()] = true;
+        }
         if let Some(diary) = &mut *self.diary.borrow_mut() {
             if let Some(way) = way {
                 diary.goes(machine::cpu(), way);

@@ -86,6 +86,8 @@ impl Recorder {
 pub struct Latencies {
     /// From the call of a flush to its proof, on the requester.
     pub flush: Recorder,
+    /// The same of flushes that reached other CPUs, by interrupts or by broadcast.
+    pub shootdown: Recorder,
     /// Each section in which a CPU cannot be preempted, outermost ones: pins of the engine and spinlocks. Handlers, and
     /// sections with only interrupts off, are not among them.
     pub preemption_off: Recorder,
@@ -113,9 +115,10 @@ pub const BYSTANDERS: &str = "disturbance of bystanders";
 
 impl Latencies {
     /// Each, by name.
-    pub fn all(&self) -> [(&'static str, &Recorder); 7] {
+    pub fn all(&self) -> [(&'static str, &Recorder); 8] {
         [
             ("flush", &self.flush),
+            ("shootdown", &self.shootdown),
             ("preemption off", &self.preemption_off),
             ("longest preemption off in 10 ms", &self.longest_preemption_off),
             (DISTURBANCE, &self.disturbance),

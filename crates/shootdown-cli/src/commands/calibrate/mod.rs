@@ -22,7 +22,7 @@ use crate::failure::{Failure, SUCCESS};
 use crate::print::json;
 use crate::print::number;
 use crate::print::output::{self, Destination};
-use crate::print::table::Grid;
+use crate::print::table::{Column, Grid, Tables};
 use crate::runs::plan;
 use fit::Fitted;
 
@@ -78,11 +78,14 @@ pub fn command(args: &CalibrateArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         .collect::<Result<_, Failure>>()?;
     spinner.finish_and_clear();
     destination.write(&text, stop)?;
-    output::print(&if args.json {
-        document(&model, &compared, &fitted)
-    } else {
-        words(&destination, &model, &base.facts, &compared, &fitted)
-    })?;
+    output::print_as(
+        args.json,
+        &if args.json {
+            document(&model, &compared, &fitted)
+        } else {
+            words(&destination, &model, &base.facts, &compared, &fitted)
+        },
+    )?;
     Ok(SUCCESS)
 }
 
@@ -158,15 +161,23 @@ fn words(
     for fact in facts {
         text.push_str(&format!("  {fact}\n"));
     }
-    let header = [
-        "workload",
-        "threads",
-        "measured",
-        "simulated",
-        "error",
-        "interrupts/op",
-        "simulated",
-        "row",
+    let columns = vec![
+        Column::words("workload", "the workload that was measured and simulated"),
+        Column::number("threads", "threads of the workload"),
+        Column::number("measured ops/s", "operations per second on this machine's own kernel"),
+        Column::number("simulated ops/s", "operations per second of the model that was written"),
+        Column::number("error", "the simulated rate against the measured one"),
+        Column::number(
+            "interrupts per op, measured",
+            "TLB interrupts of this machine per operation",
+        )
+        .optional(1),
+        Column::number(
+            "interrupts per op, simulated",
+            "interrupts taken in the simulation per operation",
+        )
+        .optional(1),
+        Column::words("row", "whether costs were fitted on the row, or it is a prediction"),
     ];
     let mut groups: Vec<Vec<Vec<String>>> = Vec::new();
     let mut last = None;
@@ -196,14 +207,7 @@ fn words(
         text.push_str(&format!("  {}\n", fit.line()));
     }
     text.push_str("operations per second:\n");
-    text.push_str(
-        &Grid {
-            header: header.map(String::from).to_vec(),
-            groups,
-            words: 1,
-        }
-        .draw(),
-    );
+    text.push_str(&Tables::new().draw(&Grid::new(columns, groups)));
     let mut errors: Vec<_> = compared
         .iter()
         .filter(|(row, _)| !is_fitted(fitted, row))

@@ -21,7 +21,7 @@ use crate::failure::{BAD_RUN, Failure, SUCCESS, unread};
 use crate::print::json;
 use crate::print::number;
 use crate::print::output::{self, Destination};
-use crate::print::table::Grid;
+use crate::print::table::{Column, Grid, Tables};
 use crate::runs::catalog::CONTROL_DESIGN;
 use crate::runs::plan;
 
@@ -84,7 +84,7 @@ pub fn command(args: &CheckArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     if args.json {
         output::print(&json::pretty(&lines(&outcomes, args.preemptions)))?;
     } else {
-        output::print(&words(&outcomes, Extent::of(args), args.details))?;
+        output::show(&words(&outcomes, Extent::of(args), args.details))?;
     }
     let bad = outcomes.iter().find(|outcome| outcome.is_bad());
     let shown = bad.or_else(|| outcomes.iter().find(|outcome| outcome.report.found.is_some()));
@@ -327,24 +327,26 @@ fn words(outcomes: &[Outcome], extent: Extent, details: bool) -> String {
             format!("{:.1}", own.iter().map(|outcome| outcome.seconds).sum::<f64>()),
         ]);
     }
-    let header = match random {
-        true => ["design", "memory", "verdict", "races", "runs", "longest run", "host s"],
-        false => [
-            "design",
-            "memory",
-            "verdict",
-            "races",
-            "states",
-            "longest run",
-            "host s",
-        ],
+    let counted_of = match random {
+        true => Column::number("runs", "random runs, over all races"),
+        false => Column::number("states", "distinct states that were visited, over all races"),
     };
-    let mut text = Grid {
-        header: header.map(str::to_string).to_vec(),
-        groups: vec![rows],
-        words: 3,
-    }
-    .draw();
+    let columns = vec![
+        Column::words("design", "the design under which the races were run"),
+        Column::words(
+            "memory",
+            "when stores become visible: in order, or through store buffers",
+        ),
+        Column::words(
+            "verdict",
+            "whether a rule of the contract was broken, and in which race",
+        ),
+        Column::number("races", "small programs of two or three CPUs"),
+        counted_of,
+        Column::number("longest run", "steps of the longest run").optional(2),
+        Column::number("host s", "seconds that it took, all races together").optional(1),
+    ];
+    let mut text = Tables::new().draw(&Grid::new(columns, vec![rows]));
     let states: u64 = outcomes.iter().map(|outcome| counted(&outcome)).sum();
     let (explored, counted) = (outcomes.len(), number::count(states));
     let cut_off = outcomes
@@ -414,7 +416,7 @@ fn retell(text: &str, place: &str, details: bool) -> Result<u8, Failure> {
             number + 5
         ))
     })?;
-    output::print(&format!(
+    output::show(&format!(
         "{} under {} on {}, {} steps:\n{}{}",
         recorded.race,
         recorded.design,

@@ -8,10 +8,11 @@ use crate::args::{CompareArgs, RunArgs};
 use crate::commands::qemu;
 use crate::commands::replay::workload;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
+use crate::print::comparison;
 use crate::print::json;
 use crate::print::output::{self, Destination};
 use crate::print::report;
-use crate::print::table;
+use crate::print::table::Tables;
 use crate::runs::catalog;
 use crate::runs::plan::Plan;
 use crate::runs::queue::{self, Runner};
@@ -38,6 +39,8 @@ pub fn flagship(runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
             virtual_ms: None,
         },
         lru_drain: false,
+        metric: None,
+        verbose: false,
         latencies: false,
         json: false,
         html: None,
@@ -113,13 +116,14 @@ fn compare(
         output::print(&json::render(&comparison))?;
     } else {
         let mut text = title(&comparison);
-        text.push_str(&table::comparison(&comparison).draw());
+        let mut tables = Tables::new();
+        text.push_str(&tables.draw(&comparison::comparison(&comparison)));
         if shown == Shown::TableAndLatencies {
-            text.push_str(&table::latencies(&comparison));
+            text.push_str(&comparison::latencies(&comparison, &mut tables));
         }
         let report = destination.map(Destination::shown);
         text.push_str(&Verdict::new(&comparison).text(report.as_deref()));
-        output::print(&text)?;
+        output::show(&text)?;
     }
     Ok(if comparison.stale() > 0 || !comparison.failures().is_empty() {
         BAD_RUN

@@ -2,7 +2,7 @@
 //! fitted, and what was not run. It shows what [`crate::commands::evidence`] found and computes nothing but positions.
 
 use super::plots::plots;
-use super::text::{errors, grid};
+use super::text::{ERROR, errors, grid};
 use super::{Line, distinct, shown};
 use crate::commands::evidence::shape::{self, Statement};
 use crate::print::number::{self, UNKNOWN, median};
@@ -179,7 +179,7 @@ fn section(findings: &Findings, table: &str) -> String {
         own.cloned().collect()
     };
     let (lines, beside) = (of_table(findings.lines), of_table(findings.beside));
-    let (grid, marks) = grid(&lines.iter().collect::<Vec<_>>());
+    let grid = grid(&lines.iter().collect::<Vec<_>>());
     let mut html = format!(
         "<h3 class=\"table\">{}. {} on {}</h3>\n",
         escape(table),
@@ -192,8 +192,8 @@ fn section(findings: &Findings, table: &str) -> String {
     html.push_str(&plots(findings, table));
     html.push_str(&drawn(&grid, &lines));
     html.extend(
-        marks
-            .lines()
+        grid.notes
+            .iter()
             .map(|mark| format!("<p class=\"soft\">{}</p>\n", escape(mark.trim()))),
     );
     html.extend(beside.iter().map(|line| {
@@ -226,11 +226,12 @@ fn measured(lines: &[Line], settings: &Settings) -> Option<String> {
 
 /// The terminal's table, with a bar beside the error of the simulation, and what was measured; its rows are `lines`.
 fn drawn(grid: &Grid, lines: &[Line]) -> String {
-    let error = grid.header.iter().position(|title| title == "error");
+    let headings: Vec<String> = grid.columns.iter().map(|column| column.heading.clone()).collect();
+    let error = headings.iter().position(|heading| heading == ERROR);
     let row = |tag: &str, cells: &[String], bar: &str, source: &str| {
         let mut html = String::new();
         for (index, cell) in cells.iter().enumerate() {
-            let class = if index < grid.words { " class=\"word\"" } else { "" };
+            let class = if grid.is_words(index) { " class=\"word\"" } else { "" };
             html.push_str(&format!("<{tag}{class}>{}</{tag}>", escape(cell)));
             if error == Some(index) {
                 html.push_str(&format!("<{tag} class=\"bar\">{bar}</{tag}>"));
@@ -240,7 +241,7 @@ fn drawn(grid: &Grid, lines: &[Line]) -> String {
     };
     let mut html = format!(
         "<div class=\"wide\"><table class=\"published\">\n<thead>{}</thead>\n",
-        row("th", &grid.header, "", "what was measured")
+        row("th", &headings, "", "what was measured")
     );
     let mut lines = lines.iter();
     for group in &grid.groups {

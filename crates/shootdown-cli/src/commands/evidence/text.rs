@@ -2,15 +2,12 @@
 
 use super::{Line, distinct, shown};
 use crate::print::number::{self, UNKNOWN, median};
-use crate::print::table::Grid;
+use crate::print::table::{Column, Grid, Tables};
 use crate::published::{Metric, Note, Published};
 use crate::runs::summary::relative_error;
 
-/// Columns of the terminal that the tables have to fit.
-pub(super) const WIDEST: usize = 110;
-
 pub(super) fn text(lines: &[Line], beside: &[Line], left: &[Published], notes: &[Note], runs: u64) -> String {
-    let mut text = String::new();
+    let (mut text, mut tables) = (String::new(), Tables::new());
     for table in distinct(lines, |line| &line.published.table) {
         let of_table: Vec<&Line> = lines.iter().filter(|line| line.published.table == table).collect();
         let machines: Vec<Line> = of_table.iter().map(|line| (*line).clone()).collect();
@@ -29,14 +26,8 @@ pub(super) fn text(lines: &[Line], beside: &[Line], left: &[Published], notes: &
                 String::new()
             }
         );
-        text.push_str(&if heading.chars().count() > WIDEST {
-            wrapped(&heading).trim_start().to_string()
-        } else {
-            heading + "\n"
-        });
-        let (grid, marks) = grid(&of_table);
-        text.push_str(&grid.draw());
-        text.push_str(&marks);
+        text.push_str(&(heading + "\n"));
+        text.push_str(&tables.draw(&grid(&of_table)));
         for line in beside.iter().filter(|line| line.published.table == table) {
             let row = &line.published;
             let number = line
@@ -48,7 +39,8 @@ pub(super) fn text(lines: &[Line], beside: &[Line], left: &[Published], notes: &
             ));
         }
         for note in notes.iter().filter(|note| note.table == table) {
-            text.push_str(&wrapped(&note.text));
+            let words: Vec<&str> = note.text.split_whitespace().collect();
+            text.push_str(&format!("  {}\n", words.join(" ")));
         }
         text.push('\n');
     }
@@ -84,29 +76,14 @@ pub(super) fn text(lines: &[Line], beside: &[Line], left: &[Published], notes: &
     text
 }
 
-/// A paragraph in lines of at most 100 characters, indented.
-pub(super) fn wrapped(paragraph: &str) -> String {
-    let mut text = String::new();
-    let mut line = String::new();
-    for word in paragraph.split_whitespace() {
-        if line.len() + 1 + word.len() > 98 {
-            text.push_str(&format!("  {line}\n"));
-            line.clear();
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    text.push_str(&format!("  {line}\n"));
-    text
-}
+/// A column of a table, and what stands in a line.
+type Filled<'a> = (Column, Box<dyn Fn(&Line) -> String + 'a>);
 
-/// A column of a table: its heading and what stands in a line.
-type Column<'a> = (&'static str, Box<dyn Fn(&Line) -> String + 'a>);
+/// The heading of the simulation's error; that of interpolation is longer.
+pub(super) const ERROR: &str = "error";
 
-/// The table, without columns that say nothing in it, and what the marks in it stand for.
-pub(super) fn grid(lines: &[&Line]) -> (Grid, String) {
+/// The table, without columns that say nothing in it.
+pub(super) fn grid(lines: &[&Line]) -> Grid {
     let sets = distinct_sets(lines);
     // The heading names machine and workload where all rows have the same.
     let several = |of: fn(&Published) -> &String| {
@@ -120,41 +97,76 @@ pub(super) fn grid(lines: &[&Line]) -> (Grid, String) {
             number::signed_percent(relative_error(number, line.published.value))
         })
     };
-    let mut columns: Vec<Column> = Vec::new();
+    let mut columns: Vec<Filled> = Vec::new();
     if several(|row| &row.machine) {
-        columns.push(("machine", Box::new(|line| line.published.machine.clone())));
+        columns.push((
+            Column::words("machine", "the machine model"),
+            Box::new(|line| line.published.machine.clone()),
+        ));
     }
     if several(|row| &row.workload) {
-        columns.push(("workload", Box::new(|line| line.published.workload.clone())));
-    }
-    columns.push(("design", Box::new(|line| design(&line.published, &sets))));
-    let words = columns.len();
-    columns.push(("threads", Box::new(|line| line.published.threads.to_string())));
-    if any(|line| line.published.lru_drain) {
-        let drains = |line: &Line| if line.published.lru_drain { "yes" } else { "no" }.to_string();
-        columns.push(("LRU drain", Box::new(drains)));
+        columns.push((
+            Column::words("workload", "the workload; `shootdown list` describes each"),
+            Box::new(|line| line.published.workload.clone()),
+        ));
     }
     columns.push((
-        "published",
+        Column::words("design", "the design; \"over\" names what a ratio is over"),
+        Box::new(|line| design(&line.published, &sets)),
+    ));
+    columns.push((
+        Column::number("threads", "simulated threads"),
+        Box::new(|line| line.published.threads.to_string()),
+    ));
+    if any(|line| line.published.lru_drain) {
+        let drains = |line: &Line| if line.published.lru_drain { "yes" } else { "no" }.to_string();
+        columns.push((
+            Column::number("LRU drain", "whether each madvise drains the LRU batch under its lock"),
+            Box::new(drains),
+        ));
+    }
+    columns.push((
+        Column::number(
+            "published",
+            "as measured on the real machine; evidence/published.toml names the source",
+        ),
         Box::new(|line| shown(line.published.metric, line.published.value)),
     ));
     let simulated = |line: &Line| {
         let shown = |number| shown(line.published.metric, number);
         line.simulated.map_or("failed".to_string(), shown)
     };
-    columns.push(("simulated", Box::new(simulated)));
-    columns.push(("error", Box::new(|line| error(line.simulated, line))));
+    columns.push((
+        Column::number("simulated", "the median of the runs"),
+        Box::new(simulated),
+    ));
+    columns.push((
+        Column::number(ERROR, "simulated against published"),
+        Box::new(|line| error(line.simulated, line)),
+    ));
     if any(|line| line.published.fitted) {
         let fitted = |line: &Line| if line.published.fitted { "fitted" } else { "" }.to_string();
-        columns.push(("fitted", Box::new(fitted)));
+        columns.push((
+            Column::number(
+                "fitted",
+                "whether the machine model was fitted on this row; the others are predictions",
+            ),
+            Box::new(fitted),
+        ));
     }
     if any(|line| line.interpolated.is_some()) {
         let interpolated = |line: &Line| {
             let shown = |number| shown(line.published.metric, number);
             line.interpolated.map_or(UNKNOWN.to_string(), shown)
         };
-        columns.push(("interpolated", Box::new(interpolated)));
-        columns.push(("error", Box::new(|line| error(line.interpolated, line))));
+        columns.push((
+            Column::number("interpolated", "what interpolation through the fitted rows predicts").optional(2),
+            Box::new(interpolated),
+        ));
+        columns.push((
+            Column::number("interpolation error", "interpolated against published").optional(1),
+            Box::new(|line| error(line.interpolated, line)),
+        ));
     }
     let mut groups: Vec<Vec<Vec<String>>> = Vec::new();
     let mut group = None;
@@ -171,14 +183,11 @@ pub(super) fn grid(lines: &[&Line]) -> (Grid, String) {
         let cells = columns.iter().map(|(_, cell)| cell(line)).collect();
         groups.last_mut().expect("a group was just pushed").push(cells);
     }
-    let marks = sets.iter().enumerate();
-    let marks = marks.map(|(index, set)| format!("  {}: {}\n", mark(index), set.join(" ")));
-    let grid = Grid {
-        header: columns.iter().map(|(heading, _)| heading.to_string()).collect(),
-        groups,
-        words,
-    };
-    (grid, marks.collect())
+    let mut grid = Grid::new(columns.into_iter().map(|(column, _)| column).collect(), groups);
+    for (index, set) in sets.iter().enumerate() {
+        grid = grid.note(format!("  {}: {}", mark(index), set.join(" ")));
+    }
+    grid
 }
 
 /// What was set differently in some of the rows, each combination once.

@@ -73,7 +73,7 @@ pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             text.push_str(&format!("report: {}\n", destination.shown()));
         }
     }
-    output::print(&text)?;
+    output::print_as(args.json, &text)?;
     let bad = result.stale > 0 && spec.design != catalog::CONTROL_DESIGN;
     Ok(if bad { BAD_RUN } else { SUCCESS })
 }

@@ -8,7 +8,7 @@ use crate::print::page::{self, capitalized, escape, prose};
 use crate::print::plot;
 use crate::print::report;
 use crate::print::style::{self, Tone};
-use crate::print::table::Grid;
+use crate::print::table::{Column, Grid};
 use crate::runs::catalog;
 
 /// The colour of each of [`Diary::WAYS`]: that of the design which has no other.
@@ -45,12 +45,10 @@ pub(super) fn render(title: &str, command: &str, diary: &Diary, paragraphs: &[St
         cells.extend(times(requests));
         cells
     });
-    let header = ["way", "requests", "share", "of their time", "mean", "p50", "p99"];
-    let table = Grid {
-        header: header.map(str::to_string).to_vec(),
-        groups: vec![rows.collect()],
-        words: 1,
-    };
+    let mut columns = vec![Column::words("way", "how flushes were carried out")];
+    let numbers = ["requests", "share", "of their time", "mean", "p50", "p99"];
+    columns.extend(numbers.map(|heading| Column::number(heading, "")));
+    let table = Grid::new(columns, vec![rows.collect()]);
     let words: String = paragraphs
         .iter()
         .map(|paragraph| format!("<p>{}</p>\n", prose(&capitalized(paragraph))))
@@ -60,7 +58,7 @@ pub(super) fn render(title: &str, command: &str, diary: &Diary, paragraphs: &[St
          <figure class=\"small\">{}</figure>\n{}<h2>Why</h2>\n{words}<p class=\"soft\">Shootdown {}.</p>\n",
         escape(command),
         plot::stacked((540, 280), "", &bars),
-        report::grid(&table, 0..1),
+        report::grid(&table),
         env!("CARGO_PKG_VERSION"),
     );
     page::render(title, "", &body)

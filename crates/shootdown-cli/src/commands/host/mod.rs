@@ -16,7 +16,7 @@ use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::json;
 use crate::print::number::{self, UNKNOWN};
 use crate::print::output;
-use crate::print::table::Grid;
+use crate::print::table::{Column, Grid, Tables};
 use crate::runs::plan;
 
 /// The target's name in JSON, and that of the design that the kernel of this machine has.
@@ -33,11 +33,14 @@ pub fn command(args: &HostArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     place.note();
     let rows = measure(&place, &rows, &settings, stop)?;
     let stale = rows.iter().flat_map(|row| &row.runs).any(|run| run.stale > 0);
-    output::print(&if args.json {
-        document(&rows)
-    } else {
-        words(&place, &rows)
-    })?;
+    output::print_as(
+        args.json,
+        &if args.json {
+            document(&rows)
+        } else {
+            words(&place, &rows)
+        },
+    )?;
     Ok(if stale { BAD_RUN } else { SUCCESS })
 }
 
@@ -245,7 +248,20 @@ pub fn measure(
 }
 
 fn words(place: &Place, rows: &[Row]) -> String {
-    let header = ["workload", "threads", "ops/s", "time/op", "interrupts/op", "spread"];
+    let columns = vec![
+        Column::words("workload", "the workload; `shootdown list` describes each"),
+        Column::number("threads", "threads of the workload, each on a CPU of its own"),
+        Column::number(
+            "ops/s",
+            "operations per second, all threads together; the median of the runs",
+        ),
+        Column::number("time per op", "time that one operation takes its thread"),
+        Column::number(
+            "interrupts per op",
+            "TLB interrupts that this machine counted, per operation",
+        ),
+        Column::number("spread", "how far the run farthest from the median is from it"),
+    ];
     let mut groups: Vec<Vec<Vec<String>>> = Vec::new();
     let mut last = None;
     for row in rows {
@@ -282,14 +298,7 @@ fn words(place: &Place, rows: &[Row]) -> String {
         release.trim(),
         place.machine.cpus.len()
     );
-    text.push_str(
-        &Grid {
-            header: header.map(String::from).to_vec(),
-            groups,
-            words: 1,
-        }
-        .draw(),
-    );
+    text.push_str(&Tables::new().draw(&Grid::new(columns, groups)));
     if rows.iter().all(|row| row.interrupts_per_op().is_none()) {
         text.push_str("this kernel counts no TLB interrupts: its processor broadcasts invalidations (as Arm does)\n");
     } else {

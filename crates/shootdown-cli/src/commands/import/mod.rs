@@ -18,7 +18,7 @@ use crate::failure::{Failure, SUCCESS, unread};
 use crate::print::json;
 use crate::print::number;
 use crate::print::output::{self, Destination};
-use crate::print::table::Grid;
+use crate::print::table::{Column, Grid, Tables};
 
 /// Processes shown in the summary.
 const TOP: usize = 8;
@@ -102,11 +102,14 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     });
     bar.finish_and_clear();
     let metadata = written?;
-    output::print(&if args.json {
-        json::pretty(&document(&place, &destination, &metadata, &summary))
-    } else {
-        words(&place, &destination, &metadata, &summary)
-    })?;
+    output::print_as(
+        args.json,
+        &if args.json {
+            json::pretty(&document(&place, &destination, &metadata, &summary))
+        } else {
+            words(&place, &destination, &metadata, &summary)
+        },
+    )?;
     Ok(SUCCESS)
 }
 
@@ -216,15 +219,16 @@ pub(crate) fn words(place: &str, destination: &Destination, metadata: &Metadata,
             summary.flushes[reason as usize],
         ));
     }
-    let header = |names: &[&str]| names.iter().map(ToString::to_string).collect();
-    text.push_str(
-        &Grid {
-            header: header(&["what", "count", "rate"]),
-            groups: vec![counts],
-            words: 1,
-        }
-        .draw(),
-    );
+    let mut tables = Tables::new();
+    let columns = vec![
+        Column::words(
+            "event",
+            "what the recording holds; a flush is named by the kernel's reason for it",
+        ),
+        Column::number("count", "how many, on all CPUs"),
+        Column::number("rate", "the same per second of the recording"),
+    ];
+    text.push_str(&tables.draw(&Grid::new(columns, vec![counts])));
     let processes = summary.processes();
     let rows = processes.iter().take(TOP).map(|process| {
         vec![
@@ -234,14 +238,13 @@ pub(crate) fn words(place: &str, destination: &Destination, metadata: &Metadata,
             number::count(process.flushes),
         ]
     });
-    text.push_str(
-        &Grid {
-            header: header(&["process", "name", "shootdowns asked for", "flushes"]),
-            groups: vec![rows.collect()],
-            words: 2,
-        }
-        .draw(),
-    );
+    let columns = vec![
+        Column::words("process", "process number"),
+        Column::words("name", "its name in the recording"),
+        Column::number("shootdowns requested", "requests that its threads queued to other CPUs"),
+        Column::number("flushes", "flushes of TLB entries while it ran, on all CPUs"),
+    ];
+    text.push_str(&tables.draw(&Grid::new(columns, vec![rows.collect()])));
     if processes.len() > TOP {
         text.push_str(&format!("and {} other processes\n", processes.len() - TOP));
     }

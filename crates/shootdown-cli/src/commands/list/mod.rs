@@ -8,10 +8,11 @@ use crate::args::ListArgs;
 use crate::failure::{Failure, SUCCESS};
 use crate::print::json;
 use crate::print::output;
+use crate::print::terminal::{self, broken};
 use crate::runs::catalog::{self, Entry};
 
-/// Columns of the text.
-const COLUMNS: usize = 110;
+/// Fewest columns of a description beside its name.
+const NARROWEST: usize = 40;
 
 #[derive(Debug, Serialize)]
 struct Listing {
@@ -64,11 +65,14 @@ pub fn command(args: &ListArgs) -> Result<u8, Failure> {
             })
             .collect(),
     };
-    output::print(&if args.json {
-        json::pretty(&listing)
-    } else {
-        text(&listing)
-    })?;
+    output::print_as(
+        args.json,
+        &if args.json {
+            json::pretty(&listing)
+        } else {
+            text(&listing)
+        },
+    )?;
     Ok(SUCCESS)
 }
 
@@ -117,12 +121,11 @@ fn text(listing: &Listing) -> String {
         for line in lines {
             let cpus = line.cpus.map(|cpus| format!("{cpus:>3} CPUs, ")).unwrap_or_default();
             let arch = line.arch.map(|arch| format!("{arch}; ")).unwrap_or_default();
-            let about = wrapped(
+            text.push_str(&described(
+                &line.name,
+                width,
                 &format!("{cpus}{arch}{}", line.description),
-                COLUMNS - width - 4,
-                width + 4,
-            );
-            text.push_str(&format!("  {:width$}  {about}\n", line.name));
+            ));
         }
         text
     });
@@ -138,7 +141,8 @@ fn text(listing: &Listing) -> String {
          interrupts are sent instead: {}.",
         cannot.join(", ")
     );
-    text.push_str(&format!("  {}\n", wrapped(&note, COLUMNS - 2, 2)));
+    let columns = terminal::get().prose();
+    text.push_str(&format!("{}\n", broken(&format!("  {note}"), columns, 2).join("\n")));
     text.push_str("\nWorkload parameters (--set NAME=VALUE)\n");
     let width = listing.parameters.iter().map(|line| line.name.len()).max().unwrap_or(0);
     for line in &listing.parameters {
@@ -146,25 +150,20 @@ fn text(listing: &Listing) -> String {
             "{} [{} to {}]; {}",
             line.default, line.least, line.most, line.description
         );
-        let about = wrapped(&about, COLUMNS - width - 4, width + 4);
-        text.push_str(&format!("  {:width$}  {about}\n", line.name));
+        text.push_str(&described(line.name, width, &about));
     }
     text
 }
 
-/// Text broken between words into lines of at most `columns`, all but the first indented.
-fn wrapped(text: &str, columns: usize, indent: usize) -> String {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_string()),
-        }
+/// A name, and what is said of it beside; below it where the terminal is too narrow for both.
+fn described(name: &str, names: usize, about: &str) -> String {
+    let columns = terminal::get().prose();
+    let (beside, indent) = (names + 4, 6);
+    if columns < beside + NARROWEST {
+        let about = broken(&format!("{}{about}", " ".repeat(indent)), columns, indent).join("\n");
+        return format!("  {name}\n{about}\n");
     }
-    lines.join(&format!("\n{}", " ".repeat(indent)))
+    broken(&format!("  {name:names$}  {about}"), columns, beside).join("\n") + "\n"
 }
 
 #[cfg(test)]
@@ -185,15 +184,9 @@ mod tests {
             "{text}"
         );
         let width = text.lines().map(|line| line.chars().count()).max().unwrap();
-        assert!(width <= COLUMNS, "{width}:\n{text}");
+        assert!(width <= 80, "{width}:\n{text}");
         for entry in catalog::workloads().chain(catalog::designs()) {
             assert!(text.contains(&format!("\n  {} ", entry.name)), "{}", entry.name);
         }
-    }
-
-    #[test]
-    fn words_are_not_broken_and_none_is_lost() {
-        assert_eq!(wrapped("one two three", 7, 2), "one two\n  three");
-        assert_eq!(wrapped("incomprehensible", 7, 2), "incomprehensible");
     }
 }

@@ -75,7 +75,7 @@ fn write_image(plan: &Plan, threads: Option<&[u64]>, to: &Destination) -> Result
         .map_err(Failure::Input)?;
     let words = plan.words_on_image(threads);
     shootdown_qemu::write_iso(&kernel, &words, to.path()).map_err(Failure::Input)?;
-    output::print(&format!(
+    output::show(&format!(
         "{}: an image that boots by BIOS and by UEFI, from a disc or written to a stick (it overwrites the stick).\n\
          It runs `{words}` and prints the table on the screen and on the first serial port (115200 baud).\n",
         to.shown()
@@ -291,7 +291,7 @@ fn run(plan: &Plan, stop: &AtomicBool) -> Result<u8, Failure> {
     if let (Shown::Table, Some(report)) = (plan.shown, &plan.report) {
         text.push_str(&format!("report: {}\n", report.shown()));
     }
-    output::print(&text)?;
+    output::print_as(plan.shown == Shown::Json, &text)?;
     Ok(if bad { BAD_RUN } else { SUCCESS })
 }
 

@@ -32,7 +32,7 @@ pub(super) fn render(plan: &Plan, said: &Said, rows: &[Row]) -> String {
     if plan.workload != TORTURE {
         body.push_str(&plots(plan, rows));
     }
-    body.push_str(&format!("<h2>Numbers</h2>\n{}", report::grid(&said.grid, 1..2)));
+    body.push_str(&format!("<h2>Numbers</h2>\n{}", report::grid(&said.grid)));
     for line in &said.notes {
         body.push_str(&format!("<p class=\"soft\">{}</p>\n", page::prose(line)));
     }

@@ -5,7 +5,7 @@ use shootdown_qemu::{Clock, Version};
 use super::reading::{Own, Row};
 use super::{Plan, TORTURE};
 use crate::print::number::{self, UNKNOWN};
-use crate::print::table::Grid;
+use crate::print::table::{Column, Grid, Tables};
 
 /// What there is to say.
 pub(super) struct Said {
@@ -28,7 +28,7 @@ impl Said {
             .chain(&self.verdict)
             .map(|line| format!("{line}\n"))
             .collect();
-        format!("{}\n{}{lines}", self.head, self.grid.draw())
+        format!("{}\n{}{lines}", self.head, Tables::new().draw(&self.grid))
     }
 }
 
@@ -58,13 +58,11 @@ pub(super) fn say(plan: &Plan, emulator: Version, rows: &[Row], control: Option<
 fn notes(plan: &Plan, rows: &[Row]) -> Vec<String> {
     let mut notes = Vec::new();
     if matches!(plan.machine.clock, Clock::Counted { .. }) && plan.workload != TORTURE {
-        notes.extend(
-            [
-                "instructions: of all CPUs for an operation, of the requester for a flush, of a target for an interrupt;",
-                "  longest stretches without preemption and without interrupts, of their own CPU. Rates are by the guest's clock:",
-                "  emulated CPUs take turns, so they are no machine's",
-            ]
-            .map(str::to_owned),
+        notes.push(
+            "instructions: of all CPUs for an operation, of the requester for a flush, of a target for an interrupt; longest \
+             stretches without preemption and without interrupts, of their own CPU. Rates are by the guest's clock: emulated \
+             CPUs take turns, so they are no machine's"
+                .to_owned(),
         );
     }
     let lines = rows.iter().filter_map(|row| row.line.as_ref());
@@ -111,21 +109,34 @@ fn verdict(rows: &[Row], control: Option<&Row>) -> Vec<String> {
 }
 
 fn workload(rows: &[Row]) -> Grid {
-    let header = [
-        "threads",
-        "design",
-        "ops/s",
-        "IPIs/op",
-        "taken/op",
-        "INVLPGBs/op",
-        "instr/op",
-        "requester",
-        "target",
-        "no preempt.",
-        "no interr.",
-        "stale",
+    let columns = vec![
+        Column::number(
+            "ops/s",
+            "operations per second by the guest's clock, all threads together",
+        ),
+        Column::number("IPIs per op", "shootdown interrupts sent"),
+        Column::number("taken per op", "interrupts taken; several requests can share one").optional(6),
+        Column::number("INVLPGBs per op", "broadcast instructions executed").optional(2),
+        Column::number("instr. per op", "instructions of all CPUs for one operation"),
+        Column::number("flush, requester", "instructions of the requesting CPU for one flush"),
+        Column::number("flush, target", "instructions of a target CPU for one interrupt"),
+        Column::number(
+            "longest no preempt.",
+            "longest stretch without preemption, in instructions of its CPU",
+        )
+        .optional(3),
+        Column::number(
+            "longest no interr.",
+            "longest stretch without interrupts, in instructions of its CPU",
+        )
+        .optional(4),
+        Column::number(
+            "stale",
+            "accesses through a translation that should have been invalidated",
+        )
+        .optional(5),
     ];
-    grid(&header, rows, |row| {
+    grid(columns, rows, |row| {
         let line = row.line.as_ref()?;
         let per_op = |value: Option<f64>| value.map_or(UNKNOWN.to_owned(), number::per_operation);
         let count = |of: fn(&Own) -> Option<f64>| {
@@ -150,21 +161,19 @@ fn workload(rows: &[Row]) -> Grid {
 }
 
 fn torture(rows: &[Row]) -> Grid {
-    let header = [
-        "threads",
-        "design",
-        "checked",
-        "interrupts",
-        "emulation",
-        "unmaps",
-        "tables freed",
-        "forks",
-        "walks",
-        "switches",
-        "times off",
-        "verdict",
+    let columns = vec![
+        Column::number("checked accesses", "accesses that the oracle checked"),
+        Column::number("interrupts", "shootdown interrupts taken"),
+        Column::number("emulation", "interrupts of the emulated broadcast").optional(6),
+        Column::number("unmaps", "ranges unmapped").optional(1),
+        Column::number("tables freed", "page-table pages freed").optional(2),
+        Column::number("forks", "spaces copied").optional(3),
+        Column::number("walks", "lockless page-table walks").optional(4),
+        Column::number("switches", "switches between spaces").optional(5),
+        Column::number("times off", "times that a CPU went offline").optional(7),
+        Column::words("verdict", "whether the oracle found a violation"),
     ];
-    grid(&header, rows, |row| {
+    grid(columns, rows, |row| {
         let line = row.line.as_ref()?;
         let count = |value: Option<u64>| value.map_or(UNKNOWN.to_owned(), number::count);
         let done = |name: &str| count(line.own.done.as_ref().and_then(|done| done.get(name)?.as_u64()));
@@ -184,7 +193,7 @@ fn torture(rows: &[Row]) -> Grid {
 }
 
 /// A row that failed says so, and claims nothing.
-fn grid(header: &[&str], rows: &[Row], cells: impl Fn(&Row) -> Option<Vec<String>>) -> Grid {
+fn grid(own: Vec<Column>, rows: &[Row], cells: impl Fn(&Row) -> Option<Vec<String>>) -> Grid {
     let mut groups: Vec<Vec<Vec<String>>> = Vec::new();
     let mut last = None;
     for row in rows {
@@ -196,14 +205,17 @@ fn grid(header: &[&str], rows: &[Row], cells: impl Fn(&Row) -> Option<Vec<String
         let mut all = vec![threads, row.design.clone()];
         all.extend(cells(row).unwrap_or_else(|| {
             let mut failed = vec!["failed".to_owned()];
-            failed.resize(header.len() - 2, UNKNOWN.to_owned());
+            failed.resize(own.len(), UNKNOWN.to_owned());
             failed
         }));
         groups.last_mut().expect("begun above").push(all);
     }
-    Grid {
-        header: header.iter().map(ToString::to_string).collect(),
-        groups,
-        words: 2,
-    }
+    let columns = [
+        Column::number("threads", "threads of the workload, each on a CPU of its own"),
+        Column::words(
+            "design",
+            "how other CPUs are made to drop translations; `shootdown list` describes each",
+        ),
+    ];
+    Grid::new(columns.into_iter().chain(own).collect(), groups)
 }

@@ -208,16 +208,19 @@ fn tell(args: &RecordArgs, destination: &Destination, recorded: &Recorded, end: 
         output::note(&line);
     }
     let took = end.command_seconds();
-    output::print(&if args.json {
-        json::pretty(&Document {
-            recording: import::document("(recorded)", destination, metadata, summary),
-            command_seconds: took,
-        })
-    } else {
-        let mut text = import::words("recorded", destination, metadata, summary);
-        if let Some(took) = took {
-            text.push_str(&format!("the command took {took:.3} s\n"));
-        }
-        text
-    })
+    output::print_as(
+        args.json,
+        &if args.json {
+            json::pretty(&Document {
+                recording: import::document("(recorded)", destination, metadata, summary),
+                command_seconds: took,
+            })
+        } else {
+            let mut text = import::words("recorded", destination, metadata, summary);
+            if let Some(took) = took {
+                text.push_str(&format!("the command took {took:.3} s\n"));
+            }
+            text
+        },
+    )
 }

@@ -27,6 +27,7 @@ use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::json;
 use crate::print::number;
 use crate::print::output::{self, Destination};
+use crate::print::table::Tables;
 use crate::runs::catalog;
 use crate::runs::plan;
 use crate::runs::target::{Target, quoted};
@@ -177,9 +178,9 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         }))?;
     } else {
         let mut text = format!("{}\n{}\n", title(args, &target), import::damage(&recording.metadata));
-        for (_, grid, _) in tables(&recording, &rows, &predictions, times) {
-            text.push_str(&grid.draw());
-            text.push('\n');
+        let mut drawn = Tables::new();
+        for (title, grid) in tables(&recording, &rows, &predictions, times) {
+            text.push_str(&format!("{title}\n{}\n", drawn.draw(&grid)));
         }
         text.pop();
         let verdict = words::verdict(&found).words;
@@ -190,7 +191,7 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         if let Some(destination) = &destination {
             text.push_str(&format!("page: {}\n", destination.shown()));
         }
-        output::print(&text)?;
+        output::show(&text)?;
     }
     let unsound = rows
         .iter()
@@ -254,20 +255,19 @@ fn title(args: &ReplayArgs, target: &Target) -> String {
     format!("Replay of {file} on {target}, scale {}", args.scale)
 }
 
-/// What came out, with a title for each table, and what its columns are.
+/// What came out, with a title for each table.
 fn tables(recording: &Recording, rows: &[Row], predictions: &[Prediction], times: u64) -> Vec<page::Table> {
     let (recorded, lost) = (&recording.recorded, recording.metadata.lost_events);
     let mut tables = vec![
         (
             "Interrupts, and CPU time lost",
             words::costs(rows, recorded, times, lost),
-            words::COSTS,
         ),
-        ("Latency and disturbance", words::tails(rows, recorded), words::TAILS),
-        ("Whom interrupts hit", words::hits(rows), words::HITS),
+        ("Latency and disturbance", words::tails(rows, recorded)),
+        ("CPUs that interrupts hit", words::hits(rows)),
     ];
     if !predictions.is_empty() {
-        tables.push(("Predicted beside recorded", words::predictions(predictions), ""));
+        tables.push(("Predicted beside recorded", words::predictions(predictions)));
     }
     tables
 }

@@ -11,8 +11,8 @@ use crate::print::report;
 use crate::print::style;
 use crate::print::table::Grid;
 
-/// A table with its title, and what its columns are.
-pub type Table = (&'static str, Grid, &'static str);
+/// A table with its title.
+pub type Table = (&'static str, Grid);
 
 /// What the page shows.
 pub struct View<'a> {
@@ -135,11 +135,12 @@ pub fn render(view: &View<'_>) -> String {
         view.verdict.class,
         escape(&view.verdict.words)
     );
-    for (title, grid, columns) in &view.tables {
-        body.push_str(&format!("<h2>{title}</h2>\n{}", report::grid(grid, 0..1)));
-        if !columns.is_empty() {
-            body.push_str(&format!("<p class=\"soft\">{columns}</p>\n"));
-        }
+    for (title, grid) in &view.tables {
+        body.push_str(&format!(
+            "<h2>{title}</h2>\n{}{}",
+            report::grid(grid),
+            report::columns(grid)
+        ));
     }
     body.push_str("<h2>Notes</h2>\n");
     for note in &view.notes {

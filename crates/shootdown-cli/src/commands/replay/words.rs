@@ -4,7 +4,7 @@ use shootdown_trace::program::Recorded;
 
 use super::row::{Prediction, Row, Tail};
 use crate::print::number::{self, UNKNOWN};
-use crate::print::table::Grid;
+use crate::print::table::{Column, Grid};
 use crate::runs::catalog::CONTROL_DESIGN;
 
 /// What the oracle found.
@@ -43,10 +43,6 @@ pub fn verdict(found: &[(&str, u64, u64)]) -> Verdict {
     Verdict { words, class }
 }
 
-fn header(names: &[&str]) -> Vec<String> {
-    names.iter().map(ToString::to_string).collect()
-}
-
 /// A number that lost events make a lower bound.
 fn at_least(text: String, lost: u64) -> String {
     if lost > 0 { format!("≥ {text}") } else { text }
@@ -70,11 +66,6 @@ fn recorded_times(times: u64) -> String {
         format!("(recorded × {times})")
     }
 }
-
-/// What the columns of [`costs`] are.
-pub const COSTS: &str = "Shootdowns: flushes that reached other CPUs. Change: of the interrupts, against the recording. Requesters, \
-    interrupted: CPU time that is lost by those who ask and wait, and by those who are interrupted; of CPU time: both, as a share of the \
-    time of all CPUs that the program uses. Longer: how much longer than recorded the program takes.";
 
 /// Counts and lost time, the recording in the first row.
 pub fn costs(rows: &[Row], recorded: &Recorded, times: u64, lost: u64) -> Grid {
@@ -104,28 +95,34 @@ pub fn costs(rows: &[Row], recorded: &Recorded, times: u64, lost: u64) -> Grid {
             number::percent(row.longer),
         ]
     });
-    Grid {
-        header: header(&[
+    let columns = vec![
+        Column::words(
             "design",
-            "flushes",
-            "shootdowns",
-            "interrupts",
-            "change",
-            "requesters",
-            "interrupted",
+            "how other CPUs are made to drop translations; (recorded) is what the recording holds",
+        ),
+        Column::number("flushes", "flushes that the program requested"),
+        Column::number("shootdowns", "flushes that reached other CPUs").optional(2),
+        Column::number("interrupts", "interrupts sent for them, one for each target CPU"),
+        Column::number("change", "of the interrupts, against the recording"),
+        Column::number(
+            "requester CPU time",
+            "CPU time of requesters in invalidation, waiting included",
+        ),
+        Column::number(
+            "target CPU time",
+            "CPU time that interrupts took from the CPUs that they hit",
+        ),
+        Column::number(
             "of CPU time",
-            "longer",
-        ]),
-        groups: vec![vec![known.to_vec()], rows.collect()],
-        words: 1,
-    }
+            "both, as a share of the time of all CPUs that the program uses",
+        )
+        .optional(1),
+        Column::number("slowdown", "how much longer than recorded the program takes"),
+    ];
+    Grid::new(columns, vec![vec![known.to_vec()], rows.collect()])
 }
 
-/// What the columns of [`tails`] are.
-pub const TAILS: &str = "Shootdown: from the call of a flush that reaches others to its proof. Interrupt takes: what one interrupt takes \
-    from what it interrupts. For nothing: requests at CPUs that ran another space, kernel code or nothing.";
-
-/// Tails, and who was disturbed for nothing.
+/// Tails of latencies, and interrupts at CPUs that did not run the space.
 pub fn tails(rows: &[Row], recorded: &Recorded) -> Grid {
     let quantile = |share| {
         let found = recorded.queued_to_flushed.quantile(share);
@@ -148,28 +145,32 @@ pub fn tails(rows: &[Row], recorded: &Recorded) -> Grid {
         cells.push(number::count(row.bystanders_interrupted));
         cells
     });
-    Grid {
-        header: header(&[
+    let columns = vec![
+        Column::words(
             "design",
+            "how other CPUs are made to drop translations; (recorded) is what the recording holds",
+        ),
+        Column::number(
             "shootdown p50",
-            "p99",
-            "longest",
-            "interrupt takes p50",
-            "p99",
-            "longest",
-            "for nothing",
-        ]),
-        groups: vec![vec![known], rows.collect()],
-        words: 1,
-    }
+            "median time from the call of a flush that reaches other CPUs to its end",
+        ),
+        Column::number("shootdown p99", "99th percentile of the same"),
+        Column::number("shootdown longest", "the longest").optional(1),
+        Column::number(
+            "interrupt p50",
+            "median time that one interrupt takes from what it interrupts",
+        ),
+        Column::number("interrupt p99", "99th percentile of the same"),
+        Column::number("interrupt longest", "the longest").optional(2),
+        Column::number(
+            "spurious",
+            "interrupts at CPUs that ran another space, kernel code or nothing",
+        ),
+    ];
+    Grid::new(columns, vec![vec![known], rows.collect()])
 }
 
-/// What the columns of [`hits`] are.
-pub const HITS: &str = "Its own threads: CPUs that ran the space concerned. Bystanders: CPUs that ran another space, or kernel code; p99 and \
-    longest are of what one interrupt took from these. Who waited too: CPUs that waited for a request of their own, so that the time was \
-    lost already. Idle: CPUs that had nothing to do.";
-
-/// Whom interrupts hit, and what they cost it.
+/// Which CPUs interrupts hit, and what they cost them.
 pub fn hits(rows: &[Row]) -> Grid {
     let rows = rows.iter().map(|row| {
         let hit = &row.hit;
@@ -184,21 +185,24 @@ pub fn hits(rows: &[Row]) -> Grid {
         cells.push(number::count(hit.idle.interrupts));
         cells
     });
-    Grid {
-        header: header(&[
-            "interrupts hit",
-            "its own threads",
-            "lost",
+    let columns = vec![
+        Column::words("design", "how other CPUs are made to drop translations"),
+        Column::number("own threads", "interrupts at CPUs that ran the space concerned"),
+        Column::number("own threads lost", "CPU time that these took").optional(1),
+        Column::number(
             "bystanders",
-            "lost",
-            "p99",
-            "longest",
-            "who waited too",
-            "idle",
-        ]),
-        groups: vec![rows.collect()],
-        words: 1,
-    }
+            "interrupts at CPUs that ran another space, or kernel code",
+        ),
+        Column::number("bystanders lost", "CPU time that these took"),
+        Column::number("bystander p99", "99th percentile of what one of these took").optional(3),
+        Column::number("bystander longest", "the most that one of these took").optional(2),
+        Column::number(
+            "already waiting",
+            "interrupts at CPUs that waited for a request of their own: they lose nothing",
+        ),
+        Column::number("idle", "interrupts at idle CPUs: they are only woken"),
+    ];
+    Grid::new(columns, vec![rows.collect()])
 }
 
 /// Predicted beside recorded.
@@ -211,11 +215,16 @@ pub fn predictions(lines: &[Prediction]) -> Grid {
             line.error.map_or(UNKNOWN.to_string(), number::signed_percent),
         ]
     });
-    Grid {
-        header: header(&["what Linux did with the requests", "recorded", "predicted", "error"]),
-        groups: vec![rows.collect()],
-        words: 1,
-    }
+    let columns = vec![
+        Column::words(
+            "what Linux did with the requests",
+            "what is predicted from the recording, and counted in it",
+        ),
+        Column::number("recorded", "how many the recording holds"),
+        Column::number("predicted", "how many the simulation of Linux's own design makes"),
+        Column::number("error", "predicted against recorded"),
+    ];
+    Grid::new(columns, vec![rows.collect()])
 }
 
 #[cfg(test)]

@@ -108,11 +108,14 @@ pub fn command(args: &ScoreboardArgs, runner: &dyn Runner, stop: &AtomicBool) ->
         failed: runs().filter_map(|(spec, outcome)| failure(spec, outcome)).collect(),
         cells,
     };
-    output::print(&if args.json {
-        json::pretty(&document)
-    } else {
-        text::text(&document, args.all)
-    })?;
+    output::print_as(
+        args.json,
+        &if args.json {
+            json::pretty(&document)
+        } else {
+            text::text(&document, args.all)
+        },
+    )?;
     Ok(if document.stale > 0 || !document.failed.is_empty() {
         BAD_RUN
     } else {

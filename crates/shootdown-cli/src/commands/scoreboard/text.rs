@@ -3,7 +3,7 @@
 use super::Document;
 use super::cell::LeftOut;
 use crate::print::number;
-use crate::print::table::Grid;
+use crate::print::table::{Column, Grid, Tables};
 
 /// Rows shown unless all are asked for.
 const WORST: usize = 25;
@@ -28,28 +28,28 @@ pub(super) fn text(document: &Document, all: bool) -> String {
             share(cell.of_ipi),
         ]
     });
-    let header = [
-        "machine",
-        "workload",
-        "broadcast",
-        "best preset",
-        "threads",
-        "its ops/s",
-        "adaptive",
-        "of best",
-        "+/-",
-        "of ideal",
-        "of ipi",
+    let columns = vec![
+        Column::words("machine", "the machine model"),
+        Column::words("workload", "the workload, and its parameters where they are set"),
+        Column::words("broadcast", "whether the machine invalidates by broadcast in this cell").optional(3),
+        Column::words("best preset", "the preset with the highest rate"),
+        Column::number("threads", "simulated threads"),
+        Column::number("best ops/s", "operations per second of the best preset").optional(2),
+        Column::number("adaptive ops/s", "operations per second of `adaptive`").optional(1),
+        Column::number("of best", "rate of `adaptive` over that of the best preset"),
+        Column::number("+/-", "half the width of the 95 % confidence interval of that ratio"),
+        Column::number(
+            "of ideal",
+            "rate of `adaptive` over that of invalidation that costs nothing",
+        )
+        .optional(4),
+        Column::number("of ipi", "rate of `adaptive` over that of `ipi`").optional(5),
     ];
-    let grid = Grid {
-        header: header.map(str::to_string).to_vec(),
-        groups: vec![rows.collect()],
-        words: 4,
-    };
+    let grid = Grid::new(columns, vec![rows.collect()]);
     let mut text = format!(
         "adaptive beside the best preset, operations per second: the worst {shown} of {} cells\n{}",
         cells.len(),
-        grid.draw()
+        Tables::new().draw(&grid)
     );
     for requirement in &document.requirements {
         let verdict = if requirement.met { "met   " } else { "MISSED" };

@@ -158,7 +158,7 @@ fn finish(results: &Results, output: Option<&Output>, as_json: bool, stop: &Atom
         if let Some(output) = output {
             text.push_str(&format!("results: {}\n", output.destination.shown()));
         }
-        output::print(&text)?;
+        output::show(&text)?;
     }
     Ok(if summary.stale > 0 || !summary.failed.is_empty() {
         BAD_RUN

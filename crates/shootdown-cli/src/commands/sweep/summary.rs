@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::results::{ERROR, Results, Value};
 use crate::print::number::{self, UNKNOWN, median};
-use crate::print::table::Grid;
+use crate::print::table::{Column, Grid, Tables};
 use crate::runs::catalog::{CONTROL_DESIGN, IDEAL_DESIGN, JUDGED_DESIGN};
 
 /// Most points whose rates are shown one by one.
@@ -118,20 +118,21 @@ impl Summary {
     /// The tables and the oracle's verdict as they are printed.
     pub fn text(&self) -> String {
         let mut text = String::new();
+        let mut tables = Tables::new();
         if let Some(grid) = &self.rates {
             text.push_str("Operations per second at each point (medians of the seeds)\n");
-            text.push_str(&grid.draw());
+            text.push_str(&tables.draw(grid));
         }
         if let Some(grid) = &self.best {
             if self.rates.is_some() {
                 text.push('\n');
             }
             text.push_str("Each design over the best of the others (medians), and who is best at how many points\n");
-            text.push_str(&grid.draw());
+            text.push_str(&tables.draw(grid));
         }
         if let Some(grid) = self.ends.as_ref().filter(|grid| !grid.groups.is_empty()) {
-            text.push_str("\nThe same at both ends of each range: median, and least in brackets\n");
-            text.push_str(&grid.draw());
+            text.push_str("\nThe same at both ends of each range: median, and least in parentheses\n");
+            text.push_str(&tables.draw(grid));
         }
         text.extend(self.ahead.iter().map(String::as_str));
         for (point, reason) in self.failed.iter().take(5) {
@@ -163,8 +164,17 @@ fn rates(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Grid {
     let varied: Vec<usize> = (0..parameters.len())
         .filter(|&index| range(cells, index).is_some())
         .collect();
-    let names = ["workload", "machine", "CPUs", "threads"].map(String::from).into_iter();
-    let names = names.chain(varied.iter().map(|&index| parameters[index].clone()));
+    let mut columns = place().to_vec();
+    columns.extend(
+        varied
+            .iter()
+            .map(|&index| Column::number(parameters[index].clone(), "the value of this parameter")),
+    );
+    columns.extend(
+        designs
+            .iter()
+            .map(|design| Column::number(design.clone(), "operations per second of this design")),
+    );
     let rows = cells.iter().map(|cell| {
         let value = |&index: &usize| cell.values[index].map_or(UNKNOWN.to_string(), |value| value.to_string());
         let rate = |design| {
@@ -174,11 +184,17 @@ fn rates(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Grid {
         let place = cell.size.iter().cloned().chain(varied.iter().map(value));
         vec![place.chain((0..designs.len()).map(rate)).collect()]
     });
-    Grid {
-        header: names.chain(designs.iter().cloned()).collect(),
-        groups: rows.collect(),
-        words: 2,
-    }
+    Grid::new(columns, rows.collect())
+}
+
+/// The columns of a cell's workload and machine.
+fn place() -> [Column; 4] {
+    [
+        Column::words("workload", "the workload; `shootdown list` describes each"),
+        Column::words("machine", "the machine model"),
+        Column::number("CPUs", "CPUs of the machine"),
+        Column::number("threads", "simulated threads"),
+    ]
 }
 
 fn best(designs: &[String], cells: &[Cell]) -> Grid {
@@ -188,10 +204,22 @@ fn best(designs: &[String], cells: &[Cell]) -> Grid {
             sizes.push(&cell.size);
         }
     }
-    let mut header: Vec<String> = ["workload", "machine", "best", "CPUs", "threads", "best at"]
-        .map(String::from)
-        .to_vec();
-    header.extend(designs.iter().cloned());
+    let [workload, machine, cpus, threads] = place();
+    let mut columns = vec![
+        workload,
+        machine,
+        Column::words("best", "the design that is best at most points"),
+        cpus,
+        threads,
+        Column::number("best at", "points at which it is best, of all points"),
+    ];
+    let over = |design: &String| {
+        Column::number(
+            design.clone(),
+            "rate over that of the best other design, median of the points",
+        )
+    };
+    columns.extend(designs.iter().map(over));
     let rows = sizes.iter().map(|&size| {
         let here: Vec<&Cell> = cells.iter().filter(|cell| &cell.size == size).collect();
         let wins = |design: usize| {
@@ -226,11 +254,7 @@ fn best(designs: &[String], cells: &[Cell]) -> Grid {
         }));
         vec![row]
     });
-    Grid {
-        header,
-        groups: rows.collect(),
-        words: 3,
-    }
+    Grid::new(columns, rows.collect())
 }
 
 /// The least and the greatest value of a parameter, if it was varied.
@@ -301,8 +325,15 @@ fn usual_values(parameters: usize, cells: &[Cell]) -> Option<Vec<Option<f64>>> {
 }
 
 fn ends(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Grid {
-    let mut header = vec!["parameter".to_string(), "value".to_string()];
-    header.extend(designs.iter().cloned());
+    let mut columns = vec![
+        Column::words("parameter", "the parameter at an end of its range"),
+        Column::number("value", "the value there"),
+    ];
+    let over = |design: &String| {
+        let about = "rate over that of the best other design: median of the points, and the least in parentheses";
+        Column::number(design.clone(), about)
+    };
+    columns.extend(designs.iter().map(over));
     let mut groups = Vec::new();
     let usual = usual_values(parameters.len(), cells);
     for (index, parameter) in parameters.iter().enumerate() {
@@ -337,11 +368,7 @@ fn ends(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Grid {
         };
         groups.push(vec![at(low, true), at(high, false)]);
     }
-    Grid {
-        header,
-        groups,
-        words: 1,
-    }
+    Grid::new(columns, groups)
 }
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ pub fn command(args: &TimelineArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         if let Some(destination) = &destination {
             text.push_str(&format!("page: {}\n", destination.shown()));
         }
-        output::print(&text)?;
+        output::show(&text)?;
     }
     let unsound = spec.design != crate::runs::catalog::CONTROL_DESIGN && result.stale > 0;
     Ok(if unsound { BAD_RUN } else { SUCCESS })

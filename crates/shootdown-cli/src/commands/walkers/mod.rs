@@ -17,11 +17,10 @@ use crate::args::WalkersArgs;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::number::{self, UNKNOWN};
 use crate::print::output::{self, Destination};
-use crate::print::table::Grid;
+use crate::print::table::{Column, Grid, Tables};
 use crate::runs::plan::Settings;
 use crate::runs::queue::{self, Outcome, Runner};
 use crate::runs::target::{Target, quoted};
-use crate::runs::verdict::wrapped;
 
 /// The designs that differ in who pays for walks.
 const DESIGNS: [&str; 5] = [
@@ -113,7 +112,7 @@ pub fn command(args: &WalkersArgs, runner: &dyn Runner, stop: &AtomicBool) -> Re
             text.push_str(&format!("report: {}\n", destination.shown()));
         }
     }
-    output::print(&text)?;
+    output::print_as(args.json, &text)?;
     Ok(if findings.sound() { SUCCESS } else { BAD_RUN })
 }
 
@@ -235,15 +234,29 @@ impl Findings {
     }
 
     fn grid(&self) -> Grid {
-        let header = [
-            "frees/s asked",
-            "design",
-            "pins/s",
-            "of the best",
-            "frees/s",
-            "interrupts/s",
-            "stale",
+        let columns = vec![
+            Column::number(
+                "frees/s requested",
+                "page-table pages that the freeing threads are to free per second",
+            ),
+            Column::words(
+                "design",
+                "how a walk without locks keeps page-table pages from being freed",
+            ),
+            Column::number("pins/s", "pages pinned per second, all threads together"),
+            Column::number(
+                "of the best",
+                "pins per second over those of the best design at this rate",
+            ),
+            Column::number("frees/s", "page-table pages that were freed per second"),
+            Column::number("interrupts/s", "interrupts taken per second, all CPUs").optional(1),
+            Column::number(
+                "stale",
+                "accesses through a translation or page that was no longer valid",
+            )
+            .optional(2),
         ];
+        let width = columns.len();
         let group = |row: &Row| -> Vec<Vec<String>> {
             let cells = row.results().enumerate().map(|(design, (name, outcome))| {
                 let asked = if design == 0 {
@@ -253,7 +266,7 @@ impl Findings {
                 };
                 let Ok(result) = outcome else {
                     let mut cells = vec![asked, name.to_string(), "failed".to_string()];
-                    cells.resize(header.len(), UNKNOWN.to_string());
+                    cells.resize(width, UNKNOWN.to_string());
                     return cells;
                 };
                 vec![
@@ -268,11 +281,7 @@ impl Findings {
             });
             cells.collect()
         };
-        Grid {
-            header: header.map(str::to_string).to_vec(),
-            groups: self.rows.iter().map(group).collect(),
-            words: 2,
-        }
+        Grid::new(columns, self.rows.iter().map(group).collect())
     }
 
     /// Which of two designs is ahead in pins from where on, as [`changes`] says it.
@@ -334,9 +343,9 @@ impl Findings {
     }
 
     fn text(&self) -> String {
-        let mut text = format!("{}\n{}", self.title(), self.grid().draw());
+        let mut text = format!("{}\n{}", self.title(), Tables::new().draw(&self.grid()));
         text.push_str("break-even, in pins per second (differences of 0.1% and less count as none)\n");
-        for line in self.break_evens().iter().flat_map(|sentence| wrapped(sentence)) {
+        for line in self.break_evens() {
             text.push_str(&format!("  {line}\n"));
         }
         for failure in self.failures() {

@@ -21,7 +21,7 @@ pub(super) fn render(findings: &Findings) -> String {
         items(&findings.failures()),
         plots(findings),
         items(&findings.break_evens()),
-        report::grid(&findings.grid(), 1..2),
+        report::grid(&findings.grid()),
         env!("CARGO_PKG_VERSION"),
     );
     page::render("What lockless walks pay", "", &body)

@@ -7,15 +7,14 @@ mod latency;
 mod legend;
 mod rates;
 
-use std::ops::Range;
-
 use shootdown_sim::model::{Parameter, Unit};
 
+use crate::print::comparison;
 use crate::print::number::{self, UNKNOWN};
 use crate::print::page::{self, capitalized, escape};
 use crate::print::plot::{self, Bar, Line};
 use crate::print::style;
-use crate::print::table::{self, Grid};
+use crate::print::table::Grid;
 use crate::runs::summary::{Comparison, Row};
 use crate::runs::verdict::Verdict;
 use growth::growth;
@@ -151,9 +150,9 @@ fn shares(comparison: &Comparison) -> String {
     html
 }
 
-/// A table; `words` are the columns that hold words.
-pub fn grid(grid: &Grid, words: Range<usize>) -> String {
-    let class = |index: usize| if words.contains(&index) { " class=\"word\"" } else { "" };
+/// A table, with its notes.
+pub fn grid(grid: &Grid) -> String {
+    let class = |index: usize| if grid.is_words(index) { " class=\"word\"" } else { "" };
     let row = |tag: &str, cells: &[String]| {
         let cells: String = cells
             .iter()
@@ -162,26 +161,39 @@ pub fn grid(grid: &Grid, words: Range<usize>) -> String {
             .collect();
         format!("<tr>{cells}</tr>\n")
     };
-    let mut html = format!(
-        "<div class=\"wide\"><table>\n<thead>{}</thead>\n",
-        row("th", &grid.header)
-    );
+    let headings: Vec<String> = grid.columns.iter().map(|column| column.heading.clone()).collect();
+    let mut html = format!("<div class=\"wide\"><table>\n<thead>{}</thead>\n", row("th", &headings));
     for group in &grid.groups {
         let rows: String = group.iter().map(|cells| row("td", cells)).collect();
         html.push_str(&format!("<tbody>{rows}</tbody>\n"));
     }
-    html + "</table></div>\n"
+    html.push_str("</table></div>\n");
+    for note in &grid.notes {
+        html.push_str(&format!("<p class=\"soft\">{}</p>\n", escape(note)));
+    }
+    html
+}
+
+/// What the columns of a table mean.
+pub fn columns(grid: &Grid) -> String {
+    let explained = grid.columns.iter().filter(|column| !column.about.is_empty());
+    let lines: String = explained
+        .map(|column| {
+            format!(
+                "<li><strong>{}</strong>: {}</li>\n",
+                escape(&column.heading),
+                page::prose(&column.about)
+            )
+        })
+        .collect();
+    format!("<details><summary>Columns</summary><ul class=\"soft\">\n{lines}</ul></details>\n")
 }
 
 fn numbers(comparison: &Comparison, verdict: &Verdict) -> String {
-    let mut html = format!("<h2>Numbers</h2>\n{}", grid(&table::comparison(comparison), 1..2));
+    let table = comparison::comparison(comparison);
+    let mut html = format!("<h2>Numbers</h2>\n{}{}", grid(&table), columns(&table));
     if let Some(fitted) = &verdict.fitted {
         html.push_str(&format!("<p class=\"soft\">{}.</p>\n", escape(&capitalized(fitted))));
-    }
-    if comparison.rows.iter().any(Row::is_uncertain) {
-        html.push_str(
-            "<p class=\"soft\">95%: half the width of the confidence interval of 95 %, where it is wide, as a share of the rate.</p>\n",
-        );
     }
     html
 }
@@ -281,7 +293,7 @@ mod tests {
         assert!(count("polyline") >= 16, "four designs in four plots");
         assert_eq!(
             count("figure"),
-            2 + 2 + 1 + 4 + 2 * 2,
+            2 + 2 + 1 + 4 + 2 * 3,
             "throughput, its ratio to the limit, two of interrupts, invalidation, one per design, two per kind of latency"
         );
     }
@@ -356,7 +368,7 @@ mod tests {
         assert!(!page.contains("Of the limit"), "nothing to compare with");
         assert_eq!(
             page.matches("aria-label=\"Bars\"").count(),
-            4 + 2,
+            4 + 3,
             "all but distributions and shares"
         );
     }

@@ -1,0 +1,134 @@
+//! Where a design does something else than its name says, because of the machine or of the number of threads.
+
+use shootdown::{Design, Reach, Tags};
+use shootdown_sim::model::{Arch, Model};
+use shootdown_sim::run;
+
+use super::plan::Plan;
+
+/// A reason for which designs fall back, as a footnote of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fallback {
+    /// The designs concerned.
+    pub designs: Vec<&'static str>,
+    /// What they do, and why.
+    pub why: String,
+}
+
+/// The fallbacks of a comparison, each reason once.
+pub fn fallbacks(plan: &Plan) -> Vec<Fallback> {
+    let model = &plan.target.machine;
+    let mut fallbacks: Vec<Fallback> = Vec::new();
+    for entry in &plan.designs {
+        let Some(design) = run::designs().find(|design| design.name == entry.name) else {
+            continue;
+        };
+        let threads: Vec<usize> = plan.threads.clone();
+        for why in hardware(&design.design, model)
+            .into_iter()
+            .chain(threshold(&design.design, model, &threads))
+        {
+            match fallbacks.iter_mut().find(|fallback| fallback.why == why) {
+                Some(fallback) => fallback.designs.push(entry.name),
+                None => fallbacks.push(Fallback {
+                    designs: vec![entry.name],
+                    why,
+                }),
+            }
+        }
+    }
+    fallbacks
+}
+
+/// Whether flushes of the design go by broadcast where the machine can.
+fn broadcasts(design: &Design) -> bool {
+    matches!(design.reach, Reach::Broadcast | Reach::LocalFirst | Reach::Adaptive)
+}
+
+/// What the machine lacks.
+fn hardware(design: &Design, model: &Model) -> Option<String> {
+    if !broadcasts(design) {
+        return None;
+    }
+    if !model.broadcasts() {
+        return Some(format!(
+            "{} has no broadcast invalidation: its flushes go by interrupts",
+            model.name
+        ));
+    }
+    match model.arch {
+        Arch::Riscv64(_) => Some(format!(
+            "a broadcast on {} is a firmware call (SBI) whose firmware interrupts the other CPUs",
+            model.name
+        )),
+        Arch::Aarch64(arm) if arm.erratum_never_broadcast && design.reach != Reach::Adaptive => Some(format!(
+            "broadcasts of {} are unsafe by an erratum: its flushes go by interrupts",
+            model.name
+        )),
+        Arch::X86_64 | Arch::Aarch64(_) => None,
+    }
+}
+
+/// Thread counts at which a space is never active on as many CPUs as the design broadcasts from.
+fn threshold(design: &Design, model: &Model, threads: &[usize]) -> Option<String> {
+    let Tags::Hybrid { promote_at } = design.tags else {
+        return None;
+    };
+    if !broadcasts(design) || !model.broadcasts() {
+        return None;
+    }
+    // One thread has no other CPU to reach.
+    let below = |&&threads: &&usize| threads > 1 && threads < promote_at as usize;
+    let below: Vec<String> = threads.iter().filter(below).map(usize::to_string).collect();
+    (!below.is_empty()).then(|| {
+        format!(
+            "broadcasts for spaces active on {promote_at} CPUs or more: at {} threads its flushes go by interrupts",
+            below.join(", ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs::fake;
+    use crate::runs::target::Target;
+
+    fn of(machine: &str, designs: &[&str], threads: &[usize]) -> Vec<(Vec<&'static str>, String)> {
+        let mut plan = fake::plan(designs, threads);
+        plan.target = Target::new(machine, None, &[]).unwrap();
+        fallbacks(&plan)
+            .into_iter()
+            .map(|fallback| (fallback.designs, fallback.why))
+            .collect()
+    }
+
+    #[test]
+    fn without_broadcast_hardware_those_that_would_use_it_are_marked_together() {
+        let found = of("skylake-104", &["ipi", "broadcast", "adaptive"], &[2, 16]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].0, ["broadcast", "adaptive"]);
+        assert!(
+            found[0].1.starts_with("skylake-104 has no broadcast invalidation"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn fewer_cpus_than_the_threshold_are_named() {
+        let found = of("milan-72", &["ipi", "broadcast", "adaptive"], &[1, 2, 3, 4, 16]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].0, ["broadcast"]);
+        assert!(found[0].1.contains("on 4 CPUs or more: at 2, 3 threads"), "{found:?}");
+        assert_eq!(of("milan-72", &["ipi", "broadcast", "adaptive"], &[1, 4, 16, 72]), []);
+    }
+
+    #[test]
+    fn firmware_interrupts_and_errata_are_told() {
+        let found = of("generic-riscv-64", &["ipi", "arm-broadcast"], &[16]);
+        assert!(
+            found.len() == 1 && found[0].1.contains("firmware interrupts the other CPUs"),
+            "{found:?}"
+        );
+    }
+}
