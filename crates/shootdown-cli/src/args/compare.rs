@@ -274,12 +274,12 @@ pub struct WalkersArgs {
     FILE is in the format of evidence/published.toml; each number is a row:\n  \
     [[row]]\n  \
     table = \"lab\"\n  \
-    workload = \"madvise_spin\"        # as in `shootdown list`, design too\n  \
-    machine = \"./my-box.toml\"        # a name in that list, or the path of a machine model\n  \
+    workload = \"madvise_spin\"  # as in `shootdown list`\n  \
+    machine = \"./my-box.toml\"  # or a name in that list\n  \
     design = \"ipi\"\n  \
     threads = 2\n  \
-    ns_per_op = 2100                 # or another number, see below\n  \
-    source = \"madvise loop, two CPUs of one socket, median of 5\"\n\
+    ns_per_op = 2100  # or another number, see below\n  \
+    source = \"madvise loop, two CPUs, median of 5\"\n\
     Numbers: kloops_per_s, ns_per_op, interrupts_per_op, idle_share, flush_share (0 to 1),\n  \
     seconds (with operations = 1e6),\n  \
     p50_us, p99_us (with distribution = \"flush\", or another that compare --latencies prints),\n  \

@@ -242,8 +242,8 @@ mod tests {
         );
         assert_eq!(
             text.matches(" fitted ").count(),
-            2 + 4,
-            "two headers, four rows:\n{text}"
+            2 + 4 + 1,
+            "two headers, four rows, the sentence about interpolation:\n{text}"
         );
     }
 
