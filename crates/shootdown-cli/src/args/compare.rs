@@ -100,6 +100,10 @@ pub struct CompareArgs {
     /// Also write a self-contained HTML report to this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+
+    /// Also write the plot of operations per second to this file, as SVG
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["html", "cpus_follow_threads"])]
+    pub svg: Option<PathBuf>,
 }
 
 /// Arguments of `sweep`.

@@ -44,10 +44,22 @@ pub fn flagship(runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
         latencies: false,
         json: false,
         html: None,
+        svg: None,
     };
     let plan = Plan::new(&args, stop)?;
     let destination = Destination::default_report()?;
-    compare(plan, Shown::Table, Some(&destination), runner, stop)
+    let written = Written {
+        destination: &destination,
+        render: report::render,
+    };
+    compare(plan, Shown::Table, Some(written), runner, stop)
+}
+
+/// A file to write, and what it holds.
+#[derive(Debug, Clone, Copy)]
+struct Written<'a> {
+    destination: &'a Destination,
+    render: fn(&Comparison) -> String,
 }
 
 /// What goes to stdout.
@@ -69,23 +81,31 @@ pub fn command(args: &CompareArgs, runner: &dyn Runner, stop: &AtomicBool) -> Re
     let plan = Plan::new(args, stop)?;
     let recording = args.workload.strip_prefix(workload::PREFIX).unwrap_or_default();
     let inputs = [Path::new(&args.on), Path::new(recording)];
-    let destination = args
-        .html
-        .as_deref()
-        .map(|path| Destination::apart_from("--html", path, &inputs))
-        .transpose()?;
+    let destination = match (&args.html, &args.svg) {
+        (Some(path), _) => Some(Destination::apart_from("--html", path, &inputs)?),
+        (None, Some(path)) => Some(Destination::apart_from("--svg", path, &inputs)?),
+        (None, None) => None,
+    };
+    let written = destination.as_ref().map(|destination| Written {
+        destination,
+        render: if args.svg.is_some() {
+            report::picture
+        } else {
+            report::render
+        },
+    });
     let shown = match (args.json, args.latencies) {
         (true, _) => Shown::Json,
         (false, true) => Shown::TableAndLatencies,
         (false, false) => Shown::Table,
     };
-    compare(plan, shown, destination.as_ref(), runner, stop)
+    compare(plan, shown, written, runner, stop)
 }
 
 fn compare(
     plan: Plan,
     shown: Shown,
-    destination: Option<&Destination>,
+    written: Option<Written>,
     runner: &dyn Runner,
     stop: &AtomicBool,
 ) -> Result<u8, Failure> {
@@ -98,7 +118,7 @@ fn compare(
     };
     let as_json = shown == Shown::Json;
     // Programs that read JSON asked for these runs only; people also want to see that the oracle is awake.
-    let with_control = !as_json || destination.is_some();
+    let with_control = !as_json || written.is_some();
     let mut specs = plan.specs();
     specs.extend(with_control.then(|| plan.control()));
     let mut outcomes = queue::run_all(runner, &specs, plan.settings.jobs, stop)?;
@@ -109,8 +129,8 @@ fn compare(
     };
     let comparison = Comparison::new(plan, outcomes, control, start.elapsed().as_secs_f64());
 
-    if let Some(destination) = destination {
-        destination.write(report::render(&comparison), stop)?;
+    if let Some(written) = written {
+        written.destination.write((written.render)(&comparison), stop)?;
     }
     if as_json {
         output::print(&json::render(&comparison))?;
@@ -121,7 +141,7 @@ fn compare(
         if shown == Shown::TableAndLatencies {
             text.push_str(&comparison::latencies(&comparison, &mut tables));
         }
-        let report = destination.map(Destination::shown);
+        let report = written.map(|written| written.destination.shown());
         text.push_str(&Verdict::new(&comparison).text(report.as_deref()));
         output::show(&text)?;
     }
@@ -161,6 +181,13 @@ mod tests {
     use crate::runs::fake::{self, Fake};
     use std::sync::atomic::Ordering;
 
+    fn page(destination: &Destination) -> Written<'_> {
+        Written {
+            destination,
+            render: report::render,
+        }
+    }
+
     #[test]
     fn a_comparison_writes_its_report_and_reports_success() {
         let folder = tempfile::tempdir().unwrap();
@@ -170,7 +197,7 @@ mod tests {
         let status = compare(
             plan,
             Shown::Table,
-            Some(&destination),
+            Some(page(&destination)),
             &Fake::default(),
             &AtomicBool::new(false),
         );
@@ -207,7 +234,13 @@ mod tests {
             ..Fake::default()
         };
         let plan = fake::plan(&["ideal", "ipi"], &[1, 16]);
-        let status = compare(plan, Shown::Table, Some(&destination), &runner, &AtomicBool::new(false));
+        let status = compare(
+            plan,
+            Shown::Table,
+            Some(page(&destination)),
+            &runner,
+            &AtomicBool::new(false),
+        );
         assert_eq!(status, Ok(BAD_RUN));
         let page = std::fs::read_to_string(path).unwrap();
         assert!(
@@ -228,7 +261,7 @@ mod tests {
         let outcome = compare(
             fake::plan(&["ipi"], &[1, 4]),
             Shown::Table,
-            Some(&destination),
+            Some(page(&destination)),
             &runner,
             &stop,
         );

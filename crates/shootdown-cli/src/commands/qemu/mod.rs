@@ -99,6 +99,7 @@ pub fn compare(args: &CompareArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         ("--latencies", args.latencies),
         ("--runs", args.runs != 1),
         ("--virtual-ms", args.run.virtual_ms.is_some()),
+        ("--svg", args.svg.is_some()),
     ];
     if let Some((option, _)) = simulated_only.into_iter().find(|&(_, given)| given) {
         return Err(Failure::Input(format!(

@@ -5,6 +5,7 @@
 mod growth;
 mod latency;
 mod legend;
+mod picture;
 mod rates;
 
 use shootdown_sim::model::{Parameter, Unit};
@@ -22,6 +23,7 @@ use latency::latencies;
 use rates::{interrupts, invalidation, limit, over_threads, throughput};
 
 pub use legend::{PUBLISHED_MARK, sample, swatch};
+pub use picture::picture;
 
 /// The whole page.
 pub fn render(comparison: &Comparison) -> String {

@@ -18,16 +18,15 @@ pub(super) const INTERVALS: &str =
 /// A ratio to the limit from here on is above it by more than rounding.
 const ABOVE: f64 = 1.005;
 
-pub(super) fn throughput(comparison: &Comparison) -> String {
+/// Operations per second of each design, in the order of the designs, with published points and wide intervals.
+pub(super) fn throughput_lines(comparison: &Comparison) -> Vec<Line> {
     let plan = &comparison.plan;
-    let operation = plan.workload.operation();
-    // What was published outside of the range that was run would stretch the axis.
+    // Published points outside of the range that was run would stretch the axis.
     let run = |threads: usize| {
         let most = plan.threads.iter().copied().max().unwrap_or(1);
         (plan.threads.iter().copied().min().unwrap_or(1)..=most).contains(&threads)
     };
-    let lines: Vec<Line> = plan
-        .designs
+    plan.designs
         .iter()
         .map(|design| Line {
             hollow: comparison
@@ -41,7 +40,13 @@ pub(super) fn throughput(comparison: &Comparison) -> String {
                 .collect(),
             ..line(comparison, design.name, |row| row.ops_per_s)
         })
-        .collect();
+        .collect()
+}
+
+pub(super) fn throughput(comparison: &Comparison) -> String {
+    let plan = &comparison.plan;
+    let operation = plan.workload.operation();
+    let lines = throughput_lines(comparison);
     let published = lines.iter().any(|line| !line.hollow.is_empty());
     let mut caption = format!("{}s per second, all threads together.", capitalized(operation));
     if published {

@@ -1,0 +1,95 @@
+//! The throughput plot as an SVG file of its own, with its title and legend, for a document.
+
+use super::rates::throughput_lines;
+use crate::print::page::escape;
+use crate::print::plot;
+use crate::print::style;
+use crate::runs::summary::Comparison;
+
+/// Width, and height of the plot below the legend.
+const SIZE: (u32, u32) = (900, 400);
+/// Height of title and legend.
+const HEAD: u32 = 64;
+/// Width of a letter of the legend, about; fonts differ.
+const LETTER: usize = 9;
+
+/// The whole file. It is drawn for a light background, which it brings along.
+pub fn picture(comparison: &Comparison) -> String {
+    let plan = &comparison.plan;
+    let operation = plan.workload.operation();
+    let lines = throughput_lines(comparison);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" \
+         font-family=\"sans-serif\" font-size=\"16\">\n<rect width=\"{0}\" height=\"{1}\" fill=\"#FFFFFF\"/>\n\
+         <text x=\"16\" y=\"24\" font-weight=\"bold\">{2}</text>\n",
+        SIZE.0,
+        SIZE.1 + HEAD,
+        escape(&format!(
+            "{} on {} (simulated), {operation}s per second",
+            plan.workload.name,
+            plan.place()
+        )),
+    );
+    let mut left = 16;
+    for design in &plan.designs {
+        svg += &format!(
+            "<line x1=\"{left}\" y1=\"46\" x2=\"{}\" y2=\"46\" stroke=\"{}\" stroke-width=\"4\"/>\
+             <text x=\"{}\" y=\"52\">{}</text>\n",
+            left + 28,
+            style::hex(style::design(design.name).light),
+            left + 34,
+            escape(design.name)
+        );
+        left += 34 + LETTER * design.name.len() + 24;
+    }
+    if lines.iter().any(|line| !line.hollow.is_empty()) {
+        svg += &format!(
+            "<circle cx=\"{}\" cy=\"46\" r=\"5\" fill=\"none\" stroke=\"#000000\" stroke-width=\"2\"/>\
+             <text x=\"{}\" y=\"52\">published</text>\n",
+            left + 6,
+            left + 18
+        );
+    }
+    let plot = plot::lines(SIZE, &format!("{operation}s/s"), &lines);
+    let plot = plot.replacen("<svg ", &format!("<svg y=\"{HEAD}\" "), 1);
+    svg + &plot + "</svg>\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs::fake;
+
+    #[test]
+    fn the_file_is_well_formed_and_names_every_design() {
+        let designs = ["ideal", "ipi", "broadcast", "adaptive"];
+        let svg = picture(&fake::comparison(fake::plan(&designs, &[1, 4, 16, 72])));
+        let document = roxmltree::Document::parse(&svg).expect("well-formed");
+        let texts: Vec<&str> = document
+            .descendants()
+            .filter_map(|node| node.text())
+            .map(str::trim)
+            .collect();
+        for expected in designs.iter().chain(&["published", "threads"]) {
+            assert!(texts.contains(expected), "missing: {expected}\n{svg}");
+        }
+        let heading = texts
+            .iter()
+            .any(|text| text.starts_with("tlb_flush2 on milan-72 (simulated), loops per"));
+        assert!(heading, "{texts:?}");
+        assert!(
+            document
+                .descendants()
+                .filter(|node| node.has_tag_name("polyline"))
+                .count()
+                >= designs.len()
+        );
+    }
+
+    #[test]
+    fn one_thread_count_and_no_published_row_draw_too() {
+        let svg = picture(&fake::comparison(fake::plan(&["none"], &[2])));
+        roxmltree::Document::parse(&svg).expect("well-formed");
+        assert!(!svg.contains("published</text>"), "{svg}");
+    }
+}
