@@ -4,6 +4,8 @@
 
 mod check;
 mod compare;
+#[cfg(test)]
+mod documented;
 mod inspect;
 #[cfg(target_os = "linux")]
 mod linux;

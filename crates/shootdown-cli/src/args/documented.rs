@@ -1,0 +1,133 @@
+//! Every command line in the documents and in the help pages is one that the program takes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::{CommandFactory, Parser};
+
+use super::Cli;
+
+const PROGRAM: &str = "shootdown ";
+const THROUGH_CARGO: &str = "cargo run --release -- ";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            pages(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            found.push(path);
+        }
+    }
+}
+
+/// The arguments of a command line, if it runs the program: what follows its name, up to a comment or a pipe.
+fn arguments(line: &str) -> Option<Vec<String>> {
+    let line = line.trim();
+    let rest = if let Some(rest) = line.strip_prefix(THROUGH_CARGO) {
+        rest
+    } else if let Some(rest) = line.strip_prefix(PROGRAM) {
+        rest
+    } else {
+        // Behind `sudo` and its like.
+        line.strip_prefix("sudo ")?.split_once(PROGRAM)?.1
+    };
+    let rest = rest.split(" #").next()?.split(" | ").next()?;
+    let rest = rest.split(" > ").next()?;
+    Some(
+        rest.split_whitespace()
+            .map(|word| word.replace(['"', '\''], ""))
+            .collect(),
+    )
+}
+
+/// Lines of shell blocks, and code within sentences.
+fn commands(page: &str) -> Vec<Vec<String>> {
+    let parts: Vec<&str> = page.split("```").collect();
+    let blocks = parts
+        .iter()
+        .skip(1)
+        .step_by(2)
+        .filter_map(|block| block.strip_prefix("sh\n"));
+    let in_blocks = blocks.flat_map(str::lines).filter_map(arguments);
+    let prose = parts
+        .iter()
+        .step_by(2)
+        .map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
+    let in_prose: Vec<_> = prose
+        .flat_map(|text| {
+            text.split('`')
+                .skip(1)
+                .step_by(2)
+                .filter_map(arguments)
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    in_blocks.chain(in_prose).collect()
+}
+
+/// The error of the program's parser, unless `words` is the name of a command without arguments.
+fn refused(words: &[String]) -> Option<String> {
+    let named_only = words.len() == 1 && Cli::command().find_subcommand(&words[0]).is_some();
+    let words = std::iter::once("shootdown").chain(words.iter().map(String::as_str));
+    match Cli::try_parse_from(words) {
+        Err(error) if error.use_stderr() && !named_only => Some(error.to_string()),
+        _ => None,
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn every_command_line_in_the_documents_parses() {
+    let mut files = vec![root().join("README.md"), root().join("kernel/README.md")];
+    pages(&root().join("docs/src"), &mut files);
+    let mut seen = 0;
+    for file in files {
+        for words in commands(&fs::read_to_string(&file).expect("a text")) {
+            seen += 1;
+            if let Some(error) = refused(&words) {
+                panic!("{}: shootdown {}: {error}", file.display(), words.join(" "));
+            }
+        }
+    }
+    assert!(seen > 50, "{seen} command lines: the pattern finds none");
+}
+
+#[test]
+fn every_example_of_the_help_parses() {
+    let mut command = Cli::command();
+    let mut helps = vec![command.render_long_help().to_string()];
+    let shown = command.get_subcommands_mut();
+    helps.extend(
+        shown
+            .filter(|sub| sub.get_name() != "help")
+            .map(|sub| sub.render_long_help().to_string()),
+    );
+    let mut seen = 0;
+    for help in helps {
+        let examples = help.split("Examples:").nth(1).unwrap_or_default();
+        for line in examples.lines().map(str::trim) {
+            // What an example is for stands behind it, three blanks away.
+            let Some(words) = arguments(line.split("   ").next().unwrap_or_default()) else {
+                continue;
+            };
+            seen += 1;
+            if let Some(error) = refused(&words) {
+                panic!("shootdown {}: {error}", words.join(" "));
+            }
+        }
+    }
+    assert!(seen > 30, "{seen} examples: the pattern finds none");
+}
+
+#[test]
+fn a_wrong_command_line_is_found() {
+    let page = "`shootdown compare tlb_flush2 --no-such-option`";
+    let all = commands(page);
+    assert_eq!(all.len(), 1);
+    assert!(refused(&all[0]).is_some());
+}
