@@ -45,7 +45,7 @@ fn arguments(line: &str) -> Option<Vec<String>> {
     )
 }
 
-/// Lines of shell blocks, and code within sentences.
+/// Lines of shell blocks, and code within sentences that begins with a command's name.
 fn commands(page: &str) -> Vec<Vec<String>> {
     let parts: Vec<&str> = page.split("```").collect();
     let blocks = parts
@@ -53,31 +53,23 @@ fn commands(page: &str) -> Vec<Vec<String>> {
         .skip(1)
         .step_by(2)
         .filter_map(|block| block.strip_prefix("sh\n"));
-    let in_blocks = blocks.flat_map(str::lines).filter_map(arguments);
-    let prose = parts
-        .iter()
-        .step_by(2)
-        .map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
-    let in_prose: Vec<_> = prose
-        .flat_map(|text| {
-            text.split('`')
-                .skip(1)
-                .step_by(2)
-                .filter_map(arguments)
-                .collect::<Vec<_>>()
-        })
-        .collect();
-    in_blocks.chain(in_prose).collect()
+    let mut found: Vec<_> = blocks.flat_map(str::lines).filter_map(arguments).collect();
+    let known = Cli::command();
+    let names_one = |words: &[String]| words.first().is_some_and(|word| known.find_subcommand(word).is_some());
+    for part in parts.iter().step_by(2) {
+        let prose = part.split_whitespace().collect::<Vec<_>>().join(" ");
+        let code = prose.split('`').skip(1).step_by(2);
+        found.extend(code.filter_map(arguments).filter(|words| names_one(words)));
+    }
+    found
 }
 
 /// The error of the program's parser, unless `words` is the name of a command without arguments.
 fn refused(words: &[String]) -> Option<String> {
     let named_only = words.len() == 1 && Cli::command().find_subcommand(&words[0]).is_some();
-    let words = std::iter::once("shootdown").chain(words.iter().map(String::as_str));
-    match Cli::try_parse_from(words) {
-        Err(error) if error.use_stderr() && !named_only => Some(error.to_string()),
-        _ => None,
-    }
+    let line = std::iter::once("shootdown").chain(words.iter().map(String::as_str));
+    let error = Cli::try_parse_from(line).err()?;
+    (error.use_stderr() && !named_only).then(|| format!("shootdown {}: {error}", words.join(" ")))
 }
 
 #[test]
@@ -86,41 +78,37 @@ fn every_command_line_in_the_documents_parses() {
     let mut files = vec![root().join("README.md"), root().join("kernel/README.md")];
     pages(&root().join("docs/src"), &mut files);
     let mut seen = 0;
+    let mut wrong = Vec::new();
     for file in files {
         for words in commands(&fs::read_to_string(&file).expect("a text")) {
             seen += 1;
-            if let Some(error) = refused(&words) {
-                panic!("{}: shootdown {}: {error}", file.display(), words.join(" "));
-            }
+            wrong.extend(refused(&words).map(|error| format!("{}: {error}", file.display())));
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(seen > 50, "{seen} command lines: the pattern finds none");
 }
 
 #[test]
 fn every_example_of_the_help_parses() {
-    let mut command = Cli::command();
-    let mut helps = vec![command.render_long_help().to_string()];
-    let shown = command.get_subcommands_mut();
-    helps.extend(
-        shown
-            .filter(|sub| sub.get_name() != "help")
-            .map(|sub| sub.render_long_help().to_string()),
-    );
+    let command = Cli::command();
+    let after = |command: &clap::Command| command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let mut helps = vec![after(&command)];
+    helps.extend(command.get_subcommands().map(after));
     let mut seen = 0;
+    let mut wrong = Vec::new();
     for help in helps {
         let examples = help.split("Examples:").nth(1).unwrap_or_default();
-        for line in examples.lines().map(str::trim) {
-            // What an example is for stands behind it, three blanks away.
-            let Some(words) = arguments(line.split("   ").next().unwrap_or_default()) else {
-                continue;
-            };
+        // What an example does stands behind it, two blanks away.
+        let lines = examples
+            .lines()
+            .map(|line| line.trim().split("  ").next().unwrap_or_default());
+        for words in lines.filter_map(arguments) {
             seen += 1;
-            if let Some(error) = refused(&words) {
-                panic!("shootdown {}: {error}", words.join(" "));
-            }
+            wrong.extend(refused(&words));
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(seen > 30, "{seen} examples: the pattern finds none");
 }
 
