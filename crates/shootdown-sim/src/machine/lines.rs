@@ -8,6 +8,7 @@
 use super::arena::{LINE, Mapping};
 use super::cpu::{Cpu, SLOW_RECORDING, State};
 use super::record::Core;
+use crate::timeline::waited_for_line;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -238,7 +239,9 @@ impl Core {
             cpu.pass(self.costs.l1);
         } else if let Some(gained) = self.asked_for(cpu, id) {
             // It is on its way already, for a store of this CPU.
-            cpu.clock.set(cpu.clock.get().max(gained));
+            let since = cpu.clock.get();
+            cpu.clock.set(since.max(gained));
+            waited_for_line(since);
             cpu.pass(self.costs.l1);
         } else if owner == 0 {
             line.owner.set(cpu.name);
@@ -250,9 +253,11 @@ impl Core {
                 cpu.pass(self.costs.l1);
             } else {
                 slot.set(seen);
-                cpu.clock.set(cpu.clock.get().max(line.busy.get()));
+                let since = cpu.clock.get();
+                cpu.clock.set(since.max(line.busy.get()));
                 let distance = self.distance(owner, cpu.name);
                 cpu.pass(self.costs.transfer[distance & 3]);
+                waited_for_line(since);
                 self.shared_with(line, cpu, distance);
             }
         }
@@ -304,9 +309,11 @@ impl Core {
             }
             Some(cost) => {
                 let line = self.lines.get(id);
-                let start = cpu.clock.get().max(line.busy.get());
+                let since = cpu.clock.get();
+                let start = since.max(line.busy.get());
                 line.busy.set(start + cost + extra);
                 cpu.clock.set(start + cpu.scaled(cost + extra));
+                waited_for_line(since);
                 self.own(cpu, id);
             }
         }

@@ -7,6 +7,7 @@ use super::config::StoreBuffer;
 use super::cpu::{Cpu, NEVER, SLOW_BUFFERED, SLOW_HOST};
 use super::lines::{WAITED, tag};
 use super::record::Core;
+use crate::timeline::{waited_for_line, writes_to};
 use rand_xoshiro::rand_core::Rng;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -322,7 +323,9 @@ impl Core {
     #[inline]
     pub(crate) fn drain_own(&self, cpu: &Cpu) {
         while cpu.slow.get() & (SLOW_BUFFERED | SLOW_HOST) == SLOW_BUFFERED {
-            cpu.clock.set(cpu.clock.get().max(cpu.last_drain.get()));
+            let since = cpu.clock.get();
+            cpu.clock.set(since.max(cpu.last_drain.get()));
+            waited_for_line(since);
             self.catch_up(cpu);
         }
     }
@@ -350,6 +353,7 @@ impl Core {
             cpu.clock.set(cpu.clock.get() + u64::from(cpu.rmw_hit.get()));
         } else if self.on_cpu() {
             self.prepare_modify(cpu, id);
+            writes_to(std::ptr::from_ref(word) as usize);
         }
         let old = word.load(Relaxed);
         if let Some(new) = change(old).filter(|&new| new != old) {

@@ -6,6 +6,7 @@
 use super::cpu::{Cpu, SLOW_PREFETCHED};
 use super::lines::tag;
 use super::record::Core;
+use crate::timeline::{waited_for_line, writes_to};
 use std::sync::atomic::AtomicU64;
 
 impl Core {
@@ -27,6 +28,7 @@ impl Core {
 
     /// The same, for writing.
     pub(crate) fn prefetch_to_write(&self, word: &AtomicU64) {
+        writes_to(std::ptr::from_ref(word) as usize);
         let Some((cpu, id)) = self.begin_prefetch(word) else {
             return;
         };
@@ -61,7 +63,9 @@ impl Core {
             // There is no buffer free before the first has arrived.
             let first = (0..under_way.len()).min_by_key(|&index| under_way[index].1);
             let (_, arrives) = under_way.swap_remove(first.unwrap_or(0));
+            let since = cpu.clock.get();
             cpu.clock.set(arrives);
+            waited_for_line(since);
         }
         let begins = cpu.clock.get().max(self.lines.get(id).busy.get());
         let arrives = begins + cpu.scaled(cost);
@@ -80,7 +84,9 @@ impl Core {
 
     #[inline(never)]
     fn await_line(&self, cpu: &Cpu, id: u32) {
+        let since = cpu.clock.get();
         cpu.clock.set(self.prefetched_until(cpu, id));
+        waited_for_line(since);
         let mut under_way = cpu.under_way.borrow_mut();
         under_way.retain(|&(_, arrives)| arrives > cpu.clock.get());
         cpu.set_slow(SLOW_PREFETCHED, !under_way.is_empty());

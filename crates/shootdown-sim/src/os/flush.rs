@@ -72,8 +72,10 @@ impl<const W: usize> System<W> {
         self.announced(process, range, || {
             let (_done, ()) = self.engine.flush_while(&process.space, range, || {
                 category::leave(outer);
+                note(|| What::MeanwhileBegins);
                 unlock();
                 machine::charge(self.costs.page_free * frames.len() as u64);
+                note(|| What::MeanwhileEnds);
                 category::enter(Category::FlushRequester);
             });
         });

@@ -432,6 +432,7 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
 
     fn event(&self, event: Event) {
         if let Event::Interrupted { targets, .. } = event {
+            note(|| What::Prepares);
             machine::charge(u64::from(targets) * self.costs.call_target);
             note(|| What::Prepared);
         }

@@ -60,7 +60,7 @@ pub use walk::PageReferences;
 
 use crate::hw::{Entry, Hw, Stamp};
 use crate::machine::{self, LineId, Machine, Shared, SimWord, SimWorld};
-use crate::timeline::{What, note};
+use crate::timeline::{self, What, note};
 use category::Category;
 use shootdown::{Ack, Design, Engine, PerCpu, Reach, Root, Space, Storage, Word, tag_words};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -215,6 +215,7 @@ impl<const W: usize> System<W> {
         // users keep the machine alive longer (`run` and the tests drop the machine last).
         let engine: &'static Engine<'static, SimKernel, W> = unsafe {
             let per_cpu = machine.alloc_static_slice(cpus, PerCpu::<SimWorld>::new);
+            timeline::engine_state(per_cpu.as_ptr() as usize, size_of::<PerCpu<SimWorld>>(), cpus);
             let tags = machine.alloc_static_slice(tag_words(design.tag_limit), || SimWord::new(0));
             let kernel = SimKernel::new(hw.clone(), hooks, cpus, preemption.clone());
             kernel.has_remote_actions::<W>(machine, cpus);

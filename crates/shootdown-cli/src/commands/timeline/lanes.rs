@@ -1,7 +1,7 @@
-//! From the record of a run to lanes, one per CPU, with spans and arrows: what both the terminal and the page draw.
+//! From the record of a run to lanes, one per CPU, with spans: what both the terminal and the page draw.
 
 use serde::Serialize;
-use shootdown_sim::timeline::{Shootdown, TimelineEvent, What};
+use shootdown_sim::timeline::{Part, Shootdown, TimelineEvent, What, divide};
 
 /// What is drawn is at least so long: the flush of a design whose invalidation is free takes no time.
 const LEAST_NS: f64 = 100.0;
@@ -12,10 +12,24 @@ const LEAST_NS: f64 = 100.0;
 pub enum Kind {
     /// Runs kernel code only; its space is stale without harm.
     Lazy,
-    /// In a flush of its own.
+    /// In a flush of its own that the record does not hold from end to end.
     Flush,
-    /// In a flush of its own, with nothing left to do but wait for others.
+    /// In a flush of its own: decides which CPUs it concerns.
+    Choose,
+    /// Posts requests at its targets.
+    Post,
+    /// Bookkeeping of the calls to its targets.
+    Prepare,
+    /// Issues broadcasts.
+    Broadcast,
+    /// Does other work while its targets answer.
+    Meanwhile,
+    /// Has nothing left to do but wait for others.
     Wait,
+    /// Reads answers.
+    Collect,
+    /// Ends its flush.
+    Finish,
     /// Waits for the hardware to carry out its broadcasts.
     Sync,
     /// Sends interrupts.
@@ -28,10 +42,17 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order in which they cover each other.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 14] = [
         Self::Lazy,
         Self::Flush,
+        Self::Choose,
+        Self::Post,
+        Self::Prepare,
+        Self::Broadcast,
+        Self::Meanwhile,
         Self::Wait,
+        Self::Collect,
+        Self::Finish,
         Self::Sync,
         Self::Send,
         Self::Handler,
@@ -43,11 +64,57 @@ impl Kind {
         match self {
             Self::Lazy => "lazy",
             Self::Flush => "flushing",
-            Self::Wait => "waiting for others",
+            Self::Choose => "choosing targets",
+            Self::Post => "posting requests",
+            Self::Prepare => "bookkeeping of calls",
+            Self::Broadcast => "issuing broadcasts",
+            Self::Meanwhile => "other work meanwhile",
+            Self::Wait => "waiting for answers",
+            Self::Collect => "reading answers",
+            Self::Finish => "ending the flush",
             Self::Sync => "waiting for broadcasts",
             Self::Send => "sending interrupts",
-            Self::Handler => "interrupted",
+            Self::Handler => "interrupted by others",
             Self::Invalidate => "invalidating its own TLB",
+        }
+    }
+
+    /// The name of the kind in JSON and in the style sheet.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lazy => "lazy",
+            Self::Flush => "flush",
+            Self::Choose => "choose",
+            Self::Post => "post",
+            Self::Prepare => "prepare",
+            Self::Broadcast => "broadcast",
+            Self::Meanwhile => "meanwhile",
+            Self::Wait => "wait",
+            Self::Collect => "collect",
+            Self::Finish => "finish",
+            Self::Sync => "sync",
+            Self::Send => "send",
+            Self::Handler => "handler",
+            Self::Invalidate => "invalidate",
+        }
+    }
+}
+
+impl From<Part> for Kind {
+    fn from(part: Part) -> Self {
+        match part {
+            Part::Choose => Self::Choose,
+            Part::Post => Self::Post,
+            Part::Send => Self::Send,
+            Part::Prepare => Self::Prepare,
+            Part::Broadcast => Self::Broadcast,
+            Part::Sync => Self::Sync,
+            Part::Invalidate => Self::Invalidate,
+            Part::Meanwhile => Self::Meanwhile,
+            Part::Wait => Self::Wait,
+            Part::Collect => Self::Collect,
+            Part::Interrupted => Self::Handler,
+            Part::Finish => Self::Finish,
         }
     }
 }
@@ -58,7 +125,7 @@ impl Kind {
 pub enum Role {
     /// It flushes.
     Sender,
-    /// It was interrupted.
+    /// It was asked, by an interrupt of the sender's or by one that was on its way already.
     Target,
     /// It was lazy and was left alone; it catches up before it touches user addresses again.
     Lazy,
@@ -72,8 +139,10 @@ pub struct Span {
     /// What the CPU was busy with.
     pub kind: Kind,
     /// From when.
+    #[serde(rename = "from_ns")]
     pub from: f64,
     /// Until when.
+    #[serde(rename = "to_ns")]
     pub to: f64,
 }
 
@@ -84,14 +153,33 @@ pub struct Lane {
     pub cpu: usize,
     /// Its part.
     pub role: Role,
-    /// When the interrupt was sent to it, ns since the flush began.
+    /// When the request was posted at it, ns since the flush began.
+    #[serde(rename = "asked_ns")]
+    pub asked: Option<f64>,
+    /// When the interrupt was sent to it; `None` also when another's was on its way.
+    #[serde(rename = "sent_ns")]
     pub sent: Option<f64>,
     /// When it took the interrupt; `None` when it answered while it waited for others itself.
+    #[serde(rename = "entered_ns")]
     pub entered: Option<f64>,
     /// When it had done what was asked.
+    #[serde(rename = "answered_ns")]
     pub answered: Option<f64>,
     /// What it was busy with; later spans cover earlier ones.
     pub spans: Vec<Span>,
+}
+
+/// How long the sender did one thing.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Spent {
+    /// What it did.
+    pub kind: Kind,
+    /// How long, ns.
+    #[serde(rename = "time_ns")]
+    pub time: f64,
+    /// Of that, how long it waited for cache lines, ns.
+    #[serde(rename = "lines_ns")]
+    pub lines: f64,
 }
 
 /// One shootdown, ready to be drawn.
@@ -100,67 +188,43 @@ pub struct View {
     /// The CPU that flushes.
     pub sender: usize,
     /// How long the flush took, ns.
+    #[serde(rename = "duration_ns")]
     pub duration: f64,
+    /// What it took that long for, in the order in which it came; adds up to the duration.
+    pub parts: Vec<Spent>,
     /// What is drawn, ns since the flush began.
+    #[serde(rename = "window_ns")]
     pub window: (f64, f64),
     /// Broadcasts issued.
     pub broadcasts: usize,
-    /// The sender, its targets, lazy CPUs, then the rest.
+    /// The sender, its targets in the order of their answers, lazy CPUs, then the rest.
     pub lanes: Vec<Lane>,
 }
 
 impl View {
-    /// The view of `shootdown`, which is one of those in `events`.
-    pub fn new(events: &[TimelineEvent], shootdown: &Shootdown) -> Self {
+    /// The view of `shootdown`, which is one of `flushes`, which are those in `events`.
+    pub fn new(events: &[TimelineEvent], flushes: &[Shootdown], shootdown: &Shootdown) -> Self {
         let (begin, duration) = (shootdown.begin, shootdown.end - shootdown.begin);
         let breadth = duration.max(LEAST_NS);
         let window = (-0.06 * breadth, 1.1 * breadth);
-        let since = events.first().map_or(begin, |event| event.ns) - begin;
-        let targets = shootdown.targets();
-        let mut cpus: Vec<usize> = events
-            .iter()
-            .map(|event| event.cpu)
-            .chain(targets.iter().copied())
+        let record = Record::new(events, begin, window);
+        let divided: Vec<Divided> = (flushes.iter())
+            .filter(|flush| flush.end - begin >= window.0 && flush.begin - begin <= window.1)
+            .map(|flush| record.divided(flush))
             .collect();
-        cpus.sort_unstable();
-        cpus.dedup();
-        let mut lanes: Vec<Lane> = cpus
-            .into_iter()
-            .map(|cpu| {
-                let own: Vec<(f64, &What)> = events
-                    .iter()
-                    .filter(|event| event.cpu == cpu)
-                    .map(|event| (event.ns - begin, &event.what))
-                    .collect();
-                let spans = spans(&own, window, since);
-                let lazy = spans
-                    .iter()
-                    .any(|span| span.kind == Kind::Lazy && span.from <= 0.0 && span.to > 0.0);
-                let role = match cpu {
-                    _ if cpu == shootdown.sender => Role::Sender,
-                    _ if targets.binary_search(&cpu).is_ok() => Role::Target,
-                    _ if lazy => Role::Lazy,
-                    _ => Role::Other,
-                };
-                let sent = sent(shootdown, events, cpu);
-                let (entered, answered) = match sent {
-                    Some(sent) => answer(&own, sent, duration),
-                    None => (None, None),
-                };
-                Lane {
-                    cpu,
-                    role,
-                    sent,
-                    entered,
-                    answered,
-                    spans,
-                }
-            })
+        let mut lanes: Vec<Lane> = (0..record.own.len())
+            .filter(|&cpu| !record.own[cpu].is_empty() || shootdown.targets().contains(&cpu))
+            .map(|cpu| record.lane(cpu, shootdown, &divided))
             .collect();
-        lanes.sort_by_key(|lane| (lane.role, lane.cpu));
+        lanes.sort_by(|a, b| {
+            let answered = |lane: &Lane| lane.answered.unwrap_or(0.0);
+            (a.role.cmp(&b.role)).then(answered(a).total_cmp(&answered(b)).then(a.cpu.cmp(&b.cpu)))
+        });
+        let own = |flush: &&Divided| (flush.cpu, flush.begin) == (shootdown.sender, shootdown.begin);
         Self {
             sender: shootdown.sender,
             duration,
+            parts: divided.iter().find(own).map(spent).unwrap_or_default(),
             window,
             broadcasts: shootdown.broadcasts,
             lanes,
@@ -179,24 +243,137 @@ impl View {
     }
 }
 
-/// When the interrupt for `cpu` left the sender: they go out one after another.
-fn sent(shootdown: &Shootdown, events: &[TimelineEvent], cpu: usize) -> Option<f64> {
-    let (start, order, all) = shootdown.sent.iter().find_map(|(at, targets)| {
-        let order = targets.iter().position(|&target| target == cpu)?;
-        Some((*at, order, targets.len()))
-    })?;
-    let over = events
-        .iter()
-        .find(|event| event.cpu == shootdown.sender && event.what == What::SendsEnd && event.ns >= start)
-        .map_or(start, |event| event.ns);
-    Some(start + (over - start) * (order + 1) as f64 / all as f64 - shootdown.begin)
+/// How long each kind of piece took, in the order in which they first come.
+fn spent(flush: &Divided) -> Vec<Spent> {
+    let mut parts: Vec<Spent> = Vec::new();
+    for (span, lines) in &flush.pieces {
+        let time = span.to - span.from;
+        match parts.iter_mut().find(|part| part.kind == span.kind) {
+            Some(part) => (part.time, part.lines) = (part.time + time, part.lines + lines),
+            None => parts.push(Spent {
+                kind: span.kind,
+                time,
+                lines: *lines,
+            }),
+        }
+    }
+    parts
+}
+
+/// A flush and what it consists of, with the time of each in which its CPU waited for cache lines.
+struct Divided {
+    cpu: usize,
+    begin: f64,
+    pieces: Vec<(Span, f64)>,
+}
+
+/// The record, by CPU, times since the flush began.
+struct Record<'a> {
+    events: &'a [TimelineEvent],
+    own: Vec<Vec<(f64, &'a What)>>,
+    begin: f64,
+    /// When the record begins.
+    since: f64,
+    window: (f64, f64),
+}
+
+impl<'a> Record<'a> {
+    fn new(events: &'a [TimelineEvent], begin: f64, window: (f64, f64)) -> Self {
+        let cpus = events.iter().map(|event| event.cpu + 1).max().unwrap_or(0);
+        let mut own = vec![Vec::new(); cpus];
+        for event in events {
+            own[event.cpu].push((event.ns - begin, &event.what));
+        }
+        Record {
+            events,
+            own,
+            begin,
+            since: events.first().map_or(begin, |event| event.ns) - begin,
+            window,
+        }
+    }
+
+    /// When the interrupt for `cpu` left the sender of `flush`: they go out one after another.
+    fn sent(&self, flush: &Shootdown, cpu: usize) -> Option<f64> {
+        let (start, order, all) = flush.sent.iter().find_map(|(at, targets)| {
+            let order = targets.iter().position(|&target| target == cpu)?;
+            Some((*at - self.begin, order, targets.len()))
+        })?;
+        let own = &self.own[flush.sender];
+        let over = own[own.partition_point(|(at, _)| *at < start)..]
+            .iter()
+            .find(|(_, what)| **what == What::SendsEnd)
+            .map_or(start, |(at, _)| *at);
+        Some(start + (over - start) * (order + 1) as f64 / all as f64)
+    }
+
+    fn asked(&self, flush: &Shootdown, cpu: usize) -> Option<f64> {
+        let asked = flush.asked.iter().find(|(_, asked)| *asked == cpu);
+        asked.map(|(at, _)| at - self.begin)
+    }
+
+    /// When `cpu` took the interrupt for `flush` and when it answered, if it was asked. Where the interrupt was another's, it may have
+    /// been taken right after the request was posted.
+    fn answer(&self, flush: &Shootdown, cpu: usize) -> (Option<f64>, Option<f64>) {
+        match self.sent(flush, cpu).or_else(|| self.asked(flush, cpu)) {
+            Some(since) => answer(&self.own[cpu], since, flush.end - self.begin),
+            None => (None, None),
+        }
+    }
+
+    fn divided(&self, flush: &Shootdown) -> Divided {
+        let mut targets = flush.targets();
+        targets.extend(flush.asked.iter().map(|(_, cpu)| cpu));
+        let answers = targets.iter().filter_map(|&cpu| self.answer(flush, cpu).1);
+        let last = answers.max_by(f64::total_cmp).map(|last| last + self.begin);
+        let pieces = divide(self.events, flush.sender, flush.begin, flush.end, last);
+        let piece = |piece: &shootdown_sim::timeline::Piece| {
+            let span = Span {
+                kind: Kind::from(piece.part),
+                from: piece.from - self.begin,
+                to: piece.to - self.begin,
+            };
+            (span, piece.lines)
+        };
+        Divided {
+            cpu: flush.sender,
+            begin: flush.begin,
+            pieces: pieces.iter().map(piece).collect(),
+        }
+    }
+
+    fn lane(&self, cpu: usize, shootdown: &Shootdown, divided: &[Divided]) -> Lane {
+        let own = divided.iter().filter(|flush| flush.cpu == cpu);
+        let pieces = own.flat_map(|flush| flush.pieces.iter().map(|(span, _)| span.clone()));
+        let spans = spans(&self.own[cpu], pieces, self.window, self.since);
+        let lazy = |span: &Span| span.kind == Kind::Lazy && span.from <= 0.0 && span.to > 0.0;
+        let (asked, sent) = (self.asked(shootdown, cpu), self.sent(shootdown, cpu));
+        let role = match cpu {
+            _ if cpu == shootdown.sender => Role::Sender,
+            _ if asked.or(sent).is_some() => Role::Target,
+            _ if spans.iter().any(lazy) => Role::Lazy,
+            _ => Role::Other,
+        };
+        let (entered, answered) = self.answer(shootdown, cpu);
+        Lane {
+            cpu,
+            role,
+            asked,
+            sent,
+            entered,
+            answered,
+            spans,
+        }
+    }
 }
 
 /// When a target took the interrupt, and when it had invalidated.
 fn answer(own: &[(f64, &What)], sent: f64, end: f64) -> (Option<f64>, Option<f64>) {
     let after = |from: f64, wanted: fn(&What) -> bool| {
-        own.iter()
-            .find(|(at, what)| *at >= from && *at <= end && wanted(what))
+        own[own.partition_point(|(at, _)| *at < from)..]
+            .iter()
+            .take_while(|(at, _)| *at <= end)
+            .find(|(_, what)| wanted(what))
             .map(|(at, _)| *at)
     };
     let entered = after(sent, |what| *what == What::HandlerEnters);
@@ -211,201 +388,61 @@ fn answer(own: &[(f64, &What)], sent: f64, end: f64) -> (Option<f64>, Option<f64
     (entered, Some(answered))
 }
 
-/// The spans of one CPU that reach into `window`. What ends without having begun was under way when the record began,
-/// at `since`, and is drawn from there; of such a flush it is not known whom it had asked, so none of it counts as
-/// waiting unless it asks in the record. Who is lazy is known from the start, so lazy CPUs are no such case.
-fn spans(own: &[(f64, &What)], window: (f64, f64), since: f64) -> Vec<Span> {
-    let mut spans: Vec<Span> = Vec::new();
+/// What opens a span of this kind, or closes it.
+fn edge(what: &What) -> Option<(Kind, bool)> {
+    Some(match what {
+        What::FlushBegins => (Kind::Flush, true),
+        What::FlushEnds => (Kind::Flush, false),
+        What::HandlerEnters => (Kind::Handler, true),
+        What::HandlerLeaves => (Kind::Handler, false),
+        What::InvalidateBegins => (Kind::Invalidate, true),
+        What::InvalidateEnds => (Kind::Invalidate, false),
+        What::LazyEnters => (Kind::Lazy, true),
+        What::LazyLeaves => (Kind::Lazy, false),
+        _ => return None,
+    })
+}
+
+/// The spans of one CPU that reach into `window`: `pieces` of its own flushes, and what else it did. What ends without having begun
+/// was under way when the record began, at `since`, and is drawn from there. CPUs that are lazy are known from the start, so they are no
+/// such case.
+fn spans(
+    own: &[(f64, &What)],
+    pieces: impl Iterator<Item = Span>,
+    window: (f64, f64),
+    since: f64,
+) -> Vec<Span> {
+    let mut spans: Vec<Span> = pieces.filter(|piece| piece.kind != Kind::Handler).collect();
+    let divided = |from: f64, to: f64, pieces: &[Span]| pieces.iter().any(|piece| piece.from >= from && piece.to <= to);
+    let whole = spans.clone();
     let mut open: Vec<(Kind, f64)> = Vec::new();
-    // Since when the CPU's own flush has had nothing to do, once it has asked others.
-    let (mut asked, mut idle_since) = (false, 0.0);
-    let mut add = |kind: Kind, from: f64, to: f64| {
-        if to >= window.0 && from <= window.1 {
-            spans.push(Span {
-                kind,
-                from: from.max(window.0),
-                to: to.min(window.1),
-            });
-        }
-    };
     for &(at, what) in own {
-        let opens = match what {
-            What::FlushBegins => Some(Kind::Flush),
-            What::Sends(_) => Some(Kind::Send),
-            What::HandlerEnters => Some(Kind::Handler),
-            What::InvalidateBegins => Some(Kind::Invalidate),
-            What::SyncBegins => Some(Kind::Sync),
-            What::LazyEnters => Some(Kind::Lazy),
-            _ => None,
-        };
-        let closes = match what {
-            What::FlushEnds => Some(Kind::Flush),
-            What::SendsEnd => Some(Kind::Send),
-            What::HandlerLeaves => Some(Kind::Handler),
-            What::InvalidateEnds => Some(Kind::Invalidate),
-            What::SyncEnds => Some(Kind::Sync),
-            What::LazyLeaves => Some(Kind::Lazy),
-            _ => None,
-        };
-        if let Some(kind) = opens {
-            open.push((kind, at));
-            if kind == Kind::Flush {
-                asked = false;
+        match edge(what) {
+            Some((kind, true)) => open.push((kind, at)),
+            Some((kind, false)) => {
+                let begun = match open.iter().rposition(|(opened, _)| *opened == kind) {
+                    Some(index) => Some(open.remove(index).1),
+                    None => (kind != Kind::Lazy).then_some(since),
+                };
+                let begun = begun.filter(|&from| kind != Kind::Flush || !divided(from, at, &whole));
+                spans.extend(begun.map(|from| Span { kind, from, to: at }));
             }
-        }
-        if *what == What::Prepared {
-            idle_since = at;
-        }
-        if let Some(kind) = closes {
-            let in_handler = open.iter().any(|(kind, _)| *kind == Kind::Handler);
-            match open.iter().rposition(|(opened, _)| *opened == kind) {
-                Some(index) => add(kind, open.remove(index).1, at),
-                None if kind != Kind::Lazy => add(kind, since, at),
-                None => {}
-            }
-            match kind {
-                Kind::Send => (asked, idle_since) = (true, at),
-                Kind::Invalidate if !in_handler => idle_since = at,
-                Kind::Flush if asked => add(Kind::Wait, idle_since, at),
-                _ => {}
-            }
+            None => {}
         }
     }
-    for (kind, from) in open {
-        add(kind, from, f64::INFINITY);
+    spans.extend(open.into_iter().map(|(kind, from)| Span {
+        kind,
+        from,
+        to: f64::INFINITY,
+    }));
+    spans.retain(|span| span.to >= window.0 && span.from <= window.1);
+    for span in &mut spans {
+        (span.from, span.to) = (span.from.max(window.0), span.to.min(window.1));
     }
     spans.sort_by(|a, b| a.kind.cmp(&b.kind).then(a.from.total_cmp(&b.from)));
+    spans.dedup();
     spans
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-    use shootdown_sim::timeline::shootdowns;
-
-    /// CPU 0 interrupts 1 and 2 while 3 is lazy and 4 runs.
-    pub fn record() -> Vec<TimelineEvent> {
-        [
-            (3, 0.0, What::LazyEnters),
-            (4, 10.0, What::LoadsRoot { keep: true }),
-            (0, 1000.0, What::FlushBegins),
-            (0, 1100.0, What::Sends(vec![1, 2])),
-            (0, 1200.0, What::SendsEnd),
-            (0, 1200.0, What::InvalidateBegins),
-            (0, 1300.0, What::InvalidateEnds),
-            (1, 1500.0, What::HandlerEnters),
-            (1, 1600.0, What::InvalidateBegins),
-            (1, 1700.0, What::InvalidateEnds),
-            (1, 1800.0, What::HandlerLeaves),
-            (2, 1900.0, What::InvalidateBegins),
-            (2, 1950.0, What::InvalidateEnds),
-            (0, 2000.0, What::FlushEnds),
-        ]
-        .into_iter()
-        .map(|(cpu, ns, what)| TimelineEvent { cpu, ns, what })
-        .collect()
-    }
-
-    pub fn view() -> View {
-        let events = record();
-        View::new(&events, &shootdowns(&events)[0])
-    }
-
-    #[test]
-    fn every_cpu_has_its_part_and_targets_their_times() {
-        let view = view();
-        assert_eq!((view.sender, view.duration), (0, 1000.0));
-        let brief: Vec<_> = view
-            .lanes
-            .iter()
-            .map(|lane| (lane.cpu, lane.role, lane.sent, lane.entered, lane.answered))
-            .collect();
-        assert_eq!(
-            brief,
-            [
-                (0, Role::Sender, None, None, None),
-                (1, Role::Target, Some(150.0), Some(500.0), Some(700.0)),
-                (2, Role::Target, Some(200.0), None, Some(950.0)),
-                (3, Role::Lazy, None, None, None),
-                (4, Role::Other, None, None, None),
-            ]
-        );
-        assert_eq!(view.last(), Some((2, 950.0)));
-    }
-
-    #[test]
-    fn a_target_with_nothing_to_invalidate_answers_in_its_first_handler() {
-        let own = [
-            (300.0, &What::HandlerEnters),
-            (400.0, &What::HandlerLeaves),
-            (600.0, &What::HandlerEnters),
-            (700.0, &What::InvalidateEnds),
-            (800.0, &What::HandlerLeaves),
-        ];
-        assert_eq!(answer(&own, 200.0, 1000.0), (Some(300.0), Some(400.0)));
-        assert_eq!(answer(&own, 500.0, 1000.0), (Some(600.0), Some(700.0)));
-        assert_eq!(answer(&own[..3], 500.0, 1000.0), (Some(600.0), Some(1000.0)));
-        assert_eq!(answer(&[], 500.0, 1000.0), (None, None));
-    }
-
-    #[test]
-    fn spans_are_cut_to_the_window_and_waiting_begins_when_nothing_is_left_to_do() {
-        let view = view();
-        let of = |cpu: usize| view.lanes.iter().find(|lane| lane.cpu == cpu).unwrap().spans.clone();
-        let span = |kind, from, to| Span { kind, from, to };
-        assert_eq!(
-            of(0),
-            [
-                span(Kind::Flush, 0.0, 1000.0),
-                span(Kind::Wait, 300.0, 1000.0),
-                span(Kind::Send, 100.0, 200.0),
-                span(Kind::Invalidate, 200.0, 300.0),
-            ]
-        );
-        assert_eq!(of(3), [span(Kind::Lazy, view.window.0, view.window.1)]);
-        assert!(of(4).is_empty());
-    }
-
-    #[test]
-    fn what_was_under_way_when_the_record_began_is_there_from_the_beginning() {
-        let own = [
-            (-80.0, &What::HandlerLeaves),
-            (10.0, &What::InvalidateBegins),
-            (20.0, &What::InvalidateEnds),
-            (300.0, &What::FlushEnds),
-            (400.0, &What::LazyLeaves),
-        ];
-        let span = |kind, from, to| Span { kind, from, to };
-        assert_eq!(
-            spans(&own, (-60.0, 1100.0), -100.0),
-            [span(Kind::Flush, -60.0, 300.0), span(Kind::Invalidate, 10.0, 20.0)],
-            "the handler was over before the window"
-        );
-        let asks = [(50.0, &What::SendsEnd), (300.0, &What::FlushEnds)];
-        assert_eq!(
-            spans(&asks, (-60.0, 1100.0), -40.0),
-            [
-                span(Kind::Flush, -40.0, 300.0),
-                span(Kind::Wait, 50.0, 300.0),
-                span(Kind::Send, -40.0, 50.0),
-            ]
-        );
-    }
-
-    #[test]
-    fn a_flush_that_takes_no_time_has_a_window_to_be_drawn_in() {
-        let event = |ns, what| TimelineEvent { cpu: 4, ns, what };
-        let events = [event(500.0, What::FlushBegins), event(500.0, What::FlushEnds)];
-        let view = View::new(&events, &shootdowns(&events)[0]);
-        assert_eq!(view.duration, 0.0);
-        assert!(view.window.0 < 0.0 && view.window.1 >= 100.0, "{:?}", view.window);
-        assert_eq!(
-            view.lanes[0].spans,
-            [Span {
-                kind: Kind::Flush,
-                from: 0.0,
-                to: 0.0
-            }]
-        );
-    }
-}
+pub(super) mod tests;

@@ -4,6 +4,7 @@
 
 mod lanes;
 mod page;
+mod parts;
 mod text;
 
 use std::path::Path;
@@ -89,7 +90,7 @@ pub fn command(args: &TimelineArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             ),
         }));
     };
-    let view = View::new(&events, shootdown);
+    let view = View::new(&events, &flushes, shootdown);
 
     let command = command_line(&spec, &target, nth);
     let title = format!("One shootdown: {} under {} on {target}", spec.workload, spec.design);
@@ -125,9 +126,10 @@ pub fn command(args: &TimelineArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             text::draw(&view)
         );
         for sentence in &sentences {
-            text.push_str(sentence);
-            text.push('\n');
+            text.push_str(&text::wrapped(sentence));
         }
+        text.push('\n');
+        text.push_str(&parts::table(&view));
         if let Some(destination) = &destination {
             text.push_str(&format!("page: {}\n", destination.shown()));
         }
@@ -160,11 +162,14 @@ fn candidates(flushes: &[Shootdown]) -> Vec<Shootdown> {
 fn sentences(view: &View) -> Vec<String> {
     let mut parts = Vec::new();
     let targets = view.count(Role::Target);
+    let sent = view.lanes.iter().filter(|lane| lane.sent.is_some()).count();
     if targets > 0 {
-        parts.push(format!(
-            "interrupts {targets} CPU{}",
-            if targets == 1 { "" } else { "s" }
-        ));
+        let plural = if targets == 1 { "" } else { "s" };
+        parts.push(match sent {
+            _ if sent == targets => format!("interrupts {targets} CPU{plural}"),
+            0 => format!("asks {targets} CPU{plural} to which interrupts of others were on their way"),
+            _ => format!("asks {targets} CPUs, {sent} of them by interrupts of its own (others' were on their way to the rest)"),
+        });
     }
     if view.broadcasts > 0 {
         let plural = if view.broadcasts == 1 { "" } else { "s" };

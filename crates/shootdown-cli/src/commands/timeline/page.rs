@@ -1,7 +1,7 @@
 //! A shootdown as a page: one lane per CPU in SVG, arrows from the sender to those it interrupts and back.
 
 use super::lanes::{Kind, Lane, Role, View};
-use super::text;
+use super::{parts, text};
 use crate::print::number;
 use crate::print::page::{self, escape};
 use crate::print::plot;
@@ -13,37 +13,23 @@ const WIDTH: f64 = 1100.0;
 const LEFT: f64 = 92.0;
 /// Space right of time, for half of the last label.
 const RIGHT: f64 = 24.0;
-/// Height of a lane.
+/// Height of a lane, and of one where there are many.
 const LANE: f64 = 26.0;
+const LANE_OF_MANY: f64 = 17.0;
 /// Space above the lanes.
 const TOP: f64 = 12.0;
-/// With more arrows than this, answers are not drawn: they would hide everything.
-const MOST_ANSWERS: usize = 24;
-
-/// The class of a kind, which the style sheet colours.
-fn class(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Lazy => "lazy",
-        Kind::Flush => "flush",
-        Kind::Wait => "wait",
-        Kind::Sync => "sync",
-        Kind::Send => "send",
-        Kind::Handler => "handler",
-        Kind::Invalidate => "invalidate",
-    }
-}
-
-const LIGHT: &str = "--edge:#5F7FA6;--lazy:#C9CED6;--flush:#A9C4E6;--wait:#E4ECF6;--sync:#C3B4E3;--send:#0068B4;--handler:#F0A35E;--invalidate:#C14B45;--ask:#0068B4;--answer:#008F68";
-const DARK: &str = "--edge:#7D9CC2;--lazy:#414955;--flush:#35577F;--wait:#243346;--sync:#5B4A87;--send:#5CAEF2;--handler:#B86E28;--invalidate:#E07770;--ask:#5CAEF2;--answer:#33C79A";
+const LIGHT: &str = "--edge:#5F7FA6;--lazy:#C9CED6;--flush:#A9C4E6;--choose:#7FA8D9;--post:#4C78B5;--prepare:#94A7C2;--broadcast:#7C62A9;--meanwhile:#DDE3C2;--wait:#E4ECF6;--collect:#5DA3B8;--finish:#B9CBE2;--sync:#C3B4E3;--send:#0B2E5C;--handler:#F0A35E;--invalidate:#C14B45;--ask:#0068B4;--answer:#008F68";
+const DARK: &str = "--edge:#7D9CC2;--lazy:#414955;--flush:#35577F;--choose:#4F7FB8;--post:#7FA8E0;--prepare:#5D6F8A;--broadcast:#A48BD1;--meanwhile:#5A6040;--wait:#243346;--collect:#7CC3D7;--finish:#3B506B;--sync:#5B4A87;--send:#E6F0FF;--handler:#B86E28;--invalidate:#E07770;--ask:#5CAEF2;--answer:#33C79A";
 const STYLE: &str = "\
-.lazy{fill:var(--lazy)}.flush{fill:var(--flush)}.wait{fill:var(--wait)}.sync{fill:var(--sync)}.send{fill:var(--send)}.handler{fill:var(--handler)}.invalidate{fill:var(--invalidate)}
+.lazy{fill:var(--lazy)}.flush{fill:var(--flush)}.choose{fill:var(--choose)}.post{fill:var(--post)}.prepare{fill:var(--prepare)}.broadcast{fill:var(--broadcast)}.meanwhile{fill:var(--meanwhile)}.wait{fill:var(--wait)}.collect{fill:var(--collect)}.finish{fill:var(--finish)}.sync{fill:var(--sync)}.send{fill:var(--send)}.handler{fill:var(--handler)}.invalidate{fill:var(--invalidate)}
 /* Fills this pale are told from the page by their outline. */
-.lazy,.flush,.wait{stroke:var(--edge);stroke-width:1}
+.lazy,.wait,.meanwhile{stroke:var(--edge);stroke-width:.7}
 /* On a telephone the drawing scrolls, at a size at which its labels can be read. */
 @media screen and (max-width:40rem){figure>svg{min-width:66rem}}
 td.cpus{max-width:24rem;white-space:normal}
 .rule{stroke:var(--line);stroke-width:1}.tick{stroke:var(--line);stroke-width:1;stroke-dasharray:2 4}
 .ask{stroke:var(--ask);fill:none;stroke-width:1.2}.answer{stroke:var(--answer);fill:none;stroke-width:1.2;stroke-dasharray:4 3}
+.flight{stroke:var(--ask);fill:none;stroke-width:2}.done{fill:var(--answer);stroke:var(--page);stroke-width:1}
 .askhead{fill:var(--ask)}.answerhead{fill:var(--answer)}
 svg .label{font-size:13px}svg .small{font-size:12px;fill:var(--soft)}svg .strong{font-weight:600}
 ";
@@ -59,32 +45,73 @@ pub fn render(title: &str, command: &str, sentences: &[String], view: &View) -> 
         .map(|kind| {
             format!(
                 "<li><svg viewBox=\"0 0 14 14\"><rect width=\"14\" height=\"14\" rx=\"3\" class=\"{}\"/></svg>{}</li>",
-                class(kind),
+                kind.name(),
                 kind.words()
             )
         })
         .collect();
-    if view.count(Role::Target) > 0 {
-        legend.push_str("<li><svg viewBox=\"0 0 14 14\"><path class=\"ask\" d=\"M0 7H14\"/></svg>interrupt</li>");
-        if view.count(Role::Target) <= MOST_ANSWERS {
-            legend.push_str("<li><svg viewBox=\"0 0 14 14\"><path class=\"answer\" d=\"M0 7H14\"/></svg>answer</li>");
-        }
+    let entry = |mark: &str, words: &str| format!("<li><svg viewBox=\"0 0 14 14\">{mark}</svg>{words}</li>");
+    if view.count(Role::Target) > 0 && is_many(view) {
+        legend.push_str(&entry("<path class=\"flight\" d=\"M0 7H14\"/>", "asked, not taken yet"));
+        legend.push_str(&entry("<circle class=\"done\" cx=\"7\" cy=\"7\" r=\"4\"/>", "answer"));
+    } else if view.count(Role::Target) > 0 {
+        legend.push_str(&entry("<path class=\"ask\" d=\"M0 7H14\"/>", "interrupt"));
+        legend.push_str(&entry("<path class=\"answer\" d=\"M0 7H14\"/>", "answer"));
     }
     let sentences: String = sentences
         .iter()
         .map(|line| format!("<p>{}</p>\n", escape(line)))
         .collect();
+    let (shown, hidden): (Vec<&Lane>, Vec<&Lane>) =
+        (view.lanes.iter()).partition(|lane| lane.role != Role::Other || text::draws_others(view));
     let body = format!(
         "<pre class=\"command\">{}</pre>\n\
          <div class=\"verdict\">\n{sentences}</div>\n<ul class=\"legend\">{legend}</ul>\n\
-         <figure>{}<figcaption>Virtual time since the flush began. The simulated machine; every CPU that ran is a lane. What was under way when the record began is drawn from there.</figcaption></figure>\n\
-         {}<p class=\"soft\">Shootdown {}.</p>\n",
+         <figure>{}<figcaption>Virtual time since the flush began, on the simulated machine: the requester, its targets in the order of their answers, CPUs that were left alone because they were lazy{}. What was under way when the record began is drawn from there.</figcaption></figure>\n\
+         {}{}{}<p class=\"soft\">Shootdown {}.</p>\n",
         escape(command),
-        drawing(view),
+        drawing(view, &shown),
+        if hidden.is_empty() { ", and the others" } else { "" },
+        time_table(view),
         answers(view),
+        the_others(view, &hidden),
         env!("CARGO_PKG_VERSION"),
     );
     page::render(title, &format!("{}{STYLE}", style::schemes(LIGHT, DARK)), &body)
+}
+
+/// Whether there are so many lanes that arrows across them would hide everything.
+fn is_many(view: &View) -> bool {
+    view.count(Role::Target) + view.count(Role::Lazy) >= AXIS_ABOVE
+}
+
+/// What the requester's time was spent on.
+fn time_table(view: &View) -> String {
+    let [what, heads @ ..] = parts::HEADINGS;
+    let heads: String = heads.iter().map(|head| format!("<th>{head}</th>")).collect();
+    let rows: String = parts::rows(view)
+        .iter()
+        .map(|[what, cells @ ..]| {
+            let cells: String = cells.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect();
+            format!("<tr><td class=\"word\">{}</td>{cells}</tr>\n", escape(what))
+        })
+        .collect();
+    format!(
+        "<h2>Where the time went</h2>\n<div class=\"wide\"><table>\n<thead><tr><th class=\"word\">{what}</th>{heads}</tr></thead>\n\
+         <tbody>{rows}</tbody>\n</table></div>\n"
+    )
+}
+
+/// CPUs without a part, to be opened.
+fn the_others(view: &View, lanes: &[&Lane]) -> String {
+    if lanes.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<details><summary>{}</summary>\n<figure>{}</figure></details>\n",
+        text::others(lanes.len(), view),
+        drawing(view, lanes)
+    )
 }
 
 /// When each CPU was asked, was interrupted and answered; CPUs of which the same is said share a row.
@@ -99,16 +126,16 @@ fn answers(view: &View) -> String {
         1 => "<p class=\"soft\">One other CPU ran and was not asked.</p>\n".to_string(),
         count => format!("<p class=\"soft\">{count} other CPUs ran and were not asked.</p>\n"),
     };
-    let mut rows: Vec<(Vec<usize>, [Option<f64>; 3], String)> = Vec::new();
+    let mut rows: Vec<(Vec<usize>, [Option<f64>; 4], String)> = Vec::new();
     for lane in told {
-        let times = [lane.sent, lane.entered, lane.answered];
+        let times = [lane.asked, lane.sent, lane.entered, lane.answered];
         let words = text::told(lane, view);
         match rows.iter_mut().find(|row| row.1 == times && row.2 == words) {
             Some(row) => row.0.push(lane.cpu),
             None => rows.push((vec![lane.cpu], times, words)),
         }
     }
-    let columns = ["sent", "taken", "answered"].into_iter().enumerate();
+    let columns = ["asked", "sent", "taken", "answered"].into_iter().enumerate();
     let columns: Vec<(usize, &str)> = columns
         .filter(|(column, _)| rows.iter().any(|row| row.1[*column].is_some()))
         .collect();
@@ -154,13 +181,14 @@ fn ranges(numbers: &[usize]) -> String {
 /// From here on the axis stands above the lanes too: the one below is out of sight.
 const AXIS_ABOVE: usize = 16;
 
-fn drawing(view: &View) -> String {
+fn drawing(view: &View, lanes: &[&Lane]) -> String {
     let (from, to) = view.window;
     let x = |time: f64| LEFT + (time.clamp(from, to) - from) / (to - from) * (WIDTH - LEFT - RIGHT);
-    let above = view.lanes.len() >= AXIS_ABOVE;
+    let above = lanes.len() >= AXIS_ABOVE;
+    let height = if above { LANE_OF_MANY } else { LANE };
     let top = if above { TOP + 18.0 } else { TOP };
-    let bottom = top + LANE * view.lanes.len() as f64;
-    let middle = |index: usize| top + LANE * (index as f64 + 0.5);
+    let bottom = top + height * lanes.len() as f64;
+    let middle = |index: usize| top + height * (index as f64 + 0.5);
     let mut svg = format!(
         "<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"Lanes of CPUs over time\">\n\
          <defs><marker id=\"ask\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\"><path class=\"askhead\" d=\"M0 0L8 4L0 8Z\"/></marker>\
@@ -181,7 +209,7 @@ fn drawing(view: &View) -> String {
             write(top - 8.0);
         }
     }
-    for (index, lane) in view.lanes.iter().enumerate() {
+    for (index, lane) in lanes.iter().enumerate() {
         let y = middle(index);
         let weight = if lane.role == Role::Sender {
             "label strong"
@@ -196,14 +224,10 @@ fn drawing(view: &View) -> String {
             WIDTH - RIGHT
         ));
         for span in &lane.spans {
-            let half = if matches!(span.kind, Kind::Lazy | Kind::Flush | Kind::Wait | Kind::Sync) {
-                8.0
-            } else {
-                6.0
-            };
+            let half = height * if span.kind == Kind::Lazy { 0.3 } else { 0.36 };
             svg.push_str(&format!(
                 "<rect class=\"{}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{}\" rx=\"2\"><title>CPU {}: {}, {} from {}</title></rect>\n",
-                class(span.kind),
+                span.kind.name(),
                 x(span.from),
                 y - half,
                 (x(span.to) - x(span.from)).max(1.5),
@@ -215,17 +239,34 @@ fn drawing(view: &View) -> String {
             ));
         }
     }
-    let answers = view.count(Role::Target) <= MOST_ANSWERS;
-    for (index, lane) in view.lanes.iter().enumerate() {
-        arrows(lane, middle(0), middle(index), &x, answers, &mut svg);
+    for (index, lane) in lanes.iter().enumerate() {
+        if is_many(view) {
+            flight(lane, middle(index), &x, &mut svg);
+        } else {
+            arrows(lane, middle(0), middle(index), &x, &mut svg);
+        }
     }
     svg.push_str("</svg>");
     svg
 }
 
+/// In a target's own lane: from the request to its taking, and a dot where it answers.
+fn flight(lane: &Lane, y: f64, x: &dyn Fn(f64) -> f64, svg: &mut String) {
+    let (Some(asked), Some(taken)) = (lane.sent.or(lane.asked), lane.entered.or(lane.answered)) else {
+        return;
+    };
+    svg.push_str(&format!("<path class=\"flight\" d=\"M{:.1} {y:.1}H{:.1}\"/>\n", x(asked), x(taken)));
+    if let Some(answered) = lane.answered {
+        svg.push_str(&format!(
+            "<circle class=\"done\" cx=\"{:.1}\" cy=\"{y:.1}\" r=\"4\"/>\n",
+            x(answered)
+        ));
+    }
+}
+
 /// From the sender's lane, the first, to a target's, and back.
-fn arrows(lane: &Lane, sender: f64, own: f64, x: &dyn Fn(f64) -> f64, answers: bool, svg: &mut String) {
-    let (Some(sent), Some(arrived)) = (lane.sent, lane.entered.or(lane.answered)) else {
+fn arrows(lane: &Lane, sender: f64, own: f64, x: &dyn Fn(f64) -> f64, svg: &mut String) {
+    let (Some(sent), Some(arrived)) = (lane.sent.or(lane.asked), lane.entered.or(lane.answered)) else {
         return;
     };
     svg.push_str(&format!(
@@ -235,7 +276,7 @@ fn arrows(lane: &Lane, sender: f64, own: f64, x: &dyn Fn(f64) -> f64, answers: b
         x(arrived),
         own - 6.0
     ));
-    if let Some(answered) = lane.answered.filter(|_| answers) {
+    if let Some(answered) = lane.answered {
         svg.push_str(&format!(
             "<path class=\"answer\" marker-end=\"url(#answer)\" d=\"M{0:.1} {1:.1}L{2:.1} {3:.1}\"/>\n",
             x(answered),
@@ -282,10 +323,11 @@ mod tests {
     #[test]
     fn cpus_of_which_the_same_is_said_share_a_row_and_columns_without_times_are_left_out() {
         let mut view = lanes::tests::view();
-        assert!(answers(&view).contains("<th>sent</th><th>taken</th><th>answered</th>"));
+        assert!(answers(&view).contains("<th>asked</th><th>sent</th><th>taken</th><th>answered</th>"));
         view.broadcasts = 1;
         for lane in &mut view.lanes {
-            (lane.sent, lane.entered, lane.answered) = (None, None, None);
+            (lane.asked, lane.sent) = (None, None);
+            (lane.entered, lane.answered) = (None, None);
             if lane.role == Role::Target {
                 lane.role = Role::Other;
             }
@@ -308,7 +350,7 @@ mod tests {
         let lane = view.lanes[4].clone();
         view.lanes.extend((5..20).map(|cpu| Lane { cpu, ..lane.clone() }));
         (view.duration, view.window) = (0.0, (-6.0, 110.0));
-        let svg = drawing(&view);
+        let svg = drawing(&view, &view.lanes.iter().collect::<Vec<_>>());
         assert_eq!(svg.matches(">100 ns</text>").count(), 2, "{svg}");
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }

@@ -1,18 +1,31 @@
-//! A shootdown in the terminal: one line per CPU, a letter per stretch of time.
+//! A shootdown in the terminal: one line per CPU, a letter per stretch of time, at most 80 columns.
 
 use super::lanes::{Kind, Lane, Role, View};
 use crate::print::number;
 
-/// Columns of the time axis.
-const COLUMNS: usize = 72;
+/// Columns of a line.
+const WIDTH: usize = 80;
+/// Columns of the name of a CPU.
+const NAME: usize = 10;
+/// Columns of each time beside a lane.
+const TIME: usize = 7;
 /// Most lanes drawn.
 const MOST_LANES: usize = 96;
+/// With more lanes than this, CPUs that had no part are counted and not drawn.
+const MOST_OTHERS: usize = 16;
 
 fn letter(kind: Kind) -> char {
     match kind {
         Kind::Lazy => 'z',
         Kind::Flush => 'f',
+        Kind::Choose => 'c',
+        Kind::Post => 'p',
+        Kind::Prepare => 'b',
+        Kind::Broadcast => 'B',
+        Kind::Meanwhile => 'm',
         Kind::Wait => '.',
+        Kind::Collect => 'r',
+        Kind::Finish => 'e',
         Kind::Sync => 's',
         Kind::Send => '>',
         Kind::Handler => 'h',
@@ -23,100 +36,206 @@ fn letter(kind: Kind) -> char {
 /// What a CPU did, in words.
 pub fn told(lane: &Lane, view: &View) -> String {
     let at = |time: f64| format!("+{}", number::time(time));
-    match (lane.role, lane.sent, lane.entered, lane.answered) {
+    let way = match lane.sent {
+        Some(_) => "interrupted",
+        None => "asked, another's interrupt was on its way, taken",
+    };
+    match (lane.role, lane.entered, lane.answered) {
         (Role::Sender, ..) => format!("flushes, done {}", at(view.duration)),
-        (_, Some(_), Some(entered), Some(answered)) => {
-            format!("interrupted {}, answers {}", at(entered), at(answered))
+        (Role::Target, Some(entered), Some(answered)) => {
+            format!("{way} {}, answers {}", at(entered), at(answered))
         }
-        (_, Some(_), None, Some(answered)) => format!("answers {}, while it waits itself", at(answered)),
-        (_, Some(sent), ..) => format!("sent {}, had answered already", at(sent)),
+        (Role::Target, None, Some(answered)) => format!("answers {}, while it waits itself", at(answered)),
+        (Role::Target, ..) => "asked, had answered already".to_string(),
         (Role::Lazy, ..) => "lazy: not interrupted, catches up before user code".to_string(),
         _ if view.broadcasts > 0 => "reached by broadcast".to_string(),
         _ => "not asked".to_string(),
     }
 }
 
+/// Whether CPUs without a part have lanes of their own.
+pub fn draws_others(view: &View) -> bool {
+    view.lanes.len() <= MOST_OTHERS
+}
+
+/// What is said of CPUs without a part that have no lanes.
+pub fn others(count: usize, view: &View) -> String {
+    let what = if view.broadcasts > 0 {
+        "reached by broadcast"
+    } else {
+        "not asked"
+    };
+    match count {
+        1 => format!("1 other CPU ran and was {what}"),
+        count => format!("{count} other CPUs ran and were {what}"),
+    }
+}
+
 /// The lanes, a legend, and an axis below.
 pub fn draw(view: &View) -> String {
-    let (from, to) = view.window;
-    let column = |time: f64| (((time - from) / (to - from)) * COLUMNS as f64) as usize;
-    let name = |lane: &Lane| {
-        let mark = match lane.role {
-            Role::Sender => '*',
-            Role::Target => '<',
-            Role::Lazy | Role::Other => ' ',
-        };
-        format!("CPU {:<4}{mark}", lane.cpu)
+    let times = view.count(Role::Target) > 0;
+    let columns = WIDTH - NAME - 2 - if times { 4 * TIME } else { 0 };
+    let (unit, length, digits) = if view.duration < 9_995.0 {
+        ("ns", 1.0, 0)
+    } else {
+        ("µs", 1e3, 1)
     };
     let mut text = String::new();
-    for lane in view.lanes.iter().take(MOST_LANES) {
-        let mut row = vec![' '; COLUMNS];
-        for span in &lane.spans {
-            let first = column(span.from).min(COLUMNS - 1);
-            // However short, it is there.
-            let last = column(span.to).clamp(first + 1, COLUMNS);
-            row[first..last].fill(letter(span.kind));
-        }
-        let row: String = row.into_iter().collect();
-        text.push_str(&format!("{} |{row}| {}\n", name(lane), told(lane, view)));
+    if times {
+        let heads = ["asked", "sent", "taken", "answer"].map(|head| format!("{head:>TIME$}"));
+        text.push_str(&format!("{:>1$}\n", heads.concat(), WIDTH));
     }
-    if view.lanes.len() > MOST_LANES {
-        text.push_str(&format!(
-            "and {} more CPUs (--html and --json have all)\n",
-            view.lanes.len() - MOST_LANES
-        ));
+    let drawn = |lane: &&Lane| lane.role != Role::Other || draws_others(view);
+    for lane in view.lanes.iter().filter(drawn).take(MOST_LANES) {
+        let cell = |time: Option<f64>| match time {
+            Some(time) => format!("{:>TIME$.digits$}", time / length),
+            None => format!("{:>TIME$}", number::UNKNOWN),
+        };
+        let cells = [lane.asked, lane.sent, lane.entered, lane.answered].map(cell).concat();
+        let cells = if lane.role == Role::Target { cells } else { String::new() };
+        text.push_str(&format!("{}|{}|{cells}\n", name(lane), row(lane, view, columns)));
     }
-    let mut axis = vec!['-'; COLUMNS];
-    let mut labels = vec![' '; COLUMNS + 12];
-    for quarter in 0..=4 {
+    let hidden = view.lanes.iter().filter(drawn).count().saturating_sub(MOST_LANES);
+    if hidden > 0 {
+        text.push_str(&format!("and {hidden} more CPUs (--html and --json have all)\n"));
+    }
+    text.push_str(&axis(view, columns));
+    let unseen = view.lanes.iter().filter(|lane| !drawn(lane)).count();
+    if unseen > 0 {
+        text.push_str(&format!("{} (--html and --json have them)\n", others(unseen, view)));
+    }
+    text.push('\n');
+    text.push_str(&legend(view));
+    if times {
+        text.push_str(&wrapped(&format!(
+            "Times in {unit} since the flush began. asked: the request is posted; sent: the interrupt is sent (– when one was on its way \
+             already); taken: the interrupt is taken (– when the CPU answers while it waits itself); answer: its TLB is flushed."
+        )));
+    }
+    text
+}
+
+fn name(lane: &Lane) -> String {
+    let mark = match lane.role {
+        Role::Sender => '*',
+        Role::Target => '<',
+        Role::Lazy | Role::Other => ' ',
+    };
+    format!("CPU {:<4}{mark} ", lane.cpu)
+}
+
+fn column(time: f64, view: &View, columns: usize) -> usize {
+    let (from, to) = view.window;
+    (((time - from) / (to - from)) * columns as f64) as usize
+}
+
+fn row(lane: &Lane, view: &View, columns: usize) -> String {
+    let mut row = vec![' '; columns];
+    for span in &lane.spans {
+        let first = column(span.from, view, columns).min(columns - 1);
+        // However short, it is there.
+        let last = column(span.to, view, columns).clamp(first + 1, columns);
+        row[first..last].fill(letter(span.kind));
+    }
+    row.into_iter().collect()
+}
+
+fn axis(view: &View, columns: usize) -> String {
+    let mut axis = vec!['-'; columns];
+    let mut labels = vec![' '; columns + 12];
+    for quarter in [0, 1, 2, 3, 4].into_iter().filter(|quarter| columns >= 60 || quarter % 2 == 0) {
         let time = view.duration * f64::from(quarter) / 4.0;
-        let place = column(time).min(COLUMNS - 1);
+        let place = column(time, view, columns).min(columns - 1);
         axis[place] = '+';
         for (offset, c) in number::time(time).chars().enumerate() {
             labels[place + offset] = c;
         }
     }
     let line = |cells: Vec<char>| cells.into_iter().collect::<String>();
-    text.push_str(&format!("{:9} +{}+\n", "", line(axis)));
-    text.push_str(format!("{:9}  {}", "", line(labels)).trim_end());
-    text.push_str("\n\n");
+    let labels = format!("{:NAME$} {}", "", line(labels));
+    format!("{:NAME$}+{}+\n{}\n", "", line(axis), labels.trim_end())
+}
+
+fn legend(view: &View) -> String {
     let shown = Kind::ALL.into_iter().filter(|kind| {
         view.lanes
             .iter()
             .any(|lane| lane.spans.iter().any(|span| span.kind == *kind))
     });
-    let legend: Vec<String> = shown.map(|kind| format!("{} {}", letter(kind), kind.words())).collect();
-    text.push_str(&format!("* requester  < interrupted  {}\n", legend.join("  ")));
-    text
+    let mut legend = vec!["* requester".to_string()];
+    if view.count(Role::Target) > 0 {
+        legend.push("< asked".to_string());
+    }
+    legend.extend(shown.map(|kind| format!("{} {}", letter(kind), kind.words())));
+    let mut text = String::new();
+    let mut used = 0;
+    for item in legend {
+        let length = item.chars().count();
+        if used > 0 && used + 2 + length > WIDTH {
+            text.push('\n');
+            used = 0;
+        }
+        if used > 0 {
+            text.push_str("  ");
+            used += 2;
+        }
+        text.push_str(&item);
+        used += length;
+    }
+    text + "\n"
+}
+
+/// `text` in lines of at most [`WIDTH`] columns.
+pub fn wrapped(text: &str) -> String {
+    let mut lines = String::new();
+    let mut used = 0;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if used > 0 && used + 1 + length > WIDTH {
+            lines.push('\n');
+            used = 0;
+        } else if used > 0 {
+            lines.push(' ');
+            used += 1;
+        }
+        lines.push_str(word);
+        used += length;
+    }
+    lines + "\n"
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::lanes;
+    use super::super::lanes::tests;
     use super::*;
 
     #[test]
-    fn each_cpu_is_a_line_that_says_what_it_did() {
-        let text = draw(&lanes::tests::view());
+    fn each_cpu_is_a_line_with_its_times_beside_it() {
+        let text = draw(&tests::view());
         let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].ends_with("  asked   sent  taken answer"), "{text}");
         assert!(
-            lines[0].starts_with("CPU 0   * |") && lines[0].contains(">>") && lines[0].contains(".."),
+            lines[1].starts_with("CPU 0   * |") && lines[1].contains(">>") && lines[1].contains(".."),
             "{text}"
         );
         assert!(
-            lines[1].contains("hIIIIII") && lines[1].ends_with("interrupted +500 ns, answers +700 ns"),
+            lines[2].contains("hhII") && lines[2].ends_with("|    100    150    500    700"),
             "{text}"
         );
-        assert!(lines[2].ends_with("answers +950 ns, while it waits itself"), "{text}");
-        assert!(
-            lines[3].contains("zzzz") && lines[3].ends_with("catches up before user code"),
-            "{text}"
-        );
-        assert!(lines[4].ends_with("not asked"), "{text}");
-        assert!(
-            lines[6].contains("0 ns") && lines[6].contains("500 ns") && lines[6].contains("1.00 µs"),
-            "{text}"
-        );
+        assert!(lines[3].ends_with("|    100    200      –    950"), "{text}");
+        assert!(lines[4].contains("zzzz") && lines[4].ends_with("z|"), "{text}");
+        assert!(lines[7].contains("0 ns") && lines[7].contains("1.00 µs"), "{text}");
         assert!(text.contains("I invalidating its own TLB"), "{text}");
+        assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{text}");
+    }
+
+    #[test]
+    fn cpus_without_a_part_are_counted_where_there_are_many() {
+        let mut view = tests::view();
+        let lane = view.lanes[4].clone();
+        view.lanes.extend((5..40).map(|cpu| Lane { cpu, ..lane.clone() }));
+        let text = draw(&view);
+        assert!(text.contains("36 other CPUs ran and were not asked"), "{text}");
+        assert!(!text.contains("CPU 39"), "{text}");
     }
 }

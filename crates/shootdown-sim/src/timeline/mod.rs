@@ -9,6 +9,10 @@ use crate::model::Model;
 use crate::run::{RunResult, RunSpec, run};
 use std::cell::{Cell, RefCell};
 
+mod parts;
+
+pub use parts::{Part, Piece, divide};
+
 /// Most events kept, so that a long window does not fill the memory.
 const MOST_EVENTS: usize = 2_000_000;
 
@@ -23,8 +27,20 @@ pub enum What {
     Sends(Vec<usize>),
     /// Has sent them; they arrive later.
     SendsEnd,
+    /// Posts a request at that CPU.
+    Asks(usize),
+    /// Begins its bookkeeping for the CPUs it asked.
+    Prepares,
     /// Has done its bookkeeping for the CPUs it asked; from here on it waits for them.
     Prepared,
+    /// In a flush of its own: waits for a cache line from here on.
+    LineWaitBegins,
+    /// The line is there.
+    LineWaitEnds,
+    /// Begins work that is no part of the flush, while others answer.
+    MeanwhileBegins,
+    /// Goes on with the flush.
+    MeanwhileEnds,
     /// Takes an interrupt; the cost of entry follows.
     HandlerEnters,
     /// Is back where the interrupt came.
@@ -67,13 +83,40 @@ enum Level {
     Off,
     /// Warm-up: only which CPUs are lazy.
     Lazy,
+    /// All but what requesters do at each line.
     All,
+    /// All.
+    Lines,
 }
 
 #[derive(Default)]
 struct Record {
     events: Vec<(usize, u64, What)>,
     lazy: Vec<usize>,
+    /// Flushes that are open on each CPU.
+    flushing: Vec<u32>,
+    /// Where the engine's per-CPU state lies: address, bytes of each CPU, CPUs.
+    state: (usize, usize, usize),
+}
+
+impl Record {
+    fn add(&mut self, cpu: usize, ticks: u64, what: What) {
+        if self.flushing.len() <= cpu {
+            self.flushing.resize(cpu + 1, 0);
+        }
+        match what {
+            What::FlushBegins => self.flushing[cpu] += 1,
+            What::FlushEnds => self.flushing[cpu] = self.flushing[cpu].saturating_sub(1),
+            _ => {}
+        }
+        if self.events.len() < MOST_EVENTS {
+            self.events.push((cpu, ticks, what));
+        }
+    }
+
+    fn flushes(&self, cpu: usize) -> bool {
+        self.flushing.get(cpu).is_some_and(|&open| open > 0)
+    }
 }
 
 thread_local! {
@@ -94,11 +137,8 @@ pub(crate) fn note(what: impl FnOnce() -> What) {
 fn keep(what: What) {
     let cpu = machine::cpu();
     RECORD.with_borrow_mut(|record| {
-        if LEVEL.get() == Level::All {
-            if record.events.len() < MOST_EVENTS {
-                record.events.push((cpu, machine::now_ticks(), what));
-            }
-            return;
+        if LEVEL.get() != Level::Lazy {
+            return record.add(cpu, machine::now_ticks(), what);
         }
         match what {
             What::LazyEnters => record.lazy.push(cpu),
@@ -108,10 +148,56 @@ fn keep(what: What) {
     });
 }
 
+/// The running CPU has waited for a cache line since `since`, ticks.
+#[inline]
+pub(crate) fn waited_for_line(since: u64) {
+    if LEVEL.get() == Level::Lines {
+        keep_wait(since);
+    }
+}
+
+#[cold]
+fn keep_wait(since: u64) {
+    let (cpu, now) = (machine::cpu(), machine::now_ticks());
+    RECORD.with_borrow_mut(|record| {
+        if now > since && record.flushes(cpu) {
+            record.add(cpu, since, What::LineWaitBegins);
+            record.add(cpu, now, What::LineWaitEnds);
+        }
+    });
+}
+
+/// The running CPU writes, or is about to write, to the word at `address`: a request, if that is in the state of another CPU.
+#[inline]
+pub(crate) fn writes_to(address: usize) {
+    if LEVEL.get() == Level::Lines {
+        keep_request(address);
+    }
+}
+
+#[cold]
+fn keep_request(address: usize) {
+    let (cpu, now) = (machine::cpu(), machine::now_ticks());
+    RECORD.with_borrow_mut(|record| {
+        let (base, each, cpus) = record.state;
+        let target = address.wrapping_sub(base).checked_div(each).unwrap_or(usize::MAX);
+        if target < cpus && target != cpu && record.flushes(cpu) {
+            record.add(cpu, now, What::Asks(target));
+        }
+    });
+}
+
+/// Says where the engine's state of `cpus` CPUs lies, `each` bytes of each from `address` on.
+pub(crate) fn engine_state(address: usize, each: usize, cpus: usize) {
+    if LEVEL.get() != Level::Off {
+        RECORD.with_borrow_mut(|record| record.state = (address, each, cpus));
+    }
+}
+
 /// The warm-up is over: from here on all is kept.
 pub(crate) fn window_opens() {
     if LEVEL.get() == Level::Lazy {
-        LEVEL.set(Level::All);
+        LEVEL.set(Level::Lines);
         let now = machine::now_ticks();
         RECORD.with_borrow_mut(|record| {
             let lazy = std::mem::take(&mut record.lazy);
@@ -180,6 +266,9 @@ pub struct Shootdown {
     pub end: f64,
     /// Interrupts it sent: when, and to whom.
     pub sent: Vec<(f64, Vec<usize>)>,
+    /// CPUs that it posted requests at, in the order in which it did, and when. Those to which an interrupt was under way already are
+    /// not among those it sent one.
+    pub asked: Vec<(f64, usize)>,
     /// Broadcasts that it issued.
     pub broadcasts: usize,
 }
@@ -206,9 +295,13 @@ pub fn shootdowns(events: &[TimelineEvent]) -> Vec<Shootdown> {
                 begin: event.ns,
                 end: event.ns,
                 sent: Vec::new(),
+                asked: Vec::new(),
                 broadcasts: 0,
             }),
             (What::Sends(targets), Some(flush)) => flush.sent.push((event.ns, targets.clone())),
+            (What::Asks(target), Some(flush)) if !flush.asked.iter().any(|(_, asked)| asked == target) => {
+                flush.asked.push((event.ns, *target));
+            }
             (What::Broadcasts, Some(flush)) => flush.broadcasts += 1,
             (What::FlushEnds, Some(_)) => {
                 if let Some(index) = open.iter().rposition(|flush| flush.sender == event.cpu) {
