@@ -222,13 +222,22 @@ fn a_timeline_shows_who_was_interrupted_and_when_each_answered() {
     };
     let value: serde_json::Value = serde_json::from_str(&run(&["--json", "--html", "t.html"])).unwrap();
     let lanes = value["lanes"].as_array().unwrap();
-    let duration = value["duration"].as_f64().unwrap();
+    let duration = value["duration_ns"].as_f64().unwrap();
     let targets: Vec<_> = lanes.iter().filter(|lane| lane["role"] == "target").collect();
     assert!(targets.len() >= 2 && lanes.len() == 8, "{value}");
     for target in targets {
-        let (sent, answered) = (target["sent"].as_f64().unwrap(), target["answered"].as_f64().unwrap());
-        assert!(0.0 < sent && sent < answered && answered <= duration, "{target}");
+        let (asked, answered) = (
+            target["asked_ns"].as_f64().unwrap(),
+            target["answered_ns"].as_f64().unwrap(),
+        );
+        assert!(0.0 < asked && asked < answered && answered <= duration, "{target}");
     }
+    let parts = value["parts"].as_array().unwrap();
+    let sum: f64 = parts.iter().map(|part| part["time_ns"].as_f64().unwrap()).sum();
+    assert!(
+        (sum - duration).abs() < 1e-6 && parts.len() >= 5,
+        "{parts:?} {duration}"
+    );
     assert!(
         std::fs::read_to_string(folder.path().join("t.html"))
             .unwrap()
@@ -236,12 +245,15 @@ fn a_timeline_shows_who_was_interrupted_and_when_each_answered() {
     );
     let text = run(&[]);
     assert!(
-        text.contains(", answers +") && text.contains("The last to answer is CPU"),
+        text.contains("taken answer")
+            && text.contains("The last to answer is CPU")
+            && text.contains("posting requests"),
         "{text}"
     );
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     let text = run(&["--design", "broadcast"]);
     assert!(
-        text.contains("reached by broadcast") && !text.contains("interrupted +"),
+        text.contains("waiting for broadcasts") && !text.contains("taken answer"),
         "{text}"
     );
     let text = run(&["--nth", "1000000"]);

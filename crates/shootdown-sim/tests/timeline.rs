@@ -2,7 +2,7 @@
 
 use shootdown_sim::model::Model;
 use shootdown_sim::run::{RunSpec, run};
-use shootdown_sim::timeline::{TimelineEvent, What, shootdowns, trace};
+use shootdown_sim::timeline::{Part, TimelineEvent, What, divide, shootdowns, trace};
 use std::sync::Arc;
 
 fn spec(design: &str) -> RunSpec {
@@ -168,4 +168,52 @@ fn every_interrupt_that_answers_is_timed_from_its_sending() {
             .iter()
             .all(|latency| latency.name != "interrupt to answer")
     );
+}
+
+/// Each flush is divided without a gap, under each way that a flush can go; requesters that wait for lines say so.
+#[test]
+fn the_parts_of_every_flush_add_up_to_it() {
+    for (design, part) in [
+        ("ipi", Part::Post),
+        ("preemptible", Part::Post),
+        ("broadcast", Part::Sync),
+        ("adaptive", Part::Choose),
+    ] {
+        let (_, events) = trace(&spec(design), &mut |_| true).unwrap();
+        let found = shootdowns(&events);
+        let mut seen = 0;
+        for flush in &found {
+            let pieces = divide(&events, flush.sender, flush.begin, flush.end, None);
+            let mut at = flush.begin;
+            for piece in &pieces {
+                assert_eq!(piece.from, at, "{design}: a gap");
+                assert!(
+                    piece.to > piece.from && piece.lines <= piece.to - piece.from + 1e-6,
+                    "{piece:?}"
+                );
+                at = piece.to;
+            }
+            assert!(pieces.is_empty() || at == flush.end, "{design}");
+            seen += usize::from(pieces.iter().any(|piece| piece.part == part));
+        }
+        assert!(
+            found.len() > 10 && seen > found.len() / 2,
+            "{design}: {seen} of {}",
+            found.len()
+        );
+    }
+}
+
+#[test]
+fn whoever_is_interrupted_was_asked() {
+    for design in ["ipi", "preemptible"] {
+        let (_, events) = trace(&spec(design), &mut |_| true).unwrap();
+        for flush in shootdowns(&events) {
+            let asked: Vec<usize> = flush.asked.iter().map(|(_, cpu)| *cpu).collect();
+            assert!(
+                flush.targets().iter().all(|cpu| asked.contains(cpu)),
+                "{design}: {flush:?}"
+            );
+        }
+    }
 }

@@ -137,7 +137,7 @@ pub fn divide(events: &[TimelineEvent], cpu: usize, begin: f64, end: f64, last_a
         }
     }
     pieces.until(end, state.part(), waits, last_answer);
-    pieces.found
+    pieces.settled()
 }
 
 struct Pieces {
@@ -156,6 +156,17 @@ impl Pieces {
             }
             _ => self.add(to, part, waits),
         }
+    }
+
+    /// The pieces, where a flush that posts after its own invalidation does not end in between.
+    fn settled(mut self) -> Vec<Piece> {
+        let last_post = self.found.iter().rposition(|piece| piece.part == Part::Post);
+        for piece in &mut self.found[..last_post.unwrap_or(0)] {
+            if piece.part == Part::Finish {
+                piece.part = Part::Post;
+            }
+        }
+        self.found
     }
 
     fn add(&mut self, to: f64, part: Part, waits: bool) {

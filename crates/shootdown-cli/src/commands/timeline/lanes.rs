@@ -406,12 +406,7 @@ fn edge(what: &What) -> Option<(Kind, bool)> {
 /// The spans of one CPU that reach into `window`: `pieces` of its own flushes, and what else it did. What ends without having begun
 /// was under way when the record began, at `since`, and is drawn from there. CPUs that are lazy are known from the start, so they are no
 /// such case.
-fn spans(
-    own: &[(f64, &What)],
-    pieces: impl Iterator<Item = Span>,
-    window: (f64, f64),
-    since: f64,
-) -> Vec<Span> {
+fn spans(own: &[(f64, &What)], pieces: impl Iterator<Item = Span>, window: (f64, f64), since: f64) -> Vec<Span> {
     let mut spans: Vec<Span> = pieces.filter(|piece| piece.kind != Kind::Handler).collect();
     let divided = |from: f64, to: f64, pieces: &[Span]| pieces.iter().any(|piece| piece.from >= from && piece.to <= to);
     let whole = spans.clone();

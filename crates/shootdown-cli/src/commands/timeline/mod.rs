@@ -120,8 +120,9 @@ pub fn command(args: &TimelineArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         }))?;
     } else {
         let mut text = format!(
-            "{title}, {} threads, seed {}\n\n{}\n",
+            "{title}, {} thread{}, seed {}\n\n{}\n",
             spec.threads,
+            if spec.threads == 1 { "" } else { "s" },
             spec.seed,
             text::draw(&view)
         );
@@ -168,7 +169,9 @@ fn sentences(view: &View) -> Vec<String> {
         parts.push(match sent {
             _ if sent == targets => format!("interrupts {targets} CPU{plural}"),
             0 => format!("asks {targets} CPU{plural} to which interrupts of others were on their way"),
-            _ => format!("asks {targets} CPUs, {sent} of them by interrupts of its own (others' were on their way to the rest)"),
+            _ => format!(
+                "asks {targets} CPUs, {sent} of them by interrupts of its own (others' were on their way to the rest)"
+            ),
         });
     }
     if view.broadcasts > 0 {

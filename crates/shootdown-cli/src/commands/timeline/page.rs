@@ -29,7 +29,7 @@ const STYLE: &str = "\
 td.cpus{max-width:24rem;white-space:normal}
 .rule{stroke:var(--line);stroke-width:1}.tick{stroke:var(--line);stroke-width:1;stroke-dasharray:2 4}
 .ask{stroke:var(--ask);fill:none;stroke-width:1.2}.answer{stroke:var(--answer);fill:none;stroke-width:1.2;stroke-dasharray:4 3}
-.flight{stroke:var(--ask);fill:none;stroke-width:2}.done{fill:var(--answer);stroke:var(--page);stroke-width:1}
+.flight{stroke:var(--ink);fill:none;stroke-width:2}.done{fill:var(--answer);stroke:var(--page);stroke-width:1}
 .askhead{fill:var(--ask)}.answerhead{fill:var(--answer)}
 svg .label{font-size:13px}svg .small{font-size:12px;fill:var(--soft)}svg .strong{font-weight:600}
 ";
@@ -62,8 +62,7 @@ pub fn render(title: &str, command: &str, sentences: &[String], view: &View) -> 
         .iter()
         .map(|line| format!("<p>{}</p>\n", escape(line)))
         .collect();
-    let (shown, hidden): (Vec<&Lane>, Vec<&Lane>) =
-        (view.lanes.iter()).partition(|lane| lane.role != Role::Other || text::draws_others(view));
+    let (shown, hidden): (Vec<&Lane>, Vec<&Lane>) = (view.lanes.iter()).partition(|lane| !text::is_hidden(lane, view));
     let body = format!(
         "<pre class=\"command\">{}</pre>\n\
          <div class=\"verdict\">\n{sentences}</div>\n<ul class=\"legend\">{legend}</ul>\n\
@@ -82,7 +81,7 @@ pub fn render(title: &str, command: &str, sentences: &[String], view: &View) -> 
 
 /// Whether there are so many lanes that arrows across them would hide everything.
 fn is_many(view: &View) -> bool {
-    view.count(Role::Target) + view.count(Role::Lazy) >= AXIS_ABOVE
+    view.count(Role::Target) >= AXIS_ABOVE
 }
 
 /// What the requester's time was spent on.
@@ -109,7 +108,7 @@ fn the_others(view: &View, lanes: &[&Lane]) -> String {
     }
     format!(
         "<details><summary>{}</summary>\n<figure>{}</figure></details>\n",
-        text::others(lanes.len(), view),
+        text::others(lanes.iter().copied(), view),
         drawing(view, lanes)
     )
 }
@@ -255,7 +254,11 @@ fn flight(lane: &Lane, y: f64, x: &dyn Fn(f64) -> f64, svg: &mut String) {
     let (Some(asked), Some(taken)) = (lane.sent.or(lane.asked), lane.entered.or(lane.answered)) else {
         return;
     };
-    svg.push_str(&format!("<path class=\"flight\" d=\"M{:.1} {y:.1}H{:.1}\"/>\n", x(asked), x(taken)));
+    svg.push_str(&format!(
+        "<path class=\"flight\" d=\"M{:.1} {y:.1}H{:.1}\"/>\n",
+        x(asked),
+        x(taken)
+    ));
     if let Some(answered) = lane.answered {
         svg.push_str(&format!(
             "<circle class=\"done\" cx=\"{:.1}\" cy=\"{y:.1}\" r=\"4\"/>\n",

@@ -86,7 +86,10 @@ mod tests {
     fn every_part_is_a_row_and_the_last_is_the_whole() {
         let text = table(&tests::view());
         let rows: Vec<&str> = text.lines().skip(1).collect();
-        assert!(rows[0].contains("choosing targets") && rows[0].contains("100 ns"), "{text}");
+        assert!(
+            rows[0].contains("choosing targets") && rows[0].contains("100 ns"),
+            "{text}"
+        );
         assert!(rows.last().unwrap().contains("1000 ns   100.0%"), "{text}");
         let sum: u64 = rows[..rows.len() - 1]
             .iter()

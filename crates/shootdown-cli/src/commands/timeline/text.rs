@@ -53,22 +53,28 @@ pub fn told(lane: &Lane, view: &View) -> String {
     }
 }
 
-/// Whether CPUs without a part have lanes of their own.
-pub fn draws_others(view: &View) -> bool {
-    view.lanes.len() <= MOST_OTHERS
+/// Whether a CPU is only counted: one that was left alone, where there are many.
+pub fn is_hidden(lane: &Lane, view: &View) -> bool {
+    view.lanes.len() > MOST_OTHERS && matches!(lane.role, Role::Lazy | Role::Other)
 }
 
-/// What is said of CPUs without a part that have no lanes.
-pub fn others(count: usize, view: &View) -> String {
-    let what = if view.broadcasts > 0 {
-        "reached by broadcast"
-    } else {
-        "not asked"
+/// What is said of the CPUs that are only counted.
+pub fn others<'a>(hidden: impl Iterator<Item = &'a Lane> + Clone, view: &View) -> String {
+    let what = match view.broadcasts {
+        0 => "not asked",
+        _ => "reached by broadcast",
     };
-    match count {
-        1 => format!("1 other CPU ran and was {what}"),
-        count => format!("{count} other CPUs ran and were {what}"),
+    let ran = hidden.clone().filter(|lane| lane.role == Role::Other).count();
+    let were = |count: usize| if count == 1 { "CPU was" } else { "CPUs were" };
+    let mut parts = Vec::new();
+    let lazy = hidden.count() - ran;
+    if lazy > 0 {
+        parts.push(format!("{lazy} {} lazy and left alone", were(lazy)));
     }
+    if ran > 0 {
+        parts.push(format!("{ran} other {} {what}", were(ran)));
+    }
+    parts.join(", ")
 }
 
 /// The lanes, a legend, and an axis below.
@@ -85,14 +91,18 @@ pub fn draw(view: &View) -> String {
         let heads = ["asked", "sent", "taken", "answer"].map(|head| format!("{head:>TIME$}"));
         text.push_str(&format!("{:>1$}\n", heads.concat(), WIDTH));
     }
-    let drawn = |lane: &&Lane| lane.role != Role::Other || draws_others(view);
+    let drawn = |lane: &&Lane| !is_hidden(lane, view);
     for lane in view.lanes.iter().filter(drawn).take(MOST_LANES) {
         let cell = |time: Option<f64>| match time {
             Some(time) => format!("{:>TIME$.digits$}", time / length),
             None => format!("{:>TIME$}", number::UNKNOWN),
         };
         let cells = [lane.asked, lane.sent, lane.entered, lane.answered].map(cell).concat();
-        let cells = if lane.role == Role::Target { cells } else { String::new() };
+        let cells = if lane.role == Role::Target {
+            cells
+        } else {
+            String::new()
+        };
         text.push_str(&format!("{}|{}|{cells}\n", name(lane), row(lane, view, columns)));
     }
     let hidden = view.lanes.iter().filter(drawn).count().saturating_sub(MOST_LANES);
@@ -100,9 +110,12 @@ pub fn draw(view: &View) -> String {
         text.push_str(&format!("and {hidden} more CPUs (--html and --json have all)\n"));
     }
     text.push_str(&axis(view, columns));
-    let unseen = view.lanes.iter().filter(|lane| !drawn(lane)).count();
-    if unseen > 0 {
-        text.push_str(&format!("{} (--html and --json have them)\n", others(unseen, view)));
+    let unseen = view.lanes.iter().filter(|lane| is_hidden(lane, view));
+    if unseen.clone().next().is_some() {
+        text.push_str(&wrapped(&format!(
+            "{} (--html and --json have them)",
+            others(unseen, view)
+        )));
     }
     text.push('\n');
     text.push_str(&legend(view));
@@ -143,7 +156,10 @@ fn row(lane: &Lane, view: &View, columns: usize) -> String {
 fn axis(view: &View, columns: usize) -> String {
     let mut axis = vec!['-'; columns];
     let mut labels = vec![' '; columns + 12];
-    for quarter in [0, 1, 2, 3, 4].into_iter().filter(|quarter| columns >= 60 || quarter % 2 == 0) {
+    for quarter in [0, 1, 2, 3, 4]
+        .into_iter()
+        .filter(|quarter| columns >= 60 || quarter % 2 == 0)
+    {
         let time = view.duration * f64::from(quarter) / 4.0;
         let place = column(time, view, columns).min(columns - 1);
         axis[place] = '+';
@@ -235,7 +251,10 @@ mod tests {
         let lane = view.lanes[4].clone();
         view.lanes.extend((5..40).map(|cpu| Lane { cpu, ..lane.clone() }));
         let text = draw(&view);
-        assert!(text.contains("36 other CPUs ran and were not asked"), "{text}");
+        assert!(
+            text.contains("1 CPU was lazy and left alone, 36 other CPUs were not asked"),
+            "{text}"
+        );
         assert!(!text.contains("CPU 39"), "{text}");
     }
 }

@@ -136,7 +136,12 @@ fn a_flush_that_takes_no_time_has_a_window_to_be_drawn_in() {
 #[test]
 fn the_parts_of_a_flush_add_up_to_it() {
     let view = view();
-    let of = |kind: Kind| view.parts.iter().find(|part| part.kind == kind).map(|part| (part.time, part.lines));
+    let of = |kind: Kind| {
+        view.parts
+            .iter()
+            .find(|part| part.kind == kind)
+            .map(|part| (part.time, part.lines))
+    };
     assert_eq!(of(Kind::Choose), Some((100.0, 30.0)));
     assert_eq!(of(Kind::Wait), Some((640.0, 0.0)));
     assert_eq!(view.parts.iter().map(|part| part.time).sum::<f64>(), view.duration);
