@@ -5,7 +5,7 @@ use crate::machine::{Machine, Outcome};
 use crate::model::Model;
 use crate::os::category::Category;
 use crate::os::{Diary, EngineCounts, Latencies, OsSettings, Recorder, System};
-use crate::setup::{fit_design, hardware_config, hook_costs, os_costs};
+use crate::setup::{fit_design, hardware_config, hook_costs, host, os_costs};
 use crate::shares::time_shares;
 use crate::threads::{config, start_threads};
 use crate::timeline;
@@ -169,6 +169,7 @@ pub fn validate(spec: &RunSpec) -> Result<(), String> {
         ));
     };
     spec.parameters.check_for(workload)?;
+    spec.machine.check_vcpus()?;
     let entry = find_design(&spec.design)?;
     let cpus = spec.machine.topology.cpus();
     let design = fit_design(entry.design, &spec.machine);
@@ -293,6 +294,9 @@ fn run_sized<const W: usize>(
             ideal: entry.ideal,
         },
     );
+    if let Some(host) = host(model) {
+        system.run_on_host(host);
+    }
     if design.free == Free::Deferred {
         system.start_ticks(
             model.kernel.tick_period.round() as u64,

@@ -6,7 +6,7 @@
 use crate::hw::{Aarch64, ArmErrata, Costs, HwConfig, Isa, Riscv64};
 use crate::machine::{Config, CoreCosts, Topology};
 use crate::model::{Arch, Model};
-use crate::os::{HookCosts, OsCosts, RemoteCosts};
+use crate::os::{HookCosts, HostConfig, OsCosts, RemoteCosts};
 use shootdown::{BroadcastLimits, Design, Errata, Reach, Requests};
 
 /// A design as it can be on a machine: without broadcast hardware nothing is broadcast; slots and tags as the model
@@ -63,6 +63,44 @@ fn isa(model: &Model) -> Isa {
     }
 }
 
+/// What a hypervisor adds to an interrupt, cycles; nothing where there is none.
+#[derive(Default)]
+struct Exits {
+    first: f64,
+    next: f64,
+    kick: f64,
+    inject: f64,
+}
+
+impl Exits {
+    fn of(model: &Model) -> Self {
+        let Some(vm) = model.vm else {
+            return Exits::default();
+        };
+        let unless = |free: bool, cost: f64| if free { 0.0 } else { cost };
+        Exits {
+            first: unless(vm.ipi_virtualised, vm.ipi_exit),
+            next: unless(vm.ipi_virtualised, vm.ipi_exit_more),
+            kick: unless(vm.posted, vm.kick),
+            inject: unless(vm.posted, vm.inject),
+        }
+    }
+}
+
+/// The host under a virtual machine, if the model is one.
+pub(crate) fn host(model: &Model) -> Option<HostConfig> {
+    let cycles = |cycles: f64| cycles.round() as u64;
+    model.vm.map(|vm| HostConfig {
+        cpus: vm.host_cpus,
+        others: vm.others,
+        slice: cycles(vm.slice),
+        spread: vm.spread,
+        switch: cycles(vm.switch),
+        wake: cycles(vm.wake),
+        pv_flush: vm.pv_flush,
+    })
+}
+
 /// The core machine of a model.
 pub(crate) fn machine_config(model: &Model, threads: usize, extra_tasks: usize, seed: u64) -> Config {
     let cpus = model.topology.cpus();
@@ -73,7 +111,7 @@ pub(crate) fn machine_config(model: &Model, threads: usize, extra_tasks: usize, 
         cluster_of: numbers(&|cpu| model.topology.cluster_of(cpu)),
         socket_of: numbers(&|cpu| model.topology.socket_of(cpu)),
     };
-    let costs = &model.costs;
+    let (costs, exits) = (&model.costs, Exits::of(model));
     let mut config = Config::new(topology);
     config.costs = CoreCosts {
         l1: costs.l1_hit,
@@ -87,15 +125,15 @@ pub(crate) fn machine_config(model: &Model, threads: usize, extra_tasks: usize, 
         ],
         prefetches: costs.prefetches,
         fence: costs.full_barrier,
-        ipi_first: costs.ipi_send,
-        ipi_next: costs.ipi_send_more,
+        ipi_first: costs.ipi_send + exits.first,
+        ipi_next: costs.ipi_send_more + exits.next,
         ipi_latency: [
-            costs.ipi_deliver_cluster,
-            costs.ipi_deliver_cluster,
-            costs.ipi_deliver_socket,
-            costs.ipi_deliver_remote,
+            costs.ipi_deliver_cluster + exits.kick,
+            costs.ipi_deliver_cluster + exits.kick,
+            costs.ipi_deliver_socket + exits.kick,
+            costs.ipi_deliver_remote + exits.kick,
         ],
-        interrupt_entry: costs.interrupt_entry,
+        interrupt_entry: costs.interrupt_entry + exits.inject,
         interrupt_exit: costs.interrupt_exit,
         smt_slowdown: model.smt.slowdown,
         smt_spin_slowdown: model.smt.spin_slowdown,
@@ -130,7 +168,7 @@ pub(crate) fn hardware_config(model: &Model, seed: u64) -> HwConfig {
         speculation: model.simulation.speculation,
         costs: Costs {
             tlb_hit: cycles(costs.tlb_hit),
-            walk_step: cycles(costs.walk_step),
+            walk_step: cycles(costs.walk_step * model.vm.map_or(1.0, |vm| vm.walk)),
             invlpg: cycles(costs.invlpg),
             invpcid_address: cycles(costs.invpcid_address),
             invpcid_tag: cycles(costs.invpcid_tag),

@@ -35,6 +35,7 @@ impl std::fmt::Display for Metric {
     shootdown compare tlb_flush2 --set costs.invlpg=200      what if one cost were different\n  \
     shootdown compare tlb_shared --designs none              watch the oracle catch it\n  \
     shootdown compare latency --designs ipi,preemptible --threads 16 --latencies\n  \
+    shootdown compare tlb_flush2 --vm 64:32                  a virtual machine whose CPUs are preempted\n  \
     shootdown compare trace:build.parquet --designs ipi,broadcast --threads 2,16,72   a recorded program\n  \
     shootdown compare tlb_flush2 --json | jq '.runs[].ops_per_s'")]
 pub struct CompareArgs {
@@ -55,6 +56,11 @@ pub struct CompareArgs {
     /// 1,2,4,..8192]
     #[arg(long, conflicts_with = "cpus")]
     pub cpus_follow_threads: bool,
+
+    /// Run in a virtual machine of VCPUS CPUs that share HOST_CPUS CPUs of a host [default: as many]; its costs are
+    /// `vm.*`, see machines/vm.toml
+    #[arg(long, value_name = "VCPUS[:HOST_CPUS]", value_parser = crate::runs::target::virtual_machine, conflicts_with = "cpus_follow_threads")]
+    pub vm: Option<crate::runs::target::VirtualMachine>,
 
     /// Replace one number of the machine model, in the unit of its file, or of the workload
     /// (`workload.NAME.PARAMETER`); repeatable
@@ -117,6 +123,7 @@ pub struct CompareArgs {
     shootdown sweep tlb_flush2 --set assumed=range:2 --one-at-a-time --threads 16 -o ends.parquet\n  \
     shootdown sweep tlb_flush2 --set assumed=range:2 --one-at-a-time --set broadcast.available=0 --threads 16,all   says whether adaptive is ahead at both ends of every range\n  \
     shootdown sweep tlb_flush2 --set costs.invlpg=range --set kernel.wake=range:log --sample 100 -o sample.csv\n  \
+    shootdown sweep tlb_flush2 --vm 64 --set vm.host_cpus=16,24,32,64 --set vm.pv_flush=0,1 --threads all   overcommit\n  \
     shootdown sweep tlb_flush2 --cpus 72..1152:log:5 --threads all --shard 3/8 -o part3.csv\n  \
     shootdown sweep --merge part1.csv part2.csv -o all.parquet"
 )]
@@ -140,6 +147,11 @@ pub struct SweepArgs {
     /// Make each machine large enough for so many CPUs, with more sockets of the same kind
     #[arg(long, value_name = "VALUES", allow_hyphen_values = true)]
     pub cpus: Option<String>,
+
+    /// Run in a virtual machine of VCPUS CPUs that share HOST_CPUS CPUs of a host [default: as many]; its costs are
+    /// `vm.*`, see machines/vm.toml
+    #[arg(long, value_name = "VCPUS[:HOST_CPUS]", value_parser = crate::runs::target::virtual_machine)]
+    pub vm: Option<crate::runs::target::VirtualMachine>,
 
     /// Values of one number of the machine model, in the unit of its file (repeatable)
     #[arg(long, value_name = "PATH=VALUES")]

@@ -58,6 +58,11 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
     pub cpus: Option<u64>,
 
+    /// Run in a virtual machine of VCPUS CPUs that share HOST_CPUS CPUs of a host [default: as many]; its costs are
+    /// `vm.*`, see machines/vm.toml
+    #[arg(long, value_name = "VCPUS[:HOST_CPUS]", value_parser = crate::runs::target::virtual_machine)]
+    pub vm: Option<crate::runs::target::VirtualMachine>,
+
     /// Replace one number of the machine model, in the unit of its file (repeatable)
     #[arg(long, value_name = "PATH=VALUE")]
     pub set: Vec<String>,

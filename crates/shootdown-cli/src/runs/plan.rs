@@ -10,7 +10,7 @@ use crate::args::{CompareArgs, Metric, RunArgs};
 use crate::commands::replay::workload::{self, Recorded};
 use crate::failure::Failure;
 use crate::runs::catalog::{self, Entry};
-use crate::runs::target::{Target, quoted};
+use crate::runs::target::{Target, quoted, with_vm};
 
 /// Most runs per design and thread count, so that a slip of the finger does not fill the memory with results.
 pub const MOST_RUNS: u64 = 1000;
@@ -120,7 +120,7 @@ impl Plan {
     /// One line naming what is wrong and what would be right; Ctrl-C while a recording is read.
     pub fn new(args: &CompareArgs, stop: &AtomicBool) -> Result<Self, Failure> {
         let settings = Settings::new(&args.run, args.runs)?;
-        let target = Target::new(&args.on, args.cpus, &args.set)?;
+        let target = Target::new(&args.on, args.cpus, &with_vm(args.vm, &args.set))?;
         let recording = match workload::file(&args.workload) {
             Some(file) => Some(Arc::new(Recorded::open(file, args, stop)?)),
             None => None,

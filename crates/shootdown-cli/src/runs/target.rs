@@ -8,6 +8,42 @@ use shootdown_sim::run::{PARAMETER_PREFIX, Parameters};
 
 use crate::failure::Failure;
 
+/// The numbers of a model that `--vm` stands for.
+const VM_PATHS: [&str; 2] = ["vm.vcpus", "vm.host_cpus"];
+
+/// Reads `VCPUS[:HOST_CPUS]` and returns it in the form that [`with_vm`] takes.
+///
+/// # Errors
+/// What was expected.
+pub fn virtual_machine(text: &str) -> Result<VirtualMachine, String> {
+    let most = Topology::MAX_CPUS;
+    let number = |text: &str| match text.trim().parse::<usize>() {
+        Ok(number) if (1..=most).contains(&number) => Ok(number),
+        _ => Err(format!(
+            "expected VCPUS[:HOST_CPUS], each from 1 to {most}, for example 64:32"
+        )),
+    };
+    let (vcpus, host_cpus) = match text.split_once(':') {
+        Some((vcpus, host_cpus)) => (vcpus, Some(number(host_cpus)?)),
+        None => (text, None),
+    };
+    Ok(VirtualMachine([Some(number(vcpus)?), host_cpus]))
+}
+
+/// Virtual CPUs, and the CPUs of the host that they share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VirtualMachine([Option<usize>; 2]);
+
+/// The assignments of `--set` with those that `--vm` stands for before them.
+pub fn with_vm(vm: Option<VirtualMachine>, set: &[String]) -> Vec<String> {
+    let numbers = vm.map(|VirtualMachine(numbers)| VM_PATHS.into_iter().zip(numbers));
+    let assigned = numbers
+        .into_iter()
+        .flatten()
+        .filter_map(|(path, value)| Some(format!("{path}={}", value?)));
+    assigned.chain(set.iter().cloned()).collect()
+}
+
 /// A machine model as it was asked for.
 #[derive(Debug, Clone)]
 pub struct Target {
@@ -56,7 +92,13 @@ impl Target {
                 machine = machine.with(path, *value).map_err(|error| fail(error.to_string()))?;
             }
         }
-        let before = machine.topology.cpus();
+        if set.iter().any(|(path, _)| path.starts_with("vm.")) && machine.vm.is_none() {
+            return Err(Failure::Input(
+                "--set vm.*: the machine is not virtual; add --vm VCPUS[:HOST_CPUS]".to_string(),
+            ));
+        }
+        let all = |machine: &Model| machine.topology.hardware_threads().min(Topology::MAX_CPUS);
+        let before = all(&machine);
         if let Some(cpus) = cpus {
             let most = Topology::MAX_CPUS;
             if cpus == 0 || cpus > most as u64 {
@@ -66,7 +108,7 @@ impl Target {
                 .scaled_to(cpus as usize)
                 .map_err(|error| Failure::Input(format!("--cpus {cpus}: {error}")))?;
         }
-        let after = machine.topology.cpus();
+        let after = all(&machine);
         Ok(Self {
             on: on.to_string(),
             cpus: (after != before).then_some(after),
@@ -101,8 +143,18 @@ impl Target {
     }
 
     fn sets(&self) -> String {
-        let set = self.set.iter();
-        set.map(|(path, value)| format!(" --set {path}={value}")).collect()
+        let value = |path: &str| self.set.iter().find(|(known, _)| known == path).map(|(_, value)| value);
+        let vm = match VM_PATHS.map(value) {
+            [Some(vcpus), Some(host_cpus)] => format!(" --vm {vcpus}:{host_cpus}"),
+            [Some(vcpus), None] => format!(" --vm {vcpus}"),
+            _ => String::new(),
+        };
+        let said = |path: &str| !vm.is_empty() && VM_PATHS.contains(&path);
+        let set = self.set.iter().filter(|(path, _)| !said(path));
+        vm.clone()
+            + &set
+                .map(|(path, value)| format!(" --set {path}={value}"))
+                .collect::<String>()
     }
 
     fn changes(&self) -> String {
@@ -179,6 +231,42 @@ mod tests {
         assert_eq!(target.machine.costs.invlpg, 200.0);
         assert_eq!(target.to_string(), "milan-72 --set costs.invlpg=200");
         assert!(target.as_measured);
+    }
+
+    #[test]
+    fn a_virtual_machine_is_two_numbers_of_the_model_and_is_written_as_one_option() {
+        let set = with_vm(
+            Some(virtual_machine("64:32").unwrap()),
+            &["vm.pv_flush=false".to_string()],
+        );
+        let target = Target::new("milan-72", None, &set).unwrap();
+        let vm = target.machine.vm.unwrap();
+        assert_eq!((vm.vcpus, vm.host_cpus, vm.pv_flush), (64, 32, false));
+        assert_eq!(target.machine.topology.cpus(), 64);
+        assert_eq!(target.to_string(), "milan-72 --vm 64:32 --set vm.pv_flush=0");
+        assert!(!target.as_measured);
+        assert!(!target.machine.broadcasts(), "the hypervisor does not show it");
+        let alone = Target::new("milan-72", None, &with_vm(virtual_machine("8").ok(), &[])).unwrap();
+        assert_eq!(
+            (alone.machine.vm.unwrap().host_cpus, alone.options().as_str()),
+            (8, "milan-72 --vm 8")
+        );
+        for wrong in ["", "0", "8:0", "8:", ":8", "1:2:3", "9000", "-1"] {
+            assert!(virtual_machine(wrong).is_err(), "{wrong}");
+        }
+        let alone = Target::new("milan-72", None, &["vm.others=3".to_string()]);
+        assert!(alone.is_err_and(|error| error.to_string().contains("--vm VCPUS")));
+        let larger = with_vm(Some(virtual_machine("144:144").unwrap()), &[]);
+        let target = Target::new("milan-72", Some(144), &larger).unwrap();
+        assert_eq!(target.to_string(), "milan-72 --vm 144:144 --cpus 144");
+        assert!(target.machine.check_vcpus().is_ok());
+        assert!(
+            Target::new("milan-72", None, &larger)
+                .unwrap()
+                .machine
+                .check_vcpus()
+                .is_err()
+        );
     }
 
     #[test]

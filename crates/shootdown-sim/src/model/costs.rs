@@ -333,6 +333,44 @@ table! {
 }
 
 table! {
+    /// What a hypervisor under the kernel costs, and how it schedules: of machines that are run as virtual ones (`--vm`).
+    "vm" VmModel {
+        /// Virtual CPUs: the first of the machine; 0 for a machine that is not virtual.
+        vcpus: usize = Rule::Whole(0, 8192),
+        /// CPUs of the host that they share; 0: as many.
+        host_cpus: usize = Rule::Whole(0, 8192),
+        /// Virtual CPUs of other machines that share the host's CPUs too, and are always busy.
+        others: usize = Rule::Whole(0, 65_536),
+        /// Whether a virtual CPU that does not run is flushed at its entry, in place of an interrupt.
+        pv_flush: bool = Rule::Flag,
+        /// Whether interrupts reach a virtual CPU that runs without an exit.
+        posted: bool = Rule::Flag,
+        /// Whether sending one needs no exit either.
+        ipi_virtualised: bool = Rule::Flag,
+        /// Whether the guest may broadcast invalidations, where the machine has that; on AArch64 it may in any case.
+        broadcast: bool = Rule::Flag,
+        /// Sender's time for its exit with the first target of an interrupt.
+        ipi_exit: f64 = Rule::TimeOrZero,
+        /// Sender's time for each further target.
+        ipi_exit_more: f64 = Rule::TimeOrZero,
+        /// How much later an interrupt arrives that is not posted.
+        kick: f64 = Rule::TimeOrZero,
+        /// Target's time for an interrupt that is not posted: exit, injection, entry.
+        inject: f64 = Rule::TimeOrZero,
+        /// Time between one virtual CPU's leaving a host CPU and the next one's running there.
+        switch: f64 = Rule::TimeOrZero,
+        /// Time until a halted virtual CPU runs again, on a host CPU that is free.
+        wake: f64 = Rule::TimeOrZero,
+        /// How long a virtual CPU runs before another that waits for a host CPU has its turn, on average.
+        slice: f64 = Rule::Time,
+        /// By what share a slice is at most shorter or longer.
+        spread: f64 = Rule::Probability,
+        /// Factor on `costs.walk_step`: two-dimensional walks.
+        walk: f64 = Rule::Factor,
+    }
+}
+
+table! {
     /// What only AArch64 machines have.
     "aarch64" Aarch64Model {
         /// Range operations (FEAT_TLBIRANGE).

@@ -12,7 +12,9 @@ use std::io::Read;
 use std::path::Path;
 
 pub use arch::Arch;
-pub use costs::{Aarch64Model, BroadcastModel, Costs, KernelCosts, RarModel, Riscv64Model, Simulation, Smt, Tags, Tlb};
+pub use costs::{
+    Aarch64Model, BroadcastModel, Costs, KernelCosts, RarModel, Riscv64Model, Simulation, Smt, Tags, Tlb, VmModel,
+};
 pub use file::ModelError;
 pub use provenance::{Parameter, Provenance, Range, Unit};
 pub use topology::{Distance, Numbering, Topology};
@@ -155,7 +157,16 @@ const OPTIONAL_TABLES: &[Table] = &[
         texts: &[],
         numbers: RarModel::FIELDS,
     },
+    Table {
+        name: VM,
+        texts: &[],
+        numbers: VmModel::FIELDS,
+    },
 ];
+
+/// The table of what a hypervisor costs, and where it stands for models without one.
+const VM: &str = "vm";
+const VM_FILE: (&str, &str) = ("machines/vm.toml", include_str!("../../../../machines/vm.toml"));
 
 /// The table of machines with remote actions.
 const RAR: &str = "rar";
@@ -187,6 +198,8 @@ pub struct Model {
     pub broadcast: BroadcastModel,
     /// Remote Action Requests, where the machine has them.
     pub rar: Option<RarModel>,
+    /// The hypervisor under the kernel, where the machine is a virtual one.
+    pub vm: Option<VmModel>,
     /// Properties of the simulation.
     pub simulation: Simulation,
     /// The file that the model was read from, as named in errors.
@@ -286,6 +299,22 @@ impl Model {
         self.broadcast.available || self.rar.is_some()
     }
 
+    /// Checks that a virtual machine has no more CPUs than the machine whose first CPUs they are.
+    ///
+    /// # Errors
+    /// One line naming both numbers and the remedy.
+    pub fn check_vcpus(&self) -> Result<(), String> {
+        let most = self.topology.hardware_threads().min(Topology::MAX_CPUS);
+        match self.vm {
+            Some(vm) if vm.vcpus > most => Err(format!(
+                "--vm {}: {} has {most} CPUs, and virtual CPUs are laid out as its first; give at most {most}, or a larger machine with \
+                 --cpus {}",
+                vm.vcpus, self.name, vm.vcpus
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// The same machine without either.
     ///
     /// # Errors
@@ -311,11 +340,14 @@ impl Model {
 
     /// The model with one number replaced: `value` is in the unit that the file uses for it (see
     /// [`parameter`](Model::parameter)); flags are 0 or 1. It may leave the range stated in the file, not the bounds of
-    /// the field. Changing `machine.ghz` changes how numbers given in ns convert.
+    /// the field. A path `vm.*` is known of every model, see [`with_hypervisor`](Model::with_hypervisor). Changing `machine.ghz` changes how numbers given in ns convert.
     ///
     /// # Errors
     /// An unknown path (the message names the parameters of its table), a value out of bounds, or a contradiction.
     pub fn with(&self, path: &str, value: f64) -> Result<Model, ModelError> {
+        if path.strip_prefix(VM).is_some_and(|rest| rest.starts_with('.')) && self.parameter("vm.vcpus").is_none() {
+            return self.with_hypervisor()?.with(path, value);
+        }
         let mut parameters = self.parameters.clone();
         let Some(parameter) = parameters.iter_mut().find(|parameter| parameter.path == path) else {
             return Err(self.unknown_path(path));
@@ -355,6 +387,26 @@ impl Model {
         let per_socket = self.topology.hardware_threads() / self.topology.sockets;
         let sockets = cpus.div_ceil(per_socket).max(self.topology.sockets);
         self.with("topology.sockets", sockets as f64)
+    }
+
+    /// The same machine with the numbers of `vm.*` among its parameters: those of its own table `[vm]`, or else those of
+    /// `machines/vm.toml`. It is a virtual one from when `vm.vcpus` is above 0: then its CPUs are the first of the machine.
+    ///
+    /// # Errors
+    /// None: the table is part of the library.
+    pub fn with_hypervisor(&self) -> Result<Model, ModelError> {
+        if self.parameters.iter().any(|parameter| table_of(parameter) == VM) {
+            return Ok(self.clone());
+        }
+        let (file, text) = VM_FILE;
+        let table = Table {
+            name: VM,
+            texts: &[],
+            numbers: VmModel::FIELDS,
+        };
+        let mut parameters = self.parameters.clone();
+        parameters.extend(file::read(text, file, &[table], &[])?.parameters);
+        Model::build(self.texts.clone(), parameters, &self.source_text_name)
     }
 
     /// Nanoseconds that `cycles` take.
@@ -422,7 +474,6 @@ impl Model {
                 return Err(fail("machine.arch", line, expected));
             }
         };
-        let table_of = |parameter: &Parameter| parameter.path.split('.').next().unwrap_or_default();
         let rar = parameters.iter().find(|parameter| table_of(parameter) == RAR);
         if let Some(parameter) = rar {
             if arch != Arch::X86_64 {
@@ -434,7 +485,7 @@ impl Model {
                 return Err(fail(parameter.path, parameter.line, expected.into()));
             }
         }
-        for table in OPTIONAL_TABLES.iter().filter(|table| table.name != RAR) {
+        for table in OPTIONAL_TABLES.iter().filter(|table| ![RAR, VM].contains(&table.name)) {
             let stray = parameters.iter().find(|parameter| table_of(parameter) == table.name);
             match stray {
                 Some(parameter) if table.name != arch.name() => {
@@ -456,7 +507,14 @@ impl Model {
             let expected = format!("expected \"{}\"", Numbering::NAMES.join("\" or \""));
             return Err(fail("topology.numbering", numbering_line, expected));
         };
+        let vm = Some(VmModel::build(&number))
+            .filter(|vm| vm.vcpus > 0)
+            .map(|vm| VmModel {
+                host_cpus: if vm.host_cpus == 0 { vm.vcpus } else { vm.host_cpus },
+                ..vm
+            });
         let topology = Topology {
+            most: vm.map_or(Topology::MAX_CPUS, |vm| vm.vcpus.min(Topology::MAX_CPUS)),
             sockets: number("topology.sockets") as usize,
             clusters_per_socket: number("topology.clusters_per_socket") as usize,
             cores_per_cluster: number("topology.cores_per_cluster") as usize,
@@ -483,6 +541,7 @@ impl Model {
             let expected = format!("expected fewer slots than {} tags", 1 << tags.bits);
             return Err(fail("tags.slots", line("tags.slots"), expected));
         }
+        let may_broadcast = vm.is_none_or(|vm| vm.broadcast || matches!(arch, Arch::Aarch64(_)));
         Ok(Model {
             name: text("machine.name").0.into(),
             description: text("machine.description").0.into(),
@@ -494,14 +553,24 @@ impl Model {
             smt: Smt::build(&number),
             tlb,
             tags,
-            broadcast: BroadcastModel::build(&number),
-            rar: rar.map(|_| RarModel::build(&number)).filter(|rar| rar.entries > 0),
+            broadcast: BroadcastModel {
+                available: number("broadcast.available") != 0.0 && may_broadcast,
+                ..BroadcastModel::build(&number)
+            },
+            rar: rar
+                .map(|_| RarModel::build(&number))
+                .filter(|rar| rar.entries > 0 && may_broadcast),
+            vm,
             simulation: Simulation::build(&number),
             source_text_name: file.into(),
             parameters,
             texts,
         })
     }
+}
+
+fn table_of(parameter: &Parameter) -> &'static str {
+    parameter.path.split('.').next().unwrap_or_default()
 }
 
 fn fields() -> impl Iterator<Item = &'static Field> {

@@ -55,17 +55,18 @@ pub struct Topology {
     pub threads_per_core: usize,
     /// Which CPU id is which hardware thread.
     pub numbering: Numbering,
+    /// CPUs beyond these are off: [`MAX_CPUS`](Topology::MAX_CPUS), or as many as a virtual machine has.
+    pub most: usize,
 }
 
 impl Topology {
     /// Largest machine accepted, in CPUs. A bound on simulation cost, not on hardware.
     pub const MAX_CPUS: usize = 8192;
 
-    /// Number of CPUs: all hardware threads up to [`MAX_CPUS`](Self::MAX_CPUS); the last ones of a larger machine are
-    /// off.
+    /// Number of CPUs: all hardware threads up to [`most`](Self::most); the last ones of a larger machine are off.
     pub const fn cpus(&self) -> usize {
         let all = self.hardware_threads();
-        if all < Self::MAX_CPUS { all } else { Self::MAX_CPUS }
+        if all < self.most { all } else { self.most }
     }
 
     /// Number of hardware threads, those that are off included.
@@ -171,6 +172,7 @@ mod tests {
         cores_per_cluster: 6,
         threads_per_core: 2,
         numbering: Numbering::CoresFirst,
+        most: Topology::MAX_CPUS,
     };
 
     #[test]
@@ -224,6 +226,7 @@ mod tests {
             let numbering = if adjacent { Numbering::SiblingsAdjacent } else { Numbering::CoresFirst };
             let topology = Topology {
                 sockets, clusters_per_socket: clusters, cores_per_cluster: cores, threads_per_core: threads, numbering,
+                most: Topology::MAX_CPUS,
             };
             for cpu in 0..topology.cpus() {
                 prop_assert_eq!(topology.cpu_at(topology.core_of(cpu), topology.thread_of(cpu)), cpu);

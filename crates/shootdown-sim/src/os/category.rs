@@ -22,11 +22,13 @@ pub enum Category {
     Switch = 6,
     /// Asleep: in wait for the address-space lock, or with nothing left to do.
     Idle = 7,
+    /// Waiting for a CPU of the host.
+    Stolen = 8,
 }
 
 impl Category {
     /// All, with their names in reports, in order.
-    pub const NAMES: [&'static str; 8] = [
+    pub const NAMES: [&'static str; 9] = [
         "user",
         "faults and system calls",
         "address-space lock",
@@ -35,6 +37,7 @@ impl Category {
         "invalidation, interrupted",
         "switches",
         "idle",
+        "taken by the host",
     ];
 }
 

@@ -52,20 +52,27 @@ impl<const W: usize> System<W> {
     /// The hypervisor takes the processor away from this virtual CPU for `cycles`. Interrupts that come meanwhile wait.
     /// Its caches keep what they hold, unless a flush was asked for. Nothing happens without a hypervisor.
     pub fn deschedule(&self, cycles: u64) {
-        let Some(virtual_cpus) = self.engine.kernel().virtual_cpus.get() else {
-            return;
-        };
+        if self.engine.kernel().virtual_cpus.get().is_some() {
+            self.exit_for(|| machine::charge(cycles));
+        }
+    }
+
+    /// This virtual CPU exits, and enters again when `stay` returns. Without the words that are shared with the guest nobody can ask
+    /// for a flush meanwhile.
+    pub(super) fn exit_for(&self, stay: impl FnOnce()) {
         let (cpu, saved) = (machine::cpu(), machine::interrupts_off());
-        let word = &virtual_cpus[cpu].0;
+        let word = self.engine.kernel().virtual_cpus.get().map(|cpus| &cpus[cpu].0);
         // The exit serialises: what the guest has stored is visible.
         machine::drain_stores();
         machine::synchronise();
         self.hw.borrow_mut().deschedule(cpu);
-        word.swap_full(OUT);
-        machine::charge(cycles);
+        if let Some(word) = word {
+            word.swap_full(OUT);
+        }
+        stay();
         machine::synchronise();
         // Full barrier; pairs with the one before `ask`: either the request is seen here, or the guest sees the CPU in.
-        let asked = word.swap_full(0) & FLUSH != 0;
+        let asked = word.is_some_and(|word| word.swap_full(0) & FLUSH != 0);
         machine::synchronise();
         let mut hw = self.hw.borrow_mut();
         if asked {

@@ -15,6 +15,7 @@ mod flush;
 mod fork;
 mod hook_costs;
 mod hooks;
+mod host;
 mod hypervisor;
 mod interrupted;
 mod isa;
@@ -45,6 +46,7 @@ pub use counts::{Answers, EngineCounts, Roots};
 pub use diary::{Diary, Note, Requests};
 pub use hook_costs::HookCosts;
 pub use hooks::SimKernel;
+pub use host::HostConfig;
 pub use interrupted::{Hit, Interrupted};
 pub use kernel_pages::{KERNEL_BASE, KernelPages};
 pub use latency::{BYSTANDERS, DISTURBANCE, Distribution, Latencies, Recorder};
@@ -160,6 +162,8 @@ pub struct System<const W: usize> {
     pub settings: OsSettings,
     stores: Rc<RefCell<PendingStores>>,
     on_interrupt: OnInterrupt,
+    after_interrupt: OnInterrupt,
+    host: OnceCell<Rc<host::Host>>,
     sharing: RefCell<share::Sharing>,
     /// The highest number of a process so far.
     numbers: Cell<u32>,
@@ -229,6 +233,7 @@ impl<const W: usize> System<W> {
         let stores: Rc<RefCell<PendingStores>> = Rc::default();
         let spin_nodes: Rc<[Shared<SimWord>]> = (0..cpus).map(|_| machine.alloc(SimWord::new(0))).collect();
         let on_interrupt = OnInterrupt::default();
+        let after_interrupt = OnInterrupt::default();
         let system = Rc::new(System {
             engine,
             hw: hw.clone(),
@@ -236,6 +241,8 @@ impl<const W: usize> System<W> {
             settings,
             stores: stores.clone(),
             on_interrupt: on_interrupt.clone(),
+            after_interrupt: after_interrupt.clone(),
+            host: OnceCell::new(),
             sharing: RefCell::default(),
             numbers: Cell::new(0),
             spare: RefCell::default(),
@@ -260,7 +267,7 @@ impl<const W: usize> System<W> {
         let interrupt_entry_exit = machine.interrupt_entry_exit();
         #[cfg(feature = "faults")]
         let stacks = stacks::Stacks::new(cpus);
-        machine.set_interrupt_handler(move || {
+        let handle = move || {
             on_interrupt.borrow().iter().for_each(|first| first());
             let begun = machine::now();
             let outer = category::enter(Category::FlushTarget);
@@ -301,6 +308,10 @@ impl<const W: usize> System<W> {
             if hit == Hit::Bystander {
                 preemption.latencies.bystanders.record(took);
             }
+        };
+        machine.set_interrupt_handler(move || {
+            handle();
+            after_interrupt.borrow().iter().for_each(|last| last());
         });
         machine.set_store_hook(move |key, number| {
             let PendingStore { value, issued } = stores.borrow_mut().take(number as u32);
@@ -366,6 +377,7 @@ impl<const W: usize> System<W> {
     /// Turns this CPU on.
     pub fn online(&self) {
         let saved = machine::interrupts_off();
+        self.host_comes();
         self.hw.borrow_mut().set_online(machine::cpu(), true);
         self.engine.kernel().remote_online::<W>();
         self.engine.cpu_online();
@@ -392,6 +404,7 @@ impl<const W: usize> System<W> {
         self.ticks_go_offline();
         self.engine.cpu_offline();
         self.engine.kernel().remote_offline::<W>();
+        self.host_goes();
         machine::interrupts_restore(saved);
     }
 

@@ -175,7 +175,7 @@ impl<const W: usize> System<W> {
         machine::charge(self.costs.sleep);
         self.go_lazy();
         let outer = category::enter(Category::Idle);
-        machine::sleep();
+        self.halt();
         self.engine.kernel().forget_broadcasts();
         category::leave(outer);
         machine::charge(self.costs.switch);

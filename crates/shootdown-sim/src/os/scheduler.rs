@@ -10,6 +10,7 @@
 
 use super::System;
 use super::category::{self, Category};
+use super::host;
 use super::preemption::Preemption;
 use super::process::Process;
 use crate::machine::{self, Machine, Shared, SimWord};
@@ -354,11 +355,13 @@ impl<const W: usize> Scheduler<W> {
     /// The idle task of this CPU.
     fn idle(&self) -> ! {
         category::enter(Category::Idle);
+        // Not the system itself: an idle task would keep it for ever.
+        let host = self.system().host();
         loop {
             self.preemption.off();
             self.switch(Leave::Gone);
             self.preemption.on();
-            machine::sleep();
+            host::halt(host.as_ref());
         }
     }
 

@@ -55,6 +55,10 @@ pub enum What {
     SyncBegins,
     /// Its broadcasts have been carried out.
     SyncEnds,
+    /// The hypervisor takes the processor away.
+    OutBegins,
+    /// It runs again.
+    OutEnds,
     /// Runs kernel code only from here on, on the space it had.
     LazyEnters,
     /// May touch user addresses again, having caught up.

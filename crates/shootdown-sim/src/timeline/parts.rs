@@ -29,6 +29,8 @@ pub enum Part {
     Collect,
     /// Serves interrupts.
     Interrupted,
+    /// Waits for a CPU of the host.
+    Out,
     /// What is left when it has invalidated and nobody is to be waited for.
     Finish,
 }
@@ -51,6 +53,7 @@ struct State {
     /// What it does when nothing covers it.
     base: Part,
     /// Of what covers that, how many are open.
+    out: bool,
     handlers: u32,
     meanwhile: bool,
     invalidates: bool,
@@ -62,6 +65,7 @@ struct State {
 impl State {
     fn part(&self) -> Part {
         match self {
+            _ if self.out => Part::Out,
             _ if self.handlers > 0 => Part::Interrupted,
             _ if self.meanwhile => Part::Meanwhile,
             _ if self.invalidates => Part::Invalidate,
@@ -74,6 +78,8 @@ impl State {
 
     fn see(&mut self, what: &What) {
         match what {
+            What::OutBegins => self.out = true,
+            What::OutEnds => self.out = false,
             What::HandlerEnters => self.handlers += 1,
             What::HandlerLeaves => self.handlers = self.handlers.saturating_sub(1),
             _ if self.handlers > 0 => {}
@@ -112,6 +118,7 @@ impl State {
 pub fn divide(events: &[TimelineEvent], cpu: usize, begin: f64, end: f64, last_answer: Option<f64>) -> Vec<Piece> {
     let mut state = State {
         base: Part::Choose,
+        out: false,
         handlers: 0,
         meanwhile: false,
         invalidates: false,
@@ -174,7 +181,7 @@ impl Pieces {
         if to <= from {
             return;
         }
-        let lines = if waits && part != Part::Interrupted {
+        let lines = if waits && !matches!(part, Part::Interrupted | Part::Out) {
             to - from
         } else {
             0.0

@@ -30,6 +30,7 @@ pub fn flagship(runner: &dyn Runner, stop: &AtomicBool) -> Result<u8, Failure> {
         designs: catalog::FLAGSHIP_DESIGNS.split(',').map(str::to_string).collect(),
         cpus: None,
         cpus_follow_threads: false,
+        vm: None,
         set: Vec::new(),
         threads: None,
         runs: 1,

@@ -18,7 +18,7 @@ use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::number;
 use crate::print::output::{self, Destination};
 use crate::runs::catalog;
-use crate::runs::target::Target;
+use crate::runs::target::{Target, with_vm};
 use decisions::{Decision, decisions};
 
 /// Columns of the longest bar on a terminal.
@@ -31,7 +31,11 @@ const THREADS: usize = 16;
 /// # Errors
 /// One line naming what is wrong with the command line, or that the run failed.
 pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
-    let target = Target::new(&args.place.on, args.place.cpus, &args.place.set)?;
+    let target = Target::new(
+        &args.place.on,
+        args.place.cpus,
+        &with_vm(args.place.vm, &args.place.set),
+    )?;
     let inputs = [Path::new(&args.place.on)];
     let destination = args
         .html

@@ -30,7 +30,7 @@ use crate::print::output::{self, Destination};
 use crate::print::table::Tables;
 use crate::runs::catalog;
 use crate::runs::plan;
-use crate::runs::target::{Target, quoted};
+use crate::runs::target::{Target, quoted, with_vm};
 use row::{Prediction, Row};
 use source::Recording;
 
@@ -87,7 +87,7 @@ struct Done {
 /// # Errors
 /// Bad input, a recording that cannot be read, an unwritable output, Ctrl-C.
 pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
-    let target = Target::new(&args.on, args.cpus, &args.set)?;
+    let target = Target::new(&args.on, args.cpus, &with_vm(args.vm, &args.set))?;
     if let Some((path, _)) = target.set.iter().find(|(path, _)| path.starts_with(PARAMETER_PREFIX)) {
         return Err(Failure::Input(format!(
             "--set {path}: a recording has no parameters; only numbers of the machine model can be replaced"

@@ -66,7 +66,11 @@ impl Machine {
 
 /// Finds a machine and the values that its parameters take.
 pub(super) fn machine(on: &str, sets: &[(String, Vec<Item>)], args: &SweepArgs) -> Result<Machine, Failure> {
-    let model = Model::find(on).map_err(|error| Failure::Input(error.to_string()))?;
+    let mut model = Model::find(on).map_err(|error| Failure::Input(error.to_string()))?;
+    if sets.iter().any(|(path, _)| path.starts_with("vm.")) {
+        let virtual_one = model.with_hypervisor();
+        model = virtual_one.map_err(|error| Failure::Input(error.to_string()))?;
+    }
     let mut axes: Vec<(String, Vec<Item>)> = Vec::new();
     for (path, items) in sets {
         let fail = |error: String| Failure::Input(format!("--set {path}: {error}"));

@@ -16,6 +16,7 @@ use crate::args::SweepArgs;
 use crate::failure::Failure;
 use crate::runs::catalog;
 use crate::runs::plan::{Settings, default_threads};
+use crate::runs::target::with_vm;
 
 /// Most points, so that a slip of the finger does not fill the memory.
 pub(super) const MOST_RUNS: usize = 2_000_000;
@@ -73,7 +74,8 @@ impl Space {
     pub fn new(args: &SweepArgs) -> Result<Self, Failure> {
         let settings = Settings::new(&args.run, args.runs)?;
         let points = usize::try_from(args.points).unwrap_or(usize::MAX);
-        let sets = args.set.iter().map(|text| assignment(text, points));
+        let sets = with_vm(args.vm, &args.set);
+        let sets = sets.iter().map(|text| assignment(text, points));
         let sets = sets.collect::<Result<Vec<_>, _>>()?;
         let machines = args.on.iter().map(|on| machine(on.trim(), &sets, args));
         let machines = machines.collect::<Result<Vec<Machine>, _>>()?;

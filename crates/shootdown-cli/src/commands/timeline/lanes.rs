@@ -38,11 +38,13 @@ pub enum Kind {
     Handler,
     /// Invalidates its own translations.
     Invalidate,
+    /// Its virtual CPU waits for a CPU of the host.
+    Out,
 }
 
 impl Kind {
     /// Every kind, in the order in which they cover each other.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Lazy,
         Self::Flush,
         Self::Choose,
@@ -57,6 +59,7 @@ impl Kind {
         Self::Send,
         Self::Handler,
         Self::Invalidate,
+        Self::Out,
     ];
 
     /// The kind in words.
@@ -76,6 +79,7 @@ impl Kind {
             Self::Send => "sending interrupts",
             Self::Handler => "interrupted by others",
             Self::Invalidate => "invalidating its own TLB",
+            Self::Out => "waiting for a host CPU",
         }
     }
 
@@ -96,6 +100,7 @@ impl Kind {
             Self::Send => "send",
             Self::Handler => "handler",
             Self::Invalidate => "invalidate",
+            Self::Out => "out",
         }
     }
 }
@@ -115,6 +120,7 @@ impl From<Part> for Kind {
             Part::Collect => Self::Collect,
             Part::Interrupted => Self::Handler,
             Part::Finish => Self::Finish,
+            Part::Out => Self::Out,
         }
     }
 }
@@ -397,6 +403,8 @@ fn edge(what: &What) -> Option<(Kind, bool)> {
         What::HandlerLeaves => (Kind::Handler, false),
         What::InvalidateBegins => (Kind::Invalidate, true),
         What::InvalidateEnds => (Kind::Invalidate, false),
+        What::OutBegins => (Kind::Out, true),
+        What::OutEnds => (Kind::Out, false),
         What::LazyEnters => (Kind::Lazy, true),
         What::LazyLeaves => (Kind::Lazy, false),
         _ => return None,

@@ -20,7 +20,7 @@ use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::json;
 use crate::print::number;
 use crate::print::output::{self, Destination};
-use crate::runs::target::Target;
+use crate::runs::target::{Target, with_vm};
 use lanes::{Role, View};
 
 /// Virtual milliseconds recorded unless others are asked for: some flushes of each thread.
@@ -49,7 +49,11 @@ struct Document<'a> {
 /// # Errors
 /// Bad input, no such shootdown in the record, an unwritable output, Ctrl-C.
 pub fn command(args: &TimelineArgs, stop: &AtomicBool) -> Result<u8, Failure> {
-    let target = Target::new(&args.place.on, args.place.cpus, &args.place.set)?;
+    let target = Target::new(
+        &args.place.on,
+        args.place.cpus,
+        &with_vm(args.place.vm, &args.place.set),
+    )?;
     let spec = RunSpec {
         workload: args.place.workload.trim().to_string(),
         machine: Arc::clone(&target.machine),

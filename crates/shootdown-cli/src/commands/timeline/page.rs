@@ -18,10 +18,10 @@ const LANE: f64 = 26.0;
 const LANE_OF_MANY: f64 = 17.0;
 /// Space above the lanes.
 const TOP: f64 = 12.0;
-const LIGHT: &str = "--edge:#5F7FA6;--lazy:#C9CED6;--flush:#A9C4E6;--choose:#7FA8D9;--post:#4C78B5;--prepare:#94A7C2;--broadcast:#7C62A9;--meanwhile:#DDE3C2;--wait:#E4ECF6;--collect:#5DA3B8;--finish:#B9CBE2;--sync:#C3B4E3;--send:#0B2E5C;--handler:#F0A35E;--invalidate:#C14B45;--ask:#0068B4;--answer:#008F68";
-const DARK: &str = "--edge:#7D9CC2;--lazy:#414955;--flush:#35577F;--choose:#4F7FB8;--post:#7FA8E0;--prepare:#5D6F8A;--broadcast:#A48BD1;--meanwhile:#5A6040;--wait:#243346;--collect:#7CC3D7;--finish:#3B506B;--sync:#5B4A87;--send:#E6F0FF;--handler:#B86E28;--invalidate:#E07770;--ask:#5CAEF2;--answer:#33C79A";
+const LIGHT: &str = "--edge:#5F7FA6;--lazy:#C9CED6;--flush:#A9C4E6;--choose:#7FA8D9;--post:#4C78B5;--prepare:#94A7C2;--broadcast:#7C62A9;--meanwhile:#DDE3C2;--wait:#E4ECF6;--collect:#5DA3B8;--finish:#B9CBE2;--sync:#C3B4E3;--send:#0B2E5C;--handler:#F0A35E;--invalidate:#C14B45;--out:#6E7B33;--ask:#0068B4;--answer:#008F68";
+const DARK: &str = "--edge:#7D9CC2;--lazy:#414955;--flush:#35577F;--choose:#4F7FB8;--post:#7FA8E0;--prepare:#5D6F8A;--broadcast:#A48BD1;--meanwhile:#5A6040;--wait:#243346;--collect:#7CC3D7;--finish:#3B506B;--sync:#5B4A87;--send:#E6F0FF;--handler:#B86E28;--invalidate:#E07770;--out:#A9B768;--ask:#5CAEF2;--answer:#33C79A";
 const STYLE: &str = "\
-.lazy{fill:var(--lazy)}.flush{fill:var(--flush)}.choose{fill:var(--choose)}.post{fill:var(--post)}.prepare{fill:var(--prepare)}.broadcast{fill:var(--broadcast)}.meanwhile{fill:var(--meanwhile)}.wait{fill:var(--wait)}.collect{fill:var(--collect)}.finish{fill:var(--finish)}.sync{fill:var(--sync)}.send{fill:var(--send)}.handler{fill:var(--handler)}.invalidate{fill:var(--invalidate)}
+.lazy{fill:var(--lazy)}.flush{fill:var(--flush)}.choose{fill:var(--choose)}.post{fill:var(--post)}.prepare{fill:var(--prepare)}.broadcast{fill:var(--broadcast)}.meanwhile{fill:var(--meanwhile)}.wait{fill:var(--wait)}.collect{fill:var(--collect)}.finish{fill:var(--finish)}.sync{fill:var(--sync)}.send{fill:var(--send)}.handler{fill:var(--handler)}.invalidate{fill:var(--invalidate)}.out{fill:var(--out)}
 /* Fills this pale are told from the page by their outline. */
 .lazy,.wait,.meanwhile{stroke:var(--edge);stroke-width:.7}
 /* On a telephone the drawing scrolls, at a size at which its labels can be read. */

@@ -30,6 +30,7 @@ fn letter(kind: Kind) -> char {
         Kind::Send => '>',
         Kind::Handler => 'h',
         Kind::Invalidate => 'I',
+        Kind::Out => 'x',
     }
 }
 

@@ -111,14 +111,18 @@ impl<const W: usize> Cpu<W> {
     fn advance(&mut self, until_ns: u64) {
         let until = (until_ns as f64 * self.shared.ghz).ceil() as u64;
         match &self.runs {
-            Runs::Idle => rest(until, Category::Idle),
-            Runs::Kernel => rest(until, Category::Kernel),
+            Runs::Idle => self.rest(until, Category::Idle),
+            Runs::Kernel => self.rest(until, Category::Kernel),
             Runs::User(live) => {
                 let (slice, short) = (TOUCH_NS * self.shared.ghz, SHORT_NS * self.shared.ghz);
                 if until.saturating_sub(machine::now()) as f64 > LEISURE * short {
                     self.touch(live);
                 }
+                let (mut taken, mut until) = (self.shared.system.taken_by_host(), until);
                 loop {
+                    // What the host has taken is still to be computed.
+                    let before = std::mem::replace(&mut taken, self.shared.system.taken_by_host());
+                    until += taken - before;
                     let left = until.saturating_sub(machine::now()) as f64;
                     if left < short {
                         break;
@@ -128,7 +132,7 @@ impl<const W: usize> Cpu<W> {
                         self.touch(live);
                     }
                 }
-                rest(until, Category::User);
+                self.rest(until, Category::User);
             }
         }
     }
@@ -190,6 +194,23 @@ impl<const W: usize> Cpu<W> {
         self.touch(&live);
     }
 
+    /// Waits for that moment; time counts to `kind`. A virtual CPU that is idle leaves its CPU to others.
+    fn rest(&self, until: u64, kind: Category) {
+        let outer = category::enter(kind);
+        let cpu = machine::cpu();
+        while machine::now() < until && machine::on_cpu() {
+            machine::at(until, move || machine::wake(cpu, 0));
+            match kind {
+                Category::Idle => self.shared.system.halt(),
+                _ => machine::sleep(),
+            }
+            if self.shared.system.host().is_none() {
+                break;
+            }
+        }
+        category::leave(outer);
+    }
+
     /// Kernel code only from here on.
     fn stop_user(&mut self) {
         if let Runs::User(live) = std::mem::replace(&mut self.runs, Runs::Kernel) {
@@ -216,16 +237,4 @@ impl<const W: usize> Cpu<W> {
             shared.system.flush_as_asked(&live.process, va, range);
         }
     }
-}
-
-/// Waits for that moment; time counts to `kind`.
-fn rest(until: u64, kind: Category) {
-    if machine::now() >= until {
-        return;
-    }
-    let outer = category::enter(kind);
-    let cpu = machine::cpu();
-    machine::at(until, move || machine::wake(cpu, 0));
-    machine::sleep();
-    category::leave(outer);
 }

@@ -21,7 +21,7 @@ use crate::os::category::Category;
 pub use crate::os::{BYSTANDERS, DISTURBANCE, Hit};
 use crate::os::{Diary, EngineCounts, OsSettings, System};
 use crate::run::{Latency, find_design, latencies};
-use crate::setup::{fit_design, hardware_config, hook_costs, machine_config, os_costs, process_bytes};
+use crate::setup::{fit_design, hardware_config, hook_costs, host, machine_config, os_costs, process_bytes};
 use crate::shares::time_shares;
 use crate::timeline::{TimelineEvent, recorded};
 use cpu::{Cpu, Shared, Tally};
@@ -143,6 +143,7 @@ pub struct Quantiles {
 /// One line: what is wrong and the remedy.
 pub fn validate(spec: &ReplaySpec) -> Result<(), String> {
     find_design(&spec.design)?;
+    spec.machine.check_vcpus()?;
     let (cpus, needed) = (spec.machine.topology.cpus(), spec.scale.cpus(spec.recorded_cpus));
     if needed > cpus {
         return Err(format!(
@@ -218,6 +219,9 @@ fn replay_sized<const W: usize>(
             ideal: entry.ideal,
         },
     );
+    if let Some(host) = host(model) {
+        system.run_on_host(host);
+    }
     system.engine.kernel().keep_diary(model.topology.cpus());
     let shared = Rc::new(Shared {
         system: system.clone(),
