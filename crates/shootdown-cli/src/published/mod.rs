@@ -80,6 +80,8 @@ pub struct Reference {
     pub design: String,
     /// Threads.
     pub threads: usize,
+    /// Numbers that were different, where they are not those of the row itself.
+    pub set: Option<Vec<String>>,
 }
 
 /// One published measurement.
@@ -138,6 +140,7 @@ impl Published {
         self.over.as_ref().map(|over| Published {
             design: over.design.clone(),
             threads: over.threads,
+            set: over.set.clone().unwrap_or_else(|| self.set.clone()),
             ..self.clone()
         })
     }

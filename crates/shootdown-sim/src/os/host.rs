@@ -64,6 +64,8 @@ pub(crate) struct Host {
     running: RefCell<Vec<Runner>>,
     queue: RefCell<VecDeque<Who>>,
     vcpus: Vec<Cell<Place>>,
+    /// Whether a virtual CPU has come online.
+    begun: Cell<bool>,
     /// Whether each halted virtual CPU serves an interrupt.
     serving: Vec<Cell<bool>>,
     /// Time that the host has kept each virtual CPU waiting, cycles.
@@ -77,6 +79,7 @@ impl Host {
             running: RefCell::default(),
             queue: RefCell::default(),
             vcpus: vec![Cell::new(Place::Off); vcpus],
+            begun: Cell::new(false),
             serving: vec![Cell::new(false); vcpus],
             taken: vec![Cell::new(0); vcpus],
         })
@@ -118,6 +121,18 @@ impl Host {
         }
         self.kick(now);
         false
+    }
+
+    /// The virtual CPUs of other machines have been there before the first of this one; those that run are somewhere in their slices.
+    fn others_come(self: &Rc<Self>, now: u64) {
+        for other in 0..self.config.others {
+            if self.joins(Who::Other(other), now, false) {
+                let rest = machine::random_below(self.config.slice);
+                if let Some(started) = self.running.borrow_mut().last_mut() {
+                    started.until = now + rest;
+                }
+            }
+        }
     }
 
     /// `who` gives up its CPU, and whoever is first in the queue runs.
@@ -236,15 +251,6 @@ impl<const W: usize> System<W> {
             self.virtualise();
         }
         let host = Host::new(config, self.hw.borrow().config().cpus);
-        for other in 0..host.config.others {
-            if !host.joins(Who::Other(other), 0, false) {
-                continue;
-            }
-            // They are somewhere in their slices.
-            let mut running = host.running.borrow_mut();
-            let started = running.last_mut().expect("it has just been started");
-            started.until = machine::random_below(host.config.slice);
-        }
         assert!(self.host.set(host).is_ok(), "there is a host");
         let (begins, ends) = (Rc::downgrade(self), Rc::downgrade(self));
         self.on_interrupt(move || {
@@ -276,6 +282,9 @@ impl<const W: usize> System<W> {
     /// This virtual CPU comes online.
     pub(super) fn host_comes(&self) {
         if let Some(host) = self.host.get() {
+            if !host.begun.replace(true) {
+                host.others_come(machine::now());
+            }
             host.runs();
         }
     }

@@ -6,7 +6,7 @@ use crate::scene::*;
 use shootdown::{Design, Fault, Walkers};
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
-use shootdown_sim::os::PAGE;
+use shootdown_sim::os::{HostConfig, PAGE};
 use std::rc::Rc;
 
 /// CPU 0 flushes about when CPU 1 is descheduled or enters: in user code, in the middle of switches, in handlers.
@@ -117,4 +117,45 @@ fn a_cpu_that_was_descheduled_in_a_walk_is_told_that_a_table_goes() {
             });
         });
     }
+}
+
+/// The same race where a host's scheduler takes CPUs away: two virtual CPUs and one of another machine share two of its CPUs.
+#[test]
+fn a_request_to_flush_at_entry_is_not_lost_to_a_host_that_takes_turns() {
+    let scene = Scene::new(2, LOG);
+    let symptom = Symptom::Breaks(Rule::C1);
+    contract(&scene, Fault::DescheduledNotAtomic, symptom, |stage| {
+        let a = stage.process(1);
+        let b = a.clone();
+        stage.system.run_on_host(HostConfig {
+            cpus: 2,
+            others: 1,
+            slice: 3_000,
+            spread: 1.0,
+            switch: 100,
+            wake: 100,
+            pv_flush: true,
+        });
+        stage.cpu(0, move |system| {
+            system.load(&a);
+            rounds(|start| {
+                write(system, &a, 4);
+                until(start + 10_000);
+                for page in 0..4 {
+                    dawdle(2_500);
+                    system.drop_pages(&a, P + page * PAGE, 1);
+                }
+            });
+        });
+        stage.cpu(1, move |system| {
+            rounds(|start| {
+                system.load(&b);
+                until(start + 7_000);
+                for _ in 0..40 {
+                    look_at_pages(system, 4);
+                    dawdle(400);
+                }
+            });
+        });
+    });
 }

@@ -59,6 +59,8 @@ struct Row<'a> {
 struct Over<'a> {
     design: &'a str,
     threads: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    set: Option<&'a [String]>,
 }
 
 /// Errors on the rows of one machine that nothing was fitted on.
@@ -126,6 +128,7 @@ fn row(published: &Published, simulated: Option<f64>, interpolated: Option<f64>,
         over: published.over.as_ref().map(|over| Over {
             design: &over.design,
             threads: over.threads,
+            set: over.set.as_deref(),
         }),
         metric: published.metric.name(),
         published: published.value,

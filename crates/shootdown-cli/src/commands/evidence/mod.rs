@@ -314,6 +314,7 @@ mod tests {
             over: Some(published::Reference {
                 design: rate.design.clone(),
                 threads: 2,
+                set: None,
             }),
             ..rate.clone()
         };

@@ -210,6 +210,7 @@ fn mark(index: usize) -> String {
 fn design(row: &Published, sets: &[&[String]]) -> String {
     let over = match &row.over {
         None => String::new(),
+        Some(published::Reference { set: Some(set), .. }) => format!(" over {}", set.last().map_or("", String::as_str)),
         Some(over) if over.design == row.design => format!(" over {} threads", over.threads),
         Some(over) => format!(" over {}", over.design),
     };
