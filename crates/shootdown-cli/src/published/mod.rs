@@ -283,6 +283,32 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_virtual_machines_can_be_run_and_none_is_fitted() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../evidence/virtual-machines.toml");
+        let tables = Tables::read(&file).unwrap();
+        let settings = Settings {
+            seed: 1,
+            runs: 1,
+            jobs: 1,
+            virtual_ms: None,
+        };
+        assert!(tables.rows.len() >= 10);
+        for row in tables
+            .rows
+            .iter()
+            .flat_map(|row| [Some(row.clone()), row.reference()])
+            .flatten()
+        {
+            let spec = row.spec(&settings).unwrap();
+            assert!(
+                spec.machine.vm.is_some() && !row.fitted && row.not_run().is_none(),
+                "{row:?}"
+            );
+            run::validate(&spec).unwrap();
+        }
+    }
+
+    #[test]
     fn what_a_model_says_it_was_fitted_on_is_marked_as_fitted() {
         let rows = rows();
         for name in Model::builtin_names() {

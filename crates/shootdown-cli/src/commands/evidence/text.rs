@@ -3,7 +3,7 @@
 use super::{Line, distinct, shown};
 use crate::print::number::{self, UNKNOWN, median};
 use crate::print::table::{Column, Grid, Tables};
-use crate::published::{Metric, Note, Published};
+use crate::published::{Metric, Note, Published, Reference};
 use crate::runs::summary::relative_error;
 
 pub(super) fn text(lines: &[Line], beside: &[Line], left: &[Published], notes: &[Note], runs: u64) -> String {
@@ -210,7 +210,7 @@ fn mark(index: usize) -> String {
 fn design(row: &Published, sets: &[&[String]]) -> String {
     let over = match &row.over {
         None => String::new(),
-        Some(published::Reference { set: Some(set), .. }) => format!(" over {}", set.last().map_or("", String::as_str)),
+        Some(Reference { set: Some(set), .. }) => format!(" over {}", set.last().map_or("", String::as_str)),
         Some(over) if over.design == row.design => format!(" over {} threads", over.threads),
         Some(over) => format!(" over {}", over.design),
     };
