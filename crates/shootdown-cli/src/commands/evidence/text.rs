@@ -210,7 +210,10 @@ fn mark(index: usize) -> String {
 fn design(row: &Published, sets: &[&[String]]) -> String {
     let over = match &row.over {
         None => String::new(),
-        Some(Reference { set: Some(set), .. }) => format!(" over {}", set.last().map_or("", String::as_str)),
+        Some(Reference { set: Some(set), .. }) => {
+            let other: Vec<&str> = (set.iter().filter(|set| !row.set.contains(set)).map(String::as_str)).collect();
+            format!(" over {}", other.join(" "))
+        }
         Some(over) if over.design == row.design => format!(" over {} threads", over.threads),
         Some(over) => format!(" over {}", over.design),
     };
