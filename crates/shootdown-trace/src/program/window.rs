@@ -6,6 +6,9 @@
 //! it names another task. A CPU that was idle and had been interrupted for a function call in between is taken to have
 //! switched as long after the interrupt as it did, on average, where the recording has both; else the switch is put
 //! directly before the line that shows it.
+//!
+//! What a CPU ran before its first line is known from that line too: the task that it names, or that leaves by it. It
+//! is taken to have run there since the recording began, or since the oldest event that is still held back.
 
 use crate::{Call, Event, Function, Reason, What};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -151,7 +154,9 @@ impl Window {
             Item::Switch { from, .. } => from,
             _ => kept.task,
         };
-        if newest.task.is_some_and(|task| task != runs) {
+        if newest.task.is_none() {
+            self.begins_with(runs, kept);
+        } else if newest.task != Some(runs) {
             let (count, sum) = self.delays;
             let woken = newest.woken_ns.filter(|_| newest.task == Some(0) && count > 0);
             let at = woken.map_or(kept.time_ns, |woken| (woken + sum / count.max(1)).min(kept.time_ns));
@@ -174,6 +179,15 @@ impl Window {
             }
             newest.task = Some(to);
         }
+    }
+
+    /// Notes that the CPU of `first`, its first event, has run `task` up to then.
+    fn begins_with(&mut self, task: u32, first: &Kept) {
+        self.events.push_front(Kept {
+            time_ns: self.events.front().map_or(first.time_ns, |event| event.time_ns),
+            item: Item::Inferred { to: task },
+            ..*first
+        });
     }
 
     /// The oldest event, once the window is full, or whatever is left when `all` are wanted.

@@ -67,10 +67,11 @@ impl Feed {
                 self.put_off_ns += now_ns.saturating_sub(at_ns + SLACK_NS);
                 return Next::Do { at_ns, copy, action };
             }
-            if self.ended {
-                return Next::End;
-            }
             let until_ns = self.read_ns + delay + self.put_off_ns;
+            if self.ended {
+                // Until the end of the recording it goes on with what it does: others may still ask it.
+                return if now_ns + 1 < until_ns { Next::Nothing { until_ns } } else { Next::End };
+            }
             if until_ns > now_ns + AHEAD_NS {
                 return Next::Nothing { until_ns };
             }
