@@ -111,7 +111,7 @@ pub enum Function {
 }
 
 /// A memory system call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Call {
     /// madvise
     Madvise,
@@ -131,6 +131,14 @@ impl Call {
         ("mprotect", Call::Mprotect),
         ("mremap", Call::Mremap),
     ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::ALL
+            .iter()
+            .find(|(_, call)| *call == self)
+            .map_or("", |(name, _)| name)
+    }
 }
 
 /// Why translations were invalidated: Linux's `enum tlb_flush_reason`, by number.

@@ -8,6 +8,7 @@
 //! Both hand out one [`Event`] after another: memory does not grow with the length of a recording.
 #![forbid(unsafe_code)]
 
+mod cause;
 #[cfg(feature = "columns")]
 pub mod columns;
 mod coverage;
@@ -16,7 +17,9 @@ mod metadata;
 pub mod program;
 pub mod summary;
 pub mod text;
+pub mod victims;
 
+pub use cause::Cause;
 pub use coverage::{Coverage, EVENTS, EventCount, Processes, Rebuilt, Survey};
 pub use event::{Call, Event, Function, Reason, What};
 pub use metadata::{Damage, FirstDamage, Loss, Metadata};

@@ -16,6 +16,9 @@ impl Core {
         let cpu = self.cpu();
         self.send(targets, |target, sent, at| {
             cpu.ipis_sent.set(cpu.ipis_sent.get() + 1);
+            if let Some(hook) = self.send_hook.get() {
+                hook(target);
+            }
             self.raise(target, at, sent);
         });
     }

@@ -173,6 +173,14 @@ impl Machine {
         );
     }
 
+    /// Sets what notes each interrupt that a CPU sends: called on that CPU with the target. Costs nothing. Once.
+    ///
+    /// # Panics
+    /// When set before.
+    pub fn set_send_hook(&self, hook: impl Fn(usize) + 'static) {
+        assert!(self.core.send_hook.set(Box::new(hook)).is_ok(), "the send hook is set");
+    }
+
     /// What entering and leaving an interrupt's handler takes together, cycles.
     pub fn interrupt_entry_exit(&self) -> u64 {
         (self.core.costs.interrupt_entry + self.core.costs.interrupt_exit) / TICKS_PER_CYCLE

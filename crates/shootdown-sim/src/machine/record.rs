@@ -76,6 +76,8 @@ pub(crate) struct Core {
     pub store_hook: OnceCell<Hook>,
     /// What barriers do besides; unset where those of x86 are all there is.
     pub barrier_hook: OnceCell<Box<dyn Fn(super::Barrier)>>,
+    /// What notes each interrupt that a CPU sends, by its target.
+    pub send_hook: OnceCell<Box<dyn Fn(usize)>>,
 }
 
 impl Core {
@@ -158,6 +160,7 @@ impl Core {
             handler: OnceCell::new(),
             store_hook: OnceCell::new(),
             barrier_hook: OnceCell::new(),
+            send_hook: OnceCell::new(),
         };
         for cpu in &core.cpus {
             core.rescale(cpu);

@@ -8,14 +8,17 @@
 
 mod recorded;
 mod request;
+mod seen;
 mod spaces;
 mod window;
 
 pub use recorded::{Recorded, Times};
 pub use window::{WINDOW_EVENTS, WINDOW_NS};
 
-use crate::{Event, Reason};
-use request::Caller;
+use crate::cause::Callers;
+use crate::{Cause, Event, Reason};
+pub(crate) use request::Caller;
+use seen::Seen;
 use spaces::Spaces;
 use window::{Item, Kept, Window};
 
@@ -57,6 +60,8 @@ pub enum Action {
         tables: bool,
         /// First byte, where the recording has the system call.
         address: Option<u64>,
+        /// Why the thread asks.
+        cause: Cause,
     },
     /// The last thread of a space has ended, on this CPU.
     End {
@@ -71,7 +76,9 @@ pub struct Program {
     window: Window,
     spaces: Spaces,
     cpus: Vec<Cpu>,
+    callers: Callers,
     recorded: Recorded,
+    seen: Seen,
     /// Whether the recording has system calls at all.
     calls: bool,
 }
@@ -90,6 +97,7 @@ impl Program {
     /// Takes the next event; hands the steps that are certain by now to `sink`.
     pub fn add(&mut self, event: &Event<'_>, sink: &mut impl FnMut(Step)) {
         self.recorded.add(event);
+        self.seen.add(event);
         self.window.add(event);
         while let Some(kept) = self.window.next(false) {
             self.take(kept, sink);
@@ -101,6 +109,7 @@ impl Program {
         while let Some(kept) = self.window.next(true) {
             self.take(kept, sink);
         }
+        self.recorded.unseen = self.seen.unseen;
         self.recorded.requests = self.spaces.requests;
         self.recorded.foreign = self.spaces.foreign;
         self.recorded.spaces = self.spaces.made();
@@ -142,9 +151,15 @@ impl Program {
                 self.runs(cpu, to, true, &mut emit);
             }
             Item::Inferred { to } => self.runs(cpu, to, false, &mut emit),
-            Item::Flush { pages, reason } => self.asks(cpu, task, pages, reason, &mut emit),
-            Item::Call { call, address, length } => {
+            Item::Flush { pages, reason } => self.asks(&kept, pages, reason, &mut emit),
+            Item::Call {
+                call,
+                address,
+                length,
+                argument,
+            } => {
                 self.calls = true;
+                self.callers.enters(task, time_ns, call, length, argument);
                 self.cpu(cpu).caller.calls(task, call, address, length);
             }
             Item::Exec => {
@@ -216,11 +231,13 @@ impl Program {
             emit(cpu, Action::End { space });
         }
         self.window.forget(task);
+        self.callers.ends(task);
         self.cpu(cpu).doing = None;
     }
 
     /// A flush whose reason says that somebody asked for it.
-    fn asks(&mut self, cpu: u32, task: u32, pages: i64, reason: Reason, emit: &mut impl FnMut(u32, Action)) {
+    fn asks(&mut self, at: &Kept, pages: i64, reason: Reason, emit: &mut impl FnMut(u32, Action)) {
+        let Kept { time_ns, cpu, task, .. } = *at;
         let is_own_part = self.cpu(cpu).caller.is_own_part(task, pages, reason);
         if is_own_part {
             return;
@@ -242,6 +259,7 @@ impl Program {
                 pages: u32::try_from(pages).ok().map(|pages| pages.max(1)),
                 tables,
                 address,
+                cause: self.callers.cause(task, time_ns, pages),
             },
         );
     }

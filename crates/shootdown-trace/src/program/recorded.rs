@@ -33,6 +33,9 @@ pub struct Recorded {
     pub inferred_switches: u64,
     /// Requests whose space the recording does not name: kernel threads', and those for several spaces.
     pub foreign: u64,
+    /// Of the shootdowns queued, those to CPUs on which the recording had not shown the process: it had been there before
+    /// the recording began, or between lines. No replay can predict them.
+    pub unseen: u64,
     /// Spaces.
     pub spaces: u64,
     /// From the queuing of a request to its flush on the other CPU.

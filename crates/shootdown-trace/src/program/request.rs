@@ -7,7 +7,7 @@ const TABLE_SPAN: u64 = 2 << 20;
 
 /// What the thread that a CPU runs is at.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Caller {
+pub(crate) struct Caller {
     /// The request that was sent and whose local part has not been seen: task and pages.
     sent: Option<(u32, i64)>,
     /// The last memory system call, until the thread asks for a flush of everything or another thread comes.

@@ -88,6 +88,40 @@ fn what_the_kernel_did_is_withheld_and_counted() {
     assert_eq!(recorded.queued_to_flushed.quantile(1.0).unwrap() / 1000, 10);
 }
 
+/// A CPU whose first line says what it runs has run it since the recording began.
+#[test]
+fn a_cpu_runs_what_its_first_line_names_from_the_beginning() {
+    let queued = |us, cpu, target| {
+        let event = format!("csd_queue_cpu: cpu={target} callsite=x func=flush_tlb_func csd=1");
+        line("a-7 ( 7)", cpu, us, &event)
+    };
+    let text = [
+        flush("a-7 ( 7)", 0, 10, 4, 4),
+        queued(11, 0, 1),
+        flush("a-7 ( 7)", 0, 12, 4, 3),
+        queued(13, 0, 2),
+        queued(14, 0, 2),
+        switch("a-8 ( 7)", 1, 20, 8, "S", 0),
+        switch("<idle>-0 (-------)", 2, 30, 0, "R", 8),
+        queued(40, 0, 1),
+    ];
+    let (steps, recorded) = steps(&text.concat());
+    assert_eq!(
+        steps,
+        [
+            "10 2 idles",
+            "10 1 runs 8 of space 1, inferred",
+            "10 0 runs 7 of space 1, inferred",
+            "10 0 flushes 4 of space 1",
+            "20 1 idles",
+            "30 2 runs 8 of space 1",
+        ]
+    );
+    assert_eq!(recorded.inferred_switches, 0, "none is missing");
+    // To CPU 1 when nothing had shown the process there, and to CPU 2.
+    assert_eq!((recorded.queued, recorded.unseen), (4, 2));
+}
+
 #[test]
 fn a_request_that_was_answered_without_a_note_does_not_wait_for_the_next_answer() {
     let queued = |us| {
@@ -198,5 +232,6 @@ fn memory_is_bounded_by_the_window() {
         Ok(())
     })
     .unwrap();
-    assert!(most <= WINDOW_NS as usize / 4_000 + 2, "{most}");
+    // And one for what each CPU ran at first.
+    assert!(most <= WINDOW_NS as usize / 4_000 + 2 + 2, "{most}");
 }

@@ -51,6 +51,7 @@ pub(super) enum Item {
         call: Call,
         address: u64,
         length: u64,
+        argument: u64,
     },
     Exec,
 }
@@ -132,8 +133,16 @@ impl Window {
                 Item::Line
             }
             What::Call {
-                call, address, length, ..
-            } => Item::Call { call, address, length },
+                call,
+                address,
+                length,
+                argument,
+            } => Item::Call {
+                call,
+                address,
+                length,
+                argument,
+            },
             What::Exec => Item::Exec,
             _ => Item::Line,
         };

@@ -5,6 +5,7 @@
 
 use super::feed::{Feed, Next};
 use super::spaces::{Live, Spaces};
+use super::victims::Victims;
 use super::{HOT_PAGES, PAGES};
 use crate::hw::Access;
 use crate::machine;
@@ -35,6 +36,7 @@ pub(super) struct Shared<const W: usize> {
     pub spaces: Spaces<W>,
     pub ghz: f64,
     pub tally: Tally,
+    pub victims: Rc<Victims>,
 }
 
 /// What the CPUs count themselves.
@@ -148,14 +150,25 @@ impl<const W: usize> Cpu<W> {
 
     fn act(&mut self, copy: u32, action: Action) {
         match action {
-            Action::Run { space, recorded, .. } => self.load(space, copy, recorded),
+            Action::Run { space, task, recorded } => {
+                self.shared.victims.runs(machine::cpu(), Some(task));
+                self.load(space, copy, recorded);
+            }
             Action::Lazy { idle } => {
                 self.stop_user();
                 self.runs = if idle { Runs::Idle } else { Runs::Kernel };
+                self.shared.victims.runs(machine::cpu(), idle.then_some(0));
             }
             Action::Flush {
-                space, pages, tables, ..
-            } => self.flush(space, copy, pages, tables),
+                space,
+                pages,
+                tables,
+                cause,
+                ..
+            } => {
+                let victims = self.shared.victims.clone();
+                victims.flushes(machine::cpu(), cause, || self.flush(space, copy, pages, tables));
+            }
             Action::End { space } => {
                 self.stop_user();
                 self.lazy = None;

@@ -70,7 +70,11 @@ impl Feed {
             let until_ns = self.read_ns + delay + self.put_off_ns;
             if self.ended {
                 // Until the end of the recording it goes on with what it does: others may still ask it.
-                return if now_ns + 1 < until_ns { Next::Nothing { until_ns } } else { Next::End };
+                return if now_ns + 1 < until_ns {
+                    Next::Nothing { until_ns }
+                } else {
+                    Next::End
+                };
             }
             if until_ns > now_ns + AHEAD_NS {
                 return Next::Nothing { until_ns };
@@ -126,6 +130,15 @@ mod tests {
         };
         assert!((AHEAD_NS..AHEAD_NS + 200_000).contains(&until_ns), "{until_ns}");
         assert!(feed.most_waiting() < 20, "{}", feed.most_waiting());
+    }
+
+    /// Another CPU may still ask it for a flush.
+    #[test]
+    fn a_cpu_without_steps_left_stays_until_the_recording_ends() {
+        let mut feed = feed(vec![(0, 0), (900_000, 1)]);
+        assert!(matches!(feed.next(0, 0), Next::Do { at_ns: 0, .. }));
+        assert_eq!(feed.next(0, 10), Next::Nothing { until_ns: 900_000 });
+        assert_eq!(feed.next(0, 900_000), Next::End);
     }
 
     #[test]

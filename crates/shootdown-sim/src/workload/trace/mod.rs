@@ -10,6 +10,7 @@ mod cpu;
 mod feed;
 mod place;
 mod spaces;
+mod victims;
 
 pub use feed::SLACK_NS;
 pub use place::{STAGGER_NS, Scale};
@@ -28,11 +29,13 @@ use cpu::{Cpu, Shared, Tally};
 use feed::Feed;
 use shootdown::{Space, Walkers};
 use shootdown_trace::program::Step;
+use shootdown_trace::victims::Interruptions;
 use spaces::Spaces;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
+use victims::Victims;
 
 /// Pages of each space: one lowest-level table.
 const PAGES: u64 = 512;
@@ -83,6 +86,8 @@ pub struct ReplayResult {
     pub victim_ns: f64,
     /// Whom these interrupts hit.
     pub hits: [(Hit, Hits); Hit::ALL.len()],
+    /// Interrupts sent, by CPU and thread that they hit, and by thread and system call that sent them.
+    pub victims: Interruptions,
     /// CPU time of catching up at switches, ns.
     pub switch_ns: f64,
     /// CPU time of user code, ns.
@@ -229,7 +234,10 @@ fn replay_sized<const W: usize>(
         spaces: Spaces::new(system.clone(), spec.scale),
         ghz: model.ghz,
         tally: Tally::default(),
+        victims: Rc::new(Victims::new(model.topology.cpus())),
     });
+    let victims = shared.victims.clone();
+    machine.set_send_hook(move |target| victims.sends(crate::machine::cpu(), target));
     for (number, cpu) in model.topology.placement().take(used).enumerate() {
         let cpu_of = Cpu::new(shared.clone(), number);
         machine.spawn(cpu, move || cpu_of.run());
@@ -265,6 +273,7 @@ fn replay_sized<const W: usize>(
             let ns = model.ns(cycles as f64);
             (hit, Hits { count, ns })
         }),
+        victims: shared.victims.take(),
         switch_ns: ns(Category::Switch),
         user_ns: ns(Category::User),
         time_shares,
