@@ -91,8 +91,8 @@ fn each_shootdown_ends_after_its_targets_have_answered() {
     }
 }
 
-/// How long the shootdowns of 31 CPUs take and how long their requester looks after the last has invalidated, ns on the median, where
-/// CPUs can have that many lines on their way.
+/// How long the shootdowns of 31 CPUs take and how long their requester looks after the last has invalidated, ns on the
+/// median, where CPUs can have that many lines on their way.
 fn of_many(prefetches: f64) -> (f64, f64) {
     let machine = Model::find("milan-72").unwrap();
     let machine = machine.with("broadcast.available", 0.0).unwrap();

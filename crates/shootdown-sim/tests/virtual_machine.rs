@@ -1,4 +1,5 @@
-//! Machine models run as virtual machines: what exits and preempted virtual CPUs cost, and that nobody uses anything stale there.
+//! Machine models run as virtual machines: what exits and preempted virtual CPUs cost, and that nobody uses anything
+//! stale there.
 
 use shootdown_sim::model::Model;
 use shootdown_sim::run::{RunResult, RunSpec, run, validate};

@@ -21,10 +21,12 @@ pub use topology::{Distance, Numbering, Topology};
 
 use costs::{Field, Rule};
 use file::Table;
+use hypervisor::VM;
 
 mod arch;
 mod costs;
 mod file;
+mod hypervisor;
 mod provenance;
 mod topology;
 mod write;
@@ -164,10 +166,6 @@ const OPTIONAL_TABLES: &[Table] = &[
     },
 ];
 
-/// The table of what a hypervisor costs, and where it stands for models without one.
-const VM: &str = "vm";
-const VM_FILE: (&str, &str) = ("machines/vm.toml", include_str!("../../../../machines/vm.toml"));
-
 /// The table of machines with remote actions.
 const RAR: &str = "rar";
 
@@ -294,25 +292,10 @@ impl Model {
         Model::build(document.texts, document.parameters, file_label)
     }
 
-    /// Whether other CPUs' translations can be invalidated without interrupting them: by broadcasts, or by remote actions.
+    /// Whether other CPUs' translations can be invalidated without interrupting them: by broadcasts, or by remote
+    /// actions.
     pub fn broadcasts(&self) -> bool {
         self.broadcast.available || self.rar.is_some()
-    }
-
-    /// Checks that a virtual machine has no more CPUs than the machine whose first CPUs they are.
-    ///
-    /// # Errors
-    /// One line naming both numbers and the remedy.
-    pub fn check_vcpus(&self) -> Result<(), String> {
-        let most = self.topology.hardware_threads().min(Topology::MAX_CPUS);
-        match self.vm {
-            Some(vm) if vm.vcpus > most => Err(format!(
-                "--vm {}: {} has {most} CPUs, and virtual CPUs are laid out as its first; give at most {most}, or a larger machine with \
-                 --cpus {}",
-                vm.vcpus, self.name, vm.vcpus
-            )),
-            _ => Ok(()),
-        }
     }
 
     /// The same machine without either.
@@ -340,7 +323,8 @@ impl Model {
 
     /// The model with one number replaced: `value` is in the unit that the file uses for it (see
     /// [`parameter`](Model::parameter)); flags are 0 or 1. It may leave the range stated in the file, not the bounds of
-    /// the field. A path `vm.*` is known of every model, see [`with_hypervisor`](Model::with_hypervisor). Changing `machine.ghz` changes how numbers given in ns convert.
+    /// the field. A path `vm.*` is known of every model, see [`with_hypervisor`](Model::with_hypervisor). Changing
+    /// `machine.ghz` changes how numbers given in ns convert.
     ///
     /// # Errors
     /// An unknown path (the message names the parameters of its table), a value out of bounds, or a contradiction.
@@ -387,26 +371,6 @@ impl Model {
         let per_socket = self.topology.hardware_threads() / self.topology.sockets;
         let sockets = cpus.div_ceil(per_socket).max(self.topology.sockets);
         self.with("topology.sockets", sockets as f64)
-    }
-
-    /// The same machine with the numbers of `vm.*` among its parameters: those of its own table `[vm]`, or else those of
-    /// `machines/vm.toml`. It is a virtual one from when `vm.vcpus` is above 0: then its CPUs are the first of the machine.
-    ///
-    /// # Errors
-    /// None: the table is part of the library.
-    pub fn with_hypervisor(&self) -> Result<Model, ModelError> {
-        if self.parameters.iter().any(|parameter| table_of(parameter) == VM) {
-            return Ok(self.clone());
-        }
-        let (file, text) = VM_FILE;
-        let table = Table {
-            name: VM,
-            texts: &[],
-            numbers: VmModel::FIELDS,
-        };
-        let mut parameters = self.parameters.clone();
-        parameters.extend(file::read(text, file, &[table], &[])?.parameters);
-        Model::build(self.texts.clone(), parameters, &self.source_text_name)
     }
 
     /// Nanoseconds that `cycles` take.

@@ -1,9 +1,10 @@
 //! The host under a virtual machine: which virtual CPUs run, which wait for a CPU of the host, which are halted.
 //!
-//! One queue for all CPUs of the host, first come first served in slices; a virtual CPU that wakes up goes to the front. Owns no cost
-//! but those of its settings. Which CPU of the host a virtual CPU runs on is not modelled: distances are those of the guest. The host
-//! takes a CPU away at an interrupt of its own, so never in a section with interrupts off; those are shorter than a thousandth of a
-//! slice. A halted virtual CPU counts as one that runs for whoever wants to have it flushed, as Linux's hosts say since 5.19.
+//! One queue for all CPUs of the host, first come first served in slices; a virtual CPU that wakes up goes to the
+//! front. Owns no cost but those of its settings. Which CPU of the host a virtual CPU runs on is not modelled:
+//! distances are those of the guest. The host takes a CPU away at an interrupt of its own, so never in a section with
+//! interrupts off; those are shorter than a thousandth of a slice. A halted virtual CPU counts as one that runs for
+//! whoever wants to have it flushed, as Linux's hosts say since 5.19.
 
 use super::System;
 use super::category::{self, Category};
@@ -123,7 +124,8 @@ impl Host {
         false
     }
 
-    /// The virtual CPUs of other machines have been there before the first of this one; those that run are somewhere in their slices.
+    /// The virtual CPUs of other machines have been there before the first of this one; those that run are somewhere in
+    /// their slices.
     fn others_come(self: &Rc<Self>, now: u64) {
         for other in 0..self.config.others {
             if self.joins(Who::Other(other), now, false) {
@@ -242,7 +244,8 @@ pub(super) fn halt(host: Option<&Rc<Host>>) {
 }
 
 impl<const W: usize> System<W> {
-    /// Makes the CPUs virtual ones of this host. Once, before any CPU is online and before a scheduler or ticks are there.
+    /// Makes the CPUs virtual ones of this host. Once, before any CPU is online and before a scheduler or ticks are
+    /// there.
     ///
     /// # Panics
     /// When there is a hypervisor.

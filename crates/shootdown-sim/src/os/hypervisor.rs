@@ -57,8 +57,8 @@ impl<const W: usize> System<W> {
         }
     }
 
-    /// This virtual CPU exits, and enters again when `stay` returns. Without the words that are shared with the guest nobody can ask
-    /// for a flush meanwhile.
+    /// This virtual CPU exits, and enters again when `stay` returns. Without the words that are shared with the guest
+    /// nobody can ask for a flush meanwhile.
     pub(super) fn exit_for(&self, stay: impl FnOnce()) {
         let (cpu, saved) = (machine::cpu(), machine::interrupts_off());
         let word = self.engine.kernel().virtual_cpus.get().map(|cpus| &cpus[cpu].0);

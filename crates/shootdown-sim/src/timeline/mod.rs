@@ -171,7 +171,8 @@ fn keep_wait(since: u64) {
     });
 }
 
-/// The running CPU writes, or is about to write, to the word at `address`: a request, if that is in the state of another CPU.
+/// The running CPU writes, or is about to write, to the word at `address`: a request, if that is in the state of
+/// another CPU.
 #[inline]
 pub(crate) fn writes_to(address: usize) {
     if LEVEL.get() == Level::Lines {
@@ -270,8 +271,8 @@ pub struct Shootdown {
     pub end: f64,
     /// Interrupts it sent: when, and to whom.
     pub sent: Vec<(f64, Vec<usize>)>,
-    /// CPUs that it posted requests at, in the order in which it did, and when. Those to which an interrupt was under way already are
-    /// not among those it sent one.
+    /// CPUs that it posted requests at, in the order in which it did, and when. Those to which an interrupt was under
+    /// way already are not among those it sent one.
     pub asked: Vec<(f64, usize)>,
     /// Broadcasts that it issued.
     pub broadcasts: usize,

@@ -1,6 +1,8 @@
-//! What one flush spent its time on, from the record of the CPU that flushes: pieces without a gap from its beginning to its end.
+//! What one flush spent its time on, from the record of the CPU that flushes: pieces without a gap from its beginning
+//! to its end.
 //!
-//! Owns the order in which activities cover each other. Every moment belongs to one part, so that the parts add up to the whole.
+//! Owns the order in which activities cover each other. Every moment belongs to one part, so that the parts add up to
+//! the whole.
 
 use super::{TimelineEvent, What};
 
@@ -113,8 +115,9 @@ impl State {
     }
 }
 
-/// The pieces of the flush of `cpu` that lasted from `begin` to `end`, in order: the first begins at `begin`, each at the end of the
-/// one before, the last ends at `end`. `last_answer` is when its last target had answered, if it had any.
+/// The pieces of the flush of `cpu` that lasted from `begin` to `end`, in order: the first begins at `begin`, each at
+/// the end of the one before, the last ends at `end`. `last_answer` is when its last target had answered, if it had
+/// any.
 pub fn divide(events: &[TimelineEvent], cpu: usize, begin: f64, end: f64, last_answer: Option<f64>) -> Vec<Piece> {
     let mut state = State {
         base: Part::Choose,

@@ -119,7 +119,8 @@ fn a_cpu_that_was_descheduled_in_a_walk_is_told_that_a_table_goes() {
     }
 }
 
-/// The same race where a host's scheduler takes CPUs away: two virtual CPUs and one of another machine share two of its CPUs.
+/// The same race where a host's scheduler takes CPUs away: two virtual CPUs and one of another machine share two of its
+/// CPUs.
 #[test]
 fn a_request_to_flush_at_entry_is_not_lost_to_a_host_that_takes_turns() {
     let scene = Scene::new(2, LOG);

@@ -318,8 +318,8 @@ impl<'a> Record<'a> {
         asked.map(|(at, _)| at - self.begin)
     }
 
-    /// When `cpu` took the interrupt for `flush` and when it answered, if it was asked. Where the interrupt was another's, it may have
-    /// been taken right after the request was posted.
+    /// When `cpu` took the interrupt for `flush` and when it answered, if it was asked. Where the interrupt was
+    /// another's, it may have been taken right after the request was posted.
     fn answer(&self, flush: &Shootdown, cpu: usize) -> (Option<f64>, Option<f64>) {
         match self.sent(flush, cpu).or_else(|| self.asked(flush, cpu)) {
             Some(since) => answer(&self.own[cpu], since, flush.end - self.begin),
@@ -411,9 +411,9 @@ fn edge(what: &What) -> Option<(Kind, bool)> {
     })
 }
 
-/// The spans of one CPU that reach into `window`: `pieces` of its own flushes, and what else it did. What ends without having begun
-/// was under way when the record began, at `since`, and is drawn from there. CPUs that are lazy are known from the start, so they are no
-/// such case.
+/// The spans of one CPU that reach into `window`: `pieces` of its own flushes, and what else it did. What ends without
+/// having begun was under way when the record began, at `since`, and is drawn from there. CPUs that are lazy are known
+/// from the start, so they are no such case.
 fn spans(own: &[(f64, &What)], pieces: impl Iterator<Item = Span>, window: (f64, f64), since: f64) -> Vec<Span> {
     let mut spans: Vec<Span> = pieces.filter(|piece| piece.kind != Kind::Handler).collect();
     let divided = |from: f64, to: f64, pieces: &[Span]| pieces.iter().any(|piece| piece.from >= from && piece.to <= to);

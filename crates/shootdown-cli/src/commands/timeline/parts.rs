@@ -11,8 +11,8 @@ fn unit(duration: f64) -> (&'static str, f64, usize) {
     }
 }
 
-/// `values` as whole multiples of `step` that add up to what their sum is rounded to: those with the largest remainders are rounded
-/// up.
+/// `values` as whole multiples of `step` that add up to what their sum is rounded to: those with the largest remainders
+/// are rounded up.
 fn apportioned(values: &[f64], step: f64) -> Vec<u64> {
     let exact: Vec<f64> = values.iter().map(|value| (value / step).max(0.0)).collect();
     let mut whole: Vec<u64> = exact.iter().map(|value| value.floor() as u64).collect();
