@@ -105,7 +105,7 @@ pub const RACES: &[Scenario] = &[
     },
     Scenario {
         name: "departed",
-        about: "a CPU that has left the space comes back while requests ask whoever has left to leave its set",
+        about: "a CPU that has left the space comes back while requests ask CPUs that have left to leave its set",
         design: Design {
             departure: Departure::WhenShared { looks: 1 },
             ..BASE.design

@@ -8,9 +8,9 @@ use clap::Args;
 #[derive(Debug, Args)]
 #[command(
     long_about = "Try every order of what can happen in small races of two or three CPUs, on the real engine: which CPU goes \
-    on, when a store becomes visible, what a load still finds, when an interrupt arrives, what a processor has cached on \
-    its own accord, with the memory of x86, Arm or RISC-V. Prints how many states there are, and the first run that \
-    breaks a rule as a story. `none` is the control: it \
+    on, when a store becomes visible, what a load still finds, when an interrupt arrives, what a processor caches \
+    speculatively, with the memory of x86, Arm or RISC-V. Prints how many states there are, and the first run that \
+    breaks a rule, step by step. `none` is the control: it \
     must break one. Exit status 1 when another design does, or `none` does not.",
     after_help = "Races of two CPUs: flush, cross, masked, twice, switch, return, departed, lazy, kernel, tables, lazy-tables, end,\n\
     batch, hotplug, kernel-range, kernel-hotplug, roll-over, roll-over-lazy, roll-over-batch, walk, foreign-walk,\n\
@@ -34,7 +34,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub designs: Vec<String>,
 
-    /// Whose memory: x86, arm, riscv; that of the processors that the design is meant for when none is named
+    /// Memory models: x86, arm, riscv [default: that of the processors that the design is meant for]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub memory: Vec<String>,
 
@@ -51,7 +51,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "N", default_value_t = 100_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub states: u64,
 
-    /// Most times in a run that a CPU which could go on has to let another go on
+    /// Most preemptions in a run: switches away from a CPU that could go on
     #[arg(long, value_name = "N")]
     pub preemptions: Option<u32>,
 
@@ -59,11 +59,11 @@ pub struct CheckArgs {
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
 
-    /// Tell the counterexample in FILE
+    /// Print the counterexample in FILE
     #[arg(long, value_name = "FILE", conflicts_with_all = ["races", "designs", "memory", "three", "random", "record", "json"])]
     pub replay: Option<PathBuf>,
 
-    /// Tell every access to memory
+    /// Print every access to memory
     #[arg(long)]
     pub details: bool,
 

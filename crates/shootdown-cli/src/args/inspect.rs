@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{RunArgs, whole_number};
 
-/// Decisions that `explain` tells one by one, unless told.
+/// Decisions that `explain` prints one by one by default.
 pub const DECISIONS: u64 = 8;
 
 /// Arguments shared by the commands that look into one run.

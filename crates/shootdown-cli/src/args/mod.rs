@@ -74,18 +74,18 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Run the bare-metal kernel in QEMU: real page tables, real interrupts, under several designs
     Qemu(QemuArgs),
-    /// Show one shootdown across CPUs: who sent, who was lazy, who answered when
+    /// Show one shootdown across CPUs: initiator, targets, CPUs in lazy TLB mode, and when each answered
     Timeline(TimelineArgs),
     /// List the workloads, machines and designs
     List(ListArgs),
-    /// Tell why requests of one run went by interrupts, by broadcast or nowhere, and what each way cost
+    /// Explain why requests of one run went by IPI, by broadcast or to no other CPU, and what each method cost
     Explain(ExplainArgs),
     /// Print published tables beside simulated results, with errors on fitted and held-out rows
     Evidence(EvidenceArgs),
     /// Sweep the rate of table frees: what lockless walks pay under each design, and where one becomes cheaper than
     /// another
     Walkers(WalkersArgs),
-    /// Hold `adaptive` against the best preset in every cell of machine, workload and threads
+    /// Compare `adaptive` with the best preset in every cell of machine, workload and threads
     Scoreboard(ScoreboardArgs),
     /// Try every order of what can happen in small races, on the real engine
     Check(CheckArgs),

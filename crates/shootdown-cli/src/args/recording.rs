@@ -33,7 +33,7 @@ pub struct ImportArgs {
 /// Arguments of `replay`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Threads run, sleep and ask for flushes as recorded; what becomes of the requests is the simulated engine's business.\n\
+    after_help = "Threads run, sleep and ask for flushes as recorded; the engine decides how each flush is carried out.\n\
     How the program is put on the machine, --scale:\n  \
     N          N copies, each on as many CPUs as the recording had, with address spaces of their own; they begin up to\n             \
     10 ms apart, so that they do not run in step\n  \

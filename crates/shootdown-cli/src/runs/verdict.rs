@@ -289,13 +289,13 @@ fn ratios(comparison: &Comparison) -> Vec<String> {
     sentences
 }
 
-/// A sentence for each figure in brackets.
+/// A sentence for each figure in parentheses.
 fn doubts(comparison: &Comparison) -> Vec<String> {
     let operation = comparison.plan.workload.operation();
     let rows = comparison.rows.iter().filter_map(|row| Some((row, row.doubt?)));
     rows.map(|(row, doubt)| {
         format!(
-            "in brackets, no measurement: {} at {} threads, {} ({} {operation}s)",
+            "in parentheses, too few samples to be meaningful: {} at {} threads, {} ({} {operation}s)",
             row.design,
             row.threads,
             doubt_in_words(doubt),

@@ -85,7 +85,7 @@ pub fn curves(outcomes: &[Outcome]) -> Vec<(&'static str, Vec<(usize, f64)>)> {
 
 /// What the curves look like as text, as [`statements`].
 pub fn text(outcomes: &[Outcome]) -> Option<String> {
-    let mut text = format!("shape, and what is said of it ({CAVEAT}):\n");
+    let mut text = format!("curve shape: simulated beside published ({CAVEAT}):\n");
     for Statement { found, expected, met } in statements(outcomes)? {
         text += &format!("  {found:<58} {expected:<14} {}\n", if met { "met" } else { "MISSED" });
     }

@@ -135,7 +135,7 @@ pub(super) fn decisions(diary: &Diary, most: usize) -> Vec<String> {
     let more = all - lines.len();
     if more > 0 {
         lines.push(format!(
-            "...and {more} more such decisions: --decisions {all} tells all."
+            "...and {more} more such decisions: --decisions {all} prints all."
         ));
     }
     if diary.decisions_dropped > 0 {
@@ -182,7 +182,7 @@ mod tests {
         let many = decisions(&diary, 8);
         assert_eq!(many.len(), 2);
         assert!(many[0].starts_with("at 9.0 µs: it was promoted"), "{many:?}");
-        assert_eq!(many[1], "...and 8 more such decisions: --decisions 9 tells all.");
+        assert_eq!(many[1], "...and 8 more such decisions: --decisions 9 prints all.");
         diary.decisions_dropped = 2;
         assert_eq!(decisions(&diary, 8)[2], "...and 2 later ones that were not kept.");
         assert_eq!(decisions(&diary, 9).len(), 10);

@@ -184,7 +184,7 @@ fn costs(explanation: &Explanation) -> Vec<String> {
         ));
     }
     told.push(format!(
-        "Believed at the end: {}.",
+        "Estimated at the end: {}.",
         cost_words(&explanation.costs, explanation.broadcast)
     ));
     told.push(if !explanation.broadcast {

@@ -352,7 +352,7 @@ mod tests {
         let page = render(&Comparison::new(plan, outcomes, None, 1.0));
         page::checked(&page);
         for expected in [
-            "In brackets, no measurement: ipi at 16 threads, too wide an interval (53 loops)",
+            "In parentheses, too few samples to be meaningful: ipi at 16 threads, too wide an interval (53 loops)",
             "<td>±90%</td>",
         ] {
             assert!(page.contains(expected), "missing: {expected}\n{page}");
