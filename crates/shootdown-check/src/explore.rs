@@ -4,8 +4,8 @@
 //! the moment is kept, and gone back to for each step but the first.
 
 use crate::machine::{Line, Step};
-use crate::moment::Moment;
 use crate::play::Play;
+use crate::snapshot::Moment;
 use crate::violation::Violation;
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};

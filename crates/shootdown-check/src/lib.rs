@@ -17,7 +17,7 @@
 //! - **Caches cost no choices.** A CPU holds everything that it *may* have cached (`tlb.rs`): one set instead of one
 //!   run for each moment of a fill.
 //! - **Nothing is done twice.** Where more than one step is possible the moment is kept, stacks and all, and gone back to
-//!   (`moment.rs`).
+//!   (`snapshot.rs`).
 //! - **Only what matters is interleaved.** A word that one CPU alone touches, or that nobody writes, needs no turn of
 //!   its own; who touches what is learnt from the runs, and the exploration starts over when it learns more
 //!   (`memory.rs`).
@@ -35,20 +35,20 @@
 
 mod architecture;
 mod barriers;
+mod counterexample;
 mod explore;
 mod kernel;
 pub mod litmus;
 mod machine;
 mod memory;
-mod moment;
 mod operations;
 pub mod orders;
 mod play;
 mod random;
 pub mod scenario;
 mod sharing;
+mod snapshot;
 mod stage;
-mod story;
 pub mod subject;
 mod tlb;
 mod views;
@@ -56,10 +56,10 @@ mod violation;
 mod world;
 
 pub use architecture::Architecture;
+pub use counterexample::{Recorded, story};
 pub use explore::{Bounds, Counterexample, Report, explore, replay};
 pub use machine::{Line, MAX_CPUS, PAGES, SPACES, Step};
 pub use play::Play;
 pub use random::{Priorities, at_random, sample};
 pub use stage::{Scenario, Stage};
-pub use story::{Recorded, story};
 pub use violation::Violation;

@@ -78,7 +78,7 @@ pub(crate) struct Cpu {
     pub(crate) place: Place,
     /// Its script is over; it only takes interrupts.
     pub(crate) done: bool,
-    /// It is in its interrupt's handler, and what that came into. Not on its stack: whoever [goes back](crate::moment)
+    /// It is in its interrupt's handler, and what that came into. Not on its stack: whoever [goes back](crate::snapshot)
     /// copies stacks as bytes.
     pub(crate) interrupted: Option<Interrupted>,
     /// A table that software here holds a link to.

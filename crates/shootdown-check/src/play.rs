@@ -4,7 +4,7 @@
 use crate::architecture::Architecture;
 use crate::kernel::CheckKernel;
 use crate::machine::{self, Kept, Line, Machine, Step, with};
-use crate::moment::{Moment, Script};
+use crate::snapshot::{Moment, Script};
 use crate::stage::{Cpus, Scenario, Stage};
 use crate::violation::Violation;
 use crate::world::{Resume, handles_by, point, yields_through};

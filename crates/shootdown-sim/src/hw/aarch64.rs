@@ -8,7 +8,7 @@ use super::broadcast::Outstanding;
 use super::deferred::{Asked, Late, WrittenRoot};
 use super::entry::Entry;
 use super::ledger::Stamp;
-use super::story::Rule;
+use super::violation::Rule;
 use super::{HardwareFault, Hw, Isa, mix};
 use shootdown::{Broadcast, Local};
 

@@ -5,7 +5,7 @@
 use super::cpu::Reason;
 use super::frames::FrameKind;
 use super::oracle::bits_of;
-use super::story::Rule;
+use super::violation::Rule;
 use super::{Hw, Wrong};
 
 impl Hw {

@@ -16,7 +16,7 @@
 //!   tlb.rs      translation caches            broadcast.rs  INVLPGB and TLBSYNC
 //!   psc.rs      paging-structure caches       ledger.rs     what each page's translation was, and when
 //!   oracle.rs   C1 to C4 of translations      freeing.rs    C2 and C3 of what is freed
-//!   story.rs    violations, told               software_walk.rs  C3 of lockless walks by software
+//!   violation.rs violations, printed            software_walk.rs  C3 of lockless walks by software
 //!   aarch64.rs  TLBI, DSB, ISB, break before make
 //!   iommu.rs    a TLB that belongs to devices
 //!   riscv64.rs  SFENCE.VMA, Svinval, remote fences by firmware
@@ -42,11 +42,11 @@ mod psc;
 mod quarantine;
 mod riscv64;
 mod software_walk;
-mod story;
 mod tables;
 mod tlb;
 mod under_way;
 mod unpublished;
+mod violation;
 mod walk;
 mod wrong;
 
@@ -59,8 +59,8 @@ pub use iommu::Iommu;
 pub use ledger::Stamp;
 pub use riscv64::Riscv64;
 pub use software_walk::TableLink;
-pub use story::{Rule, Violation};
 pub use tables::table_index;
+pub use violation::{Rule, Violation};
 pub use walk::{Access, FaultKind, PageFault, Privilege, Translation};
 #[cfg(feature = "faults")]
 pub use wrong::Wrong;

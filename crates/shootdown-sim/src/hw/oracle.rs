@@ -10,8 +10,8 @@
 use super::cpu::Reason;
 use super::ledger::{Completion, Record, Stamp};
 use super::psc::span_shift;
-use super::story::Rule;
 use super::tlb::{At, Body, GLOBAL, Tlb, key_tag};
+use super::violation::Rule;
 use super::{Entry, Hw, Wrong, is_kernel};
 use shootdown::Stride;
 use std::ops::Range;

@@ -7,7 +7,7 @@
 //! end it is a completed request like any other: all TLBs are checked, and every later use is a violation. Owns the
 //! list.
 
-use super::story::Rule;
+use super::violation::Rule;
 use super::{Hw, Stamp};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

@@ -7,7 +7,7 @@
 
 use super::entry::Entry;
 use super::frames::FrameKind;
-use super::story::Rule;
+use super::violation::Rule;
 use super::{Hw, table_index};
 use std::collections::HashMap;
 

@@ -7,10 +7,10 @@
 //! Virtual time is kept in ticks of 1/16 cycle; the interface speaks of cycles.
 
 mod account;
-mod ambient;
 mod arena;
 mod config;
 mod cpu;
+mod current;
 mod interrupt;
 mod lines;
 mod memory;
@@ -24,16 +24,16 @@ mod wait;
 mod word;
 
 pub use account::{CpuStatistics, Statistics};
-pub use ambient::*;
 pub use arena::{LINE, Shared};
 pub use config::{Config, CoreCosts, Distance, MAX_CPUS, StoreBuffer, TICKS_PER_CYCLE, Topology};
 pub use cpu::CATEGORIES;
+pub use current::*;
 pub use lines::LineId;
 pub use word::{SimWord, SimWorld};
 
-use ambient::Installed;
 use arena::Region;
 use cpu::{NEVER, SLOW_HOST, State, Task};
+use current::Installed;
 use lines::Lines;
 use record::Core;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -8,7 +8,7 @@
 
 use super::cpu::{Cpu, SLOW_HOST, SLOW_RECORDING, State, Task};
 use super::record::Core;
-use super::{Machine, ambient};
+use super::{Machine, current};
 use corosensei::Yielder;
 use std::cell::{Cell, OnceCell, RefCell};
 
@@ -45,7 +45,7 @@ pub(crate) struct Tasks {
 }
 
 impl Machine {
-    /// Adds a task that no CPU runs yet; the run waits for it to say [`end_task`](ambient::end_task). Returns its
+    /// Adds a task that no CPU runs yet; the run waits for it to say [`end_task`](current::end_task). Returns its
     /// number, from the number of CPUs on. Its stack must have been asked for as one of `extra_tasks`.
     ///
     /// # Panics
@@ -62,7 +62,7 @@ impl Machine {
         let stack = self.region.stack(self.stack_bytes, number);
         core.lines.stacks_from(self.region.stacks_from());
         let coroutine = Task::with_stack(stack, move |yielder, ()| {
-            ambient::core().cpu().yielder.set(yielder);
+            current::core().cpu().yielder.set(yielder);
             task();
         });
         parked.push(Parked {
@@ -74,7 +74,7 @@ impl Machine {
     }
 
     /// Sets what happens at each point where the running task may be exchanged: interrupts are on, and whoever calls
-    /// [`switch_task`](ambient::switch_task) there may come back on another CPU. Once.
+    /// [`switch_task`](current::switch_task) there may come back on another CPU. Once.
     ///
     /// # Panics
     /// When set before.

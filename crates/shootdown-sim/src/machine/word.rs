@@ -3,7 +3,7 @@
 //! On a CPU of a running machine every operation is charged; anywhere else it is a plain memory operation.
 
 use super::Barrier;
-use super::ambient::{core, try_core};
+use super::current::{core, try_core};
 use shootdown::facade::{Facade, Word};
 use std::sync::atomic::{
     AtomicU64,

@@ -6,7 +6,7 @@ use shootdown_sim::model::{Arch, Model};
 use shootdown_sim::run::{RunResult, RunSpec};
 
 use super::NOT_TO_BEAT;
-use super::place::Place;
+use super::location::Place;
 use crate::print::number;
 use crate::runs::catalog::{self, IDEAL_DESIGN, JUDGED_DESIGN};
 use crate::runs::queue::Outcome;

@@ -11,7 +11,7 @@
 //! the reason.
 
 mod cell;
-mod place;
+mod location;
 mod requirements;
 mod text;
 
@@ -33,7 +33,7 @@ use crate::runs::catalog::JUDGED_DESIGN;
 use crate::runs::plan::Settings;
 use crate::runs::queue::{self, Outcome, Runner};
 use cell::{Cell, LeftOut, Plan};
-use place::Place;
+use location::Place;
 use requirements::Requirement;
 
 /// Not designs to beat: the limit, the control, a relaxed contract, and settings for processors with errata.

@@ -202,7 +202,7 @@ pub(super) fn requirements(cells: &[Cell]) -> Vec<Requirement> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::commands::scoreboard::place::Place;
+    use crate::commands::scoreboard::location::Place;
 
     pub(in crate::commands::scoreboard) fn cell(
         machine: &str,

@@ -98,7 +98,7 @@ fn left_out(left_out: &[LeftOut]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::scoreboard::place::Place;
+    use crate::commands::scoreboard::location::Place;
     use crate::commands::scoreboard::requirements::{requirements, tests::cell};
 
     fn document() -> Document {

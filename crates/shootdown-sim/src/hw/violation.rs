@@ -1,4 +1,4 @@
-//! Violations, and how each one is told.
+//! Violations, and how each is printed.
 //!
 //! Owns wording. Decides nothing.
 
@@ -35,7 +35,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// One violation. The entry concerned was dropped afterwards, so that one mistake is told once.
+/// One violation. The entry concerned was dropped afterwards, so that one mistake is reported once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// What was broken.
@@ -82,7 +82,7 @@ impl Hw {
         });
     }
 
-    /// The history of a TLB entry: what it is, when it was withdrawn, who should have removed it.
+    /// The history of a TLB entry: what it is, when it was withdrawn, which request should have removed it.
     pub(super) fn tell_entry(&self, cpu: usize, key: u64, body: &Body) -> Vec<String> {
         let under = if key & GLOBAL != 0 {
             "global".to_string()

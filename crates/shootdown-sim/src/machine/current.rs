@@ -20,7 +20,7 @@ thread_local! {
 /// The machine installed on this host thread.
 #[inline]
 pub(crate) fn try_core<'a>() -> Option<&'a Core> {
-    // SAFETY: `Installed` keeps the pointer valid while it is set; callers use the reference only within one ambient
+    // SAFETY: `Installed` keeps the pointer valid while it is set; callers use the reference only within one
     // call, during which the machine cannot be dropped since it is borrowed by `run` or by its own drop.
     unsafe { INSTALLED.get().as_ref() }
 }

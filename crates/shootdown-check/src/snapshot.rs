@@ -1,4 +1,4 @@
-//! A moment of a run, kept, so that another way on from it can be tried without taking all steps before it again.
+//! A snapshot of a run, so that other continuations can be tried without repeating the steps before it.
 //!
 //! A coroutine cannot be cloned, but the bytes of its stack can be put back where they lay, and the same bytes at the same
 //! addresses go on in the same way. That is right as long as a script's stack owns nothing outside of itself and of the
