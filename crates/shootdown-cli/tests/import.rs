@@ -118,3 +118,40 @@ fn what_is_no_recording_is_refused_in_one_line_and_leaves_no_file() {
         .collect();
     assert_eq!(left.len(), 2, "{left:?}");
 }
+
+#[test]
+fn victims_are_told_by_cpu_thread_and_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("r.parquet");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shootdown-trace/tests/data/cargo_build_sys_whole.txt.gz");
+    let import = |more: &[&str]| {
+        let run = Command::new(env!("CARGO_BIN_EXE_shootdown"))
+            .arg("import")
+            .arg(&file)
+            .arg("-o")
+            .arg(&output)
+            .args(more)
+            .output()
+            .unwrap();
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        String::from_utf8(run.stdout).unwrap()
+    };
+    for (by, column, other) in [
+        ("cpu", "CPU 0", "madvise"),
+        ("thread", "rustc-", "CPU 0"),
+        ("CALL", "MADV_DONTNEED", "CPU 0"),
+    ] {
+        let text = import(&["--victims", by]);
+        assert!(text.contains(column) && !text.contains(other), "{by}: {text}");
+    }
+    let found: serde_json::Value = serde_json::from_str(&import(&["--json"])).unwrap();
+    for by in ["cpus", "threads", "calls"] {
+        let lines = found["victims"][by].as_array().unwrap();
+        let sum: u64 = lines.iter().map(|line| line["interrupts"].as_u64().unwrap()).sum();
+        assert_eq!(sum, found["shootdowns"].as_u64().unwrap(), "{by}");
+    }
+    // All requests but those of page faults, fork and exec follow the entry of a call.
+    let first = &found["victims"]["calls"][0];
+    assert_eq!(first["of"], "madvise, MADV_DONTNEED");
+    assert!(first["interrupts"].as_u64().unwrap() >= 100, "{first}");
+}

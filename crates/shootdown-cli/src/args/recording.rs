@@ -14,6 +14,7 @@ use super::whole_number;
     Examples:\n  \
     shootdown import cc_make_j2.txt.gz                      writes cc_make_j2.parquet\n  \
     perf script -F comm,pid,tid,cpu,time,event,trace | shootdown import - -o make.parquet\n  \
+    shootdown import trace.txt --victims thread             which threads are interrupted, and which threads send\n  \
     shootdown import trace.txt --json | jq .shootdowns"
 )]
 pub struct ImportArgs {
@@ -25,9 +26,36 @@ pub struct ImportArgs {
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
+    /// Print only what shootdowns interrupt: by CPU, by thread, or by the system call that sends them; every row
+    #[arg(long, value_name = "cpu|thread|call", ignore_case = true)]
+    pub victims: Option<VictimsBy>,
+
     /// Print only JSON, for programs
     #[arg(long)]
     pub json: bool,
+}
+
+/// What `--victims` groups interrupts by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum VictimsBy {
+    /// The CPU that is interrupted
+    Cpu,
+    /// The thread that is interrupted
+    Thread,
+    /// The system call that sent the request
+    Call,
+}
+
+impl VictimsBy {
+    /// The grouping.
+    pub fn by(self) -> shootdown_trace::victims::By {
+        use shootdown_trace::victims::By;
+        match self {
+            VictimsBy::Cpu => By::Cpu,
+            VictimsBy::Thread => By::Thread,
+            VictimsBy::Call => By::Call,
+        }
+    }
 }
 
 /// Arguments of `replay`.

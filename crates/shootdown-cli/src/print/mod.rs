@@ -12,3 +12,4 @@ pub mod report;
 pub mod style;
 pub mod table;
 pub mod terminal;
+pub mod victims;

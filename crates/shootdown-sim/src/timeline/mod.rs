@@ -14,7 +14,7 @@ mod parts;
 pub use parts::{Part, Piece, divide};
 
 /// Most events kept, so that a long window does not fill the memory.
-const MOST_EVENTS: usize = 2_000_000;
+pub const MOST_EVENTS: usize = 2_000_000;
 
 /// Something that a CPU did.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use shootdown_trace::victims::VictimCounter;
 use shootdown_trace::{Metadata, Reason, Summary, columns, text};
 
 use crate::args::ImportArgs;
@@ -19,6 +20,7 @@ use crate::print::json;
 use crate::print::number;
 use crate::print::output::{self, Destination};
 use crate::print::table::{Column, Grid, Tables};
+use crate::print::victims;
 
 /// Processes shown in the summary.
 const TOP: usize = 8;
@@ -79,7 +81,7 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let (input, bytes) = open(&args.file).map_err(fail)?;
     let bar = bar(bytes);
     let input = unpacked(BufReader::with_capacity(1 << 16, bar.wrap_read(input))).map_err(fail)?;
-    let mut summary = Summary::default();
+    let (mut summary, mut counter) = (Summary::default(), VictimCounter::default());
     let written = destination.write_by(stop, |file| {
         let broken = |error: columns::Error| Failure::Input(format!("{}: {error}", destination.shown()));
         let mut writer = columns::Writer::new(file).map_err(broken)?;
@@ -88,6 +90,7 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
                 return Err("interrupted".into());
             }
             summary.add(event);
+            counter.add(event);
             writer.add(event).map_err(|error| error.to_string())
         });
         let metadata = match metadata {
@@ -101,16 +104,45 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         Ok(metadata)
     });
     bar.finish_and_clear();
-    let metadata = written?;
-    output::print_as(
-        args.json,
-        &if args.json {
-            json::pretty(&document(&place, &destination, &metadata, &summary))
-        } else {
-            words(&place, &destination, &metadata, &summary)
-        },
-    )?;
+    let (metadata, found) = (written?, counter.finish());
+    if args.json {
+        let imported = Imported {
+            document: document(&place, &destination, &metadata, &summary),
+            victims: victims::lines(&found),
+        };
+        output::print(&json::pretty(&imported))?;
+        return Ok(SUCCESS);
+    }
+    let mut tables = Tables::new();
+    let mut text = match args.victims {
+        Some(_) => damage(&metadata),
+        None => words(&place, &destination, &metadata, &summary),
+    };
+    let most = if args.victims.is_some() {
+        usize::MAX
+    } else {
+        victims::TOP
+    };
+    for (by, title) in victims::TABLES {
+        let is_wanted = args.victims.is_none_or(|wanted| wanted.by() == by);
+        if is_wanted && found.interruptions.total() > 0 {
+            let grid = victims::recorded(&found, by, most);
+            text.push_str(&format!("{title}\n{}", tables.draw(&grid)));
+        }
+    }
+    if found.interruptions.total() == 0 {
+        text.push_str("no CPU was interrupted for a shootdown in this recording\n");
+    }
+    output::show(&text)?;
     Ok(SUCCESS)
+}
+
+/// What is in a recording, and what its shootdowns interrupt.
+#[derive(Serialize)]
+struct Imported<D> {
+    #[serde(flatten)]
+    document: D,
+    victims: victims::Lines,
 }
 
 pub(crate) fn is_stdin(path: &Path) -> bool {

@@ -2,6 +2,7 @@
 //!
 //! [`source`] reads the recording, [`row`] sums up what came of it, [`words`] and [`page`] show it.
 
+pub(crate) mod limits;
 mod page;
 mod row;
 mod source;
@@ -16,9 +17,11 @@ use std::thread;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use shootdown_sim::model::Model;
 use shootdown_sim::replay::{ReplayResult, ReplaySpec, Scale, replay_recorded, validate};
 use shootdown_sim::run::PARAMETER_PREFIX;
 use shootdown_sim::timeline::TimelineEvent;
+use shootdown_trace::victims::Interruptions;
 use shootdown_trace::{Coverage, Metadata};
 
 use crate::args::ReplayArgs;
@@ -28,6 +31,7 @@ use crate::print::json;
 use crate::print::number;
 use crate::print::output::{self, Destination};
 use crate::print::table::Tables;
+use crate::print::victims::{self, Lines};
 use crate::runs::catalog;
 use crate::runs::plan;
 use crate::runs::target::{Target, quoted, with_vm};
@@ -62,6 +66,10 @@ struct Document<'a> {
     coverage: &'a Coverage,
     designs: &'a [Row],
     predictions: &'a [Prediction],
+    /// On a model with as many CPUs as were recorded; empty without one.
+    fits: &'a [limits::Fit],
+    /// What the recorded shootdowns interrupted.
+    victims: Lines,
 }
 
 #[derive(Serialize)]
@@ -114,7 +122,9 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     for spec in &specs {
         validate(spec).map_err(Failure::Input)?;
     }
+    let models = models_of(recording.cpus())?;
     let done = run(&specs, &recording, args, destination.is_some(), stop)?;
+    let fits = fits(&models, &recording, args, stop)?;
     let lost = recording.metadata.lost_events;
     let times = args.scale.times();
     let rows: Vec<Row> = specs
@@ -130,6 +140,20 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let predictions = predicting.map_or(Vec::new(), |index| {
         row::predictions(&done[index].result, &recording.recorded, recording.metadata.one_program)
     });
+    let mut limits = limits::lines(&recording, &models);
+    limits.extend(fits.iter().map(limits::Fit::words));
+    limits.extend(limits::indistinct(&rows));
+    let mut hits: Vec<(&str, &Interruptions)> = Vec::new();
+    if as_recorded {
+        hits.push(("(recorded)", &recording.victims.interruptions));
+    }
+    hits.extend(
+        specs
+            .iter()
+            .zip(&done)
+            .map(|(spec, done)| (spec.design.as_str(), &done.result.victims)),
+    );
+    let tables = tables(&recording, &rows, &predictions, times, &hits);
     let command = command_line(args, &target);
     let found: Vec<_> = rows
         .iter()
@@ -140,7 +164,8 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             title: title(args, &target),
             command: &command,
             verdict: words::verdict(&found),
-            tables: tables(&recording, &rows, &predictions, times),
+            tables: tables.clone(),
+            limits: limits.clone(),
             notes: notes(&recording, !predictions.is_empty()),
             timelines: specs
                 .iter()
@@ -175,11 +200,17 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             coverage: &recording.coverage,
             designs: &rows,
             predictions: &predictions,
+            fits: &fits,
+            victims: victims::lines(&recording.victims),
         }))?;
     } else {
         let mut text = format!("{}\n{}\n", title(args, &target), import::damage(&recording.metadata));
+        for line in &limits {
+            text.push_str(&format!("{line}\n"));
+        }
+        text.push('\n');
         let mut drawn = Tables::new();
-        for (title, grid) in tables(&recording, &rows, &predictions, times) {
+        for (title, grid) in tables {
             text.push_str(&format!("{title}\n{}\n", drawn.draw(&grid)));
         }
         text.pop();
@@ -245,6 +276,42 @@ fn run(
         .collect()
 }
 
+/// The models with as many CPUs as were recorded: one of them may be of the recorded machine.
+fn models_of(cpus: usize) -> Result<Vec<Model>, Failure> {
+    let models: Result<Vec<Model>, _> = Model::builtin_names().iter().map(|name| Model::find(name)).collect();
+    let models = models.map_err(|error| Failure::Input(error.to_string()))?;
+    Ok(models
+        .into_iter()
+        .filter(|model| model.topology.cpus() == cpus)
+        .collect())
+}
+
+/// Replays the recording as Linux on each model, to set what is predicted beside what was recorded.
+fn fits(
+    models: &[Model],
+    recording: &Recording,
+    args: &ReplayArgs,
+    stop: &AtomicBool,
+) -> Result<Vec<limits::Fit>, Failure> {
+    let spec = |model: &Model| ReplaySpec {
+        machine: Arc::new(model.clone()),
+        design: limits::LINUX.to_string(),
+        seed: args.seed,
+        scale: Scale::Copies(1),
+        recorded_cpus: recording.cpus(),
+    };
+    let specs: Vec<ReplaySpec> = models.iter().map(spec).collect();
+    if specs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let done = run(&specs, recording, args, false, stop)?;
+    let fit = |(spec, done): (&ReplaySpec, &Done)| {
+        let found = row::predictions(&done.result, &recording.recorded, true);
+        limits::Fit::new(&spec.machine.name, &found[0], recording.recorded.unseen)
+    };
+    Ok(specs.iter().zip(&done).map(fit).collect())
+}
+
 fn title(args: &ReplayArgs, target: &Target) -> String {
     let file = args
         .file
@@ -256,7 +323,13 @@ fn title(args: &ReplayArgs, target: &Target) -> String {
 }
 
 /// What came out, with a title for each table.
-fn tables(recording: &Recording, rows: &[Row], predictions: &[Prediction], times: u64) -> Vec<page::Table> {
+fn tables(
+    recording: &Recording,
+    rows: &[Row],
+    predictions: &[Prediction],
+    times: u64,
+    hits: &[(&str, &Interruptions)],
+) -> Vec<page::Table> {
     let (recorded, lost) = (&recording.recorded, recording.metadata.lost_events);
     let mut tables = vec![
         (
@@ -266,6 +339,11 @@ fn tables(recording: &Recording, rows: &[Row], predictions: &[Prediction], times
         ("Latency and disturbance", words::tails(rows, recorded)),
         ("CPUs that interrupts hit", words::hits(rows)),
     ];
+    if hits.iter().any(|(_, found)| found.total() > 0) {
+        for (by, title) in victims::TABLES {
+            tables.push((title, victims::replayed(&recording.victims, hits, by, victims::TOP)));
+        }
+    }
     if !predictions.is_empty() {
         tables.push(("Predicted beside recorded", words::predictions(predictions)));
     }

@@ -2,7 +2,7 @@
 //!
 //! The timeline is drawn by a script from numbers in the page; without scripts the tables say what there is to say.
 
-use shootdown_sim::timeline::{TimelineEvent, What, shootdowns};
+use shootdown_sim::timeline::{MOST_EVENTS, TimelineEvent, What, shootdowns};
 
 use super::words::Verdict;
 use crate::print::number;
@@ -21,6 +21,8 @@ pub struct View<'a> {
     /// What the oracle found.
     pub verdict: Verdict,
     pub tables: Vec<Table>,
+    /// What the recording can tell, and what not.
+    pub limits: Vec<String>,
     pub notes: Vec<String>,
     /// What every CPU did, by design.
     pub timelines: Vec<(&'a str, &'a [TimelineEvent])>,
@@ -135,6 +137,10 @@ pub fn render(view: &View<'_>) -> String {
         view.verdict.class,
         escape(&view.verdict.words)
     );
+    body.push_str("<h2>What the recording can tell</h2>\n");
+    for line in &view.limits {
+        body.push_str(&format!("<p>{}</p>\n", escape(&page::capitalized(line))));
+    }
     for (title, grid) in &view.tables {
         body.push_str(&format!(
             "<h2>{title}</h2>\n{}{}",
@@ -153,8 +159,10 @@ pub fn render(view: &View<'_>) -> String {
          waits</li>\
          <li><svg viewBox=\"0 0 14 14\"><rect width=\"14\" height=\"14\" rx=\"3\" class=\"take\"/></svg>is interrupted</li></ul>\n",
     );
-    for (design, events) in &view.timelines {
-        body.push_str(&timeline(design, events));
+    let drawn: Vec<Vec<Span>> = view.timelines.iter().map(|(_, events)| spans(events)).collect();
+    let window = window(&view.timelines, &drawn);
+    for ((design, _), spans) in view.timelines.iter().zip(drawn) {
+        body.push_str(&timeline(design, spans, window));
     }
     body.push_str(SCRIPT);
     body.push_str(&format!(
@@ -164,9 +172,12 @@ pub fn render(view: &View<'_>) -> String {
     page::render(&view.title, &format!("{}{STYLE}", style::schemes(LIGHT, DARK)), &body)
 }
 
-/// One design's timeline, as numbers for the script.
-fn timeline(design: &str, events: &[TimelineEvent]) -> String {
-    let mut spans: Vec<(usize, f64, f64, u8)> = shootdowns(events)
+/// A CPU, begin and end in ns, and whether it requests (0) or is interrupted (1).
+type Span = (usize, f64, f64, u8);
+
+/// What a design's timeline draws, in order of time.
+fn spans(events: &[TimelineEvent]) -> Vec<Span> {
+    let mut spans: Vec<Span> = shootdowns(events)
         .iter()
         .filter(|flush| !flush.sent.is_empty() || flush.broadcasts > 0)
         .map(|flush| (flush.sender, flush.begin, flush.end, 0))
@@ -183,11 +194,30 @@ fn timeline(design: &str, events: &[TimelineEvent]) -> String {
             _ => {}
         }
     }
-    let end = events.last().map_or(1.0, |event| event.ns);
     spans.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let cut = spans.get(MOST_SPANS).map(|span| span.1);
+    spans
+}
+
+/// The window that all timelines show, from 0 on: its end, ns, and whether it is shorter than the replays. It ends where
+/// the design with the most spans has as many as a page can draw.
+fn window(timelines: &[(&str, &[TimelineEvent])], drawn: &[Vec<Span>]) -> (f64, bool) {
+    let full = timelines.iter().filter(|(_, events)| events.len() >= MOST_EVENTS);
+    let kept = full.filter_map(|(_, events)| events.last().map(|event| event.ns));
+    let cut = drawn
+        .iter()
+        .filter_map(|spans| spans.get(MOST_SPANS).map(|span| span.1));
+    let cut = kept.chain(cut).min_by(f64::total_cmp);
+    let ends = timelines
+        .iter()
+        .filter_map(|(_, events)| events.last().map(|event| event.ns));
+    let end = ends.fold(1.0, f64::max);
+    (cut.unwrap_or(end), cut.is_some())
+}
+
+/// One design's timeline up to `end` ns, as numbers for the script.
+fn timeline(design: &str, mut spans: Vec<Span>, (end, is_cut): (f64, bool)) -> String {
+    spans.retain(|span| span.1 <= end);
     spans.truncate(MOST_SPANS);
-    let end = cut.unwrap_or(end);
     let mut lanes: Vec<usize> = spans.iter().map(|span| span.0).collect();
     lanes.sort_unstable();
     lanes.dedup();
@@ -206,13 +236,13 @@ fn timeline(design: &str, events: &[TimelineEvent]) -> String {
         })
         .collect();
     let lanes: Vec<String> = lanes.iter().map(ToString::to_string).collect();
-    let cut = cut.map_or(String::new(), |at| {
-        format!(
-            " The first {} of them, up to {}.",
-            number::count(MOST_SPANS as u64),
-            number::time(at)
-        )
-    });
+    let cut = match is_cut {
+        true => format!(
+            " Every design is shown up to {}: a page can draw no more.",
+            number::time(end)
+        ),
+        false => String::new(),
+    };
     format!(
         "<h3>{0}</h3>\n<figure><canvas class=\"lanes\" tabindex=\"0\" role=\"img\" aria-label=\"CPUs over time under {0}\">\
          <span>{{\"end\":{1},\"lanes\":[{2}],\"spans\":[{3}]}}</span></canvas>\
@@ -228,6 +258,28 @@ fn timeline(design: &str, events: &[TimelineEvent]) -> String {
 mod tests {
     use super::*;
 
+    /// One design with few spans and one with more than a page draws: both end together.
+    #[test]
+    fn every_design_shows_the_same_window() {
+        let of = |count: usize, apart: f64| -> Vec<TimelineEvent> {
+            (0..count)
+                .flat_map(|k| {
+                    let ns = k as f64 * apart;
+                    let event = move |ns, what| TimelineEvent { cpu: 1, ns, what };
+                    [event(ns, What::HandlerEnters), event(ns + 1.0, What::HandlerLeaves)]
+                })
+                .collect()
+        };
+        let (many, few) = (of(MOST_SPANS + 5, 10.0), of(3, 150_000.0));
+        let timelines = [("a", many.as_slice()), ("b", few.as_slice())];
+        let drawn: Vec<_> = timelines.iter().map(|(_, events)| spans(events)).collect();
+        assert_eq!(window(&timelines, &drawn), (200_000.0, true));
+        let html = timeline("b", drawn[1].clone(), (200_000.0, true));
+        assert!(html.contains("\"end\":20000") && html.contains("up to 200"), "{html}");
+        assert_eq!(html.matches("0,15000,1,1").count(), 1, "{html}");
+        assert_eq!(window(&timelines[1..], &drawn[1..]), (300_001.0, false));
+    }
+
     #[test]
     fn a_timeline_has_a_lane_for_every_cpu_that_took_part() {
         let event = |cpu, ns, what| TimelineEvent { cpu, ns, what };
@@ -240,7 +292,7 @@ mod tests {
             event(1, 2100.0, What::FlushBegins),
             event(1, 2200.0, What::FlushEnds),
         ];
-        let html = timeline("a <b>", &events);
+        let html = timeline("a <b>", spans(&events), (2200.0, false));
         assert!(html.contains("\"lanes\":[0,3]"), "{html}");
         assert!(html.contains("\"spans\":[0,10,190,0,1,90,60,1]"), "{html}");
         assert!(html.contains("<h3>a &lt;b&gt;</h3>"), "{html}");

@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use shootdown_trace::program::{Program, Recorded, Step};
+use shootdown_trace::victims::{VictimCounter, Victims};
 use shootdown_trace::{Coverage, Event, Metadata, Survey, columns, text};
 
 use crate::commands::import;
@@ -30,6 +31,8 @@ pub struct Recording {
     pub recorded: Recorded,
     /// What it can tell, and what not.
     pub coverage: Coverage,
+    /// What the recorded shootdowns interrupted.
+    pub victims: Victims,
 }
 
 impl Recording {
@@ -48,10 +51,12 @@ impl Recording {
         let begins = |mut text: Box<dyn BufRead>| text.fill_buf().map(|bytes| bytes.starts_with(b"PAR1"));
         let packed_columns = begins(Box::new(BufReader::new(file))).map_err(|error| fail(unread(&error)))?;
         let (mut program, mut survey) = (Program::default(), Survey::default());
+        let mut counter = VictimCounter::default();
         let mut events = 0_u64;
         let read = for_each(path, packed_columns, |event| {
             events += 1;
             survey.add(event);
+            counter.add(event);
             program.add(event, &mut |_| {});
             !(events.is_multiple_of(4096) && stop())
         });
@@ -67,6 +72,7 @@ impl Recording {
             path: path.to_path_buf(),
             packed_columns,
             coverage,
+            victims: counter.finish(),
             metadata,
             recorded: program.finish(&mut |_| {}),
         })

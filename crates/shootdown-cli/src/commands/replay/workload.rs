@@ -79,6 +79,12 @@ impl Recorded {
             number::count(recorded.requests),
             self.cpus()
         )];
+        if recorded.queued < super::limits::FEW {
+            notes.push(format!(
+                "THIS RECORDING DOES NOT TELL DESIGNS APART: it has {} requests to other CPUs",
+                number::count(recorded.queued)
+            ));
+        }
         if metadata.lost_events > 0 {
             notes.push(format!(
                 "The recording lost {} events: every number is a lower bound.",
