@@ -150,7 +150,7 @@ fn statements(statements: Option<&[Statement]>) -> String {
     format!(
         "<h2>Shape of E1 and E2</h2>\n<div class=\"wide\"><table>\n<thead><tr><th class=\"word\">found</th><th class=\"word\">expected</th><th></th></tr></thead>\n\
          <tbody>{rows}</tbody>\n</table></div>\n<p class=\"soft\">{}.</p>\n",
-        escape(&page::capitalized(&shape::CAVEAT.replace('\n', " ")))
+        escape(&page::capitalized(shape::CAVEAT))
     )
 }
 

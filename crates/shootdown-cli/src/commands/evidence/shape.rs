@@ -62,7 +62,7 @@ pub struct Statement {
 
 /// How the statements are to be read.
 pub const CAVEAT: &str = concat!(
-    "one run each; no number was fitted on it, but the second line chose\n",
+    "one run each; no number was fitted on it, but the second line chose ",
     "between hypotheses: docs/src/machines/priors.md"
 );
 
