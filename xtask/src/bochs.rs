@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -71,10 +72,12 @@ pub fn install(end: Instant) -> Result<(), String> {
 pub fn run(every_fault: bool, end: Instant) -> Result<(), String> {
     install(end)?;
     let image = Image::around(&steps::root().canonicalize().map_err(|error| error.to_string())?)?;
+    println!("building the kernel, and once more with its known bugs");
+    let never = AtomicBool::new(false);
     let place = Place {
         bochs: Bochs::find()?,
-        plain: image.build()?,
-        faulty: image.clone().with_faults().build()?,
+        plain: image.build(&never)?,
+        faulty: image.clone().with_faults().build(&never)?,
         folder: steps::root().join("target/bochs"),
     };
     std::fs::create_dir_all(&place.folder).map_err(|error| format!("{}: {error}", place.folder.display()))?;
@@ -155,7 +158,7 @@ impl cases::Case for Case {
 impl Case {
     fn once(&self, place: &Place, kernel: &Path, number: usize, words: &str) -> Result<Run, String> {
         let iso = place.folder.join(format!("{number}.iso"));
-        write_iso(kernel, &format!("bochs=1 {words}"), &iso)?;
+        write_iso(kernel, &format!("bochs=1 {words}"), &iso, &AtomicBool::new(false))?;
         let ran = place
             .bochs
             .run(&iso, CPUS, &place.folder.join(number.to_string()), MOST);

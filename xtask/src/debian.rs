@@ -8,20 +8,39 @@ use shootdown_qemu::is_there;
 
 use super::child;
 
+/// The options of `apt-get` that installs packages.
+const INSTALL: [&str; 4] = ["install", "-y", "-q", "--no-install-recommends"];
+
+/// Those of `wanted` that are missing.
+fn missing<'a>(wanted: &[(&'a str, &'a str)]) -> (Vec<&'a str>, Vec<&'a str>) {
+    let missing: Vec<_> = wanted.iter().filter(|(program, _)| !is_there(program)).collect();
+    let mut packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+    packages.dedup();
+    (missing.iter().map(|(program, _)| *program).collect(), packages)
+}
+
+/// The command that installs what is missing of these programs and files; `None` when all is there.
+pub fn install_command(wanted: &[(&str, &str)]) -> Option<String> {
+    let (_, packages) = missing(wanted);
+    let sudo = if root() { "" } else { "sudo " };
+    (!packages.is_empty()).then(|| format!("{sudo}apt-get {} {}", INSTALL.join(" "), packages.join(" ")))
+}
+
+/// Whether [`programs`] can install what is missing; otherwise it only says what to run.
+pub fn can_install() -> bool {
+    root() && is_there("apt-get")
+}
+
 /// Makes sure that these programs, and files named by their whole path, are there; each with the package that holds it.
 ///
 /// # Errors
 /// What to install, by which command, when it cannot be done from here.
 pub fn programs(wanted: &[(&str, &str)], end: Instant) -> Result<(), String> {
-    let missing: Vec<_> = wanted.iter().filter(|(program, _)| !is_there(program)).collect();
-    if missing.is_empty() {
+    let (names, packages) = missing(wanted);
+    if packages.is_empty() {
         return Ok(());
     }
-    let mut packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
-    packages.dedup();
-    let install = ["install", "-y", "-q", "--no-install-recommends"];
-    let shown = format!("apt-get {} {}", install.join(" "), packages.join(" "));
-    let names: Vec<&str> = missing.iter().map(|(program, _)| *program).collect();
+    let shown = format!("apt-get {} {}", INSTALL.join(" "), packages.join(" "));
     let names = names.join(", ");
     if !is_there("apt-get") {
         return Err(format!(
@@ -33,11 +52,11 @@ pub fn programs(wanted: &[(&str, &str)], end: Instant) -> Result<(), String> {
         return Err(format!("not found: {names}; run: sudo apt-get update && sudo {shown}"));
     }
     eprintln!("== installing: {shown}");
-    let installed = apt_get(&[&install[..], &packages].concat(), end).or_else(|_| {
+    let installed = apt_get(&[&INSTALL[..], &packages].concat(), end).or_else(|_| {
         child::patiently(end, || {
             // The lists may be missing or old.
             update(end)?;
-            apt_get(&[&install[..], &packages].concat(), end)
+            apt_get(&[&INSTALL[..], &packages].concat(), end)
         })
     });
     installed.map_err(|why| format!("`{shown}` failed ({why}); check the network and run it by hand"))
@@ -187,5 +206,11 @@ mod tests {
     #[test]
     fn what_is_there_is_not_installed() {
         assert_eq!(programs(&[("sh", "no-such-package")], Instant::now()), Ok(()));
+        assert_eq!(install_command(&[("sh", "no-such-package")]), None);
+        let command = install_command(&[("sh", "a"), ("no-such-program", "b"), ("/no/such/file", "b")]).unwrap();
+        assert!(
+            command.ends_with("apt-get install -y -q --no-install-recommends b"),
+            "{command}"
+        );
     }
 }

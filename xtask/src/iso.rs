@@ -10,7 +10,7 @@ use shootdown_qemu::{Clock, Emulator, ISO_NEEDS, Machine, Run, write_iso};
 use super::{debian, steps};
 
 /// UEFI for virtual machines, and the package that holds it.
-const FIRMWARE: (&str, &str) = ("/usr/share/ovmf/OVMF.fd", "ovmf");
+pub const FIRMWARE: (&str, &str) = ("/usr/share/ovmf/OVMF.fd", "ovmf");
 /// Longest boot, on a host that is busy: translated firmware is slow.
 const MOST: Duration = Duration::from_secs(180);
 const WORDS: &str = "workload=tlb_flush2 table=1 design=ipi,broadcast threads=1,3 ms=5";
@@ -24,7 +24,7 @@ const ROWS: [[&str; 2]; 4] = [["1", "ipi"], ["1", "broadcast"], ["3", "ipi"], ["
 pub fn check(emulator: &Emulator, kernel: &Path, end: Instant) -> Result<(), String> {
     debian::programs(&[&ISO_NEEDS[..], &[FIRMWARE]].concat(), end)?;
     let iso = steps::root().join("target/shootdown.iso");
-    write_iso(kernel, WORDS, &iso)?;
+    write_iso(kernel, WORDS, &iso, &AtomicBool::new(false))?;
     let machine = Machine {
         cpus: 3,
         clock: Clock::Translated,

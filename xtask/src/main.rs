@@ -11,28 +11,19 @@ mod fuzz;
 mod iso;
 mod kernel;
 mod linux_baseline;
+mod needs;
 mod programs;
 mod steps;
+mod suite;
+mod times;
 mod tsan;
 mod verdict;
 mod workloads;
 
 use std::process::ExitCode;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use indicatif::{ProgressBar, ProgressStyle};
-use steps::Step;
-use verdict::{Outcome, Verdict};
-
-/// What still runs after this hangs: it is stopped and has failed. Not sooner, for a slow machine is no failure.
-const BUDGET: Duration = Duration::from_secs(80 * 60);
-
-/// Everything together is to end within this, from a clean clone, on two cores.
-const GOAL: Duration = Duration::from_secs(25 * 60);
-
-/// How many of the last lines of a step that failed are shown: what a test program says at its end, and more.
-const SHOWN: usize = 120;
+use suite::BUDGET;
 
 const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only those named
        cargo xtask steps            list the steps and the command each one runs
@@ -52,8 +43,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["test", names @ ..] => match select(names) {
-            Ok(steps) => test(&steps),
+        ["test", names @ ..] => match suite::select(names) {
+            Ok(steps) => suite::test(&steps),
             Err(message) => refuse(&message),
         },
         ["steps"] => {
@@ -145,95 +136,4 @@ fn pass_on(mut command: std::process::Command) -> ExitCode {
 fn refuse(message: &str) -> ExitCode {
     eprintln!("xtask: {message}\n{USAGE}");
     ExitCode::from(2)
-}
-
-/// The steps with these names, all of them when none is given, in the order in which they run.
-fn select(names: &[&str]) -> Result<Vec<Step>, String> {
-    let all = steps::all();
-    if let Some(unknown) = names.iter().find(|name| !all.iter().any(|step| step.name == **name)) {
-        let known = all.iter().map(|step| step.name).collect::<Vec<_>>().join(", ");
-        return Err(format!("unknown step {unknown:?}; expected {known}"));
-    }
-    Ok(all
-        .into_iter()
-        .filter(|step| names.is_empty() || names.contains(&step.name))
-        .collect())
-}
-
-/// Runs `step` while the terminal, if this is one, shows for how long and what it printed last.
-fn watched(step: &Step, end: Instant) -> Result<(), String> {
-    let bar = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg:.dim}") {
-        bar.set_style(style);
-    }
-    let (end_of_step, told) = mpsc::channel::<()>();
-    let outcome = std::thread::scope(|scope| {
-        let bar = &bar;
-        scope.spawn(move || {
-            while told.recv_timeout(Duration::from_millis(500)) == Err(RecvTimeoutError::Timeout) {
-                bar.tick();
-                bar.set_message(step.last_lines(1));
-            }
-        });
-        let outcome = step.run(end);
-        drop(end_of_step);
-        outcome
-    });
-    bar.finish_and_clear();
-    outcome
-}
-
-fn test(steps: &[Step]) -> ExitCode {
-    let begun = Instant::now();
-    let end = begun + BUDGET;
-    let mut verdict = Verdict::default();
-    for (number, step) in steps.iter().enumerate() {
-        eprintln!("== {}/{} {}: {}", number + 1, steps.len(), step.name, step.shown());
-        let start = Instant::now();
-        let failure = watched(step, end).err();
-        if let Some(why) = &failure {
-            eprintln!(
-                "\n{}\n\n== {} failed: {why}; the last lines are above, all of them in {}\n",
-                step.last_lines(SHOWN),
-                step.name,
-                step.log().display()
-            );
-        }
-        let failure = failure.map(|why| (why, step.shown()));
-        verdict.add(Outcome {
-            name: step.name,
-            seconds: start.elapsed().as_secs_f64(),
-            failure,
-        });
-    }
-    if begun.elapsed() > GOAL {
-        let minutes = |time: Duration| time.as_secs() / 60;
-        eprintln!(
-            "\nIt took {} minutes; {} are the goal.",
-            minutes(begun.elapsed()),
-            minutes(GOAL)
-        );
-    }
-    print!("\n{verdict}");
-    if verdict.failed() == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_misspelt_step_is_not_silently_skipped() {
-        assert!(select(&["clipy"]).is_err_and(|message| message.contains("expected format, clippy, ")));
-    }
-
-    #[test]
-    fn naming_no_step_means_all_of_them() {
-        assert_eq!(select(&[]).map(|steps| steps.len()), Ok(steps::all().len()));
-        assert_eq!(select(&["clippy"]).map(|steps| steps.len()), Ok(1));
-    }
 }

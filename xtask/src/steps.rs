@@ -2,30 +2,16 @@
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use shootdown_qemu::BARE_TARGET;
 
-use super::{bochs, child, kernel};
+use super::child;
+use super::needs::Need;
 
 /// A host that is neither Linux nor x86: what is compiled for it leans on neither. Nothing is run.
 const OTHER_HOST: &str = "aarch64-apple-darwin";
-
-const GET_RUSTUP: &str = "install rustup (curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh)";
-
-/// Something to have before a step can run.
-#[derive(Clone, Copy)]
-enum Need {
-    /// A cargo subcommand: its name, the rustup component and the Debian package that hold it.
-    Subcommand(&'static str, &'static str, &'static str),
-    /// The standard library, or what there is of it, for this target.
-    Target(&'static str),
-    /// The one for [`BARE_TARGET`], and QEMU.
-    Emulator,
-    /// The same, and Bochs.
-    Bochs,
-}
 
 /// One thing that must pass.
 pub struct Step {
@@ -120,7 +106,7 @@ pub fn all() -> Vec<Step> {
             )
         },
         Step {
-            need: Some(Need::Emulator),
+            need: Some(Need::Kernel),
             ..step("kernel", &["xtask", "kernel"])
         },
         Step {
@@ -128,7 +114,7 @@ pub fn all() -> Vec<Step> {
             ..step("bochs", &["xtask", "bochs"])
         },
         Step {
-            need: Some(Need::Emulator),
+            need: Some(Need::Programs),
             ..step("programs", &["xtask", "programs"])
         },
         Step {
@@ -193,6 +179,17 @@ impl Step {
         PathBuf::from("target/steps").join(format!("{}.log", self.name))
     }
 
+    /// The commands that install what it lacks.
+    pub fn missing(&self) -> Vec<String> {
+        self.need.map_or(Vec::new(), Need::missing)
+    }
+
+    /// What runs, as far as the log says: the program, how many tests have passed in all, and the last line.
+    pub fn doing(&self) -> String {
+        let bytes = std::fs::read(root().join(self.log())).unwrap_or_default();
+        what_runs(&String::from_utf8_lossy(&bytes))
+    }
+
     /// Installs what is missing, then runs the command; what it prints goes to [`Step::log`].
     ///
     /// # Errors
@@ -216,50 +213,24 @@ impl Step {
     }
 }
 
-impl Need {
-    /// Installs it unless it is there.
-    fn meet(self, end: Instant) -> Result<(), String> {
-        let (present, rustup, otherwise) = match self {
-            Need::Subcommand(name, component, package) => (
-                quiet(cargo().args([name, "--version"])),
-                ["component", "add", component],
-                format!("or: sudo apt-get install {package}"),
-            ),
-            Need::Emulator => {
-                bare_target(end)?;
-                return kernel::install_emulator(end);
-            }
-            Need::Bochs => {
-                Need::Emulator.meet(end)?;
-                return bochs::install(end);
-            }
-            Need::Target(target) => (
-                is_installed(target),
-                ["target", "add", target],
-                "distribution packages of Rust do not carry this target".to_string(),
-            ),
-        };
-        if present {
-            return Ok(());
-        }
-        let shown = format!("rustup {}", rustup.join(" "));
-        if !quiet(Command::new("rustup").arg("--version")) {
-            return Err(format!(
-                "rustup is not installed; {GET_RUSTUP} and run `{shown}`; {otherwise}"
-            ));
-        }
-        eprintln!("== installing: {shown}");
-        child::patiently(end, || child::run(Command::new("rustup").args(rustup), end))
-            .map_err(|why| format!("`{shown}` failed ({why}); check the network and run it by hand"))
+/// See [`Step::doing`].
+fn what_runs(log: &str) -> String {
+    let mut parts = Vec::new();
+    let program = |line: &&str| line.starts_with("Running ") || line.starts_with("Doc-tests ");
+    if let Some(line) = log.lines().map(str::trim_start).rfind(program) {
+        parts.push(line.split(" (").next().unwrap_or(line).to_string());
     }
-}
-
-/// Installs the target of programs without an operating system, unless it is there.
-///
-/// # Errors
-/// What to install by hand.
-pub fn bare_target(end: Instant) -> Result<(), String> {
-    Need::Target(BARE_TARGET).meet(end)
+    let passed = log
+        .lines()
+        .filter(|line| line.starts_with("test ") && line.ends_with(" ok"))
+        .count();
+    if passed > 0 {
+        parts.push(format!("{passed} test{} passed", if passed == 1 { "" } else { "s" }));
+    }
+    let last = log.lines().map(str::trim).rfind(|line| !line.is_empty());
+    parts.push(last.map_or("nothing printed yet".into(), |line| line.chars().take(100).collect()));
+    parts.dedup();
+    parts.join("; ")
 }
 
 /// Cargo, in the root of the workspace.
@@ -292,27 +263,21 @@ pub fn host() -> Result<String, String> {
     host.map(String::from).ok_or_else(|| "rustc -vV names no host".into())
 }
 
-/// Whether a command runs and succeeds; shows nothing.
-fn quiet(command: &mut Command) -> bool {
-    let silent = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    silent.status().is_ok_and(|status| status.success())
-}
-
-fn is_installed(target: &str) -> bool {
-    let asked = Command::new("rustc")
-        .args(["--print", "target-libdir", "--target", target])
-        .output();
-    let Ok(answer) = asked else { return false };
-    let folder = PathBuf::from(String::from_utf8_lossy(&answer.stdout).trim());
-    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    files
-        .into_iter()
-        .any(|file| file.file_name().to_string_lossy().starts_with("libcore-"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_runs_is_the_program_the_tests_so_far_and_the_last_line() {
+        assert_eq!(what_runs(""), "nothing printed yet");
+        assert_eq!(what_runs("   Compiling a v1\n"), "Compiling a v1");
+        let log = "     Running tests/a.rs (target/a-1)\n\nrunning 2 tests\ntest one ... ok\n\
+            test two has been running for over 60 seconds\n";
+        assert_eq!(
+            what_runs(log),
+            "Running tests/a.rs; 1 test passed; test two has been running for over 60 seconds"
+        );
+    }
 
     #[test]
     fn every_step_can_be_rerun_by_hand() {

@@ -2,12 +2,14 @@
 
 use std::fmt;
 
+use super::times::Times;
+
 /// How one step went.
 pub struct Outcome {
     /// The step.
     pub name: &'static str,
-    /// How long it took, in seconds.
-    pub seconds: f64,
+    /// How long it took.
+    pub times: Times,
     /// Why it failed and the command that runs it again; `None` when it passed.
     pub failure: Option<(String, String)>,
 }
@@ -32,11 +34,19 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<8}  {:<7}  {:>7}", "step", "verdict", "seconds")?;
-        for Outcome { name, seconds, failure } in &self.outcomes {
+        writeln!(f, "{:<8}  {:<7}  {:>7}  {:>7}", "step", "verdict", "seconds", "CPU s")?;
+        let mut sum = [0.0; 2];
+        for Outcome { name, times, failure } in &self.outcomes {
             let verdict = if failure.is_some() { "FAILED" } else { "passed" };
-            writeln!(f, "{name:<8}  {verdict:<7}  {seconds:>7.1}")?;
+            writeln!(
+                f,
+                "{name:<8}  {verdict:<7}  {:>7.1}  {:>7.1}",
+                times.seconds, times.cpu_seconds
+            )?;
+            sum[0] += times.seconds;
+            sum[1] += times.cpu_seconds;
         }
+        writeln!(f, "{:<8}  {:<7}  {:>7.1}  {:>7.1}", "all", "", sum[0], sum[1])?;
         for Outcome { name, failure, .. } in &self.outcomes {
             if let Some((why, rerun)) = failure {
                 writeln!(f, "\n{name} failed: {why}\n    rerun: {rerun}")?;
@@ -57,16 +67,20 @@ mod tests {
 
     #[test]
     fn the_last_line_counts_steps_and_a_failure_names_its_command() {
+        let times = |seconds| Times {
+            seconds,
+            cpu_seconds: 2.0 * seconds,
+        };
         let mut verdict = Verdict::default();
         verdict.add(Outcome {
             name: "format",
-            seconds: 1.25,
+            times: times(1.25),
             failure: None,
         });
         let why = ("exit status: 101".to_string(), "cargo test".to_string());
         verdict.add(Outcome {
             name: "tests",
-            seconds: 100.0,
+            times: times(100.0),
             failure: Some(why),
         });
         let shown = verdict.to_string();
@@ -75,6 +89,7 @@ mod tests {
             shown.contains("\ntests failed: exit status: 101\n    rerun: cargo test\n"),
             "{shown}"
         );
-        assert!(shown.contains("\ntests     FAILED     100.0\n"), "{shown}");
+        assert!(shown.contains("\nall                  101.2    202.5\n"), "{shown}");
+        assert!(shown.contains("\ntests     FAILED     100.0    200.0\n"), "{shown}");
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
+use super::needs::COMPILER;
 use super::{child, debian, steps};
 
 /// The programs, in the order in which tables show them.
@@ -25,7 +26,7 @@ pub const ALL: [&str; 10] = [
 /// # Errors
 /// When the compiler is missing or refuses.
 pub fn build(end: Instant) -> Result<PathBuf, String> {
-    debian::programs(&[("musl-gcc", "musl-tools"), ("make", "make")], end)?;
+    debian::programs(&COMPILER, end)?;
     let root = steps::root();
     let out = root.join("target/workloads");
     std::fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;

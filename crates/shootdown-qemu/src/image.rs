@@ -2,7 +2,10 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+
+use crate::program::{self, NotDone};
 
 /// The target that the kernel is built for.
 pub const BARE_TARGET: &str = "x86_64-unknown-none";
@@ -51,33 +54,31 @@ impl Image {
             // They would replace the flags of the kernel's own configuration.
             .env_remove("RUSTFLAGS")
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
-            .env_remove("CARGO_BUILD_TARGET")
-            .stdin(Stdio::null());
+            .env_remove("CARGO_BUILD_TARGET");
         if self.faults {
             command.args(["--features", "faults"]);
         }
         command
     }
 
-    /// Builds it, quietly unless that fails.
+    /// Builds it, quietly unless that fails, and ends Cargo with its children when `stop` is set.
     ///
     /// # Errors
-    /// What Cargo says, and what to install when it is the target that is missing.
-    pub fn build(&self) -> Result<PathBuf, String> {
-        let built = self
-            .command()
-            .output()
-            .map_err(|error| format!("cargo cannot be run ({error})"))?;
-        if built.status.success() {
+    /// What Cargo says, and what to install when it is the target that is missing; [`NotDone::Stopped`].
+    pub fn build(&self, stop: &AtomicBool) -> Result<PathBuf, NotDone> {
+        let (status, text) = program::run(&mut self.command(), stop)?;
+        if status.success() {
             return Ok(self.path());
         }
-        let text = String::from_utf8_lossy(&built.stderr);
         if text.contains("can't find crate for `core`") {
-            return Err(format!(
+            return Err(NotDone::Failed(format!(
                 "the target {BARE_TARGET} is not installed: rustup target add {BARE_TARGET}"
-            ));
+            )));
         }
-        Err(format!("building {} failed:\n{text}", self.folder.display()))
+        Err(NotDone::Failed(format!(
+            "building {} failed:\n{text}",
+            self.folder.display()
+        )))
     }
 
     /// Where it is once it is built.

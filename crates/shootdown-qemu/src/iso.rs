@@ -1,9 +1,11 @@
 //! An image that boots on a real machine: the kernel behind GRUB, for BIOS and for UEFI, from a disc or a stick.
 
 use crate::needs;
+use crate::program::{self, NotDone};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
 
 /// The command that installs what makes images, on Debian and Ubuntu.
 pub const ISO_INSTALL: &str =
@@ -17,22 +19,34 @@ pub const ISO_NEEDS: [(&str, &str); 5] = [
     ("mformat", "mtools"),
 ];
 
+/// Checks that what makes images is installed.
+///
+/// # Errors
+/// What is missing and the command that installs it.
+pub fn can_write_iso() -> Result<(), String> {
+    needs::are_met(&ISO_NEEDS, ISO_INSTALL)
+}
+
 /// Writes an image to `to`, whole or not at all, that boots `kernel` with `words` on its command line.
 ///
 /// # Errors
-/// What is missing and the command that installs it; what failed.
-pub fn write_iso(kernel: &Path, words: &str, to: &Path) -> Result<(), String> {
-    needs::are_met(&ISO_NEEDS, ISO_INSTALL)?;
+/// What is missing and the command that installs it; what failed; [`NotDone::Stopped`].
+pub fn write_iso(kernel: &Path, words: &str, to: &Path, stop: &AtomicBool) -> Result<(), NotDone> {
+    can_write_iso()?;
     let mut beside = to.as_os_str().to_owned();
     beside.push(format!(".{}", std::process::id()));
     let folder = PathBuf::from(beside);
-    let made = make(kernel, words, &folder).and_then(|image| fs::rename(image, to).map_err(|error| error.to_string()));
+    let made = make(kernel, words, &folder, stop)
+        .and_then(|image| fs::rename(image, to).map_err(|error| NotDone::Failed(error.to_string())));
     let _ = fs::remove_dir_all(&folder);
-    made.map_err(|why| format!("{}: {why}", to.display()))
+    made.map_err(|ended| match ended {
+        NotDone::Failed(why) => NotDone::Failed(format!("{}: {why}", to.display())),
+        NotDone::Stopped => NotDone::Stopped,
+    })
 }
 
 /// Makes the image in `folder`; where it is.
-fn make(kernel: &Path, words: &str, folder: &Path) -> Result<PathBuf, String> {
+fn make(kernel: &Path, words: &str, folder: &Path, stop: &AtomicBool) -> Result<PathBuf, NotDone> {
     let (content, image) = (folder.join("content"), folder.join("image.iso"));
     let boot = content.join("boot");
     let laid = fs::create_dir_all(boot.join("grub"))
@@ -40,17 +54,12 @@ fn make(kernel: &Path, words: &str, folder: &Path) -> Result<PathBuf, String> {
         .and_then(|_| fs::write(boot.join("grub/grub.cfg"), menu(words)));
     laid.map_err(|error| error.to_string())?;
     let mut command = Command::new("grub-mkrescue");
-    command.arg("-o").arg(&image).arg(&content).stdin(Stdio::null());
-    let output = command
-        .output()
-        .map_err(|error| format!("grub-mkrescue cannot be run ({error})"))?;
-    if output.status.success() && image.is_file() {
+    command.arg("-o").arg(&image).arg(&content);
+    let (status, text) = program::run(&mut command, stop)?;
+    if status.success() && image.is_file() {
         return Ok(image);
     }
-    Err(format!(
-        "grub-mkrescue failed: {}",
-        String::from_utf8_lossy(&output.stderr).trim()
-    ))
+    Err(NotDone::Failed(format!("grub-mkrescue failed: {}", text.trim())))
 }
 
 /// GRUB's menu: the kernel, at once. The video modules give it a screen of pixels.

@@ -8,11 +8,13 @@ mod emulator;
 mod image;
 mod iso;
 mod needs;
+mod program;
 mod run;
 
 pub use bochs::{BOCHS_CPU, BOCHS_INSTALL, BOCHS_NEEDS, Bochs};
 pub use emulator::{BINARY, Emulator, INSTALL, OLDEST, PACKAGE, Version};
 pub use image::{BARE_TARGET, Image};
-pub use iso::{ISO_INSTALL, ISO_NEEDS, write_iso};
+pub use iso::{ISO_INSTALL, ISO_NEEDS, can_write_iso, write_iso};
 pub use needs::is_there;
+pub use program::NotDone;
 pub use run::{Clock, Ended, Machine, Run};

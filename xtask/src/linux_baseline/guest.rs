@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use super::{child, debian, spans};
-use crate::steps;
+use crate::{needs, steps};
 
 /// A kernel that runs the programs.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Guest {
         if designs.is_empty() {
             return Ok(Vec::new());
         }
-        steps::bare_target(end)?;
+        needs::bare_target(end)?;
         designs.iter().map(|design| Guest::of_design(design, end)).collect()
     }
 

@@ -1,0 +1,133 @@
+//! What a step needs installed: what is missing, the command that installs it, and running that command.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use shootdown_qemu::{BARE_TARGET, BINARY, BOCHS_NEEDS, Emulator, ISO_NEEDS, PACKAGE};
+
+use super::{child, debian, iso, steps};
+
+const GET_RUSTUP: &str = "install rustup (curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh)";
+
+/// Something to have before a step can run.
+#[derive(Clone, Copy)]
+pub enum Need {
+    /// A cargo subcommand: its name, the rustup component and the Debian package that hold it.
+    Subcommand(&'static str, &'static str, &'static str),
+    /// The standard library, or what there is of it, for this target.
+    Target(&'static str),
+    /// The one for [`BARE_TARGET`], QEMU, and what makes and boots images.
+    Kernel,
+    /// The one for [`BARE_TARGET`], QEMU, Bochs, and what makes images.
+    Bochs,
+    /// The one for [`BARE_TARGET`], QEMU, and a C compiler that links statically.
+    Programs,
+}
+
+/// The compiler of `workloads/`, each program with its package.
+pub const COMPILER: [(&str, &str); 2] = [("musl-gcc", "musl-tools"), ("make", "make")];
+
+impl Need {
+    /// Programs and files, each with the Debian package that holds it.
+    fn packages(self) -> Vec<(&'static str, &'static str)> {
+        let mut all = Vec::new();
+        if Emulator::find().is_err() {
+            all.push((BINARY, PACKAGE));
+        }
+        match self {
+            Need::Kernel => all.extend(ISO_NEEDS.iter().chain([&iso::FIRMWARE])),
+            Need::Bochs => all.extend(BOCHS_NEEDS.iter().chain(&ISO_NEEDS)),
+            Need::Programs => all.extend(COMPILER),
+            Need::Subcommand(..) | Need::Target(_) => all.clear(),
+        }
+        all
+    }
+
+    /// What rustup adds, when that is missing: its arguments, and what to do without rustup.
+    fn rustup(self) -> Option<([&'static str; 3], String)> {
+        let (present, arguments, otherwise) = match self {
+            Need::Subcommand(name, component, package) => (
+                quiet(steps::cargo().args([name, "--version"])),
+                ["component", "add", component],
+                format!("or: sudo apt-get install {package}"),
+            ),
+            Need::Target(target) => (
+                is_installed(target),
+                ["target", "add", target],
+                "distribution packages of Rust do not carry this target".to_string(),
+            ),
+            Need::Kernel | Need::Bochs | Need::Programs => return Need::Target(BARE_TARGET).rustup(),
+        };
+        (!present).then_some((arguments, otherwise))
+    }
+
+    /// The commands that install what is missing; none when all is there.
+    pub fn missing(self) -> Vec<String> {
+        let rustup = self
+            .rustup()
+            .map(|(arguments, _)| format!("rustup {}", arguments.join(" ")));
+        rustup
+            .into_iter()
+            .chain(debian::install_command(&self.packages()))
+            .collect()
+    }
+
+    /// Installs what is missing.
+    ///
+    /// # Errors
+    /// What to install by hand, and how.
+    pub fn meet(self, end: Instant) -> Result<(), String> {
+        if let Some((arguments, otherwise)) = self.rustup() {
+            let shown = format!("rustup {}", arguments.join(" "));
+            if !quiet(Command::new("rustup").arg("--version")) {
+                return Err(format!(
+                    "rustup is not installed; {GET_RUSTUP} and run `{shown}`; {otherwise}"
+                ));
+            }
+            eprintln!("== installing: {shown}");
+            child::patiently(end, || child::run(Command::new("rustup").args(arguments), end))
+                .map_err(|why| format!("`{shown}` failed ({why}); check the network and run it by hand"))?;
+        }
+        debian::programs(&self.packages(), end)
+    }
+}
+
+/// Installs the target of programs without an operating system, unless it is there.
+///
+/// # Errors
+/// What to install by hand.
+pub fn bare_target(end: Instant) -> Result<(), String> {
+    Need::Target(BARE_TARGET).meet(end)
+}
+
+/// Whether a command runs and succeeds; shows nothing.
+fn quiet(command: &mut Command) -> bool {
+    let silent = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    silent.status().is_ok_and(|status| status.success())
+}
+
+fn is_installed(target: &str) -> bool {
+    let asked = Command::new("rustc")
+        .args(["--print", "target-libdir", "--target", target])
+        .output();
+    let Ok(answer) = asked else { return false };
+    let folder = PathBuf::from(String::from_utf8_lossy(&answer.stdout).trim());
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    files
+        .into_iter()
+        .any(|file| file.file_name().to_string_lossy().starts_with("libcore-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named_by_the_command_that_installs_it() {
+        let target = Need::Target("no-such-target");
+        assert_eq!(target.missing(), ["rustup target add no-such-target"]);
+        let subcommand = Need::Subcommand("no-such-subcommand", "a-component", "a-package");
+        assert_eq!(subcommand.missing(), ["rustup component add a-component"]);
+    }
+}
