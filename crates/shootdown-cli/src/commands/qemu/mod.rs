@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use shootdown::Design;
-use shootdown_qemu::{Clock, Emulator, Ended, Image, Machine};
+use shootdown_qemu::{Clock, Emulator, Ended, Image, Machine, NotDone};
 
 use crate::args::{Accel, CompareArgs, QemuArgs};
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
@@ -63,24 +63,34 @@ enum Shown {
 pub fn command(args: &QemuArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let plan = Plan::new(args)?;
     match &plan.iso {
-        Some(destination) => write_image(&plan, args.threads.as_deref(), destination),
+        Some(destination) => write_image(&plan, args.threads.as_deref(), destination, stop),
         None => run(&plan, stop),
     }
 }
 
 /// `--iso`: the kernel as an image for a real machine.
-fn write_image(plan: &Plan, threads: Option<&[u64]>, to: &Destination) -> Result<u8, Failure> {
-    let kernel = Image::around(&here()?)
-        .and_then(|image| image.build())
-        .map_err(Failure::Input)?;
+fn write_image(plan: &Plan, threads: Option<&[u64]>, to: &Destination, stop: &AtomicBool) -> Result<u8, Failure> {
+    // Checked before the kernel is built, which takes a minute.
+    shootdown_qemu::can_write_iso().map_err(Failure::Input)?;
+    let image = Image::around(&here()?).map_err(Failure::Input)?;
+    let kernel = image.build(stop)?;
     let words = plan.words_on_image(threads);
-    shootdown_qemu::write_iso(&kernel, &words, to.path()).map_err(Failure::Input)?;
+    shootdown_qemu::write_iso(&kernel, &words, to.path(), stop)?;
     output::show(&format!(
         "{}: an image that boots by BIOS and by UEFI, from a disc or written to a stick (it overwrites the stick).\n\
          It runs `{words}` and prints the table on the screen and on the first serial port (115200 baud).\n",
         to.shown()
     ))?;
     Ok(SUCCESS)
+}
+
+impl From<NotDone> for Failure {
+    fn from(what: NotDone) -> Failure {
+        match what {
+            NotDone::Stopped => Failure::Interrupted,
+            NotDone::Failed(why) => Failure::Input(why),
+        }
+    }
 }
 
 fn here() -> Result<PathBuf, Failure> {
@@ -256,7 +266,7 @@ fn run(plan: &Plan, stop: &AtomicBool) -> Result<u8, Failure> {
     }
     bar.set_message("building the kernel");
     bar.tick();
-    let path: PathBuf = image.build().map_err(Failure::Input)?;
+    let path: PathBuf = image.build(stop)?;
     let one = |workload: &str, design: &str, threads: u64| {
         bar.set_message(format!("{workload}, {design} on {threads}"));
         let words = plan.words(workload, design, threads);
