@@ -4,7 +4,7 @@ use std::{fmt, io};
 
 /// Exit status when all went well.
 pub const SUCCESS: u8 = 0;
-/// Exit status when a design other than `none` had a stale translation, or a run failed.
+/// Exit status when a design other than `none` had a stale translation, a run failed, or results could not be written.
 pub const BAD_RUN: u8 = 1;
 /// Exit status on bad usage or bad input.
 pub const BAD_INPUT: u8 = 2;
@@ -18,6 +18,8 @@ pub enum Failure {
     Input(String),
     /// The input is sound, and holds nothing that the command could work on: one line naming what it lacks.
     Unusable(String),
+    /// Results could not be printed or written: one line naming the place, the reason and the remedy.
+    Output(String),
     /// Ctrl-C: runs were abandoned and nothing was written.
     Interrupted,
     /// Ctrl-C in a command that can go on where it was: one line saying how.
@@ -29,7 +31,7 @@ impl Failure {
     pub fn status(&self) -> u8 {
         match self {
             Self::Input(_) => BAD_INPUT,
-            Self::Unusable(_) => BAD_RUN,
+            Self::Unusable(_) | Self::Output(_) => BAD_RUN,
             Self::Interrupted | Self::Suspended(_) => INTERRUPTED,
         }
     }
@@ -37,7 +39,7 @@ impl Failure {
     /// What is said of it, without the word before it.
     pub fn line(self) -> String {
         match self {
-            Self::Input(line) | Self::Unusable(line) | Self::Suspended(line) => line,
+            Self::Input(line) | Self::Unusable(line) | Self::Output(line) | Self::Suspended(line) => line,
             Self::Interrupted => self.to_string(),
         }
     }
@@ -56,7 +58,7 @@ pub fn unread(error: &io::Error) -> String {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Input(line) | Self::Unusable(line) => write!(f, "error: {line}"),
+            Self::Input(line) | Self::Unusable(line) | Self::Output(line) => write!(f, "error: {line}"),
             Self::Interrupted => f.write_str("interrupted: runs abandoned, no report written"),
             Self::Suspended(line) => write!(f, "interrupted: {line}"),
         }

@@ -38,6 +38,9 @@ fn main() -> ExitCode {
         }
     };
     terminal::install(Terminal::of_stdout(cli.legend));
+    if cli.force {
+        print::output::allow_overwriting();
+    }
     let stop = interrupt::install();
     let simulator = queue::Simulator;
     let outcome = match &cli.command {

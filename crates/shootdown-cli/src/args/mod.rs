@@ -40,7 +40,8 @@ use crate::print::terminal::Terminal;
         shootdown compare tlb_flush2 --threads 1,16,72   choose the thread counts\n  \
         shootdown list                                   workloads, machines and designs\n  \
         shootdown evidence                               simulated results beside published ones\n\n\
-        Exit status: 0; 1 when a stale translation was seen (under `none`, the control, it is\n        no surprise) or a run failed; 2 on bad usage; 130 after Ctrl-C."
+        Exit status: 0; 1 when a stale translation was seen (except under `none`, the negative control), a run failed,\n        \
+        or results could not be written; 2 on bad usage; 130 after Ctrl-C."
 )]
 pub struct Cli {
     /// What to do; nothing means the flagship comparison.
@@ -50,6 +51,10 @@ pub struct Cli {
     /// Explain every column of the tables, each once
     #[arg(long, global = true)]
     pub legend: bool,
+
+    /// Overwrite files that this program did not write
+    #[arg(long, global = true)]
+    pub force: bool,
 }
 
 /// The commands.

@@ -2,7 +2,9 @@
 
 pub mod bars;
 pub mod comparison;
+mod destination;
 pub mod json;
+mod leftovers;
 pub mod number;
 pub mod output;
 pub mod page;

@@ -98,9 +98,6 @@ impl Verdict {
             line("    ", part);
         }
         line("", &self.cost);
-        if let Some(report) = report {
-            line("", &format!("report: {report}"));
-        }
         text
     }
 }

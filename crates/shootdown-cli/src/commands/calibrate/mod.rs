@@ -21,7 +21,7 @@ use crate::commands::host::{self, Place, Row, Settings};
 use crate::failure::{Failure, SUCCESS};
 use crate::print::json;
 use crate::print::number;
-use crate::print::output::{self, Destination};
+use crate::print::output::{self, Destination, Kind};
 use crate::print::table::{Column, Grid, Tables};
 use crate::runs::plan;
 use fit::Fitted;
@@ -44,7 +44,7 @@ const MEASURED: &str = "measured on this machine by `shootdown calibrate`";
 /// # Errors
 /// One line when the machine cannot be measured or the file cannot be written; Ctrl-C, which writes nothing.
 pub fn command(args: &CalibrateArgs, stop: &AtomicBool) -> Result<u8, Failure> {
-    let destination = Destination::new("-o", &args.output)?;
+    let destination = Destination::new("-o", &args.output, Kind::Model)?;
     let name = name_of(&args.output)?;
     let settings = Settings::new(&args.measure)?;
     let place = Place::find()?;
@@ -77,15 +77,16 @@ pub fn command(args: &CalibrateArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         .map(|row| Ok((row, simulate(&model, row)?)))
         .collect::<Result<_, Failure>>()?;
     spinner.finish_and_clear();
-    destination.write(&text, stop)?;
-    output::print_as(
-        args.json,
-        &if args.json {
-            document(&model, &compared, &fitted)
-        } else {
-            words(&destination, &model, &base.facts, &compared, &fitted)
-        },
-    )?;
+    let printed = if args.json {
+        document(&model, &compared, &fitted)
+    } else {
+        words(&model, &base.facts, &compared, &fitted)
+    };
+    let label = (!args.json).then_some("machine model");
+    output::results(&printed, Some(&destination), label, || &text, stop)?;
+    if !args.json {
+        output::show(&how_to_use(&destination.shown()))?;
+    }
     Ok(SUCCESS)
 }
 
@@ -149,13 +150,14 @@ fn is_fitted(fitted: &[Fitted], row: &Row) -> bool {
     fitted.iter().any(|fit| fit.row == (row.workload, row.threads))
 }
 
-fn words(
-    destination: &Destination,
-    model: &Model,
-    facts: &[String],
-    compared: &[(&Row, run::RunResult)],
-    fitted: &[Fitted],
-) -> String {
+/// A command that uses the model.
+fn how_to_use(shown: &str) -> String {
+    // Without a folder it would be looked for among the built-in models.
+    let folder = if shown.contains('/') { "" } else { "./" };
+    format!("try: shootdown compare tlb_flush2 --on {folder}{shown}\n")
+}
+
+fn words(model: &Model, facts: &[String], compared: &[(&Row, run::RunResult)], fitted: &[Fitted]) -> String {
     let mut text = format!("{}: {}\n", model.name, model.description);
     text.push_str("measured:\n");
     for fact in facts {
@@ -223,15 +225,6 @@ fn words(
             number::percent(*worst)
         ));
     }
-    let shown = destination.shown();
-    let path = if shown.contains('/') {
-        shown
-    } else {
-        format!("./{shown}")
-    };
-    text.push_str(&format!(
-        "machine model: {path}\ntry: shootdown compare tlb_flush2 --on {path}\n"
-    ));
     text
 }
 

@@ -20,7 +20,7 @@ use crate::args::CheckArgs;
 use crate::failure::{BAD_RUN, Failure, SUCCESS, unread};
 use crate::print::json;
 use crate::print::number;
-use crate::print::output::{self, Destination};
+use crate::print::output::{self, Destination, Kind};
 use crate::print::table::{Column, Grid, Tables};
 use crate::runs::catalog::CONTROL_DESIGN;
 use crate::runs::plan;
@@ -72,7 +72,7 @@ pub fn command(args: &CheckArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let destination = args
         .record
         .as_deref()
-        .map(|path| Destination::new("--record", path))
+        .map(|path| Destination::new("--record", path, Kind::Counterexample))
         .transpose()?;
     let cases = cases(args)?;
     let bounds = Bounds {

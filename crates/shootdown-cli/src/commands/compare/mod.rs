@@ -10,7 +10,7 @@ use crate::commands::replay::workload;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::comparison;
 use crate::print::json;
-use crate::print::output::{self, Destination};
+use crate::print::output::{self, Destination, Kind};
 use crate::print::report;
 use crate::print::table::Tables;
 use crate::runs::catalog;
@@ -83,8 +83,8 @@ pub fn command(args: &CompareArgs, runner: &dyn Runner, stop: &AtomicBool) -> Re
     let recording = args.workload.strip_prefix(workload::PREFIX).unwrap_or_default();
     let inputs = [Path::new(&args.on), Path::new(recording)];
     let destination = match (&args.html, &args.svg) {
-        (Some(path), _) => Some(Destination::apart_from("--html", path, &inputs)?),
-        (None, Some(path)) => Some(Destination::apart_from("--svg", path, &inputs)?),
+        (Some(path), _) => Some(Destination::apart_from("--html", path, Kind::Page, &inputs)?),
+        (None, Some(path)) => Some(Destination::apart_from("--svg", path, Kind::Picture, &inputs)?),
         (None, None) => None,
     };
     let written = destination.as_ref().map(|destination| Written {
@@ -130,11 +130,8 @@ fn compare(
     };
     let comparison = Comparison::new(plan, outcomes, control, start.elapsed().as_secs_f64());
 
-    if let Some(written) = written {
-        written.destination.write((written.render)(&comparison), stop)?;
-    }
-    if as_json {
-        output::print(&json::render(&comparison))?;
+    let text = if as_json {
+        json::render(&comparison)
     } else {
         let mut text = title(&comparison);
         let mut tables = Tables::new();
@@ -144,8 +141,16 @@ fn compare(
         }
         let report = written.map(|written| written.destination.shown());
         text.push_str(&Verdict::new(&comparison).text(report.as_deref()));
-        output::show(&text)?;
-    }
+        text
+    };
+    let label = (!as_json).then_some("report");
+    let destination = written.as_ref().map(|written| written.destination);
+    let content = || {
+        written
+            .as_ref()
+            .map_or(String::new(), |written| (written.render)(&comparison))
+    };
+    output::results(&text, destination, label, content, stop)?;
     Ok(if comparison.stale() > 0 || !comparison.failures().is_empty() {
         BAD_RUN
     } else {
@@ -193,7 +198,7 @@ mod tests {
     fn a_comparison_writes_its_report_and_reports_success() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("r.html");
-        let destination = Destination::new("--html", &path).unwrap();
+        let destination = Destination::new("--html", &path, Kind::Page).unwrap();
         let plan = fake::plan(&["ideal", "ipi"], &[1, 4]);
         let status = compare(
             plan,
@@ -229,7 +234,7 @@ mod tests {
     fn a_failed_run_sets_the_exit_status_and_the_report_has_the_rest() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("r.html");
-        let destination = Destination::new("--html", &path).unwrap();
+        let destination = Destination::new("--html", &path, Kind::Page).unwrap();
         let runner = Fake {
             fail_at: Some(16),
             ..Fake::default()
@@ -253,7 +258,7 @@ mod tests {
     #[test]
     fn an_interrupted_comparison_writes_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let destination = Destination::new("--html", &folder.path().join("r.html")).unwrap();
+        let destination = Destination::new("--html", &folder.path().join("r.html"), Kind::Page).unwrap();
         let stop = AtomicBool::new(false);
         let runner = Fake {
             on_progress: Some(Box::new(|| stop.store(true, Ordering::Relaxed))),

@@ -20,7 +20,7 @@ use self::text::text;
 use crate::args::EvidenceArgs;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::number;
-use crate::print::output::{self, Destination};
+use crate::print::output::{self, Destination, Kind};
 use crate::published::{Metric, Published, Tables};
 use crate::runs::plan::Settings;
 use crate::runs::queue::{self, Outcome, Runner};
@@ -62,7 +62,7 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
     let destination = args
         .html
         .as_deref()
-        .map(|path| Destination::new("--html", path))
+        .map(|path| Destination::new("--html", path, Kind::Page))
         .transpose()?;
     let own = args.rows.as_deref();
     let Tables { rows, beside, notes } = own.map_or_else(|| Ok(Tables::embedded()), Tables::read)?;
@@ -110,8 +110,8 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
     let failures: Vec<String> = specs.iter().zip(&outcomes).filter_map(failure).collect();
     verdict.extend(failures.iter().map(|failure| format!("FAILED: {failure}\n")));
     let failed = !failures.is_empty();
-    if let Some(destination) = &destination {
-        let page = page::render(&page::Findings {
+    let page = || {
+        page::render(&page::Findings {
             lines: &lines,
             beside: &lines_beside,
             notes: &notes,
@@ -122,28 +122,25 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
             statements: own.is_none().then(|| shape::statements(shape)),
             verdict: &verdict,
             sound: stale == 0 && !failed,
-        });
-        destination.write(page, stop)?;
-        verdict.push_str(&format!("report: {}\n", destination.shown()));
-    }
-    output::print_as(
-        args.json,
-        &if args.json {
-            json::render(json::Findings {
-                command: &command,
-                lines: &lines,
-                left: &left,
-                statements: shape::statements(shape),
-                stale,
-                accesses_checked,
-                failures: &failures,
-            })
-        } else {
-            let mut report = text(&lines, &lines_beside, &left, &notes, settings.runs);
-            report.extend(shape::text(shape));
-            report + &verdict
-        },
-    )?;
+        })
+    };
+    let printed = if args.json {
+        json::render(json::Findings {
+            command: &command,
+            lines: &lines,
+            left: &left,
+            statements: shape::statements(shape),
+            stale,
+            accesses_checked,
+            failures: &failures,
+        })
+    } else {
+        let mut report = text(&lines, &lines_beside, &left, &notes, settings.runs);
+        report.extend(shape::text(shape));
+        report + &verdict
+    };
+    let label = (!args.json).then_some("report");
+    output::results(&printed, destination.as_ref(), label, page, stop)?;
     Ok(if stale > 0 || failed { BAD_RUN } else { SUCCESS })
 }
 

@@ -16,7 +16,7 @@ use shootdown_sim::run::{self, Explanation, RunResult, RunSpec};
 use crate::args::{DECISIONS, ExplainArgs};
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::number;
-use crate::print::output::{self, Destination};
+use crate::print::output::{self, Destination, Kind};
 use crate::runs::catalog;
 use crate::runs::target::{Target, with_vm};
 use decisions::{Decision, decisions};
@@ -40,7 +40,7 @@ pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let destination = args
         .html
         .as_deref()
-        .map(|path| Destination::apart_from("--html", path, &inputs))
+        .map(|path| Destination::apart_from("--html", path, Kind::Page, &inputs))
         .transpose()?;
     let spec = RunSpec {
         workload: args.place.workload.clone(),
@@ -65,19 +65,15 @@ pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let most = usize::try_from(args.decisions).unwrap_or(usize::MAX);
     let paragraphs = words(&spec, &result, &explanation, most);
     let command = command_line(args, &spec, &target);
-    let mut text = if args.json {
+    let text = if args.json {
         json::render(&command, &spec, target.to_string(), &result, &explanation)
     } else {
         let paragraphs: String = paragraphs.iter().map(|paragraph| format!("{paragraph}\n")).collect();
         format!("{title}\n\n{}\n{paragraphs}", bars(&explanation.diary))
     };
-    if let Some(destination) = &destination {
-        destination.write(page::render(&title, &command, &explanation.diary, &paragraphs), stop)?;
-        if !args.json {
-            text.push_str(&format!("report: {}\n", destination.shown()));
-        }
-    }
-    output::print_as(args.json, &text)?;
+    let page = || page::render(&title, &command, &explanation.diary, &paragraphs);
+    let label = (!args.json).then_some("report");
+    output::results(&text, destination.as_ref(), label, page, stop)?;
     let bad = result.stale > 0 && spec.design != catalog::CONTROL_DESIGN;
     Ok(if bad { BAD_RUN } else { SUCCESS })
 }

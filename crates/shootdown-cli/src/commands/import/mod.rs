@@ -18,7 +18,7 @@ use crate::args::ImportArgs;
 use crate::failure::{Failure, SUCCESS, unread};
 use crate::print::json;
 use crate::print::number;
-use crate::print::output::{self, Destination};
+use crate::print::output::{self, Destination, Kind};
 use crate::print::table::{Column, Grid, Tables};
 use crate::print::victims;
 
@@ -70,7 +70,7 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         }
         None => default_output(&args.file),
     };
-    let destination = Destination::apart_from("-o", &path, &[&args.file])?;
+    let destination = Destination::apart_from("-o", &path, Kind::Recording, &[&args.file])?;
     if path.extension().is_none_or(|ending| ending != "parquet") {
         output::note(&format!(
             "-o {}: is written as Parquet, whatever its name",
@@ -82,16 +82,22 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let bar = bar(bytes);
     let input = unpacked(BufReader::with_capacity(1 << 16, bar.wrap_read(input))).map_err(fail)?;
     let (mut summary, mut counter) = (Summary::default(), VictimCounter::default());
+    let mut read = None;
     let written = destination.write_by(stop, |file| {
-        let broken = |error: columns::Error| Failure::Input(format!("{}: {error}", destination.shown()));
+        let broken = |error: columns::Error| destination.unwritten(&error.to_string());
         let mut writer = columns::Writer::new(file).map_err(broken)?;
+        let mut unwritten = None;
         let metadata = text::read(input, |event| {
             if summary.events.is_multiple_of(LOOK_EVERY) && stop.load(Ordering::Relaxed) {
                 return Err("interrupted".into());
             }
             summary.add(event);
             counter.add(event);
-            writer.add(event).map_err(|error| error.to_string())
+            // A full disk costs the file, not the summary.
+            if unwritten.is_none() {
+                unwritten = writer.add(event).err().map(broken);
+            }
+            Ok(())
         });
         let metadata = match metadata {
             _ if stop.load(Ordering::Relaxed) => return Err(Failure::Interrupted),
@@ -100,23 +106,29 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             Err(error @ text::Error::NothingUsable(_)) => return Err(Failure::Unusable(format!("{place}: {error}"))),
             Err(error) => return Err(Failure::Input(format!("{place}: {error}"))),
         };
-        writer.finish(&metadata).map_err(broken)?;
-        Ok(metadata)
+        let metadata = read.insert(metadata);
+        match unwritten {
+            Some(failure) => Err(failure),
+            None => writer.finish(metadata).map(drop).map_err(broken),
+        }
     });
     bar.finish_and_clear();
-    let (metadata, found) = (written?, counter.finish());
+    let Some(metadata) = read else {
+        return written.map(|()| SUCCESS);
+    };
+    let found = counter.finish();
     if args.json {
         let imported = Imported {
             document: document(&place, &destination, &metadata, &summary),
             victims: victims::lines(&found),
         };
         output::print(&json::pretty(&imported))?;
-        return Ok(SUCCESS);
+        return written.map(|()| SUCCESS);
     }
     let mut tables = Tables::new();
     let mut text = match args.victims {
         Some(_) => damage(&metadata),
-        None => words(&place, &destination, &metadata, &summary),
+        None => words(&place, &metadata, &summary),
     };
     let most = if args.victims.is_some() {
         usize::MAX
@@ -134,6 +146,8 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         text.push_str("no CPU was interrupted for a shootdown in this recording\n");
     }
     output::show(&text)?;
+    written?;
+    output::show(&format!("recording: {}\n", destination.shown()))?;
     Ok(SUCCESS)
 }
 
@@ -220,7 +234,7 @@ pub(crate) fn document<'a>(
 }
 
 /// What is in a recording, for people.
-pub(crate) fn words(place: &str, destination: &Destination, metadata: &Metadata, summary: &Summary) -> String {
+pub(crate) fn words(place: &str, metadata: &Metadata, summary: &Summary) -> String {
     let seconds = summary.seconds();
     let per_second = |count: u64| {
         if seconds > 0.0 {
@@ -280,7 +294,6 @@ pub(crate) fn words(place: &str, destination: &Destination, metadata: &Metadata,
     if processes.len() > TOP {
         text.push_str(&format!("and {} other processes\n", processes.len() - TOP));
     }
-    text.push_str(&format!("recording: {}\n", destination.shown()));
     text
 }
 

@@ -20,7 +20,7 @@ use crate::args::{Accel, CompareArgs, QemuArgs};
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::json;
 use crate::print::output;
-use crate::print::output::Destination;
+use crate::print::output::{Destination, Kind};
 use reading::Row;
 
 /// The target's name, in JSON and for `compare --on`.
@@ -176,13 +176,13 @@ impl Plan {
         if args.iso.is_some() && args.workload == TORTURE {
             return refuse(format!("--iso prints a table of rates: {TORTURE} has none"));
         }
-        let destination = |option, path: &Option<PathBuf>| {
+        let destination = |option, path: &Option<PathBuf>, kind| {
             let path = path.as_deref();
-            path.map(|path| Destination::new(option, path)).transpose()
+            path.map(|path| Destination::new(option, path, kind)).transpose()
         };
         Ok(Plan {
-            report: destination("--html", &args.html)?,
-            iso: destination("--iso", &args.iso)?,
+            report: destination("--html", &args.html, Kind::Page)?,
+            iso: destination("--iso", &args.iso, Kind::Image)?,
             workload: args.workload.clone(),
             designs: args.designs.iter().map(|name| name.trim().to_owned()).collect(),
             threads,
@@ -292,17 +292,13 @@ fn run(plan: &Plan, stop: &AtomicBool) -> Result<u8, Failure> {
     bar.finish_and_clear();
     let bad = rows.iter().any(Row::is_bad) || control.as_ref().is_some_and(|control| !control.is_caught());
     let said = words::say(plan, emulator.version, &rows, control.as_ref());
-    if let Some(report) = &plan.report {
-        report.write(page::render(plan, &said, &rows), stop)?;
-    }
-    let mut text = match plan.shown {
+    let text = match plan.shown {
         Shown::Json => json::document(rows.iter().map(Row::json).collect()),
         Shown::Table => said.text(),
     };
-    if let (Shown::Table, Some(report)) = (plan.shown, &plan.report) {
-        text.push_str(&format!("report: {}\n", report.shown()));
-    }
-    output::print_as(plan.shown == Shown::Json, &text)?;
+    let label = (plan.shown == Shown::Table).then_some("report");
+    let page = || page::render(plan, &said, &rows);
+    output::results(&text, plan.report.as_ref(), label, page, stop)?;
     Ok(if bad { BAD_RUN } else { SUCCESS })
 }
 

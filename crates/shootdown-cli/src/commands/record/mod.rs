@@ -26,7 +26,7 @@ use crate::commands::import;
 use crate::failure::{BAD_RUN, Failure, INTERRUPTED, SUCCESS};
 use crate::print::json;
 use crate::print::number;
-use crate::print::output::{self, Destination};
+use crate::print::output::{self, Destination, Kind};
 use crate::runs::target::quoted;
 use stream::{Closing, Live, Recorded};
 use watch::{End, Subject};
@@ -50,8 +50,9 @@ struct Document<R: Serialize> {
 /// when the file cannot be written at all. After any of them nothing of ours is left in the kernel.
 pub fn command(args: &RecordArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     check(args)?;
-    let destination = Destination::new("-o", &args.output)?;
+    let destination = Destination::new("-o", &args.output, Kind::Recording)?;
     launch::survive_large_files();
+    stream::has_room(&destination)?;
     let fail = |error: Error| Failure::Input(remedy::of(&error));
     let tracefs = match &args.tracefs {
         Some(root) => Tracefs::at(root),
@@ -74,8 +75,14 @@ pub fn command(args: &RecordArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     };
     let (recorded, end) = record(args, &instance, &destination, about, stop)?;
     instance.remove().map_err(fail)?;
-    hand_over(destination.path());
     tell(args, &destination, &recorded, &end)?;
+    if let Some(why) = recorded.failure {
+        return Err(why);
+    }
+    hand_over(destination.path());
+    if !args.json {
+        output::print(&format!("recording: {}\n", destination.shown()))?;
+    }
     Ok(match end {
         End::Interrupted => INTERRUPTED,
         End::Reader => BAD_RUN,
@@ -115,7 +122,20 @@ fn record(
         let reader = scope.spawn(|| {
             // The file is kept after Ctrl-C too: whoever writes it does not see that flag.
             let never = AtomicBool::new(false);
-            destination.write_by(&never, |file| stream::keep(pipe, file, about, &live, &closing))
+            let mut recorded = None;
+            let written = destination.write_by(&never, |file| {
+                let kept = recorded.insert(stream::keep(pipe, file, about, &live, &closing)?);
+                kept.unwritten
+                    .take()
+                    .map_or(Ok(()), |why| Err(destination.unwritten(&why)))
+            });
+            match recorded {
+                Some(recorded) => Ok(Recorded {
+                    failure: written.err(),
+                    ..recorded
+                }),
+                None => Err(written.expect_err("without what was recorded there is a reason")),
+            }
         });
         let end = watch::until_end(subject, args.seconds, stop, &live, || reader.is_finished());
         let off = instance.record(false);
@@ -208,19 +228,17 @@ fn tell(args: &RecordArgs, destination: &Destination, recorded: &Recorded, end: 
         output::note(&line);
     }
     let took = end.command_seconds();
-    output::print_as(
-        args.json,
-        &if args.json {
-            json::pretty(&Document {
-                recording: import::document("(recorded)", destination, metadata, summary),
-                command_seconds: took,
-            })
-        } else {
-            let mut text = import::words("recorded", destination, metadata, summary);
-            if let Some(took) = took {
-                text.push_str(&format!("the command took {took:.3} s\n"));
-            }
-            text
-        },
-    )
+    let text = if args.json {
+        json::pretty(&Document {
+            recording: import::document("(recorded)", destination, metadata, summary),
+            command_seconds: took,
+        })
+    } else {
+        let mut text = import::words("recorded", metadata, summary);
+        if let Some(took) = took {
+            text.push_str(&format!("the command took {took:.3} s\n"));
+        }
+        text
+    };
+    output::print_as(args.json, &text)
 }

@@ -10,6 +10,7 @@ use shootdown_trace::{Metadata, Summary, text};
 
 use super::room::Room;
 use crate::failure::Failure;
+use crate::print::output::Destination;
 
 /// What the watcher sees while events come in. Relaxed throughout: numbers for people, and a flag that is looked at
 /// again.
@@ -39,12 +40,17 @@ pub(super) struct Recorded {
     pub(super) no_room: Option<String>,
     /// Events that came after that.
     pub(super) discarded: u64,
+    /// Why the file cannot be finished.
+    pub(super) unwritten: Option<String>,
+    /// That it was not written, for the user.
+    pub(super) failure: Option<Failure>,
 }
 
 /// Writes the events of `pipe` into `file`, with what `about` and at last `closing` say.
 ///
 /// # Errors
-/// When reading or writing fails; a disk without room for more is not a failure.
+/// When reading fails. A disk without room for more is not a failure; a file that cannot be written is said in what is returned,
+/// which then counts what was read.
 pub(super) fn keep(
     pipe: impl Read,
     file: &mut File,
@@ -54,13 +60,10 @@ pub(super) fn keep(
 ) -> Result<Recorded, Failure> {
     let broken = |error: &dyn std::fmt::Display| Failure::Input(format!("recording: {error}"));
     let mut room = Room::new(file).map_err(|error| broken(&error))?;
-    room.take().map_err(|error| {
-        Failure::Input(format!(
-            "-o: no room for 16 MiB to begin with ({error}); free some space, or choose another place"
-        ))
-    })?;
+    room.take().map_err(|error| broken(&error))?;
     let mut writer = columns::Writer::new(&mut *file).map_err(|error| broken(&error))?;
     let (mut summary, mut no_room, mut discarded) = (Summary::default(), None, 0);
+    let mut unwritten: Option<String> = None;
     let read = text::read(BufReader::with_capacity(1 << 16, pipe), |event| {
         // The event that completes a group makes the writer write it.
         if no_room.is_none() && (summary.events + 1).is_multiple_of(GROUP_ROWS as u64) {
@@ -74,7 +77,11 @@ pub(super) fn keep(
         summary.add(event);
         live.events.store(summary.events, Ordering::Relaxed);
         live.shootdowns.store(summary.shootdowns, Ordering::Relaxed);
-        writer.add(event).map_err(|error| error.to_string())
+        if unwritten.is_none() {
+            unwritten = writer.add(event).err().map(|error| error.to_string());
+            live.full.fetch_or(unwritten.is_some(), Ordering::Relaxed);
+        }
+        Ok(())
     });
     let found = match read {
         Ok(found) => found,
@@ -92,12 +99,30 @@ pub(super) fn keep(
         incomplete: no_room.is_some() || closing.is_none_or(|closing| closing.incomplete),
         ..about
     };
-    writer.finish(&metadata).map_err(|error| broken(&error))?;
-    room.give_back().map_err(|error| broken(&error))?;
+    let finish = || {
+        writer.finish(&metadata).map_err(|error| error.to_string())?;
+        room.give_back().map_err(|error| error.to_string())
+    };
+    let unwritten = unwritten.or_else(|| finish().err());
     Ok(Recorded {
         metadata,
         summary,
         no_room,
         discarded,
+        unwritten,
+        failure: None,
+    })
+}
+
+/// Checks that there is room to begin with, before anything is recorded.
+///
+/// # Errors
+/// One line with the place and the remedy.
+pub(super) fn has_room(destination: &Destination) -> Result<(), Failure> {
+    destination.try_out(|file| Room::new(file)?.take()).map_err(|error| {
+        Failure::Input(format!(
+            "-o {}: no room for 16 MiB to begin with ({error}); free some space, or choose another place",
+            destination.shown()
+        ))
     })
 }

@@ -29,7 +29,7 @@ use crate::commands::import;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::json;
 use crate::print::number;
-use crate::print::output::{self, Destination};
+use crate::print::output::{self, Destination, Kind};
 use crate::print::table::Tables;
 use crate::print::victims::{self, Lines};
 use crate::runs::catalog;
@@ -105,7 +105,7 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let destination = args
         .html
         .as_deref()
-        .map(|path| Destination::apart_from("--html", path, &inputs))
+        .map(|path| Destination::apart_from("--html", path, Kind::Page, &inputs))
         .transpose()?;
     let recording = Recording::open(&args.file, || stop.load(Ordering::Relaxed))?;
     let specs: Vec<ReplaySpec> = args
@@ -159,7 +159,7 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         .iter()
         .map(|row| (row.design.as_str(), row.stale, row.accesses_checked))
         .collect();
-    if let Some(destination) = &destination {
+    let page = || {
         let view = page::View {
             title: title(args, &target),
             command: &command,
@@ -173,11 +173,11 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
                 .map(|(spec, done)| (spec.design.as_str(), done.events.as_slice()))
                 .collect(),
         };
-        destination.write(page::render(&view), stop)?;
-    }
+        page::render(&view)
+    };
     let recorded = &recording.recorded;
-    if args.json {
-        output::print(&json::pretty(&Document {
+    let text = if args.json {
+        json::pretty(&Document {
             command: &command,
             file: args.file.display().to_string(),
             target: target.to_string(),
@@ -202,7 +202,7 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             predictions: &predictions,
             fits: &fits,
             victims: victims::lines(&recording.victims),
-        }))?;
+        })
     } else {
         let mut text = format!("{}\n{}\n", title(args, &target), import::damage(&recording.metadata));
         for line in &limits {
@@ -210,8 +210,8 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         }
         text.push('\n');
         let mut drawn = Tables::new();
-        for (title, grid) in tables {
-            text.push_str(&format!("{title}\n{}\n", drawn.draw(&grid)));
+        for (title, grid) in &tables {
+            text.push_str(&format!("{title}\n{}\n", drawn.draw(grid)));
         }
         text.pop();
         let verdict = words::verdict(&found).words;
@@ -219,11 +219,10 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             text.push_str(note);
             text.push('\n');
         }
-        if let Some(destination) = &destination {
-            text.push_str(&format!("page: {}\n", destination.shown()));
-        }
-        output::show(&text)?;
-    }
+        text
+    };
+    let label = (!args.json).then_some("page");
+    output::results(&text, destination.as_ref(), label, page, stop)?;
     let unsound = rows
         .iter()
         .any(|row| row.design != catalog::CONTROL_DESIGN && row.stale > 0);

@@ -112,8 +112,9 @@ impl Journal {
         file.seek(SeekFrom::End(0)).map_err(io)?;
         if end == 0 {
             let text = serde_json::to_string(&header).expect("plain data serializes");
-            file.write_all(format!("{text}\n").as_bytes()).map_err(io)?;
-            file.sync_data().map_err(io)?;
+            let full = |error: io::Error| fail(format!("{error}; free some space, or choose another output with -o"));
+            file.write_all(format!("{text}\n").as_bytes()).map_err(full)?;
+            file.sync_data().map_err(full)?;
         }
         let journal = Self {
             path: path.to_path_buf(),
@@ -128,12 +129,7 @@ impl Journal {
     /// # Errors
     /// One line naming the file and why it cannot be written.
     pub fn append(&mut self, point: usize, cells: &[(String, Value)]) -> Result<(), String> {
-        let fail = |error: io::Error| {
-            format!(
-                "{}: {error}; make room, then repeat the command to go on",
-                self.path.display()
-            )
-        };
+        let fail = |error: io::Error| format!("{}: {error}", self.path.display());
         let mut text = serde_json::to_string(&Line { point, cells }).expect("plain data serializes");
         text.push('\n');
         // One call, so that only the end of the file can be torn.

@@ -23,7 +23,7 @@ use crate::args::SweepArgs;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::json;
 use crate::print::number;
-use crate::print::output::{self, Destination};
+use crate::print::output::{self, Destination, Kind};
 use crate::runs::queue::{self, Outcome, Runner};
 use journal::{Finished, Identity, Journal};
 use results::{Format, Results, Value};
@@ -42,7 +42,7 @@ impl Output {
     fn new(path: &Path) -> Result<Self, Failure> {
         let format = Format::of(path).map_err(|error| Failure::Input(format!("-o {error}")))?;
         Ok(Self {
-            destination: Destination::new("-o", path)?,
+            destination: Destination::new("-o", path, Kind::Sweep)?,
             format,
         })
     }
@@ -98,8 +98,12 @@ pub fn command(args: &SweepArgs, runner: &dyn Runner, stop: &AtomicBool) -> Resu
         let point = left[index];
         let cells = row(&outcome);
         let mut state = state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(journal) = &mut state.0 {
-            journal.append(point, &cells).map_err(Failure::Input)?;
+        // Runs go on without a journal: what they find is printed in any case.
+        if let Some(Err(why)) = state.0.as_mut().map(|journal| journal.append(point, &cells)) {
+            state.0 = None;
+            output::note(&format!(
+                "{why}; runs go on, but are not kept if this sweep is interrupted"
+            ));
         }
         state.1.insert(point, cells);
         Ok(())
@@ -145,21 +149,13 @@ pub fn command(args: &SweepArgs, runner: &dyn Runner, stop: &AtomicBool) -> Resu
     Ok(status)
 }
 
-/// Writes the file, prints JSON or the summary.
+/// Prints JSON or the summary, writes the file.
 fn finish(results: &Results, output: Option<&Output>, as_json: bool, stop: &AtomicBool) -> Result<u8, Failure> {
-    if let Some(output) = output {
-        output.destination.write(results.encode(output.format), stop)?;
-    }
     let summary = Summary::new(results);
-    if as_json {
-        output::print(&json::pretty(results))?;
-    } else {
-        let mut text = summary.text();
-        if let Some(output) = output {
-            text.push_str(&format!("results: {}\n", output.destination.shown()));
-        }
-        output::show(&text)?;
-    }
+    let text = if as_json { json::pretty(results) } else { summary.text() };
+    let encoded = || output.map_or(Vec::new(), |output| results.encode(output.format));
+    let label = (!as_json).then_some("results");
+    output::results(&text, output.map(|output| &output.destination), label, encoded, stop)?;
     Ok(if summary.stale > 0 || !summary.failed.is_empty() {
         BAD_RUN
     } else {
@@ -169,12 +165,12 @@ fn finish(results: &Results, output: Option<&Output>, as_json: bool, stop: &Atom
 
 /// The runs in an output file that holds all of this share already; `None` when there is no file yet.
 fn complete(path: &Path, identity: &Identity, share: &[usize]) -> Result<Option<Finished>, Failure> {
-    if !path.exists() {
+    if !path.exists() || output::may_overwrite() {
         return Ok(None);
     }
     let refuse = |why: &str| {
         Failure::Input(format!(
-            "-o {}: {why}; choose another name, or remove the file to replace it",
+            "-o {}: {why}; choose another name, or add --force to overwrite it",
             path.display()
         ))
     };

@@ -19,7 +19,7 @@ use crate::args::TimelineArgs;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::json;
 use crate::print::number;
-use crate::print::output::{self, Destination};
+use crate::print::output::{self, Destination, Kind};
 use crate::runs::target::{Target, with_vm};
 use lanes::{Role, View};
 
@@ -69,7 +69,7 @@ pub fn command(args: &TimelineArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let destination = args
         .html
         .as_deref()
-        .map(|path| Destination::apart_from("--html", path, &inputs))
+        .map(|path| Destination::apart_from("--html", path, Kind::Page, &inputs))
         .transpose()?;
 
     let mut progress = |_| !stop.load(Ordering::Relaxed);
@@ -107,11 +107,8 @@ pub fn command(args: &TimelineArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         number::count(result.stale),
         number::count(result.accesses_checked)
     ));
-    if let Some(destination) = &destination {
-        destination.write(page::render(&title, &command, &sentences, &view), stop)?;
-    }
-    if args.json {
-        output::print(&json::pretty(&Document {
+    let text = if args.json {
+        json::pretty(&Document {
             command: &command,
             workload: &spec.workload,
             target: target.to_string(),
@@ -121,7 +118,7 @@ pub fn command(args: &TimelineArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             flushes_recorded: flushes.len(),
             nth,
             view: &view,
-        }))?;
+        })
     } else {
         let mut text = format!(
             "{title}, {} thread{}, seed {}\n\n{}\n",
@@ -135,11 +132,11 @@ pub fn command(args: &TimelineArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         }
         text.push('\n');
         text.push_str(&parts::table(&view));
-        if let Some(destination) = &destination {
-            text.push_str(&format!("page: {}\n", destination.shown()));
-        }
-        output::show(&text)?;
-    }
+        text
+    };
+    let page = || page::render(&title, &command, &sentences, &view);
+    let label = (!args.json).then_some("page");
+    output::results(&text, destination.as_ref(), label, page, stop)?;
     let unsound = spec.design != crate::runs::catalog::CONTROL_DESIGN && result.stale > 0;
     Ok(if unsound { BAD_RUN } else { SUCCESS })
 }

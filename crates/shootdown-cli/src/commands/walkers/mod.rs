@@ -16,7 +16,7 @@ use shootdown_sim::run::{RunResult, RunSpec, validate};
 use crate::args::WalkersArgs;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::number::{self, UNKNOWN};
-use crate::print::output::{self, Destination};
+use crate::print::output::{self, Destination, Kind};
 use crate::print::table::{Column, Grid, Tables};
 use crate::runs::plan::Settings;
 use crate::runs::queue::{self, Outcome, Runner};
@@ -78,7 +78,7 @@ pub fn command(args: &WalkersArgs, runner: &dyn Runner, stop: &AtomicBool) -> Re
     let destination = args
         .html
         .as_deref()
-        .map(|path| Destination::apart_from("--html", path, &inputs))
+        .map(|path| Destination::apart_from("--html", path, Kind::Page, &inputs))
         .transpose()?;
     let mut rates = args.frees.clone();
     rates.sort_unstable();
@@ -101,18 +101,13 @@ pub fn command(args: &WalkersArgs, runner: &dyn Runner, stop: &AtomicBool) -> Re
         shared: args.shared,
         rows,
     };
-    let mut text = if args.json {
+    let text = if args.json {
         json::render(&findings)
     } else {
         findings.text()
     };
-    if let Some(destination) = &destination {
-        destination.write(page::render(&findings), stop)?;
-        if !args.json {
-            text.push_str(&format!("report: {}\n", destination.shown()));
-        }
-    }
-    output::print_as(args.json, &text)?;
+    let label = (!args.json).then_some("report");
+    output::results(&text, destination.as_ref(), label, || page::render(&findings), stop)?;
     Ok(if findings.sound() { SUCCESS } else { BAD_RUN })
 }
 
