@@ -229,7 +229,7 @@ fn mistakes_are_one_line_with_place_and_remedy() {
         (vec!["w", "-o", "no/s.csv"], "there is no folder `no`"),
         (
             vec!["tlb_flush2", "-o", "mine.csv", "--threads", "2"],
-            "mine.csv: exists and holds no results of a sweep",
+            "mine.csv: exists and is no table of a sweep",
         ),
         (
             vec!["tlb_flush2", "--set", "costs.rmw=9..3"],

@@ -381,7 +381,7 @@ mod tests {
             run(&line, &Fake::default())
                 .unwrap_err()
                 .to_string()
-                .contains("holds no results of a sweep")
+                .contains("exists and is no table of a sweep")
         );
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
     }
