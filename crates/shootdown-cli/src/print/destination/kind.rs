@@ -73,7 +73,7 @@ impl Kind {
         let parquet = first.starts_with(b"PAR1");
         match self {
             Self::Page => first.starts_with(b"<!DOCTYPE html>") && contains(first, "Shootdown</title>".as_bytes()),
-            Self::Picture => first.starts_with(b"<svg") && contains(first, b"--page:#FFFFFF"),
+            Self::Picture => first.starts_with(b"<svg") && contains(first, b"(simulated), "),
             Self::Sweep if parquet => contains(last, b"sweep") && contains(last, b"point"),
             Self::Sweep => first.starts_with(b"sweep,point,"),
             Self::Recording => parquet && contains(last, shootdown_trace::columns::METADATA_KEY.as_bytes()),
