@@ -22,12 +22,6 @@ pub struct Hooks {
     pub emulated: bool,
     /// A CPU that does not answer is a violation (C5): where instructions are counted, no host can have kept it from running.
     pub silence_is_violation: bool,
-    /// The bug that is switched on.
-    #[cfg(feature = "faults")]
-    pub fault: Option<shootdown::Fault>,
-    /// A mistake of these hooks is switched on: see `faults::KERNEL_RANGE_BY_TAG`.
-    #[cfg(feature = "faults")]
-    pub kernel_range_by_tag: bool,
 }
 
 // SAFETY: CPU numbers are fixed at start, interrupts are masked by `cli`, a pinned section is not left, and each instruction is the one that is asked for.
@@ -91,8 +85,6 @@ unsafe impl Kernel<WORDS> for Hooks {
             // INVLPG and INVPCID drop the links on the way too, whatever is asked.
             Local::Page { address, tag, .. } => invalidate::page(cpu, address, tag.0),
             Local::Tag(tag) => invalidate::tag(cpu, tag.0),
-            #[cfg(feature = "faults")]
-            Local::Kernel { .. } if self.kernel_range_by_tag => invalidate::tag(cpu, cpu.loaded_tag.get()),
             Local::Kernel { address, .. } => invalidate::page_here(address),
             Local::All => invalidate::everything(),
         }
@@ -197,11 +189,5 @@ unsafe impl Kernel<WORDS> for Hooks {
     #[inline]
     fn event(&self, event: Event) {
         measure::event(event);
-    }
-
-    #[cfg(feature = "faults")]
-    #[inline]
-    fn fault(&self, fault: shootdown::Fault) -> bool {
-        self.fault == Some(fault)
     }
 }

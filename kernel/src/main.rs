@@ -18,12 +18,13 @@
 #![no_main]
 
 extern crate alloc;
+#[cfg(feature = "known-bugs")]
+extern crate shootdown_patched as shootdown;
 
 mod arch;
 mod backing;
 mod emulate;
 mod facade;
-mod faults;
 mod frames;
 mod hooks;
 mod jitter;
@@ -171,21 +172,9 @@ fn set_up_engine(options: &Options, design: Design) {
         broadcast: features.broadcast.or(emulated.then(emulate::limits)),
         emulated,
         silence_is_violation: options.workload == "torture" && (options.icount.is_some() || options.fault.is_some()),
-        #[cfg(feature = "faults")]
-        fault: options
-            .fault
-            .filter(|name| *name != faults::KERNEL_RANGE_BY_TAG)
-            .map(|name| {
-                let fault = faults::named(name);
-                fault.unwrap_or_else(|| refuse(name, "no such fault: workload=faults lists them"))
-            }),
-        #[cfg(feature = "faults")]
-        kernel_range_by_tag: options.fault == Some(faults::KERNEL_RANGE_BY_TAG),
     };
-    if cfg!(not(feature = "faults"))
-        && let Some(name) = options.fault
-    {
-        refuse(name, "built without faults: cargo build --release --features faults");
+    if let Some(name) = options.fault {
+        select_bug(name);
     }
     let design = if options.workload == "torture" {
         torture::tightened(design, cpus)
@@ -205,6 +194,17 @@ fn set_up_engine(options: &Options, design: Design) {
     ENGINE.store(Box::into_raw(Box::new(engine)), Ordering::Release);
 }
 
+/// Selects a bug in the copy of the engine that holds them all.
+fn select_bug(name: &str) {
+    #[cfg(feature = "known-bugs")]
+    match shootdown_known_bugs::named(name) {
+        None => refuse(name, "no such bug: crates/shootdown-known-bugs/bugs.toml lists them"),
+        bug => shootdown_known_bugs::select_everywhere(bug),
+    }
+    #[cfg(not(feature = "known-bugs"))]
+    refuse(name, "built without bugs: cargo build --release --features known-bugs");
+}
+
 fn run(options: &Options) -> ! {
     match options.workload {
         "hello" => {
@@ -216,10 +216,6 @@ fn run(options: &Options) -> ! {
                 features::get(),
                 time::hertz()
             );
-            serial::exit(Status::Success)
-        }
-        "faults" => {
-            faults::list();
             serial::exit(Status::Success)
         }
         "torture" => torture::run(options),

@@ -85,7 +85,7 @@ pub fn run(every_fault: bool, end: Instant) -> Result<(), String> {
         "Bochs {}, processor {BOCHS_CPU}: PCID, INVPCID, x2APIC; {CPUS} CPUs",
         place.bochs.version
     );
-    let all = all(&place, every_fault, end)?;
+    let all = all(every_fault);
     let used = Mutex::new([0; BACK_ENDS.len()]);
     let mut failures = cases::run(&all, |number, case| case.run(&place, number, &used))?;
     let used = used.into_inner().map_err(|_| "a thread panicked")?;
@@ -104,7 +104,7 @@ pub fn run(every_fault: bool, end: Instant) -> Result<(), String> {
     }
 }
 
-fn all(place: &Place, every_fault: bool, end: Instant) -> Result<Vec<Case>, String> {
+fn all(every_fault: bool) -> Vec<Case> {
     let mut cases = Vec::new();
     for workload in ["tlb_flush2", "madvise_spin", "mprotect_all"] {
         cases.push(Case {
@@ -132,18 +132,15 @@ fn all(place: &Place, every_fault: bool, end: Instant) -> Result<Vec<Case>, Stri
     // A mistake of hooks that QEMU hides: its root loads drop global translations.
     let hidden = "KernelRangeByTag";
     caught(format!("mistake {hidden}, ipi"), format!("design=ipi fault={hidden}"));
-    // The kernel lists them in QEMU, which prints in no time.
-    kernel::install_emulator(end)?;
-    let visible = kernel::visible_faults(&shootdown_qemu::Emulator::find()?, &place.faulty)?;
-    for (fault, design) in visible {
-        if every_fault || SAMPLED.contains(&fault.as_str()) {
+    for (fault, design) in kernel::visible_faults() {
+        if every_fault || SAMPLED.contains(&fault) {
             caught(
                 format!("fault {fault}, {design}"),
                 format!("design={design} fault={fault}"),
             );
         }
     }
-    Ok(cases)
+    cases
 }
 
 impl cases::Case for Case {

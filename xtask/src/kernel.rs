@@ -1,7 +1,6 @@
 //! The bare-metal kernel in QEMU: boots, is deterministic, survives torture; the control and every known bug that can show
 //! there are caught; and the image for real machines boots.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -74,7 +73,7 @@ pub fn run(end: Instant) -> Result<(), String> {
     println!("building the kernel, and once more with its known bugs");
     let never = AtomicBool::new(false);
     let (plain, faulty) = (image.build(&never)?, image.clone().with_faults().build(&never)?);
-    let all = all(&emulator, &faulty)?;
+    let all = all();
     let mut failures = cases::run(&all, |_, case| {
         let path = if case.faults { &faulty } else { &plain };
         case.run(&emulator, path)
@@ -89,7 +88,7 @@ pub fn run(end: Instant) -> Result<(), String> {
     }
 }
 
-fn all(emulator: &Emulator, faulty: &Path) -> Result<Vec<Case>, String> {
+fn all() -> Vec<Case> {
     let case = |name: String, words: String| Case {
         name,
         cpus: 4,
@@ -141,51 +140,23 @@ fn all(emulator: &Emulator, faulty: &Path) -> Result<Vec<Case>, String> {
         ..case(name, words)
     };
     cases.push(caught("control: none".into(), "workload=torture design=none".into()));
-    for (fault, design) in visible_faults(emulator, faulty)? {
+    for (fault, design) in visible_faults() {
         let words = format!("workload=torture design={design} fault={fault} steps=4000");
         cases.push(caught(format!("fault {fault}, {design}"), words));
     }
-    Ok(cases)
+    cases
 }
 
-/// The kernel's own table of known bugs: those that show there, each with a design. Every one of the engine's is in it.
-///
-/// # Errors
-/// When the kernel does not print it, or it lacks one.
-pub fn visible_faults(emulator: &Emulator, faulty: &Path) -> Result<Vec<(String, String)>, String> {
-    let run = machine(1, 0).run(emulator, faulty, "workload=faults", MOST, &AtomicBool::new(false))?;
-    if let Some(problem) = run.problem() {
-        return Err(format!("workload=faults: {problem}"));
-    }
-    let (mut listed, mut visible) = (BTreeSet::new(), Vec::new());
-    for line in run.lines.iter().filter(|line| line.starts_with('{')) {
-        let value: serde_json::Value = serde_json::from_str(line).map_err(|error| format!("{line}: {error}"))?;
-        let name = value["fault"].as_str().ok_or("a line without a fault")?.to_owned();
-        if let Some(design) = value["design"].as_str() {
-            visible.push((name.clone(), design.to_owned()));
-        }
-        listed.insert(name);
-    }
-    let source = steps::root().join("crates/shootdown/src/fault.rs");
-    let text = std::fs::read_to_string(&source).map_err(|error| format!("{}: {error}", source.display()))?;
-    let body = text
-        .split("pub enum Fault {")
-        .nth(1)
-        .and_then(|rest| rest.split("\n}").next());
-    let known = body.ok_or("no list of faults in the engine")?.lines().map(str::trim);
-    let known: BTreeSet<String> = known
-        .filter(|line| line.starts_with(char::is_uppercase))
-        .map(|line| line.trim_end_matches(',').to_owned())
-        .collect();
-    if known != listed {
-        let differ: Vec<_> = known.symmetric_difference(&listed).cloned().collect();
-        return Err(format!(
-            "kernel/src/faults.rs and the engine's faults differ: {}",
-            differ.join(", ")
-        ));
-    }
-    println!("{} known bugs, {} of them can show in QEMU", known.len(), visible.len());
-    Ok(visible)
+/// Known bugs that can show in QEMU, each with a design, by the manifest.
+pub fn visible_faults() -> Vec<(&'static str, &'static str)> {
+    let known = shootdown_known_bugs::ALL.iter();
+    let visible: Vec<_> = known.filter_map(|known| Some((known.name, known.qemu?))).collect();
+    println!(
+        "{} known bugs, {} of them can show in QEMU",
+        shootdown_known_bugs::ALL.len(),
+        visible.len()
+    );
+    visible
 }
 
 fn machine(cpus: usize, shift: u8) -> Machine {

@@ -22,13 +22,13 @@ const STEPS: &str = "20000";
 pub fn run(end: Instant) -> Result<(), String> {
     let host = steps::host()?;
     println!("RUSTC_BOOTSTRAP=1 RUSTFLAGS='{FLAGS}' cargo test -p shootdown-host --target {host} --test torture");
-    let build = child::run(torture(&host).arg("--no-run"), end);
+    let build = child::run(torture("shootdown-host", &host).arg("--no-run"), end);
     build.map_err(|why| {
         format!("building for ThreadSanitizer failed ({why}); it needs Linux or macOS and Rust 1.95 or newer")
     })?;
 
     let (status, text) = child::outcome(
-        torture(&host).args(["no_preset", "--", "--nocapture", "--test-threads=1"]),
+        torture("shootdown-host", &host).args(["no_preset", "--", "--nocapture", "--test-threads=1"]),
         end,
     )?;
     text.lines()
@@ -44,7 +44,12 @@ pub fn run(end: Instant) -> Result<(), String> {
     println!("no race, nothing used after it was freed");
 
     let control = ["control", "--", "--ignored", "--test-threads=1"];
-    let (status, text) = child::outcome(torture(&host).args(control).stderr(Stdio::null()), end)?;
+    let (status, text) = child::outcome(
+        torture("shootdown-host-patched", &host)
+            .args(control)
+            .stderr(Stdio::null()),
+        end,
+    )?;
     let both_sides = ["Guest>::write_stamp", "Guest>::check"]
         .iter()
         .all(|side| text.contains(side));
@@ -73,14 +78,14 @@ fn keep(text: &str) -> Result<String, String> {
 }
 
 /// The torture test, instrumented. Its target directory is apart, or every build would undo the other's.
-fn torture(host: &str) -> Command {
+fn torture(package: &str, host: &str) -> Command {
     let mut command = steps::cargo();
     command
         .args([
             "test",
             "--quiet",
             "-p",
-            "shootdown-host",
+            package,
             "--target",
             host,
             "--target-dir",

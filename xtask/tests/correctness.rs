@@ -70,7 +70,10 @@ fn every_bug_of_the_list_is_on_the_page() {
 #[test]
 fn no_scenario_is_named_that_does_not_exist_or_does_not_use_its_switch() {
     let page = page();
-    let (tests, faults) = (sources("crates/shootdown-sim/tests"), sources("crates/shootdown/src"));
+    let (tests, faults) = (
+        sources("crates/shootdown-sim/tests"),
+        fs::read_to_string(root().join("crates/shootdown-known-bugs/bugs.toml")).expect("the manifest"),
+    );
     for (number, scenario, switch, _) in bugs(&page) {
         if let Some(scenario) = scenario {
             assert!(
@@ -80,11 +83,11 @@ fn no_scenario_is_named_that_does_not_exist_or_does_not_use_its_switch() {
         }
         if let Some(switch) = switch {
             assert!(
-                faults.contains(&format!("    {switch},\n")),
-                "bug {number}: no switch {switch}"
+                faults.contains(&format!("name = \"{switch}\"\n")),
+                "bug {number}: no patch {switch}"
             );
             assert!(
-                tests.contains(&format!("Fault::{switch}")),
+                tests.contains(&format!("Bug::{switch}")),
                 "bug {number}: {switch} is not used"
             );
         }
@@ -95,15 +98,18 @@ fn no_scenario_is_named_that_does_not_exist_or_does_not_use_its_switch() {
 fn what_is_said_to_find_a_bug_too_names_it() {
     let page = page();
     let (check, loom) = (
-        sources("crates/shootdown-check/tests"),
+        sources("crates/shootdown-check-patched/tests"),
         sources("crates/shootdown-loom/tests"),
     );
-    let (threads, models) = (sources("crates/shootdown-host/tests"), sources("docs/protocol/src"));
+    let (threads, models) = (
+        sources("crates/shootdown-host-patched/tests"),
+        sources("docs/protocol/src"),
+    );
     for (number, _, switch, others) in bugs(&page) {
         for other in others.split(',').map(str::trim).filter(|other| *other != "–") {
             let switch = switch.unwrap_or_default();
             let names =
-                |text: &str| text.contains(&format!("Fault::{switch},")) || text.contains(&format!("({switch}, "));
+                |text: &str| text.contains(&format!("Bug::{switch},")) || text.contains(&format!("({switch}, "));
             let found = match other.split_once(' ') {
                 Some(("model", mutant)) => models.contains(&format!("    {}: C", mutant.trim_matches('`'))),
                 Some(("fuzzing", target)) => root().join("fuzz/corpus").join(target.trim_matches('`')).is_dir(),

@@ -19,9 +19,6 @@ pub(crate) const KERNEL: u64 = 0xFFFF_8000_0000_0000;
 pub struct CheckKernel {
     /// Whether there are broadcast instructions.
     pub(crate) broadcasts: bool,
-    /// The bug that is switched on.
-    #[cfg(feature = "faults")]
-    pub(crate) fault: Option<shootdown::Fault>,
 }
 
 fn page(address: u64) -> u8 {
@@ -138,10 +135,5 @@ unsafe impl Kernel<1> for CheckKernel {
     fn broadcast_sync(&self) {
         point_in_script();
         with(crate::machine::Machine::broadcast_sync);
-    }
-
-    #[cfg(feature = "faults")]
-    fn fault(&self, fault: shootdown::Fault) -> bool {
-        self.fault == Some(fault)
     }
 }

@@ -44,23 +44,6 @@ impl Play {
             scenario,
             CheckKernel {
                 broadcasts: scenario.broadcasts,
-                #[cfg(feature = "faults")]
-                fault: None,
-            },
-        )
-    }
-
-    /// The same, with a known bug switched on.
-    ///
-    /// # Panics
-    /// As [`new`](Self::new).
-    #[cfg(feature = "faults")]
-    pub fn with_fault(scenario: Scenario, fault: shootdown::Fault) -> Self {
-        Self::on(
-            scenario,
-            CheckKernel {
-                broadcasts: scenario.broadcasts,
-                fault: Some(fault),
             },
         )
     }

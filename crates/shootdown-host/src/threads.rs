@@ -4,8 +4,6 @@ use crate::broadcast::Mail;
 use crate::facade::Host;
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::{Parker, Unparker};
-#[cfg(feature = "faults")]
-use shootdown::Fault;
 use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Kernel, Local, Root, Stuck, Tag};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -175,8 +173,6 @@ pub struct Threads<M> {
     limits: Option<BroadcastLimits>,
     begun: Instant,
     on_stuck: fn(Stuck),
-    #[cfg(feature = "faults")]
-    fault: Option<Fault>,
 }
 
 impl<M: Mmu> Threads<M> {
@@ -206,8 +202,6 @@ impl<M: Mmu> Threads<M> {
             limits: None,
             begun: Instant::now(),
             on_stuck: |stuck| eprintln!("CPU {} has not answered CPU {}: {stuck:?}", stuck.target, stuck.waiter),
-            #[cfg(feature = "faults")]
-            fault: None,
         }
     }
 
@@ -226,13 +220,6 @@ impl<M: Mmu> Threads<M> {
     /// error.
     pub fn on_stuck(mut self, report: fn(Stuck)) -> Self {
         self.on_stuck = report;
-        self
-    }
-
-    /// Brings a known bug back. Tests only.
-    #[cfg(feature = "faults")]
-    pub fn with_fault(mut self, fault: Option<Fault>) -> Self {
-        self.fault = fault;
         self
     }
 
@@ -291,9 +278,5 @@ unsafe impl<M: Mmu, const W: usize> Kernel<W> for Threads<M> {
     }
     fn stuck(&self, report: Stuck) {
         (self.on_stuck)(report);
-    }
-    #[cfg(feature = "faults")]
-    fn fault(&self, fault: Fault) -> bool {
-        self.fault == Some(fault)
     }
 }

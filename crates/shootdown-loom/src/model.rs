@@ -1,7 +1,7 @@
 //! Running a model in every interleaving.
 
 use crate::world::{Machine, World, build, known_words};
-use shootdown::{CpuId, Design, Fault};
+use shootdown::{CpuId, Design};
 use std::panic::{catch_unwind, set_hook, take_hook};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,8 +12,6 @@ pub struct Model {
     pub design: Design,
     /// CPUs, at most 3.
     pub cpus: usize,
-    /// The known bug that is switched on.
-    pub fault: Option<Fault>,
     /// Whether there is broadcast invalidation.
     pub broadcast: bool,
     /// At most so many preemptions.

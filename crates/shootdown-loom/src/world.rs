@@ -4,8 +4,8 @@ use crate::facade::{Loom, LoomWord, NOTHING, at_barrier, building, give_back, wa
 use crate::model::Model;
 use loom::cell::UnsafeCell;
 use shootdown::{
-    Broadcast, BroadcastLimits, CpuId, CpuMask, Engine, Facade, Fault, Kernel, Local, PerCpu, Root, Space, Storage,
-    Tag, Word, tag_words,
+    Broadcast, BroadcastLimits, CpuId, CpuMask, Engine, Facade, Kernel, Local, PerCpu, Root, Space, Storage, Tag, Word,
+    tag_words,
 };
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
@@ -112,7 +112,6 @@ pub(crate) struct Machine<const WEAK: u8> {
     /// Whether the table with the entries is linked.
     link: Sound,
     table: Watched,
-    fault: Option<Fault>,
     broadcast: bool,
 }
 
@@ -169,7 +168,6 @@ impl<const WEAK: u8> Machine<WEAK> {
             freed: vec![Cell::new(false); PAGES],
             link: Word::new(1),
             table: Watched::default(),
-            fault: model.fault,
             broadcast: model.broadcast,
         }
     }
@@ -265,9 +263,6 @@ unsafe impl<const WEAK: u8> Kernel<1> for Hooks<WEAK> {
                 Loom::<WEAK>::wait_until(|| hardware.mail.load(Acquire) == 0 || hardware.on.load(Acquire) == 0);
             }
         }
-    }
-    fn fault(&self, fault: Fault) -> bool {
-        self.0.fault == Some(fault)
     }
 }
 

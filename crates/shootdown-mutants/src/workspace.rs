@@ -7,21 +7,21 @@ use crate::rewrite::rewrite;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Files of the engine that hold no protocol: the world that it runs in, two for unit tests, switches for tests, named settings.
-const AS_THEY_ARE: [&str; 7] = [
+/// Files of the engine that hold no protocol: the world that it runs in, two for unit tests, named settings.
+const AS_THEY_ARE: [&str; 6] = [
     "lib.rs",
     "facade.rs",
     "hooks.rs",
-    "fault.rs",
     "design/presets.rs",
     "testing/interleave.rs",
     "testing/mock_kernel.rs",
 ];
 
 /// What the copy is made of besides the engine.
-const COPIED: [&str; 7] = [
+const COPIED: [&str; 8] = [
     "crates/shootdown-arch",
     "crates/shootdown-check",
+    "crates/shootdown-known-bugs",
     "crates/shootdown-loom",
     "crates/shootdown-sim",
     "crates/shootdown-trace",

@@ -39,7 +39,7 @@ impl Image {
         }
     }
 
-    /// With the switches that bring known bugs back.
+    /// With the engine that holds the known bugs.
     pub fn with_faults(self) -> Image {
         Image { faults: true, ..self }
     }
@@ -56,7 +56,7 @@ impl Image {
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
             .env_remove("CARGO_BUILD_TARGET");
         if self.faults {
-            command.args(["--features", "faults"]);
+            command.args(["--features", "known-bugs"]);
         }
         command
     }

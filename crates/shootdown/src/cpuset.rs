@@ -169,13 +169,6 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
         self.for_each(|_| empty = false);
         empty
     }
-
-    /// Joins by a plain read and write, as if the full barrier were missing (regressions 2 and 31).
-    #[cfg(feature = "faults")]
-    pub(crate) fn join_without_barrier(&self, cpu: CpuId) {
-        let leaf = &self.leaves[cpu / 64];
-        leaf.store(leaf.load(Ordering::Relaxed) | 1 << (cpu % 64), Ordering::Relaxed);
-    }
 }
 
 impl<F: Facade, const W: usize> Default for CpuSet<F, W> {

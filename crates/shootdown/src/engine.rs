@@ -172,10 +172,6 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     /// The user half of `tag`, where tables are split.
     #[inline]
     pub(crate) fn user_half(&self, tag: Tag) -> Option<Tag> {
-        #[cfg(feature = "faults")]
-        if self.kernel.fault(crate::fault::Fault::UserHalfMask16) && tag.0 >= 16 {
-            return None;
-        }
         self.design().split.then_some(Tag(tag.0 | crate::design::USER_HALF))
     }
 }

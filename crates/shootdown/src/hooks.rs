@@ -405,10 +405,4 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     /// Statistics. Must be cheap.
     #[inline]
     fn event(&self, _event: Event) {}
-
-    /// Which known bugs are switched on. Tests only.
-    #[cfg(feature = "faults")]
-    fn fault(&self, _fault: crate::fault::Fault) -> bool {
-        false
-    }
 }

@@ -46,8 +46,6 @@
 //! | C6 | on any doubt, more | `space/log.rs`, `cpu/catch_up.rs` (`missed`), `range.rs`, `tags/pool.rs` |
 //! | C7 | a wait for another CPU's answer that takes too long is reported, never abandoned | `flush/token.rs` (`wait_reporting`), [`Kernel::stuck`] |
 #![cfg_attr(not(test), no_std)]
-// Without them `fault!` is `false`.
-#![cfg_attr(not(feature = "faults"), allow(clippy::nonminimal_bool))]
 
 /// The program in the README, compiled and run as a documentation test.
 #[cfg(doctest)]
@@ -60,7 +58,6 @@ pub mod cpuset;
 mod design;
 mod engine;
 pub mod facade;
-mod fault;
 mod flush;
 pub mod hooks;
 mod range;
@@ -80,8 +77,6 @@ pub use design::{
 };
 pub use engine::{Engine, Storage, tag_words};
 pub use facade::{Facade, Native, Word};
-#[cfg(feature = "faults")]
-pub use fault::Fault;
 pub use flush::batch::Batch;
 pub use flush::deferred::{Deferral, DeferralsOver, Unmapped};
 pub use flush::token::{Flushed, Token};

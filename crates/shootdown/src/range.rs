@@ -244,15 +244,6 @@ pub struct Chunks {
     shift: u32,
 }
 
-impl Chunks {
-    /// Regression 4: a limit of 0, read before CPUID, taken at its word.
-    #[cfg(feature = "faults")]
-    pub(crate) fn with_unchecked_limit(mut self, most: u32) -> Self {
-        self.most = u64::from(most);
-        self
-    }
-}
-
 impl Iterator for Chunks {
     type Item = (u64, u32);
 

@@ -1,4 +1,4 @@
-//! How often each instruction that invalidates was executed. Only in the kernel that is built for tests (`--features faults`):
+//! How often each instruction that invalidates was executed. Only in the kernel that is built for tests (`--features known-bugs`):
 //! counting costs instructions itself.
 
 use core::fmt;
@@ -37,7 +37,7 @@ static COUNTS: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.le
 /// It is executed here and now.
 #[inline(always)]
 pub fn note(what: Instruction) {
-    if cfg!(feature = "faults") {
+    if cfg!(feature = "known-bugs") {
         COUNTS[what as usize].fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -47,7 +47,7 @@ pub struct Tally;
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !cfg!(feature = "faults") {
+        if !cfg!(feature = "known-bugs") {
             return write!(f, "null");
         }
         for (index, (name, count)) in NAMES.iter().zip(&COUNTS).enumerate() {

@@ -1,7 +1,7 @@
 //! Tags of the whole system: a space gets a new one, or comes back to its own, at the wrong moment.
 
 use super::{Model, ROLL_OVER, comes_back, finds, sound};
-use shootdown::Fault;
+use shootdown_known_bugs::Bug;
 use shootdown_loom::World;
 
 /// The tag of space 0 is no longer its own; while a page is withdrawn from it, CPU 1 gets it another.
@@ -24,7 +24,7 @@ fn a_new_tag_against_an_unmap() {
         ..ROLL_OVER
     };
     sound("new tag", model, gets_a_tag);
-    finds("new tag", model, Fault::GiveUpWaiting, gets_a_tag);
+    finds("new tag", model, Bug::GiveUpWaiting, gets_a_tag);
 }
 
 /// CPU 1 comes back to space 0, which has a tag still, while CPU 0 takes a tag when none is left, and withdraws a page.
@@ -52,5 +52,5 @@ fn a_roll_over_against_a_switch_that_takes_no_lock() {
         ..ROLL_OVER
     };
     sound("roll-over, switch", model, returns_at_a_roll_over);
-    finds("roll-over, switch", model, Fault::GiveUpWaiting, returns_at_a_roll_over);
+    finds("roll-over, switch", model, Bug::GiveUpWaiting, returns_at_a_roll_over);
 }

@@ -55,10 +55,7 @@ pub struct SimKernel {
     diary: RefCell<Option<Diary>>,
     /// What a hypervisor keeps for each virtual CPU, on a machine that is virtual.
     pub(super) virtual_cpus: OnceCell<Vec<VirtualCpu>>,
-    #[cfg(feature = "faults")]
-    faults: RefCell<Vec<shootdown::Fault>>,
     /// Harts that are in the firmware, bit by bit.
-    #[cfg(feature = "faults")]
     pub(super) in_firmware: Cell<u64>,
 }
 
@@ -93,9 +90,6 @@ impl SimKernel {
             reaches_others: RefCell::new(vec![false; cpus]),
             diary: RefCell::default(),
             virtual_cpus: OnceCell::new(),
-            #[cfg(feature = "faults")]
-            faults: RefCell::default(),
-            #[cfg(feature = "faults")]
             in_firmware: Cell::new(0),
         }
     }
@@ -143,18 +137,6 @@ impl SimKernel {
     /// Sets what happens before every local invalidation, on its CPU: tests let an NMI come there.
     pub fn on_invalidate(&self, hook: impl Fn() + 'static) {
         *self.on_invalidate.borrow_mut() = Some(Box::new(hook));
-    }
-
-    /// Switches a known bug on.
-    #[cfg(feature = "faults")]
-    pub fn switch_on(&self, fault: shootdown::Fault) {
-        self.faults.borrow_mut().push(fault);
-    }
-
-    /// Whether a known bug is switched on.
-    #[cfg(feature = "faults")]
-    pub(super) fn is_on(&self, fault: shootdown::Fault) -> bool {
-        self.faults.borrow().contains(&fault)
     }
 
     /// From now on, or anew, keeps a diary of what the engine does.
@@ -253,12 +235,6 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
 
     fn send_ipi(&self, targets: &CpuMask<W>) {
         note(|| What::Sends(targets.iter().collect()));
-        #[cfg(feature = "faults")]
-        if self.is_on(shootdown::Fault::CpuNumberAsApicId) {
-            // Interrupt controllers are numbered from another CPU on.
-            let cpus = self.taken_in.borrow().len();
-            return machine::send_ipi(targets.iter().map(|cpu| (cpu + 1) % cpus));
-        }
         machine::send_ipi(targets.iter());
         note(|| What::SendsEnd);
     }
@@ -402,10 +378,6 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
         let Some(virtual_cpus) = self.virtual_cpus.get() else {
             return false;
         };
-        #[cfg(feature = "faults")]
-        if self.is_on(shootdown::Fault::DescheduledNotAtomic) {
-            return virtual_cpus[cpu].ask_in_two_steps();
-        }
         virtual_cpus[cpu].ask()
     }
 
@@ -485,10 +457,5 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
             Event::Demoted => counts.demoted += 1,
             Event::Deferred { .. } => counts.deferred += 1,
         });
-    }
-
-    #[cfg(feature = "faults")]
-    fn fault(&self, fault: shootdown::Fault) -> bool {
-        self.is_on(fault)
     }
 }

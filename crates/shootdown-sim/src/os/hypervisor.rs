@@ -25,16 +25,6 @@ impl VirtualCpu {
         // The exchange fails if the CPU has entered since, or if somebody else asks: then it is interrupted (C6).
         seen & OUT != 0 && self.0.compare_exchange_full(seen, seen | FLUSH).is_ok()
     }
-
-    /// Bug 43: an entry between the two steps flushes nothing.
-    #[cfg(feature = "faults")]
-    pub(super) fn ask_in_two_steps(&self) -> bool {
-        let out = self.0.load(Ordering::Relaxed) & OUT != 0;
-        if out {
-            self.0.store(OUT | FLUSH, Ordering::Release);
-        }
-        out
-    }
 }
 
 impl<const W: usize> System<W> {

@@ -125,10 +125,8 @@ impl SimKernel {
                 let harts = self.hw.borrow().config().cpus as u32;
                 let me = machine::cpu();
                 machine::send_ipi((0..harts as usize).filter(|&hart| hart != me));
-                #[cfg(feature = "faults")]
                 self.enter_firmware();
                 machine::charge(u64::from(riscv.sbi_call + riscv.sbi_per_hart * harts));
-                #[cfg(feature = "faults")]
                 self.leave_firmware();
                 machine::synchronise();
                 let fenced = self.hw.borrow_mut().sbi_remote_fence(what);
@@ -138,19 +136,13 @@ impl SimKernel {
     }
 
     /// This hart calls the firmware.
-    #[cfg(feature = "faults")]
     fn enter_firmware(&self) {
         self.in_firmware.set(self.in_firmware.get() | 1 << machine::cpu());
     }
 
-    /// All harts have done what was asked of them. One that is in the firmware does it there, or by mistake only when
-    /// it is back.
-    #[cfg(feature = "faults")]
+    /// All harts have done what was asked of them; one that is in the firmware does it there.
     fn leave_firmware(&self) {
         let others = !(1_u64 << machine::cpu());
-        while self.is_on(shootdown::Fault::FirmwareServesNobody) && self.in_firmware.get() & others != 0 {
-            machine::charge(100);
-        }
         self.in_firmware.set(self.in_firmware.get() & others);
     }
 

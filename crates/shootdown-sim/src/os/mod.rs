@@ -37,7 +37,6 @@ mod scheduler;
 mod share;
 mod speculation;
 mod split;
-#[cfg(feature = "faults")]
 mod stacks;
 mod ticks;
 mod walk;
@@ -265,7 +264,6 @@ impl<const W: usize> System<W> {
             machine.set_barrier_hook(barrier);
         }
         let interrupt_entry_exit = machine.interrupt_entry_exit();
-        #[cfg(feature = "faults")]
         let stacks = stacks::Stacks::new(cpus);
         let handle = move || {
             on_interrupt.borrow().iter().for_each(|first| first());
@@ -281,12 +279,7 @@ impl<const W: usize> System<W> {
             engine.kernel().may_speculate();
             let sent = machine::interrupt_sent();
             let before = engine.kernel().own_answers();
-            #[cfg(feature = "faults")]
             let _frame = stacks.push(machine::cpu());
-            #[cfg(feature = "faults")]
-            if engine.kernel().is_on(shootdown::Fault::HandlerInterruptible) {
-                machine::interrupts_restore(0);
-            }
             // SAFETY: the machine masks interrupts before it calls a handler, and a CPU's coroutine is that CPU.
             unsafe { engine.on_ipi() };
             let answers = engine.kernel().own_answers();

@@ -1,8 +1,8 @@
 //! Bugs of kernels around the flush: what is called, when, and for what. Here the script makes the mistake, not the
 //! engine, so there is no switch: without the mistake nothing is broken, with it the oracle sees what happens.
 
-use crate::roles::*;
-use crate::scene::*;
+use super::roles::*;
+use super::scene::*;
 use shootdown::{Local, Range, Stride};
 use shootdown_sim::hw::Rule;
 use shootdown_sim::os::PAGE;

@@ -1,7 +1,7 @@
 //! CPUs that come and go, and tasks that move between them.
 
-use crate::scene::*;
-use shootdown::Fault;
+use super::scene::*;
+use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use std::rc::Rc;
 fn a_cpu_that_takes_no_interrupts_is_not_waited_for() {
     for design in [IPI, LOG] {
         let scene = Scene::new(2, design);
-        contract(&scene, Fault::CountedBeforeOnline, Symptom::Hangs, |stage| {
+        contract(&scene, Bug::CountedBeforeOnline, Symptom::Hangs, |stage| {
             let pages = stage.system.kernel_pages();
             stage.cpu(0, move |system| {
                 rounds(|_| {
@@ -42,7 +42,7 @@ fn a_requester_that_migrates_does_not_leave_its_new_cpu_out() {
     for design in [PREEMPTIBLE, LOG] {
         let scene = Scene::new(3, design);
         let symptom = Symptom::Breaks(Rule::C1);
-        contract(&scene, Fault::UnpinnedBeforeSending, symptom, |stage| {
+        contract(&scene, Bug::UnpinnedBeforeSending, symptom, |stage| {
             let a = stage.process(1);
             let (b, c) = (a.clone(), a.clone());
             let armed = Flag::default();

@@ -1,7 +1,8 @@
 //! Deferred unmaps: what a CPU may still use, and until when.
 
-use crate::scene::*;
-use shootdown::{Design, Fault, Free, Requests};
+use super::scene::*;
+use shootdown::{Design, Free, Requests};
+use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::os::PAGE;
 use std::cell::Cell;
@@ -82,7 +83,7 @@ fn read_and_tick(system: &Sys) {
 #[test]
 fn a_deferred_unmap_leaves_no_slot_up_to_date() {
     for design in DESIGNS {
-        let fault = Fault::DeferredWithoutGeneration;
+        let fault = Bug::DeferredWithoutGeneration;
         contract(&Scene::new(2, design), fault, Symptom::Breaks(Rule::C1), |stage| {
             unmap_what_another_cpu_reads(stage, read_and_tick);
         });
@@ -93,7 +94,7 @@ fn a_deferred_unmap_leaves_no_slot_up_to_date() {
 #[test]
 fn a_tick_that_does_not_flush_ends_no_deferral() {
     for design in DESIGNS {
-        let fault = Fault::TickDoesNotFlush;
+        let fault = Bug::TickDoesNotFlush;
         contract(&Scene::new(2, design), fault, Symptom::Breaks(Rule::C1), |stage| {
             unmap_what_another_cpu_reads(stage, read_and_tick);
         });
@@ -104,7 +105,7 @@ fn a_tick_that_does_not_flush_ends_no_deferral() {
 #[test]
 fn a_deferral_is_not_over_before_every_cpu_has_flushed() {
     for design in DESIGNS {
-        let fault = Fault::DeferralOverTooSoon;
+        let fault = Bug::DeferralOverTooSoon;
         contract(&Scene::new(2, design), fault, Symptom::Breaks(Rule::C1), |stage| {
             unmap_what_another_cpu_reads(stage, read_and_tick);
         });
@@ -115,7 +116,7 @@ fn a_deferral_is_not_over_before_every_cpu_has_flushed() {
 #[test]
 fn an_unmap_is_not_deferred_for_a_cpu_without_ticks() {
     for design in DESIGNS {
-        let fault = Fault::TicklessNotAsked;
+        let fault = Bug::TicklessNotAsked;
         contract(&Scene::new(2, design), fault, Symptom::Breaks(Rule::C1), |stage| {
             unmap_what_another_cpu_reads(stage, |system| {
                 system.stop_ticks();

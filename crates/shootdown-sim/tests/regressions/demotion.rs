@@ -1,9 +1,10 @@
 //! Demotion: a space gives its system-wide tag back. No shipped kernel does that, so these are the mistakes one could
 //! make.
 
-use crate::roles::*;
-use crate::scene::*;
-use shootdown::{Design, Fault, Order, Range, Reach, Requests, Stride, Tags};
+use super::roles::*;
+use super::scene::*;
+use shootdown::{Design, Order, Range, Reach, Requests, Stride, Tags};
+use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::os::PAGE;
 
@@ -128,12 +129,7 @@ fn a_flush_during_demotion_does_not_only_broadcast() {
     for design in designs() {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
-        contract(
-            &scene,
-            Fault::DemotionOnlyBroadcasts,
-            symptom,
-            come_back_during_demotion,
-        );
+        contract(&scene, Bug::DemotionOnlyBroadcasts, symptom, come_back_during_demotion);
     }
 }
 
@@ -145,7 +141,7 @@ fn flushes_under_a_system_wide_tag_do_not_go_without_their_generation() {
             ..Scene::new(2, design)
         };
         let symptom = Symptom::Breaks(Rule::C3);
-        contract(&scene, Fault::NoGenerationUnderTag, symptom, withdraw_under_the_tag);
+        contract(&scene, Bug::NoGenerationUnderTag, symptom, withdraw_under_the_tag);
     }
 }
 

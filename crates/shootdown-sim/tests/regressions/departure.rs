@@ -1,7 +1,8 @@
 //! CPUs that stay in the set of a space that they have left, until a request finds them gone.
 
-use crate::scene::*;
-use shootdown::{Departure, Design, Fault};
+use super::scene::*;
+use shootdown::{Departure, Design};
+use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 
 const TRIM: Design = Design {
@@ -14,37 +15,32 @@ const TRIM: Design = Design {
 #[test]
 fn a_cpu_that_runs_the_space_stays_in_its_set() {
     let scene = Scene::new(2, TRIM);
-    contract(
-        &scene,
-        Fault::DepartsWithoutLooking,
-        Symptom::Breaks(Rule::C1),
-        |stage| {
-            let a = stage.process(1);
-            let (b, other) = (a.clone(), stage.process(2));
-            stage.cpu(0, move |system| {
-                system.load(&a);
-                rounds(|start| {
-                    for moment in [4_000, 16_000] {
-                        write(system, &a, 1);
-                        until(start + moment);
-                        dawdle(1200);
-                        system.drop_pages(&a, P, 1);
-                    }
-                });
+    contract(&scene, Bug::DepartsWithoutLooking, Symptom::Breaks(Rule::C1), |stage| {
+        let a = stage.process(1);
+        let (b, other) = (a.clone(), stage.process(2));
+        stage.cpu(0, move |system| {
+            system.load(&a);
+            rounds(|start| {
+                for moment in [4_000, 16_000] {
+                    write(system, &a, 1);
+                    until(start + moment);
+                    dawdle(1200);
+                    system.drop_pages(&a, P, 1);
+                }
             });
-            stage.cpu(1, move |system| {
-                rounds(|start| {
-                    // Comes and goes, so that requests find it there, gone, and back.
-                    system.load(&other);
-                    until(start + 2_000);
-                    dawdle(4_000);
-                    system.load(&b);
-                    for moment in [10_000, 14_000, 15_000, 24_000] {
-                        until(start + moment);
-                        look(system, P);
-                    }
-                });
+        });
+        stage.cpu(1, move |system| {
+            rounds(|start| {
+                // Comes and goes, so that requests find it there, gone, and back.
+                system.load(&other);
+                until(start + 2_000);
+                dawdle(4_000);
+                system.load(&b);
+                for moment in [10_000, 14_000, 15_000, 24_000] {
+                    until(start + moment);
+                    look(system, P);
+                }
             });
-        },
-    );
+        });
+    });
 }

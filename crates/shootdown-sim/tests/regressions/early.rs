@@ -1,8 +1,9 @@
 //! Early acknowledgement: what a target may have cached when it says that it is done, and what it may touch before it
 //! is.
 
-use crate::scene::*;
-use shootdown::{Ack, Design, Fault, Requests};
+use super::scene::*;
+use shootdown::{Ack, Design, Requests};
+use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::{Access, Rule};
 use shootdown_sim::machine;
 use shootdown_sim::os::PAGE;
@@ -37,7 +38,7 @@ fn a_freed_table_is_not_walked_by_a_cpu_that_has_answered() {
     for design in [EARLY, PER_CPU_EARLY, LOG_EARLY] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C3);
-        contract(&scene, Fault::EarlyDespiteTables, symptom, |stage| {
+        contract(&scene, Bug::EarlyDespiteTables, symptom, |stage| {
             let a = stage.process(1);
             let b = a.clone();
             stage.cpu(0, move |system| {
@@ -67,7 +68,7 @@ fn a_kernel_page_is_not_used_by_a_handler_that_has_answered() {
     for design in [EARLY, PER_CPU_EARLY, LOG_EARLY] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
-        contract(&scene, Fault::EarlyDespiteKernelRange, symptom, |stage| {
+        contract(&scene, Bug::EarlyDespiteKernelRange, symptom, |stage| {
             let pages = stage.system.kernel_pages();
             stage.cpu(0, move |system| {
                 rounds(|start| {
@@ -121,7 +122,7 @@ fn a_generation_is_not_recorded_before_its_flush() {
     for design in [EARLY, PER_CPU_EARLY, LOG_EARLY] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
-        contract(&scene, Fault::RecordedBeforeFlush, symptom, nmis_that_read_user_memory);
+        contract(&scene, Bug::RecordedBeforeFlush, symptom, nmis_that_read_user_memory);
     }
 }
 
@@ -131,7 +132,7 @@ fn user_memory_is_not_touched_between_the_answer_and_the_invalidation() {
     for design in [EARLY, PER_CPU_EARLY, LOG_EARLY] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
-        let fault = Fault::UserAccessBeforeInvalidation;
+        let fault = Bug::UserAccessBeforeInvalidation;
         contract(&scene, fault, symptom, nmis_that_read_user_memory);
     }
 }

@@ -1,8 +1,9 @@
 //! Fork, with a second thread of the parent on another CPU: it must not go on writing what the child now shares.
 
-use crate::roles::*;
-use crate::scene::*;
-use shootdown::{Design, Fault, Targets};
+use super::roles::*;
+use super::scene::*;
+use shootdown::{Design, Targets};
+use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::{Access, Rule};
 use shootdown_sim::os::PAGE;
 
@@ -58,7 +59,7 @@ fn a_fork_waits_until_no_cpu_writes_what_is_shared() {
     let scene = Scene::new(2, LOG);
     contract(
         &scene,
-        Fault::GiveUpWaiting,
+        Bug::GiveUpWaiting,
         Symptom::Breaks(Rule::C1),
         fork_under_a_writing_thread,
     );
@@ -68,7 +69,7 @@ fn a_fork_waits_until_no_cpu_writes_what_is_shared() {
 #[test]
 fn a_fork_reaches_a_cpu_that_switches_in() {
     let scene = Scene::new(2, IPI);
-    contract(&scene, Fault::SkipSwitchingCpu, Symptom::Breaks(Rule::C1), |stage| {
+    contract(&scene, Bug::SkipSwitchingCpu, Symptom::Breaks(Rule::C1), |stage| {
         let b = stage.process(1);
         forks_in_each_round(stage, &b, about(10_000, 1500), |_, _| ());
         stage.cpu(1, move |system| {

@@ -1,8 +1,8 @@
 //! Races that these scenarios and the random traffic found in Shootdown itself: none has a switch, for the mistake was
 //! never shipped elsewhere, or not reported.
 
-use crate::roles::*;
-use crate::scene::*;
+use super::roles::*;
+use super::scene::*;
 use shootdown::{Design, Range, Reach, Stride, Tags, Targets};
 use shootdown_sim::machine;
 use shootdown_sim::model::Model;

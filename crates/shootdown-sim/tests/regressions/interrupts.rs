@@ -1,9 +1,10 @@
 //! Bugs of how kernels and firmware send interrupts and take them: to whom, how deep, in the middle of what, and not at
 //! all.
 
-use crate::roles::*;
-use crate::scene::*;
-use shootdown::{Design, Fault};
+use super::roles::*;
+use super::scene::*;
+use shootdown::Design;
+use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::{Isa, Riscv64, Rule};
 use shootdown_sim::machine;
 use shootdown_sim::os::PAGE;
@@ -52,7 +53,7 @@ fn an_interrupt_does_not_go_to_the_cpu_whose_controller_has_that_number() {
         },
     ] {
         let scene = Scene::new(3, design);
-        contract(&scene, Fault::CpuNumberAsApicId, Symptom::Hangs, |stage| {
+        contract(&scene, Bug::CpuNumberAsApicId, Symptom::Hangs, |stage| {
             let a = stage.process(1);
             for cpu in 1..3 {
                 let a = a.clone();
@@ -99,14 +100,14 @@ fn two_harts_do_not_wait_for_each_other_in_the_firmware() {
     let by_firmware = scene(Design::ARM_BROADCAST);
     contract(
         &by_firmware,
-        Fault::FirmwareServesNobody,
+        Bug::FirmwareServesNobody,
         Symptom::Spins,
         fence_each_other,
     );
     // Interrupts of the kernel's own, in place of the firmware's calls, go without it.
     let by_interrupts = scene(Design::ARM_IPI);
     for seed in 0..by_interrupts.tries {
-        let fault = Some(Fault::FirmwareServesNobody);
+        let fault = Some(Bug::FirmwareServesNobody);
         play(&by_interrupts, seed, fault, &fence_each_other).assert_clean(seed);
     }
 }
@@ -117,7 +118,7 @@ fn two_harts_do_not_wait_for_each_other_in_the_firmware() {
 fn handlers_do_not_pile_up_on_the_stack_for_interrupts() {
     for design in [IPI, LOG] {
         let scene = Scene::new(5, design);
-        contract(&scene, Fault::HandlerInterruptible, Symptom::Panics, |stage| {
+        contract(&scene, Bug::HandlerInterruptible, Symptom::Panics, |stage| {
             let a = stage.process(1);
             // Long enough that others ask meanwhile.
             stage.system.engine.kernel().on_invalidate(|| dawdle(2_000));
@@ -138,7 +139,7 @@ fn an_interrupt_does_not_come_in_the_middle_of_a_switch() {
     for design in [IPI, LOG] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
-        contract(&scene, Fault::SwitchInterruptible, symptom, |stage| {
+        contract(&scene, Bug::SwitchInterruptible, symptom, |stage| {
             let (a, b) = (stage.process(1), stage.process(2));
             // Longer than an interrupt takes to come, as on a virtual CPU.
             stage.system.engine.kernel().on_load_root(|| dawdle(4_000));

@@ -1,8 +1,9 @@
 //! Bugs that only AArch64 and RISC-V machines show, and their tags.
 
-use crate::roles::*;
-use crate::scene::*;
-use shootdown::{Design, Fault, Reach, Tags};
+use super::roles::*;
+use super::scene::*;
+use shootdown::{Design, Reach, Tags};
+use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::{Aarch64, Access, Isa, Riscv64, Rule};
 use shootdown_sim::machine;
 use shootdown_sim::os::PAGE;
@@ -52,7 +53,7 @@ fn an_invalidation_does_not_overtake_the_table_write() {
         let mut scene = arm(design);
         scene.store_delay = 1_500;
         let symptom = Symptom::Breaks(Rule::C1);
-        contract(&scene, Fault::NoPublishBeforeInvalidation, symptom, |stage| {
+        contract(&scene, Bug::NoPublishBeforeInvalidation, symptom, |stage| {
             let a = stage.process(1);
             stage.withdraws_pages(0, &a, 1, at(10_000));
             // It reads for the first time about when the entry is cleared: before that is visible, it fills.
@@ -75,7 +76,7 @@ fn a_range_too_large_to_walk_is_not_flushed_here_only() {
     });
     contract(
         &scene,
-        Fault::WholeTagOnlyHere,
+        Bug::WholeTagOnlyHere,
         Symptom::Breaks(Rule::C1),
         withdraw_under_a_reader(3),
     );
@@ -91,7 +92,7 @@ fn a_handler_does_not_answer_before_its_invalidation_is_complete() {
     for design in [Design::ARM_IPI, page_by_page, LOG] {
         contract(
             &arm(design),
-            Fault::AcknowledgeBeforeLocalSync,
+            Bug::AcknowledgeBeforeLocalSync,
             Symptom::Breaks(Rule::C1),
             withdraw_under_a_reader(2),
         );
@@ -102,7 +103,7 @@ fn a_handler_does_not_answer_before_its_invalidation_is_complete() {
     });
     contract(
         &on(svinval, Design::ARM_IPI),
-        Fault::AcknowledgeBeforeLocalSync,
+        Bug::AcknowledgeBeforeLocalSync,
         Symptom::Breaks(Rule::C1),
         withdraw_under_a_reader(2),
     );
@@ -136,7 +137,7 @@ fn a_tag_is_not_reused_without_a_fence() {
     for design in [rolled, slots] {
         contract(
             &riscv(design),
-            Fault::TagReusedWithoutFlush,
+            Bug::TagReusedWithoutFlush,
             Symptom::Breaks(Rule::C4),
             take_turns,
         );
@@ -148,7 +149,7 @@ fn a_tag_is_not_reused_without_a_fence() {
 fn a_hart_that_is_off_is_not_waited_for() {
     contract(
         &riscv(Design::ARM_IPI),
-        Fault::WaitForCpuThatIsOff,
+        Bug::WaitForCpuThatIsOff,
         Symptom::Hangs,
         |stage| {
             let a = stage.process(1);
@@ -178,7 +179,7 @@ fn a_tag_is_not_read_before_the_entry_is_cleared() {
     scene.store_delay = 1_500;
     scene.tries = 600;
     let symptom = Symptom::Breaks(Rule::C1);
-    contract(&scene, Fault::TagReadBeforePublish, symptom, |stage| {
+    contract(&scene, Bug::TagReadBeforePublish, symptom, |stage| {
         let spaces = [1, 2, 3, 4, 5, 6].map(|number| stage.process(number));
         let a = spaces[0].clone();
         // Reclaim takes a page of a space that it does not run.

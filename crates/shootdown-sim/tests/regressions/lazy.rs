@@ -1,8 +1,9 @@
 //! CPUs that are lazy: they run kernel code with a space still loaded, and speculate through it.
 
-use crate::roles::*;
-use crate::scene::*;
-use shootdown::{Design, Fault, Reach, Tags};
+use super::roles::*;
+use super::scene::*;
+use shootdown::{Design, Reach, Tags};
+use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
 
@@ -13,7 +14,7 @@ fn the_end_of_laziness_is_not_overtaken_by_reading_the_generation() {
     for design in [IPI, LOG] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
-        contract(&scene, Fault::NoBarrierAfterLazy, symptom, |stage| {
+        contract(&scene, Bug::NoBarrierAfterLazy, symptom, |stage| {
             let a = stage.process(1);
             stage.withdraws_pages(0, &a, 1, about(10_000, 1200));
             stage.goes_lazy_and_returns(1, &a, (at(4_000), about(10_000, 1200)), |system, _| {
@@ -40,7 +41,7 @@ fn a_lazy_cpu_is_not_skipped_when_tables_are_freed() {
         let symptom = Symptom::Breaks(Rule::C3);
         contract(
             &scene,
-            Fault::SkipLazyDespiteTables,
+            Bug::SkipLazyDespiteTables,
             symptom,
             free_a_table_under_a_lazy_cpu,
         );
@@ -53,7 +54,7 @@ fn going_lazy_does_not_leave_the_set() {
     for design in [IPI, LOG] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C3);
-        contract(&scene, Fault::LazyLeavesSet, symptom, free_a_table_under_a_lazy_cpu);
+        contract(&scene, Bug::LazyLeavesSet, symptom, free_a_table_under_a_lazy_cpu);
     }
 }
 
@@ -63,7 +64,7 @@ fn going_lazy_does_not_leave_the_set() {
 fn a_lazy_cpu_on_a_system_wide_tag_does_not_keep_the_root_of_a_space_that_ends() {
     let scene = Scene::new(2, BROADCAST);
     let symptom = Symptom::Breaks(Rule::C3);
-    contract(&scene, Fault::TagTestBeforeLazyTest, symptom, |stage| {
+    contract(&scene, Bug::TagTestBeforeLazyTest, symptom, |stage| {
         let a = stage.process(1);
         let b = a.clone();
         stage.cpu(0, move |system| {
@@ -101,7 +102,7 @@ fn a_cpu_that_was_lazy_during_a_roll_over_does_not_come_back_on_a_tag_that_flush
         };
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
-        contract(&scene, Fault::LazyKeepsOldTag, symptom, |stage| {
+        contract(&scene, Bug::LazyKeepsOldTag, symptom, |stage| {
             let a = stage.process(1);
             stage.goes_lazy_and_returns(1, &a, (at(4_000), at(16_000)), |system, _| look(system, P));
             let others: Vec<_> = (2..10).map(|number| stage.process(number)).collect();

@@ -1,7 +1,8 @@
 //! Preemption: what a requester may lose its CPU in the middle of, and what it may not.
 
-use crate::scene::*;
-use shootdown::{Design, Fault, Order, Range, Requests};
+use super::scene::*;
+use shootdown::{Design, Order, Range, Requests};
+use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
 use shootdown_sim::os::Priority;
@@ -41,7 +42,7 @@ fn a_requester_does_not_leave_its_cpu_before_it_has_flushed_it() {
                 ..Scene::new(3, Design { order, ..design })
             };
             let symptom = Symptom::Breaks(Rule::C1);
-            contract(&scene, Fault::UnpinnedBeforeLocalFlush, symptom, threads_that_wander);
+            contract(&scene, Bug::UnpinnedBeforeLocalFlush, symptom, threads_that_wander);
         }
     }
 }
@@ -57,7 +58,7 @@ fn a_requester_does_not_leave_its_cpu_between_its_own_flush_and_sending() {
             ..Scene::new(3, design)
         };
         let symptom = Symptom::Breaks(Rule::C1);
-        contract(&scene, Fault::UnpinnedBeforeSending, symptom, threads_that_wander);
+        contract(&scene, Bug::UnpinnedBeforeSending, symptom, threads_that_wander);
     }
 }
 
@@ -73,7 +74,7 @@ fn the_descriptor_of_a_cpu_is_not_used_twice_at_once() {
         seeds: 40,
         ..Scene::new(2, design)
     };
-    contract(&scene, Fault::OwnRequestReused, Symptom::Hangs, |stage| {
+    contract(&scene, Bug::OwnRequestReused, Symptom::Hangs, |stage| {
         stage.scheduler.as_ref().expect("asked for").chaos.set(0.3);
         let a = stage.process(1);
         for thread in 0..6 {

@@ -1,8 +1,9 @@
 //! What a flush covers: counts, table pages, and the frames behind.
 
-use crate::roles::*;
-use crate::scene::*;
-use shootdown::{BroadcastLimits, Design, Fault, Range, Stride};
+use super::roles::*;
+use super::scene::*;
+use shootdown::{BroadcastLimits, Design, Range, Stride};
+use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::{Access, Rule};
 use shootdown_sim::os::PAGE;
 
@@ -16,7 +17,7 @@ fn an_early_kernel_flush_does_not_loop_on_a_limit_of_nothing() {
         max_large_pages: 0,
     });
     scene.tries = 1;
-    contract(&scene, Fault::ZeroBroadcastLimit, Symptom::Spins, |stage| {
+    contract(&scene, Bug::ZeroBroadcastLimit, Symptom::Spins, |stage| {
         let pages = stage.system.kernel_pages();
         stage.cpu(0, move |system| {
             for page in 0..4 {
@@ -56,7 +57,7 @@ fn a_freed_table_does_not_stay_in_paging_structure_caches() {
         let mut scene = Scene::new(2, design);
         scene.leaf_only_keeps_psc = true;
         let symptom = Symptom::Breaks(Rule::C3);
-        contract(&scene, Fault::TablesNotPurged, symptom, free_a_table_in_use);
+        contract(&scene, Bug::TablesNotPurged, symptom, free_a_table_in_use);
     }
 }
 
@@ -112,15 +113,10 @@ fn a_flush_that_frees_two_tables_names_an_address_under_each() {
         let mut scene = Scene::new(2, design);
         never_broken(&scene, free_two_tables);
         for seed in 0..scene.tries {
-            play(&scene, seed, Some(Fault::TablesNamedOnce), &free_two_tables).assert_clean(seed);
+            play(&scene, seed, Some(Bug::TablesNamedOnce), &free_two_tables).assert_clean(seed);
         }
         scene.tce = true;
-        contract(
-            &scene,
-            Fault::TablesNamedOnce,
-            Symptom::Breaks(Rule::C3),
-            free_two_tables,
-        );
+        contract(&scene, Bug::TablesNamedOnce, Symptom::Breaks(Rule::C3), free_two_tables);
     }
 }
 
@@ -159,7 +155,7 @@ fn the_last_page_of_a_broadcast_is_not_left_out() {
     };
     let scene = Scene::new(2, design);
     let symptom = Symptom::Breaks(Rule::C1);
-    contract(&scene, Fault::BroadcastCountOffByOne, symptom, |stage| {
+    contract(&scene, Bug::BroadcastCountOffByOne, symptom, |stage| {
         let a = stage.process(1);
         stage.reads_pages(1, &a, 4, at(6_000));
         stage.cpu(0, move |system| {

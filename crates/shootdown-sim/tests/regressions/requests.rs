@@ -1,8 +1,9 @@
 //! Requests: whom they reach, and when they count as answered.
 
-use crate::roles::*;
-use crate::scene::*;
-use shootdown::{Design, Fault, Order, Range, Service, Targets};
+use super::roles::*;
+use super::scene::*;
+use shootdown::{Design, Order, Range, Service, Targets};
+use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
 use shootdown_sim::os::PAGE;
@@ -16,7 +17,7 @@ fn two_requesters_with_interrupts_off_do_not_wait_for_each_other_for_ever() {
     };
     for design in [IPI, LOG, left_to_interrupts] {
         let scene = Scene::new(2, design);
-        contract(&scene, Fault::NoSelfService, Symptom::Hangs, |stage| {
+        contract(&scene, Bug::NoSelfService, Symptom::Hangs, |stage| {
             let a = stage.process(1);
             for cpu in 0..2 {
                 let a = a.clone();
@@ -68,7 +69,7 @@ fn a_flush_is_not_skipped_because_its_space_is_not_current_on_the_requester() {
         let symptom = Symptom::Breaks(Rule::C1);
         contract(
             &scene,
-            Fault::SkipWhenNotCurrent,
+            Bug::SkipWhenNotCurrent,
             symptom,
             flush_a_space_that_runs_elsewhere,
         );
@@ -84,7 +85,7 @@ fn targets_are_not_chosen_by_what_the_requester_runs() {
         let symptom = Symptom::Breaks(Rule::C1);
         contract(
             &scene,
-            Fault::FilterByRequester,
+            Bug::FilterByRequester,
             symptom,
             flush_a_space_that_runs_elsewhere,
         );
@@ -106,7 +107,7 @@ fn a_request_is_not_seen_before_its_arguments() {
         let scene = Scene::new(2, Design { order, ..IPI });
         contract(
             &scene,
-            Fault::FlagBeforeArguments,
+            Bug::FlagBeforeArguments,
             Symptom::Hangs,
             flush_a_space_that_runs_on_both,
         );
@@ -121,7 +122,7 @@ fn a_wait_does_not_end_before_everybody_has_answered() {
         for rule in [Rule::C1, Rule::C2] {
             contract(
                 &scene,
-                Fault::GiveUpWaiting,
+                Bug::GiveUpWaiting,
                 Symptom::Breaks(rule),
                 if rule == Rule::C1 {
                     flush_a_space_that_runs_on_both
@@ -154,7 +155,7 @@ fn a_departing_cpu_does_not_answer_for_another() {
     };
     let scene = Scene::new(3, design);
     let symptom = Symptom::Breaks(Rule::C1);
-    contract(&scene, Fault::DepartingCpuAcknowledgesTwice, symptom, |stage| {
+    contract(&scene, Bug::DepartingCpuAcknowledgesTwice, symptom, |stage| {
         let a = stage.process(1);
         stage.withdraws_pages(0, &a, 1, about(10_000, 800));
         stage.reads_pages(2, &a, 1, at(6_000));
@@ -175,7 +176,7 @@ fn a_request_is_not_sent_before_the_change_is_published() {
     let mut scene = Scene::new(3, LOG);
     scene.tries = 1000;
     let symptom = Symptom::Breaks(Rule::C1);
-    contract(&scene, Fault::SendBeforePublish, symptom, |stage| {
+    contract(&scene, Bug::SendBeforePublish, symptom, |stage| {
         let a = stage.process(1);
         for cpu in 0..3 {
             let a = a.clone();
@@ -207,7 +208,7 @@ fn an_entry_that_a_batch_has_cleared_is_not_relied_on_before_it_is_flushed() {
         let mut scene = Scene::new(3, design);
         scene.seeds = 50;
         let symptom = Symptom::Breaks(Rule::C1);
-        contract(&scene, Fault::SettleIgnoresPending, symptom, |stage| {
+        contract(&scene, Bug::SettleIgnoresPending, symptom, |stage| {
             let a = stage.process(1);
             let b = a.clone();
             stage.reads_pages(2, &a, 1, at(6_000));

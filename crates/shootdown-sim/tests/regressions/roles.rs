@@ -1,7 +1,7 @@
 //! Parts that many scenarios have in common. Each is what one CPU does in every round; what a scenario is about stays
 //! with the scenario.
 
-use crate::scene::*;
+use super::scene::*;
 use shootdown_sim::machine;
 use shootdown_sim::os::PAGE;
 

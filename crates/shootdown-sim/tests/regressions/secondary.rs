@@ -1,8 +1,9 @@
 //! TLBs that belong to no CPU: a device reads a process's memory through the page tables while they change.
 
-use crate::roles::*;
-use crate::scene::*;
-use shootdown::{Design, Fault, Order, Reach, Tags};
+use super::roles::*;
+use super::scene::*;
+use shootdown::{Design, Order, Reach, Tags};
+use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
 use shootdown_sim::os::PAGE;
@@ -77,12 +78,7 @@ fn a_device_uses_nothing_that_was_flushed_whatever_the_way() {
 fn a_device_is_waited_for() {
     for design in [IPI, LOG_PREEMPTIBLE, BROADCAST] {
         let symptom = Symptom::Breaks(Rule::C1);
-        contract(
-            &scene(design),
-            Fault::SecondaryNotAwaited,
-            symptom,
-            unmap_under_a_device,
-        );
+        contract(&scene(design), Bug::SecondaryNotAwaited, symptom, unmap_under_a_device);
     }
 }
 
@@ -92,7 +88,7 @@ fn a_device_is_told_of_what_is_broadcast() {
     let symptom = Symptom::Breaks(Rule::C1);
     contract(
         &scene(BROADCAST),
-        Fault::SecondaryNotToldUnderTag,
+        Bug::SecondaryNotToldUnderTag,
         symptom,
         unmap_under_a_device,
     );
@@ -103,7 +99,7 @@ fn a_device_is_told_of_what_is_broadcast() {
 fn a_device_is_told_of_batches() {
     for design in [IPI, LOG, BROADCAST] {
         let symptom = Symptom::Breaks(Rule::C1);
-        contract(&scene(design), Fault::SecondaryNotToldByBatch, symptom, |stage| {
+        contract(&scene(design), Bug::SecondaryNotToldByBatch, symptom, |stage| {
             let a = stage.process(1);
             stage.device(&a, 4, 300);
             stage.cpu(0, move |system| {
@@ -123,7 +119,7 @@ fn a_device_is_told_of_batches() {
 fn a_device_leaves_a_space_that_ends() {
     for design in [IPI, LOG, BROADCAST] {
         let symptom = Symptom::Breaks(Rule::C3);
-        contract(&scene(design), Fault::SecondaryNotToldOfEnd, symptom, |stage| {
+        contract(&scene(design), Bug::SecondaryNotToldOfEnd, symptom, |stage| {
             let a = stage.process(1);
             stage.device(&a, 4, 300);
             stage.cpu(0, move |system| {

@@ -1,8 +1,9 @@
 //! A CPU that switches while another flushes.
 
-use crate::roles::*;
-use crate::scene::*;
-use shootdown::{Design, Fault, Range, Stride};
+use super::roles::*;
+use super::scene::*;
+use shootdown::{Design, Range, Stride};
+use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
 use shootdown_sim::os::PAGE;
@@ -27,7 +28,7 @@ fn come_back_during_a_flush(stage: &Stage) {
 }
 
 #[track_caller]
-fn shows_when_a_cpu_comes_back(fault: Fault) {
+fn shows_when_a_cpu_comes_back(fault: Bug) {
     for design in [IPI, LOG] {
         let symptom = Symptom::Breaks(Rule::C1);
         contract(&Scene::new(2, design), fault, symptom, come_back_during_a_flush);
@@ -38,21 +39,21 @@ fn shows_when_a_cpu_comes_back(fault: Fault) {
 /// space, and skipped it; but the CPU had read the generation already.
 #[test]
 fn a_cpu_that_is_switching_in_is_not_skipped() {
-    shows_when_a_cpu_comes_back(Fault::SkipSwitchingCpu);
+    shows_when_a_cpu_comes_back(Bug::SkipSwitchingCpu);
 }
 
 /// 2, Linux CVE-2025-40174: the switching CPU's bit in the set was still in its store buffer when it read the
 /// generation, so that neither side saw the other.
 #[test]
 fn joining_the_set_is_not_overtaken_by_reading_the_generation() {
-    shows_when_a_cpu_comes_back(Fault::NoBarrierAfterJoin);
+    shows_when_a_cpu_comes_back(Bug::NoBarrierAfterJoin);
 }
 
 /// 31, Linux 71b3c126e611: the root was loaded before the bit in the CPU set was visible; a flush in between saw an
 /// empty set.
 #[test]
 fn the_root_is_not_loaded_before_the_set_is_joined() {
-    shows_when_a_cpu_comes_back(Fault::RootLoadBeforeJoin);
+    shows_when_a_cpu_comes_back(Bug::RootLoadBeforeJoin);
 }
 
 /// 23, several kernels: a CPU that switches away gave up its bit first and loaded the new root after; a flush in
@@ -61,7 +62,7 @@ fn the_root_is_not_loaded_before_the_set_is_joined() {
 fn the_set_is_not_left_while_the_old_root_is_loaded() {
     let scene = Scene::new(2, IPI);
     let symptom = Symptom::Breaks(Rule::C1);
-    contract(&scene, Fault::LeaveBeforeRootLoad, symptom, |stage| {
+    contract(&scene, Bug::LeaveBeforeRootLoad, symptom, |stage| {
         let (a, b) = (stage.process(1), stage.process(2));
         stage.withdraws_pages(0, &a, 1, about(10_000, 1200));
         stage.cpu(1, move |system| {
@@ -83,7 +84,7 @@ fn nothing_is_filled_between_the_flush_of_a_tag_and_the_root_load() {
     let design = Design { slots: 1, ..IPI };
     let scene = Scene::new(2, design);
     let symptom = Symptom::Breaks(Rule::C4);
-    contract(&scene, Fault::FlushBeforeRootLoad, symptom, |stage| {
+    contract(&scene, Bug::FlushBeforeRootLoad, symptom, |stage| {
         let (a, b) = (stage.process(1), stage.process(2));
         stage.speculate(0, 4, 100);
         stage.cpu(0, move |system| {
@@ -110,7 +111,7 @@ fn a_local_flush_does_not_work_on_what_was_loaded_before_an_interrupt() {
     for design in [IPI, LOG] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
-        contract(&scene, Fault::StaleViewOfLoaded, symptom, |stage| {
+        contract(&scene, Bug::StaleViewOfLoaded, symptom, |stage| {
             let (a, b) = (stage.process(1), stage.process(2));
             let armed = Flag::default();
             let preempt = (Rc::clone(&stage.system), armed.clone());

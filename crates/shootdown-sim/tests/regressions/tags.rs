@@ -1,8 +1,9 @@
 //! Tags: who has which, and that both halves of a split pair are treated.
 
-use crate::roles::*;
-use crate::scene::*;
-use shootdown::{Design, Fault};
+use super::roles::*;
+use super::scene::*;
+use shootdown::Design;
+use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 
 /// 3, Linux, 2025: the allocator of broadcast tags returned an id beyond the range when it was exhausted, so that two
@@ -16,7 +17,7 @@ fn exhausted_tags_are_not_handed_out_twice() {
     };
     let scene = Scene::new(2, design);
     let symptom = Symptom::Breaks(Rule::C4);
-    contract(&scene, Fault::TagBeyondRange, symptom, |stage| {
+    contract(&scene, Bug::TagBeyondRange, symptom, |stage| {
         let spaces = [1, 2, 3].map(|number| stage.process(number));
         for cpu in 0..2 {
             let spaces = spaces.clone();
@@ -75,12 +76,7 @@ fn the_user_half_of_a_tag_above_15_is_not_forgotten() {
     ] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
-        contract(
-            &scene,
-            Fault::UserHalfMask16,
-            symptom,
-            withdraw_what_the_user_half_holds,
-        );
+        contract(&scene, Bug::UserHalfMask16, symptom, withdraw_what_the_user_half_holds);
     }
 }
 
@@ -95,7 +91,7 @@ fn a_broadcast_does_not_stop_at_one_half_of_a_split_pair() {
     let symptom = Symptom::Breaks(Rule::C1);
     contract(
         &scene,
-        Fault::BroadcastOneHalf,
+        Bug::BroadcastOneHalf,
         symptom,
         withdraw_what_the_user_half_holds,
     );

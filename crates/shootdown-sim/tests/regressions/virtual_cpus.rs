@@ -1,9 +1,10 @@
 //! Virtual CPUs that a hypervisor deschedules at any point, and flushes at entry when asked, in place of an interrupt
 //! that would be waited for until it runs again.
 
-use crate::roles::*;
-use crate::scene::*;
-use shootdown::{Design, Fault, Walkers};
+use super::roles::*;
+use super::scene::*;
+use shootdown::{Design, Walkers};
+use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
 use shootdown_sim::os::{HostConfig, PAGE};
@@ -62,7 +63,7 @@ fn a_request_to_flush_at_entry_is_not_lost_to_the_entry() {
     for design in [IPI, LOG, LOG_PREEMPTIBLE, PREEMPTIBLE] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
-        contract(&scene, Fault::DescheduledNotAtomic, symptom, flush_about_an_entry);
+        contract(&scene, Bug::DescheduledNotAtomic, symptom, flush_about_an_entry);
     }
 }
 
@@ -100,7 +101,7 @@ fn a_cpu_that_was_descheduled_in_a_walk_is_told_that_a_table_goes() {
     for walkers in [Walkers::Precise, Walkers::PreciseExchange, Walkers::Sticky] {
         let scene = Scene::new(2, Design { walkers, ..IPI });
         let symptom = Symptom::Breaks(Rule::C3);
-        contract(&scene, Fault::SkipDescheduledWalker, symptom, |stage| {
+        contract(&scene, Bug::SkipDescheduledWalker, symptom, |stage| {
             let (walked, b) = (stage.process(1), stage.process(2));
             let references = stage.system.page_references(P, 4);
             stage.system.virtualise();

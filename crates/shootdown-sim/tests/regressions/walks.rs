@@ -1,9 +1,10 @@
 //! Lockless walks by software, and table pages that are freed or reused under them (C3). CPU 0 runs process A and takes
 //! its table away; CPU 1 runs another process and walks A's tables, so that no flush of A interrupts it.
 
-use crate::roles::*;
-use crate::scene::*;
-use shootdown::{Design, Fault, Range, Stride, Walkers};
+use super::roles::*;
+use super::scene::*;
+use shootdown::{Design, Range, Stride, Walkers};
+use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
 use shootdown_sim::os::{PAGE, PageReferences};
@@ -106,7 +107,7 @@ fn a_table_page_is_not_reused_under_a_walk() {
     for walkers in EVERY {
         for base in [IPI, LOG] {
             let scene = Scene::new(2, with(walkers, base));
-            contract(&scene, Fault::ReusedUnderWalk, Symptom::Breaks(Rule::C3), |stage| {
+            contract(&scene, Bug::ReusedUnderWalk, Symptom::Breaks(Rule::C3), |stage| {
                 take_a_table_under_a_walk(stage, Taking::Reuse, 4_000, 6_000);
             });
         }
@@ -119,7 +120,7 @@ fn a_flush_that_frees_a_table_does_not_forget_the_walkers() {
     for walkers in BY_INTERRUPT {
         for base in [IPI, LOG, BROADCAST] {
             let scene = Scene::new(2, with(walkers, base));
-            contract(&scene, Fault::FlushTellsNoWalkers, Symptom::Breaks(Rule::C3), |stage| {
+            contract(&scene, Bug::FlushTellsNoWalkers, Symptom::Breaks(Rule::C3), |stage| {
                 take_a_table_under_a_walk(stage, Taking::Free, 4_000, 6_000);
             });
         }
@@ -129,7 +130,7 @@ fn a_flush_that_frees_a_table_does_not_forget_the_walkers() {
 /// Walks that are over soon, begun about when the table goes: the window in which stores are still in a buffer is
 /// short.
 #[track_caller]
-fn shows_under_short_walks(walkers: Walkers, fault: Fault) {
+fn shows_under_short_walks(walkers: Walkers, fault: Bug) {
     let scene = Scene {
         tries: 400,
         ..Scene::new(2, with(walkers, IPI))
@@ -148,7 +149,7 @@ fn a_walk_does_not_read_tables_before_it_is_published() {
         Walkers::Sticky,
         Walkers::Adaptive,
     ] {
-        shows_under_short_walks(walkers, Fault::WalkWithoutFullBarrier);
+        shows_under_short_walks(walkers, Bug::WalkWithoutFullBarrier);
     }
 }
 
@@ -156,7 +157,7 @@ fn a_walk_does_not_read_tables_before_it_is_published() {
 #[test]
 fn the_freeing_side_does_not_look_for_walkers_before_its_barrier() {
     for walkers in [Walkers::Precise, Walkers::Sticky] {
-        shows_under_short_walks(walkers, Fault::WalkersReadBeforeBarrier);
+        shows_under_short_walks(walkers, Bug::WalkersReadBeforeBarrier);
     }
 }
 
@@ -165,7 +166,7 @@ fn the_freeing_side_does_not_look_for_walkers_before_its_barrier() {
 fn a_handler_does_not_forget_a_walk_that_goes_on() {
     for walkers in BY_INTERRUPT {
         let scene = Scene::new(2, with(walkers, IPI));
-        contract(&scene, Fault::WalkInterruptible, Symptom::Breaks(Rule::C3), |stage| {
+        contract(&scene, Bug::WalkInterruptible, Symptom::Breaks(Rule::C3), |stage| {
             take_a_table_under_a_walk(stage, Taking::Free, 4_000, 6_000);
         });
     }
@@ -176,7 +177,7 @@ fn a_handler_does_not_forget_a_walk_that_goes_on() {
 fn a_grace_period_is_not_over_before_the_walks_in_it() {
     for base in [IPI, LOG, BROADCAST] {
         let scene = Scene::new(2, with(Walkers::GracePeriod, base));
-        contract(&scene, Fault::GracePeriodTooShort, Symptom::Breaks(Rule::C3), |stage| {
+        contract(&scene, Bug::GracePeriodTooShort, Symptom::Breaks(Rule::C3), |stage| {
             take_a_table_under_a_walk(stage, Taking::Free, 4_000, 6_000);
         });
     }
@@ -202,7 +203,7 @@ fn a_walk_of_the_old_mode_is_not_forgotten_when_the_mode_changes() {
     };
     contract(
         &scene,
-        Fault::PolicyForgetsOldWalkers,
+        Bug::PolicyForgetsOldWalkers,
         Symptom::Breaks(Rule::C3),
         |stage| {
             let (a, b) = (stage.process(1), stage.process(2));
@@ -237,7 +238,7 @@ fn a_cpu_that_comes_online_does_not_walk_on_what_it_registered_before() {
     };
     contract(
         &scene,
-        Fault::OnlineKeepsRegistrations,
+        Bug::OnlineKeepsRegistrations,
         Symptom::Breaks(Rule::C3),
         |stage| {
             let (a, b) = (stage.process(1), stage.process(2));

@@ -7,7 +7,6 @@ use crate::cpu::state::{PerCpu, State};
 use crate::design::Requests;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::fault::fault;
 use crate::hooks::{Answer, Event, Kernel, Local, Tag};
 use crate::range::Range;
 use crate::space::log::{FlushLog, LOG_ENTRIES};
@@ -69,9 +68,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         // Somebody flushes this space: being spared inside the kernel is worth its cost.
         cpu.own.in_vain.store(0, Ordering::Relaxed);
-        if fault!(self.kernel, RecordedBeforeFlush) {
-            slot.generation.store(current, Ordering::Relaxed);
-        }
         // Most often it is one range, and then it need not be read twice.
         if let Some(range) = self.missed_one(&space.log, seen, current) {
             self.flush_range(tag, &range);
@@ -106,20 +102,19 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     #[inline(always)]
     pub(crate) fn flush_range(&self, tag: Tag, range: &Range) {
         // Not by `complete_here`: this is what a shootdown does, and a closure would not become part of it.
-        for again in 0..self.times_over() {
+        for _ in 0..self.times_over() {
             self.invalidate_range(tag, range);
-            self.synchronise_here(again);
+            self.synchronise_here();
         }
     }
 
     /// As [`flush_range`](Self::flush_range), to be completed by the caller.
     #[inline(always)]
     fn invalidate_range(&self, tag: Tag, range: &Range) {
-        let leaf_only = !range.tables() || fault!(self.kernel, TablesNotPurged);
-        let once = range.tables() && fault!(self.kernel, TablesNamedOnce);
+        let leaf_only = !range.tables();
         let stride = range.stride();
         let (user_half, mut address) = (self.user_half(tag), range.start());
-        for _ in 0..if once { 1 } else { range.strides() } {
+        for _ in 0..range.strides() {
             let page = |tag| Local::Page {
                 address,
                 stride,
@@ -236,8 +231,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return Answer::Elsewhere;
         };
         let state = cpu.state();
-        let skip_lazy_test = fault!(self.kernel, TagTestBeforeLazyTest) && state.is_on_system_tag();
-        if state.is_lazy() && !skip_lazy_test {
+        if state.is_lazy() {
             self.unload(cpu);
             return Answer::LetGo;
         }

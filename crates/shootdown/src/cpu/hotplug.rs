@@ -4,7 +4,6 @@ use crate::cpu::state::State;
 use crate::design::MAX_SLOTS;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::fault::fault;
 use crate::hooks::Kernel;
 use core::sync::atomic::Ordering;
 
@@ -38,18 +37,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             slot.space.store(0, Ordering::Relaxed);
         }
         // Before any walk: while it was off, the spaces it is registered for may have changed to published walks.
-        if !fault!(self.kernel, OnlineKeepsRegistrations) {
-            cpu.walking.forget_all();
-        }
+        cpu.walking.forget_all();
         self.deferrals_wait_for(me);
         // On, then in the set (a full barrier: it was not in), then flush: a requester that saw this CPU off or absent wrote its entries
         // before, so this flush and every later fill sees them. Pairs with `request`, `wait` and `flush_kernel`.
         cpu.publish(State::KERNEL);
         self.online.join(me);
         // The join before the invalidation: on Arm the full barrier of the former does not order the latter.
-        if !fault!(self.kernel, OnlineInvalidatesEarly) {
-            K::Facade::publish_tables();
-        }
+        K::Facade::publish_tables();
         self.flush_everything_here();
         self.serve(cpu);
     }
@@ -66,9 +61,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             // Freeing sides skip this CPU from here on: no walk may be under way, and the drain below must be able to answer.
             let _ = self.waits_inside_walk(cpu);
             self.unload(cpu);
-            if fault!(self.kernel, CountedBeforeOnline) {
-                return; // it stays counted while it takes no interrupt
-            }
             self.online.leave(me);
             cpu.publish(State::OFF);
             // A full barrier. Pairs with those of `put` and `post`, after which requesters read the state: either they see

@@ -5,7 +5,6 @@ use crate::cpu::state::{PerCpu, State};
 use crate::design::Departure;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::fault::fault;
 use crate::hooks::{Kernel, Local, Root, Tag};
 use crate::space::{Mode, Space};
 use core::sync::atomic::Ordering;
@@ -33,9 +32,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // SAFETY: the caller's.
         let switch = || unsafe { self.switch_to_masked(space) };
         // Off until what is loaded, and under which tag, is all said (regression 37).
-        if fault!(self.kernel, SwitchInterruptible) {
-            return switch();
-        }
         self.masked(switch);
     }
 
@@ -64,44 +60,25 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
         // Step 1: publish that this CPU is switching. Requesters of either space count it (rule 5).
         cpu.publish(State::switching(space.id));
-        if let Some(previous) = previous
-            && fault!(self.kernel, LeaveBeforeRootLoad)
-        {
-            previous.cpus.leave(me);
-        }
         // Step 2: join. A full barrier; pairs with `dispatch`, which increments the generation (full barrier) and
         // then reads set and states: either it sees this CPU, or this CPU sees its generation.
-        let late_join = fault!(self.kernel, RootLoadBeforeJoin);
-        if !late_join {
-            self.join(space, me);
-        }
+        self.join(space, me);
         // Step 3: choose the tag (reads the mode), read the generation, load the root.
         let on_system_tag = self.load(cpu, me, space);
-        if late_join {
-            self.join(space, me);
-        }
         // Step 4: leave the old set: never before the new root is in (regressions 23 and 40), for until then this CPU can
         // still fill from the old tables. Then publish what is loaded (release): never before, for with that this CPU is done
         // with the old space, which may be dropped (`retire` waits for members that are switching).
         cpu.own
             .space
             .store(core::ptr::from_ref(space).expose_provenance() as u64, Ordering::Relaxed);
-        let loaded = State::loaded(space.id, on_system_tag);
-        if fault!(self.kernel, PublishedBeforeDeparture) {
-            cpu.publish(loaded);
-        }
         if let Some(previous) = previous {
             self.depart(previous, me);
         }
-        cpu.publish(loaded);
+        cpu.publish(State::loaded(space.id, on_system_tag));
         self.flush_deferred_here(cpu);
     }
 
     fn join(&self, space: &Space<K::Facade, W>, me: usize) {
-        #[cfg(feature = "faults")]
-        if self.kernel.fault(crate::fault::Fault::NoBarrierAfterJoin) {
-            return space.cpus.join_without_barrier(me);
-        }
         if self.departs_when_asked() && space.cpus.contains(me) {
             // Nobody else takes this CPU out. The barrier of a join, without the write.
             return K::Facade::full_barrier();
@@ -189,7 +166,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         } else {
             Missed::Whole
         };
-        let flush_first = fault!(self.kernel, FlushBeforeRootLoad) && missed == Missed::Whole;
         K::Facade::before_root_load();
         match missed {
             Missed::Nothing => self.kernel.load_root(space.root, tag, true),
@@ -198,10 +174,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             Missed::Leaves => {
                 self.kernel.load_root(space.root, tag, true);
                 self.flush_logged(&space.log, seen, current, tag);
-            }
-            Missed::Tables | Missed::Whole if flush_first => {
-                self.flush_tag(tag);
-                self.kernel.load_root(space.root, tag, true);
             }
             // One step, so that nothing can refill in between (regression 42).
             Missed::Tables | Missed::Whole => self.load_root_flushing(space.root, tag),
@@ -214,9 +186,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Loads a root and drops everything under its tag. The user half is not loaded, so it can go first.
     fn load_root_flushing(&self, root: Root, tag: Tag) {
-        if fault!(self.kernel, TagReusedWithoutFlush) {
-            return self.kernel.load_root(root, tag, true);
-        }
         if self.design().split {
             self.complete_here(|| {
                 for half in self.halves(tag).skip(1) {
@@ -236,12 +205,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             self.quiescent_here(cpu);
             let state = cpu.own_state();
             // SAFETY: interrupts are off.
-            let Some(space) = (unsafe { self.loaded(cpu) }) else {
-                return;
-            };
-            cpu.publish(state.lazy());
-            if fault!(self.kernel, LazyLeavesSet) {
-                space.cpus.leave(me);
+            if unsafe { self.loaded(cpu) }.is_some() {
+                cpu.publish(state.lazy());
             }
         });
     }
@@ -299,9 +264,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let state = cpu.state();
         cpu.publish(state.not_lazy());
         // Pairs with `dispatch`: increments the generation (full barrier), then reads the state.
-        if !fault!(self.kernel, NoBarrierAfterLazy) {
-            K::Facade::full_barrier();
-        }
+        K::Facade::full_barrier();
         if state.is_in_kernel() {
             // Until catching up finds something.
             let in_vain = cpu.own.in_vain.load(Ordering::Relaxed);
@@ -314,7 +277,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // No request has skipped this CPU meanwhile where tags roll over, but a flush of everything may be due (regression 38). The
         // tag is the one that is loaded: it stays reserved for this CPU, through any number of roll-overs, so what renews it keeps
         // it.
-        if self.follow_mode(cpu, space, state).is_none() && !fault!(self.kernel, LazyKeepsOldTag) {
+        if self.follow_mode(cpu, space, state).is_none() {
             self.rolled_tag(self.kernel.cpu(), space);
         }
         if let Some((slot, seen)) = before {
@@ -344,9 +307,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         cpu.own.space.store(0, Ordering::Relaxed);
         cpu.own.tag.store(0, Ordering::Relaxed);
         // In this order as in step 4 of `switch_to_masked`.
-        if fault!(self.kernel, PublishedBeforeDeparture) {
-            cpu.publish(State::KERNEL);
-        }
         self.depart(space, self.kernel.cpu());
         cpu.publish(State::KERNEL);
     }

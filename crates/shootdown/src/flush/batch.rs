@@ -9,7 +9,6 @@ use crate::cpuset::CpuMask;
 use crate::design::{Free, Reach, Requests};
 use crate::engine::Engine;
 use crate::facade::Word;
-use crate::fault::fault;
 use crate::flush::token::{Flushed, Tables};
 use crate::hooks::{Event, Kernel, Tag};
 use crate::range::Range;
@@ -55,7 +54,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub fn settle(&self, space: &Space<K::Facade, W>) {
         // Acquire: pairs with the exchange below; whoever finds that nothing is pending any more knows of the flush.
         let pending = space.pending.load(Ordering::Acquire);
-        if pending != 0 && !fault!(self.kernel, SettleIgnoresPending) {
+        if pending != 0 {
             let _done = self.flush(space, Range::WHOLE);
             // A batch that marked the space meanwhile stored a later generation: then the mark stays.
             let _ = space.pending.compare_exchange_full(pending, 0);
@@ -83,19 +82,11 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         self.empty = false;
         let pin = engine.pinned();
         // As in `dispatch`: entry writes, full barrier, then the reads of mode, set and states.
-        #[cfg(feature = "faults")]
-        let early = engine
-            .kernel
-            .fault(crate::fault::Fault::TagReadBeforePublish)
-            .then(|| space.mode());
         engine.publish_tables();
         let generation = space.log.generation.fetch_add_full(1) + 1;
         // Relaxed: the lock that protects the page table orders it before whoever settles.
         space.pending.store(generation, Ordering::Relaxed);
-        let mode = space.mode();
-        #[cfg(feature = "faults")]
-        let mode = early.unwrap_or(mode);
-        match mode {
+        match space.mode() {
             Mode::PerCpu => {
                 if engine.design().requests == Requests::Log {
                     space.log.append(generation, &range);
@@ -126,9 +117,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
                 }
             }
         }
-        if !fault!(engine.kernel, SecondaryNotToldByBatch) {
-            self.secondary = engine.tell_secondary(space, &range).max(self.secondary);
-        }
+        self.secondary = engine.tell_secondary(space, &range).max(self.secondary);
         // The CPU that adds may be another than the one that finishes.
         self.targets.insert(engine.kernel.cpu());
     }

@@ -27,7 +27,6 @@ use crate::cpu::state::PerCpu;
 use crate::design::{Free, Reach, Requests};
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::fault::fault;
 use crate::flush::token::{Flushed, Tables};
 use crate::hooks::{CpuId, Event, Kernel};
 use crate::range::Range;
@@ -100,22 +99,15 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         self.publish_tables();
         // C1: as in `dispatch`. Entry writes, full barrier, then the reads of mode, set, states and epoch.
-        let generation = if fault!(self.kernel, DeferredWithoutGeneration) {
-            space.log.generation.load(Ordering::Relaxed)
-        } else {
-            space.log.generation.fetch_add_full(1) + 1
-        };
+        let generation = space.log.generation.fetch_add_full(1) + 1;
         if self.design().requests == Requests::Log {
             space.log.append(generation, &range);
         }
         let secondary = self.tell_secondary(space, &range);
         let targets = self.targets(space, false, me);
-        #[cfg(feature = "faults")]
-        let too_early = (self.kernel.fault(crate::fault::Fault::EpochBeforeTickless))
-            .then(|| self.deferral_epoch.0.load(Ordering::Relaxed));
         // Acquire, in `contains`: whoever does not find a CPU any more, which takes ticks again, finds the epoch that it has
         // read before it left, or a later one. Pairs with the release in `leave` of `deferrals_wait_for`.
-        let tickless = !fault!(self.kernel, TicklessNotAsked) && targets.iter().any(|cpu| self.tickless.contains(cpu));
+        let tickless = targets.iter().any(|cpu| self.tickless.contains(cpu));
         if tickless || space.mode() != Mode::PerCpu {
             drop(pin);
             return Unmapped::Now(self.flush(space, range));
@@ -129,8 +121,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // The next epoch: a CPU that flushes for it reads it first, and so after this generation. Relaxed: full barriers stand
         // between generation and epoch on both sides.
         let epoch = self.deferral_epoch.0.load(Ordering::Relaxed) + 1;
-        #[cfg(feature = "faults")]
-        let epoch = too_early.map_or(epoch, |early| early + 1);
         held.fetch_add_full(u64::from(frames));
         self.kernel.event(Event::Deferred { frames });
         self.await_secondary(secondary);
@@ -158,9 +148,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if over == epoch {
             // Losing the race means that somebody else has begun the next.
             let _ = self.deferral_epoch.0.compare_exchange_full(epoch, epoch + 1);
-        }
-        if fault!(self.kernel, DeferralOverTooSoon) {
-            over += 1;
         }
         DeferralsOver(over)
     }
@@ -219,7 +206,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     fn flush_what_is_in_use(&self, cpu: &PerCpu<K::Facade>) {
         // A lazy CPU catches up when it leaves lazy, and keeps its root until then.
-        if !cpu.state().is_lazy() && !fault!(self.kernel, TickDoesNotFlush) {
+        if !cpu.state().is_lazy() {
             self.follow_loaded(cpu);
         }
     }

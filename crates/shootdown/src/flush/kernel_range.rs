@@ -3,7 +3,6 @@
 use crate::design::{Reach, Requests};
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::fault::fault;
 use crate::flush::token::{Flushed, Tables};
 use crate::hooks::{Broadcast, Kernel};
 use crate::range::{Range, Stride};
@@ -20,9 +19,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let me = pin.cpu;
         if self.broadcasts() {
             // No generation is bumped here, so nothing else orders the entry writes before the broadcast.
-            if !fault!(self.kernel, NoPublishBeforeInvalidation) {
-                K::Facade::publish_tables();
-            }
+            K::Facade::publish_tables();
             let secondary = self.tell_secondary_of_kernel(&range);
             self.broadcast_kernel(&range);
             let mut token = self.token(0, 0);
@@ -70,18 +67,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         {
             self.broadcast_complete(|| {
                 let mut instructions = 0;
-                #[allow(unused_mut)]
-                let mut chunks = range.chunks(most);
-                #[cfg(feature = "faults")]
-                if self.kernel.fault(crate::fault::Fault::ZeroBroadcastLimit) {
-                    chunks = chunks.with_unchecked_limit(most);
-                }
-                for (address, count) in chunks {
-                    #[cfg(feature = "faults")]
-                    if count == 0 {
-                        K::Facade::full_barrier(); // regression 4: nothing to issue, no progress, for ever
-                        continue;
-                    }
+                for (address, count) in range.chunks(most) {
                     self.kernel.broadcast(Broadcast::Kernel {
                         address,
                         stride: range.stride(),

@@ -11,10 +11,7 @@ use crate::cpuset::CpuMask;
 use crate::design::{Errata, Order, Reach, Requests};
 use crate::engine::{Engine, Pinned};
 use crate::facade::Word;
-use crate::fault::fault;
 use crate::flush::token::{Flushed, Tables, Token};
-#[cfg(feature = "faults")]
-use crate::hooks::Local;
 use crate::hooks::{CpuId, Event, Kernel, Tag, Way};
 use crate::range::Range;
 use crate::space::{Mode, Space};
@@ -117,29 +114,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         let pin = self.pinned();
         let me = pin.cpu;
-        if fault!(self.kernel, SkipWhenNotCurrent) && self.cpus[me].state().id() != space.id {
-            return;
-        }
-        #[cfg(feature = "faults")]
-        if self.kernel.fault(crate::fault::Fault::SendBeforePublish) {
-            self.post(token, self.targets(space, range.tables(), me), me);
-            let generation = space.log.generation.fetch_add_full(1) + 1;
-            self.flush_here(me, space, generation, range);
-            return;
-        }
-        #[cfg(feature = "faults")]
-        let too_early = (walkers && self.kernel.fault(crate::fault::Fault::WalkersReadBeforeBarrier))
-            .then(|| self.walkers_of(space, me));
         self.publish_tables();
         // C1: entry writes, then this full barrier, then the reads of mode, set and states below. Pairs with the join of
         // `switch_to` (step 2), the barrier of `leave_lazy_here`, the compare-exchange of `promote`, the take of `serve`.
-        let generation = if fault!(self.kernel, NoGenerationUnderTag) && matches!(space.mode(), Mode::System(_)) {
-            space.log.generation.load(Ordering::Relaxed)
-        } else {
-            space.log.generation.fetch_add_full(1) + 1
-        };
-        #[cfg(feature = "faults")]
-        self.publish_late();
+        let generation = space.log.generation.fetch_add_full(1) + 1;
         token.generation = generation;
         let sample = self.sample(generation);
         let begun = sample.map(|_| self.kernel.now_ns());
@@ -156,15 +134,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     space.log.append(generation, &range);
                 }
                 let asked = Asked::space(space.id, generation, &range);
-                #[cfg(feature = "faults")]
-                if self.kernel.fault(crate::fault::Fault::UnpinnedBeforeSending) {
-                    self.flush_here(me, space, generation, range);
-                    drop(pin);
-                    let pin = self.pinned();
-                    let targets = self.targets(space, range.tables(), pin.cpu);
-                    self.interrupt(token, targets, asked, pin, |_| {});
-                    return;
-                }
                 // Where requests are posted, only who waits here in any case can tell CPUs to leave the set.
                 let tells = token.at_once || self.design().requests != Requests::Log;
                 let (mut targets, departing) = if alone {
@@ -193,21 +162,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     return;
                 }
                 if walkers {
-                    #[cfg(not(feature = "faults"))]
                     let walking = self.walkers_of(space, me);
-                    #[cfg(feature = "faults")]
-                    let walking = too_early.unwrap_or_else(|| self.walkers_of(space, me));
                     token.tell(space, &walking, &mut targets);
-                }
-                #[cfg(feature = "faults")]
-                if self.kernel.fault(crate::fault::Fault::UnpinnedBeforeLocalFlush) {
-                    drop(pin);
-                    let pin = self.pinned();
-                    let here = pin.cpu;
-                    self.interrupt(token, targets, asked, pin, move |engine| {
-                        engine.flush_here(here, space, generation, range)
-                    });
-                    return;
                 }
                 // What it needs it has itself: nothing need stand in memory for its sake.
                 self.interrupt(token, targets, asked, pin, move |engine| {
@@ -260,10 +216,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// catches up at the next switch-in), else partial if rule 2 allows, else whatever catching up takes.
     pub(crate) fn flush_here(&self, me: CpuId, space: &Space<K::Facade, W>, generation: u64, range: Range) {
         let cpu = &self.cpus[me];
-        #[cfg(feature = "faults")]
-        if self.kernel.fault(crate::fault::Fault::StaleViewOfLoaded) {
-            return self.flush_here_unmasked(cpu, space, generation, &range);
-        }
         self.masked(|| {
             if cpu.state().id() != space.id {
                 return;
@@ -278,32 +230,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 self.follow_loaded(cpu);
             }
         });
-    }
-
-    /// Regression 20: reads slot and tag, then works on them although a switch may have come in between.
-    #[cfg(feature = "faults")]
-    fn flush_here_unmasked(
-        &self,
-        cpu: &crate::cpu::state::PerCpu<K::Facade>,
-        space: &Space<K::Facade, W>,
-        generation: u64,
-        range: &Range,
-    ) {
-        if cpu.state().id() != space.id {
-            return;
-        }
-        let slot = cpu.own.slot.load(Ordering::Relaxed) as usize;
-        for address in range.addresses() {
-            // INVLPG works on whatever tag is loaded by now.
-            let tag = Tag(cpu.own.tag.load(Ordering::Acquire) as u16);
-            self.kernel.invalidate(Local::Page {
-                address,
-                stride: range.stride(),
-                tag,
-                leaf_only: !range.tables(),
-            });
-        }
-        cpu.own.slots[slot].generation.store(generation, Ordering::Relaxed);
     }
 
     /// The local part under a roll-over tag, whatever is loaded.

@@ -5,7 +5,6 @@ use crate::cpuset::{CpuMask, bits};
 use crate::design::{Departure, Requests, Tags, Targets};
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::fault::fault;
 use crate::hooks::{CpuId, Kernel};
 use crate::space::Space;
 use core::sync::atomic::Ordering;
@@ -55,7 +54,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // Under roll-over tags a CPU that has left still holds entries under the tag, and nothing on it remembers which
         // requests it was spared: neither those CPUs nor lazy ones can be skipped.
         let keep_departed = self.design().tags == Tags::System;
-        let keep_lazy = (keep_lazy && !fault!(self.kernel, SkipLazyDespiteTables)) || keep_departed;
+        let keep_lazy = keep_lazy || keep_departed;
         let set = match asks {
             Targets::All => &self.online,
             Targets::Space | Targets::Active | Targets::InUser => &space.cpus,
@@ -82,15 +81,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 let state = self.cpus[cpu].state();
                 let concerned = match asks {
                     Targets::All | Targets::Space => true,
-                    Targets::Active | Targets::InUser if state.is_switching() => !fault!(self.kernel, SkipSwitchingCpu),
+                    Targets::Active | Targets::InUser if state.is_switching() => true,
                     Targets::Active | Targets::InUser if state.id() != space.id => {
                         departed += u64::from(!state.is_off());
                         keep_departed
                     }
                     Targets::Active | Targets::InUser => keep_lazy || !state.is_lazy(),
                 };
-                let filtered = fault!(self.kernel, FilterByRequester) && self.cpus[me].state().id() != space.id;
-                if concerned && !filtered {
+                if concerned {
                     self.add_target(cpu, state, keep_lazy, &mut targets);
                 }
             }
@@ -103,8 +101,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// barrier, which pairs with the hypervisor's exchange at entry.
     #[inline(always)]
     fn add_target(&self, cpu: CpuId, state: State, keep_lazy: bool, targets: &mut CpuMask<W>) {
-        let off = state.is_off() && !fault!(self.kernel, WaitForCpuThatIsOff);
-        if !off && (keep_lazy || !self.kernel.flush_at_entry(cpu)) {
+        if !state.is_off() && (keep_lazy || !self.kernel.flush_at_entry(cpu)) {
             targets.insert(cpu);
         }
     }

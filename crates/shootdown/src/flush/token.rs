@@ -4,7 +4,6 @@ use crate::cpuset::CpuMask;
 use crate::design::Wait;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::fault::fault;
 use crate::flush::targets::AHEAD;
 use crate::hooks::{CpuId, Kernel, Stuck, Way};
 use crate::transport::handler::POSTED;
@@ -227,9 +226,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
             // Acquire: pairs with the release in `serve`; what the target flushed is flushed. A CPU seen off flushes
             // everything before it uses anything again (C5).
             let done = || {
-                target.served.0.load(Ordering::Acquire).wrapping_sub(needed + 1) as i64 >= 0
-                    || target.state().is_off()
-                    || fault!(self.engine.kernel, GiveUpWaiting)
+                target.served.0.load(Ordering::Acquire).wrapping_sub(needed + 1) as i64 >= 0 || target.state().is_off()
             };
             if done() {
                 // The next ones were asked little later, so have likely answered too: have their lines travel together. Those of CPUs

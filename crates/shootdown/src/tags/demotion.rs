@@ -36,7 +36,6 @@ use crate::cpuset::CpuMask;
 use crate::design::Requests;
 use crate::engine::{Engine, Pinned};
 use crate::facade::Word;
-use crate::fault::fault;
 use crate::flush::token::Token;
 use crate::hooks::{Broadcast, CpuId, Demotion, Event, Kernel, Tag};
 use crate::range::Range;
@@ -110,9 +109,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let me = pin.cpu;
         self.move_here(space, me);
         self.broadcast_and_sync(space, me, tag, range);
-        if fault!(self.kernel, DemotionOnlyBroadcasts) {
-            return;
-        }
         let (targets, on_tag) = self.demotion_targets(space, range, me);
         if on_tag.is_empty() {
             self.finish_demotion(space, word, tag);

@@ -110,12 +110,6 @@ impl<'a, F: Facade> TagPool<'a, F> {
     pub(crate) fn reserve(&self, tag: Tag) {
         self.used[usize::from(tag.0) / 64].fetch_or_full(1 << (tag.0 % 64));
     }
-
-    /// Regression 3: the tag one past the range.
-    #[cfg(feature = "faults")]
-    pub(crate) fn beyond(&self) -> Tag {
-        Tag(self.end)
-    }
 }
 
 #[cfg(test)]

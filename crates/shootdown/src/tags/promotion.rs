@@ -17,7 +17,6 @@ use crate::cpuset::CpuMask;
 use crate::design::{CONSIDER_ONE_IN, Exit, Reach, Tags};
 use crate::engine::{Engine, Pinned};
 use crate::facade::{Facade, Word};
-use crate::fault::fault;
 use crate::flush::token::{Flushed, Tables, Token};
 use crate::hooks::{CpuId, Event, Kernel, Stuck, Tag};
 use crate::range::Range;
@@ -150,10 +149,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if reclaimed {
             return self.tags.allocate();
         }
-        #[cfg(feature = "faults")]
-        if self.kernel.fault(crate::fault::Fault::TagBeyondRange) {
-            return Some(self.tags.beyond());
-        }
         None
     }
 
@@ -242,9 +237,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     asked.insert(cpu);
                 }
             });
-            if round > 0 && (fault!(self.kernel, GiveUpWaiting) || fault!(self.kernel, TagTestBeforeLazyTest)) {
-                return;
-            }
             if round == 1
                 && self.design().stuck_ns != 0
                 && let Some(target) = keeper

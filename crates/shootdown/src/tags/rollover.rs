@@ -97,9 +97,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Everything non-global under every tag. There is no such operation among the local ones that keeps global entries on
     /// all machines, so those go too.
     fn flush_every_tag_here(&self) {
-        if !crate::fault::fault!(self.kernel, TagReusedWithoutFlush) {
-            self.flush_everything_here();
-        }
+        self.flush_everything_here();
     }
 
     /// A tag in the current epoch for a space that had `old`. Under the lock.
@@ -139,9 +137,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 // No slow path since the last roll-over: it still runs on what was reserved then. Unless it is off: then it runs
                 // under none, and takes this lock before it does.
                 kept = cpu.running.reserved.load(Ordering::Relaxed);
-            }
-            if crate::fault::fault!(self.kernel, LazyKeepsOldTag) && cpu.state().is_lazy() {
-                kept = 0; // regression 38: a lazy CPU's tag is not kept for it either
             }
             if let Mode::Rolled { tag, .. } = Mode::unpack(kept) {
                 self.tags.reserve(tag);

@@ -5,9 +5,6 @@ use crate::cpuset::CpuMask;
 use crate::design::Reach;
 use crate::engine::Engine;
 use crate::facade::Facade;
-use crate::fault::fault;
-#[cfg(feature = "faults")]
-use crate::hooks::Local;
 use crate::hooks::{Broadcast, CpuId, Event, Kernel, Tag};
 use crate::range::{Range, Stride};
 use crate::space::Space;
@@ -57,9 +54,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// processor needs that. The caller is pinned or has interrupts off.
     #[inline]
     pub(crate) fn complete_here(&self, issue: impl Fn()) {
-        for again in 0..self.times_over() {
+        for _ in 0..self.times_over() {
             issue();
-            self.synchronise_here(again);
+            self.synchronise_here();
         }
     }
 
@@ -69,12 +66,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         1 + u8::from(self.design().errata.repeat)
     }
 
-    /// Waits until what was issued here, for the first time (0) or again, is complete.
+    /// Waits until what was issued here is complete.
     #[inline]
-    pub(crate) fn synchronise_here(&self, again: u8) {
-        if again > 0 || !fault!(self.kernel, AcknowledgeBeforeLocalSync) {
-            self.kernel.local_sync();
-        }
+    pub(crate) fn synchronise_here(&self) {
+        self.kernel.local_sync();
     }
 
     /// Whether invalidations under a system-wide tag, and of the kernel, go out as broadcasts.
@@ -93,17 +88,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// CPU (regression 17).
     #[inline]
     pub(crate) fn publish_tables(&self) {
-        if !fault!(self.kernel, NoPublishBeforeInvalidation) && !fault!(self.kernel, PublishAfterGeneration) {
-            K::Facade::publish_tables_before_full();
-        }
-    }
-
-    /// The same, after the generation that announces them.
-    #[cfg(feature = "faults")]
-    pub(crate) fn publish_late(&self) {
-        if self.kernel.fault(crate::fault::Fault::PublishAfterGeneration) {
-            K::Facade::publish_tables_before_full();
-        }
+        K::Facade::publish_tables_before_full();
     }
 
     /// Whether a page can be broadcast under every tag at once.
@@ -150,17 +135,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     fn issue_by(&self, tag: Tag, range: &Range, send: impl Fn(Broadcast)) -> u32 {
         let mut instructions = 0;
-        for tag in self
-            .halves(tag)
-            .take(if fault!(self.kernel, BroadcastOneHalf) { 1 } else { 2 })
-        {
+        for tag in self.halves(tag) {
             match self.page_limit(range) {
                 Some(most) => {
-                    let leaf_only = !range.tables() || fault!(self.kernel, TablesNotPurged);
+                    let leaf_only = !range.tables();
                     for (address, count) in range.chunks(most) {
-                        let count = count - u32::from(fault!(self.kernel, BroadcastCountOffByOne));
-                        let once = range.tables() && fault!(self.kernel, TablesNamedOnce);
-                        let count = if once { 1 } else { count };
                         send(Broadcast::Pages {
                             address,
                             stride: range.stride(),
@@ -172,11 +151,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                     }
                 }
                 None => {
-                    #[cfg(feature = "faults")]
-                    if self.kernel.fault(crate::fault::Fault::WholeTagOnlyHere) {
-                        self.kernel.invalidate(Local::Tag(tag));
-                        continue;
-                    }
                     send(Broadcast::Tag(tag));
                     instructions += 1;
                 }

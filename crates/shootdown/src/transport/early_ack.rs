@@ -1,7 +1,7 @@
 //! Early acknowledgement: a target answers when its handler begins, and invalidates before it returns.
 //!
 //! Owns when that is right. The requester goes on, and frees frames, while stale entries are still cached here; C1 allows
-//! that only where they cannot be used. Four conditions, each with a fault that drops it:
+//! that only where they cannot be used. Four conditions; for each there is a known bug that drops it:
 //!
 //! 1. No table page is freed: the CPU may walk through its paging-structure caches at any moment (C3).
 //! 2. No kernel range is concerned: the handler itself may use kernel addresses.
@@ -21,7 +21,6 @@ use crate::cpu::state::{PerCpu, State};
 use crate::design::Ack;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::fault::fault;
 use crate::hooks::Kernel;
 use crate::space::{Mode, Space};
 use crate::transport::request::Ask;
@@ -34,9 +33,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return false;
         }
         match ask {
-            Ask::Space { range, .. } => !range.tables() || fault!(self.kernel, EarlyDespiteTables),
-            Ask::Kernel { .. } => fault!(self.kernel, EarlyDespiteKernelRange),
-            Ask::CatchUp | Ask::Tag { .. } | Ask::EndWalks | Ask::Synchronise => false,
+            Ask::Space { range, .. } => !range.tables(),
+            Ask::Kernel { .. } | Ask::CatchUp | Ask::Tag { .. } | Ask::EndWalks | Ask::Synchronise => false,
         }
     }
 
@@ -48,7 +46,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return false;
         }
         let kernel = self.kernel_log.generation.load(Ordering::Relaxed);
-        if cpu.own.kernel_seen.load(Ordering::Relaxed) != kernel && !fault!(self.kernel, EarlyDespiteKernelRange) {
+        if cpu.own.kernel_seen.load(Ordering::Relaxed) != kernel {
             return false;
         }
         // SAFETY: interrupts are off; see `loaded`.
@@ -62,8 +60,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let seen = slot.generation.load(Ordering::Relaxed);
         match self.missed(&space.log, seen, space.log.generation.load(Ordering::Relaxed)) {
             Missed::Nothing | Missed::Leaves => true,
-            Missed::Tables => fault!(self.kernel, EarlyDespiteTables),
-            Missed::Whole => false,
+            Missed::Tables | Missed::Whole => false,
         }
     }
 
@@ -83,16 +80,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return false;
         }
         // Not lazy, full barrier, generation: the interrupted `leave_lazy_here` may not have come to its own. Pairs with `dispatch`.
-        if !fault!(self.kernel, UserAccessWithoutBarrier) {
-            K::Facade::full_barrier();
-        }
+        K::Facade::full_barrier();
         match space.mode() {
             Mode::PerCpu => {
                 let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
                 let seen = slot.generation.load(Ordering::Relaxed);
                 // A space with a CPU on its tag is not on slots.
                 let current = space.log.generation.load(Ordering::Relaxed);
-                seen == current || fault!(self.kernel, UserAccessBeforeInvalidation)
+                seen == current
             }
             // A CPU that has the space on a tag has it on this one: until the last has left that, there is no other.
             Mode::System(_) | Mode::Transition(_) | Mode::Rolled { .. } => state.is_on_system_tag(),

@@ -6,7 +6,6 @@ use crate::cpu::state::PerCpu;
 use crate::design::{Requests, Service};
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::fault::fault;
 use crate::hooks::{Answer, Event, Kernel};
 use crate::range::Range;
 use crate::space::{Mode, Space};
@@ -112,8 +111,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// the interrupt can come. The same answer from the beginning of a wait to its end.
     #[inline]
     pub(crate) fn serves_while_waiting(&self) -> bool {
-        (self.design().service == Service::Waiter || self.kernel.interrupts_are_off())
-            && !fault!(self.kernel, NoSelfService)
+        self.design().service == Service::Waiter || self.kernel.interrupts_are_off()
     }
 
     /// Serves what is asked of the CPU this runs on, from within a wait, whether or not interrupts are on; returns whether
@@ -168,9 +166,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         self.do_as_asked(cpu, ask, departed);
         self.forget_walks(cpu, walked, ask != Ask::EndWalks);
-        if fault!(self.kernel, DepartingCpuAcknowledgesTwice) && cpu.state().is_off() {
-            request.acknowledge();
-        }
         request.acknowledge();
     }
 
@@ -204,9 +199,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                     let answer = space.and_then(|space| self.flush_next(cpu, space, generation, &range));
                     answer.unwrap_or_else(|| self.follow_loaded(cpu))
                 };
-                if fault!(self.kernel, DepartsWithoutLooking) {
-                    self.leave_departed(departed);
-                }
                 self.kernel.event(Event::Answered(answer));
             }
         }
@@ -252,9 +244,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             && space.log.generation.load(Ordering::Relaxed) == generation;
         if !next {
             return None;
-        }
-        if fault!(self.kernel, RecordedBeforeFlush) {
-            slot.generation.store(generation, Ordering::Relaxed);
         }
         self.flush_range(self.slot_tag(index), range);
         // After the flush: `user_access_ok` goes by it.

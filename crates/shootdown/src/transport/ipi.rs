@@ -5,7 +5,6 @@ use crate::cpuset::CpuMask;
 use crate::design::{Order, Requests, Wait};
 use crate::engine::{Engine, Pinned};
 use crate::facade::{Facade, Word};
-use crate::fault::fault;
 use crate::flush::targets::AHEAD;
 use crate::flush::token::Token;
 use crate::hooks::{CpuId, Event, Kernel};
@@ -110,22 +109,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let me = pin.cpu;
         let walked = if self.registers_walkers() { token.walked } else { 0 };
         let departed = if self.departs_when_asked() { token.departed } else { 0 };
-        let late_arguments = fault!(self.kernel, FlagBeforeArguments);
         let mut stack;
         let own = self.own_request(me);
         let request = match own {
             Some(own) => {
                 own.reopen();
-                if !late_arguments {
-                    own.write(asked, walked, departed);
-                }
+                own.write(asked, walked, departed);
                 own
             }
             None => {
                 stack = Request::sending();
-                if !late_arguments {
-                    stack.fill(asked, walked, departed);
-                }
+                stack.fill(asked, walked, departed);
                 &stack
             }
         };
@@ -133,15 +127,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // From here on the frame cannot be left before every target is done with it, not even when a hook panics.
         let complete = Outstanding(|| {
             request.sent(count.get());
-            let gave_up = Cell::new(false);
             self.wait_reporting(
                 me,
                 token.about(),
                 || self.has_not_answered(request, targets),
-                || {
-                    gave_up.set(fault!(self.kernel, GiveUpWaiting));
-                    request.is_complete() || gave_up.get()
-                },
+                || request.is_complete(),
             );
             if let Some(own) = own {
                 own.close();
@@ -159,8 +149,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 count.set(count.get() + 1);
                 // C5: a CPU that went off after that was either seen by its own drain (it acknowledges), or is seen off
                 // here, after the full barrier of `put`. Pairs with `cpu_offline`.
-                let off = target.state().is_off() && !fault!(self.kernel, WaitForCpuThatIsOff);
-                if off && target.queue.cancel(slot, request) {
+                if target.state().is_off() && target.queue.cancel(slot, request) {
                     request.acknowledge();
                 }
             };
@@ -192,7 +181,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                         || Some(cpu),
                         || {
                             place = self.put(target, me, request);
-                            place.is_some() || (target.state().is_off() && !fault!(self.kernel, WaitForCpuThatIsOff))
+                            place.is_some() || target.state().is_off()
                         },
                     );
                 }
@@ -207,9 +196,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.kernel.send_ipi(&fresh);
         }
         drop(owing);
-        if late_arguments {
-            request.write(asked, walked, departed);
-        }
         self.kernel.event(Event::Interrupted {
             sent,
             targets: count.get(),
@@ -232,27 +218,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// waiting may. Pinned on `me`, so that from here to its reopening nobody else on this CPU looks.
     #[inline]
     fn own_request(&self, me: CpuId) -> Option<&Request<K::Facade>> {
-        // Regressions 22 and 24 leave their frame while targets still refer to the request.
-        #[cfg(feature = "faults")]
-        if self.kernel.fault(crate::fault::Fault::GiveUpWaiting)
-            || self.kernel.fault(crate::fault::Fault::DepartingCpuAcknowledgesTwice)
-        {
-            return Some(&self.cpus[me].request);
-        }
         if self.design().requests != Requests::PerCpu {
             return None;
         }
         let own = &self.cpus[me].request;
         // Acquire, in `is_idle`: every target is done with what it was asked last, and so is who asked.
-        (own.is_idle() || fault!(self.kernel, OwnRequestReused)).then_some(own)
+        own.is_idle().then_some(own)
     }
 
     #[inline(always)]
     fn put(&self, target: &PerCpu<K::Facade>, me: CpuId, request: &Request<K::Facade>) -> Option<(u32, bool)> {
-        #[cfg(feature = "faults")]
-        if self.kernel.fault(crate::fault::Fault::FlagBeforeArguments) {
-            return target.queue.put_flag_first(me);
-        }
         target.queue.put(me, request)
     }
 }

@@ -271,13 +271,6 @@ impl<F: Facade> Queue<F> {
         Some((slot, self.say_ready(slot)))
     }
 
-    /// Regression 14: the ready bit before the pointer.
-    #[cfg(feature = "faults")]
-    pub(crate) fn put_flag_first(&self, me: CpuId) -> Option<(u32, bool)> {
-        let slot = self.claim(me, TAKEN_BACK)?;
-        Some((slot, self.say_ready(slot)))
-    }
-
     /// Each CPU has a slot that it tries first, where it meets those only whose number is a multiple of [`QUEUE_SLOTS`] away, and
     /// itself when it interrupted its own request.
     ///

@@ -7,7 +7,6 @@
 //! either: a device uses its entries at any moment, so it is told at once.
 
 use crate::engine::Engine;
-use crate::fault::fault;
 use crate::hooks::{Kernel, Secondary};
 use crate::range::Range;
 use crate::space::Space;
@@ -16,18 +15,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// After the full-barrier increment of the space's generation. Pinned.
     #[inline]
     pub(crate) fn tell_secondary(&self, space: &Space<K::Facade, W>, range: &Range) -> u64 {
-        if fault!(self.kernel, SecondaryNotToldUnderTag) && space.system_tag().is_some() {
-            return 0;
-        }
         self.kernel.secondary(space.root, Secondary::Flush(*range))
     }
 
     /// The space ends. After the full-barrier increment of its generation; pinned.
     #[inline]
     pub(crate) fn tell_secondary_of_end(&self, space: &Space<K::Facade, W>) -> u64 {
-        if fault!(self.kernel, SecondaryNotToldOfEnd) {
-            return 0;
-        }
         self.kernel.secondary(space.root, Secondary::End)
     }
 
@@ -40,7 +33,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Waits for what was told. Before the proof that a flush is complete.
     #[inline]
     pub(crate) fn await_secondary(&self, ticket: u64) {
-        if ticket != 0 && !fault!(self.kernel, SecondaryNotAwaited) {
+        if ticket != 0 {
             self.kernel.secondary_sync(ticket);
         }
     }

@@ -11,7 +11,6 @@ use crate::cpu::state::PerCpu;
 use crate::design::{Reach, Walkers};
 use crate::engine::Engine;
 use crate::facade::Word;
-use crate::fault::fault;
 use crate::hooks::Kernel;
 use crate::range::Range;
 use crate::space::Space;
@@ -68,9 +67,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             // Acquire: pairs with the release in `quiescent_here`; the reads of earlier walks are over.
             until = until.min(self.cpus[cpu].walking.quiescent.0.load(Ordering::Acquire));
         });
-        if fault!(self.kernel, GracePeriodTooShort) {
-            until += 1;
-        }
         GracesOver(until)
     }
 

@@ -35,7 +35,6 @@ use crate::cpu::state::PerCpu;
 use crate::design::Walkers;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::fault::fault;
 use crate::hooks::Kernel;
 use crate::space::Space;
 use core::marker::PhantomData;
@@ -92,9 +91,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             Walkers::PreciseExchange => self.walk_published(cpu, space, true),
             Walkers::None => panic!("the design says that there are no lockless walks: set its walkers"),
         };
-        if fault!(self.kernel, WalkInterruptible) {
-            self.kernel.interrupts_restore(saved);
-        }
         Walk {
             engine: self,
             cpu,
@@ -141,9 +137,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         };
         // Publish, full barrier, read tables. Pairs with the freeing side: writes tables, full barrier, reads this word. One
         // of them sees the other; a release store, or a barrier for reads on the other side, would not do (regression 9).
-        if fault!(self.kernel, WalkWithoutFullBarrier) {
-            word.store(published, Ordering::Release);
-        } else if exchange {
+        if exchange {
             word.swap_full(published);
         } else {
             word.store(published, Ordering::Relaxed);
@@ -176,12 +170,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         debug_assert!(!cpu.state().is_off(), "CPU {me} walks while it is off");
         // Pairs with the freeing side: writes tables, full barrier, reads the set. The bit comes before the slot, so that a
         // slot never stands without its bit; a bit without a slot only costs an interrupt.
-        if fault!(self.kernel, WalkWithoutFullBarrier) {
-            #[cfg(feature = "faults")]
-            space.walkers.join_without_barrier(me);
-        } else {
-            space.walkers.join(me);
-        }
+        space.walkers.join(me);
         cpu.walking.register(space.id)
     }
 }

@@ -13,7 +13,6 @@
 use crate::design::Walkers;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::fault::fault;
 use crate::hooks::{Event, Kernel};
 use crate::space::Space;
 use core::sync::atomic::Ordering;
@@ -104,9 +103,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     fn change_walks(&self, space: &Space<K::Facade, W>, from: u64, to: u64) {
-        if fault!(self.kernel, PolicyForgetsOldWalkers) {
-            return space.walk_mode.store(to, Ordering::Release);
-        }
         // One freeing side changes it at a time. A full barrier; pairs with that of `dispatch`, which comes before a freeing
         // side reads the mode, and that of a walk after it has: a walk that reads the new mode reads tables later than a
         // freeing side that read the old one has written them.

@@ -13,7 +13,6 @@ use crate::cpuset::CpuMask;
 use crate::design::{Reach, Walkers};
 use crate::engine::Engine;
 use crate::facade::Word;
-use crate::fault::fault;
 use crate::flush::token::{Flushed, Token};
 use crate::hooks::{CpuId, Kernel};
 use crate::range::Range;
@@ -44,7 +43,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// # Panics
     /// While this CPU holds a walk guard: it would wait for itself.
     pub fn flush_tables(&self, space: &Space<K::Facade, W>, range: Range) -> TablesFree {
-        if self.design().walkers == Walkers::None || fault!(self.kernel, FlushTellsNoWalkers) {
+        if self.design().walkers == Walkers::None {
             let _flushed = self.flush(space, range.with_tables());
             return TablesFree(());
         }
@@ -69,10 +68,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// While this CPU holds a walk guard: it would wait for itself. In debug builds when the flush was not with tables.
     pub fn retire_tables(&self, space: &Space<K::Facade, W>, flushed: &Flushed) -> TablesFree {
         flushed.0.insist();
-        if self.design().walkers == Walkers::None
-            || self.design().reach == Reach::None
-            || fault!(self.kernel, ReusedUnderWalk)
-        {
+        if self.design().walkers == Walkers::None || self.design().reach == Reach::None {
             return TablesFree(());
         }
         let pin = self.pinned();
@@ -154,8 +150,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // A CPU that is off was in no walk when it said so, and clears what it published before its next (`cpu_online`).
         let candidates = cpus;
         for cpu in candidates.iter() {
-            let descheduled = fault!(self.kernel, SkipDescheduledWalker) && self.kernel.flush_at_entry(cpu);
-            if descheduled || self.cpus[cpu].state().is_off() {
+            if self.cpus[cpu].state().is_off() {
                 cpus.remove(cpu);
             }
         }
