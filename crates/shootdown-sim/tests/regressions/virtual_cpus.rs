@@ -126,7 +126,7 @@ fn a_cpu_that_was_descheduled_in_a_walk_is_told_that_a_table_goes() {
 fn a_request_to_flush_at_entry_is_not_lost_to_a_host_that_takes_turns() {
     let scene = Scene::new(2, LOG);
     let symptom = Symptom::Breaks(Rule::C1);
-    contract(&scene, Fault::DescheduledNotAtomic, symptom, |stage| {
+    contract(&scene, Bug::DescheduledNotAtomic, symptom, |stage| {
         let a = stage.process(1);
         let b = a.clone();
         stage.system.run_on_host(HostConfig {
