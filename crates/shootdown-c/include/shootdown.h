@@ -41,7 +41,7 @@
 /**
  * Words of a deferral.
  */
-#define SHOOTDOWN_DEFERRAL_WORDS 3
+#define SHOOTDOWN_DEFERRAL_WORDS 4
 
 /**
  * Why there is no engine.
@@ -675,7 +675,8 @@ bool shootdown_release(const struct shootdown_engine *engine,
  * Ends a deferral at once, for whoever wants range or frames now: flushes the range. As shootdown_flush.
  *
  * # Safety
- * The deferral was filled for that range of that space, by a call that returned true, and is not spent.
+ * The deferral was filled for that range of that space, by a call that returned true, and is not spent. One of another space is
+ * left as it is.
  */
 void shootdown_release_now(const struct shootdown_engine *engine,
                            const struct shootdown_space *space,

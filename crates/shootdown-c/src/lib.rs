@@ -40,7 +40,7 @@ pub const SHOOTDOWN_BATCH_WORDS: usize = 64;
 pub const SHOOTDOWN_WALK_WORDS: usize = 6;
 
 /// Words of a deferral.
-pub const SHOOTDOWN_DEFERRAL_WORDS: usize = 3;
+pub const SHOOTDOWN_DEFERRAL_WORDS: usize = 4;
 
 type CEngine = Engine<'static, Hooks, SHOOTDOWN_CPU_WORDS>;
 type CSpace = Space<shootdown::Native, SHOOTDOWN_CPU_WORDS>;
@@ -733,7 +733,8 @@ pub unsafe extern "C" fn shootdown_release(
 /// Ends a deferral at once, for whoever wants range or frames now: flushes the range. As shootdown_flush.
 ///
 /// # Safety
-/// The deferral was filled for that range of that space, by a call that returned true, and is not spent.
+/// The deferral was filled for that range of that space, by a call that returned true, and is not spent. One of another space is
+/// left as it is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_release_now(
     engine: *const shootdown_engine,
@@ -744,7 +745,7 @@ pub unsafe extern "C" fn shootdown_release_now(
     // SAFETY: the caller's.
     unsafe {
         let flushed = engine_of(engine).flush(space_of(space), range.range());
-        engine_of(engine).release_by(deferral.cast::<Deferral>().read(), &flushed);
+        let _released = engine_of(engine).release_by(deferral.cast::<Deferral>().read(), &flushed);
     }
 }
 

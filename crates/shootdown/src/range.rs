@@ -98,9 +98,17 @@ impl Range {
         }
     }
 
-    /// Leaf entries of `start..end` (bytes, end excluded). An empty or inverted range covers the page at `start`.
+    /// Leaf entries of `start..end` (bytes, end excluded). An empty range covers the page at `start`.
+    ///
+    /// An end of 0 means the end of the address space: so it reads where `start + length` wraps there. A range whose end lies before
+    /// its start covers the whole address space, because nobody knows which of the two is wrong (C6).
     #[inline]
     pub const fn pages(start: u64, end: u64, stride: Stride) -> Range {
+        let (start, end) = match end {
+            0 => (start, u64::MAX),
+            end if end < start => (0, u64::MAX),
+            end => (start, end),
+        };
         let mask = stride.bytes() - 1;
         let start = start & !mask;
         let end = if end <= start { start.saturating_add(1) } else { end };

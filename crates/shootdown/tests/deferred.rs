@@ -129,14 +129,14 @@ fn what_a_cpu_may_keep_waiting_is_bounded_and_comes_back() {
         let Unmapped::Now(flushed) = engine.flush_later(space, page(), 1) else {
             panic!("more waits than may");
         };
-        engine.release_by(waiting, &flushed);
+        engine.release_by(waiting, &flushed).expect("of the same space");
         kernel.cpu.set(1);
         // SAFETY: as above.
         unsafe { engine.switch_to(space) };
         kernel.cpu.set(0);
         let waiting = deferred(engine.flush_later(space, page(), 8));
         let flushed = flushed_alone(kernel, engine, space);
-        engine.release_by(waiting, &flushed);
+        engine.release_by(waiting, &flushed).expect("of the same space");
     });
 }
 
@@ -167,6 +167,7 @@ fn user_memory_is_out_of_bounds_for_an_nmi_until_a_deferred_unmap_is_caught_up_w
         assert!(!engine.user_access_ok(space), "lazy");
         kernel.cpu.set(2);
         assert!(!engine.user_access_ok(space), "not loaded");
-        engine.release_by(waiting, &flushed_alone(kernel, engine, space));
+        let flushed = flushed_alone(kernel, engine, space);
+        engine.release_by(waiting, &flushed).expect("of the same space");
     });
 }

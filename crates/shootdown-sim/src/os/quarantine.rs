@@ -116,7 +116,8 @@ impl<const W: usize> System<W> {
             let outer = category::enter(Category::FlushRequester);
             let flushed = self.timed(|| self.engine.flush(&process.space, range));
             category::leave(outer);
-            self.engine.release_by(waiting.deferral, &flushed);
+            let released = self.engine.release_by(waiting.deferral, &flushed);
+            assert!(released.is_ok(), "the quarantine mixes up its spaces");
             self.end_quarantine(waiting.number, waiting.count, waiting.frames, &flushed);
         }
     }
@@ -124,7 +125,8 @@ impl<const W: usize> System<W> {
     /// What was in quarantine of a process is free by the proof that no CPU has the process loaded any more.
     pub(super) fn quarantine_retired(&self, process: &Process<W>, retired: &Flushed) {
         for waiting in self.take_quarantined(process, 0..u64::MAX) {
-            self.engine.release_by(waiting.deferral, retired);
+            let released = self.engine.release_by(waiting.deferral, retired);
+            assert!(released.is_ok(), "the quarantine mixes up its spaces");
             self.end_quarantine(waiting.number, waiting.count, waiting.frames, retired);
         }
     }

@@ -54,12 +54,15 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// touch neither user nor dynamic kernel addresses before [`cpu_online`](Self::cpu_online), and walk no tables, in NMI context
     /// neither. Not while a walk guard is held. Masks interrupts itself;
     /// waits for nobody. Harmless on a CPU that is off already.
+    ///
+    /// # Panics
+    /// While a walk guard is held on this CPU.
     pub fn cpu_offline(&self) {
         self.masked(|| {
             let me = self.kernel.cpu();
             let cpu = &self.cpus[me];
-            // Freeing sides skip this CPU from here on: no walk may be under way, and the drain below must be able to answer.
-            let _ = self.waits_inside_walk(cpu);
+            // C3: freeing sides skip this CPU from here on, and the drain below answers.
+            assert!(!cpu.walking.inside(), "CPU {me} goes off while it holds a walk guard");
             self.unload(cpu);
             self.online.leave(me);
             cpu.publish(State::OFF);

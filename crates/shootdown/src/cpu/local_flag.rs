@@ -3,7 +3,7 @@
 //! No word of the facade: nobody but its own CPU looks at it, and finds it as it left it in every world; so it is no step of the
 //! protocol. Whoever comes in by an interrupt puts back what it found.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub(crate) struct Mark(AtomicBool);
 
@@ -35,6 +35,25 @@ impl Mark {
     fn put(&self, set: bool) {
         // By its path: `cargo xtask mutants` knows stores of words.
         AtomicBool::store(&self.0, set, Ordering::Relaxed);
+    }
+}
+
+/// A number that only its own CPU accesses: no `Word`, for the reason given above.
+pub(crate) struct LocalCount(AtomicU64);
+
+impl LocalCount {
+    pub(crate) const fn new() -> Self {
+        LocalCount(AtomicU64::new(0))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn put(&self, value: u64) {
+        AtomicU64::store(&self.0, value, Ordering::Relaxed);
     }
 }
 

@@ -9,7 +9,7 @@ use crate::cpuset::CpuMask;
 use crate::design::{Free, Reach, Requests};
 use crate::engine::Engine;
 use crate::facade::Word;
-use crate::flush::token::{Flushed, Tables};
+use crate::flush::token::{Flushed, SEVERAL};
 use crate::hooks::{Event, Kernel, Tag};
 use crate::range::Range;
 use crate::space::{Mode, Space};
@@ -31,6 +31,8 @@ pub struct Batch<'e, 'k, K: Kernel<W>, const W: usize> {
     secondary: u64,
     /// Whether table pages are freed: then a lazy CPU is not spared, not even the one that finishes (C3).
     tables: bool,
+    /// The space that all ranges so far belong to; [`SEVERAL`] when there are more.
+    space: Option<u64>,
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
@@ -44,6 +46,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             empty: true,
             secondary: 0,
             tables: false,
+            space: None,
         }
     }
 
@@ -72,6 +75,10 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
     pub fn add(&mut self, space: &Space<K::Facade, W>, range: Range) {
         let engine = self.engine;
         self.tables |= range.tables();
+        self.space = Some(match self.space {
+            Some(other) if other != space.id => SEVERAL,
+            Some(_) | None => space.id,
+        });
         if engine.design().reach == Reach::None {
             return;
         }
@@ -152,9 +159,9 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
     /// Tells everybody concerned and waits. The proof covers every range added, and table pages of those that were added with
     /// tables. Context as [`Engine::flush`].
     pub fn finish(self) -> Flushed {
-        let tables = self.tables;
+        let (space, tables) = (self.space.unwrap_or(SEVERAL), self.tables);
         drop(self);
-        Flushed(Tables::of(tables))
+        Flushed::new(space, tables)
     }
 
     fn complete(&mut self) {

@@ -27,7 +27,7 @@ use crate::cpu::state::PerCpu;
 use crate::design::{Free, Reach, Requests};
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::flush::token::{Flushed, Tables};
+use crate::flush::token::Flushed;
 use crate::hooks::{CpuId, Event, Kernel};
 use crate::range::Range;
 use crate::space::{Line, Mode, Space};
@@ -57,6 +57,8 @@ impl<F: Facade> Deferring<F> {
 #[must_use = "frames and virtual range stay in quarantine until it is released"]
 pub struct Deferral {
     epoch: u64,
+    /// The space's id.
+    space: u64,
     cpu: CpuId,
     frames: u32,
 }
@@ -115,16 +117,24 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.flush_here(me, space, generation, range);
         if targets.is_empty() {
             self.kernel.event(Event::LocalOnly);
+            // Not pinned: the hook may wait for a device.
+            drop(pin);
             self.await_secondary(secondary);
-            return Unmapped::Now(Flushed(Tables::of(false)));
+            return Unmapped::Now(Flushed::new(space.id, false));
         }
         // The next epoch: a CPU that flushes for it reads it first, and so after this generation. Relaxed: full barriers stand
         // between generation and epoch on both sides.
         let epoch = self.deferral_epoch.0.load(Ordering::Relaxed) + 1;
         held.fetch_add_full(u64::from(frames));
         self.kernel.event(Event::Deferred { frames });
+        drop(pin);
         self.await_secondary(secondary);
-        Unmapped::Later(Deferral { epoch, cpu: me, frames })
+        Unmapped::Later(Deferral {
+            epoch,
+            space: space.id,
+            cpu: me,
+            frames,
+        })
     }
 
     /// Which deferrals are over. Reads one line of every CPU: for one CPU now and then, at its tick, not for all at each. Starts
@@ -161,13 +171,21 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return Err(deferral);
         }
         self.give_back(&deferral);
-        Ok(Flushed(Tables::of(false)))
+        Ok(Flushed::new(deferral.space, false))
     }
 
     /// Ends a deferral by the proof of a flush that covers its range, or of the [`retire`](Self::retire) of its space, begun
     /// after it: for whoever wants the virtual range, or the frames, at once. Any context.
-    pub fn release_by(&self, deferral: Deferral, _covered_by: &Flushed) {
+    ///
+    /// # Errors
+    /// The deferral, when the proof is of another space. The proof of a [batch](crate::Batch) of several spaces is taken for
+    /// one of each.
+    pub fn release_by(&self, deferral: Deferral, covered_by: &Flushed) -> Result<(), Deferral> {
+        if !covered_by.covers(deferral.space) && !covered_by.is_of_several() {
+            return Err(deferral);
+        }
         self.give_back(&deferral);
+        Ok(())
     }
 
     fn give_back(&self, deferral: &Deferral) {

@@ -3,7 +3,7 @@
 use crate::design::{Reach, Requests};
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::flush::token::{Flushed, Tables};
+use crate::flush::token::{Flushed, KERNEL};
 use crate::hooks::{Broadcast, Kernel};
 use crate::range::{Range, Stride};
 use crate::transport::request::Asked;
@@ -13,7 +13,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// one CPU is up, before broadcast limits are known.
     pub fn flush_kernel(&self, range: Range) -> Flushed {
         if self.design().reach == Reach::None {
-            return Flushed(Tables::of(range.tables()));
+            return Flushed::new(KERNEL, range.tables());
         }
         let pin = self.pinned();
         let me = pin.cpu;
@@ -24,7 +24,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             self.broadcast_kernel(&range);
             let mut token = self.token(0, 0);
             token.secondary = secondary;
-            token.tables = Tables::of(range.tables());
+            token.tables = range.tables();
             if self.design().errata.interrupt_too {
                 let running = self.all_targets(me);
                 self.interrupt(&mut token, running, Asked::SYNCHRONISE, pin, |_| {});
@@ -43,7 +43,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         let mut token = self.token(0, 0);
         token.secondary = self.tell_secondary_of_kernel(&range);
-        token.tables = Tables::of(range.tables());
+        token.tables = range.tables();
         let targets = self.all_targets(me);
         self.interrupt(&mut token, targets, Asked::kernel(&range), pin, |engine| {
             engine.masked(|| match engine.design().requests {

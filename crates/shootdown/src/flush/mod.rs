@@ -11,7 +11,7 @@ use crate::cpuset::CpuMask;
 use crate::design::{Errata, Order, Reach, Requests};
 use crate::engine::{Engine, Pinned};
 use crate::facade::Word;
-use crate::flush::token::{Flushed, Tables, Token};
+use crate::flush::token::{Flushed, Token};
 use crate::hooks::{CpuId, Event, Kernel, Tag, Way};
 use crate::range::Range;
 use crate::space::{Mode, Space};
@@ -40,7 +40,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         token.at_once = true;
         self.dispatch_into(&mut token, space, range, false, None);
         token.wait_in_place();
-        Flushed(Tables::of(range.tables()))
+        Flushed::new(space.id, range.tables())
     }
 
     /// Begins a flush; see [`flush`](Self::flush). Pinned for the local part, choosing targets and sending; the waiting is
@@ -53,7 +53,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// In debug builds, when somebody must be waited for and this is called from the shootdown handler.
     pub fn dispatch<'e>(&'e self, space: &Space<K::Facade, W>, range: Range) -> Token<'e, 'k, K, W> {
         let mut token = self.token(space.id, 0);
-        token.tables = Tables::of(range.tables());
+        token.tables = range.tables();
         self.dispatch_into(&mut token, space, range, false, None);
         token
     }
@@ -62,7 +62,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub(crate) fn dispatch_telling<'e>(&'e self, space: &Space<K::Facade, W>, range: Range) -> Token<'e, 'k, K, W> {
         let mut token = self.token(space.id, 0);
         token.at_once = true;
-        token.tables = Tables::of(range.tables());
+        token.tables = range.tables();
         self.dispatch_into(&mut token, space, range, true, None);
         token
     }
@@ -95,7 +95,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.broadcast_over(instructions);
         }
         token.wait_in_place();
-        (Flushed(Tables::of(range.tables())), result)
+        (Flushed::new(space.id, range.tables()), result)
     }
 
     /// [`dispatch`](Self::dispatch), into a new token that stays where it is: it is large. With `walkers`, and where it goes by

@@ -16,34 +16,46 @@ const EXACT_TICKETS: usize = 16;
 /// Proof that a flush is complete: C1 holds for everything written before it was dispatched. Frames may go back to their
 /// allocator (C2). Table pages may if the flush was [with tables](crate::Range::with_tables) (C3 as far as processors walk) and
 /// [`Engine::retire_tables`](crate::Engine::retire_tables) knows of no software that does.
+///
+/// It names its space, and whether table pages were included: what it does not prove is not taken from it.
 #[derive(Debug)]
 #[must_use = "frames may only be freed with this proof"]
-pub struct Flushed(pub(crate) Tables);
+pub struct Flushed {
+    /// The space's id; [`KERNEL`] or [`SEVERAL`].
+    space: u64,
+    /// The flush was with tables, so lazy CPUs took part.
+    tables: bool,
+}
 
-/// Whether what was flushed was so [with tables](crate::Range::with_tables), and lazy CPUs were told too. Known in debug builds, to
-/// refuse a proof that is none; to carry it through a flush would take ten instructions.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Tables(#[cfg(debug_assertions)] bool);
+/// Stands for the kernel's half of the address space in a proof. No space has this id.
+pub(crate) const KERNEL: u64 = 0;
 
-impl Tables {
-    /// Of a flush of such a range.
+/// Stands for the spaces of a batch in a proof. No space has this id.
+pub(crate) const SEVERAL: u64 = u64::MAX;
+
+impl Flushed {
+    /// The caller has flushed what this says.
     #[inline]
-    #[cfg_attr(not(debug_assertions), allow(unused_variables))]
-    pub(crate) fn of(tables: bool) -> Self {
-        Tables(
-            #[cfg(debug_assertions)]
-            tables,
-        )
+    pub(crate) const fn new(space: u64, tables: bool) -> Self {
+        Flushed { space, tables }
     }
 
-    /// Refuses, in debug builds, a flush that was not with tables.
+    /// Whether it proves that paging-structure caches hold no link to unlinked table pages of the space with this id.
     #[inline]
-    pub(crate) fn insist(self) {
-        #[cfg(debug_assertions)]
-        assert!(
-            self.0,
-            "table pages are freed after a flush without tables: `Range::with_tables`"
-        );
+    pub(crate) fn covers_tables_of(&self, space: u64) -> bool {
+        self.tables && self.space == space
+    }
+
+    /// Whether it proves a flush of that space.
+    #[inline]
+    pub(crate) fn covers(&self, space: u64) -> bool {
+        self.space == space
+    }
+
+    /// Whether it stands for more than one space.
+    #[inline]
+    pub(crate) fn is_of_several(&self) -> bool {
+        self.space == SEVERAL
     }
 }
 
@@ -67,8 +79,8 @@ pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     pub(crate) departed: u64,
     /// Whether its maker waits for it at once, so that it may as well be a request that is waited for where it is sent.
     pub(crate) at_once: bool,
-    /// What the proof will say.
-    pub(crate) tables: Tables,
+    /// Whether the range that is flushed is with tables: for the proof.
+    pub(crate) tables: bool,
     /// Walkers among the targets, if every walk that could hold a link is.
     pub(crate) walkers_told: Option<usize>,
     /// What secondary TLBs were told and must have carried out; 0 for nothing.
@@ -93,7 +105,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             walked: 0,
             departed: 0,
             at_once: false,
-            tables: Tables::of(false),
+            tables: false,
             walkers_told: None,
             secondary: 0,
             timed: None,
@@ -163,7 +175,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     /// In debug builds, when somebody must be waited for and this is called from the shootdown handler.
     pub fn wait(self) -> Flushed {
         self.wait_in_place();
-        Flushed(self.tables)
+        Flushed::new(self.space, self.tables)
     }
 
     /// [`wait`](Self::wait), without moving the token, which is large. Once.

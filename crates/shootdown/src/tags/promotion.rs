@@ -17,7 +17,7 @@ use crate::cpuset::CpuMask;
 use crate::design::{CONSIDER_ONE_IN, Exit, Reach, Tags};
 use crate::engine::{Engine, Pinned};
 use crate::facade::{Facade, Word};
-use crate::flush::token::{Flushed, Tables, Token};
+use crate::flush::token::{Flushed, Token};
 use crate::hooks::{CpuId, Event, Kernel, Stuck, Tag};
 use crate::range::Range;
 use crate::space::{Mode, Space};
@@ -191,7 +191,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             let word = space.mode.0.load(Ordering::Relaxed);
             let mode = Mode::unpack(word);
             if matches!(mode, Mode::Rolled { .. }) || word & Mode::ENDED != 0 && mode == Mode::PerCpu {
-                return Flushed(Tables::of(true));
+                return Flushed::new(space.id, true);
             }
             if space.end(word)
                 && let Mode::Transition(tag) | Mode::System(tag) | Mode::Demoting(tag) = mode

@@ -39,35 +39,22 @@ use crate::hooks::Kernel;
 use crate::space::Space;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
-use slots::ANY;
 
 /// A lockless walk under way on this CPU. While it is held, no table page that the walk can reach from tables it has read
-/// goes back to its allocator. Interrupts are off; it ends, and they are restored, when it is dropped.
+/// goes back to its allocator. Interrupts are off.
 ///
-/// Tied to its CPU: not `Send`. Guards nest and must be dropped in the reverse order. Nothing may wait while one is held
+/// Tied to its CPU: not `Send`. Guards nest, and may be dropped in any order: the interrupt state from before the first is
+/// restored, and all walks of this CPU count as ended, when the last is dropped (C3). Nothing may wait while one is held
 /// (flush, retire, `Token::wait`): the CPU would answer for walks that go on. A debug build panics; a release build does not
 /// answer until the walk is over, so nothing is freed too early, and two CPUs that both break the rule may wait for ever.
 #[must_use = "the walk is over when the guard is dropped"]
 pub struct Walk<'e, 'k, K: Kernel<W>, const W: usize> {
     engine: &'e Engine<'k, K, W>,
     cpu: &'e PerCpu<K::Facade>,
-    saved: u64,
-    end: End,
+    /// Begun by [`Engine::walk_from_nmi`].
+    in_nmi: bool,
     /// The end belongs to the CPU of the beginning.
     not_send: PhantomData<*mut ()>,
-}
-
-/// What ends a walk.
-#[derive(Debug, Clone, Copy)]
-enum End {
-    /// That slot gets this word.
-    Slot(u8, u64),
-    /// The published word gets this value.
-    Published(u64),
-    /// Nothing: a walk within walks whose mark stands.
-    Outer,
-    /// This CPU leaves the set of walkers in NMI context, unless it was in it.
-    Nmi { leave: bool },
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
@@ -84,18 +71,18 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let saved = self.kernel.interrupts_off();
         let me = self.kernel.cpu();
         let cpu = &self.cpus[me];
-        let end = match self.design().walkers {
-            Walkers::InterruptAll | Walkers::GracePeriod => cpu.walking.mark(),
+        match self.design().walkers {
+            Walkers::InterruptAll | Walkers::GracePeriod => {}
             Walkers::Sticky | Walkers::Adaptive => self.walk_registered(cpu, me, space),
             Walkers::Precise => self.walk_published(cpu, space, false),
             Walkers::PreciseExchange => self.walk_published(cpu, space, true),
             Walkers::None => panic!("the design says that there are no lockless walks: set its walkers"),
-        };
+        }
+        cpu.walking.begin(saved);
         Walk {
             engine: self,
             cpu,
-            saved,
-            end,
+            in_nmi: false,
             not_send: PhantomData,
         }
     }
@@ -113,28 +100,25 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             "the design says that there are no lockless walks: set its walkers"
         );
         let me = self.kernel.cpu();
-        let leave = !self.nmi_walkers.contains(me);
+        let cpu = &self.cpus[me];
+        cpu.walking.begin_in_nmi();
         // Pairs with the full barrier of the freeing side, as in `walk_published`.
         self.nmi_walkers.join(me);
         Walk {
             engine: self,
-            cpu: &self.cpus[me],
-            saved: 0,
-            end: End::Nmi { leave },
+            cpu,
+            in_nmi: true,
             not_send: PhantomData,
         }
     }
 
     /// Publishes a walk of `space` in this CPU's word.
     #[inline]
-    fn walk_published(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>, exchange: bool) -> End {
-        let word = &cpu.walking.published.0;
-        let outer = word.load(Ordering::Relaxed);
-        let published = match outer {
-            0 => space.id,
-            same if same == space.id => return End::Outer,
-            _ => ANY,
+    fn walk_published(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>, exchange: bool) {
+        let Some(published) = cpu.walking.to_publish(space.id) else {
+            return;
         };
+        let word = &cpu.walking.published.0;
         // Publish, full barrier, read tables. Pairs with the freeing side: writes tables, full barrier, reads this word. One
         // of them sees the other; a release store, or a barrier for reads on the other side, would not do (regression 9).
         if exchange {
@@ -143,59 +127,53 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             word.store(published, Ordering::Relaxed);
             K::Facade::full_barrier();
         }
-        End::Published(outer)
     }
 
-    /// Marks a walk of `space` in the slot that stands for this CPU's registration; registers if there is none.
+    /// Counts a walk of `space` in the slot that stands for this CPU's registration; registers if there is none.
     #[inline]
-    fn walk_registered(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) -> End {
+    fn walk_registered(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) {
         // No barrier: the registration was one, and since then nobody but this CPU could have taken it back. A freeing side
         // that has not seen it is one whose unlinking this CPU has seen ever since.
-        match cpu.walking.mark_registered(space.id) {
-            Some(end) => end,
-            // Relaxed: either way a full barrier comes before the tables are read, and so after any freeing side that has read an
-            // older mode has written them. See `policy.rs` for a walk that reads the old mode.
-            None if self.design().walkers == Walkers::Adaptive
-                && policy::is_precise(space.walk_mode.load(Ordering::Relaxed)) =>
-            {
-                self.walk_published(cpu, space, false)
-            }
-            None => self.register_walker(cpu, me, space),
+        if cpu.walking.count_registered(space.id) {
+            return;
+        }
+        // Relaxed: either way a full barrier comes before the tables are read, and so after any freeing side that has read an
+        // older mode has written them. See `policy.rs` for a walk that reads the old mode.
+        if self.design().walkers == Walkers::Adaptive && policy::is_precise(space.walk_mode.load(Ordering::Relaxed)) {
+            self.walk_published(cpu, space, false);
+        } else {
+            self.register_walker(cpu, me, space);
         }
     }
 
     /// The first walk since this CPU was last forgotten: bit, full barrier, slot.
     #[cold]
-    fn register_walker(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) -> End {
+    fn register_walker(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) {
         debug_assert!(!cpu.state().is_off(), "CPU {me} walks while it is off");
         // Pairs with the freeing side: writes tables, full barrier, reads the set. The bit comes before the slot, so that a
         // slot never stands without its bit; a bit without a slot only costs an interrupt.
         space.walkers.join(me);
-        cpu.walking.register(space.id)
+        cpu.walking.register(space.id);
     }
 }
 
 impl<K: Kernel<W>, const W: usize> Drop for Walk<'_, '_, K, W> {
     #[inline]
     fn drop(&mut self) {
-        match self.end {
-            End::Slot(index, word) => self.cpu.walking.unmark(index, word),
-            // Release: the table reads come before it; pairs with the acquire read of the freeing side.
-            End::Published(outer) => self.cpu.walking.published.0.store(outer, Ordering::Release),
-            End::Outer => {}
-            End::Nmi { leave } => {
-                if leave {
-                    self.engine.nmi_walkers.leave(self.engine.kernel.cpu());
-                }
-                return;
+        if self.in_nmi {
+            if self.cpu.walking.end_in_nmi() {
+                self.engine.nmi_walkers.leave(self.engine.kernel.cpu());
             }
+        } else if let Some(saved) = self.cpu.walking.end() {
+            self.engine.kernel.interrupts_restore(saved);
         }
-        self.engine.kernel.interrupts_restore(self.saved);
     }
 }
 
 impl<K: Kernel<W>, const W: usize> core::fmt::Debug for Walk<'_, '_, K, W> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Walk").field("end", &self.end).finish_non_exhaustive()
+        f.debug_struct("Walk")
+            .field("in_nmi", &self.in_nmi)
+            .finish_non_exhaustive()
     }
 }

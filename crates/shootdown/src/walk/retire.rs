@@ -65,9 +65,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Context as [`flush`](Self::flush).
     ///
     /// # Panics
-    /// While this CPU holds a walk guard: it would wait for itself. In debug builds when the flush was not with tables.
+    /// While this CPU holds a walk guard: it would wait for itself. In debug builds when the flush was of another space, or not
+    /// with tables; a release build then flushes the whole space first. So does every build where the proof is that of a
+    /// [batch](crate::Batch) of several spaces, which does not say which.
     pub fn retire_tables(&self, space: &Space<K::Facade, W>, flushed: &Flushed) -> TablesFree {
-        flushed.0.insist();
+        self.insist_on_tables(space, flushed);
         if self.design().walkers == Walkers::None || self.design().reach == Reach::None {
             return TablesFree(());
         }
@@ -89,6 +91,18 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let _done = token.wait();
         self.review_walks(space, told);
         TablesFree(())
+    }
+
+    /// Makes sure that paging-structure caches hold no link to unlinked table pages of `space`: `flushed` proves it, or this flushes.
+    fn insist_on_tables(&self, space: &Space<K::Facade, W>, flushed: &Flushed) {
+        if flushed.covers_tables_of(space.id) {
+            return;
+        }
+        debug_assert!(
+            flushed.is_of_several(),
+            "table pages are freed after a flush without tables (`Range::with_tables`), or of another space"
+        );
+        let _flushed = self.flush(space, Range::WHOLE);
     }
 
     /// Interrupts every online CPU and waits: no walk that was under way when this was called still is. With `forget`, no CPU

@@ -1,16 +1,17 @@
-//! What a CPU keeps about its own walks: three lines, all written by that CPU only, with interrupts off.
+//! What a CPU keeps about its own walks: words that only this CPU writes, with interrupts off.
 //!
 //! | line | read by |
 //! | --- | --- |
 //! | `published` | every freeing side under `Precise` |
-//! | `slots` | nobody else, so that steady-state walks move no line |
+//! | `slots`, `guards` | no other CPU, so that steady-state walks move no line |
 //! | `quiescent` | freeing sides that wait for a grace period |
 //!
-//! A slot packs a space's id above a 16-bit field: bit 0 says that a walk is under way, the rest counts walks since the
-//! registration and stops at its top. The mark that a walk must leave anyway is thus in the word that the compare has
-//! loaded, and being registered costs a walk nothing more.
+//! A slot packs a space's id above a 16-bit count of walks since the registration, which stops at its top.
+//!
+//! Guards are counted. What a walk has published, and the interrupt state, stay until the last guard of this CPU is
+//! dropped, in whatever order that happens: a walk that goes on is never taken for one that has ended (C3).
 
-use super::End;
+use crate::cpu::local_flag::LocalCount;
 use crate::facade::{Facade, Word};
 use crate::space::Line;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -21,13 +22,9 @@ pub(crate) const SLOTS: usize = 4;
 /// Published by a walk within a walk of another space: concerns every freeing side (C6). No space has this id.
 pub(crate) const ANY: u64 = u64::MAX;
 
-/// A walk is under way.
-const IN_WALK: u64 = 1;
-/// One counted walk.
-const ONE: u64 = 2;
-/// The field below the id.
-const LOW: u64 = 0xFFFF;
-/// Bits of that field. Ids have the 48 above: at a million spaces a second they last nine years.
+/// The count below the id.
+const COUNT: u64 = 0xFFFF;
+/// Bits of the count. Ids have the 48 above: at a million spaces a second they last nine years.
 const ID_SHIFT: u32 = 16;
 
 #[repr(C, align(64))]
@@ -37,6 +34,19 @@ pub(crate) struct Walking<F: Facade> {
     slots: Line<[F::U64; SLOTS]>,
     /// The last grace period asked for that this CPU has seen from outside a walk.
     pub(crate) quiescent: Line<F::U64>,
+    guards: Guards,
+}
+
+/// The walk guards of one CPU.
+struct Guards {
+    /// Guards held, those in NMI context excluded.
+    held: LocalCount,
+    /// Guards held in NMI context.
+    held_in_nmi: LocalCount,
+    /// Interrupt state from before the first guard.
+    saved: LocalCount,
+    /// 1 if `published` must be cleared after the last guard.
+    published: LocalCount,
 }
 
 impl<F: Facade> Walking<F> {
@@ -45,60 +55,95 @@ impl<F: Facade> Walking<F> {
             published: Line(F::U64::new(0)),
             slots: Line(core::array::from_fn(|_| F::U64::new(0))),
             quiescent: Line(F::U64::new(0)),
+            guards: Guards {
+                held: LocalCount::new(),
+                held_in_nmi: LocalCount::new(),
+                saved: LocalCount::new(),
+                published: LocalCount::new(),
+            },
         }
     }
 
     /// Whether this CPU is in a walk (NMI context apart, whose handlers nothing here interrupts).
+    #[inline]
     pub(crate) fn inside(&self) -> bool {
-        self.slots.0.iter().any(|slot| slot.load(Relaxed) & IN_WALK != 0) || self.published.0.load(Relaxed) != 0
+        self.guards.held.get() != 0
     }
 
-    /// Marks a walk that nobody needs to find.
+    /// One guard more. `saved` is the interrupt state from before it masked interrupts.
     #[inline]
-    pub(super) fn mark(&self) -> End {
-        let word = self.slots.0[0].load(Relaxed);
-        self.slots.0[0].store(word | IN_WALK, Relaxed);
-        End::Slot(0, word)
+    pub(super) fn begin(&self, saved: u64) {
+        let held = self.guards.held.get();
+        if held == 0 {
+            self.guards.saved.put(saved);
+        }
+        self.guards.held.put(held + 1);
     }
 
-    /// Marks a walk in the slot of `space`, if it has one.
+    /// One guard less. After the last, withdraws what was published and returns the interrupt state to restore.
     #[inline]
-    pub(super) fn mark_registered(&self, space: u64) -> Option<End> {
-        for (index, slot) in self.slots.0.iter().enumerate() {
+    pub(super) fn end(&self) -> Option<u64> {
+        let left = self.guards.held.get() - 1;
+        self.guards.held.put(left);
+        if left != 0 {
+            return None;
+        }
+        if self.guards.published.get() != 0 {
+            self.guards.published.put(0);
+            // Release: the table reads come before it; pairs with the acquire read of the freeing side.
+            self.published.0.store(0, Release);
+        }
+        Some(self.guards.saved.get())
+    }
+
+    /// One guard more in NMI context.
+    pub(super) fn begin_in_nmi(&self) {
+        self.guards.held_in_nmi.put(self.guards.held_in_nmi.get() + 1);
+    }
+
+    /// One guard less in NMI context; whether it was the last.
+    pub(super) fn end_in_nmi(&self) -> bool {
+        let left = self.guards.held_in_nmi.get() - 1;
+        self.guards.held_in_nmi.put(left);
+        left == 0
+    }
+
+    /// What a walk of `space` has to publish, `None` if that is published already. Publishing it is the caller's.
+    #[inline]
+    pub(super) fn to_publish(&self, space: u64) -> Option<u64> {
+        match self.published.0.load(Relaxed) {
+            0 => {
+                self.guards.published.put(1);
+                Some(space)
+            }
+            same if same == space => None,
+            _ => Some(ANY),
+        }
+    }
+
+    /// Counts a walk in the slot of `space`; whether it has one.
+    #[inline]
+    pub(super) fn count_registered(&self, space: u64) -> bool {
+        for slot in &self.slots.0 {
             let word = slot.load(Relaxed);
             if word >> ID_SHIFT == space {
-                slot.store(word | IN_WALK, Relaxed);
-                return Some(End::Slot(index as u8, counted(word)));
+                slot.store(counted(word), Relaxed);
+                return true;
             }
             if word == 0 {
-                return None; // slots are filled from the first
+                return false; // slots are filled from the first
             }
         }
-        None
+        false
     }
 
-    /// Gives `space` a slot, marked: the first empty one, else one without a walk under way, whose space keeps this CPU's bit
-    /// until its next freeing side finds nothing behind it.
-    pub(super) fn register(&self, space: u64) -> End {
-        let find = |fits: &dyn Fn(u64) -> bool, order: &dyn Fn(usize) -> usize| {
-            let mut indices = (0..SLOTS).map(order);
-            indices.find(|&index| fits(self.slots.0[index].load(Relaxed)))
-        };
+    /// Gives `space` a slot, with one walk counted: the first empty one, else one whose space keeps this CPU's bit until its
+    /// next freeing side finds nothing behind it. A space that is being walked may lose its slot: its bit is enough.
+    pub(super) fn register(&self, space: u64) {
+        let empty = (0..SLOTS).find(|&index| self.slots.0[index].load(Relaxed) == 0);
         // Not always the same one, or two spaces would take turns in it.
-        let index = find(&|word| word == 0, &|index| index)
-            .or_else(|| find(&|word| word & IN_WALK == 0, &|index| (index + space as usize) % SLOTS));
-        let Some(index) = index else {
-            return End::Outer; // a walk within walks of as many spaces as there are slots: the bit is enough
-        };
-        self.slots.0[index].store(space << ID_SHIFT | IN_WALK, Relaxed);
-        End::Slot(index as u8, space << ID_SHIFT | ONE)
-    }
-
-    /// Ends a walk.
-    #[inline]
-    pub(super) fn unmark(&self, index: u8, word: u64) {
-        // Release: the table reads come before it.
-        self.slots.0[usize::from(index) % SLOTS].store(word, Release);
+        let index = empty.unwrap_or(space as usize % SLOTS);
+        self.slots.0[index].store(counted(space << ID_SHIFT), Relaxed);
     }
 
     /// Takes the registration for `space` back; returns the walks it has served. Not in a walk: the last slot in use moves to
@@ -108,7 +153,7 @@ impl<F: Facade> Walking<F> {
         let Some(index) = (0..SLOTS).find(|&index| word(index) >> ID_SHIFT == space) else {
             return 0;
         };
-        let served = (word(index) & LOW) / ONE;
+        let served = word(index) & COUNT;
         let last = (index..SLOTS).rev().find(|&last| word(last) != 0).unwrap_or(index);
         self.slots.0[index].store(word(last), Relaxed);
         self.slots.0[last].store(0, Relaxed);
@@ -122,14 +167,10 @@ impl<F: Facade> Walking<F> {
     }
 }
 
-/// One walk more, unless it is within another.
+/// One walk more.
 #[inline]
 const fn counted(word: u64) -> u64 {
-    if word & IN_WALK != 0 || word & LOW == LOW & !IN_WALK {
-        word
-    } else {
-        word + ONE
-    }
+    if word & COUNT == COUNT { word } else { word + 1 }
 }
 
 #[cfg(test)]
@@ -141,62 +182,38 @@ mod tests {
         Walking::new()
     }
 
-    /// What ends a walk in a slot.
-    fn slot(end: End) -> (u8, u64) {
-        match end {
-            End::Slot(index, word) => (index, word),
-            other => panic!("{other:?} is no slot"),
-        }
-    }
-
-    /// Registers for each of these spaces in turn, and walks once.
+    /// Registers for each of these spaces in turn: one walk each.
     fn registered(spaces: impl IntoIterator<Item = u64>) -> Walking<Meddling> {
         let walking = walking();
-        for space in spaces {
-            let (index, word) = slot(walking.register(space));
-            walking.unmark(index, word);
-        }
+        spaces.into_iter().for_each(|space| walking.register(space));
         walking
     }
 
     #[test]
-    fn walks_are_counted_since_the_registration_and_those_within_others_are_not() {
+    fn walks_are_counted_since_the_registration() {
         let walking = registered([7]);
-        for _ in 0..4 {
-            let outer = slot(walking.mark_registered(7).expect("registered"));
-            assert!(walking.inside());
-            let inner = slot(walking.mark_registered(7).expect("registered"));
-            walking.unmark(inner.0, inner.1);
-            assert!(walking.inside(), "the outer goes on");
-            walking.unmark(outer.0, outer.1);
-            assert!(!walking.inside());
-        }
+        (0..4).for_each(|_| assert!(walking.count_registered(7)));
         assert_eq!(walking.forget(7), 5, "the one that registered, and four");
-        assert!(walking.mark_registered(7).is_none());
+        assert!(!walking.count_registered(7));
         assert_eq!(walking.forget(7), 0);
     }
 
     #[test]
     fn the_count_stops_at_its_top() {
-        let top = LOW / ONE;
         let walking = registered([7]);
-        for _ in 0..top + 10 {
-            let (index, word) = slot(walking.mark_registered(7).expect("registered"));
-            walking.unmark(index, word);
-        }
-        assert!(walking.mark_registered(8).is_none(), "and does not run into the id");
-        assert_eq!(walking.forget(7), top);
+        (0..COUNT + 10).for_each(|_| assert!(walking.count_registered(7)));
+        assert!(!walking.count_registered(8), "and does not run into the id");
+        assert_eq!(walking.forget(7), COUNT);
     }
 
     #[test]
-    fn what_is_forgotten_leaves_no_gap_before_those_that_stay() {
+    fn a_forgotten_slot_leaves_no_gap_before_those_that_stay() {
         for (forgotten, left) in [(1, [2, 3]), (2, [1, 3]), (3, [1, 2])] {
             let walking = registered([1, 2, 3]);
             assert_eq!(walking.forget(forgotten), 1);
-            assert!(walking.mark_registered(forgotten).is_none());
+            assert!(!walking.count_registered(forgotten));
             for space in left {
-                let (index, word) = slot(walking.mark_registered(space).expect("still registered"));
-                walking.unmark(index, word);
+                assert!(walking.count_registered(space), "still registered");
                 assert_eq!(walking.forget(space), 2);
             }
             assert_eq!(walking.slots.0.each_ref().map(|slot| slot.load(Relaxed)), [0; SLOTS]);
@@ -204,23 +221,25 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_under_a_walk_is_not_given_to_another_space() {
+    fn spaces_beyond_the_slots_do_not_all_take_the_same_one() {
         let walking = registered(1..=SLOTS as u64);
-        let under_way = slot(walking.mark_registered(1).expect("registered"));
-        for space in 10..30 {
-            let (index, word) = slot(walking.register(space));
-            assert_ne!(index, under_way.0);
-            walking.unmark(index, word);
-            assert_eq!(walking.forget(space), 1);
-            let again = slot(walking.register(space + 50));
-            walking.unmark(again.0, again.1);
-        }
-        walking.unmark(under_way.0, under_way.1);
-        assert_eq!(walking.forget(1), 2);
-        let walking = registered([]);
-        let outer: Vec<_> = (1..=SLOTS as u64).map(|space| slot(walking.register(space))).collect();
-        assert!(matches!(walking.register(9), End::Outer), "all are in use");
-        outer.into_iter().for_each(|(index, word)| walking.unmark(index, word));
+        walking.register(SLOTS as u64 + 1);
+        walking.register(SLOTS as u64 + 2);
+        assert!(walking.count_registered(SLOTS as u64 + 1) && walking.count_registered(SLOTS as u64 + 2));
+    }
+
+    #[test]
+    fn the_interrupt_state_is_that_from_before_the_first_guard() {
+        let walking = walking();
+        walking.begin(5);
+        walking.begin(6);
+        assert!(walking.inside());
+        assert_eq!(walking.end(), None);
+        assert!(walking.inside());
+        assert_eq!(walking.end(), Some(5));
+        assert!(!walking.inside());
+        walking.begin(6);
+        assert_eq!(walking.end(), Some(6));
     }
 
     #[test]
@@ -228,6 +247,7 @@ mod tests {
         let walking = registered(1..=SLOTS as u64);
         walking.published.0.store(ANY, Relaxed);
         walking.forget_all();
-        assert!(!walking.inside() && (1..=SLOTS as u64).all(|space| walking.mark_registered(space).is_none()));
+        assert_eq!(walking.published.0.load(Relaxed), 0);
+        assert!((1..=SLOTS as u64).all(|space| !walking.count_registered(space)));
     }
 }

@@ -86,9 +86,13 @@ fn a_published_walk_under_way_is_found_and_so_is_one_within_a_walk_of_another_sp
         assert_eq!(world.interrupted(), [3]);
     }
     world.on(3, || drop(inner));
-    let _free = engine.flush_tables(&other, tables());
-    assert_eq!(world.interrupted(), [], "only the outer walk is left");
+    let _free = engine.flush_tables(&space, tables());
+    assert_eq!(world.interrupted(), [3], "the outer walk is left");
     world.on(3, || drop(outer));
+    for walked in [&space, &other] {
+        let _free = engine.flush_tables(walked, tables());
+        assert_eq!(world.interrupted(), []);
+    }
 }
 
 #[test]
@@ -228,14 +232,16 @@ fn a_flush_without_tables_is_no_proof_for_table_pages() {
             }
             super::run(world, engine, 0..2, other);
             world.on(1, || engine.enter_lazy());
-            let flushed = engine.retire(one);
-            let _free = engine.retire_tables(other, &flushed);
+            let retired = engine.retire(one);
+            let _free = engine.retire_tables(one, &retired);
             for has_none in [true, false] {
                 world.has_none.set(has_none);
                 let kernel = engine.flush_kernel(tables().with_tables());
-                world.interrupted();
-                let _free = engine.retire_tables(other, &kernel);
-                assert_eq!(world.interrupted(), [], "both are proofs");
+                for proof in [&retired, &kernel] {
+                    let free = catch_unwind(AssertUnwindSafe(|| drop(engine.retire_tables(other, proof))));
+                    assert_eq!(free.is_err(), cfg!(debug_assertions), "not of this space");
+                    world.interrupted();
+                }
             }
         }
     }
@@ -363,4 +369,95 @@ fn of_two_walkers_that_are_told_the_one_that_runs_the_space_stays_registered() {
     world.on(1, || engine.switch_to_kernel());
     let _free = engine.flush_tables(&space, tables());
     assert_eq!(world.interrupted(), [1]);
+}
+
+/// Guards that are dropped in the order of their beginning: the first is gone, the second still walks.
+#[test]
+fn a_walk_outlives_the_guard_that_was_taken_before_it() {
+    for walkers in [
+        Walkers::InterruptAll,
+        Walkers::Precise,
+        Walkers::PreciseExchange,
+        Walkers::Sticky,
+        Walkers::GracePeriod,
+        Walkers::Adaptive,
+    ] {
+        let (world, engine, space) = world(walkers, Design::IPI);
+        let (first, second) = world.on(3, || (engine.walk(&space), engine.walk(&space)));
+        world.on(3, || drop(first));
+        assert!(
+            world.masked.get(),
+            "{walkers:?}: the second walk goes on with interrupts off"
+        );
+        world.masked.set(false); // what is off on CPU 3 is not off here
+        let _free = engine.flush_tables(&space, tables());
+        assert!(
+            world.interrupted().contains(&3),
+            "{walkers:?}: C3, the walk was not waited for"
+        );
+        world.masked.set(true);
+        world.on(3, || drop(second));
+        assert!(!world.masked.get(), "{walkers:?}");
+    }
+}
+
+#[test]
+fn a_walk_in_nmi_context_outlives_the_guard_that_was_taken_before_it() {
+    let (world, engine, space) = world(Walkers::Precise, Design::IPI);
+    let (first, second) = world.on(1, || (engine.walk_from_nmi(&space), engine.walk_from_nmi(&space)));
+    world.on(1, || drop(first));
+    let _free = engine.flush_tables(&space, tables());
+    assert_eq!(world.interrupted(), [1]);
+    world.on(1, || drop(second));
+    let _free = engine.flush_tables(&space, tables());
+    assert_eq!(world.interrupted(), []);
+}
+
+#[test]
+fn a_cpu_does_not_go_off_inside_a_walk() {
+    for walkers in [Walkers::Precise, Walkers::Sticky, Walkers::InterruptAll] {
+        let (world, engine, space) = world(walkers, Design::IPI);
+        let walk = world.on(2, || engine.walk(&space));
+        let off = catch_unwind(AssertUnwindSafe(|| world.on(2, || engine.cpu_offline())));
+        assert!(off.is_err(), "{walkers:?}");
+        world.on(2, || drop(walk));
+    }
+}
+
+/// A debug build panics; a release build flushes the space whose tables are freed.
+#[test]
+fn the_proof_of_another_space_or_of_a_flush_without_tables_frees_no_tables() {
+    let (world, engine, space) = world(Walkers::Precise, Design::IPI);
+    let other = engine.space(Root(2));
+    // SAFETY: the space outlives the engine's use of it.
+    world.on(1, || unsafe { engine.switch_to(&space) });
+    let of_other = engine.flush(&other, tables().with_tables());
+    let without_tables = engine.flush(&space, Range::page(0x1000));
+    world.interrupted();
+    for proof in [of_other, without_tables] {
+        let freed = catch_unwind(AssertUnwindSafe(|| {
+            let _free = engine.retire_tables(&space, &proof);
+        }));
+        if cfg!(debug_assertions) {
+            assert!(freed.is_err());
+        } else {
+            assert_eq!(world.interrupted(), [1], "flushed by itself");
+        }
+    }
+}
+
+#[test]
+fn the_proof_of_a_batch_frees_tables_of_its_only_space_and_of_several_after_a_flush() {
+    let (world, engine, space) = world(Walkers::Precise, Design::IPI);
+    let other = engine.space(Root(2));
+    // SAFETY: the space outlives the engine's use of it.
+    world.on(1, || unsafe { engine.switch_to(&space) });
+    for (spaces, flushed_again) in [(&[&space][..], false), (&[&space, &other], true)] {
+        let mut batch = engine.batch();
+        spaces.iter().for_each(|space| batch.add(space, tables().with_tables()));
+        let flushed = batch.finish();
+        world.interrupted();
+        let _free = engine.retire_tables(&space, &flushed);
+        assert_eq!(!world.interrupted().is_empty(), flushed_again);
+    }
 }
