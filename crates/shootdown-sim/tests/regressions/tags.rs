@@ -2,9 +2,10 @@
 
 use super::roles::*;
 use super::scene::*;
-use shootdown::Design;
+use shootdown::{Design, Reach, Tags};
 use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
+use shootdown_sim::machine;
 
 /// 3, Linux, 2025: the allocator of broadcast tags returned an id beyond the range when it was exhausted, so that two
 /// live spaces shared a tag.
@@ -95,4 +96,52 @@ fn a_broadcast_does_not_stop_at_one_half_of_a_split_pair() {
         symptom,
         withdraw_what_the_user_half_holds,
     );
+}
+
+/// 49, arm64 0ebea8088095, 2015: when a tag that CPUs had kept over a roll-over was renewed, only the first CPU's copy was. The
+/// next roll-over took the tag from the others for an old one: their space went on under another tag, and flushes missed them.
+#[test]
+fn a_tag_is_kept_over_two_roll_overs_for_every_cpu_that_runs_on_it() {
+    for reach in [Reach::Ipi, Reach::Broadcast, Reach::LocalFirst] {
+        let design = Design {
+            tags: Tags::System,
+            reach,
+            tag_limit: 5,
+            ..IPI
+        };
+        let scene = Scene::new(2, design);
+        let symptom = Symptom::Breaks(Rule::C1);
+        contract(&scene, Bug::FirstReservationRenewed, symptom, |stage| {
+            let a = stage.process(1);
+            let others: Vec<_> = (2..7).map(|number| stage.process(number)).collect();
+            let stays = a.clone();
+            stage.cpu(1, move |system| {
+                system.load(&stays);
+                rounds(|start| {
+                    while machine::now() < start + 30_000 {
+                        look(system, P);
+                        dawdle(200);
+                    }
+                });
+            });
+            stage.cpu(0, move |system| {
+                rounds(|start| {
+                    for _ in 0..4 {
+                        system.load(&a);
+                        for _ in 0..1 + machine::random_below(5) {
+                            system.load(&others[machine::random_below(5) as usize]);
+                        }
+                    }
+                    system.load(&a);
+                    write(system, &a, 1);
+                    about(20_000, 1200).come(start);
+                    system.drop_pages(&a, P, 1);
+                });
+                assert!(
+                    system.engine.kernel().counts().rolled_over >= 2,
+                    "tags rolled over twice"
+                );
+            });
+        });
+    }
 }
