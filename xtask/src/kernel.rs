@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use shootdown_qemu::{BINARY, Clock, Emulator, Ended, Image, Machine, PACKAGE, Run};
+use shootdown_qemu::{Clock, Emulator, Ended, Image, Machine, Run};
 
-use super::{cases, debian, iso, steps};
+use super::{cases, iso, steps};
 
 /// Longest run, on a host that is busy.
 const MOST: Duration = Duration::from_secs(90);
@@ -50,17 +50,6 @@ enum Expected {
     Twice,
     /// Caught, with one of [`SEEDS`].
     Caught,
-}
-
-/// Makes sure that there is a QEMU new enough: installs it when this is root; else says how.
-///
-/// # Errors
-/// The command to run by hand.
-pub fn install_emulator(end: Instant) -> Result<(), String> {
-    if Emulator::find().is_err() {
-        debian::programs(&[(BINARY, PACKAGE)], end)?;
-    }
-    Emulator::find().map(drop)
 }
 
 /// Runs everything.
