@@ -4,7 +4,7 @@ use serde::Serialize;
 use shootdown_sim::run::{RunResult, RunSpec};
 
 use crate::published;
-use crate::runs::summary::{Comparison, relative_error};
+use crate::runs::summary::{Comparison, p99, relative_error, shootdown};
 
 /// The document.
 #[derive(Debug, Serialize)]
@@ -25,6 +25,14 @@ pub(crate) struct Run<'a> {
     pub(crate) seed: u64,
     pub(crate) ops: Option<u64>,
     pub(crate) ops_per_s: Option<f64>,
+    /// Time that one operation takes its thread, waiting included, ns.
+    pub(crate) time_per_op_ns: Option<f64>,
+    /// CPU time in invalidation, all CPUs, per operation, ns.
+    pub(crate) flush_cpu_per_op_ns: Option<f64>,
+    /// Median time of a flush that reaches other CPUs, ns.
+    pub(crate) shootdown_p50_ns: Option<f64>,
+    /// Its 99th percentile, ns; `None` of few.
+    pub(crate) shootdown_p99_ns: Option<f64>,
     /// Half the width of the 95 % confidence interval of `ops_per_s`, as a share of it.
     pub(crate) half_width: Option<f64>,
     /// Why `ops_per_s` is no measurement.
@@ -61,6 +69,8 @@ impl<'a> Run<'a> {
         let result = outcome.ok();
         let number = |field: fn(&RunResult) -> f64| result.map(field);
         let count = |field: fn(&RunResult) -> u64| result.map(field);
+        let time_per_op = result.map(|result| spec.threads as f64 * 1e9 / result.ops_per_s);
+        let shootdown = result.and_then(|result| shootdown(&result.latencies));
         Run {
             workload: &spec.workload,
             target,
@@ -69,6 +79,10 @@ impl<'a> Run<'a> {
             seed: spec.seed,
             ops: count(|result| result.ops),
             ops_per_s: number(|result| result.ops_per_s),
+            time_per_op_ns: time_per_op,
+            flush_cpu_per_op_ns: time_per_op.zip(result).map(|(ns, result)| ns * result.flush_share),
+            shootdown_p50_ns: shootdown.map(|latency| latency.p50_ns),
+            shootdown_p99_ns: shootdown.map(p99),
             half_width: result.and_then(|result| result.half_width),
             doubt: result
                 .and_then(RunResult::doubt)
@@ -180,7 +194,7 @@ mod tests {
     use crate::runs::fake;
 
     /// The contract. Programs rely on it: change it and you break them.
-    const KEYS: [&str; 20] = [
+    const KEYS: [&str; 24] = [
         "workload",
         "target",
         "design",
@@ -188,6 +202,10 @@ mod tests {
         "seed",
         "ops",
         "ops_per_s",
+        "time_per_op_ns",
+        "flush_cpu_per_op_ns",
+        "shootdown_p50_ns",
+        "shootdown_p99_ns",
         "half_width",
         "doubt",
         "ipis_per_op",

@@ -7,6 +7,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// Steps of the bar per simulated thread of a cell: cells with more threads take longer.
 const STEPS: f64 = 1000.0;
 
+/// A bar, how many are done and the time left, in at most 60 columns. `{msg}` has at most 20.
+pub const BAR: &str = "{bar:10.cyan/dim} {msg}, {elapsed_precise} elapsed, {eta_precise} left";
+
 /// Progress over all cells, fed from any host thread.
 #[derive(Debug)]
 pub struct Progress {
@@ -28,7 +31,7 @@ impl Progress {
     pub fn new(threads: &[usize]) -> Self {
         let weights: Vec<f64> = threads.iter().map(|&threads| threads as f64 * STEPS).collect();
         let bar = ProgressBar::new(weights.iter().sum::<f64>() as u64);
-        if let Ok(style) = ProgressStyle::with_template("{bar:40.cyan/dim} {msg}  {elapsed} elapsed, {eta} left") {
+        if let Ok(style) = ProgressStyle::with_template(BAR) {
             bar.set_style(style);
         }
         let progress = Self {

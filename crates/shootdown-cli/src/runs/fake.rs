@@ -126,6 +126,7 @@ pub fn plan(designs: &[&str], threads: &[usize]) -> Plan {
         },
         lru_drain: false,
         metric: None,
+        verbose: false,
     }
 }
 

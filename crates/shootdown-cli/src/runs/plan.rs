@@ -109,6 +109,8 @@ pub struct Plan {
     pub settings: Settings,
     /// Whether each madvise drains the LRU batch.
     pub lru_drain: bool,
+    /// Whether the story of the control is printed although it was caught.
+    pub verbose: bool,
     /// What designs are compared by; both where nothing was said.
     pub metric: Option<Metric>,
 }
@@ -194,6 +196,7 @@ impl Plan {
             settings,
             lru_drain: args.lru_drain,
             metric: args.metric,
+            verbose: args.verbose,
         })
     }
 

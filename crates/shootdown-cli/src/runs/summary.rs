@@ -67,7 +67,7 @@ impl Row {
 
     /// How long flushes that reached other CPUs took; `None` where none did.
     pub fn shootdown(&self) -> Option<&Latency> {
-        self.latencies.iter().find(|latency| latency.name == SHOOTDOWN)
+        shootdown(&self.latencies)
     }
 
     /// Relative error against the published rate.
@@ -86,8 +86,10 @@ pub fn doubt_in_words(doubt: Doubt) -> &'static str {
     }
 }
 
-/// Name of the distribution of flushes that reach other CPUs.
-pub const SHOOTDOWN: &str = "shootdown";
+/// The distribution of flushes that reach other CPUs, among others.
+pub fn shootdown(latencies: &[Latency]) -> Option<&Latency> {
+    latencies.iter().find(|latency| latency.name == "shootdown")
+}
 
 /// (simulated - published) / published.
 pub fn relative_error(simulated: f64, published: f64) -> f64 {

@@ -1,8 +1,9 @@
 //! What the comparison means, in words: the oracle's verdict, the control, the cost, and who wins where.
 
+use crate::args::Metric;
 use crate::print::number;
 use crate::runs::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
-use crate::runs::summary::{Comparison, Row, doubt_in_words};
+use crate::runs::summary::{Comparison, Row, doubt_in_words, p99};
 
 /// Designs that are still named one by one.
 const NAMED: usize = 5;
@@ -26,6 +27,8 @@ pub struct Verdict {
     pub control: Option<String>,
     /// How the control went wrong, line by line.
     pub control_story: Vec<String>,
+    /// Whether that story is printed: the control was not caught, or `--verbose` asks.
+    pub tells_control: bool,
     /// Which of the published rows shown the machine model was fitted on.
     pub fitted: Option<String>,
     /// Which figures rest on too little to be compared, a sentence each.
@@ -57,6 +60,7 @@ impl Verdict {
                 .map(|(_, result)| lines(result.story.as_deref()))
                 .unwrap_or_default(),
             control,
+            tells_control: comparison.plan.verbose || !is_caught(comparison),
             control_story,
             fitted: fitted(comparison),
             doubts: doubts(comparison),
@@ -66,8 +70,8 @@ impl Verdict {
         }
     }
 
-    /// The conclusions as they are printed, every line ending with a newline; `report` is where the report went.
-    pub fn text(&self, report: Option<&str>) -> String {
+    /// The conclusions as they are printed, every line ending with a newline.
+    pub fn text(&self) -> String {
         let mut text = String::new();
         let mut line = |indent: &str, content: &str| {
             text.push_str(indent);
@@ -93,8 +97,7 @@ impl Verdict {
         if let Some(control) = &self.control {
             line("", control);
         }
-        // Where there is a report, it tells how.
-        for part in self.control_story.iter().filter(|_| report.is_none()) {
+        for part in self.control_story.iter().filter(|_| self.tells_control) {
             line("    ", part);
         }
         line("", &self.cost);
@@ -185,6 +188,14 @@ fn failed(comparison: &Comparison) -> Vec<String> {
     lines
 }
 
+/// Whether the control, if there was one, had a stale translation.
+fn is_caught(comparison: &Comparison) -> bool {
+    let Some((_, Ok(result))) = &comparison.control else {
+        return true;
+    };
+    result.stale > 0 && result.caught_after.is_some()
+}
+
 fn control(comparison: &Comparison) -> (Option<String>, Vec<String>) {
     // A control that failed is told with the other failures.
     let Some((spec, Ok(result))) = &comparison.control else {
@@ -230,60 +241,83 @@ fn fitted(comparison: &Comparison) -> Option<String> {
     })
 }
 
-/// Each real design against the baseline (`ipi`, else the first), and `adaptive` against the best of the others.
+/// Each real design against the baseline (`ipi`, else the first), and `adaptive` against the best of the others: by rate,
+/// or by the times that stand in the table.
 fn ratios(comparison: &Comparison) -> Vec<String> {
-    let real: Vec<&str> = comparison
-        .plan
-        .designs
-        .iter()
-        .map(|design| design.name)
+    let real = comparison.plan.designs.iter().map(|design| design.name);
+    let real: Vec<&str> = real
         .filter(|&name| name != CONTROL_DESIGN && name != IDEAL_DESIGN)
         .collect();
     let Some(&baseline) = real.iter().find(|&&name| name == "ipi").or(real.first()) else {
         return Vec::new();
     };
+    let measures: Vec<(&str, Of)> = if comparison.plan.shows(Metric::Rate) {
+        vec![("", |row| Some(row.ops_per_s))]
+    } else if comparison.plan.workload.recording.is_some() {
+        vec![
+            ("CPU time in invalidation, ", |row| {
+                Some(1.0 / row.flush_cpu_ns_per_op())
+            }),
+            SHOOTDOWN_P99,
+        ]
+    } else {
+        vec![("time per operation, ", |row| Some(row.ops_per_s)), SHOOTDOWN_P99]
+    };
     let mut sentences = Vec::new();
-    for &design in real.iter().filter(|&&design| design != baseline) {
-        let others: Vec<&str> = real.iter().copied().filter(|&other| other != design).collect();
-        let (against, name) = if design == "adaptive" && others.len() > 1 {
-            let names = match others.len() {
-                count if count > NAMED => format!("the {count} others"),
-                _ => others.join(", "),
-            };
-            (others.clone(), format!("the best of {names}"))
-        } else {
-            (vec![baseline], baseline.to_string())
-        };
-        let points: Vec<String> = comparison
-            .plan
-            .threads
-            .iter()
-            .filter_map(|&threads| {
-                let measured = |design| comparison.row(design, threads).filter(|row| row.doubt.is_none());
-                let own = measured(design)?.ops_per_s;
-                let best = against
-                    .iter()
-                    .filter_map(|other| measured(other))
-                    .map(|row| row.ops_per_s)
-                    .filter(|rate| rate.is_finite());
-                Some((threads, own / best.fold(f64::NEG_INFINITY, f64::max)))
-            })
-            .filter(|(_, ratio)| ratio.is_finite() && *ratio > 0.0)
-            .enumerate()
-            .map(|(index, (threads, ratio))| {
-                let unit = match (index, threads) {
-                    (0, 1) => " thread",
-                    (0, _) => " threads",
-                    _ => "",
+    for (what, of) in measures {
+        for &design in real.iter().filter(|&&design| design != baseline) {
+            let others: Vec<&str> = real.iter().copied().filter(|&other| other != design).collect();
+            let (against, name) = if design == "adaptive" && others.len() > 1 {
+                let names = match others.len() {
+                    count if count > NAMED => format!("the {count} others"),
+                    _ => others.join(", "),
                 };
-                format!("{} at {threads}{unit}", number::ratio(ratio))
-            })
-            .collect();
-        if !points.is_empty() {
-            sentences.push(format!("{design} vs {name}: {}", points.join(", ")));
+                (others, format!("the best of {names}"))
+            } else {
+                (vec![baseline], baseline.to_string())
+            };
+            let points = ratios_by_threads(comparison, design, &against, of, what.is_empty());
+            if !points.is_empty() {
+                sentences.push(format!("{what}{design} vs {name}: {}", points.join(", ")));
+            }
         }
     }
     sentences
+}
+
+/// A figure of a row, of which more is better.
+type Of = fn(&Row) -> Option<f64>;
+
+const SHOOTDOWN_P99: (&str, Of) = ("shootdown p99, ", |row| {
+    row.shootdown().map(|latency| 1.0 / p99(latency))
+});
+
+/// A figure of `design` over the best of `against`, at each thread count where both are known; times the other way round
+/// than rates, so that less than 1 is less time.
+fn ratios_by_threads(comparison: &Comparison, design: &str, against: &[&str], of: Of, is_rate: bool) -> Vec<String> {
+    let points = comparison.plan.threads.iter().filter_map(|&threads| {
+        let measured = |design| comparison.row(design, threads).filter(|row| row.doubt.is_none());
+        let own = of(measured(design)?)?;
+        let best = against
+            .iter()
+            .filter_map(|other| of(measured(other)?))
+            .filter(|rate| rate.is_finite());
+        let ratio = own / best.fold(f64::NEG_INFINITY, f64::max);
+        Some((threads, if is_rate { ratio } else { 1.0 / ratio }))
+    });
+    let known = points
+        .filter(|(_, ratio)| ratio.is_finite() && *ratio > 0.0)
+        .enumerate();
+    known
+        .map(|(index, (threads, ratio))| {
+            let unit = match (index, threads) {
+                (0, 1) => " thread",
+                (0, _) => " threads",
+                _ => "",
+            };
+            format!("{} at {threads}{unit}", number::ratio(ratio))
+        })
+        .collect()
 }
 
 /// A sentence for each figure in parentheses.
@@ -422,7 +456,7 @@ mod tests {
             verdict.stale,
             "STALE TRANSLATIONS: 2 in 8,000 checked accesses (broadcast: 2)"
         );
-        assert!(verdict.text(None).contains("\n    one\n    two\n"));
+        assert!(verdict.text().contains("\n    one\n    two\n"));
     }
 
     #[test]
@@ -436,7 +470,7 @@ mod tests {
         outcomes[2] = Err(format!("the simulated kernel hangs:\n{reason}"));
         let verdict = Verdict::new(&Comparison::new(plan, outcomes, None, 1.0));
         assert!(!verdict.sound);
-        let text = verdict.text(None);
+        let text = verdict.text();
         assert!(
             text.starts_with(
                 "FAILED RUNS: 1 of 4\n    tlb_flush2 under ipi at 4 threads, seed 1: the simulated kernel hangs:\n    CPU 0 sleeps\n"

@@ -207,7 +207,7 @@ fn run(
 ) -> Result<Vec<Outcome>, Failure> {
     let bar = ProgressBar::new(cases.len() as u64);
     if let Ok(style) =
-        ProgressStyle::with_template("{bar:40.cyan/dim} {pos}/{len} explorations  {msg}  {elapsed} elapsed")
+        ProgressStyle::with_template("{bar:10.cyan/dim} {pos}/{len} explorations  {wide_msg} {elapsed_precise}")
     {
         bar.set_style(style);
     }

@@ -10,6 +10,7 @@ use shootdown_sim::run::{Parameters, RunSpec};
 
 use crate::failure::Failure;
 use crate::print::number;
+use crate::print::table::{Column, Grid, Tables};
 use crate::runs::plan::Settings;
 use crate::runs::queue::Outcome;
 use crate::runs::target::Target;
@@ -60,6 +61,10 @@ pub struct Statement {
     pub met: bool,
 }
 
+/// From where on a statement about a peak is met; the other statements name their bounds.
+const TOLERANCE: &str =
+    "met: a peak is near where it lies within a factor of 1.5, or where the curve is within 3 % of its peak";
+
 /// How the statements are to be read.
 pub const CAVEAT: &str = concat!(
     "one run each; no number was fitted on it, but the second line chose ",
@@ -85,11 +90,22 @@ pub fn curves(outcomes: &[Outcome]) -> Vec<(&'static str, Vec<(usize, f64)>)> {
 
 /// What the curves look like as text, as [`statements`].
 pub fn text(outcomes: &[Outcome]) -> Option<String> {
-    let mut text = format!("curve shape: simulated beside published ({CAVEAT}):\n");
-    for Statement { found, expected, met } in statements(outcomes)? {
-        text += &format!("  {found:<58} {expected:<14} {}\n", if met { "met" } else { "MISSED" });
-    }
-    Some(text)
+    let columns = vec![
+        Column::words("simulated", "what the simulated curves are like"),
+        Column::words("published", "what the specification says of the published curves"),
+        Column::words("verdict", TOLERANCE),
+    ];
+    let rows = statements(outcomes)?
+        .into_iter()
+        .map(|Statement { found, expected, met }| {
+            let verdict = if met { "met" } else { "MISSED" };
+            vec![found, expected.to_string(), verdict.to_string()]
+        });
+    let grid = Grid::new(columns, vec![rows.collect()]).note(TOLERANCE);
+    Some(format!(
+        "Curve shape: simulated beside published ({CAVEAT})\n{}",
+        Tables::new().draw(&grid)
+    ))
 }
 
 /// What the curves look like, given the outcomes of [`specs`] in order; `None` when a run failed.

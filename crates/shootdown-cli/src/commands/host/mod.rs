@@ -219,7 +219,8 @@ pub fn measure(
     stop: &AtomicBool,
 ) -> Result<Vec<Row>, Failure> {
     let bar = ProgressBar::new((rows.len() * settings.runs) as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40.cyan/dim} {pos}/{len} runs  {msg}  {eta} left") {
+    if let Ok(style) = ProgressStyle::with_template("{bar:10.cyan/dim} {pos}/{len} runs  {wide_msg} {eta_precise} left")
+    {
         bar.set_style(style);
     }
     let mut measured = Vec::new();

@@ -261,7 +261,8 @@ fn run(plan: &Plan, stop: &AtomicBool) -> Result<u8, Failure> {
     let with_control = plan.shown == Shown::Table || plan.report.is_some();
     let count = plan.designs.len() * plan.threads.len() + usize::from(with_control);
     let bar = ProgressBar::new(count as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40.cyan/dim} {pos}/{len} runs  {msg}  {elapsed} elapsed") {
+    if let Ok(style) = ProgressStyle::with_template("{bar:10.cyan/dim} {pos}/{len} runs  {wide_msg} {elapsed_precise}")
+    {
         bar.set_style(style);
     }
     bar.set_message("building the kernel");

@@ -239,7 +239,7 @@ fn run(
 ) -> Result<Vec<Done>, Failure> {
     let jobs = plan::host_threads(args.jobs)?.min(specs.len());
     let bar = ProgressBar::new(specs.len() as u64 * recording.recorded.events);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40.cyan/dim} {elapsed} elapsed, {eta} left") {
+    if let Ok(style) = ProgressStyle::with_template("{bar:18.cyan/dim} {elapsed_precise} elapsed, {eta_precise} left") {
         bar.set_style(style);
     }
     let next = AtomicUsize::new(0);

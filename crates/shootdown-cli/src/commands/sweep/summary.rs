@@ -295,7 +295,7 @@ fn ahead(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Option<S
         return None;
     };
     Some(format!(
-        "{verdict} {JUDGED_DESIGN} ahead of every other design at both ends of every range: behind at {behind} of {}; \
+        "{verdict} {JUDGED_DESIGN} ahead of every other design at both ends of every range (1.000 of the best or more): behind at {behind} of {}; \
          least {ratio:.3} of the best, {workload} on {machine} at {threads} threads with {parameter} = {value}\n",
         ends.len(),
     ))
@@ -425,7 +425,7 @@ mod tests {
         ] {
             assert!(squeezed.iter().any(|line| line == expected), "{expected}\n{text}");
         }
-        let verdict = "MISSED adaptive ahead of every other design at both ends of every range: behind at 1 of 4; \
+        let verdict = "MISSED adaptive ahead of every other design at both ends of every range (1.000 of the best or more): behind at 1 of 4; \
                        least 0.900 of the best, w on m at 2 threads with costs.a = 9";
         assert!(text.lines().any(|line| line == verdict), "{text}");
     }
