@@ -4,6 +4,7 @@
 //! `model` the costs, from files; `os` a kernel that implements the engine's hooks; `workload` what it runs; `run` one
 //! run, put together by `setup` and measured in a `window`; `timeline` what each CPU did around a shootdown.
 
+mod design;
 pub mod hw;
 pub mod machine;
 pub mod model;

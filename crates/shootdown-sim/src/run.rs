@@ -5,17 +5,18 @@ use crate::machine::{Machine, Outcome};
 use crate::model::Model;
 use crate::os::category::Category;
 use crate::os::{Diary, EngineCounts, Latencies, OsSettings, Recorder, System};
-use crate::setup::{fit_design, hardware_config, hook_costs, host, os_costs};
+use crate::setup::{hardware_config, hook_costs, host, os_costs};
 use crate::shares::time_shares;
 use crate::threads::{config, start_threads};
 use crate::timeline;
 use crate::window::{Edge, Measured, Plan, Window, window_events};
-use shootdown::{Costs, Design, Free, Tags, Walkers};
+use shootdown::{Costs, Design, Free, Walkers};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use crate::design::{AXES, Axis, PREFIX as DESIGN_PREFIX, Setting, Settings, Values, axis};
 pub use crate::precision::{Doubt, UNCERTAIN};
 pub use crate::window::{PATIENT_THREADS, PRECISE, WARM_UP_EVENTS, WINDOW_EVENTS_PER_THREAD};
 pub use crate::workload::{PARAMETER_PREFIX, Parameter, Parameters, Workload, parameters};
@@ -37,7 +38,7 @@ pub struct RunSpec {
     pub virtual_ms: Option<f64>,
     /// Whether each `madvise` drains the CPU's LRU batch under the LRU lock (E2's "unmodified" kernels do).
     pub lru_drain: bool,
-    /// Numbers of the workload that are not at their defaults.
+    /// Numbers of the workload that are not at their defaults, and settings of the design that are not the preset's.
     pub parameters: Parameters,
 }
 
@@ -172,15 +173,7 @@ pub fn validate(spec: &RunSpec) -> Result<(), String> {
     spec.machine.check_vcpus()?;
     let entry = find_design(&spec.design)?;
     let cpus = spec.machine.topology.cpus();
-    let design = fit_design(entry.design, &spec.machine);
-    let tags = usize::from(design.tag_limit.saturating_sub(design.first_tag));
-    if design.tags == Tags::System && tags <= cpus {
-        return Err(format!(
-            "design `{}`: system-wide tags must outnumber the CPUs, and {} has {tags} for {cpus} CPUs; use a design with \
-             per-CPU tags, fewer CPUs, or wider tags (--set tags.bits=N)",
-            spec.design, spec.machine.name
-        ));
-    }
+    entry.on(&spec.machine, spec.parameters.design())?;
     if spec.threads == 0 {
         return Err("--threads 0: give at least 1 thread".into());
     }
@@ -277,7 +270,7 @@ fn run_sized<const W: usize>(
     let cpus = model.topology.cpus();
     let shared = spec.threads > cpus || workload.bystander::<W>().is_some();
     let extra_tasks = if shared { spec.threads + cpus } else { 0 };
-    let mut design = fit_design(entry.design, model);
+    let mut design = entry.on(model, spec.parameters.design())?;
     if !workload.walks() {
         // A kernel without lockless walks owes them nothing when it frees table pages.
         design.walkers = Walkers::None;

@@ -28,14 +28,24 @@ pub(crate) fn fit_design(design: Design, model: &Model) -> Design {
     }
 }
 
-fn workarounds(errata: Errata, model: &Model) -> Errata {
+pub(crate) fn workarounds(errata: Errata, model: &Model) -> Errata {
+    let needed = needed_errata(model);
+    Errata {
+        never_broadcast: errata.never_broadcast || needed.never_broadcast,
+        interrupt_too: errata.interrupt_too || needed.interrupt_too,
+        repeat: errata.repeat || needed.repeat,
+    }
+}
+
+/// The workarounds without which the processor does not invalidate as it should.
+pub(crate) fn needed_errata(model: &Model) -> Errata {
     match model.arch {
         Arch::Aarch64(arm) => Errata {
-            never_broadcast: errata.never_broadcast || arm.erratum_never_broadcast,
-            interrupt_too: errata.interrupt_too || arm.erratum_early_sync,
-            repeat: errata.repeat || arm.erratum_repeat,
+            never_broadcast: arm.erratum_never_broadcast,
+            interrupt_too: arm.erratum_early_sync,
+            repeat: arm.erratum_repeat,
         },
-        Arch::X86_64 | Arch::Riscv64(_) => errata,
+        Arch::X86_64 | Arch::Riscv64(_) => Errata::NONE,
     }
 }
 

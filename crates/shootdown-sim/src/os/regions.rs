@@ -7,31 +7,36 @@
 use super::System;
 use super::lock::Access as LockAccess;
 use super::process::{PAGE, Process, TABLE_SPAN, USER_BASE};
-use shootdown::{Range, Stride, Word};
+use shootdown::{Free, Range, Stride, Word};
 
 impl<const W: usize> System<W> {
     /// `madvise(MADV_DONTNEED)` of `pages` pages at `va`.
     pub fn drop_pages(&self, process: &Process<W>, va: u64, pages: u64) {
-        self.system_call(process, self.costs.syscall + self.costs.madvise, || {
-            self.drop_pages_within(process, va, pages);
-        });
+        self.drop_ranges(process, &[(va, pages)]);
     }
 
-    fn drop_pages_within(&self, process: &Process<W>, va: u64, pages: u64) {
+    /// `madvise(MADV_DONTNEED)` of ranges (address and pages) in rising order, in one call with one flush, as Linux's
+    /// `process_madvise` gathers them: the flush covers everything from the first page to the last.
+    pub fn drop_ranges(&self, process: &Process<W>, ranges: &[(u64, u64)]) {
+        let costs = self.costs.syscall + self.costs.madvise * ranges.len() as u64;
+        self.system_call(process, costs, || self.drop_ranges_within(process, ranges));
+    }
+
+    fn drop_ranges_within(&self, process: &Process<W>, ranges: &[(u64, u64)]) {
         self.lock(process, LockAccess::Shared);
         if self.settings.lru_drain {
             self.lru_drain();
         }
         process.unmapping.fetch_add_full(1);
-        let (frames, cleared) = self.clear(process, va, pages);
+        let (frames, cleared) = self.clear_ranges(process, ranges);
+        let range = hull(ranges);
         if cleared && self.unlocks_early() {
-            let range = Range::pages(va, va + pages * PAGE, Stride::Size4K);
             self.flush_unlocking(process, range, frames, || self.unlock(process, LockAccess::Shared));
             process.unmapping.fetch_add_full(u64::MAX);
             return;
         }
         if cleared || self.another_unmaps(process) {
-            self.flush(process, Range::pages(va, va + pages * PAGE, Stride::Size4K));
+            self.flush(process, range);
         }
         if self.settings.lru_drain && !frames.is_empty() {
             // The drain has put them on the list, so they have to be taken off. In a batch they would only be marked.
@@ -56,24 +61,30 @@ impl<const W: usize> System<W> {
 
     /// `munmap` of a whole region, freeing the tables that no other region needs.
     pub fn unmap(&self, process: &Process<W>, va: u64, bytes: u64) {
-        self.system_call(process, self.costs.syscall + self.costs.munmap, || {
-            self.unmap_within(process, va, bytes);
+        self.unmap_regions(process, &[va], bytes);
+    }
+
+    /// `munmap` of whole regions of `bytes` bytes each, in rising order, in one call with one flush, which covers everything from
+    /// the first page to the last. Under a design that defers unmaps each region is unmapped by itself: what lies between two of
+    /// them must not wait with them.
+    pub fn unmap_regions(&self, process: &Process<W>, regions: &[u64], bytes: u64) {
+        let costs = self.costs.syscall + self.costs.munmap * regions.len() as u64;
+        let by_itself = self.engine.design().free == Free::Deferred;
+        self.system_call(process, costs, || match by_itself {
+            true => regions.chunks(1).for_each(|one| self.unmap_within(process, one, bytes)),
+            false => self.unmap_within(process, regions, bytes),
         });
     }
 
-    fn unmap_within(&self, process: &Process<W>, va: u64, bytes: u64) {
+    fn unmap_within(&self, process: &Process<W>, regions: &[u64], bytes: u64) {
         self.lock(process, LockAccess::Exclusive);
-        let positions = process.table_index(va)..=process.table_index(va + bytes - 1);
-        let unused: Vec<_> = positions
-            .filter(|&position| {
-                let users = &mut process.table_users.borrow_mut()[position];
-                *users -= 1;
-                *users == 0
-            })
+        let unused: Vec<_> = regions
+            .iter()
+            .flat_map(|&va| self.tables_left_unused(process, va, bytes))
             .collect();
-        let may_defer = self.may_defer(process, va);
-        self.forget_file(process, va);
-        // The region is off the list. A table that another region could still need keeps the lock exclusive.
+        let may_defer = regions.iter().any(|&va| self.may_defer(process, va));
+        regions.iter().for_each(|&va| self.forget_file(process, va));
+        // The regions are off the list. A table that another region could still need keeps the lock exclusive.
         let access = if unused.is_empty() {
             LockAccess::Shared
         } else {
@@ -83,12 +94,13 @@ impl<const W: usize> System<W> {
             process.lock.downgrade();
         }
         process.unmapping.fetch_add_full(1);
-        let (frames, cleared) = self.clear(process, va, bytes / PAGE);
+        let ranges: Vec<_> = regions.iter().map(|&va| (va, bytes / PAGE)).collect();
+        let (frames, cleared) = self.clear_ranges(process, &ranges);
         let tables: Vec<_> = unused
             .into_iter()
             .filter_map(|position| self.unlink(process, USER_BASE + position as u64 * TABLE_SPAN))
             .collect();
-        let range = Range::pages(va, va + bytes, Stride::Size4K);
+        let range = hull(&ranges);
         if !tables.is_empty() {
             self.flush_and_free(process, range.with_tables(), &tables);
         } else if cleared && may_defer {
@@ -106,4 +118,34 @@ impl<const W: usize> System<W> {
         process.unmapping.fetch_add_full(u64::MAX);
         self.unlock(process, access);
     }
+
+    /// Takes a region off its tables' counts of users; returns the tables that none needs any more.
+    fn tables_left_unused(&self, process: &Process<W>, va: u64, bytes: u64) -> Vec<usize> {
+        let positions = process.table_index(va)..=process.table_index(va + bytes - 1);
+        positions
+            .filter(|&position| {
+                let users = &mut process.table_users.borrow_mut()[position];
+                *users -= 1;
+                *users == 0
+            })
+            .collect()
+    }
+
+    /// Clears the entries of ranges (address and pages). Returns the frames that are no longer mapped, and whether any entry was.
+    fn clear_ranges(&self, process: &Process<W>, ranges: &[(u64, u64)]) -> (Vec<u32>, bool) {
+        let (mut frames, mut cleared) = (Vec::new(), false);
+        for &(va, pages) in ranges {
+            let (more, any) = self.clear(process, va, pages);
+            frames.extend(more);
+            cleared |= any;
+        }
+        (frames, cleared)
+    }
+}
+
+/// Everything from the first page of the first range to the last page of the last.
+fn hull(ranges: &[(u64, u64)]) -> Range {
+    let begin = ranges.first().map_or(0, |&(va, _)| va);
+    let end = ranges.last().map_or(0, |&(va, pages)| va + pages * PAGE);
+    Range::pages(begin, end, Stride::Size4K)
 }

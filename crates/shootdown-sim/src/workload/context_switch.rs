@@ -79,7 +79,7 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>) {
         for page in 0..pages {
             system.touch(process, USER_BASE + page * PAGE, Access::Read);
         }
-        thread.count();
+        thread.count(1);
     };
     system.load(own);
     let mut switches = 0_u64;

@@ -131,7 +131,7 @@ fn pin<const W: usize>(thread: &Thread<W>) {
         });
         assert_eq!(pinned, PAGES, "nobody takes the pages away");
         system.unpin(references, base, PAGES);
-        thread.count();
+        thread.count(1);
         if machine::now() >= next_tick {
             system.tick();
             next_tick += tick;

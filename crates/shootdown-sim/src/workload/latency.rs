@@ -51,7 +51,7 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>) {
             let va = base + machine::random_below(REGION / PAGE) * PAGE;
             system.touch(process, va, Access::Write);
             system.drop_pages(process, va, 1);
-            thread.count();
+            thread.count(1);
             machine::charge(machine::random_below(4 * SPIN));
         }
         return;

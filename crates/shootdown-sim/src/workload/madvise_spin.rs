@@ -1,14 +1,17 @@
 //! `madvise_spin` (E4, E7): one thread writes a page and drops it (`MADV_DONTNEED`), again and again, and counts each;
 //! the other threads of the process spin in user code, so that every drop has to interrupt them all. Where the page is
-//! not written (`touch`), a drop finds nothing and flushes nothing: the call alone (E10).
+//! not written (`touch`), a drop finds nothing and flushes nothing: the call alone (E10). With `pages_per_call` a drop covers
+//! so many pages, and with `calls_per_flush` so many drops are made as one call and share one flush.
 
-use super::{Parameter, Thread};
+use super::{Parameter, Parameters, Thread};
 use crate::hw::Access;
 use crate::machine;
 use crate::os::{PAGE, USER_BASE};
 
-/// Bytes of the region: one page.
-pub(super) const REGION: u64 = PAGE;
+/// Bytes of the region: the pages of all calls that share a flush.
+pub(super) fn bytes(parameters: &Parameters) -> u64 {
+    parameters.count(&PAGES_PER_CALL) * parameters.count(&CALLS_PER_FLUSH) * PAGE
+}
 
 /// Cycles of spinning between two looks at the deadline. A thread can be preempted after each; a few microseconds, far
 /// below a time slice.
@@ -24,7 +27,27 @@ const TOUCH: Parameter = Parameter {
     about: "1: the page is written before each drop; 0: never, so that a drop has nothing to flush",
 };
 
-pub(super) const PARAMETERS: &[Parameter] = &[TOUCH];
+/// Pages that one call drops.
+const PAGES_PER_CALL: Parameter = Parameter {
+    path: "workload.madvise_spin.pages_per_call",
+    default: 1.0,
+    least: 1.0,
+    most: 512.0,
+    whole: true,
+    about: "pages that one madvise drops (one op: a call)",
+};
+
+/// Calls that share a flush.
+const CALLS_PER_FLUSH: Parameter = Parameter {
+    path: "workload.madvise_spin.calls_per_flush",
+    default: 1.0,
+    least: 1.0,
+    most: 64.0,
+    whole: true,
+    about: "madvise calls that are made as one (process_madvise) and share a flush",
+};
+
+pub(super) const PARAMETERS: &[Parameter] = &[TOUCH, PAGES_PER_CALL, CALLS_PER_FLUSH];
 
 pub(super) fn run<const W: usize>(thread: &Thread<W>) {
     let (system, process) = (&*thread.system, &*thread.process);
@@ -34,13 +57,20 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>) {
         }
         return;
     }
-    system.map(process, USER_BASE, REGION);
+    let region = bytes(&thread.parameters);
+    system.map(process, USER_BASE, region);
+    let pages = thread.parameters.count(&PAGES_PER_CALL);
+    let calls: Vec<_> = (USER_BASE..USER_BASE + region)
+        .step_by((pages * PAGE) as usize)
+        .map(|va| (va, pages))
+        .collect();
     let touch = thread.parameters.count(&TOUCH) == 1;
     while !machine::stop_requested() {
         if touch {
-            system.touch(process, USER_BASE, Access::Write);
+            let addresses = (USER_BASE..USER_BASE + region).step_by(PAGE as usize);
+            addresses.for_each(|va| system.touch(process, va, Access::Write));
         }
-        system.drop_pages(process, USER_BASE, 1);
-        thread.count();
+        system.drop_ranges(process, &calls);
+        thread.count(calls.len() as u64);
     }
 }

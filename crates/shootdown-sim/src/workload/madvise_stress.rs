@@ -37,6 +37,6 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>) {
         let va = USER_BASE + machine::random_below(REGION / PAGE) * PAGE;
         system.touch(process, va, Access::Write);
         system.drop_pages(process, va, 1);
-        thread.count();
+        thread.count(1);
     }
 }

@@ -2,10 +2,13 @@
 //! does whose allocator gives large blocks back at once.
 //!
 //! The kernel chooses the address: the first of some places that is free, so that places in quarantine are passed over.
+//! With `pages_per_call` a region has so many pages; with `calls_per_flush` so many regions are mapped and written, then
+//! unmapped in one call with one flush. A region is one operation.
+//!
 //! A page beside them stays mapped under each table, as a program's other memory does, so that unmapping frees no
 //! table.
 
-use super::Thread;
+use super::{Parameter, Parameters, Thread};
 use crate::hw::Access;
 use crate::machine;
 use crate::os::{PAGE, USER_BASE};
@@ -13,25 +16,65 @@ use crate::os::{PAGE, USER_BASE};
 /// Bytes that one lowest-level table maps.
 const TABLE: u64 = 2 << 20;
 
-/// Bytes of address space of each thread: enough places for all that it unmaps in three ticks.
-pub(super) const SPAN: u64 = 4 * TABLE;
+/// Pages of one mapping.
+const PAGES_PER_CALL: Parameter = Parameter {
+    path: "workload.mmap_churn.pages_per_call",
+    default: 16.0,
+    least: 1.0,
+    most: 256.0,
+    whole: true,
+    about: "pages of each region, which one munmap covers (one op: a region)",
+};
+
+/// Regions that are unmapped together.
+const CALLS_PER_FLUSH: Parameter = Parameter {
+    path: "workload.mmap_churn.calls_per_flush",
+    default: 1.0,
+    least: 1.0,
+    most: 16.0,
+    whole: true,
+    about: "regions that are unmapped in one call and share a flush",
+};
+
+pub(super) const PARAMETERS: &[Parameter] = &[PAGES_PER_CALL, CALLS_PER_FLUSH];
+
+/// Tables of each thread, at least: enough places for all that it unmaps in three ticks.
+const TABLES: u64 = 4;
 
 /// Bytes of one mapping.
-const REGION: u64 = 16 * PAGE;
+fn region(parameters: &Parameters) -> u64 {
+    parameters.count(&PAGES_PER_CALL) * PAGE
+}
+
+/// Bytes of address space of each thread: room for all regions that it has at once, beside the page under each table that
+/// stays mapped.
+pub(super) fn span(parameters: &Parameters) -> u64 {
+    let places = TABLE / region(parameters) - 1;
+    TABLES.max(parameters.count(&CALLS_PER_FLUSH).div_ceil(places)) * TABLE
+}
 
 pub(super) fn run<const W: usize>(thread: &Thread<W>) {
     let (system, process) = (&*thread.system, &*thread.process);
-    let span = USER_BASE + thread.index as u64 * SPAN;
-    let tables = (0..SPAN / TABLE).map(move |table| span + table * TABLE);
+    let (bytes, span) = (region(&thread.parameters), span(&thread.parameters));
+    let base = USER_BASE + thread.index as u64 * span;
+    let tables = (0..span / TABLE).map(move |table| base + table * TABLE);
     tables.clone().for_each(|table| system.map(process, table, PAGE));
-    let places = tables.flat_map(|table| (1..TABLE / REGION).map(move |place| table + place * REGION));
+    let places = tables.flat_map(|table| (1..TABLE / bytes).map(move |place| table + place * bytes));
+    let at_once = thread.parameters.count(&CALLS_PER_FLUSH);
+    let mut regions = Vec::new();
     while !machine::stop_requested() {
-        let va = system.place(process, places.clone(), REGION);
-        system.map(process, va, REGION);
-        for page in 0..REGION / PAGE {
-            system.touch(process, va + page * PAGE, Access::Write);
+        regions.clear();
+        for _ in 0..at_once {
+            let free = places.clone().filter(|place| !regions.contains(place));
+            let va = system.place(process, free, bytes);
+            system.map(process, va, bytes);
+            for page in 0..bytes / PAGE {
+                system.touch(process, va + page * PAGE, Access::Write);
+            }
+            regions.push(va);
         }
-        system.unmap(process, va, REGION);
-        thread.count();
+        regions.sort_unstable();
+        system.unmap_regions(process, &regions, bytes);
+        thread.count(at_once);
     }
 }

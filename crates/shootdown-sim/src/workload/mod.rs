@@ -57,8 +57,9 @@ pub(crate) struct Thread<const W: usize> {
 }
 
 impl<const W: usize> Thread<W> {
-    fn count(&self) {
-        self.operations.set(self.operations.get() + 1);
+    /// So many operations are finished.
+    fn count(&self, operations: u64) {
+        self.operations.set(self.operations.get() + operations);
     }
 }
 
@@ -188,8 +189,9 @@ impl Workload {
     /// The numbers that `--set workload.NAME.PARAMETER=VALUE` can change.
     pub fn parameters(self) -> &'static [Parameter] {
         match self {
-            Workload::TlbFlush1 | Workload::TlbShared | Workload::Latency | Workload::MmapChurn => &[],
+            Workload::TlbFlush1 | Workload::TlbShared | Workload::Latency => &[],
             Workload::TlbFlush2 => tlb_flush2::PARAMETERS,
+            Workload::MmapChurn => mmap_churn::PARAMETERS,
             Workload::MadviseSpin => madvise_spin::PARAMETERS,
             Workload::MadviseStress => madvise_stress::PARAMETERS,
             Workload::TlbFlush3 => tlb_flush_file::PARAMETERS,
@@ -252,10 +254,10 @@ impl Workload {
             Workload::Reclaim => reclaim::bytes(parameters),
             Workload::ContextSwitch => context_switch::bytes(parameters),
             Workload::TlbShared => tlb_shared::REGION,
-            Workload::MadviseSpin => madvise_spin::REGION,
+            Workload::MadviseSpin => madvise_spin::bytes(parameters),
             Workload::MadviseStress => madvise_stress::REGION,
             Workload::Latency => latency::bytes(threads),
-            Workload::MmapChurn => threads as u64 * mmap_churn::SPAN,
+            Workload::MmapChurn => threads as u64 * mmap_churn::span(parameters),
         }
     }
 

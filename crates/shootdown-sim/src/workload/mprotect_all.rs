@@ -47,7 +47,7 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>) {
         for _ in 0..touches {
             range().for_each(|va| system.touch(process, va, Access::Write));
         }
-        thread.count();
+        thread.count(1);
     }
 }
 

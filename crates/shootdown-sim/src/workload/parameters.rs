@@ -1,9 +1,10 @@
 //! Numbers of a workload that a run may change: `workload.NAME.PARAMETER`.
 //!
-//! Owns the declaration of a parameter, the values that a run was given and their check. What the numbers mean and why
+//! Owns the declaration of a parameter, the values that a run was given and their check; settings of the design come with them. What the numbers mean and why
 //! they are what they are is said where each workload declares them.
 
 use super::Workload;
+use crate::design::{PREFIX as DESIGN_PREFIX, Settings};
 
 /// A number of a workload.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,9 +26,12 @@ pub struct Parameter {
 /// What every path of a workload parameter begins with; nothing in a machine model does.
 pub const PREFIX: &str = "workload.";
 
-/// Values given to parameters; those not given have their defaults.
+/// Values given to parameters of workloads and to axes of designs; those not given have their defaults.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Parameters(Vec<(&'static Parameter, f64)>);
+pub struct Parameters {
+    numbers: Vec<(&'static Parameter, f64)>,
+    design: Settings,
+}
 
 impl Parameters {
     /// The same with the parameter at `path` set to `value`, in place of an earlier value.
@@ -35,6 +39,9 @@ impl Parameters {
     /// # Errors
     /// When there is no such parameter, naming those of its workload, or the value is outside its bounds.
     pub fn with(&self, path: &str, value: f64) -> Result<Parameters, String> {
+        if path.starts_with(DESIGN_PREFIX) {
+            return self.with_setting(path, &value.to_string());
+        }
         let Some(parameter) = all().find(|parameter| parameter.path == path) else {
             return Err(unknown(path));
         };
@@ -47,14 +54,30 @@ impl Parameters {
             ));
         }
         let mut given = self.clone();
-        given.0.retain(|(earlier, _)| earlier.path != path);
-        given.0.push((parameter, value));
+        given.numbers.retain(|(earlier, _)| earlier.path != path);
+        given.numbers.push((parameter, value));
         Ok(given)
+    }
+
+    /// The same with the axis of the design at `path` set to what `text` says, in place of an earlier value.
+    ///
+    /// # Errors
+    /// When there is no such axis, naming all, or it does not take the value, naming those that it takes.
+    pub fn with_setting(&self, path: &str, text: &str) -> Result<Parameters, String> {
+        Ok(Parameters {
+            design: self.design.with(path, text)?,
+            ..self.clone()
+        })
+    }
+
+    /// Settings of the design.
+    pub fn design(&self) -> &Settings {
+        &self.design
     }
 
     /// The value of a parameter.
     pub fn get(&self, parameter: &Parameter) -> f64 {
-        let given = self.0.iter().find(|(known, _)| known.path == parameter.path);
+        let given = self.numbers.iter().find(|(known, _)| known.path == parameter.path);
         given.map_or(parameter.default, |&(_, value)| value)
     }
 
@@ -70,7 +93,7 @@ impl Parameters {
     pub(crate) fn check_for(&self, workload: Workload) -> Result<(), String> {
         let own = workload.parameters();
         match self
-            .0
+            .numbers
             .iter()
             .find(|(given, _)| !own.iter().any(|p| p.path == given.path))
         {

@@ -4,6 +4,10 @@
 //! Regions lie next to each other, as `mmap` places them, so two share each lowest-level table. The threads start at
 //! random pages: left alone long enough they drift apart, and a short run should not show them unmapping in step.
 //!
+//! With `pages_per_call` one `madvise` drops so many pages, and with `calls_per_flush` so many of these calls are made as one
+//! (Linux's `process_madvise` with a vector) and share one flush: all pages are written, dropped, and read back. A page is one
+//! operation, however many share a call.
+//!
 //! With `process_threads` they are spread over processes of so many threads (E10: two of one thread each, which never
 //! interrupt each other).
 
@@ -25,7 +29,27 @@ const PROCESS_THREADS: Parameter = Parameter {
     about: "threads of each process (0: one process for all)",
 };
 
-pub(super) const PARAMETERS: &[Parameter] = &[PROCESS_THREADS];
+/// Pages that one call drops.
+const PAGES_PER_CALL: Parameter = Parameter {
+    path: "workload.tlb_flush2.pages_per_call",
+    default: 1.0,
+    least: 1.0,
+    most: (REGION / PAGE) as f64,
+    whole: true,
+    about: "pages that one madvise drops (one op: a page)",
+};
+
+/// Calls that share a flush.
+const CALLS_PER_FLUSH: Parameter = Parameter {
+    path: "workload.tlb_flush2.calls_per_flush",
+    default: 1.0,
+    least: 1.0,
+    most: (REGION / PAGE) as f64,
+    whole: true,
+    about: "madvise calls that are made as one (process_madvise) and share a flush",
+};
+
+pub(super) const PARAMETERS: &[Parameter] = &[PROCESS_THREADS, PAGES_PER_CALL, CALLS_PER_FLUSH];
 
 /// Processes of `threads` threads.
 pub(super) fn processes(threads: usize, parameters: &Parameters) -> usize {
@@ -46,15 +70,22 @@ pub(super) fn run_on<const W: usize>(thread: &Thread<W>, map: impl Fn(u64)) {
     let (system, process) = (&*thread.system, &*thread.process);
     // Threads are spread over the processes in turn.
     let base = USER_BASE + (thread.index / thread.processes.len()) as u64 * REGION;
+    let pages_per_call = thread.parameters.count(&PAGES_PER_CALL);
+    let pages_per_flush = pages_per_call * thread.parameters.count(&CALLS_PER_FLUSH);
     let mut page = machine::random_below(REGION / PAGE);
     map(base);
     while !machine::stop_requested() {
-        let va = base + page * PAGE;
-        system.touch(process, va, Access::Write);
-        system.drop_pages(process, va, 1);
-        system.touch(process, va, Access::Read);
-        thread.count();
-        page += 1;
+        let end = (page + pages_per_flush).min(REGION / PAGE);
+        let touch = |access| (page..end).for_each(|page| system.touch(process, base + page * PAGE, access));
+        touch(Access::Write);
+        let calls: Vec<_> = (page..end)
+            .step_by(pages_per_call as usize)
+            .map(|first| (base + first * PAGE, pages_per_call.min(end - first)))
+            .collect();
+        system.drop_ranges(process, &calls);
+        touch(Access::Read);
+        thread.count(end - page);
+        page = end;
         if page == REGION / PAGE {
             page = 0;
             system.unmap(process, base, REGION);

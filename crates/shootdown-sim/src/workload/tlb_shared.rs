@@ -35,7 +35,7 @@ pub(super) fn run<const W: usize>(thread: &Thread<W>) {
             };
             system.touch(process, USER_BASE + first * PAGE, Access::Write);
             system.drop_pages(process, USER_BASE + first * PAGE, pages);
-            thread.count();
+            thread.count(1);
         }
         let reads = if thread.index.is_multiple_of(4) && thread.threads > 1 {
             8

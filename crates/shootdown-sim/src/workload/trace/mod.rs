@@ -21,8 +21,8 @@ use crate::model::Model;
 use crate::os::category::Category;
 pub use crate::os::{BYSTANDERS, DISTURBANCE, Hit};
 use crate::os::{Diary, EngineCounts, OsSettings, System};
-use crate::run::{Latency, find_design, latencies};
-use crate::setup::{fit_design, hardware_config, hook_costs, host, machine_config, os_costs, process_bytes};
+use crate::run::{Latency, Settings, find_design, latencies};
+use crate::setup::{hardware_config, hook_costs, host, machine_config, os_costs, process_bytes};
 use crate::shares::time_shares;
 use crate::timeline::{TimelineEvent, recorded};
 use cpu::{Cpu, Shared, Tally};
@@ -53,6 +53,8 @@ pub struct ReplaySpec {
     pub machine: Arc<Model>,
     /// Name of the design (see [`designs`](crate::run::designs)).
     pub design: String,
+    /// Settings of the design that are not the preset's.
+    pub settings: Settings,
     /// Seed: the same gives the same result.
     pub seed: u64,
     /// How the program is put on the machine's CPUs.
@@ -147,7 +149,7 @@ pub struct Quantiles {
 /// # Errors
 /// One line: what is wrong and the remedy.
 pub fn validate(spec: &ReplaySpec) -> Result<(), String> {
-    find_design(&spec.design)?;
+    find_design(&spec.design)?.on(&spec.machine, &spec.settings)?;
     spec.machine.check_vcpus()?;
     let (cpus, needed) = (spec.machine.topology.cpus(), spec.scale.cpus(spec.recorded_cpus));
     if needed > cpus {
@@ -207,7 +209,7 @@ fn replay_sized<const W: usize>(
         Scale::Spread => model.topology.cpus(),
         scale => scale.cpus(spec.recorded_cpus),
     };
-    let mut design = fit_design(entry.design, model);
+    let mut design = entry.on(model, &spec.settings)?;
     design.walkers = Walkers::None;
     let mut config = machine_config(model, used, 0, spec.seed);
     // Committed as it is used; ended spaces leave theirs to later ones.

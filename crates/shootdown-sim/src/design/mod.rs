@@ -1,0 +1,132 @@
+//! Designs as a run can change them: every axis by name, the values that a run was given, and whether a machine can run the result.
+//!
+//! [`axes`] is the table of axes, [`setting`] how values are written and checked.
+
+mod axes;
+mod setting;
+#[cfg(test)]
+mod tests;
+
+pub use axes::{AXES, Axis, axis};
+pub use setting::{Choice, Setting, Settings, Values};
+
+use crate::model::Model;
+use crate::run::DesignEntry;
+use crate::setup::{fit_design, needed_errata, workarounds};
+use shootdown::{Design, Reach, Tags, USER_HALF};
+
+/// What every path of an axis begins with; nothing in a machine model does.
+pub const PREFIX: &str = "design.";
+
+impl DesignEntry {
+    /// Whether settings apply to it: to every design that invalidates. `ideal` and `none` are limits, and stay as they are.
+    pub fn takes_settings(&self) -> bool {
+        self.design.reach != Reach::None
+    }
+
+    /// The design as it is run on `model`: as the machine allows, with `settings`.
+    ///
+    /// # Errors
+    /// One line naming the setting that does not fit the machine or the others, and the remedy.
+    pub fn on(&self, model: &Model, settings: &Settings) -> Result<Design, String> {
+        let preset = fit_design(self.design, model);
+        if !self.takes_settings() {
+            return Ok(preset);
+        }
+        let design = settings.apply(preset);
+        check_machine(&design, &preset, settings, model)?;
+        check_tags(self.name, &design, model)?;
+        Ok(Design {
+            errata: workarounds(design.errata, model),
+            ..design
+        })
+    }
+
+    /// Which of `settings` change nothing under this design on `model`, each as a sentence.
+    pub fn without_effect(&self, model: &Model, settings: &Settings) -> Vec<String> {
+        if settings.is_empty() {
+            return Vec::new();
+        }
+        if !self.takes_settings() {
+            return vec![format!(
+                "`{}` stays as it is: design settings do not apply to it",
+                self.name
+            )];
+        }
+        let Ok(design) = self.on(model, settings) else {
+            return Vec::new();
+        };
+        let unread = |axis: &Axis| axis.read.filter(|(_, is_read)| !is_read(&design));
+        settings
+            .iter()
+            .filter_map(|(axis, setting)| Some((axis, setting, unread(axis)?.0)))
+            .map(|(axis, setting, place)| {
+                format!(
+                    "{}={setting} changes nothing under `{}`: it is read {place}",
+                    axis.path, self.name
+                )
+            })
+            .collect()
+    }
+}
+
+/// What the hardware has to have.
+fn check_machine(design: &Design, preset: &Design, settings: &Settings, model: &Model) -> Result<(), String> {
+    let (name, needed) = (&model.name, needed_errata(model));
+    if settings.given("design.reach").is_some() && design.reach == Reach::Broadcast && !model.broadcasts() {
+        return Err(format!(
+            "design.reach=broadcast: {name} cannot broadcast; use design.reach=ipi, or a machine that can"
+        ));
+    }
+    if design.tag_limit > preset.tag_limit {
+        return Err(format!(
+            "design.tag_limit={}: {name} has {} tags; give at most that, or more bits (--set tags.bits=N)",
+            design.tag_limit, preset.tag_limit
+        ));
+    }
+    if design.split && preset.tag_limit < 2 * USER_HALF {
+        return Err(format!(
+            "design.split=true: the user half has tags from {USER_HALF} on, and {name} has {}; use a machine with 12 bits of tags or \
+             more (--set tags.bits=12)",
+            preset.tag_limit
+        ));
+    }
+    let errata = [
+        ("never_broadcast", design.errata.never_broadcast, needed.never_broadcast),
+        ("interrupt_too", design.errata.interrupt_too, needed.interrupt_too),
+        ("repeat", design.errata.repeat, needed.repeat),
+    ];
+    for (erratum, given, is_needed) in errata {
+        let path = format!("design.errata.{erratum}");
+        if is_needed && !given && settings.given(&path).is_some() {
+            return Err(format!(
+                "{path}=false: {name} needs this workaround; leave it out, or take the erratum from the machine"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What the engine asserts of tags when it is built.
+fn check_tags(name: &str, design: &Design, model: &Model) -> Result<(), String> {
+    let end = match design.split {
+        true => design.tag_limit.min(USER_HALF),
+        false => design.tag_limit,
+    };
+    let (first, slots, end) = (u32::from(design.first_tag), u32::from(design.slots), u32::from(end));
+    if design.tags != Tags::System && first + slots > end {
+        return Err(format!(
+            "design `{name}`: {slots} slots from tag {first} on do not fit below {end}, the end of tags; lower design.slots or \
+             design.first_tag, or raise design.tag_limit"
+        ));
+    }
+    let (tags, cpus) = (end.saturating_sub(first) as usize, model.topology.cpus());
+    if design.tags == Tags::System && tags <= cpus {
+        return Err(format!(
+            "design `{name}`: system-wide tags must outnumber the CPUs, and {} has {tags} for {cpus} CPUs; use a design with \
+             per-CPU tags, fewer CPUs, or wider tags (--set tags.bits=N)",
+            model.name
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! A value of an axis: how it is written, read and checked.
+
+use super::axes::{AXES, Axis, axis};
+use shootdown::Design;
+use std::fmt;
+
+/// A value: one of an axis's words, with its number where it takes one; or a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setting {
+    /// Empty where it is a number.
+    pub(super) word: &'static str,
+    /// 0 where the word takes none.
+    pub(super) number: u64,
+    /// Whether the number is part of it.
+    numbered: bool,
+}
+
+impl Setting {
+    /// A word alone.
+    pub(super) const fn word(word: &'static str) -> Self {
+        Setting {
+            word,
+            number: 0,
+            numbered: false,
+        }
+    }
+
+    /// A word with its number.
+    pub(super) const fn with(word: &'static str, number: u64) -> Self {
+        Setting {
+            word,
+            number,
+            numbered: true,
+        }
+    }
+
+    /// A number alone.
+    pub(super) const fn number(number: u64) -> Self {
+        Self::with("", number)
+    }
+
+    /// The number, where it is nothing else.
+    pub fn as_number(&self) -> Option<u64> {
+        self.word.is_empty().then_some(self.number)
+    }
+}
+
+/// As it is read back.
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.word, self.numbered) {
+            ("", _) => write!(f, "{}", self.number),
+            (word, true) => write!(f, "{word}:{}", self.number),
+            (word, false) => f.write_str(word),
+        }
+    }
+}
+
+/// A word that an axis takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// The word.
+    pub word: &'static str,
+    /// Name, least and most of the number that follows it after a colon, if one does.
+    pub argument: Option<(&'static str, u64, u64)>,
+}
+
+impl Choice {
+    pub(super) const fn plain(word: &'static str) -> Self {
+        Choice { word, argument: None }
+    }
+
+    pub(super) const fn with(word: &'static str, name: &'static str, least: u64, most: u64) -> Self {
+        Choice {
+            word,
+            argument: Some((name, least, most)),
+        }
+    }
+}
+
+/// The values that an axis takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Values {
+    /// One of some words.
+    Choices(&'static [Choice]),
+    /// A whole number.
+    Numbers {
+        /// Smallest.
+        least: u64,
+        /// Largest.
+        most: u64,
+        /// Whether only powers of two are taken.
+        power_of_two: bool,
+    },
+}
+
+impl Values {
+    /// The value that `text` stands for, if it is one of these.
+    fn read(&self, text: &str) -> Option<Setting> {
+        match *self {
+            Values::Numbers {
+                least,
+                most,
+                power_of_two,
+            } => whole(text)
+                .filter(|number| (least..=most).contains(number) && (!power_of_two || number.is_power_of_two()))
+                .map(Setting::number),
+            Values::Choices(choices) => {
+                let (word, number) = match text.split_once(':') {
+                    Some((word, number)) => (word, Some(whole(number)?)),
+                    None => (text, None),
+                };
+                let word = match word.trim().replace('_', "-") {
+                    flag if flag == "1" => "true".to_string(),
+                    flag if flag == "0" => "false".to_string(),
+                    word => word,
+                };
+                let choice = choices.iter().find(|choice| choice.word == word)?;
+                match (choice.argument, number) {
+                    (None, None) => Some(Setting::word(choice.word)),
+                    (Some((_, least, most)), Some(number)) if (least..=most).contains(&number) => {
+                        Some(Setting::with(choice.word, number))
+                    }
+                    _ => None,
+                }
+            }
+        }
+    }
+}
+
+/// A whole number, also as `64.0` or `1e3`.
+fn whole(text: &str) -> Option<u64> {
+    let text = text.trim();
+    text.parse().ok().or_else(|| {
+        let number: f64 = text.parse().ok()?;
+        (number.fract() == 0.0 && (0.0..9e15).contains(&number)).then_some(number as u64)
+    })
+}
+
+/// What may be given, for error messages and lists.
+impl fmt::Display for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Values::Numbers {
+                least,
+                most,
+                power_of_two: false,
+            } => write!(f, "a whole number from {least} to {most}"),
+            Values::Numbers { least, most, .. } => write!(f, "a power of two from {least} to {most}"),
+            Values::Choices(choices) => {
+                for (index, choice) in choices.iter().enumerate() {
+                    let separator = match index {
+                        0 => "",
+                        _ if index + 1 == choices.len() => " or ",
+                        _ => ", ",
+                    };
+                    write!(f, "{separator}{}", choice.word)?;
+                    if let Some((name, least, most)) = choice.argument {
+                        write!(f, ":{name} ({least} to {most})")?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Axis {
+    /// The value that `text` stands for.
+    ///
+    /// # Errors
+    /// One line with the values that the axis takes.
+    pub fn read(&self, text: &str) -> Result<Setting, String> {
+        let expected = || format!("expected {}, found `{}`", self.values, text.trim().escape_debug());
+        self.values.read(text).ok_or_else(expected)
+    }
+
+    /// Its value in a design.
+    pub fn of(&self, design: &Design) -> Setting {
+        (self.get)(design)
+    }
+}
+
+/// Values given to axes; the others are as the design says.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Settings(Vec<(&'static Axis, Setting)>);
+
+impl Settings {
+    /// The same with the axis at `path` set to what `text` says, in place of an earlier value.
+    ///
+    /// # Errors
+    /// One line that names the axes, or the values that the axis takes.
+    pub fn with(&self, path: &str, text: &str) -> Result<Settings, String> {
+        let Some(axis) = axis(path) else {
+            let known: Vec<_> = AXES.iter().map(|axis| axis.path).collect();
+            return Err(format!(
+                "`{}` is no axis of a design; use one of: {}",
+                path.escape_debug(),
+                known.join(", ")
+            ));
+        };
+        let setting = axis.read(text)?;
+        let mut given = self.clone();
+        given.0.retain(|(earlier, _)| *earlier != axis);
+        given.0.push((axis, setting));
+        Ok(given)
+    }
+
+    /// Whether nothing is given.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What is given, in the order given.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static Axis, Setting)> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// The value given to the axis at `path`, if one is.
+    pub(super) fn given(&self, path: &str) -> Option<Setting> {
+        self.iter()
+            .find(|(axis, _)| axis.path == path)
+            .map(|(_, setting)| setting)
+    }
+
+    /// `design` with these values.
+    pub(super) fn apply(&self, mut design: Design) -> Design {
+        self.iter().for_each(|(axis, setting)| (axis.set)(&mut design, setting));
+        design
+    }
+}
