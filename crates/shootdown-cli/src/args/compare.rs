@@ -63,7 +63,8 @@ pub struct CompareArgs {
     pub vm: Option<crate::runs::target::VirtualMachine>,
 
     /// Replace one number of the machine model, in the unit of its file, or of the workload
-    /// (`workload.NAME.PARAMETER`); repeatable
+    /// (`workload.NAME.PARAMETER`), or set an axis of every design but ideal and none (`design.NAME`); `shootdown list`
+    /// names both; repeatable
     #[arg(long, value_name = "PATH=VALUE")]
     pub set: Vec<String>,
 
@@ -153,7 +154,8 @@ pub struct SweepArgs {
     #[arg(long, value_name = "VCPUS[:HOST_CPUS]", value_parser = crate::runs::target::virtual_machine)]
     pub vm: Option<crate::runs::target::VirtualMachine>,
 
-    /// Values of one number of the machine model, in the unit of its file (repeatable)
+    /// Values of one number of the machine model, in the unit of its file, of the workload, or of an axis of every design
+    /// but ideal and none (`design.NAME`); repeatable
     #[arg(long, value_name = "PATH=VALUES")]
     pub set: Vec<String>,
 

@@ -149,7 +149,8 @@ impl Published {
     pub fn is_of_workload_with(&self, parameters: &Parameters) -> bool {
         let of_workload = |set: &String| set.starts_with(PARAMETER_PREFIX);
         let same = |own: &Parameters| run::parameters().all(|known| own.get(known) == parameters.get(known));
-        self.set.iter().all(of_workload)
+        parameters.design().is_empty()
+            && self.set.iter().all(of_workload)
             && Target::new(&self.machine, None, &self.set).is_ok_and(|target| same(&target.parameters))
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use shootdown_sim::model::{Model, Topology};
-use shootdown_sim::run::{PARAMETER_PREFIX, Parameters};
+use shootdown_sim::run::{self, DESIGN_PREFIX, PARAMETER_PREFIX, Parameters};
 
 use crate::failure::Failure;
 
@@ -51,9 +51,10 @@ pub struct Target {
     pub on: String,
     /// CPUs of the machine, when it was made larger.
     pub cpus: Option<usize>,
-    /// Numbers that were replaced, of the model and of the workload, by dotted path, in the order given.
-    pub set: Vec<(String, f64)>,
-    /// Those of the workload.
+    /// What was replaced, of the model, the workload and the design, by dotted path, in the order given; values as they are
+    /// read back.
+    pub set: Vec<(String, String)>,
+    /// Those of the workload and of the design.
     pub parameters: Parameters,
     /// The model that results.
     pub machine: Arc<Model>,
@@ -62,7 +63,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Finds the model `on`, replaces the numbers of `set` in order, then makes the machine large enough for `cpus`.
+    /// Finds the model `on`, replaces what `set` says in order, then makes the machine large enough for `cpus`.
     ///
     /// The scaling rule is that of [`Model::scaled_to`]: more sockets of the same kind, as many as `cpus` CPUs take, as
     /// far from each other as two sockets are in the model. It never removes any, so 1,024 CPUs asked of a model with
@@ -76,7 +77,7 @@ impl Target {
         }
         let model = Model::find(on).map_err(|error| Failure::Input(error.to_string()))?;
         let shape = model.topology;
-        let set = set.iter().map(|text| assignment(text)).collect::<Result<Vec<_>, _>>()?;
+        let mut set = set.iter().map(|text| assignment(text)).collect::<Result<Vec<_>, _>>()?;
         for (index, (path, _)) in set.iter().enumerate() {
             if set[..index].iter().any(|(other, _)| other == path) {
                 return Err(Failure::Input(format!("--set {path}: given twice; give one value")));
@@ -84,13 +85,25 @@ impl Target {
         }
         let mut machine = model;
         let mut parameters = Parameters::default();
-        for (path, value) in &set {
-            let fail = |error: String| Failure::Input(format!("--set {path}={value}: {error}"));
-            if path.starts_with(PARAMETER_PREFIX) {
-                parameters = parameters.with(path, *value).map_err(fail)?;
-            } else {
-                machine = machine.with(path, *value).map_err(|error| fail(error.to_string()))?;
+        for (path, value) in &mut set {
+            let fail = |error: String| Failure::Input(format!("--set {path}={}: {error}", value.escape_debug()));
+            if path.starts_with(DESIGN_PREFIX) {
+                parameters = parameters.with_setting(path, value).map_err(fail)?;
+                continue;
             }
+            let number = number(path, value)?;
+            let fail = |error: String| Failure::Input(format!("--set {path}={number}: {error}"));
+            if path.starts_with(PARAMETER_PREFIX) {
+                parameters = parameters.with(path, number).map_err(fail)?;
+            } else {
+                machine = machine.with(path, number).map_err(|error| fail(error.to_string()))?;
+            }
+            *value = number.to_string();
+        }
+        for (axis, setting) in parameters.design().iter() {
+            set.iter_mut()
+                .filter(|(path, _)| path == axis.path)
+                .for_each(|(_, value)| *value = setting.to_string());
         }
         if set.iter().any(|(path, _)| path.starts_with("vm.")) && machine.vm.is_none() {
             return Err(Failure::Input(
@@ -117,6 +130,15 @@ impl Target {
             as_measured: machine.topology == shape,
             machine: Arc::new(machine),
         })
+    }
+
+    /// Which settings of the design change nothing under which of `designs`, a sentence each.
+    pub fn without_effect<'a>(&self, designs: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+        designs
+            .into_iter()
+            .filter_map(|name| run::designs().find(|entry| entry.name == name))
+            .flat_map(|entry| entry.without_effect(&self.machine, self.parameters.design()))
+            .collect()
     }
 
     /// So many threads as were asked for, or else `most`, or as many as there are CPUs.
@@ -183,24 +205,30 @@ fn not_simulated(on: &str) -> Option<&'static str> {
     }
 }
 
-/// Reads `PATH=VALUE`; a flag may be given as `true` or `false`.
-fn assignment(text: &str) -> Result<(String, f64), Failure> {
-    let fail = |expected: &str| {
-        Failure::Input(format!(
-            "--set {}: expected {expected}, for example costs.ipi_send=300",
-            text.escape_debug()
-        ))
-    };
-    let (path, value) = text.split_once('=').ok_or_else(|| fail("PATH=VALUE"))?;
-    if path.trim().is_empty() {
-        return Err(fail("PATH=VALUE"));
+/// Reads `PATH=VALUE`.
+fn assignment(text: &str) -> Result<(String, String), Failure> {
+    match text.split_once('=') {
+        Some((path, value)) if !path.trim().is_empty() => Ok((path.trim().to_string(), value.trim().to_string())),
+        _ => Err(not_an_assignment(text, "PATH=VALUE")),
     }
-    let value = match value.trim() {
-        "true" => 1.0,
-        "false" => 0.0,
-        number => number.parse().map_err(|_| fail("a number, true or false after `=`"))?,
-    };
-    Ok((path.trim().to_string(), value))
+}
+
+/// Reads a number; a flag may be given as `true` or `false`.
+fn number(path: &str, value: &str) -> Result<f64, Failure> {
+    match value {
+        "true" => Ok(1.0),
+        "false" => Ok(0.0),
+        number => number
+            .parse()
+            .map_err(|_| not_an_assignment(&format!("{path}={value}"), "a number, true or false after `=`")),
+    }
+}
+
+fn not_an_assignment(text: &str, expected: &str) -> Failure {
+    Failure::Input(format!(
+        "--set {}: expected {expected}, for example costs.ipi_send=300 or design.ceiling=64",
+        text.escape_debug()
+    ))
 }
 
 /// A word as a shell reads it back.
@@ -267,6 +295,31 @@ mod tests {
                 .check_vcpus()
                 .is_err()
         );
+    }
+
+    #[test]
+    fn settings_of_a_design_are_words_or_numbers_and_part_of_the_name() {
+        let set = |text: &str| Target::new("milan-72", None, &[text.to_string()]);
+        let target = set("design.departure=when_shared:8").unwrap();
+        assert_eq!(target.to_string(), "milan-72 --set design.departure=when-shared:8");
+        assert_eq!(
+            target.without_effect(["ipi", "ideal"]),
+            ["`ideal` stays as it is: design settings do not apply to it"]
+        );
+        for (text, expected) in [
+            (
+                "design.wait=sleep",
+                "--set design.wait=sleep: expected spin or preemptible, found `sleep`",
+            ),
+            (
+                "design.nothing=1",
+                "is no axis of a design; use one of: design.tags, design.worth,",
+            ),
+            ("costs.invlpg=much", "expected a number, true or false after `=`"),
+        ] {
+            let message = set(text).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
     }
 
     #[test]

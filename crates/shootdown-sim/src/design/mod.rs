@@ -8,7 +8,7 @@ mod setting;
 mod tests;
 
 pub use axes::{AXES, Axis, axis};
-pub use setting::{Choice, Setting, Settings, Values};
+pub use setting::{Setting, Settings, Values};
 
 use crate::model::Model;
 use crate::run::DesignEntry;

@@ -70,6 +70,11 @@ impl Parameters {
         })
     }
 
+    /// Whether a number of a workload is given.
+    pub fn of_workload(&self) -> bool {
+        !self.numbers.is_empty()
+    }
+
     /// Settings of the design.
     pub fn design(&self) -> &Settings {
         &self.design

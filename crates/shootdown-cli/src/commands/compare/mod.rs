@@ -177,6 +177,11 @@ fn title(comparison: &Comparison) -> String {
         plan.place(),
         plan.settings.seed
     );
+    let designs = plan.designs.iter().map(|design| design.name);
+    for line in plan.target.without_effect(designs) {
+        title.push_str(&line);
+        title.push('\n');
+    }
     if let Some(recording) = &plan.workload.recording {
         for line in recording.notes() {
             title.push_str(&line);

@@ -63,7 +63,8 @@ pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         spec.workload, spec.threads, spec.design
     );
     let most = usize::try_from(args.decisions).unwrap_or(usize::MAX);
-    let paragraphs = words(&spec, &result, &explanation, most);
+    let mut paragraphs: Vec<String> = target.without_effect([spec.design.as_str()]);
+    paragraphs.extend(words(&spec, &result, &explanation, most));
     let command = command_line(args, &spec, &target);
     let text = if args.json {
         json::render(&command, &spec, target.to_string(), &result, &explanation)

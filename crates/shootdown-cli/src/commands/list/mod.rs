@@ -20,6 +20,7 @@ struct Listing {
     machines: Vec<Line>,
     designs: Vec<Line>,
     parameters: Vec<ParameterLine>,
+    design_settings: Vec<SettingLine>,
 }
 
 #[derive(Debug, Serialize)]
@@ -46,6 +47,17 @@ struct ParameterLine {
     description: &'static str,
 }
 
+/// A setting of a design, for `--set`.
+#[derive(Debug, Serialize)]
+struct SettingLine {
+    name: &'static str,
+    values: String,
+    description: &'static str,
+    /// Where it has an effect, if not under every design.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    read: Option<&'static str>,
+}
+
 /// Prints the workloads and their parameters, the machines and the designs.
 ///
 /// # Errors
@@ -62,6 +74,15 @@ pub fn command(args: &ListArgs) -> Result<u8, Failure> {
                 least: parameter.least,
                 most: parameter.most,
                 description: parameter.about,
+            })
+            .collect(),
+        design_settings: run::AXES
+            .iter()
+            .map(|axis| SettingLine {
+                name: axis.path,
+                values: axis.values.to_string(),
+                description: axis.about,
+                read: axis.read.map(|(place, _)| place),
             })
             .collect(),
     };
@@ -152,6 +173,18 @@ fn text(listing: &Listing) -> String {
         );
         text.push_str(&described(line.name, width, &about));
     }
+    text + &design_settings(listing)
+}
+
+fn design_settings(listing: &Listing) -> String {
+    let names = listing.design_settings.iter().map(|line| line.name.len()).max();
+    let width = names.unwrap_or(0);
+    let mut text = "\nDesign settings (--set NAME=VALUE), of every design but ideal and none\n".to_string();
+    for line in &listing.design_settings {
+        let read = line.read.map(|place| format!("; read {place}")).unwrap_or_default();
+        let about = format!("{}; {}{read}", line.values, line.description);
+        text.push_str(&described(line.name, width, &about));
+    }
     text
 }
 
@@ -177,6 +210,7 @@ mod tests {
             machines: machines().unwrap(),
             designs: lines(catalog::designs()),
             parameters: Vec::new(),
+            design_settings: Vec::new(),
         };
         let text = text(&listing);
         assert!(

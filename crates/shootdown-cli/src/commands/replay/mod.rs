@@ -98,7 +98,8 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let target = Target::new(&args.on, args.cpus, &with_vm(args.vm, &args.set))?;
     if let Some((path, _)) = target.set.iter().find(|(path, _)| path.starts_with(PARAMETER_PREFIX)) {
         return Err(Failure::Input(format!(
-            "--set {path}: a recording has no parameters; only numbers of the machine model can be replaced"
+            "--set {path}: a recording has no parameters; only numbers of the machine model and settings of the design \
+             (design.NAME) can be replaced"
         )));
     }
     let inputs = [args.file.as_path(), Path::new(&args.on)];
@@ -114,6 +115,7 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         .map(|design| ReplaySpec {
             machine: Arc::clone(&target.machine),
             design: design.trim().to_string(),
+            settings: target.parameters.design().clone(),
             seed: args.seed,
             scale: args.scale,
             recorded_cpus: recording.cpus(),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use shootdown_sim::replay::{self, ReplayResult, ReplaySpec, Scale};
-use shootdown_sim::run::{Parameters, RunResult, RunSpec};
+use shootdown_sim::run::{RunResult, RunSpec};
 use shootdown_trace::program::Step;
 
 use super::source::Recording;
@@ -107,7 +107,7 @@ impl Recorded {
     /// # Errors
     /// One line: what is wrong and the remedy.
     pub fn validate(&self, spec: &RunSpec) -> Result<(), String> {
-        if spec.parameters != Parameters::default() {
+        if spec.parameters.of_workload() {
             return Err("--set workload...: a recording has no parameters; leave it out".into());
         }
         if spec.virtual_ms.is_some_and(|ms| !(ms > 0.0 && ms <= 1e9)) {
@@ -139,6 +139,7 @@ impl Recorded {
         ReplaySpec {
             machine: Arc::clone(&spec.machine),
             design: spec.design.clone(),
+            settings: spec.parameters.design().clone(),
             seed: spec.seed,
             scale: Scale::Threads((spec.threads / self.cpus()) as u32),
             recorded_cpus: self.cpus(),

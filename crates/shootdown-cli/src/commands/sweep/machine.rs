@@ -1,9 +1,10 @@
-//! A machine of a sweep: the model, and the values that its parameters and those of workloads take.
+//! A machine of a sweep: the model, and the values that its parameters, those of workloads and the axes of designs take.
 
 use shootdown_sim::model::Model;
-use shootdown_sim::run::{self, PARAMETER_PREFIX, Parameters};
+use shootdown_sim::run::{self, Axis, DESIGN_PREFIX, PARAMETER_PREFIX, Parameters, Settings, Values, axis};
 
 use super::combine::{hypercube, once, one_at_a_time, product};
+use super::results::Value;
 use super::space::MOST_RUNS;
 use super::values::{self, Item};
 use crate::args::SweepArgs;
@@ -12,8 +13,20 @@ use crate::failure::Failure;
 /// Stands for every parameter whose value the machine model assumes.
 const ASSUMED: &str = "assumed";
 
+/// Stands for the value that each design has by itself, of an axis that varies elsewhere. Below every value that one takes.
+const AS_DESIGNED: f64 = -1.0;
+
+/// What one `--set` asks for.
+#[derive(Debug)]
+pub(super) struct Assigned {
+    path: String,
+    items: Vec<Item>,
+    /// Of an axis of designs that takes words: those given, which the items count from 0.
+    words: Vec<String>,
+}
+
 /// Reads `PATH=VALUES`.
-pub(super) fn assignment(text: &str, points: usize) -> Result<(String, Vec<Item>), Failure> {
+pub(super) fn assignment(text: &str, points: usize) -> Result<Assigned, Failure> {
     let Some((path, list)) = text.split_once('=').filter(|(path, _)| !path.trim().is_empty()) else {
         return Err(Failure::Input(format!(
             "--set {}: expected PATH=VALUES, for example costs.ipi_send=200..4000:log:8",
@@ -21,13 +34,45 @@ pub(super) fn assignment(text: &str, points: usize) -> Result<(String, Vec<Item>
         )));
     };
     let path = path.trim();
+    if let Some(words) = words(path, list).map_err(|error| Failure::Input(format!("--set {path}: {error}")))? {
+        return Ok(Assigned {
+            path: path.to_string(),
+            items: (0..words.len()).map(|index| Item::Value(index as f64)).collect(),
+            words,
+        });
+    }
     let items = values::parse(list, points).map_err(|error| Failure::Input(format!("--set {path}: {error}")))?;
     if path == ASSUMED && !matches!(items[..], [Item::Stated { .. }]) {
         return Err(Failure::Input(format!(
             "--set {ASSUMED}={list}: expected the range that the model states for each, for example assumed=range:2"
         )));
     }
-    Ok((path.to_string(), items))
+    Ok(Assigned {
+        path: path.to_string(),
+        items,
+        words: Vec::new(),
+    })
+}
+
+/// The words in `list`, each once, where `path` is an axis of designs that takes words.
+fn words(path: &str, list: &str) -> Result<Option<Vec<String>>, String> {
+    if !path.starts_with(DESIGN_PREFIX) {
+        return Ok(None);
+    }
+    let Some(axis) = axis(path) else {
+        return Err(Settings::default().with(path, "").err().unwrap_or_default());
+    };
+    let Values::Choices(_) = axis.values else {
+        return Ok(None);
+    };
+    let mut words = Vec::new();
+    for word in list.split(',') {
+        let word = axis.read(word)?.to_string();
+        if !words.contains(&word) {
+            words.push(word);
+        }
+    }
+    Ok(Some(words))
 }
 
 /// A machine and the values its parameters take.
@@ -36,6 +81,8 @@ pub(super) struct Machine {
     pub(super) model: Model,
     /// Swept parameters.
     pub(super) paths: Vec<String>,
+    /// Of each: the words that its values count from 0; none where they are numbers.
+    pub(super) words: Vec<Vec<String>>,
     /// Values of `paths`, by combination.
     pub(super) combinations: Vec<Vec<f64>>,
 }
@@ -43,7 +90,19 @@ pub(super) struct Machine {
 impl Machine {
     pub(super) fn build(&self, combination: usize, cpus: Option<usize>) -> Result<(Model, Parameters), String> {
         let (mut model, mut parameters) = (None, Parameters::default());
-        for (path, &value) in self.paths.iter().zip(&self.combinations[combination]) {
+        for (index, (path, &value)) in self.paths.iter().zip(&self.combinations[combination]).enumerate() {
+            if path.starts_with(DESIGN_PREFIX) {
+                if value == AS_DESIGNED {
+                    continue;
+                }
+                let text = self.words[index]
+                    .get(value as usize)
+                    .map_or_else(|| value.to_string(), String::clone);
+                parameters = parameters
+                    .with_setting(path, &text)
+                    .map_err(|error| format!("--set {path}={text}: {error}"))?;
+                continue;
+            }
             if path.starts_with(PARAMETER_PREFIX) {
                 parameters = parameters
                     .with(path, value)
@@ -62,17 +121,27 @@ impl Machine {
         };
         Ok((model, parameters))
     }
+
+    /// The value of a swept parameter as a cell of the results; null where it is as each design has it.
+    pub(super) fn cell(&self, index: usize, combination: usize) -> Value {
+        let value = self.combinations[combination][index];
+        match self.words[index].get(value as usize) {
+            _ if value == AS_DESIGNED && self.paths[index].starts_with(DESIGN_PREFIX) => Value::Null,
+            Some(word) => Value::Text(word.clone()),
+            None => Value::Number(value),
+        }
+    }
 }
 
 /// Finds a machine and the values that its parameters take.
-pub(super) fn machine(on: &str, sets: &[(String, Vec<Item>)], args: &SweepArgs) -> Result<Machine, Failure> {
+pub(super) fn machine(on: &str, sets: &[Assigned], args: &SweepArgs) -> Result<Machine, Failure> {
     let mut model = Model::find(on).map_err(|error| Failure::Input(error.to_string()))?;
-    if sets.iter().any(|(path, _)| path.starts_with("vm.")) {
+    if sets.iter().any(|set| set.path.starts_with("vm.")) {
         let virtual_one = model.with_hypervisor();
         model = virtual_one.map_err(|error| Failure::Input(error.to_string()))?;
     }
     let mut axes: Vec<(String, Vec<Item>)> = Vec::new();
-    for (path, items) in sets {
+    for Assigned { path, items, .. } in sets {
         let fail = |error: String| Failure::Input(format!("--set {path}: {error}"));
         if path == ASSUMED {
             let assumed = model
@@ -81,7 +150,7 @@ pub(super) fn machine(on: &str, sets: &[(String, Vec<Item>)], args: &SweepArgs) 
             for parameter in assumed {
                 let range = parameter.provenance.range().filter(|range| range.low < range.high);
                 // One that the user gave values of its own keeps them.
-                let given = sets.iter().any(|(path, _)| path == parameter.path);
+                let given = sets.iter().any(|set| set.path == parameter.path);
                 if let Some(range) = range.filter(|_| !given) {
                     let items = values::resolved(items, Some((range.low, range.high)));
                     let items = items.map_err(|error| fail(format!("{}: {error}", parameter.path)))?;
@@ -156,8 +225,10 @@ pub(super) fn machine(on: &str, sets: &[(String, Vec<Item>)], args: &SweepArgs) 
             ))
         })?
     };
+    let words = |path: &String| sets.iter().find(|set| set.path == *path).map(|set| set.words.clone());
     Ok(Machine {
         model,
+        words: axes.iter().map(|(path, _)| words(path).unwrap_or_default()).collect(),
         paths: axes.into_iter().map(|(path, _)| path).collect(),
         combinations,
     })
@@ -167,12 +238,18 @@ pub(super) fn machine(on: &str, sets: &[(String, Vec<Item>)], args: &SweepArgs) 
 pub(super) fn base_value(model: &Model, path: &str) -> Option<f64> {
     let of_workload = || run::parameters().find(|parameter| parameter.path == path);
     let of_machine = model.parameter(path).map(|parameter| parameter.value);
-    of_machine.or_else(|| of_workload().map(|parameter| parameter.default))
+    let of_design = || axis(path).map(|_: &Axis| AS_DESIGNED);
+    of_machine
+        .or_else(|| of_workload().map(|parameter| parameter.default))
+        .or_else(of_design)
 }
 
 /// Points of a range are rounded where only whole numbers are taken.
 fn whole_if_needed(model: &Model, path: &str, value: f64) -> f64 {
     let rounded = value.round();
+    if path.starts_with(DESIGN_PREFIX) {
+        return rounded;
+    }
     if path.starts_with(PARAMETER_PREFIX) {
         let whole = run::parameters().any(|parameter| parameter.path == path && parameter.whole);
         return if whole { rounded } else { value };

@@ -32,6 +32,9 @@ use summary::Summary;
 
 pub use shard::Shard;
 
+/// Most notes about settings without effect.
+const MOST_NOTES: usize = 5;
+
 /// A file that results go to.
 struct Output {
     destination: Destination,
@@ -72,6 +75,18 @@ pub fn command(args: &SweepArgs, runner: &dyn Runner, stop: &AtomicBool) -> Resu
         output::note(&format!(
             "{} runs are left out: they have more threads than their machine has CPUs",
             number::count(space.left_out as u64)
+        ));
+    }
+
+    let without_effect = space.without_effect();
+    without_effect
+        .iter()
+        .take(MOST_NOTES)
+        .for_each(|line| output::note(line));
+    if without_effect.len() > MOST_NOTES {
+        output::note(&format!(
+            "{} more settings change nothing",
+            without_effect.len() - MOST_NOTES
         ));
     }
 
@@ -219,8 +234,7 @@ fn key(space: &Space, identity: &Identity, index: usize) -> Vec<(String, Value)>
         ("seed".to_string(), Value::Count(point.seed)),
     ];
     for path in &space.parameters {
-        let value = space.value(point, path).map_or(Value::Null, Value::Number);
-        cells.push((path.clone(), value));
+        cells.push((path.clone(), space.cell(point, path)));
     }
     cells
 }

@@ -16,7 +16,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::record::Field;
 use parquet::schema::types::{Type, TypePtr};
 use serde::ser::{Serialize, SerializeMap, Serializer};
-use shootdown_sim::run::RunResult;
+use shootdown_sim::run::{RunResult, Values, axis};
 
 use crate::failure::unread;
 
@@ -114,6 +114,7 @@ pub fn kind(column: &str) -> Kind {
         SWEEP | ERROR | "workload" | "machine" | "design" | "story" | "doubt" => Kind::Text,
         POINT | POINTS | "cpus" | "threads" | "seed" | "ops" | "stale" | "accesses_checked" | "caught_after"
         | "events" => Kind::Count,
+        _ if axis(column).is_some_and(|axis| matches!(axis.values, Values::Choices(_))) => Kind::Text,
         _ if column.starts_with("latency_") && column.ends_with("_count") => Kind::Count,
         _ => Kind::Number,
     }

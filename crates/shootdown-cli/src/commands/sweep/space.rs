@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use shootdown_sim::model::{Model, Topology};
-use shootdown_sim::run::{self, Parameters, RunSpec, validate};
+use shootdown_sim::run::{self, DESIGN_PREFIX, Parameters, RunSpec, validate};
 
 use super::combine::{FNV, fnv};
 use super::machine::{Machine, assignment, base_value, machine};
+use super::results::Value;
 use super::shard::Shard;
 use super::values::{self, Item};
 use crate::args::SweepArgs;
@@ -231,7 +232,42 @@ impl Space {
         &self.machines[point.machine].model.name
     }
 
+    /// The value of a swept parameter at a point, as a cell of the results; null where it is as the design has it, or where it does
+    /// not apply.
+    pub fn cell(&self, point: &Point, parameter: &str) -> Value {
+        let machine = &self.machines[point.machine];
+        let applies = run::designs().any(|entry| entry.name == point.design && entry.takes_settings());
+        match machine.paths.iter().position(|path| path == parameter) {
+            _ if parameter.starts_with(DESIGN_PREFIX) && !applies => Value::Null,
+            Some(index) => machine.cell(index, point.combination),
+            None => base_value(&machine.model, parameter).map_or(Value::Null, Value::Number),
+        }
+    }
+
+    /// Which settings change nothing under which designs, a sentence each.
+    pub fn without_effect(&self) -> Vec<String> {
+        let mut sentences: Vec<String> = Vec::new();
+        let mut last = None;
+        for point in &self.points {
+            let place = (point.machine, point.combination, point.design);
+            if last.replace(place) == Some(place) {
+                continue;
+            }
+            let entry = run::designs().find(|entry| entry.name == point.design);
+            let built = self.machines[point.machine].build(point.combination, point.asked_cpus);
+            if let (Some(entry), Ok((model, parameters))) = (entry, built) {
+                for sentence in entry.without_effect(&model, parameters.design()) {
+                    if !sentences.contains(&sentence) {
+                        sentences.push(sentence);
+                    }
+                }
+            }
+        }
+        sentences
+    }
+
     /// The value of a swept parameter at a point, in the unit of the machine's file.
+    #[cfg(test)]
     pub fn value(&self, point: &Point, parameter: &str) -> Option<f64> {
         let machine = &self.machines[point.machine];
         match machine.paths.iter().position(|path| path == parameter) {
@@ -264,6 +300,9 @@ impl Space {
             }
             for values in &machine.combinations {
                 add(format!("{:?}{values:?}\n", machine.paths));
+            }
+            for words in machine.words.iter().filter(|words| !words.is_empty()) {
+                add(format!("{words:?}\n"));
             }
         }
         for entry in run::designs() {
@@ -466,6 +505,41 @@ mod tests {
     }
 
     #[test]
+    fn axes_of_designs_are_swept_and_recorded() {
+        let space = space(
+            "tlb_flush2 --designs ideal,ipi --threads 2 --set design.ceiling=1..256:log:3 --set design.wait=spin,preemptible",
+        );
+        assert_eq!(space.points.len(), 3 * 2 * 2);
+        let cells = |point: &Point| ["design.ceiling", "design.wait"].map(|path| space.cell(point, path));
+        let (ideal, ipi) = (&space.points[0], &space.points[3]);
+        assert_eq!((ideal.design, cells(ideal)), ("ideal", [Value::Null, Value::Null]));
+        assert_eq!(
+            (ipi.design, cells(ipi)),
+            ("ipi", [Value::Number(1.0), Value::Text("preemptible".to_string())])
+        );
+        let settings = space.spec(ipi).unwrap().parameters.design().clone();
+        let given: Vec<String> = settings
+            .iter()
+            .map(|(axis, value)| format!("{}={value}", axis.path))
+            .collect();
+        assert_eq!(given, ["design.ceiling=1", "design.wait=preemptible"]);
+        assert_eq!(
+            space.without_effect(),
+            ["`ideal` stays as it is: design settings do not apply to it"]
+        );
+    }
+
+    #[test]
+    fn an_axis_that_another_is_varied_beside_is_as_the_design_has_it() {
+        let space = space(
+            "tlb_flush2 --designs ipi --threads 2 --one-at-a-time --set design.ceiling=1,64 --set design.wait=spin,preemptible",
+        );
+        assert_eq!(space.points.len(), 5);
+        assert_eq!(space.cell(&space.points[0], "design.ceiling"), Value::Null);
+        assert!(space.spec(&space.points[0]).unwrap().parameters.design().is_empty());
+    }
+
+    #[test]
     fn mistakes_name_the_place_and_the_remedy() {
         for (line, expected) in [
             ("--set costs.invlpg", "--set costs.invlpg: expected PATH=VALUES"),
@@ -490,6 +564,19 @@ mod tests {
             ("--points 1 --set costs.rmw=1..2", "expected 2 to 10000 points"),
             ("--set assumed=range:9", "more than 2000000 combinations"),
             ("--designs smoke", "`smoke` is not known"),
+            (
+                "--set design.wait=sleep",
+                "--set design.wait: expected spin or preemptible, found `sleep`",
+            ),
+            (
+                "--set design.slots=0,4",
+                "--set design.slots=0: expected a whole number from 1 to 16",
+            ),
+            (
+                "--set design.waits=1",
+                "is no axis of a design; use one of: design.tags",
+            ),
+            ("--set design.first_tag=4095", "do not fit below 4096"),
         ] {
             if expected.is_empty() {
                 assert_eq!(space(&format!("tlb_flush2 --designs ipi {line}")).left_out, 1);

@@ -38,6 +38,43 @@ struct Cell {
     rates: BTreeMap<usize, Vec<f64>>,
 }
 
+/// A column that was varied.
+struct Parameter<'a> {
+    name: &'a str,
+    /// Its values where they are words, in the order in which they appear; a value is the place of its word.
+    words: Vec<&'a str>,
+}
+
+impl<'a> Parameter<'a> {
+    fn new(name: &'a str, cells: impl Iterator<Item = &'a Value>) -> Self {
+        let mut words = Vec::new();
+        for cell in cells {
+            if let Value::Text(word) = cell
+                && !words.contains(&word.as_str())
+            {
+                words.push(word.as_str());
+            }
+        }
+        Self { name, words }
+    }
+
+    fn value(&self, cell: &Value) -> Option<f64> {
+        match cell {
+            Value::Text(word) => self
+                .words
+                .iter()
+                .position(|known| known == word)
+                .map(|place| place as f64),
+            number => number.number(),
+        }
+    }
+
+    fn shown(&self, value: f64) -> String {
+        let word = self.words.get(value as usize);
+        word.map_or_else(|| value.to_string(), ToString::to_string)
+    }
+}
+
 impl Cell {
     /// A design's throughput over the best of the others.
     fn ratio(&self, design: usize) -> Option<f64> {
@@ -58,7 +95,13 @@ impl Summary {
             _ => String::new(),
         };
         let number = |row: &[Value], name: &str| column(name).and_then(|index| row[index].number());
-        let parameters: Vec<&String> = results.columns.iter().filter(|name| name.contains('.')).collect();
+        let parameters: Vec<Parameter> = results
+            .columns
+            .iter()
+            .enumerate()
+            .filter(|(_, name)| name.contains('.'))
+            .map(|(index, name)| Parameter::new(name, results.rows.iter().map(|row| &row[index])))
+            .collect();
 
         let (mut stale, mut checked, mut failed) = (0, 0, Vec::new());
         let mut designs: Vec<String> = Vec::new();
@@ -85,7 +128,10 @@ impl Summary {
             let size: Vec<String> = ["workload", "machine", "cpus", "threads"]
                 .map(|name| text(row, name))
                 .to_vec();
-            let values: Vec<Option<f64>> = parameters.iter().map(|name| number(row, name)).collect();
+            let values: Vec<Option<f64>> = parameters
+                .iter()
+                .map(|parameter| column(parameter.name).and_then(|index| parameter.value(&row[index])))
+                .collect();
             let place = size
                 .iter()
                 .cloned()
@@ -160,7 +206,7 @@ impl Summary {
 }
 
 /// What each design reached, a row for each point.
-fn rates(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Grid {
+fn rates(designs: &[String], parameters: &[Parameter], cells: &[Cell]) -> Grid {
     let varied: Vec<usize> = (0..parameters.len())
         .filter(|&index| range(cells, index).is_some())
         .collect();
@@ -168,7 +214,7 @@ fn rates(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Grid {
     columns.extend(
         varied
             .iter()
-            .map(|&index| Column::number(parameters[index].clone(), "the value of this parameter")),
+            .map(|&index| Column::number(parameters[index].name.to_string(), "the value of this parameter")),
     );
     columns.extend(
         designs
@@ -176,7 +222,8 @@ fn rates(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Grid {
             .map(|design| Column::number(design.clone(), "operations per second of this design")),
     );
     let rows = cells.iter().map(|cell| {
-        let value = |&index: &usize| cell.values[index].map_or(UNKNOWN.to_string(), |value| value.to_string());
+        let value =
+            |&index: &usize| cell.values[index].map_or(UNKNOWN.to_string(), |value| parameters[index].shown(value));
         let rate = |design| {
             let rates = cell.rates.get(&design);
             rates.map_or(UNKNOWN.to_string(), |rates| number::rate(median(rates.iter().copied())))
@@ -268,7 +315,7 @@ fn range(cells: &[Cell], parameter: usize) -> Option<(f64, f64)> {
 }
 
 /// Whether `adaptive` is ahead of every other design wherever a parameter is at an end of its range, in a line.
-fn ahead(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Option<String> {
+fn ahead(designs: &[String], parameters: &[Parameter], cells: &[Cell]) -> Option<String> {
     let judged = designs.iter().position(|design| design == JUDGED_DESIGN)?;
     let sharing = |index: usize, value: f64| cells.iter().filter(|cell| cell.values[index] == Some(value)).count();
     // Each point once. Where one parameter is varied at a time, others stay at values that may be ends of theirs: what is
@@ -285,7 +332,7 @@ fn ahead(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Option<S
         .iter()
         .filter_map(|cell| {
             let (index, value) = at_an_end(cell)?;
-            Some((cell.ratio(judged)?, parameters[index], value, cell))
+            Some((cell.ratio(judged)?, &parameters[index], value, cell))
         })
         .collect();
     let behind = ends.iter().filter(|(ratio, ..)| *ratio < 1.0).count();
@@ -296,8 +343,11 @@ fn ahead(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Option<S
     };
     Some(format!(
         "{verdict} {JUDGED_DESIGN} ahead of every other design at both ends of every range (1.000 of the best or more): behind at {behind} of {}; \
-         least {ratio:.3} of the best, {workload} on {machine} at {threads} threads with {parameter} = {value}\n",
+         least {ratio:.3} of the best, {workload} on {machine} at {threads} threads with {} = {}
+",
         ends.len(),
+        parameter.name,
+        parameter.shown(*value),
     ))
 }
 
@@ -324,7 +374,7 @@ fn usual_values(parameters: usize, cells: &[Cell]) -> Option<Vec<Option<f64>>> {
         .then_some(usual)
 }
 
-fn ends(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Grid {
+fn ends(designs: &[String], parameters: &[Parameter], cells: &[Cell]) -> Grid {
     let mut columns = vec![
         Column::words("parameter", "the parameter at an end of its range"),
         Column::number("value", "the value there"),
@@ -352,8 +402,12 @@ fn ends(designs: &[String], parameters: &[&String], cells: &[Cell]) -> Grid {
                 .filter(|cell| cell.values[index] == Some(end) && counts(cell))
                 .collect();
             let mut row = vec![
-                if first { parameter.to_string() } else { String::new() },
-                end.to_string(),
+                if first {
+                    parameter.name.to_string()
+                } else {
+                    String::new()
+                },
+                parameter.shown(end),
             ];
             row.extend((0..designs.len()).map(|design| {
                 let ratios: Vec<f64> = here.iter().filter_map(|cell| cell.ratio(design)).collect();
@@ -444,13 +498,19 @@ mod tests {
             cell(0.0, 1.0, 110.0),
             cell(0.0, 8.0, 140.0),
         ];
-        let (designs, parameters) = (["ipi", "adaptive"].map(String::from), ["a", "b"].map(String::from));
-        let line = ahead(&designs, &parameters.each_ref(), &cells).unwrap();
+        let (designs, parameters) = (
+            ["ipi", "adaptive"].map(String::from),
+            ["a", "b"].map(|name| Parameter {
+                name,
+                words: Vec::new(),
+            }),
+        );
+        let line = ahead(&designs, &parameters, &cells).unwrap();
         assert!(
             line.contains("behind at 0 of 4; least 1.100 of the best, w on m at 2 threads with b = 1"),
             "{line}"
         );
-        let grid = ends(&designs, &parameters.each_ref(), &cells);
+        let grid = ends(&designs, &parameters, &cells);
         let least: Vec<&str> = grid.groups.iter().flatten().map(|row| row[3].as_str()).collect();
         assert_eq!(
             least,
@@ -459,7 +519,7 @@ mod tests {
         );
         // Where several are varied at once, an end is every point at it.
         cells.push(cell(9.0, 8.0, 90.0));
-        let grid = ends(&designs, &parameters.each_ref(), &cells);
+        let grid = ends(&designs, &parameters, &cells);
         assert_eq!(grid.groups[0][0][3], "1.30x (1.10)");
     }
 
