@@ -7,6 +7,9 @@ use shootdown::{
     Ack, Departure, Design, Exit, Free, MAX_SLOTS, Order, Reach, Requests, Service, Tags, Targets, Wait, Walkers, Worth,
 };
 
+/// Where an axis is read: in words, and as a test of a design.
+pub type Place = (&'static str, fn(&Design) -> bool);
+
 /// An axis of a design, or one of its numbers.
 #[derive(Debug)]
 pub struct Axis {
@@ -16,8 +19,8 @@ pub struct Axis {
     pub values: Values,
     /// One line about it, unit included.
     pub about: &'static str,
-    /// Where it is read, if not under every design: in words, and as a test.
-    pub read: Option<(&'static str, fn(&Design) -> bool)>,
+    /// Where it is read, if not under every design.
+    pub read: Option<Place>,
     /// Reads it.
     pub(super) get: fn(&Design) -> Setting,
     /// Writes it.
@@ -91,7 +94,7 @@ const MOST_CPUS: u64 = crate::model::Topology::MAX_CPUS as u64;
 /// A virtual hour, ns: longer than any run.
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-const ADAPTIVE: Option<(&str, fn(&Design) -> bool)> = Some(("where design.reach=adaptive", is_adaptive));
+const ADAPTIVE: Option<Place> = Some(("where design.reach=adaptive", is_adaptive));
 
 fn is_adaptive(design: &Design) -> bool {
     design.reach == Reach::Adaptive
