@@ -19,7 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use shootdown_sim::model::Model;
 use shootdown_sim::replay::{ReplayResult, ReplaySpec, Scale, replay_recorded, validate};
-use shootdown_sim::run::PARAMETER_PREFIX;
+use shootdown_sim::run::{PARAMETER_PREFIX, Settings};
 use shootdown_sim::timeline::TimelineEvent;
 use shootdown_trace::victims::Interruptions;
 use shootdown_trace::{Coverage, Metadata};
@@ -134,7 +134,9 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         .zip(&done)
         .map(|(spec, done)| Row::new(&spec.design, &done.result, &recording.recorded, times, lost))
         .collect();
-    let as_recorded = args.scale == Scale::Copies(1) && target.machine.topology.cpus() == recording.cpus();
+    let as_recorded = args.scale == Scale::Copies(1)
+        && target.machine.topology.cpus() == recording.cpus()
+        && target.parameters.design().is_empty();
     let predicting = AS_RECORDED
         .iter()
         .filter(|_| as_recorded)
@@ -295,6 +297,7 @@ fn fits(
     stop: &AtomicBool,
 ) -> Result<Vec<limits::Fit>, Failure> {
     let spec = |model: &Model| ReplaySpec {
+        settings: Settings::default(),
         machine: Arc::new(model.clone()),
         design: limits::LINUX.to_string(),
         seed: args.seed,
