@@ -118,9 +118,35 @@ impl Decision {
 }
 
 /// Promotions, demotions and moved thresholds, with their reasons: `most` of them one by one, the rest are counted; where there
-/// are more, no thresholds.
+/// are more, no thresholds. A threshold that moves while a space has a tag, which is broadcast in any case, is only counted.
 pub(super) fn decisions(diary: &Diary, most: usize) -> Vec<String> {
-    let told: Vec<Decision> = diary.notes.iter().filter_map(Decision::of).collect();
+    let (mut told, mut promoted, mut idle) = (Vec::new(), 0_u32, Vec::new());
+    for note in &diary.notes {
+        match note.event {
+            Event::Promoted => promoted += 1,
+            Event::Demoted => promoted = promoted.saturating_sub(1),
+            Event::ThresholdMoved { to, .. } if promoted > 0 => {
+                idle.push(to);
+                continue;
+            }
+            _ => {}
+        }
+        told.extend(Decision::of(note));
+    }
+    let mut lines = listed(diary, &told, most);
+    if let Some((least, greatest)) = idle.iter().min().zip(idle.iter().max()) {
+        lines.push(format!(
+            "While a space had a tag, the threshold moved {} (between {} and {} other CPUs): that changes nothing for such a space.",
+            if idle.len() == 1 { "once".to_string() } else { format!("{} times", idle.len()) },
+            cpus(*least),
+            cpus(*greatest)
+        ));
+    }
+    lines
+}
+
+/// The decisions that change what happens, `most` of them one by one.
+fn listed(diary: &Diary, told: &[Decision], most: usize) -> Vec<String> {
     if told.is_empty() {
         return vec!["No space was promoted or demoted, and the threshold did not move.".to_string()];
     }
@@ -179,6 +205,14 @@ mod tests {
             "{few:?}"
         );
         diary.notes.push(moved(10_000));
+        let folded = decisions(&diary, 8);
+        assert_eq!(folded.len(), 9);
+        assert!(
+            folded[8].contains("the threshold moved once (between 4 and 4 other CPUs)"),
+            "{folded:?}"
+        );
+        diary.notes.pop();
+        diary.notes.insert(0, moved(0));
         let many = decisions(&diary, 8);
         assert_eq!(many.len(), 2);
         assert!(many[0].starts_with("at 9.0 µs: it was promoted"), "{many:?}");
