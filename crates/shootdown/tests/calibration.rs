@@ -27,6 +27,8 @@ struct Timed {
     cpu: Cell<usize>,
     interrupted: Cell<bool>,
     pins: Cell<u32>,
+    /// The task goes on with CPU 1 as soon as it is not pinned, which takes 5 ns.
+    migrates: Cell<bool>,
     /// What invalidating a page takes, and a tag.
     local_ns: Cell<(u64, u64)>,
     /// An invalidation was measured while its task could have migrated.
@@ -48,6 +50,7 @@ impl Timed {
             cpu: Cell::new(0),
             interrupted: Cell::new(false),
             pins: Cell::new(0),
+            migrates: Cell::new(false),
             local_ns: Cell::new((50, 120)),
             adrift: Cell::new(false),
             moved: RefCell::default(),
@@ -79,6 +82,10 @@ unsafe impl Kernel<1> for &Timed {
     }
     fn unpin(&self) {
         self.pins.set(self.pins.get() - 1);
+        if self.migrates.get() && self.pins.get() == 0 {
+            self.pass(5);
+            self.cpu.set(1);
+        }
     }
     fn invalidate(&self, what: Local) {
         self.adrift.set(self.adrift.get() || self.pins.get() == 0);
@@ -146,6 +153,22 @@ fn a_good_clock_measures_what_operations_take() {
         assert_eq!((costs.broadcast_ns, costs.page_ns, costs.tag_ns), (600, 50, 120));
         assert_eq!(costs.interrupt_ns, Costs::PRIORS.interrupt_ns, "nobody to interrupt");
         assert_eq!(engine.costs(), costs);
+    });
+}
+
+/// It chose CPU 1 to interrupt, and runs there by then: a round trip to nobody is no measurement.
+#[test]
+fn a_task_that_migrates_to_its_only_target_does_not_measure_an_interrupt() {
+    let kernel = Timed::new(Clock::Good);
+    with_engine(&kernel, |engine| {
+        kernel.cpu.set(1);
+        engine.cpu_online();
+        kernel.cpu.set(0);
+        kernel.migrates.set(true);
+        let costs = engine.calibrate();
+        assert!(!kernel.interrupted.get(), "nobody but itself was left to interrupt");
+        assert_eq!(costs.interrupt_ns, Costs::PRIORS.interrupt_ns);
+        assert_eq!(costs.disturbed_ns, Costs::PRIORS.disturbed_ns);
     });
 }
 

@@ -61,7 +61,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             }
         }
         if self.broadcasts()
-            && let Some(ns) = self.shortest(|engine| engine.broadcast_nothing(first))
+            && let Some(ns) = self.shortest(|engine| {
+                engine.broadcast_nothing(first);
+                true
+            })
         {
             tells = true;
             costs.broadcast_ns = ns;
@@ -70,6 +73,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             self.shortest(|engine| {
                 let _pin = engine.pinned();
                 engine.kernel.invalidate(what);
+                true
             })
         };
         let (page, tag) = (local(UNUSED_PAGE), local(Local::Tag(Tag(0))));
@@ -87,15 +91,16 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.costs()
     }
 
-    /// One of the shortest of some runs of `what`, ns; `None` when the clock does not tell.
-    fn shortest(&self, mut what: impl FnMut(&Self)) -> Option<u64> {
+    /// One of the shortest of some runs of `what`, ns; `None` when the clock does not tell. A run that returns false has not done
+    /// what is measured, and does not count.
+    fn shortest(&self, mut what: impl FnMut(&Self) -> bool) -> Option<u64> {
         // Ascending.
         let mut best = [u64::MAX; COUNTS];
         for _ in 0..TRIES {
             let begun = self.kernel.now_ns();
-            what(self);
+            let done = what(self);
             match self.kernel.now_ns().checked_sub(begun) {
-                Some(ns) if ns > 0 => {
+                Some(ns) if ns > 0 && done => {
                     let [.., last] = &mut best;
                     *last = ns.min(*last);
                     best.sort_unstable();
@@ -121,12 +126,17 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.kernel.broadcast_sync();
     }
 
-    pub(crate) fn round_trip(&self, mut targets: CpuMask<W>) {
+    /// Interrupts `targets` and waits for their answers. False, and nothing done, if this CPU is the only one of them.
+    pub(crate) fn round_trip(&self, mut targets: CpuMask<W>) -> bool {
         let pin = self.pinned();
         // They were found by another pin, perhaps from another CPU: nobody interrupts itself.
         targets.remove(pin.cpu);
+        if targets.is_empty() {
+            return false;
+        }
         let mut token = self.token(0, 0);
         self.interrupt(&mut token, targets, Asked::CATCH_UP, pin, |_| {});
         let _done = token.wait();
+        true
     }
 }
