@@ -5,7 +5,9 @@
 //! to a cache line), or a model checker's. Barriers carry the name of what they are for, because "full barrier" means something
 //! else on every instruction set; each use in the engine names the barrier it pairs with.
 
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::sync::atomic::Ordering;
+#[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]
+use core::sync::atomic::{AtomicU64, fence};
 
 /// A 64-bit atomic word of one world.
 ///
@@ -106,13 +108,15 @@ pub unsafe trait Facade: 'static {
     fn wait_until(condition: impl FnMut() -> bool);
 }
 
-/// The processor's own atomics: complete on x86. Elsewhere it is for host threads, which have no table walker to order
-/// against: a `SeqCst` fence on Arm is a `dmb`, not the `dsb` that TLBI and interrupt-register writes need, so a kernel
-/// there brings a facade of its own.
+/// The processor's own atomics: complete on x86. Elsewhere they are for host threads, which have no table walker to order
+/// against: a `SeqCst` fence on Arm is a `dmb`, not the `dsb` that TLBI and interrupt-register writes need. A kernel there
+/// needs a facade of its own, so this one does not exist on bare metal that is not x86.
+#[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]
 #[derive(Debug, Clone, Copy)]
 pub struct Native;
 
 // SAFETY: the processor's own atomics; see the type for where it is complete.
+#[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]
 unsafe impl Word for AtomicU64 {
     fn new(value: u64) -> Self {
         AtomicU64::new(value)
@@ -152,6 +156,7 @@ unsafe impl Word for AtomicU64 {
 }
 
 /// A locked instruction is a full barrier on x86; elsewhere the read-modify-write needs one on either side.
+#[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]
 #[inline]
 fn around_rmw<T>(rmw: impl FnOnce() -> T) -> T {
     if cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
@@ -165,6 +170,7 @@ fn around_rmw<T>(rmw: impl FnOnce() -> T) -> T {
 }
 
 // SAFETY: the processor's own atomics; see the type for where it is complete.
+#[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]
 unsafe impl Facade for Native {
     type U64 = AtomicU64;
 

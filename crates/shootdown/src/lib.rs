@@ -76,7 +76,9 @@ pub use design::{
     Targets, USER_HALF, Wait, Walkers, Worth,
 };
 pub use engine::{Engine, Storage, tag_words};
-pub use facade::{Facade, Native, Word};
+#[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]
+pub use facade::Native;
+pub use facade::{Facade, Word};
 pub use flush::batch::Batch;
 pub use flush::deferred::{Deferral, DeferralsOver, Unmapped};
 pub use flush::token::{Flushed, Token};

@@ -51,7 +51,9 @@ pub struct Space<F: Facade, const W: usize> {
     pub(crate) walk_counts: Line<crate::walk::Counts<F>>,
 }
 
+#[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]
 const _: () = assert!(size_of::<Space<crate::facade::Native, 1>>() == 704);
+#[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]
 const _: () = assert!(size_of::<Space<crate::facade::Native, 128>>() == 2624);
 
 impl<F: Facade, const W: usize> Space<F, W> {
