@@ -21,7 +21,11 @@ pub struct Tag(pub u16);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Root(pub u64);
 
-/// One local invalidation. When it has to be complete [`Kernel::invalidate`] says.
+/// One local invalidation. [`Kernel::invalidate`] says when it has to be complete.
+///
+/// `stride` is the distance between the addresses that are invalidated: the smallest page of the range, not the size of the page at each
+/// address. A larger page may be cached there. Derive no level hint from it: on Arm leave TTL unknown, because an invalidation with a
+/// wrong level may do nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Local {
     /// The translation of one page of `stride` at `address` under `tag`, together with every paging-structure entry of
@@ -29,7 +33,7 @@ pub enum Local {
     Page {
         /// First byte of the page.
         address: u64,
-        /// Size of the page.
+        /// The smallest page of the range; see above.
         stride: Stride,
         /// The tag whose entry goes.
         tag: Tag,
@@ -44,7 +48,7 @@ pub enum Local {
     Kernel {
         /// First byte of the page.
         address: u64,
-        /// Size of the page.
+        /// The smallest page of the range; see above.
         stride: Stride,
     },
     /// Everything on this CPU, global entries included (INVPCID type 2, CR4.PGE toggle, VMALLE1).
@@ -52,13 +56,15 @@ pub enum Local {
 }
 
 /// One broadcast invalidation: reaches every CPU of the machine, asynchronously until [`Kernel::broadcast_sync`].
+///
+/// `stride` as in [`Local`]: no level hint follows from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Broadcast {
     /// `count` pages of `stride` from `address` under `tag`; `count` is at most the limit for that stride.
     Pages {
         /// First byte of the first page.
         address: u64,
-        /// Size of each page.
+        /// Distance between the pages; see above.
         stride: Stride,
         /// How many pages, from 1 (not "extra pages": the encoder subtracts).
         count: u32,
@@ -75,7 +81,7 @@ pub enum Broadcast {
     Kernel {
         /// First byte of the first page.
         address: u64,
-        /// Size of each page.
+        /// Distance between the pages; see above.
         stride: Stride,
         /// How many pages, from 1.
         count: u32,
