@@ -21,9 +21,14 @@ pub(crate) fn check(bytes: &[u8]) {
     let range = if tables { range.with_tables() } else { range };
     let size = range.stride().bytes();
 
-    assert!(range.start() <= start && start - range.start() < stride.bytes());
     // The end of the address space has no address of its own.
     let to_the_end = range.end() == u64::MAX;
+    if end != 0 && end < start {
+        assert!(range.start() == 0 && to_the_end, "an inverted range covers everything");
+    } else {
+        assert!(range.start() <= start && start - range.start() < stride.bytes());
+    }
+    assert!(end != 0 || to_the_end, "an end of 0 is the end of the address space");
     assert!(
         range.end() >= end && (to_the_end || range.end() > start),
         "an empty range covers the page at its start"
