@@ -20,7 +20,7 @@ pub mod text;
 pub mod victims;
 
 pub use cause::Cause;
-pub use coverage::{Coverage, EVENTS, EventCount, Processes, Rebuilt, Survey};
+pub use coverage::{Coverage, EVENTS, EventCount, Processes, Rebuilt, Resolver, Survey};
 pub use event::{Call, Event, Function, Reason, What};
 pub use metadata::{Damage, FirstDamage, Loss, Metadata};
 pub use summary::Summary;

@@ -30,6 +30,11 @@ pub struct Metadata {
 }
 
 impl Metadata {
+    /// Notes that so many events were lost, those counted before among them.
+    pub fn lost_at_least(&mut self, events: u64) {
+        self.lose(None, Some(events.saturating_sub(self.lost_events)));
+    }
+
     /// Counts a loss of `events`, or of a number that is not known, on `cpu`.
     pub(crate) fn lose(&mut self, cpu: Option<u32>, events: Option<u64>) {
         if events == Some(0) {

@@ -1,6 +1,6 @@
 //! What is in a recording, in a few numbers. Memory: an entry per process.
 
-use crate::{Event, Function, Reason, What};
+use crate::{Event, Function, Reason, Resolver, What};
 use std::collections::HashMap;
 
 /// One process (or one task, where the recording does not know processes).
@@ -38,6 +38,8 @@ pub struct Summary {
     /// Memory system calls.
     pub calls: u64,
     processes: HashMap<u32, Process>,
+    /// Calls whose function has no name, by process and address.
+    unnamed: HashMap<(u32, u64), u64>,
 }
 
 impl Summary {
@@ -64,10 +66,30 @@ impl Summary {
                 self.shootdowns += 1;
                 self.process(event).shootdowns += 1;
             }
+            What::Queued {
+                function: Function::Unnamed(address),
+                ..
+            } => {
+                let process = self.process(event).process;
+                *self.unnamed.entry((process, address)).or_default() += 1;
+            }
             What::Interrupt { call, .. } | What::Interrupts { call, .. } => self.call_interrupts += u64::from(call),
             What::Call { .. } => self.calls += 1,
             _ => {}
         }
+    }
+
+    /// Counts calls without a name for what they are, where the whole recording tells.
+    pub fn identify(&mut self, resolver: &Resolver) {
+        for (&(process, address), &count) in &self.unnamed {
+            if resolver.function(address) == Some(Function::Shootdown) {
+                self.shootdowns += count;
+                if let Some(process) = self.processes.get_mut(&process) {
+                    process.shootdowns += count;
+                }
+            }
+        }
+        self.unnamed.clear();
     }
 
     fn process(&mut self, event: &Event<'_>) -> &mut Process {

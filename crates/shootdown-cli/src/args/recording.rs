@@ -9,8 +9,8 @@ use super::whole_number;
 /// Arguments of `import`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Reads the text of a tracefs trace file, of `perf script` or of `trace-cmd report`, plain or gzip. Damaged and\n\
-    unknown lines are counted, reported and skipped. The Parquet file has a row per event and its metadata inside.\n\n\
+    after_help = "Reads the text of a tracefs trace file, of `perf script` or of `trace-cmd report`, plain or packed (gzip, xz,\n\
+    Zstandard, bzip2), in every form that these print with CPU and time. Damaged and unknown lines are counted, reported and skipped. The Parquet file has a row per event and its metadata inside.\n\n\
     Examples:\n  \
     shootdown import cc_make_j2.txt.gz                      writes cc_make_j2.parquet\n  \
     perf script -F comm,pid,tid,cpu,time,event,trace | shootdown import - -o make.parquet\n  \
@@ -74,7 +74,7 @@ impl VictimsBy {
     shootdown replay java_zgc.txt.gz --on turin-2p --scale 4 --json | jq '.designs[].shootdowns'"
 )]
 pub struct ReplayArgs {
-    /// The recording: Parquet of `import` or `record`, or trace text, plain or gzip
+    /// The recording: Parquet of `import` or `record`, or trace text, plain or packed
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 

@@ -17,4 +17,14 @@ impl<const W: usize> System<W> {
         self.leave_kernel(process, entered);
         category::leave(outer);
     }
+
+    /// A kernel thread withdraws the page at `va` of a space that it does not run in, and flushes `range`, which holds
+    /// it.
+    pub fn flush_for_kernel(&self, process: &Process<W>, va: u64, range: Range) {
+        let outer = category::enter(Category::Kernel);
+        let (frames, _) = self.clear(process, va & !(PAGE - 1), 1);
+        self.flush(process, range);
+        self.free_frames(frames);
+        category::leave(outer);
+    }
 }

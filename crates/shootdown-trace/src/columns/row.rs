@@ -41,13 +41,11 @@ impl<'t> Row<'t> {
                 "queued"
             }
             What::Interrupt { target, call } => {
-                self.target = Some(target as i32);
-                self.call = Some(call);
+                (self.target, self.call) = (Some(target as i32), Some(call));
                 "interrupt"
             }
             What::Interrupts { targets, call } => {
-                self.text = Some(targets);
-                self.call = Some(call);
+                (self.text, self.call) = (Some(targets), Some(call));
                 "interrupts"
             }
             What::HandlerEntry => "handler",
@@ -56,8 +54,7 @@ impl<'t> Row<'t> {
                 "fork"
             }
             What::NewTask { child, flags } => {
-                self.to_task = Some(child as i32);
-                self.argument = Some(flags as i64);
+                (self.to_task, self.argument) = (Some(child as i32), Some(flags as i64));
                 "new_task"
             }
             What::Exec => "exec",

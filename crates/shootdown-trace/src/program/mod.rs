@@ -63,6 +63,13 @@ pub enum Action {
         /// Why the thread asks.
         cause: Cause,
     },
+    /// A kernel thread (reclaim, khugepaged, KSM) asks for a flush of a space that it does not run in.
+    KernelFlush {
+        /// The space: the one that a CPU had loaded which the request went to.
+        space: u32,
+        /// Pages; `None` for all.
+        pages: Option<u32>,
+    },
     /// The last thread of a space has ended, on this CPU.
     End {
         /// The space.
@@ -90,7 +97,18 @@ struct Cpu {
     task: Option<u32>,
     /// What it last said that it does.
     doing: Option<Action>,
+    /// The space that it has loaded, while it runs kernel code too.
+    loaded: Option<u32>,
     caller: Caller,
+    /// A kernel thread's request that it sends.
+    kernel_request: Option<KernelRequest>,
+}
+
+/// A kernel thread's request. The recording does not name its spaces: they are those of the CPUs that it goes to.
+#[derive(Debug, Clone)]
+struct KernelRequest {
+    pages: i64,
+    spaces: Vec<u32>,
 }
 
 impl Program {
@@ -132,6 +150,11 @@ impl Program {
             task,
             item,
         } = kept;
+        if task == Event::UNKNOWN_TASK {
+            // Its CPU does not switch within the window.
+            self.spaces.foreign += u64::from(matches!(item, Item::Flush { .. }));
+            return;
+        }
         let mut emit = |cpu, action| {
             sink(Step { time_ns, cpu, action });
         };
@@ -145,7 +168,7 @@ impl Program {
                     self.runs(cpu, from, false, &mut emit);
                 }
                 self.spaces.leaves(from, state);
-                if matches!(state, b'X' | b'Z') {
+                if matches!(state, b'X' | b'Z' | b'x') {
                     self.ends(cpu, from, &mut emit);
                 }
                 self.runs(cpu, to, true, &mut emit);
@@ -162,10 +185,14 @@ impl Program {
                 self.callers.enters(task, time_ns, call, length, argument);
                 self.cpu(cpu).caller.calls(task, call, address, length);
             }
+            Item::Reaches { target } => self.reaches(cpu, target, &mut emit),
             Item::Exec => {
                 if let Some(ended) = self.spaces.executes(task) {
                     emit(cpu, Action::Lazy { idle: false });
                     emit(cpu, Action::End { space: ended });
+                    for cpu in &mut self.cpus {
+                        cpu.loaded = cpu.loaded.filter(|&loaded| loaded != ended);
+                    }
                 }
                 self.loads(cpu, task, &mut emit);
             }
@@ -188,6 +215,9 @@ impl Program {
                 recorded,
             }
         };
+        if let Action::Run { space, .. } = action {
+            self.cpu(cpu).loaded = Some(space);
+        }
         if self.cpu(cpu).doing != Some(action) {
             self.cpu(cpu).doing = Some(action);
             emit(cpu, action);
@@ -219,6 +249,7 @@ impl Program {
                 recorded: true,
             };
             self.cpu(cpu).doing = Some(action);
+            self.cpu(cpu).loaded = Some(space);
             emit(cpu, action);
         }
         space
@@ -229,10 +260,31 @@ impl Program {
         if let Some(space) = self.spaces.ends(task) {
             emit(cpu, Action::Lazy { idle: false });
             emit(cpu, Action::End { space });
+            for cpu in &mut self.cpus {
+                cpu.loaded = cpu.loaded.filter(|&loaded| loaded != space);
+            }
         }
         self.window.forget(task);
         self.callers.ends(task);
         self.cpu(cpu).doing = None;
+    }
+
+    /// A kernel thread's request goes from `cpu` to `target`.
+    fn reaches(&mut self, cpu: u32, target: u32, emit: &mut impl FnMut(u32, Action)) {
+        let Some(space) = self.cpu(target).loaded else { return };
+        let Some(request) = &mut self.cpu(cpu).kernel_request else {
+            return;
+        };
+        if request.spaces.contains(&space) {
+            return;
+        }
+        let is_first = request.spaces.is_empty();
+        request.spaces.push(space);
+        let pages = u32::try_from(request.pages).ok().map(|pages| pages.max(1));
+        self.spaces.foreign -= u64::from(is_first);
+        self.spaces.requests += 1;
+        self.recorded.kernel_requests += u64::from(is_first);
+        emit(cpu, Action::KernelFlush { space, pages });
     }
 
     /// A flush whose reason says that somebody asked for it.
@@ -243,8 +295,13 @@ impl Program {
             return;
         }
         if task == 0 || self.window.is_kernel_thread(task) || reason == Reason::Local {
-            // A kernel thread's own request concerns a space that the recording does not name.
+            // A kernel thread's own request concerns a space that the recording does not name, unless it goes to a CPU
+            // that has one loaded.
             self.spaces.foreign += 1;
+            self.cpu(cpu).kernel_request = (reason == Reason::Sent).then_some(KernelRequest {
+                pages,
+                spaces: Vec::new(),
+            });
             return;
         }
         self.spaces.settles(task);

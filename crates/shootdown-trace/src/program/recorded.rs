@@ -31,7 +31,10 @@ pub struct Recorded {
     pub flushed: u64,
     /// Switches that the recording lacks.
     pub inferred_switches: u64,
-    /// Requests whose space the recording does not name: kernel threads', and those for several spaces.
+    /// Requests of kernel threads whose spaces are known from the CPUs that they went to. Replayed.
+    pub kernel_requests: u64,
+    /// Requests whose space the recording does not name: those of kernel threads that went to no CPU whose space is
+    /// known, and those for several spaces.
     pub foreign: u64,
     /// Of the shootdowns queued, those to CPUs on which the recording had not shown the process: it had been there before
     /// the recording began, or between lines. No replay can predict them.

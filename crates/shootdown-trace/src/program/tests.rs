@@ -20,6 +20,7 @@ fn steps(lines: &str) -> (Vec<String>, Recorded) {
                 pages.map_or("all".to_string(), |pages| pages.to_string()),
                 if tables { " with tables" } else { "" }
             ),
+            Action::KernelFlush { space, pages } => format!("flushes {pages:?} of space {space} for the kernel"),
             Action::End { space } => format!("ends space {space}"),
         };
         steps.push(format!("{} {} {what}", step.time_ns / 1000, step.cpu));
@@ -76,6 +77,8 @@ fn what_the_kernel_did_is_withheld_and_counted() {
     assert_eq!(
         steps,
         [
+            // What CPU 1 runs is known from its first line, whatever that notes.
+            "10 1 runs 8 of space 1, inferred",
             "10 0 runs 7 of space 1, inferred",
             "10 0 flushes 4 of space 1",
             "30 0 flushes 1 of space 1",
@@ -234,4 +237,37 @@ fn memory_is_bounded_by_the_window() {
     .unwrap();
     // And one for what each CPU ran at first.
     assert!(most <= WINDOW_NS as usize / 4_000 + 2 + 2, "{most}");
+}
+
+#[test]
+fn a_kernel_threads_request_is_for_the_spaces_of_the_cpus_that_it_goes_to() {
+    let queued = |us, target| {
+        let event = format!("csd_queue_cpu: cpu={target} callsite=x func=flush_tlb_func csd=1");
+        line("kswapd0-50 ( 50)", 0, us, &event)
+    };
+    let text = [
+        flush("a-7 ( 7)", 1, 10, 1, 3),
+        flush("b-9 ( 9)", 2, 20, 1, 3),
+        flush("b-10 ( 9)", 3, 25, 1, 3),
+        flush("kswapd0-50 ( 50)", 0, 30, -1, 4),
+        queued(31, 1),
+        queued(32, 2),
+        queued(33, 3),
+        // CPU 4 has never been seen: nothing is known of its space.
+        flush("kswapd0-50 ( 50)", 0, 40, -1, 4),
+        queued(41, 4),
+    ];
+    let (steps, recorded) = steps(&text.concat());
+    let flushes: Vec<_> = steps.iter().filter(|step| step.contains("kernel")).cloned().collect();
+    assert_eq!(
+        flushes[flushes.len() - 2..],
+        [
+            "31 0 flushes None of space 2 for the kernel",
+            "32 0 flushes None of space 1 for the kernel"
+        ]
+    );
+    assert_eq!(
+        (recorded.kernel_requests, recorded.foreign, recorded.requests),
+        (1, 1, 5)
+    );
 }

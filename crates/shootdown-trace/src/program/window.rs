@@ -10,6 +10,7 @@
 //! What a CPU ran before its first line is known from that line too: the task that it names, or that leaves by it. It
 //! is taken to have run there since the recording began, or since the oldest event that is still held back.
 
+use crate::coverage::is_kernel_thread;
 use crate::{Call, Event, Function, Reason, What};
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -47,6 +48,10 @@ pub(super) enum Item {
         pages: i64,
         reason: Reason,
     },
+    /// A kernel thread's request goes to that CPU.
+    Reaches {
+        target: u32,
+    },
     Call {
         call: Call,
         address: u64,
@@ -75,36 +80,45 @@ pub(super) struct Window {
     inferred: u64,
 }
 
-/// Names of kernel threads: those whose state when they leave does not tell (`I` does).
-const KERNEL_THREADS: [&str; 12] = [
-    "kworker/",
-    "ksoftirqd/",
-    "migration/",
-    "rcu_",
-    "kswapd",
-    "kcompactd",
-    "kdamond",
-    "khugepaged",
-    "cpuhp/",
-    "kthreadd",
-    "idle_inject/",
-    "irq/",
-];
-
 impl Window {
     /// Takes an event in.
     pub fn add(&mut self, event: &Event<'_>) {
-        if let Some(process) = event.process.filter(|_| event.task != 0) {
+        if let Some(process) = event
+            .process
+            .filter(|_| ![0, Event::UNKNOWN_TASK].contains(&event.task))
+        {
             self.processes.insert(event.task, process);
         }
-        if KERNEL_THREADS.iter().any(|name| event.name.starts_with(name)) {
+        if is_kernel_thread(event.name) {
             self.kernel_threads.insert(event.task);
         }
         let index = event.cpu as usize;
         if self.cpus.len() <= index {
             self.cpus.resize_with(index + 1, Newest::default);
         }
-        let item = match event.what {
+        let task = match event.task {
+            // Before the CPU's first switch that is not known yet.
+            Event::UNKNOWN_TASK => self.cpus[index].task.unwrap_or(Event::UNKNOWN_TASK),
+            task => task,
+        };
+        let Some(item) = self.item(event, index, task) else {
+            return;
+        };
+        let kept = Kept {
+            time_ns: event.time_ns,
+            cpu: event.cpu,
+            task,
+            item,
+        };
+        if task != Event::UNKNOWN_TASK {
+            self.notice(index, &kept);
+        }
+        self.events.push_back(kept);
+    }
+
+    /// What an event is for the program; `None` when it is withheld.
+    fn item(&mut self, event: &Event<'_>, index: usize, task: u32) -> Option<Item> {
+        Some(match event.what {
             What::Switch { from, state, to } => {
                 if state.starts_with('I') {
                     self.kernel_threads.insert(from);
@@ -117,19 +131,27 @@ impl Window {
             }
             What::Flush { pages, reason } => match reason {
                 Reason::Local | Reason::LocalSpace | Reason::Sent => Item::Flush { pages, reason },
+                // Withheld, but for what the CPU has run up to then.
+                Reason::Remote | Reason::WrongCpu if self.cpus[index].task.is_none() => Item::Line,
                 // Withheld; and after a switch the line still names the task that left.
-                Reason::TaskSwitch | Reason::Remote | Reason::WrongCpu => return,
+                Reason::TaskSwitch | Reason::Remote | Reason::WrongCpu => return None,
             },
-            // Withheld.
             What::Queued {
+                target,
                 function: Function::Shootdown,
-                ..
-            } => return,
-            What::HandlerEntry => {
-                if event.task != 0 {
-                    return; // it may have come for a flush, which is withheld
+            } => {
+                if !self.is_kernel_thread(event.task) {
+                    return None; // withheld
                 }
-                self.cpus[index].woken_ns = Some(event.time_ns);
+                Item::Reaches { target }
+            }
+            What::HandlerEntry => {
+                if task != 0 && self.cpus[index].task.is_some() {
+                    return None; // it may have come for a flush, which is withheld
+                }
+                if task == 0 {
+                    self.cpus[index].woken_ns = Some(event.time_ns);
+                }
                 Item::Line
             }
             What::Call {
@@ -145,15 +167,7 @@ impl Window {
             },
             What::Exec => Item::Exec,
             _ => Item::Line,
-        };
-        let kept = Kept {
-            time_ns: event.time_ns,
-            cpu: event.cpu,
-            task: event.task,
-            item,
-        };
-        self.notice(index, &kept);
-        self.events.push_back(kept);
+        })
     }
 
     /// Infers the switch before `kept` if there must have been one, and follows the one that it is.
@@ -192,6 +206,9 @@ impl Window {
 
     /// Notes that the CPU of `first`, its first event, has run `task` up to then.
     fn begins_with(&mut self, task: u32, first: &Kept) {
+        for event in self.events.iter_mut().filter(|event| event.cpu == first.cpu) {
+            event.task = task;
+        }
         self.events.push_front(Kept {
             time_ns: self.events.front().map_or(first.time_ns, |event| event.time_ns),
             item: Item::Inferred { to: task },

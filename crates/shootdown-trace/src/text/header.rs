@@ -21,7 +21,8 @@ pub(super) fn read(text: &str, metadata: &mut Metadata) -> bool {
     is_stack(text) || (text.starts_with("CPU ") && text.ends_with(" is empty")) || text.starts_with("version = ")
 }
 
-/// Lines of a stack below an event: `=> function` and `<stack trace>` of the kernel, `ffffffff8139bb71 function` of perf.
+/// Lines of a stack below an event: `=> function` and `<stack trace>` of the kernel, `ffffffff8139bb71 function` of
+/// perf.
 fn is_stack(text: &str) -> bool {
     let line = text.trim_start();
     if line.len() == text.len() {
@@ -113,7 +114,6 @@ fn overwritten(rest: &str, metadata: &mut Metadata) {
         return;
     };
     if let (Ok(held), Ok(written)) = (held.parse::<u64>(), written.parse::<u64>()) {
-        let lost = written.saturating_sub(held).saturating_sub(metadata.lost_events);
-        metadata.lose(None, Some(lost));
+        metadata.lost_at_least(written.saturating_sub(held));
     }
 }

@@ -95,6 +95,17 @@ impl Kind {
                  `echo nop > /sys/kernel/tracing/current_tracer`, or `trace-cmd record -e sched:sched_switch -e \
                  tlb:tlb_flush -e csd:csd_queue_cpu`"
             }
+            Kind::Binary => {
+                "binary data in no format that is known here; print the recording as text: `trace-cmd report`, `perf \
+                 script`, or of Perfetto `traceconv systrace FILE trace.txt`"
+            }
+            kind => kind.lacks(),
+        }
+    }
+
+    /// The same of trace text that lacks something.
+    fn lacks(self) -> &'static str {
+        match self {
             Kind::RawTracefs => {
                 "tracefs text with options/raw, options/hex or options/bin, which has no fields; print it without: \
                  `cd /sys/kernel/tracing/options; echo 0 > raw; echo 0 > hex; echo 0 > bin; cat ../trace`"
@@ -105,10 +116,6 @@ impl Kind {
             }
             Kind::PerfReport => {
                 "a table of perf, not its events; print these: `perf script -F comm,pid,tid,cpu,time,event,trace`"
-            }
-            Kind::Binary => {
-                "binary data in no format that is known here; print the recording as text: `trace-cmd report`, `perf \
-                 script`, or of Perfetto `traceconv systrace FILE trace.txt`"
             }
             Kind::NoCpu => {
                 "trace text whose events lack the CPU; print it: `perf script -F comm,pid,tid,cpu,time,event,trace`"
@@ -121,7 +128,7 @@ impl Kind {
                  `echo mono > /sys/kernel/tracing/trace_clock` or `trace-cmd record -C mono`, or print seconds: `trace-cmd \
                  report --ts2secs HZ`"
             }
-            Kind::Unordered => {
+            _ => {
                 "trace text whose times run backwards at many lines: differences between lines (print without \
                  --deltatime), or several files in one (print them together: `cat trace`, not per_cpu/*/trace)"
             }

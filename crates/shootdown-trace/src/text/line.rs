@@ -136,7 +136,8 @@ fn latency(line: &str) -> Option<(&str, u32, &str)> {
     None
 }
 
-/// What a line lacks that could be an event else: `task 123 5.000001: tlb:tlb_flush: ...`, `task 123 [001] tlb:tlb_flush:`.
+/// What a line lacks that could be an event else: `task 123 5.000001: tlb:tlb_flush: ...`, `task 123 [001]
+/// tlb:tlb_flush:`.
 fn lacks(line: &str) -> Option<Lack> {
     let is_event = |word: &str| word.strip_suffix(':').is_some_and(|name| fields::is_used(last(name)));
     let words = || line.split_ascii_whitespace();

@@ -235,7 +235,7 @@ impl Reading {
         if let Some((lack, &count)) = lacking
             && count > self.events
         {
-            return Err(Error::NotARecording(Kind::of_lack(*lack)));
+            return Err(Error::NotARecording(self.kind.unwrap_or(Kind::of_lack(*lack))));
         }
         if damage.out_of_order > FEW_EVENTS && damage.out_of_order > self.events / 4 {
             return Err(Error::NotARecording(Kind::Unordered));

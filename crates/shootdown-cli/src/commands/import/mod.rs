@@ -1,7 +1,9 @@
 //! `shootdown import`: trace text of a real kernel becomes one Parquet file, and a summary of what is in it.
 
+mod limits;
 mod packed;
 
+pub(crate) use limits::losses;
 pub(crate) use packed::unpacked;
 
 use std::fs::File;
@@ -11,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use shootdown_trace::victims::VictimCounter;
-use shootdown_trace::{Metadata, Reason, Summary, columns, text};
+use shootdown_trace::victims::{VictimCounter, Victims};
+use shootdown_trace::{Coverage, Metadata, Reason, Summary, Survey, columns, text};
 
 use crate::args::ImportArgs;
 use crate::failure::{Failure, SUCCESS, unread};
@@ -82,7 +84,7 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let bar = bar(bytes);
     let input = unpacked(BufReader::with_capacity(1 << 16, bar.wrap_read(input))).map_err(fail)?;
     let (mut summary, mut counter) = (Summary::default(), VictimCounter::default());
-    let mut read = None;
+    let (mut read, mut survey) = (None, Survey::default());
     let written = destination.write_by(stop, |file| {
         let broken = |error: columns::Error| destination.unwritten(&error.to_string());
         let mut writer = columns::Writer::new(file).map_err(broken)?;
@@ -92,6 +94,7 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
                 return Err("interrupted".into());
             }
             summary.add(event);
+            survey.add(event);
             counter.add(event);
             // A full disk costs the file, not the summary.
             if unwritten.is_none() {
@@ -116,20 +119,54 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let Some(metadata) = read else {
         return written.map(|()| SUCCESS);
     };
-    let found = counter.finish();
+    let (coverage, resolver) = survey.finish(&metadata);
+    summary.identify(&resolver);
+    let imported = Found {
+        metadata,
+        summary,
+        coverage,
+        victims: counter.finish(),
+    };
+    tell(args, &place, &destination, &imported, written)
+}
+
+/// What was found in a recording.
+struct Found {
+    metadata: Metadata,
+    summary: Summary,
+    coverage: Coverage,
+    victims: Victims,
+}
+
+/// Prints what was found, and whether it was written.
+fn tell(
+    args: &ImportArgs,
+    place: &str,
+    destination: &Destination,
+    imported: &Found,
+    written: Result<(), Failure>,
+) -> Result<u8, Failure> {
+    let Found {
+        metadata,
+        summary,
+        coverage,
+        victims: found,
+    } = imported;
     if args.json {
         let imported = Imported {
-            document: document(&place, &destination, &metadata, &summary),
-            victims: victims::lines(&found),
+            coverage,
+            document: document(place, destination, metadata, summary),
+            victims: victims::lines(found),
         };
         output::print(&json::pretty(&imported))?;
         return written.map(|()| SUCCESS);
     }
     let mut tables = Tables::new();
-    let mut text = match args.victims {
-        Some(_) => damage(&metadata),
-        None => words(&place, &metadata, &summary),
-    };
+    let mut text = losses(metadata) + &limits::lines(metadata, coverage);
+    text.push_str(&match args.victims {
+        Some(_) => damage(metadata),
+        None => words(place, metadata, summary),
+    });
     let most = if args.victims.is_some() {
         usize::MAX
     } else {
@@ -138,7 +175,7 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     for (by, title) in victims::TABLES {
         let is_wanted = args.victims.is_none_or(|wanted| wanted.by() == by);
         if is_wanted && found.interruptions.total() > 0 {
-            let grid = victims::recorded(&found, by, most);
+            let grid = victims::recorded(found, by, most);
             text.push_str(&format!("{title}\n{}", tables.draw(&grid)));
         }
     }
@@ -153,7 +190,9 @@ pub fn command(args: &ImportArgs, stop: &AtomicBool) -> Result<u8, Failure> {
 
 /// What is in a recording, and what its shootdowns interrupt.
 #[derive(Serialize)]
-struct Imported<D> {
+struct Imported<'a, D> {
+    /// What the recording can tell, and what not.
+    coverage: &'a Coverage,
     #[serde(flatten)]
     document: D,
     victims: victims::Lines,
@@ -297,18 +336,12 @@ pub(crate) fn words(place: &str, metadata: &Metadata, summary: &Summary) -> Stri
     text
 }
 
-/// What was wrong with the text, a line for each kind, and what the kernel had lost.
+/// What was wrong with the text, a line for each kind.
 pub(crate) fn damage(metadata: &Metadata) -> String {
     let damage = &metadata.damage;
     let mut text = String::new();
     if metadata.incomplete {
         text.push_str("incomplete: recording ended before its time\n");
-    }
-    if metadata.lost_events > 0 {
-        text.push_str(&format!(
-            "lost by the kernel's buffers: {} events; every count below is too low\n",
-            number::count(metadata.lost_events)
-        ));
     }
     if damage.skipped() > 0 {
         text.push_str(&format!(

@@ -234,7 +234,7 @@ fn tell(args: &RecordArgs, destination: &Destination, recorded: &Recorded, end: 
             command_seconds: took,
         })
     } else {
-        let mut text = import::words("recorded", metadata, summary);
+        let mut text = import::losses(metadata) + &import::words("recorded", metadata, summary);
         if let Some(took) = took {
             text.push_str(&format!("the command took {took:.3} s\n"));
         }

@@ -92,9 +92,12 @@ pub(super) fn keep(
         Err(error) => return Err(broken(&error)),
     };
     let closing = closing.get();
+    // Both count the same losses; the pipe sees only those between two events that it read.
+    let mut found = found;
+    found.lost_at_least(closing.map_or(0, |closing| closing.lost));
     let metadata = Metadata {
-        // Both count the same losses; the pipe sees only those between two events that it read.
-        lost_events: found.lost_events.max(closing.map_or(0, |closing| closing.lost)),
+        lost_events: found.lost_events,
+        losses: found.losses,
         damage: found.damage,
         incomplete: no_room.is_some() || closing.is_none_or(|closing| closing.incomplete),
         ..about

@@ -11,7 +11,7 @@ use std::thread;
 
 use shootdown_trace::program::{Program, Recorded, Step};
 use shootdown_trace::victims::{VictimCounter, Victims};
-use shootdown_trace::{Coverage, Event, Metadata, Survey, columns, text};
+use shootdown_trace::{Coverage, Event, Metadata, Resolver, Survey, columns, text};
 
 use crate::commands::import;
 use crate::failure::{Failure, unread};
@@ -25,6 +25,8 @@ const LOTS: usize = 4;
 pub struct Recording {
     path: PathBuf,
     packed_columns: bool,
+    /// Completes its events.
+    resolver: Resolver,
     /// What is known about it.
     pub metadata: Metadata,
     /// What the kernel did.
@@ -33,6 +35,22 @@ pub struct Recording {
     pub coverage: Coverage,
     /// What the recorded shootdowns interrupted.
     pub victims: Victims,
+}
+
+/// What is counted while a recording is read.
+#[derive(Default)]
+struct Pass {
+    program: Program,
+    counter: VictimCounter,
+    events: u64,
+}
+
+impl Pass {
+    fn add(&mut self, event: &Event<'_>) {
+        self.events += 1;
+        self.counter.add(event);
+        self.program.add(event, &mut |_| {});
+    }
 }
 
 impl Recording {
@@ -50,31 +68,46 @@ impl Recording {
         let (file, _) = import::open(path).map_err(|error| fail(unread(&error)))?;
         let begins = |mut text: Box<dyn BufRead>| text.fill_buf().map(|bytes| bytes.starts_with(b"PAR1"));
         let packed_columns = begins(Box::new(BufReader::new(file))).map_err(|error| fail(unread(&error)))?;
-        let (mut program, mut survey) = (Program::default(), Survey::default());
-        let mut counter = VictimCounter::default();
-        let mut events = 0_u64;
+        let fail = |error: String| match stop() {
+            true => Failure::Interrupted,
+            false => fail(error),
+        };
+        let mut survey = Survey::default();
+        let mut pass = Pass::default();
         let read = for_each(path, packed_columns, |event| {
-            events += 1;
             survey.add(event);
-            counter.add(event);
-            program.add(event, &mut |_| {});
-            !(events.is_multiple_of(4096) && stop())
+            pass.add(event);
+            !(pass.events.is_multiple_of(4096) && stop())
         });
+        let metadata = read.map_err(fail)?;
+        let (coverage, resolver) = survey.finish(&metadata);
         if stop() {
             return Err(Failure::Interrupted);
         }
-        let metadata = read.map_err(fail)?;
-        let coverage = survey.finish(&metadata);
         if let Some(reason) = coverage.refusal() {
             return Err(fail(reason));
+        }
+        if !resolver.is_idle() {
+            // What the whole recording tells of its events was not known when they were read.
+            pass = Pass::default();
+            let mut resolver = resolver.clone();
+            for_each(path, packed_columns, |event| {
+                pass.add(&resolver.resolve(event));
+                !(pass.events.is_multiple_of(4096) && stop())
+            })
+            .map_err(fail)?;
+            if stop() {
+                return Err(Failure::Interrupted);
+            }
         }
         Ok(Recording {
             path: path.to_path_buf(),
             packed_columns,
+            resolver,
             coverage,
-            victims: counter.finish(),
+            victims: pass.counter.finish(),
             metadata,
-            recorded: program.finish(&mut |_| {}),
+            recorded: pass.program.finish(&mut |_| {}),
         })
     }
 
@@ -87,6 +120,7 @@ impl Recording {
     pub fn steps(&self, read: impl Fn(u64) + Send + 'static) -> impl Iterator<Item = Step> + 'static {
         let (sender, receiver) = sync_channel::<Vec<Step>>(LOTS);
         let (path, packed_columns) = (self.path.clone(), self.packed_columns);
+        let mut resolver = self.resolver.clone();
         thread::spawn(move || {
             let mut program = Program::default();
             let mut lot = Vec::with_capacity(LOT);
@@ -94,7 +128,7 @@ impl Recording {
             let mut events = 0_u64;
             let _ = for_each(&path, packed_columns, |event| {
                 events += 1;
-                program.add(event, &mut |step| lot.push(step));
+                program.add(&resolver.resolve(event), &mut |step| lot.push(step));
                 if lot.len() < LOT {
                     return true;
                 }

@@ -3,15 +3,15 @@
 //! Between steps it runs user code, which touches pages now and then so that the oracle has something to check and a
 //! flush something to refill; or kernel code; or nothing. User code is given up first when the CPU is late.
 
+use super::HOT_PAGES;
 use super::feed::{Feed, Next};
 use super::spaces::{Live, Spaces};
 use super::victims::Victims;
-use super::{HOT_PAGES, PAGES};
 use crate::hw::Access;
 use crate::machine;
 use crate::os::category::{self, Category};
 use crate::os::{PAGE, Roots, System, USER_BASE};
-use shootdown::{Range, Stride};
+use shootdown_trace::Cause;
 use shootdown_trace::program::Action;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -169,6 +169,10 @@ impl<const W: usize> Cpu<W> {
                 let victims = self.shared.victims.clone();
                 victims.flushes(machine::cpu(), cause, || self.flush(space, copy, pages, tables));
             }
+            Action::KernelFlush { space, pages } => {
+                let victims = self.shared.victims.clone();
+                victims.flushes(machine::cpu(), Cause::Other, || self.kernel_flush(space, copy, pages));
+            }
             Action::End { space } => {
                 self.stop_user();
                 self.lazy = None;
@@ -233,17 +237,20 @@ impl<const W: usize> Cpu<W> {
         }
     }
 
+    /// A kernel thread's flush of a space that this CPU need not have loaded.
+    fn kernel_flush(&mut self, space: u32, copy: u32, pages: Option<u32>) {
+        let shared = self.shared.clone();
+        let live = shared.spaces.get(space, copy);
+        let (va, range) = live.next_range(pages);
+        add(&shared.tally.requests, 1);
+        shared.system.flush_for_kernel(&live.process, va, range);
+    }
+
     fn flush(&mut self, space: u32, copy: u32, pages: Option<u32>, tables: bool) {
         let shared = self.shared.clone();
         let live = shared.spaces.get(space, copy);
-        let page = live.next_page.get();
-        live.next_page.set((page + 1) % HOT_PAGES);
-        let va = USER_BASE + page * PAGE;
+        let (va, range) = live.next_range(pages);
         let runs = matches!(&self.runs, Runs::User(runs) if Rc::ptr_eq(runs, &live));
-        let range = match pages {
-            Some(pages) => Range::pages(va, va + u64::from(pages).min(PAGES - HOT_PAGES) * PAGE, Stride::Size4K),
-            None => Range::pages(USER_BASE, USER_BASE + PAGES * PAGE, Stride::Size4K),
-        };
         let range = if tables { range.with_tables() } else { range };
         add(&shared.tally.requests, 1);
         if runs {

@@ -167,7 +167,7 @@ impl Placer {
                     self.rests(before, &mut at);
                 }
             }
-            Action::Flush { .. } | Action::End { .. } => {
+            Action::Flush { .. } | Action::KernelFlush { .. } | Action::End { .. } => {
                 let Some(home) = before else { return };
                 at(home, action);
             }

@@ -1,8 +1,9 @@
 //! The live spaces of a replayed program, and their end.
 
-use super::PAGES;
 use super::place::Scale;
+use super::{HOT_PAGES, PAGES};
 use crate::os::{PAGE, Process, System, USER_BASE};
+use shootdown::{Range, Stride};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -16,7 +17,21 @@ pub(super) struct Live<const W: usize> {
     /// Copies of its threads that have not ended.
     left: Cell<u32>,
     /// The page that is withdrawn next.
-    pub next_page: Cell<u64>,
+    next_page: Cell<u64>,
+}
+
+impl<const W: usize> Live<W> {
+    /// The page that is withdrawn next, and the range to flush with it: so many pages, or everything.
+    pub fn next_range(&self, pages: Option<u32>) -> (u64, Range) {
+        let page = self.next_page.get();
+        self.next_page.set((page + 1) % HOT_PAGES);
+        let va = USER_BASE + page * PAGE;
+        let range = match pages {
+            Some(pages) => Range::pages(va, va + u64::from(pages).min(PAGES - HOT_PAGES) * PAGE, Stride::Size4K),
+            None => Range::pages(USER_BASE, USER_BASE + PAGES * PAGE, Stride::Size4K),
+        };
+        (va, range)
+    }
 }
 
 /// All of them.

@@ -1,7 +1,16 @@
 //! What a recording can tell, and what it cannot.
 
-use crate::{Call, Event, Loss, Metadata, What};
+mod evidence;
+mod functions;
+mod processes;
+
+use crate::{Call, Event, Function, Loss, Metadata, What};
+use evidence::Evidence;
+pub(crate) use evidence::is_kernel_thread;
+use functions::Functions;
+use processes::Assignment;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 
 /// What a recording can tell: a summary for whoever draws conclusions from it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -118,49 +127,109 @@ impl Coverage {
 
     /// Why no replay can be made of this recording, with the remedy; `None` when one can.
     pub fn refusal(&self) -> Option<String> {
+        if self.count("tlb_flush") == 0 {
+            return Some(format!(
+                "the recording has no tlb_flush event, so no flush to replay; {RECORD}"
+            ));
+        }
         matches!(self.processes, Processes::Absent).then(|| NO_PROCESSES.to_owned())
     }
 }
 
-/// Why a replay without processes is refused.
-const NO_PROCESSES: &str = "the recording has no process numbers, and nothing to infer them from: a replay would take each thread for a process; \
-     record with `trace-cmd record` after `echo 1 > /sys/kernel/tracing/options/record-tgid`, or print them with `perf script -F comm,pid,tid,cpu,time,event,trace`";
+/// How to record what a replay needs.
+const RECORD: &str = "record with `sudo shootdown record -o trace.parquet -- COMMAND`, or `trace-cmd record -e sched:sched_switch \
+    -e tlb:tlb_flush -e csd:csd_queue_cpu`";
 
-/// Collects what a recording can tell, event by event.
+/// Why a replay without processes is refused.
+const NO_PROCESSES: &str = "the recording has no process numbers, and too little to infer them from: a replay would take each thread \
+    for a process; print them with `perf script -F comm,pid,tid,cpu,time,event,trace`, or record them: `echo 1 > \
+    /sys/kernel/tracing/options/record-tgid` before tracing, then `cat /sys/kernel/tracing/trace`";
+
+/// Share of lines with a process number from which on a recording has them. Assumed: the kernel forgets some numbers,
+/// never one in ten.
+const RECORDED_SHARE: f64 = 0.9;
+
+/// Collects what a recording can tell, event by event. Memory: an entry for each task, and for each pair of tasks that
+/// were seen together.
 #[derive(Debug, Clone, Default)]
 pub struct Survey {
     counts: [u64; EVENTS.len()],
     with_process: u64,
     without_process: u64,
+    evidence: Evidence,
+    functions: Functions,
+}
+
+/// Completes events by what the whole recording tells: processes that were inferred, functions without a name. It takes
+/// each event of the recording once, in order.
+#[derive(Debug, Clone, Default)]
+pub struct Resolver {
+    assignment: Assignment,
+    functions: HashMap<u64, Function>,
+}
+
+impl Resolver {
+    /// Whether every event stays as it is.
+    pub fn is_idle(&self) -> bool {
+        self.assignment.is_empty() && self.functions.is_empty()
+    }
+
+    /// The event, completed.
+    pub fn resolve<'t>(&mut self, event: &Event<'t>) -> Event<'t> {
+        let mut event = self.assignment.resolve(*event);
+        if let What::Queued {
+            target,
+            function: Function::Unnamed(address),
+        } = event.what
+            && let Some(&function) = self.functions.get(&address)
+        {
+            event.what = What::Queued { target, function };
+        }
+        event
+    }
+
+    /// What a function without a name is, where that could be told.
+    pub fn function(&self, address: u64) -> Option<Function> {
+        self.functions.get(&address).copied()
+    }
 }
 
 impl Survey {
     /// Takes an event into account.
     pub fn add(&mut self, event: &Event<'_>) {
         self.counts[index_of(&event.what)] += 1;
-        if event.task != 0 {
+        if event.task != 0 && !is_kernel_thread(event.name) {
             match event.process {
                 Some(_) => self.with_process += 1,
                 None => self.without_process += 1,
             }
         }
+        self.evidence.add(event);
+        self.functions.add(event);
     }
 
-    /// The recording is over: what it can tell.
-    pub fn finish(self, metadata: &Metadata) -> Coverage {
+    /// The recording is over: what it can tell, and what completes its events.
+    pub fn finish(self, metadata: &Metadata) -> (Coverage, Resolver) {
         let counted = |(event, &count): (&&str, &u64)| EventCount {
             event: (*event).to_owned(),
             count,
         };
-        Coverage {
-            processes: if self.with_process > 0 || self.without_process == 0 {
-                Processes::Recorded
-            } else {
-                Processes::Absent
-            },
+        let lines = self.with_process + self.without_process;
+        let recorded = self.with_process as f64 >= RECORDED_SHARE * lines as f64;
+        let (assignment, processes) = match recorded {
+            true => (Assignment::default(), Processes::Recorded),
+            false => processes::rebuild(&self.evidence),
+        };
+        let (functions, identified, unknown) = self.functions.finish();
+        let coverage = Coverage {
+            processes,
             losses: metadata.losses.clone(),
             events: EVENTS.iter().zip(&self.counts).map(counted).collect(),
-            ..Coverage::default()
-        }
+            unknown_requests: unknown,
+            identified_requests: identified,
+            kernel_thread_requests: self.evidence.kernel_requests,
+        };
+        let resolver = Resolver { assignment, functions };
+        (coverage, resolver)
     }
 }
