@@ -604,7 +604,7 @@ void shootdown_walk_begin_nmi(const struct shootdown_engine *engine,
                               struct shootdown_walk *walk);
 
 /**
- * Ends a walk, on the CPU where it began, in reverse order where they nest.
+ * Ends a walk, on the CPU where it began. Walks that nest may end in any order.
  *
  * # Safety
  * The walk was begun and has not ended.
@@ -672,13 +672,13 @@ bool shootdown_release(const struct shootdown_engine *engine,
                        const struct shootdown_deferrals_over *over);
 
 /**
- * Ends a deferral at once, for whoever wants range or frames now: flushes the range. As shootdown_flush.
+ * Ends a deferral at once, for a caller that wants range or frames now: flushes the range. As shootdown_flush. False: the
+ * deferral is of another space; it stays as it is, and nothing may be freed.
  *
  * # Safety
- * The deferral was filled for that range of that space, by a call that returned true, and is not spent. One of another space is
- * left as it is.
+ * The deferral was filled for that range, by a call that returned true, and is not spent.
  */
-void shootdown_release_now(const struct shootdown_engine *engine,
+bool shootdown_release_now(const struct shootdown_engine *engine,
                            const struct shootdown_space *space,
                            struct shootdown_range range,
                            struct shootdown_deferral *deferral);

@@ -632,7 +632,7 @@ pub unsafe extern "C" fn shootdown_walk_begin_nmi(
     }
 }
 
-/// Ends a walk, on the CPU where it began, in reverse order where they nest.
+/// Ends a walk, on the CPU where it began. Walks that nest may end in any order.
 ///
 /// # Safety
 /// The walk was begun and has not ended.
@@ -730,22 +730,23 @@ pub unsafe extern "C" fn shootdown_release(
     }
 }
 
-/// Ends a deferral at once, for whoever wants range or frames now: flushes the range. As shootdown_flush.
+/// Ends a deferral at once, for a caller that wants range or frames now: flushes the range. As shootdown_flush. False: the
+/// deferral is of another space; it stays as it is, and nothing may be freed.
 ///
 /// # Safety
-/// The deferral was filled for that range of that space, by a call that returned true, and is not spent. One of another space is
-/// left as it is.
+/// The deferral was filled for that range, by a call that returned true, and is not spent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_release_now(
     engine: *const shootdown_engine,
     space: *const shootdown_space,
     range: shootdown_range,
     deferral: *mut shootdown_deferral,
-) {
+) -> bool {
     // SAFETY: the caller's.
     unsafe {
         let flushed = engine_of(engine).flush(space_of(space), range.range());
-        let _released = engine_of(engine).release_by(deferral.cast::<Deferral>().read(), &flushed);
+        let released = engine_of(engine).release_by(deferral.cast::<Deferral>().read(), &flushed);
+        released.is_ok()
     }
 }
 

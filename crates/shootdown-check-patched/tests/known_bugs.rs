@@ -123,7 +123,7 @@ fn bugs_that_one_memory_forgives_are_found_with_the_others() {
             assert_eq!(
                 told.map(|(_, violation)| violation),
                 Ok(Some(found.violation)),
-                "{which}, told again"
+                "{which}, replayed"
             );
         }
     }

@@ -171,3 +171,23 @@ fn user_memory_is_out_of_bounds_for_an_nmi_until_a_deferred_unmap_is_caught_up_w
         engine.release_by(waiting, &flushed).expect("of the same space");
     });
 }
+
+#[test]
+fn the_proof_of_another_space_or_of_several_releases_nothing() {
+    with_two_of_three_running(|kernel, engine, space| {
+        let other = engine.space(Root(9));
+        let mut waiting = deferred(engine.flush_later(space, page(), 1));
+        // Nobody else runs it from here on, so that flushes wait for no answer.
+        let flushed = flushed_alone(kernel, engine, space);
+        waiting = engine
+            .release_by(waiting, &engine.flush(&other, Range::WHOLE))
+            .expect_err("of another space");
+        let mut batch = engine.batch();
+        batch.add(&other, page());
+        batch.add(space, page());
+        waiting = engine
+            .release_by(waiting, &batch.finish())
+            .expect_err("it does not say of which spaces");
+        engine.release_by(waiting, &flushed).expect("of the same space");
+    });
+}

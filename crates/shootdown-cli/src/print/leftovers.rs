@@ -1,6 +1,6 @@
 //! Temporary files: their names, and removing those of processes that were killed.
 //!
-//! A name holds the number of the process, `.shootdown-PID-XXXXXX.tmp`, and the process holds a lock on the file, which is seen
+//! A name holds the number of the process, `.shootdown-PID-` with random letters and `.tmp`, and the process holds a lock on the file, which is seen
 //! from other PID namespaces too. What no living process has made or locks is removed by the next command that writes into the
 //! folder.
 

@@ -151,7 +151,7 @@ pub static AXES: [Axis; 26] = [
         ]),
         about: "when a CPU that has switched away leaves the space's set: at once, or when a request finds it gone",
         read: Some((
-            "where design.tags is not system; when-asked besides where design.requests=per-request, when-shared where it is not \
+            "where design.tags is not system; when-asked also where design.requests=per-request, when-shared where it is not \
              per-cpu",
             |design| {
                 design.tags != Tags::System

@@ -178,10 +178,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// after it: for whoever wants the virtual range, or the frames, at once. Any context.
     ///
     /// # Errors
-    /// The deferral, when the proof is of another space. The proof of a [batch](crate::Batch) of several spaces is taken for
-    /// one of each.
+    /// The deferral, when the proof is of another space, or of a [batch](crate::Batch) of several spaces, which does not say
+    /// of which (C6).
     pub fn release_by(&self, deferral: Deferral, covered_by: &Flushed) -> Result<(), Deferral> {
-        if !covered_by.covers(deferral.space) && !covered_by.is_of_several() {
+        if !covered_by.covers(deferral.space) {
             return Err(deferral);
         }
         self.give_back(&deferral);

@@ -143,7 +143,7 @@ fn operation() {
     }
 }
 
-/// The host's own words, interleave with.
+/// The host's own words, with others' steps in between.
 pub(crate) struct Meddled(AtomicU64, AtomicU32);
 
 impl Meddled {
