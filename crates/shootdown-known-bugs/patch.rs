@@ -179,7 +179,8 @@ fn end_of(window: &[(usize, char)], index: usize) -> usize {
         .map_or(window[0].0, |last| window[last].0 + window[last].1.len_utf8())
 }
 
-/// `content` with the edits: those that replace the same place stand within each other, what is inserted there before them.
+/// `content` with the edits: those that replace the same place stand within each other, what is inserted there before
+/// them.
 fn apply(content: &str, edits: Vec<Edit>) -> String {
     // Position, whether it closes, and an order among those at one position.
     let mut pieces: Vec<(usize, u8, usize, String)> = Vec::new();

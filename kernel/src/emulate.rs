@@ -1,12 +1,12 @@
 //! INVLPGB and TLBSYNC on a processor that lacks them: an EMULATION, by interrupts, in the handler of invalid opcodes.
 //!
-//! The kernel executes the real bytes with the real operands. The handler decodes RAX, ECX and EDX as the processor would,
-//! carries the operation out here, puts it in the mailbox of every other CPU that is up, interrupts those, and returns:
-//! asynchronous, until TLBSYNC waits for what this CPU has posted. What is named by tag and the processor knows no tags is
-//! flushed under all of them (more, never less: C6).
+//! The kernel executes the real bytes with the real operands. The handler decodes RAX, ECX and EDX as the processor
+//! would, carries the operation out here, puts it in the mailbox of every other CPU that is up, interrupts those, and
+//! returns: asynchronous, until TLBSYNC waits for what this CPU has posted. What is named by tag and the processor
+//! knows no tags is flushed under all of them (more, never less: C6).
 //!
-//! Unlike the processor's, these broadcasts can be masked. So whoever waits takes its mail, and a CPU with interrupts off must
-//! not wait for anything but by [`Bare`](crate::facade::Bare) or for a short lock.
+//! Unlike the processor's, these broadcasts can be masked. So whoever waits takes its mail, and a CPU with interrupts
+//! off must not wait for anything but by [`Bare`](crate::facade::Bare) or for a short lock.
 
 use crate::arch::cpu::{self, Cpu};
 use crate::arch::traps::{Frame, MAIL};
@@ -77,8 +77,8 @@ pub fn invalid_opcode(frame: &mut Frame) -> bool {
     if frame.is_from_user() {
         return false;
     }
-    // SAFETY: kernel code, which the processor has just fetched three bytes of at least: it decoded a two-byte opcode and its
-    // ModRM, or will be read within the image all the same.
+    // SAFETY: kernel code, which the processor has just fetched three bytes of at least: it decoded a two-byte opcode
+    // and its ModRM, or will be read within the image all the same.
     let opcode = unsafe { *(frame.rip as *const [u8; 3]) };
     match opcode {
         INVLPGB_OPCODE => {

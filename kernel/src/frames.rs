@@ -1,8 +1,8 @@
 //! Physical pages: who gives them out, and in which order.
 //!
 //! Freed pages are given out again at once, last in first out: a page that is freed too early is soon somebody else's,
-//! which is what the torture test wants to see. The list runs through an array of notes, one per page, which lies in front of the
-//! pages themselves: the heap is for small things.
+//! which is what the torture test wants to see. The list runs through an array of notes, one per page, which lies in
+//! front of the pages themselves: the heap is for small things.
 
 use crate::arch::lock::Mutex;
 use crate::memory::{Frame, LARGE_PAGE, PAGE};
@@ -89,7 +89,8 @@ pub fn set_up(first: u64, end: u64, large: u32) {
     assert!(first < bottom, "too little memory: give the machine at least 128 MiB");
     NOTES.call_once(|| {
         let place = crate::memory::direct::<Note>(notes);
-        // SAFETY: memory of ours that is used for nothing else, from the beginning of a page on; notes of zeroes are valid.
+        // SAFETY: memory of ours that is used for nothing else, from the beginning of a page on; notes of zeroes are
+        // valid.
         unsafe {
             core::ptr::write_bytes(place, 0, count);
             core::slice::from_raw_parts(place, count)

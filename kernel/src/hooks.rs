@@ -1,7 +1,7 @@
 //! What this kernel implements for the engine: the whole of it. Copy this file to begin an integration of your own.
 //!
-//! Required are the first six functions. Everything else is optional: broadcast where the processor has it (or its emulation
-//! stands in), a clock, pins, counting, and the switches of known bugs.
+//! Required are the first six functions. Everything else is optional: broadcast where the processor has it (or its
+//! emulation stands in), a clock, pins, counting, and the switches of known bugs.
 
 use crate::arch::{self, apic, invalidate, traps};
 use crate::facade::Bare;
@@ -20,11 +20,13 @@ pub struct Hooks {
     pub broadcast: Option<InvlpgbLimits>,
     /// Broadcasts are emulated by interrupts.
     pub emulated: bool,
-    /// A CPU that does not answer is a violation (C5): where instructions are counted, no host can have kept it from running.
+    /// A CPU that does not answer is a violation (C5): where instructions are counted, no host can have kept it from
+    /// running.
     pub silence_is_violation: bool,
 }
 
-// SAFETY: CPU numbers are fixed at start, interrupts are masked by `cli`, a pinned section is not left, and each instruction is the one that is asked for.
+// SAFETY: CPU numbers are fixed at start, interrupts are masked by `cli`, a pinned section is not left, and each
+// instruction is the one that is asked for.
 unsafe impl Kernel<WORDS> for Hooks {
     const DESIGN: Option<Design> = if cfg!(feature = "ipi-only") {
         Some(Design::IPI)

@@ -1,4 +1,5 @@
-//! A small SMP kernel for x86-64 that runs the shootdown engine on real page tables, real interrupts and real instructions.
+//! A small SMP kernel for x86-64 that runs the shootdown engine on real page tables, real interrupts and real
+//! instructions.
 //!
 //! Read `hooks.rs` first: it is all that the engine asks of a kernel. `space.rs` shows when the engine is called.
 //!

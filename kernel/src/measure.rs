@@ -1,7 +1,7 @@
 //! How long interrupts and preemption are off, and what the engine says it did.
 //!
-//! A stretch is measured twice: in instructions (or ticks) of its own CPU, and in those of the whole machine meanwhile, which
-//! is what a waiting interrupt sees. Only while [`track`] is on: the readings cost instructions themselves.
+//! A stretch is measured twice: in instructions (or ticks) of its own CPU, and in those of the whole machine meanwhile,
+//! which is what a waiting interrupt sees. Only while [`track`] is on: the readings cost instructions themselves.
 
 use crate::arch::cpu::Cpu;
 use crate::arch::time::Own;

@@ -117,8 +117,8 @@ pub fn new_root(kernel: Frame) -> Option<Frame> {
     Some(root)
 }
 
-/// Before the first space: the tables that all roots share for kernel mappings that come and go; and the lower half, where the
-/// CPUs started, is empty from now on.
+/// Before the first space: the tables that all roots share for kernel mappings that come and go; and the lower half,
+/// where the CPUs started, is empty from now on.
 pub fn finish_kernel_root(kernel: Frame) {
     table_or_new(kernel, DYNAMIC, 3).expect("there is memory at boot");
     kernel.words()[0].store(0, Ordering::SeqCst);

@@ -8,14 +8,15 @@ use crate::hooks::WORDS;
 use alloc::collections::VecDeque;
 use shootdown::{Grace, Range, Retired, Space};
 
-/// Most pages that wait. A CPU that sleeps, or runs a kernel workload, has no ticks, so a grace period may last as long as that.
+/// Most pages that wait. A CPU that sleeps, or runs a kernel workload, has no ticks, so a grace period may last as long
+/// as that.
 const MOST: u32 = 256;
 
 /// Pages that wait for a grace period, oldest first.
 static WAITING: Mutex<VecDeque<(Grace, FrameList)>> = Mutex::new(VecDeque::new());
 
-/// Flushes `range` of `space`, in which `tables` were unlinked, and frees those, now or when they may be. On return C1 and C2
-/// hold for the pages of the range.
+/// Flushes `range` of `space`, in which `tables` were unlinked, and frees those, now or when they may be. On return C1
+/// and C2 hold for the pages of the range.
 pub fn flush_and_free(space: &Space<Bare, WORDS>, range: Range, tables: FrameList) {
     let waiting: u32 = WAITING.lock().iter().map(|(_, tables)| tables.len()).sum();
     let retired = if waiting < MOST {

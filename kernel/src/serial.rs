@@ -28,8 +28,8 @@ pub enum Status {
     Usage = 0x13,
 }
 
-/// Looks of a CPU that prints at once, while another prints: far longer than a line takes (a PAUSE is 10 to 140 cycles), and an
-/// end should that CPU be dead. A choice, not a measurement.
+/// Looks of a CPU that prints at once, while another prints: far longer than a line takes (a PAUSE is 10 to 140
+/// cycles), and an end should that CPU be dead. A choice, not a measurement.
 const LAST_LOOKS: u32 = 20_000;
 
 struct Serial(u16);
@@ -111,8 +111,8 @@ fn alone<T>(print: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Prints one line although another CPU may be printing, or this one: before the end of the world, which the first CPU to come here brings
-/// about alone.
+/// Prints one line although another CPU may be printing, or this one: before the end of the world, which the first CPU
+/// to come here brings about alone.
 pub fn print_last(text: fmt::Arguments<'_>) {
     x86_64::instructions::interrupts::disable();
     if ENDING.swap(true, Ordering::AcqRel) {

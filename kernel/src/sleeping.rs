@@ -1,11 +1,11 @@
 //! The address-space lock: a reader/writer lock whose waiters sleep.
 //!
-//! A thread that must wait is put aside, and its CPU runs another or is idle. An idle CPU is lazy, so it is not interrupted by
-//! flushes; a CPU that spins on the lock is. Where there is no thread to put aside (the kernel's own workloads, torture), or
-//! interrupts are off, waiting is spinning.
+//! A thread that must wait is put aside, and its CPU runs another or is idle. An idle CPU is lazy, so it is not
+//! interrupted by flushes; a CPU that spins on the lock is. Where there is no thread to put aside (the kernel's own
+//! workloads, torture), or interrupts are off, waiting is spinning.
 //!
-//! The lock may be taken by whoever comes, so that nobody waits for a thread that is not yet running again. Only when a thread
-//! has been woken in vain do new ones queue behind it.
+//! The lock may be taken by whoever comes, so that nobody waits for a thread that is not yet running again. Only when a
+//! thread has been woken in vain do new ones queue behind it.
 //!
 //! No spin lock is held by whoever takes this one: its holder would sleep.
 

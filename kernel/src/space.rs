@@ -1,12 +1,13 @@
 //! Address spaces: the faults that fill their regions, and the changes that must be flushed.
 //!
-//! Locking: whoever adds or changes leaves holds the region lock to read, whoever removes tables holds it to write. Leaves are
-//! changed by compare-exchange, so that faults and drops of many threads run side by side. Nobody waits for another CPU while
-//! holding the lock to write; what a flush must precede is kept and freed after it. Whoever waits for the lock sleeps.
+//! Locking: whoever adds or changes leaves holds the region lock to read, whoever removes tables holds it to write.
+//! Leaves are changed by compare-exchange, so that faults and drops of many threads run side by side. Nobody waits for
+//! another CPU while holding the lock to write; what a flush must precede is kept and freed after it. Whoever waits for
+//! the lock sleeps.
 //!
-//! So flushes of one space run side by side with its faults and with each other. Who finds an entry as weak as it should be asks
-//! `unflushed` whether that is true of all CPUs yet. A fault that fills a page which is just being dropped does not: until the drop
-//! returns, CPUs may see the page that goes, as under Linux.
+//! So flushes of one space run side by side with its faults and with each other. Who finds an entry as weak as it
+//! should be asks `unflushed` whether that is true of all CPUs yet. A fault that fills a page which is just being
+//! dropped does not: until the drop returns, CPUs may see the page that goes, as under Linux.
 
 mod fault;
 
@@ -35,8 +36,8 @@ pub struct AddressSpace {
     unflushed: Unflushed,
 }
 
-/// The engine's flush, under a name that can be found from outside: instructions of a shootdown are counted from here to the
-/// return, as in Linux those of `flush_tlb_mm_range` (docs/src/evidence/linux-baseline.md).
+/// The engine's flush, under a name that can be found from outside: instructions of a shootdown are counted from here
+/// to the return, as in Linux those of `flush_tlb_mm_range` (docs/src/evidence/linux-baseline.md).
 #[unsafe(no_mangle)]
 #[inline(never)]
 fn shootdown_flush(space: &Space<Bare, WORDS>, range: Range) -> Flushed {
@@ -299,11 +300,11 @@ impl AddressSpace {
         None
     }
 
-    /// Takes a reference to the page at `address`, found by a walk without locks; `None` when none is there. Whoever has it
-    /// gives it back by [`release_one`](Self::release_one).
+    /// Takes a reference to the page at `address`, found by a walk without locks; `None` when none is there. Whoever
+    /// has it gives it back by [`release_one`](Self::release_one).
     ///
-    /// Right as long as flushes wait for CPUs whose interrupts are off, as those by interrupts do: then no frame that the walk
-    /// finds becomes another's before the walk is over.
+    /// Right as long as flushes wait for CPUs whose interrupts are off, as those by interrupts do: then no frame that
+    /// the walk finds becomes another's before the walk is over.
     pub fn pin(&self, address: u64) -> Option<Frame> {
         let walk = engine().walk(&self.space);
         let place = paging::place(paging::table(self.root, address, 1)?, address, 1);

@@ -1,8 +1,8 @@
 //! Changes of an address space that are not flushed yet (rule 9 of the protocol, regressions 33 and 34).
 //!
-//! Entries are changed by one thread, and flushed by it a little later. Another that comes between finds nothing to change: the
-//! page is gone, or read-only, already. It must not rely on that before it has flushed too, for CPUs may still have what was
-//! there. So those who change are counted, from before their first change until after their flush.
+//! Entries are changed by one thread, and flushed by it a little later. Another that comes between finds nothing to
+//! change: the page is gone, or read-only, already. It must not rely on that before it has flushed too, for CPUs may
+//! still have what was there. So those who change are counted, from before their first change until after their flush.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -40,7 +40,8 @@ impl Change<'_> {
         }
     }
 
-    /// After the entries have been looked at: whether to flush, for what this change has done or another that is under way.
+    /// After the entries have been looked at: whether to flush, for what this change has done or another that is under
+    /// way.
     pub fn must_flush(&self) -> bool {
         // Entries read, then the count: who sees an entry of a change sees it counted, or sees that its flush is over.
         core::sync::atomic::fence(Ordering::Acquire);

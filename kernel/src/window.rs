@@ -1,5 +1,5 @@
-//! The window between a change of page tables and its flush, held open for a test: other CPUs then run whole turns of the emulator
-//! in it, with whatever translations they have. `linger=` on the command line.
+//! The window between a change of page tables and its flush, held open for a test: other CPUs then run whole turns of
+//! the emulator in it, with whatever translations they have. `linger=` on the command line.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -88,7 +88,8 @@ impl Shared {
         }
     }
 
-    /// Whether there is time left. Lets the emulator's other CPUs have their turn: nothing else would between two operations.
+    /// Whether there is time left. Lets the emulator's other CPUs have their turn: nothing else would between two
+    /// operations.
     fn goes_on(&self) -> bool {
         time::relax();
         time::ticks() < self.end.load(Ordering::Relaxed)
@@ -204,8 +205,8 @@ impl core::fmt::Display for Measured {
     }
 }
 
-/// Runs a workload: once to have every table and every tag that there will be, once for the rates, and once for the stretches
-/// without interrupts and preemption.
+/// Runs a workload: once to have every table and every tag that there will be, once for the rates, and once for the
+/// stretches without interrupts and preemption.
 pub fn measure(workload: Workload, threads: usize, options: &Options) -> Measured {
     if engine().design().reach == Reach::Adaptive {
         let _costs = engine().calibrate();
@@ -316,8 +317,8 @@ pub fn broadcast_in_words() -> &'static str {
     }
 }
 
-/// Instructions of the entry and exit code of the shootdown interrupt where it meets kernel code, as it does under these workloads;
-/// its own measurement does not see them: `arch/traps.rs`.
+/// Instructions of the entry and exit code of the shootdown interrupt where it meets kernel code, as it does under
+/// these workloads; its own measurement does not see them: `arch/traps.rs`.
 const STUB_INSTRUCTIONS: u64 = 26;
 
 /// A number, or `null`.
@@ -342,7 +343,8 @@ fn read_byte(address: u64) -> u8 {
     unsafe { core::ptr::with_exposed_provenance::<u8>(address as usize).read_volatile() }
 }
 
-/// Each thread has a region of 256 pages: writes a page, drops it, reads it back as zero; unmaps the region after the last.
+/// Each thread has a region of 256 pages: writes a page, drops it, reads it back as zero; unmaps the region after the
+/// last.
 fn tlb_flush2(shared: &Shared, index: usize, cpu: &Cpu) {
     let space = shared.space(index);
     let start = BASE + index as u64 * REGION;

@@ -1,5 +1,5 @@
-//! The kernel in Bochs, whose processor has PCIDs, INVPCID and global translations that outlive a root: boots, measures, survives
-//! torture with all of these in use; and known bugs are caught.
+//! The kernel in Bochs, whose processor has PCIDs, INVPCID and global translations that outlive a root: boots,
+//! measures, survives torture with all of these in use; and known bugs are caught.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;

@@ -12,8 +12,8 @@ pub trait Case: Sync {
     fn words(&self) -> &str;
 }
 
-/// Runs all, on as many host threads as there are processors, but four at most: each runs an emulator. `run` gets the number of a
-/// case too. Returns a line for each that failed.
+/// Runs all, on as many host threads as there are processors, but four at most: each runs an emulator. `run` gets the
+/// number of a case too. Returns a line for each that failed.
 ///
 /// # Errors
 /// When `run` panicked.

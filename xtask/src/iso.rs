@@ -1,5 +1,5 @@
-//! The image for real machines, booted in QEMU behind a BIOS and behind UEFI: GRUB, the multiboot2 entry and the firmware's own
-//! tables, instead of QEMU's short cut. It must print the table that the kernel prints without it.
+//! The image for real machines, booted in QEMU behind a BIOS and behind UEFI: GRUB, the multiboot2 entry and the
+//! firmware's own tables, instead of QEMU's short cut. It must print the table that the kernel prints without it.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;

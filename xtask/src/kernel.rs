@@ -1,5 +1,5 @@
-//! The bare-metal kernel in QEMU: boots, is deterministic, survives torture; the control and every known bug that can show
-//! there are caught; and the image for real machines boots.
+//! The bare-metal kernel in QEMU: boots, is deterministic, survives torture; the control and every known bug that can
+//! show there are caught; and the image for real machines boots.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -44,9 +44,10 @@ struct Case {
 
 enum Expected {
     Success,
-    /// The output of another run of the same, too. QEMU's own thread now and then, on a busy host, runs a timer in place of the
-    /// thread that runs the CPUs, and then a turn ends elsewhere: so when two runs differ, one of a few more must be like one of
-    /// those before. (On two cores that were busy with other things one run in five was another, with this kernel and with older ones.)
+    /// The output of another run of the same, too. QEMU's own thread now and then, on a busy host, runs a timer in
+    /// place of the thread that runs the CPUs, and then a turn ends elsewhere: so when two runs differ, one of a few
+    /// more must be like one of those before. (On two cores that were busy with other things one run in five was
+    /// another, with this kernel and with older ones.)
     Twice,
     /// Caught, with one of [`SEEDS`].
     Caught,

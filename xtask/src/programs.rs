@@ -1,8 +1,8 @@
-//! `cargo xtask programs`: the programs of `workloads/` on the kernel in `kernel/`, in QEMU, CPUs in turns: each ends well, with
-//! every read as it should be; a second run is the same to the last instruction; threads that wait for the address-space lock
-//! sleep, so that their CPUs are not interrupted; threads that change the same pages at the same time lose nothing; without any
-//! invalidation a program sees stale pages; and a program that misbehaves is ended, or told what the kernel lacks, and the kernel
-//! goes on.
+//! `cargo xtask programs`: the programs of `workloads/` on the kernel in `kernel/`, in QEMU, CPUs in turns: each ends
+//! well, with every read as it should be; a second run is the same to the last instruction; threads that wait for the
+//! address-space lock sleep, so that their CPUs are not interrupted; threads that change the same pages at the same
+//! time lose nothing; without any invalidation a program sees stale pages; and a program that misbehaves is ended, or
+//! told what the kernel lacks, and the kernel goes on.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -44,10 +44,12 @@ const MISBEHAVIOUR: [(&str, i32, &str); 13] = [
 /// `misbehave` with another entry point, which is no address at all.
 const ASTRAY: &str = "astray";
 
-/// What threads of `together` do at the same time: each ends with 7 when no store is lost, no page stale and nobody forgotten.
+/// What threads of `together` do at the same time: each ends with 7 when no store is lost, no page stale and nobody
+/// forgotten.
 const TOGETHER: [&str; 3] = ["copies", "drops", "waiters"];
 
-/// A design that keeps page tables for a grace period, which CPUs that sleep do not end: `misbehave tables` must not run out of them.
+/// A design that keeps page tables for a grace period, which CPUs that sleep do not end: `misbehave tables` must not
+/// run out of them.
 const KEEPS_TABLES: &str = "walk-grace";
 
 /// With windows between a change and its flush that are open for some turns of the other CPUs.
@@ -152,8 +154,9 @@ fn make_astray(programs: &Path) -> std::io::Result<()> {
     std::fs::write(programs.join(ASTRAY), program)
 }
 
-/// Two CPUs that take turns interrupt each other at every flush, until one must wait for the lock. When that one spins, it goes
-/// on so; when it sleeps, its CPU is idle, and the other is alone until a timer rings, some hundred operations later.
+/// Two CPUs that take turns interrupt each other at every flush, until one must wait for the lock. When that one spins,
+/// it goes on so; when it sleeps, its CPU is idle, and the other is alone until a timer rings, some hundred operations
+/// later.
 fn waiters_sleep(ran: &Ran) -> Result<(), String> {
     if ran.shootdown_interrupts * 2 < ran.ops_with_warm_up {
         return Ok(());

@@ -1,5 +1,5 @@
-//! `cargo xtask test`: says how long it will take and what it will install, runs the steps, says what runs, and ends with
-//! the verdict.
+//! `cargo xtask test`: says how long it will take and what it will install, runs the steps, says what runs, and ends
+//! with the verdict.
 
 use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError};

@@ -19,7 +19,8 @@
 #include <stdint.h>
 
 /**
- * Words of a set of CPUs: machines of up to 64 times as many CPUs. To have more, change it here and generate the header again.
+ * Words of a set of CPUs: machines of up to 64 times as many CPUs. To have more, change it here and generate the
+ * header again.
  */
 #define SHOOTDOWN_CPU_WORDS 8
 
@@ -75,8 +76,8 @@ enum shootdown_status {
  */
 enum shootdown_what {
     /**
-     * A page (of each page, in a broadcast) under one tag, with the paging-structure entries of that tag on the way to it
-     * unless leaf_only is set.
+     * A page (of each page, in a broadcast) under one tag, with the paging-structure entries of that tag on the way to
+     * it unless leaf_only is set.
      */
     SHOOTDOWN_PAGES = 0,
     /**
@@ -151,7 +152,8 @@ struct shootdown_range {
      */
     uint64_t end;
     /**
-     * log2 of the smallest page that was withdrawn: 12, 21 or 30. Anything else is taken for 12, which flushes no less.
+     * log2 of the smallest page that was withdrawn: 12, 21 or 30. Anything else is taken for 12, which flushes no
+     * less.
      */
     uint32_t page_shift;
     /**
@@ -183,13 +185,14 @@ struct shootdown_stuck {
 };
 
 /**
- * What the kernel does for the engine. Each gets the pointer that is given with them. None may allocate, take a lock, or call
- * the engine. The first six are required; the others may be null.
+ * What the kernel does for the engine. Each gets the pointer that is given with them. None may allocate, take a lock,
+ * or call the engine. The first six are required; the others may be null.
  */
 struct shootdown_hooks {
     /**
-     * The number of the CPU this runs on, from 0, dense. Called pinned or with interrupts off, from NMI context where a call may
-     * be made there, and by waiters that may migrate, to which an answer that was true a moment ago is good enough.
+     * The number of the CPU this runs on, from 0, dense. Called pinned or with interrupts off, from NMI context where
+     * a call may be made there, and by waiters that may migrate, to which an answer that was true a moment ago is good
+     * enough.
      */
     uint32_t (*cpu)(void *kernel);
     /**
@@ -201,19 +204,19 @@ struct shootdown_hooks {
      */
     void (*interrupts_restore)(void *kernel, uint64_t saved);
     /**
-     * Raises the shootdown interrupt on every CPU whose bit is set in the SHOOTDOWN_CPU_WORDS words at targets (CPU n is bit
-     * n % 64 of word n / 64; never the sender). Their handlers call shootdown_on_ipi. Called pinned. By x2APIC: mfence and
-     * lfence first, since what sends is no store.
+     * Raises the shootdown interrupt on every CPU whose bit is set in the SHOOTDOWN_CPU_WORDS words at targets (CPU n
+     * is bit n % 64 of word n / 64; never the sender). Their handlers call shootdown_on_ipi. Called pinned. By x2APIC:
+     * mfence and lfence first, since what sends is no store.
      */
     void (*send_ipi)(void *kernel, const uint64_t *targets);
     /**
-     * Carries out one local invalidation: complete on return, or at the latest when local_sync returns. Called pinned or with
-     * interrupts off.
+     * Carries out one local invalidation: complete on return, or at the latest when local_sync returns. Called pinned
+     * or with interrupts off.
      */
     void (*invalidate)(void *kernel, const struct shootdown_invalidation *what);
     /**
-     * Loads a top table under a tag. With keep, entries under the tag survive (x86 NOFLUSH); without, every non-global entry
-     * under it is gone on return. Called with interrupts off.
+     * Loads a top table under a tag. With keep, entries under the tag survive (x86 NOFLUSH); without, every non-global
+     * entry under it is gone on return. Called with interrupts off.
      */
     void (*load_root)(void *kernel, uint64_t root, uint16_t tag, bool keep);
     /**
@@ -221,7 +224,8 @@ struct shootdown_hooks {
      */
     bool (*interrupts_are_off)(void *kernel);
     /**
-     * Waits until the local invalidations of this CPU are complete, where invalidate does not (Arm, RISC-V with Svinval).
+     * Waits until the local invalidations of this CPU are complete, where invalidate does not (Arm, RISC-V with
+     * Svinval).
      */
     void (*local_sync)(void *kernel);
     /**
@@ -229,7 +233,8 @@ struct shootdown_hooks {
      */
     void (*broadcast)(void *kernel, const struct shootdown_invalidation *what);
     /**
-     * Waits until every broadcast of this CPU is complete everywhere; a full barrier. Called pinned, on the CPU that issued.
+     * Waits until every broadcast of this CPU is complete everywhere; a full barrier. Called pinned, on the CPU that
+     * issued.
      */
     void (*broadcast_sync)(void *kernel);
     /**
@@ -245,15 +250,15 @@ struct shootdown_hooks {
      */
     uint64_t (*now_ns)(void *kernel);
     /**
-     * Asks the hypervisor to flush everything of a virtual CPU before it runs again; true when it will, because that is
-     * descheduled. One atomic step (KVM: a compare-exchange), or a request is lost.
+     * Asks the hypervisor to flush everything of a virtual CPU before it runs again; true when it will, because that
+     * is descheduled. One atomic step (KVM: a compare-exchange), or a request is lost.
      */
     bool (*flush_at_entry)(void *kernel, uint32_t cpu);
     /**
-     * Tells TLBs that belong to no CPU (an IOMMU) of a flush of the space with that top table, once for every flush (twice where an
-     * unmap was to be deferred, and could not be); with a
-     * null range, that the space ends. Returns a ticket for secondary_sync, never falling, or 0 when there is nothing to wait
-     * for. Called pinned, after a full barrier.
+     * Tells TLBs that belong to no CPU (an IOMMU) of a flush of the space with that top table, once for every flush
+     * (twice where an unmap was to be deferred, and could not be); with a null range, that the space ends. Returns a
+     * ticket for secondary_sync, never falling, or 0 when there is nothing to wait for. Called pinned, after a full
+     * barrier.
      */
     uint64_t (*secondary)(void *kernel, uint64_t root, const struct shootdown_range *range);
     /**
@@ -287,7 +292,8 @@ struct shootdown_settings {
      */
     uint32_t cpus;
     /**
-     * Most 4 KiB pages in one broadcast instruction (CPUID 8000_0008, EDX bits 15 to 0, + 1); 0 where nothing can be broadcast.
+     * Most 4 KiB pages in one broadcast instruction (CPUID 8000_0008, EDX bits 15 to 0, + 1); 0 where nothing can be
+     * broadcast.
      */
     uint32_t broadcast_pages;
     /**
@@ -368,8 +374,8 @@ size_t shootdown_engine_size(uint32_t cpus);
 size_t shootdown_alignment(void);
 
 /**
- * Makes an engine in memory of that many bytes, with every CPU off. Before the second CPU starts. The memory is the engine's for
- * ever.
+ * Makes an engine in memory of that many bytes, with every CPU off. Before the second CPU starts. The memory is the
+ * engine's for ever.
  *
  * # Safety
  * The pointers are valid, or null; the hooks do what they promise, on every CPU.
@@ -385,19 +391,17 @@ enum shootdown_status shootdown_engine_init(void *memory,
 size_t shootdown_space_size(void);
 
 /**
- * Makes an address space in memory of that size and alignment; null when it is not aligned. Nothing is to be undone: after
- * shootdown_retire the memory may be reused.
+ * Makes an address space in memory of that size and alignment; null when it is not aligned. Nothing is to be undone:
+ * after shootdown_retire the memory may be reused.
  *
  * # Safety
  * The memory is the space's until it is retired.
  */
-struct shootdown_space *shootdown_space_init(const struct shootdown_engine *engine,
-                                             void *memory,
-                                             uint64_t root);
+struct shootdown_space *shootdown_space_init(const struct shootdown_engine *engine, void *memory, uint64_t root);
 
 /**
- * This CPU is coming up, with the kernel's top table loaded: before it loads a space, or uses kernel mappings that may change.
- * Interrupts off, and on soon after.
+ * This CPU is coming up, with the kernel's top table loaded: before it loads a space, or uses kernel mappings that may
+ * change. Interrupts off, and on soon after.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
@@ -405,7 +409,8 @@ struct shootdown_space *shootdown_space_init(const struct shootdown_engine *engi
 void shootdown_cpu_online(const struct shootdown_engine *engine);
 
 /**
- * This CPU is going down: after its last use of user translations and its last walk. From here on nobody waits for it. Interrupts off.
+ * This CPU is going down: after its last use of user translations and its last walk. From here on nobody waits for it.
+ * Interrupts off.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
@@ -413,8 +418,8 @@ void shootdown_cpu_online(const struct shootdown_engine *engine);
 void shootdown_cpu_offline(const struct shootdown_engine *engine);
 
 /**
- * Measures what each way of reaching other CPUs costs: once, when all CPUs are up, for the design "adaptive". Some microseconds.
- * Context: as shootdown_flush.
+ * Measures what each way of reaching other CPUs costs: once, when all CPUs are up, for the design "adaptive". Some
+ * microseconds. Context: as shootdown_flush.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
@@ -422,8 +427,8 @@ void shootdown_cpu_offline(const struct shootdown_engine *engine);
 void shootdown_calibrate(const struct shootdown_engine *engine);
 
 /**
- * The shootdown interrupt has arrived. In its handler, interrupts off, on a CPU that does not change meanwhile, after it was acknowledged
- * where the controller wants that. By hand, to poll, only outside of walks and of other calls.
+ * The shootdown interrupt has arrived. In its handler, interrupts off, on a CPU that does not change meanwhile, after
+ * it was acknowledged where the controller wants that. By hand, to poll, only outside of walks and of other calls.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
@@ -434,10 +439,10 @@ void shootdown_on_ipi(const struct shootdown_engine *engine);
  * Loads a space on this CPU, or ends its laziness when it is loaded already. From the scheduler.
  *
  * # Safety
- * The space stays until every CPU has left it: by switching to another or to the kernel, going off, or shootdown_retire.
+ * The space stays until every CPU has left it: by switching to another or to the kernel, going off, or
+ * shootdown_retire.
  */
-void shootdown_switch_to(const struct shootdown_engine *engine,
-                         const struct shootdown_space *space);
+void shootdown_switch_to(const struct shootdown_engine *engine, const struct shootdown_space *space);
 
 /**
  * Loads the kernel's own top table: this CPU leaves its space.
@@ -464,14 +469,13 @@ void shootdown_enter_lazy(const struct shootdown_engine *engine);
 void shootdown_leave_lazy(const struct shootdown_engine *engine, const struct shootdown_space *space);
 
 /**
- * User code of the loaded space has entered the kernel. When true, shootdown_leave_lazy is owed before any user address is
- * touched, copying routines included, and before the return. Optional; worth it under "adaptive".
+ * User code of the loaded space has entered the kernel. When true, shootdown_leave_lazy is owed before any user
+ * address is touched, copying routines included, and before the return. Optional; worth it under "adaptive".
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
  */
-bool shootdown_enter_kernel(const struct shootdown_engine *engine,
-                            const struct shootdown_space *space);
+bool shootdown_enter_kernel(const struct shootdown_engine *engine, const struct shootdown_space *space);
 
 /**
  * Whether an NMI handler may touch user addresses of the space now. In NMI context.
@@ -482,9 +486,9 @@ bool shootdown_enter_kernel(const struct shootdown_engine *engine,
 bool shootdown_user_access_ok(const struct shootdown_engine *engine, const struct shootdown_space *space);
 
 /**
- * Page-table entries of the space were cleared or weakened: on return no CPU uses the old ones, and the frames behind them may
- * be freed. Interrupts on, or requests of others are served while waiting; no lock may be held that a handler takes, or whoever
- * calls shootdown_switch_to. Not from the shootdown handler, nor in a walk.
+ * Page-table entries of the space were cleared or weakened: on return no CPU uses the old ones, and the frames behind
+ * them may be freed. Interrupts on, or requests of others are served while waiting; no lock may be held that a handler
+ * takes, or whoever calls shootdown_switch_to. Not from the shootdown handler, nor in a walk.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
@@ -494,8 +498,8 @@ void shootdown_flush(const struct shootdown_engine *engine,
                      struct shootdown_range range);
 
 /**
- * As shootdown_flush, and calls meanwhile(argument) while the others answer: it may let go of the lock that protects the page
- * tables, but not free, sleep, switch or flush.
+ * As shootdown_flush, and calls meanwhile(argument) while the others answer: it may let go of the lock that protects
+ * the page tables, but not free, sleep, switch or flush.
  *
  * # Safety
  * As shootdown_flush; meanwhile is a function.
@@ -507,8 +511,8 @@ void shootdown_flush_while(const struct shootdown_engine *engine,
                            void *argument);
 
 /**
- * Asks for a flush without waiting: fills the token. shootdown_wait is owed before anything is freed. Designs whose requests are on
- * the stack wait inside. Context: as shootdown_flush; above all not in the shootdown handler.
+ * Asks for a flush without waiting: fills the token. shootdown_wait is owed before anything is freed. Designs whose
+ * requests are on the stack wait inside. Context: as shootdown_flush; above all not in the shootdown handler.
  *
  * # Safety
  * The token is valid memory.
@@ -519,7 +523,8 @@ void shootdown_dispatch(const struct shootdown_engine *engine,
                         struct shootdown_token *token);
 
 /**
- * Waits for a dispatched flush; with preemption on where the design's waits are preemptible. Not in the handler, nor in a walk.
+ * Waits for a dispatched flush; with preemption on where the design's waits are preemptible. Not in the handler, nor
+ * in a walk.
  *
  * # Safety
  * The token was filled by shootdown_dispatch and not waited for before.
@@ -527,8 +532,8 @@ void shootdown_dispatch(const struct shootdown_engine *engine,
 void shootdown_wait(struct shootdown_token *token);
 
 /**
- * As shootdown_flush with range.tables, and waits for lockless walks too: on return table pages that were unlinked before may be
- * freed.
+ * As shootdown_flush with range.tables, and waits for lockless walks too: on return table pages that were unlinked
+ * before may be freed.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
@@ -554,8 +559,8 @@ void shootdown_flush_kernel(const struct shootdown_engine *engine, struct shootd
 void shootdown_batch_begin(const struct shootdown_engine *engine, struct shootdown_batch *batch);
 
 /**
- * Adds a range of a space whose entries were cleared, under the lock that protects its page table. May wait, as shootdown_flush
- * does, and has its context.
+ * Adds a range of a space whose entries were cleared, under the lock that protects its page table. May wait, as
+ * shootdown_flush does, and has its context.
  *
  * # Safety
  * The batch was begun and is not finished.
@@ -573,18 +578,18 @@ void shootdown_batch_add(struct shootdown_batch *batch,
 void shootdown_batch_finish(struct shootdown_batch *batch);
 
 /**
- * Makes sure that no batched unmap of the space is still to be flushed: before relying on an entry that is already clear.
- * Context: as shootdown_flush.
+ * Makes sure that no batched unmap of the space is still to be flushed: before relying on an entry that is already
+ * clear. Context: as shootdown_flush.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
  */
-void shootdown_settle(const struct shootdown_engine *engine,
-                      const struct shootdown_space *space);
+void shootdown_settle(const struct shootdown_engine *engine, const struct shootdown_space *space);
 
 /**
- * Begins a lockless walk of the space's tables: masks interrupts, and no table page that it can reach is freed until it ends.
- * Nothing may wait meanwhile. Under a design that says that there are such walks ("adaptive", "walk-sticky" and so on).
+ * Begins a lockless walk of the space's tables: masks interrupts, and no table page that it can reach is freed until
+ * it ends. Nothing may wait meanwhile. Under a design that says that there are such walks ("adaptive", "walk-sticky"
+ * and so on).
  *
  * # Safety
  * The walk is valid memory.
@@ -612,8 +617,8 @@ void shootdown_walk_begin_nmi(const struct shootdown_engine *engine,
 void shootdown_walk_end(struct shootdown_walk *walk);
 
 /**
- * The timer's tick on this CPU, which is in no walk: deferrals and grace periods end by it. Any context with a CPU that cannot
- * change. A load and a compare when nothing waits.
+ * The timer's tick on this CPU, which is in no walk: deferrals and grace periods end by it. Any context with a CPU
+ * that cannot change. A load and a compare when nothing waits.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
@@ -621,8 +626,8 @@ void shootdown_walk_end(struct shootdown_walk *walk);
 void shootdown_tick(const struct shootdown_engine *engine);
 
 /**
- * This CPU takes no ticks from now on, although it runs user code: no deferral waits for it, and unmaps that concern it are
- * synchronous. Not in the shootdown handler. CPUs that are idle need not call it.
+ * This CPU takes no ticks from now on, although it runs user code: no deferral waits for it, and unmaps that concern
+ * it are synchronous. Not in the shootdown handler. CPUs that are idle need not call it.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
@@ -638,9 +643,10 @@ void shootdown_tick_stops(const struct shootdown_engine *engine);
 void shootdown_tick_resumes(const struct shootdown_engine *engine);
 
 /**
- * For an unmap of private memory that nobody can rely on until somebody maps the range again, for which so many frames wait.
- * False when it was flushed, as by shootdown_flush: range and frames are free. True when it is deferred ("deferred" only):
- * nobody was interrupted, and the range may not be mapped again nor the frames freed before the deferral is released.
+ * For an unmap of private memory that nobody can rely on until somebody maps the range again, for which so many frames
+ * wait. False when it was flushed, as by shootdown_flush: range and frames are free. True when it is deferred
+ * ("deferred" only): nobody was interrupted, and the range may not be mapped again nor the frames freed before the
+ * deferral is released.
  *
  * # Safety
  * As shootdown_flush; the deferral is valid memory.
@@ -652,9 +658,9 @@ bool shootdown_flush_later(const struct shootdown_engine *engine,
                            struct shootdown_deferral *deferral);
 
 /**
- * Which deferrals are over, and the next epoch, where the last is over: what was deferred just now takes two calls, with a tick on
- * every CPU that runs user code between them. Reads a line of every CPU: for one CPU now and then, at its tick. Any context with a
- * CPU that cannot change.
+ * Which deferrals are over, and the next epoch, where the last is over: what was deferred just now takes two calls,
+ * with a tick on every CPU that runs user code between them. Reads a line of every CPU: for one CPU now and then, at
+ * its tick. Any context with a CPU that cannot change.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
@@ -672,8 +678,8 @@ bool shootdown_release(const struct shootdown_engine *engine,
                        const struct shootdown_deferrals_over *over);
 
 /**
- * Ends a deferral at once, for a caller that wants range or frames now: flushes the range. As shootdown_flush. False: the
- * deferral is of another space; it stays as it is, and nothing may be freed.
+ * Ends a deferral at once, for a caller that wants range or frames now: flushes the range. As shootdown_flush. False:
+ * the deferral is of another space; it stays as it is, and nothing may be freed.
  *
  * # Safety
  * The deferral was filled for that range, by a call that returned true, and is not spent.
@@ -684,8 +690,8 @@ bool shootdown_release_now(const struct shootdown_engine *engine,
                            struct shootdown_deferral *deferral);
 
 /**
- * As shootdown_flush_tables, for table pages that can wait. False: they may be freed. True ("walk-grace", "broadcast"): when the
- * grace period is over.
+ * As shootdown_flush_tables, for table pages that can wait. False: they may be freed. True ("walk-grace",
+ * "broadcast"): when the grace period is over.
  *
  * # Safety
  * As shootdown_flush; grace is valid memory.
@@ -696,8 +702,9 @@ bool shootdown_flush_tables_later(const struct shootdown_engine *engine,
                                   struct shootdown_grace *grace);
 
 /**
- * Which grace periods are over. Reads a word of every CPU: at ticks, not for spinning. Not in a walk. A CPU that idles, or runs user
- * code, without ticks holds up all that began since; shootdown_flush_tables interrupts everybody, which ends them.
+ * Which grace periods are over. Reads a word of every CPU: at ticks, not for spinning. Not in a walk. A CPU that
+ * idles, or runs user code, without ticks holds up all that began since; shootdown_flush_tables interrupts everybody,
+ * which ends them.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
@@ -705,30 +712,28 @@ bool shootdown_flush_tables_later(const struct shootdown_engine *engine,
 struct shootdown_graces_over shootdown_graces_over(const struct shootdown_engine *engine);
 
 /**
- * Whether the grace period is over: then the table pages that waited for it may be freed. Any context; it may be asked again.
+ * Whether the grace period is over: then the table pages that waited for it may be freed. Any context; it may be asked
+ * again.
  *
  * # Safety
  * Grace was filled by a call that returned true; over is valid.
  */
-bool shootdown_grace_is_over(const struct shootdown_grace *grace,
-                             const struct shootdown_graces_over *over);
+bool shootdown_grace_is_over(const struct shootdown_grace *grace, const struct shootdown_graces_over *over);
 
 /**
- * The space ends, no CPU has it loaded but lazily, and nobody walks its tables: those CPUs leave it. Then its memory and its tables may
- * be freed. As shootdown_flush.
+ * The space ends, no CPU has it loaded but lazily, and nobody walks its tables: those CPUs leave it. Then its memory
+ * and its tables may be freed. As shootdown_flush.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
  */
-void shootdown_retire(const struct shootdown_engine *engine,
-                      const struct shootdown_space *space);
+void shootdown_retire(const struct shootdown_engine *engine, const struct shootdown_space *space);
 
 /**
- * Supplied by the kernel where this library is built without `std`: a rule of an interface was broken. The text, which has no
- * zero at its end, names it and the place. Must not return.
+ * Supplied by the kernel where this library is built without `std`: a rule of an interface was broken. The text,
+ * which has no zero at its end, names it and the place. Must not return.
  */
-extern void shootdown_panic(const char *text,
-                            size_t length);
+extern void shootdown_panic(const char *text, size_t length);
 
 #ifdef __cplusplus
 }  // extern "C"

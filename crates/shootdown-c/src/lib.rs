@@ -1,14 +1,14 @@
 //! The engine for kernels written in C: the calls of [`shootdown::Engine`] with the hooks as pointers to functions.
 //!
-//! `include/shootdown.h` is generated from this file, comments included, so they are written for a reader of C. What a call
-//! guarantees is said in full where it is implemented: [`shootdown`] and its `hooks`.
+//! `include/shootdown.h` is generated from this file, comments included, so they are written for a reader of C. What a
+//! call guarantees is said in full where it is implemented: [`shootdown`] and its `hooks`.
 //!
 //! A hook costs an indirect call here. A kernel that cannot afford that writes the six required ones in Rust.
 #![cfg_attr(not(feature = "std"), no_std)]
 #![allow(non_camel_case_types)] // the names of the header
 
-// The facade is the one whose full barriers order a page-table walker and stores of its own, as they do on x86, and threads of a
-// host anywhere. On Arm and RISC-V they would have to be those of `shootdown_arch`.
+// The facade is the one whose full barriers order a page-table walker and stores of its own, as they do on x86, and
+// threads of a host anywhere. On Arm and RISC-V they would have to be those of `shootdown_arch`.
 #[cfg(all(not(feature = "std"), not(target_arch = "x86_64")))]
 compile_error!(
     "the engine behind the header is for kernels on x86-64: on others use `shootdown` and `shootdown-arch` from Rust"
@@ -27,7 +27,8 @@ use shootdown::{
     Walk,
 };
 
-/// Words of a set of CPUs: machines of up to 64 times as many CPUs. To have more, change it here and generate the header again.
+/// Words of a set of CPUs: machines of up to 64 times as many CPUs. To have more, change it here and generate the
+/// header again.
 pub const SHOOTDOWN_CPU_WORDS: usize = 8;
 
 /// Words of a token.
@@ -79,8 +80,8 @@ pub enum shootdown_status {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum shootdown_what {
-    /// A page (of each page, in a broadcast) under one tag, with the paging-structure entries of that tag on the way to it
-    /// unless leaf_only is set.
+    /// A page (of each page, in a broadcast) under one tag, with the paging-structure entries of that tag on the way to
+    /// it unless leaf_only is set.
     SHOOTDOWN_PAGES = 0,
     /// Every non-global entry under one tag.
     SHOOTDOWN_TAG,
@@ -125,35 +126,38 @@ pub struct shootdown_stuck {
     pub generation: u64,
 }
 
-/// What the kernel does for the engine. Each gets the pointer that is given with them. None may allocate, take a lock, or call
-/// the engine. The first six are required; the others may be null.
+/// What the kernel does for the engine. Each gets the pointer that is given with them. None may allocate, take a lock,
+/// or call the engine. The first six are required; the others may be null.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct shootdown_hooks {
-    /// The number of the CPU this runs on, from 0, dense. Called pinned or with interrupts off, from NMI context where a call may
-    /// be made there, and by waiters that may migrate, to which an answer that was true a moment ago is good enough.
+    /// The number of the CPU this runs on, from 0, dense. Called pinned or with interrupts off, from NMI context where
+    /// a call may be made there, and by waiters that may migrate, to which an answer that was true a moment ago is good
+    /// enough.
     pub cpu: Option<unsafe extern "C" fn(kernel: *mut c_void) -> u32>,
     /// Masks interrupts on this CPU; returns what interrupts_restore needs.
     pub interrupts_off: Option<unsafe extern "C" fn(kernel: *mut c_void) -> u64>,
     /// Restores the mask that interrupts_off returned.
     pub interrupts_restore: Option<unsafe extern "C" fn(kernel: *mut c_void, saved: u64)>,
-    /// Raises the shootdown interrupt on every CPU whose bit is set in the SHOOTDOWN_CPU_WORDS words at targets (CPU n is bit
-    /// n % 64 of word n / 64; never the sender). Their handlers call shootdown_on_ipi. Called pinned. By x2APIC: mfence and
-    /// lfence first, since what sends is no store.
+    /// Raises the shootdown interrupt on every CPU whose bit is set in the SHOOTDOWN_CPU_WORDS words at targets (CPU n
+    /// is bit n % 64 of word n / 64; never the sender). Their handlers call shootdown_on_ipi. Called pinned. By x2APIC:
+    /// mfence and lfence first, since what sends is no store.
     pub send_ipi: Option<unsafe extern "C" fn(kernel: *mut c_void, targets: *const u64)>,
-    /// Carries out one local invalidation: complete on return, or at the latest when local_sync returns. Called pinned or with
-    /// interrupts off.
+    /// Carries out one local invalidation: complete on return, or at the latest when local_sync returns. Called pinned
+    /// or with interrupts off.
     pub invalidate: Option<unsafe extern "C" fn(kernel: *mut c_void, what: *const shootdown_invalidation)>,
-    /// Loads a top table under a tag. With keep, entries under the tag survive (x86 NOFLUSH); without, every non-global entry
-    /// under it is gone on return. Called with interrupts off.
+    /// Loads a top table under a tag. With keep, entries under the tag survive (x86 NOFLUSH); without, every non-global
+    /// entry under it is gone on return. Called with interrupts off.
     pub load_root: Option<unsafe extern "C" fn(kernel: *mut c_void, root: u64, tag: u16, keep: bool)>,
     /// Whether interrupts are off on this CPU. Null: they may be.
     pub interrupts_are_off: Option<unsafe extern "C" fn(kernel: *mut c_void) -> bool>,
-    /// Waits until the local invalidations of this CPU are complete, where invalidate does not (Arm, RISC-V with Svinval).
+    /// Waits until the local invalidations of this CPU are complete, where invalidate does not (Arm, RISC-V with
+    /// Svinval).
     pub local_sync: Option<unsafe extern "C" fn(kernel: *mut c_void)>,
     /// Issues one broadcast invalidation; asynchronous. Called pinned, when broadcast_pages is not 0.
     pub broadcast: Option<unsafe extern "C" fn(kernel: *mut c_void, what: *const shootdown_invalidation)>,
-    /// Waits until every broadcast of this CPU is complete everywhere; a full barrier. Called pinned, on the CPU that issued.
+    /// Waits until every broadcast of this CPU is complete everywhere; a full barrier. Called pinned, on the CPU that
+    /// issued.
     pub broadcast_sync: Option<unsafe extern "C" fn(kernel: *mut c_void)>,
     /// Forbids migration and preemption until unpin; nests.
     pub pin: Option<unsafe extern "C" fn(kernel: *mut c_void)>,
@@ -161,13 +165,13 @@ pub struct shootdown_hooks {
     pub unpin: Option<unsafe extern "C" fn(kernel: *mut c_void)>,
     /// Monotonic time, ns. Null: no reports of CPUs that are stuck, and promotion is left to few CPUs.
     pub now_ns: Option<unsafe extern "C" fn(kernel: *mut c_void) -> u64>,
-    /// Asks the hypervisor to flush everything of a virtual CPU before it runs again; true when it will, because that is
-    /// descheduled. One atomic step (KVM: a compare-exchange), or a request is lost.
+    /// Asks the hypervisor to flush everything of a virtual CPU before it runs again; true when it will, because that
+    /// is descheduled. One atomic step (KVM: a compare-exchange), or a request is lost.
     pub flush_at_entry: Option<unsafe extern "C" fn(kernel: *mut c_void, cpu: u32) -> bool>,
-    /// Tells TLBs that belong to no CPU (an IOMMU) of a flush of the space with that top table, once for every flush (twice where an
-    /// unmap was to be deferred, and could not be); with a
-    /// null range, that the space ends. Returns a ticket for secondary_sync, never falling, or 0 when there is nothing to wait
-    /// for. Called pinned, after a full barrier.
+    /// Tells TLBs that belong to no CPU (an IOMMU) of a flush of the space with that top table, once for every flush
+    /// (twice where an unmap was to be deferred, and could not be); with a null range, that the space ends. Returns a
+    /// ticket for secondary_sync, never falling, or 0 when there is nothing to wait for. Called pinned, after a full
+    /// barrier.
     pub secondary: Option<unsafe extern "C" fn(kernel: *mut c_void, root: u64, range: *const shootdown_range) -> u64>,
     /// Waits until all up to that ticket is carried out. It may not depend on another CPU.
     pub secondary_sync: Option<unsafe extern "C" fn(kernel: *mut c_void, ticket: u64)>,
@@ -187,7 +191,8 @@ pub struct shootdown_settings {
     pub design: *const c_char,
     /// CPUs of the machine, those that are off included.
     pub cpus: u32,
-    /// Most 4 KiB pages in one broadcast instruction (CPUID 8000_0008, EDX bits 15 to 0, + 1); 0 where nothing can be broadcast.
+    /// Most 4 KiB pages in one broadcast instruction (CPUID 8000_0008, EDX bits 15 to 0, + 1); 0 where nothing can be
+    /// broadcast.
     pub broadcast_pages: u32,
     /// Most 2 MiB pages in one; 0 is taken for 1.
     pub broadcast_large_pages: u32,
@@ -205,7 +210,8 @@ pub struct shootdown_range {
     pub start: u64,
     /// One past the last; when it is not above start, the page at start is meant.
     pub end: u64,
-    /// log2 of the smallest page that was withdrawn: 12, 21 or 30. Anything else is taken for 12, which flushes no less.
+    /// log2 of the smallest page that was withdrawn: 12, 21 or 30. Anything else is taken for 12, which flushes no
+    /// less.
     pub page_shift: u32,
     /// Whether table pages are being freed: then the CPUs' caches of upper levels go, too.
     pub tables: bool,
@@ -288,8 +294,8 @@ pub extern "C" fn shootdown_alignment() -> usize {
     memory::ALIGNMENT
 }
 
-/// Makes an engine in memory of that many bytes, with every CPU off. Before the second CPU starts. The memory is the engine's for
-/// ever.
+/// Makes an engine in memory of that many bytes, with every CPU off. Before the second CPU starts. The memory is the
+/// engine's for ever.
 ///
 /// # Safety
 /// The pointers are valid, or null; the hooks do what they promise, on every CPU.
@@ -318,8 +324,8 @@ pub extern "C" fn shootdown_space_size() -> usize {
     size_of::<CSpace>()
 }
 
-/// Makes an address space in memory of that size and alignment; null when it is not aligned. Nothing is to be undone: after
-/// shootdown_retire the memory may be reused.
+/// Makes an address space in memory of that size and alignment; null when it is not aligned. Nothing is to be undone:
+/// after shootdown_retire the memory may be reused.
 ///
 /// # Safety
 /// The memory is the space's until it is retired.
@@ -352,8 +358,8 @@ unsafe fn space_of<'a>(space: *const shootdown_space) -> &'a CSpace {
     unsafe { &*space.cast() }
 }
 
-/// This CPU is coming up, with the kernel's top table loaded: before it loads a space, or uses kernel mappings that may change.
-/// Interrupts off, and on soon after.
+/// This CPU is coming up, with the kernel's top table loaded: before it loads a space, or uses kernel mappings that may
+/// change. Interrupts off, and on soon after.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
@@ -363,7 +369,8 @@ pub unsafe extern "C" fn shootdown_cpu_online(engine: *const shootdown_engine) {
     unsafe { engine_of(engine).cpu_online() }
 }
 
-/// This CPU is going down: after its last use of user translations and its last walk. From here on nobody waits for it. Interrupts off.
+/// This CPU is going down: after its last use of user translations and its last walk. From here on nobody waits for it.
+/// Interrupts off.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
@@ -373,8 +380,8 @@ pub unsafe extern "C" fn shootdown_cpu_offline(engine: *const shootdown_engine) 
     unsafe { engine_of(engine).cpu_offline() }
 }
 
-/// Measures what each way of reaching other CPUs costs: once, when all CPUs are up, for the design "adaptive". Some microseconds.
-/// Context: as shootdown_flush.
+/// Measures what each way of reaching other CPUs costs: once, when all CPUs are up, for the design "adaptive". Some
+/// microseconds. Context: as shootdown_flush.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
@@ -386,8 +393,8 @@ pub unsafe extern "C" fn shootdown_calibrate(engine: *const shootdown_engine) {
     }
 }
 
-/// The shootdown interrupt has arrived. In its handler, interrupts off, on a CPU that does not change meanwhile, after it was acknowledged
-/// where the controller wants that. By hand, to poll, only outside of walks and of other calls.
+/// The shootdown interrupt has arrived. In its handler, interrupts off, on a CPU that does not change meanwhile, after
+/// it was acknowledged where the controller wants that. By hand, to poll, only outside of walks and of other calls.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
@@ -400,7 +407,8 @@ pub unsafe extern "C" fn shootdown_on_ipi(engine: *const shootdown_engine) {
 /// Loads a space on this CPU, or ends its laziness when it is loaded already. From the scheduler.
 ///
 /// # Safety
-/// The space stays until every CPU has left it: by switching to another or to the kernel, going off, or shootdown_retire.
+/// The space stays until every CPU has left it: by switching to another or to the kernel, going off, or
+/// shootdown_retire.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_switch_to(engine: *const shootdown_engine, space: *const shootdown_space) {
     // SAFETY: the caller's.
@@ -437,8 +445,8 @@ pub unsafe extern "C" fn shootdown_leave_lazy(engine: *const shootdown_engine, s
     unsafe { engine_of(engine).leave_lazy(space_of(space)) }
 }
 
-/// User code of the loaded space has entered the kernel. When true, shootdown_leave_lazy is owed before any user address is
-/// touched, copying routines included, and before the return. Optional; worth it under "adaptive".
+/// User code of the loaded space has entered the kernel. When true, shootdown_leave_lazy is owed before any user
+/// address is touched, copying routines included, and before the return. Optional; worth it under "adaptive".
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
@@ -464,9 +472,9 @@ pub unsafe extern "C" fn shootdown_user_access_ok(
     unsafe { engine_of(engine).user_access_ok(space_of(space)) }
 }
 
-/// Page-table entries of the space were cleared or weakened: on return no CPU uses the old ones, and the frames behind them may
-/// be freed. Interrupts on, or requests of others are served while waiting; no lock may be held that a handler takes, or whoever
-/// calls shootdown_switch_to. Not from the shootdown handler, nor in a walk.
+/// Page-table entries of the space were cleared or weakened: on return no CPU uses the old ones, and the frames behind
+/// them may be freed. Interrupts on, or requests of others are served while waiting; no lock may be held that a handler
+/// takes, or whoever calls shootdown_switch_to. Not from the shootdown handler, nor in a walk.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
@@ -480,8 +488,8 @@ pub unsafe extern "C" fn shootdown_flush(
     unsafe { drop(engine_of(engine).flush(space_of(space), range.range())) }
 }
 
-/// As shootdown_flush, and calls meanwhile(argument) while the others answer: it may let go of the lock that protects the page
-/// tables, but not free, sleep, switch or flush.
+/// As shootdown_flush, and calls meanwhile(argument) while the others answer: it may let go of the lock that protects
+/// the page tables, but not free, sleep, switch or flush.
 ///
 /// # Safety
 /// As shootdown_flush; meanwhile is a function.
@@ -497,8 +505,8 @@ pub unsafe extern "C" fn shootdown_flush_while(
     unsafe { drop(engine_of(engine).flush_while(space_of(space), range.range(), || meanwhile(argument))) }
 }
 
-/// Asks for a flush without waiting: fills the token. shootdown_wait is owed before anything is freed. Designs whose requests are on
-/// the stack wait inside. Context: as shootdown_flush; above all not in the shootdown handler.
+/// Asks for a flush without waiting: fills the token. shootdown_wait is owed before anything is freed. Designs whose
+/// requests are on the stack wait inside. Context: as shootdown_flush; above all not in the shootdown handler.
 ///
 /// # Safety
 /// The token is valid memory.
@@ -517,7 +525,8 @@ pub unsafe extern "C" fn shootdown_dispatch(
     }
 }
 
-/// Waits for a dispatched flush; with preemption on where the design's waits are preemptible. Not in the handler, nor in a walk.
+/// Waits for a dispatched flush; with preemption on where the design's waits are preemptible. Not in the handler, nor
+/// in a walk.
 ///
 /// # Safety
 /// The token was filled by shootdown_dispatch and not waited for before.
@@ -527,8 +536,8 @@ pub unsafe extern "C" fn shootdown_wait(token: *mut shootdown_token) {
     unsafe { drop(token.cast::<CToken>().read().wait()) }
 }
 
-/// As shootdown_flush with range.tables, and waits for lockless walks too: on return table pages that were unlinked before may be
-/// freed.
+/// As shootdown_flush with range.tables, and waits for lockless walks too: on return table pages that were unlinked
+/// before may be freed.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
@@ -564,8 +573,8 @@ pub unsafe extern "C" fn shootdown_batch_begin(engine: *const shootdown_engine, 
     unsafe { batch.cast::<CBatch>().write(engine_of(engine).batch()) }
 }
 
-/// Adds a range of a space whose entries were cleared, under the lock that protects its page table. May wait, as shootdown_flush
-/// does, and has its context.
+/// Adds a range of a space whose entries were cleared, under the lock that protects its page table. May wait, as
+/// shootdown_flush does, and has its context.
 ///
 /// # Safety
 /// The batch was begun and is not finished.
@@ -589,8 +598,8 @@ pub unsafe extern "C" fn shootdown_batch_finish(batch: *mut shootdown_batch) {
     unsafe { drop(batch.cast::<CBatch>().read().finish()) }
 }
 
-/// Makes sure that no batched unmap of the space is still to be flushed: before relying on an entry that is already clear.
-/// Context: as shootdown_flush.
+/// Makes sure that no batched unmap of the space is still to be flushed: before relying on an entry that is already
+/// clear. Context: as shootdown_flush.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
@@ -600,8 +609,9 @@ pub unsafe extern "C" fn shootdown_settle(engine: *const shootdown_engine, space
     unsafe { engine_of(engine).settle(space_of(space)) }
 }
 
-/// Begins a lockless walk of the space's tables: masks interrupts, and no table page that it can reach is freed until it ends.
-/// Nothing may wait meanwhile. Under a design that says that there are such walks ("adaptive", "walk-sticky" and so on).
+/// Begins a lockless walk of the space's tables: masks interrupts, and no table page that it can reach is freed until
+/// it ends. Nothing may wait meanwhile. Under a design that says that there are such walks ("adaptive", "walk-sticky"
+/// and so on).
 ///
 /// # Safety
 /// The walk is valid memory.
@@ -642,8 +652,8 @@ pub unsafe extern "C" fn shootdown_walk_end(walk: *mut shootdown_walk) {
     unsafe { drop(walk.cast::<CWalk>().read()) }
 }
 
-/// The timer's tick on this CPU, which is in no walk: deferrals and grace periods end by it. Any context with a CPU that cannot
-/// change. A load and a compare when nothing waits.
+/// The timer's tick on this CPU, which is in no walk: deferrals and grace periods end by it. Any context with a CPU
+/// that cannot change. A load and a compare when nothing waits.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
@@ -653,8 +663,8 @@ pub unsafe extern "C" fn shootdown_tick(engine: *const shootdown_engine) {
     unsafe { engine_of(engine).tick() }
 }
 
-/// This CPU takes no ticks from now on, although it runs user code: no deferral waits for it, and unmaps that concern it are
-/// synchronous. Not in the shootdown handler. CPUs that are idle need not call it.
+/// This CPU takes no ticks from now on, although it runs user code: no deferral waits for it, and unmaps that concern
+/// it are synchronous. Not in the shootdown handler. CPUs that are idle need not call it.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
@@ -674,9 +684,10 @@ pub unsafe extern "C" fn shootdown_tick_resumes(engine: *const shootdown_engine)
     unsafe { engine_of(engine).tick_resumes() }
 }
 
-/// For an unmap of private memory that nobody can rely on until somebody maps the range again, for which so many frames wait.
-/// False when it was flushed, as by shootdown_flush: range and frames are free. True when it is deferred ("deferred" only):
-/// nobody was interrupted, and the range may not be mapped again nor the frames freed before the deferral is released.
+/// For an unmap of private memory that nobody can rely on until somebody maps the range again, for which so many frames
+/// wait. False when it was flushed, as by shootdown_flush: range and frames are free. True when it is deferred
+/// ("deferred" only): nobody was interrupted, and the range may not be mapped again nor the frames freed before the
+/// deferral is released.
 ///
 /// # Safety
 /// As shootdown_flush; the deferral is valid memory.
@@ -699,9 +710,9 @@ pub unsafe extern "C" fn shootdown_flush_later(
     }
 }
 
-/// Which deferrals are over, and the next epoch, where the last is over: what was deferred just now takes two calls, with a tick on
-/// every CPU that runs user code between them. Reads a line of every CPU: for one CPU now and then, at its tick. Any context with a
-/// CPU that cannot change.
+/// Which deferrals are over, and the next epoch, where the last is over: what was deferred just now takes two calls,
+/// with a tick on every CPU that runs user code between them. Reads a line of every CPU: for one CPU now and then, at
+/// its tick. Any context with a CPU that cannot change.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
@@ -730,8 +741,8 @@ pub unsafe extern "C" fn shootdown_release(
     }
 }
 
-/// Ends a deferral at once, for a caller that wants range or frames now: flushes the range. As shootdown_flush. False: the
-/// deferral is of another space; it stays as it is, and nothing may be freed.
+/// Ends a deferral at once, for a caller that wants range or frames now: flushes the range. As shootdown_flush. False:
+/// the deferral is of another space; it stays as it is, and nothing may be freed.
 ///
 /// # Safety
 /// The deferral was filled for that range, by a call that returned true, and is not spent.
@@ -750,8 +761,8 @@ pub unsafe extern "C" fn shootdown_release_now(
     }
 }
 
-/// As shootdown_flush_tables, for table pages that can wait. False: they may be freed. True ("walk-grace", "broadcast"): when the
-/// grace period is over.
+/// As shootdown_flush_tables, for table pages that can wait. False: they may be freed. True ("walk-grace",
+/// "broadcast"): when the grace period is over.
 ///
 /// # Safety
 /// As shootdown_flush; grace is valid memory.
@@ -773,8 +784,9 @@ pub unsafe extern "C" fn shootdown_flush_tables_later(
     }
 }
 
-/// Which grace periods are over. Reads a word of every CPU: at ticks, not for spinning. Not in a walk. A CPU that idles, or runs user
-/// code, without ticks holds up all that began since; shootdown_flush_tables interrupts everybody, which ends them.
+/// Which grace periods are over. Reads a word of every CPU: at ticks, not for spinning. Not in a walk. A CPU that
+/// idles, or runs user code, without ticks holds up all that began since; shootdown_flush_tables interrupts everybody,
+/// which ends them.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
@@ -784,7 +796,8 @@ pub unsafe extern "C" fn shootdown_graces_over(engine: *const shootdown_engine) 
     unsafe { core::mem::transmute(engine_of(engine).graces_over()) }
 }
 
-/// Whether the grace period is over: then the table pages that waited for it may be freed. Any context; it may be asked again.
+/// Whether the grace period is over: then the table pages that waited for it may be freed. Any context; it may be asked
+/// again.
 ///
 /// # Safety
 /// Grace was filled by a call that returned true; over is valid.
@@ -797,8 +810,8 @@ pub unsafe extern "C" fn shootdown_grace_is_over(
     unsafe { (*over.cast::<GracesOver>()).proof(*grace.cast::<Grace>()).is_some() }
 }
 
-/// The space ends, no CPU has it loaded but lazily, and nobody walks its tables: those CPUs leave it. Then its memory and its tables may
-/// be freed. As shootdown_flush.
+/// The space ends, no CPU has it loaded but lazily, and nobody walks its tables: those CPUs leave it. Then its memory
+/// and its tables may be freed. As shootdown_flush.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.

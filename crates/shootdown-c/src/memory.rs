@@ -82,8 +82,8 @@ pub unsafe fn init(
     if first.is_null() || size < layouts.size || first.align_offset(ALIGNMENT) != 0 {
         return Err(shootdown_status::SHOOTDOWN_BAD_MEMORY);
     }
-    // SAFETY: the block is large enough for what `Layouts` says lies there, aligned, and the caller's for ever. All of it is
-    // written before it is referred to.
+    // SAFETY: the block is large enough for what `Layouts` says lies there, aligned, and the caller's for ever. All of
+    // it is written before it is referred to.
     unsafe {
         let cpus = first.add(layouts.cpus).cast::<PerCpu<Native>>();
         (0..count).for_each(|cpu| cpus.add(cpu).write(PerCpu::new()));

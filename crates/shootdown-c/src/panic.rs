@@ -4,8 +4,8 @@ use core::ffi::c_char;
 use core::fmt::Write;
 
 unsafe extern "C" {
-    /// Supplied by the kernel where this library is built without `std`: a rule of an interface was broken. The text, which has no
-    /// zero at its end, names it and the place. Must not return.
+    /// Supplied by the kernel where this library is built without `std`: a rule of an interface was broken. The text,
+    /// which has no zero at its end, names it and the place. Must not return.
     fn shootdown_panic(text: *const c_char, length: usize) -> !;
 }
 

@@ -1,4 +1,5 @@
-//! The header is the one that the source says, and a kernel written in C that includes it keeps its translations coherent.
+//! The header is the one that the source says, and a kernel written in C that includes it keeps its translations
+//! coherent.
 
 use std::path::{Path, PathBuf};
 

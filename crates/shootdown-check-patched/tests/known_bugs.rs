@@ -1,6 +1,6 @@
-//! Known bugs, selected one at a time: the exploration of a race finds each. Which race is the first that shows it
-//! was found by trying all. Bugs that are not here need what this machine does not have: time, split tags, migration, virtual
-//! CPUs, grace periods.
+//! Known bugs, selected one at a time: the exploration of a race finds each. Which race is the first that shows it was
+//! found by trying all. Bugs that are not here need what this machine does not have: time, split tags, migration,
+//! virtual CPUs, grace periods.
 
 extern crate shootdown_check_patched as shootdown_check;
 

@@ -10,10 +10,11 @@ pub enum Architecture {
     /// Total store order: stores wait in order, everything else happens in order.
     #[default]
     X86,
-    /// Armv8-A: other-multi-copy atomic; loads and stores are reordered unless something forbids it; walkers see a table
-    /// write after a DSB; local invalidations are under way until a DSB.
+    /// Armv8-A: other-multi-copy atomic; loads and stores are reordered unless something forbids it; walkers see a
+    /// table write after a DSB; local invalidations are under way until a DSB.
     Arm,
-    /// RISC-V (RVWMO): the same order of loads and stores; the walker of a hart sees what the hart knew at its SFENCE.VMA.
+    /// RISC-V (RVWMO): the same order of loads and stores; the walker of a hart sees what the hart knew at its
+    /// SFENCE.VMA.
     RiscV,
 }
 

@@ -9,13 +9,13 @@
 //! | local invalidation | drains, at once | TLBI, under way until `dsb nsh` | SFENCE.VMA: the hart's walker finds what the hart knows |
 //! | broadcast | under way until synchronised | the same; `dsb ish` | firmware's SFENCE.VMA on every hart |
 //!
-//! A data memory barrier of Arm orders loads and stores, and nothing else. An interrupt, a root load and a TLBI may come
-//! before what a DMB orders them behind: whoever takes the interrupt may miss it, and what the walker finds under the new
-//! root, or again behind the TLBI, may be older. Only a DSB holds them up, and all else. A TLBI and a root load wait for the
-//! loads that they depend on; all before them are taken to be such.
+//! A data memory barrier of Arm orders loads and stores, and nothing else. An interrupt, a root load and a TLBI may
+//! come before what a DMB orders them behind: whoever takes the interrupt may miss it, and what the walker finds under
+//! the new root, or again behind the TLBI, may be older. Only a DSB holds them up, and all else. A TLBI and a root load
+//! wait for the loads that they depend on; all before them are taken to be such.
 //!
-//! Stronger than the architectures: an SFENCE.VMA lets all stores of its hart out; what a RISC-V hart may have cached of
-//! invalid entries is not there (a fault that is too many breaks no rule).
+//! Stronger than the architectures: an SFENCE.VMA lets all stores of its hart out; what a RISC-V hart may have cached
+//! of invalid entries is not there (a fault that is too many breaks no rule).
 
 use crate::architecture::Architecture;
 use crate::machine::Machine;

@@ -13,12 +13,14 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// Steps after which a run is taken to be without end.
 const ENDLESS: usize = 4000;
 
-/// Random runs before an exploration; where memory is weak there is more to be learnt by them. What they miss is learnt on the
-/// way, at the cost of states that are visited twice: all races of Arm's memory take 8.8 s with 100, 7.8 with 300, 7.5 with 1,000.
+/// Random runs before an exploration; where memory is weak there is more to be learnt by them. What they miss is learnt
+/// on the way, at the cost of states that are visited twice: all races of Arm's memory take 8.8 s with 100, 7.8 with
+/// 300, 7.5 with 1,000.
 const RUNS_TO_LEARN: u64 = 100;
 const WEAK_RUNS_TO_LEARN: u64 = 1_000;
 
-/// How often a counterexample that cannot be told leads to more runs. No test has needed one; what it bounds is an error message.
+/// How often a counterexample that cannot be told leads to more runs. No test has needed one; what it bounds is an
+/// error message.
 const ROUNDS_TO_LEARN: u32 = 4;
 
 /// How far to go.

@@ -1,4 +1,5 @@
-//! The kernel's side of the engine's hooks: each carries the operation out on the machine, after others had their chance.
+//! The kernel's side of the engine's hooks: each carries the operation out on the machine, after others had their
+//! chance.
 
 use crate::architecture::Architecture;
 use crate::machine::{PAGES, with};

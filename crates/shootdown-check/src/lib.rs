@@ -16,8 +16,8 @@
 //! # Why it is small enough
 //! - **Caches cost no choices.** A CPU holds everything that it *may* have cached (`tlb.rs`): one set instead of one
 //!   run for each moment of a fill.
-//! - **Nothing is done twice.** Where more than one step is possible the moment is kept, stacks and all, and gone back to
-//!   (`snapshot.rs`).
+//! - **Nothing is done twice.** Where more than one step is possible the moment is kept, stacks and all, and gone back
+//!   to (`snapshot.rs`).
 //! - **Only what matters is interleaved.** A word that one CPU alone touches, or that nobody writes, needs no turn of
 //!   its own; who touches what is learnt from the runs, and the exploration starts over when it learns more
 //!   (`memory.rs`).
@@ -28,10 +28,11 @@
 //!   has done: there the history is forgotten, and runs that differ in the past only meet.
 //!
 //! # What it does not see
-//! Load buffering on Arm and RISC-V, and what else `views.rs` and `barriers.rs` say. TLBs are unbounded, pages are
-//! 4 KiB, the kernel has one page, time does not exist (no stuck reports, C7; CPU 0 considers promotion at every chance).
-//! Tasks do not migrate. States are told apart by 64-bit hashes: two different ones among *n* are taken for the same with a
-//! probability of about *n*²/2⁶⁵, one in a million for six million states, one in sixteen thousand for fifty million.
+//! Load buffering on Arm and RISC-V, and what else `views.rs` and `barriers.rs` say. TLBs are unbounded, pages are 4
+//! KiB, the kernel has one page, time does not exist (no stuck reports, C7; CPU 0 considers promotion at every chance).
+//! Tasks do not migrate. States are told apart by 64-bit hashes: two different ones among *n* are taken for the same
+//! with a probability of about *n*²/2⁶⁵, one in a million for six million states, one in sixteen thousand for fifty
+//! million.
 
 mod architecture;
 mod barriers;

@@ -1,8 +1,8 @@
 //! Small programs on the machine itself, without an engine: what its memory, walkers and invalidations allow, in full.
 //!
-//! A [`Program`] is a list of operations for each CPU. [`outcomes`] goes through every order of them, of late stores, old
-//! values and interrupts, and returns everything that can come out. Whether that is what the architecture says is for
-//! `tests/litmus.rs` to judge.
+//! A [`Program`] is a list of operations for each CPU. [`outcomes`] goes through every order of them, of late stores,
+//! old values and interrupts, and returns everything that can come out. Whether that is what the architecture says is
+//! for `tests/litmus.rs` to judge.
 
 use crate::architecture::Architecture;
 use crate::machine::{Kept, Machine, PAGES, Step, TableWords};

@@ -29,7 +29,8 @@ const FIXED_WORDS: u32 = 4096;
 pub enum Step {
     /// This CPU goes on to its next operation that others could see.
     Run(u8),
-    /// The store in this place of this CPU's buffer becomes visible, from 1 for the oldest, and what must come before it.
+    /// The store in this place of this CPU's buffer becomes visible, from 1 for the oldest, and what must come before
+    /// it.
     Drain(u8, u8),
     /// This CPU goes on, and its load returns what stood in the word so many replacements before.
     Old(u8, u8),
@@ -78,8 +79,8 @@ pub(crate) struct Cpu {
     pub(crate) place: Place,
     /// Its script is over; it only takes interrupts.
     pub(crate) done: bool,
-    /// It is in its interrupt's handler, and what that came into. Not on its stack: whoever [goes back](crate::snapshot)
-    /// copies stacks as bytes.
+    /// It is in its interrupt's handler, and what that came into. Not on its stack: whoever [goes
+    /// back](crate::snapshot) copies stacks as bytes.
     pub(crate) interrupted: Option<Interrupted>,
     /// A table that software here holds a link to.
     pub(crate) holds: Option<Table>,

@@ -1,6 +1,6 @@
-//! The words of the machine: what memory holds, and the stores of each CPU that only it can see yet. Under x86 they become
-//! visible in order (TSO), under weak memory in any order but for those to one word and those that release, which come
-//! after all before them.
+//! The words of the machine: what memory holds, and the stores of each CPU that only it can see yet. Under x86 they
+//! become visible in order (TSO), under weak memory in any order but for those to one word and those that release,
+//! which come after all before them.
 //!
 //! Owns values and store buffers.
 
@@ -28,7 +28,8 @@ pub(crate) fn mix(hash: u64, value: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// What memory and store buffers held at some time. Good for [`Memory::go_back`] until that goes back to an earlier one.
+/// What memory and store buffers held at some time. Good for [`Memory::go_back`] until that goes back to an earlier
+/// one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Image {
     /// Changes that had been made.
@@ -258,7 +259,8 @@ impl Memory {
             .map(|(_, place)| place)
     }
 
-    /// Which of the stores of `cpu` that wait must be visible before the one in `place` is, and that one, the oldest first.
+    /// Which of the stores of `cpu` that wait must be visible before the one in `place` is, and that one, the oldest
+    /// first.
     pub(crate) fn before(&self, cpu: usize, place: usize) -> Vec<usize> {
         if !self.architecture.is_weak() {
             return (1..=place).collect();

@@ -155,8 +155,8 @@ impl Machine {
         }
     }
 
-    /// The store in that place of the buffer of `cpu` becomes visible, and what must be visible before. False when there is
-    /// none.
+    /// The store in that place of the buffer of `cpu` becomes visible, and what must be visible before. False when
+    /// there is none.
     pub(crate) fn drain(&mut self, cpu: usize, place: usize) -> bool {
         if place > self.memory.buffered(cpu) {
             return false;

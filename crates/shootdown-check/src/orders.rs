@@ -1,5 +1,5 @@
-//! The orders that the engine asks for, by their place in its source, and leaving out one of them: what only x86 forgives
-//! shows where memory is weak.
+//! The orders that the engine asks for, by their place in its source, and leaving out one of them: what only x86
+//! forgives shows where memory is weak.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

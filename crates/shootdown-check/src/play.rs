@@ -1,5 +1,5 @@
-//! Running a scenario: its scripts as coroutines on the machine of a host thread, step by step, from the start as often as
-//! one likes.
+//! Running a scenario: its scripts as coroutines on the machine of a host thread, step by step, from the start as often
+//! as one likes.
 
 use crate::architecture::Architecture;
 use crate::kernel::CheckKernel;
@@ -22,7 +22,8 @@ thread_local! {
 }
 
 fn handler() {
-    // SAFETY: the stage outlives the scripts, and interrupts come to scripts only; each is a CPU, with interrupts masked here.
+    // SAFETY: the stage outlives the scripts, and interrupts come to scripts only; each is a CPU, with interrupts
+    // masked here.
     unsafe { (*STAGE.get()).engine().on_ipi() };
 }
 

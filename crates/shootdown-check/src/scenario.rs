@@ -269,8 +269,8 @@ pub const OF_KERNEL: &[Scenario] = &[
 /// Tags for two CPUs and one space more, none of them for the kernel.
 const FEW_TAGS: u16 = 1 + 3;
 
-/// CPU 1 has run space 0, under the first tag, and runs the third space, under the last; CPU 0 runs space 1. Whoever rolls
-/// over gives the first tag away.
+/// CPU 1 has run space 0, under the first tag, and runs the third space, under the last; CPU 0 runs space 1. Whoever
+/// rolls over gives the first tag away.
 fn no_tag_is_left(stage: &Stage) {
     stage.on(1, |stage| stage.run(0));
     stage.on(0, |stage| stage.run(1));

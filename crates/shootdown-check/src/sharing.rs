@@ -62,7 +62,8 @@ impl Sharing {
         self.touched[address as usize]
     }
 
-    /// Whether what `cpu` does with the word depends on what another CPU does with it in some run; notes that `cpu` does it.
+    /// Whether what `cpu` does with the word depends on what another CPU does with it in some run; notes that `cpu`
+    /// does it.
     #[inline]
     pub(crate) fn depends(&mut self, address: Address, cpu: usize, touch: Touch) -> bool {
         let own = 1 << cpu;

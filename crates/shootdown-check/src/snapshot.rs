@@ -1,9 +1,9 @@
 //! A snapshot of a run, so that other continuations can be tried without repeating the steps before it.
 //!
-//! A coroutine cannot be cloned, but the bytes of its stack can be put back where they lay, and the same bytes at the same
-//! addresses go on in the same way. That is right as long as a script's stack owns nothing outside of itself and of the
-//! machine: no memory of the heap, no guard of a lock. The engine allocates nothing; what this crate has to remember of a
-//! script stands in the machine ([`Kept`]).
+//! A coroutine cannot be cloned, but the bytes of its stack can be put back where they lay, and the same bytes at the
+//! same addresses go on in the same way. That is right as long as a script's stack owns nothing outside of itself and
+//! of the machine: no memory of the heap, no guard of a lock. The engine allocates nothing; what this crate has to
+//! remember of a script stands in the machine ([`Kept`]).
 
 use crate::machine::Kept;
 use crate::stage::Cpus;
@@ -84,8 +84,9 @@ impl Moment {
             let length = script.base - kept.from();
             kept.stack.clear();
             kept.stack.reserve(length);
-            // SAFETY: the script is suspended, so nobody writes to its stack, which is mapped from its base down to below its
-            // last frame. Bytes of any kind, padding too, may be copied as `MaybeUninit`. There is room for them.
+            // SAFETY: the script is suspended, so nobody writes to its stack, which is mapped from its base down to
+            // below its last frame. Bytes of any kind, padding too, may be copied as `MaybeUninit`. There is room for
+            // them.
             unsafe {
                 let from = std::ptr::with_exposed_provenance(kept.from());
                 std::ptr::copy_nonoverlapping(from, kept.stack.as_mut_ptr(), length);
@@ -99,8 +100,8 @@ impl Moment {
     pub(crate) fn put_scripts_back(&self, scripts: &mut [Option<Script>]) {
         for (cpu, (kept, script)) in self.scripts.iter().zip(scripts.iter_mut().flatten()).enumerate() {
             is_suspended_at(cpu, kept.suspended_at);
-            // SAFETY: as above: nothing runs on the stack. What lay on it, and what the coroutine's variables were, owned nothing
-            // that would have to be dropped, but for the stack itself, which is the same then and now.
+            // SAFETY: as above: nothing runs on the stack. What lay on it, and what the coroutine's variables were,
+            // owned nothing that would have to be dropped, but for the stack itself, which is the same then and now.
             unsafe {
                 let to = std::ptr::with_exposed_provenance_mut(kept.from());
                 std::ptr::copy_nonoverlapping(kept.stack.as_ptr(), to, kept.stack.len());

@@ -453,7 +453,8 @@ impl Stage {
     }
 }
 
-/// As often as whoever has unmapped a page looks whether it is free: the first look begins an epoch, which a second may find over.
+/// As often as whoever has unmapped a page looks whether it is free: the first look begins an epoch, which a second may
+/// find over.
 const LOOKS: u32 = 3;
 
 fn page_range(page: usize) -> Range {

@@ -1,4 +1,5 @@
-//! Designs as they are explored: each preset, made to promote and demote as soon as it can, in the place of a race's own.
+//! Designs as they are explored: each preset, made to promote and demote as soon as it can, in the place of a race's
+//! own.
 
 use crate::architecture::Architecture;
 use crate::stage::Scenario;
@@ -54,8 +55,8 @@ pub fn subjects() -> impl Iterator<Item = Subject> {
         })
 }
 
-/// A race under a design. Where the race has no lockless walks, nor has the kernel. When CPUs leave the sets of spaces that they
-/// have left, and whether frames wait for ticks, the race may say.
+/// A race under a design. Where the race has no lockless walks, nor has the kernel. When CPUs leave the sets of spaces
+/// that they have left, and whether frames wait for ticks, the race may say.
 pub fn under(race: &Scenario, subject: Subject) -> Scenario {
     let walkers = match race.design.walkers {
         Walkers::None => Walkers::None,

@@ -1,20 +1,20 @@
-//! What each CPU may still see of the past, where memory is weak: views, as in the view-based models of Armv8-A and RISC-V
-//! (Pulte, Pichon-Pharabod, Kang, Lee and Hur, PLDI 2019), without promises.
+//! What each CPU may still see of the past, where memory is weak: views, as in the view-based models of Armv8-A and
+//! RISC-V (Pulte, Pichon-Pharabod, Kang, Lee and Hur, PLDI 2019), without promises.
 //!
-//! Stores become visible to all other CPUs at once (multi-copy atomicity), one after the other: *now* counts them. A load
-//! returns what stands in a word, or what stood there before, as long as nothing says that the load comes after the
-//! replacement: no earlier load of the word by this CPU saw it, and the CPU's *floor* lies before it. What raises the
-//! floor is what orders loads: an acquire, a barrier, an interrupt taken. Stores that become visible out of order are
-//! `memory.rs`'s. Together that is what Arm and RISC-V allow, but for three things:
+//! Stores become visible to all other CPUs at once (multi-copy atomicity), one after the other: *now* counts them. A
+//! load returns what stands in a word, or what stood there before, as long as nothing says that the load comes after
+//! the replacement: no earlier load of the word by this CPU saw it, and the CPU's *floor* lies before it. What raises
+//! the floor is what orders loads: an acquire, a barrier, an interrupt taken. Stores that become visible out of order
+//! are `memory.rs`'s. Together that is what Arm and RISC-V allow, but for three things:
 //!
 //! - **Load buffering** is not there: a load never sees what is stored after a later store of its own CPU.
 //! - **Dependencies** order nothing: more is tried than the processors do, not less.
 //! - A failed compare-exchange reads what stands there.
 //!
 //! Page-table walkers are observers of their own. What a walker read before a table write it may use until something
-//! orders the walk behind that write: a DSB of the writer, or of whoever has seen it (Arm); an SFENCE.VMA on the walker's
-//! hart after the write was visible there (RISC-V). And the first walks under a root that is loaded may lie as far back
-//! as the last barrier that comes before root loads.
+//! orders the walk behind that write: a DSB of the writer, or of whoever has seen it (Arm); an SFENCE.VMA on the
+//! walker's hart after the write was visible there (RISC-V). And the first walks under a root that is loaded may lie as
+//! far back as the last barrier that comes before root loads.
 //!
 //! Times are of no matter, only their order: [`Views::hash`] looks at nothing else, and what nobody can see any more is
 //! forgotten.
@@ -217,8 +217,8 @@ impl Views {
         self.past.iter().filter(found).map(|past| past.value)
     }
 
-    /// Since when there may be walks by `cpu` under a root that it loads now, or that an invalidation does not cover which it
-    /// issues now: both wait for what they were decided by, and for the barriers that are for them.
+    /// Since when there may be walks by `cpu` under a root that it loads now, or that an invalidation does not cover
+    /// which it issues now: both wait for what they were decided by, and for the barriers that are for them.
     pub(crate) fn walks_since(&self, cpu: usize) -> Time {
         self.cpus[cpu].walks_since()
     }

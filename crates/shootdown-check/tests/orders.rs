@@ -1,5 +1,5 @@
-//! Orders that the engine asks for, left out one at a time. Whatever the place in the source, the first that is asked for in
-//! that file and of that kind and makes a difference is enough; x86 forgives what acquires and releases are for.
+//! Orders that the engine asks for, left out one at a time. Whatever the place in the source, the first that is asked
+//! for in that file and of that kind and makes a difference is enough; x86 forgives what acquires and releases are for.
 
 use shootdown_check::Architecture::{self, Arm, RiscV, X86};
 use shootdown_check::orders::{Asked, asked_in, leave_out};
@@ -7,8 +7,8 @@ use shootdown_check::{Bounds, Play, Scenario, explore, scenario, subject};
 
 /// Source file, what is asked for, race, design, and with whose memory it is missed.
 const MISSED: &[(&str, Asked, &str, &str, &[Architecture])] = &[
-    // Not the log's: what nobody has written there yet reads as everything, and no race goes round the ring. They are loom's.
-    // The DSB before a generation, and the one behind local invalidations.
+    // Not the log's: what nobody has written there yet reads as everything, and no race goes round the ring. They are
+    // loom's. The DSB before a generation, and the one behind local invalidations.
     ("transport/broadcast.rs", Asked::Barrier, "flush", "ipi", &[Arm]),
     (
         "transport/broadcast.rs",

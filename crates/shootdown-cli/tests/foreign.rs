@@ -38,8 +38,8 @@ fn replay(name: &Path) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// One workload, recorded once: tracefs, `trace-cmd report` by default and with -R, `perf script` by default and without
-/// a task.
+/// One workload, recorded once: tracefs, `trace-cmd report` by default and with -R, `perf script` by default and
+/// without a task.
 #[test]
 fn every_form_of_a_recording_is_replayed_alike() {
     for form in [

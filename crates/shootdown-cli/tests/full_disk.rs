@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs the program where a file can hold so many blocks of 512 bytes; pipes take everything. As root or not, on any file
-/// system.
+/// Runs the program where a file can hold so many blocks of 512 bytes; pipes take everything. As root or not, on any
+/// file system.
 fn on_a_full_disk(blocks: u32, folder: &Path, args: &[&str]) -> Output {
     Command::new("sh")
         .args(["-c", &format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"")])

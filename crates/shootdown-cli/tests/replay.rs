@@ -143,8 +143,8 @@ fn lost_events_are_carried_into_every_result() {
     );
 }
 
-/// Two recordings from beginning to end are predicted within 3 % of the requests that were queued. Of the first lines of
-/// four, what is missing are requests to CPUs on which the recording had not shown the process.
+/// Two recordings from beginning to end are predicted within 3 % of the requests that were queued. Of the first lines
+/// of four, what is missing are requests to CPUs on which the recording had not shown the process.
 #[test]
 fn the_fit_is_printed_unasked() {
     for (name, error, missing) in [

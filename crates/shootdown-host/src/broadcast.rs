@@ -48,8 +48,8 @@ impl<M: Mmu> Machine<M> {
         }
     }
 
-    /// Waits until every other CPU has carried out what was posted to it so far. No full barrier: `publish_tables` of [`Host`] is
-    /// one.
+    /// Waits until every other CPU has carried out what was posted to it so far. No full barrier: `publish_tables` of
+    /// [`Host`] is one.
     pub(crate) fn broadcast_sync(&self) {
         let me = self.cpu();
         for (cpu, slot) in self.slots.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Deliberate mistakes in the engine (`bugs.toml`), and which of them is selected. For tests only.
 //!
-//! `shootdown-patched` is a copy of the engine that holds every mistake of the manifest and asks [`is_on`] at each; no other
-//! build of the engine knows of them.
+//! `shootdown-patched` is a copy of the engine that holds every mistake of the manifest and asks [`is_on`] at each; no
+//! other build of the engine knows of them.
 #![no_std]
 
 #[cfg(feature = "std")]

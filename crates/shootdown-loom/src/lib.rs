@@ -7,8 +7,8 @@
 //! that run (C1 to C3). Entries remember whose they are, so that a tag in two hands shows (C4); a CPU that waits for
 //! ever exceeds loom's bound (C5).
 //!
-//! `cargo xtask test loom` runs the models (`tests/models.rs`). Each has mutants, a known bug of the engine (`shootdown-loom-patched`) or a
-//! weakened facade, which it must find.
+//! `cargo xtask test loom` runs the models (`tests/models.rs`). Each has mutants, a known bug of the engine
+//! (`shootdown-loom-patched`) or a weakened facade, which it must find.
 //!
 //! What this cannot see: loads that take effect late (loom buffers stores only), more CPUs, longer programs, and
 //! everything that a model's bound on preemptions leaves out, where one is set.

@@ -19,9 +19,10 @@ pub struct Model {
 }
 
 impl Model {
-    /// Runs `scene` in every interleaving, one model at a time; returns how many there were. Of two CPUs each in turn is the one
-    /// whose code loom's first thread runs: where that thread waits, and so yields, loom does not come back to let the other begin
-    /// before it. (Of three only the first: two that wait for one, which begins, exceed loom's bound on branches.)
+    /// Runs `scene` in every interleaving, one model at a time; returns how many there were. Of two CPUs each in turn
+    /// is the one whose code loom's first thread runs: where that thread waits, and so yields, loom does not come back
+    /// to let the other begin before it. (Of three only the first: two that wait for one, which begins, exceed loom's
+    /// bound on branches.)
     ///
     /// # Errors
     /// How the first that broke the contract did.

@@ -385,13 +385,15 @@ impl<const WEAK: u8> World<WEAK> {
         watch(Some(region(std::slice::from_ref(self.space(space)))));
     }
 
-    /// Ends a space that is watched and that no CPU runs any more, and drops it: whoever uses it at the same time, or later, fails.
+    /// Ends a space that is watched and that no CPU runs any more, and drops it: whoever uses it at the same time, or
+    /// later, fails.
     pub fn end(&self, space: usize) {
         let _end = self.engine.retire(self.space(space));
         give_back();
     }
 
-    /// Has an NMI come when this CPU is about to pass its next full barrier, whose handler uses a page of a space if it may.
+    /// Has an NMI come when this CPU is about to pass its next full barrier, whose handler uses a page of a space if it
+    /// may.
     pub fn nmi_at_barrier(&'static self, space: usize, page: usize) {
         at_barrier(move || {
             if self.engine.user_access_ok(self.space(space)) {
@@ -415,8 +417,8 @@ impl<const WEAK: u8> World<WEAK> {
     /// Reads a page, by the TLB or by a walk that fills it.
     ///
     /// # Panics
-    /// When the entry found under the loaded tag is another space's (C4); when the page was freed, and in loom when the use is
-    /// not ordered with the freeing (C1).
+    /// When the entry found under the loaded tag is another space's (C4); when the page was freed, and in loom when the
+    /// use is not ordered with the freeing (C1).
     pub fn access(&self, page: usize) {
         self.machine.take_mail(HERE.with(Cell::get));
         let hardware = self.machine.here();

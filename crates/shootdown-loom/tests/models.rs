@@ -30,10 +30,12 @@ const TWO: Model = Model {
     preemptions: 5,
 };
 
-/// Where interleavings are few. Not without a bound, although loom would end: what it leaves out then as equivalent is not always.
+/// Where interleavings are few. Not without a bound, although loom would end: what it leaves out then as equivalent is
+/// not always.
 const MOST: Model = Model { preemptions: 7, ..TWO };
 
-/// Whether this is the package whose engine holds the known bugs: there they are looked for, in the other everything else is.
+/// Whether this is the package whose engine holds the known bugs: there they are looked for, in the other everything
+/// else is.
 fn is_patched() -> bool {
     env!("CARGO_PKG_NAME").ends_with("-patched")
 }
@@ -270,8 +272,8 @@ fn log_append_against_catch_up() {
     finds("log against catch-up", LOG, Bug::NoBarrierAfterLazy, behind);
 }
 
-/// Flushes of another page than those that are withdrawn, from CPU 1, as many as the log has entries. They wait for nobody before
-/// the last was sent.
+/// Flushes of another page than those that are withdrawn, from CPU 1, as many as the log has entries. They wait for
+/// nobody before the last was sent.
 fn fill_log<const WEAK: u8>(world: &World<WEAK>) {
     let flush = |_| world.engine.dispatch(world.space(0), Range::page(0x1000));
     let tokens: [_; LOG_ENTRIES] = std::array::from_fn(flush);

@@ -1,4 +1,5 @@
-//! Mutations that change nothing which the contract forbids, each with the argument why: `crates/shootdown/mutants.toml`.
+//! Mutations that change nothing which the contract forbids, each with the argument why:
+//! `crates/shootdown/mutants.toml`.
 
 use crate::mutant::Mutant;
 use serde::Deserialize;
@@ -10,7 +11,8 @@ use std::collections::{BTreeMap, HashSet};
 pub enum Class {
     /// It makes no difference that anybody could observe.
     Equivalent,
-    /// It makes one of cost only, or in the direction that is always allowed (C6: more is invalidated, or waited for longer).
+    /// It makes one of cost only, or in the direction that is always allowed (C6: more is invalidated, or waited for
+    /// longer).
     Harmless,
 }
 

@@ -1,7 +1,7 @@
 //! Every mutation of one source file, found by its syntax alone, so that nobody chooses them.
 //!
-//! What is left out: code that only stands in other builds (tests, switched bugs, debug assertions), events (they report),
-//! arithmetic, and conditions that have no form of one (a call as the last expression of a closure).
+//! What is left out: code that only stands in other builds (tests, switched bugs, debug assertions), events (they
+//! report), arithmetic, and conditions that have no form of one (a call as the last expression of a closure).
 
 mod calls;
 #[cfg(test)]
@@ -114,7 +114,8 @@ impl Finder<'_> {
         self.mutants.len()
     }
 
-    /// Which mutation is in force is known at run time only: functions with sites, and their callers, are constant no more.
+    /// Which mutation is in force is known at run time only: functions with sites, and their callers, are constant no
+    /// more.
     fn unmake_constants(&mut self) {
         let (mut unmade, mut left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.constant_functions)
             .into_iter()
@@ -308,7 +309,8 @@ impl Finder<'_> {
         }
     }
 
-    /// Whether others can see that this call was made, and when: not a relaxed store, which is ordered by what is around it.
+    /// Whether others can see that this call was made, and when: not a relaxed store, which is ordered by what is
+    /// around it.
     fn is_seen(&self, expr: &Expr) -> bool {
         match expr {
             Expr::MethodCall(call) if call.method == "event" => false,

@@ -1,5 +1,5 @@
-//! What is known already: one line of JSON for each mutation that was tried, appended as it becomes known, so that a run that was
-//! stopped goes on where it was.
+//! What is known already: one line of JSON for each mutation that was tried, appended as it becomes known, so that a
+//! run that was stopped goes on where it was.
 
 use crate::probe::Tool;
 use serde::{Deserialize, Serialize};

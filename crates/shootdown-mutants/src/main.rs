@@ -1,14 +1,15 @@
 //! Mutations of the engine, and what catches each: `cargo xtask mutants`.
 //! How it works: `docs/src/verification/mutants.md`.
 //!
-//! 1. `enumerate.rs` finds, by syntax alone, every place in `crates/shootdown/src` that can be changed (`mutant.rs` names it), and
-//!    `rewrite.rs` makes of the source a copy that holds all changes at once, one of which is chosen when a program starts
-//!    (`runtime/mutation.rs`).
-//! 2. `workspace.rs` puts that copy, with the crates that test it, into a workspace of its own under `target/mutants`, which is
-//!    built once.
-//! 3. `probe.rs` measures what each test and each race does without any mutation, and which mutations would make a difference to it.
-//! 4. `trial.rs` asks about each mutation those that it concerns, first what has caught most in the time that it took, until one
-//!    fails; `journal.rs` remembers.
+//! 1. `enumerate.rs` finds, by syntax alone, every place in `crates/shootdown/src` that can be changed (`mutant.rs`
+//!    names it), and `rewrite.rs` makes of the source a copy that holds all changes at once, one of which is chosen
+//!    when a program starts (`runtime/mutation.rs`).
+//! 2. `workspace.rs` puts that copy, with the crates that test it, into a workspace of its own under `target/mutants`,
+//!    which is built once.
+//! 3. `probe.rs` measures what each test and each race does without any mutation, and which mutations would make a
+//!    difference to it.
+//! 4. `trial.rs` asks about each mutation those that it concerns, first what has caught most in the time that it took,
+//!    until one fails; `journal.rs` remembers.
 //! 5. `arguments.rs` reads which survivors are argued to be equivalent; `table.rs` shows all.
 
 mod arguments;

@@ -1,4 +1,5 @@
-//! What can catch a mutation: single tests, and races under designs. What each does without any mutation is measured once.
+//! What can catch a mutation: single tests, and races under designs. What each does without any mutation is measured
+//! once.
 
 use crate::journal::Caught;
 use crate::process::{self, Ended};
@@ -215,7 +216,8 @@ fn arguments(probes: &[&Probe]) -> Vec<String> {
     before.into_iter().chain(names).collect()
 }
 
-/// Runs probes of one program, one or several [short](Probe::is_short) ones, with the mutation of that number, until one fails.
+/// Runs probes of one program, one or several [short](Probe::is_short) ones, with the mutation of that number, until
+/// one fails.
 ///
 /// # Errors
 /// When it cannot be run.

@@ -22,7 +22,8 @@ pub struct Site {
     pub parts: Vec<Part>,
 }
 
-/// The source with every site replaced. Sites lie within each other or apart; of two in the same place the first is the outer.
+/// The source with every site replaced. Sites lie within each other or apart; of two in the same place the first is the
+/// outer.
 pub fn rewrite(source: &str, mut sites: Vec<Site>) -> String {
     sites.sort_by_key(|site| (site.range.start, std::cmp::Reverse(site.range.end)));
     render(source, 0..source.len(), &sites)

@@ -51,7 +51,8 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// All probes, those first that have caught most in the time that they took; of those that nobody has asked, the quickest.
+    /// All probes, those first that have caught most in the time that they took; of those that nobody has asked, the
+    /// quickest.
     fn by_yield(&self) -> Vec<usize> {
         let yields = self.yields.lock().expect("no thread panics while it holds this");
         let rate = |&index: &usize| yields[index].0 / yields[index].1;
@@ -69,7 +70,8 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// What is known of `mutant` and still true: it was caught in this very engine, or every probe that there is said nothing.
+    /// What is known of `mutant` and still true: it was caught in this very engine, or every probe that there is said
+    /// nothing.
     pub fn settled(&self, mutant: &Mutant, number: u32) -> bool {
         let journal = self.journal.lock().expect("no thread panics while it holds this");
         let Some(entry) = journal

@@ -1,5 +1,5 @@
-//! The instrumented copy: a workspace of its own under `target/mutants`, in which the engine holds every mutation and the rest is
-//! as it is here.
+//! The instrumented copy: a workspace of its own under `target/mutants`, in which the engine holds every mutation and
+//! the rest is as it is here.
 
 use crate::enumerate::{enumerate, functions_without_result};
 use crate::mutant::{Mutant, number_alike};
@@ -88,8 +88,8 @@ impl Instrumented {
         })
     }
 
-    /// Writes the workspace under `place`. Files that are there already, as they should be, are not touched, so that cargo
-    /// builds what has changed only.
+    /// Writes the workspace under `place`. Files that are there already, as they should be, are not touched, so that
+    /// cargo builds what has changed only.
     ///
     /// # Errors
     /// Which file cannot be read or written.

@@ -1,8 +1,9 @@
-//! Bochs, an emulator that has what QEMU's translator has not: PCIDs, INVPCID, and global translations that outlive the load of
-//! a root. Its CPUs take turns of a few instructions each, so that races show at every place; an image that is booted twice does the same twice.
+//! Bochs, an emulator that has what QEMU's translator has not: PCIDs, INVPCID, and global translations that outlive the
+//! load of a root. Its CPUs take turns of a few instructions each, so that races show at every place; an image that is
+//! booted twice does the same twice.
 //!
-//! It boots images only (see [`write_iso`](crate::write_iso)), and passes no exit status on: the kernel, told `bochs=1`,
-//! prints one on the serial port.
+//! It boots images only (see [`write_iso`](crate::write_iso)), and passes no exit status on: the kernel, told
+//! `bochs=1`, prints one on the serial port.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,8 +63,8 @@ impl Bochs {
         })
     }
 
-    /// Boots an image on a machine with so many CPUs, for `most` at the longest. Files are kept in `folder`, which is made and
-    /// removed.
+    /// Boots an image on a machine with so many CPUs, for `most` at the longest. Files are kept in `folder`, which is
+    /// made and removed.
     ///
     /// # Errors
     /// When it cannot be started, or the files cannot be written.
@@ -108,7 +109,8 @@ impl Bochs {
     }
 }
 
-/// Why the emulator itself gave up, if it did: the first line where it or its C library (`*** ... ***: terminated`) says so.
+/// Why the emulator itself gave up, if it did: the first line where it or its C library (`*** ... ***: terminated`)
+/// says so.
 fn complaint(text: &str) -> Option<String> {
     let is_one = |line: &&str| line.contains("PANIC") || line.contains("exception()") || line.starts_with("*** ");
     text.lines().find(is_one).map(str::to_owned)
@@ -123,8 +125,8 @@ fn ended(lines: &[String]) -> Ended {
     Ended::of(status)
 }
 
-/// What Bochs is told. Without extensions of the screen: GRUB's query of them overruns its stack there. Without sound: where ALSA
-/// finds no card, its mixer overruns a buffer and ends the emulator before the first instruction.
+/// What Bochs is told. Without extensions of the screen: GRUB's query of them overruns its stack there. Without sound:
+/// where ALSA finds no card, its mixer overruns a buffer and ends the emulator before the first instruction.
 fn machine(iso: &Path, cpus: usize, port: &Path, log: &Path) -> String {
     format!(
         "display_library: rfb, options=\"timeout=0\"\n\

@@ -143,8 +143,8 @@ impl Machine {
         self.start(emulator, self.arguments(image, words), most, stop)
     }
 
-    /// Boots an image made by [`write_iso`](crate::write_iso), as a machine with a screen and a BIOS, or with that firmware
-    /// (UEFI). Instructions are not counted: the kernel on the image is not told how.
+    /// Boots an image made by [`write_iso`](crate::write_iso), as a machine with a screen and a BIOS, or with that
+    /// firmware (UEFI). Instructions are not counted: the kernel on the image is not told how.
     ///
     /// # Errors
     /// When QEMU cannot be started.

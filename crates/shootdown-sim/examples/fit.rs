@@ -7,9 +7,10 @@
 //! cargo run --release -p shootdown-sim --example fit -- fabric  # one
 //! ```
 //!
-//! Starts from the priors below, which were written down before anything was fitted (docs/src/machines/priors.md). Moves
-//! one parameter at a time, never out of its stated range, until its row is met. Repeats this a few times, because every
-//! row depends on every parameter a little. Paste what the chosen hypothesis prints into `machines/milan-72.toml`.
+//! Starts from the priors below, which were written down before anything was fitted (docs/src/machines/priors.md).
+//! Moves one parameter at a time, never out of its stated range, until its row is met. Repeats this a few times,
+//! because every row depends on every parameter a little. Paste what the chosen hypothesis prints into
+//! `machines/milan-72.toml`.
 
 use shootdown_sim::model::Model;
 use shootdown_sim::run::{Parameters, RunSpec, run};
@@ -66,8 +67,8 @@ const fn broadcast_interval(row: (&'static str, usize, bool)) -> Fitted {
 /// reads it; its other copy withdrawn, when the target releases it; to the requester, which sees that.
 const MOVEMENTS: f64 = 4.0;
 
-/// The same, and two of a queue's lines that the published kernel moves for a target and this engine does not: there a slot of
-/// a queue is claimed by the pointer that goes into it.
+/// The same, and two of a queue's lines that the published kernel moves for a target and this engine does not: there a
+/// slot of a queue is claimed by the pointer that goes into it.
 const MOVEMENTS_AND_QUEUE: f64 = 6.0;
 
 /// What is fitted where line transfers decide what `ipi` costs, and the fabric is as slow as `broadcast` allows.

@@ -42,14 +42,15 @@ pub struct RunSpec {
     pub parameters: Parameters,
 }
 
-/// Virtual time measured when nothing else is asked, ms. Beyond 256 threads the window instead lasts until as many operations
-/// are done as there are threads and their rate is known to within [`PRECISE`], but no longer than
+/// Virtual time measured when nothing else is asked, ms. Beyond 256 threads the window instead lasts until as many
+/// operations are done as there are threads and their rate is known to within [`PRECISE`], but no longer than
 /// [`WINDOW_EVENTS_PER_THREAD`] allow.
 pub const DEFAULT_VIRTUAL_MS: f64 = 30.0;
 
-/// Virtual time before the measurement, ms: enough for sampled promotion, which looks once in about 2 ms per CPU; beyond 64
-/// threads of a process as many times longer as there are 64 of them, since all of them map their region at the start, one by
-/// one, and beyond 256 threads until there are as many operations as threads; and ended early after [`WARM_UP_EVENTS`].
+/// Virtual time before the measurement, ms: enough for sampled promotion, which looks once in about 2 ms per CPU;
+/// beyond 64 threads of a process as many times longer as there are 64 of them, since all of them map their region at
+/// the start, one by one, and beyond 256 threads until there are as many operations as threads; and ended early after
+/// [`WARM_UP_EVENTS`].
 pub const WARM_UP_MS: f64 = 6.0;
 
 /// Most threads per CPU, where there may be more than one: each needs a stack on the host.
@@ -67,8 +68,8 @@ pub struct RunResult {
     pub virtual_ns: f64,
     /// Operations per virtual second, all threads together.
     pub ops_per_s: f64,
-    /// Half the width of the 95 % confidence interval of `ops_per_s`, as a share of it, by batch means; `None` where the window
-    /// was too short to say.
+    /// Half the width of the 95 % confidence interval of `ops_per_s`, as a share of it, by batch means; `None` where
+    /// the window was too short to say.
     pub half_width: Option<f64>,
     /// Whether the warm-up saw as many operations as there are threads, where there are more than 256; else true.
     pub warm: bool,

@@ -10,8 +10,8 @@ use shootdown::Space;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// What the machine is made for: so many threads, and memory for the processes that there are at once, and for the engine's spaces
-/// of those that come later.
+/// What the machine is made for: so many threads, and memory for the processes that there are at once, and for the
+/// engine's spaces of those that come later.
 pub(crate) fn config<const W: usize>(spec: &RunSpec, workload: Workload, extra_tasks: usize) -> Config {
     let mut config = machine_config(&spec.machine, spec.threads, extra_tasks, spec.seed);
     // How precise a rate is follows from samples taken when progress is reported.
@@ -34,8 +34,8 @@ pub(crate) fn config<const W: usize>(spec: &RunSpec, workload: Workload, extra_t
     config
 }
 
-/// Makes the processes, and on each CPU what runs there: threads of the workload, each with its counter of operations, and
-/// bystanders where the workload has some. Without a scheduler (`shared`) there is one thread on a CPU.
+/// Makes the processes, and on each CPU what runs there: threads of the workload, each with its counter of operations,
+/// and bystanders where the workload has some. Without a scheduler (`shared`) there is one thread on a CPU.
 pub(crate) fn start_threads<const W: usize>(
     machine: &Machine,
     system: &Rc<System<W>>,

@@ -1,25 +1,28 @@
 //! The measured window of a run: when it begins and ends, and what was done in it.
 //!
-//! Up to a few hundred threads virtual time decides. Thousands map their regions one by one and interrupt one another, so
-//! nobody may have finished anything when the time is over, and in a virtual millisecond they do what takes minutes to
-//! simulate. Who is [`Plan::patient`] therefore warms up until as many operations are done as there are threads, and measures
-//! until as many are done again and the rate is known well enough ([`PRECISE`]); or until so many operations were charged
-//! that a host has been busy for minutes, half as many where what has been seen by then cannot become a measurement. Both are looked at between turns, when the machine reports progress: still a pure
-//! function of the seed. However the window ended, what was measured says how certain it is. Owns no count of its own.
+//! Up to a few hundred threads virtual time decides. Thousands map their regions one by one and interrupt one another,
+//! so nobody may have finished anything when the time is over, and in a virtual millisecond they do what takes minutes
+//! to simulate. Who is [`Plan::patient`] therefore warms up until as many operations are done as there are threads, and
+//! measures until as many are done again and the rate is known well enough ([`PRECISE`]); or until so many operations
+//! were charged that a host has been busy for minutes, half as many where what has been seen by then cannot become a
+//! measurement. Both are looked at between turns, when the machine reports progress: still a pure function of the seed.
+//! However the window ended, what was measured says how certain it is. Owns no count of its own.
 
 use crate::machine::{self, Machine, Progress, Statistics};
 use crate::precision::{Series, UNCERTAIN};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Charged operations after which the warm-up ends, whatever the time. `tlb_flush2` with 8192 threads under `ipi` needs some 350
-/// million for its warm-up, and a window's share besides ([`WINDOW_EVENTS_PER_THREAD`]): together what one core of a host takes
-/// seven minutes for, at the 5.9 million per second that were seen there; a busy host takes longer. Who needs more for its warm-up
-/// than half as much again (`never-broadcast` does, at 4 million per second) would take more than ten.
+/// Charged operations after which the warm-up ends, whatever the time. `tlb_flush2` with 8192 threads under `ipi` needs
+/// some 350 million for its warm-up, and a window's share besides ([`WINDOW_EVENTS_PER_THREAD`]): together what one
+/// core of a host takes seven minutes for, at the 5.9 million per second that were seen there; a busy host takes
+/// longer. Who needs more for its warm-up than half as much again (`never-broadcast` does, at 4 million per second)
+/// would take more than ten.
 pub const WARM_UP_EVENTS: u64 = 500_000_000;
 
-/// Charged operations per thread after which a window of the default length ends. Beyond them no run waits for its threads to
-/// finish what they are at. Each of 8192 threads interrupting all others once takes 2000 million, 244 thousand per thread.
+/// Charged operations per thread after which a window of the default length ends. Beyond them no run waits for its
+/// threads to finish what they are at. Each of 8192 threads interrupting all others once takes 2000 million, 244
+/// thousand per thread.
 pub const WINDOW_EVENTS_PER_THREAD: u64 = 250_000;
 
 /// The fewest charged operations after which a window of the default length ends.
@@ -30,7 +33,8 @@ pub(crate) fn window_events(threads: usize) -> u64 {
     (threads as u64 * WINDOW_EVENTS_PER_THREAD).max(LEAST_WINDOW_EVENTS)
 }
 
-/// Half the width of the 95 % confidence interval, as a share of the rate, from which on a patient run has measured enough.
+/// Half the width of the 95 % confidence interval, as a share of the rate, from which on a patient run has measured
+/// enough.
 pub const PRECISE: f64 = 0.05;
 
 /// Samples from which a patient run asks how precise it is: the widest of the intervals rests on 32 batches of two.
@@ -51,8 +55,8 @@ pub(crate) struct Plan {
     pub length: u64,
     /// Whether somebody asked for that length: then it is kept.
     pub asked: bool,
-    /// Operations that the warm-up and the window each have to see, however long that takes; unless the length was asked for.
-    /// The window then also waits until the rate is precise, at most [`LONGEST`] times its length.
+    /// Operations that the warm-up and the window each have to see, however long that takes; unless the length was
+    /// asked for. The window then also waits until the rate is precise, at most [`LONGEST`] times its length.
     pub patient: Option<u64>,
     /// Charged operations after which the warm-up and the window end all the same.
     pub events: (u64, u64),
@@ -109,8 +113,8 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// The window of a run. `counters` count the workload's operations; `observer` is told when the window begins and ends,
-    /// on the machine.
+    /// The window of a run. `counters` count the workload's operations; `observer` is told when the window begins and
+    /// ends, on the machine.
     pub(crate) fn new(
         machine: &Machine,
         plan: Plan,
@@ -220,8 +224,8 @@ impl Window {
         series.half_width((begun.at, begun.ops), (now, self.ops()))
     }
 
-    /// Whether the rate is known well enough. Asked more rarely the longer it takes: looking too often would find a moment
-    /// that only seems precise.
+    /// Whether the rate is known well enough. Asked more rarely the longer it takes: looking too often would find a
+    /// moment that only seems precise.
     fn is_precise(&self, begun: Begun, now: u64) -> bool {
         let samples = self.series.borrow().len();
         if samples < self.look_at.get() {
@@ -231,8 +235,8 @@ impl Window {
         self.half_width(begun, now).is_some_and(|half| half <= PRECISE)
     }
 
-    /// Whether as much again as was seen would leave it no measurement: the warm-up was cut short, or an interval with half the
-    /// variance would still be too wide. Asked once, when half of the charged operations are over.
+    /// Whether as much again as was seen would leave it no measurement: the warm-up was cut short, or an interval with
+    /// half the variance would still be too wide. Asked once, when half of the charged operations are over.
     fn is_hopeless(&self, begun: Begun, now: u64, events: u64) -> bool {
         if events < self.plan.events.1 / 2 || self.half_over.replace(true) {
             return false;
@@ -241,8 +245,8 @@ impl Window {
         !begun.warm || self.half_width(begun, now).is_some_and(wide)
     }
 
-    /// Begins or ends the window if there is too much to simulate. Returns whether the run is to go on. For the machine's
-    /// progress callback.
+    /// Begins or ends the window if there is too much to simulate. Returns whether the run is to go on. For the
+    /// machine's progress callback.
     pub(crate) fn look(&self, progress: Progress) -> bool {
         let Some(begun) = self.begun.get() else {
             let waited = self.late.get() && self.ops() >= self.least;
@@ -288,8 +292,8 @@ mod tests {
     use super::*;
     use crate::machine::{Config, Outcome, Topology};
 
-    /// What a window saw of `cpus` CPUs that finish an operation each `cycles` after a first one at `start`, the fractions that
-    /// were shown, and how the run ended.
+    /// What a window saw of `cpus` CPUs that finish an operation each `cycles` after a first one at `start`, the
+    /// fractions that were shown, and how the run ended.
     fn run(plan: Plan, cpus: usize, start: u64, cycles: u64) -> (Measured, Vec<f64>, Outcome) {
         let mut config = Config::new(Topology {
             cpus,
@@ -385,8 +389,8 @@ mod tests {
             ..PLAN
         };
         let (measured, ..) = run(short, 2, 50, 100);
-        // 40 charged operations after the first 20, and one operation for each; a CPU that runs ahead does several in a turn,
-        // and both ends are noticed between turns. By time it would be 800.
+        // 40 charged operations after the first 20, and one operation for each; a CPU that runs ahead does several in a
+        // turn, and both ends are noticed between turns. By time it would be 800.
         assert!((40..=80).contains(&measured.ops), "{}", measured.ops);
         assert!(measured.cycles < 5_000, "{}", measured.cycles);
     }

@@ -99,8 +99,8 @@ fn a_timer_does_not_hit_bystanders() {
     assert_eq!(hits.iter().sum::<u64>(), ROUNDS, "{hits:?}");
 }
 
-/// CPU 1 runs a process, then is lazy on it. CPU 0 makes a request of each kind that interrupts CPU 1, and behind each one of
-/// a process that no other CPU has seen.
+/// CPU 1 runs a process, then is lazy on it. CPU 0 makes a request of each kind that interrupts CPU 1, and behind each
+/// one of a process that no other CPU has seen.
 #[test]
 fn a_flush_goes_its_own_way_and_not_that_of_the_one_before() {
     const KINDS: u64 = 4;

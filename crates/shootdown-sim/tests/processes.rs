@@ -1,4 +1,5 @@
-//! Workloads of several processes, under every design and the oracle; and what fork, copy-on-write and exit do to frames.
+//! Workloads of several processes, under every design and the oracle; and what fork, copy-on-write and exit do to
+//! frames.
 
 use shootdown::{Design, Order, Range, Targets};
 use shootdown_sim::hw::{Access, FrameKind, Hw, HwConfig, Privilege};
@@ -74,8 +75,8 @@ fn result(workload: &str, design: &str, ms: f64, set: &[(&str, f64)]) -> RunResu
     }
 }
 
-/// Nothing stale under a design that invalidates, and the one that does not is caught: even single-threaded processes free
-/// frames that their own CPU still has translations of.
+/// Nothing stale under a design that invalidates, and the one that does not is caught: even single-threaded processes
+/// free frames that their own CPU still has translations of.
 #[test]
 fn no_workload_sees_what_was_withdrawn() {
     for (workload, ms, set) in WORKLOADS {
@@ -287,8 +288,8 @@ fn a_page_that_is_never_written_is_never_flushed() {
     assert!(never.0.ops_per_s > 2.0 * written.0.ops_per_s, "{never:?}");
 }
 
-/// x86 kernels leave a stricter translation to be found out when a right is given back; kernels of the others flush it. One
-/// operation of `mprotect_all` takes a right and gives it back.
+/// x86 kernels leave a stricter translation to be found out when a right is given back; kernels of the others flush it.
+/// One operation of `mprotect_all` takes a right and gives it back.
 #[test]
 fn a_right_given_back_is_flushed_where_the_processor_does_not_find_out() {
     for (machine, design, expected) in [
@@ -318,7 +319,8 @@ fn a_right_given_back_is_flushed_where_the_processor_does_not_find_out() {
     }
 }
 
-/// A processor may fault on the stricter translation although the tables allow the write: the kernel finds nothing to do.
+/// A processor may fault on the stricter translation although the tables allow the write: the kernel finds nothing to
+/// do.
 #[test]
 fn a_fault_on_a_stricter_translation_changes_nothing() {
     let kernel = Kernel {
@@ -384,8 +386,8 @@ fn until(at: u64) {
     machine::charge(at.saturating_sub(machine::now()));
 }
 
-/// A thread that is in any system call touches no user address: a design that asks for that does not interrupt it, and a
-/// flush that it slept through is caught up with before it is back.
+/// A thread that is in any system call touches no user address: a design that asks for that does not interrupt it, and
+/// a flush that it slept through is caught up with before it is back.
 #[test]
 fn a_cpu_in_a_system_call_is_not_interrupted_by_a_design_that_reaches_those_in_user_code() {
     let calls: [(&str, bool, Call); 5] = [

@@ -1,5 +1,5 @@
-//! A CPU speculates outside of accesses too: wherever the kernel's hooks are called, a page that it has used may be cached
-//! again.
+//! A CPU speculates outside of accesses too: wherever the kernel's hooks are called, a page that it has used may be
+//! cached again.
 
 use shootdown::{Design, Kernel, Local, Root, Tag};
 use shootdown_sim::hw::{Access, Entry, Hw, HwConfig, Rule, table_index};

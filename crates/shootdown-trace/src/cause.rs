@@ -40,8 +40,8 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Time from the entry of a call within which its flushes begin, ns. Assumed; in a recording of a Rust build all but one
-/// of 116 began within 0.1 ms.
+/// Time from the entry of a call within which its flushes begin, ns. Assumed; in a recording of a Rust build all but
+/// one of 116 began within 0.1 ms.
 const CALL_NS: u64 = 1_000_000;
 
 /// The same for each page of its range, ns. Assumed; an munmap of 15,243 pages took 51 ns a page in that recording.

@@ -62,7 +62,8 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
         self.leaves[leaf].fetch_or_full(bit);
     }
 
-    /// Removes `cpu`; a full barrier if it was in. Any context. Must only be called by the CPU itself, or while it is off.
+    /// Removes `cpu`; a full barrier if it was in. Any context. Must only be called by the CPU itself, or while it is
+    /// off.
     #[inline]
     pub fn leave(&self, cpu: CpuId) {
         let (leaf, bit) = (cpu / 64, 1 << (cpu % 64));
@@ -96,8 +97,8 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
         }
     }
 
-    /// For every 64 CPUs of which some are in the set, the number of the first, and a bit for each member but `cpu`. Otherwise as
-    /// [`for_each`](Self::for_each).
+    /// For every 64 CPUs of which some are in the set, the number of the first, and a bit for each member but `cpu`.
+    /// Otherwise as [`for_each`](Self::for_each).
     #[inline(always)]
     pub(crate) fn words_but(&self, cpu: CpuId) -> impl Iterator<Item = (CpuId, u64)> {
         let (mut leaf, mut counts) = (0, 0);
@@ -123,8 +124,8 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
         })
     }
 
-    /// Whether another CPU than `cpu` is in the set, or about to be, on a machine of `cpus` CPUs (acquire loads, none beyond the
-    /// first that is found, nor of words for CPUs that the machine does not have).
+    /// Whether another CPU than `cpu` is in the set, or about to be, on a machine of `cpus` CPUs (acquire loads, none
+    /// beyond the first that is found, nor of words for CPUs that the machine does not have).
     #[inline]
     pub fn has_others(&self, cpu: CpuId, cpus: usize) -> bool {
         let (own, bit) = (cpu / 64, 1 << (cpu % 64));
@@ -144,8 +145,9 @@ impl<F: Facade, const W: usize> CpuSet<F, W> {
         })
     }
 
-    /// Whether nobody is in the middle of joining or leaving, on a machine of `cpus` CPUs: CPUs that this CPU has seen outside of the
-    /// set have written to it for the last time. One acquire load for each 512 CPUs where it is empty; none up to 512.
+    /// Whether nobody is in the middle of joining or leaving, on a machine of `cpus` CPUs: CPUs that this CPU has seen
+    /// outside of the set have written to it for the last time. One acquire load for each 512 CPUs where it is empty;
+    /// none up to 512.
     pub(crate) fn is_settled(&self, cpus: usize) -> bool {
         // Count before leaf: who leaves in between is found in one of them. Relaxed: no older than it was seen before.
         let settled = |(index, count): (usize, u64)| {
@@ -216,8 +218,8 @@ impl<const W: usize> CpuMask<W> {
     /// How many CPUs.
     #[inline]
     pub fn len(&self) -> usize {
-        // Most often none or one; to count the bits of a word takes two dozen instructions where the processor has none for it.
-        // Apart, or the compiler makes one counting of both.
+        // Most often none or one; to count the bits of a word takes two dozen instructions where the processor has none
+        // for it. Apart, or the compiler makes one counting of both.
         #[inline(never)]
         fn several(word: u64) -> usize {
             word.count_ones() as usize

@@ -57,11 +57,11 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     /// An engine with every CPU off. `kernel_root` is the top table that maps the kernel only.
     ///
     /// # Panics
-    /// When the storage does not fit the design: no CPU, more CPUs than `64 * W`, too few tag words. When the design does
-    /// not fit itself: slots outside 1 to [`MAX_SLOTS`], a first tag of 0 (the kernel's root is loaded under it), slots
-    /// whose tags reach the end of tags (with split tags, the other half's), a sampling window of no length where spaces
-    /// are promoted, sampling one in a number that is no power of two, a pool of system-wide tags that does not exceed the
-    /// number of CPUs (C4 could not be kept). When it is another than [`Kernel::DESIGN`].
+    /// When the storage does not fit the design: no CPU, more CPUs than `64 * W`, too few tag words. When the design
+    /// does not fit itself: slots outside 1 to [`MAX_SLOTS`], a first tag of 0 (the kernel's root is loaded under it),
+    /// slots whose tags reach the end of tags (with split tags, the other half's), a sampling window of no length where
+    /// spaces are promoted, sampling one in a number that is no power of two, a pool of system-wide tags that does not
+    /// exceed the number of CPUs (C4 could not be kept). When it is another than [`Kernel::DESIGN`].
     pub fn new(kernel: K, design: Design, kernel_root: Root, storage: Storage<'a, K::Facade>) -> Self {
         assert!(
             K::DESIGN.is_none_or(|compiled| compiled == design),

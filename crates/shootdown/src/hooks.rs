@@ -23,9 +23,9 @@ pub struct Root(pub u64);
 
 /// One local invalidation. [`Kernel::invalidate`] says when it has to be complete.
 ///
-/// `stride` is the distance between the addresses that are invalidated: the smallest page of the range, not the size of the page at each
-/// address. A larger page may be cached there. Derive no level hint from it: on Arm leave TTL unknown, because an invalidation with a
-/// wrong level may do nothing.
+/// `stride` is the distance between the addresses that are invalidated: the smallest page of the range, not the size of
+/// the page at each address. A larger page may be cached there. Derive no level hint from it: on Arm leave TTL unknown,
+/// because an invalidation with a wrong level may do nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Local {
     /// The translation of one page of `stride` at `address` under `tag`, together with every paging-structure entry of
@@ -42,9 +42,9 @@ pub enum Local {
     },
     /// Every non-global entry under `tag`, paging-structure entries included (INVPCID type 1, ASIDE1).
     Tag(Tag),
-    /// The leaf translation of one kernel page under every tag (INVLPG of a global mapping, VAALE1). Asked for only where
-    /// kernel mappings are global or the loaded tag is treated besides, and never when kernel table pages are freed:
-    /// INVLPG leaves paging-structure entries of tags that are not loaded.
+    /// The leaf translation of one kernel page under every tag (INVLPG of a global mapping, VAALE1). Asked for only
+    /// where kernel mappings are global or the loaded tag is treated besides, and never when kernel table pages are
+    /// freed: INVLPG leaves paging-structure entries of tags that are not loaded.
     Kernel {
         /// First byte of the page.
         address: u64,
@@ -75,9 +75,9 @@ pub enum Broadcast {
     },
     /// Every non-global entry under `tag`.
     Tag(Tag),
-    /// `count` pages under every tag, global entries and the paging-structure entries on the way included (INVLPGB without a
-    /// valid PCID, "final translation only" clear): kernel pages, and where reach is adaptive user pages of a space without a
-    /// system-wide tag.
+    /// `count` pages under every tag, global entries and the paging-structure entries on the way included (INVLPGB
+    /// without a valid PCID, "final translation only" clear): kernel pages, and where reach is adaptive user pages of a
+    /// space without a system-wide tag.
     Kernel {
         /// First byte of the first page.
         address: u64,
@@ -118,8 +118,8 @@ pub struct Stuck {
 /// What TLBs that belong to no CPU are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Secondary {
-    /// Entries in this range were withdrawn: their translations go, and with [`Range::tables`] every cached link to a table
-    /// page on the way to them.
+    /// Entries in this range were withdrawn: their translations go, and with [`Range::tables`] every cached link to a
+    /// table page on the way to them.
     Flush(Range),
     /// The space ends: its translations go, and nobody may walk its tables any more.
     End,
@@ -254,19 +254,20 @@ pub enum Demotion {
 ///
 /// # Safety
 /// Each hook does what it says. In particular: no two CPUs have the same [`cpu`](Kernel::cpu) at the same time, between
-/// [`interrupts_off`](Kernel::interrupts_off) and [`interrupts_restore`](Kernel::interrupts_restore) nobody else runs on this CPU (but
-/// NMI handlers, where the documentation of a call allows them), and a [`pin`](Kernel::pin) keeps its caller where it is. On this rests
-/// that a handler finds spaces alive, and that a frame that is proved free is free.
+/// [`interrupts_off`](Kernel::interrupts_off) and [`interrupts_restore`](Kernel::interrupts_restore) nobody else runs
+/// on this CPU (but NMI handlers, where the documentation of a call allows them), and a [`pin`](Kernel::pin) keeps its
+/// caller where it is. On this rests that a handler finds spaces alive, and that a frame that is proved free is free.
 pub unsafe trait Kernel<const W: usize>: Sync {
-    /// The design, where it is known when the kernel is compiled: then every choice that it makes is compiled away. It must be
-    /// the one that [`Engine::new`](crate::Engine::new) is given. `None` where it is chosen at boot.
+    /// The design, where it is known when the kernel is compiled: then every choice that it makes is compiled away. It
+    /// must be the one that [`Engine::new`](crate::Engine::new) is given. `None` where it is chosen at boot.
     const DESIGN: Option<Design> = None;
 
     /// The world whose atomics the engine uses.
     type Facade: Facade;
 
-    /// The CPU this runs on. Called with interrupts off or migration pinned, so the answer stays true; and by waiters that may
-    /// migrate, to which an answer that was true a moment ago is good enough. Also in NMI context, where a call may be made there.
+    /// The CPU this runs on. Called with interrupts off or migration pinned, so the answer stays true; and by waiters
+    /// that may migrate, to which an answer that was true a moment ago is good enough. Also in NMI context, where a
+    /// call may be made there.
     fn cpu(&self) -> CpuId;
 
     /// Masks interrupts on this CPU; returns what [`interrupts_restore`](Kernel::interrupts_restore) needs.
@@ -276,39 +277,41 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     fn interrupts_restore(&self, saved: u64);
 
     /// Whether interrupts are off on this CPU. `true` is always right; `false` lets a design with
-    /// [`Service::Interrupt`](crate::Service::Interrupt) leave requests to an interrupt that must then come although the CPU
-    /// waits. Asked once for each wait.
+    /// [`Service::Interrupt`](crate::Service::Interrupt) leave requests to an interrupt that must then come although
+    /// the CPU waits. Asked once for each wait.
     #[inline]
     fn interrupts_are_off(&self) -> bool {
         true
     }
 
     /// Raises the shootdown interrupt, which carries no payload, on every CPU in `targets` (never the sender). Their
-    /// handlers must acknowledge it at its controller and then call `Engine::on_ipi`. Called pinned; may be called with interrupts
-    /// on or off. A target may have gone off meanwhile: nobody waits for it then. What this CPU wrote before the call must be seen
-    /// by the handlers ([`before_ipi`](Facade::before_ipi) was called): in the x2APIC mode of x86, whose sending write is no store,
-    /// that takes `mfence; lfence` before it (Intel SDM 3A, "MSR access in x2APIC mode").
+    /// handlers must acknowledge it at its controller and then call `Engine::on_ipi`. Called pinned; may be called with
+    /// interrupts on or off. A target may have gone off meanwhile: nobody waits for it then. What this CPU wrote before
+    /// the call must be seen by the handlers ([`before_ipi`](Facade::before_ipi) was called): in the x2APIC mode of
+    /// x86, whose sending write is no store, that takes `mfence; lfence` before it (Intel SDM 3A, "MSR access in x2APIC
+    /// mode").
     fn send_ipi(&self, targets: &CpuMask<W>);
 
     /// Carries out one local invalidation: complete on return, or at the latest when [`local_sync`](Kernel::local_sync)
     /// on the same CPU returns. Called pinned or with interrupts off.
     fn invalidate(&self, what: Local);
 
-    /// Waits until the local invalidations of this CPU are complete, and what it runs afterwards sees them: for processors
-    /// whose invalidations are asynchronous (Arm `dsb nsh; isb`, RISC-V with Svinval `sfence.inval.ir`), so that many share
-    /// one wait. Called after every group of [`invalidate`](Kernel::invalidate), before anybody is told that they are done;
-    /// on the same CPU, pinned or with interrupts off. Nothing to do where each is complete on return (x86, SFENCE.VMA).
+    /// Waits until the local invalidations of this CPU are complete, and what it runs afterwards sees them: for
+    /// processors whose invalidations are asynchronous (Arm `dsb nsh; isb`, RISC-V with Svinval `sfence.inval.ir`), so
+    /// that many share one wait. Called after every group of [`invalidate`](Kernel::invalidate), before anybody is told
+    /// that they are done; on the same CPU, pinned or with interrupts off. Nothing to do where each is complete on
+    /// return (x86, SFENCE.VMA).
     #[inline]
     fn local_sync(&self) {}
 
-    /// Loads `root` under `tag`. With `keep`, entries under the tag survive (x86 NOFLUSH); without, every non-global entry under the
-    /// tag is gone, links too, before the processor can walk under the tag even once: as MOV to CR3 does in one step. Where loading
-    /// and invalidating are two instructions, nothing may be walked by in between: leave the tag first for one that maps
-    /// nothing, invalidate, wait until that is complete, and load then (Arm: a reserved TTBR0 with ISB, TLBI ASIDE1, DSB NSH, then
-    /// the root with ISB).
+    /// Loads `root` under `tag`. With `keep`, entries under the tag survive (x86 NOFLUSH); without, every non-global
+    /// entry under the tag is gone, links too, before the processor can walk under the tag even once: as MOV to CR3
+    /// does in one step. Where loading and invalidating are two instructions, nothing may be walked by in between:
+    /// leave the tag first for one that maps nothing, invalidate, wait until that is complete, and load then (Arm: a
+    /// reserved TTBR0 with ISB, TLBI ASIDE1, DSB NSH, then the root with ISB).
     ///
-    /// When it returns no walk by the root before is under way any more, and what is filled from now on is filled by this one: an ISB on
-    /// Arm; an SFENCE.VMA after satp on RISC-V, where the write itself orders nothing.
+    /// When it returns no walk by the root before is under way any more, and what is filled from now on is filled by
+    /// this one: an ISB on Arm; an SFENCE.VMA after satp on RISC-V, where the write itself orders nothing.
     ///
     /// Called with interrupts off, from whatever switches, ends laziness, serves requests or retires a space.
     fn load_root(&self, root: Root, tag: Tag, keep: bool);
@@ -319,24 +322,26 @@ pub unsafe trait Kernel<const W: usize>: Sync {
         None
     }
 
-    /// Whether a broadcast is carried out by interrupting every other CPU, as the firmware of RISC-V does (SBI RFENCE): then
-    /// it takes time from CPUs that run something else, which the clock of the requester does not see. Any context.
+    /// Whether a broadcast is carried out by interrupting every other CPU, as the firmware of RISC-V does (SBI RFENCE):
+    /// then it takes time from CPUs that run something else, which the clock of the requester does not see. Any
+    /// context.
     #[inline]
     fn broadcast_interrupts(&self) -> bool {
         false
     }
 
-    /// Whether broadcasts are *aimed* at CPUs, as the remote actions of Intel processors are ([`Rar`](crate::Rar)): then those under one
-    /// tag go by [`broadcast_to`](Kernel::broadcast_to), to CPUs that may hold entries under it, and pages under every tag, which no
-    /// action names, are asked for with kernel pages only ([`Broadcast::Kernel`]; to invalidate more is right). Any context; always the
-    /// same answer.
+    /// Whether broadcasts are *aimed* at CPUs, as the remote actions of Intel processors are ([`Rar`](crate::Rar)):
+    /// then those under one tag go by [`broadcast_to`](Kernel::broadcast_to), to CPUs that may hold entries under it,
+    /// and pages under every tag, which no action names, are asked for with kernel pages only ([`Broadcast::Kernel`];
+    /// to invalidate more is right). Any context; always the same answer.
     #[inline]
     fn broadcasts_are_aimed(&self) -> bool {
         false
     }
 
-    /// As [`broadcast`](Kernel::broadcast), to `targets` only, which were online a moment ago and are never this CPU. Called pinned, only
-    /// where broadcasts are aimed. One that goes off need not be waited for: it flushes everything before it is on again.
+    /// As [`broadcast`](Kernel::broadcast), to `targets` only, which were online a moment ago and are never this CPU.
+    /// Called pinned, only where broadcasts are aimed. One that goes off need not be waited for: it flushes everything
+    /// before it is on again.
     fn broadcast_to(&self, _targets: &CpuMask<W>, what: Broadcast) {
         self.broadcast(what);
     }
@@ -346,16 +351,17 @@ pub unsafe trait Kernel<const W: usize>: Sync {
         unreachable!("broadcast() called on a kernel that reports no broadcast limits")
     }
 
-    /// Waits until every broadcast *issued by this CPU* is complete everywhere, and with it every access elsewhere under what was
-    /// invalidated. Called pinned, on the issuing CPU.
+    /// Waits until every broadcast *issued by this CPU* is complete everywhere, and with it every access elsewhere
+    /// under what was invalidated. Called pinned, on the issuing CPU.
     ///
     /// A full barrier stands either here, as in Arm's `dsb ish`, or in [`publish_tables`](Facade::publish_tables).
     fn broadcast_sync(&self) {
         unreachable!("broadcast_sync() called on a kernel that reports no broadcast limits")
     }
 
-    /// Forbids migration and preemption until [`unpin`](Kernel::unpin). Nests. Under designs that spin it lasts until every
-    /// target has answered (see [`Wait::Spin`](crate::Wait::Spin)); with preemptible waits until the interrupts are sent.
+    /// Forbids migration and preemption until [`unpin`](Kernel::unpin). Nests. Under designs that spin it lasts until
+    /// every target has answered (see [`Wait::Spin`](crate::Wait::Spin)); with preemptible waits until the interrupts
+    /// are sent.
     #[inline]
     fn pin(&self) {}
 
@@ -363,44 +369,46 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     #[inline]
     fn unpin(&self) {}
 
-    /// Monotonic time in nanoseconds; used for sampling windows, stuck reports, and, where reach is adaptive, to measure requests,
-    /// which take a few hundred: steps of up to that length tell enough. Where they are so long that
-    /// [`calibrate`](crate::Engine::calibrate) can tell nothing (a tick of milliseconds), costs stay what they are assumed to be. A
-    /// constant disables the reports, and leaves promotion to the CPUs whose window it happens to be (with 0, every 32nd from CPU 0).
+    /// Monotonic time in nanoseconds; used for sampling windows, stuck reports, and, where reach is adaptive, to
+    /// measure requests, which take a few hundred: steps of up to that length tell enough. Where they are so long that
+    /// [`calibrate`](crate::Engine::calibrate) can tell nothing (a tick of milliseconds), costs stay what they are
+    /// assumed to be. A constant disables the reports, and leaves promotion to the CPUs whose window it happens to be
+    /// (with 0, every 32nd from CPU 0).
     #[inline]
     fn now_ns(&self) -> u64 {
         0
     }
 
-    /// Asks the hypervisor to flush everything under every tag of virtual CPU `cpu`, links to tables included, before that
-    /// runs again. True when it will, because the CPU is descheduled: then the CPU is neither interrupted nor waited for.
-    /// False when it runs, or perhaps does.
+    /// Asks the hypervisor to flush everything under every tag of virtual CPU `cpu`, links to tables included, before
+    /// that runs again. True when it will, because the CPU is descheduled: then the CPU is neither interrupted nor
+    /// waited for. False when it runs, or perhaps does.
     ///
     /// To find it descheduled and to leave the request must be one atomic step, against which the entry is atomic too
     /// (KVM: a compare-exchange of "preempted" for "preempted, flush"; at entry an exchange for 0). A query followed by
-    /// a store loses the request to an entry between the two (CVE-2019-3016). Called pinned, after the entry writes and a
-    /// full barrier, and never where table pages are freed or lockless walks are concerned: a CPU may be descheduled
+    /// a store loses the request to an entry between the two (CVE-2019-3016). Called pinned, after the entry writes and
+    /// a full barrier, and never where table pages are freed or lockless walks are concerned: a CPU may be descheduled
     /// in the middle of a walk. Asking without need costs a flush and is right.
     #[inline]
     fn flush_at_entry(&self, _cpu: CpuId) -> bool {
         false
     }
 
-    /// Tells TLBs that belong to no CPU (an IOMMU that shares page tables, a guest's second stage) of a flush of the space
-    /// whose top table is `root`, or of the kernel's. Called for every flush, whatever its way (twice where an unmap was to be
-    /// deferred, and could not be), and at the end of a space; pinned, after the entry writes and a full barrier, or, where a flush
-    /// of the kernel's is broadcast, [`publish_tables`](Facade::publish_tables). What more the device's walker needs in order to see
-    /// those writes (on Arm a DSB before the command goes out) is up to the hook. A change of tag is not told: tags are the CPUs'.
+    /// Tells TLBs that belong to no CPU (an IOMMU that shares page tables, a guest's second stage) of a flush of the
+    /// space whose top table is `root`, or of the kernel's. Called for every flush, whatever its way (twice where an
+    /// unmap was to be deferred, and could not be), and at the end of a space; pinned, after the entry writes and a
+    /// full barrier, or, where a flush of the kernel's is broadcast, [`publish_tables`](Facade::publish_tables). What
+    /// more the device's walker needs in order to see those writes (on Arm a DSB before the command goes out) is up to
+    /// the hook. A change of tag is not told: tags are the CPUs'.
     ///
-    /// May return before it is carried out; then with a ticket for [`secondary_sync`](Kernel::secondary_sync): not 0, and
-    /// never falling from one call to a later one. 0 says that there is nothing to wait for.
+    /// May return before it is carried out; then with a ticket for [`secondary_sync`](Kernel::secondary_sync): not 0,
+    /// and never falling from one call to a later one. 0 says that there is nothing to wait for.
     #[inline]
     fn secondary(&self, _root: Root, _told: Secondary) -> u64 {
         0
     }
 
-    /// Waits until everything up to `ticket` is carried out (C1 to C3 for those TLBs). Called once per flush or batch, after
-    /// all CPUs have answered, perhaps on another CPU than the one that told; not pinned. It may not depend on
+    /// Waits until everything up to `ticket` is carried out (C1 to C3 for those TLBs). Called once per flush or batch,
+    /// after all CPUs have answered, perhaps on another CPU than the one that told; not pinned. It may not depend on
     /// another CPU, which could be waiting for this one.
     #[inline]
     fn secondary_sync(&self, _ticket: u64) {}

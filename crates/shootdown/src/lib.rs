@@ -1,17 +1,17 @@
 //! TLB coherence as a library: the engine of Shootdown.
 //!
-//! When a kernel changes a page-table entry, every CPU that has cached the old translation must forget it before the page
-//! behind it is used again. This crate does that: for kernels, hypervisors and emulators, on per-CPU or system-wide tags,
-//! by interrupts or by broadcast, without allocation and without locks on the flush, switch and interrupt paths (but where tags of the
-//! whole system are given out anew, with interrupts off).
+//! When a kernel changes a page-table entry, every CPU that has cached the old translation must forget it before the
+//! page behind it is used again. This crate does that: for kernels, hypervisors and emulators, on per-CPU or
+//! system-wide tags, by interrupts or by broadcast, without allocation and without locks on the flush, switch and
+//! interrupt paths (but where tags of the whole system are given out anew, with interrupts off).
 //!
 //! # Concepts
-//! * A [`Space`] is an address space. Its **generation** counts flush requests; a CPU's tag slot records the generation it
-//!   has seen, and catches up when it is behind.
-//! * A [`Design`] is one setting per axis: how tags are given out, how invalidations reach other CPUs, who is interrupted,
-//!   how a request is handed over. Published designs are presets.
-//! * The kernel implements [`Kernel`] (six required functions) and picks a [`Facade`] (atomics and barriers; [`Native`] on
-//!   real processors).
+//! * A [`Space`] is an address space. Its **generation** counts flush requests; a CPU's tag slot records the generation
+//!   it has seen, and catches up when it is behind.
+//! * A [`Design`] is one setting per axis: how tags are given out, how invalidations reach other CPUs, who is
+//!   interrupted, how a request is handed over. Published designs are presets.
+//! * The kernel implements [`Kernel`] (six required functions) and picks a [`Facade`] (atomics and barriers; [`Native`]
+//!   on real processors).
 //!
 //! # The calls
 //! | when | call |

@@ -41,9 +41,9 @@ impl Stride {
 /// split or a collapse, use the small one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Range {
-    /// First byte; below the page size stand the stride (bits 0 and 1), whether tables are freed (bit 2), and how many strides
-    /// it is (bits 3 to 11), 0 where it [is long](Self::is_long). So a range that anybody walks is one word in requests and in
-    /// the flush log.
+    /// First byte; below the page size stand the stride (bits 0 and 1), whether tables are freed (bit 2), and how many
+    /// strides it is (bits 3 to 11), 0 where it [is long](Self::is_long). So a range that anybody walks is one word in
+    /// requests and in the flush log.
     first: u64,
     /// One past the last byte where the first word does not tell, else 0: so equal ranges are equal words.
     end: u64,
@@ -100,8 +100,8 @@ impl Range {
 
     /// Leaf entries of `start..end` (bytes, end excluded). An empty range covers the page at `start`.
     ///
-    /// An end of 0 means the end of the address space: so it reads where `start + length` wraps there. A range whose end lies before
-    /// its start covers the whole address space, because nobody knows which of the two is wrong (C6).
+    /// An end of 0 means the end of the address space: so it reads where `start + length` wraps there. A range whose
+    /// end lies before its start covers the whole address space, because nobody knows which of the two is wrong (C6).
     #[inline]
     pub const fn pages(start: u64, end: u64, stride: Stride) -> Range {
         let (start, end) = match end {
@@ -126,10 +126,10 @@ impl Range {
         Range::pages(address, address | 0xFFF, Stride::Size4K)
     }
 
-    /// The same range, with table pages being freed: paging-structure caches go too, lazy CPUs are not skipped (C3). The
-    /// range must meet the span of each freed table: an invalidation may purge only the links on the way to its own address
-    /// (x86 with TCE, Arm). A stride of 1 GiB becomes one of 2 MiB, the span of a lowest-level table, so that every freed
-    /// table, of whatever level, has an address of its own among those named.
+    /// The same range, with table pages being freed: paging-structure caches go too, lazy CPUs are not skipped (C3).
+    /// The range must meet the span of each freed table: an invalidation may purge only the links on the way to its own
+    /// address (x86 with TCE, Arm). A stride of 1 GiB becomes one of 2 MiB, the span of a lowest-level table, so that
+    /// every freed table, of whatever level, has an address of its own among those named.
     #[inline]
     pub const fn with_tables(self) -> Range {
         let stride = match self.stride() {
@@ -213,8 +213,8 @@ impl Range {
         }
     }
 
-    /// Whether [`word`](Self::word) does not say where it ends: it has 512 strides or more, or is at the very end of the address
-    /// space.
+    /// Whether [`word`](Self::word) does not say where it ends: it has 512 strides or more, or is at the very end of
+    /// the address space.
     #[inline]
     pub(crate) const fn is_long(&self) -> bool {
         self.count() == 0

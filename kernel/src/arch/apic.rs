@@ -1,5 +1,5 @@
-//! The local interrupt controller of each CPU: interrupts to others, the one-shot timer. By registers in memory (xAPIC), or
-//! by model-specific registers where the processor has that (x2APIC).
+//! The local interrupt controller of each CPU: interrupts to others, the one-shot timer. By registers in memory
+//! (xAPIC), or by model-specific registers where the processor has that (x2APIC).
 
 use super::features;
 use crate::memory::direct;
@@ -112,8 +112,9 @@ pub fn arm_timer(count: u32) {
 #[inline]
 fn command(apic_id: u32, low: u32) {
     if by_msr() {
-        // SAFETY: these two fences have no effect but to wait, and are what the manuals ask for before an x2APIC write (a compiler
-        // may make a locked instruction of its own fence, which is none of them); then the command register, in x2APIC mode.
+        // SAFETY: these two fences have no effect but to wait, and are what the manuals ask for before an x2APIC write
+        // (a compiler may make a locked instruction of its own fence, which is none of them); then the command
+        // register, in x2APIC mode.
         return unsafe {
             core::arch::asm!("mfence", "lfence", options(nostack, preserves_flags));
             Msr::new(0x830).write(u64::from(apic_id) << 32 | u64::from(low));
@@ -133,8 +134,9 @@ fn command(apic_id: u32, low: u32) {
     });
 }
 
-/// Raises `vector` on the CPU with this number in the interrupt controller. Earlier stores are visible before it arrives: a
-/// write to uncached memory is ordered on x86, and before a write to a model-specific register, which is not, stand fences.
+/// Raises `vector` on the CPU with this number in the interrupt controller. Earlier stores are visible before it
+/// arrives: a write to uncached memory is ordered on x86, and before a write to a model-specific register, which is
+/// not, stand fences.
 #[inline]
 pub fn send(apic_id: u32, vector: u8) {
     command(apic_id, u32::from(vector));

@@ -1,10 +1,11 @@
-//! The first instructions: from the loader's 32-bit mode to 64-bit Rust in the upper half, on the first CPU and, from real
-//! mode, on the others.
+//! The first instructions: from the loader's 32-bit mode to 64-bit Rust in the upper half, on the first CPU and, from
+//! real mode, on the others.
 //!
-//! The loader finds an entry in an ELF note (PVH, as QEMU loads kernels) or in a header (multiboot2, as boot loaders do). It comes
-//! in 32-bit protected mode, paging off, EBX the physical address of what the loader has to say. The tables made here map the first 4 GiB of physical memory three times: where it is (until
-//! all CPUs are up), at [`DIRECT_MAP`](crate::memory::DIRECT_MAP), and its first 2 GiB at the end of the address space, where
-//! the kernel is linked.
+//! The loader finds an entry in an ELF note (PVH, as QEMU loads kernels) or in a header (multiboot2, as boot loaders
+//! do). It comes in 32-bit protected mode, paging off, EBX the physical address of what the loader has to say. The
+//! tables made here map the first 4 GiB of physical memory three times: where it is (until all CPUs are up), at
+//! [`DIRECT_MAP`](crate::memory::DIRECT_MAP), and its first 2 GiB at the end of the address space, where the kernel is
+//! linked.
 
 use core::arch::global_asm;
 

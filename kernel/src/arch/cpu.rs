@@ -23,7 +23,8 @@ pub struct Cpu {
     user_stack: Cell<u64>,
     /// It runs, and takes interrupts.
     pub up: AtomicBool,
-    /// What user addresses mean here: whose faults are served. Nothing where no task and no workload runs, whatever is loaded.
+    /// What user addresses mean here: whose faults are served. Nothing where no task and no workload runs, whatever is
+    /// loaded.
     pub space: Cell<Option<&'static AddressSpace>>,
     /// Root and tag that are loaded, as the oracle of freed roots wants to know.
     pub loaded_root: AtomicU64,

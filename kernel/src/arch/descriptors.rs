@@ -14,7 +14,8 @@ use x86_64::structures::tss::TaskStateSegment;
 /// Bytes of each stack.
 const STACK: u64 = 64 * 1024;
 
-/// Stacks of gates that have their own: double faults, and NMIs, which come also where the stack is the user's (before SYSRET).
+/// Stacks of gates that have their own: double faults, and NMIs, which come also where the stack is the user's (before
+/// SYSRET).
 const DOUBLE_FAULT_STACK: u16 = 0;
 /// See [`DOUBLE_FAULT_STACK`].
 const NMI_STACK: u16 = 1;

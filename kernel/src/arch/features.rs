@@ -13,8 +13,8 @@ pub struct Features {
     pub tags: bool,
     /// Interrupt controllers by model-specific registers.
     pub x2apic: bool,
-    /// INVLPGB and TLBSYNC, and how many pages they take. Only together with tags: a tag that is not 0 is refused (#GP) while the
-    /// processor uses none, and nothing is known of one that broadcasts without.
+    /// INVLPGB and TLBSYNC, and how many pages they take. Only together with tags: a tag that is not 0 is refused (#GP)
+    /// while the processor uses none, and nothing is known of one that broadcasts without.
     pub broadcast: Option<InvlpgbLimits>,
     /// It lacks these instructions: they are invalid opcodes, which can be emulated.
     pub lacks_broadcast: bool,
@@ -66,8 +66,8 @@ fn read() -> Features {
 /// Switches on, on this CPU, what is used. With root 0's tag loaded.
 pub fn enable() {
     let features = get();
-    // SAFETY: global pages, and tags where the processor has them: the loaded root is under tag 0, as is required. No user
-    // code can read the counter's bits that matter.
+    // SAFETY: global pages, and tags where the processor has them: the loaded root is under tag 0, as is required. No
+    // user code can read the counter's bits that matter.
     unsafe {
         Cr4::update(|flags| {
             flags.insert(Cr4Flags::PAGE_GLOBAL);

@@ -126,11 +126,13 @@ unsafe fn write_cr3(bits: u64) {
     unsafe { asm!("mov cr3, {}", in(reg) bits, options(nostack, preserves_flags)) };
 }
 
-/// Issues a broadcast: the real bytes, whether the processor has them or the handler of invalid opcodes carries them out.
+/// Issues a broadcast: the real bytes, whether the processor has them or the handler of invalid opcodes carries them
+/// out.
 #[inline]
 pub fn invlpgb(what: Invlpgb) {
     let Operands { rax, ecx, edx } = what.encode();
-    // SAFETY: dropping what is cached, anywhere, is always right. Memory is clobbered: the emulation reads and writes it.
+    // SAFETY: dropping what is cached, anywhere, is always right. Memory is clobbered: the emulation reads and writes
+    // it.
     unsafe {
         asm!(".byte 0x0F, 0x01, 0xFE", in("rax") rax, in("ecx") ecx, in("edx") edx, options(nostack, preserves_flags));
     }

@@ -1,5 +1,5 @@
-//! How often each instruction that invalidates was executed. Only in the kernel that is built for tests (`--features known-bugs`):
-//! counting costs instructions itself.
+//! How often each instruction that invalidates was executed. Only in the kernel that is built for tests (`--features
+//! known-bugs`): counting costs instructions itself.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -1,9 +1,9 @@
 //! The time stamp counter, what it means, and yielding.
 //!
-//! With `-icount` QEMU's counter is virtual nanoseconds, and each instruction takes 2^shift of them: the counter shifted down
-//! counts instructions, exactly, of all CPUs together, because one thread runs them in turn. An emulated CPU gives up its
-//! turn at `pause` and `hlt` (else only when a timer of any CPU falls due, and every 100 virtual milliseconds), so what the others do
-//! meanwhile can be seen from here and taken off: that is [`Own`].
+//! With `-icount` QEMU's counter is virtual nanoseconds, and each instruction takes 2^shift of them: the counter
+//! shifted down counts instructions, exactly, of all CPUs together, because one thread runs them in turn. An emulated
+//! CPU gives up its turn at `pause` and `hlt` (else only when a timer of any CPU falls due, and every 100 virtual
+//! milliseconds), so what the others do meanwhile can be seen from here and taken off: that is [`Own`].
 
 use super::cpu::Cpu;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -21,12 +21,12 @@ static CHORES: AtomicU8 = AtomicU8::new(0);
 pub const ACCOUNTS: u8 = 1;
 /// Whoever waits carries out broadcasts that are emulated.
 pub const MAIL: u8 = 2;
-/// PAUSE leaves the emulator's loop and takes the lock that interrupts are sent under: so it is in QEMU when it emulates CPUs in
-/// parallel. Whoever waits executes it once in [`LOOKS`] only.
+/// PAUSE leaves the emulator's loop and takes the lock that interrupts are sent under: so it is in QEMU when it
+/// emulates CPUs in parallel. Whoever waits executes it once in [`LOOKS`] only.
 pub const DEAR_PAUSE: u8 = 4;
 
-/// Looks of a waiter for each PAUSE, where that is dear. 1 and 64 were compared, by `cargo xtask linux-baseline --only rates`: with
-/// 1 `tlb_flush2` makes two thirds of the operations.
+/// Looks of a waiter for each PAUSE, where that is dear. 1 and 64 were compared, by `cargo xtask linux-baseline --only
+/// rates`: with 1 `tlb_flush2` makes two thirds of the operations.
 pub const LOOKS: u32 = 64;
 
 /// From now on CPUs do this.
@@ -47,7 +47,8 @@ pub fn ticks() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// With `icount`, takes the launcher's word for it; else the processor's; else measures the counter against the timer chip.
+/// With `icount`, takes the launcher's word for it; else the processor's; else measures the counter against the timer
+/// chip.
 pub fn set_up(icount: Option<u64>) {
     if let Some(shift) = icount {
         SHIFT.store(shift + 1, Ordering::Relaxed);
@@ -59,8 +60,8 @@ pub fn set_up(icount: Option<u64>) {
     }
 }
 
-/// What the processor says of its counter (CPUID 15h: crystal's frequency, and the counter's ratio to it). Machines that say so
-/// may have no timer chip.
+/// What the processor says of its counter (CPUID 15h: crystal's frequency, and the counter's ratio to it). Machines
+/// that say so may have no timer chip.
 fn stated_hertz() -> Option<u64> {
     use core::arch::x86_64::__cpuid;
     if __cpuid(0).eax < 0x15 {

@@ -61,8 +61,8 @@ impl Frame {
     }
 }
 
-// 256 entry points of 16 bytes: an error code where the processor pushes none, the vector, and on to the common part. The
-// shootdown interrupt has a part of its own.
+// 256 entry points of 16 bytes: an error code where the processor pushes none, the vector, and on to the common part.
+// The shootdown interrupt has a part of its own.
 global_asm!(
     r#"
     .section .text
@@ -177,8 +177,8 @@ extern "C" fn shootdown() {
     let cpu = cpu::cpu();
     let entered = time::Own::if_kept();
     add(&cpu.counts.taken, 1);
-    // SAFETY: an interrupt gate, so interrupts are off, and this CPU goes on only when it returns. The local APIC takes a pending interrupt
-    // into service when it delivers it: one that is sent meanwhile comes again.
+    // SAFETY: an interrupt gate, so interrupts are off, and this CPU goes on only when it returns. The local APIC takes
+    // a pending interrupt into service when it delivers it: one that is sent meanwhile comes again.
     unsafe { crate::engine().on_ipi() };
     apic::end_of_interrupt();
     if let Some(entered) = entered {

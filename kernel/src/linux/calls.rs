@@ -207,8 +207,8 @@ fn truncate(process: &Process, fd: u64, length: u64) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// When a futex wait is over, in nanoseconds of the machine. `limit` is the address of a time, or 0 for none: from now on, or of
-/// the clock where the operation is the one with a set of bits.
+/// When a futex wait is over, in nanoseconds of the machine. `limit` is the address of a time, or 0 for none: from now
+/// on, or of the clock where the operation is the one with a set of bits.
 fn futex_limit(operation: u64, limit: u64) -> Result<u64, Errno> {
     if limit == 0 {
         return Ok(futex::NEVER);

@@ -1,5 +1,5 @@
-//! The way between user code and the kernel: SYSCALL, the registers that it needs, the state of the floating-point unit,
-//! and the switch from one kernel stack to another.
+//! The way between user code and the kernel: SYSCALL, the registers that it needs, the state of the floating-point
+//! unit, and the switch from one kernel stack to another.
 
 use crate::arch::descriptors::{USER_CODE, USER_DATA};
 use core::arch::{asm, global_asm};
@@ -12,8 +12,8 @@ const LSTAR: u32 = 0xC000_0082;
 const FMASK: u32 = 0xC000_0084;
 const FS_BASE: u32 = 0xC000_0100;
 
-/// Flags that are off when the kernel is entered: interrupts, direction, single step, alignment checks, nested task (with which
-/// IRET is refused: a task that is switched to would not get back to its user code).
+/// Flags that are off when the kernel is entered: interrupts, direction, single step, alignment checks, nested task
+/// (with which IRET is refused: a task that is switched to would not get back to its user code).
 const MASKED: u64 = 1 << 9 | 1 << 10 | 1 << 8 | 1 << 18 | 1 << 14;
 
 /// Selector of kernel code; the one of data follows it.

@@ -68,8 +68,9 @@ pub fn wait(address: u64, value: u32, until: u64) -> Result<(), Errno> {
     }
 }
 
-/// The next moment at which [`expire`] has something to do, in nanoseconds of the machine; [`NEVER`] for none. A CPU that is
-/// about to sleep has its timer ring then. Whoever begins to wait leaves its CPU to do this, or to run a task, whose ticks do.
+/// The next moment at which [`expire`] has something to do, in nanoseconds of the machine; [`NEVER`] for none. A CPU
+/// that is about to sleep has its timer ring then. Whoever begins to wait leaves its CPU to do this, or to run a task,
+/// whose ticks do.
 pub fn next_limit() -> u64 {
     NEXT_LIMIT.load(Ordering::Relaxed)
 }

@@ -1,8 +1,9 @@
-//! User code has entered the kernel, by a system call or a fault: until it goes back, or the kernel touches a user address for
-//! it, a design may leave this CPU alone ([`Targets::InUser`](shootdown::Targets::InUser)). It catches up before either.
+//! User code has entered the kernel, by a system call or a fault: until it goes back, or the kernel touches a user
+//! address for it, a design may leave this CPU alone ([`Targets::InUser`](shootdown::Targets::InUser)). It catches up
+//! before either.
 //!
-//! Each CPU remembers whether it owes that. Kernel code is not preempted; when it steps aside, whatever runs next loads its
-//! space, which is catching up, and clears the debt.
+//! Each CPU remembers whether it owes that. Kernel code is not preempted; when it steps aside, whatever runs next loads
+//! its space, which is catching up, and clears the debt.
 
 use crate::arch;
 use crate::engine;

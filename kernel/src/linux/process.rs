@@ -80,7 +80,8 @@ impl Process {
         ))
     }
 
-    /// Makes what was forked a child of this one, to be waited for. It has a thread, or else it would seem to have ended.
+    /// Makes what was forked a child of this one, to be waited for. It has a thread, or else it would seem to have
+    /// ended.
     pub fn adopt(&self, child: Arc<Process>) {
         self.family.lock().children.push(Arc::clone(&child));
         // Whoever kills says so, then looks for children; here it is the other way round, under the same lock.
@@ -123,8 +124,8 @@ impl Process {
 
     /// Its address space, for as long as a thread of it runs or somebody holds the process.
     pub fn space(&self) -> &'static AddressSpace {
-        // SAFETY: freed when the process is dropped. Then no thread of it is left; a CPU that still has the root loaded is taken off
-        // it first, and remembers the space only while it runs such a thread (`task::run`).
+        // SAFETY: freed when the process is dropped. Then no thread of it is left; a CPU that still has the root loaded
+        // is taken off it first, and remembers the space only while it runs such a thread (`task::run`).
         unsafe { &*self.space }
     }
 

@@ -1,8 +1,8 @@
 //! Threads of programs, and which CPU runs which.
 //!
-//! Each CPU has a loop, [`serve`], on a stack of its own: it takes a task from the queue, switches to the task's kernel stack,
-//! and comes back when the task waits, ends, or has had its time. Tasks are interrupted in user code only; in the kernel they
-//! go on until they step aside themselves. A CPU without a task keeps the last space loaded, lazily.
+//! Each CPU has a loop, [`serve`], on a stack of its own: it takes a task from the queue, switches to the task's kernel
+//! stack, and comes back when the task waits, ends, or has had its time. Tasks are interrupted in user code only; in
+//! the kernel they go on until they step aside themselves. A CPU without a task keeps the last space loaded, lazily.
 
 use super::entry::{self, Fpu};
 use super::process::Process;
@@ -47,8 +47,8 @@ pub struct Task {
     on_cpu: AtomicBool,
 }
 
-// SAFETY: cells are used by the CPU that runs the task only; `on_cpu` hands it over (release when a CPU has left the stack,
-// acquire before another enters it).
+// SAFETY: cells are used by the CPU that runs the task only; `on_cpu` hands it over (release when a CPU has left the
+// stack, acquire before another enters it).
 unsafe impl Sync for Task {}
 // SAFETY: as for `Sync`.
 unsafe impl Send for Task {}
@@ -122,7 +122,8 @@ pub fn with_current<T>(body: impl FnOnce(&Task) -> T) -> Option<T> {
 }
 
 impl Task {
-    /// A new one, which enters user code with `frame`. Not yet in the queue. `None` when there are too many, or memory is out.
+    /// A new one, which enters user code with `frame`. Not yet in the queue. `None` when there are too many, or memory
+    /// is out.
     pub fn new(process: Arc<Process>, id: u32, frame: Frame, fs_base: u64, fpu: Fpu) -> Option<Arc<Task>> {
         if LIVE.load(Ordering::Relaxed) >= MOST_TASKS {
             return None;
@@ -172,8 +173,8 @@ pub fn next_id() -> u32 {
 /// Lets a task run.
 pub fn wake(task: Arc<Task>) {
     QUEUE.lock().push_back(task);
-    // Pairs with `sleep_if_idle`: it says idle, then looks at the queue; here the queue is filled, then idle is read. Both
-    // locked or SeqCst, so one sees the other.
+    // Pairs with `sleep_if_idle`: it says idle, then looks at the queue; here the queue is filled, then idle is read.
+    // Both locked or SeqCst, so one sees the other.
     core::sync::atomic::fence(Ordering::SeqCst);
     let sleeper = cpu::all()
         .iter()
@@ -235,7 +236,8 @@ pub fn tick(cpu: &Cpu) {
     }
 }
 
-/// Before user code goes on: ends the task if its process ends, lets others run if it has had its time. Interrupts are off.
+/// Before user code goes on: ends the task if its process ends, lets others run if it has had its time. Interrupts are
+/// off.
 pub fn before_user() {
     loop {
         let dying = with_current(|task| task.ends.get() || task.process.is_dying()).unwrap_or(false);
@@ -313,8 +315,8 @@ fn run(cpu: &'static Cpu, here: &Here, task: Arc<Task>) {
     }
 }
 
-/// Bus cycles (nanoseconds, under QEMU) until somebody's wait is over, at most a second; 0 when nobody's will be. Where a cycle
-/// is shorter the CPU wakes too early, and asks again; where it is longer a wait lasts longer, as waits may.
+/// Bus cycles (nanoseconds, under QEMU) until somebody's wait is over, at most a second; 0 when nobody's will be. Where
+/// a cycle is shorter the CPU wakes too early, and asks again; where it is longer a wait lasts longer, as waits may.
 fn until_limit() -> u32 {
     match futex::next_limit() {
         futex::NEVER => 0,
@@ -325,8 +327,8 @@ fn until_limit() -> u32 {
 fn sleep_if_idle(here: &Here) {
     engine().enter_lazy();
     here.idle.store(true, Ordering::SeqCst);
-    // Pairs with `wake` and with the end of the last task: said to be idle, then looked. An interrupt that comes after the
-    // look ends the sleep, because interrupts come on only with it.
+    // Pairs with `wake` and with the end of the last task: said to be idle, then looked. An interrupt that comes after
+    // the look ends the sleep, because interrupts come on only with it.
     if QUEUE.lock().is_empty() && LIVE.load(Ordering::SeqCst) > 0 {
         apic::arm_timer(until_limit());
         time::sleep();

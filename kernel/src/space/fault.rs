@@ -101,7 +101,8 @@ impl AddressSpace {
         frames::free_all(free);
     }
 
-    /// A write to a page that is not this space's alone. The old translation goes everywhere before the new one is seen.
+    /// A write to a page that is not this space's alone. The old translation goes everywhere before the new one is
+    /// seen.
     fn copy_on_write(&self, region: &Region, page: u64, place: &AtomicU64, old: Entry) -> bool {
         // Not present meanwhile, and not 0, so that no fault fills it: the other threads try again until it is done.
         let busy = Entry(old.without(Flags::PRESENT).0);
@@ -111,8 +112,8 @@ impl AddressSpace {
         {
             return true;
         }
-        // Flushed, then copied: until then a CPU may store through a writable translation from before a fork, whose own flush is
-        // not over yet; what it stores later, in the page of the others, would be missing in the copy.
+        // Flushed, then copied: until then a CPU may store through a writable translation from before a fork, whose own
+        // flush is not over yet; what it stores later, in the page of the others, would be missing in the copy.
         let Flushed { .. } = self.flush(Range::page(page));
         let Some(copy) = Self::own_page(Some(old.frame())) else {
             place.store(old.0, Ordering::Release);

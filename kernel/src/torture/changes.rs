@@ -340,7 +340,8 @@ impl Traffic {
         }
     }
 
-    /// Relies on entries that are clear already, as an unmap of a range does: settles first (rule 9). The process is loaded.
+    /// Relies on entries that are clear already, as an unmap of a range does: settles first (rule 9). The process is
+    /// loaded.
     pub(super) fn rely_on_absence(&mut self, process: &Process) {
         let first = self.below(TABLES) * PAGES;
         let pages = first..first + PAGES;

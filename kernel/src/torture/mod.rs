@@ -1,5 +1,5 @@
-//! Torture: every CPU maps, unmaps, protects, walks, switches, goes lazy and off at random, and an oracle looks at every
-//! access.
+//! Torture: every CPU maps, unmaps, protects, walks, switches, goes lazy and off at random, and an oracle looks at
+//! every access.
 //!
 //! ```text
 //!   oracle.rs    what an access may see        process.rs   what is tortured
@@ -25,8 +25,8 @@ use traffic::{Arena, Traffic};
 /// Instructions that a CPU may take to answer before it is called stuck.
 const STUCK: u64 = 1_500_000;
 
-/// `design` with few tags and a small ceiling, so that tags are used again and whole tags are flushed now and then; short
-/// windows, so that spaces are promoted and demoted.
+/// `design` with few tags and a small ceiling, so that tags are used again and whole tags are flushed now and then;
+/// short windows, so that spaces are promoted and demoted.
 pub fn tightened(design: Design, cpus: usize) -> Design {
     let slots = 2;
     Design {

@@ -1,17 +1,17 @@
 //! The oracle: what every access to a tortured page may see.
 //!
-//! For each page there is a word in ordinary memory: how many mappings it has had (the serial), how often anything changed (the
-//! version), and what state it is in. Every mapped page begins with a stamp that names process, page and serial. Whoever reads
-//! the word, accesses the page, and reads the word again knows:
+//! For each page there is a word in ordinary memory: how many mappings it has had (the serial), how often anything
+//! changed (the version), and what state it is in. Every mapped page begins with a stamp that names process, page and
+//! serial. Whoever reads the word, accesses the page, and reads the word again knows:
 //!
-//! * a value that is read bears the stamp of this very page, of a mapping that was not withdrawn, flush complete, before the
-//!   first reading, nor made after the second (C1, C2): else a frame was used too early, or a translation too late;
-//!   A page that was inherited by a fork bears its ancestor's stamp, and counts as the first mapping;
+//! * a value that is read bears the stamp of this very page, of a mapping that was not withdrawn, flush complete,
+//!   before the first reading, nor made after the second (C1, C2): else a frame was used too early, or a translation
+//!   too late; A page that was inherited by a fork bears its ancestor's stamp, and counts as the first mapping;
 //! * if the word has not changed: a mapped page must be there, an absent one must not, and a write succeeds where it is
 //!   allowed and nowhere else.
 //!
-//! A frame that is freed is filled with poison, and must still be when it is used again: nobody wrote to it meanwhile (C2). So is a
-//! table page, whose last entry bears a stamp that lockless walks look at (C3).
+//! A frame that is freed is filled with poison, and must still be when it is used again: nobody wrote to it meanwhile
+//! (C2). So is a table page, whose last entry bears a stamp that lockless walks look at (C3).
 
 use crate::arch::cpu::{self, add};
 use crate::memory::Frame;
@@ -165,8 +165,8 @@ impl Page {
         self.settle(before.state());
     }
 
-    /// From pending to absent, by whoever relies on that first. `pending` is the word that it had when it was in a batch which is
-    /// flushed now: meanwhile it may be pending again, in another.
+    /// From pending to absent, by whoever relies on that first. `pending` is the word that it had when it was in a
+    /// batch which is flushed now: meanwhile it may be pending again, in another.
     pub fn rely_on_absence(&self, pending: Word) {
         let _other_was_faster = self.exchange(pending, pending.to(State::Absent));
     }

@@ -83,9 +83,9 @@ impl AsidPair {
     }
 
     /// The pair that a hook uses for one of the engine's tags, and the half of it that the tag names. The engine counts
-    /// pairs from 0 up and sets `user_half` (`shootdown::USER_HALF`) for the user's; here they are every second ASID. `None` when
-    /// the pair needs more bits than are compared: keep the engine's `tag_limit` at half of [`AsidWidth::count`] and of the
-    /// engine's own limit.
+    /// pairs from 0 up and sets `user_half` (`shootdown::USER_HALF`) for the user's; here they are every second ASID.
+    /// `None` when the pair needs more bits than are compared: keep the engine's `tag_limit` at half of
+    /// [`AsidWidth::count`] and of the engine's own limit.
     pub const fn of_tag(tag: u16, user_half: u16, width: AsidWidth) -> Option<(AsidPair, Asid)> {
         let number = tag & !user_half;
         if number as u32 >= width.count() / 2 {

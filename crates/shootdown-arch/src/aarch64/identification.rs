@@ -67,16 +67,16 @@ impl Workarounds {
         repeat: false,
     };
 
-    /// What the processor needs. Part numbers: Linux `arch/arm64/include/asm/cputype.h`; which of them: the lists of its
-    /// `kernel/cpu_errata.c` and `Documentation/arch/arm64/silicon-errata.rst` there.
-    /// - repeat, in all revisions, for CVE-2025-10263 (4118414 in Linux): a DSB may be over before stores are observed that
-    ///   were translated by what the TLBI took away. Cortex-A76 to A78C, A710, X1 to X4 and X925, Neoverse N1, N2, V1 to
-    ///   V3AE, C1-Ultra and C1-Premium, NVIDIA Olympus, Microsoft Azure Cobalt 100;
-    /// - repeat, for older errata: Falkor and Kryo 1009; Kryo 4xx Gold 1286807 (Cortex-A76 had it too); Cortex-A55 2441007;
-    ///   Cortex-A510 2441009, fixed in r1p2;
+    /// What the processor needs. Part numbers: Linux `arch/arm64/include/asm/cputype.h`; which of them: the lists of
+    /// its `kernel/cpu_errata.c` and `Documentation/arch/arm64/silicon-errata.rst` there.
+    /// - repeat, in all revisions, for CVE-2025-10263 (4118414 in Linux): a DSB may be over before stores are observed
+    ///   that were translated by what the TLBI took away. Cortex-A76 to A78C, A710, X1 to X4 and X925, Neoverse N1, N2,
+    ///   V1 to V3AE, C1-Ultra and C1-Premium, NVIDIA Olympus, Microsoft Azure Cobalt 100;
+    /// - repeat, for older errata: Falkor and Kryo 1009; Kryo 4xx Gold 1286807 (Cortex-A76 had it too); Cortex-A55
+    ///   2441007; Cortex-A510 2441009, fixed in r1p2;
     /// - interrupt too: C1-Pro 4193714;
-    /// - never broadcast: ThunderX (CN88xx) pass 1, and 27456 up to pass 2.1, and on CN81xx pass 1.0. Kernels that flush
-    ///   the instruction cache at each switch instead may broadcast on pass 2.
+    /// - never broadcast: ThunderX (CN88xx) pass 1, and 27456 up to pass 2.1, and on CN81xx pass 1.0. Kernels that
+    ///   flush the instruction cache at each switch instead may broadcast on pass 2.
     pub const fn of(midr: Midr) -> Workarounds {
         let revision = midr.revision();
         let never_broadcast = Workarounds {

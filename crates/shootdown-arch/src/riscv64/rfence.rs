@@ -50,15 +50,16 @@ pub struct RemoteFence {
     pub harts: HartMask,
     /// What, from this address on; with [`Fence::All`] and [`Fence::Tag`] everything.
     pub fence: Fence,
-    /// Bytes from the address, of which every page is fenced that they touch, at least one; not used where there is no address.
+    /// Bytes from the address, of which every page is fenced that they touch, at least one; not used where there is no
+    /// address.
     pub bytes: u64,
 }
 
 impl RemoteFence {
     /// a0 to a4 and the function number for a6: mask, base, first byte, bytes, tag. The tag is 0 where the function
-    /// takes none. Everything is asked for as all bytes, which every firmware takes for "no address". A range goes out as
-    /// whole pages: firmware steps from the first byte page by page for as long as bytes are left, which from the middle of a
-    /// page misses the last one, and of 0 bytes all (OpenSBI `lib/sbi/sbi_tlb.c`).
+    /// takes none. Everything is asked for as all bytes, which every firmware takes for "no address". A range goes out
+    /// as whole pages: firmware steps from the first byte page by page for as long as bytes are left, which from the
+    /// middle of a page misses the last one, and of 0 bytes all (OpenSBI `lib/sbi/sbi_tlb.c`).
     pub const fn arguments(self) -> ([u64; 5], u64) {
         let (start, size) = match self.fence {
             Fence::All | Fence::Tag(_) => (0, u64::MAX),
@@ -72,8 +73,8 @@ impl RemoteFence {
     }
 }
 
-/// First byte and size of the pages that `bytes` from `address` on touch, at least one; everything where that is beyond the
-/// last address.
+/// First byte and size of the pages that `bytes` from `address` on touch, at least one; everything where that is beyond
+/// the last address.
 const fn whole_pages(address: u64, bytes: u64) -> (u64, u64) {
     let start = address & !(PAGE - 1);
     let bytes = if bytes == 0 { 1 } else { bytes };

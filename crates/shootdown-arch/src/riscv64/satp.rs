@@ -32,10 +32,10 @@ impl AsidWidth {
     /// The ASID field with every bit set.
     const FIELD: u64 = 0xFFFF << 44;
 
-    /// What to write to find out: `satp`, which is loaded, with every bit of its ASID set. Write it, read it back, write
-    /// `satp` again and flush everything, with interrupts off and nothing but global entries needed meanwhile. Mode and
-    /// table stay: what other bits do in mode Bare is not specified, for translation either (privileged specification,
-    /// "satp"), so `satp` must be in a mode with tables.
+    /// What to write to find out: `satp`, which is loaded, with every bit of its ASID set. Write it, read it back,
+    /// write `satp` again and flush everything, with interrupts off and nothing but global entries needed meanwhile.
+    /// Mode and table stay: what other bits do in mode Bare is not specified, for translation either (privileged
+    /// specification, "satp"), so `satp` must be in a mode with tables.
     pub const fn probe(satp: u64) -> u64 {
         satp | Self::FIELD
     }

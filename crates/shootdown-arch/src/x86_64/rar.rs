@@ -1,13 +1,14 @@
-//! Remote Action Request (RAR): invalidation on other processors, by a table in memory and a message of the interrupt controller.
+//! Remote Action Request (RAR): invalidation on other processors, by a table in memory and a message of the interrupt
+//! controller.
 //!
-//! All CPUs share one table of payloads; each has an *action vector*, one byte per payload. A requester fills a payload, marks
-//! its byte at each CPU concerned, and sends those CPUs a message with [`DELIVERY_MODE`]. Their microcode carries the payload out and
-//! takes the mark away. Who marks, and who waits, is `shootdown::Rar`.
+//! All CPUs share one table of payloads; each has an *action vector*, one byte per payload. A requester fills a
+//! payload, marks its byte at each CPU concerned, and sends those CPUs a message with [`DELIVERY_MODE`]. Their
+//! microcode carries the payload out and takes the mark away. Who marks, and who waits, is `shootdown::Rar`.
 //!
-//! Sources: Intel, Remote Action Request white paper, document 341431; the Linux series "Intel RAR TLB invalidation", version 4 of
-//! 2025-06-19, for MSR numbers, fields and the two facts that decide how it can be used: the form with an address leaves global
-//! entries, and no form names an address under every tag. That series was not merged: its author saw processors report success with
-//! translations still there. Nothing here has run on a processor.
+//! Sources: Intel, Remote Action Request white paper, document 341431; the Linux series "Intel RAR TLB invalidation",
+//! version 4 of 2025-06-19, for MSR numbers, fields and the two facts that decide how it can be used: the form with an
+//! address leaves global entries, and no form names an address under every tag. That series was not merged: its author
+//! saw processors report success with translations still there. Nothing here has run on a processor.
 
 use super::address::{AddressWidth, Canonical};
 use super::cr3::Pcid;
@@ -23,8 +24,8 @@ pub const IA32_RAR_INFO: u32 = 0xF0;
 
 /// Bit of [`IA32_RAR_CTRL`]: requests are carried out.
 pub const CTRL_ENABLE: u64 = 1 << 31;
-/// Bit of [`IA32_RAR_CTRL`]: also while interrupts are masked. Without it a CPU that waits with interrupts off for one that does the
-/// same waits for ever.
+/// Bit of [`IA32_RAR_CTRL`]: also while interrupts are masked. Without it a CPU that waits with interrupts off for one
+/// that does the same waits for ever.
 pub const CTRL_IGNORE_IF: u64 = 1 << 30;
 
 /// Delivery mode of the message, bits \[10:8\] of the interrupt command register.
@@ -63,7 +64,8 @@ pub enum PageSize {
 /// One invalidation, of the type that works as INVPCID does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Payload {
-    /// Translations of some pages under one tag, global ones not included, with the paging-structure entries on the way to them.
+    /// Translations of some pages under one tag, global ones not included, with the paging-structure entries on the way
+    /// to them.
     Pages {
         /// The tag.
         pcid: Pcid,
@@ -108,8 +110,8 @@ const TYPE_INVPCID: u64 = 2;
 impl Payload {
     /// The first four quadwords of the 64 bytes of a payload; the others are not looked at.
     ///
-    /// \[7:0\] for software, \[15:8\] type, \[34:32\] subtype, \[36:35\] page size, \[42:37\] pages; the second quadword is zero, the third
-    /// holds the PCID, the fourth the address.
+    /// \[7:0\] for software, \[15:8\] type, \[34:32\] subtype, \[36:35\] page size, \[42:37\] pages; the second
+    /// quadword is zero, the third holds the PCID, the fourth the address.
     pub const fn words(self) -> [u64; 4] {
         let (subtype, size, count, pcid, address) = match self {
             Payload::Pages {
@@ -130,8 +132,8 @@ impl Payload {
         ]
     }
 
-    /// What the words of a payload ask for; `None` where the microcode refuses: another type, a reserved bit, no pages, an address that
-    /// is not canonical. For emulations.
+    /// What the words of a payload ask for; `None` where the microcode refuses: another type, a reserved bit, no pages,
+    /// an address that is not canonical. For emulations.
     pub fn decode(words: [u64; 4], width: AddressWidth) -> Option<Payload> {
         let [first, second, third, address] = words;
         let known = first >> 8 & 0xFF_FFFF == TYPE_INVPCID && first >> 43 == 0 && second == 0;

@@ -1,6 +1,7 @@
-//! Conformance of the machine that races are explored on: on each instruction set what is forbidden never comes out, and
-//! what is allowed does. The verdicts are those of the Armv8 and RVWMO models, and of x86-TSO; those of walkers and
-//! invalidations are the specification's. `cargo test -p shootdown-check --test litmus -- --nocapture` prints the table.
+//! Conformance of the machine that races are explored on: on each instruction set what is forbidden never comes out,
+//! and what is allowed does. The verdicts are those of the Armv8 and RVWMO models, and of x86-TSO; those of walkers and
+//! invalidations are the specification's. `cargo test -p shootdown-check --test litmus -- --nocapture` prints the
+//! table.
 
 mod memory;
 mod translation;

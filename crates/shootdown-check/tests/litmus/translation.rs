@@ -1,5 +1,5 @@
-//! Page-table writes, walkers and invalidations, as the specification has them. The CPU that unmaps says so in X, as by giving the
-//! frame to somebody; another has seen it, and uses the page.
+//! Page-table writes, walkers and invalidations, as the specification has them. The CPU that unmaps says so in X, as by
+//! giving the frame to somebody; another has seen it, and uses the page.
 
 use crate::{ALWAYS, ARM, NEVER, Shape, X, Y, of};
 use shootdown_check::litmus::{Do, Do::*, ENTRY, Outcome, Program, TAG};

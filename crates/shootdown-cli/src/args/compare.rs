@@ -43,8 +43,8 @@ pub struct CompareArgs {
     #[arg(value_name = "WORKLOAD")]
     pub workload: String,
 
-    /// Machine model: a name as in `shootdown list`, or the path of a .toml file; `qemu-x86_64` is the bare-metal kernel
-    /// in QEMU
+    /// Machine model: a name as in `shootdown list`, or the path of a .toml file; `qemu-x86_64` is the bare-metal
+    /// kernel in QEMU
     #[arg(long, value_name = "MACHINE", default_value = crate::runs::catalog::FLAGSHIP_MACHINE)]
     pub on: String,
 
@@ -154,8 +154,8 @@ pub struct SweepArgs {
     #[arg(long, value_name = "VCPUS[:HOST_CPUS]", value_parser = crate::runs::target::virtual_machine)]
     pub vm: Option<crate::runs::target::VirtualMachine>,
 
-    /// Values of one number of the machine model, in the unit of its file, of the workload, or of an axis of every design
-    /// but ideal and none (`design.NAME`); repeatable
+    /// Values of one number of the machine model, in the unit of its file, of the workload, or of an axis of every
+    /// design but ideal and none (`design.NAME`); repeatable
     #[arg(long, value_name = "PATH=VALUES")]
     pub set: Vec<String>,
 

@@ -29,8 +29,8 @@ pub struct PlaceArgs {
     #[arg(long, value_name = "VCPUS[:HOST_CPUS]", value_parser = crate::runs::target::virtual_machine)]
     pub vm: Option<crate::runs::target::VirtualMachine>,
 
-    /// Replace one number of the machine model, in the unit of its file, or set an axis of the design (`design.NAME`, as in
-    /// `shootdown list`); repeatable
+    /// Replace one number of the machine model, in the unit of its file, or set an axis of the design (`design.NAME`,
+    /// as in `shootdown list`); repeatable
     #[arg(long, value_name = "PATH=VALUE")]
     pub set: Vec<String>,
 }

@@ -23,8 +23,8 @@ const NAMES: f64 = 150.0;
 const VALUES: f64 = 80.0;
 const ROW: f64 = 26.0;
 
-/// Bars from 0 up, in the order given. However many there are, they are shown at a size at which the names can be read and
-/// all of their length is in sight.
+/// Bars from 0 up, in the order given. However many there are, they are shown at a size at which the names can be read
+/// and all of their length is in sight.
 pub fn draw(bars: &[Bar]) -> String {
     let values = bars.iter().flat_map(|bar| [Some(bar.value), bar.published]).flatten();
     let most = values.filter(|value| value.is_finite()).fold(0.0, f64::max);

@@ -1,8 +1,8 @@
 //! Temporary files: their names, and removing those of processes that were killed.
 //!
-//! A name holds the number of the process, `.shootdown-PID-` with random letters and `.tmp`, and the process holds a lock on the file, which is seen
-//! from other PID namespaces too. What no living process has made or locks is removed by the next command that writes into the
-//! folder.
+//! A name holds the number of the process, `.shootdown-PID-` with random letters and `.tmp`, and the process holds a
+//! lock on the file, which is seen from other PID namespaces too. What no living process has made or locks is removed
+//! by the next command that writes into the folder.
 
 use std::fs::File;
 use std::path::Path;
@@ -16,7 +16,8 @@ pub(super) fn prefix() -> String {
     format!("{NAME}{}-", std::process::id())
 }
 
-/// Removes temporary files in `folder` whose process has ended. What cannot be removed stays: that is no reason not to go on.
+/// Removes temporary files in `folder` whose process has ended. What cannot be removed stays: that is no reason not to
+/// go on.
 pub(super) fn remove(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -33,8 +34,8 @@ fn owner(name: &str) -> Option<i32> {
     process.parse().ok()
 }
 
-/// Locks a temporary file until it is closed. False when another process has; true where there are no locks, as on some network
-/// file systems.
+/// Locks a temporary file until it is closed. False when another process has; true where there are no locks, as on some
+/// network file systems.
 #[cfg(unix)]
 pub(super) fn lock(file: &File) -> bool {
     use rustix::fs::{FlockOperation, flock};

@@ -44,8 +44,8 @@ pub fn note(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// Prints `text`, then writes `content` to the file, if there is one, and names the file in a last line `LABEL: PATH`; without
-/// a label the text is a document for programs.
+/// Prints `text`, then writes `content` to the file, if there is one, and names the file in a last line `LABEL: PATH`;
+/// without a label the text is a document for programs.
 ///
 /// The file comes last, so that a full disk costs the file and not the results. It is written also when stdout fails.
 ///

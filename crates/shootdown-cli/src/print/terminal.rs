@@ -1,8 +1,8 @@
 //! What text for people is printed on: how many columns it has, and which tables explain their columns.
 //!
 //! `main` reads the terminal once ([`install`]). Everything that is printed for people goes through [`fit`], by way of
-//! [`output::show`](super::output::show), so no line is longer than the terminal, unless a single word is. Documents for
-//! programs (`--json`, CSV) go through [`output::print`](super::output::print), which changes nothing.
+//! [`output::show`](super::output::show), so no line is longer than the terminal, unless a single word is. Documents
+//! for programs (`--json`, CSV) go through [`output::print`](super::output::print), which changes nothing.
 
 use std::io::{IsTerminal, stdout};
 use std::sync::OnceLock;
@@ -89,8 +89,8 @@ pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// Breaks the lines of `text` that are longer than the terminal between words. Shorter ones, tables for example, stay as
-/// they are. Further lines are indented more than the first.
+/// Breaks the lines of `text` that are longer than the terminal between words. Shorter ones, tables for example, stay
+/// as they are. Further lines are indented more than the first.
 pub fn fit(text: &str, terminal: Terminal) -> String {
     let mut fitted = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {

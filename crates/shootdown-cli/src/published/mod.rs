@@ -145,7 +145,8 @@ impl Published {
         })
     }
 
-    /// Whether it was measured with the workload as `parameters` make it, on a machine that needs no change of its model.
+    /// Whether it was measured with the workload as `parameters` make it, on a machine that needs no change of its
+    /// model.
     pub fn is_of_workload_with(&self, parameters: &Parameters) -> bool {
         let of_workload = |set: &String| set.starts_with(PARAMETER_PREFIX);
         let same = |own: &Parameters| run::parameters().all(|known| own.get(known) == parameters.get(known));
@@ -200,8 +201,8 @@ pub struct Note {
 pub struct Tables {
     /// Every row, in the order of the file.
     pub rows: Vec<Published>,
-    /// Every design that is shown beside published ones, as the row that it would be; its `value` is that of the row it is
-    /// modelled on and means nothing.
+    /// Every design that is shown beside published ones, as the row that it would be; its `value` is that of the row it
+    /// is modelled on and means nothing.
     pub beside: Vec<Published>,
     /// What must be known of the tables.
     pub notes: Vec<Note>,

@@ -51,8 +51,8 @@ pub struct Target {
     pub on: String,
     /// CPUs of the machine, when it was made larger.
     pub cpus: Option<usize>,
-    /// What was replaced, of the model, the workload and the design, by dotted path, in the order given; values as they are
-    /// read back.
+    /// What was replaced, of the model, the workload and the design, by dotted path, in the order given; values as they
+    /// are read back.
     pub set: Vec<(String, String)>,
     /// Those of the workload and of the design.
     pub parameters: Parameters,

@@ -241,8 +241,8 @@ fn fitted(comparison: &Comparison) -> Option<String> {
     })
 }
 
-/// Each real design against the baseline (`ipi`, else the first), and `adaptive` against the best of the others: by rate,
-/// or by the times that stand in the table.
+/// Each real design against the baseline (`ipi`, else the first), and `adaptive` against the best of the others: by
+/// rate, or by the times that stand in the table.
 fn ratios(comparison: &Comparison) -> Vec<String> {
     let real = comparison.plan.designs.iter().map(|design| design.name);
     let real: Vec<&str> = real
@@ -292,8 +292,8 @@ const SHOOTDOWN_P99: (&str, Of) = ("shootdown p99, ", |row| {
     row.shootdown().map(|latency| 1.0 / p99(latency))
 });
 
-/// A figure of `design` over the best of `against`, at each thread count where both are known; times the other way round
-/// than rates, so that less than 1 is less time.
+/// A figure of `design` over the best of `against`, at each thread count where both are known; times the other way
+/// round than rates, so that less than 1 is less time.
 fn ratios_by_threads(comparison: &Comparison, design: &str, against: &[&str], of: Of, is_rate: bool) -> Vec<String> {
     let points = comparison.plan.threads.iter().filter_map(|&threads| {
         let measured = |design| comparison.row(design, threads).filter(|row| row.doubt.is_none());

@@ -1,6 +1,7 @@
 //! Every axis of a design by name: the one table from `design.NAME` to what reads and writes the setting.
 //!
-//! A new axis, or a new value of one, is an entry here; the command line, sweeps and `list` take their names from this table.
+//! A new axis, or a new value of one, is an entry here; the command line, sweeps and `list` take their names from this
+//! table.
 
 use super::setting::{Choice, Setting, Values};
 use shootdown::{

@@ -1,4 +1,5 @@
-//! Designs as a run can change them: every axis by name, the values that a run was given, and whether a machine can run the result.
+//! Designs as a run can change them: every axis by name, the values that a run was given, and whether a machine can run
+//! the result.
 //!
 //! [`axes`] is the table of axes, [`setting`] how values are written and checked.
 
@@ -19,7 +20,8 @@ use shootdown::{Design, Reach, Tags, USER_HALF};
 pub const PREFIX: &str = "design.";
 
 impl DesignEntry {
-    /// Whether settings apply to it: to every design that invalidates. `ideal` and `none` are limits, and stay as they are.
+    /// Whether settings apply to it: to every design that invalidates. `ideal` and `none` are limits, and stay as they
+    /// are.
     pub fn takes_settings(&self) -> bool {
         self.design.reach != Reach::None
     }

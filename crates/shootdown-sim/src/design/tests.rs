@@ -240,8 +240,8 @@ fn limits_stay_as_they_are_and_what_is_not_read_is_said() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Any settings either are refused in one line or run, and nothing stale is used: no combination reaches the engine's own
-    /// assertions.
+    /// Any settings either are refused in one line or run, and nothing stale is used: no combination reaches the
+    /// engine's own assertions.
     #[test]
     fn any_settings_run_or_are_refused(
         given in proptest::collection::vec((0..AXES.len(), any::<proptest::sample::Index>()), 1..8),

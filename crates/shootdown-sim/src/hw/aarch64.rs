@@ -107,8 +107,8 @@ impl Hw {
         Ok(cost)
     }
 
-    /// DSB ISHST: table writes of this CPU, and those of others that it may have read, are seen by walkers before what it
-    /// invalidates from here on.
+    /// DSB ISHST: table writes of this CPU, and those of others that it may have read, are seen by walkers before what
+    /// it invalidates from here on.
     pub fn dsb_stores(&mut self, cpu: usize) {
         self.published(cpu);
         self.all_published();

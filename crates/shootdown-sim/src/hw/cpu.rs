@@ -114,7 +114,8 @@ impl Cpu {
         }
     }
 
-    /// Off altogether: a CPU that goes off may still walk the tables of the space that it has loaded, until it has left it (C3).
+    /// Off altogether: a CPU that goes off may still walk the tables of the space that it has loaded, until it has left
+    /// it (C3).
     #[inline]
     pub(super) fn is_off(&self) -> bool {
         !self.online && self.space == 0
@@ -317,9 +318,9 @@ impl Hw {
         self.cpus[cpu].answering = true;
     }
 
-    /// The CPU goes off, or starts to come on. It touches neither user addresses nor dynamic kernel ones, and what it has
-    /// cached is not checked until [`came_online`](Hw::came_online); but links, which it may still walk on its own accord,
-    /// are until it loads the kernel's root.
+    /// The CPU goes off, or starts to come on. It touches neither user addresses nor dynamic kernel ones, and what it
+    /// has cached is not checked until [`came_online`](Hw::came_online); but links, which it may still walk on its own
+    /// accord, are until it loads the kernel's root.
     pub fn set_online(&mut self, cpu: usize, online: bool) {
         let c = &mut self.cpus[cpu];
         c.booting = online && (c.booting || !c.online);

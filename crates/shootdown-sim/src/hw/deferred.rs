@@ -132,8 +132,8 @@ impl Hw {
         (now < at + LONGEST_STORE && self.random() & 1 == 1).then_some(seq)
     }
 
-    /// The CPU takes an exception: what it invalidates from here on was not begun before. Its stores are no more visible
-    /// for that.
+    /// The CPU takes an exception: what it invalidates from here on was not begun before. Its stores are no more
+    /// visible for that.
     pub(super) fn begins_anew(&mut self, cpu: usize) {
         if let Some(later) = &mut self.later {
             later.cpus[cpu].unpublished = None;

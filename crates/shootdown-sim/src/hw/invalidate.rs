@@ -43,8 +43,8 @@ impl Hw {
     /// Carries out a local invalidation on `cpu`; complete on return. Returns its cost in cycles.
     ///
     /// A page goes whatever size it is cached in, but only the page that holds the address. Without TCE, *every*
-    /// paging-structure entry of the loaded tag goes with it (INVLPG); with TCE, and of a tag that is not loaded (INVPCID),
-    /// only those on the path.
+    /// paging-structure entry of the loaded tag goes with it (INVLPG); with TCE, and of a tag that is not loaded
+    /// (INVPCID), only those on the path.
     ///
     /// # Errors
     /// [`HardwareFault::GeneralProtection`] for a tag the machine does not have; nothing is invalidated.

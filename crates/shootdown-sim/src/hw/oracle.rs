@@ -1,11 +1,11 @@
 //! C1, C2 and C4 of translations, checked exactly: at every access, completion and catch-up. Freeing is in
 //! `freeing.rs`.
 //!
-//! A cached translation may be used while the tables hold it (or more), and after that until a request that began
-//! after the store was *issued* has completed. Where a CPU cannot use an entry (lazy, offline, other tag loaded, in a
-//! handler that has answered early) it is tolerated, and looked at again by [`Hw::caught_up`] or [`Hw::came_online`].
-//! Where the history is longer than is kept, a request binds that began after the page's last withdrawal was visible, and
-//! no earlier one: in doubt the oracle stays silent; it never reports what is allowed.
+//! A cached translation may be used while the tables hold it (or more), and after that until a request that began after
+//! the store was *issued* has completed. Where a CPU cannot use an entry (lazy, offline, other tag loaded, in a handler
+//! that has answered early) it is tolerated, and looked at again by [`Hw::caught_up`] or [`Hw::came_online`]. Where the
+//! history is longer than is kept, a request binds that began after the page's last withdrawal was visible, and no
+//! earlier one: in doubt the oracle stays silent; it never reports what is allowed.
 
 use super::cpu::Reason;
 use super::ledger::{Completion, Record, Stamp};

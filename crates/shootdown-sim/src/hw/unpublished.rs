@@ -1,8 +1,8 @@
-//! AArch64: withdrawals that the storing CPU has not published. A walk may still find what they took away, on any CPU and
-//! after any invalidation; an exception there does not change that.
+//! AArch64: withdrawals that the storing CPU has not published. A walk may still find what they took away, on any CPU
+//! and after any invalidation; an exception there does not change that.
 //!
-//! Owns the list of them. Modelled as it looks from outside: an entry that such a store withdrew is there again after the
-//! invalidation half the time, where the CPU can walk to it.
+//! Owns the list of them. Modelled as it looks from outside: an entry that such a store withdrew is there again after
+//! the invalidation half the time, where the CPU can walk to it.
 
 use super::ledger::Stamp;
 use super::tlb::{self, At, SUSPECT};

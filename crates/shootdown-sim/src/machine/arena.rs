@@ -10,7 +10,8 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-/// The grain of the layout, on every host: results depend on offsets, so they must not depend on how large the host's pages are.
+/// The grain of the layout, on every host: results depend on offsets, so they must not depend on how large the host's
+/// pages are.
 const PAGE: usize = 4096;
 
 /// Bytes in a cache line.
@@ -226,8 +227,8 @@ impl Region {
 enum Guard {
     /// The host stops it at the first access.
     Protected,
-    /// It is found out when the stack goes: the host's pages are larger than ours (16 KiB on Apple's processors, up to 64 KiB on
-    /// other Arm hosts), so it cannot protect one.
+    /// It is found out when the stack goes: the host's pages are larger than ours (16 KiB on Apple's processors, up to
+    /// 64 KiB on other Arm hosts), so it cannot protect one.
     Untouched,
 }
 
@@ -249,8 +250,8 @@ impl Drop for ArenaStack {
     }
 }
 
-// SAFETY: the stack has a guard page at its limit (protected, or looked at in the end, see `Guard`), more than a page of usable
-// memory above it, an aligned base, and keeps the mapping alive.
+// SAFETY: the stack has a guard page at its limit (protected, or looked at in the end, see `Guard`), more than a page
+// of usable memory above it, an aligned base, and keeps the mapping alive.
 unsafe impl Stack for ArenaStack {
     fn base(&self) -> StackPointer {
         debug_assert!(self.base.is_multiple_of(STACK_ALIGNMENT));

@@ -178,16 +178,17 @@ pub fn send_ipi(targets: impl IntoIterator<Item = usize>) {
     core().send_ipi(targets.into_iter());
 }
 
-/// Sends a message through the interrupt controller to each of `targets`, which interrupts nobody: `arrives` is called with each target
-/// and when the message is there, cycles. This CPU pays for the sending. Does not drain its store buffer.
+/// Sends a message through the interrupt controller to each of `targets`, which interrupts nobody: `arrives` is called
+/// with each target and when the message is there, cycles. This CPU pays for the sending. Does not drain its store
+/// buffer.
 pub fn send_message(targets: impl IntoIterator<Item = usize>, mut arrives: impl FnMut(usize, u64)) {
     core().send(targets.into_iter(), |target, _, at| {
         arrives(target, at.div_ceil(TICKS_PER_CYCLE))
     });
 }
 
-/// The hardware of `cpu` adds to `word` at `at` (cycles), at nobody's cost: whoever reads it next pays for the line. From a call of
-/// [`at`] at that time.
+/// The hardware of `cpu` adds to `word` at `at` (cycles), at nobody's cost: whoever reads it next pays for the line.
+/// From a call of [`at`] at that time.
 pub fn add_by_hardware(cpu: usize, word: &SimWord, change: u64, at: u64) {
     core().add_by_hardware(cpu, word.raw(), change, at * TICKS_PER_CYCLE);
 }

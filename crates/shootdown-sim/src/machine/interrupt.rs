@@ -23,8 +23,8 @@ impl Core {
         });
     }
 
-    /// Sends a message to each of `targets`, as interrupts are sent; `arrives` is called with each, when sending them began, and
-    /// when it is there, ticks.
+    /// Sends a message to each of `targets`, as interrupts are sent; `arrives` is called with each, when sending them
+    /// began, and when it is there, ticks.
     pub(crate) fn send(&self, targets: impl Iterator<Item = usize>, mut arrives: impl FnMut(usize, u64, u64)) {
         let cpu = self.cpu();
         cpu.count();
@@ -39,8 +39,8 @@ impl Core {
         }
     }
 
-    /// Raises an interrupt that arrives at `target` at `at`, ticks, and that its sender began to send at `sent`; [`NEVER`] when
-    /// nobody did.
+    /// Raises an interrupt that arrives at `target` at `at`, ticks, and that its sender began to send at `sent`;
+    /// [`NEVER`] when nobody did.
     pub(crate) fn raise(&self, target: usize, at: u64, sent: u64) {
         let target = &self.cpus[target];
         target.raise(at, sent);

@@ -199,8 +199,8 @@ fn distance_of(apart: u64) -> usize {
     (apart << 1 | 1).ilog2().div_ceil(16) as usize
 }
 
-/// Takes a waiter off a list whose order does not matter. A line may have as many as there are CPUs, and when it changes each
-/// of them comes here: so they are compared in blocks, which the compiler does with vector instructions.
+/// Takes a waiter off a list whose order does not matter. A line may have as many as there are CPUs, and when it
+/// changes each of them comes here: so they are compared in blocks, which the compiler does with vector instructions.
 fn strike(list: &mut Vec<u16>, waiter: u16) {
     const BLOCK: usize = 64;
     let mut from = 0;

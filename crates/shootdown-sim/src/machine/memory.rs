@@ -286,8 +286,8 @@ impl Core {
                 break;
             };
             let cpu = &self.cpus[usize::from(name) - 1];
-            // All of this CPU's that drain then: they come next in any case. A queue entry can be late to learn that its
-            // store went early; then there is none.
+            // All of this CPU's that drain then: they come next in any case. A queue entry can be late to learn that
+            // its store went early; then there is none.
             let next = loop {
                 let mut buffer = cpu.buffer.borrow_mut();
                 let head = buffer.front().map(|store| store.drain);

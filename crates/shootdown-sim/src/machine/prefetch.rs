@@ -1,7 +1,8 @@
 //! Prefetches: lines on their way to a CPU that goes on meanwhile.
 //!
-//! A line is shared, or gained, from the moment of the prefetch, as after a read or a write; the CPU waits for it when it reads or
-//! writes it, if it has not arrived. Whoever writes it in between takes it away again, and the access pays in full.
+//! A line is shared, or gained, from the moment of the prefetch, as after a read or a write; the CPU waits for it when
+//! it reads or writes it, if it has not arrived. Whoever writes it in between takes it away again, and the access pays
+//! in full.
 
 use super::cpu::{Cpu, SLOW_PREFETCHED};
 use super::lines::tag;
@@ -55,7 +56,8 @@ impl Core {
         Some((cpu, id))
     }
 
-    /// `id` begins to come to `cpu`, which takes `cost` ticks once it has a buffer for it and whoever has the line lets go; when it arrives.
+    /// `id` begins to come to `cpu`, which takes `cost` ticks once it has a buffer for it and whoever has the line lets
+    /// go; when it arrives.
     fn fetch(&self, cpu: &Cpu, id: u32, cost: u64) -> u64 {
         let mut under_way = cpu.under_way.borrow_mut();
         under_way.retain(|&(_, arrives)| arrives > cpu.clock.get());

@@ -152,8 +152,8 @@ table! {
         transfer_socket: f64 = Rule::Time,
         /// Moving a line from another socket.
         transfer_remote: f64 = Rule::Time,
-        /// Lines that a CPU can have on their way by prefetch at the same time; 0 where prefetches do nothing. Without one the
-        /// simulated CPU waits for each line that it reads.
+        /// Lines that a CPU can have on their way by prefetch at the same time; 0 where prefetches do nothing. Without
+        /// one the simulated CPU waits for each line that it reads.
         prefetches: usize = Rule::Whole(0, 256),
         /// Sender's time for the first target of an interrupt.
         ipi_send: f64 = Rule::Time,
@@ -189,8 +189,8 @@ table! {
         broadcast_issue: f64 = Rule::Time,
         /// TLBSYNC behind one INVLPGB on an otherwise quiet machine.
         broadcast_sync: f64 = Rule::Time,
-        /// Mean time for which one broadcast invalidation occupies the whole machine, so that the next has to wait; 0 for no
-        /// limit. Each takes anything up to twice that, all times alike.
+        /// Mean time for which one broadcast invalidation occupies the whole machine, so that the next has to wait; 0
+        /// for no limit. Each takes anything up to twice that, all times alike.
         broadcast_interval: f64 = Rule::TimeOrZero,
         /// How long user code of each other CPU that is awake is held up by one broadcast.
         broadcast_received: f64 = Rule::TimeOrZero,
@@ -265,8 +265,8 @@ table! {
         tick: f64 = Rule::TimeOrZero,
         /// A cross-CPU call, for each target: its descriptor's line fetched to be written and again to be waited for.
         call_target: f64 = Rule::TimeOrZero,
-        /// Factor on the times of memory management, which are all up to `lru_add`: what mitigations, debug options and accounting
-        /// cost; below 1 for kernels leaner than that table's.
+        /// Factor on the times of memory management, which are all up to `lru_add`: what mitigations, debug options and
+        /// accounting cost; below 1 for kernels leaner than that table's.
         slowdown: f64 = Rule::Scale,
     }
 }
@@ -320,8 +320,8 @@ table! {
 }
 
 table! {
-    /// Remote Action Requests (Intel): a table that x86-64 machines have that have them. A message costs what an interrupt does to
-    /// send and to deliver; an invalidation what INVPCID does.
+    /// Remote Action Requests (Intel): a table that x86-64 machines have that have them. A message costs what an
+    /// interrupt does to send and to deliver; an invalidation what INVPCID does.
     "rar" RarModel {
         /// Entries of the table of payloads; 0 to do without.
         entries: usize = Rule::Whole(0, 64),
@@ -333,7 +333,8 @@ table! {
 }
 
 table! {
-    /// What a hypervisor under the kernel costs, and how it schedules: of machines that are run as virtual ones (`--vm`).
+    /// What a hypervisor under the kernel costs, and how it schedules: of machines that are run as virtual ones
+    /// (`--vm`).
     "vm" VmModel {
         /// Virtual CPUs: the first of the machine; 0 for a machine that is not virtual.
         vcpus: usize = Rule::Whole(0, 8192),

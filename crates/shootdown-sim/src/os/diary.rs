@@ -4,7 +4,8 @@
 
 use shootdown::{Event, Way};
 
-/// Most notes kept of each kind (measurements, moved thresholds, what becomes of tags), so that none crowds out another.
+/// Most notes kept of each kind (measurements, moved thresholds, what becomes of tags), so that none crowds out
+/// another.
 const MOST_NOTES: usize = 2000;
 
 /// Most times kept for each way, for the quantiles.

@@ -65,8 +65,9 @@ impl<const W: usize> System<W> {
         self.engine.design().order == Order::Concurrent && !self.settings.lru_drain
     }
 
-    /// As [`flush`](Self::flush), and frees `frames`. What needs no proof is done while the flush is under way: `unlock`, and the
-    /// accounts of the frames (rmap, memory group, LRU list). What waits is their way to the allocator, a splice of lists.
+    /// As [`flush`](Self::flush), and frees `frames`. What needs no proof is done while the flush is under way:
+    /// `unlock`, and the accounts of the frames (rmap, memory group, LRU list). What waits is their way to the
+    /// allocator, a splice of lists.
     pub(super) fn flush_unlocking(&self, process: &Process<W>, range: Range, frames: Vec<u32>, unlock: impl FnOnce()) {
         let outer = category::enter(Category::FlushRequester);
         self.announced(process, range, || {
@@ -83,8 +84,8 @@ impl<const W: usize> System<W> {
         frames.into_iter().for_each(|frame| self.hand_back(frame));
     }
 
-    /// Runs `flush` from its call to its proof, for the timeline, the distributions and the diary. Each flush goes through
-    /// here: the diary would take the way of one that did not for that of the next.
+    /// Runs `flush` from its call to its proof, for the timeline, the distributions and the diary. Each flush goes
+    /// through here: the diary would take the way of one that did not for that of the next.
     pub(super) fn timed<T>(&self, flush: impl FnOnce() -> T) -> T {
         let begun = machine::now();
         note(|| What::FlushBegins);

@@ -23,8 +23,8 @@ pub struct HookCosts {
 }
 
 impl Default for HookCosts {
-    /// Round figures without a source, for runs that measure nothing: no broadcast at 2 GHz. Measured runs take a machine
-    /// model's.
+    /// Round figures without a source, for runs that measure nothing: no broadcast at 2 GHz. Measured runs take a
+    /// machine model's.
     fn default() -> Self {
         HookCosts {
             ghz: 2.0,

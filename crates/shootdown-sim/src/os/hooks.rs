@@ -59,8 +59,8 @@ pub struct SimKernel {
     pub(super) in_firmware: Cell<u64>,
 }
 
-// SAFETY: a simulated machine and everything on it lives on one host thread; the engine's `Sync` bound is met because no
-// second host thread ever sees it (`SimKernel` is not `Send`, being full of `Rc`).
+// SAFETY: a simulated machine and everything on it lives on one host thread; the engine's `Sync` bound is met because
+// no second host thread ever sees it (`SimKernel` is not `Send`, being full of `Rc`).
 unsafe impl Sync for SimKernel {}
 
 impl SimKernel {
@@ -128,8 +128,8 @@ impl SimKernel {
         *self.on_unpin.borrow_mut() = Some(Box::new(hook));
     }
 
-    /// Sets what happens before every root load, interrupts off: tests let time pass, as a hypervisor does that takes the
-    /// processor away there.
+    /// Sets what happens before every root load, interrupts off: tests let time pass, as a hypervisor does that takes
+    /// the processor away there.
     pub fn on_load_root(&self, hook: impl Fn() + 'static) {
         *self.on_load_root.borrow_mut() = Some(Box::new(hook));
     }
@@ -168,8 +168,8 @@ impl SimKernel {
         }
     }
 
-    /// This CPU has lost the time that broadcasts of others since the last call took it. Between calls the debt adds up, so that
-    /// code in a long stretch of computing is held up at its end.
+    /// This CPU has lost the time that broadcasts of others since the last call took it. Between calls the debt adds
+    /// up, so that code in a long stretch of computing is held up at its end.
     pub(super) fn take_in_broadcasts(&self) {
         if self.costs.broadcast_received > 0 || self.costs.remote.is_some() {
             let owed = self.owed.borrow()[machine::cpu()];
@@ -322,8 +322,8 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
             Some((instructions, cost)) => (instructions, carried_out(cost)),
             None => (1, carried_out(self.hw.borrow_mut().broadcast(cpu, what, now))),
         };
-        // The machine carries out one at a time; each is complete some time after it was begun. How long one occupies it
-        // depends on what the slowest CPU is doing: anything from nothing to twice the mean.
+        // The machine carries out one at a time; each is complete some time after it was begun. How long one occupies
+        // it depends on what the slowest CPU is doing: anything from nothing to twice the mean.
         let mean = self.costs.broadcast_interval;
         let begun = self.broadcast_free.get().max(now) + mean * (instructions - 1);
         self.broadcast_free.set(begun + machine::random_below(2 * mean + 1));
@@ -385,7 +385,8 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
         if self.hw.borrow().config().iommu.is_none() {
             return 0;
         }
-        // Handing a command to the device drains the store buffer: what its walker reads from then on is what was written.
+        // Handing a command to the device drains the store buffer: what its walker reads from then on is what was
+        // written.
         machine::drain_stores();
         machine::synchronise();
         self.hw.borrow_mut().command(root.0 as u32, told, machine::now())

@@ -97,8 +97,8 @@ pub struct Latencies {
     pub disturbance: Recorder,
     /// The same of bystanders only: CPUs that ran another space, or kernel code.
     pub bystanders: Recorder,
-    /// From the moment at which an interrupt for a request is sent until its handler has done what was asked: of handlers
-    /// that found something to do, and of several interrupts that were taken as one the first.
+    /// From the moment at which an interrupt for a request is sent until its handler has done what was asked: of
+    /// handlers that found something to do, and of several interrupts that were taken as one the first.
     pub answer: Recorder,
     /// From the moment at which a sleeper with real-time priority was to wake until it runs.
     pub wake_up: Recorder,

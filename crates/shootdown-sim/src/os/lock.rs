@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-/// A queued spinlock, as kernels have it for short sections: acquiring is one read-modify-write, releasing a plain store,
-/// behind which earlier stores of the section may still be on their way. The first waiter spins on the lock's word, each
-/// other one on a word of its CPU, which the waiter before it sets.
+/// A queued spinlock, as kernels have it for short sections: acquiring is one read-modify-write, releasing a plain
+/// store, behind which earlier stores of the section may still be on their way. The first waiter spins on the lock's
+/// word, each other one on a word of its CPU, which the waiter before it sets.
 pub struct SpinLock {
     /// 1 while held.
     word: Shared<SimWord>,
@@ -56,8 +56,8 @@ impl SpinLock {
         self.word.compare_exchange_full(0, 1).is_ok()
     }
 
-    /// Queues and takes the lock in its turn. Queueing follows a read-modify-write without anything in between that takes
-    /// virtual time: that of the lock's word stands for that of the queue's end.
+    /// Queues and takes the lock in its turn. Queueing follows a read-modify-write without anything in between that
+    /// takes virtual time: that of the lock's word stands for that of the queue's end.
     fn wait(&self) {
         let node = &self.nodes[machine::cpu()];
         node.poke(0);

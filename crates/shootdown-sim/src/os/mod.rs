@@ -1,8 +1,8 @@
 //! The simulated kernel: what stands between a workload and the engine.
 //!
-//! Shaped after Linux's memory management as far as translation coherence is concerned. It owns costs of its own (from the
-//! machine model), the locks whose contention matters, and the calls into the engine; it may not look into the engine or
-//! the oracle.
+//! Shaped after Linux's memory management as far as translation coherence is concerned. It owns costs of its own (from
+//! the machine model), the locks whose contention matters, and the calls into the engine; it may not look into the
+//! engine or the oracle.
 
 mod asked;
 pub mod category;
@@ -191,8 +191,8 @@ pub struct System<const W: usize> {
 
 impl<const W: usize> Drop for System<W> {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, moved into simulated memory, and dropped here only. Nobody calls the engine any more: the
-        // tasks, which hold this system, are gone, and without them no interrupt is taken.
+        // SAFETY: made in `new`, moved into simulated memory, and dropped here only. Nobody calls the engine any more:
+        // the tasks, which hold this system, are gone, and without them no interrupt is taken.
         unsafe { std::ptr::drop_in_place(std::ptr::from_ref(self.engine).cast_mut()) };
     }
 }
@@ -314,8 +314,8 @@ impl<const W: usize> System<W> {
         system
     }
 
-    /// Sets what every interrupt does before the shootdown handler, with interrupts masked: what a scheduler's timer or a
-    /// device would. After what was set before; before the run.
+    /// Sets what every interrupt does before the shootdown handler, with interrupts masked: what a scheduler's timer or
+    /// a device would. After what was set before; before the run.
     pub fn on_interrupt(&self, hook: impl Fn() + 'static) {
         self.on_interrupt.borrow_mut().push(Box::new(hook));
     }
@@ -338,7 +338,8 @@ impl<const W: usize> System<W> {
         Rc::new(Process::new(self, number, bytes))
     }
 
-    /// The number of the next process: one that none has had, or that of one that ended long ago. Each call needs its process.
+    /// The number of the next process: one that none has had, or that of one that ended long ago. Each call needs its
+    /// process.
     pub fn next_number(&self) -> u32 {
         let spare = self.hw.borrow_mut().spare_space();
         spare.unwrap_or(self.numbers.get() + 1)

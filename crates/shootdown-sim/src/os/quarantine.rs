@@ -1,4 +1,5 @@
-//! Unmaps that are deferred: what they leave in quarantine, and when it is free again. See the engine's `flush/deferred.rs`.
+//! Unmaps that are deferred: what they leave in quarantine, and when it is free again. See the engine's
+//! `flush/deferred.rs`.
 //!
 //! Owns the list of what waits, oldest first. Ticks release what is over; `mmap` of a range that is still in
 //! quarantine, and the end of a process, flush it at once.

@@ -64,9 +64,9 @@ impl<const W: usize> System<W> {
         self.unmap_regions(process, &[va], bytes);
     }
 
-    /// `munmap` of whole regions of `bytes` bytes each, in rising order, in one call with one flush, which covers everything from
-    /// the first page to the last. Under a design that defers unmaps each region is unmapped by itself: what lies between two of
-    /// them must not wait with them.
+    /// `munmap` of whole regions of `bytes` bytes each, in rising order, in one call with one flush, which covers
+    /// everything from the first page to the last. Under a design that defers unmaps each region is unmapped by itself:
+    /// what lies between two of them must not wait with them.
     pub fn unmap_regions(&self, process: &Process<W>, regions: &[u64], bytes: u64) {
         let costs = self.costs.syscall + self.costs.munmap * regions.len() as u64;
         let by_itself = self.engine.design().free == Free::Deferred;
@@ -131,7 +131,8 @@ impl<const W: usize> System<W> {
             .collect()
     }
 
-    /// Clears the entries of ranges (address and pages). Returns the frames that are no longer mapped, and whether any entry was.
+    /// Clears the entries of ranges (address and pages). Returns the frames that are no longer mapped, and whether any
+    /// entry was.
     fn clear_ranges(&self, process: &Process<W>, ranges: &[(u64, u64)]) -> (Vec<u32>, bool) {
         let (mut frames, mut cleared) = (Vec::new(), false);
         for &(va, pages) in ranges {

@@ -1,7 +1,7 @@
 //! Remote actions (Intel RAR): the kernel's part, which is the engine's back end, and the microcode of every CPU.
 //!
-//! A message arrives; the microcode finds which entries are marked for its CPU, reads them, and carries one out after the other,
-//! whatever the CPU is doing, which stands still for as long.
+//! A message arrives; the microcode finds which entries are marked for its CPU, reads them, and carries one out after
+//! the other, whatever the CPU is doing, which stands still for as long.
 
 use super::hooks::SimKernel;
 use crate::hw::Hw;

@@ -1,10 +1,12 @@
-//! The scheduler: several threads on each CPU, preempted when their time slice is over or somebody more urgent wakes up.
+//! The scheduler: several threads on each CPU, preempted when their time slice is over or somebody more urgent wakes
+//! up.
 //!
-//! Owns the run queues and who runs where. Shaped after Linux's as far as translation coherence is concerned: one queue per
-//! CPU, round robin in slices among normal threads, a real-time thread before all of them, idle CPUs lazy on the space they
-//! had, a thread that wakes up goes to its last CPU if that is idle, to another that is, or else queues there; a CPU with
-//! nothing to do takes a thread that waits elsewhere. Preemption happens only where the machine allows it and
-//! [`Preemption`] is on. What the queues' own lines and locks cost is in the cost of a switch and a wake-up.
+//! Owns the run queues and who runs where. Shaped after Linux's as far as translation coherence is concerned: one queue
+//! per CPU, round robin in slices among normal threads, a real-time thread before all of them, idle CPUs lazy on the
+//! space they had, a thread that wakes up goes to its last CPU if that is idle, to another that is, or else queues
+//! there; a CPU with nothing to do takes a thread that waits elsewhere. Preemption happens only where the machine
+//! allows it and [`Preemption`] is on. What the queues' own lines and locks cost is in the cost of a switch and a
+//! wake-up.
 //!
 //! A machine with one thread per CPU and nothing else does without it.
 
@@ -170,8 +172,8 @@ impl<const W: usize> Scheduler<W> {
         queue.remove(place)
     }
 
-    /// Goes on with the thread that is next, or the idle task. Returns when the caller runs again, perhaps on another CPU.
-    /// Preemption is off, there as here.
+    /// Goes on with the thread that is next, or the idle task. Returns when the caller runs again, perhaps on another
+    /// CPU. Preemption is off, there as here.
     fn switch(&self, leave: Leave) {
         // From the last look to the exchange no virtual time passes, so that nobody runs a thread that is not parked.
         machine::drain_stores();
@@ -375,8 +377,8 @@ impl<const W: usize> Scheduler<W> {
 }
 
 impl<const W: usize> System<W> {
-    /// Gives the system a scheduler, whose idle tasks run on every CPU of `machine`, and comes before any process is made. Normal
-    /// threads take turns of `slice` cycles. Threads come with [`spawn_thread`](Self::spawn_thread).
+    /// Gives the system a scheduler, whose idle tasks run on every CPU of `machine`, and comes before any process is
+    /// made. Normal threads take turns of `slice` cycles. Threads come with [`spawn_thread`](Self::spawn_thread).
     ///
     /// # Panics
     /// When it has one, or a CPU has a task.

@@ -1,5 +1,6 @@
 //! Speculative fills outside of accesses: a CPU walks on its own accord in a handler, in the middle of a switch or of a
-//! wait, between a store and the invalidation behind it. Called by the hooks that are such moments; costs no virtual time.
+//! wait, between a store and the invalidation behind it. Called by the hooks that are such moments; costs no virtual
+//! time.
 
 use super::hooks::SimKernel;
 use crate::machine;

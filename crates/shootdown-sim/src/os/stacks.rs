@@ -1,5 +1,5 @@
-//! Room for handlers of interrupts: one on each CPU, as where interrupts stay off in it (regression 29). Of builds that bring
-//! known bugs back.
+//! Room for handlers of interrupts: one on each CPU, as where interrupts stay off in it (regression 29). Of builds that
+//! bring known bugs back.
 
 use std::cell::Cell;
 

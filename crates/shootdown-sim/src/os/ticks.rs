@@ -1,11 +1,11 @@
 //! The scheduler's ticks, for designs that rely on them: an interrupt in every period on each CPU that runs something.
 //!
-//! An idle CPU takes one more tick at most and then none, unless something waits for ticks to release it; it goes on with the
-//! next period when it runs again. A CPU that was told to do without ([`System::stop_ticks`]) takes none. Ticks of different
-//! CPUs are spread over the period.
+//! An idle CPU takes one more tick at most and then none, unless something waits for ticks to release it; it goes on
+//! with the next period when it runs again. A CPU that was told to do without ([`System::stop_ticks`]) takes none.
+//! Ticks of different CPUs are spread over the period.
 //!
-//! A tick costs an interrupt's entry and exit and `kernel.tick` of the machine model. Only designs that need ticks have them
-//! here, and are charged all of that, although the others' kernels tick too.
+//! A tick costs an interrupt's entry and exit and `kernel.tick` of the machine model. Only designs that need ticks have
+//! them here, and are charged all of that, although the others' kernels tick too.
 
 use super::System;
 use crate::machine;
@@ -35,8 +35,8 @@ impl Ticks {
 }
 
 impl<const W: usize> System<W> {
-    /// Every CPU of the system takes ticks from now on, `period` cycles apart, each of which costs `cost` cycles. Once, before
-    /// any CPU is online.
+    /// Every CPU of the system takes ticks from now on, `period` cycles apart, each of which costs `cost` cycles. Once,
+    /// before any CPU is online.
     ///
     /// # Panics
     /// When they were started before.

@@ -5,9 +5,9 @@
 //!
 //! Every CPU drops in proportion to what it does, so an operation costs the same number of flushes, and of faults after
 //! them, under every design. Drops at a fixed rate by a few CPUs would not do: a design whose flushes are so slow that
-//! it falls behind that rate spares the other CPUs faults, and looks the better for it. And a drop is the rarer the more
-//! CPUs there are, since each of them faults once after it: else 128 CPUs do nothing but wait for the lock of the page
-//! table, and what a switch costs does not show.
+//! it falls behind that rate spares the other CPUs faults, and looks the better for it. And a drop is the rarer the
+//! more CPUs there are, since each of them faults once after it: else 128 CPUs do nothing but wait for the lock of the
+//! page table, and what a switch costs does not show.
 
 use super::{Parameter, Thread};
 use crate::hw::Access;

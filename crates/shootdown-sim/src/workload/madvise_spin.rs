@@ -1,7 +1,7 @@
 //! `madvise_spin` (E4, E7): one thread writes a page and drops it (`MADV_DONTNEED`), again and again, and counts each;
 //! the other threads of the process spin in user code, so that every drop has to interrupt them all. Where the page is
-//! not written (`touch`), a drop finds nothing and flushes nothing: the call alone (E10). With `pages_per_call` a drop covers
-//! so many pages, and with `calls_per_flush` so many drops are made as one call and share one flush.
+//! not written (`touch`), a drop finds nothing and flushes nothing: the call alone (E10). With `pages_per_call` a drop
+//! covers so many pages, and with `calls_per_flush` so many drops are made as one call and share one flush.
 
 use super::{Parameter, Parameters, Thread};
 use crate::hw::Access;

@@ -1,6 +1,6 @@
-//! `madvise_stress` (E4): threads drop (`MADV_DONTNEED`) random pages of one shared region and write them again; each drop
-//! counts. There may be more threads than CPUs: then they take turns. With `process_threads` they are spread over processes
-//! of so many threads, each process with a region of its own, as the workers of the published program.
+//! `madvise_stress` (E4): threads drop (`MADV_DONTNEED`) random pages of one shared region and write them again; each
+//! drop counts. There may be more threads than CPUs: then they take turns. With `process_threads` they are spread over
+//! processes of so many threads, each process with a region of its own, as the workers of the published program.
 
 use super::{Parameter, Parameters, Thread, processes_of};
 use crate::hw::Access;

@@ -2,8 +2,8 @@
 //! does whose allocator gives large blocks back at once.
 //!
 //! The kernel chooses the address: the first of some places that is free, so that places in quarantine are passed over.
-//! With `pages_per_call` a region has so many pages; with `calls_per_flush` so many regions are mapped and written, then
-//! unmapped in one call with one flush. A region is one operation.
+//! With `pages_per_call` a region has so many pages; with `calls_per_flush` so many regions are mapped and written,
+//! then unmapped in one call with one flush. A region is one operation.
 //!
 //! A page beside them stays mapped under each table, as a program's other memory does, so that unmapping frees no
 //! table.
@@ -46,8 +46,8 @@ fn region(parameters: &Parameters) -> u64 {
     parameters.count(&PAGES_PER_CALL) * PAGE
 }
 
-/// Bytes of address space of each thread: room for all regions that it has at once, beside the page under each table that
-/// stays mapped.
+/// Bytes of address space of each thread: room for all regions that it has at once, beside the page under each table
+/// that stays mapped.
 pub(super) fn span(parameters: &Parameters) -> u64 {
     let places = TABLE / region(parameters) - 1;
     TABLES.max(parameters.count(&CALLS_PER_FLUSH).div_ceil(places)) * TABLE

@@ -1,7 +1,7 @@
 //! Numbers of a workload that a run may change: `workload.NAME.PARAMETER`.
 //!
-//! Owns the declaration of a parameter, the values that a run was given and their check; settings of the design come with them. What the numbers mean and why
-//! they are what they are is said where each workload declares them.
+//! Owns the declaration of a parameter, the values that a run was given and their check; settings of the design come
+//! with them. What the numbers mean and why they are what they are is said where each workload declares them.
 
 use super::Workload;
 use crate::design::{PREFIX as DESIGN_PREFIX, Settings};

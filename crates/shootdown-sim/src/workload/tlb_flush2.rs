@@ -4,9 +4,9 @@
 //! Regions lie next to each other, as `mmap` places them, so two share each lowest-level table. The threads start at
 //! random pages: left alone long enough they drift apart, and a short run should not show them unmapping in step.
 //!
-//! With `pages_per_call` one `madvise` drops so many pages, and with `calls_per_flush` so many of these calls are made as one
-//! (Linux's `process_madvise` with a vector) and share one flush: all pages are written, dropped, and read back. A page is one
-//! operation, however many share a call.
+//! With `pages_per_call` one `madvise` drops so many pages, and with `calls_per_flush` so many of these calls are made
+//! as one (Linux's `process_madvise` with a vector) and share one flush: all pages are written, dropped, and read back.
+//! A page is one operation, however many share a call.
 //!
 //! With `process_threads` they are spread over processes of so many threads (E10: two of one thread each, which never
 //! interrupt each other).

@@ -153,7 +153,8 @@ fn no_translation_outlives_its_flush_while_spaces_are_promoted_and_demoted() {
     assert!(sum.engine.any_tag > 0 && sum.engine.measured > 0);
 }
 
-/// The same with remote actions, which reach only CPUs that may hold a tag, and of which there are fewer at a time than CPUs.
+/// The same with remote actions, which reach only CPUs that may hold a tag, and of which there are fewer at a time than
+/// CPUs.
 #[test]
 fn no_translation_outlives_its_flush_while_it_is_aimed_at_the_cpus_that_may_hold_it() {
     for reach in [Reach::Broadcast, Reach::Adaptive] {

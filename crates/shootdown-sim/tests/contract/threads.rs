@@ -1,5 +1,5 @@
-//! Several threads on each CPU: random traffic in which a thread is preempted at any point where it may be, in the middle of
-//! a wait too, and goes on with any CPU.
+//! Several threads on each CPU: random traffic in which a thread is preempted at any point where it may be, in the
+//! middle of a wait too, and goes on with any CPU.
 
 use crate::traffic::{LIMITS, small_hardware};
 use shootdown::Design;

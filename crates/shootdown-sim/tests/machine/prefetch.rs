@@ -28,8 +28,8 @@ fn config(prefetches: usize) -> Config {
     config
 }
 
-/// How long CPU 0 takes to prefetch the first `ahead` of `read` lines and then to read all of them, where it can have `prefetches` on
-/// their way. CPU 1 writes line `rewritten` again in between.
+/// How long CPU 0 takes to prefetch the first `ahead` of `read` lines and then to read all of them, where it can have
+/// `prefetches` on their way. CPU 1 writes line `rewritten` again in between.
 fn takes(prefetches: usize, ahead: usize, read: usize, rewritten: Option<usize>) -> u64 {
     let mut machine = Machine::new(config(prefetches));
     let lines = machine.alloc([0; LINES].map(SimWord::new).map(Own));

@@ -205,8 +205,8 @@ fn a_tag_is_not_read_before_the_entry_is_cleared() {
     });
 }
 
-/// A hart may cache that a page is not mapped. The fault that maps it fences that away, under the tag of a space which a flush of
-/// tables has unloaded meanwhile; else the page faults again when the space is back.
+/// A hart may cache that a page is not mapped. The fault that maps it fences that away, under the tag of a space which
+/// a flush of tables has unloaded meanwhile; else the page faults again when the space is back.
 #[test]
 fn a_page_does_not_fault_again_because_its_space_was_unloaded_while_it_was_mapped() {
     let pages = 4 * ROUNDS;

@@ -192,13 +192,14 @@ impl Stage {
             .spawn_thread(&self.machine.borrow(), process, cpu, priority, move || body(&system));
     }
 
-    /// `cpu` fills the translations of `pages` pages from [`P`] on its own accord, at random moments, about every `mean`
-    /// cycles for as long as the rounds last.
+    /// `cpu` fills the translations of `pages` pages from [`P`] on its own accord, at random moments, about every
+    /// `mean` cycles for as long as the rounds last.
     pub fn speculate(&self, cpu: usize, pages: u64, mean: u64) {
         self.at_random_moments(cpu, pages, mean, move |hw, va, at| hw.speculate(cpu, va, at));
     }
 
-    /// Attaches device 0 to `process`, which reads its first `pages` pages at random moments, about every `mean` cycles.
+    /// Attaches device 0 to `process`, which reads its first `pages` pages at random moments, about every `mean`
+    /// cycles.
     pub fn device(&self, process: &Proc, pages: u64, mean: u64) {
         self.system.hw.borrow_mut().attach_device(0, process.number);
         self.at_random_moments(usize::from(u8::MAX), pages, mean, |hw, va, at| {
@@ -223,8 +224,8 @@ impl Stage {
     }
 }
 
-/// Whether this is the package whose engine holds the known bugs. There scenarios are played with their bug, and in the other
-/// without.
+/// Whether this is the package whose engine holds the known bugs. There scenarios are played with their bug, and in the
+/// other without.
 fn is_patched() -> bool {
     env!("CARGO_PKG_NAME").ends_with("-patched")
 }

@@ -98,8 +98,9 @@ fn a_broadcast_does_not_stop_at_one_half_of_a_split_pair() {
     );
 }
 
-/// 49, arm64 0ebea8088095, 2015: when a tag that CPUs had kept over a roll-over was renewed, only the first CPU's copy was. The
-/// next roll-over took the tag from the others for an old one: their space went on under another tag, and flushes missed them.
+/// 49, arm64 0ebea8088095, 2015: when a tag that CPUs had kept over a roll-over was renewed, only the first CPU's copy
+/// was. The next roll-over took the tag from the others for an old one: their space went on under another tag, and
+/// flushes missed them.
 #[test]
 fn a_tag_is_kept_over_two_roll_overs_for_every_cpu_that_runs_on_it() {
     for reach in [Reach::Ipi, Reach::Broadcast, Reach::LocalFirst] {

@@ -1,9 +1,9 @@
 //! What a recording tells about which tasks share an address space, when it has no process numbers.
 //!
-//! On x86 the kernel notes a `tlb_flush` at each switch that loads another space, with the task that leaves still in the
-//! line (`switch_mm_irqs_off` in `arch/x86/mm/tlb.c`): a switch from one user task to another without it stays in the
-//! space. A flush on another CPU's request is noted as `remote` only where the target has the requester's space loaded.
-//! `task_newtask` has the flags of clone.
+//! On x86 the kernel notes a `tlb_flush` at each switch that loads another space, with the task that leaves still in
+//! the line (`switch_mm_irqs_off` in `arch/x86/mm/tlb.c`): a switch from one user task to another without it stays in
+//! the space. A flush on another CPU's request is noted as `remote` only where the target has the requester's space
+//! loaded. `task_newtask` has the flags of clone.
 
 use super::processes::{Incarnation, Lives};
 use crate::{Event, Function, Reason, What};

@@ -19,8 +19,8 @@ pub(super) struct Incarnation {
 /// process numbers, which are checked against them in the tests, are above 0.99.
 const LEAST_CONFIDENCE: f64 = 0.9;
 
-/// Share of switches that may not continue what is known of their CPU: above it the recording is of some tasks only, and
-/// switches say nothing about spaces. Assumed.
+/// Share of switches that may not continue what is known of their CPU: above it the recording is of some tasks only,
+/// and switches say nothing about spaces. Assumed.
 const MOST_BROKEN: f64 = 0.1;
 
 /// How often the number of each task was used for another one before.

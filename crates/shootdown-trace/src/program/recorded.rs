@@ -36,8 +36,8 @@ pub struct Recorded {
     /// Requests whose space the recording does not name: those of kernel threads that went to no CPU whose space is
     /// known, and those for several spaces.
     pub foreign: u64,
-    /// Of the shootdowns queued, those to CPUs on which the recording had not shown the process: it had been there before
-    /// the recording began, or between lines. No replay can predict them.
+    /// Of the shootdowns queued, those to CPUs on which the recording had not shown the process: it had been there
+    /// before the recording began, or between lines. No replay can predict them.
     pub unseen: u64,
     /// Spaces.
     pub spaces: u64,

@@ -51,8 +51,8 @@ pub(super) fn is_used(event: &str) -> bool {
 }
 
 /// `prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=b next_pid=2 next_prio=120`; with `-R` the same
-/// without the arrow and with a number for the state; or `a:1 [120] S ==> b:2 [120]` as plugins print it. Names may hold
-/// anything, so numbers are taken from the right.
+/// without the arrow and with a number for the state; or `a:1 [120] S ==> b:2 [120]` as plugins print it. Names may
+/// hold anything, so numbers are taken from the right.
 fn switch(fields: &str) -> Option<What<'_>> {
     if let Some((before, after)) = fields.rsplit_once(" prev_state=") {
         let from = decimal(before.rsplit_once(" prev_pid=")?.1)?;
@@ -92,8 +92,8 @@ fn state_of(state: &str) -> &str {
     }
 }
 
-/// `pages:-1 reason:remote IPI send (4)`, `pages=-1 reason= (4)` as the plugin prints it, `reason=4 pages=-1` with `-R`.
-/// The number counts; the words differ between kernels, and the plugin does not know all of them.
+/// `pages:-1 reason:remote IPI send (4)`, `pages=-1 reason= (4)` as the plugin prints it, `reason=4 pages=-1` with
+/// `-R`. The number counts; the words differ between kernels, and the plugin does not know all of them.
 fn flush(fields: &str) -> Option<What<'_>> {
     let after = |key: &str| {
         let after = fields.split_once(key)?.1;

@@ -45,8 +45,8 @@ pub(super) fn perf_loss(parts: &Parts<'_>, metadata: &mut Metadata) -> bool {
     true
 }
 
-/// `CPU:1 [LOST 123 EVENTS]` and `CPU:1 [LOST EVENTS]` as tracefs prints them, `CPU:1 [123 EVENTS DROPPED]` as trace-cmd
-/// does: the CPU, and how many where that is said.
+/// `CPU:1 [LOST 123 EVENTS]` and `CPU:1 [LOST EVENTS]` as tracefs prints them, `CPU:1 [123 EVENTS DROPPED]` as
+/// trace-cmd does: the CPU, and how many where that is said.
 fn lost_events(text: &str) -> Option<(Option<u32>, Option<u64>)> {
     let (before, inside) = text.split_once('[')?;
     let cpu = before.rsplit_once("CPU:")?.1;

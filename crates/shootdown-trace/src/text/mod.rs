@@ -1,7 +1,7 @@
 //! Trace text: the trace file of tracefs, `perf script`, `trace-cmd report`.
 //!
-//! Owns reading line by line, and the count of what cannot be used. One line is in `line.rs`, the fields of each event in
-//! `fields.rs`, headers and losses in `header.rs`; `kind.rs` names what is no trace text, and the command that makes
+//! Owns reading line by line, and the count of what cannot be used. One line is in `line.rs`, the fields of each event
+//! in `fields.rs`, headers and losses in `header.rs`; `kind.rs` names what is no trace text, and the command that makes
 //! it one. Damaged and unknown lines are counted and skipped.
 
 mod fields;

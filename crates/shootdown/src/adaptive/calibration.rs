@@ -10,8 +10,8 @@ use crate::transport::request::Asked;
 /// Times that [`Engine::calibrate`] measures each way; the [`COUNTS`]th shortest counts.
 const TRIES: u32 = 8;
 
-/// Whatever disturbs adds, but for a target that looks at its posts by itself just then, before the interrupt is there; two such are
-/// left out.
+/// Whatever disturbs adds, but for a target that looks at its posts by itself just then, before the interrupt is there;
+/// two such are left out.
 const COUNTS: usize = 3;
 
 /// A broadcast that invalidates nothing anybody needs: address 0 under the tag of the kernel's own root.
@@ -32,11 +32,11 @@ const UNUSED_PAGE: Local = Local::Page {
 };
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
-    /// Measures what reaching other CPUs costs, for [`Reach::Adaptive`](crate::Reach::Adaptive); returns what it found. Without this call, or with
-    /// a clock that stands still or runs backwards, [`Costs::PRIORS`] hold.
+    /// Measures what reaching other CPUs costs, for [`Reach::Adaptive`](crate::Reach::Adaptive); returns what it found.
+    /// Without this call, or with a clock that stands still or runs backwards, [`Costs::PRIORS`] hold.
     ///
-    /// Call it once, when the CPUs that are to be up are online and take interrupts. Interrupts each of them 8 times, one of
-    /// them 16 times, and takes 16 round trips. Context as [`flush`](Self::flush).
+    /// Call it once, when the CPUs that are to be up are online and take interrupts. Interrupts each of them 8 times,
+    /// one of them 16 times, and takes 16 round trips. Context as [`flush`](Self::flush).
     pub fn calibrate(&self) -> Costs {
         let mut costs = Costs::PRIORS;
         let all = {
@@ -91,8 +91,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.costs()
     }
 
-    /// One of the shortest of some runs of `what`, ns; `None` when the clock does not tell. A run that returns false has not done
-    /// what is measured, and does not count.
+    /// One of the shortest of some runs of `what`, ns; `None` when the clock does not tell. A run that returns false
+    /// has not done what is measured, and does not count.
     fn shortest(&self, mut what: impl FnMut(&Self) -> bool) -> Option<u64> {
         // Ascending.
         let mut best = [u64::MAX; COUNTS];

@@ -1,16 +1,18 @@
 //! What each way of reaching other CPUs costs on this machine, as the engine measures it for itself.
 //!
 //! Owns a few read-mostly words and the arithmetic on them; it decides from how many CPUs on a broadcast is the cheaper
-//! way, and leaves it to `flush/mod.rs` to act on that; `adaptive/tag_policy.rs` asks it what a space's requests cost. It reaches the machine through
-//! the hooks only: the clock, and the operations that are measured. Nothing here is needed for correctness: any reach is right,
-//! one is cheaper.
+//! way, and leaves it to `flush/mod.rs` to act on that; `adaptive/tag_policy.rs` asks it what a space's requests cost.
+//! It reaches the machine through the hooks only: the clock, and the operations that are measured. Nothing here is
+//! needed for correctness: any reach is right, one is cheaper.
 //!
-//! 1. [`Engine::calibrate`] (`adaptive/calibration.rs`) measures each way some times at start and keeps one of the shortest.
-//! 2. While running, one request in [`sample_one_in`](crate::Design::sample_one_in) is timed, and moves the estimate an eighth of the way.
-//!    What interrupts take is two numbers, that of the first target and that of each further one; from requests to few and to many
-//!    both are learnt.
+//! 1. [`Engine::calibrate`] (`adaptive/calibration.rs`) measures each way some times at start and keeps one of the
+//!    shortest.
+//! 2. While running, one request in [`sample_one_in`](crate::Design::sample_one_in) is timed, and moves the estimate an
+//!    eighth of the way. What interrupts take is two numbers, that of the first target and that of each further one;
+//!    from requests to few and to many both are learnt.
 //! 3. The threshold follows the estimates with hysteresis: it moves only when the other way is better by a quarter.
-//! 4. One timed request in [`EXPLORE_ONE_IN`] of a space on per-CPU tags goes the other way, so that an estimate can recover.
+//! 4. One timed request in [`EXPLORE_ONE_IN`] of a space on per-CPU tags goes the other way, so that an estimate can
+//!    recover.
 
 use crate::cpuset::CpuMask;
 use crate::design::Reach;
@@ -21,18 +23,19 @@ use crate::range::Range;
 use crate::space::{Line, Space};
 use core::sync::atomic::Ordering;
 
-/// One timed request in this many is sent the way that is expected to be dearer; fewer in proportion where that is more than
-/// eight times as dear, so that looking costs the same.
+/// One timed request in this many is sent the way that is expected to be dearer; fewer in proportion where that is more
+/// than eight times as dear, so that looking costs the same.
 pub const EXPLORE_ONE_IN: u64 = 16;
 
 /// How many times as dear, see [`EXPLORE_ONE_IN`].
 const EXPLORE_AT_MOST: u64 = 8;
 
-/// The square of how many times as much the first target's share of an error is as what each further one's would be: half of the
-/// error is the first's where there are four more. A judgement, not fitted.
+/// The square of how many times as much the first target's share of an error is as what each further one's would be:
+/// half of the error is the first's where there are four more. A judgement, not fitted.
 const FIRST_WEIGHS: u64 = 16;
 
-/// Instructions for which a range is still broadcast under every tag; a longer one invalidates too much of other spaces.
+/// Instructions for which a range is still broadcast under every tag; a longer one invalidates too much of other
+/// spaces.
 const ANY_TAG_INSTRUCTIONS: u64 = 4;
 
 /// Estimates, in nanoseconds.
@@ -42,8 +45,8 @@ pub struct Costs {
     pub interrupt_ns: u64,
     /// What each further target adds for the requester.
     pub interrupt_more_ns: u64,
-    /// What an interrupt takes from its target, for entering and leaving the handler, which no clock of ours sees: half of the
-    /// shortest round trip, measured at start.
+    /// What an interrupt takes from its target, for entering and leaving the handler, which no clock of ours sees: half
+    /// of the shortest round trip, measured at start.
     pub disturbed_ns: u64,
     /// One broadcast with its synchronisation.
     pub broadcast_ns: u64,
@@ -56,9 +59,10 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Where no clock can tell: the middle of the published ranges (interrupt to one CPU 0.5 to 1 us, 70 to 100 ns for each
-    /// further one; 1.37 million broadcasts per second are sustained, so at most 730 ns each; INVLPG 100 to 260 cycles,
-    /// INVPCID 150 to 400). An interrupt then costs more than a broadcast, so one other CPU is enough for broadcasting.
+    /// Where no clock can tell: the middle of the published ranges (interrupt to one CPU 0.5 to 1 us, 70 to 100 ns for
+    /// each further one; 1.37 million broadcasts per second are sustained, so at most 730 ns each; INVLPG 100 to 260
+    /// cycles, INVPCID 150 to 400). An interrupt then costs more than a broadcast, so one other CPU is enough for
+    /// broadcasting.
     pub const PRIORS: Costs = Costs {
         interrupt_ns: 1000,
         interrupt_more_ns: 85,
@@ -79,7 +83,8 @@ impl Costs {
         }
     }
 
-    /// What interrupting `targets` CPUs is expected to cost the machine, ns: the requester's time, and that of each target.
+    /// What interrupting `targets` CPUs is expected to cost the machine, ns: the requester's time, and that of each
+    /// target.
     pub fn disturbance_ns(&self, targets: u64) -> u64 {
         self.interrupts_ns(targets)
             .saturating_add(self.disturbed_ns.saturating_mul(targets))
@@ -134,9 +139,9 @@ impl Interrupts {
         }
     }
 
-    /// After a request that interrupted `targets` CPUs, at least one, and took `took` ns: moved an eighth of the way to it. One number
-    /// cannot tell the first target from the further ones, so both take a share of the error, the further ones the more of it the
-    /// more they were; requests to few and to many together tell them apart.
+    /// After a request that interrupted `targets` CPUs, at least one, and took `took` ns: moved an eighth of the way to
+    /// it. One number cannot tell the first target from the further ones, so both take a share of the error, the
+    /// further ones the more of it the more they were; requests to few and to many together tell them apart.
     fn after(self, targets: u64, took: u64) -> Self {
         let further = targets.saturating_sub(1);
         let expected = self.first.saturating_add(self.more.saturating_mul(further));
@@ -156,8 +161,8 @@ impl Interrupts {
     }
 }
 
-/// The words behind [`Costs`], in the same order: estimates, which timed requests read and write, the first two as in [`Interrupts`]; and
-/// on a line of its own the threshold, which everybody reads and which is written when it moves.
+/// The words behind [`Costs`], in the same order: estimates, which timed requests read and write, the first two as in
+/// [`Interrupts`]; and on a line of its own the threshold, which everybody reads and which is written when it moves.
 pub(crate) struct CostWords<F: Facade> {
     estimates: Line<Estimates<F>>,
     broadcast_from: Line<F::U64>,
@@ -211,8 +216,8 @@ impl<F: Facade> CostWords<F> {
         }
     }
 
-    /// Whether the clock could tell nothing when it was tried: a request that takes no time mostly, and now and then a whole step of
-    /// it, says nothing.
+    /// Whether the clock could tell nothing when it was tried: a request that takes no time mostly, and now and then a
+    /// whole step of it, says nothing.
     fn is_untold(&self) -> bool {
         self.estimates.0.untold.load(Ordering::Relaxed) != 0
     }
@@ -249,8 +254,8 @@ impl<F: Facade> CostWords<F> {
     }
 }
 
-/// [`nearer`], where a sample outside a factor of 8 counts as that factor, so that one preempted request does not turn everything
-/// over.
+/// [`nearer`], where a sample outside a factor of 8 counts as that factor, so that one preempted request does not turn
+/// everything over.
 fn moved(old: u64, sample: u64) -> u64 {
     nearer(old, sample.clamp(old / 8, old.saturating_mul(8)).max(1), 8)
 }
@@ -271,7 +276,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.costs.load()
     }
 
-    /// `costs` with what a broadcast costs the machine in place of the requester alone, where it is carried out by interrupts.
+    /// `costs` with what a broadcast costs the machine in place of the requester alone, where it is carried out by
+    /// interrupts.
     pub(crate) fn weighed(&self, costs: Costs) -> Costs {
         match self.kernel.broadcast_interrupts() {
             true => costs.broadcast_disturbing(self.online().len() as u64),
@@ -279,8 +285,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// The number of the sample, if the request with this generation is one: timed, where there is something to choose. One of so many
-    /// in a row, each time another of them, so that who makes requests of two kinds in turn has samples of both.
+    /// The number of the sample, if the request with this generation is one: timed, where there is something to choose.
+    /// One of so many in a row, each time another of them, so that who makes requests of two kinds in turn has samples
+    /// of both.
     #[inline]
     pub(crate) fn sample(&self, generation: u64) -> Option<u64> {
         if self.design().reach != Reach::Adaptive {
@@ -293,8 +300,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         (generation & within == which && self.broadcasts()).then_some(sample)
     }
 
-    /// Whether a request of a space on per-CPU tags, aimed at `targets` CPUs, had better be broadcast under every tag; with the number of
-    /// its `sample`, if it is one. The slots stay behind: they flush once more when they catch up, which is allowed (rule 1).
+    /// Whether a request of a space on per-CPU tags, aimed at `targets` CPUs, had better be broadcast under every tag;
+    /// with the number of its `sample`, if it is one. The slots stay behind: they flush once more when they catch up,
+    /// which is allowed (rule 1).
     #[inline]
     pub(crate) fn rather_broadcast(
         &self,
@@ -410,7 +418,8 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// Estimates that stray by a twentieth either way move the threshold once, to where it belongs, and never again.
+        /// Estimates that stray by a twentieth either way move the threshold once, to where it belongs, and never
+        /// again.
         #[test]
         fn the_threshold_does_not_flap(
             truth in costs(),
@@ -445,8 +454,8 @@ pub(crate) mod tests {
             }
         }
 
-        /// A broadcast by interrupts is dearer the more CPUs there are, and never chosen from fewer targets on than one that
-        /// disturbs nobody; a single CPU disturbs nobody.
+        /// A broadcast by interrupts is dearer the more CPUs there are, and never chosen from fewer targets on than one
+        /// that disturbs nobody; a single CPU disturbs nobody.
         #[test]
         fn a_broadcast_that_interrupts_counts_every_cpu(truth in costs(), cpus in 1_u64..500) {
             let (one, all) = (truth.broadcast_disturbing(1), truth.broadcast_disturbing(cpus));
@@ -468,7 +477,8 @@ pub(crate) mod tests {
             prop_assert!(estimate.abs_diff(steady) <= 8, "{estimate} for {steady}");
         }
 
-        /// Requests to few and to many tell what the first target takes and what each further one, whatever was believed before.
+        /// Requests to few and to many tell what the first target takes and what each further one, whatever was
+        /// believed before.
         #[test]
         fn first_and_further_targets_are_told_apart(truth in costs(), believed in costs(), few in 1_u64..4, many in 8_u64..40) {
             let mut now = Interrupts::of(&believed);

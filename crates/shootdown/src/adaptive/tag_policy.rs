@@ -1,16 +1,19 @@
-//! Whether a space is worth a system-wide tag, by what its requests cost without one and with one ([`Worth::Cost`](crate::Worth::Cost)).
+//! Whether a space is worth a system-wide tag, by what its requests cost without one and with one
+//! ([`Worth::Cost`](crate::Worth::Cost)).
 //!
-//! Owns what is noted of a space and of a CPU for that ([`Share`], [`Behind`]) and how it is weighed; `tags/promotion.rs` and `tags/demotion.rs` act on
-//! the answer. Nothing here is needed for correctness.
+//! Owns what is noted of a space and of a CPU for that ([`Share`], [`Behind`]) and how it is weighed;
+//! `tags/promotion.rs` and `tags/demotion.rs` act on the answer. Nothing here is needed for correctness.
 //!
-//! 1. Without a tag a request costs the interrupts to the CPUs that have to be asked, and the catching up of the others. A timed request
-//!    notes which share of the CPUs that are active in the space had to be asked, for those inside the kernel catch up by
-//!    themselves; and each CPU notes with how many requests at once. With a tag it costs a broadcast.
-//! 2. One way has to be dearer than the other by an eighth ([`is_clearly_more`]), and, if the space has been the other way before, so many
-//!    times in a row ([`demote_after`](crate::Design::demote_after)). Means are compared, not samples: how many CPUs are active and what a
-//!    broadcast takes go up and down by half, and a tag given up at a peak would be measured against that peak ever after.
-//! 3. Under a tag nothing is learnt of what requests would cost without, so what is known fades, and the space is tried without now
-//!    and then; without a tag what a broadcast cost fades in the same way.
+//! 1. Without a tag a request costs the interrupts to the CPUs that have to be asked, and the catching up of the
+//!    others. A timed request notes which share of the CPUs that are active in the space had to be asked, for those
+//!    inside the kernel catch up by themselves; and each CPU notes with how many requests at once. With a tag it costs
+//!    a broadcast.
+//! 2. One way has to be dearer than the other by an eighth ([`is_clearly_more`]), and, if the space has been the other
+//!    way before, so many times in a row ([`demote_after`](crate::Design::demote_after)). Means are compared, not
+//!    samples: how many CPUs are active and what a broadcast takes go up and down by half, and a tag given up at a peak
+//!    would be measured against that peak ever after.
+//! 3. Under a tag nothing is learnt of what requests would cost without, so what is known fades, and the space is tried
+//!    without now and then; without a tag what a broadcast cost fades in the same way.
 
 use crate::adaptive::costs::{Costs, nearer};
 use crate::cpu::state::{PerCpu, Slot};
@@ -21,28 +24,30 @@ use crate::hooks::{CpuId, Kernel};
 use crate::space::Space;
 use core::sync::atomic::Ordering;
 
-/// One in how much of what was noted of requests without a tag is forgotten at each timed request with one. A space that is twice as
-/// dear without a tag as with one is then tried without after some 800 samples, 50,000 requests, and a trial lasts eight
-/// ([`demote_after`](crate::Design::demote_after)) or a few more: a hundredth of the requests. `shootdown explain tlb_flush2 --threads 3
-/// --virtual-ms 60` tells of one.
+/// One in how much of what was noted of requests without a tag is forgotten at each timed request with one. A space
+/// that is twice as dear without a tag as with one is then tried without after some 800 samples, 50,000 requests, and a
+/// trial lasts eight ([`demote_after`](crate::Design::demote_after)) or a few more: a hundredth of the requests.
+/// `shootdown explain tlb_flush2 --threads 3 --virtual-ms 60` tells of one.
 const SHARE_FADES: u64 = 1024;
 
-/// The same of what a broadcast cost, at each timed request without a tag. Slower, for a trial with a tag costs more: two changes of
-/// tag, in which every CPU takes part.
+/// The same of what a broadcast cost, at each timed request without a tag. Slower, for a trial with a tag costs more:
+/// two changes of tag, in which every CPU takes part.
 const DEAR_FADES: u64 = 4096;
 
-/// Requests from which on it hardly matters with how many at once a CPU catches up: that costs less than what a clock resolves then.
+/// Requests from which on it hardly matters with how many at once a CPU catches up: that costs less than what a clock
+/// resolves then.
 const FAR: u64 = 64;
 
-/// For each so many CPUs that a space with a tag is active on, one timed request fewer looks whether it had better give that back: to look
-/// is to read the states of all of them. Without it, looking cost `tlb_shared` on 128 CPUs 2 % (`milan-128`, `turin-2p`).
+/// For each so many CPUs that a space with a tag is active on, one timed request fewer looks whether it had better give
+/// that back: to look is to read the states of all of them. Without it, looking cost `tlb_shared` on 128 CPUs 2 %
+/// (`milan-128`, `turin-2p`).
 const LOOKED_AT: u64 = 16;
 
 /// Samples from which on the mean of what requests with a tag cost moves by one in that many to each.
 const WITH_MOVES: u64 = 32;
 
-/// On how many CPUs besides the requester's a space is active, and which share of them its requests have to ask: the mean of the first
-/// samples, then one that moves an eighth of the way to each.
+/// On how many CPUs besides the requester's a space is active, and which share of them its requests have to ask: the
+/// mean of the first samples, then one that moves an eighth of the way to each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
     /// In 65,536ths.
@@ -120,7 +125,8 @@ impl Behind {
     }
 }
 
-/// What requests of a space cost with a system-wide tag: the mean of the first samples, then one that moves a 32nd of the way to each.
+/// What requests of a space cost with a system-wide tag: the mean of the first samples, then one that moves a 32nd of
+/// the way to each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct With {
     /// 0 if nothing is known, or it has faded altogether.
@@ -172,9 +178,9 @@ fn is_clearly_more(one: u64, other: u64) -> bool {
 }
 
 impl Costs {
-    /// What a request of a space on per-CPU tags is expected to cost the machine, ns, when `share` of its CPUs have to be asked. The
-    /// rest catch up by themselves: each when it has fallen `behind` by so many requests, for two movements of a line, as many as
-    /// asking a further target takes, and the invalidation of a tag.
+    /// What a request of a space on per-CPU tags is expected to cost the machine, ns, when `share` of its CPUs have to
+    /// be asked. The rest catch up by themselves: each when it has fallen `behind` by so many requests, for two
+    /// movements of a line, as many as asking a further target takes, and the invalidation of a tag.
     fn without_tag_ns(&self, share: Share, behind: Behind) -> u64 {
         let (asked, not) = share.asked_and_not();
         let sending = match asked.checked_sub(Share::WHOLE) {
@@ -198,7 +204,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.design().reach == Reach::Adaptive && self.design().worth == Worth::Cost
     }
 
-    /// `cpu`, this one, has caught up by itself, in the slot that it has loaded, from generation `seen` on. Interrupts off.
+    /// `cpu`, this one, has caught up by itself, in the slot that it has loaded, from generation `seen` on. Interrupts
+    /// off.
     #[inline]
     pub(crate) fn note_behind(&self, cpu: &PerCpu<K::Facade>, slot: &Slot<K::Facade>, seen: u64) {
         let missed = slot.generation.load(Ordering::Relaxed).wrapping_sub(seen);
@@ -213,9 +220,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         space.asked.load(Ordering::Relaxed) == Share::UNKNOWN.pack()
     }
 
-    /// After a request to `targets` CPUs of a space that is active on `active`: notes how many of those had to be asked. What a request
-    /// costs without a tag and with one, ns, if that is reason to give it one, which it is from `least` active CPUs on. Two who
-    /// note at once lose one sample: relaxed, as everywhere here.
+    /// After a request to `targets` CPUs of a space that is active on `active`: notes how many of those had to be
+    /// asked. What a request costs without a tag and with one, ns, if that is reason to give it one, which it is from
+    /// `least` active CPUs on. Two who note at once lose one sample: relaxed, as everywhere here.
     pub(crate) fn is_worth_a_tag(
         &self,
         space: &Space<K::Facade, W>,
@@ -237,15 +244,15 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.is_found(space, found, times).then_some((without, with))
     }
 
-    /// Whether the timed request of `space` that is this sample looks whether the space had better give its tag back: the rarer the
-    /// more CPUs that is to look at.
+    /// Whether the timed request of `space` that is this sample looks whether the space had better give its tag back:
+    /// the rarer the more CPUs that is to look at.
     pub(crate) fn looks(&self, space: &Space<K::Facade, W>, sample: u64) -> bool {
         let others = Share::unpack(space.asked.load(Ordering::Relaxed)).others / Share::CPU;
         sample.is_multiple_of(1 + others / LOOKED_AT)
     }
 
-    /// After a timed request of a space that has a tag and is active on `active` CPUs: what requests are expected to cost without, and
-    /// have cost with it, ns, if that is more. What is known of the former fades.
+    /// After a timed request of a space that has a tag and is active on `active` CPUs: what requests are expected to
+    /// cost without, and have cost with it, ns, if that is more. What is known of the former fades.
     pub(crate) fn is_dear(&self, space: &Space<K::Facade, W>, me: CpuId, active: u32) -> Option<(u64, u64)> {
         let others = u64::from(active.saturating_sub(1));
         let share = Share::unpack(space.asked.load(Ordering::Relaxed)).faded(others);
@@ -256,14 +263,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         is_clearly_more(with.ns, without).then_some((without, with.ns))
     }
 
-    /// What a request of `space` from `me` is expected to cost without a system-wide tag, and with one; ns. Others are taken to fall
-    /// behind as far as `me` does.
+    /// What a request of `space` from `me` is expected to cost without a system-wide tag, and with one; ns. Others are
+    /// taken to fall behind as far as `me` does.
     fn without_and_with_tag(&self, space: &Space<K::Facade, W>, me: CpuId) -> (u64, u64) {
         let costs = self.weighed(self.costs.load());
         let share = Share::unpack(space.asked.load(Ordering::Relaxed));
         let behind = Behind(self.cpus[me].own.behind.load(Ordering::Relaxed));
-        // Where broadcasts are aimed each CPU that gets one stands still for it, which the requester's clock does not see: taken to be
-        // half as long as for an interrupt, since it enters no handler. No figure is public.
+        // Where broadcasts are aimed each CPU that gets one stands still for it, which the requester's clock does not
+        // see: taken to be half as long as for an interrupt, since it enters no handler. No figure is public.
         let disturbed = if self.kernel.broadcasts_are_aimed() {
             costs.disturbed_ns.saturating_mul(share.others / Share::CPU) / 2
         } else {
@@ -273,8 +280,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         (costs.without_tag_ns(share, behind), with)
     }
 
-    /// `space` gives up its tag, since requests cost less without: what was known of that has faded, so it is learnt anew; what they
-    /// cost with it is kept.
+    /// `space` gives up its tag, since requests cost less without: what was known of that has faded, so it is learnt
+    /// anew; what they cost with it is kept.
     pub(crate) fn was_dear(&self, space: &Space<K::Facade, W>) {
         space.asked.store(Share::UNKNOWN.pack(), Ordering::Relaxed);
     }
@@ -284,8 +291,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         space.dear.store(With::UNKNOWN.pack(), Ordering::Relaxed);
     }
 
-    /// Whether a request of `space`, which has no tag, to `targets` CPUs may be broadcast under every tag: what broadcasts cost when the
-    /// space last had a tag, if it gave that up for it, still counts, for what they cost now, few as they are, says nothing of many.
+    /// Whether a request of `space`, which has no tag, to `targets` CPUs may be broadcast under every tag: what
+    /// broadcasts cost when the space last had a tag, if it gave that up for it, still counts, for what they cost now,
+    /// few as they are, says nothing of many.
     #[inline]
     pub(crate) fn may_broadcast(&self, space: &Space<K::Facade, W>, targets: u64) -> bool {
         // The costs are on a line that is often written: only who needs them reads them.
@@ -293,7 +301,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         dear == 0 || self.costs.load().disturbance_ns(targets) >= dear
     }
 
-    /// Whether a sample has found `space` better off the other way, with a tag or without, for the `times`th time in a row.
+    /// Whether a sample has found `space` better off the other way, with a tag or without, for the `times`th time in a
+    /// row.
     pub(crate) fn is_found(&self, space: &Space<K::Facade, W>, found: bool, times: u32) -> bool {
         let before = space.found.load(Ordering::Relaxed);
         let found = if found { before + 1 } else { 0 };
@@ -313,7 +322,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whoever has to be asked costs what interrupts cost; whoever need not, hardly anything once CPUs fall far behind.
+        /// Whoever has to be asked costs what interrupts cost; whoever need not, hardly anything once CPUs fall far
+        /// behind.
         #[test]
         fn without_a_tag_it_costs_what_is_asked_and_what_catches_up(truth in costs(), others in 1_u64..500, asked in 0_u64..500) {
             let without = |share, behind| truth.without_tag_ns(share, behind);
@@ -347,8 +357,8 @@ mod tests {
             prop_assert_eq!(Share::unpack(share.pack()), share);
         }
 
-        /// What it costs with a tag: the first samples weigh the same, no later one moves it by more than a 32nd, it fades to nothing, and
-        /// is learnt anew then.
+        /// What it costs with a tag: the first samples weigh the same, no later one moves it by more than a 32nd, it
+        /// fades to nothing, and is learnt anew then.
         #[test]
         fn what_it_costs_with_a_tag_follows(first in proptest::collection::vec(1_u64..1_000_000, 1..=32), steady in 1_u64..1_000_000) {
             let with = first.iter().fold(With::UNKNOWN, |with, &ns| with.after(ns));

@@ -49,7 +49,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if tables { Missed::Tables } else { Missed::Leaves }
     }
 
-    /// The range that separates what was `seen` from `current`, where it is a single one that the log knows and that is walked.
+    /// The range that separates what was `seen` from `current`, where it is a single one that the log knows and that is
+    /// walked.
     #[inline]
     fn missed_one(&self, log: &FlushLog<K::Facade>, seen: u64, current: u64) -> Option<Range> {
         let one = self.design().requests == Requests::Log && current == seen + 1;
@@ -172,10 +173,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     /// Flushes one kernel range on this CPU. With split tags kernel entries are not global: they stand under every tag
-    /// that this CPU may load, so one that is not loaded is marked behind, and the loaded pair is flushed in both halves.
-    /// A system-wide tag cannot be marked behind on one CPU, so there everything goes (rule 7). Everything goes as well when
-    /// kernel table pages are freed: a page invalidation on x86 purges the paging-structure entries of the loaded PCID
-    /// only, and links to kernel tables stand under every tag (C3).
+    /// that this CPU may load, so one that is not loaded is marked behind, and the loaded pair is flushed in both
+    /// halves. A system-wide tag cannot be marked behind on one CPU, so there everything goes (rule 7). Everything goes
+    /// as well when kernel table pages are freed: a page invalidation on x86 purges the paging-structure entries of the
+    /// loaded PCID only, and links to kernel tables stand under every tag (C3).
     pub(crate) fn flush_kernel_range(&self, cpu: &PerCpu<K::Facade>, range: &Range) {
         if !range.is_walkable(self.design().ceiling) || range.tables() {
             return self.flush_everything_here();
@@ -242,8 +243,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         })
     }
 
-    /// Moves this CPU, which has `space` loaded and is not lazy, onto the tag of the space or off it, or brings its slot up to date;
-    /// `None` where tags roll over, and there is neither. `state` is that of this CPU, lazy or no longer.
+    /// Moves this CPU, which has `space` loaded and is not lazy, onto the tag of the space or off it, or brings its
+    /// slot up to date; `None` where tags roll over, and there is neither. `state` is that of this CPU, lazy or no
+    /// longer.
     #[inline]
     pub(crate) fn follow_mode(
         &self,
@@ -270,24 +272,24 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Moves this CPU from its slot to the space's system-wide tag.
     ///
-    /// Nothing needs flushing: no entry under the tag is older than its allocation (C4), and a flush that did not see the
-    /// promotion wrote its entries before this CPU's first fill under the tag (the promotion's compare-exchange and the
-    /// barrier here order them).
+    /// Nothing needs flushing: no entry under the tag is older than its allocation (C4), and a flush that did not see
+    /// the promotion wrote its entries before this CPU's first fill under the tag (the promotion's compare-exchange and
+    /// the barrier here order them).
     pub(crate) fn adopt_system_tag(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>, tag: Tag) {
         K::Facade::before_root_load();
         self.kernel.load_root(space.root, tag, true);
         cpu.own.tag.store(u64::from(tag.0), Ordering::Relaxed);
-        // Not lazy: a lazy CPU lets go, or has just ended that. Release: a requester that sees this CPU on the tag knows that the
-        // root load is behind it.
+        // Not lazy: a lazy CPU lets go, or has just ended that. Release: a requester that sees this CPU on the tag
+        // knows that the root load is behind it.
         cpu.publish(State::loaded(space.id, true));
     }
 
     /// The space loaded on this CPU.
     ///
     /// # Safety
-    /// Interrupts must be off on this CPU, and the caller must be it, for as long as the reference is used, and the state that
-    /// this CPU has published must name the space, or say that it is switching: whoever called `switch_to` promised that
-    /// the space lives that long, and [`retire`](Self::retire) waits that long.
+    /// Interrupts must be off on this CPU, and the caller must be it, for as long as the reference is used, and the
+    /// state that this CPU has published must name the space, or say that it is switching: whoever called `switch_to`
+    /// promised that the space lives that long, and [`retire`](Self::retire) waits that long.
     pub(crate) unsafe fn loaded<'s>(&self, cpu: &PerCpu<K::Facade>) -> Option<&'s Space<K::Facade, W>> {
         let address = cpu.own.space.load(Ordering::Relaxed) as usize;
         // SAFETY: non-zero addresses were stored by `switch_to` from a reference that outlives the loading.

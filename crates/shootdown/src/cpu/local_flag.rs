@@ -1,7 +1,7 @@
 //! A flag of a CPU that says what is under way there, and whether that is on top of the same.
 //!
-//! No word of the facade: nobody but its own CPU looks at it, and finds it as it left it in every world; so it is no step of the
-//! protocol. Whoever comes in by an interrupt puts back what it found.
+//! No word of the facade: nobody but its own CPU looks at it, and finds it as it left it in every world; so it is no
+//! step of the protocol. Whoever comes in by an interrupt puts back what it found.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -1,4 +1,5 @@
-//! A CPU: what it has loaded, its switches between address spaces, how it comes online and goes offline, and how it catches up with flushes that skipped it.
+//! A CPU: what it has loaded, its switches between address spaces, how it comes online and goes offline, and how it
+//! catches up with flushes that skipped it.
 
 pub(crate) mod catch_up;
 pub(crate) mod hotplug;

@@ -29,15 +29,16 @@ pub struct PerCpu<F: Facade> {
     pub(crate) state: F::U64,
     /// Bit 0: something was posted since the last take. Above: how many takes there were. A requester posts with one
     /// `fetch_or`, and needs none when the bit is already set; the owner takes with one `fetch_add(1)`, whose carry
-    /// clears the bit and counts. The ticket of a post is the count it saw. Beside the state: whoever posts has just read that, and
-    /// the CPU writes it at its next turn in any case, so that the line goes there once and back once.
+    /// clears the bit and counts. The ticket of a post is the count it saw. Beside the state: whoever posts has just
+    /// read that, and the CPU writes it at its next turn in any case, so that the line goes there once and back once.
     pub(crate) post: F::U64,
     /// How many takes have been served completely.
     pub(crate) served: Line<F::U64>,
     /// Stack requests queued here.
     pub(crate) queue: Queue<F>,
     pub(crate) running: Running<F>,
-    /// This CPU's descriptor, for designs with one per CPU. Written by whoever requests from here, pinned; read by targets.
+    /// This CPU's descriptor, for designs with one per CPU. Written by whoever requests from here, pinned; read by
+    /// targets.
     pub(crate) request: Request<F>,
     pub(crate) deferring: Line<Deferring<F>>,
     pub(crate) own: Own<F>,
@@ -58,14 +59,14 @@ pub(crate) struct Own<F: Facade> {
     pub(crate) kernel_seen: F::U64,
     /// Next slot to evict.
     pub(crate) next_victim: F::U64,
-    /// How far this CPU falls behind before it catches up by itself ([`Behind`]), where reach is adaptive. Also read, for an
-    /// estimate, by a requester that has migrated from here since.
+    /// How far this CPU falls behind before it catches up by itself ([`Behind`]), where reach is adaptive. Also read,
+    /// for an estimate, by a requester that has migrated from here since.
     pub(crate) behind: F::U64,
     /// Sections inside the kernel, one after the other, that no request fell into; see
     /// [`enter_kernel`](crate::Engine::enter_kernel).
     pub(crate) in_vain: F::U64,
-    /// Whether a requester here may owe a CPU an interrupt that others count on: from its first post, or descriptor, to the sending.
-    /// Pinned.
+    /// Whether a requester here may owe a CPU an interrupt that others count on: from its first post, or descriptor, to
+    /// the sending. Pinned.
     pub(crate) sending: Mark,
     pub(crate) slots: [Slot<F>; MAX_SLOTS],
     /// Whether the handler, or a waiter in its place, is serving here. Last, so that no offset depends on the build.

@@ -9,9 +9,10 @@ use crate::hooks::{Kernel, Local, Root, Tag};
 use crate::space::{Mode, Space};
 use core::sync::atomic::Ordering;
 
-/// Sections inside the kernel that no request came into, in a row, from which on a CPU is no longer spared there. They cost as much as
-/// what they were to save: 30 ns for each, two stores and a barrier, and 1 to 2 us for an interrupt, both sides taken together (0.5 to
-/// 1 us for the requester, 500 to 1,500 cycles of the target). So at worst both are paid.
+/// Sections inside the kernel that no request came into, in a row, from which on a CPU is no longer spared there. They
+/// cost as much as what they were to save: 30 ns for each, two stores and a barrier, and 1 to 2 us for an interrupt,
+/// both sides taken together (0.5 to 1 us for the requester, 500 to 1,500 cycles of the target). So at worst both are
+/// paid.
 const IN_VAIN: u64 = 64;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
@@ -22,8 +23,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// written before a completed flush of `space` is seen by this CPU's walker; joining the set is a full barrier.
     ///
     /// # Panics
-    /// In debug builds when this CPU is off; a release build brings it online first, which flushes everything here. When
-    /// the CPU's number is not below the number of CPUs given to [`Engine::new`].
+    /// In debug builds when this CPU is off; a release build brings it online first, which flushes everything here.
+    /// When the CPU's number is not below the number of CPUs given to [`Engine::new`].
     ///
     /// # Safety
     /// `space` must stay alive and in place until every CPU has left it: by `switch_to` another, `switch_to_kernel`,
@@ -65,9 +66,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.join(space, me);
         // Step 3: choose the tag (reads the mode), read the generation, load the root.
         let on_system_tag = self.load(cpu, me, space);
-        // Step 4: leave the old set: never before the new root is in (regressions 23 and 40), for until then this CPU can
-        // still fill from the old tables. Then publish what is loaded (release): never before, for with that this CPU is done
-        // with the old space, which may be dropped (`retire` waits for members that are switching).
+        // Step 4: leave the old set: never before the new root is in (regressions 23 and 40), for until then this CPU
+        // can still fill from the old tables. Then publish what is loaded (release): never before, for with that this
+        // CPU is done with the old space, which may be dropped (`retire` waits for members that are switching).
         cpu.own
             .space
             .store(core::ptr::from_ref(space).expose_provenance() as u64, Ordering::Relaxed);
@@ -86,12 +87,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         space.cpus.join(me);
     }
 
-    /// Leaves the set of a space whose root is no longer loaded here, unless it is on a system-wide tag. Under roll-over tags
-    /// this CPU has to stay in: it may hold entries under the tag until it flushes at the next roll-over. Under a promoted
-    /// space's it may: whoever asks the set reads each member's state besides, flushes there are broadcast, and a promoted
-    /// space is one that its CPUs come back to, so that the write to a line that all of them share would be for nothing. A
-    /// CPU that stayed in leaves when it next departs after a demotion; until then it is looked at in vain, no more (C6). It
-    /// stays in too where departures wait to be asked about, be it for all spaces or for those that other CPUs are in.
+    /// Leaves the set of a space whose root is no longer loaded here, unless it is on a system-wide tag. Under
+    /// roll-over tags this CPU has to stay in: it may hold entries under the tag until it flushes at the next
+    /// roll-over. Under a promoted space's it may: whoever asks the set reads each member's state besides, flushes
+    /// there are broadcast, and a promoted space is one that its CPUs come back to, so that the write to a line that
+    /// all of them share would be for nothing. A CPU that stayed in leaves when it next departs after a demotion; until
+    /// then it is looked at in vain, no more (C6). It stays in too where departures wait to be asked about, be it for
+    /// all spaces or for those that other CPUs are in.
     fn depart(&self, space: &Space<K::Facade, W>, me: usize) {
         let mode = space.mode();
         let stays = matches!(mode, Mode::Rolled { .. } | Mode::System(_))
@@ -106,9 +108,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Whether a CPU that may hold entries under the tag of a space in that mode has to stay in the set of the space, though it has
-    /// left: where broadcasts are aimed they are aimed at the set. The mode is read after the CPU has left, so one that loaded the tag
-    /// finds that mode, a later one, or that the tag has been taken back, which invalidates it on every CPU.
+    /// Whether a CPU that may hold entries under the tag of a space in that mode has to stay in the set of the space,
+    /// though it has left: where broadcasts are aimed they are aimed at the set. The mode is read after the CPU has
+    /// left, so one that loaded the tag finds that mode, a later one, or that the tag has been taken back, which
+    /// invalidates it on every CPU.
     #[inline]
     pub(crate) fn holds_tag_in_set(&self, mode: Mode) -> bool {
         self.kernel.broadcasts_are_aimed() && matches!(mode, Mode::Transition(_) | Mode::System(_))
@@ -118,8 +121,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     fn load(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) -> bool {
         let tag = match (self.design().tags, space.mode()) {
             (crate::design::Tags::System, _) => {
-                // From the choice of the next tag on a roll-over keeps that one for this CPU, and no longer the one that
-                // is loaded: let go of it first, so that nothing is filled or walked under it (C3, C4).
+                // From the choice of the next tag on a roll-over keeps that one for this CPU, and no longer the one
+                // that is loaded: let go of it first, so that nothing is filled or walked under it (C3, C4).
                 if cpu.own.space.load(Ordering::Relaxed) != 0 {
                     K::Facade::before_root_load();
                     self.kernel.load_root(self.kernel_root, Tag(0), true);
@@ -211,19 +214,19 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         });
     }
 
-    /// User code that runs `space` has entered the kernel: with [`Targets::InUser`](crate::Targets::InUser) this CPU counts
-    /// as lazy until [`leave_lazy`](Self::leave_lazy), which the caller owes when this returns true, before the return to
-    /// user code *and before any other access to user addresses*: copying routines, and handlers that interrupt this
-    /// section and walk user stacks, have to leave first. Any context with a CPU that cannot change.
+    /// User code that runs `space` has entered the kernel: with [`Targets::InUser`](crate::Targets::InUser) this CPU
+    /// counts as lazy until [`leave_lazy`](Self::leave_lazy), which the caller owes when this returns true, before the
+    /// return to user code *and before any other access to user addresses*: copying routines, and handlers that
+    /// interrupt this section and walk user stacks, have to leave first. Any context with a CPU that cannot change.
     ///
-    /// It is the CPU that is spared, not the thread: whoever returns to user code there owes it, also when it is another thread of the
-    /// same space that the scheduler has switched to meanwhile. A scheduler that calls [`switch_to`](Self::switch_to) at each switch
-    /// of threads has paid.
+    /// It is the CPU that is spared, not the thread: whoever returns to user code there owes it, also when it is
+    /// another thread of the same space that the scheduler has switched to meanwhile. A scheduler that calls
+    /// [`switch_to`](Self::switch_to) at each switch of threads has paid.
     ///
-    /// Done only where requests may come by interrupt: not under a system-wide tag, not while no other CPU has the space, and not
-    /// when none has come during the last 64 sections, until one interrupts this CPU. Then it costs a load of the set for each 64
-    /// CPUs of the machine, or two besides of lines of this CPU's own, all of which are hardly ever written; else a store of its state
-    /// besides, and a barrier at the end.
+    /// Done only where requests may come by interrupt: not under a system-wide tag, not while no other CPU has the
+    /// space, and not when none has come during the last 64 sections, until one interrupts this CPU. Then it costs a
+    /// load of the set for each 64 CPUs of the machine, or two besides of lines of this CPU's own, all of which are
+    /// hardly ever written; else a store of its state besides, and a barrier at the end.
     #[inline]
     pub fn enter_kernel(&self, space: &Space<K::Facade, W>) -> bool {
         if self.design().targets != crate::design::Targets::InUser {
@@ -249,8 +252,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         })
     }
 
-    /// Ends laziness for the space that is loaded, or loads it if an interrupt has unloaded it meanwhile. Before any user
-    /// address is touched.
+    /// Ends laziness for the space that is loaded, or loads it if an interrupt has unloaded it meanwhile. Before any
+    /// user address is touched.
     ///
     /// # Safety
     /// As [`switch_to`](Self::switch_to).
@@ -274,9 +277,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
             (slot, slot.generation.load(Ordering::Relaxed))
         });
-        // No request has skipped this CPU meanwhile where tags roll over, but a flush of everything may be due (regression 38). The
-        // tag is the one that is loaded: it stays reserved for this CPU, through any number of roll-overs, so what renews it keeps
-        // it.
+        // No request has skipped this CPU meanwhile where tags roll over, but a flush of everything may be due
+        // (regression 38). The tag is the one that is loaded: it stays reserved for this CPU, through any number of
+        // roll-overs, so what renews it keeps it.
         if self.follow_mode(cpu, space, state).is_none() {
             self.rolled_tag(self.kernel.cpu(), space);
         }

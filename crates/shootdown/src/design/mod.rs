@@ -19,16 +19,18 @@ pub enum Tags {
     },
 }
 
-/// What makes a space worth a system-wide tag, where there are both kinds ([`Tags::Hybrid`]). Read in `tags/promotion.rs` and `tags/demotion.rs`.
+/// What makes a space worth a system-wide tag, where there are both kinds ([`Tags::Hybrid`]). Read in
+/// `tags/promotion.rs` and `tags/demotion.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Worth {
-    /// That it is active on as many CPUs as the design says. Where reach is adaptive it gives the tag back on half as many.
+    /// That it is active on as many CPUs as the design says. Where reach is adaptive it gives the tag back on half as
+    /// many.
     Count,
-    /// That besides its requests are expected to cost more without: by how many of the CPUs that are active have to be asked, and
-    /// by how far the others fall behind before they catch up by themselves. It gives the tag back when broadcasts have become
-    /// dearer than that, and is tried without now and then, since what is known fades. Served with [`Reach::Adaptive`], else as
-    /// [`Count`](Worth::Count).
+    /// That besides its requests are expected to cost more without: by how many of the CPUs that are active have to be
+    /// asked, and by how far the others fall behind before they catch up by themselves. It gives the tag back when
+    /// broadcasts have become dearer than that, and is tried without now and then, since what is known fades. Served
+    /// with [`Reach::Adaptive`], else as [`Count`](Worth::Count).
     Cost,
 }
 
@@ -58,29 +60,31 @@ pub enum Targets {
     Space,
     /// The CPU set without lazy CPUs and CPUs that have left (lazy ones are kept where C3 needs them).
     Active,
-    /// As [`Active`](Targets::Active), where besides a CPU counts as lazy while it is inside the kernel on behalf of user
-    /// code and touches no user address: between `enter_kernel` and `leave_lazy`. It catches up before it returns.
+    /// As [`Active`](Targets::Active), where besides a CPU counts as lazy while it is inside the kernel on behalf of
+    /// user code and touches no user address: between `enter_kernel` and `leave_lazy`. It catches up before it returns.
     InUser,
 }
 
-/// When a CPU that has switched away from a space leaves its set. Read in `cpu/switch.rs`, `flush/targets.rs` and `transport/handler.rs`.
+/// When a CPU that has switched away from a space leaves its set. Read in `cpu/switch.rs`, `flush/targets.rs` and
+/// `transport/handler.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Departure {
     /// At the switch: a write of a line that the space's other CPUs share.
     AtSwitch,
-    /// When a request finds it gone, as Linux does from 6.13 on: a switch writes nothing, and a CPU that comes back is still
-    /// in. Requests that free table pages go to such CPUs too, and so does one request in `trim_ns`; all others skip them. Served
-    /// with [`Requests::PerRequest`] and per-CPU tags, else as [`AtSwitch`](Departure::AtSwitch).
+    /// When a request finds it gone, as Linux does from 6.13 on: a switch writes nothing, and a CPU that comes back is
+    /// still in. Requests that free table pages go to such CPUs too, and so does one request in `trim_ns`; all others
+    /// skip them. Served with [`Requests::PerRequest`] and per-CPU tags, else as [`AtSwitch`](Departure::AtSwitch).
     WhenAsked {
         /// Least time, ns, between two requests of a space that look for CPUs that have left.
         trim_ns: u64,
     },
-    /// At the switch while no other CPU is in the set, which then costs next to nothing, else when a request finds it gone: CPUs
-    /// that come and go between spaces that others run too write no shared line. Requests skip CPUs that have left, and ask
-    /// them to leave the set as well once looking at them has cost as much; so a space that has moved on is soon rid of them.
-    /// Requests that free table pages skip them too: what they hold is of no use before they have caught up. Served with
-    /// [`Requests::PerRequest`] and [`Requests::Log`] and per-CPU tags, else as [`AtSwitch`](Departure::AtSwitch).
+    /// At the switch while no other CPU is in the set, which then costs next to nothing, else when a request finds it
+    /// gone: CPUs that come and go between spaces that others run too write no shared line. Requests skip CPUs that
+    /// have left, and ask them to leave the set as well once looking at them has cost as much; so a space that has
+    /// moved on is soon rid of them. Requests that free table pages skip them too: what they hold is of no use before
+    /// they have caught up. Served with [`Requests::PerRequest`] and [`Requests::Log`] and per-CPU tags, else as
+    /// [`AtSwitch`](Departure::AtSwitch).
     WhenShared {
         /// Looks at a CPU in vain that cost about as much as to ask it.
         looks: u32,
@@ -93,8 +97,8 @@ pub enum Departure {
 pub enum Requests {
     /// A queue entry at each target points at a descriptor on the requester's stack.
     PerRequest,
-    /// The same, but the descriptor belongs to the requester's CPU and is made once. Kernels that have only that keep preemption
-    /// off while it is in use; here a request that finds it in use takes the stack.
+    /// The same, but the descriptor belongs to the requester's CPU and is made once. Kernels that have only that keep
+    /// preemption off while it is in use; here a request that finds it in use takes the stack.
     PerCpu,
     /// The range goes to the space's log; an interrupt only says "catch up"; many requesters share one.
     Log,
@@ -116,8 +120,8 @@ pub enum Order {
 pub enum Ack {
     /// When it has invalidated.
     Late,
-    /// When its handler begins, where that is right: a range of one space on per-CPU tags, no table pages, and nothing on the
-    /// target touches user addresses before it has invalidated. NMI handlers have to ask
+    /// When its handler begins, where that is right: a range of one space on per-CPU tags, no table pages, and nothing
+    /// on the target touches user addresses before it has invalidated. NMI handlers have to ask
     /// ([`user_access_ok`](crate::Engine::user_access_ok)). Else as [`Late`](Ack::Late).
     Early,
 }
@@ -126,22 +130,23 @@ pub enum Ack {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {
-    /// Pinned, with preemption off, until everybody has answered. With [`Requests::Log`] the waiting is a section of its own: a
-    /// preemption may come in between the sending and it.
+    /// Pinned, with preemption off, until everybody has answered. With [`Requests::Log`] the waiting is a section of
+    /// its own: a preemption may come in between the sending and it.
     Spin,
-    /// With preemption on: the waiter may be preempted and may migrate. Only the local part, choosing targets and sending
-    /// are pinned (and a wait for a free slot in a target's queue, which is part of sending).
+    /// With preemption on: the waiter may be preempted and may migrate. Only the local part, choosing targets and
+    /// sending are pinned (and a wait for a free slot in a target's queue, which is part of sending).
     Preemptible,
 }
 
-/// Who does what others ask of a CPU that waits for its own request. Read in `transport/handler.rs` (`serve_while_waiting`).
+/// Who does what others ask of a CPU that waits for its own request. Read in `transport/handler.rs`
+/// (`serve_while_waiting`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Service {
     /// The waiter, as soon as it sees the request: it need not wait for the interrupt.
     Waiter,
-    /// The interrupt, as in Linux, whose waiters look at nothing but their own request. A waiter that has interrupts off serves
-    /// all the same (C5).
+    /// The interrupt, as in Linux, whose waiters look at nothing but their own request. A waiter that has interrupts
+    /// off serves all the same (C5).
     Interrupt,
 }
 
@@ -183,9 +188,9 @@ pub enum Free {
     Synchronous,
     /// The same, but the changes of a [`batch`](crate::Engine::batch) in many spaces share one request.
     Batched,
-    /// As [`Batched`](Free::Batched), and [`flush_later`](crate::Engine::flush_later) interrupts nobody: frames and virtual
-    /// range wait until every CPU has flushed at a tick or a switch. Relaxes the contract: other CPUs may use the old
-    /// translation until then.
+    /// As [`Batched`](Free::Batched), and [`flush_later`](crate::Engine::flush_later) interrupts nobody: frames and
+    /// virtual range wait until every CPU has flushed at a tick or a switch. Relaxes the contract: other CPUs may use
+    /// the old translation until then.
     Deferred,
 }
 
@@ -249,22 +254,23 @@ pub struct Design {
     pub first_tag: u16,
     /// One past the last tag of the hardware: 4096 for PCIDs, 2048 of them with split tags.
     pub tag_limit: u16,
-    /// User and kernel halves under a pair of tags that differ in [`USER_HALF`] (PTI style). Hooks get both of every pair, and
-    /// translate where a pair's numbers are others: Arm's are an even ASID and the next (`AsidPair::of_tag` of
-    /// `shootdown-arch`), half as many as there are ASIDs; `tag_limit` says how many.
+    /// User and kernel halves under a pair of tags that differ in [`USER_HALF`] (PTI style). Hooks get both of every
+    /// pair, and translate where a pair's numbers are others: Arm's are an even ASID and the next (`AsidPair::of_tag`
+    /// of `shootdown-arch`), half as many as there are ASIDs; `tag_limit` says how many.
     pub split: bool,
-    /// Length in ns (a power of two) of one sampling window for promotion, where reach is not adaptive; a CPU considers in 1 of
-    /// [`CONSIDER_ONE_IN`] windows. Linux samples in jiffies (1 to 4 ms), also 1 in 32; shorter reacts sooner.
+    /// Length in ns (a power of two) of one sampling window for promotion, where reach is not adaptive; a CPU considers
+    /// in 1 of [`CONSIDER_ONE_IN`] windows. Linux samples in jiffies (1 to 4 ms), also 1 in 32; shorter reacts sooner.
     pub consider_window_ns: u64,
-    /// One request in this many (a power of two) of a space is timed where reach is adaptive, and its space considered for
-    /// promotion and demotion: two clock reads, and now and then a store to the shared estimates.
+    /// One request in this many (a power of two) of a space is timed where reach is adaptive, and its space considered
+    /// for promotion and demotion: two clock reads, and now and then a store to the shared estimates.
     pub sample_one_in: u32,
-    /// Samples in a row that must find a space better off without its tag before it is demoted; with 64 and 8 about 500 flushes, so
-    /// that threads which sleep for a moment do not cost it its tag. As many must find one that gave up its tag because broadcasts
-    /// were dear better off with a tag again.
+    /// Samples in a row that must find a space better off without its tag before it is demoted; with 64 and 8 about 500
+    /// flushes, so that threads which sleep for a moment do not cost it its tag. As many must find one that gave up its
+    /// tag because broadcasts were dear better off with a tag again.
     pub demote_after: u32,
-    /// Frames that unmaps on one CPU may keep waiting with [`Free::Deferred`]; what would exceed it is flushed synchronously.
-    /// 4096 are 16 MiB: what a CPU that unmaps a page in a microsecond frees in four ticks of a millisecond.
+    /// Frames that unmaps on one CPU may keep waiting with [`Free::Deferred`]; what would exceed it is flushed
+    /// synchronously. 4096 are 16 MiB: what a CPU that unmaps a page in a microsecond frees in four ticks of a
+    /// millisecond.
     pub defer_frames: u32,
     /// Wait in ns after which a CPU that has not answered is reported (C7); 0 reports never.
     pub stuck_ns: u64,

@@ -3,8 +3,8 @@
 use crate::design::*;
 
 impl Design {
-    /// x86 before broadcast: per-CPU tags, interrupts to active CPUs, requests on the stack, local part first. Waiters leave the
-    /// requests of others to the interrupt, as Linux's always did.
+    /// x86 before broadcast: per-CPU tags, interrupts to active CPUs, requests on the stack, local part first. Waiters
+    /// leave the requests of others to the interrupt, as Linux's always did.
     pub const IPI: Design = Design {
         tags: Tags::PerCpu,
         worth: Worth::Count,
@@ -32,8 +32,8 @@ impl Design {
         stuck_ns: 1_000_000_000,
     };
 
-    /// As [`IPI`](Self::IPI), but CPUs stay in a space's set until a request finds them gone: what Linux does since 6.13, whose
-    /// second between trims this is.
+    /// As [`IPI`](Self::IPI), but CPUs stay in a space's set until a request finds them gone: what Linux does since
+    /// 6.13, whose second between trims this is.
     pub const IPI_TRIM: Design = Design {
         departure: Departure::WhenAsked { trim_ns: 1_000_000_000 },
         ..Design::IPI
@@ -51,22 +51,25 @@ impl Design {
         ..Design::IPI
     };
 
-    /// As [`IPI_CONCURRENT`](Self::IPI_CONCURRENT), and targets acknowledge before they invalidate, where that is right.
+    /// As [`IPI_CONCURRENT`](Self::IPI_CONCURRENT), and targets acknowledge before they invalidate, where that is
+    /// right.
     pub const IPI_EARLY: Design = Design {
         ack: Ack::Early,
         ..Design::IPI_CONCURRENT
     };
 
-    /// As [`IPI`](Self::IPI), but unmaps interrupt nobody: frames and virtual ranges wait for ticks. Relaxes the contract.
+    /// As [`IPI`](Self::IPI), but unmaps interrupt nobody: frames and virtual ranges wait for ticks. Relaxes the
+    /// contract.
     pub const DEFERRED: Design = Design {
         free: Free::Deferred,
         ..Design::IPI
     };
 
-    /// AMD broadcast invalidation: hybrid tags from 4 active CPUs, broadcast for promoted spaces, else as [`IPI`](Self::IPI).
+    /// AMD broadcast invalidation: hybrid tags from 4 active CPUs, broadcast for promoted spaces, else as
+    /// [`IPI`](Self::IPI).
     ///
-    /// Its flushes interrupt nobody, so they prove nothing about walks: table pages wait for a grace period, as in the Linux
-    /// that has it.
+    /// Its flushes interrupt nobody, so they prove nothing about walks: table pages wait for a grace period, as in the
+    /// Linux that has it.
     pub const BROADCAST: Design = Design {
         tags: Tags::Hybrid { promote_at: 4 },
         reach: Reach::Broadcast,
@@ -80,16 +83,16 @@ impl Design {
         ..Design::IPI
     };
 
-    /// Ours: hybrid tags with demotion, reach by measured cost, the flush log, local work while the targets answer. Whether
-    /// a space is promoted follows from the costs too; `promote_at` is the least.
+    /// Ours: hybrid tags with demotion, reach by measured cost, the flush log, local work while the targets answer.
+    /// Whether a space is promoted follows from the costs too; `promote_at` is the least.
     pub const ADAPTIVE: Design = Design {
         tags: Tags::Hybrid { promote_at: 2 },
         worth: Worth::Cost,
         reach: Reach::Adaptive,
         targets: Targets::InUser,
-        // About what an interrupt costs both sides over what a transfer of a line does (0.5 to 1 us over 50 to 100 ns in most machine
-        // models). Not fitted, nor need it be: 4 or 64 in its place, by hand, change the rates of `context_switch` on `milan-128`, `turin-2p`
-        // and `ampere-32` without broadcast by at most 1.2 %.
+        // About what an interrupt costs both sides over what a transfer of a line does (0.5 to 1 us over 50 to 100 ns
+        // in most machine models). Not fitted, nor need it be: 4 or 64 in its place, by hand, change the rates of
+        // `context_switch` on `milan-128`, `turin-2p` and `ampere-32` without broadcast by at most 1.2 %.
         departure: Departure::WhenShared { looks: 16 },
         requests: Requests::Log,
         order: Order::Concurrent,
@@ -123,8 +126,8 @@ impl Design {
         ..Design::IPI
     };
 
-    /// What AArch64 kernels do: one tag per space on all CPUs, roll-over, everything by broadcast, the tag flushed when a
-    /// space ends. 512 pages or more become one whole-tag invalidation, the limit without range instructions.
+    /// What AArch64 kernels do: one tag per space on all CPUs, roll-over, everything by broadcast, the tag flushed when
+    /// a space ends. 512 pages or more become one whole-tag invalidation, the limit without range instructions.
     pub const ARM_BROADCAST: Design = Design {
         tags: Tags::System,
         reach: Reach::Broadcast,
@@ -133,8 +136,8 @@ impl Design {
         ..Design::IPI
     };
 
-    /// The same tags without broadcast: interrupts to every CPU that was ever active in the space, each of which flushes the
-    /// whole tag. Proposed for ThunderX in 2015; also for processors that must not broadcast.
+    /// The same tags without broadcast: interrupts to every CPU that was ever active in the space, each of which
+    /// flushes the whole tag. Proposed for ThunderX in 2015; also for processors that must not broadcast.
     pub const ARM_IPI: Design = Design {
         reach: Reach::Ipi,
         ceiling: 0,

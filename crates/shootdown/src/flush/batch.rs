@@ -1,8 +1,8 @@
 //! Batches: many changes in many spaces, one request (rules 8 and 9).
 //!
 //! Page reclaim unmaps one page here and one there. Each [`add`](Batch::add) bumps that space's generation and collects
-//! who must be told; [`finish`](Batch::finish) tells everybody once, with a request that names no space. Until then every
-//! space in the batch is marked *flush pending*, and whoever would rely on one of its cleared entries calls
+//! who must be told; [`finish`](Batch::finish) tells everybody once, with a request that names no space. Until then
+//! every space in the batch is marked *flush pending*, and whoever would rely on one of its cleared entries calls
 //! [`Engine::settle`] first (regressions 33 and 34).
 
 use crate::cpuset::CpuMask;
@@ -50,9 +50,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// Makes sure that no batched unmap of `space` is still unflushed (rule 9). Call it, under the lock that protects the
-    /// page table, before relying on an entry that is already clear: protection changes, unmaps, moves, migration. One
-    /// load when nothing is pending; else a flush of the whole space. Context as [`flush`](Self::flush).
+    /// Makes sure that no batched unmap of `space` is still unflushed (rule 9). Call it, under the lock that protects
+    /// the page table, before relying on an entry that is already clear: protection changes, unmaps, moves, migration.
+    /// One load when nothing is pending; else a flush of the whole space. Context as [`flush`](Self::flush).
     #[inline]
     pub fn settle(&self, space: &Space<K::Facade, W>) {
         // Acquire: pairs with the exchange below; whoever finds that nothing is pending any more knows of the flush.
@@ -68,10 +68,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
     /// Adds a range whose entries have been cleared, under the lock that protects the page table.
     ///
-    /// With [`Free::Synchronous`] this flushes and waits. Else it does not wait for other CPUs, except for broadcasts that no
-    /// longer fit, for CPUs in the middle of a switch while the space is being promoted or demoted, and, where tags roll over and
-    /// invalidation is by interrupts, for the whole flush of this range: a request without a space cannot name the tag. Context as [`Engine::flush`]. Ordering: the entry writes come
-    /// before the call; a full barrier.
+    /// With [`Free::Synchronous`] this flushes and waits. Else it does not wait for other CPUs, except for broadcasts
+    /// that no longer fit, for CPUs in the middle of a switch while the space is being promoted or demoted, and, where
+    /// tags roll over and invalidation is by interrupts, for the whole flush of this range: a request without a space
+    /// cannot name the tag. Context as [`Engine::flush`]. Ordering: the entry writes come before the call; a full
+    /// barrier.
     pub fn add(&mut self, space: &Space<K::Facade, W>, range: Range) {
         let engine = self.engine;
         self.tables |= range.tables();
@@ -156,8 +157,8 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         drop(pin);
     }
 
-    /// Tells everybody concerned and waits. The proof covers every range added, and table pages of those that were added with
-    /// tables. Context as [`Engine::flush`].
+    /// Tells everybody concerned and waits. The proof covers every range added, and table pages of those that were
+    /// added with tables. Context as [`Engine::flush`].
     pub fn finish(self) -> Flushed {
         let (space, tables) = (self.space.unwrap_or(SEVERAL), self.tables);
         drop(self);

@@ -1,17 +1,18 @@
 //! Deferred freeing: an unmap that interrupts nobody. Opt-in ([`Free::Deferred`]), for unmaps of private memory only.
 //!
 //! # The contract that it relaxes
-//! Between the unmap and the end of its deferral other CPUs may still use the old translation (C1 holds from the end of the
-//! deferral on, not from the return of the call): a program that touches memory it has unmapped may not notice. Until then
-//! the frames and the virtual range stay in *quarantine*: no frame goes back to its allocator (C2), and nothing is mapped in
-//! the range. Whoever wants the range back before flushes it ([`Engine::flush`]) and gives the deferral up by that proof
-//! ([`Engine::release_by`]). Tags need no quarantine of their own: one changes hands by the rules that it always does (C4).
-//! The CPU that unmaps is flushed before the call returns.
+//! Between the unmap and the end of its deferral other CPUs may still use the old translation (C1 holds from the end of
+//! the deferral on, not from the return of the call): a program that touches memory it has unmapped may not notice.
+//! Until then the frames and the virtual range stay in *quarantine*: no frame goes back to its allocator (C2), and
+//! nothing is mapped in the range. Whoever wants the range back before flushes it ([`Engine::flush`]) and gives the
+//! deferral up by that proof ([`Engine::release_by`]). Tags need no quarantine of their own: one changes hands by the
+//! rules that it always does (C4). The CPU that unmaps is flushed before the call returns.
 //!
 //! # How it ends
-//! The unmap advances the space's generation, so each slot that holds old entries is behind, and asks for an *epoch*. A CPU
-//! that flushes what it has loaded, at a [`tick`](Engine::tick), a switch or a shootdown interrupt, says for which epoch it
-//! did. A deferral is over when every online CPU has done so for its epoch or cannot use user addresses at all.
+//! The unmap advances the space's generation, so each slot that holds old entries is behind, and asks for an *epoch*. A
+//! CPU that flushes what it has loaded, at a [`tick`](Engine::tick), a switch or a shootdown interrupt, says for which
+//! epoch it did. A deferral is over when every online CPU has done so for its epoch or cannot use user addresses at
+//! all.
 //!
 //! | CPU | |
 //! | --- | --- |
@@ -19,9 +20,9 @@
 //! | off | not waited for: it flushes everything before it uses anything (C5) |
 //! | without ticks ([`Engine::tick_stops`]) | if the space runs there, the unmap is synchronous; else not waited for |
 //!
-//! Synchronous, too: where table pages are freed (C3), under system-wide tags (a broadcast interrupts nobody, and nothing
-//! tells a CPU that an entry under such a tag is old), and when what one CPU has unmapped and still waits would exceed
-//! [`Design::defer_frames`](crate::Design::defer_frames).
+//! Synchronous, too: where table pages are freed (C3), under system-wide tags (a broadcast interrupts nobody, and
+//! nothing tells a CPU that an entry under such a tag is old), and when what one CPU has unmapped and still waits would
+//! exceed [`Design::defer_frames`](crate::Design::defer_frames).
 
 use crate::cpu::state::PerCpu;
 use crate::design::{Free, Reach, Requests};
@@ -78,9 +79,9 @@ pub enum Unmapped {
 pub struct DeferralsOver(u64);
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
-    /// Flushes `range` of `space`, whose entries were cleared by an unmap of private memory, at once or later; `frames` frames
-    /// wait for it. Only for a range that nobody can rely on being unmapped until somebody maps it again. For anything else
-    /// (`madvise`, protection changes, migration, memory shared with others) use [`flush`](Self::flush).
+    /// Flushes `range` of `space`, whose entries were cleared by an unmap of private memory, at once or later; `frames`
+    /// frames wait for it. Only for a range that nobody can rely on being unmapped until somebody maps it again. For
+    /// anything else (`madvise`, protection changes, migration, memory shared with others) use [`flush`](Self::flush).
     ///
     /// Context as [`flush`](Self::flush). Where it is deferred it interrupts nobody and waits for no CPU; it writes the
     /// space's generation and a word of this CPU. Ordering: the entry writes come before the call; a full barrier.
@@ -107,8 +108,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
         let secondary = self.tell_secondary(space, &range);
         let targets = self.targets(space, false, me);
-        // Acquire, in `contains`: whoever does not find a CPU any more, which takes ticks again, finds the epoch that it has
-        // read before it left, or a later one. Pairs with the release in `leave` of `deferrals_wait_for`.
+        // Acquire, in `contains`: whoever does not find a CPU any more, which takes ticks again, finds the epoch that
+        // it has read before it left, or a later one. Pairs with the release in `leave` of `deferrals_wait_for`.
         let tickless = targets.iter().any(|cpu| self.tickless.contains(cpu));
         if tickless || space.mode() != Mode::PerCpu {
             drop(pin);
@@ -122,8 +123,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             self.await_secondary(secondary);
             return Unmapped::Now(Flushed::new(space.id, false));
         }
-        // The next epoch: a CPU that flushes for it reads it first, and so after this generation. Relaxed: full barriers stand
-        // between generation and epoch on both sides.
+        // The next epoch: a CPU that flushes for it reads it first, and so after this generation. Relaxed: full
+        // barriers stand between generation and epoch on both sides.
         let epoch = self.deferral_epoch.0.load(Ordering::Relaxed) + 1;
         held.fetch_add_full(u64::from(frames));
         self.kernel.event(Event::Deferred { frames });
@@ -137,8 +138,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         })
     }
 
-    /// Which deferrals are over. Reads one line of every CPU: for one CPU now and then, at its tick, not for all at each. Starts
-    /// the next epoch when the last is over. Context: any in which a CPU cannot change.
+    /// Which deferrals are over. Reads one line of every CPU: for one CPU now and then, at its tick, not for all at
+    /// each. Starts the next epoch when the last is over. Context: any in which a CPU cannot change.
     pub fn deferrals_over(&self) -> DeferralsOver {
         let epoch = self.deferral_epoch.0.load(Ordering::Relaxed);
         // Pairs with the barriers of `leave_lazy` and of the join of `switch_to`: a CPU that is seen unable to use user
@@ -150,7 +151,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             // Acquire: pairs with the release in `flush_deferred_here`; what that CPU flushed is flushed.
             let flushed = cpu.deferring.0.flushed.load(Ordering::Acquire);
             let state = cpu.state();
-            // Off, on the kernel's root or on the way to it (no id), or lazy: it joins or catches up before it uses anything.
+            // Off, on the kernel's root or on the way to it (no id), or lazy: it joins or catches up before it uses
+            // anything.
             if state.id() != 0 && !state.is_lazy() {
                 over = over.min(flushed);
             }
@@ -174,12 +176,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         Ok(Flushed::new(deferral.space, false))
     }
 
-    /// Ends a deferral by the proof of a flush that covers its range, or of the [`retire`](Self::retire) of its space, begun
-    /// after it: for whoever wants the virtual range, or the frames, at once. Any context.
+    /// Ends a deferral by the proof of a flush that covers its range, or of the [`retire`](Self::retire) of its space,
+    /// begun after it: for whoever wants the virtual range, or the frames, at once. Any context.
     ///
     /// # Errors
-    /// The deferral, when the proof is of another space, or of a [batch](crate::Batch) of several spaces, which does not say
-    /// of which (C6).
+    /// The deferral, when the proof is of another space, or of a [batch](crate::Batch) of several spaces, which does
+    /// not say of which (C6).
     pub fn release_by(&self, deferral: Deferral, covered_by: &Flushed) -> Result<(), Deferral> {
         if !covered_by.covers(deferral.space) {
             return Err(deferral);
@@ -193,9 +195,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         held.fetch_add_full(u64::from(deferral.frames).wrapping_neg());
     }
 
-    /// The timer's tick on this CPU, which is in no lockless walk. With [`Free::Deferred`] it flushes what is loaded here if
-    /// deferrals wait for it; with [`Walkers::GracePeriod`](crate::Walkers::GracePeriod) it is [`quiescent`](Self::quiescent).
-    /// Any context with a CPU that cannot change; masks interrupts itself. A load and a compare when nothing waits.
+    /// The timer's tick on this CPU, which is in no lockless walk. With [`Free::Deferred`] it flushes what is loaded
+    /// here if deferrals wait for it; with [`Walkers::GracePeriod`](crate::Walkers::GracePeriod) it is
+    /// [`quiescent`](Self::quiescent). Any context with a CPU that cannot change; masks interrupts itself. A load and a
+    /// compare when nothing waits.
     pub fn tick(&self) {
         self.masked(|| {
             let cpu = &self.cpus[self.kernel.cpu()];
@@ -215,8 +218,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if flushed.load(Ordering::Relaxed) >= epoch {
             return;
         }
-        // The epoch, full barrier, then the generation that is caught up with. Pairs with `flush_later`, which increments the
-        // generation (full barrier) and read an earlier epoch: this CPU sees that generation.
+        // The epoch, full barrier, then the generation that is caught up with. Pairs with `flush_later`, which
+        // increments the generation (full barrier) and read an earlier epoch: this CPU sees that generation.
         K::Facade::full_barrier();
         self.flush_what_is_in_use(cpu);
         flushed.store(epoch, Ordering::Release);
@@ -229,14 +232,15 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// This CPU takes no ticks from now on, although it runs user code (`nohz_full`). Unmaps that concern it are synchronous, and
-    /// no deferral waits for it. Called on it, anywhere outside the shootdown handler; idle CPUs need not.
+    /// This CPU takes no ticks from now on, although it runs user code (`nohz_full`). Unmaps that concern it are
+    /// synchronous, and no deferral waits for it. Called on it, anywhere outside the shootdown handler; idle CPUs need
+    /// not.
     pub fn tick_stops(&self) {
         self.masked(|| {
             let me = self.kernel.cpu();
             let cpu = &self.cpus[me];
-            // A full barrier; pairs with `flush_later`: increments the generation (full barrier), then reads this set. Either it
-            // sees this CPU, or this CPU sees its generation.
+            // A full barrier; pairs with `flush_later`: increments the generation (full barrier), then reads this set.
+            // Either it sees this CPU, or this CPU sees its generation.
             self.tickless.join(me);
             self.flush_what_is_in_use(cpu);
             cpu.deferring.0.flushed.store(NO_TICKS, Ordering::Release);

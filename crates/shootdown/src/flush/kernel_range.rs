@@ -9,8 +9,8 @@ use crate::range::{Range, Stride};
 use crate::transport::request::Asked;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
-    /// Flushes a range of kernel addresses on every CPU and waits. Context as [`flush`](Self::flush). May be called while
-    /// one CPU is up, before broadcast limits are known.
+    /// Flushes a range of kernel addresses on every CPU and waits. Context as [`flush`](Self::flush). May be called
+    /// while one CPU is up, before broadcast limits are known.
     pub fn flush_kernel(&self, range: Range) -> Flushed {
         if self.design().reach == Reach::None {
             return Flushed::new(KERNEL, range.tables());
@@ -32,8 +32,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return token.wait();
         }
         self.publish_tables();
-        // Entry writes, full barrier, then the read of the online set. Pairs with `cpu_online`: reads this generation, joins the
-        // online set (full barrier), then flushes.
+        // Entry writes, full barrier, then the read of the online set. Pairs with `cpu_online`: reads this generation,
+        // joins the online set (full barrier), then flushes.
         match self.design().requests {
             Requests::Log => {
                 let generation = self.kernel_log.generation.fetch_add_full(1) + 1;

@@ -28,10 +28,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Flushes `range` of `space` everywhere and waits. The entry writes must come before the call.
     ///
     /// Calling context: preemption may be on, interrupts should be on (with interrupts off it still makes progress, by
-    /// serving its own requests while it waits). Not from the shootdown interrupt, NMI or machine-check handlers. From those of
-    /// devices it may be called, on top of a flush that they came in on, but where broadcasts are remote actions
-    /// ([`Rar`](crate::Rar)), of which a CPU has one under way. No lock that a handler or `switch_to` takes may be held. No
-    /// allocation, no lock.
+    /// serving its own requests while it waits). Not from the shootdown interrupt, NMI or machine-check handlers. From
+    /// those of devices it may be called, on top of a flush that they came in on, but where broadcasts are remote
+    /// actions ([`Rar`](crate::Rar)), of which a CPU has one under way. No lock that a handler or `switch_to` takes may
+    /// be held. No allocation, no lock.
     ///
     /// Cost when no other CPU uses the space: one locked add, the log entry if the design has a log, the invalidations.
     #[inline]
@@ -43,11 +43,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         Flushed::new(space.id, range.tables())
     }
 
-    /// Begins a flush; see [`flush`](Self::flush). Pinned for the local part, choosing targets and sending; the waiting is
-    /// the token's.
+    /// Begins a flush; see [`flush`](Self::flush). Pinned for the local part, choosing targets and sending; the waiting
+    /// is the token's.
     ///
-    /// Designs with stack requests finish inside (their descriptors cannot outlive this call): pinned to the end when the
-    /// design spins, with preemption on when its waits are preemptible. The token then waits for TLBs of devices only.
+    /// Designs with stack requests finish inside (their descriptors cannot outlive this call): pinned to the end when
+    /// the design spins, with preemption on when its waits are preemptible. The token then waits for TLBs of devices
+    /// only.
     ///
     /// # Panics
     /// In debug builds, when somebody must be waited for and this is called from the shootdown handler.
@@ -67,11 +68,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         token
     }
 
-    /// Flushes as [`flush`](Self::flush), and calls `meanwhile` between asking and waiting: while the targets answer, or
-    /// while a broadcast is under way. What is done there needs no proof that the flush is complete: letting go of the lock
-    /// that protects the page tables, for one, where whoever takes it next minds that a flush is pending
-    /// ([`settle`](Self::settle), or a count of unmaps under way). With [`Order::Serial`], and where requests are on the stack,
-    /// everything is over before `meanwhile` begins.
+    /// Flushes as [`flush`](Self::flush), and calls `meanwhile` between asking and waiting: while the targets answer,
+    /// or while a broadcast is under way. What is done there needs no proof that the flush is complete: letting go of
+    /// the lock that protects the page tables, for one, where whoever takes it next minds that a flush is pending
+    /// ([`settle`](Self::settle), or a count of unmaps under way). With [`Order::Serial`], and where requests are on
+    /// the stack, everything is over before `meanwhile` begins.
     ///
     /// `meanwhile` may be called pinned and must not sleep, switch spaces or flush: on the processors concerned the
     /// synchronising instruction waits for broadcasts of its own CPU only.
@@ -98,9 +99,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         (Flushed::new(space.id, range.tables()), result)
     }
 
-    /// [`dispatch`](Self::dispatch), into a new token that stays where it is: it is large. With `walkers`, and where it goes by
-    /// interrupts, one request tells lockless walkers too. Where a broadcast is all it takes and `held` is given, that is left
-    /// to be synchronised.
+    /// [`dispatch`](Self::dispatch), into a new token that stays where it is: it is large. With `walkers`, and where it
+    /// goes by interrupts, one request tells lockless walkers too. Where a broadcast is all it takes and `held` is
+    /// given, that is left to be synchronised.
     fn dispatch_into<'e>(
         &'e self,
         token: &mut Token<'e, 'k, K, W>,
@@ -115,20 +116,22 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let pin = self.pinned();
         let me = pin.cpu;
         self.publish_tables();
-        // C1: entry writes, then this full barrier, then the reads of mode, set and states below. Pairs with the join of
-        // `switch_to` (step 2), the barrier of `leave_lazy_here`, the compare-exchange of `promote`, the take of `serve`.
+        // C1: entry writes, then this full barrier, then the reads of mode, set and states below. Pairs with the join
+        // of `switch_to` (step 2), the barrier of `leave_lazy_here`, the compare-exchange of `promote`, the take of
+        // `serve`.
         let generation = space.log.generation.fetch_add_full(1) + 1;
         token.generation = generation;
         let sample = self.sample(generation);
         let begun = sample.map(|_| self.kernel.now_ns());
-        // Relaxed: what is read of CPUs comes after the same barrier, and each of those words is acquired by itself; where the
-        // mode has to come before them, they are read behind a barrier of their own (`stragglers`).
+        // Relaxed: what is read of CPUs comes after the same barrier, and each of those words is acquired by itself;
+        // where the mode has to come before them, they are read behind a barrier of their own (`stragglers`).
         let word = space.mode.0.load(Ordering::Relaxed);
         token.secondary = self.tell_secondary(space, &range);
         match Mode::unpack(word) {
             Mode::PerCpu => {
-                // With nobody else in the set there is nobody to write a log entry for, nor to look for. A slot that is behind
-                // across this generation, or across a broadcast, which leaves no entry either, flushes everything (C6).
+                // With nobody else in the set there is nobody to write a log entry for, nor to look for. A slot that is
+                // behind across this generation, or across a broadcast, which leaves no entry either, flushes
+                // everything (C6).
                 let alone = self.runs_alone(space, me);
                 if self.design().requests == Requests::Log && !alone {
                     space.log.append(generation, &range);
@@ -145,8 +148,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 if departing || self.departs_when_asked() && self.design().requests == Requests::PerRequest {
                     token.departed = core::ptr::from_ref(space).expose_provenance() as u64;
                 }
-                // A broadcast tells nobody to leave a set, it proves nothing about walks, and an early synchronisation nothing
-                // at all.
+                // A broadcast tells nobody to leave a set, it proves nothing about walks, and an early synchronisation
+                // nothing at all.
                 let by_interrupts = walkers || departing || self.design().errata.interrupt_too;
                 if !by_interrupts && self.rather_broadcast(space, &targets, &range, sample) {
                     self.kernel.event(Event::Chose {

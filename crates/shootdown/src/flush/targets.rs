@@ -9,10 +9,10 @@ use crate::hooks::{CpuId, Kernel};
 use crate::space::Space;
 use core::sync::atomic::Ordering;
 
-/// How many lines of CPUs, their states or their answers, are prefetched ahead: no more than most processors are taken to have under
-/// way (`costs.prefetches` of the machine models). More would be written again before they are read, by CPUs that go to and fro between
-/// user code and kernel. A judgement, not fitted: by hand, against all at once, `tlb_flush2` without broadcast on eight machine models
-/// changed by -1 to +3 %.
+/// How many lines of CPUs, their states or their answers, are prefetched ahead: no more than most processors are taken
+/// to have under way (`costs.prefetches` of the machine models). More would be written again before they are read, by
+/// CPUs that go to and fro between user code and kernel. A judgement, not fitted: by hand, against all at once,
+/// `tlb_flush2` without broadcast on eight machine models changed by -1 to +3 %.
 pub(crate) const AHEAD: usize = 8;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
@@ -26,8 +26,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.targets_and_departed(space, keep_lazy, me, false).0
     }
 
-    /// [`targets`](Self::targets), for a request that, where it `tells`, can tell CPUs that have left the space to leave its
-    /// set. Whether they are among them.
+    /// [`targets`](Self::targets), for a request that, where it `tells`, can tell CPUs that have left the space to
+    /// leave its set. Whether they are among them.
     // It and what it calls are always part of the flush: apart, a set of targets would go through memory twice.
     #[inline(always)]
     pub(crate) fn targets_and_departed(
@@ -60,8 +60,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             Targets::Space | Targets::Active | Targets::InUser => &space.cpus,
         };
         for (first, members) in set.words_but(me) {
-            // Each has likely written its state since somebody last looked: have the lines travel together. (Where only switches
-            // write them they are at hand.)
+            // Each has likely written its state since somebody last looked: have the lines travel together. (Where only
+            // switches write them they are at hand.)
             let prefetches = asks == Targets::InUser;
             let mut ahead = bits(members);
             let mut prefetch_next = || {
@@ -77,7 +77,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                     prefetch_next();
                 }
                 let cpu = first + bit;
-                // Acquire, after the acquire load that showed the member: who is seen joined is seen switching (rule 5).
+                // Acquire, after the acquire load that showed the member: who is seen joined is seen switching (rule
+                // 5).
                 let state = self.cpus[cpu].state();
                 let concerned = match asks {
                     Targets::All | Targets::Space => true,
@@ -96,9 +97,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         (targets, departed)
     }
 
-    /// A CPU that is off flushes everything before it uses anything (C5); a virtual CPU that is descheduled is flushed by the
-    /// hypervisor at its entry, which proves nothing about walks, so not with tables. Asked last, and after the caller's full
-    /// barrier, which pairs with the hypervisor's exchange at entry.
+    /// A CPU that is off flushes everything before it uses anything (C5); a virtual CPU that is descheduled is flushed
+    /// by the hypervisor at its entry, which proves nothing about walks, so not with tables. Asked last, and after the
+    /// caller's full barrier, which pairs with the hypervisor's exchange at entry.
     #[inline(always)]
     fn add_target(&self, cpu: CpuId, state: State, keep_lazy: bool, targets: &mut CpuMask<W>) {
         if !state.is_off() && (keep_lazy || !self.kernel.flush_at_entry(cpu)) {
@@ -116,16 +117,16 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         });
     }
 
-    /// Whether another CPU than `me` is in the set of `space`. After a full barrier that pairs with the join of `switch_to`,
-    /// as for [`targets`](Self::targets): whoever is missed here reads the new generation.
+    /// Whether another CPU than `me` is in the set of `space`. After a full barrier that pairs with the join of
+    /// `switch_to`, as for [`targets`](Self::targets): whoever is missed here reads the new generation.
     #[inline]
     pub(crate) fn others_in(&self, space: &Space<K::Facade, W>, me: CpuId) -> bool {
         space.cpus.has_others(me, self.cpus.len())
     }
 
-    /// Whether a flush of `space`, which `me` runs, needs no list of targets and no entry in the log: nobody else is in the
-    /// set. Only where the design reads the log; others look for their targets as the kernels do that they stand for.
-    /// After the full barrier of the request, as [`others_in`](Self::others_in).
+    /// Whether a flush of `space`, which `me` runs, needs no list of targets and no entry in the log: nobody else is in
+    /// the set. Only where the design reads the log; others look for their targets as the kernels do that they stand
+    /// for. After the full barrier of the request, as [`others_in`](Self::others_in).
     #[inline]
     pub(crate) fn runs_alone(&self, space: &Space<K::Facade, W>, me: CpuId) -> bool {
         self.design().requests == Requests::Log
@@ -134,8 +135,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             && self.cpus[me].own_state().id() == space.id
     }
 
-    /// When CPUs leave the sets of spaces that they have left: as the design says where its requests and tags serve that. Under a
-    /// roll-over tag a CPU may hold entries of a space that it has left, so whom a request asks to leave must not be in doubt.
+    /// When CPUs leave the sets of spaces that they have left: as the design says where its requests and tags serve
+    /// that. Under a roll-over tag a CPU may hold entries of a space that it has left, so whom a request asks to leave
+    /// must not be in doubt.
     #[inline]
     pub(crate) fn departure(&self) -> Departure {
         if self.design().tags == Tags::System {
@@ -154,9 +156,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         !matches!(self.departure(), Departure::AtSwitch)
     }
 
-    /// Whether a request concerns CPUs that have left as well, whatever it can tell them: since it frees table pages, or because
-    /// it is time to look for them. The first time comes one period after the first look. A race makes two requests look,
-    /// which harms nobody: relaxed.
+    /// Whether a request concerns CPUs that have left as well, whatever it can tell them: since it frees table pages,
+    /// or because it is time to look for them. The first time comes one period after the first look. A race makes two
+    /// requests look, which harms nobody: relaxed.
     fn asks_departed(&self, keep_lazy: bool, space: &Space<K::Facade, W>) -> bool {
         let Departure::WhenAsked { trim_ns } = self.departure() else {
             return false;
@@ -174,8 +176,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         due && next != 0
     }
 
-    /// Whether requests of `space` have looked at CPUs that have left so often that to ask them costs no more: `departed` are
-    /// found now. Requests that come together may count one look for two: relaxed.
+    /// Whether requests of `space` have looked at CPUs that have left so often that to ask them costs no more:
+    /// `departed` are found now. Requests that come together may count one look for two: relaxed.
     fn looked_in_vain(&self, space: &Space<K::Facade, W>, departed: u64) -> bool {
         let Departure::WhenShared { looks } = self.departure() else {
             return false;
@@ -186,8 +188,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         asks
     }
 
-    /// Every online CPU but `me`, for kernel ranges (rule 7). One that goes off meanwhile is asked in vain, as if it had gone off
-    /// a little later, and not waited for.
+    /// Every online CPU but `me`, for kernel ranges (rule 7). One that goes off meanwhile is asked in vain, as if it
+    /// had gone off a little later, and not waited for.
     pub(crate) fn all_targets(&self, me: CpuId) -> CpuMask<W> {
         let mut targets = CpuMask::EMPTY;
         self.online.for_each_but(me, |cpu| targets.insert(cpu));
@@ -206,7 +208,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         running
     }
 
-    /// How many CPUs run `space` right now, lazy ones not counted unless they are about to return to it; stops counting at `enough`.
+    /// How many CPUs run `space` right now, lazy ones not counted unless they are about to return to it; stops counting
+    /// at `enough`.
     pub(crate) fn active_on(&self, space: &Space<K::Facade, W>, enough: u32) -> u32 {
         let mut active = 0;
         space.cpus.for_each(|cpu| {
@@ -224,9 +227,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// load is known only afterwards.
     pub(crate) fn stragglers(&self, space: &Space<K::Facade, W>, me: CpuId, on_system_tag: bool) -> CpuMask<W> {
         let mut stragglers = CpuMask::EMPTY;
-        // The caller has read, or written, the transition; now set and states are read. Pairs with the join of `switch_to`: a CPU
-        // that is missed here joins later, and reads that mode too. Its own increment of the generation came before its
-        // read of the mode, so that barrier does not serve.
+        // The caller has read, or written, the transition; now set and states are read. Pairs with the join of
+        // `switch_to`: a CPU that is missed here joins later, and reads that mode too. Its own increment of the
+        // generation came before its read of the mode, so that barrier does not serve.
         K::Facade::full_barrier();
         space.cpus.for_each_but(me, |cpu| {
             let mut state = self.cpus[cpu].state();

@@ -13,9 +13,9 @@ use core::sync::atomic::Ordering;
 /// Tickets a token keeps one by one; for targets beyond these the waiter accepts a slightly later ticket instead.
 const EXACT_TICKETS: usize = 16;
 
-/// Proof that a flush is complete: C1 holds for everything written before it was dispatched. Frames may go back to their
-/// allocator (C2). Table pages may if the flush was [with tables](crate::Range::with_tables) (C3 as far as processors walk) and
-/// [`Engine::retire_tables`](crate::Engine::retire_tables) knows of no software that does.
+/// Proof that a flush is complete: C1 holds for everything written before it was dispatched. Frames may go back to
+/// their allocator (C2). Table pages may if the flush was [with tables](crate::Range::with_tables) (C3 as far as
+/// processors walk) and [`Engine::retire_tables`](crate::Engine::retire_tables) knows of no software that does.
 ///
 /// It names its space, and whether table pages were included: what it does not prove is not taken from it.
 #[derive(Debug)]
@@ -61,8 +61,8 @@ impl Flushed {
 
 /// A flush that was dispatched and must be waited for before anything is freed.
 ///
-/// Nothing remote refers to it: forgetting it leaks nothing and frees nothing, it only loses the proof. It may be waited
-/// for later, on another CPU, with preemption on.
+/// Nothing remote refers to it: forgetting it leaks nothing and frees nothing, it only loses the proof. It may be
+/// waited for later, on another CPU, with preemption on.
 #[must_use = "the flush is not complete until it is waited for"]
 #[repr(C)]
 pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
@@ -72,8 +72,8 @@ pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     expected: usize,
     space: u64,
     pub(crate) generation: u64,
-    /// Address of the space whose walkers the request forgets; 0 for none. The requester borrows that space until it has
-    /// waited, inside `request`.
+    /// Address of the space whose walkers the request forgets; 0 for none. The requester borrows that space until it
+    /// has waited, inside `request`.
     pub(crate) walked: u64,
     /// Address of the space whose set a target that has left it leaves; 0 for none. Borrowed as `walked` is.
     pub(crate) departed: u64,
@@ -87,13 +87,14 @@ pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     pub(crate) secondary: u64,
     /// Of a timed request: how many CPUs it interrupted, and the nanoseconds spent until they were.
     pub(crate) timed: Option<(u64, u64)>,
-    /// What to wait for at the first targets, in the order of the set; written by [`expect`](Self::expect). Last, so that nothing
-    /// writes it when a token is made.
+    /// What to wait for at the first targets, in the order of the set; written by [`expect`](Self::expect). Last, so
+    /// that nothing writes it when a token is made.
     tickets: [MaybeUninit<u64>; EXACT_TICKETS],
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// A token for a request about the space with this id, 0 when it concerns no single space. Nobody is waited for yet.
+    /// A token for a request about the space with this id, 0 when it concerns no single space. Nobody is waited for
+    /// yet.
     pub(crate) fn token<'e>(&'e self, space: u64, generation: u64) -> Token<'e, 'k, K, W> {
         Token {
             engine: self,
@@ -161,15 +162,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 }
 
 impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
-    /// Whether there is nobody to wait for, secondary TLBs included: then [`wait`](Self::wait) returns at once. Known when the flush
-    /// was dispatched, and not looked at again: whether targets have answered meanwhile only the wait finds out.
+    /// Whether there is nobody to wait for, secondary TLBs included: then [`wait`](Self::wait) returns at once. Known
+    /// when the flush was dispatched, and not looked at again: whether targets have answered meanwhile only the wait
+    /// finds out.
     pub fn needs_no_wait(&self) -> bool {
         self.targets.is_empty() && self.secondary == 0
     }
 
-    /// Waits until every target has answered or is off. With preemptible waits preemption stays as the caller has it, and
-    /// the waiter may be preempted and migrate; a design that spins pins it meanwhile. Must not be called while holding a
-    /// walk guard, from the shootdown handler, or from NMI context. Serves requests aimed at the CPU it waits on (C5).
+    /// Waits until every target has answered or is off. With preemptible waits preemption stays as the caller has it,
+    /// and the waiter may be preempted and migrate; a design that spins pins it meanwhile. Must not be called while
+    /// holding a walk guard, from the shootdown handler, or from NMI context. Serves requests aimed at the CPU it waits
+    /// on (C5).
     ///
     /// # Panics
     /// In debug builds, when somebody must be waited for and this is called from the shootdown handler.
@@ -241,8 +244,8 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
                 target.served.0.load(Ordering::Acquire).wrapping_sub(needed + 1) as i64 >= 0 || target.state().is_off()
             };
             if done() {
-                // The next ones were asked little later, so have likely answered too: have their lines travel together. Those of CPUs
-                // that have not are better left to them.
+                // The next ones were asked little later, so have likely answered too: have their lines travel together.
+                // Those of CPUs that have not are better left to them.
                 while looked_ahead <= index + AHEAD
                     && let Some(next) = ahead.next()
                 {

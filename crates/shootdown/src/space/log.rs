@@ -1,18 +1,18 @@
 //! The flush log: the generation of one space, and the last ranges flushed in it, keyed by generation.
 //!
-//! A requester that took generation *g* writes its range into entry *g mod N*; a CPU that is some generations behind reads every
-//! entry in between and flushes just those ranges. Whatever is missing (overrun, not yet written, lost to a collision) reads as
-//! "unknown", and the reader flushes everything (C6).
+//! A requester that took generation *g* writes its range into entry *g mod N*; a CPU that is some generations behind
+//! reads every entry in between and flushes just those ranges. Whatever is missing (overrun, not yet written, lost to a
+//! collision) reads as "unknown", and the reader flushes everything (C6).
 //!
-//! Generation and entries share one cache line: the requester has just gained it, and whoever has found the generation changed
-//! holds it too, so that a range travels for nothing.
+//! Generation and entries share one cache line: the requester has just gained it, and whoever has found the generation
+//! changed holds it too, so that a range travels for nothing.
 
 use crate::facade::{Facade, Word};
 use crate::range::Range;
 use core::sync::atomic::Ordering;
 
-/// Entries per space: as many as fit the cache line of the generation. A CPU that is further behind flushes its whole tag. Seven, on
-/// two lines, were no faster: tried by hand on `milan-72`, `turin-2p`, `icelake-128` and `thunderx-48`.
+/// Entries per space: as many as fit the cache line of the generation. A CPU that is further behind flushes its whole
+/// tag. Seven, on two lines, were no faster: tried by hand on `milan-72`, `turin-2p`, `icelake-128` and `thunderx-48`.
 pub const LOG_ENTRIES: usize = 3;
 
 /// Set in a key while its range is being written.
@@ -57,8 +57,8 @@ impl<F: Facade> FlushLog<F> {
     ///
     /// A range of more than one word is not written: nobody would walk it.
     ///
-    /// The claim is a compare-exchange because two requesters a whole ring apart may meet here; without it one's range could
-    /// stand under the other's key.
+    /// The claim is a compare-exchange because two requesters a whole ring apart may meet here; without it one's range
+    /// could stand under the other's key.
     #[inline]
     pub(crate) fn append(&self, generation: u64, range: &Range) {
         if range.is_long() {

@@ -22,30 +22,32 @@ pub struct Space<F: Facade, const W: usize> {
     /// Never reused, from 1. Read-only.
     pub(crate) id: u64,
     pub(crate) root: Root,
-    /// How walks of this space register, where that is decided per space ([`crate::walk::policy`]). Here, on a line that is
-    /// otherwise read-only, because walks read the id anyway.
+    /// How walks of this space register, where that is decided per space ([`crate::walk::policy`]). Here, on a line
+    /// that is otherwise read-only, because walks read the id anyway.
     pub(crate) walk_mode: F::U64,
     /// [`Mode`], packed. Read by every flush and switch, written at promotion, demotion and roll-over only.
     pub(crate) mode: Line<F::U64>,
     /// Generation of the last batched unmap that may not have been flushed, or 0 (rule 9).
     pub(crate) pending: F::U64,
-    /// Samples in a row that found the space better off with a tag, where it has none, or without. Written where the mode is
-    /// considered only.
+    /// Samples in a row that found the space better off with a tag, where it has none, or without. Written where the
+    /// mode is considered only.
     pub(crate) found: F::U64,
     /// When a request will next look for CPUs that have left, ns; 0 before the first look.
     pub(crate) next_trim: F::U64,
-    /// How many CPUs that had left were looked at in vain by requests, since such CPUs were last asked to leave the set.
+    /// How many CPUs that had left were looked at in vain by requests, since such CPUs were last asked to leave the
+    /// set.
     pub(crate) looked: F::U64,
-    /// On how many CPUs it is active, and which share of them requests on per-CPU tags had to ask ([`Share`](crate::adaptive::tag_policy::Share)). Written
-    /// at samples, as is the next.
+    /// On how many CPUs it is active, and which share of them requests on per-CPU tags had to ask
+    /// ([`Share`](crate::adaptive::tag_policy::Share)). Written at samples, as is the next.
     pub(crate) asked: F::U64,
-    /// What its requests cost with a system-wide tag, ns, the mean: noted while it has one, and remembered, fading, when it has given it up
-    /// because they cost less without. 0 if nothing is known.
+    /// What its requests cost with a system-wide tag, ns, the mean: noted while it has one, and remembered, fading,
+    /// when it has given it up because they cost less without. 0 if nothing is known.
     pub(crate) dear: F::U64,
     /// CPUs that may cache it.
     pub(crate) cpus: CpuSet<F, W>,
     pub(crate) log: FlushLog<F>,
-    /// CPUs that may walk it without a lock, registered by their walks. Not `cpus`: whoever walks need not have it loaded.
+    /// CPUs that may walk it without a lock, registered by their walks. Not `cpus`: whoever walks need not have it
+    /// loaded.
     pub(crate) walkers: CpuSet<F, W>,
     /// What the freeing side has counted, for the policy.
     pub(crate) walk_counts: Line<crate::walk::Counts<F>>,
@@ -88,8 +90,8 @@ impl<F: Facade, const W: usize> Space<F, W> {
         self.root
     }
 
-    /// CPUs that may hold translations of this space and would have to be told, as of now: a copy, `8 * W` bytes. A CPU that joins
-    /// or leaves meanwhile may be in it or not.
+    /// CPUs that may hold translations of this space and would have to be told, as of now: a copy, `8 * W` bytes. A CPU
+    /// that joins or leaves meanwhile may be in it or not.
     pub fn cpus(&self) -> CpuMask<W> {
         let mut cpus = CpuMask::EMPTY;
         self.cpus.for_each(|cpu| cpus.insert(cpu));
@@ -103,8 +105,8 @@ impl<F: Facade, const W: usize> Space<F, W> {
         Mode::unpack(self.mode.0.load(Ordering::Acquire))
     }
 
-    /// Replaces the mode in `word`, read before, by `to`, in the next era. A full barrier when it succeeds. The era makes the
-    /// exchange fail when the space has lost and regained its tag meanwhile. Returns the new word.
+    /// Replaces the mode in `word`, read before, by `to`, in the next era. A full barrier when it succeeds. The era
+    /// makes the exchange fail when the space has lost and regained its tag meanwhile. Returns the new word.
     pub(crate) fn change_mode(&self, word: u64, to: Mode) -> Option<u64> {
         self.change_word(word, to.pack())
     }
@@ -119,8 +121,8 @@ impl<F: Facade, const W: usize> Space<F, W> {
         self.mode.0.compare_exchange_full(word, new).is_ok().then_some(new)
     }
 
-    /// The system-wide tag, if the space has one now. Where tags roll over it is the one that it had when it was last loaded, which
-    /// another space may have by now.
+    /// The system-wide tag, if the space has one now. Where tags roll over it is the one that it had when it was last
+    /// loaded, which another space may have by now.
     pub fn system_tag(&self) -> Option<Tag> {
         match self.mode() {
             Mode::PerCpu => None,
@@ -150,8 +152,9 @@ pub(crate) enum Mode {
     },
 }
 
-/// In the packed word bits 0 and 1 say which mode, 2 to 17 hold the tag, 18 tells demotion from transition, and of spaces on per-CPU
-/// tags those that have ended; above stands the era, which each change advances (of roll-over tags: the epoch, from bit 18 on).
+/// In the packed word bits 0 and 1 say which mode, 2 to 17 hold the tag, 18 tells demotion from transition, and of
+/// spaces on per-CPU tags those that have ended; above stands the era, which each change advances (of roll-over tags:
+/// the epoch, from bit 18 on).
 impl Mode {
     const DEMOTING: u64 = 1 << 18;
     /// Of a space on per-CPU tags: it has ended, and gets no tag any more.

@@ -1,32 +1,36 @@
 //! Demotion: a space gives its system-wide tag back and returns to per-CPU slots.
 //!
-//! A space that has shrunk to few CPUs pays a broadcast for every flush that would need no message, or few; one whose CPUs are inside
-//! the kernel most of the time would hardly have to ask them; and tags are scarce. No shipped kernel demotes. [`Reach::Adaptive`](crate::Reach::Adaptive) does:
+//! A space that has shrunk to few CPUs pays a broadcast for every flush that would need no message, or few; one whose
+//! CPUs are inside the kernel most of the time would hardly have to ask them; and tags are scarce. No shipped kernel
+//! demotes. [`Reach::Adaptive`](crate::Reach::Adaptive) does:
 //!
-//! 1. A sampled flush of a promoted space finds it active on few CPUs, or finds that broadcasts cost more than its requests did
-//!    without, some samples in a row (or once, while tags are short), and publishes `Demoting(tag)` by a full-barrier compare-exchange.
+//! 1. A sampled flush of a promoted space finds it active on few CPUs, or finds that broadcasts cost more than its
+//!    requests did without, some samples in a row (or once, while tags are short), and publishes `Demoting(tag)` by a
+//!    full-barrier compare-exchange.
 //! 2. Whoever loads the space from then on, or is told to catch up, takes a slot. Every flush broadcasts under the tag
 //!    *and* interrupts: CPUs on a slot catch up, CPUs still on the tag move to a slot, lazy ones let go of the root.
-//! 3. A flush that finds nobody on the tag publishes `PerCpu`. Whoever wins that exchange invalidates the tag everywhere,
-//!    synchronises, and only then frees it.
+//! 3. A flush that finds nobody on the tag publishes `PerCpu`. Whoever wins that exchange invalidates the tag
+//!    everywhere, synchronises, and only then frees it.
 //!
 //! # Why nothing stale is used (C1)
 //! Generations advance under a tag too, in [`Engine::dispatch`], before the mode is read.
-//! * A flush that read `System` wrote its entries, incremented the generation (full barrier), then read the mode from before
-//!   step 1's exchange. A CPU takes a slot only after it has read the mode from after it; it reads the generation after
-//!   that. So it sees this generation, its slot does not count as fresh, and its fills see the entries. The acquire load of the
-//!   mode is enough for that where memory is multi-copy-atomic, as on x86, Armv8 and RISC-V.
-//! * A flush that read `Demoting` scans set and states after its increment: a CPU on a slot is interrupted, as under `PerCpu`;
-//!   a CPU on the tag is covered by the broadcast, and by the interrupt that moves it, which comes after the increment.
-//! * A slot from before the promotion recorded a generation that lies behind every flush since; those flushes left nothing in
-//!   the log, so the slot catches up by a whole flush (C6).
+//! * A flush that read `System` wrote its entries, incremented the generation (full barrier), then read the mode from
+//!   before step 1's exchange. A CPU takes a slot only after it has read the mode from after it; it reads the
+//!   generation after that. So it sees this generation, its slot does not count as fresh, and its fills see the
+//!   entries. The acquire load of the mode is enough for that where memory is multi-copy-atomic, as on x86, Armv8 and
+//!   RISC-V.
+//! * A flush that read `Demoting` scans set and states after its increment: a CPU on a slot is interrupted, as under
+//!   `PerCpu`; a CPU on the tag is covered by the broadcast, and by the interrupt that moves it, which comes after the
+//!   increment.
+//! * A slot from before the promotion recorded a generation that lies behind every flush since; those flushes left
+//!   nothing in the log, so the slot catches up by a whole flush (C6).
 //!
 //! # Why no tag changes hands too early (C4)
-//! The scan of step 3 comes after a full barrier after the exchange of step 1 (or after reading its result): a CPU that it
-//! misses joins later and reads `Demoting`. CPUs in the middle of a switch are waited out. So when nobody is found on the tag
-//! nobody can load it any more, nothing is filled under it, and the synchronised invalidation that follows removes what is
-//! left on any CPU, whether or not it is in the set. The mode word carries an era, so that a flush which found nobody in an
-//! earlier demotion cannot end a later one under the same tag.
+//! The scan of step 3 comes after a full barrier after the exchange of step 1 (or after reading its result): a CPU that
+//! it misses joins later and reads `Demoting`. CPUs in the middle of a switch are waited out. So when nobody is found
+//! on the tag nobody can load it any more, nothing is filled under it, and the synchronised invalidation that follows
+//! removes what is left on any CPU, whether or not it is in the set. The mode word carries an era, so that a flush
+//! which found nobody in an earlier demotion cannot end a later one under the same tag.
 //!
 //! Under a system-wide tag there is no local-only flush: a CPU that left the set still holds entries under the tag. To
 //! know that none does takes an invalidation everywhere, which is what demotion does, once.
@@ -44,7 +48,8 @@ use crate::transport::request::Asked;
 use core::sync::atomic::Ordering;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// After a sampled flush under `tag`: demotes `space` if it has shrunk, or if tags are short and it hardly needs its.
+    /// After a sampled flush under `tag`: demotes `space` if it has shrunk, or if tags are short and it hardly needs
+    /// its.
     pub(crate) fn consider_demotion(
         &self,
         token: &mut Token<'_, 'k, K, W>,
@@ -116,8 +121,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.interrupt(token, targets, Asked::CATCH_UP, pin, |_| {});
     }
 
-    /// Who must answer a flush during demotion, and who of them is still on the tag. Where a broadcast does not suffice by itself
-    /// ([`Errata::interrupt_too`](crate::Errata::interrupt_too)) nothing is demoted.
+    /// Who must answer a flush during demotion, and who of them is still on the tag. Where a broadcast does not suffice
+    /// by itself ([`Errata::interrupt_too`](crate::Errata::interrupt_too)) nothing is demoted.
     pub(crate) fn demotion_targets(
         &self,
         space: &Space<K::Facade, W>,
@@ -135,8 +140,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.stragglers(space, me, true)
     }
 
-    /// This CPU's part while the mode of a space changes: what it has loaded follows the mode (onto the tag or off it), or is
-    /// brought up to date on its slot.
+    /// This CPU's part while the mode of a space changes: what it has loaded follows the mode (onto the tag or off it),
+    /// or is brought up to date on its slot.
     pub(crate) fn move_here(&self, space: &Space<K::Facade, W>, me: CpuId) {
         self.masked(|| {
             let cpu = &self.cpus[me];

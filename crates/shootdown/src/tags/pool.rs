@@ -1,8 +1,8 @@
 //! System-wide tags for promotion: three bitmaps, no lock.
 //!
-//! A tag is *used* while a space has it, and from then on until the broadcast of a reclaim is complete that began later: *dirty*
-//! until that reclaim begins, *flushing* until it ends. Only a tag that is not used is given out, so two live spaces can never
-//! share one (C4; regression 3).
+//! A tag is *used* while a space has it, and from then on until the broadcast of a reclaim is complete that began
+//! later: *dirty* until that reclaim begins, *flushing* until it ends. Only a tag that is not used is given out, so two
+//! live spaces can never share one (C4; regression 3).
 
 use crate::facade::{Facade, Word};
 use crate::hooks::Tag;
@@ -59,8 +59,8 @@ impl<'a, F: Facade> TagPool<'a, F> {
                     break;
                 }
                 let bit = free & free.wrapping_neg();
-                // Pairs with the same word's exchange in `free_clean` and at the end of `reclaim`: whoever gets the tag knows
-                // that it is clean.
+                // Pairs with the same word's exchange in `free_clean` and at the end of `reclaim`: whoever gets the tag
+                // knows that it is clean.
                 if self.used[index].fetch_or_full(bit) & bit == 0 {
                     return Some(Tag((index * 64) as u16 + bit.trailing_zeros() as u16));
                 }
@@ -74,13 +74,14 @@ impl<'a, F: Facade> TagPool<'a, F> {
         self.used[usize::from(tag.0) / 64].fetch_and_full(!(1 << (tag.0 % 64)));
     }
 
-    /// Gives back a tag that no CPU has loaded any more; entries under it may survive anywhere. It stays used until they do not.
+    /// Gives back a tag that no CPU has loaded any more; entries under it may survive anywhere. It stays used until
+    /// they do not.
     pub(crate) fn free_dirty(&self, tag: Tag) {
         self.dirty[usize::from(tag.0) / 64].fetch_or_full(1 << (tag.0 % 64));
     }
 
-    /// Makes dirty tags free again by `flush_all`, which must invalidate every tag everywhere. False when there is none or
-    /// somebody else is at it: then the caller does without (C6), it does not wait.
+    /// Makes dirty tags free again by `flush_all`, which must invalidate every tag everywhere. False when there is none
+    /// or somebody else is at it: then the caller does without (C6), it does not wait.
     pub(crate) fn reclaim(&self, flush_all: impl FnOnce()) -> bool {
         let is_dirty = |word: &F::U64| word.load(Ordering::Relaxed) != 0;
         if !self.dirty.iter().any(is_dirty) || self.reclaiming.swap_full(1) != 0 {
@@ -201,7 +202,8 @@ mod tests {
 
     #[test]
     fn what_happens_to_one_tag_is_not_lost_by_what_happens_to_its_neighbour() {
-        // At whatever moment another operation on the same words comes between. A reclaim cleans what is freed before it begins.
+        // At whatever moment another operation on the same words comes between. A reclaim cleans what is freed before
+        // it begins.
         let operations: [(bool, Operation); 4] = [
             (false, |pool| pool.free_clean(Tag(5))),
             (false, |pool| pool.free_dirty(Tag(5))),

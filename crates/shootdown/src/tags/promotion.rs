@@ -1,17 +1,19 @@
 //! Hybrid tags: promoting a space to a system-wide tag, and flushing while that is under way.
 //!
-//! 1. A requester that has just interrupted CPUs samples, at a request that is timed or in one time window of 32, whether the
-//!    space is active on enough of them, and where reach is adaptive whether its requests cost more than broadcasts would,
-//!    allocates a tag, and publishes `Transition(tag)` with one full-barrier compare-exchange.
-//!    One that has just broadcast to every tag, since to interrupt would have cost more, does so at once, while tags are left.
-//! 2. Every flush from then on broadcasts under the tag *and* interrupts CPUs that still run on a slot, which moves them.
+//! 1. A requester that has just interrupted CPUs samples, at a request that is timed or in one time window of 32,
+//!    whether the space is active on enough of them, and where reach is adaptive whether its requests cost more than
+//!    broadcasts would, allocates a tag, and publishes `Transition(tag)` with one full-barrier compare-exchange. One
+//!    that has just broadcast to every tag, since to interrupt would have cost more, does so at once, while tags are
+//!    left.
+//! 2. Every flush from then on broadcasts under the tag *and* interrupts CPUs that still run on a slot, which moves
+//!    them.
 //! 3. A flush that finds no such CPU publishes `System(tag)`; flushes then only broadcast.
 //!
 //! Why no generation is kept for a system-wide tag: a flush that read `PerCpu` wrote its entries, then passed a full
-//! barrier, then read the mode from before the compare-exchange. A CPU fills under the tag only after it has read the mode
-//! from after it. So those fills see the entries. Demotion (`tags/demotion.rs`) does not change that: the flush of an earlier era
-//! that still has to broadcast, or to interrupt, does it once more than was needed, and a mode word of an earlier era is
-//! never mistaken for one of this.
+//! barrier, then read the mode from before the compare-exchange. A CPU fills under the tag only after it has read the
+//! mode from after it. So those fills see the entries. Demotion (`tags/demotion.rs`) does not change that: the flush of
+//! an earlier era that still has to broadcast, or to interrupt, does it once more than was needed, and a mode word of
+//! an earlier era is never mistaken for one of this.
 
 use crate::cpuset::CpuMask;
 use crate::design::{CONSIDER_ONE_IN, Exit, Reach, Tags};
@@ -25,7 +27,8 @@ use crate::transport::request::Asked;
 use core::sync::atomic::Ordering;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// From how many active CPUs on this design gives out system-wide tags, if it does and the machine has a use for them.
+    /// From how many active CPUs on this design gives out system-wide tags, if it does and the machine has a use for
+    /// them.
     pub(crate) fn promotes_at(&self) -> Option<u32> {
         match self.design().tags {
             Tags::Hybrid { promote_at } if self.broadcasts() => Some(promote_at),
@@ -33,9 +36,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// After a flush by interrupts, to `targets` CPUs: promotes `space` if it is worth a tag and it is time to look. With an adaptive
-    /// reach that is at the requests that are `timed`, and costs the others nothing; else while this CPU's sampling window is
-    /// open, and costs a clock read when it is closed.
+    /// After a flush by interrupts, to `targets` CPUs: promotes `space` if it is worth a tag and it is time to look.
+    /// With an adaptive reach that is at the requests that are `timed`, and costs the others nothing; else while this
+    /// CPU's sampling window is open, and costs a clock read when it is closed.
     #[inline]
     pub(crate) fn consider(&self, space: &Space<K::Facade, W>, me: CpuId, timed: bool, targets: usize) {
         if matches!(self.design().tags, Tags::Hybrid { .. }) && (timed || self.design().reach != Reach::Adaptive) {
@@ -43,9 +46,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// After a flush that went to every tag for want of one of its own, and left every slot of the space behind: by the number of CPUs
-    /// that need not happen often to be worth a tag, as long as there are any. By cost the first time counts; later ones would
-    /// tell only of requests that have many targets.
+    /// After a flush that went to every tag for want of one of its own, and left every slot of the space behind: by the
+    /// number of CPUs that need not happen often to be worth a tag, as long as there are any. By cost the first time
+    /// counts; later ones would tell only of requests that have many targets.
     pub(crate) fn consider_after_any_tag(&self, space: &Space<K::Facade, W>, me: CpuId, timed: bool, targets: usize) {
         let none_left = self.tag_shortage.0.load(Ordering::Relaxed) != 0;
         let looks = !none_left && (!self.weighs_tags() || self.is_new(space));
@@ -87,7 +90,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         let Some(tag) = self.allocate_tag() else {
             self.kernel.event(Event::TagsExhausted);
-            // Where reach is adaptive a sampled flush of a space that hardly needs its tag gives it up; see `tags/demotion.rs`.
+            // Where reach is adaptive a sampled flush of a space that hardly needs its tag gives it up; see
+            // `tags/demotion.rs`.
             self.tag_shortage.0.store(1, Ordering::Relaxed);
             return;
         };
@@ -128,17 +132,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         self.interrupt(token, stragglers, Asked::CATCH_UP, pin, |_| {});
     }
 
-    /// A tag for promotion, reclaiming freed ones by one broadcast over all tags when none is left. The caller's pin ended
-    /// with the sending, so the reclaim takes one of its own: on another CPU the synchronising instruction would not wait
-    /// for the broadcast, and a tag would change hands with entries under it (C4).
+    /// A tag for promotion, reclaiming freed ones by one broadcast over all tags when none is left. The caller's pin
+    /// ended with the sending, so the reclaim takes one of its own: on another CPU the synchronising instruction would
+    /// not wait for the broadcast, and a tag would change hands with entries under it (C4).
     fn allocate_tag(&self) -> Option<Tag> {
         if let Some(tag) = self.tags.allocate() {
             return Some(tag);
         }
         let reclaimed = self.tags.reclaim(|| {
             let _pin = self.pinned();
-            // The tags that are to be free again were read before the broadcast: on Arm a read-modify-write does not order a TLBI (C4).
-            // Pairs with `free_dirty`.
+            // The tags that are to be free again were read before the broadcast: on Arm a read-modify-write does not
+            // order a TLBI (C4). Pairs with `free_dirty`.
             K::Facade::publish_tables();
             self.broadcast_complete(|| {
                 self.kernel.broadcast(crate::hooks::Broadcast::NonGlobal);
@@ -152,18 +156,20 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         None
     }
 
-    /// Takes `space` off every CPU that still has it loaded lazily, and gives up its tag. Call once, when no thread of it
-    /// will run again and before its root is freed; then the space may be dropped and its table pages freed. No lockless walk of
-    /// it may be under way, nor begin: whoever walks uses the space, and a kernel knows who does (Linux counts them: `mm_users`).
-    /// Walks are therefore not waited for, and nobody is interrupted for the sake of them.
+    /// Takes `space` off every CPU that still has it loaded lazily, and gives up its tag. Call once, when no thread of
+    /// it will run again and before its root is freed; then the space may be dropped and its table pages freed. No
+    /// lockless walk of it may be under way, nor begin: whoever walks uses the space, and a kernel knows who does
+    /// (Linux counts them: `mm_users`). Walks are therefore not waited for, and nobody is interrupted for the sake of
+    /// them.
     ///
-    /// Waits for CPUs that are about to leave the space. One that runs it, against the above, is asked until it has let go, and,
-    /// unless the design reports nobody, reported as [stuck](Kernel::stuck): nothing is freed under it (C7).
+    /// Waits for CPUs that are about to leave the space. One that runs it, against the above, is asked until it has let
+    /// go, and, unless the design reports nobody, reported as [stuck](Kernel::stuck): nothing is freed under it (C7).
     ///
-    /// The tag need not be invalidated: no CPU has it loaded, and it is not given out again before a reclaim or roll-over
-    /// that flushes it everywhere (C4). Under a roll-over tag it is all the same where the design says
-    /// [`Exit::Flush`], as kernels do that flush whenever table pages go. Context as [`flush`](Self::flush). Retiring it twice, or flushing it
-    /// afterwards, is a mistake that costs flushes and harms nobody while the space lives: it is on per-CPU slots then.
+    /// The tag need not be invalidated: no CPU has it loaded, and it is not given out again before a reclaim or
+    /// roll-over that flushes it everywhere (C4). Under a roll-over tag it is all the same where the design says
+    /// [`Exit::Flush`], as kernels do that flush whenever table pages go. Context as [`flush`](Self::flush). Retiring
+    /// it twice, or flushing it afterwards, is a mistake that costs flushes and harms nobody while the space lives: it
+    /// is on per-CPU slots then.
     pub fn retire(&self, space: &Space<K::Facade, W>) -> Flushed {
         let (generation, secondary) = {
             let _pin = self.pinned();
@@ -174,7 +180,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         };
         self.wait_for_leavers(space, generation);
         self.await_secondary(secondary);
-        // Who has left in the meantime may have the count of its word to lower, with interrupts off, and waits for nobody: not reported.
+        // Who has left in the meantime may have the count of its word to lower, with interrupts off, and waits for
+        // nobody: not reported.
         K::Facade::wait_until(|| space.cpus.is_settled(self.cpus.len()));
         if self.design().exit == Exit::Flush
             && let Mode::Rolled { tag, .. } = space.mode()
@@ -184,9 +191,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.flush_rolled(&mut token, space, tag, &Range::WHOLE, false, pin);
             let _flushed = token.wait();
         }
-        // One exchange gives up the tag, so that it is freed once, and a space that is loaded again by mistake finds itself
-        // on per-CPU slots, which catch up, not on a tag that is somebody else's (C4). Nor is it given another, which nobody would
-        // give back: whoever has flushed it before may still be about to. Relaxed, for the exchange decides.
+        // One exchange gives up the tag, so that it is freed once, and a space that is loaded again by mistake finds
+        // itself on per-CPU slots, which catch up, not on a tag that is somebody else's (C4). Nor is it given another,
+        // which nobody would give back: whoever has flushed it before may still be about to. Relaxed, for the exchange
+        // decides.
         loop {
             let word = space.mode.0.load(Ordering::Relaxed);
             let mode = Mode::unpack(word);
@@ -209,12 +217,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// Asks CPUs that may still have `space`, which ends, until none has: those that have it lazily let go when they are asked.
-    /// Reports the first that has kept it.
+    /// Asks CPUs that may still have `space`, which ends, until none has: those that have it lazily let go when they
+    /// are asked. Reports the first that has kept it.
     ///
-    /// A member that is switching may be on its way out, with the root still loaded, or about to leave the set: its state names
-    /// the space that comes next. Its answer proves that the switch is over (C3), so nobody need be looked for again once all of
-    /// those whose state named the space have gone.
+    /// A member that is switching may be on its way out, with the root still loaded, or about to leave the set: its
+    /// state names the space that comes next. Its answer proves that the switch is over (C3), so nobody need be looked
+    /// for again once all of those whose state named the space have gone.
     fn wait_for_leavers(&self, space: &Space<K::Facade, W>, generation: u64) {
         for round in 0_u64.. {
             let pin = self.pinned();

@@ -1,8 +1,9 @@
 //! System-wide tags for every space, with roll-over: what Arm and RISC-V kernels do, on any machine.
 //!
-//! A tag is valid in one *epoch*. When the pool is empty the epoch advances: tags that CPUs are running on stay reserved,
-//! all others become free, and every CPU is marked to flush itself, locally, at its next pass through the slow path. N
-//! local flushes, never N broadcasts. The fast path of a switch is one compare-exchange on a line of this CPU.
+//! A tag is valid in one *epoch*. When the pool is empty the epoch advances: tags that CPUs are running on stay
+//! reserved, all others become free, and every CPU is marked to flush itself, locally, at its next pass through the
+//! slow path. N local flushes, never N broadcasts. The fast path of a switch is one compare-exchange on a line of this
+//! CPU.
 
 use crate::cpu::state::PerCpu;
 use crate::engine::Engine;
@@ -75,8 +76,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let valid = matches!(mode, Mode::Rolled { epoch: of, .. } if of == epoch);
         if !valid {
             mode = self.new_tag(mode);
-            // Full barrier: pairs with `dispatch`, which reads the mode after its increment. A flush that saw the old tag
-            // wrote its entries before any fill under the new one.
+            // Full barrier: pairs with `dispatch`, which reads the mode after its increment. A flush that saw the old
+            // tag wrote its entries before any fill under the new one.
             space.mode.0.swap_full(mode.pack());
         }
         if running.flush_pending.load(Ordering::Relaxed) != 0 {
@@ -94,8 +95,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Everything non-global under every tag. There is no such operation among the local ones that keeps global entries on
-    /// all machines, so those go too.
+    /// Everything non-global under every tag. There is no such operation among the local ones that keeps global entries
+    /// on all machines, so those go too.
     fn flush_every_tag_here(&self) {
         self.flush_everything_here();
     }
@@ -134,8 +135,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         for cpu in self.cpus {
             let mut kept = cpu.running.active.swap_full(0);
             if kept == 0 && !cpu.state().is_off() {
-                // No slow path since the last roll-over: it still runs on what was reserved then. Unless it is off: then it runs
-                // under none, and takes this lock before it does.
+                // No slow path since the last roll-over: it still runs on what was reserved then. Unless it is off:
+                // then it runs under none, and takes this lock before it does.
                 kept = cpu.running.reserved.load(Ordering::Relaxed);
             }
             if let Mode::Rolled { tag, .. } = Mode::unpack(kept) {

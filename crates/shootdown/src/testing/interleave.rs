@@ -1,5 +1,5 @@
-//! For unit tests: words between whose operations somebody else can do something, at a moment that the test chooses; and two that
-//! take turns, each for so many operations.
+//! For unit tests: words between whose operations somebody else can do something, at a moment that the test chooses;
+//! and two that take turns, each for so many operations.
 
 use crate::facade::{Facade, Word};
 use core::cell::{Cell, RefCell};
@@ -89,8 +89,8 @@ impl Turns {
     }
 }
 
-/// `one` and `other` take turns: `one` begins, and each goes on for as many operations as `turns` says, one number a turn; when these
-/// are used up, or one ends, each goes on to its end. Returns whether all turns were used.
+/// `one` and `other` take turns: `one` begins, and each goes on for as many operations as `turns` says, one number a
+/// turn; when these are used up, or one ends, each goes on to its end. Returns whether all turns were used.
 pub(crate) fn together(turns: &[u32], one: impl FnOnce() + Send, other: impl FnOnce() + Send) -> bool {
     let turns = Arc::new(Turns {
         state: Mutex::new(Turn {

@@ -1,5 +1,5 @@
-//! Broadcast invalidation: cutting a range into what the instruction takes, both halves of split tags, whom to aim it at where
-//! that is asked, and the synchronising instruction on the same CPU.
+//! Broadcast invalidation: cutting a range into what the instruction takes, both halves of split tags, whom to aim it
+//! at where that is asked, and the synchronising instruction on the same CPU.
 
 use crate::cpuset::CpuMask;
 use crate::design::Reach;
@@ -10,16 +10,17 @@ use crate::range::{Range, Stride};
 use crate::space::Space;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
-    /// Broadcasts `range` of `space` under `tag`, its own, and waits until it is complete everywhere. The caller is pinned on `me`:
-    /// the synchronising instruction waits only for broadcasts of its own CPU. Whether anything was broadcast at all.
+    /// Broadcasts `range` of `space` under `tag`, its own, and waits until it is complete everywhere. The caller is
+    /// pinned on `me`: the synchronising instruction waits only for broadcasts of its own CPU. Whether anything was
+    /// broadcast at all.
     ///
     /// The entry writes are visible to walkers: the caller published them.
     pub(crate) fn broadcast_and_sync(&self, space: &Space<K::Facade, W>, me: CpuId, tag: Tag, range: &Range) -> bool {
         self.broadcast_complete(|| self.issue_for(space, me, tag, range))
     }
 
-    /// Broadcasts what `issue` issues, which returns the number of instructions, and waits until it is complete everywhere,
-    /// twice over where the processor needs that. The caller is pinned. Whether there were any.
+    /// Broadcasts what `issue` issues, which returns the number of instructions, and waits until it is complete
+    /// everywhere, twice over where the processor needs that. The caller is pinned. Whether there were any.
     pub(crate) fn broadcast_complete(&self, issue: impl Fn() -> u32) -> bool {
         let mut instructions = issue();
         self.synchronise(instructions);
@@ -82,10 +83,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             && self.kernel.broadcast_limits().is_some()
     }
 
-    /// Table writes before this are seen by every walker that fills after an invalidation issued later, here or by whoever
-    /// learns of them from the `*_full` operation that follows: a CPU that catches up with a generation invalidates without
-    /// asking whether its requester has come further than that. Pairs with the walk that follows the invalidation, on any
-    /// CPU (regression 17).
+    /// Table writes before this are seen by every walker that fills after an invalidation issued later, here or by
+    /// whoever learns of them from the `*_full` operation that follows: a CPU that catches up with a generation
+    /// invalidates without asking whether its requester has come further than that. Pairs with the walk that follows
+    /// the invalidation, on any CPU (regression 17).
     #[inline]
     pub(crate) fn publish_tables(&self) {
         K::Facade::publish_tables_before_full();
@@ -97,8 +98,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.broadcasts() && !self.kernel.broadcasts_are_aimed()
     }
 
-    /// Issues for `space`, whose tag it is, on `me`, without waiting; returns the number of instructions. Where broadcasts are aimed
-    /// this CPU does its own part itself, while those few do theirs that may hold entries under the tag.
+    /// Issues for `space`, whose tag it is, on `me`, without waiting; returns the number of instructions. Where
+    /// broadcasts are aimed this CPU does its own part itself, while those few do theirs that may hold entries under
+    /// the tag.
     #[inline]
     pub(crate) fn issue_for(&self, space: &Space<K::Facade, W>, me: CpuId, tag: Tag, range: &Range) -> u32 {
         if self.kernel.broadcasts_are_aimed() {
@@ -110,9 +112,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     #[inline(never)]
     fn issue_aimed(&self, space: &Space<K::Facade, W>, me: CpuId, tag: Tag, range: &Range) -> u32 {
-        // C1: a CPU joins the set before it loads the tag, a full barrier, and stays in as long as the space has it (`depart`).
-        // Whoever is missed here, after the request's own barrier, joins later, and all it fills is new. A CPU that is not online has
-        // flushed everything before it is again (C5); its join of that set pairs with the same barrier.
+        // C1: a CPU joins the set before it loads the tag, a full barrier, and stays in as long as the space has it
+        // (`depart`). Whoever is missed here, after the request's own barrier, joins later, and all it fills is new. A
+        // CPU that is not online has flushed everything before it is again (C5); its join of that set pairs with the
+        // same barrier.
         let mut holders = CpuMask::EMPTY;
         space.cpus.for_each_but(me, |cpu| {
             if self.online.contains(cpu) {
@@ -159,8 +162,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         instructions
     }
 
-    /// Pages per instruction if `range` is worth cutting up, or fits one; `None` for the whole-tag form. The instruction has
-    /// strides of 4 KiB and 2 MiB only.
+    /// Pages per instruction if `range` is worth cutting up, or fits one; `None` for the whole-tag form. The
+    /// instruction has strides of 4 KiB and 2 MiB only.
     pub(crate) fn page_limit(&self, range: &Range) -> Option<u32> {
         let limits = self.kernel.broadcast_limits()?;
         let most = match range.stride() {

@@ -18,17 +18,18 @@ pub(crate) const POSTED: u64 = 1;
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// The shootdown interrupt's handler. Call it once per interrupt; a spurious call is harmless.
     ///
-    /// Acknowledge the interrupt at its controller first (Arm: read the IAR; RISC-V: clear SSIP): one that is raised while this
-    /// runs must come again. The end of the interrupt may be told before or after.
+    /// Acknowledge the interrupt at its controller first (Arm: read the IAR; RISC-V: clear SSIP): one that is raised
+    /// while this runs must come again. The end of the interrupt may be told before or after.
     ///
-    /// Walks run with interrupts off, so a handler that runs proves that none is under way on this CPU: who calls this without an
-    /// interrupt, to poll, must not hold a walk guard, nor be in the middle of another call of the engine's.
+    /// Walks run with interrupts off, so a handler that runs proves that none is under way on this CPU: who calls this
+    /// without an interrupt, to poll, must not hold a walk guard, nor be in the middle of another call of the engine's.
     ///
     /// # Safety
-    /// Interrupts are off, and the caller stays on this CPU until it returns: it reads the space that is loaded here, which another
-    /// thread's switch would let go of.
+    /// Interrupts are off, and the caller stays on this CPU until it returns: it reads the space that is loaded here,
+    /// which another thread's switch would let go of.
     pub unsafe fn on_ipi(&self) {
-        // Pairs with `before_ipi`: what was posted or queued before the interrupt was raised is seen by the loads below (C5).
+        // Pairs with `before_ipi`: what was posted or queued before the interrupt was raised is seen by the loads below
+        // (C5).
         K::Facade::after_ipi();
         let cpu = &self.cpus[self.kernel.cpu()];
         self.serve_on_entry(cpu, true);
@@ -38,9 +39,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Answers what was asked of this CPU by descriptors before it went off, and posts. Interrupts off.
     ///
-    /// It has left the set of CPUs that flushes of kernel addresses wait for, and a requester's stack may be in a mapping that one of
-    /// them has taken away and given to another. So everything goes before the first descriptor is read, and after all were taken: until it
-    /// is answered a requester keeps its frame where it is (C5).
+    /// It has left the set of CPUs that flushes of kernel addresses wait for, and a requester's stack may be in a
+    /// mapping that one of them has taken away and given to another. So everything goes before the first descriptor is
+    /// read, and after all were taken: until it is answered a requester keeps its frame where it is (C5).
     pub(crate) fn drain(&self, cpu: &PerCpu<K::Facade>) {
         let mut flushed = false;
         if cpu.queue.has_ready() {
@@ -61,13 +62,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.serve_on_entry(cpu, false);
     }
 
-    /// As [`serve`](Self::serve); `on_entry` when the interrupt's handler does it, which may answer early (`transport/early_ack.rs`).
+    /// As [`serve`](Self::serve); `on_entry` when the interrupt's handler does it, which may answer early
+    /// (`transport/early_ack.rs`).
     fn serve_on_entry(&self, cpu: &PerCpu<K::Facade>, on_entry: bool) {
         #[cfg(debug_assertions)]
         let _serving = cpu.own.serving.set();
         if cpu.queue.has_ready() {
-            // SAFETY: a request that was ready when taken stays on its requester's stack until it is acknowledged, which is
-            // the last thing that `answer` does with it.
+            // SAFETY: a request that was ready when taken stays on its requester's stack until it is acknowledged,
+            // which is the last thing that `answer` does with it.
             cpu.queue
                 .take(|request| self.answer(cpu, unsafe { &*request }, on_entry));
         }
@@ -80,11 +82,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if self.design().requests != Requests::Log || cpu.post.load(Ordering::Relaxed) & POSTED == 0 {
             return;
         }
-        // The carry clears POSTED and counts one take. A full barrier; pairs with `post`: whoever posts after this gets a
-        // new interrupt, whatever was published before an earlier post is seen by the reads below.
+        // The carry clears POSTED and counts one take. A full barrier; pairs with `post`: whoever posts after this gets
+        // a new interrupt, whatever was published before an earlier post is seen by the reads below.
         let take = cpu.post.fetch_add_full(POSTED) >> 1;
-        // Release: what this CPU did under the old translations comes before it, and unless it is early the invalidations, each
-        // complete on return; pairs with the acquire in `wait`.
+        // Release: what this CPU did under the old translations comes before it, and unless it is early the
+        // invalidations, each complete on return; pairs with the acquire in `wait`.
         let served = || cpu.served.0.store(take + 1, Ordering::Release);
         if on_entry && self.may_answer_posts_early(cpu) {
             served();
@@ -95,8 +97,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Refuses, in debug builds, to wait from within the handler: what it has taken and not answered yet, somebody waits
-    /// for, and two such CPUs would wait for each other for ever (C5). Pinned or masked. Costs nothing in a release build.
+    /// Refuses, in debug builds, to wait from within the handler: what it has taken and not answered yet, somebody
+    /// waits for, and two such CPUs would wait for each other for ever (C5). Pinned or masked. Costs nothing in a
+    /// release build.
     #[inline]
     pub(crate) fn refuse_in_handler(&self) {
         #[cfg(debug_assertions)]
@@ -107,16 +110,16 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Whether a CPU that waits does itself what others ask of it: always, unless the design leaves that to the interrupt and
-    /// the interrupt can come. The same answer from the beginning of a wait to its end.
+    /// Whether a CPU that waits does itself what others ask of it: always, unless the design leaves that to the
+    /// interrupt and the interrupt can come. The same answer from the beginning of a wait to its end.
     #[inline]
     pub(crate) fn serves_while_waiting(&self) -> bool {
         self.design().service == Service::Waiter || self.kernel.interrupts_are_off()
     }
 
-    /// Serves what is asked of the CPU this runs on, from within a wait, whether or not interrupts are on; returns whether
-    /// anything was. It looks before it masks: a waiter that migrates in between has looked at the CPU that it came from, and
-    /// looks again at its next poll.
+    /// Serves what is asked of the CPU this runs on, from within a wait, whether or not interrupts are on; returns
+    /// whether anything was. It looks before it masks: a waiter that migrates in between has looked at the CPU that it
+    /// came from, and looks again at its next poll.
     #[inline]
     pub(crate) fn serve_own(&self) -> bool {
         let asked = self.is_asked(&self.cpus[self.kernel.cpu()]);
@@ -145,8 +148,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         });
     }
 
-    /// Catches up, and finishes what is under way here where that is what was asked for. The interrupt would do the latter,
-    /// but a CPU that serves while it waits takes none.
+    /// Catches up, and finishes what is under way here where that is what was asked for. The interrupt would do the
+    /// latter, but a CPU that serves while it waits takes none.
     fn follow_and_finish(&self, cpu: &PerCpu<K::Facade>) {
         let answer = self.follow_loaded(cpu);
         self.kernel.event(Event::Answered(answer));
@@ -155,8 +158,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Does what one request asks, and acknowledges: in this order, unless the handler answers early. After that the request
-    /// may be gone.
+    /// Does what one request asks, and acknowledges: in this order, unless the handler answers early. After that the
+    /// request may be gone.
     fn answer(&self, cpu: &PerCpu<K::Facade>, request: &Request<K::Facade>, on_entry: bool) {
         let (ask, walked, departed) = request.ask();
         if on_entry && self.may_answer_early(ask, walked) {
@@ -204,8 +207,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Leaves the set of the space at that address, 0 for none, which is not loaded here; the requester keeps it alive. A
-    /// requester that misses this CPU from now on may: before it loads the space again it joins, a full barrier (rule 3).
+    /// Leaves the set of the space at that address, 0 for none, which is not loaded here; the requester keeps it alive.
+    /// A requester that misses this CPU from now on may: before it loads the space again it joins, a full barrier (rule
+    /// 3).
     pub(crate) fn leave_departed(&self, departed: u64) {
         if departed != 0 {
             // SAFETY: the address of a reference that the requester holds until this request is acknowledged.
@@ -216,10 +220,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         }
     }
 
-    /// Rule 2 for `space`, which is loaded on this CPU: nothing is left to do if the slot has seen `generation`, which is
-    /// usual where several requests were taken together, and then the line that all requesters write is not even read; and
-    /// `range` alone is flushed if the slot has seen exactly the one before, and `generation` is still the newest (relaxed: only so
-    /// that what comes after it is done along with it). `None` when neither is so: nothing is done. Interrupts off.
+    /// Rule 2 for `space`, which is loaded on this CPU: nothing is left to do if the slot has seen `generation`, which
+    /// is usual where several requests were taken together, and then the line that all requesters write is not even
+    /// read; and `range` alone is flushed if the slot has seen exactly the one before, and `generation` is still the
+    /// newest (relaxed: only so that what comes after it is done along with it). `None` when neither is so: nothing is
+    /// done. Interrupts off.
     // Always: it is most of what a target does, and as a function of its own it would first save half the registers.
     #[inline(always)]
     pub(crate) fn flush_next(

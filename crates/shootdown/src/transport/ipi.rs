@@ -17,9 +17,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Interrupts `targets`, does the local part before or while they answer, and unpins: before the wait if waits are
     /// preemptible, after it if they spin.
     ///
-    /// With a log the token is left to be waited for; a stack request is waited for here. A request that names a tag, or a
-    /// space whose walkers are to be forgotten or whose set is to be left, needs a descriptor whatever the design, because a
-    /// handler may dereference only the space it has loaded, and what a requester that waits holds for it.
+    /// With a log the token is left to be waited for; a stack request is waited for here. A request that names a tag,
+    /// or a space whose walkers are to be forgotten or whose set is to be left, needs a descriptor whatever the design,
+    /// because a handler may dereference only the space it has loaded, and what a requester that waits holds for it.
     #[inline]
     pub(crate) fn interrupt(
         &self,
@@ -56,8 +56,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// Posts to every target and interrupts those that nobody has posted to since they last looked. Once for a token.
     ///
-    /// All of them when it is on top of another that is sending: an interrupt may come in between a post and its sending, and its
-    /// handler may flush. What it finds posted is owed an interrupt by the one below, which cannot send while the handler waits (C5).
+    /// All of them when it is on top of another that is sending: an interrupt may come in between a post and its
+    /// sending, and its handler may flush. What it finds posted is owed an interrupt by the one below, which cannot
+    /// send while the handler waits (C5).
     pub(crate) fn post(&self, token: &mut Token<'_, 'k, K, W>, targets: CpuMask<W>, me: CpuId) {
         let mut fresh = CpuMask::EMPTY;
         let (mut sent, mut count) = (0, 0);
@@ -96,7 +97,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// Queues one stack request at every target, sends, runs `meanwhile`, and waits for all of them, pinned or not.
     ///
-    /// From the unpinning on nothing here may speak of `me`: the frame, and the request in it, goes where the waiter goes.
+    /// From the unpinning on nothing here may speak of `me`: the frame, and the request in it, goes where the waiter
+    /// goes.
     #[inline]
     fn request(
         &self,
@@ -153,8 +155,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     request.acknowledge();
                 }
             };
-        // Where more CPUs ask than a queue has slots, they must not all wait for the first target: full queues are passed over,
-        // and come back to in an order that differs by requester.
+        // Where more CPUs ask than a queue has slots, they must not all wait for the first target: full queues are
+        // passed over, and come back to in an order that differs by requester.
         let mut full = CpuMask::<W>::EMPTY;
         for cpu in targets.iter() {
             let target = &self.cpus[cpu];
@@ -168,9 +170,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 let target = &self.cpus[cpu];
                 let mut place = self.put(target, me, request);
                 if place.is_none() {
-                    // Whoever found a queue empty owes its CPU the interrupt that all later requesters count on. Send what is
-                    // owed before waiting, or two requesters could each wait for a queue that only the other would have had
-                    // served (C5).
+                    // Whoever found a queue empty owes its CPU the interrupt that all later requesters count on. Send
+                    // what is owed before waiting, or two requesters could each wait for a queue that only the other
+                    // would have had served (C5).
                     if !fresh.is_empty() {
                         K::Facade::before_ipi();
                         self.kernel.send_ipi(&core::mem::take(&mut fresh));
@@ -214,8 +216,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         targets.iter().find(waits).or_else(|| targets.iter().next())
     }
 
-    /// The descriptor of this CPU, if the design uses it and nobody does at the moment: somebody who was preempted while
-    /// waiting may. Pinned on `me`, so that from here to its reopening nobody else on this CPU looks.
+    /// The descriptor of this CPU, if the design uses it and nobody does at the moment: somebody who was preempted
+    /// while waiting may. Pinned on `me`, so that from here to its reopening nobody else on this CPU looks.
     #[inline]
     fn own_request(&self, me: CpuId) -> Option<&Request<K::Facade>> {
         if self.design().requests != Requests::PerCpu {

@@ -1,4 +1,5 @@
-//! How an invalidation reaches other CPUs and other TLBs: requests and IPIs with their handler, broadcast, RAR, secondary TLBs.
+//! How an invalidation reaches other CPUs and other TLBs: requests and IPIs with their handler, broadcast, RAR,
+//! secondary TLBs.
 
 pub(crate) mod broadcast;
 pub(crate) mod early_ack;

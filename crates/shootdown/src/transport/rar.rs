@@ -1,17 +1,19 @@
-//! Remote Action Requests (RAR, Intel): a back end for [`Kernel::broadcast_to`](crate::Kernel::broadcast_to). Experimental.
+//! Remote Action Requests (RAR, Intel): a back end for [`Kernel::broadcast_to`](crate::Kernel::broadcast_to).
+//! Experimental.
 //!
-//! A requester writes what is to be done into an *entry* of a table that all CPUs share, marks the entry in the *action vector* of
-//! each CPU concerned, and signals those through the interrupt controller. Their microcode does it between two instructions, with
-//! interrupts masked or not, and takes the mark away. No software runs there: what is answered says nothing of lockless walks (C3),
-//! and who waits here waits for hardware only, so there is nothing to serve meanwhile (C5).
+//! A requester writes what is to be done into an *entry* of a table that all CPUs share, marks the entry in the *action
+//! vector* of each CPU concerned, and signals those through the interrupt controller. Their microcode does it between
+//! two instructions, with interrupts masked or not, and takes the mark away. No software runs there: what is answered
+//! says nothing of lockless walks (C3), and who waits here waits for hardware only, so there is nothing to serve
+//! meanwhile (C5).
 //!
-//! Owns who uses which entry, and when an action is over. What stands in an entry is the kernel's (`shootdown-arch` encodes it), as
-//! is the signal.
+//! Owns who uses which entry, and when an action is over. What stands in an entry is the kernel's (`shootdown-arch`
+//! encodes it), as is the signal.
 //!
 //! # Ordering
-//! Entry words, then the mark (a full barrier), then [`Facade::before_ipi`] and the signal. The microcode looks at the marks first,
-//! and may do so for another requester's signal. It takes the mark away when the invalidation is complete; the acquire load that
-//! finds it gone comes before everything that the requester does with the proof.
+//! Entry words, then the mark (a full barrier), then [`Facade::before_ipi`] and the signal. The microcode looks at the
+//! marks first, and may do so for another requester's signal. It takes the mark away when the invalidation is complete;
+//! the acquire load that finds it gone comes before everything that the requester does with the proof.
 
 use crate::cpuset::CpuMask;
 use crate::facade::{Facade, Word};
@@ -108,12 +110,13 @@ pub trait RarSignal<const W: usize> {
     /// Whether remote actions are off on `cpu`: then it is not waited for (C5). See [`Rar::reset`] for what it owes.
     fn is_off(&self, cpu: CpuId) -> bool;
 
-    /// The entry that stands for everything, global translations included: asked for where the microcode has refused another (C6).
+    /// The entry that stands for everything, global translations included: asked for where the microcode has refused
+    /// another (C6).
     fn everything(&self) -> [u64; 4];
 
-    /// `waiter` has looked in vain for the `looks`th time, from 1, for the answer of `target`, or for an entry, all of which are
-    /// taken, `target` being one of those that have one. A kernel that has a bound reports here when it is exceeded (C7); the
-    /// wait goes on. Pinned.
+    /// `waiter` has looked in vain for the `looks`th time, from 1, for the answer of `target`, or for an entry, all of
+    /// which are taken, `target` being one of those that have one. A kernel that has a bound reports here when it is
+    /// exceeded (C7); the wait goes on. Pinned.
     fn waits(&self, _waiter: CpuId, _target: CpuId, _looks: u64) {}
 }
 
@@ -159,8 +162,8 @@ impl<'k, F: Facade, const W: usize> Rar<'k, F, W> {
             .fold(0, |pending, entry| pending | 1 << entry)
     }
 
-    /// What the microcode of `cpu` does when an entry is carried out, or refused: the word that the mark is in, and what has to be added
-    /// to it in one step, as the hardware writes a byte. For emulations of it.
+    /// What the microcode of `cpu` does when an entry is carried out, or refused: the word that the mark is in, and
+    /// what has to be added to it in one step, as the hardware writes a byte. For emulations of it.
     pub fn answer(&self, cpu: CpuId, entry: usize, refused: bool) -> (&F::U64, u64) {
         let answer = if refused { FAILED } else { 0 };
         let change = answer.wrapping_sub(PENDING) << (entry % LANES * 8);
@@ -173,28 +176,32 @@ impl<'k, F: Facade, const W: usize> Rar<'k, F, W> {
         entry.checked_sub(1).map(|entry| entry as usize)
     }
 
-    /// Takes away marks that were left on `cpu` while it was off. On that CPU, before its hardware looks at its vector, in this order:
-    /// [`is_off`](RarSignal::is_off) becomes false; this; the hardware is told to look; the CPU signals itself, since what others have
-    /// sent it meanwhile is lost; [`cpu_online`](crate::Engine::cpu_online), which flushes everything. And the other way round:
-    /// [`cpu_offline`](crate::Engine::cpu_offline); `is_off` becomes true; the hardware looks no more.
+    /// Takes away marks that were left on `cpu` while it was off. On that CPU, before its hardware looks at its vector,
+    /// in this order: [`is_off`](RarSignal::is_off) becomes false; this; the hardware is told to look; the CPU signals
+    /// itself, since what others have sent it meanwhile is lost; [`cpu_online`](crate::Engine::cpu_online), which
+    /// flushes everything. And the other way round: [`cpu_offline`](crate::Engine::cpu_offline); `is_off` becomes true;
+    /// the hardware looks no more.
     ///
-    /// So no mark outlives its request on a CPU that looks: one from before this is gone, and who marks later, a full barrier, finds
-    /// that the CPU is not off and waits. (With such a mark the microcode could carry out what the entry held for an earlier request,
-    /// and answer for a later one.)
+    /// So no mark outlives its request on a CPU that looks: one from before this is gone, and who marks later, a full
+    /// barrier, finds that the CPU is not off and waits. (With such a mark the microcode could carry out what the entry
+    /// held for an earlier request, and answer for a later one.)
     pub fn reset(&self, cpu: CpuId) {
-        // "Not off" comes before the words. Pairs with the mark in `ask`, a full barrier before `wait` asks whether the CPU is off.
+        // "Not off" comes before the words. Pairs with the mark in `ask`, a full barrier before `wait` asks whether the
+        // CPU is off.
         F::full_barrier();
         self.cpus[cpu]
             .actions
             .iter()
             .for_each(|word| word.store(0, Ordering::Relaxed));
-        // The zeros come before the hardware looks: an answer to a mark that is gone would be taken off the byte of the next.
+        // The zeros come before the hardware looks: an answer to a mark that is gone would be taken off the byte of the
+        // next.
         F::full_barrier();
     }
 
-    /// Begins what `payload` says on every CPU in `targets`, and waits only for an earlier action of this CPU, or, where there are more
-    /// CPUs than entries, for an entry to come free. On `me`, which stays pinned until [`wait`](Self::wait) has returned: entries are
-    /// held by CPUs that wait for hardware only. Interrupts on or off; no handler may call this.
+    /// Begins what `payload` says on every CPU in `targets`, and waits only for an earlier action of this CPU, or,
+    /// where there are more CPUs than entries, for an entry to come free. On `me`, which stays pinned until
+    /// [`wait`](Self::wait) has returned: entries are held by CPUs that wait for hardware only. Interrupts on or off;
+    /// no handler may call this.
     pub fn request(&self, me: CpuId, payload: [u64; 4], targets: &CpuMask<W>, kernel: &impl RarSignal<W>) {
         self.wait(me, kernel);
         let entry = self.claim(me, kernel);
@@ -236,7 +243,8 @@ impl<'k, F: Facade, const W: usize> Rar<'k, F, W> {
             asked = refused;
         }
         self.cpus[me].entry.0.store(0, Ordering::Relaxed);
-        // Release: whoever takes it next writes its words after everybody has read ours. Pairs with the compare-exchange of `claim`.
+        // Release: whoever takes it next writes its words after everybody has read ours. Pairs with the
+        // compare-exchange of `claim`.
         user.cpu.store(0, Ordering::Release);
     }
 
@@ -277,8 +285,8 @@ impl<'k, F: Facade, const W: usize> Rar<'k, F, W> {
             .zip(targets.iter().skip(AHEAD).map(Some).chain(core::iter::repeat(None)))
         {
             ahead.map(word).into_iter().for_each(F::prefetch_to_write);
-            // Full barrier: who sees the mark reads the words above, and the target is asked whether it is off later (`reset`). Or-ed,
-            // since eight entries share a word.
+            // Full barrier: who sees the mark reads the words above, and the target is asked whether it is off later
+            // (`reset`). Or-ed, since eight entries share a word.
             word(target).fetch_or_full(PENDING << (entry % LANES * 8));
         }
         F::before_ipi();

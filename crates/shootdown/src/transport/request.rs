@@ -1,9 +1,9 @@
 //! Requests with a descriptor, on the requester's stack or one per CPU, and each CPU's queue of pointers to them.
 //!
 //! Used by designs with [`Requests::PerRequest`](crate::Requests::PerRequest) and
-//! [`Requests::PerCpu`](crate::Requests::PerCpu). The descriptor is one cache line that targets read, and another where they
-//! acknowledge. A descriptor is left, with its stack frame or to the next request, only when every target has acknowledged
-//! or was proved off (C5), enforced by [`Outstanding`], which waits when it is dropped.
+//! [`Requests::PerCpu`](crate::Requests::PerCpu). The descriptor is one cache line that targets read, and another where
+//! they acknowledge. A descriptor is left, with its stack frame or to the next request, only when every target has
+//! acknowledged or was proved off (C5), enforced by [`Outstanding`], which waits when it is dropped.
 
 use crate::facade::{Facade, Word};
 use crate::hooks::{CpuId, Tag};
@@ -28,8 +28,8 @@ pub(crate) enum Ask {
     Synchronise,
 }
 
-/// An [`Ask`] as it stands in a descriptor: the kind below the id or the tag, the range, the generation, the end of a long range.
-/// Made as such, not from an [`Ask`]: then no code has to tell which it is.
+/// An [`Ask`] as it stands in a descriptor: the kind below the id or the tag, the range, the generation, the end of a
+/// long range. Made as such, not from an [`Ask`]: then no code has to tell which it is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     words: [u64; 4],
@@ -95,7 +95,8 @@ impl Asked {
         ([kind, range, generation, end, walked, departed], used)
     }
 
-    /// Whether a target learns it from a descriptor only: a tag is not in the log, and to synchronise is no catching up.
+    /// Whether a target learns it from a descriptor only: a tag is not in the log, and to synchronise is no catching
+    /// up.
     #[inline]
     pub(crate) fn needs_descriptor(&self) -> bool {
         matches!(self.words[0] & KIND, 2 | 5)
@@ -127,8 +128,8 @@ pub(crate) struct Request<F: Facade> {
     pub(crate) unacknowledged: Line<F::U64>,
 }
 
-// What targets read fits one line, they acknowledge on another, and a frame that holds a request need not be aligned to more
-// than a line.
+// What targets read fits one line, they acknowledge on another, and a frame that holds a request need not be aligned to
+// more than a line.
 #[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]
 const _: () = {
     use crate::facade::Native;
@@ -169,8 +170,8 @@ impl<F: Facade> Request<F> {
         self.unacknowledged.0.store(SENDING, Ordering::Relaxed);
     }
 
-    /// The request has gone to `targets` CPUs and to no more, and the requester has done its own part. Until then it cannot
-    /// be complete, however many have acknowledged. A full barrier.
+    /// The request has gone to `targets` CPUs and to no more, and the requester has done its own part. Until then it
+    /// cannot be complete, however many have acknowledged. A full barrier.
     #[inline]
     pub(crate) fn sent(&self, targets: u32) {
         self.unacknowledged
@@ -180,8 +181,8 @@ impl<F: Facade> Request<F> {
 
     /// Writes what is asked. The stores become visible before the full barrier of the first [`Queue::put`].
     ///
-    /// `walked`: address of a space in whose walker set targets are forgotten, or 0. `departed`: of one whose set targets leave
-    /// that have left it, or 0.
+    /// `walked`: address of a space in whose walker set targets are forgotten, or 0. `departed`: of one whose set
+    /// targets leave that have left it, or 0.
     #[inline]
     pub(crate) fn write(&self, asked: Asked, walked: u64, departed: u64) {
         let (words, used) = asked.in_full(walked, departed);
@@ -199,9 +200,9 @@ impl<F: Facade> Request<F> {
         }
     }
 
-    /// What is asked; the address of the space in whose walker set this target is forgotten (0 for none); and of the one whose
-    /// set it leaves if it has left the space (0 for none). The requester keeps both alive until this is acknowledged. The
-    /// acquire was done when the ready bits were taken.
+    /// What is asked; the address of the space in whose walker set this target is forgotten (0 for none); and of the
+    /// one whose set it leaves if it has left the space (0 for none). The requester keeps both alive until this is
+    /// acknowledged. The acquire was done when the ready bits were taken.
     #[inline(always)]
     pub(crate) fn ask(&self) -> (Ask, u64, u64) {
         let word = |index: usize| self.body.0[index].load(Ordering::Relaxed);
@@ -227,8 +228,8 @@ impl<F: Facade> Request<F> {
         (ask, walked, departed)
     }
 
-    /// One target is done. A full barrier: the invalidation comes before it; pairs with the acquire load of the waiter. The
-    /// descriptor may be gone when this returns.
+    /// One target is done. A full barrier: the invalidation comes before it; pairs with the acquire load of the waiter.
+    /// The descriptor may be gone when this returns.
     #[inline]
     pub(crate) fn acknowledge(&self) {
         self.unacknowledged.0.fetch_add_full(u64::MAX);
@@ -264,20 +265,20 @@ impl<F: Facade> Queue<F> {
         }
     }
 
-    /// Puts `request` of the CPU `me` into a slot and makes it known. Returns the slot, and whether the queue was empty, so that
-    /// an interrupt is needed; `None` when all slots are taken. Each of the two operations is a full barrier: the descriptor is
-    /// visible before the ready bit (regression 14).
+    /// Puts `request` of the CPU `me` into a slot and makes it known. Returns the slot, and whether the queue was
+    /// empty, so that an interrupt is needed; `None` when all slots are taken. Each of the two operations is a full
+    /// barrier: the descriptor is visible before the ready bit (regression 14).
     #[inline(always)]
     pub(crate) fn put(&self, me: CpuId, request: *const Request<F>) -> Option<(u32, bool)> {
         let slot = self.claim(me, request as usize as u64)?;
         Some((slot, self.say_ready(slot)))
     }
 
-    /// Each CPU has a slot that it tries first, where it meets those only whose number is a multiple of [`QUEUE_SLOTS`] away, and
-    /// itself when it interrupted its own request.
+    /// Each CPU has a slot that it tries first, where it meets those only whose number is a multiple of [`QUEUE_SLOTS`]
+    /// away, and itself when it interrupted its own request.
     ///
-    /// Reads before it writes, to find a free slot; so do the call queues of the kernels that the presets with stack requests
-    /// stand for, and the second transfer of the line is part of their cost.
+    /// Reads before it writes, to find a free slot; so do the call queues of the kernels that the presets with stack
+    /// requests stand for, and the second transfer of the line is part of their cost.
     #[inline(always)]
     pub(crate) fn claim(&self, me: CpuId, pointer: u64) -> Option<u32> {
         let take = |slot: u32| self.slots.0[slot as usize].compare_exchange_full(0, pointer).is_ok();
@@ -301,15 +302,15 @@ impl<F: Facade> Queue<F> {
         None
     }
 
-    /// The bit is clear: whoever takes it lets go of the slot only after that. To add it is one instruction where to set it, and
-    /// learn of the others, takes a loop.
+    /// The bit is clear: whoever takes it lets go of the slot only after that. To add it is one instruction where to
+    /// set it, and learn of the others, takes a loop.
     #[inline(always)]
     pub(crate) fn say_ready(&self, slot: u32) -> bool {
         self.ready.fetch_add_full(1 << slot) == 0
     }
 
-    /// Takes a published request back, because its target turned out to be off. False when the target has taken it: then
-    /// the target acknowledges.
+    /// Takes a published request back, because its target turned out to be off. False when the target has taken it:
+    /// then the target acknowledges.
     ///
     /// Whose request it is is decided by the pointer, not by the ready bit: when the target has taken ours, somebody
     /// else may have claimed the same slot and set its bit again. For the same reason bit and slot are left to the
@@ -334,9 +335,9 @@ impl<F: Facade> Queue<F> {
         self.ready.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes everything that is ready and calls `serve` with each pointer, but not for a request that was taken back. Owner
-    /// only, interrupts off. The swap is a full barrier: what `serve` reads (descriptor, generation) is at least as new
-    /// as the ready bit. All slots are free before the first is served: a requester may need one at once.
+    /// Takes everything that is ready and calls `serve` with each pointer, but not for a request that was taken back.
+    /// Owner only, interrupts off. The swap is a full barrier: what `serve` reads (descriptor, generation) is at least
+    /// as new as the ready bit. All slots are free before the first is served: a requester may need one at once.
     #[inline]
     pub(crate) fn take(&self, mut serve: impl FnMut(*const Request<F>)) {
         let ready = self.ready.swap_full(0);

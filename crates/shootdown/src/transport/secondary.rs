@@ -1,10 +1,10 @@
 //! TLBs that belong to no CPU: an IOMMU that shares page tables, a guest's second stage.
 //!
-//! Owns when they are told and when they are waited for. Every flush of a space tells them where its generation advances,
-//! before its way is chosen, so no way can forget them; the wait is the token's, after the CPUs have answered, so a device's
-//! queue works while CPUs do. What is told names the space, never a tag: promotion, demotion, roll-over and the choice of a
-//! broadcast over all tags are no concern of theirs. Lazy CPUs, slots that are behind and early local returns are not
-//! either: a device uses its entries at any moment, so it is told at once.
+//! Owns when they are told and when they are waited for. Every flush of a space tells them where its generation
+//! advances, before its way is chosen, so no way can forget them; the wait is the token's, after the CPUs have
+//! answered, so a device's queue works while CPUs do. What is told names the space, never a tag: promotion, demotion,
+//! roll-over and the choice of a broadcast over all tags are no concern of theirs. Lazy CPUs, slots that are behind and
+//! early local returns are not either: a device uses its entries at any moment, so it is told at once.
 
 use crate::engine::Engine;
 use crate::hooks::{Kernel, Secondary};

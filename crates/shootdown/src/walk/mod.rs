@@ -7,7 +7,8 @@
 //!                                                     policy.rs   sticky or precise, decided per space
 //! ```
 //!
-//! Walks run with interrupts off, so a CPU that answers an interrupt is in no walk. The modes differ in who is interrupted:
+//! Walks run with interrupts off, so a CPU that answers an interrupt is in no walk. The modes differ in who is
+//! interrupted:
 //!
 //! | [`Walkers`] | a walk pays | the freeing side |
 //! | --- | --- | --- |
@@ -40,13 +41,14 @@ use crate::space::Space;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 
-/// A lockless walk under way on this CPU. While it is held, no table page that the walk can reach from tables it has read
-/// goes back to its allocator. Interrupts are off.
+/// A lockless walk under way on this CPU. While it is held, no table page that the walk can reach from tables it has
+/// read goes back to its allocator. Interrupts are off.
 ///
-/// Tied to its CPU: not `Send`. Guards nest, and may be dropped in any order: the interrupt state from before the first is
-/// restored, and all walks of this CPU count as ended, when the last is dropped (C3). Nothing may wait while one is held
-/// (flush, retire, `Token::wait`): the CPU would answer for walks that go on. A debug build panics; a release build does not
-/// answer until the walk is over, so nothing is freed too early, and two CPUs that both break the rule may wait for ever.
+/// Tied to its CPU: not `Send`. Guards nest, and may be dropped in any order: the interrupt state from before the first
+/// is restored, and all walks of this CPU count as ended, when the last is dropped (C3). Nothing may wait while one is
+/// held (flush, retire, `Token::wait`): the CPU would answer for walks that go on. A debug build panics; a release
+/// build does not answer until the walk is over, so nothing is freed too early, and two CPUs that both break the rule
+/// may wait for ever.
 #[must_use = "the walk is over when the guard is dropped"]
 pub struct Walk<'e, 'k, K: Kernel<W>, const W: usize> {
     engine: &'e Engine<'k, K, W>,
@@ -58,11 +60,12 @@ pub struct Walk<'e, 'k, K: Kernel<W>, const W: usize> {
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// Begins a lockless walk of `space`'s tables; read no table of it before. Masks interrupts until the guard is dropped.
+    /// Begins a lockless walk of `space`'s tables; read no table of it before. Masks interrupts until the guard is
+    /// dropped.
     ///
-    /// Context: any but NMI (see [`walk_from_nmi`](Self::walk_from_nmi)), on a CPU that is online; preemption is implied off.
-    /// The space need not be loaded here. No allocation, no lock, no wait. Ordering: every table page that this walk reaches
-    /// from the root is either seen unlinked, or its freeing side sees this walk.
+    /// Context: any but NMI (see [`walk_from_nmi`](Self::walk_from_nmi)), on a CPU that is online; preemption is
+    /// implied off. The space need not be loaded here. No allocation, no lock, no wait. Ordering: every table page that
+    /// this walk reaches from the root is either seen unlinked, or its freeing side sees this walk.
     ///
     /// # Panics
     /// When the design says that the kernel has no lockless walks.
@@ -87,10 +90,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
     }
 
-    /// Begins a walk in NMI context, which may have interrupted a walk, a registration, or the handler that forgets one, and
-    /// so touches none of their words: this CPU is entered in a set of the machine, by a full-barrier read-modify-write,
-    /// that every freeing side reads. Masks nothing: an NMI handler is not interrupted by the shootdown interrupt. Not on a CPU that
-    /// is off, which nobody waits for: an NMI may come there too.
+    /// Begins a walk in NMI context, which may have interrupted a walk, a registration, or the handler that forgets
+    /// one, and so touches none of their words: this CPU is entered in a set of the machine, by a full-barrier
+    /// read-modify-write, that every freeing side reads. Masks nothing: an NMI handler is not interrupted by the
+    /// shootdown interrupt. Not on a CPU that is off, which nobody waits for: an NMI may come there too.
     ///
     /// # Panics
     /// As [`walk`](Self::walk).
@@ -119,8 +122,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return;
         };
         let word = &cpu.walking.published.0;
-        // Publish, full barrier, read tables. Pairs with the freeing side: writes tables, full barrier, reads this word. One
-        // of them sees the other; a release store, or a barrier for reads on the other side, would not do (regression 9).
+        // Publish, full barrier, read tables. Pairs with the freeing side: writes tables, full barrier, reads this
+        // word. One of them sees the other; a release store, or a barrier for reads on the other side, would not do
+        // (regression 9).
         if exchange {
             word.swap_full(published);
         } else {
@@ -132,13 +136,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Counts a walk of `space` in the slot that stands for this CPU's registration; registers if there is none.
     #[inline]
     fn walk_registered(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) {
-        // No barrier: the registration was one, and since then nobody but this CPU could have taken it back. A freeing side
-        // that has not seen it is one whose unlinking this CPU has seen ever since.
+        // No barrier: the registration was one, and since then nobody but this CPU could have taken it back. A freeing
+        // side that has not seen it is one whose unlinking this CPU has seen ever since.
         if cpu.walking.count_registered(space.id) {
             return;
         }
-        // Relaxed: either way a full barrier comes before the tables are read, and so after any freeing side that has read an
-        // older mode has written them. See `policy.rs` for a walk that reads the old mode.
+        // Relaxed: either way a full barrier comes before the tables are read, and so after any freeing side that has
+        // read an older mode has written them. See `policy.rs` for a walk that reads the old mode.
         if self.design().walkers == Walkers::Adaptive && policy::is_precise(space.walk_mode.load(Ordering::Relaxed)) {
             self.walk_published(cpu, space, false);
         } else {
@@ -150,8 +154,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     #[cold]
     fn register_walker(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) {
         debug_assert!(!cpu.state().is_off(), "CPU {me} walks while it is off");
-        // Pairs with the freeing side: writes tables, full barrier, reads the set. The bit comes before the slot, so that a
-        // slot never stands without its bit; a bit without a slot only costs an interrupt.
+        // Pairs with the freeing side: writes tables, full barrier, reads the set. The bit comes before the slot, so
+        // that a slot never stands without its bit; a bit without a slot only costs an interrupt.
         space.walkers.join(me);
         cpu.walking.register(space.id);
     }

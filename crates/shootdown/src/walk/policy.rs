@@ -1,14 +1,16 @@
-//! Sticky or precise, decided per space ([`Walkers::Adaptive`]): whichever costs the walkers less, as the freeing side sees it.
+//! Sticky or precise, decided per space ([`Walkers::Adaptive`]): whichever costs the walkers less, as the freeing side
+//! sees it.
 //!
-//! A registration costs its walker one interrupt and one atomic for each free that finds it; publishing costs every walk a
-//! barrier. So sticky pays as long as a registration serves more walks than an interrupt is worth barriers. The walks that a
-//! registration has served are in its slot, and the handler that forgets it hands them in: walks count nothing more.
+//! A registration costs its walker one interrupt and one atomic for each free that finds it; publishing costs every
+//! walk a barrier. So sticky pays as long as a registration serves more walks than an interrupt is worth barriers. The
+//! walks that a registration has served are in its slot, and the handler that forgets it hands them in: walks count
+//! nothing more.
 //!
-//! A walk that finds its CPU registered goes on without reading the mode, so there must be no registration in the precise mode.
-//! Changing the mode: mark the space as changing, interrupt every CPU (each forgets its registration), then say that it has
-//! changed. A freeing side that finds the mark honours both modes. A walk reads the mode with interrupts off before it
-//! registers or publishes, so the round of interrupts proves that whoever read the old mode is through. A CPU that was off
-//! forgets everything when it comes online.
+//! A walk that finds its CPU registered goes on without reading the mode, so there must be no registration in the
+//! precise mode. Changing the mode: mark the space as changing, interrupt every CPU (each forgets its registration),
+//! then say that it has changed. A freeing side that finds the mark honours both modes. A walk reads the mode with
+//! interrupts off before it registers or publishes, so the round of interrupts proves that whoever read the old mode is
+//! through. A CPU that was off forgets everything when it comes online.
 
 use crate::design::Walkers;
 use crate::engine::Engine;
@@ -20,12 +22,13 @@ use core::sync::atomic::Ordering;
 const PRECISE: u64 = 1;
 const CHANGING: u64 = 2;
 
-/// Walks that a registration must serve to be worth an interrupt: about 1,200 cycles for entry, exit and registering anew
-/// (interrupt entry and exit are assumed 500 to 1,500) over 30 for a barrier (published: 20 to 40).
+/// Walks that a registration must serve to be worth an interrupt: about 1,200 cycles for entry, exit and registering
+/// anew (interrupt entry and exit are assumed 500 to 1,500) over 30 for a barrier (published: 20 to 40).
 const WORTH_AN_INTERRUPT: u64 = 40;
 
-/// The same for each other walker that is told with it: all of them take their bit out of one line and put it back, and wait
-/// their turn. About 100 cycles for such a turn (published: at least 70, and 16 to 115 ns to move the line) over 30.
+/// The same for each other walker that is told with it: all of them take their bit out of one line and put it back, and
+/// wait their turn. About 100 cycles for such a turn (published: at least 70, and 16 to 115 ns to move the line) over
+/// 30.
 const WORTH_A_TURN: u64 = 3;
 
 /// Frees between two decisions.
@@ -77,7 +80,8 @@ pub(super) const fn honours_registered(mode: u64) -> bool {
 }
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
-    /// After a free that `told` CPUs had to hear of: decides anew, once in [`REVIEW`] frees. Waits when the mode changes.
+    /// After a free that `told` CPUs had to hear of: decides anew, once in [`REVIEW`] frees. Waits when the mode
+    /// changes.
     pub(super) fn review_walks(&self, space: &Space<K::Facade, W>, told: usize) {
         if self.design().walkers != Walkers::Adaptive {
             return;
@@ -103,9 +107,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     }
 
     fn change_walks(&self, space: &Space<K::Facade, W>, from: u64, to: u64) {
-        // One freeing side changes it at a time. A full barrier; pairs with that of `dispatch`, which comes before a freeing
-        // side reads the mode, and that of a walk after it has: a walk that reads the new mode reads tables later than a
-        // freeing side that read the old one has written them.
+        // One freeing side changes it at a time. A full barrier; pairs with that of `dispatch`, which comes before a
+        // freeing side reads the mode, and that of a walk after it has: a walk that reads the new mode reads tables
+        // later than a freeing side that read the old one has written them.
         if space.walk_mode.compare_exchange_full(from, to | CHANGING).is_ok() {
             self.end_all_walks(space, to == PRECISE);
             self.kernel.event(Event::WalksChanged);

@@ -1,7 +1,7 @@
 //! The freeing side: who must be told before a table page may be freed or reused, and the proof that they were.
 //!
-//! In order: unlink the page; flush with tables; wait for every walk that could hold the link; free. [`flush_tables`] does the
-//! middle two in one request where invalidation goes by interrupts, [`retire_tables`] the third alone.
+//! In order: unlink the page; flush with tables; wait for every walk that could hold the link; free. [`flush_tables`]
+//! does the middle two in one request where invalidation goes by interrupts, [`retire_tables`] the third alone.
 //!
 //! [`flush_tables`]: Engine::flush_tables
 //! [`retire_tables`]: Engine::retire_tables
@@ -20,8 +20,9 @@ use crate::space::Space;
 use crate::transport::request::Asked;
 use core::sync::atomic::Ordering;
 
-/// Proof that table pages unlinked before the flush may be freed, or reused at once: paging-structure caches are purged on
-/// every CPU, and every lockless walk that could hold a link to them has ended (C3). Data frames of the range may go too.
+/// Proof that table pages unlinked before the flush may be freed, or reused at once: paging-structure caches are purged
+/// on every CPU, and every lockless walk that could hold a link to them has ended (C3). Data frames of the range may go
+/// too.
 #[derive(Debug)]
 #[must_use = "table pages may only be freed with this proof"]
 pub struct TablesFree(pub(super) ());
@@ -34,9 +35,9 @@ pub(crate) struct Found<const W: usize> {
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
-    /// Flushes `range` of `space`, table pages included, and waits for lockless walks: with the proof, table pages that were
-    /// unlinked before the call may be freed or reused at once. Where the flush goes by interrupts, each CPU is interrupted
-    /// at most once for both.
+    /// Flushes `range` of `space`, table pages included, and waits for lockless walks: with the proof, table pages that
+    /// were unlinked before the call may be freed or reused at once. Where the flush goes by interrupts, each CPU is
+    /// interrupted at most once for both.
     ///
     /// Context as [`flush`](Self::flush).
     ///
@@ -57,17 +58,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         TablesFree(())
     }
 
-    /// Waits until every lockless walk that could hold a link to table pages of `space` has ended. Those pages were unlinked,
-    /// and the flush that `flushed` proves came after and was [with tables](Range::with_tables), or it has passed lazy CPUs over. Under
-    /// [`Walkers::GracePeriod`] it interrupts every CPU, because the pages may be reused at once;
-    /// [`flush_tables_later`](Self::flush_tables_later) does not.
+    /// Waits until every lockless walk that could hold a link to table pages of `space` has ended. Those pages were
+    /// unlinked, and the flush that `flushed` proves came after and was [with tables](Range::with_tables), or it has
+    /// passed lazy CPUs over. Under [`Walkers::GracePeriod`] it interrupts every CPU, because the pages may be reused
+    /// at once; [`flush_tables_later`](Self::flush_tables_later) does not.
     ///
     /// Context as [`flush`](Self::flush).
     ///
     /// # Panics
-    /// While this CPU holds a walk guard: it would wait for itself. In debug builds when the flush was of another space, or not
-    /// with tables; a release build then flushes the whole space first. So does every build where the proof is that of a
-    /// [batch](crate::Batch) of several spaces, which does not say which.
+    /// While this CPU holds a walk guard: it would wait for itself. In debug builds when the flush was of another
+    /// space, or not with tables; a release build then flushes the whole space first. So does every build where the
+    /// proof is that of a [batch](crate::Batch) of several spaces, which does not say which.
     pub fn retire_tables(&self, space: &Space<K::Facade, W>, flushed: &Flushed) -> TablesFree {
         self.insist_on_tables(space, flushed);
         if self.design().walkers == Walkers::None || self.design().reach == Reach::None {
@@ -75,9 +76,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         let pin = self.pinned();
         let me = pin.cpu;
-        // Unlink, the full barrier of what `flushed` proves, then the reads of sets and words. Pairs with the full barrier of
-        // `walk_published`, `register_walker`, `walk_from_nmi` and `cpu_online`: a walk that is missed here sees the tables
-        // without the link.
+        // Unlink, the full barrier of what `flushed` proves, then the reads of sets and words. Pairs with the full
+        // barrier of `walk_published`, `register_walker`, `walk_from_nmi` and `cpu_online`: a walk that is missed here
+        // sees the tables without the link.
         let found = self.walkers_of(space, me);
         let mut token = self.token(space.id, 0);
         let mut targets = CpuMask::EMPTY;
@@ -93,7 +94,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         TablesFree(())
     }
 
-    /// Makes sure that paging-structure caches hold no link to unlinked table pages of `space`: `flushed` proves it, or this flushes.
+    /// Makes sure that paging-structure caches hold no link to unlinked table pages of `space`: `flushed` proves it, or
+    /// this flushes.
     fn insist_on_tables(&self, space: &Space<K::Facade, W>, flushed: &Flushed) {
         if flushed.covers_tables_of(space.id) {
             return;
@@ -105,8 +107,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let _flushed = self.flush(space, Range::WHOLE);
     }
 
-    /// Interrupts every online CPU and waits: no walk that was under way when this was called still is. With `forget`, no CPU
-    /// that was online then is still registered for `space`, unless it has registered since.
+    /// Interrupts every online CPU and waits: no walk that was under way when this was called still is. With `forget`,
+    /// no CPU that was online then is still registered for `space`, unless it has registered since.
     pub(super) fn end_all_walks(&self, space: &Space<K::Facade, W>, forget: bool) {
         let pin = self.pinned();
         let mut token = self.token(space.id, 0);
@@ -140,8 +142,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             Walkers::Precise | Walkers::PreciseExchange => (true, false),
             Walkers::Sticky => (false, true),
             Walkers::Adaptive => {
-                // Relaxed: whoever reads an older mode than a walk did passed its barrier before the walk. That earlier walks are
-                // through, of which the mode tells, is known by the full barrier in `review_walks`, before any proof.
+                // Relaxed: whoever reads an older mode than a walk did passed its barrier before the walk. That earlier
+                // walks are through, of which the mode tells, is known by the full barrier in `review_walks`, before
+                // any proof.
                 let mode = space.walk_mode.load(Ordering::Relaxed);
                 (policy::honours_published(mode), policy::honours_registered(mode))
             }
@@ -161,7 +164,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         self.nmi_walkers.for_each(|cpu| cpus.insert(cpu));
         cpus.remove(me);
-        // A CPU that is off was in no walk when it said so, and clears what it published before its next (`cpu_online`).
+        // A CPU that is off was in no walk when it said so, and clears what it published before its next
+        // (`cpu_online`).
         let candidates = cpus;
         for cpu in candidates.iter() {
             if self.cpus[cpu].state().is_off() {
@@ -171,9 +175,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         Found { cpus, registered }
     }
 
-    /// Takes this CPU's registration as a walker of a space back; the handler's part, not in a walk. Slot first: it never
-    /// stands without its bit. With `keep_loaded`, a CPU that has the space loaded stays registered, because flushes with
-    /// tables interrupt it anyway.
+    /// Takes this CPU's registration as a walker of a space back; the handler's part, not in a walk. Slot first: it
+    /// never stands without its bit. With `keep_loaded`, a CPU that has the space loaded stays registered, because
+    /// flushes with tables interrupt it anyway.
     pub(crate) fn forget_walks(&self, cpu: &PerCpu<K::Facade>, walked: u64, keep_loaded: bool) {
         if walked == 0 {
             return;
@@ -184,8 +188,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             return;
         }
         let walks = cpu.walking.forget(space.id);
-        // Full barrier; a walk that registers after this reads tables after it, and so what any freeing side has written
-        // that misses the bit.
+        // Full barrier; a walk that registers after this reads tables after it, and so what any freeing side has
+        // written that misses the bit.
         space.walkers.leave(self.kernel.cpu());
         if self.design().walkers == Walkers::Adaptive {
             space.walk_counts.0.walks.fetch_add_full(walks);
@@ -198,8 +202,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         matches!(self.design().walkers, Walkers::Sticky | Walkers::Adaptive)
     }
 
-    /// Whether this CPU is about to wait, or to go off, in the middle of a walk: a mistake of the caller's, which a debug
-    /// build does not let pass. In a release build the CPU then does not answer before the walk is over.
+    /// Whether this CPU is about to wait, or to go off, in the middle of a walk: a mistake of the caller's, which a
+    /// debug build does not let pass. In a release build the CPU then does not answer before the walk is over.
     #[inline]
     pub(crate) fn waits_inside_walk(&self, cpu: &PerCpu<K::Facade>) -> bool {
         if self.design().walkers == Walkers::None {
@@ -212,8 +216,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 }
 
 impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
-    /// Adds walkers to the targets of this request. Those whom the flush interrupts anyway stay registered: so will the next
-    /// one, and registering anew is what a free costs a sticky walker most.
+    /// Adds walkers to the targets of this request. Those whom the flush interrupts anyway stay registered: so will the
+    /// next one, and registering anew is what a free costs a sticky walker most.
     pub(crate) fn tell(&mut self, space: &Space<K::Facade, W>, found: &Found<W>, targets: &mut CpuMask<W>) {
         let only_walkers = found.cpus.iter().filter(|&cpu| !targets.contains(cpu)).count();
         targets.union_with(&found.cpus);

@@ -137,8 +137,9 @@ impl<F: Facade> Walking<F> {
         false
     }
 
-    /// Gives `space` a slot, with one walk counted: the first empty one, else one whose space keeps this CPU's bit until its
-    /// next freeing side finds nothing behind it. A space that is being walked may lose its slot: its bit is enough.
+    /// Gives `space` a slot, with one walk counted: the first empty one, else one whose space keeps this CPU's bit
+    /// until its next freeing side finds nothing behind it. A space that is being walked may lose its slot: its bit is
+    /// enough.
     pub(super) fn register(&self, space: u64) {
         let empty = (0..SLOTS).find(|&index| self.slots.0[index].load(Relaxed) == 0);
         // Not always the same one, or two spaces would take turns in it.
@@ -146,8 +147,8 @@ impl<F: Facade> Walking<F> {
         self.slots.0[index].store(counted(space << ID_SHIFT), Relaxed);
     }
 
-    /// Takes the registration for `space` back; returns the walks it has served. Not in a walk: the last slot in use moves to
-    /// where it was.
+    /// Takes the registration for `space` back; returns the walks it has served. Not in a walk: the last slot in use
+    /// moves to where it was.
     pub(crate) fn forget(&self, space: u64) -> u64 {
         let word = |index: usize| self.slots.0[index].load(Relaxed);
         let Some(index) = (0..SLOTS).find(|&index| word(index) >> ID_SHIFT == space) else {
@@ -160,7 +161,8 @@ impl<F: Facade> Walking<F> {
         served
     }
 
-    /// Takes everything back: a CPU that comes online. Bits that it left in walker sets stay; they cost an interrupt each.
+    /// Takes everything back: a CPU that comes online. Bits that it left in walker sets stay; they cost an interrupt
+    /// each.
     pub(crate) fn forget_all(&self) {
         self.slots.0.iter().for_each(|slot| slot.store(0, Relaxed));
         self.published.0.store(0, Relaxed);

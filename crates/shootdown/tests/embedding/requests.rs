@@ -83,8 +83,9 @@ fn a_cpu_that_is_off_with_a_full_queue_is_not_taken_for_another_that_has_not_ans
         // SAFETY: the space outlives the engine's use of it.
         unsafe { engine.switch_to(space) };
     }
-    // Each request, which has found CPU 1 on, is interrupted by another before it is sent; the last of them sees it go off. Then
-    // they are sent, the last first, and taken back one by one; their slots stay taken, and the first finds none.
+    // Each request, which has found CPU 1 on, is interrupted by another before it is sent; the last of them sees it go
+    // off. Then they are sent, the last first, and taken back one by one; their slots stay taken, and the first finds
+    // none.
     fn interrupted(kernel: &'static Recorder, before: usize, last: &'static dyn Fn(), flush: &'static dyn Fn()) {
         *kernel.on_mask.borrow_mut() = Some(Box::new(move || match before {
             0 => last(),

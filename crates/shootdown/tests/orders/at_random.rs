@@ -1,5 +1,5 @@
-//! Runs under every preset and what no preset has: one thing after the other, and with others meddling. What is done in those
-//! without is counted.
+//! Runs under every preset and what no preset has: one thing after the other, and with others meddling. What is done in
+//! those without is counted.
 
 use crate::meddling;
 use crate::play::Play;

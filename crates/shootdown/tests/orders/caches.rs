@@ -1,5 +1,5 @@
-//! What CPUs and a device may have cached, and what of it they may use (C1, C3): versions of pages, of links and of kernel pages.
-//! A CPU caches all that it can reach, whenever it can.
+//! What CPUs and a device may have cached, and what of it they may use (C1, C3): versions of pages, of links and of
+//! kernel pages. A CPU caches all that it can reach, whenever it can.
 
 use crate::clocks::{self, Clock};
 use crate::world::{CPUS, flushes_at_entry, here};
@@ -205,7 +205,8 @@ impl Caches {
         }
     }
 
-    /// Nobody can use what is out of date: user pages where user code runs, links and kernel pages wherever they are loaded.
+    /// Nobody can use what is out of date: user pages where user code runs, links and kernel pages wherever they are
+    /// loaded.
     fn judge(&self, names: &[(Name, u64)]) {
         for (number, cpu) in self.cpus.iter().enumerate() {
             if cpu.up && !flushes_at_entry(number) {
@@ -416,7 +417,8 @@ impl Caches {
         }
     }
 
-    /// Entries of pages are withdrawn, and with `link` the table; of the kernel for root 0. What came instead, by version.
+    /// Entries of pages are withdrawn, and with `link` the table; of the kernel for root 0. What came instead, by
+    /// version.
     pub fn withdraw(&mut self, root: Root, pages: std::ops::Range<u64>, link: bool) -> Vec<(Name, u64)> {
         let owner = if root.0 == 0 { KERNEL } else { root.0 };
         let names: Vec<Name> = pages.chain(link.then_some(LINK)).map(|page| (owner, page)).collect();

@@ -1,5 +1,5 @@
-//! One thing comes in on another, at each of its operations in turn, while loads find what was there before where they may: what
-//! takes several things at once, to which runs at random (`at_random.rs`, `focused.rs`) come too seldom.
+//! One thing comes in on another, at each of its operations in turn, while loads find what was there before where they
+//! may: what takes several things at once, to which runs at random (`at_random.rs`, `focused.rs`) come too seldom.
 
 mod deferrals;
 mod roll_overs;
@@ -13,8 +13,8 @@ use shootdown::Design;
 
 type Thing = (&'static str, fn(&'static Play));
 
-/// After `before`, `other` comes in on `one` at each of its operations in turn; `after` follows, and judges. Of the ways in which
-/// loads may find what was there before, some are tried.
+/// After `before`, `other` comes in on `one` at each of its operations in turn; `after` follows, and judges. Of the
+/// ways in which loads may find what was there before, some are tried.
 fn at_each_operation(
     design: Design,
     (spaces, ways): (u64, u64),

@@ -1,7 +1,7 @@
-//! Who knows of what: happens-before as C11 defines it, by vector clocks. A schedule in which everything goes well shows a missing
-//! release or acquire as well as one in which it goes wrong would. And what nobody can miss: what was written before a full
-//! barrier that came before one of its own. What a CPU does not know of and can miss, a load may miss (`words.rs`), and so may
-//! its table walker (`caches.rs`).
+//! Who knows of what: happens-before as C11 defines it, by vector clocks. A schedule in which everything goes well
+//! shows a missing release or acquire as well as one in which it goes wrong would. And what nobody can miss: what was
+//! written before a full barrier that came before one of its own. What a CPU does not know of and can miss, a load may
+//! miss (`words.rs`), and so may its table walker (`caches.rs`).
 
 use crate::world::{CPUS, here};
 use std::cell::{Cell, RefCell};
@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 /// Of each CPU, how many of its events.
 type Times = [u64; CPUS];
 
-/// What is known; what besides cannot be missed; and what besides has been done elsewhere under what broadcasts have invalidated,
-/// which says nothing about what was written elsewhere.
+/// What is known; what besides cannot be missed; and what besides has been done elsewhere under what broadcasts have
+/// invalidated, which says nothing about what was written elsewhere.
 #[derive(Clone, Copy, Default)]
 pub struct Clock {
     known: Times,
@@ -108,8 +108,8 @@ pub fn known_to(cpu: usize) -> Clock {
     CPUS_NOW.with_borrow(|cpus| cpus[cpu].now)
 }
 
-/// Broadcasts of this CPU are complete on `cpus`, a bit each: what was used on any of them is over, and their walkers find what this
-/// CPU has written. A full barrier as well.
+/// Broadcasts of this CPU are complete on `cpus`, a bit each: what was used on any of them is over, and their walkers
+/// find what this CPU has written. A full barrier as well.
 pub fn synchronise(cpus: u64) {
     fence();
     let reached = |cpu: usize| cpus >> cpu & 1 == 1;
@@ -128,8 +128,8 @@ pub fn is_found(cpu: usize, time: u64) -> bool {
     with(|this| this.now.known[cpu].max(this.walker[cpu]) >= time)
 }
 
-/// A full barrier: an acquire fence and a release fence; and of two, whoever passes the later one cannot miss what was written
-/// before the earlier one.
+/// A full barrier: an acquire fence and a release fence; and of two, whoever passes the later one cannot miss what was
+/// written before the earlier one.
 pub fn fence() {
     let mut before = BEFORE_FENCES.get();
     with(|this| {

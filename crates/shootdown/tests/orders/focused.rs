@@ -1,5 +1,5 @@
-//! Runs of few kinds of steps each, in which others meddle at every other moment: races that runs of everything (`at_random.rs`)
-//! come to seldom.
+//! Runs of few kinds of steps each, in which others meddle at every other moment: races that runs of everything
+//! (`at_random.rs`) come to seldom.
 
 use crate::meddling;
 use crate::play::Play;

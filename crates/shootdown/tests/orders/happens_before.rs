@@ -1,5 +1,6 @@
-//! What one CPU does before it says so, another that frees knows: frames, tables, deferred frames; and after a flush nobody can
-//! fill from what was withdrawn. On a schedule in which nothing overlaps, so that only releases, acquires and fences tell.
+//! What one CPU does before it says so, another that frees knows: frames, tables, deferred frames; and after a flush
+//! nobody can fill from what was withdrawn. On a schedule in which nothing overlaps, so that only releases, acquires
+//! and fences tell.
 
 use crate::clocks;
 use crate::meddling::{self, Came};
@@ -17,7 +18,8 @@ fn tables() -> Range {
     Range::pages(0, 4096, Stride::Size4K)
 }
 
-/// Every CPU runs `space` and uses its memory; then each CPU does `then`, and `free` is called on CPU 0. Afterwards all come back.
+/// Every CPU runs `space` and uses its memory; then each CPU does `then`, and `free` is called on CPU 0. Afterwards all
+/// come back.
 fn freed_after(engine: &Strictly, space: &StrictSpace, then: impl Fn(usize), free: impl Fn(&Memory) -> Withdrawn) {
     let memory = Memory::default();
     for cpu in 0..CPUS {
@@ -88,8 +90,8 @@ fn frames_are_freed_after_their_last_use_and_come_back_to_nobody() {
                 let flushed = |memory: &Memory| {
                     let withdrawn = flush(range)(memory);
                     on(2, || engine.cpu_online());
-                    // Under tags of the whole system it reads no generation: that it was seen off, and the barriers, are enough
-                    // (where broadcasts reach it, they tell its walker).
+                    // Under tags of the whole system it reads no generation: that it was seen off, and the barriers,
+                    // are enough (where broadcasts reach it, they tell its walker).
                     if design.tags == Tags::System || (broadcasts == Broadcasts::Aimed && design.tags != Tags::PerCpu) {
                         Withdrawn::nothing()
                     } else {

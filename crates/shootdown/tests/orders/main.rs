@@ -1,6 +1,6 @@
-//! Each named barrier is passed where its instruction set needs it: between table writes and whatever invalidates, between words
-//! and an interrupt, between words and a root load; interrupts are sent pinned, invalidations are completed. On one host thread,
-//! under every preset, so that barriers are minded that are nothing on x86.
+//! Each named barrier is passed where its instruction set needs it: between table writes and whatever invalidates,
+//! between words and an interrupt, between words and a root load; interrupts are sent pinned, invalidations are
+//! completed. On one host thread, under every preset, so that barriers are minded that are nothing on x86.
 
 mod at_random;
 mod caches;

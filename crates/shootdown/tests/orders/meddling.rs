@@ -1,6 +1,6 @@
-//! What other CPUs do in the middle of what one does: before each operation on a word, now and then, one of them does something
-//! whole that waits for nobody, or takes an interrupt. Walks last until another such moment. Or one thing of a test's choice
-//! happens, at an operation of its choice (`chosen.rs`).
+//! What other CPUs do in the middle of what one does: before each operation on a word, now and then, one of them does
+//! something whole that waits for nobody, or takes an interrupt. Walks last until another such moment. Or one thing of
+//! a test's choice happens, at an operation of its choice (`chosen.rs`).
 
 use crate::caches::{self, LINK, Name};
 use crate::play::{Play, Random};
@@ -77,8 +77,8 @@ pub enum Came {
 /// What unwinds from a wait for whoever was come in on.
 struct Waits;
 
-/// Does `one`; and `other`, once, before the operation on a word that comes after so many. Meanwhile some loads find what was there
-/// before, if they may, which of them by `seed`; of `other`, where that is odd; none without.
+/// Does `one`; and `other`, once, before the operation on a word that comes after so many. Meanwhile some loads find
+/// what was there before, if they may, which of them by `seed`; of `other`, where that is odd; none without.
 pub fn together(operations: u32, seed: Option<u64>, one: impl FnOnce(), other: impl FnOnce() + 'static) -> Came {
     CHOSEN.set(Some(Box::new(other)));
     LEFT.set(operations);

@@ -1,5 +1,5 @@
-//! Words that remember what was written to them, by whom, and what that passes on; between whose operations others come in; and
-//! of which a load may find what was there before, if its CPU does not know better.
+//! Words that remember what was written to them, by whom, and what that passes on; between whose operations others come
+//! in; and of which a load may find what was there before, if its CPU does not know better.
 
 use crate::clocks::{self, Passed};
 use crate::meddling::{moment, reads_late};
@@ -39,8 +39,8 @@ unsafe impl Sync for Minded {}
 unsafe impl Send for Minded {}
 
 impl Minded {
-    /// What a load finds: the latest, or what was there before, as long as its CPU may have missed all that came after, and
-    /// has not found any of it.
+    /// What a load finds: the latest, or what was there before, as long as its CPU may have missed all that came after,
+    /// and has not found any of it.
     fn find(&self) -> Written {
         let latest = self.latest.get();
         let mut found = self.found.get();

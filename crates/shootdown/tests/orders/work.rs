@@ -1,6 +1,7 @@
-//! What the engine asks of a machine in the runs of `at_random`, design by design, compared with `work.txt`: an interrupt, an
-//! invalidation or a shared word too many breaks no rule, and nobody would see it otherwise. A change that is meant is written down by
-//! `cargo test -p shootdown --test orders -- --ignored`, and shows in the history of that file.
+//! What the engine asks of a machine in the runs of `at_random`, design by design, compared with `work.txt`: an
+//! interrupt, an invalidation or a shared word too many breaks no rule, and nobody would see it otherwise. A change
+//! that is meant is written down by `cargo test -p shootdown --test orders -- --ignored`, and shows in the history of
+//! that file.
 
 use std::cell::Cell;
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
-//! A world that minds what each named barrier is for: on one host thread, CPUs taking turns, so what it checks is the order of what
-//! the engine does, on every processor that the facade describes and whatever the host is.
+//! A world that minds what each named barrier is for: on one host thread, CPUs taking turns, so what it checks is the
+//! order of what the engine does, on every processor that the facade describes and whatever the host is.
 
 mod kernel;
 
@@ -184,7 +184,8 @@ unsafe impl Facade for Strict {
                 return;
             }
             if round > 5 && meddles() {
-                // Whoever was to interrupt for both has itself been interrupted by this one: it comes later, and for nothing.
+                // Whoever was to interrupt for both has itself been interrupted by this one: it comes later, and for
+                // nothing.
                 PENDING.set((1 << CPUS) - 1);
             }
             deliver();
@@ -234,8 +235,9 @@ pub fn kept<T: 'static>(value: T) -> &'static mut T {
     unsafe { &mut *raw }
 }
 
-/// An engine with every CPU online. [Kept](kept): it lives until the next. There is one world for each thread, which begins anew
-/// with each engine: nothing of the one before may be used any more, and all of it is freed, the last first.
+/// An engine with every CPU online. [Kept](kept): it lives until the next. There is one world for each thread, which
+/// begins anew with each engine: nothing of the one before may be used any more, and all of it is freed, the last
+/// first.
 pub fn engine(design: Design, broadcasts: impl Into<Broadcasts>) -> &'static Strictly {
     HANDLER.take();
     KEPT.take().into_iter().rev().for_each(|free| free());

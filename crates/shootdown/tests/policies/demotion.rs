@@ -13,7 +13,8 @@ const ONE_TAG: Design = Design {
 
 type Tokens = RefCell<Vec<Token<'static, 'static, &'static World, 1>>>;
 
-/// A space that is being demoted, on slots of CPUs 0 and 1: the next flush finds nobody on the tag. CPUs 2 to 11 run another.
+/// A space that is being demoted, on slots of CPUs 0 and 1: the next flush finds nobody on the tag. CPUs 2 to 11 run
+/// another.
 fn nearly_demoted() -> (&'static World, &'static Sys, &'static OnHost, &'static OnHost) {
     let (world, engine) = world(ONE_TAG, 12);
     let (one, other) = (promoted(world, engine, 1), space(engine, 2));
@@ -65,8 +66,8 @@ fn a_batch_interrupts_cpus_that_a_demotion_has_moved_to_slots() {
 #[test]
 fn whoever_finds_that_another_flush_has_ended_the_demotion_does_not_give_up_the_tag_again() {
     let (world, engine, one, other) = nearly_demoted();
-    // CPU 0 has found nobody on the tag, and looks whom else to ask. Meanwhile CPU 1 has ended the demotion, and another space
-    // has the tag.
+    // CPU 0 has found nobody on the tag, and looks whom else to ask. Meanwhile CPU 1 has ended the demotion, and
+    // another space has the tag.
     *world.on_target.borrow_mut() = Some(Box::new(move || {
         world.on(1, || flush(engine, one));
         assert!(demoted(world) && one.system_tag().is_none());
@@ -85,8 +86,8 @@ fn whoever_finds_that_another_flush_has_ended_the_demotion_does_not_give_up_the_
 fn whoever_has_found_nobody_on_the_tag_does_not_end_a_later_demotion() {
     let (world, engine, one, _) = nearly_demoted();
     let tokens: &'static Tokens = Box::leak(Box::default());
-    // CPU 0 has found nobody on the tag. Meanwhile CPU 1 has ended the demotion, the space was promoted again, and is demoted
-    // again: now CPU 0 is on the tag.
+    // CPU 0 has found nobody on the tag. Meanwhile CPU 1 has ended the demotion, the space was promoted again, and is
+    // demoted again: now CPU 0 is on the tag.
     *world.on_target.borrow_mut() = Some(Box::new(move || {
         let by_1 = |times: u32| world.on(1, || (0..times).for_each(|_| flush(engine, one)));
         by_1(1);

@@ -1,6 +1,6 @@
-//! When a space gets a system-wide tag and gives it back, when CPUs that have left are looked for, when walks go over to another
-//! mode, how long deferred frames wait: exactly then, and not one sample, flush or nanosecond earlier or later. In a kernel on one
-//! host thread whose interrupts are taken at once.
+//! When a space gets a system-wide tag and gives it back, when CPUs that have left are looked for, when walks go over
+//! to another mode, how long deferred frames wait: exactly then, and not one sample, flush or nanosecond earlier or
+//! later. In a kernel on one host thread whose interrupts are taken at once.
 
 mod deferral;
 mod demotion;

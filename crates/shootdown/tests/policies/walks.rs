@@ -8,8 +8,8 @@ const ADAPTIVE: Design = Design {
     ..Design::IPI
 };
 
-/// Frees tables `frees` times, `ns` apart, each found by one walker of CPU 1 that has walked `walks` times since the last; CPUs
-/// interrupted by all of that.
+/// Frees tables `frees` times, `ns` apart, each found by one walker of CPU 1 that has walked `walks` times since the
+/// last; CPUs interrupted by all of that.
 fn free(world: &World, engine: &Sys, space: &OnHost, frees: u32, ns: u64, walks: u32) -> usize {
     for _ in 0..frees {
         world.now.set(world.now.get() + ns);
@@ -221,7 +221,8 @@ fn whoever_is_registered_when_walks_go_over_is_told_until_it_is_not() {
     free(world, engine, one, 15, 10, 1);
     world.on(1, || drop(engine.walk(one)));
     world.interrupted();
-    // The first interrupt of the last free is for its walker; the next pin is for the change, of which nobody has heard yet.
+    // The first interrupt of the last free is for its walker; the next pin is for the change, of which nobody has heard
+    // yet.
     *world.on_answer.borrow_mut() = Some(Box::new(move || {
         world.on(3, || drop(engine.walk(one)));
         *world.on_pin.borrow_mut() = Some(Box::new(move || {

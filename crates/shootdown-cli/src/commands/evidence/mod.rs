@@ -1,8 +1,8 @@
 //! The `evidence` command: published tables beside simulated results, and beside them the interpolation to beat.
 //!
 //! A row whose workload, design or machine this program does not have is listed as not run, with the reason, and counts
-//! for nothing. A user's own rows take the place of the published ones; of these every row must be one that can be run, and
-//! the shape of curves, which is about the published ones, is left out.
+//! for nothing. A user's own rows take the place of the published ones; of these every row must be one that can be run,
+//! and the shape of curves, which is about the published ones, is left out.
 
 mod interpolate;
 mod json;

@@ -117,8 +117,9 @@ impl Decision {
     }
 }
 
-/// Promotions, demotions and moved thresholds, with their reasons: `most` of them one by one, the rest are counted; where there
-/// are more, no thresholds. A threshold that moves while a space has a tag, which is broadcast in any case, is only counted.
+/// Promotions, demotions and moved thresholds, with their reasons: `most` of them one by one, the rest are counted;
+/// where there are more, no thresholds. A threshold that moves while a space has a tag, which is broadcast in any case,
+/// is only counted.
 pub(super) fn decisions(diary: &Diary, most: usize) -> Vec<String> {
     let (mut told, mut promoted, mut idle) = (Vec::new(), 0_u32, Vec::new());
     for note in &diary.notes {

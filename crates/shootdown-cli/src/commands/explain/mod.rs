@@ -195,7 +195,8 @@ fn costs(explanation: &Explanation) -> Vec<String> {
     told
 }
 
-/// From how many CPUs on requests are broadcast, and by which rule: both costs there, and what keeps the threshold where it is.
+/// From how many CPUs on requests are broadcast, and by which rule: both costs there, and what keeps the threshold
+/// where it is.
 fn threshold(costs: &Costs) -> String {
     let rule = "A space with a tag of its own is broadcast under it, whatever this says. One timed request in 16 goes the other way.";
     if costs.broadcast_from == u64::MAX {

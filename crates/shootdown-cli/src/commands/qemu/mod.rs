@@ -1,7 +1,7 @@
 //! `shootdown qemu`: the bare-metal kernel, built and run in QEMU under several designs.
 //!
-//! Owns what is run and in which order. What a run printed is `reading`'s, how it is shown `words`'s and `page`'s; QEMU itself is
-//! in `shootdown-qemu`.
+//! Owns what is run and in which order. What a run printed is `reading`'s, how it is shown `words`'s and `page`'s; QEMU
+//! itself is in `shootdown-qemu`.
 
 mod page;
 mod reading;
@@ -222,7 +222,8 @@ impl Plan {
         command
     }
 
-    /// The kernel's command line on an image: every design, on as many CPUs as there turn out to be unless numbers were asked for.
+    /// The kernel's command line on an image: every design, on as many CPUs as there turn out to be unless numbers were
+    /// asked for.
     fn words_on_image(&self, threads: Option<&[u64]>) -> String {
         let threads = threads.unwrap_or(&[0]).iter().map(u64::to_string).collect::<Vec<_>>();
         format!(

@@ -49,8 +49,8 @@ pub(super) struct Recorded {
 /// Writes the events of `pipe` into `file`, with what `about` and at last `closing` say.
 ///
 /// # Errors
-/// When reading fails. A disk without room for more is not a failure; a file that cannot be written is said in what is returned,
-/// which then counts what was read.
+/// When reading fails. A disk without room for more is not a failure; a file that cannot be written is said in what is
+/// returned, which then counts what was read.
 pub(super) fn keep(
     pipe: impl Read,
     file: &mut File,

@@ -198,8 +198,8 @@ fn spans(events: &[TimelineEvent]) -> Vec<Span> {
     spans
 }
 
-/// The window that all timelines show, from 0 on: its end, ns, and whether it is shorter than the replays. It ends where
-/// the design with the most spans has as many as a page can draw.
+/// The window that all timelines show, from 0 on: its end, ns, and whether it is shorter than the replays. It ends
+/// where the design with the most spans has as many as a page can draw.
 fn window(timelines: &[(&str, &[TimelineEvent])], drawn: &[Vec<Span>]) -> (f64, bool) {
     let full = timelines.iter().filter(|(_, events)| events.len() >= MOST_EVENTS);
     let kept = full.filter_map(|(_, events)| events.last().map(|event| event.ns));

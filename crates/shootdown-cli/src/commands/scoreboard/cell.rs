@@ -73,7 +73,8 @@ impl LeftOut {
     }
 }
 
-/// Rates of each cell compared; and the cells without a rate to compare. Outcomes are in the order of the specifications.
+/// Rates of each cell compared; and the cells without a rate to compare. Outcomes are in the order of the
+/// specifications.
 pub(super) fn cells(plans: &[Plan], outcomes: &[Outcome]) -> (Vec<Cell>, Vec<LeftOut>) {
     let (mut cells, mut left_out) = (Vec::new(), Vec::new());
     let mut outcomes = outcomes;

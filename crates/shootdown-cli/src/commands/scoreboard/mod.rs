@@ -1,14 +1,14 @@
 //! The `scoreboard` command: `adaptive` beside the best published design in every cell of machine, workload and
 //! threads.
 //!
-//! Owns the choice of cells: every combination, or those of the published tables. Rates come from the simulator, none is kept
-//! here. [`place`] names a cell, [`cell`] compares its designs, [`requirements`] says what is demanded and what came out, [`text`]
-//! prints.
+//! Owns the choice of cells: every combination, or those of the published tables. Rates come from the simulator, none
+//! is kept here. [`place`] names a cell, [`cell`] compares its designs, [`requirements`] says what is demanded and what
+//! came out, [`text`] prints.
 //!
 //! The best of a dozen short runs is partly the luckiest. So a cell in which a preset seems ahead, or a demand is
 //! missed, is measured again, longer and with other seeds, and what comes out then counts; and a third time, with yet
-//! more seeds, where the share that is demanded still lies within the error, on whichever side. What cannot be run is said, with
-//! the reason.
+//! more seeds, where the share that is demanded still lies within the error, on whichever side. What cannot be run is
+//! said, with the reason.
 
 mod cell;
 mod location;
@@ -179,8 +179,8 @@ fn once_more(plans: &[Plan], outcomes: &[Outcome], open: &[&Cell], runs: Range<u
     again
 }
 
-/// The cells of the published tables, each once: several rows may be of one cell, and ratios are over another. Each runs for as long
-/// as its rows do.
+/// The cells of the published tables, each once: several rows may be of one cell, and ratios are over another. Each
+/// runs for as long as its rows do.
 fn of_tables(settings: &Settings) -> Result<(Vec<Plan>, Vec<LeftOut>), Failure> {
     let (mut plans, mut left_out): (Vec<Plan>, _) = (Vec::new(), Vec::new());
     let rows = published::rows();
@@ -197,7 +197,8 @@ fn of_tables(settings: &Settings) -> Result<(Vec<Plan>, Vec<LeftOut>), Failure> 
     Ok((plans, left_out))
 }
 
-/// The cells of every machine, with and without broadcast, every workload and some numbers of threads; and what cannot be run.
+/// The cells of every machine, with and without broadcast, every workload and some numbers of threads; and what cannot
+/// be run.
 fn combinations(args: &ScoreboardArgs, settings: &Settings) -> Result<(Vec<Plan>, Vec<LeftOut>), Failure> {
     let input = |error: String| Failure::Input(error);
     let names: Vec<String> = match &args.on {
@@ -259,8 +260,8 @@ fn each_once(names: &[String]) -> Vec<String> {
     once
 }
 
-/// The runs of the cell at `place`, which `spec` is a run of, under every design; and what cannot be run: a workload that needs more
-/// threads, a design that needs more tags. A name that does not exist is a mistake.
+/// The runs of the cell at `place`, which `spec` is a run of, under every design; and what cannot be run: a workload
+/// that needs more threads, a design that needs more tags. A name that does not exist is a mistake.
 fn plan(place: Place, spec: &RunSpec, runs: u64) -> Result<(Option<Plan>, Vec<LeftOut>), Failure> {
     let (mut specs, mut left_out) = (Vec::new(), Vec::new());
     for design in catalog::designs().filter(|design| concerns(design.name)) {

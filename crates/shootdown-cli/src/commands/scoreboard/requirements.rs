@@ -102,8 +102,8 @@ pub(super) fn is_doubtful(cell: &Cell) -> bool {
         || is_without_broadcast_and_many(cell) && below(cell.of_ipi, OF_IPI)
 }
 
-/// Whether this cell, measured several times, misses or reaches the share of the best preset that is demanded by less than its
-/// error. Both, or chance would be asked until it says yes.
+/// Whether this cell, measured several times, misses or reaches the share of the best preset that is demanded by less
+/// than its error. Both, or chance would be asked until it says yes.
 pub(super) fn is_undecided(cell: &Cell) -> bool {
     cell.noise.is_some_and(|noise| (cell.of_best - OF_BEST).abs() <= noise)
 }

@@ -1,4 +1,5 @@
-//! A machine of a sweep: the model, and the values that its parameters, those of workloads and the axes of designs take.
+//! A machine of a sweep: the model, and the values that its parameters, those of workloads and the axes of designs
+//! take.
 
 use shootdown_sim::model::Model;
 use shootdown_sim::run::{self, Axis, DESIGN_PREFIX, PARAMETER_PREFIX, Parameters, Settings, Values, axis};
@@ -13,7 +14,8 @@ use crate::failure::Failure;
 /// Stands for every parameter whose value the machine model assumes.
 const ASSUMED: &str = "assumed";
 
-/// Stands for the value that each design has by itself, of an axis that varies elsewhere. Below every value that one takes.
+/// Stands for the value that each design has by itself, of an axis that varies elsewhere. Below every value that one
+/// takes.
 const AS_DESIGNED: f64 = -1.0;
 
 /// What one `--set` asks for.

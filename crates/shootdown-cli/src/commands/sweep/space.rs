@@ -232,8 +232,8 @@ impl Space {
         &self.machines[point.machine].model.name
     }
 
-    /// The value of a swept parameter at a point, as a cell of the results; null where it is as the design has it, or where it does
-    /// not apply.
+    /// The value of a swept parameter at a point, as a cell of the results; null where it is as the design has it, or
+    /// where it does not apply.
     pub fn cell(&self, point: &Point, parameter: &str) -> Value {
         let machine = &self.machines[point.machine];
         let applies = run::designs().any(|entry| entry.name == point.design && entry.takes_settings());

@@ -1,5 +1,5 @@
-//! What a sweep found, in short tables: the rates, where they are few, who is best at each size, and how that moves from one
-//! end of a range to the other.
+//! What a sweep found, in short tables: the rates, where they are few, who is best at each size, and how that moves
+//! from one end of a range to the other.
 //!
 //! Computed from the results alone, so that a merge prints what the whole sweep would have.
 
@@ -318,8 +318,8 @@ fn range(cells: &[Cell], parameter: usize) -> Option<(f64, f64)> {
 fn ahead(designs: &[String], parameters: &[Parameter], cells: &[Cell]) -> Option<String> {
     let judged = designs.iter().position(|design| design == JUDGED_DESIGN)?;
     let sharing = |index: usize, value: f64| cells.iter().filter(|cell| cell.values[index] == Some(value)).count();
-    // Each point once. Where one parameter is varied at a time, others stay at values that may be ends of theirs: what is
-    // special about a point is the value that the fewest share.
+    // Each point once. Where one parameter is varied at a time, others stay at values that may be ends of theirs: what
+    // is special about a point is the value that the fewest share.
     let at_an_end = |cell: &Cell| {
         let at_ends = (0..parameters.len()).filter_map(|index| {
             let (low, high) = range(cells, index)?;

@@ -1,8 +1,8 @@
-//! The `walkers` command: what lockless walks pay, what freeing table pages costs them, and the rates of frees at which one
-//! way of keeping the two apart becomes cheaper than another.
+//! The `walkers` command: what lockless walks pay, what freeing table pages costs them, and the rates of frees at which
+//! one way of keeping the two apart becomes cheaper than another.
 //!
-//! 60 threads pin pages by lockless walks and four free table pages (workload `gup`), from no frees to as many as they manage:
-//! of a process of their own, which nobody walks, or with `--shared` of the one that is walked.
+//! 60 threads pin pages by lockless walks and four free table pages (workload `gup`), from no frees to as many as they
+//! manage: of a process of their own, which nobody walks, or with `--shared` of the one that is walked.
 
 mod json;
 mod page;

@@ -60,8 +60,8 @@ impl fmt::Display for Kind {
 const LOOKED_AT: u64 = 1 << 20;
 
 impl Kind {
-    /// Whether nothing is lost when `path` is replaced: it is not there, empty, or of this kind; or `--force` was given. What
-    /// cannot be read is not ours.
+    /// Whether nothing is lost when `path` is replaced: it is not there, empty, or of this kind; or `--force` was
+    /// given. What cannot be read is not ours.
     pub(super) fn may_replace(self, path: &Path) -> bool {
         if may_overwrite() || !path.exists() {
             return true;

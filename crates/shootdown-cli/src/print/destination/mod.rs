@@ -29,8 +29,8 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Checks that `path`, given with the option `option`, can be written, and removes what killed runs left beside it. A file
-    /// that is there must be of this kind, or `--force` be given.
+    /// Checks that `path`, given with the option `option`, can be written, and removes what killed runs left beside it.
+    /// A file that is there must be of this kind, or `--force` be given.
     ///
     /// # Errors
     /// One line naming the option, the path, and what is in the way.
@@ -82,8 +82,8 @@ impl Destination {
         Ok(destination)
     }
 
-    /// As [`new`](Self::new), where `path` must not be that of one of `inputs`: what was read would be lost. An input may be any
-    /// word, also one that names no file.
+    /// As [`new`](Self::new), where `path` must not be that of one of `inputs`: what was read would be lost. An input
+    /// may be any word, also one that names no file.
     ///
     /// # Errors
     /// As [`new`](Self::new), and one line when it is an input.

@@ -1,4 +1,5 @@
-//! Plots as SVG text: lines over thread counts, and stacked shares. What they show is decided in [`crate::print::report`].
+//! Plots as SVG text: lines over thread counts, and stacked shares. What they show is decided in
+//! [`crate::print::report`].
 
 mod axis;
 

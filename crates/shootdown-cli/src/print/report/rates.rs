@@ -1,5 +1,5 @@
-//! Plots of the report over threads, or of one thread count: throughput, the ratio to the limit, interrupts, and CPU time in
-//! invalidation.
+//! Plots of the report over threads, or of one thread count: throughput, the ratio to the limit, interrupts, and CPU
+//! time in invalidation.
 
 use super::growth::uncertain;
 use super::legend::design_legend;

@@ -15,13 +15,13 @@
 //! ```
 //!
 //! - **Width.** Headings are broken between words first, then long words of text columns are. Then columns that are
-//!   [`optional`](Column::optional) are left out, the highest rank first, and a line names them. What still does not fit
-//!   is printed as one cell per line. A command does nothing for this.
-//! - **Legend.** Each column carries its explanation. `Tables` prints each once: those of the first table where stdout is a
-//!   terminal, those of every table with `--legend`. A command does nothing for this either; it uses one `Tables` for all
-//!   its tables.
-//! - **Footnotes.** [`Grid::note`] adds a line below the table. Where it concerns single rows, put [`mark`] after a cell's
-//!   text and before the note's.
+//!   [`optional`](Column::optional) are left out, the highest rank first, and a line names them. What still does not
+//!   fit is printed as one cell per line. A command does nothing for this.
+//! - **Legend.** Each column carries its explanation. `Tables` prints each once: those of the first table where stdout
+//!   is a terminal, those of every table with `--legend`. A command does nothing for this either; it uses one `Tables`
+//!   for all its tables.
+//! - **Footnotes.** [`Grid::note`] adds a line below the table. Where it concerns single rows, put [`mark`] after a
+//!   cell's text and before the note's.
 //! - **Headings** are words with their unit ("CPU time per loop", not "cpu/op"); [`broken`] uses up to three lines. A
 //!   number's cell carries its own unit where it varies ("1.20 µs").
 

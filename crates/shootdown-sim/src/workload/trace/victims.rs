@@ -47,8 +47,8 @@ impl Victims {
         at.sends.set(None);
     }
 
-    /// `cpu` sends an interrupt to `target`. What is not for a request of the program (its touching of pages, the end of
-    /// a space) has no recorded call.
+    /// `cpu` sends an interrupt to `target`. What is not for a request of the program (its touching of pages, the end
+    /// of a space) has no recorded call.
     pub fn sends(&self, cpu: usize, target: usize) {
         let at = &self.cpus[cpu];
         let (sender, cause) = at.sends.get().unwrap_or((at.thread.get().unwrap_or(0), Cause::Other));

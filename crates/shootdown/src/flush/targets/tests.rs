@@ -1,4 +1,5 @@
-//! Who is asked while a CPU is in the middle of a switch, and what whoever waits does meanwhile; several requests taken together.
+//! Who is asked while a CPU is in the middle of a switch, and what whoever waits does meanwhile; several requests taken
+//! together.
 
 use crate::cpu::state::{PerCpu, State};
 use crate::cpuset::CpuMask;
@@ -157,8 +158,8 @@ const LOG: Design = Design {
     ..Design::IPI
 };
 
-/// On CPU 1 at each operation of a switch to another space, CPU 0 does `flush`. Whenever CPU 1 has the root of the first loaded at
-/// that moment it is interrupted: its walker may still use what is flushed.
+/// On CPU 1 at each operation of a switch to another space, CPU 0 does `flush`. Whenever CPU 1 has the root of the
+/// first loaded at that moment it is interrupted: its walker may still use what is flushed.
 fn is_asked_until_the_root_is_gone(design: Design, flush: fn(&'static Sys, InWorld)) {
     let mut moments = 0;
     for operation in 0.. {
@@ -323,8 +324,8 @@ fn of_two_requests_that_are_taken_together_the_first_brings_it_up_to_both() {
     assert!(matches!(whole[..], [Local::Tag(_)]), "{whole:?}");
 }
 
-/// `catch_up` with two pages in a log, the second of which is overwritten before one of its operations on words, before each in
-/// turn. Both pages are invalidated, or `whole` is.
+/// `catch_up` with two pages in a log, the second of which is overwritten before one of its operations on words, before
+/// each in turn. Both pages are invalidated, or `whole` is.
 fn nothing_is_missed_that_is_overwritten_meanwhile(
     log_of: fn(&'static Sys, InWorld) -> (&'static FlushLog<World>, &'static Meddled),
     catch_up: fn(&Sys, InWorld, [u64; 2]),

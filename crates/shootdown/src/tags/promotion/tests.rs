@@ -172,8 +172,8 @@ fn a_cpu_that_answered_before_it_began_to_leave_is_asked_again() {
         }
         all_answer(engine);
         if asked == 1 {
-            // It runs the space, and has answered. Now it begins to switch to another: its state names that one, and the root of
-            // this one is still loaded.
+            // It runs the space, and has answered. Now it begins to switch to another: its state names that one, and
+            // the root of this one is still loaded.
             engine.cpus[2].publish(State::switching(space.id + 1));
         }
     });
@@ -183,7 +183,8 @@ fn a_cpu_that_answered_before_it_began_to_leave_is_asked_again() {
 #[test]
 fn a_requester_that_has_migrated_to_a_cpu_that_has_the_space_lets_go_of_it_itself() {
     let (engine, space) = with_tags(1);
-    // CPU 0 asks CPUs 1 and 2, which run it. Both answer; CPU 1 leaves, and the requester goes on where CPU 2 has become lazy.
+    // CPU 0 asks CPUs 1 and 2, which run it. Both answer; CPU 1 leaves, and the requester goes on where CPU 2 has
+    // become lazy.
     on(0, || engine.switch_to_kernel());
     let seen = retire(engine, space, move |_| {
         all_answer(engine);
@@ -253,7 +254,8 @@ fn a_cpu_that_runs_it_is_asked(requests: Requests) {
     assert_eq!(seen, expected.collect::<Vec<_>>());
 }
 
-/// Runs `test` on a machine whose broadcasts are aimed, with a space that has a tag and runs on three CPUs of which the last has gone off.
+/// Runs `test` on a machine whose broadcasts are aimed, with a space that has a tag and runs on three CPUs of which the
+/// last has gone off.
 fn aimed(test: impl FnOnce(&'static Sys, InWorld)) {
     AIMED.set(true);
     let (engine, space) = three(Design {

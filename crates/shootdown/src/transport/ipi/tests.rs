@@ -1,4 +1,5 @@
-//! Requests to CPUs whose queues are full, and posts that meet: who is interrupted, when, and what a waiter does meanwhile.
+//! Requests to CPUs whose queues are full, and posts that meet: who is interrupted, when, and what a waiter does
+//! meanwhile.
 
 mod nested;
 mod online;

@@ -347,7 +347,8 @@ fn a_refusal_disturbs_nobody_elses_mark() {
     assert!(machine.done().contains(&(2, EVERYTHING)));
 }
 
-/// Whatever CPU 9 does at whatever moment of what CPU 8 does: nobody's mark on CPU 2 is lost, and each has an entry of its own.
+/// Whatever CPU 9 does at whatever moment of what CPU 8 does: nobody's mark on CPU 2 is lost, and each has an entry of
+/// its own.
 fn both_are_asked(entries: usize, begins: fn(&Rc<Machine>), eight: fn(&Rc<Machine>)) {
     let mut met = 0;
     for moment in 0..30 {

@@ -42,7 +42,8 @@ fn flushes(play: &'static Play) {
     }
 }
 
-/// CPU 1 comes back to space 0 and has ticks. No frames are counted that nobody keeps: each CPU may keep as many as ever.
+/// CPU 1 comes back to space 0 and has ticks. No frames are counted that nobody keeps: each CPU may keep as many as
+/// ever.
 fn nothing_is_kept(play: &'static Play) {
     on(1, || {
         play.engine.tick_resumes();
@@ -183,7 +184,8 @@ fn unmapped_later(play: &Play) -> Deferral {
 
 const PER_CPU: fn(&Design) -> bool = |design| design.free == Free::Deferred && design.tags == Tags::PerCpu;
 
-/// CPU 1 has come back, and begins the epoch that an unmap on CPU 0 waits for; CPU 2, which knows of neither, looks what is over.
+/// CPU 1 has come back, and begins the epoch that an unmap on CPU 0 waits for; CPU 2, which knows of neither, looks
+/// what is over.
 #[test]
 fn a_cpu_that_has_come_back_from_laziness_is_waited_for() {
     for (name, design) in designs(PER_CPU) {
@@ -219,8 +221,8 @@ fn a_cpu_that_has_come_back_from_laziness_is_waited_for() {
     }
 }
 
-/// CPU 2 begins an epoch, CPU 1 takes ticks again, and says that it has flushed for it: an unmap on CPU 0 that no longer finds CPU 1
-/// without ticks waits for the epoch after that.
+/// CPU 2 begins an epoch, CPU 1 takes ticks again, and says that it has flushed for it: an unmap on CPU 0 that no
+/// longer finds CPU 1 without ticks waits for the epoch after that.
 #[test]
 fn a_cpu_that_takes_ticks_again_is_waited_for() {
     for (name, design) in designs(PER_CPU) {
@@ -256,8 +258,8 @@ fn a_cpu_that_takes_ticks_again_is_waited_for() {
     }
 }
 
-/// CPU 0, which runs nothing, has found the space on tags of each CPU's own; then CPU 2 promotes it, and both that run it fill what
-/// CPU 0 has withdrawn under the new tag. No tick flushes that.
+/// CPU 0, which runs nothing, has found the space on tags of each CPU's own; then CPU 2 promotes it, and both that run
+/// it fill what CPU 0 has withdrawn under the new tag. No tick flushes that.
 #[test]
 fn what_is_filled_under_a_new_tag_is_not_left_to_ticks() {
     let promotes = |design: &Design| design.free == Free::Deferred && matches!(design.tags, Tags::Hybrid { .. });
@@ -287,7 +289,8 @@ fn what_is_filled_under_a_new_tag_is_not_left_to_ticks() {
     }
 }
 
-/// CPU 0 looks, CPU 2 frees: what CPU 1 did before it ticked, it knows from CPU 0. At the same time CPU 1 begins the next epoch.
+/// CPU 0 looks, CPU 2 frees: what CPU 1 did before it ticked, it knows from CPU 0. At the same time CPU 1 begins the
+/// next epoch.
 #[test]
 fn what_is_over_is_over_for_whoever_is_told_so() {
     for (name, design) in designs(PER_CPU) {

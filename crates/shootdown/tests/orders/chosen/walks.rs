@@ -178,7 +178,8 @@ fn whoever_walks_while_walks_go_over_is_found_or_known_to_be_through() {
     }
 }
 
-/// Frees have become rare, and walks go over to registrations again. Here by posts, which are waited for by their token.
+/// Frees have become rare, and walks go over to registrations again. Here by posts, which are waited for by their
+/// token.
 #[test]
 fn whoever_has_published_its_walk_while_walks_go_back_is_waited_for() {
     let design = Design {

@@ -15,7 +15,8 @@ pub enum Broadcasts {
 impl Broadcasts {
     pub const ALL: [Broadcasts; 3] = [Broadcasts::Everywhere, Broadcasts::Aimed, Broadcasts::None];
 
-    /// Whether a machine that broadcasts so may be one for that design: those whose invalidations are in want of help broadcast to all.
+    /// Whether a machine that broadcasts so may be one for that design: those whose invalidations are in want of help
+    /// broadcast to all.
     pub fn fits(self, design: &Design) -> bool {
         self != Broadcasts::Aimed || design.errata == Errata::NONE
     }

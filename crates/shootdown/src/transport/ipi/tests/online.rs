@@ -36,7 +36,8 @@ fn who_goes_off_reads_no_descriptor_through_a_mapping_from_before() {
     assert!(engine.cpus[1].queue.put(0, request).is_some());
     request.sent(1);
     SEEN.take();
-    // Before the last operation, which is the answer: whether it had been given, and whether anything had been invalidated.
+    // Before the last operation, which is the answer: whether it had been given, and whether anything had been
+    // invalidated.
     let last: &'static core::cell::Cell<(bool, bool)> = Box::leak(Box::default());
     interleave::after_each(move || {
         let here = SEEN.with_borrow(|seen| seen.contains(&Seen::Here));
