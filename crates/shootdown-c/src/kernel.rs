@@ -78,7 +78,8 @@ fn whole(what: shootdown_what, tag: Tag) -> shootdown_invalidation {
 }
 
 // SAFETY, of all calls below: whoever made the engine promised that the hooks are functions that do what the header
-// says, with that pointer, on every CPU. SAFETY: what each hook does is the promise of whoever called `shootdown_init`.
+// says, with that pointer, on every CPU.
+// SAFETY: what each hook does is the promise of whoever called `shootdown_init`.
 unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
     type Facade = Native;
 
