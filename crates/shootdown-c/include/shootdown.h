@@ -1,6 +1,6 @@
 /* Shootdown: TLB coherence for kernels written in C. Link libshootdown_c.a.
  *
- * Generated from crates/shootdown-c/src/lib.rs by `cargo test -p shootdown-c -- --ignored`; a test fails when it is not.
+ * Generated from crates/shootdown-c/src by `cargo test -p shootdown-c -- --ignored`; a test fails when it is not.
  *
  * Build for a kernel: cargo rustc -p shootdown-c --release --no-default-features --target x86_64-unknown-none
  *                     --crate-type staticlib
@@ -386,6 +386,24 @@ enum shootdown_status shootdown_engine_init(void *memory,
                                             struct shootdown_engine **engine);
 
 /**
+ * Measures what each way of reaching other CPUs costs: once, when all CPUs are up, for the design "adaptive". Some
+ * microseconds. Context: as shootdown_flush.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_calibrate(const struct shootdown_engine *engine);
+
+/**
+ * The shootdown interrupt has arrived. In its handler, interrupts off, on a CPU that does not change meanwhile, after
+ * it was acknowledged where the controller wants that. By hand, to poll, only outside of walks and of other calls.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_on_ipi(const struct shootdown_engine *engine);
+
+/**
  * Bytes that a space needs. Any context.
  */
 size_t shootdown_space_size(void);
@@ -398,6 +416,15 @@ size_t shootdown_space_size(void);
  * The memory is the space's until it is retired.
  */
 struct shootdown_space *shootdown_space_init(const struct shootdown_engine *engine, void *memory, uint64_t root);
+
+/**
+ * The space ends, no CPU has it loaded but lazily, and nobody walks its tables: those CPUs leave it. Then its memory
+ * and its tables may be freed. As shootdown_flush.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_retire(const struct shootdown_engine *engine, const struct shootdown_space *space);
 
 /**
  * This CPU is coming up, with the kernel's top table loaded: before it loads a space, or uses kernel mappings that may
@@ -416,24 +443,6 @@ void shootdown_cpu_online(const struct shootdown_engine *engine);
  * The pointers were made by this library's init functions, and what they point to still lives.
  */
 void shootdown_cpu_offline(const struct shootdown_engine *engine);
-
-/**
- * Measures what each way of reaching other CPUs costs: once, when all CPUs are up, for the design "adaptive". Some
- * microseconds. Context: as shootdown_flush.
- *
- * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
- */
-void shootdown_calibrate(const struct shootdown_engine *engine);
-
-/**
- * The shootdown interrupt has arrived. In its handler, interrupts off, on a CPU that does not change meanwhile, after
- * it was acknowledged where the controller wants that. By hand, to poll, only outside of walks and of other calls.
- *
- * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
- */
-void shootdown_on_ipi(const struct shootdown_engine *engine);
 
 /**
  * Loads a space on this CPU, or ends its laziness when it is loaded already. From the scheduler.
@@ -484,6 +493,32 @@ bool shootdown_enter_kernel(const struct shootdown_engine *engine, const struct 
  * The pointers were made by this library's init functions, and what they point to still lives.
  */
 bool shootdown_user_access_ok(const struct shootdown_engine *engine, const struct shootdown_space *space);
+
+/**
+ * The timer's tick on this CPU, which is in no walk: deferrals and grace periods end by it. Any context with a CPU
+ * that cannot change. A load and a compare when nothing waits.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_tick(const struct shootdown_engine *engine);
+
+/**
+ * This CPU takes no ticks from now on, although it runs user code: no deferral waits for it, and unmaps that concern
+ * it are synchronous. Not in the shootdown handler. CPUs that are idle need not call it.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_tick_stops(const struct shootdown_engine *engine);
+
+/**
+ * This CPU takes ticks again.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+void shootdown_tick_resumes(const struct shootdown_engine *engine);
 
 /**
  * Page-table entries of the space were cleared or weakened: on return no CPU uses the old ones, and the frames behind
@@ -617,32 +652,6 @@ void shootdown_walk_begin_nmi(const struct shootdown_engine *engine,
 void shootdown_walk_end(struct shootdown_walk *walk);
 
 /**
- * The timer's tick on this CPU, which is in no walk: deferrals and grace periods end by it. Any context with a CPU
- * that cannot change. A load and a compare when nothing waits.
- *
- * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
- */
-void shootdown_tick(const struct shootdown_engine *engine);
-
-/**
- * This CPU takes no ticks from now on, although it runs user code: no deferral waits for it, and unmaps that concern
- * it are synchronous. Not in the shootdown handler. CPUs that are idle need not call it.
- *
- * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
- */
-void shootdown_tick_stops(const struct shootdown_engine *engine);
-
-/**
- * This CPU takes ticks again.
- *
- * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
- */
-void shootdown_tick_resumes(const struct shootdown_engine *engine);
-
-/**
  * For an unmap of private memory that nobody can rely on until somebody maps the range again, for which so many frames
  * wait. False when it was flushed, as by shootdown_flush: range and frames are free. True when it is deferred
  * ("deferred" only): nobody was interrupted, and the range may not be mapped again nor the frames freed before the
@@ -719,21 +728,6 @@ struct shootdown_graces_over shootdown_graces_over(const struct shootdown_engine
  * Grace was filled by a call that returned true; over is valid.
  */
 bool shootdown_grace_is_over(const struct shootdown_grace *grace, const struct shootdown_graces_over *over);
-
-/**
- * The space ends, no CPU has it loaded but lazily, and nobody walks its tables: those CPUs leave it. Then its memory
- * and its tables may be freed. As shootdown_flush.
- *
- * # Safety
- * The pointers were made by this library's init functions, and what they point to still lives.
- */
-void shootdown_retire(const struct shootdown_engine *engine, const struct shootdown_space *space);
-
-/**
- * Supplied by the kernel where this library is built without `std`: a rule of an interface was broken. The text,
- * which has no zero at its end, names it and the place. Must not return.
- */
-extern void shootdown_panic(const char *text, size_t length);
 
 #ifdef __cplusplus
 }  // extern "C"

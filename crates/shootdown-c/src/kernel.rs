@@ -1,13 +1,17 @@
 //! The hooks of C as the engine calls them.
 
-use crate::{
-    SHOOTDOWN_CPU_WORDS, shootdown_hooks, shootdown_invalidation, shootdown_range, shootdown_settings,
-    shootdown_status, shootdown_stuck, shootdown_what,
-};
+use crate::hooks::{SHOOTDOWN_CPU_WORDS, shootdown_hooks, shootdown_invalidation, shootdown_stuck, shootdown_what};
+use crate::range::shootdown_range;
+use crate::settings::{shootdown_settings, shootdown_status};
 use core::ffi::c_void;
 use shootdown::{
-    Broadcast, BroadcastLimits, CpuId, CpuMask, Kernel, Local, Native, Root, Secondary, Stride, Stuck, Tag,
+    Broadcast, BroadcastLimits, CpuId, CpuMask, Engine, Kernel, Local, Native, Root, Secondary, Space, Stride, Stuck,
+    Tag,
 };
+
+/// The engine and a space as C has them.
+pub type CEngine = Engine<'static, Hooks, SHOOTDOWN_CPU_WORDS>;
+pub type CSpace = Space<Native, SHOOTDOWN_CPU_WORDS>;
 
 /// What C gave, the required ones known to be there.
 pub struct Hooks {

@@ -1,7 +1,8 @@
 //! One block of memory for an engine, its CPUs and its tags.
 
-use crate::kernel::Hooks;
-use crate::{CEngine, CSpace, SHOOTDOWN_CPU_WORDS, shootdown_settings, shootdown_status};
+use crate::hooks::SHOOTDOWN_CPU_WORDS;
+use crate::kernel::{CEngine, CSpace, Hooks};
+use crate::settings::{shootdown_settings, shootdown_status};
 use core::alloc::Layout;
 use core::ffi::{CStr, c_void};
 use shootdown::{Design, Engine, Facade, Native, PerCpu, Root, Storage, Tags, tag_words};

@@ -1,0 +1,69 @@
+//! Batches of flushes, and what makes up for their delay.
+
+use crate::engine::{engine_of, shootdown_engine};
+use crate::hooks::SHOOTDOWN_CPU_WORDS;
+use crate::kernel::Hooks;
+use crate::range::shootdown_range;
+use crate::space::{shootdown_space, space_of};
+use core::mem::MaybeUninit;
+use shootdown::Batch;
+
+type CBatch = Batch<'static, 'static, Hooks, SHOOTDOWN_CPU_WORDS>;
+
+/// Words of a batch.
+pub const SHOOTDOWN_BATCH_WORDS: usize = 64;
+
+/// Flushes of many spaces that are waited for once.
+#[repr(C)]
+pub struct shootdown_batch {
+    opaque: [MaybeUninit<u64>; SHOOTDOWN_BATCH_WORDS],
+}
+
+/// Begins a batch of flushes, as reclaim needs them. shootdown_batch_finish is owed.
+///
+/// # Safety
+/// The batch is valid memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_batch_begin(engine: *const shootdown_engine, batch: *mut shootdown_batch) {
+    // SAFETY: the caller's.
+    unsafe { batch.cast::<CBatch>().write(engine_of(engine).batch()) }
+}
+
+/// Adds a range of a space whose entries were cleared, under the lock that protects its page table. May wait, as
+/// shootdown_flush does, and has its context.
+///
+/// # Safety
+/// The batch was begun and is not finished.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_batch_add(
+    batch: *mut shootdown_batch,
+    space: *const shootdown_space,
+    range: shootdown_range,
+) {
+    // SAFETY: the caller's.
+    unsafe { (*batch.cast::<CBatch>()).add(space_of(space), range.range()) }
+}
+
+/// Tells everybody concerned, and waits: then all that was added may be freed. Context: as shootdown_flush.
+///
+/// # Safety
+/// The batch was begun and is not finished.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_batch_finish(batch: *mut shootdown_batch) {
+    // SAFETY: the caller's.
+    unsafe { drop(batch.cast::<CBatch>().read().finish()) }
+}
+
+/// Makes sure that no batched unmap of the space is still to be flushed: before relying on an entry that is already
+/// clear. Context: as shootdown_flush.
+///
+/// # Safety
+/// The pointers were made by this library's init functions, and what they point to still lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_settle(engine: *const shootdown_engine, space: *const shootdown_space) {
+    // SAFETY: the caller's.
+    unsafe { engine_of(engine).settle(space_of(space)) }
+}
+
+// What C reserves is enough.
+const _: () = assert!(size_of::<CBatch>() <= size_of::<shootdown_batch>() && align_of::<CBatch>() <= 8);

@@ -1,0 +1,126 @@
+//! What a CPU says of itself: hotplug, switches, lazy TLB mode, ticks.
+
+use crate::engine::{engine_of, shootdown_engine};
+use crate::space::{shootdown_space, space_of};
+
+/// This CPU is coming up, with the kernel's top table loaded: before it loads a space, or uses kernel mappings that may
+/// change. Interrupts off, and on soon after.
+///
+/// # Safety
+/// The pointers were made by this library's init functions, and what they point to still lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_cpu_online(engine: *const shootdown_engine) {
+    // SAFETY: the caller's.
+    unsafe { engine_of(engine).cpu_online() }
+}
+
+/// This CPU is going down: after its last use of user translations and its last walk. From here on nobody waits for it.
+/// Interrupts off.
+///
+/// # Safety
+/// The pointers were made by this library's init functions, and what they point to still lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_cpu_offline(engine: *const shootdown_engine) {
+    // SAFETY: the caller's.
+    unsafe { engine_of(engine).cpu_offline() }
+}
+
+/// Loads a space on this CPU, or ends its laziness when it is loaded already. From the scheduler.
+///
+/// # Safety
+/// The space stays until every CPU has left it: by switching to another or to the kernel, going off, or
+/// shootdown_retire.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_switch_to(engine: *const shootdown_engine, space: *const shootdown_space) {
+    // SAFETY: the caller's.
+    unsafe { engine_of(engine).switch_to(space_of(space)) }
+}
+
+/// Loads the kernel's own top table: this CPU leaves its space.
+///
+/// # Safety
+/// The pointers were made by this library's init functions, and what they point to still lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_switch_to_kernel(engine: *const shootdown_engine) {
+    // SAFETY: the caller's.
+    unsafe { engine_of(engine).switch_to_kernel() }
+}
+
+/// The loaded space stays loaded, but no user address is touched until shootdown_leave_lazy or shootdown_switch_to.
+///
+/// # Safety
+/// The pointers were made by this library's init functions, and what they point to still lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_enter_lazy(engine: *const shootdown_engine) {
+    // SAFETY: the caller's.
+    unsafe { engine_of(engine).enter_lazy() }
+}
+
+/// Ends laziness, or loads the space if it was unloaded meanwhile. Before any user address is touched.
+///
+/// # Safety
+/// As shootdown_switch_to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_leave_lazy(engine: *const shootdown_engine, space: *const shootdown_space) {
+    // SAFETY: the caller's.
+    unsafe { engine_of(engine).leave_lazy(space_of(space)) }
+}
+
+/// User code of the loaded space has entered the kernel. When true, shootdown_leave_lazy is owed before any user
+/// address is touched, copying routines included, and before the return. Optional; worth it under "adaptive".
+///
+/// # Safety
+/// The pointers were made by this library's init functions, and what they point to still lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_enter_kernel(
+    engine: *const shootdown_engine,
+    space: *const shootdown_space,
+) -> bool {
+    // SAFETY: the caller's.
+    unsafe { engine_of(engine).enter_kernel(space_of(space)) }
+}
+
+/// Whether an NMI handler may touch user addresses of the space now. In NMI context.
+///
+/// # Safety
+/// The pointers were made by this library's init functions, and what they point to still lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_user_access_ok(
+    engine: *const shootdown_engine,
+    space: *const shootdown_space,
+) -> bool {
+    // SAFETY: the caller's.
+    unsafe { engine_of(engine).user_access_ok(space_of(space)) }
+}
+
+/// The timer's tick on this CPU, which is in no walk: deferrals and grace periods end by it. Any context with a CPU
+/// that cannot change. A load and a compare when nothing waits.
+///
+/// # Safety
+/// The pointers were made by this library's init functions, and what they point to still lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_tick(engine: *const shootdown_engine) {
+    // SAFETY: the caller's.
+    unsafe { engine_of(engine).tick() }
+}
+
+/// This CPU takes no ticks from now on, although it runs user code: no deferral waits for it, and unmaps that concern
+/// it are synchronous. Not in the shootdown handler. CPUs that are idle need not call it.
+///
+/// # Safety
+/// The pointers were made by this library's init functions, and what they point to still lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_tick_stops(engine: *const shootdown_engine) {
+    // SAFETY: the caller's.
+    unsafe { engine_of(engine).tick_stops() }
+}
+
+/// This CPU takes ticks again.
+///
+/// # Safety
+/// The pointers were made by this library's init functions, and what they point to still lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_tick_resumes(engine: *const shootdown_engine) {
+    // SAFETY: the caller's.
+    unsafe { engine_of(engine).tick_resumes() }
+}

@@ -1,0 +1,78 @@
+//! Making an engine; what concerns the whole machine.
+
+use crate::kernel::CEngine;
+use crate::memory;
+use crate::settings::{shootdown_settings, shootdown_status};
+use core::ffi::c_void;
+
+/// TLB coherence for one machine.
+pub struct shootdown_engine {
+    _opaque: [u8; 0],
+}
+
+/// Bytes that an engine needs for so many CPUs. Any context.
+#[unsafe(no_mangle)]
+pub extern "C" fn shootdown_engine_size(cpus: u32) -> usize {
+    memory::Layouts::of(cpus as usize).map_or(0, |layouts| layouts.size)
+}
+
+/// To what the memory of engines and spaces must be aligned, bytes. Any context.
+#[unsafe(no_mangle)]
+pub extern "C" fn shootdown_alignment() -> usize {
+    memory::ALIGNMENT
+}
+
+/// Makes an engine in memory of that many bytes, with every CPU off. Before the second CPU starts. The memory is the
+/// engine's for ever.
+///
+/// # Safety
+/// The pointers are valid, or null; the hooks do what they promise, on every CPU.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_engine_init(
+    memory: *mut c_void,
+    size: usize,
+    settings: *const shootdown_settings,
+    engine: *mut *mut shootdown_engine,
+) -> shootdown_status {
+    // SAFETY: the caller's.
+    match unsafe { memory::init(memory, size, settings) } {
+        Ok(made) if !engine.is_null() => {
+            // SAFETY: the caller's.
+            unsafe { engine.write(made.cast()) };
+            shootdown_status::SHOOTDOWN_OK
+        }
+        Ok(_) => shootdown_status::SHOOTDOWN_BAD_MEMORY,
+        Err(status) => status,
+    }
+}
+
+/// # Safety
+/// It was made by `shootdown_engine_init`, and lives for ever.
+pub(crate) unsafe fn engine_of(engine: *const shootdown_engine) -> &'static CEngine {
+    // SAFETY: the caller's.
+    unsafe { &*engine.cast() }
+}
+
+/// Measures what each way of reaching other CPUs costs: once, when all CPUs are up, for the design "adaptive". Some
+/// microseconds. Context: as shootdown_flush.
+///
+/// # Safety
+/// The pointers were made by this library's init functions, and what they point to still lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_calibrate(engine: *const shootdown_engine) {
+    // SAFETY: the caller's.
+    unsafe {
+        engine_of(engine).calibrate();
+    }
+}
+
+/// The shootdown interrupt has arrived. In its handler, interrupts off, on a CPU that does not change meanwhile, after
+/// it was acknowledged where the controller wants that. By hand, to poll, only outside of walks and of other calls.
+///
+/// # Safety
+/// The pointers were made by this library's init functions, and what they point to still lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_on_ipi(engine: *const shootdown_engine) {
+    // SAFETY: the caller's.
+    unsafe { engine_of(engine).on_ipi() }
+}

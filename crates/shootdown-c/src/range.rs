@@ -1,0 +1,41 @@
+//! What a flush covers.
+
+use shootdown::{Range, Stride};
+
+/// What a flush covers. First and last byte are rounded to pages.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct shootdown_range {
+    /// First byte.
+    pub start: u64,
+    /// One past the last; when it is not above start, the page at start is meant.
+    pub end: u64,
+    /// log2 of the smallest page that was withdrawn: 12, 21 or 30. Anything else is taken for 12, which flushes no
+    /// less.
+    pub page_shift: u32,
+    /// Whether table pages are being freed: then the CPUs' caches of upper levels go, too.
+    pub tables: bool,
+}
+
+impl From<Range> for shootdown_range {
+    fn from(range: Range) -> shootdown_range {
+        shootdown_range {
+            start: range.start(),
+            end: range.end(),
+            page_shift: range.stride().shift(),
+            tables: range.tables(),
+        }
+    }
+}
+
+impl shootdown_range {
+    pub(crate) fn range(self) -> Range {
+        let stride = match self.page_shift {
+            21 => Stride::Size2M,
+            30 => Stride::Size1G,
+            _ => Stride::Size4K,
+        };
+        let range = Range::pages(self.start, self.end, stride);
+        if self.tables { range.with_tables() } else { range }
+    }
+}

@@ -1,0 +1,55 @@
+//! Address spaces.
+
+use crate::engine::{engine_of, shootdown_engine};
+use crate::kernel::CSpace;
+use core::ffi::c_void;
+use shootdown::Root;
+
+/// An address space.
+pub struct shootdown_space {
+    _opaque: [u8; 0],
+}
+
+/// Bytes that a space needs. Any context.
+#[unsafe(no_mangle)]
+pub extern "C" fn shootdown_space_size() -> usize {
+    size_of::<CSpace>()
+}
+
+/// Makes an address space in memory of that size and alignment; null when it is not aligned. Nothing is to be undone:
+/// after shootdown_retire the memory may be reused.
+///
+/// # Safety
+/// The memory is the space's until it is retired.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_space_init(
+    engine: *const shootdown_engine,
+    memory: *mut c_void,
+    root: u64,
+) -> *mut shootdown_space {
+    let space = memory.cast::<CSpace>();
+    if space.is_null() || !space.is_aligned() {
+        return core::ptr::null_mut();
+    }
+    // SAFETY: the caller's; a space has nothing to drop.
+    unsafe { space.write(engine_of(engine).space(Root(root))) };
+    space.cast()
+}
+
+/// # Safety
+/// It was made by `shootdown_space_init`, and outlives the call.
+pub(crate) unsafe fn space_of<'a>(space: *const shootdown_space) -> &'a CSpace {
+    // SAFETY: the caller's.
+    unsafe { &*space.cast() }
+}
+
+/// The space ends, no CPU has it loaded but lazily, and nobody walks its tables: those CPUs leave it. Then its memory
+/// and its tables may be freed. As shootdown_flush.
+///
+/// # Safety
+/// The pointers were made by this library's init functions, and what they point to still lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_retire(engine: *const shootdown_engine, space: *const shootdown_space) {
+    // SAFETY: the caller's.
+    unsafe { drop(engine_of(engine).retire(space_of(space))) }
+}
