@@ -1,0 +1,51 @@
+//! TTBR0_EL1 and TTBR1_EL1: which top table, under which ASID.
+//!
+//! Layout (Arm ARM, TTBR0_EL1): ASID \[63:48\], BADDR \[47:1\], CnP \[0\]. The ASID in use is that of the register which
+//! TCR_EL1.A1 selects; here it is TTBR0's (A1 clear). CnP stays 0: it lets threads of one core share entries, which is
+//! wrong where an ASID means something else on each CPU (per-CPU tags).
+
+use super::asid::Asid;
+
+/// A value for TTBR0_EL1 or TTBR1_EL1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ttbr(u64);
+
+impl Ttbr {
+    /// TCR_EL1.A1: the ASID is that of TTBR1_EL1. Must be clear for a value with an ASID to mean something in TTBR0.
+    pub const TCR_A1: u64 = 1 << 22;
+
+    /// `None` when `table`, the physical address of the top table, is not a multiple of 4 KiB or needs more than 48
+    /// bits: with 52-bit addresses bits \[51:48\] stand elsewhere, which is not encoded here.
+    pub const fn new(table: u64, asid: Asid) -> Option<Ttbr> {
+        if table & 0xFFF != 0 || table >> 48 != 0 {
+            return None;
+        }
+        Some(Ttbr((asid.get() as u64) << 48 | table))
+    }
+
+    /// The register value.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::AsidWidth;
+    use super::*;
+
+    #[test]
+    fn the_asid_stands_above_the_table_and_cnp_is_off() {
+        let asid = Asid::new(0xABCD, AsidWidth::Bits16).expect("16 bits");
+        assert_eq!(
+            Ttbr::new(0x4008_1000, asid).map(Ttbr::bits),
+            Some(0xABCD_0000_4008_1000)
+        );
+    }
+
+    #[test]
+    fn a_table_that_would_spill_into_other_fields_is_refused() {
+        let asid = Asid::new(1, AsidWidth::Bits8).expect("8 bits");
+        assert_eq!((Ttbr::new(0x801, asid), Ttbr::new(1 << 48, asid)), (None, None));
+    }
+}
