@@ -7,7 +7,7 @@
 //! names the barrier it pairs with.
 
 use core::sync::atomic::Ordering;
-#[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]
+#[cfg(target_has_atomic = "64")]
 use core::sync::atomic::{AtomicU64, fence};
 
 /// A 64-bit atomic word of one world.
@@ -118,8 +118,8 @@ pub unsafe trait Facade: 'static {
 #[derive(Debug, Clone, Copy)]
 pub struct Native;
 
-// SAFETY: the processor's own atomics; see the type for where it is complete.
-#[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]
+// SAFETY: the processor's own atomics, with a full barrier on either side where they are none themselves.
+#[cfg(target_has_atomic = "64")]
 unsafe impl Word for AtomicU64 {
     fn new(value: u64) -> Self {
         AtomicU64::new(value)
@@ -159,7 +159,7 @@ unsafe impl Word for AtomicU64 {
 }
 
 /// A locked instruction is a full barrier on x86; elsewhere the read-modify-write needs one on either side.
-#[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]
+#[cfg(target_has_atomic = "64")]
 #[inline]
 fn around_rmw<T>(rmw: impl FnOnce() -> T) -> T {
     if cfg!(any(target_arch = "x86_64", target_arch = "x86")) {

@@ -1,6 +1,7 @@
 //! What the kernel implements: everything outside the engine, in one file.
 //!
-//! [`Kernel`] has six required functions; the rest have defaults that are right for a machine without the feature.
+//! [`Kernel`] has six required functions; the rest have defaults that are right for a machine without the feature. Crate
+//! `shootdown-cpu` fills in those that only execute instructions; `examples/minimal-aarch64` is a kernel around them.
 //! Each says when it is called and in which context. None may allocate, take a lock, or call back into the engine; but
 //! [`unpin`](Kernel::unpin) may switch to another thread, which calls what it likes.
 

@@ -1,0 +1,215 @@
+//! TLBI and TTBR0_EL1.
+
+use super::instructions::*;
+use shootdown::{Broadcast, BroadcastLimits, Errata, Local, Root, Stride, Tag};
+use shootdown_arch::aarch64::identification::{self, Midr, Workarounds};
+use shootdown_arch::aarch64::range::{Cover, MOST_GRANULES, Step};
+use shootdown_arch::aarch64::{Asid, AsidWidth, Granule, Level, Operand, Ttbr};
+
+/// What the processors of this machine have, and what is done with it. 4 KiB granules, the ASID in TTBR0_EL1
+/// (TCR_EL1.A1 clear), physical addresses of at most 48 bits, CnP off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Processor {
+    asids: AsidWidth,
+    ranges: bool,
+    /// Base addresses of range operands count 64 KiB: TCR_EL1.DS is set.
+    wide_ranges: bool,
+    workarounds: Workarounds,
+    kernel_root: Root,
+}
+
+/// TCR_EL1.DS: 52-bit addresses with 4 KiB granules.
+const TCR_DS: u64 = 1 << 59;
+
+impl Processor {
+    /// Reads what this CPU has. `kernel_root` is the one that the engine is given: it maps nothing under an ASID, so
+    /// that it can be loaded while entries under one are invalidated. On machines with different CPUs call it on each,
+    /// and use what they have [in common](Self::common_with).
+    ///
+    /// # Panics
+    /// When ID_AA64MMFR0_EL1 announces a width of ASIDs that is reserved.
+    pub fn discover(kernel_root: Root) -> Processor {
+        let (tcr, mmfr0) = (read_tcr(), read_mmfr0());
+        let width = AsidWidth::from_id(mmfr0).expect("ASIDs have 8 or 16 bits");
+        Processor {
+            asids: width.in_use(tcr),
+            ranges: identification::has_range(read_isar0()),
+            wide_ranges: tcr & TCR_DS != 0,
+            workarounds: Workarounds::of(Midr(read_midr() as u32)),
+            kernel_root,
+        }
+    }
+
+    /// What both have, and the workarounds of either.
+    pub fn common_with(self, other: Processor) -> Processor {
+        Processor {
+            asids: self.asids.min(other.asids),
+            ranges: self.ranges && other.ranges,
+            workarounds: self.workarounds.or(other.workarounds),
+            ..self
+        }
+    }
+
+    /// One past the last tag: for the engine's `tag_limit`. 256, or 65,535 where 16 bits are in use (TCR_EL1.AS).
+    pub fn tag_limit(&self) -> u16 {
+        u16::try_from(self.asids.count()).unwrap_or(u16::MAX)
+    }
+
+    /// What the engine must do differently on this processor.
+    pub fn errata(&self) -> Errata {
+        Errata {
+            never_broadcast: self.workarounds.never_broadcast,
+            interrupt_too: self.workarounds.interrupt_too,
+            repeat: self.workarounds.repeat,
+        }
+    }
+
+    fn asid(&self, tag: Tag) -> Asid {
+        Asid::new(tag.0, self.asids).expect("tags lie below `tag_limit`")
+    }
+
+    /// Carries out a local invalidation; complete when [`local_sync`](Self::local_sync) returns.
+    #[inline]
+    pub fn invalidate(&self, what: Local) {
+        let bits = |operand: Operand| operand.bits().expect("the form takes an operand");
+        match what {
+            Local::Page {
+                address,
+                tag,
+                leaf_only: false,
+                ..
+            } => tlbi_vae1(bits(page(self.asid(tag), address))),
+            Local::Page { address, tag, .. } => tlbi_vale1(bits(page(self.asid(tag), address))),
+            Local::Tag(tag) => tlbi_aside1(bits(Operand::Tag(self.asid(tag)))),
+            Local::Kernel { address, .. } => tlbi_vaale1(bits(page_of_any_tag(address))),
+            Local::All => tlbi_vmalle1(),
+        }
+    }
+
+    /// Waits for the local invalidations of this CPU.
+    #[inline]
+    pub fn local_sync(&self) {
+        dsb_nsh();
+        isb();
+    }
+
+    /// Loads `root` under `tag`, as the hook `load_root` must.
+    ///
+    /// Without `keep`, the kernel's root stands in while the tag's entries go: between TLBI and the load the processor
+    /// cannot walk under the tag. With `keep`, a DSB follows the load: an ISB does not wait for walks by the root
+    /// before, whose tables may be freed next.
+    ///
+    /// # Safety
+    /// The code that runs, its stack and data are mapped by `root`, or by TTBR1_EL1, as they are now; the tables stay
+    /// until another root is loaded. Interrupts are off.
+    #[inline]
+    pub unsafe fn load_root(&self, root: Root, tag: Tag, keep: bool) {
+        let asid = self.asid(tag);
+        if !keep {
+            write_root(self.kernel_root, self.asid(Tag(0)));
+            tlbi_aside1(Operand::Tag(asid).bits().expect("the form takes an operand"));
+            // Also for walks by the root before.
+            dsb_nsh();
+        }
+        write_root(root, asid);
+        if keep {
+            dsb_nsh();
+        }
+    }
+
+    /// Pages that one broadcast names: what range operations cover, else one.
+    #[inline]
+    pub fn broadcast_limits(&self) -> Option<BroadcastLimits> {
+        let pages = |stride: Stride| match self.ranges {
+            true => (MOST_GRANULES << Granule::Size4K.shift() >> stride.shift()) as u32,
+            false => 1,
+        };
+        Some(BroadcastLimits {
+            max_pages: pages(Stride::Size4K),
+            max_large_pages: pages(Stride::Size2M),
+        })
+    }
+
+    /// Issues a broadcast; complete when [`broadcast_sync`](Self::broadcast_sync) returns.
+    #[inline]
+    pub fn broadcast(&self, what: Broadcast) {
+        match what {
+            Broadcast::Pages {
+                address,
+                stride,
+                count,
+                tag,
+                leaf_only: true,
+            } => self.cover(address, stride, count, self.asid(tag), tlbi_vale1is, tlbi_rvale1is),
+            Broadcast::Pages {
+                address,
+                stride,
+                count,
+                tag,
+                ..
+            } => self.cover(address, stride, count, self.asid(tag), tlbi_vae1is, tlbi_rvae1is),
+            // The forms for every tag ignore the ASID.
+            Broadcast::Kernel { address, stride, count } => {
+                self.cover(address, stride, count, self.asid(Tag(0)), tlbi_vaae1is, tlbi_rvaae1is)
+            }
+            Broadcast::Tag(tag) => {
+                tlbi_aside1is(Operand::Tag(self.asid(tag)).bits().expect("the form takes an operand"))
+            }
+            // There is no form that leaves global entries of every tag: more goes, never less (C6).
+            Broadcast::NonGlobal | Broadcast::All => tlbi_vmalle1is(),
+        }
+    }
+
+    /// Waits for the broadcasts of this CPU, and for what other CPUs do under what was invalidated.
+    #[inline]
+    pub fn broadcast_sync(&self) {
+        dsb_ish();
+        // For kernel addresses: what this CPU has fetched by an old translation.
+        isb();
+    }
+
+    /// By `single` where one page is named or there are no range operations, else by `range`. A range that range
+    /// operations cannot name goes with everything else (C6).
+    fn cover(&self, address: u64, stride: Stride, count: u32, asid: Asid, single: fn(u64), range: fn(u64)) {
+        let one = |address| single(page(asid, address).bits().expect("the form takes an operand"));
+        if count == 1 || !self.ranges {
+            return (0..u64::from(count)).for_each(|index| one(address.wrapping_add(index << stride.shift())));
+        }
+        let granules = u64::from(count) << (stride.shift() - Granule::Size4K.shift());
+        let cover = Cover::new(
+            asid,
+            address,
+            granules,
+            Granule::Size4K,
+            Level::Unknown,
+            self.wide_ranges,
+        );
+        let Some(cover) = cover else {
+            return tlbi_vmalle1is();
+        };
+        cover.for_each(|step| match step {
+            Step::Page(address) => one(address),
+            Step::Range(operand) => range(operand),
+        });
+    }
+}
+
+/// TTBR0_EL1, in effect from the next instruction on.
+#[inline]
+fn write_root(root: Root, asid: Asid) {
+    write_ttbr0(
+        Ttbr::new(root.0, asid)
+            .expect("roots are page-aligned and below 2^48")
+            .bits(),
+    );
+    isb();
+}
+
+/// The level is not told: a wrong one may invalidate nothing, and a larger page may be cached than the stride says.
+const fn page(asid: Asid, address: u64) -> Operand {
+    Operand::Page(asid, address, Level::Unknown, Granule::Size4K)
+}
+
+const fn page_of_any_tag(address: u64) -> Operand {
+    Operand::LeafOfAnyTag(address, Level::Unknown, Granule::Size4K)
+}

@@ -1,0 +1,155 @@
+//! The sequences of instructions, as the Arm manual and the hooks of the engine ask for them.
+
+use super::*;
+use crate::instructions::on_host::{executed, set};
+use shootdown::{Broadcast, Facade, Local, Root, Stride, Tag};
+
+const KERNEL: Root = Root(0x4000_1000);
+/// ID_AA64ISAR0_EL1.TLB = 2; ID_AA64MMFR0_EL1.ASIDBits = 2; TCR_EL1.AS.
+const RANGES: u64 = 2 << 56;
+const WIDE: u64 = 2 << 4;
+const AS: u64 = 1 << 36;
+
+fn processor(isar0: u64, mmfr0: u64, tcr: u64) -> Processor {
+    set("mrs {}, id_aa64isar0_el1", isar0);
+    set("mrs {}, id_aa64mmfr0_el1", mmfr0);
+    set("mrs {}, tcr_el1", tcr);
+    Processor::discover(KERNEL)
+}
+
+#[test]
+fn a_root_that_keeps_entries_is_followed_by_a_wait_for_walks_by_the_one_before() {
+    let processor = processor(RANGES, WIDE, AS);
+    // SAFETY: no root is loaded in a test.
+    let steps = executed(|| unsafe { processor.load_root(Root(0x4000_2000), Tag(0x123), true) });
+    assert_eq!(steps, ["msr ttbr0_el1, 0x123000040002000", "isb", "dsb nsh"]);
+}
+
+#[test]
+fn entries_go_while_nothing_can_be_filled_under_their_tag() {
+    let processor = processor(RANGES, WIDE, AS);
+    // SAFETY: no root is loaded in a test.
+    let steps = executed(|| unsafe { processor.load_root(Root(0x4000_2000), Tag(5), false) });
+    assert_eq!(
+        steps,
+        [
+            "msr ttbr0_el1, 0x40001000",
+            "isb",
+            "tlbi aside1, 0x5000000000000",
+            "dsb nsh",
+            "msr ttbr0_el1, 0x5000040002000",
+            "isb"
+        ]
+    );
+}
+
+#[test]
+fn each_local_invalidation_has_its_form_and_no_barrier_of_its_own() {
+    let processor = processor(RANGES, WIDE, AS);
+    let one = |what| executed(|| processor.invalidate(what));
+    let page = |leaf_only| Local::Page {
+        address: 0x7000_0000,
+        stride: Stride::Size2M,
+        tag: Tag(3),
+        leaf_only,
+    };
+    assert_eq!(one(page(true)), ["tlbi vale1, 0x3000000070000"]);
+    assert_eq!(one(page(false)), ["tlbi vae1, 0x3000000070000"]);
+    assert_eq!(one(Local::Tag(Tag(3))), ["tlbi aside1, 0x3000000000000"]);
+    let kernel = Local::Kernel {
+        address: 0xFFFF_8000_0000_0000,
+        stride: Stride::Size4K,
+    };
+    assert_eq!(one(kernel), ["tlbi vaale1, 0xff800000000"]);
+    assert_eq!(one(Local::All), ["tlbi vmalle1"]);
+    assert_eq!(executed(|| processor.local_sync()), ["dsb nsh", "isb"]);
+}
+
+fn pages(count: u32, stride: Stride, leaf_only: bool) -> Broadcast {
+    Broadcast::Pages {
+        address: 0x4000_0000,
+        stride,
+        count,
+        tag: Tag(1),
+        leaf_only,
+    }
+}
+
+#[test]
+fn a_range_goes_by_range_operations_only_where_the_processor_has_them() {
+    let with = processor(RANGES, WIDE, AS);
+    let three = executed(|| with.broadcast(pages(3, Stride::Size4K, true)));
+    // Two granules by range, the odd one alone.
+    assert_eq!(
+        three,
+        ["sys #0, c8, c2, #5, 0x1400000040000", "tlbi vale1is, 0x1000000040002"]
+    );
+    let large = executed(|| with.broadcast(pages(2, Stride::Size2M, false)));
+    // 1024 granules: scale 1, 16 units of 64.
+    assert_eq!(large, ["sys #0, c8, c2, #1, 0x1578000040000"]);
+
+    let without = processor(0, WIDE, AS);
+    assert_eq!(without.broadcast_limits().map(|limits| limits.max_pages), Some(1));
+    let two = executed(|| without.broadcast(pages(2, Stride::Size2M, false)));
+    assert_eq!(two, ["tlbi vae1is, 0x1000000040000", "tlbi vae1is, 0x1000000040200"]);
+}
+
+#[test]
+fn what_no_form_names_goes_with_more() {
+    let processor = processor(RANGES, WIDE, AS);
+    let one = |what| executed(|| processor.broadcast(what));
+    assert_eq!(one(Broadcast::NonGlobal), ["tlbi vmalle1is"]);
+    assert_eq!(one(Broadcast::All), ["tlbi vmalle1is"]);
+    assert_eq!(one(Broadcast::Tag(Tag(9))), ["tlbi aside1is, 0x9000000000000"]);
+    let kernel = Broadcast::Kernel {
+        address: 0x4000_0000,
+        stride: Stride::Size4K,
+        count: 1,
+    };
+    assert_eq!(one(kernel), ["tlbi vaae1is, 0x40000"]);
+    assert_eq!(
+        one(pages(4097, Stride::Size2M, true)),
+        ["tlbi vmalle1is"],
+        "beyond 2^21 granules"
+    );
+    assert_eq!(executed(|| processor.broadcast_sync()), ["dsb ish", "isb"]);
+}
+
+#[test]
+fn sixteen_bits_of_asid_count_only_where_they_are_switched_on() {
+    let limits = [(WIDE, AS), (WIDE, 0), (0, AS)].map(|(mmfr0, tcr)| processor(0, mmfr0, tcr).tag_limit());
+    assert_eq!(limits, [u16::MAX, 256, 256]);
+    let mixed = processor(RANGES, WIDE, AS).common_with(processor(0, 0, 0));
+    assert_eq!((mixed.tag_limit(), mixed), (256, processor(0, 0, 0)));
+}
+
+#[test]
+fn walks_and_the_controller_are_ordered_by_dsb() {
+    let barriers = executed(|| {
+        BareMetal::publish_tables();
+        BareMetal::publish_tables_before_full();
+        BareMetal::before_ipi();
+        BareMetal::after_ipi();
+        BareMetal::before_root_load();
+    });
+    assert_eq!(barriers, ["dsb ishst", "dsb ishst", "dsb ishst", "dsb sy", "dsb ish"]);
+}
+
+#[test]
+fn an_interrupt_goes_out_at_once_to_all_neighbours() {
+    let steps = executed(|| Controller.send([0, 1, 0x100], 4));
+    assert_eq!(
+        steps,
+        ["msr S3_0_C12_C11_5, 0x4000003", "msr S3_0_C12_C11_5, 0x4010001", "isb"]
+    );
+}
+
+#[test]
+fn interrupts_are_restored_to_what_they_were() {
+    set("mrs {}, daif", 0x40);
+    let steps = executed(|| interrupts_restore(interrupts_off()));
+    assert_eq!(steps, ["msr daifset, #2", "msr daif, 0x40"]);
+    assert!(!interrupts_are_off());
+    set("mrs {}, daif", 0x80);
+    assert!(interrupts_are_off());
+}

@@ -1,0 +1,62 @@
+//! The hooks that are the same in every kernel.
+
+/// The hooks of [`shootdown::Kernel`] that this crate can fill in, for an `impl` block: `Facade`, the interrupt mask,
+/// `invalidate`, `local_sync`, `load_root` and the broadcasts. `$processor` is the field of `self` that holds the
+/// `Processor`.
+///
+/// What is left to write is `cpu` and `send_ipi`; and `pin`, `unpin` where the kernel is preemptible, `now_ns`, `stuck`
+/// and `event` where they are wanted. A kernel that counts, or does more, writes these hooks by hand: each is one line.
+///
+/// The safety of `load_root` is part of what the `unsafe impl` promises: roots map the kernel alike, and stay until
+/// another is loaded.
+///
+/// ```ignore
+/// unsafe impl Kernel<1> for Hooks {
+///     shootdown_cpu::hooks!(processor);
+///     fn cpu(&self) -> CpuId { this_cpu() }
+///     fn send_ipi(&self, targets: &CpuMask<1>) { Controller.send(targets.iter().map(controller_id), IPI) }
+/// }
+/// ```
+#[macro_export]
+macro_rules! hooks {
+    ($processor:ident) => {
+        type Facade = $crate::BareMetal;
+        #[inline]
+        fn interrupts_off(&self) -> u64 {
+            $crate::interrupts_off()
+        }
+        #[inline]
+        fn interrupts_restore(&self, saved: u64) {
+            $crate::interrupts_restore(saved);
+        }
+        #[inline]
+        fn interrupts_are_off(&self) -> bool {
+            $crate::interrupts_are_off()
+        }
+        #[inline]
+        fn invalidate(&self, what: $crate::shootdown::Local) {
+            self.$processor.invalidate(what);
+        }
+        #[inline]
+        fn local_sync(&self) {
+            self.$processor.local_sync();
+        }
+        #[inline]
+        fn load_root(&self, root: $crate::shootdown::Root, tag: $crate::shootdown::Tag, keep: bool) {
+            // SAFETY: part of the promise of the `impl`; the engine has masked interrupts.
+            unsafe { self.$processor.load_root(root, tag, keep) };
+        }
+        #[inline]
+        fn broadcast_limits(&self) -> Option<$crate::shootdown::BroadcastLimits> {
+            self.$processor.broadcast_limits()
+        }
+        #[inline]
+        fn broadcast(&self, what: $crate::shootdown::Broadcast) {
+            self.$processor.broadcast(what);
+        }
+        #[inline]
+        fn broadcast_sync(&self) {
+            self.$processor.broadcast_sync();
+        }
+    };
+}

@@ -1,0 +1,45 @@
+//! The instructions that a kernel needs for the engine of Shootdown, under the same names on each instruction set.
+//!
+//! `shootdown-arch` encodes operands and executes nothing. This crate executes. A kernel's hooks become:
+//!
+//! ```ignore
+//! struct Hooks { processor: Processor, controller: Controller }
+//! // SAFETY: `this_cpu` is right, nothing migrates, and all roots map the kernel alike.
+//! unsafe impl Kernel<1> for Hooks {
+//!     shootdown_cpu::hooks!(processor);
+//!     fn cpu(&self) -> CpuId { this_cpu() }
+//!     fn send_ipi(&self, targets: &CpuMask<1>) { self.controller.send(targets.iter().map(controller_id), IPI) }
+//! }
+//! ```
+//!
+//! What is left to the kernel: its number of the CPU, the number that the interrupt controller has for it, pinning, the
+//! clock, and the handler that acknowledges the interrupt and calls `Engine::on_ipi`. `examples/minimal-aarch64` of the
+//! repository is a whole kernel of two CPUs.
+//!
+//! | name | x86-64 | AArch64 |
+//! | --- | --- | --- |
+//! | `BareMetal` | locked instructions | DMB, and DSB where table walks or the interrupt controller are concerned |
+//! | `Processor::invalidate` | INVLPG, INVPCID, CR4.PGE | TLBI |
+//! | `Processor::local_sync` | nothing | DSB NSH; ISB |
+//! | `Processor::load_root` | MOV to CR3 | TTBR0_EL1, by way of a root without user addresses where entries must go |
+//! | `Processor::broadcast` | INVLPGB | TLBI IS, range forms |
+//! | `Processor::broadcast_sync` | TLBSYNC | DSB ISH; ISB |
+//! | `Controller::send` | xAPIC, x2APIC | GICv3 |
+//!
+//! # Targets
+//! Instructions are executed where `target_os = "none"`, and the names of that instruction set stand at the root of the
+//! crate. Elsewhere only the modules exist, so that documentation and tests can be built on any host: there an
+//! instruction is taken down by the crate's own tests, and panics otherwise.
+#![cfg_attr(not(test), no_std)]
+
+#[macro_use]
+mod instructions;
+mod hooks;
+
+pub use shootdown;
+
+#[cfg(any(target_arch = "aarch64", not(target_os = "none")))]
+pub mod aarch64;
+
+#[cfg(all(target_arch = "aarch64", target_os = "none"))]
+pub use aarch64::*;
