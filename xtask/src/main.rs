@@ -7,6 +7,7 @@ mod bochs;
 mod cases;
 mod child;
 mod debian;
+mod embed;
 mod fuzz;
 mod iso;
 mod kernel;
@@ -29,6 +30,7 @@ const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only 
        cargo xtask steps            list the steps and the command each one runs
        cargo xtask tsan             run the engine on real threads under ThreadSanitizer
        cargo xtask kernel           run the bare-metal kernel in QEMU: torture, determinism, known bugs
+       cargo xtask embed            run the minimal kernels of examples/ in QEMU, with the engine and without
        cargo xtask bochs [all]      run it in Bochs, which has PCID and INVPCID; all: with every known bug
        cargo xtask workloads        build the programs of workloads/, static, for Linux and for kernel/
        cargo xtask programs [DESIGN...]  run them, and some that misbehave, on kernel/ in QEMU
@@ -55,6 +57,11 @@ fn main() -> ExitCode {
         }
         ["tsan"] => chore(tsan::run(Instant::now() + BUDGET)),
         ["kernel"] => chore(kernel::run(Instant::now() + BUDGET)),
+        ["embed"] => chore(
+            needs::Need::Embed
+                .meet(Instant::now() + BUDGET)
+                .and_then(|()| embed::run(Instant::now() + BUDGET)),
+        ),
         ["bochs"] => chore(bochs::run(false, Instant::now() + BUDGET)),
         ["bochs", "all"] => chore(bochs::run(true, Instant::now() + BUDGET)),
         ["workloads"] => {

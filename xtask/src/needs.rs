@@ -23,7 +23,21 @@ pub enum Need {
     Bochs,
     /// The one for [`BARE_TARGET`], QEMU, and a C compiler that links statically.
     Programs,
+    /// The targets of the minimal kernels, and the emulators that run them.
+    Embed,
 }
+
+/// The emulators of the minimal kernels, each with its package.
+const EMULATORS: [(&str, &str); 1] = [("qemu-system-aarch64", "qemu-system-arm")];
+
+/// Targets of the minimal kernels, and the others that `shootdown-cpu` is built for.
+const BARE_TARGETS: [&str; 5] = [
+    BARE_TARGET,
+    "aarch64-unknown-none",
+    "aarch64-unknown-none-softfloat",
+    "riscv64gc-unknown-none-elf",
+    "riscv64imac-unknown-none-elf",
+];
 
 /// The compiler of `workloads/`, each program with its package.
 pub const COMPILER: [(&str, &str); 2] = [("musl-gcc", "musl-tools"), ("make", "make")];
@@ -39,38 +53,42 @@ impl Need {
             Need::Kernel => all.extend(ISO_NEEDS.iter().chain([&iso::FIRMWARE])),
             Need::Bochs => all.extend(BOCHS_NEEDS.iter().chain(&ISO_NEEDS)),
             Need::Programs => all.extend(COMPILER),
+            Need::Embed => all.extend(EMULATORS),
             Need::Subcommand(..) | Need::Target(_) => all.clear(),
         }
         all
     }
 
-    /// What rustup adds, when that is missing: its arguments, and what to do without rustup.
-    fn rustup(self) -> Option<([&'static str; 3], String)> {
-        let (present, arguments, otherwise) = match self {
-            Need::Subcommand(name, component, package) => (
-                quiet(steps::cargo().args([name, "--version"])),
-                ["component", "add", component],
-                format!("or: sudo apt-get install {package}"),
-            ),
-            Need::Target(target) => (
-                is_installed(target),
-                ["target", "add", target],
-                "distribution packages of Rust do not carry this target".to_string(),
-            ),
-            Need::Kernel | Need::Bochs | Need::Programs => return Need::Target(BARE_TARGET).rustup(),
+    /// What rustup adds, of what is missing: its arguments, and what to do without rustup.
+    fn rustup(self) -> Vec<([&'static str; 3], String)> {
+        let targets: &[&'static str] = match &self {
+            Need::Subcommand(name, component, package) => {
+                let present = quiet(steps::cargo().args([*name, "--version"]));
+                let add = (
+                    ["component", "add", component],
+                    format!("or: sudo apt-get install {package}"),
+                );
+                return if present { Vec::new() } else { vec![add] };
+            }
+            Need::Target(target) => &[*target],
+            Need::Kernel | Need::Bochs | Need::Programs => &[BARE_TARGET],
+            Need::Embed => &BARE_TARGETS,
         };
-        (!present).then_some((arguments, otherwise))
+        let missing = targets.iter().filter(|target| !is_installed(target));
+        let add = |target: &&'static str| {
+            (
+                ["target", "add", *target],
+                "distribution packages of Rust do not carry this target".to_string(),
+            )
+        };
+        missing.map(add).collect()
     }
 
     /// The commands that install what is missing; none when all is there.
     pub fn missing(self) -> Vec<String> {
-        let rustup = self
-            .rustup()
-            .map(|(arguments, _)| format!("rustup {}", arguments.join(" ")));
-        rustup
-            .into_iter()
-            .chain(debian::install_command(&self.packages()))
-            .collect()
+        let rustup = self.rustup().into_iter();
+        let rustup = rustup.map(|(arguments, _)| format!("rustup {}", arguments.join(" ")));
+        rustup.chain(debian::install_command(&self.packages())).collect()
     }
 
     /// Installs what is missing.
@@ -78,7 +96,7 @@ impl Need {
     /// # Errors
     /// What to install by hand, and how.
     pub fn meet(self, end: Instant) -> Result<(), String> {
-        if let Some((arguments, otherwise)) = self.rustup() {
+        for (arguments, otherwise) in self.rustup() {
             let shown = format!("rustup {}", arguments.join(" "));
             if !quiet(Command::new("rustup").arg("--version")) {
                 return Err(format!(

@@ -100,10 +100,33 @@ pub fn all() -> Vec<Step> {
                     "-p",
                     "shootdown-arch",
                     "-p",
+                    "shootdown-cpu",
+                    "-p",
                     "shootdown-c",
                     "--no-default-features",
                     "--target",
                     BARE_TARGET,
+                ],
+            )
+        },
+        Step {
+            need: Some(Need::Embed),
+            ..step(
+                "bare",
+                &[
+                    "check",
+                    "-p",
+                    "shootdown-cpu",
+                    "--target",
+                    BARE_TARGET,
+                    "--target",
+                    "aarch64-unknown-none",
+                    "--target",
+                    "aarch64-unknown-none-softfloat",
+                    "--target",
+                    "riscv64gc-unknown-none-elf",
+                    "--target",
+                    "riscv64imac-unknown-none-elf",
                 ],
             )
         },
@@ -114,6 +137,10 @@ pub fn all() -> Vec<Step> {
         Step {
             need: Some(Need::Bochs),
             ..step("bochs", &["xtask", "bochs"])
+        },
+        Step {
+            need: Some(Need::Embed),
+            ..step("embed", &["xtask", "embed"])
         },
         Step {
             need: Some(Need::Programs),

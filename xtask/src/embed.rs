@@ -1,0 +1,280 @@
+//! The minimal kernels of `examples/`: built and run in QEMU, with the engine and without, and what each had to write.
+//!
+//! One CPU remaps a page while the other reads it. A kernel prints how often it read a frame that was free: never where
+//! it flushes, or the flush is wrong; at least once where it does not, or the kernel could not tell.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::{child, steps};
+
+/// A kernel and where it runs.
+struct Minimal {
+    /// Its instruction set; the folder is `examples/minimal-` and this.
+    arch: &'static str,
+    target: &'static str,
+    emulator: &'static str,
+    machine: &'static [&'static str],
+    /// Builds, the negative control first.
+    builds: &'static [Build],
+}
+
+/// A way to build it: the feature, and what that means.
+#[derive(Clone, Copy)]
+struct Build {
+    feature: Option<&'static str>,
+    name: &'static str,
+}
+
+const WITHOUT: Build = Build {
+    feature: Some("without"),
+    name: "no flush",
+};
+const INTERRUPTS: Build = Build {
+    feature: None,
+    name: "interrupts",
+};
+const BROADCAST: Build = Build {
+    feature: Some("broadcast"),
+    name: "broadcast",
+};
+
+const KERNELS: [Minimal; 1] = [Minimal {
+    arch: "aarch64",
+    target: "aarch64-unknown-none-softfloat",
+    emulator: "qemu-system-aarch64",
+    machine: &["-M", "virt,gic-version=3", "-cpu", "max"],
+    builds: &[WITHOUT, INTERRUPTS, BROADCAST],
+}];
+
+/// What every kernel is run with.
+const COMMON: [&str; 9] = [
+    "-smp",
+    "2",
+    "-m",
+    "64M",
+    "-nodefaults",
+    "-nographic",
+    "-no-reboot",
+    "-serial",
+    "stdio",
+];
+
+/// One thread that runs the CPUs in turn, by instructions; a thread for each CPU.
+const CLOCKS: [(&str, &[&str]); 2] = [
+    (
+        "in turn",
+        &["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"],
+    ),
+    ("at once", &["-accel", "tcg,thread=multi"]),
+];
+
+/// Most lines of Rust in a kernel, its boot code aside.
+const MOST_LINES: usize = 150;
+/// Most lines of these that are there for the engine.
+const MOST_GLUE: usize = 60;
+/// Longest run, on a host that is busy.
+const MOST: Duration = Duration::from_secs(90);
+
+/// What a kernel has counted.
+#[derive(Debug, PartialEq, Eq)]
+struct Counts {
+    rounds: u64,
+    reads: u64,
+    stale: u64,
+}
+
+impl Counts {
+    /// From the line that a kernel prints last: `rounds=200 reads=600 stale=0`.
+    fn parse(text: &str) -> Option<Counts> {
+        let line = text.lines().find(|line| line.starts_with("rounds="))?;
+        let value = |name: &str| {
+            let word = line.split(' ').find_map(|word| word.strip_prefix(name))?;
+            word.trim().parse().ok()
+        };
+        Some(Counts {
+            rounds: value("rounds=")?,
+            reads: value("reads=")?,
+            stale: value("stale=")?,
+        })
+    }
+
+    /// What is wrong with them, where a flush is made or not.
+    fn problem(&self, flushes: bool) -> Option<&'static str> {
+        if self.rounds == 0 || self.reads < self.rounds {
+            Some("the page was hardly read")
+        } else if flushes && self.stale > 0 {
+            Some("a freed frame was read after its flush had returned")
+        } else if !flushes && self.stale == 0 {
+            Some("the negative control was not noticed")
+        } else {
+            None
+        }
+    }
+}
+
+/// Builds and runs all, and prints a table.
+///
+/// # Errors
+/// Everything that was not as it should be, a line each.
+pub fn run(end: Instant) -> Result<(), String> {
+    let mut failures = Vec::new();
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header([
+        "kernel", "build", ".text", "engine", "clock", "rounds", "reads", "stale",
+    ]);
+    (2..8).for_each(|column| {
+        let column = table.column_mut(column).expect("there are eight");
+        column.set_cell_alignment(CellAlignment::Right);
+    });
+    for kernel in &KERNELS {
+        let (glue, own) = kernel.lines()?;
+        println!(
+            "examples/minimal-{}: {glue} lines for the engine, {own} in all",
+            kernel.arch
+        );
+        if own >= MOST_LINES || glue > MOST_GLUE {
+            failures.push(format!("{}: more than {MOST_GLUE} or {MOST_LINES} lines", kernel.arch));
+        }
+        let mut bare = 0;
+        for build in kernel.builds {
+            let image = kernel.build(*build, end)?;
+            let text = text_size(&image)?;
+            if build.feature == WITHOUT.feature {
+                bare = text;
+            }
+            for (clock, options) in CLOCKS {
+                let counts = kernel.boot(&image, options, end)?;
+                if let Some(why) = counts.problem(build.feature != WITHOUT.feature) {
+                    failures.push(format!("{}, {}, CPUs {clock}: {why}", kernel.arch, build.name));
+                }
+                let cells = [
+                    text,
+                    text.saturating_sub(bare),
+                    counts.rounds,
+                    counts.reads,
+                    counts.stale,
+                ];
+                let [text, added, rounds, reads, stale] = cells.map(|cell| cell.to_string());
+                table.add_row([kernel.arch, build.name, &text, &added, clock, &rounds, &reads, &stale]);
+            }
+        }
+    }
+    println!("{table}");
+    println!("engine: bytes of .text more than without. stale: reads of a frame after the flush that freed it.");
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(failures.join("\n"))
+    }
+}
+
+impl Minimal {
+    fn folder(&self) -> PathBuf {
+        steps::root().join("examples").join(format!("minimal-{}", self.arch))
+    }
+
+    /// Lines of Rust: those for the engine, and with them those of the kernel but its boot code.
+    fn lines(&self) -> Result<(usize, usize), String> {
+        let count = |file: &str| {
+            let path = self.folder().join("src").join(file);
+            let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            Ok::<usize, String>(code_lines(&text))
+        };
+        let glue = count("glue.rs")?;
+        Ok((glue, glue + count("main.rs")?))
+    }
+
+    /// Builds it; returns the program.
+    fn build(&self, build: Build, end: Instant) -> Result<PathBuf, String> {
+        let folder = steps::root().canonicalize().map_err(|error| error.to_string())?;
+        let folder = folder.join("target/minimal");
+        let mut command = steps::cargo();
+        // In its folder, where its own settings for the linker are.
+        command.current_dir(self.folder()).env_remove("RUSTFLAGS");
+        command.args(["build", "--quiet", "--release", "--locked", "--target-dir"]);
+        command.arg(&folder);
+        command.args(build.feature.iter().flat_map(|feature| ["--features", feature]));
+        child::run(&mut command, end).map_err(|why| format!("{} does not build: {why}", self.folder().display()))?;
+        Ok(folder
+            .join(self.target)
+            .join("release")
+            .join(format!("minimal-{}", self.arch)))
+    }
+
+    /// Runs it; returns what it counted.
+    fn boot(&self, image: &Path, clock: &[&str], end: Instant) -> Result<Counts, String> {
+        let mut command = Command::new(self.emulator);
+        command
+            .args(self.machine)
+            .args(COMMON)
+            .args(clock)
+            .arg("-kernel")
+            .arg(image);
+        let (status, text) = child::outcome(&mut command, end.min(Instant::now() + MOST))
+            .map_err(|why| format!("{} {}: {why}", self.emulator, image.display()))?;
+        Counts::parse(&text).ok_or_else(|| format!("{}: no result ({status}); it printed:\n{text}", image.display()))
+    }
+}
+
+/// Lines that are neither empty nor comments.
+fn code_lines(text: &str) -> usize {
+    let lines = text.lines().map(str::trim);
+    lines.filter(|line| !line.is_empty() && !line.starts_with("//")).count()
+}
+
+/// Bytes of code in a program.
+fn text_size(path: &Path) -> Result<u64, String> {
+    let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let wrong = |error: elf::ParseError| format!("{}: {error}", path.display());
+    let file = elf::ElfBytes::<elf::endian::AnyEndian>::minimal_parse(&bytes).map_err(wrong)?;
+    let section = file.section_header_by_name(".text").map_err(wrong)?;
+    section
+        .map(|section| section.sh_size)
+        .ok_or_else(|| format!("{}: no .text", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_from_the_line_that_has_them() {
+        let text = "OpenSBI v1.1\r\nrounds=200 reads=600 stale=7\r\n";
+        let (rounds, reads, stale) = (200, 600, 7);
+        assert_eq!(Counts::parse(text), Some(Counts { rounds, reads, stale }));
+        assert_eq!(Counts::parse("rounds=200 reads=x stale=0"), None);
+        assert_eq!(Counts::parse("panicked at src/main.rs"), None);
+    }
+
+    #[test]
+    fn a_flush_that_lets_a_freed_frame_be_read_fails_and_so_does_a_control_that_does_not() {
+        let counts = |reads, stale| Counts {
+            rounds: 200,
+            reads,
+            stale,
+        };
+        assert_eq!(counts(600, 0).problem(true), None);
+        assert_eq!(counts(600, 1).problem(false), None);
+        assert!(counts(600, 1).problem(true).is_some());
+        assert!(counts(600, 0).problem(false).is_some());
+        assert!(counts(9, 0).problem(true).is_some(), "nobody read");
+    }
+
+    #[test]
+    fn comments_and_empty_lines_are_no_code() {
+        assert_eq!(code_lines("//! a\n\nfn f() {\n    // b\n    g(); // c\n}\n"), 3);
+    }
+
+    #[test]
+    fn every_kernel_has_its_folder_and_a_control() {
+        for kernel in &KERNELS {
+            assert!(kernel.folder().join("Cargo.lock").exists(), "{}", kernel.arch);
+            assert_eq!(kernel.builds[0].feature, Some("without"));
+        }
+    }
+}
