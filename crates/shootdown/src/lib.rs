@@ -21,7 +21,9 @@
 //! | the scheduler switches | [`Engine::switch_to`], [`Engine::enter_lazy`], [`Engine::leave_lazy`], [`Engine::switch_to_kernel`] |
 //! | an NMI handler wants to touch user addresses | [`Engine::user_access_ok`] |
 //! | the shootdown interrupt arrives | [`Engine::on_ipi`] |
+//! | a lock is waited for with interrupts off | [`Engine::poll`], in the loop |
 //! | page-table entries were cleared or weakened | [`Engine::flush`], or [`Engine::dispatch`] and [`Token::wait`] |
+//! | a range of one space is unmapped, with frames to free | [`Engine::gather`] |
 //! | many spaces at once | [`Engine::batch`], and [`Engine::settle`] before relying on a cleared entry |
 //! | private memory was unmapped, and frames and range can wait | [`Engine::flush_later`], with [`Engine::tick`] on every CPU |
 //! | kernel mappings changed | [`Engine::flush_kernel`] |
@@ -81,6 +83,7 @@ pub use facade::Native;
 pub use facade::{Facade, Word};
 pub use flush::batch::Batch;
 pub use flush::deferred::{Deferral, DeferralsOver, Unmapped};
+pub use flush::gather::{Freed, Gather, Proof, Room};
 pub use flush::token::{Flushed, Token};
 pub use hooks::{
     Answer, Broadcast, BroadcastLimits, CpuId, Demotion, Event, Kernel, Local, Root, Secondary, Stuck, Tag, Way,

@@ -33,11 +33,22 @@ pub struct Batch<'e, 'k, K: Kernel<W>, const W: usize> {
     tables: bool,
     /// The space that all ranges so far belong to; [`SEVERAL`] when there are more.
     space: Option<u64>,
+    /// Whether spaces are marked *flush pending*.
+    marks: bool,
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Begins a batch.
     pub fn batch<'e>(&'e self) -> Batch<'e, 'k, K, W> {
+        self.new_batch(true)
+    }
+
+    /// A batch that is finished before anybody can rely on one of its cleared entries: it marks no space.
+    pub(crate) fn batch_unmarked<'e>(&'e self) -> Batch<'e, 'k, K, W> {
+        self.new_batch(false)
+    }
+
+    fn new_batch<'e>(&'e self, marks: bool) -> Batch<'e, 'k, K, W> {
         Batch {
             engine: self,
             targets: CpuMask::EMPTY,
@@ -47,6 +58,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             secondary: 0,
             tables: false,
             space: None,
+            marks,
         }
     }
 
@@ -92,8 +104,10 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         // As in `dispatch`: entry writes, full barrier, then the reads of mode, set and states.
         engine.publish_tables();
         let generation = space.log.generation.fetch_add_full(1) + 1;
-        // Relaxed: the lock that protects the page table orders it before whoever settles.
-        space.pending.store(generation, Ordering::Relaxed);
+        if self.marks {
+            // Relaxed: the lock that protects the page table orders it before whoever settles.
+            space.pending.store(generation, Ordering::Relaxed);
+        }
         match space.mode() {
             Mode::PerCpu => {
                 if engine.design().requests == Requests::Log {

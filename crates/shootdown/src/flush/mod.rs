@@ -2,6 +2,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod deferred;
+pub(crate) mod gather;
 pub(crate) mod kernel_range;
 pub(crate) mod local_first;
 pub(crate) mod targets;
@@ -30,8 +31,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Calling context: preemption may be on, interrupts should be on (with interrupts off it still makes progress, by
     /// serving its own requests while it waits). Not from the shootdown interrupt, NMI or machine-check handlers. From
     /// those of devices it may be called, on top of a flush that they came in on, but where broadcasts are remote
-    /// actions ([`Rar`](crate::Rar)), of which a CPU has one under way. No lock that a handler or `switch_to` takes may
-    /// be held. No allocation, no lock.
+    /// actions ([`Rar`](crate::Rar)), of which a CPU has one under way. No allocation, no lock.
+    ///
+    /// Locks: hold none that another CPU may be spinning for with interrupts off, unless that loop calls
+    /// [`poll`](Self::poll): such a CPU does not answer, and both wait for ever. A lock whose waiters keep interrupts
+    /// on may be held.
     ///
     /// Cost when no other CPU uses the space: one locked add, the log entry if the design has a log, the invalidations.
     #[inline]

@@ -3,7 +3,7 @@
 //! Handlers take no lock, allocate nothing and wait for nobody (C5).
 
 use crate::cpu::state::PerCpu;
-use crate::design::{Requests, Service};
+use crate::design::{Requests, Service, Walkers};
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::hooks::{Answer, Event, Kernel};
@@ -35,6 +35,37 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.serve_on_entry(cpu, true);
         self.quiescent_here(cpu);
         self.flush_deferred_here(cpu);
+    }
+
+    /// Serves what other CPUs ask of this CPU, without an interrupt; returns whether there was anything.
+    ///
+    /// Call it in every loop that waits with interrupts off for something that a CPU may hold while it flushes: a spin
+    /// lock, a rendezvous, a panic's wait for the others. Without it that CPU waits for this one and this one for that
+    /// CPU (C5). It masks interrupts by itself, and may be called with them on.
+    ///
+    /// Does nothing inside a [walk](Self::walk), where an answer would say that the walk has ended (C3): do not take a
+    /// lock there that is held over a flush. Not from NMI context. A waiter that migrates looks at the CPU that it is
+    /// on when it looks.
+    ///
+    /// Cost when nothing is asked: one load, two where the design posts requests; no store.
+    #[inline]
+    pub fn poll(&self) -> bool {
+        self.is_asked(&self.cpus[self.kernel.cpu()]) && self.serve_polled()
+    }
+
+    #[cold]
+    fn serve_polled(&self) -> bool {
+        self.masked(|| {
+            let cpu = &self.cpus[self.kernel.cpu()];
+            let serves = self.design().walkers == Walkers::None || !cpu.walking.inside();
+            if serves {
+                self.refuse_in_handler();
+                // Pairs with `before_ipi`, as in `on_ipi`.
+                K::Facade::after_ipi();
+                self.serve(cpu);
+            }
+            serves
+        })
     }
 
     /// Answers what was asked of this CPU by descriptors before it went off, and posts. Interrupts off.
@@ -256,3 +287,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         Some(Answer::Flushed)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+use super::{Freed, Proof, RANGES, Ranges, Room};
+use crate::design::{Design, Requests, Tags, Walkers};
+use crate::hooks::Event;
+use crate::range::{Range, Stride};
+use crate::testing::mock_kernel::{DESIGN, EVENTS, InWorld, ON_WAIT, SEEN, Seen, Sys, all_answer, many, on};
+use proptest::prelude::*;
+use std::boxed::Box;
+use std::vec::Vec;
+
+const MIB: u64 = 1 << 20;
+
+fn add_all(ranges: impl IntoIterator<Item = Range>) -> Ranges {
+    ranges.into_iter().fold(Ranges::NONE, |mut kept, range| {
+        kept.add(range);
+        kept
+    })
+}
+
+fn page(address: u64, stride: Stride) -> Range {
+    Range::pages(address, address + stride.bytes(), stride)
+}
+
+#[test]
+fn pages_of_two_sizes_stay_two_ranges_and_neighbours_become_one() {
+    let mixed = add_all([page(0x1000, Stride::Size4K), page(2 * MIB, Stride::Size2M)]);
+    assert_eq!(mixed.as_slice().iter().map(Range::strides).sum::<u64>(), 2);
+    assert_eq!(mixed.joined(33).as_slice().len(), 2);
+    let neighbours = add_all((0..8).map(|index| page(index * 4096, Stride::Size4K)));
+    assert_eq!(neighbours.as_slice(), [Range::pages(0, 8 * 4096, Stride::Size4K)]);
+}
+
+#[test]
+fn scattered_pages_are_one_range_only_where_it_is_walked_and_half_wanted() {
+    let near = add_all([0, 2].map(|index| page(index * 4096, Stride::Size4K)));
+    assert_eq!(near.joined(33).as_slice(), [Range::pages(0, 3 * 4096, Stride::Size4K)]);
+    let far = add_all([0, 20].map(|index| page(index * 4096, Stride::Size4K)));
+    assert_eq!(far.clone().joined(33).as_slice().len(), 2);
+    let over_the_ceiling = add_all([0, 2].map(|index| page(index * 4096, Stride::Size4K)));
+    assert_eq!(over_the_ceiling.joined(2).as_slice().len(), 2);
+}
+
+#[test]
+fn a_table_needs_no_range_of_its_own_where_a_page_below_it_was_unmapped() {
+    let mut kept = add_all([page(0x5000, Stride::Size4K)]);
+    kept.add_table(page(0, Stride::Size2M));
+    assert_eq!(kept.as_slice(), [page(0x5000, Stride::Size4K).with_tables()]);
+    kept.add_table(page(8 * MIB, Stride::Size2M));
+    assert_eq!(kept.as_slice()[1], page(8 * MIB, Stride::Size2M).with_tables());
+}
+
+fn any_range() -> impl Strategy<Value = Range> {
+    let stride = prop_oneof![Just(Stride::Size4K), Just(Stride::Size2M), Just(Stride::Size1G)];
+    (0_u64..1 << 12, 1_u64..40, stride, any::<bool>()).prop_map(|(first, count, stride, tables)| {
+        let start = first * stride.bytes();
+        let range = Range::pages(start, start + count * stride.bytes(), stride);
+        if tables { range.with_tables() } else { range }
+    })
+}
+
+proptest! {
+    #[test]
+    fn everything_added_is_covered_in_a_stride_no_larger(ranges in prop::collection::vec(any_range(), 1..12)) {
+        for joined in [false, true] {
+            let kept = add_all(ranges.iter().copied());
+            let kept = if joined { kept.joined(33) } else { kept };
+            prop_assert!(kept.as_slice().len() <= RANGES);
+            for range in &ranges {
+                let covered = kept.as_slice().iter().any(|kept| {
+                    kept.start() <= range.start()
+                        && range.end() <= kept.end()
+                        && kept.stride() <= range.stride()
+                        && (kept.tables() || !range.tables())
+                });
+                prop_assert!(covered, "{range:?} is in none of {:?}", kept.as_slice());
+            }
+        }
+    }
+}
+
+/// Two CPUs that run one space; CPU 1 answers as soon as CPU 0 waits.
+fn two(design: Design) -> (&'static Sys, InWorld) {
+    let (engine, space) = many(design, 2);
+    ON_WAIT.set(Some(Box::new(move |_| all_answer(engine))));
+    SEEN.take();
+    (engine, space)
+}
+
+fn invalidations() -> usize {
+    SEEN.with_borrow(|seen| seen.iter().filter(|seen| **seen == Seen::Here).count())
+}
+
+fn interrupts() -> usize {
+    SEEN.with_borrow(|seen| seen.iter().filter(|seen| matches!(seen, Seen::Sent(_))).count())
+}
+
+const LOG: Design = Design {
+    requests: Requests::Log,
+    tags: Tags::PerCpu,
+    ..DESIGN
+};
+
+/// A 4 KiB page and a 2 MiB page, gathered by CPU 0.
+fn unmap_mixed(engine: &Sys, space: InWorld) -> Vec<u64> {
+    let (mut free, mut buffer) = (Vec::new(), [0_u64; 8]);
+    let mut gather = engine.gather(space, &mut buffer, |freed: Freed<'_, u64>| {
+        assert!(matches!(freed.proof, Proof::Pages(_)));
+        assert_ne!(invalidations(), 0, "released before the flush");
+        free.extend_from_slice(freed.pages);
+    });
+    assert_eq!(gather.page(0x1000, Stride::Size4K, 7), Room::Left);
+    assert_eq!(gather.page(2 * MIB, Stride::Size2M, 8), Room::Left);
+    assert_eq!(invalidations(), 0, "nothing is flushed before there is a reason");
+    gather.finish();
+    free
+}
+
+#[test]
+fn pages_of_two_sizes_cost_two_invalidations_on_each_cpu() {
+    // The log carries both in one request; a descriptor carries one range.
+    for (design, requests) in [(LOG, 1), (DESIGN, 2)] {
+        let (engine, space) = two(design);
+        EVENTS.take();
+        assert_eq!(on(0, || unmap_mixed(engine, space)), [7, 8]);
+        assert_eq!((invalidations(), interrupts()), (4, requests), "{:?}", design.requests);
+        let whole = EVENTS.take().into_iter().any(|event| event == Event::CaughtUpWhole);
+        assert!(!whole, "a whole tag was flushed: {:?}", design.requests);
+        ON_WAIT.set(None);
+    }
+}
+
+#[test]
+fn a_full_gather_says_so_and_flushes_before_the_next_frame() {
+    let (engine, space) = two(LOG);
+    on(0, || {
+        let (mut free, mut buffer) = (Vec::new(), [0_u64; 2]);
+        let mut gather = engine.gather(space, &mut buffer, |freed: Freed<'_, u64>| {
+            free.push(freed.pages.to_vec())
+        });
+        assert_eq!(gather.page(0x1000, Stride::Size4K, 1), Room::Left);
+        assert_eq!(gather.page(0x2000, Stride::Size4K, 2), Room::Full);
+        assert_eq!(interrupts(), 0);
+        assert_eq!(gather.page(0x3000, Stride::Size4K, 3), Room::Left);
+        assert_eq!(interrupts(), 1);
+        drop(gather);
+        assert_eq!(free, [vec![1, 2], vec![3]]);
+        assert_eq!(interrupts(), 2, "what is left is flushed when the gather is dropped");
+    });
+    ON_WAIT.set(None);
+}
+
+#[test]
+fn changed_entries_are_flushed_and_release_nothing() {
+    let (engine, space) = two(LOG);
+    on(0, || {
+        let mut buffer = [0_u64; 2];
+        let mut gather = engine.gather(space, &mut buffer, |freed: Freed<'_, u64>| panic!("{freed:?}"));
+        gather.changed(Range::page(0x1000));
+        gather.flush();
+        assert_eq!(interrupts(), 1);
+        gather.flush();
+        assert_eq!(interrupts(), 1, "nothing is left to flush");
+    });
+    ON_WAIT.set(None);
+}
+
+#[test]
+fn a_table_comes_back_only_when_no_walk_can_hold_its_link() {
+    for requests in [Requests::Log, DESIGN.requests] {
+        let design = Design {
+            walkers: Walkers::Precise,
+            requests,
+            ..LOG
+        };
+        let (engine, space) = two(design);
+        let walk = on(1, || engine.walk(space));
+        // CPU 1 ends its walk at the fifth look, and answers only then.
+        let mut walk = Some(walk);
+        ON_WAIT.set(Some(Box::new(move |round| {
+            if round >= 5 {
+                on(1, || walk.take());
+                all_answer(engine);
+            }
+        })));
+        let (mut tables, mut buffer) = (Vec::new(), [0_u64; 8]);
+        on(0, || {
+            let mut gather = engine.gather(space, &mut buffer, |freed: Freed<'_, u64>| {
+                assert!(matches!(freed.proof, Proof::Tables(_)));
+                tables.push((freed.pages.to_vec(), freed.tables.to_vec()));
+            });
+            let _room = gather.page(0x1000, Stride::Size4K, 1);
+            let _room = gather.table(page(0, Stride::Size2M), 100);
+            let _room = gather.table(page(64 * MIB, Stride::Size2M), 101);
+            gather.finish();
+        });
+        assert_eq!(tables, [(vec![1], vec![101, 100])], "{requests:?}");
+        let looks = SEEN.with_borrow(|seen| seen.iter().filter(|seen| **seen == Seen::Waited).count());
+        assert!(looks >= 5, "freed while CPU 1 walked: {requests:?}");
+        ON_WAIT.set(None);
+    }
+}
+
+#[test]
+#[should_panic(expected = "a gather needs room for one frame at least")]
+fn a_buffer_without_room_is_refused() {
+    let (engine, space) = two(LOG);
+    let _gather = engine.gather(space, &mut [], |_: Freed<'_, u64>| {});
+}
+
+#[test]
+fn a_gather_leaves_no_mark_that_a_flush_is_pending() {
+    let (engine, space) = two(LOG);
+    on(0, || unmap_mixed(engine, space));
+    let before = interrupts();
+    on(0, || engine.settle(space));
+    assert_eq!(interrupts(), before);
+    ON_WAIT.set(None);
+}

@@ -1,0 +1,73 @@
+//! Serving without an interrupt: a CPU that spins for a lock with interrupts off, held by a CPU that flushes.
+
+use crate::design::{Design, Requests, Walkers};
+use crate::range::Range;
+use crate::testing::mock_kernel::{CLOCK, DESIGN, ON_WAIT, SEEN, Seen, Sys, many, on};
+use std::boxed::Box;
+use std::vec::Vec;
+
+const STACK: Design = Design { stuck_ns: 10, ..DESIGN };
+
+const LOG: Design = Design {
+    requests: Requests::Log,
+    ..STACK
+};
+
+/// CPU 0 holds a lock and flushes; CPU 1 spins for the lock with interrupts off, and does `spin` at each round. What is
+/// seen until the flush ends; as an error if it never does.
+fn flush_under_a_lock(design: Design, mut spin: impl FnMut(&Sys) + 'static) -> Result<Vec<Seen>, String> {
+    let (engine, space) = many(design, 2);
+    SEEN.take();
+    // Every look at the clock is 100 ns after the one before.
+    CLOCK.set((0..100).rev().map(|look| look * 100).collect());
+    ON_WAIT.set(Some(Box::new(move |_| on(1, || spin(engine)))));
+    let flush = || {
+        let _flushed = engine.flush(space, Range::page(0x1000));
+    };
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(flush));
+    ON_WAIT.set(None);
+    match ended {
+        Ok(()) => Ok(SEEN.take()),
+        Err(panic) => Err(panic.downcast_ref::<String>().expect("it waits for ever").clone()),
+    }
+}
+
+#[test]
+fn a_lock_that_is_held_over_a_flush_hangs_and_is_reported_unless_its_waiters_poll() {
+    for design in [STACK, LOG] {
+        let hang = flush_under_a_lock(design, |_engine| {}).expect_err("nobody answers");
+        assert!(hang.contains("Stuck(1)"), "{:?}: {hang}", design.requests);
+        let seen = flush_under_a_lock(design, |engine| {
+            engine.poll();
+        });
+        let seen = seen.expect("the waiter answers");
+        assert!(!seen.contains(&Seen::Stuck(1)), "{:?}: {seen:?}", design.requests);
+    }
+}
+
+#[test]
+fn polling_says_whether_there_was_anything() {
+    let (engine, space) = many(LOG, 2);
+    assert!(!on(1, || engine.poll()));
+    let token = engine.dispatch(space, Range::page(0x1000));
+    assert!(on(1, || engine.poll()));
+    assert!(!on(1, || engine.poll()));
+    let _flushed = token.wait();
+}
+
+#[test]
+fn polling_inside_a_walk_answers_nothing() {
+    let (engine, space) = many(
+        Design {
+            walkers: Walkers::Precise,
+            ..LOG
+        },
+        2,
+    );
+    let walk = on(1, || engine.walk(space));
+    let token = engine.dispatch(space, Range::page(0x1000));
+    assert!(!on(1, || engine.poll()), "the answer would say that the walk has ended");
+    on(1, || drop(walk));
+    assert!(on(1, || engine.poll()));
+    let _flushed = token.wait();
+}
