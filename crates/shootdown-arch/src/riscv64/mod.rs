@@ -1,4 +1,4 @@
-//! RISC-V: SFENCE.VMA and Svinval, the root register, and the firmware's remote fences.
+//! RISC-V: SFENCE.VMA and Svinval, the root register, and the firmware's interrupts and remote fences.
 //!
 //! Order on a real hart: `fence rw, rw` between table writes and the message to another hart; SFENCE.VMA itself orders
 //! the hart's own earlier table writes before its later walks. With Svinval: SFENCE.W.INVAL; SINVAL.VMA, many;
@@ -6,6 +6,7 @@
 //! one.
 
 pub mod fence;
+pub mod ipi;
 pub mod rfence;
 pub mod satp;
 

@@ -22,6 +22,16 @@ impl Mode {
             Mode::Sv57 => 10,
         }
     }
+
+    /// That of a value of satp; `None` for Bare, and for modes that are not known here.
+    pub const fn of(satp: u64) -> Option<Mode> {
+        match satp >> 60 {
+            8 => Some(Mode::Sv39),
+            9 => Some(Mode::Sv48),
+            10 => Some(Mode::Sv57),
+            _ => None,
+        }
+    }
 }
 
 /// How many bits of an ASID are implemented, 0 to 16. Harts may differ: use the narrowest.
@@ -99,6 +109,14 @@ impl Satp {
         self.0
     }
 
+    /// What a value of the register means; `None` where [`Mode::of`] knows no mode.
+    pub const fn decode(satp: u64) -> Option<Satp> {
+        match Mode::of(satp) {
+            Some(_) => Some(Satp(satp)),
+            None => None,
+        }
+    }
+
     /// Physical address of the top table.
     pub const fn table(self) -> u64 {
         self.0 << 12 & ((1 << 56) - 1)
@@ -129,6 +147,12 @@ mod tests {
     }
 
     #[test]
+    fn a_register_without_tables_is_no_root() {
+        assert_eq!((Satp::decode(0), Satp::decode(1 << 60 | 7)), (None, None));
+        assert_eq!(Mode::of(10 << 60 | 5), Some(Mode::Sv57));
+    }
+
+    #[test]
     fn a_table_that_would_spill_into_other_fields_is_refused() {
         let asid = Asid::new(1, WIDE).expect("16 bits");
         assert!(Satp::new(Mode::Sv48, 0x800, asid).is_none());
@@ -150,6 +174,7 @@ mod tests {
         fn what_is_encoded_is_decoded(page in 0u64..1 << 44, tag: u16) {
             let satp = Satp::new(Mode::Sv39, page << 12, Asid::new(tag, WIDE).expect("16 bits")).expect("fits");
             prop_assert_eq!((satp.table(), satp.asid(), satp.bits() >> 60), (page << 12, tag, 8));
+            prop_assert_eq!((Satp::decode(satp.bits()), Mode::of(satp.bits())), (Some(satp), Some(Mode::Sv39)));
         }
     }
 }
