@@ -7,6 +7,9 @@
 /// What is left to write is `cpu` and `send_ipi`; and `pin`, `unpin` where the kernel is preemptible, `now_ns`, `stuck`
 /// and `event` where they are wanted. A kernel that counts, or does more, writes these hooks by hand: each is one line.
 ///
+/// Where the firmware may refuse a broadcast (RISC-V), `refused = |refused, hooks, what| ...` says what is done then:
+/// [`FlushByIpi`](crate::FlushByIpi), or more. Without, it is a panic, since nothing has been flushed.
+///
 /// The safety of `load_root` is part of what the `unsafe impl` promises: roots map the kernel alike, and stay until
 /// another is loaded.
 ///
@@ -20,6 +23,15 @@
 #[macro_export]
 macro_rules! hooks {
     ($processor:ident) => {
+        $crate::hooks!(
+            $processor,
+            (|refused, _: &Self, _| panic!("a broadcast was refused: {refused:?}"))
+        );
+    };
+    ($processor:ident, refused = $refused:expr) => {
+        $crate::hooks!($processor, ($refused));
+    };
+    ($processor:ident, ($refused:expr)) => {
         type Facade = $crate::BareMetal;
         #[inline]
         fn interrupts_off(&self) -> u64 {
@@ -51,8 +63,14 @@ macro_rules! hooks {
             self.$processor.broadcast_limits()
         }
         #[inline]
+        fn broadcast_interrupts(&self) -> bool {
+            self.$processor.broadcast_interrupts()
+        }
+        #[inline]
         fn broadcast(&self, what: $crate::shootdown::Broadcast) {
-            self.$processor.broadcast(what);
+            if let Err(refused) = self.$processor.broadcast(what) {
+                ($refused)(refused, self, what);
+            }
         }
         #[inline]
         fn broadcast_sync(&self) {

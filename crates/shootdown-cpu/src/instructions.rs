@@ -3,7 +3,7 @@
 /// Functions, each of one instruction.
 ///
 /// `run NAME = "text"` executes it, `write NAME = "text"` with a register operand `{}`, `read NAME = "text"` returns
-/// what it leaves in the register `{}`. A memory clobber keeps the compiler from moving accesses across; what the
+/// what it leaves in the register `{}`, `pair NAME = "text"` has two register operands. A memory clobber keeps the compiler from moving accesses across; what the
 /// processor may move is the instruction's own affair.
 macro_rules! instructions {
     ($arch:tt: $($(#[$doc:meta])* $kind:ident $name:ident = $text:expr;)*) => {
@@ -30,6 +30,17 @@ macro_rules! instructions {
             unsafe { core::arch::asm!($text, in(reg) value, options(nostack, preserves_flags)) }
             #[cfg(not(all(target_arch = $arch, target_os = "none")))]
             crate::instructions::on_host::write($text, value);
+        }
+    };
+    (@pair $arch:tt $(#[$doc:meta])* $name:ident $text:expr) => {
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name(first: u64, second: u64) {
+            #[cfg(all(target_arch = $arch, target_os = "none"))]
+            // SAFETY: as for one operand.
+            unsafe { core::arch::asm!($text, in(reg) first, in(reg) second, options(nostack, preserves_flags)) }
+            #[cfg(not(all(target_arch = $arch, target_os = "none")))]
+            crate::instructions::on_host::pair($text, first, second);
         }
     };
     (@read $arch:tt $(#[$doc:meta])* $name:ident $text:expr) => {
@@ -61,6 +72,9 @@ pub(crate) mod on_host {
     pub fn write(text: &str, _value: u64) {
         refuse(text)
     }
+    pub fn pair(text: &str, _first: u64, _second: u64) {
+        refuse(text)
+    }
     pub fn read(text: &str) -> u64 {
         refuse(text)
     }
@@ -82,6 +96,9 @@ pub(crate) mod on_host {
     }
     pub fn write(text: &str, value: u64) {
         run(&text.replace("{}", &format!("{value:#x}")));
+    }
+    pub fn pair(text: &str, first: u64, second: u64) {
+        write(&text.replacen("{}", &format!("{first:#x}"), 1), second);
     }
     pub fn read(text: &str) -> u64 {
         REGISTERS.with_borrow(|registers| registers.get(text).copied().unwrap_or(0))

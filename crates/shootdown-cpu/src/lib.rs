@@ -13,18 +13,18 @@
 //! ```
 //!
 //! What is left to the kernel: its number of the CPU, the number that the interrupt controller has for it, pinning, the
-//! clock, and the handler that acknowledges the interrupt and calls `Engine::on_ipi`. `examples/minimal-aarch64` of the
-//! repository is a whole kernel of two CPUs.
+//! clock, and the handler that acknowledges the interrupt and calls `Engine::on_ipi`. `examples/minimal-*` of the
+//! repository are whole kernels of two CPUs.
 //!
-//! | name | x86-64 | AArch64 |
-//! | --- | --- | --- |
-//! | `BareMetal` | locked instructions | DMB, and DSB where table walks or the interrupt controller are concerned |
-//! | `Processor::invalidate` | INVLPG, INVPCID, CR4.PGE | TLBI |
-//! | `Processor::local_sync` | nothing | DSB NSH; ISB |
-//! | `Processor::load_root` | MOV to CR3 | TTBR0_EL1, by way of a root without user addresses where entries must go |
-//! | `Processor::broadcast` | INVLPGB | TLBI IS, range forms |
-//! | `Processor::broadcast_sync` | TLBSYNC | DSB ISH; ISB |
-//! | `Controller::send` | xAPIC, x2APIC | GICv3 |
+//! | name | x86-64 | AArch64 | RISC-V |
+//! | --- | --- | --- | --- |
+//! | `BareMetal` | locked instructions | DMB; DSB where table walks or the interrupt controller are concerned | FENCE RW,RW; FENCE IORW,IORW around interrupts |
+//! | `Processor::invalidate` | INVLPG, INVPCID, CR4.PGE | TLBI | SFENCE.VMA, or SINVAL.VMA |
+//! | `Processor::local_sync` | nothing | DSB NSH; ISB | SFENCE.INVAL.IR with Svinval |
+//! | `Processor::load_root` | MOV to CR3 | TTBR0_EL1, by way of a root without user addresses where entries must go | satp, in the same way; a fence of the ASID that is left |
+//! | `Processor::broadcast` | INVLPGB | TLBI IS, range forms | SBI RFENCE, which may refuse: [`FlushByIpi`] |
+//! | `Processor::broadcast_sync` | TLBSYNC | DSB ISH; ISB | nothing |
+//! | `Controller::send` | xAPIC, x2APIC | GICv3 | SBI IPI, CLINT |
 //!
 //! # Targets
 //! Instructions are executed where `target_os = "none"`, and the names of that instruction set stand at the root of the
@@ -35,11 +35,18 @@
 #[macro_use]
 mod instructions;
 mod hooks;
+mod refused;
 
+pub use refused::{FlushByIpi, Refused};
 pub use shootdown;
 
 #[cfg(any(target_arch = "aarch64", not(target_os = "none")))]
 pub mod aarch64;
 
+#[cfg(any(target_arch = "riscv64", not(target_os = "none")))]
+pub mod riscv64;
+
 #[cfg(all(target_arch = "aarch64", target_os = "none"))]
 pub use aarch64::*;
+#[cfg(all(target_arch = "riscv64", target_os = "none"))]
+pub use riscv64::*;

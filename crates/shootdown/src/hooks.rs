@@ -1,7 +1,7 @@
 //! What the kernel implements: everything outside the engine, in one file.
 //!
 //! [`Kernel`] has six required functions; the rest have defaults that are right for a machine without the feature. Crate
-//! `shootdown-cpu` fills in those that only execute instructions; `examples/minimal-aarch64` is a kernel around them.
+//! `shootdown-cpu` fills in those that only execute instructions; `examples/minimal-*` are kernels around them.
 //! Each says when it is called and in which context. None may allocate, take a lock, or call back into the engine; but
 //! [`unpin`](Kernel::unpin) may switch to another thread, which calls what it likes.
 
@@ -312,7 +312,8 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     /// reserved TTBR0 with ISB, TLBI ASIDE1, DSB NSH, then the root with ISB).
     ///
     /// When it returns no walk by the root before is under way any more, and what is filled from now on is filled by
-    /// this one: an ISB on Arm; an SFENCE.VMA after satp on RISC-V, where the write itself orders nothing.
+    /// this one. On Arm that takes ISB and then DSB NSH: an ISB does not wait for walks. On RISC-V a write of satp
+    /// neither ends walks nor flushes: an SFENCE.VMA after it names the ASID that is left; without ASIDs, everything.
     ///
     /// Called with interrupts off, from whatever switches, ends laziness, serves requests or retires a space.
     fn load_root(&self, root: Root, tag: Tag, keep: bool);

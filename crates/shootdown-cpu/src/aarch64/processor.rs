@@ -1,6 +1,7 @@
 //! TLBI and TTBR0_EL1.
 
 use super::instructions::*;
+use crate::Refused;
 use shootdown::{Broadcast, BroadcastLimits, Errata, Local, Root, Stride, Tag};
 use shootdown_arch::aarch64::identification::{self, Midr, Workarounds};
 use shootdown_arch::aarch64::range::{Cover, MOST_GRANULES, Step};
@@ -130,9 +131,18 @@ impl Processor {
         })
     }
 
-    /// Issues a broadcast; complete when [`broadcast_sync`](Self::broadcast_sync) returns.
+    /// A broadcast interrupts nobody.
     #[inline]
-    pub fn broadcast(&self, what: Broadcast) {
+    pub fn broadcast_interrupts(&self) -> bool {
+        false
+    }
+
+    /// Issues a broadcast; complete when [`broadcast_sync`](Self::broadcast_sync) returns.
+    ///
+    /// # Errors
+    /// None on this instruction set.
+    #[inline]
+    pub fn broadcast(&self, what: Broadcast) -> Result<(), Refused> {
         match what {
             Broadcast::Pages {
                 address,
@@ -158,6 +168,7 @@ impl Processor {
             // There is no form that leaves global entries of every tag: more goes, never less (C6).
             Broadcast::NonGlobal | Broadcast::All => tlbi_vmalle1is(),
         }
+        Ok(())
     }
 
     /// Waits for the broadcasts of this CPU, and for what other CPUs do under what was invalidated.

@@ -78,26 +78,30 @@ fn pages(count: u32, stride: Stride, leaf_only: bool) -> Broadcast {
 #[test]
 fn a_range_goes_by_range_operations_only_where_the_processor_has_them() {
     let with = processor(RANGES, WIDE, AS);
-    let three = executed(|| with.broadcast(pages(3, Stride::Size4K, true)));
+    let three = executed(|| with.broadcast(pages(3, Stride::Size4K, true)).expect("never refused"));
     // Two granules by range, the odd one alone.
     assert_eq!(
         three,
         ["sys #0, c8, c2, #5, 0x1400000040000", "tlbi vale1is, 0x1000000040002"]
     );
-    let large = executed(|| with.broadcast(pages(2, Stride::Size2M, false)));
+    let large = executed(|| with.broadcast(pages(2, Stride::Size2M, false)).expect("never refused"));
     // 1024 granules: scale 1, 16 units of 64.
     assert_eq!(large, ["sys #0, c8, c2, #1, 0x1578000040000"]);
 
     let without = processor(0, WIDE, AS);
     assert_eq!(without.broadcast_limits().map(|limits| limits.max_pages), Some(1));
-    let two = executed(|| without.broadcast(pages(2, Stride::Size2M, false)));
+    let two = executed(|| {
+        without
+            .broadcast(pages(2, Stride::Size2M, false))
+            .expect("never refused")
+    });
     assert_eq!(two, ["tlbi vae1is, 0x1000000040000", "tlbi vae1is, 0x1000000040200"]);
 }
 
 #[test]
 fn what_no_form_names_goes_with_more() {
     let processor = processor(RANGES, WIDE, AS);
-    let one = |what| executed(|| processor.broadcast(what));
+    let one = |what| executed(|| processor.broadcast(what).expect("never refused"));
     assert_eq!(one(Broadcast::NonGlobal), ["tlbi vmalle1is"]);
     assert_eq!(one(Broadcast::All), ["tlbi vmalle1is"]);
     assert_eq!(one(Broadcast::Tag(Tag(9))), ["tlbi aside1is, 0x9000000000000"]);

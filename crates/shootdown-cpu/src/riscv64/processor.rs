@@ -1,0 +1,264 @@
+//! SFENCE.VMA, Svinval, satp, and remote fences.
+
+use super::instructions::*;
+use super::sbi;
+use crate::Refused;
+use shootdown::{Broadcast, BroadcastLimits, Errata, Local, Root, Stride, Tag};
+use shootdown_arch::riscv64::{Asid, AsidWidth, Fence, HartMask, Mode, RemoteFence, Satp, rfence};
+
+/// What the harts of this machine have, and what is done with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Processor {
+    /// `None` where there are none, or so few that they are not used.
+    asids: Option<AsidWidth>,
+    mode: Mode,
+    svinval: bool,
+    remote_fences: bool,
+    /// See [`trusting_root_loads`](Processor::trusting_root_loads).
+    root_loads_end_walks: bool,
+    kernel_root: Root,
+}
+
+/// ASIDs of fewer bits than this are not used: the kernel's and a few slots would not fit.
+const LEAST_BITS: u32 = 4;
+
+/// One past the last tag where none are used: the engine's numbers mean nothing then. As many as x86-64 has.
+const UNUSED_TAGS: u16 = 4096;
+
+impl Processor {
+    /// Finds out what this hart has, and the firmware. `kernel_root` is the one that the engine is given: it maps
+    /// nothing but global entries, so that it can be loaded while entries under an ASID are fenced. On machines with
+    /// different harts call it on each, and use what they have [in common](Self::common_with).
+    ///
+    /// In supervisor mode, tables loaded. Masks interrupts while it tries; drops every translation of this hart.
+    ///
+    /// # Panics
+    /// When satp is in a mode without tables, or in one that is not Sv39, Sv48 or Sv57.
+    pub fn discover(kernel_root: Root) -> Processor {
+        let satp = read_satp();
+        let mode = Mode::of(satp).expect("satp is in mode Sv39, Sv48 or Sv57");
+        let saved = super::interrupts_off();
+        write_satp(AsidWidth::probe(satp));
+        let width = AsidWidth::from_read_back(read_satp());
+        write_satp(satp);
+        sfence_vma();
+        super::interrupts_restore(saved);
+        Processor {
+            asids: (width.bits() >= LEAST_BITS).then_some(width),
+            mode,
+            svinval: false,
+            remote_fences: sbi::has(rfence::EXTENSION),
+            root_loads_end_walks: false,
+            kernel_root,
+        }
+    }
+
+    /// All harts have Svinval (device tree: `riscv,isa`): invalidations share one wait.
+    pub fn with_svinval(self) -> Processor {
+        Processor { svinval: true, ..self }
+    }
+
+    /// The engine's promise that no walk by the root before is under way after a root load is kept by the write of satp
+    /// itself: entries under the ASID that is left stay.
+    ///
+    /// # Safety
+    /// A hart stops walking by the old root when satp is written. The architecture does not say so: a translation that
+    /// has begun need not end before an SFENCE.VMA that names its ASID (privileged specification, "satp"). Else a walk
+    /// that is under way may read, and with Svadu write, a table page that has been freed.
+    pub unsafe fn trusting_root_loads(self) -> Processor {
+        Processor {
+            root_loads_end_walks: true,
+            ..self
+        }
+    }
+
+    /// What both have.
+    pub fn common_with(self, other: Processor) -> Processor {
+        Processor {
+            asids: self.asids.zip(other.asids).map(|(one, other)| one.narrowest(other)),
+            svinval: self.svinval && other.svinval,
+            remote_fences: self.remote_fences && other.remote_fences,
+            root_loads_end_walks: self.root_loads_end_walks && other.root_loads_end_walks,
+            ..self
+        }
+    }
+
+    /// One past the last tag: for the engine's `tag_limit`.
+    pub fn tag_limit(&self) -> u16 {
+        self.asids
+            .map_or(UNUSED_TAGS, |width| u16::try_from(width.count()).unwrap_or(u16::MAX))
+    }
+
+    /// What the engine must do differently on this processor: nothing that is known.
+    pub fn errata(&self) -> Errata {
+        Errata::NONE
+    }
+
+    /// Without ASIDs every space is under 0.
+    fn asid(&self, tag: Tag) -> Option<Asid> {
+        self.asids
+            .map(|width| Asid::new(tag.0, width).expect("tags lie below `tag_limit`"))
+    }
+
+    /// What to fence for a page under a tag. With an address only leaves go, so freed tables take the tag with them;
+    /// and without ASIDs an entry may be anybody's.
+    fn page(&self, address: u64, tag: Tag, leaf_only: bool) -> Fence {
+        match (self.asid(tag), leaf_only) {
+            (Some(asid), true) => Fence::LeafOfTag(address, asid),
+            (Some(asid), false) => Fence::Tag(asid),
+            (None, true) => Fence::Leaf(address),
+            (None, false) => Fence::All,
+        }
+    }
+
+    fn tag(&self, tag: Tag) -> Fence {
+        self.asid(tag).map_or(Fence::All, Fence::Tag)
+    }
+
+    /// Carries out a local invalidation; with Svinval complete when [`local_sync`](Self::local_sync) returns, else at
+    /// once.
+    #[inline]
+    pub fn invalidate(&self, what: Local) {
+        let fence = match what {
+            Local::Page {
+                address,
+                tag,
+                leaf_only,
+                ..
+            } => self.page(address, tag, leaf_only),
+            Local::Tag(tag) => self.tag(tag),
+            Local::Kernel { address, .. } => Fence::Leaf(address),
+            Local::All => Fence::All,
+        };
+        if self.svinval {
+            sinval(fence);
+        } else {
+            sfence(fence);
+        }
+    }
+
+    /// Waits for the local invalidations of this CPU.
+    #[inline]
+    pub fn local_sync(&self) {
+        if self.svinval {
+            sfence_inval_ir();
+        }
+    }
+
+    /// Loads `root` under `tag`, as the hook `load_root` must.
+    ///
+    /// A write of satp orders nothing and drops nothing, with ASIDs or without. Without `keep`, the kernel's root
+    /// stands in while the tag's entries go: between the fence and the load nothing is filled under the tag. And the
+    /// ASID that is left is fenced, or walks by its root could go on: its entries are lost with that, unless root loads
+    /// [are trusted](Self::trusting_root_loads).
+    ///
+    /// # Safety
+    /// The code that runs, its stack and data are mapped by `root` as they are now; the tables stay until another root
+    /// is loaded. Interrupts are off.
+    #[inline]
+    pub unsafe fn load_root(&self, root: Root, tag: Tag, keep: bool) {
+        let Some(asid) = self.asid(tag) else {
+            return self.load_untagged(root);
+        };
+        let left = Satp::decode(read_satp()).map_or(0, Satp::asid);
+        if !keep {
+            write_satp(self.satp(self.kernel_root, self.kernel_asid()));
+            sfence(Fence::Tag(asid));
+        }
+        write_satp(self.satp(root, asid));
+        // Under ASID 0 are the kernel's tables, which are freed only after a flush of everything.
+        if left != 0 && left != asid.get() && !self.root_loads_end_walks {
+            sfence_vma_asid(u64::from(left));
+        }
+    }
+
+    /// As [`load_root`](Self::load_root) without ASIDs. The kernel's root may leave invalid entries cached, so the last
+    /// fence comes after the load.
+    fn load_untagged(&self, root: Root) {
+        write_satp(self.satp(self.kernel_root, self.kernel_asid()));
+        sfence_vma();
+        write_satp(self.satp(root, self.kernel_asid()));
+        sfence_vma();
+    }
+
+    fn kernel_asid(&self) -> Asid {
+        Asid::new(0, AsidWidth::from_read_back(0)).expect("there is always ASID 0")
+    }
+
+    fn satp(&self, root: Root, asid: Asid) -> u64 {
+        let satp = Satp::new(self.mode, root.0, asid);
+        satp.expect("roots are page-aligned and below 2^56").bits()
+    }
+
+    /// Pages that one remote fence names: any number; `None` where the firmware has none.
+    #[inline]
+    pub fn broadcast_limits(&self) -> Option<BroadcastLimits> {
+        self.remote_fences.then_some(BroadcastLimits {
+            max_pages: MOST_PAGES,
+            max_large_pages: MOST_PAGES,
+        })
+    }
+
+    /// The firmware interrupts every hart.
+    #[inline]
+    pub fn broadcast_interrupts(&self) -> bool {
+        true
+    }
+
+    /// Fences every hart; complete on return.
+    ///
+    /// # Errors
+    /// When the firmware refuses. Then nothing has been flushed: interrupt every CPU, and have it flush everything.
+    #[inline]
+    pub fn broadcast(&self, what: Broadcast) -> Result<(), Refused> {
+        let bytes = |stride: Stride, count: u32| u64::from(count) << stride.shift();
+        let (fence, bytes) = match what {
+            Broadcast::Pages {
+                address,
+                stride,
+                count,
+                tag,
+                leaf_only,
+            } => (self.page(address, tag, leaf_only), bytes(stride, count)),
+            Broadcast::Tag(tag) => (self.tag(tag), 0),
+            // The whole of it: with an address only leaves go, and tables may be freed.
+            Broadcast::Kernel { .. } | Broadcast::NonGlobal | Broadcast::All => (Fence::All, 0),
+        };
+        let harts = HartMask::ALL;
+        let (arguments, function) = RemoteFence { harts, fence, bytes }.arguments();
+        // SAFETY: dropping what is cached is always right.
+        let fenced = unsafe { sbi::call(rfence::EXTENSION, function, arguments) };
+        fenced.map(drop).map_err(|sbi::Error(error)| Refused(error))
+    }
+
+    /// Waits for the broadcasts of this CPU: each is complete when it returns.
+    #[inline]
+    pub fn broadcast_sync(&self) {}
+}
+
+/// Pages of a remote fence, at most: what a range operation of Arm names. Assumed; beyond some dozens firmware fences
+/// everything (OpenSBI: `tlb_range_flush_limit`).
+const MOST_PAGES: u32 = 1 << 21;
+
+#[inline]
+fn sfence(fence: Fence) {
+    match fence.operands() {
+        (None, None) => sfence_vma(),
+        (None, Some(asid)) => sfence_vma_asid(asid),
+        (Some(address), None) => sfence_vma_address(address),
+        (Some(address), Some(asid)) => sfence_vma_both(address, asid),
+    }
+}
+
+/// With Svinval. What this hart has read or written before is ordered before each: the handler of a shootdown calls
+/// nothing else that would.
+#[inline]
+fn sinval(fence: Fence) {
+    sfence_w_inval();
+    match fence.operands() {
+        (None, None) => sinval_vma(),
+        (None, Some(asid)) => sinval_vma_asid(asid),
+        (Some(address), None) => sinval_vma_address(address),
+        (Some(address), Some(asid)) => sinval_vma_both(address, asid),
+    }
+}
