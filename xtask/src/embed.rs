@@ -18,6 +18,8 @@ struct Minimal {
     target: &'static str,
     emulator: &'static str,
     machine: &'static [&'static str],
+    /// How instructions are counted where CPUs run in turn.
+    in_turn: &'static str,
     /// Builds, the negative control first.
     builds: &'static [Build],
 }
@@ -27,28 +29,53 @@ struct Minimal {
 struct Build {
     feature: Option<&'static str>,
     name: &'static str,
+    /// Whether CPUs that run in turn come to an end.
+    in_turn: bool,
 }
 
 const WITHOUT: Build = Build {
     feature: Some("without"),
     name: "no flush",
+    in_turn: true,
 };
 const INTERRUPTS: Build = Build {
     feature: None,
     name: "interrupts",
+    in_turn: true,
 };
 const BROADCAST: Build = Build {
     feature: Some("broadcast"),
     name: "broadcast",
+    in_turn: true,
 };
 
-const KERNELS: [Minimal; 1] = [Minimal {
-    arch: "aarch64",
-    target: "aarch64-unknown-none-softfloat",
-    emulator: "qemu-system-aarch64",
-    machine: &["-M", "virt,gic-version=3", "-cpu", "max"],
-    builds: &[WITHOUT, INTERRUPTS, BROADCAST],
-}];
+const KERNELS: [Minimal; 2] = [
+    Minimal {
+        arch: "aarch64",
+        target: "aarch64-unknown-none-softfloat",
+        emulator: "qemu-system-aarch64",
+        machine: &["-M", "virt,gic-version=3", "-cpu", "max"],
+        in_turn: "shift=0,sleep=off",
+        builds: &[WITHOUT, INTERRUPTS, BROADCAST],
+    },
+    Minimal {
+        arch: "riscv64",
+        target: "riscv64imac-unknown-none-elf",
+        emulator: "qemu-system-riscv64",
+        machine: &["-M", "virt"],
+        // A turn lasts until a tick, here 7800 instructions.
+        in_turn: "shift=7,sleep=off",
+        builds: &[
+            WITHOUT,
+            INTERRUPTS,
+            Build {
+                // The firmware waits with interrupts off, and so for a whole turn of seconds.
+                in_turn: false,
+                ..BROADCAST
+            },
+        ],
+    },
+];
 
 /// What every kernel is run with.
 const COMMON: [&str; 9] = [
@@ -63,14 +90,14 @@ const COMMON: [&str; 9] = [
     "stdio",
 ];
 
-/// One thread that runs the CPUs in turn, by instructions; a thread for each CPU.
-const CLOCKS: [(&str, &[&str]); 2] = [
-    (
-        "in turn",
-        &["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"],
-    ),
-    ("at once", &["-accel", "tcg,thread=multi"]),
-];
+/// How the CPUs run.
+#[derive(Clone, Copy)]
+enum Clock {
+    /// One after the other, by one thread that counts instructions: the same every time.
+    InTurn,
+    /// A thread for each.
+    AtOnce,
+}
 
 /// Most lines of Rust in a kernel, its boot code aside.
 const MOST_LINES: usize = 150;
@@ -125,7 +152,7 @@ pub fn run(end: Instant) -> Result<(), String> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header([
-        "kernel", "build", ".text", "engine", "clock", "rounds", "reads", "stale",
+        "kernel", "build", ".text", "engine", "CPUs run", "rounds", "reads", "stale",
     ]);
     (2..8).for_each(|column| {
         let column = table.column_mut(column).expect("there are eight");
@@ -147,8 +174,15 @@ pub fn run(end: Instant) -> Result<(), String> {
             if build.feature == WITHOUT.feature {
                 bare = text;
             }
-            for (clock, options) in CLOCKS {
-                let counts = kernel.boot(&image, options, end)?;
+            for clock in [Clock::InTurn, Clock::AtOnce] {
+                if matches!(clock, Clock::InTurn) && !build.in_turn {
+                    continue;
+                }
+                let counts = kernel.boot(&image, clock, end)?;
+                let clock = match clock {
+                    Clock::InTurn => "in turn",
+                    Clock::AtOnce => "at once",
+                };
                 if let Some(why) = counts.problem(build.feature != WITHOUT.feature) {
                     failures.push(format!("{}, {}, CPUs {clock}: {why}", kernel.arch, build.name));
                 }
@@ -207,14 +241,13 @@ impl Minimal {
     }
 
     /// Runs it; returns what it counted.
-    fn boot(&self, image: &Path, clock: &[&str], end: Instant) -> Result<Counts, String> {
+    fn boot(&self, image: &Path, clock: Clock, end: Instant) -> Result<Counts, String> {
         let mut command = Command::new(self.emulator);
-        command
-            .args(self.machine)
-            .args(COMMON)
-            .args(clock)
-            .arg("-kernel")
-            .arg(image);
+        command.args(self.machine).args(COMMON).arg("-kernel").arg(image);
+        match clock {
+            Clock::InTurn => command.args(["-accel", "tcg,thread=single", "-icount", self.in_turn]),
+            Clock::AtOnce => command.args(["-accel", "tcg,thread=multi"]),
+        };
         let (status, text) = child::outcome(&mut command, end.min(Instant::now() + MOST))
             .map_err(|why| format!("{} {}: {why}", self.emulator, image.display()))?;
         Counts::parse(&text).ok_or_else(|| format!("{}: no result ({status}); it printed:\n{text}", image.display()))

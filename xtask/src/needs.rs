@@ -27,8 +27,12 @@ pub enum Need {
     Embed,
 }
 
-/// The emulators of the minimal kernels, each with its package.
-const EMULATORS: [(&str, &str); 1] = [("qemu-system-aarch64", "qemu-system-arm")];
+/// The emulators of the minimal kernels, and firmware, each with its package.
+const EMULATORS: [(&str, &str); 3] = [
+    ("qemu-system-aarch64", "qemu-system-arm"),
+    ("qemu-system-riscv64", "qemu-system-misc"),
+    ("/usr/share/qemu/opensbi-riscv64-generic-fw_dynamic.bin", "opensbi"),
+];
 
 /// Targets of the minimal kernels, and the others that `shootdown-cpu` is built for.
 const BARE_TARGETS: [&str; 5] = [

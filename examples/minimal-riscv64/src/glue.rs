@@ -1,0 +1,85 @@
+//! What this kernel writes to use the engine: the whole of it.
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::AtomicU64;
+use shootdown::*;
+use shootdown_cpu::{BareMetal, Controller, Processor};
+use spin::Once;
+
+/// Tags below this are used: harts with ASIDs have as many, others use none.
+const TAGS: u16 = 256;
+
+/// One ASID for a space on all CPUs; other CPUs are reached by interrupts or by broadcast.
+const DESIGN: Design = Design {
+    tag_limit: TAGS,
+    ceiling: 33,
+    ..if cfg!(feature = "broadcast") {
+        Design::ARM_BROADCAST
+    } else {
+        Design::ARM_IPI
+    }
+};
+
+/// The hooks.
+struct Hooks {
+    processor: Processor,
+}
+
+// SAFETY: CPU numbers are fixed, nothing migrates, and both roots map the kernel alike and are never freed.
+unsafe impl Kernel<1> for Hooks {
+    shootdown_cpu::hooks!(processor);
+    const DESIGN: Option<Design> = Some(DESIGN);
+    fn cpu(&self) -> CpuId {
+        let hart;
+        // SAFETY: `boot.rs` has put the number there, and compiled code leaves the register alone.
+        unsafe { core::arch::asm!("mv {}, tp", out(reg) hart) };
+        hart
+    }
+    fn send_ipi(&self, targets: &CpuMask<1>) {
+        Controller::Sbi.send(targets.iter().map(|cpu| cpu as u64), 0);
+    }
+}
+
+/// The engine, and the one address space.
+static SHOOTDOWN: Once<(Engine<Hooks, 1>, Space<BareMetal, 1>)> = Once::new();
+
+/// Memory of the engine.
+static mut CPUS: MaybeUninit<[PerCpu<BareMetal>; 2]> = MaybeUninit::uninit();
+static mut TAG_WORDS: [AtomicU64; tag_words(TAGS)] = [const { AtomicU64::new(0) }; tag_words(TAGS)];
+
+/// Makes the engine. Once, on the first CPU.
+pub fn start(kernel_root: u64, root: u64) {
+    let kernel_root = Root(kernel_root);
+    let processor = Processor::discover(kernel_root);
+    // SAFETY: nobody else names them, and this runs once.
+    let (cpus, tags) = unsafe {
+        (
+            (*&raw mut CPUS).write([PerCpu::new(), PerCpu::new()]),
+            &mut *&raw mut TAG_WORDS,
+        )
+    };
+    let engine = Engine::new(Hooks { processor }, DESIGN, kernel_root, Storage { cpus, tags });
+    let space = engine.space(Root(root));
+    SHOOTDOWN.call_once(|| (engine, space));
+}
+
+/// This CPU takes part, and runs the space.
+pub fn join() {
+    let (engine, space) = SHOOTDOWN.get().expect("started");
+    engine.cpu_online();
+    // SAFETY: the space is never dropped.
+    unsafe { engine.switch_to(space) };
+}
+
+/// The entry of `page` was cleared: when this returns nobody reads through it.
+pub fn flush(page: u64) {
+    let (engine, space) = SHOOTDOWN.get().expect("started");
+    let _the_frame_is_free = engine.flush(space, Range::page(page));
+}
+
+/// The interrupt has come, and was acknowledged.
+pub fn on_ipi() {
+    let (engine, _) = SHOOTDOWN.get().expect("started");
+    // SAFETY: interrupts are off in handlers.
+    unsafe { engine.on_ipi() };
+}

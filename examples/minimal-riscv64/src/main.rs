@@ -1,0 +1,127 @@
+//! The smallest kernel of two CPUs around the engine: one remaps a page while the other reads it.
+//!
+//! When a flush has returned, the frame behind the page is free: the first CPU writes [`FREED`] into it. A reader that
+//! still finds that has read a freed frame by a stale translation. `glue.rs` is what an embedder writes.
+#![no_std]
+#![no_main]
+
+mod boot;
+#[cfg_attr(feature = "without", path = "without.rs")]
+mod glue;
+
+use core::fmt::Write;
+use core::sync::atomic::{AtomicU64, Ordering::*};
+use shootdown_cpu::{Controller, relax, sbi};
+
+/// How often the page is remapped.
+const ROUNDS: u64 = 200;
+/// The page that is remapped. Beyond what is mapped where it is: memory from 2 GiB.
+const PAGE: u64 = 4 << 30;
+/// What a frame holds that is free; one that is mapped holds 1.
+const FREED: u64 = 0xDEAD;
+
+/// A page of words: a page table or a frame.
+#[repr(C, align(4096))]
+struct Words([AtomicU64; 512]);
+
+impl Words {
+    /// Nothing.
+    const ZERO: Words = Words([const { AtomicU64::new(0) }; 512]);
+    /// 1 GiB of memory, mapped where it is: global, dirty and accessed, all rights.
+    const IDENTITY: Words = {
+        let mut table = Words::ZERO;
+        table.0[2] = AtomicU64::new((2 << 30 >> 2) | 0xEF);
+        table
+    };
+    /// An entry for it, with these rights and flags; none for a table.
+    fn entry(&self, flags: u64) -> u64 {
+        core::ptr::from_ref(self) as u64 >> 2 | flags | 1
+    }
+}
+
+/// Dirty and accessed, to be read and written, not by user code.
+const PAGE_FLAGS: u64 = 0xC6;
+
+/// The top table of the kernel alone; and those of the space, level by level.
+static KERNEL: Words = Words::IDENTITY;
+static SPACE: [Words; 3] = [Words::IDENTITY, Words::ZERO, Words::ZERO];
+static FRAMES: [Words; 4] = [Words::ZERO; 4];
+static READS: AtomicU64 = AtomicU64::new(0);
+static STALE: AtomicU64 = AtomicU64::new(0);
+
+/// The first hart, whichever OpenSBI chose: starts the second, and remaps.
+extern "C" fn first_cpu(hart: u64) -> ! {
+    SPACE[0].0[(PAGE >> 30) as usize].store(SPACE[1].entry(0), Relaxed);
+    SPACE[1].0[0].store(SPACE[2].entry(0), Relaxed);
+    glue::start(&raw const KERNEL as u64, &raw const SPACE as u64);
+    glue::join();
+    // HSM: the other hart starts.
+    firmware(
+        0x48_534D,
+        0,
+        [1 - hart, boot::start_second as *const () as u64, 0, 0, 0],
+    );
+    let entry = &SPACE[2].0[0];
+    for round in 0..ROUNDS {
+        let frame = &FRAMES[round as usize % FRAMES.len()];
+        frame.0[0].store(1, Relaxed);
+        entry.store(frame.entry(PAGE_FLAGS), Release);
+        let reads = READS.load(Relaxed);
+        while READS.load(Relaxed) < reads + 3 {
+            relax();
+        }
+        entry.store(0, Relaxed);
+        glue::flush(PAGE);
+        frame.0[0].store(FREED, Relaxed);
+    }
+    let (reads, stale) = (READS.load(Relaxed), STALE.load(Relaxed));
+    end(format_args!("rounds={ROUNDS} reads={reads} stale={stale}"))
+}
+
+/// The second CPU: reads. While the page is not there its read faults, and is tried again.
+extern "C" fn second_cpu() -> ! {
+    glue::join();
+    loop {
+        // SAFETY: mapped, now or soon, to a frame of atomic words.
+        let word = unsafe { &*(PAGE as *const AtomicU64) }.load(Relaxed);
+        STALE.fetch_add(u64::from(word == FREED), Relaxed);
+        READS.fetch_add(1, Relaxed);
+        relax();
+    }
+}
+
+/// What every interrupt comes to: one only is enabled.
+extern "C" fn interrupt() {
+    Controller::Sbi.acknowledge();
+    glue::on_ipi();
+}
+
+/// A call of the firmware.
+fn firmware(extension: u64, function: u64, arguments: [u64; 5]) {
+    // SAFETY: writes a letter, starts a hart at code that is for it, or ends the machine.
+    let _ = unsafe { sbi::call(extension, function, arguments) };
+}
+
+/// The firmware's console.
+struct Serial;
+
+impl Write for Serial {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        text.bytes()
+            .for_each(|byte| firmware(1, 0, [u64::from(byte), 0, 0, 0, 0]));
+        Ok(())
+    }
+}
+
+/// Says so, and switches the machine off (SRST).
+fn end(last: core::fmt::Arguments) -> ! {
+    let _ = writeln!(Serial, "{last}");
+    loop {
+        firmware(0x5352_5354, 0, [0; 5]);
+    }
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo) -> ! {
+    end(format_args!("{info}"))
+}
