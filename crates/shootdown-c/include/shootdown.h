@@ -30,6 +30,11 @@
 #define SHOOTDOWN_TOKEN_WORDS 40
 
 /**
+ * Words of a gather.
+ */
+#define SHOOTDOWN_GATHER_WORDS 24
+
+/**
  * Words of a batch.
  */
 #define SHOOTDOWN_BATCH_WORDS 64
@@ -318,6 +323,23 @@ struct shootdown_token {
 };
 
 /**
+ * An unmap that is being gathered. It stays where it is from its beginning to its end.
+ */
+struct shootdown_gather {
+    uint64_t opaque[SHOOTDOWN_GATHER_WORDS];
+};
+
+/**
+ * Frees frames: the flush that covers them is complete, on every CPU. Page-table pages are among them only when no
+ * lockless walk can hold a link to them. Called in the context of the call that flushed.
+ */
+typedef void (*shootdown_free_frames)(void *context,
+                                      const uint64_t *pages,
+                                      size_t page_count,
+                                      const uint64_t *tables,
+                                      size_t table_count);
+
+/**
  * Flushes of many spaces that are waited for once.
  */
 struct shootdown_batch {
@@ -487,6 +509,16 @@ void shootdown_leave_lazy(const struct shootdown_engine *engine, const struct sh
 bool shootdown_enter_kernel(const struct shootdown_engine *engine, const struct shootdown_space *space);
 
 /**
+ * Does what other CPUs ask of this CPU, and says whether there was anything: in every loop that waits with interrupts
+ * off for something that a CPU may hold while it flushes, as a spin lock. Does nothing inside a walk. Not from NMI
+ * context. One load or two when nothing is asked.
+ *
+ * # Safety
+ * The pointers were made by this library's init functions, and what they point to still lives.
+ */
+bool shootdown_poll(const struct shootdown_engine *engine);
+
+/**
  * Whether an NMI handler may touch user addresses of the space now. In NMI context.
  *
  * # Safety
@@ -584,6 +616,66 @@ void shootdown_flush_tables(const struct shootdown_engine *engine,
  * The pointers were made by this library's init functions, and what they point to still lives.
  */
 void shootdown_flush_kernel(const struct shootdown_engine *engine, struct shootdown_range range);
+
+/**
+ * Begins to gather an unmap of a space. Frames wait in buffer, which has room for capacity of them, at least one.
+ * shootdown_gather_finish is owed.
+ *
+ * # Safety
+ * The gather and the buffer are valid memory, which nobody else uses and which stays where it is until
+ * shootdown_gather_finish, as do engine and space. release is not null.
+ */
+void shootdown_gather_begin(const struct shootdown_engine *engine,
+                            const struct shootdown_space *space,
+                            struct shootdown_gather *gather,
+                            uint64_t *buffer,
+                            size_t capacity,
+                            shootdown_free_frames release,
+                            void *context);
+
+/**
+ * Adds the page at address, of 2^page_shift bytes, whose entry was cleared, and the frame that it named. When it
+ * returns true the buffer is full: call shootdown_gather_flush where waiting is allowed, before the next frame. The
+ * next frame does so otherwise, in the context of shootdown_flush.
+ *
+ * # Safety
+ * The gather was begun and is not finished.
+ */
+bool shootdown_gather_page(struct shootdown_gather *gather, uint64_t address, uint32_t page_shift, uint64_t frame);
+
+/**
+ * Adds a page-table page that was unlinked, and the range that it mapped, in pages of the size of the entry that
+ * linked it or smaller. Returns as shootdown_gather_page.
+ *
+ * # Safety
+ * The gather was begun and is not finished.
+ */
+bool shootdown_gather_table(struct shootdown_gather *gather, struct shootdown_range span, uint64_t frame);
+
+/**
+ * Adds entries that were changed and free nothing. Any context.
+ *
+ * # Safety
+ * The gather was begun and is not finished.
+ */
+void shootdown_gather_changed(struct shootdown_gather *gather, struct shootdown_range range);
+
+/**
+ * Flushes what was gathered, waits, and releases the frames; the gather may be used again. Context: as
+ * shootdown_flush.
+ *
+ * # Safety
+ * The gather was begun and is not finished.
+ */
+void shootdown_gather_flush(struct shootdown_gather *gather);
+
+/**
+ * The same, and the gather ends.
+ *
+ * # Safety
+ * The gather was begun and is not finished.
+ */
+void shootdown_gather_finish(struct shootdown_gather *gather);
 
 /**
  * Begins a batch of flushes, as reclaim needs them. shootdown_batch_finish is owed.

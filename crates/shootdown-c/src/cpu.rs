@@ -80,6 +80,18 @@ pub unsafe extern "C" fn shootdown_enter_kernel(
     unsafe { engine_of(engine).enter_kernel(space_of(space)) }
 }
 
+/// Does what other CPUs ask of this CPU, and says whether there was anything: in every loop that waits with interrupts
+/// off for something that a CPU may hold while it flushes, as a spin lock. Does nothing inside a walk. Not from NMI
+/// context. One load or two when nothing is asked.
+///
+/// # Safety
+/// The pointers were made by this library's init functions, and what they point to still lives.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_poll(engine: *const shootdown_engine) -> bool {
+    // SAFETY: the caller's.
+    unsafe { engine_of(engine).poll() }
+}
+
 /// Whether an NMI handler may touch user addresses of the space now. In NMI context.
 ///
 /// # Safety

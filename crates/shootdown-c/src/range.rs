@@ -30,12 +30,16 @@ impl From<Range> for shootdown_range {
 
 impl shootdown_range {
     pub(crate) fn range(self) -> Range {
-        let stride = match self.page_shift {
-            21 => Stride::Size2M,
-            30 => Stride::Size1G,
-            _ => Stride::Size4K,
-        };
-        let range = Range::pages(self.start, self.end, stride);
+        let range = Range::pages(self.start, self.end, stride_of(self.page_shift));
         if self.tables { range.with_tables() } else { range }
+    }
+}
+
+/// The smallest page, where the shift is that of none: it flushes no less.
+pub(crate) fn stride_of(page_shift: u32) -> Stride {
+    match page_shift {
+        21 => Stride::Size2M,
+        30 => Stride::Size1G,
+        _ => Stride::Size4K,
     }
 }

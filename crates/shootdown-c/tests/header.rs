@@ -12,8 +12,8 @@ fn header() -> PathBuf {
 }
 
 /// The files of which the header is made, in its order.
-const SOURCES: [&str; 10] = [
-    "settings", "hooks", "range", "engine", "space", "cpu", "flush", "batch", "walk", "later",
+const SOURCES: [&str; 11] = [
+    "settings", "hooks", "range", "engine", "space", "cpu", "flush", "gather", "batch", "walk", "later",
 ];
 
 #[test]
