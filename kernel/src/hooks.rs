@@ -6,7 +6,7 @@
 use crate::arch::{self, apic, invalidate, traps};
 use crate::facade::Bare;
 use crate::{measure, serial};
-use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Design, Event, Kernel, Local, Root, Stride, Stuck, Tag};
+use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Policy, Root, Stride, Stuck, Tag};
 use shootdown_arch::x86_64::invlpgb::{self, Invlpgb, InvlpgbLimits};
 use shootdown_arch::x86_64::{AddressWidth, Pcid};
 use x86_64::instructions::interrupts;
@@ -28,10 +28,10 @@ pub struct Hooks {
 // SAFETY: CPU numbers are fixed at start, interrupts are masked by `cli`, a pinned section is not left, and each
 // instruction is the one that is asked for.
 unsafe impl Kernel<WORDS> for Hooks {
-    const DESIGN: Option<Design> = if cfg!(feature = "ipi-only") {
-        Some(Design::IPI)
+    const POLICY: Option<Policy> = if cfg!(feature = "ipi-only") {
+        Some(Policy::IPI)
     } else if cfg!(feature = "adaptive-only") {
-        Some(Design::ADAPTIVE)
+        Some(Policy::ADAPTIVE)
     } else {
         None
     };

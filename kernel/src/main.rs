@@ -166,7 +166,7 @@ fn set_up_engine(options: &Options, design: Design) {
     let cpus = cpu::all().len();
     let features = features::get();
     let emulated = options.emulate && features.lacks_broadcast;
-    if emulated && !matches!(design.reach, Reach::Ipi | Reach::None) {
+    if emulated && !matches!(design.policy.reach, Reach::Ipi | Reach::None) {
         time::take_up(time::MAIL);
     }
     let hooks = Hooks {
@@ -182,10 +182,10 @@ fn set_up_engine(options: &Options, design: Design) {
     } else {
         design
     };
-    let tags = if design.tags == Tags::PerCpu {
+    let tags = if design.policy.tags == Tags::PerCpu {
         0
     } else {
-        tag_words(design.tag_limit)
+        tag_words(design.machine.tag_limit)
     };
     let storage = Storage {
         cpus: Box::leak((0..cpus).map(|_| PerCpu::new()).collect()),

@@ -1,7 +1,7 @@
 //! What the command line asks for: words of the form `key=value`.
 
 use crate::hooks::{Hooks, WORDS};
-use shootdown::{Design, Kernel};
+use shootdown::{Design, Kernel, Policy};
 
 /// A run.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +50,7 @@ impl Options {
             workload: "hello",
             design_names: "ipi",
             design_name: "ipi",
-            design: Design::IPI,
+            design: Policy::IPI.into(),
             thread_counts: "0",
             threads: 0,
             table: false,
@@ -79,8 +79,8 @@ impl Options {
                     }
                     options.design_names = value;
                     options.design_name = value.split(',').next().unwrap_or(value);
-                    if let Some(only) = <Hooks as Kernel<WORDS>>::DESIGN
-                        && (options.design != only || value.contains(','))
+                    if let Some(only) = <Hooks as Kernel<WORDS>>::POLICY
+                        && (options.design.policy != only || value.contains(','))
                     {
                         return Err((word, "built for another design alone"));
                     }

@@ -208,7 +208,7 @@ impl core::fmt::Display for Measured {
 /// Runs a workload: once to have every table and every tag that there will be, once for the rates, and once for the
 /// stretches without interrupts and preemption.
 pub fn measure(workload: Workload, threads: usize, options: &Options) -> Measured {
-    if engine().design().reach == Reach::Adaptive {
+    if engine().policy().reach == Reach::Adaptive {
         let _costs = engine().calibrate();
     }
     time::take_up(time::ACCOUNTS);

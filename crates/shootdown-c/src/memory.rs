@@ -26,7 +26,7 @@ pub const ALIGNMENT: usize = {
 };
 
 /// The tags of the processors that have most: words for these serve every design.
-const TAGS: usize = tag_words(u16::MAX);
+const TAGS: usize = tag_words(1 << 16);
 
 /// Where each part lies.
 pub struct Layouts {
@@ -75,7 +75,9 @@ pub unsafe fn init(
     let design = design.ok_or(shootdown_status::SHOOTDOWN_UNKNOWN_DESIGN)?;
     let count = settings.cpus as usize;
     let layouts = Layouts::of(count).ok_or(shootdown_status::SHOOTDOWN_BAD_CPUS)?;
-    if design.tags == Tags::System && count + usize::from(design.first_tag) >= usize::from(design.tag_limit) {
+    if design.policy.tags == Tags::System
+        && count + usize::from(design.machine.first_tag) >= design.machine.tag_limit as usize
+    {
         return Err(shootdown_status::SHOOTDOWN_BAD_CPUS);
     }
     let hooks = Hooks::new(settings)?;

@@ -2,14 +2,15 @@
 
 use crate::architecture::Architecture;
 use crate::stage::{Scenario, Stage, TAGS};
-use shootdown::{Departure, Design, Free, Walkers};
+use shootdown::{Departure, Design, Free, Machine, Policy, Walkers};
 
-/// A design whose kernel has no lockless walks.
-const fn no_walks(design: Design) -> Design {
-    Design {
+/// A policy whose kernel has no lockless walks.
+const fn no_walks(policy: Policy) -> Design {
+    Policy {
         walkers: Walkers::None,
-        ..design
+        ..policy
     }
+    .on(Machine::PCID)
 }
 
 /// Everybody runs space 0.
@@ -40,7 +41,7 @@ fn one_is_lazy(stage: &Stage) {
 const BASE: Scenario = Scenario {
     name: "",
     about: "",
-    design: no_walks(Design::IPI),
+    design: no_walks(Policy::IPI),
     broadcasts: false,
     memory: Architecture::X86,
     tags: TAGS,
@@ -106,10 +107,11 @@ pub const RACES: &[Scenario] = &[
     Scenario {
         name: "departed",
         about: "a CPU that has left the space comes back while requests ask CPUs that have left to leave its set",
-        design: Design {
+        design: Policy {
             departure: Departure::WhenShared { looks: 1 },
-            ..BASE.design
-        },
+            ..BASE.design.policy
+        }
+        .on(Machine::PCID),
         before: one_has_left,
         scripts: &[
             |stage| {
@@ -190,10 +192,11 @@ pub const RACES: &[Scenario] = &[
 
 /// What of the design is the race's: frames of private pages may wait for ticks.
 const DEFERRED: Scenario = Scenario {
-    design: Design {
+    design: Policy {
         free: Free::Deferred,
-        ..BASE.design
-    },
+        ..BASE.design.policy
+    }
+    .on(Machine::PCID),
     ..BASE
 };
 
@@ -267,7 +270,7 @@ pub const OF_KERNEL: &[Scenario] = &[
 ];
 
 /// Tags for two CPUs and one space more, none of them for the kernel.
-const FEW_TAGS: u16 = 1 + 3;
+const FEW_TAGS: u32 = 1 + 3;
 
 /// CPU 1 has run space 0, under the first tag, and runs the third space, under the last; CPU 0 runs space 1. Whoever
 /// rolls over gives the first tag away.
@@ -338,14 +341,14 @@ pub const WALKS: &[Scenario] = &[
     Scenario {
         name: "walk",
         about: "a table is freed while another CPU walks the space without a lock",
-        design: Design::IPI,
+        design: Policy::IPI.on(Machine::PCID),
         scripts: &[|stage| stage.free_table(0), |stage| stage.walk(0)],
         ..BASE
     },
     Scenario {
         name: "foreign-walk",
         about: "a table is freed while a CPU that runs another space walks this one, for the second time",
-        design: Design::IPI,
+        design: Policy::IPI.on(Machine::PCID),
         before: |stage| {
             all_run(stage);
             stage.on(1, |stage| {
@@ -410,7 +413,7 @@ pub const OF_FOUR: &[Scenario] = &[
     Scenario {
         name: "tables-4",
         about: "a table is freed and a page of another space withdrawn while a CPU that has left walks it and one goes off and comes back",
-        design: Design::IPI,
+        design: Policy::IPI.on(Machine::PCID),
         scripts: &[
             |stage| stage.free_table(0),
             |stage| stage.unmap(1, 0),

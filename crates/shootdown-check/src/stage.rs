@@ -7,12 +7,12 @@ use crate::machine::{self, PAGES, SPACES, TableWords, with};
 use crate::tlb::{Frame, Table};
 use crate::world::{CheckWord, CheckWorld, point_in_script};
 use shootdown::facade::Word;
-use shootdown::{Design, Engine, PerCpu, Range, Root, Space, Storage, Stride, Unmapped, tag_words};
+use shootdown::{Design, Engine, Machine, PerCpu, Policy, Range, Root, Space, Storage, Stride, Unmapped, tag_words};
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
 /// Most tags that the hardware has, the first of them not for spaces.
-pub(crate) const TAGS: u16 = 12;
+pub(crate) const TAGS: u32 = 12;
 
 /// The frame of the kernel's page: behind those of spaces.
 const KERNEL_FRAME: Frame = (SPACES * PAGES) as Frame + 1;
@@ -31,7 +31,7 @@ pub struct Scenario {
     /// Whose memory it is.
     pub memory: Architecture,
     /// Tags that the hardware has, at most 12, the first of them not for spaces.
-    pub tags: u16,
+    pub tags: u32,
     /// What each CPU has done before the race begins, one after the other. All are online.
     pub before: fn(&Stage),
     /// What each CPU does: as many as there are CPUs.
@@ -99,14 +99,17 @@ impl Stage {
             kernel: word(&mut self.kernel, 0),
         };
         with(|machine| machine.words = words);
-        let design = Design {
+        let design = Policy {
             slots: 2,
-            first_tag: 1,
-            tag_limit: scenario.tags,
             // The clock stands still: CPU 0's window is always open, and nobody is reported.
             stuck_ns: 0,
-            ..scenario.design
-        };
+            ..scenario.design.policy
+        }
+        .on(Machine {
+            first_tag: 1,
+            tag_limit: scenario.tags,
+            ..scenario.design.machine
+        });
         // SAFETY: the arrays live as long as this stage, which is dropped after the engine was last used; tags and the
         // CPUs of this scenario were written above. `MaybeUninit<T>` is laid out as `T`.
         let storage: Storage<'static, CheckWorld> = unsafe {

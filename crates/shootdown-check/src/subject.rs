@@ -3,7 +3,7 @@
 
 use crate::architecture::Architecture;
 use crate::stage::Scenario;
-use shootdown::{Departure, Design, Free, Tags, Walkers, Worth};
+use shootdown::{Departure, Design, Free, Policy, Tags, Walkers};
 
 /// A design as it is explored.
 #[derive(Debug, Clone, Copy)]
@@ -30,10 +30,10 @@ impl Subject {
 pub fn subjects() -> impl Iterator<Item = Subject> {
     let presets = Design::PRESETS.iter().map(|&(name, design, _)| (name, design, true));
     presets
-        .chain([("adaptive-no-broadcast", Design::ADAPTIVE, false)])
+        .chain([("adaptive-no-broadcast", Policy::ADAPTIVE.into(), false)])
         .map(|(name, design, broadcasts)| {
-            let tags = match design.tags {
-                Tags::Hybrid { .. } => Tags::Hybrid { promote_at: 2 },
+            let tags = match design.policy.tags {
+                Tags::Hybrid { .. } | Tags::HybridByCost { .. } => Tags::Hybrid { promote_at: 2 },
                 tags => tags,
             };
             Subject {
@@ -43,13 +43,13 @@ pub fn subjects() -> impl Iterator<Item = Subject> {
                     Tags::System => Architecture::Arm,
                     _ => Architecture::X86,
                 },
-                design: Design {
+                design: Policy {
                     tags,
-                    worth: Worth::Count,
                     sample_one_in: 1,
                     demote_after: 1,
-                    ..design
-                },
+                    ..design.policy
+                }
+                .on(design.machine),
                 broadcasts,
             }
         })
@@ -58,25 +58,26 @@ pub fn subjects() -> impl Iterator<Item = Subject> {
 /// A race under a design. Where the race has no lockless walks, nor has the kernel. When CPUs leave the sets of spaces
 /// that they have left, and whether frames wait for ticks, the race may say.
 pub fn under(race: &Scenario, subject: Subject) -> Scenario {
-    let walkers = match race.design.walkers {
+    let walkers = match race.design.policy.walkers {
         Walkers::None => Walkers::None,
-        _ => subject.design.walkers,
+        _ => subject.design.policy.walkers,
     };
-    let departure = match race.design.departure {
-        Departure::AtSwitch => subject.design.departure,
+    let departure = match race.design.policy.departure {
+        Departure::AtSwitch => subject.design.policy.departure,
         its => its,
     };
-    let free = match race.design.free {
+    let free = match race.design.policy.free {
         Free::Deferred => Free::Deferred,
-        _ => subject.design.free,
+        _ => subject.design.policy.free,
     };
     Scenario {
-        design: Design {
+        design: Policy {
             walkers,
             departure,
             free,
-            ..subject.design
-        },
+            ..subject.design.policy
+        }
+        .on(subject.design.machine),
         broadcasts: subject.broadcasts,
         memory: subject.memory,
         ..*race

@@ -11,10 +11,10 @@ mod run;
 mod traffic;
 
 use run::{Outcome, run, run_with};
-use shootdown::Design;
+use shootdown::Policy;
 use shootdown_known_bugs::{Bug, select_everywhere};
 
-fn run_selected(bug: Bug, design: Design, broadcast: bool, seed: u64) -> Outcome {
+fn run_selected(bug: Bug, design: Policy, broadcast: bool, seed: u64) -> Outcome {
     select_everywhere(Some(bug));
     run(design, broadcast, true, seed)
 }
@@ -24,26 +24,26 @@ fn run_selected(bug: Bug, design: Design, broadcast: bool, seed: u64) -> Outcome
 #[test]
 fn known_bugs_are_caught() {
     use Bug::*;
-    let log = Design {
+    let log = Policy {
         requests: shootdown::Requests::Log,
-        ..Design::IPI
+        ..Policy::IPI
     };
     for (fault, design, broadcast) in [
-        (SkipSwitchingCpu, Design::IPI, false),
-        (SkipWhenNotCurrent, Design::IPI, false),
-        (FilterByRequester, Design::IPI, false),
-        (LazyLeavesSet, Design::IPI, false),
-        (GiveUpWaiting, Design::IPI, false),
+        (SkipSwitchingCpu, Policy::IPI, false),
+        (SkipWhenNotCurrent, Policy::IPI, false),
+        (FilterByRequester, Policy::IPI, false),
+        (LazyLeavesSet, Policy::IPI, false),
+        (GiveUpWaiting, Policy::IPI, false),
         (GiveUpWaiting, log, false),
-        (TagReusedWithoutFlush, Design::IPI, false),
-        (TablesNotPurged, Design::IPI, false),
-        (TablesNamedOnce, Design::IPI, false),
-        (ReusedUnderWalk, Design::WALK_PRECISE, false),
-        (FlushTellsNoWalkers, Design::WALK_STICKY, false),
-        (GracePeriodTooShort, Design::WALK_GRACE, false),
-        (WholeTagOnlyHere, Design::BROADCAST, true),
-        (BroadcastCountOffByOne, Design::ARM_BROADCAST, true),
-        (DemotionOnlyBroadcasts, Design::ADAPTIVE, true),
+        (TagReusedWithoutFlush, Policy::IPI, false),
+        (TablesNotPurged, Policy::IPI, false),
+        (TablesNamedOnce, Policy::IPI, false),
+        (ReusedUnderWalk, Policy::WALK_PRECISE, false),
+        (FlushTellsNoWalkers, Policy::WALK_STICKY, false),
+        (GracePeriodTooShort, Policy::WALK_GRACE, false),
+        (WholeTagOnlyHere, Policy::BROADCAST, true),
+        (BroadcastCountOffByOne, Policy::ARM_BROADCAST, true),
+        (DemotionOnlyBroadcasts, Policy::ADAPTIVE, true),
     ] {
         // Threads meet as the host lets them: the rarest was seen in one run of five.
         let caught = (0..400).find_map(|seed| Some((seed, run_selected(fault, design, broadcast, seed).violation?)));
@@ -60,7 +60,7 @@ fn known_bugs_are_caught() {
 fn control_for_thread_sanitizer() {
     select_everywhere(Some(Bug::GiveUpWaiting));
     let caught = (0..400).any(|seed| {
-        let outcome = run_with(Design::IPI, false, seed, true);
+        let outcome = run_with(Policy::IPI, false, seed, true);
         outcome.violation.is_some()
     });
     assert!(caught);

@@ -8,7 +8,7 @@
 //!
 //! With more threads than processors, or a busy host, threads wait for being scheduled: compare within a row.
 
-use shootdown::{Design, Engine, Facade, PerCpu, Range, Root, Storage};
+use shootdown::{Engine, Facade, PerCpu, Policy, Range, Root, Storage};
 use shootdown_host::{Cpu, Host, Threads, Tlb};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -67,7 +67,7 @@ fn run(threads: usize, same_space: bool, way: Way) -> (f64, f64) {
         cpus: &mut cpus,
         tags: &mut [],
     };
-    let engine: Engine<'_, _, 1> = Engine::new(mmus, Design::IPI_CONCURRENT, Root(0), storage);
+    let engine: Engine<'_, _, 1> = Engine::new(mmus, Policy::IPI_CONCURRENT.into(), Root(0), storage);
     let (space, other) = (engine.space(Root(1)), engine.space(Root(2)));
     let (ready, done, world) = (AtomicU64::new(0), AtomicBool::new(false), World::default());
     let (blocks, flushes) = (AtomicU64::new(0), AtomicU64::new(0));

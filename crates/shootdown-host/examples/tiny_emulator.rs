@@ -6,7 +6,7 @@
 //! translation after its frame went to somebody else; the program ends with status 1 if that ever happens.
 //! `-- --broken` shows it: the same guest without invalidation.
 
-use shootdown::{Design, Engine, PerCpu, Range, Root, Space, Storage};
+use shootdown::{Engine, PerCpu, Policy, Range, Root, Space, Storage};
 use shootdown_host::{Cpu, Host, Threads, Tlb};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -187,8 +187,8 @@ impl Vcpu<'_, '_> {
 
 fn main() -> ExitCode {
     let design = match std::env::args().nth(1).as_deref() {
-        None => Design::IPI,
-        Some("--broken") => Design::NONE,
+        None => Policy::IPI,
+        Some("--broken") => Policy::NONE,
         Some(other) => {
             eprintln!("tiny_emulator: unknown argument {other:?}; expected nothing, or --broken");
             return ExitCode::from(2);
@@ -199,7 +199,7 @@ fn main() -> ExitCode {
         cpus: &mut cpus,
         tags: &mut [],
     };
-    let engine: Sys<'_> = Engine::new(Threads::new(VCPUS, |_| Mmu::new()), design, Root(0), storage);
+    let engine: Sys<'_> = Engine::new(Threads::new(VCPUS, |_| Mmu::new()), design.into(), Root(0), storage);
     let space = engine.space(Root(1));
     let guest = Guest {
         table: (0..PAGES)

@@ -13,13 +13,13 @@
 //! `examples/tiny_emulator.rs` is a whole emulator in one page. In short:
 //!
 //! ```
-//! use shootdown::{Design, Engine, PerCpu, Range, Root, Storage};
+//! use shootdown::{Engine, PerCpu, Range, Root, Storage};
 //! use shootdown_host::{Cpu, Threads, Tlb};
 //!
 //! let mut cpus: Vec<_> = (0..2).map(|_| PerCpu::new()).collect();
 //! let threads = Threads::new(2, |_cpu| Tlb::<u64, u64>::new());
 //! let storage = Storage { cpus: &mut cpus, tags: &mut [] };
-//! let engine: Engine<'_, _, 1> = Engine::new(threads, Design::IPI, Root(0), storage);
+//! let engine: Engine<'_, _, 1> = Engine::new(threads, Policy::IPI.on(Machine::PCID), Root(0), storage);
 //! let space = engine.space(Root(1));
 //! std::thread::scope(|scope| {
 //!     for id in 0..2 {

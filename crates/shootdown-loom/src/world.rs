@@ -162,7 +162,11 @@ impl<const WEAK: u8> Machine<WEAK> {
                 })
                 .collect(),
             cpus: Box::into_raw((0..model.cpus).map(|_| PerCpu::new()).collect()),
-            tags: Box::into_raw((0..tag_words(model.design.tag_limit)).map(|_| Word::new(0)).collect()),
+            tags: Box::into_raw(
+                (0..tag_words(model.design.machine.tag_limit))
+                    .map(|_| Word::new(0))
+                    .collect(),
+            ),
             entries: (0..PAGES).map(|_| Word::new(1)).collect(),
             frames: (0..PAGES).map(|_| Watched::default()).collect(),
             freed: vec![Cell::new(false); PAGES],

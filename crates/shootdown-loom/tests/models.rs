@@ -12,19 +12,19 @@ mod sets;
 #[path = "models/tags.rs"]
 mod tags;
 
-use shootdown::{Design, Exit, LOG_ENTRIES, Range, Requests, Tags, Walkers};
+use shootdown::{Exit, LOG_ENTRIES, Machine, Policy, Range, Requests, Tags, Walkers};
 use shootdown_known_bugs::{Bug, select};
 use shootdown_loom::{ACQUIRE, FENCES, Model, NOTHING, RELEASE, RMW_FENCES, World};
 
-const IPI: Design = Design {
+const IPI: Policy = Policy {
     slots: 1,
     stuck_ns: 0,
     walkers: Walkers::None,
-    ..Design::IPI
+    ..Policy::IPI
 };
 
 const TWO: Model = Model {
-    design: IPI,
+    design: IPI.on(Machine::PCID),
     cpus: 2,
     broadcast: false,
     preemptions: 5,
@@ -212,14 +212,14 @@ fn dropped_for_none<const WEAK: u8>(world: &'static World<WEAK>) {
 
 #[test]
 fn a_space_that_ends_is_not_dropped_under_a_cpu() {
-    let tags = Design {
+    let tags = Policy {
         exit: Exit::DeferToRollOver,
-        ..ROLL_OVER.design
+        ..ROLL_OVER.design.policy
     };
     for (name, design) in [
-        ("space ends", IPI),
+        ("space ends", TWO.design),
         ("space ends, log", LOG.design),
-        ("space ends, tags", tags),
+        ("space ends, tags", tags.on(Machine::PCID)),
     ] {
         let model = Model {
             design,
@@ -240,10 +240,11 @@ const THREE: Model = Model {
 };
 
 const LOG: Model = Model {
-    design: Design {
+    design: Policy {
         requests: Requests::Log,
         ..IPI
-    },
+    }
+    .on(Machine::PCID),
     ..THREE
 };
 
@@ -410,7 +411,7 @@ fn walk_and_free<const WEAK: u8>(world: &'static World<WEAK>) {
 
 const fn walkers(walkers: Walkers) -> Model {
     Model {
-        design: Design { walkers, ..IPI },
+        design: Policy { walkers, ..IPI }.on(Machine::PCID),
         ..TWO
     }
 }
@@ -438,15 +439,18 @@ fn walker_registers_against_free() {
 }
 
 const PROMOTION: Model = Model {
-    design: Design {
+    design: Policy {
         tags: Tags::Hybrid { promote_at: 1 },
         slots: 1,
-        tag_limit: 4,
         consider_window_ns: 1,
         walkers: Walkers::None,
         stuck_ns: 0,
-        ..Design::BROADCAST
-    },
+        ..Policy::BROADCAST
+    }
+    .on(Machine {
+        tag_limit: 4,
+        ..Machine::PCID
+    }),
     broadcast: true,
     preemptions: 3,
     ..TWO
@@ -478,11 +482,14 @@ fn promotion() {
 }
 
 const ROLL_OVER: Model = Model {
-    design: Design {
+    design: Policy {
         tags: Tags::System,
-        tag_limit: 4,
         ..IPI
-    },
+    }
+    .on(Machine {
+        tag_limit: 4,
+        ..Machine::PCID
+    }),
     ..TWO
 };
 

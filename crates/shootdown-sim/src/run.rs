@@ -10,7 +10,7 @@ use crate::shares::time_shares;
 use crate::threads::{config, start_threads};
 use crate::timeline;
 use crate::window::{Edge, Measured, Plan, Window, window_events};
-use shootdown::{Costs, Design, Free, Walkers};
+use shootdown::{Costs, Design, Free, Policy, Walkers};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -135,10 +135,11 @@ pub fn designs() -> impl Iterator<Item = DesignEntry> {
         name: "ideal",
         about: "perfect invalidation at no cost: the limit, simulation only",
         // CPUs never leave a set: nobody asks it, and so that nothing is written for the sake of flushes.
-        design: Design {
+        design: Policy {
             departure: shootdown::Departure::WhenAsked { trim_ns: u64::MAX },
-            ..Design::NONE
-        },
+            ..Policy::NONE
+        }
+        .into(),
         ideal: true,
     };
     let presets = Design::PRESETS.iter().map(|&(name, design, about)| DesignEntry {
@@ -240,7 +241,7 @@ pub fn explain(spec: &RunSpec, progress: &mut dyn FnMut(f64) -> bool) -> Result<
         costs: Costs::PRIORS,
         broadcast: false,
         aimed: false,
-        design: Design::NONE,
+        design: Policy::NONE.into(),
     });
     let result = run_explained(spec, progress, &mut explanation)?;
     Ok((result, explanation.ok_or("no explanation was kept")?))
@@ -274,7 +275,7 @@ fn run_sized<const W: usize>(
     let mut design = entry.on(model, spec.parameters.design())?;
     if !workload.walks() {
         // A kernel without lockless walks owes them nothing when it frees table pages.
-        design.walkers = Walkers::None;
+        design.policy.walkers = Walkers::None;
     }
     let mut machine = Machine::new(config::<W>(spec, workload, extra_tasks));
     let system: Rc<System<W>> = System::new(
@@ -291,7 +292,7 @@ fn run_sized<const W: usize>(
     if let Some(host) = host(model) {
         system.run_on_host(host);
     }
-    if design.free == Free::Deferred {
+    if design.policy.free == Free::Deferred {
         system.start_ticks(
             model.kernel.tick_period.round() as u64,
             model.kernel.tick.round() as u64,

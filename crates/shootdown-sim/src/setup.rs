@@ -7,25 +7,29 @@ use crate::hw::{Aarch64, ArmErrata, Costs, HwConfig, Isa, Riscv64};
 use crate::machine::{Config, CoreCosts, Topology};
 use crate::model::{Arch, Model};
 use crate::os::{HookCosts, HostConfig, OsCosts, RemoteCosts};
-use shootdown::{BroadcastLimits, Design, Errata, Reach, Requests};
+use shootdown::{BroadcastLimits, Design, Errata, Machine, Policy, Reach, Requests};
 
 /// A design as it can be on a machine: without broadcast hardware nothing is broadcast; slots and tags as the model
 /// says; with the workarounds that the processor needs.
 pub(crate) fn fit_design(design: Design, model: &Model) -> Design {
-    let reach = match design.reach {
+    let reach = match design.policy.reach {
         Reach::Broadcast if !model.broadcasts() => Reach::Ipi,
         reach => reach,
     };
-    Design {
+    let most = match model.arch {
+        Arch::X86_64 => 12,
+        Arch::Aarch64(_) | Arch::Riscv64(_) => 16,
+    };
+    Policy {
         reach,
         slots: model.tags.slots as u8,
-        tag_limit: match model.arch {
-            Arch::X86_64 => (1_u32 << model.tags.bits).min(1 << 12) as u16,
-            Arch::Aarch64(_) | Arch::Riscv64(_) => (1_u32 << model.tags.bits).min(u32::from(u16::MAX)) as u16,
-        },
-        errata: workarounds(design.errata, model),
-        ..design
+        ..design.policy
     }
+    .on(Machine {
+        tag_limit: 1 << model.tags.bits.min(most),
+        errata: workarounds(design.machine.errata, model),
+        ..design.machine
+    })
 }
 
 pub(crate) fn workarounds(errata: Errata, model: &Model) -> Errata {
@@ -219,7 +223,7 @@ fn remote_costs(model: &Model) -> Option<RemoteCosts> {
 
 pub(crate) fn hook_costs(model: &Model, design: &Design) -> HookCosts {
     // The log needs no descriptor per target.
-    let calls = design.requests != Requests::Log;
+    let calls = design.policy.requests != Requests::Log;
     HookCosts {
         call_target: if calls {
             model.kernel.call_target.round() as u64

@@ -1,6 +1,6 @@
 //! What is counted of a run: whom interrupts hit, and which way requests went.
 
-use shootdown::{Design, Targets, Walkers};
+use shootdown::{Design, Policy, Targets, Walkers};
 use shootdown_sim::hw::{Access, Hw, HwConfig};
 use shootdown_sim::machine::{self, Config, Machine, Outcome, Topology};
 use shootdown_sim::os::{Hit, HookCosts, OsCosts, OsSettings, System, USER_BASE};
@@ -14,21 +14,21 @@ const ROUND: u64 = 40_000;
 /// Rounds in a run.
 const ROUNDS: u64 = 30;
 
-const IPI: Design = Design {
+const IPI: Policy = Policy {
     walkers: Walkers::None,
     stuck_ns: 0,
-    ..Design::IPI
+    ..Policy::IPI
 };
 
 /// Plays a script, which spawns what runs on each of `cpus` CPUs; what it leaves.
-fn play(cpus: usize, design: Design, script: impl FnOnce(&Machine, &Sys)) -> Sys {
+fn play(cpus: usize, design: impl Into<Design>, script: impl FnOnce(&Machine, &Sys)) -> Sys {
     let mut machine = Machine::new(Config::new(Topology::flat(cpus)));
     let hw = Hw::new(HwConfig {
         cpus,
         ..HwConfig::default()
     });
     let (hooks, costs) = (HookCosts::default(), OsCosts::default());
-    let system = System::new(&machine, hw, hooks, design, costs, OsSettings::default());
+    let system = System::new(&machine, hw, hooks, design.into(), costs, OsSettings::default());
     system.engine.kernel().keep_diary(cpus);
     script(&machine, &system);
     assert_eq!(machine.run(u64::MAX, |_| true), Outcome::Finished);
@@ -77,7 +77,7 @@ fn everybody_is_interrupted(machine: &Machine, system: &Sys) {
 
 #[test]
 fn a_handler_is_not_said_to_have_done_what_one_beside_it_did() {
-    let design = Design {
+    let design = Policy {
         targets: Targets::All,
         ..IPI
     };

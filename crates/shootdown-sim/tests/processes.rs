@@ -1,7 +1,7 @@
 //! Workloads of several processes, under every design and the oracle; and what fork, copy-on-write and exit do to
 //! frames.
 
-use shootdown::{Design, Order, Range, Targets};
+use shootdown::{Design, Order, Policy, Range, Targets};
 use shootdown_sim::hw::{Access, FrameKind, Hw, HwConfig, Privilege};
 use shootdown_sim::machine::{self, Config, Machine, Outcome, Topology};
 use shootdown_sim::model::Model;
@@ -139,7 +139,7 @@ struct Kernel {
 impl Default for Kernel {
     fn default() -> Self {
         Kernel {
-            design: Design::IPI,
+            design: Policy::IPI.into(),
             costs: OsCosts::default(),
             settings: OsSettings::default(),
             stale_faults: false,
@@ -405,10 +405,11 @@ fn a_cpu_in_a_system_call_is_not_interrupted_by_a_design_that_reaches_those_in_u
     ];
     for (name, in_kernel, call) in calls {
         let kernel = Kernel {
-            design: Design {
+            design: Policy {
                 targets: Targets::InUser,
-                ..Design::IPI
-            },
+                ..Policy::IPI
+            }
+            .into(),
             costs: OsCosts {
                 syscall: 200_000,
                 ..OsCosts::default()
@@ -452,10 +453,11 @@ fn a_cpu_in_a_system_call_is_not_interrupted_by_a_design_that_reaches_those_in_u
 #[test]
 fn ideal_invalidation_covers_the_flushes_that_unlock_early() {
     let kernel = Kernel {
-        design: Design {
+        design: Policy {
             order: Order::Concurrent,
-            ..Design::NONE
-        },
+            ..Policy::NONE
+        }
+        .into(),
         costs: OsCosts::default(),
         settings: OsSettings {
             ideal: true,

@@ -1,7 +1,7 @@
 //! A CPU speculates outside of accesses too: wherever the kernel's hooks are called, a page that it has used may be
 //! cached again.
 
-use shootdown::{Design, Kernel, Local, Root, Tag};
+use shootdown::{Kernel, Local, Policy, Root, Tag};
 use shootdown_sim::hw::{Access, Entry, Hw, HwConfig, Rule, table_index};
 use shootdown_sim::machine::{self, Config, Machine, Outcome, Topology};
 use shootdown_sim::os::{HookCosts, OsCosts, OsSettings, PAGE, SimKernel, System, USER_BASE};
@@ -23,7 +23,7 @@ fn filled_by(step: fn(&SimKernel, Root, Tag)) -> usize {
             ..HwConfig::default()
         });
         let (hooks, costs) = (HookCosts::default(), OsCosts::default());
-        let system = System::<1>::new(&machine, hw, hooks, Design::IPI, costs, OsSettings::default());
+        let system = System::<1>::new(&machine, hw, hooks, Policy::IPI.into(), costs, OsSettings::default());
         let mine = Rc::clone(&system);
         machine.spawn(0, move || {
             let process = mine.process(1, 2 << 20);

@@ -6,15 +6,18 @@ mod nothing;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use nothing::Nothing;
-use shootdown::{Design, Engine, PerCpu, Range, Root, Storage, tag_words};
+use shootdown::{Engine, Machine, PerCpu, Policy, Range, Root, Storage, tag_words};
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
 
 fn benchmark(criterion: &mut Criterion) {
     criterion.bench_function("an empty call", |bencher| bencher.iter(|| black_box(())));
-    for (name, design) in [("ipi", Design::IPI), ("adaptive", Design::ADAPTIVE)] {
+    for (name, design) in [("ipi", Policy::IPI), ("adaptive", Policy::ADAPTIVE)] {
+        let design = design.on(Machine::PCID);
         let mut cpus: Vec<_> = (0..72).map(|_| PerCpu::new()).collect();
-        let mut tags: Vec<_> = (0..tag_words(design.tag_limit)).map(|_| AtomicU64::new(0)).collect();
+        let mut tags: Vec<_> = (0..tag_words(design.machine.tag_limit))
+            .map(|_| AtomicU64::new(0))
+            .collect();
         let engine = Engine::new(
             Nothing,
             design,

@@ -8,7 +8,7 @@ mod nothing;
 
 use criterion::Criterion;
 use nothing::Nothing;
-use shootdown::{Design, Engine, PerCpu, Root, Storage, Walkers, tag_words};
+use shootdown::{Engine, Machine, PerCpu, Policy, Root, Storage, Walkers, tag_words};
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
@@ -24,9 +24,11 @@ const MODES: [(&str, Walkers); 6] = [
 
 /// Builds an engine in that mode and hands it to `body`.
 fn with_engine(walkers: Walkers, body: impl FnOnce(&Engine<'_, Nothing, 2>)) {
-    let design = Design { walkers, ..Design::IPI };
+    let design = Policy { walkers, ..Policy::IPI }.on(Machine::PCID);
     let mut cpus: Vec<_> = (0..72).map(|_| PerCpu::new()).collect();
-    let mut tags: Vec<_> = (0..tag_words(design.tag_limit)).map(|_| AtomicU64::new(0)).collect();
+    let mut tags: Vec<_> = (0..tag_words(design.machine.tag_limit))
+        .map(|_| AtomicU64::new(0))
+        .collect();
     let storage = Storage {
         cpus: &mut cpus,
         tags: &mut tags,

@@ -3,7 +3,7 @@
 use crate::adaptive::costs::CostWords;
 use crate::cpu::state::PerCpu;
 use crate::cpuset::{CpuMask, CpuSet};
-use crate::design::{Design, MAX_SLOTS, Tags};
+use crate::design::{Design, Machine, Policy, Tags, tags_on};
 use crate::facade::{Facade, Word};
 use crate::hooks::{CpuId, Kernel, Root, Tag};
 use crate::space::log::FlushLog;
@@ -15,13 +15,13 @@ use crate::tags::rollover::RollOver;
 pub struct Storage<'a, F: Facade> {
     /// One per CPU, indexed by CPU id.
     pub cpus: &'a mut [PerCpu<F>],
-    /// Bitmaps of system-wide tags: [`tag_words`] words of zero for the design's `tag_limit`; may be empty when the
-    /// design has per-CPU tags only.
+    /// Bitmaps of system-wide tags: [`tag_words`] words of zero for the machine's `tag_limit`; may be empty where the
+    /// policy has per-CPU tags only.
     pub tags: &'a mut [F::U64],
 }
 
 /// Words of tag bitmaps for tags below `limit`.
-pub const fn tag_words(limit: u16) -> usize {
+pub const fn tag_words(limit: u32) -> usize {
     3 * (limit as usize).div_ceil(64)
 }
 
@@ -57,47 +57,24 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     /// An engine with every CPU off. `kernel_root` is the top table that maps the kernel only.
     ///
     /// # Panics
-    /// When the storage does not fit the design: no CPU, more CPUs than `64 * W`, too few tag words. When the design
-    /// does not fit itself: slots outside 1 to [`MAX_SLOTS`], a first tag of 0 (the kernel's root is loaded under it),
-    /// slots whose tags reach the end of tags (with split tags, the other half's), a sampling window of no length where
-    /// spaces are promoted, sampling one in a number that is no power of two, a pool of system-wide tags that does not
-    /// exceed the number of CPUs (C4 could not be kept). When it is another than [`Kernel::DESIGN`].
+    /// When the storage does not fit: no CPU, more CPUs than `64 * W`, too few tag words. When policy and machine do
+    /// not fit: slots outside 1 to [`MAX_SLOTS`](crate::MAX_SLOTS), a first tag of 0 (the kernel's root is loaded under it), slots whose
+    /// tags reach the end of tags (with split tags, the other half's), more tags than 65,536, a sampling window of no
+    /// length where spaces are promoted, sampling one in a number that is no power of two, a pool of system-wide tags
+    /// that does not exceed the number of CPUs (C4 could not be kept). When the policy is another than
+    /// [`Kernel::POLICY`].
     pub fn new(kernel: K, design: Design, kernel_root: Root, storage: Storage<'a, K::Facade>) -> Self {
         assert!(
-            K::DESIGN.is_none_or(|compiled| compiled == design),
-            "the kernel is compiled for another design (Kernel::DESIGN)"
+            K::POLICY.is_none_or(|compiled| compiled == design.policy),
+            "the kernel is compiled for another policy (Kernel::POLICY)"
         );
         let cpus = storage.cpus.len();
         assert!(cpus >= 1 && cpus <= 64 * W, "{cpus} CPUs do not fit a set of {W} words");
-        assert!(
-            (1..=MAX_SLOTS as u8).contains(&design.slots),
-            "slots must be 1 to {MAX_SLOTS}"
-        );
-        assert!(design.first_tag >= 1, "tag 0 is the kernel's root's");
-        let end = design.end_of_tags();
-        if design.tags != Tags::System {
-            assert!(
-                u32::from(design.first_tag) + u32::from(design.slots) <= u32::from(end),
-                "the slots' tags must lie below the end of tags, {end}"
-            );
-        }
-        if let Tags::Hybrid { .. } = design.tags {
-            assert!(design.consider_window_ns > 0, "a sampling window has a length");
-        }
-        assert!(design.sample_one_in.is_power_of_two(), "sampling one in a power of two");
-        let first = design.first_system_tag();
-        if design.tags != Tags::PerCpu {
-            assert!(
-                storage.tags.len() >= tag_words(end),
-                "{} tag words needed",
-                tag_words(end)
-            );
-        }
-        if design.tags == Tags::System {
-            assert!(
-                usize::from(end.saturating_sub(first)) > cpus,
-                "system-wide tags must outnumber the CPUs"
-            );
+        design.check(cpus);
+        let pool = design.pool();
+        if design.tags() != Tags::PerCpu {
+            let words = tag_words(pool.end);
+            assert!(storage.tags.len() >= words, "{words} tag words needed");
         }
         Engine {
             kernel,
@@ -107,7 +84,7 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
             online: CpuSet::new(),
             next_space: Line(Word::new(1)),
             kernel_log: FlushLog::new(),
-            tags: TagPool::new(storage.tags, first, end),
+            tags: TagPool::new(storage.tags, pool),
             rollover: RollOver::new(),
             nmi_walkers: CpuSet::new(),
             grace: Line(Word::new(0)),
@@ -118,13 +95,25 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         }
     }
 
-    /// The design.
+    /// What the kernel chose.
     #[inline(always)]
-    pub fn design(&self) -> &Design {
-        match const { &K::DESIGN } {
-            Some(design) => design,
-            None => &self.design,
+    pub fn policy(&self) -> &Policy {
+        match const { &K::POLICY } {
+            Some(policy) => policy,
+            None => &self.design.policy,
         }
+    }
+
+    /// What the machine can do.
+    #[inline(always)]
+    pub fn machine(&self) -> &Machine {
+        &self.design.machine
+    }
+
+    /// How spaces get tags: as the policy says, where the machine has any.
+    #[inline(always)]
+    pub(crate) fn tags(&self) -> Tags {
+        tags_on(self.policy(), self.machine())
     }
 
     /// The kernel's hooks.
@@ -172,7 +161,7 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     /// The user half of `tag`, where tables are split.
     #[inline]
     pub(crate) fn user_half(&self, tag: Tag) -> Option<Tag> {
-        self.design().split.then_some(Tag(tag.0 | crate::design::USER_HALF))
+        self.machine().split.then_some(Tag(tag.0 | crate::design::USER_HALF))
     }
 }
 

@@ -7,7 +7,7 @@
 
 use crate::adaptive::costs::Costs;
 use crate::cpuset::CpuMask;
-use crate::design::Design;
+use crate::design::Policy;
 use crate::facade::Facade;
 use crate::range::{Range, Stride};
 
@@ -195,7 +195,7 @@ pub enum Event {
         /// Other CPUs concerned.
         targets: u32,
     },
-    /// A timed request: one in [`sample_one_in`](crate::Design::sample_one_in).
+    /// A timed request: one in [`sample_one_in`](crate::Policy::sample_one_in).
     Measured {
         /// The way it went.
         way: Way,
@@ -259,9 +259,10 @@ pub enum Demotion {
 /// on this CPU (but NMI handlers, where the documentation of a call allows them), and a [`pin`](Kernel::pin) keeps its
 /// caller where it is. On this rests that a handler finds spaces alive, and that a frame that is proved free is free.
 pub unsafe trait Kernel<const W: usize>: Sync {
-    /// The design, where it is known when the kernel is compiled: then every choice that it makes is compiled away. It
-    /// must be the one that [`Engine::new`](crate::Engine::new) is given. `None` where it is chosen at boot.
-    const DESIGN: Option<Design> = None;
+    /// The policy, if it is fixed when the kernel is compiled: the compiler then removes what the policy does not use.
+    /// [`Engine::new`](crate::Engine::new) must be given the same one. `None` if it is chosen at boot. What the
+    /// [`Machine`](crate::Machine) can do is found at boot in either case.
+    const POLICY: Option<Policy> = None;
 
     /// The world whose atomics the engine uses.
     type Facade: Facade;
@@ -278,7 +279,7 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     fn interrupts_restore(&self, saved: u64);
 
     /// Whether interrupts are off on this CPU. `true` is always right; `false` lets a design with
-    /// [`Service::Interrupt`](crate::Service::Interrupt) leave requests to an interrupt that must then come although
+    /// [`Wait::Spin`](crate::Wait::Spin) or [`Wait::Preemptible`](crate::Wait::Preemptible) leave requests to an interrupt that must then come although
     /// the CPU waits. Asked once for each wait.
     #[inline]
     fn interrupts_are_off(&self) -> bool {

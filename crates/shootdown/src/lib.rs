@@ -8,8 +8,9 @@
 //! # Concepts
 //! * A [`Space`] is an address space. Its **generation** counts flush requests; a CPU's tag slot records the generation
 //!   it has seen, and catches up when it is behind.
-//! * A [`Design`] is one setting per axis: how tags are given out, how invalidations reach other CPUs, who is
-//!   interrupted, how a request is handed over. Published designs are presets.
+//! * A [`Policy`] is one setting per axis: how tags are given out, how invalidations reach other CPUs, which CPUs are
+//!   interrupted, how a request is handed over. Published designs are presets. A [`Machine`] states what the processor
+//!   can do: its tags and its errata. A [`Design`] is a policy on a machine.
 //! * The kernel implements [`Kernel`] (six required functions) and picks a [`Facade`] (atomics and barriers; [`Native`]
 //!   on real processors).
 //!
@@ -36,7 +37,7 @@
 //! # The contract, and where it is kept
 //! | | what | where |
 //! | --- | --- | --- |
-//! | C1 | no translation is used that the tables did not hold after the flush | `flush/mod.rs` (`dispatch_into`), `cpu/switch.rs`, `cpu/catch_up.rs` |
+//! | C1 | no translation is used that the tables did not hold after the flush | `flush/mod.rs` (`dispatch`), `cpu/switch.rs`, `cpu/catch_up.rs` |
 //! | C2 | frames are freed only after that | [`Flushed`], the proof that [`Token::wait`] returns |
 //! | C1, C2 | relaxed, opt-in: an old translation may be used until its quarantine ends | `flush/deferred.rs`, [`Free::Deferred`] |
 //! | C1 | a target may answer before it invalidates, if it uses nothing meanwhile | `transport/early_ack.rs`, [`Ack::Early`] |
@@ -48,7 +49,6 @@
 //! | C6 | on any doubt, more | `space/log.rs`, `cpu/catch_up.rs` (`missed`), `range.rs`, `tags/pool.rs` |
 //! | C7 | a wait for another CPU's answer that takes too long is reported, never abandoned | `flush/token.rs` (`wait_reporting`), [`Kernel::stuck`] |
 #![cfg_attr(not(test), no_std)]
-#![warn(clippy::too_many_lines, clippy::excessive_nesting)]
 
 /// The program in the README, compiled and run as a documentation test.
 #[cfg(doctest)]
@@ -75,8 +75,8 @@ pub use adaptive::costs::{Costs, EXPLORE_ONE_IN};
 pub use cpu::state::PerCpu;
 pub use cpuset::{CpuMask, CpuSet};
 pub use design::{
-    Ack, CONSIDER_ONE_IN, Departure, Design, Errata, Exit, Free, MAX_SLOTS, Order, Reach, Requests, Service, Tags,
-    Targets, USER_HALF, Wait, Walkers, Worth,
+    Ack, CONSIDER_ONE_IN, Departure, Design, Errata, Exit, Free, MAX_SLOTS, Machine, Order, Policy, Reach, Requests,
+    Tags, Targets, USER_HALF, Wait, Walkers,
 };
 pub use engine::{Engine, Storage, tag_words};
 #[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]

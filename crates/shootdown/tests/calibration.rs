@@ -1,8 +1,8 @@
 //! Measuring costs with the clocks that kernels have: good ones, ones that stand still, ones that run backwards.
 
 use shootdown::{
-    Broadcast, BroadcastLimits, Costs, CpuMask, Design, Engine, Event, Kernel, Local, Native, PerCpu, Range, Root,
-    Storage, Stride, Tag, tag_words,
+    Broadcast, BroadcastLimits, Costs, CpuMask, Engine, Event, Kernel, Local, Machine, Native, PerCpu, Policy, Range,
+    Root, Storage, Stride, Tag, tag_words,
 };
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicU64;
@@ -124,12 +124,15 @@ unsafe impl Kernel<1> for &Timed {
 
 /// An engine of one CPU: the costs of interrupts stay what they were assumed to be, the others are measured.
 fn with_engine(kernel: &Timed, body: impl FnOnce(&Engine<&Timed, 1>)) {
-    let design = Design {
+    let design = Policy {
         sample_one_in: 1,
-        ..Design::ADAPTIVE
-    };
+        ..Policy::ADAPTIVE
+    }
+    .on(Machine::PCID);
     let mut cpus = [PerCpu::<Native>::new(), PerCpu::new()];
-    let mut tags: Vec<AtomicU64> = (0..tag_words(design.tag_limit)).map(|_| AtomicU64::new(0)).collect();
+    let mut tags: Vec<AtomicU64> = (0..tag_words(design.machine.tag_limit))
+        .map(|_| AtomicU64::new(0))
+        .collect();
     let engine = Engine::new(
         kernel,
         design,

@@ -1,7 +1,7 @@
 //! Deferred unmaps on this host's own atomics: who is interrupted, what waits, and for whom.
 
 use shootdown::{
-    CpuMask, Deferral, Design, Engine, Kernel, Local, Native, PerCpu, Range, Root, Space, Storage, Tag, Unmapped,
+    CpuMask, Deferral, Engine, Kernel, Local, Native, PerCpu, Policy, Range, Root, Space, Storage, Tag, Unmapped,
 };
 use std::cell::Cell;
 
@@ -41,15 +41,15 @@ type OnHost<'a> = Engine<'a, &'a ByHand, 1>;
 fn with_two_of_three_running(test: impl Fn(&ByHand, &OnHost<'_>, &Space<Native, 1>)) {
     let kernel = ByHand::default();
     let mut cpus = [PerCpu::new(), PerCpu::new(), PerCpu::new()];
-    let design = Design {
+    let design = Policy {
         defer_frames: 8,
-        ..Design::DEFERRED
+        ..Policy::DEFERRED
     };
     let storage = Storage {
         cpus: &mut cpus,
         tags: &mut [],
     };
-    let engine = Engine::new(&kernel, design, Root(0), storage);
+    let engine = Engine::new(&kernel, design.into(), Root(0), storage);
     let space = engine.space(Root(1));
     for cpu in 0..3 {
         kernel.cpu.set(cpu);

@@ -10,16 +10,15 @@ use spin::Once;
 pub const IPI: u8 = 1;
 
 /// Tags below this are used: every processor has 256 ASIDs.
-const TAGS: u16 = 256;
+const TAGS: u32 = 256;
 
 /// One ASID for a space on all CPUs; other CPUs are reached by interrupts or by broadcast.
-const DESIGN: Design = Design {
-    tag_limit: TAGS,
+const POLICY: Policy = Policy {
     ceiling: 33,
     ..if cfg!(feature = "broadcast") {
-        Design::ARM_BROADCAST
+        Policy::ARM_BROADCAST
     } else {
-        Design::ARM_IPI
+        Policy::ARM_IPI
     }
 };
 
@@ -31,7 +30,7 @@ struct Hooks {
 // SAFETY: CPU numbers are fixed, nothing migrates, and both roots map the kernel alike and are never freed.
 unsafe impl Kernel<1> for Hooks {
     shootdown_cpu::hooks!(processor);
-    const DESIGN: Option<Design> = Some(DESIGN);
+    const POLICY: Option<Policy> = Some(POLICY);
     fn cpu(&self) -> CpuId {
         // The board counts its first CPUs in Aff0.
         Controller::this_cpu() as CpuId
@@ -59,7 +58,8 @@ pub fn start(kernel_root: u64, root: u64) {
             &mut *&raw mut TAG_WORDS,
         )
     };
-    let engine = Engine::new(Hooks { processor }, DESIGN, kernel_root, Storage { cpus, tags });
+    let design = POLICY.on(processor.machine().limited_to(TAGS));
+    let engine = Engine::new(Hooks { processor }, design, kernel_root, Storage { cpus, tags });
     let space = engine.space(Root(root));
     SHOOTDOWN.call_once(|| (engine, space));
 }

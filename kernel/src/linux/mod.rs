@@ -50,7 +50,7 @@ pub fn run(options: &Options) -> ! {
         ));
         serial::exit(Status::Usage);
     };
-    if crate::engine().design().reach == Reach::Adaptive {
+    if crate::engine().policy().reach == Reach::Adaptive {
         let _costs = crate::engine().calibrate();
     }
     serial::report_line(format_args!(

@@ -46,7 +46,7 @@ pub fn give(process: &Process, fd: u64, list: u64, count: u64) -> Result<u64, Er
         return Err(EINVAL);
     };
     let hooks = engine().kernel();
-    let lacking = if engine().design().walkers == Walkers::None {
+    let lacking = if engine().policy().walkers == Walkers::None {
         Some("lockless walks under this design")
     } else if hooks.broadcast.is_some() && !hooks.emulated {
         // `AddressSpace::pin` relies on flushes that wait.

@@ -19,7 +19,7 @@ use crate::serial::{self, Status};
 use crate::{jitter, println};
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicPtr, Ordering};
-use shootdown::{Design, Free, Reach};
+use shootdown::{Design, Free, Machine, Policy, Reach};
 use traffic::{Arena, Traffic};
 
 /// Instructions that a CPU may take to answer before it is called stuck.
@@ -29,22 +29,25 @@ const STUCK: u64 = 1_500_000;
 /// short windows, so that spaces are promoted and demoted.
 pub fn tightened(design: Design, cpus: usize) -> Design {
     let slots = 2;
-    Design {
+    Policy {
         slots,
-        tag_limit: design.first_tag + u16::from(slots) + cpus as u16 + 1,
-        ceiling: design.ceiling.min(9),
+        ceiling: design.policy.ceiling.min(9),
         consider_window_ns: 1 << 12,
         sample_one_in: 4,
         demote_after: 2,
         stuck_ns: STUCK << time::instruction_shift().unwrap_or(6),
         // Quarantine is another contract; unmaps are synchronous here.
-        free: if design.free == Free::Deferred {
+        free: if design.policy.free == Free::Deferred {
             Free::Batched
         } else {
-            design.free
+            design.policy.free
         },
-        ..design
+        ..design.policy
     }
+    .on(Machine {
+        tag_limit: u32::from(design.machine.first_tag) + u32::from(slots) + cpus as u32 + 1,
+        ..design.machine
+    })
 }
 
 /// Most PAUSEs at a time where they do not yield a turn: about as many as the instructions of a step.
@@ -54,7 +57,7 @@ static ARENA: AtomicPtr<Arena> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Runs it, prints what was done, and ends.
 pub fn run(options: &Options) -> ! {
-    if engine().design().reach == Reach::Adaptive {
+    if engine().policy().reach == Reach::Adaptive {
         let _costs = engine().calibrate();
     }
     let all = cpu::all().len();

@@ -313,7 +313,7 @@ impl Traffic {
 
     /// A lockless walk of the process, which need not be loaded here.
     fn walk(&mut self, process: &Process) {
-        if engine().design().walkers == Walkers::None {
+        if engine().policy().walkers == Walkers::None {
             return;
         }
         self.note(Done::Walks);
@@ -380,7 +380,7 @@ impl Traffic {
         self.note(Done::TimesOff);
         // Now and then for longer than anybody may wait for an answer.
         let ticks = if self.one_in(32) {
-            engine().design().stuck_ns * 2
+            engine().policy().stuck_ns * 2
         } else {
             self.below(1 << 14)
         };

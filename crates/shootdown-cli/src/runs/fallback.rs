@@ -1,6 +1,6 @@
 //! Where a design does something else than its name says, because of the machine or of the number of threads.
 
-use shootdown::{Design, Reach, Tags};
+use shootdown::{Design, Reach};
 use shootdown_sim::model::{Arch, Model};
 use shootdown_sim::run;
 
@@ -42,7 +42,10 @@ pub fn fallbacks(plan: &Plan) -> Vec<Fallback> {
 
 /// Whether flushes of the design go by broadcast where the machine can.
 fn broadcasts(design: &Design) -> bool {
-    matches!(design.reach, Reach::Broadcast | Reach::LocalFirst | Reach::Adaptive)
+    matches!(
+        design.policy.reach,
+        Reach::Broadcast | Reach::LocalFirst | Reach::Adaptive
+    )
 }
 
 /// What the machine lacks.
@@ -61,7 +64,7 @@ fn hardware(design: &Design, model: &Model) -> Option<String> {
             "a broadcast on {} is a firmware call (SBI) whose firmware interrupts the other CPUs",
             model.name
         )),
-        Arch::Aarch64(arm) if arm.erratum_never_broadcast && design.reach != Reach::Adaptive => Some(format!(
+        Arch::Aarch64(arm) if arm.erratum_never_broadcast && design.policy.reach != Reach::Adaptive => Some(format!(
             "broadcasts of {} are unsafe by an erratum: its flushes go by interrupts",
             model.name
         )),
@@ -71,9 +74,7 @@ fn hardware(design: &Design, model: &Model) -> Option<String> {
 
 /// Thread counts at which a space is never active on as many CPUs as the design broadcasts from.
 fn threshold(design: &Design, model: &Model, threads: &[usize]) -> Option<String> {
-    let Tags::Hybrid { promote_at } = design.tags else {
-        return None;
-    };
+    let promote_at = design.policy.tags.promote_at()?;
     if !broadcasts(design) || !model.broadcasts() {
         return None;
     }

@@ -309,11 +309,11 @@ mod tests {
         for (text, expected) in [
             (
                 "design.wait=sleep",
-                "--set design.wait=sleep: expected spin or preemptible, found `sleep`",
+                "--set design.wait=sleep: expected spin, spin-serving, preemptible or preemptible-serving, found `sleep`",
             ),
             (
                 "design.nothing=1",
-                "is no axis of a design; use one of: design.tags, design.worth,",
+                "is no axis of a design; use one of: design.tags, design.reach,",
             ),
             ("costs.invlpg=much", "expected a number, true or false after `=`"),
         ] {

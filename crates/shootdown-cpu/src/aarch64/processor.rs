@@ -2,7 +2,7 @@
 
 use super::instructions::*;
 use crate::Refused;
-use shootdown::{Broadcast, BroadcastLimits, Errata, Local, Root, Stride, Tag};
+use shootdown::{Broadcast, BroadcastLimits, Errata, Local, Machine, Root, Stride, Tag};
 use shootdown_arch::aarch64::identification::{self, Midr, Workarounds};
 use shootdown_arch::aarch64::range::{Cover, MOST_GRANULES, Step};
 use shootdown_arch::aarch64::{Asid, AsidWidth, Granule, Level, Operand, Ttbr};
@@ -51,9 +51,18 @@ impl Processor {
         }
     }
 
-    /// One past the last tag: for the engine's `tag_limit`. 256, or 65,535 where 16 bits are in use (TCR_EL1.AS).
-    pub fn tag_limit(&self) -> u16 {
-        u16::try_from(self.asids.count()).unwrap_or(u16::MAX)
+    /// One past the last tag: for the engine's `tag_limit`. 256, or 65,536 where 16 bits are in use (TCR_EL1.AS).
+    pub fn tag_limit(&self) -> u32 {
+        self.asids.count()
+    }
+
+    /// What the engine needs to know of this processor.
+    pub fn machine(&self) -> Machine {
+        Machine {
+            tag_limit: self.tag_limit(),
+            errata: self.errata(),
+            ..Machine::NO_TAGS
+        }
     }
 
     /// What the engine must do differently on this processor.

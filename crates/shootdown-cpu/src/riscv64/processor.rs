@@ -3,7 +3,7 @@
 use super::instructions::*;
 use super::sbi;
 use crate::Refused;
-use shootdown::{Broadcast, BroadcastLimits, Errata, Local, Root, Stride, Tag};
+use shootdown::{Broadcast, BroadcastLimits, Errata, Local, Machine, Root, Stride, Tag};
 use shootdown_arch::riscv64::{Asid, AsidWidth, Fence, HartMask, Mode, RemoteFence, Satp, rfence};
 
 /// What the harts of this machine have, and what is done with it.
@@ -23,7 +23,7 @@ pub struct Processor {
 const LEAST_BITS: u32 = 4;
 
 /// One past the last tag where none are used: the engine's numbers mean nothing then. As many as x86-64 has.
-const UNUSED_TAGS: u16 = 4096;
+const UNUSED_TAGS: u32 = 4096;
 
 impl Processor {
     /// Finds out what this hart has, and the firmware. `kernel_root` is the one that the engine is given: it maps
@@ -84,9 +84,17 @@ impl Processor {
     }
 
     /// One past the last tag: for the engine's `tag_limit`.
-    pub fn tag_limit(&self) -> u16 {
-        self.asids
-            .map_or(UNUSED_TAGS, |width| u16::try_from(width.count()).unwrap_or(u16::MAX))
+    pub fn tag_limit(&self) -> u32 {
+        self.asids.map_or(UNUSED_TAGS, AsidWidth::count)
+    }
+
+    /// What the engine needs to know of this processor.
+    pub fn machine(&self) -> Machine {
+        Machine {
+            tag_limit: self.tag_limit(),
+            errata: self.errata(),
+            ..Machine::NO_TAGS
+        }
     }
 
     /// What the engine must do differently on this processor: nothing that is known.

@@ -9,7 +9,7 @@ mod run;
 mod traffic;
 
 use run::{run, steps};
-use shootdown::Design;
+use shootdown::{Design, Policy};
 
 #[test]
 fn no_preset_lets_a_frame_or_a_table_be_used_after_it_was_freed() {
@@ -28,7 +28,7 @@ fn no_preset_lets_a_frame_or_a_table_be_used_after_it_was_freed() {
 
 #[test]
 fn without_invalidation_it_is_caught_at_once() {
-    let outcome = run(Design::NONE, false, false, 1);
+    let outcome = run(Policy::NONE, false, false, 1);
     let story = outcome.violation.expect("the control");
     assert!(story.contains("the entry was made for"), "{story}");
 }

@@ -20,17 +20,20 @@ pub struct Outcome {
     pub checked: u64,
 }
 
-pub fn run(design: Design, broadcast: bool, has_bug: bool, seed: u64) -> Outcome {
+pub fn run(design: impl Into<Design>, broadcast: bool, has_bug: bool, seed: u64) -> Outcome {
+    let design = design.into();
     // With a bug there are real races, and ordinary memory may have none.
-    let sound = !has_bug && design.reach != shootdown::Reach::None;
+    let sound = !has_bug && design.policy.reach != shootdown::Reach::None;
     run_with(design, broadcast, seed, sound)
 }
 
 /// As [`run()`]; `plain`: stamps of frames are ordinary memory.
-pub fn run_with(design: Design, broadcast: bool, seed: u64, plain: bool) -> Outcome {
-    let design = traffic::tightened(design, CPUS);
+pub fn run_with(design: impl Into<Design>, broadcast: bool, seed: u64, plain: bool) -> Outcome {
+    let design = traffic::tightened(design.into(), CPUS);
     let mut cpus: Vec<_> = (0..CPUS).map(|_| PerCpu::new()).collect();
-    let mut tags: Vec<_> = (0..tag_words(design.tag_limit)).map(|_| AtomicU64::new(0)).collect();
+    let mut tags: Vec<_> = (0..tag_words(design.machine.tag_limit))
+        .map(|_| AtomicU64::new(0))
+        .collect();
     let mut threads = Threads::new(CPUS, |_| Mmu::default());
     if broadcast {
         threads = threads.with_broadcast(4);

@@ -4,7 +4,7 @@
 use crate::guest::{Entry, FAN_OUT, Guest, Mmu, Process, Use, address, span};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use shootdown::{Design, Engine, Grace, Range, Retired, Root, Stride, TablesFree};
+use shootdown::{Design, Engine, Grace, Machine, Policy, Range, Retired, Root, Stride, TablesFree};
 use shootdown_host::{Cpu, Threads};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -455,14 +455,17 @@ pub fn frames(cpus: usize) -> usize {
 /// `design` with few tags and a small ceiling, so that tags are reused and whole tags are flushed now and then.
 pub fn tightened(design: Design, cpus: usize) -> Design {
     let slots = 2;
-    Design {
+    Policy {
         slots,
-        tag_limit: design.first_tag + u16::from(slots) + cpus as u16 + 1,
-        ceiling: design.ceiling.min(9),
+        ceiling: design.policy.ceiling.min(9),
         consider_window_ns: 1 << 12,
         sample_one_in: 4,
         demote_after: 2,
         stuck_ns: 30_000_000_000,
-        ..design
+        ..design.policy
     }
+    .on(Machine {
+        tag_limit: u32::from(design.machine.first_tag) + u32::from(slots) + cpus as u32 + 1,
+        ..design.machine
+    })
 }

@@ -5,7 +5,7 @@ use crate::traffic::{Traffic, play_on};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use shootdown::{
-    Ack, Departure, Design, Errata, Exit, Free, Order, Reach, Requests, Service, Tags, Targets, Wait, Walkers, Worth,
+    Ack, Departure, Design, Errata, Exit, Free, Order, Policy, Reach, Requests, Tags, Targets, Wait, Walkers,
 };
 use shootdown_sim::hw::{Aarch64, Isa, Riscv64};
 use shootdown_sim::machine::Outcome;
@@ -76,7 +76,7 @@ impl Draw {
 
     /// Any design that keeps the contract, with so few tags that they run out.
     fn design(&mut self, cpus: usize) -> Design {
-        let hybrid = Tags::Hybrid { promote_at: 2 };
+        let hybrid = self.of(&[Tags::Hybrid { promote_at: 2 }, Tags::HybridByCost { promote_at: 2 }]);
         let (tags, reach) = self.of(&[
             (Tags::PerCpu, Reach::Ipi),
             (Tags::PerCpu, Reach::Broadcast),
@@ -87,7 +87,7 @@ impl Draw {
             (Tags::System, Reach::LocalFirst),
         ]);
         let (slots, first_tag) = (1 + self.below(6) as u8, 1 + self.below(17) as u16);
-        Design {
+        Policy {
             tags,
             reach,
             targets: self.of(&[Targets::Active, Targets::InUser, Targets::Space, Targets::All]),
@@ -97,11 +97,14 @@ impl Draw {
                 Departure::WhenShared { looks: 2 },
             ]),
             requests: self.of(&[Requests::PerRequest, Requests::PerCpu, Requests::Log]),
-            worth: self.of(&[Worth::Count, Worth::Cost]),
             order: self.of(&[Order::Serial, Order::Concurrent]),
             ack: self.of(&[Ack::Late, Ack::Early]),
-            wait: self.of(&[Wait::Spin, Wait::Preemptible]),
-            service: self.of(&[Service::Interrupt, Service::Waiter]),
+            wait: self.of(&[
+                Wait::Spin,
+                Wait::SpinServing,
+                Wait::Preemptible,
+                Wait::PreemptibleServing,
+            ]),
             walkers: self.of(&[
                 Walkers::InterruptAll,
                 Walkers::Precise,
@@ -112,25 +115,27 @@ impl Draw {
             ]),
             exit: self.of(&[Exit::Flush, Exit::DeferToRollOver]),
             free: self.of(&[Free::Synchronous, Free::Batched, Free::Deferred]),
-            errata: Errata {
-                repeat: self.chance(8),
-                interrupt_too: self.chance(8),
-                never_broadcast: self.chance(8),
-            },
             ceiling: self.of(&[0, 1, 5, 33, 511]),
             slots,
-            first_tag,
-            tag_limit: match tags {
-                Tags::System => first_tag + cpus as u16 + 1 + self.below(3) as u16,
-                _ => first_tag + u16::from(slots) + 1 + self.below(3) as u16,
-            },
-            split: self.chance(3),
             consider_window_ns: 64,
             sample_one_in: 4,
             demote_after: 1 + self.below(3) as u32,
             defer_frames: self.of(&[4096, 4]),
             stuck_ns: 0,
         }
+        .on(shootdown::Machine {
+            errata: Errata {
+                repeat: self.chance(8),
+                interrupt_too: self.chance(8),
+                never_broadcast: self.chance(8),
+            },
+            first_tag,
+            tag_limit: match tags {
+                Tags::System => u32::from(first_tag) + cpus as u32 + 1 + self.below(3) as u32,
+                _ => u32::from(first_tag) + u32::from(slots) + 1 + self.below(3) as u32,
+            },
+            split: self.chance(3),
+        })
     }
 
     fn workload(&mut self, seed: u64) -> RunSpec {

@@ -4,9 +4,7 @@
 //! table.
 
 use super::setting::{Choice, Setting, Values};
-use shootdown::{
-    Ack, Departure, Design, Exit, Free, MAX_SLOTS, Order, Reach, Requests, Service, Tags, Targets, Wait, Walkers, Worth,
-};
+use shootdown::{Ack, Departure, Design, Exit, Free, MAX_SLOTS, Order, Reach, Requests, Tags, Targets, Wait, Walkers};
 
 /// Where an axis is read: in words, and as a test of a design.
 pub type Place = (&'static str, fn(&Design) -> bool);
@@ -42,13 +40,13 @@ macro_rules! words {
             values: Values::Choices(&[$(Choice::plain($word)),+]),
             about: $about,
             read: $read,
-            get: |design| match design.$field {
+            get: |design| match design.policy.$field {
                 $($type::$variant => Setting::word($word),)+
                 // Not offered: the unsound and the meaningless.
                 _ => Setting::word("none"),
             },
             set: |design, setting| match setting.word {
-                $($word => design.$field = $type::$variant,)+
+                $($word => design.policy.$field = $type::$variant,)+
                 _ => {}
             },
         }
@@ -57,7 +55,7 @@ macro_rules! words {
 
 /// A number.
 macro_rules! number {
-    ($path:literal, $field:ident, $least:expr, $most:expr, $power_of_two:literal, $read:expr, $about:literal) => {
+    ($path:literal, $($field:ident).+, $least:expr, $most:expr, $power_of_two:literal, $read:expr, $about:literal) => {
         Axis {
             path: $path,
             values: Values::Numbers {
@@ -68,9 +66,9 @@ macro_rules! number {
             about: $about,
             read: $read,
             #[allow(clippy::unnecessary_cast)]
-            get: |design| Setting::number(design.$field as u64),
+            get: |design| Setting::number(design.$($field).+ as u64),
             #[allow(clippy::unnecessary_cast)]
-            set: |design, setting| design.$field = setting.number as _,
+            set: |design, setting| design.$($field).+ = setting.number as _,
         }
     };
 }
@@ -98,43 +96,45 @@ const HOUR_NS: u64 = 3_600_000_000_000;
 const ADAPTIVE: Option<Place> = Some(("where design.reach=adaptive", is_adaptive));
 
 fn is_adaptive(design: &Design) -> bool {
-    design.reach == Reach::Adaptive
+    design.policy.reach == Reach::Adaptive
 }
 
 fn is_hybrid(design: &Design) -> bool {
-    matches!(design.tags, Tags::Hybrid { .. })
+    design.policy.tags.promote_at().is_some()
 }
 
 /// All of them, in the order of [`Design`]'s fields.
-pub static AXES: [Axis; 26] = [
+pub static AXES: [Axis; 24] = [
     Axis {
         path: "design.tags",
         values: Values::Choices(&[
             Choice::plain("per-cpu"),
             Choice::plain("system"),
             Choice::with("hybrid", "CPUS", 1, MOST_CPUS),
+            Choice::with("hybrid-by-cost", "CPUS", 1, MOST_CPUS),
         ]),
-        about: "how spaces get tags: slots per CPU, one on all CPUs, or the latter from so many active CPUs on",
+        about: "how spaces get tags: slots per CPU, one on all CPUs, the latter from so many active CPUs on, or if it costs less",
         read: None,
-        get: |design| match design.tags {
+        get: |design| match design.policy.tags {
             Tags::PerCpu => Setting::word("per-cpu"),
             Tags::System => Setting::word("system"),
             Tags::Hybrid { promote_at } => Setting::with("hybrid", u64::from(promote_at)),
+            Tags::HybridByCost { promote_at } => Setting::with("hybrid-by-cost", u64::from(promote_at)),
             _ => Setting::word("none"),
         },
         set: |design, setting| {
-            design.tags = match setting.word {
+            design.policy.tags = match setting.word {
                 "per-cpu" => Tags::PerCpu,
                 "system" => Tags::System,
+                "hybrid-by-cost" => Tags::HybridByCost {
+                    promote_at: setting.number as u32,
+                },
                 _ => Tags::Hybrid {
                     promote_at: setting.number as u32,
                 },
             };
         },
     },
-    words!("design.worth", worth: Worth { "count" => Count, "cost" => Cost },
-        Some(("where design.reach=adaptive and design.tags=hybrid:CPUS", |design| is_adaptive(design) && is_hybrid(design))),
-        "what makes a space worth a system-wide tag: the number of its active CPUs, or what its requests cost"),
     words!("design.reach", reach: Reach {
             "ipi" => Ipi, "broadcast" => Broadcast, "local-first" => LocalFirst, "adaptive" => Adaptive
         },
@@ -152,25 +152,25 @@ pub static AXES: [Axis; 26] = [
         ]),
         about: "when a CPU that has switched away leaves the space's set: at once, or when a request finds it gone",
         read: Some((
-            "where design.tags is not system; when-asked also where design.requests=per-request, when-shared where it is not \
+            "where design.policy.tags is not system; when-asked also where design.policy.requests=per-request, when-shared where it is not \
              per-cpu",
             |design| {
-                design.tags != Tags::System
-                    && match design.departure {
-                        Departure::WhenAsked { .. } => design.requests == Requests::PerRequest,
-                        Departure::WhenShared { .. } => design.requests != Requests::PerCpu,
+                design.policy.tags != Tags::System
+                    && match design.policy.departure {
+                        Departure::WhenAsked { .. } => design.policy.requests == Requests::PerRequest,
+                        Departure::WhenShared { .. } => design.policy.requests != Requests::PerCpu,
                         _ => true,
                     }
             },
         )),
-        get: |design| match design.departure {
+        get: |design| match design.policy.departure {
             Departure::AtSwitch => Setting::word("at-switch"),
             Departure::WhenAsked { trim_ns } => Setting::with("when-asked", trim_ns),
             Departure::WhenShared { looks } => Setting::with("when-shared", u64::from(looks)),
             _ => Setting::word("none"),
         },
         set: |design, setting| {
-            design.departure = match setting.word {
+            design.policy.departure = match setting.word {
                 "when-asked" => Departure::WhenAsked {
                     trim_ns: setting.number,
                 },
@@ -190,45 +190,47 @@ pub static AXES: [Axis; 26] = [
     words!("design.ack", ack: Ack { "late" => Late, "early" => Early },
         None,
         "whether a target answers after it has invalidated, or on entry where that is right"),
-    words!("design.wait", wait: Wait { "spin" => Spin, "preemptible" => Preemptible },
+    words!("design.wait", wait: Wait {
+            "spin" => Spin, "spin-serving" => SpinServing,
+            "preemptible" => Preemptible, "preemptible-serving" => PreemptibleServing
+        },
         None,
-        "whether a requester waits with preemption off, or on"),
-    words!("design.service", service: Service { "waiter" => Waiter, "interrupt" => Interrupt },
-        None,
-        "whether a CPU that waits carries out others' requests, or leaves them to the interrupt"),
+        "whether a requester waits with preemption off or on, and whether it carries out requests to its CPU meanwhile"),
     words!("design.walkers", walkers: Walkers {
             "interrupt-all" => InterruptAll, "precise" => Precise, "precise-exchange" => PreciseExchange,
             "sticky" => Sticky, "grace-period" => GracePeriod, "adaptive" => Adaptive
         },
-        Some(("by workloads with lockless walks (gup)", |design| design.walkers != Walkers::None)),
+        Some(("by workloads with lockless walks (gup)", |design| design.policy.walkers != Walkers::None)),
         "how freed table pages are kept from lockless walks"),
     words!("design.exit", exit: Exit { "flush" => Flush, "defer-to-roll-over" => DeferToRollOver },
-        Some(("where design.tags is not per-cpu", |design| design.tags != Tags::PerCpu)),
+        Some(("where design.tags is not per-cpu", |design| design.policy.tags != Tags::PerCpu)),
         "what happens to a system-wide tag when its space ends"),
     words!("design.free", free: Free { "synchronous" => Synchronous, "batched" => Batched, "deferred" => Deferred },
         None,
         "when what was unmapped is free: after its flush, after its batch's, or (RELAXED) after all CPUs' next tick"),
     flag!(
         "design.errata.never_broadcast",
-        errata.never_broadcast,
-        Some(("where design.reach is not ipi", |design| design.reach != Reach::Ipi)),
+        machine.errata.never_broadcast,
+        Some(("where design.reach is not ipi", |design| design.policy.reach
+            != Reach::Ipi)),
         "workaround: interrupts in place of every broadcast"
     ),
     flag!(
         "design.errata.interrupt_too",
-        errata.interrupt_too,
-        Some(("where design.reach is not ipi", |design| design.reach != Reach::Ipi)),
+        machine.errata.interrupt_too,
+        Some(("where design.reach is not ipi", |design| design.policy.reach
+            != Reach::Ipi)),
         "workaround: interrupts with every broadcast"
     ),
     flag!(
         "design.errata.repeat",
-        errata.repeat,
+        machine.errata.repeat,
         None,
         "workaround: every invalidation twice"
     ),
     number!(
         "design.ceiling",
-        ceiling,
+        policy.ceiling,
         0,
         1 << 20,
         false,
@@ -237,16 +239,17 @@ pub static AXES: [Axis; 26] = [
     ),
     number!(
         "design.slots",
-        slots,
+        policy.slots,
         1,
         MAX_SLOTS as u64,
         false,
-        Some(("where design.tags is not system", |design| design.tags != Tags::System)),
+        Some(("where design.tags is not system", |design| design.policy.tags
+            != Tags::System)),
         "tags in use on each CPU; in place of the machine's tags.slots"
     ),
     number!(
         "design.first_tag",
-        first_tag,
+        machine.first_tag,
         1,
         u16::MAX as u64,
         false,
@@ -255,22 +258,22 @@ pub static AXES: [Axis; 26] = [
     ),
     number!(
         "design.tag_limit",
-        tag_limit,
+        machine.tag_limit,
         2,
-        u16::MAX as u64,
+        1 << 16,
         false,
         None,
         "one past the last tag, at most as many as the machine's tags.bits allow"
     ),
     flag!(
         "design.split",
-        split,
+        machine.split,
         None,
         "a tag each for the user and the kernel half of a space (PTI)"
     ),
     number!(
         "design.consider_window_ns",
-        consider_window_ns,
+        policy.consider_window_ns,
         1,
         1 << 40,
         true,
@@ -282,7 +285,7 @@ pub static AXES: [Axis; 26] = [
     ),
     number!(
         "design.sample_one_in",
-        sample_one_in,
+        policy.sample_one_in,
         1,
         1 << 20,
         true,
@@ -291,7 +294,7 @@ pub static AXES: [Axis; 26] = [
     ),
     number!(
         "design.demote_after",
-        demote_after,
+        policy.demote_after,
         1,
         1 << 20,
         false,
@@ -300,16 +303,17 @@ pub static AXES: [Axis; 26] = [
     ),
     number!(
         "design.defer_frames",
-        defer_frames,
+        policy.defer_frames,
         0,
         u32::MAX as u64,
         false,
-        Some(("where design.free=deferred", |design| design.free == Free::Deferred)),
+        Some(("where design.free=deferred", |design| design.policy.free
+            == Free::Deferred)),
         "frames that deferred unmaps of a CPU may keep waiting"
     ),
     number!(
         "design.stuck_ns",
-        stuck_ns,
+        policy.stuck_ns,
         0,
         HOUR_NS,
         false,

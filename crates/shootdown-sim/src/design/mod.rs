@@ -23,7 +23,7 @@ impl DesignEntry {
     /// Whether settings apply to it: to every design that invalidates. `ideal` and `none` are limits, and stay as they
     /// are.
     pub fn takes_settings(&self) -> bool {
-        self.design.reach != Reach::None
+        self.design.policy.reach != Reach::None
     }
 
     /// The design as it is run on `model`: as the machine allows, with `settings`.
@@ -35,13 +35,11 @@ impl DesignEntry {
         if !self.takes_settings() {
             return Ok(preset);
         }
-        let design = settings.apply(preset);
+        let mut design = settings.apply(preset);
         check_machine(&design, &preset, settings, model)?;
         check_tags(self.name, &design, model)?;
-        Ok(Design {
-            errata: workarounds(design.errata, model),
-            ..design
-        })
+        design.machine.errata = workarounds(design.machine.errata, model);
+        Ok(design)
     }
 
     /// Which of `settings` change nothing under this design on `model`, each as a sentence.
@@ -75,28 +73,36 @@ impl DesignEntry {
 /// What the hardware has to have.
 fn check_machine(design: &Design, preset: &Design, settings: &Settings, model: &Model) -> Result<(), String> {
     let (name, needed) = (&model.name, needed_errata(model));
-    if settings.given("design.reach").is_some() && design.reach == Reach::Broadcast && !model.broadcasts() {
+    if settings.given("design.reach").is_some() && design.policy.reach == Reach::Broadcast && !model.broadcasts() {
         return Err(format!(
             "design.reach=broadcast: {name} cannot broadcast; use design.reach=ipi, or a machine that can"
         ));
     }
-    if design.tag_limit > preset.tag_limit {
+    if design.machine.tag_limit > preset.machine.tag_limit {
         return Err(format!(
             "design.tag_limit={}: {name} has {} tags; give at most that, or more bits (--set tags.bits=N)",
-            design.tag_limit, preset.tag_limit
+            design.machine.tag_limit, preset.machine.tag_limit
         ));
     }
-    if design.split && preset.tag_limit < 2 * USER_HALF {
+    if design.machine.split && preset.machine.tag_limit < 2 * u32::from(USER_HALF) {
         return Err(format!(
-            "design.split=true: the user half has tags from {USER_HALF} on, and {name} has {}; use a machine with 12 bits of tags or \
+            "design.machine.split=true: the user half has tags from {USER_HALF} on, and {name} has {}; use a machine with 12 bits of tags or \
              more (--set tags.bits=12)",
-            preset.tag_limit
+            preset.machine.tag_limit
         ));
     }
     let errata = [
-        ("never_broadcast", design.errata.never_broadcast, needed.never_broadcast),
-        ("interrupt_too", design.errata.interrupt_too, needed.interrupt_too),
-        ("repeat", design.errata.repeat, needed.repeat),
+        (
+            "never_broadcast",
+            design.machine.errata.never_broadcast,
+            needed.never_broadcast,
+        ),
+        (
+            "interrupt_too",
+            design.machine.errata.interrupt_too,
+            needed.interrupt_too,
+        ),
+        ("repeat", design.machine.errata.repeat, needed.repeat),
     ];
     for (erratum, given, is_needed) in errata {
         let path = format!("design.errata.{erratum}");
@@ -111,19 +117,19 @@ fn check_machine(design: &Design, preset: &Design, settings: &Settings, model: &
 
 /// What the engine asserts of tags when it is built.
 fn check_tags(name: &str, design: &Design, model: &Model) -> Result<(), String> {
-    let end = match design.split {
-        true => design.tag_limit.min(USER_HALF),
-        false => design.tag_limit,
+    let end = match design.machine.split {
+        true => design.machine.tag_limit.min(USER_HALF.into()),
+        false => design.machine.tag_limit,
     };
-    let (first, slots, end) = (u32::from(design.first_tag), u32::from(design.slots), u32::from(end));
-    if design.tags != Tags::System && first + slots > end {
+    let (first, slots, end) = (u32::from(design.machine.first_tag), u32::from(design.policy.slots), end);
+    if design.policy.tags != Tags::System && first + slots > end {
         return Err(format!(
-            "design `{name}`: {slots} slots from tag {first} on do not fit below {end}, the end of tags; lower design.slots or \
-             design.first_tag, or raise design.tag_limit"
+            "design `{name}`: {slots} slots from tag {first} on do not fit below {end}, the end of tags; lower design.policy.slots or \
+             design.machine.first_tag, or raise design.machine.tag_limit"
         ));
     }
     let (tags, cpus) = (end.saturating_sub(first) as usize, model.topology.cpus());
-    if design.tags == Tags::System && tags <= cpus {
+    if design.policy.tags == Tags::System && tags <= cpus {
         return Err(format!(
             "design `{name}`: system-wide tags must outnumber the CPUs, and {} has {tags} for {cpus} CPUs; use a design with \
              per-CPU tags, fewer CPUs, or wider tags (--set tags.bits=N)",

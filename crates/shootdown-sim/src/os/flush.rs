@@ -62,7 +62,7 @@ impl<const W: usize> System<W> {
     /// where asking and waiting are apart; frames stay until the proof is there, and who finds an entry clear looks
     /// whether somebody still flushes it ([`another_unmaps`](Self::another_unmaps)).
     pub(super) fn unlocks_early(&self) -> bool {
-        self.engine.design().order == Order::Concurrent && !self.settings.lru_drain
+        self.engine.policy().order == Order::Concurrent && !self.settings.lru_drain
     }
 
     /// As [`flush`](Self::flush), and frees `frames`. What needs no proof is done while the flush is under way:

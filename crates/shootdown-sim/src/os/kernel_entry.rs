@@ -23,7 +23,7 @@ impl<const W: usize> System<W> {
     /// up. Where the design has a use for it the engine is told after the entry, for which half a null system call is
     /// taken.
     pub(super) fn enter_kernel(&self, process: &Process<W>, before: u64, cost: u64) -> bool {
-        if self.engine.design().targets != Targets::InUser {
+        if self.engine.policy().targets != Targets::InUser {
             machine::charge(before + cost);
             return false;
         }

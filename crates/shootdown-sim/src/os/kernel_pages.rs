@@ -39,7 +39,7 @@ impl<const W: usize> System<W> {
     /// Maps page `page`, which must not be mapped: globally, unless tags are split.
     pub fn map_kernel(&self, pages: &KernelPages, page: u64) {
         let frame = self.hw.borrow_mut().alloc_data();
-        let global = if self.engine.design().split { 0 } else { Entry::GLOBAL };
+        let global = if self.engine.machine().split { 0 } else { Entry::GLOBAL };
         let entry = Entry::page(frame).with(Entry::WRITE | global);
         self.store_at(pages.line(page), pages.table, page as u32, entry);
     }

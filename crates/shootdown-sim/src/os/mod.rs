@@ -219,7 +219,7 @@ impl<const W: usize> System<W> {
         let engine: &'static Engine<'static, SimKernel, W> = unsafe {
             let per_cpu = machine.alloc_static_slice(cpus, PerCpu::<SimWorld>::new);
             timeline::engine_state(per_cpu.as_ptr() as usize, size_of::<PerCpu<SimWorld>>(), cpus);
-            let tags = machine.alloc_static_slice(tag_words(design.tag_limit), || SimWord::new(0));
+            let tags = machine.alloc_static_slice(tag_words(design.machine.tag_limit), || SimWord::new(0));
             let kernel = SimKernel::new(hw.clone(), hooks, cpus, preemption.clone());
             kernel.has_remote_actions::<W>(machine, cpus);
             machine.alloc_static(Engine::new(
@@ -272,7 +272,7 @@ impl<const W: usize> System<W> {
             {
                 let mut hw = handled.borrow_mut();
                 hw.exception_taken(machine::cpu(), machine::now());
-                if engine.design().ack == Ack::Early {
+                if engine.policy().ack == Ack::Early {
                     hw.answers(machine::cpu());
                 }
             }
@@ -383,7 +383,7 @@ impl<const W: usize> System<W> {
     /// Lets the engine measure what reaching other CPUs costs, once `cpus` are online. Nothing happens where the design
     /// does not use it.
     pub fn calibrate(&self, cpus: usize) {
-        if self.engine.design().reach != Reach::Adaptive {
+        if self.engine.policy().reach != Reach::Adaptive {
             return;
         }
         machine::wait_until(|| self.engine.online().len() >= cpus);

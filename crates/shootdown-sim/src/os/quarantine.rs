@@ -31,7 +31,7 @@ impl<const W: usize> System<W> {
     /// Whether an unmap at `va` may be deferred: of private memory, under a design that does.
     pub(super) fn may_defer(&self, process: &Process<W>, va: u64) -> bool {
         let shared = |file: &super::mapping::FileRegion| file.covers(va);
-        self.engine.design().free == Free::Deferred && !process.files.borrow().iter().any(shared)
+        self.engine.policy().free == Free::Deferred && !process.files.borrow().iter().any(shared)
     }
 
     /// Flushes what an unmap has withdrawn, at once or later, and frees its frames then.

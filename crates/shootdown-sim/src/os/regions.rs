@@ -69,7 +69,7 @@ impl<const W: usize> System<W> {
     /// what lies between two of them must not wait with them.
     pub fn unmap_regions(&self, process: &Process<W>, regions: &[u64], bytes: u64) {
         let costs = self.costs.syscall + self.costs.munmap * regions.len() as u64;
-        let by_itself = self.engine.design().free == Free::Deferred;
+        let by_itself = self.engine.policy().free == Free::Deferred;
         self.system_call(process, costs, || match by_itself {
             true => regions.chunks(1).for_each(|one| self.unmap_within(process, one, bytes)),
             false => self.unmap_within(process, regions, bytes),

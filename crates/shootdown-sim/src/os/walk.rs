@@ -174,7 +174,7 @@ impl<const W: usize> System<W> {
             retired = Some(self.engine.flush_tables_later(&process.space, range));
         });
         category::leave(outer);
-        let ideal = self.settings.ideal && self.engine.design().walkers != Walkers::None;
+        let ideal = self.settings.ideal && self.engine.policy().walkers != Walkers::None;
         let until = match retired {
             Some(Retired::Later(grace)) => Some(grace),
             _ => None,

@@ -2,7 +2,7 @@
 //! settings.
 
 use crate::traffic::{Tally, Traffic, play_on};
-use shootdown::{Design, Errata, Exit, Reach, Requests, Tags};
+use shootdown::{Design, Errata, Exit, Machine, Policy, Reach, Requests, Tags};
 use shootdown_sim::hw::{Aarch64, ArmErrata, Isa, Riscv64};
 use shootdown_sim::machine::Outcome;
 use shootdown_sim::model::Model;
@@ -28,20 +28,24 @@ fn riscv(svinval: bool) -> Isa {
 
 /// A preset with so few tags that they run out, roll over and are reclaimed.
 fn cramped(design: Design, cpus: usize) -> Design {
-    Design {
+    Policy {
         slots: 3,
-        tag_limit: match design.tags {
-            Tags::System => 1 + cpus as u16 + 2,
-            _ => 1 + 3 + 2,
-        },
         consider_window_ns: 64,
         stuck_ns: 0,
-        ..design
+        ..design.policy
     }
+    .on(Machine {
+        tag_limit: match design.policy.tags {
+            Tags::System => 1 + cpus as u32 + 2,
+            _ => 1 + 3 + 2,
+        },
+        ..design.machine
+    })
 }
 
 /// What the runs of one design came to, and the first story.
-fn runs(isa: Isa, design: Design, seeds: std::ops::Range<u64>) -> (Tally, u64, Option<String>) {
+fn runs(isa: Isa, design: impl Into<Design>, seeds: std::ops::Range<u64>) -> (Tally, u64, Option<String>) {
+    let design = design.into();
     let (mut sum, mut broken, mut first) = (Tally::default(), 0, None);
     for seed in seeds {
         let cpus = [4, 5, 6, 8][seed as usize % 4];
@@ -64,14 +68,14 @@ fn runs(isa: Isa, design: Design, seeds: std::ops::Range<u64>) -> (Tally, u64, O
 fn every_preset_holds(isa: Isa) {
     let mut all = Tally::default();
     for (number, (name, design, _)) in (0..).zip(Design::PRESETS) {
-        if design.reach == Reach::None {
+        if design.policy.reach == Reach::None {
             continue;
         }
         let (sum, _, story) = runs(isa, design, number * 100..number * 100 + SEEDS);
         if let Some(story) = story {
             panic!("{name} on {isa:?}: {story}");
         }
-        if design.tags == Tags::System {
+        if design.policy.tags == Tags::System {
             assert!(sum.engine.rolled_over > 0, "{name}: tags rolled over");
         }
         println!("{name}: {sum:?}");
@@ -111,17 +115,20 @@ fn local_first_and_deferred_exit_hold_in_every_combination() {
             ] {
                 for exit in [Exit::Flush, Exit::DeferToRollOver] {
                     number += 100;
-                    let design = Design {
+                    let design = Policy {
                         reach,
                         requests,
                         exit,
                         ceiling: [511, 5, 0][number as usize / 100 % 3],
+                        ..Policy::ARM_BROADCAST
+                    }
+                    .on(Machine {
                         errata: Errata {
                             never_broadcast,
                             ..Errata::NONE
                         },
-                        ..Design::ARM_BROADCAST
-                    };
+                        ..Machine::PCID
+                    });
                     let (sum, _, story) = runs(isa, design, number..number + 8);
                     if let Some(story) = story {
                         panic!("{design:?} on {isa:?}: {story}");
@@ -137,7 +144,7 @@ fn local_first_and_deferred_exit_hold_in_every_combination() {
 #[test]
 fn a_design_that_invalidates_nothing_does_not_get_away_with_it_here_either() {
     for isa in [arm(ArmErrata::default()), riscv(false), riscv(true)] {
-        let (_, broken, _) = runs(isa, Design::NONE, 0..4);
+        let (_, broken, _) = runs(isa, Policy::NONE, 0..4);
         assert_eq!(broken, 4, "{isa:?}");
     }
 }
@@ -146,16 +153,16 @@ fn a_design_that_invalidates_nothing_does_not_get_away_with_it_here_either() {
 #[track_caller]
 fn needs(errata: ArmErrata, setting: Errata) {
     for (name, preset, seeds) in [
-        ("arm-broadcast", Design::ARM_BROADCAST, 0..SEEDS),
-        ("arm-local-first", Design::ARM_LOCAL_FIRST, 500..500 + SEEDS),
-        ("adaptive", Design::ADAPTIVE, 900..900 + SEEDS),
+        ("arm-broadcast", Policy::ARM_BROADCAST, 0..SEEDS),
+        ("arm-local-first", Policy::ARM_LOCAL_FIRST, 500..500 + SEEDS),
+        ("adaptive", Policy::ADAPTIVE, 900..900 + SEEDS),
     ] {
         let (_, broken, _) = runs(arm(errata), preset, seeds.clone());
         assert!(broken > 0, "{name}: {errata:?} does no harm");
-        let design = Design {
+        let design = preset.on(Machine {
             errata: setting,
-            ..preset
-        };
+            ..Machine::PCID
+        });
         let (_, _, story) = runs(arm(errata), design, seeds);
         if let Some(story) = story {
             panic!("{name} with {setting:?}: {story}");

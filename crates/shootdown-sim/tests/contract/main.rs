@@ -6,7 +6,7 @@ mod isa;
 mod threads;
 mod traffic;
 
-use shootdown::{Ack, Design, Free, Order, Reach, Requests, Service, Tags, Targets, Wait, Walkers};
+use shootdown::{Ack, Design, Free, Machine, Order, Policy, Reach, Requests, Tags, Targets, Wait, Walkers};
 use shootdown_sim::machine::Outcome;
 use shootdown_sim::model::Model;
 use shootdown_sim::run::{self, Parameters, RunResult, RunSpec, designs};
@@ -18,8 +18,8 @@ type Player = fn(&Traffic) -> (Tally, Option<String>, Outcome);
 
 /// Runs the traffic over seeds; nothing may be found.
 #[track_caller]
-fn must_hold(design: Design, cpus: usize, seeds: std::ops::Range<u64>) -> Tally {
-    must_hold_on(play, design, cpus, seeds)
+fn must_hold(design: impl Into<Design>, cpus: usize, seeds: std::ops::Range<u64>) -> Tally {
+    must_hold_on(play, design.into(), cpus, seeds)
 }
 
 #[track_caller]
@@ -52,14 +52,20 @@ const WALKERS: [Walkers; 6] = [
     Walkers::Adaptive,
 ];
 
-const SERVICES: [Service; 2] = [Service::Interrupt, Service::Waiter];
-
 /// Descriptors on the stack and descriptors per CPU in turn.
 fn in_turn(requests: Requests, number: usize) -> Requests {
     match requests {
         Requests::PerRequest if number.is_multiple_of(2) => Requests::PerCpu,
         requests => requests,
     }
+}
+
+/// A way of waiting: preemptible or not, serving or not.
+fn wait(preemptible: usize, serves: usize) -> Wait {
+    [
+        [Wait::Spin, Wait::SpinServing],
+        [Wait::Preemptible, Wait::PreemptibleServing],
+    ][preemptible % 2][serves % 2]
 }
 
 /// Every combination of the other axes (the walkers in turn), on `tags` over `reach`.
@@ -80,23 +86,16 @@ fn every_combination_on(play: Player, tags: Tags, reach: Reach) -> Tally {
                     let cpus = [4, 6, 8, 5][number % 4];
                     let slots = 1 + number as u8 % 6;
                     let first_tag = 1 + number as u16 % 17;
-                    let design = Design {
+                    let design = Policy {
                         tags,
                         reach,
                         targets,
                         requests: in_turn(requests, number),
                         order,
                         ack: [Ack::Late, Ack::Early][number / 3 % 2],
-                        wait: [Wait::Spin, Wait::Preemptible][number / 2 % 2],
-                        service: SERVICES[number / 4 % 2],
+                        wait: wait(number / 2, number / 4),
                         ceiling: [33, 5, 1][number % 3],
                         slots,
-                        first_tag,
-                        tag_limit: match tags {
-                            Tags::System => first_tag + cpus as u16 + 2,
-                            _ => first_tag + u16::from(slots) + 2,
-                        },
-                        split,
                         walkers: WALKERS[number / 2 % WALKERS.len()],
                         consider_window_ns: 64,
                         sample_one_in: 4,
@@ -104,8 +103,17 @@ fn every_combination_on(play: Player, tags: Tags, reach: Reach) -> Tally {
                         free: [Free::Batched, Free::Deferred, Free::Synchronous, Free::Deferred][number % 4],
                         defer_frames: [4096, 4][number / 4 % 2],
                         stuck_ns: 0,
-                        ..Design::IPI
-                    };
+                        ..Policy::IPI
+                    }
+                    .on(Machine {
+                        first_tag,
+                        tag_limit: match tags {
+                            Tags::System => u32::from(first_tag) + cpus as u32 + 2,
+                            _ => u32::from(first_tag) + u32::from(slots) + 2,
+                        },
+                        split,
+                        ..Machine::PCID
+                    });
                     let seeds = number as u64 * 100;
                     sum.add(&must_hold_on(play, design, cpus, seeds..seeds + SEEDS));
                 }
@@ -183,11 +191,11 @@ fn no_translation_outlives_its_flush_when_system_wide_tags_roll_over_under_broad
 fn no_table_page_goes_while_it_is_walked() {
     for walkers in WALKERS {
         let mut sum = Tally::default();
-        for (index, base) in [Design::IPI, Design::BROADCAST, Design::ADAPTIVE]
+        for (index, base) in [Policy::IPI, Policy::BROADCAST, Policy::ADAPTIVE]
             .into_iter()
             .enumerate()
         {
-            let design = Design {
+            let design = Policy {
                 walkers,
                 consider_window_ns: 64,
                 stuck_ns: 0,
@@ -205,7 +213,7 @@ fn no_table_page_goes_while_it_is_walked() {
 #[test]
 fn a_design_that_invalidates_nothing_does_not_get_away() {
     let (tally, story, _) = play(&Traffic {
-        design: Design::NONE,
+        design: Policy::NONE.into(),
         cpus: 4,
         steps: 60,
         seed: 1,
@@ -241,23 +249,25 @@ fn no_translation_outlives_its_flush_while_threads_are_preempted_and_migrate() {
     ] {
         for requests in [Requests::PerRequest, Requests::Log] {
             for order in [Order::Serial, Order::Concurrent] {
-                for wait in [Wait::Spin, Wait::Preemptible] {
+                for preemptible in [0, 1] {
                     number += 1;
                     let cpus = [3, 4, 2, 6][number % 4];
-                    let design = Design {
+                    let design = Policy {
                         tags,
                         reach,
                         requests: in_turn(requests, number / 2),
                         order,
-                        wait,
-                        service: SERVICES[number % 2],
+                        wait: wait(preemptible, number),
                         slots: 2,
-                        first_tag: 1,
-                        tag_limit: 12,
                         consider_window_ns: 64,
                         stuck_ns: 0,
-                        ..Design::IPI
-                    };
+                        ..Policy::IPI
+                    }
+                    .on(Machine {
+                        first_tag: 1,
+                        tag_limit: 12,
+                        ..Machine::PCID
+                    });
                     let (mut preemptions, mut migrations) = (0, 0);
                     for seed in 0..SEEDS / 2 {
                         let seed = number as u64 * 100 + seed;
@@ -281,10 +291,10 @@ fn no_translation_outlives_its_flush_while_threads_are_preempted_and_migrate() {
 /// The negative control of the above, and its determinism.
 #[test]
 fn threads_that_migrate_do_not_hide_a_missing_invalidation_nor_the_seed() {
-    let (tally, ..) = threads::play(Design::NONE, 3, 9, 1);
+    let (tally, ..) = threads::play(Policy::NONE, 3, 9, 1);
     assert!(tally.violations > 0);
-    for design in [Design::IPI, Design::PREEMPTIBLE, Design::ADAPTIVE] {
-        let design = Design { stuck_ns: 0, ..design };
+    for design in [Policy::IPI, Policy::PREEMPTIBLE, Policy::ADAPTIVE] {
+        let design = Policy { stuck_ns: 0, ..design };
         assert_eq!(threads::play(design, 3, 9, 7), threads::play(design, 3, 9, 7));
         assert_ne!(threads::play(design, 3, 9, 7).0, threads::play(design, 3, 9, 8).0);
     }

@@ -30,8 +30,8 @@ pub struct Tally {
 }
 
 /// Runs `threads` threads of three processes on `cpus` CPUs.
-pub fn play(design: Design, cpus: usize, threads: usize, seed: u64) -> (Tally, Option<String>, Outcome) {
-    let (tally, story, outcome, scheduler) = play_once(design, cpus, threads, seed);
+pub fn play(design: impl Into<Design>, cpus: usize, threads: usize, seed: u64) -> (Tally, Option<String>, Outcome) {
+    let (tally, story, outcome, scheduler) = play_once(design.into(), cpus, threads, seed);
     assert!(
         scheduler.upgrade().is_none(),
         "threads and processes outlive their machine"

@@ -201,7 +201,7 @@ impl World {
     /// With split tags a user access happens under the user half; if it faults, the kernel's half comes back first.
     fn touch_under_the_user_half(&self, page: u64, touch: impl Fn()) {
         touch();
-        if self.system.engine.design().split {
+        if self.system.engine.machine().split {
             self.system.in_user_half(|| {
                 let _ = self.system.hw.borrow_mut().translate(
                     machine::cpu(),

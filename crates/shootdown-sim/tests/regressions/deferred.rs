@@ -1,29 +1,29 @@
 //! Deferred unmaps: what a CPU may still use, and until when.
 
 use super::scene::*;
-use shootdown::{Design, Free, Requests};
+use shootdown::{Free, Policy, Requests};
 use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::os::PAGE;
 use std::cell::Cell;
 use std::rc::Rc;
 
-const DEFERRED: Design = Design {
+const DEFERRED: Policy = Policy {
     free: Free::Deferred,
     ..IPI
 };
 
-const LOG_DEFERRED: Design = Design {
+const LOG_DEFERRED: Policy = Policy {
     free: Free::Deferred,
     ..LOG
 };
 
-const PER_CPU_DEFERRED: Design = Design {
+const PER_CPU_DEFERRED: Policy = Policy {
     requests: Requests::PerCpu,
     ..DEFERRED
 };
 
-const DESIGNS: [Design; 3] = [DEFERRED, LOG_DEFERRED, PER_CPU_DEFERRED];
+const DESIGNS: [Policy; 3] = [DEFERRED, LOG_DEFERRED, PER_CPU_DEFERRED];
 
 /// Pages of the region that comes and goes.
 const PAGES: u64 = 2;
@@ -130,7 +130,7 @@ fn an_unmap_is_not_deferred_for_a_cpu_without_ticks() {
 }
 
 /// What a run left.
-fn left_in_quarantine(design: Design, second: fn(&Sys)) -> (usize, u64) {
+fn left_in_quarantine(design: Policy, second: fn(&Sys)) -> (usize, u64) {
     let left = Rc::new(Cell::new((0, 0)));
     for seed in 0..20 {
         let of_run = left.clone();
@@ -169,7 +169,7 @@ fn a_cpu_that_cannot_use_anything_does_not_keep_frames_in_quarantine() {
 fn the_memory_bound_is_not_exceeded() {
     let bounded = |defer_frames| {
         left_in_quarantine(
-            Design {
+            Policy {
                 defer_frames,
                 ..DEFERRED
             },
@@ -214,7 +214,7 @@ fn a_range_in_quarantine_is_not_mapped_again_without_a_flush() {
 fn requests_of_a_batch(free: Free) -> u64 {
     let requests = Rc::new(Cell::new(0));
     let of_run = requests.clone();
-    play(&Scene::new(2, Design { free, ..IPI }), 1, None, &move |stage| {
+    play(&Scene::new(2, Policy { free, ..IPI }), 1, None, &move |stage| {
         let a = stage.process(1);
         let (b, requests) = (a.clone(), of_run.clone());
         stage.cpu(0, move |system| {

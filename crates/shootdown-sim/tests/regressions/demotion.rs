@@ -3,13 +3,13 @@
 
 use super::roles::*;
 use super::scene::*;
-use shootdown::{Design, Order, Range, Reach, Requests, Stride, Tags};
+use shootdown::{Machine, Order, Policy, Range, Reach, Requests, Stride, Tags};
 use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::os::PAGE;
 
 /// Promotes when two CPUs run a space, demotes as soon as one does: every flush is a sample.
-const DEMOTING: Design = Design {
+const DEMOTING: Policy = Policy {
     tags: Tags::Hybrid { promote_at: 2 },
     reach: Reach::Adaptive,
     consider_window_ns: ALWAYS_CONSIDER,
@@ -18,8 +18,8 @@ const DEMOTING: Design = Design {
     ..IPI
 };
 
-fn designs() -> [Design; 2] {
-    let log = Design {
+fn designs() -> [Policy; 2] {
+    let log = Policy {
         requests: Requests::Log,
         order: Order::Concurrent,
         ..DEMOTING
@@ -96,11 +96,10 @@ fn hand_the_only_tag_on(stage: &Stage) {
 #[test]
 fn a_tag_that_is_handed_on_takes_no_translation_with_it() {
     for design in designs() {
-        let design = Design {
-            slots: 2,
+        let design = Policy { slots: 2, ..design }.on(Machine {
             tag_limit: 1 + 2 + 1,
-            ..design
-        };
+            ..Machine::PCID
+        });
         never_broken(&Scene::new(3, design), hand_the_only_tag_on);
     }
 }

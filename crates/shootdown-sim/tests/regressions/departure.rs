@@ -1,11 +1,11 @@
 //! CPUs that stay in the set of a space that they have left, until a request finds them gone.
 
 use super::scene::*;
-use shootdown::{Departure, Design};
+use shootdown::{Departure, Policy};
 use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 
-const TRIM: Design = Design {
+const TRIM: Policy = Policy {
     departure: Departure::WhenAsked { trim_ns: 1 },
     ..IPI
 };

@@ -2,21 +2,21 @@
 //! is.
 
 use super::scene::*;
-use shootdown::{Ack, Design, Requests};
+use shootdown::{Ack, Policy, Requests};
 use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::{Access, Rule};
 use shootdown_sim::machine;
 use shootdown_sim::os::PAGE;
 use std::rc::Rc;
 
-const EARLY: Design = Design { ack: Ack::Early, ..IPI };
+const EARLY: Policy = Policy { ack: Ack::Early, ..IPI };
 
-const PER_CPU_EARLY: Design = Design {
+const PER_CPU_EARLY: Policy = Policy {
     requests: Requests::PerCpu,
     ..EARLY
 };
 
-const LOG_EARLY: Design = Design { ack: Ack::Early, ..LOG };
+const LOG_EARLY: Policy = Policy { ack: Ack::Early, ..LOG };
 
 /// An NMI comes whenever CPU 1 is about to invalidate something, and takes its time: whoever was answered early goes
 /// on.

@@ -2,7 +2,7 @@
 
 use super::roles::*;
 use super::scene::*;
-use shootdown::{Design, Targets};
+use shootdown::{Policy, Targets};
 use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::{Access, Rule};
 use shootdown_sim::os::PAGE;
@@ -49,7 +49,7 @@ fn fork_under_a_writing_thread(stage: &Stage) {
 /// 24: the waiter gives up: a frame is shared, copied and freed while the other CPU still writes it.
 #[test]
 fn a_fork_waits_until_no_cpu_writes_what_is_shared() {
-    let in_user = Design {
+    let in_user = Policy {
         targets: Targets::InUser,
         ..LOG
     };

@@ -3,7 +3,7 @@
 
 use super::roles::*;
 use super::scene::*;
-use shootdown::{Design, Range, Reach, Stride, Tags, Targets};
+use shootdown::{Machine, Policy, Range, Reach, Stride, Tags, Targets};
 use shootdown_sim::machine;
 use shootdown_sim::model::Model;
 use shootdown_sim::os::PAGE;
@@ -71,11 +71,14 @@ fn a_batch_that_frees_tables_does_not_spare_the_lazy_cpu_that_collects_it() {
 /// counted its flush, and just before that requester looked, took the flush as seen.
 #[test]
 fn a_flush_that_a_lazy_cpu_missed_is_not_forgotten_under_a_roll_over_tag() {
-    let design = Design {
+    let design = Policy {
         tags: Tags::System,
-        tag_limit: 100,
         ..IPI
-    };
+    }
+    .on(Machine {
+        tag_limit: 100,
+        ..Machine::PCID
+    });
     never_broken(&Scene::new(2, design), |stage| {
         let (same, b) = (stage.process(1), stage.process(2));
         stage.withdraws_pages(0, &same, 1, about(10_000, 2500));
@@ -103,12 +106,15 @@ fn a_flush_that_a_lazy_cpu_missed_is_not_forgotten_under_a_roll_over_tag() {
 /// nobody, and flushes were aimed at the old space's next tag.
 #[test]
 fn a_roll_over_does_not_take_away_the_tag_that_a_switching_cpu_has_still_loaded() {
-    let design = Design {
+    let design = Policy {
         tags: Tags::System,
         reach: Reach::Broadcast,
-        tag_limit: 6,
         ..IPI
-    };
+    }
+    .on(Machine {
+        tag_limit: 6,
+        ..Machine::PCID
+    });
     never_broken(&Scene::new(2, design), |stage| {
         let (a, b) = (stage.process(1), stage.process(2));
         let same = a.clone();
@@ -147,7 +153,7 @@ fn a_roll_over_does_not_take_away_the_tag_that_a_switching_cpu_has_still_loaded(
 /// ever.
 #[test]
 fn a_request_that_is_taken_back_is_not_somebody_elses() {
-    let design = Design {
+    let design = Policy {
         targets: Targets::All,
         ..IPI
     };

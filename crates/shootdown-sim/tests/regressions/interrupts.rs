@@ -3,7 +3,7 @@
 
 use super::roles::*;
 use super::scene::*;
-use shootdown::Design;
+use shootdown::Policy;
 use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::{Isa, Riscv64, Rule};
 use shootdown_sim::machine;
@@ -47,9 +47,9 @@ fn an_interrupt_does_not_go_to_the_cpu_whose_controller_has_that_number() {
     for design in [
         IPI,
         LOG,
-        Design {
+        Policy {
             stuck_ns: 0,
-            ..Design::ARM_IPI
+            ..Policy::ARM_IPI
         },
     ] {
         let scene = Scene::new(3, design);
@@ -81,13 +81,13 @@ fn an_interrupt_does_not_go_to_the_cpu_whose_controller_has_that_number() {
 /// at what it was asked itself.
 #[test]
 fn two_harts_do_not_wait_for_each_other_in_the_firmware() {
-    let scene = |design: Design| Scene {
+    let scene = |design: Policy| Scene {
         isa: Isa::Riscv64(Riscv64 {
             sbi_call: 500,
             sbi_per_hart: 100,
             ..Riscv64::default()
         }),
-        ..Scene::new(2, Design { stuck_ns: 0, ..design })
+        ..Scene::new(2, Policy { stuck_ns: 0, ..design })
     };
     let fence_each_other = |stage: &Stage| {
         let a = stage.process(1);
@@ -97,7 +97,7 @@ fn two_harts_do_not_wait_for_each_other_in_the_firmware() {
             });
         }
     };
-    let by_firmware = scene(Design::ARM_BROADCAST);
+    let by_firmware = scene(Policy::ARM_BROADCAST);
     contract(
         &by_firmware,
         Bug::FirmwareServesNobody,
@@ -105,7 +105,7 @@ fn two_harts_do_not_wait_for_each_other_in_the_firmware() {
         fence_each_other,
     );
     // Interrupts of the kernel's own, in place of the firmware's calls, go without it.
-    let by_interrupts = scene(Design::ARM_IPI);
+    let by_interrupts = scene(Policy::ARM_IPI);
     for seed in 0..by_interrupts.tries {
         let fault = Some(Bug::FirmwareServesNobody);
         play(&by_interrupts, seed, fault, &fence_each_other).assert_clean(seed);

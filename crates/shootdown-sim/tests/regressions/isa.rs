@@ -2,7 +2,7 @@
 
 use super::roles::*;
 use super::scene::*;
-use shootdown::{Design, Reach, Tags};
+use shootdown::{Design, Machine, Policy, Reach, Tags};
 use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::{Aarch64, Access, Isa, Riscv64, Rule};
 use shootdown_sim::machine;
@@ -11,20 +11,22 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 /// Tags for two CPUs that roll over with the third space.
-const FEW_TAGS: u16 = 1 + 3;
+const FEW_TAGS: u32 = 1 + 3;
 
-fn on(isa: Isa, design: Design) -> Scene {
+fn on(isa: Isa, design: impl Into<Design>) -> Scene {
+    let mut design = design.into();
+    design.policy.stuck_ns = 0;
     Scene {
         isa,
-        ..Scene::new(2, Design { stuck_ns: 0, ..design })
+        ..Scene::new(2, design)
     }
 }
 
-fn arm(design: Design) -> Scene {
+fn arm(design: impl Into<Design>) -> Scene {
     on(Isa::Aarch64(Aarch64::default()), design)
 }
 
-fn riscv(design: Design) -> Scene {
+fn riscv(design: impl Into<Design>) -> Scene {
     on(Isa::Riscv64(Riscv64::default()), design)
 }
 
@@ -49,7 +51,7 @@ fn withdraw_under_a_reader(pages: u64) -> impl Fn(&Stage) {
 /// 17, ArceOS 2008: no barrier between the table write and the invalidation.
 #[test]
 fn an_invalidation_does_not_overtake_the_table_write() {
-    for design in [Design::ARM_BROADCAST, Design::ARM_LOCAL_FIRST] {
+    for design in [Policy::ARM_BROADCAST, Policy::ARM_LOCAL_FIRST] {
         let mut scene = arm(design);
         scene.store_delay = 1_500;
         let symptom = Symptom::Breaks(Rule::C1);
@@ -65,9 +67,9 @@ fn an_invalidation_does_not_overtake_the_table_write() {
 /// 17, the same kernel: the fallback for a range too large to walk was the local form.
 #[test]
 fn a_range_too_large_to_walk_is_not_flushed_here_only() {
-    let design = Design {
+    let design = Policy {
         ceiling: 2,
-        ..Design::ARM_BROADCAST
+        ..Policy::ARM_BROADCAST
     };
     let mut scene = arm(design);
     scene.limits = Some(shootdown::BroadcastLimits {
@@ -85,11 +87,11 @@ fn a_range_too_large_to_walk_is_not_flushed_here_only() {
 /// 47, proposal of 2015: the handler answers without a barrier between its local invalidation and the answer.
 #[test]
 fn a_handler_does_not_answer_before_its_invalidation_is_complete() {
-    let page_by_page = Design {
+    let page_by_page = Policy {
         ceiling: 33,
-        ..Design::ARM_IPI
+        ..Policy::ARM_IPI
     };
-    for design in [Design::ARM_IPI, page_by_page, LOG] {
+    for design in [Policy::ARM_IPI, page_by_page, LOG] {
         contract(
             &arm(design),
             Bug::AcknowledgeBeforeLocalSync,
@@ -102,7 +104,7 @@ fn a_handler_does_not_answer_before_its_invalidation_is_complete() {
         ..Riscv64::default()
     });
     contract(
-        &on(svinval, Design::ARM_IPI),
+        &on(svinval, Policy::ARM_IPI),
         Bug::AcknowledgeBeforeLocalSync,
         Symptom::Breaks(Rule::C1),
         withdraw_under_a_reader(2),
@@ -129,12 +131,12 @@ fn take_turns(stage: &Stage) {
 /// 18, Asterinas 3672: a tag was reused after a root load without a fence, which the emulator did not show.
 #[test]
 fn a_tag_is_not_reused_without_a_fence() {
-    let rolled = Design {
+    let rolled = Policy::ARM_IPI.on(Machine {
         tag_limit: FEW_TAGS,
-        ..Design::ARM_IPI
-    };
-    let slots = Design { slots: 2, ..IPI };
-    for design in [rolled, slots] {
+        ..Machine::PCID
+    });
+    let slots = Policy { slots: 2, ..IPI };
+    for design in [rolled, slots.into()] {
         contract(
             &riscv(design),
             Bug::TagReusedWithoutFlush,
@@ -148,7 +150,7 @@ fn a_tag_is_not_reused_without_a_fence() {
 #[test]
 fn a_hart_that_is_off_is_not_waited_for() {
     contract(
-        &riscv(Design::ARM_IPI),
+        &riscv(Policy::ARM_IPI),
         Bug::WaitForCpuThatIsOff,
         Symptom::Hangs,
         |stage| {
@@ -172,10 +174,10 @@ fn a_hart_that_is_off_is_not_waited_for() {
 /// space no longer has.
 #[test]
 fn a_tag_is_not_read_before_the_entry_is_cleared() {
-    let mut scene = arm(Design {
+    let mut scene = arm(Policy::ARM_BROADCAST.on(Machine {
         tag_limit: FEW_TAGS,
-        ..Design::ARM_BROADCAST
-    });
+        ..Machine::PCID
+    }));
     scene.store_delay = 1_500;
     scene.tries = 600;
     let symptom = Symptom::Breaks(Rule::C1);
@@ -210,10 +212,10 @@ fn a_tag_is_not_read_before_the_entry_is_cleared() {
 #[test]
 fn a_page_does_not_fault_again_because_its_space_was_unloaded_while_it_was_mapped() {
     let pages = 4 * ROUNDS;
-    let design = Design {
+    let design = Policy {
         tags: Tags::PerCpu,
         reach: Reach::Ipi,
-        ..Design::ADAPTIVE
+        ..Policy::ADAPTIVE
     };
     for seed in 0..10 {
         let unloaded = Rc::new(Cell::new(0));

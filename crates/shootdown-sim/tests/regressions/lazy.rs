@@ -2,7 +2,7 @@
 
 use super::roles::*;
 use super::scene::*;
-use shootdown::{Design, Reach, Tags};
+use shootdown::{Machine, Policy, Reach, Tags};
 use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
@@ -94,12 +94,15 @@ fn a_lazy_cpu_on_a_system_wide_tag_does_not_keep_the_root_of_a_space_that_ends()
 #[test]
 fn a_cpu_that_was_lazy_during_a_roll_over_does_not_come_back_on_a_tag_that_flushes_miss() {
     for reach in [Reach::Ipi, Reach::Broadcast] {
-        let design = Design {
+        let design = Policy {
             tags: Tags::System,
             reach,
-            tag_limit: 5,
             ..IPI
-        };
+        }
+        .on(Machine {
+            tag_limit: 5,
+            ..Machine::PCID
+        });
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
         contract(&scene, Bug::LazyKeepsOldTag, symptom, |stage| {

@@ -1,7 +1,7 @@
 //! Preemption: what a requester may lose its CPU in the middle of, and what it may not.
 
 use super::scene::*;
-use shootdown::{Design, Order, Range, Requests};
+use shootdown::{Order, Policy, Range, Requests};
 use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
@@ -39,7 +39,7 @@ fn a_requester_does_not_leave_its_cpu_before_it_has_flushed_it() {
             let scene = Scene {
                 threads: 6,
                 seeds: 40,
-                ..Scene::new(3, Design { order, ..design })
+                ..Scene::new(3, Policy { order, ..design })
             };
             let symptom = Symptom::Breaks(Rule::C1);
             contract(&scene, Bug::UnpinnedBeforeLocalFlush, symptom, threads_that_wander);
@@ -65,7 +65,7 @@ fn a_requester_does_not_leave_its_cpu_between_its_own_flush_and_sending() {
 /// A waiter that is preempted keeps the descriptor of the CPU it asked from; the next requester there does not take it.
 #[test]
 fn the_descriptor_of_a_cpu_is_not_used_twice_at_once() {
-    let design = Design {
+    let design = Policy {
         requests: Requests::PerCpu,
         ..PREEMPTIBLE
     };
@@ -105,7 +105,7 @@ struct Seen {
 
 /// A thread withdraws a page that another CPU has cached which keeps interrupts off. Meanwhile somebody urgent wakes up
 /// on the requester's CPU and keeps it; the third CPU has nothing to do.
-fn wait_for_a_cpu_with_interrupts_off(design: Design, seed: u64) -> Seen {
+fn wait_for_a_cpu_with_interrupts_off(design: Policy, seed: u64) -> Seen {
     let scene = Scene {
         threads: 5,
         ..Scene::new(3, design)

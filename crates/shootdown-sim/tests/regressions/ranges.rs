@@ -2,7 +2,7 @@
 
 use super::roles::*;
 use super::scene::*;
-use shootdown::{BroadcastLimits, Design, Range, Stride};
+use shootdown::{BroadcastLimits, Policy, Range, Stride};
 use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::{Access, Rule};
 use shootdown_sim::os::PAGE;
@@ -149,7 +149,7 @@ fn a_frame_is_not_freed_before_the_flush_was_waited_for() {
 /// of each piece stayed.
 #[test]
 fn the_last_page_of_a_broadcast_is_not_left_out() {
-    let design = Design {
+    let design = Policy {
         ceiling: 33,
         ..BROADCAST
     };

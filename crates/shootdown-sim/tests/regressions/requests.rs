@@ -2,7 +2,7 @@
 
 use super::roles::*;
 use super::scene::*;
-use shootdown::{Design, Order, Range, Service, Targets};
+use shootdown::{Order, Policy, Range, Targets};
 use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
@@ -11,8 +11,8 @@ use shootdown_sim::os::PAGE;
 /// 10, Redox 7d42e8d9, 4158d899: two CPUs waited for each other's answer, both with interrupts off.
 #[test]
 fn two_requesters_with_interrupts_off_do_not_wait_for_each_other_for_ever() {
-    let left_to_interrupts = Design {
-        service: Service::Interrupt,
+    let left_to_interrupts = Policy {
+        wait: shootdown::Wait::Spin,
         ..IPI
     };
     for design in [IPI, LOG, left_to_interrupts] {
@@ -80,7 +80,7 @@ fn a_flush_is_not_skipped_because_its_space_is_not_current_on_the_requester() {
 #[test]
 fn targets_are_not_chosen_by_what_the_requester_runs() {
     for targets in [Targets::All, Targets::Space, Targets::Active] {
-        let design = Design { targets, ..IPI };
+        let design = Policy { targets, ..IPI };
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
         contract(
@@ -104,7 +104,7 @@ fn flush_a_space_that_runs_on_both(stage: &Stage) {
 #[test]
 fn a_request_is_not_seen_before_its_arguments() {
     for order in [Order::Serial, Order::Concurrent] {
-        let scene = Scene::new(2, Design { order, ..IPI });
+        let scene = Scene::new(2, Policy { order, ..IPI });
         contract(
             &scene,
             Bug::FlagBeforeArguments,
@@ -149,7 +149,7 @@ fn free_before_the_answer(stage: &Stage) {
 /// another CPU had not answered.
 #[test]
 fn a_departing_cpu_does_not_answer_for_another() {
-    let design = Design {
+    let design = Policy {
         targets: Targets::All,
         ..IPI
     };

@@ -3,7 +3,7 @@
 //! A [`Scene`] says what the machine and the design are; a script gives each CPU of a [`Stage`] what it does, mostly in
 //! rounds that start at fixed times and race within. CPUs speculate at random moments throughout.
 
-use shootdown::{BroadcastLimits, Design, Order, Reach, Requests, Tags, Wait, Walkers, Word};
+use shootdown::{BroadcastLimits, Design, Order, Policy, Reach, Requests, Tags, Wait, Walkers, Word};
 use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::{Access, Hw, HwConfig, Iommu, Isa, Privilege, Rule, Violation};
 use shootdown_sim::machine::{self, Config, Machine, Outcome, SimWord, StoreBuffer, Topology};
@@ -30,33 +30,33 @@ pub const ROUNDS: u64 = 12;
 pub const ALWAYS_CONSIDER: u64 = 1 << 62;
 
 /// Interrupts, per-CPU tags, stack requests; nobody walks without a lock, so nobody is interrupted for that.
-pub const IPI: Design = Design {
+pub const IPI: Policy = Policy {
     walkers: Walkers::None,
     stuck_ns: 0,
-    ..Design::IPI
+    ..Policy::IPI
 };
 
 /// The same with preemptible waits.
-pub const PREEMPTIBLE: Design = Design {
+pub const PREEMPTIBLE: Policy = Policy {
     wait: Wait::Preemptible,
     ..IPI
 };
 
 /// The same with the flush log.
-pub const LOG: Design = Design {
+pub const LOG: Policy = Policy {
     requests: Requests::Log,
     order: Order::Concurrent,
     ..IPI
 };
 
 /// The flush log, with preemptible waits.
-pub const LOG_PREEMPTIBLE: Design = Design {
+pub const LOG_PREEMPTIBLE: Policy = Policy {
     wait: Wait::Preemptible,
     ..LOG
 };
 
 /// Broadcast; a space is promoted as soon as CPU 0 flushes it while two CPUs run it.
-pub const BROADCAST: Design = Design {
+pub const BROADCAST: Policy = Policy {
     tags: Tags::Hybrid { promote_at: 2 },
     reach: Reach::Broadcast,
     consider_window_ns: ALWAYS_CONSIDER,
@@ -93,10 +93,10 @@ const LIMITS: BroadcastLimits = BroadcastLimits {
 };
 
 impl Scene {
-    pub fn new(cpus: usize, design: Design) -> Self {
+    pub fn new(cpus: usize, design: impl Into<Design>) -> Self {
         Scene {
             cpus,
-            design,
+            design: design.into(),
             store_delay: 400,
             limits: Some(LIMITS),
             leaf_only_keeps_psc: false,

@@ -2,13 +2,13 @@
 
 use super::roles::*;
 use super::scene::*;
-use shootdown::{Design, Order, Reach, Tags};
+use shootdown::{Design, Order, Policy, Reach, Tags};
 use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
 use shootdown_sim::os::PAGE;
 
-fn scene(design: Design) -> Scene {
+fn scene(design: impl Into<Design>) -> Scene {
     Scene {
         devices: 1,
         ..Scene::new(2, design)
@@ -44,12 +44,12 @@ fn unmap_under_a_device(stage: &Stage) {
 /// However a flush goes, the device is told, and waited for before frames and tables are freed.
 #[test]
 fn a_device_uses_nothing_that_was_flushed_whatever_the_way() {
-    let rolled = |reach| Design {
+    let rolled = |reach| Policy {
         tags: Tags::System,
         reach,
         ..IPI
     };
-    let adaptive = Design {
+    let adaptive = Policy {
         reach: Reach::Adaptive,
         order: Order::Concurrent,
         ..BROADCAST

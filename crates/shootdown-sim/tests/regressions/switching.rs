@@ -2,7 +2,7 @@
 
 use super::roles::*;
 use super::scene::*;
-use shootdown::{Design, Range, Stride};
+use shootdown::{Policy, Range, Stride};
 use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
@@ -81,7 +81,7 @@ fn the_set_is_not_left_while_the_old_root_is_loaded() {
 /// entries of the old space, which the new one found under its tag.
 #[test]
 fn nothing_is_filled_between_the_flush_of_a_tag_and_the_root_load() {
-    let design = Design { slots: 1, ..IPI };
+    let design = Policy { slots: 1, ..IPI };
     let scene = Scene::new(2, design);
     let symptom = Symptom::Breaks(Rule::C4);
     contract(&scene, Bug::FlushBeforeRootLoad, symptom, |stage| {

@@ -2,7 +2,7 @@
 
 use super::roles::*;
 use super::scene::*;
-use shootdown::{Design, Reach, Tags};
+use shootdown::{Machine, Policy, Reach, Tags};
 use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
@@ -11,11 +11,10 @@ use shootdown_sim::machine;
 /// live spaces shared a tag.
 #[test]
 fn exhausted_tags_are_not_handed_out_twice() {
-    let design = Design {
-        slots: 2,
+    let design = Policy { slots: 2, ..BROADCAST }.on(Machine {
         tag_limit: 1 + 2 + 1,
-        ..BROADCAST
-    };
+        ..Machine::PCID
+    });
     let scene = Scene::new(2, design);
     let symptom = Symptom::Breaks(Rule::C4);
     contract(&scene, Bug::TagBeyondRange, symptom, |stage| {
@@ -63,17 +62,18 @@ fn withdraw_what_the_user_half_holds(stage: &Stage) {
 /// 5, Linux, 2025: which user halves to flush was kept in a mask of 16 bits, indexed by tags that went further.
 #[test]
 fn the_user_half_of_a_tag_above_15_is_not_forgotten() {
-    let design = Design {
+    let design = IPI.on(Machine {
         split: true,
         first_tag: 20,
-        ..IPI
-    };
+        ..Machine::PCID
+    });
     for design in [
         design,
-        Design {
+        Policy {
             requests: LOG.requests,
-            ..design
-        },
+            ..design.policy
+        }
+        .on(design.machine),
     ] {
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
@@ -84,10 +84,10 @@ fn the_user_half_of_a_tag_above_15_is_not_forgotten() {
 /// 30: a broadcast under split tags invalidated only the half that the kernel runs on.
 #[test]
 fn a_broadcast_does_not_stop_at_one_half_of_a_split_pair() {
-    let design = Design {
+    let design = BROADCAST.on(Machine {
         split: true,
-        ..BROADCAST
-    };
+        ..Machine::PCID
+    });
     let scene = Scene::new(2, design);
     let symptom = Symptom::Breaks(Rule::C1);
     contract(
@@ -104,12 +104,15 @@ fn a_broadcast_does_not_stop_at_one_half_of_a_split_pair() {
 #[test]
 fn a_tag_is_kept_over_two_roll_overs_for_every_cpu_that_runs_on_it() {
     for reach in [Reach::Ipi, Reach::Broadcast, Reach::LocalFirst] {
-        let design = Design {
+        let design = Policy {
             tags: Tags::System,
             reach,
-            tag_limit: 5,
             ..IPI
-        };
+        }
+        .on(Machine {
+            tag_limit: 5,
+            ..Machine::PCID
+        });
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
         contract(&scene, Bug::FirstReservationRenewed, symptom, |stage| {

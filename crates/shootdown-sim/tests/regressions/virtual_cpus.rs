@@ -3,7 +3,7 @@
 
 use super::roles::*;
 use super::scene::*;
-use shootdown::{Design, Walkers};
+use shootdown::{Policy, Walkers};
 use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
@@ -99,7 +99,7 @@ fn a_descheduled_cpu_is_not_waited_for() {
 #[test]
 fn a_cpu_that_was_descheduled_in_a_walk_is_told_that_a_table_goes() {
     for walkers in [Walkers::Precise, Walkers::PreciseExchange, Walkers::Sticky] {
-        let scene = Scene::new(2, Design { walkers, ..IPI });
+        let scene = Scene::new(2, Policy { walkers, ..IPI });
         let symptom = Symptom::Breaks(Rule::C3);
         contract(&scene, Bug::SkipDescheduledWalker, symptom, |stage| {
             let (walked, b) = (stage.process(1), stage.process(2));

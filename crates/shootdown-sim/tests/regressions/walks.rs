@@ -3,7 +3,7 @@
 
 use super::roles::*;
 use super::scene::*;
-use shootdown::{Design, Range, Stride, Walkers};
+use shootdown::{Policy, Range, Stride, Walkers};
 use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
@@ -27,8 +27,8 @@ const EVERY: [Walkers; 6] = [
     Walkers::GracePeriod,
 ];
 
-fn with(walkers: Walkers, base: Design) -> Design {
-    Design { walkers, ..base }
+fn with(walkers: Walkers, base: Policy) -> Policy {
+    Policy { walkers, ..base }
 }
 
 /// Walks `a` for about `long` cycles under one guard: pins pages and looks at their leaves again.

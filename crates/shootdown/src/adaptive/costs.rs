@@ -7,7 +7,7 @@
 //!
 //! 1. [`Engine::calibrate`] (`adaptive/calibration.rs`) measures each way some times at start and keeps one of the
 //!    shortest.
-//! 2. While running, one request in [`sample_one_in`](crate::Design::sample_one_in) is timed, and moves the estimate an
+//! 2. While running, one request in [`sample_one_in`](crate::Policy::sample_one_in) is timed, and moves the estimate an
 //!    eighth of the way. What interrupts take is two numbers, that of the first target and that of each further one;
 //!    from requests to few and to many both are learnt.
 //! 3. The threshold follows the estimates with hysteresis: it moves only when the other way is better by a quarter.
@@ -290,10 +290,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// of both.
     #[inline]
     pub(crate) fn sample(&self, generation: u64) -> Option<u64> {
-        if self.design().reach != Reach::Adaptive {
+        if self.policy().reach != Reach::Adaptive {
             return None;
         }
-        let within = u64::from(self.design().sample_one_in) - 1;
+        let within = u64::from(self.policy().sample_one_in) - 1;
         let sample = generation >> within.count_ones();
         // Fibonacci hashing (Knuth): 2^64 divided by the golden ratio; the high half is what it mixes well.
         let which = (sample + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 & within;
@@ -311,7 +311,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         range: &Range,
         sample: Option<u64>,
     ) -> bool {
-        if self.design().reach != Reach::Adaptive || targets.is_empty() {
+        if self.policy().reach != Reach::Adaptive || targets.is_empty() {
             return false;
         }
         let targets = targets.len() as u64;

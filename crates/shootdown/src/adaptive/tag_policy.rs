@@ -1,5 +1,5 @@
 //! Whether a space is worth a system-wide tag, by what its requests cost without one and with one
-//! ([`Worth::Cost`](crate::Worth::Cost)).
+//! ([`Tags::HybridByCost`](crate::Tags::HybridByCost)).
 //!
 //! Owns what is noted of a space and of a CPU for that ([`Share`], [`Behind`]) and how it is weighed;
 //! `tags/promotion.rs` and `tags/demotion.rs` act on the answer. Nothing here is needed for correctness.
@@ -9,7 +9,7 @@
 //!    inside the kernel catch up by themselves; and each CPU notes with how many requests at once. With a tag it costs
 //!    a broadcast.
 //! 2. One way has to be dearer than the other by an eighth ([`is_clearly_more`]), and, if the space has been the other
-//!    way before, so many times in a row ([`demote_after`](crate::Design::demote_after)). Means are compared, not
+//!    way before, so many times in a row ([`demote_after`](crate::Policy::demote_after)). Means are compared, not
 //!    samples: how many CPUs are active and what a broadcast takes go up and down by half, and a tag given up at a peak
 //!    would be measured against that peak ever after.
 //! 3. Under a tag nothing is learnt of what requests would cost without, so what is known fades, and the space is tried
@@ -17,7 +17,7 @@
 
 use crate::adaptive::costs::{Costs, nearer};
 use crate::cpu::state::{PerCpu, Slot};
-use crate::design::{Reach, Worth};
+use crate::design::{Reach, Tags};
 use crate::engine::Engine;
 use crate::facade::Word;
 use crate::hooks::{CpuId, Kernel};
@@ -26,7 +26,7 @@ use core::sync::atomic::Ordering;
 
 /// One in how much of what was noted of requests without a tag is forgotten at each timed request with one. A space
 /// that is twice as dear without a tag as with one is then tried without after some 800 samples, 50,000 requests, and a
-/// trial lasts eight ([`demote_after`](crate::Design::demote_after)) or a few more: a hundredth of the requests.
+/// trial lasts eight ([`demote_after`](crate::Policy::demote_after)) or a few more: a hundredth of the requests.
 /// `shootdown explain tlb_flush2 --threads 3 --virtual-ms 60` tells of one.
 const SHARE_FADES: u64 = 1024;
 
@@ -201,7 +201,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Whether tags go by what requests cost.
     #[inline]
     pub(crate) fn weighs_tags(&self) -> bool {
-        self.design().reach == Reach::Adaptive && self.design().worth == Worth::Cost
+        self.policy().reach == Reach::Adaptive && matches!(self.tags(), Tags::HybridByCost { .. })
     }
 
     /// `cpu`, this one, has caught up by itself, in the slot that it has loaded, from generation `seen` on. Interrupts
@@ -239,7 +239,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         space.dear.store(dear.faded().pack(), Ordering::Relaxed);
         let (without, with) = self.without_and_with_tag(space, me);
         // Where it has had a tag and was better off without, one sample is not enough.
-        let times = if dear.ns == 0 { 1 } else { self.design().demote_after };
+        let times = if dear.ns == 0 { 1 } else { self.policy().demote_after };
         let found = active >= least && is_clearly_more(without, with.max(dear.ns));
         self.is_found(space, found, times).then_some((without, with))
     }

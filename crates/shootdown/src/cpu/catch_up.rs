@@ -32,7 +32,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if seen == current {
             return Missed::Nothing;
         }
-        if self.design().requests != Requests::Log || current.wrapping_sub(seen) > LOG_ENTRIES as u64 {
+        if self.policy().requests != Requests::Log || current.wrapping_sub(seen) > LOG_ENTRIES as u64 {
             return Missed::Whole;
         }
         let (mut strides, mut tables) = (0, false);
@@ -42,7 +42,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             };
             strides += range.strides().min(u64::from(u32::MAX));
             tables |= range.tables();
-            if strides > u64::from(self.design().ceiling) {
+            if strides > u64::from(self.policy().ceiling) {
                 return Missed::Whole;
             }
         }
@@ -53,9 +53,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// walked.
     #[inline]
     fn missed_one(&self, log: &FlushLog<K::Facade>, seen: u64, current: u64) -> Option<Range> {
-        let one = self.design().requests == Requests::Log && current == seen + 1;
+        let one = self.policy().requests == Requests::Log && current == seen + 1;
         let range = if one { log.read(current) } else { None };
-        range.filter(|range| range.is_walkable(self.design().ceiling))
+        range.filter(|range| range.is_walkable(self.policy().ceiling))
     }
 
     /// Brings this CPU's current slot to the space's generation. The generation is read before the flush (rule 6).
@@ -178,10 +178,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// as well when kernel table pages are freed: a page invalidation on x86 purges the paging-structure entries of the
     /// loaded PCID only, and links to kernel tables stand under every tag (C3).
     pub(crate) fn flush_kernel_range(&self, cpu: &PerCpu<K::Facade>, range: &Range) {
-        if !range.is_walkable(self.design().ceiling) || range.tables() {
+        if !range.is_walkable(self.policy().ceiling) || range.tables() {
             return self.flush_everything_here();
         }
-        if !self.design().split {
+        if !self.machine().split {
             return self.complete_here(|| {
                 for address in range.addresses() {
                     self.kernel.invalidate(Local::Kernel {
@@ -191,11 +191,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 }
             });
         }
-        if self.design().tags != crate::design::Tags::PerCpu {
+        if self.tags() != crate::design::Tags::PerCpu {
             return self.flush_everything_here();
         }
         let loaded = cpu.own.slot.load(Ordering::Relaxed) as usize;
-        for (index, slot) in cpu.own.slots[..usize::from(self.design().slots)].iter().enumerate() {
+        for (index, slot) in cpu.own.slots[..usize::from(self.policy().slots)].iter().enumerate() {
             if index != loaded || cpu.own.space.load(Ordering::Relaxed) == 0 {
                 slot.space.store(0, Ordering::Relaxed);
             }

@@ -119,7 +119,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Chooses a tag and loads the root under it. Returns whether the tag is system-wide.
     fn load(&self, cpu: &PerCpu<K::Facade>, me: usize, space: &Space<K::Facade, W>) -> bool {
-        let tag = match (self.design().tags, space.mode()) {
+        let tag = match (self.tags(), space.mode()) {
             (crate::design::Tags::System, _) => {
                 // From the choice of the next tag on a roll-over keeps that one for this CPU, and no longer the one
                 // that is loaded: let go of it first, so that nothing is filled or walked under it (C3, C4).
@@ -146,12 +146,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// The tag that stands for slot `index` on every CPU.
     #[inline(always)]
     pub(crate) fn slot_tag(&self, index: usize) -> Tag {
-        Tag(self.design().first_tag + index as u16)
+        Tag(self.machine().first_tag + index as u16)
     }
 
     /// Loads `space` under one of this CPU's slots: its own if it still has one, else the next victim's.
     pub(crate) fn load_slot(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
-        let slots = &cpu.own.slots[..usize::from(self.design().slots)];
+        let slots = &cpu.own.slots[..usize::from(self.policy().slots)];
         let found = slots
             .iter()
             .position(|slot| slot.space.load(Ordering::Relaxed) == space.id);
@@ -189,7 +189,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Loads a root and drops everything under its tag. The user half is not loaded, so it can go first.
     fn load_root_flushing(&self, root: Root, tag: Tag) {
-        if self.design().split {
+        if self.machine().split {
             self.complete_here(|| {
                 for half in self.halves(tag).skip(1) {
                     self.kernel.invalidate(Local::Tag(half));
@@ -229,7 +229,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// hardly ever written; else a store of its state besides, and a barrier at the end.
     #[inline]
     pub fn enter_kernel(&self, space: &Space<K::Facade, W>) -> bool {
-        if self.design().targets != crate::design::Targets::InUser {
+        if self.policy().targets != crate::design::Targets::InUser {
             return false;
         }
         let me = self.kernel.cpu();

@@ -1,306 +1,98 @@
-//! The design: one setting per axis. A published design is a named preset; mixing settings is free.
+//! A design: a [`Policy`], which the kernel chooses, on a [`Machine`], which it finds.
 //!
-//! Adding a design is adding a value to an axis here and serving it where the axis is read (each axis says where).
+//! Published designs are presets of the policy; mixing settings is free. Adding a design is adding a value to an axis
+//! in `policy.rs` and serving it where the axis is read (each axis says where).
 
+mod machine;
+mod policy;
 mod presets;
 
-/// How address spaces get hardware tags. Read in `cpu/switch.rs`, `flush` and `tags/promotion.rs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Tags {
-    /// Dynamic slots per CPU, each with the generation it has seen (x86 PCIDs as Linux and FreeBSD use them).
-    PerCpu,
-    /// One tag per space on all CPUs, with roll-over when they run out (Arm and RISC-V ASIDs).
-    System,
-    /// Per-CPU slots, and a system-wide tag once a space is seen active on `promote_at` CPUs or more.
-    Hybrid {
-        /// CPUs that must be seen active at once.
-        promote_at: u32,
-    },
-}
+pub use machine::*;
+pub use policy::*;
 
-/// What makes a space worth a system-wide tag, where there are both kinds ([`Tags::Hybrid`]). Read in
-/// `tags/promotion.rs` and `tags/demotion.rs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Worth {
-    /// That it is active on as many CPUs as the design says. Where reach is adaptive it gives the tag back on half as
-    /// many.
-    Count,
-    /// That besides its requests are expected to cost more without: by how many of the CPUs that are active have to be
-    /// asked, and by how far the others fall behind before they catch up by themselves. It gives the tag back when
-    /// broadcasts have become dearer than that, and is tried without now and then, since what is known fades. Served
-    /// with [`Reach::Adaptive`], else as [`Count`](Worth::Count).
-    Cost,
-}
-
-/// How an invalidation reaches other CPUs. Read in `flush`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Reach {
-    /// By interrupts to the CPUs concerned.
-    Ipi,
-    /// By the broadcast instruction wherever the space's tag is system-wide, else by interrupts.
-    Broadcast,
-    /// Locally when no other CPU was ever active in the space, else as [`Broadcast`](Reach::Broadcast).
-    LocalFirst,
-    /// Per request, whichever is expected to cost less, from costs that the engine measures for itself.
-    Adaptive,
-    /// Not at all. Unsound: the negative control that an oracle must catch at once.
-    None,
-}
-
-/// Which CPUs of the set are interrupted. Read in `flush/targets.rs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Targets {
-    /// Every online CPU, whatever it runs.
-    All,
-    /// The space's CPU set.
-    Space,
-    /// The CPU set without lazy CPUs and CPUs that have left (lazy ones are kept where C3 needs them).
-    Active,
-    /// As [`Active`](Targets::Active), where besides a CPU counts as lazy while it is inside the kernel on behalf of
-    /// user code and touches no user address: between `enter_kernel` and `leave_lazy`. It catches up before it returns.
-    InUser,
-}
-
-/// When a CPU that has switched away from a space leaves its set. Read in `cpu/switch.rs`, `flush/targets.rs` and
-/// `transport/handler.rs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Departure {
-    /// At the switch: a write of a line that the space's other CPUs share.
-    AtSwitch,
-    /// When a request finds it gone, as Linux does from 6.13 on: a switch writes nothing, and a CPU that comes back is
-    /// still in. Requests that free table pages go to such CPUs too, and so does one request in `trim_ns`; all others
-    /// skip them. Served with [`Requests::PerRequest`] and per-CPU tags, else as [`AtSwitch`](Departure::AtSwitch).
-    WhenAsked {
-        /// Least time, ns, between two requests of a space that look for CPUs that have left.
-        trim_ns: u64,
-    },
-    /// At the switch while no other CPU is in the set, which then costs next to nothing, else when a request finds it
-    /// gone: CPUs that come and go between spaces that others run too write no shared line. Requests skip CPUs that
-    /// have left, and ask them to leave the set as well once looking at them has cost as much; so a space that has
-    /// moved on is soon rid of them. Requests that free table pages skip them too: what they hold is of no use before
-    /// they have caught up. Served with [`Requests::PerRequest`] and [`Requests::Log`] and per-CPU tags, else as
-    /// [`AtSwitch`](Departure::AtSwitch).
-    WhenShared {
-        /// Looks at a CPU in vain that cost about as much as to ask it.
-        looks: u32,
-    },
-}
-
-/// How a request is handed over. Read in `flush`, `transport/ipi.rs` and `transport/handler.rs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Requests {
-    /// A queue entry at each target points at a descriptor on the requester's stack.
-    PerRequest,
-    /// The same, but the descriptor belongs to the requester's CPU and is made once. Kernels that have only that keep
-    /// preemption off while it is in use; here a request that finds it in use takes the stack.
-    PerCpu,
-    /// The range goes to the space's log; an interrupt only says "catch up"; many requesters share one.
-    Log,
-}
-
-/// When the requester does its own invalidation. Read in `transport/ipi.rs` and `flush_while`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Order {
-    /// Before sending.
-    Serial,
-    /// After sending, while the targets answer.
-    Concurrent,
-}
-
-/// When a target acknowledges. Read in `transport/early_ack.rs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Ack {
-    /// When it has invalidated.
-    Late,
-    /// When its handler begins, where that is right: a range of one space on per-CPU tags, no table pages, and nothing
-    /// on the target touches user addresses before it has invalidated. NMI handlers have to ask
-    /// ([`user_access_ok`](crate::Engine::user_access_ok)). Else as [`Late`](Ack::Late).
-    Early,
-}
-
-/// How a requester waits. Read in `transport/ipi.rs` and `flush/token.rs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Wait {
-    /// Pinned, with preemption off, until everybody has answered. With [`Requests::Log`] the waiting is a section of
-    /// its own: a preemption may come in between the sending and it.
-    Spin,
-    /// With preemption on: the waiter may be preempted and may migrate. Only the local part, choosing targets and
-    /// sending are pinned (and a wait for a free slot in a target's queue, which is part of sending).
-    Preemptible,
-}
-
-/// Who does what others ask of a CPU that waits for its own request. Read in `transport/handler.rs`
-/// (`serve_while_waiting`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Service {
-    /// The waiter, as soon as it sees the request: it need not wait for the interrupt.
-    Waiter,
-    /// The interrupt, as in Linux, whose waiters look at nothing but their own request. A waiter that has interrupts
-    /// off serves all the same (C5).
-    Interrupt,
-}
-
-/// How the freeing side of a table page knows that no lockless walk still holds a link to it. Read in `walk`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Walkers {
-    /// The kernel has no lockless walks: nothing is done, nothing is checked, and [`walk`](crate::Engine::walk) panics.
-    None,
-    /// Interrupts every online CPU; walks run with interrupts off and cost nothing.
-    InterruptAll,
-    /// A walk publishes its space in a word of its CPU by a store and a full barrier, and clears it afterwards.
-    Precise,
-    /// The same with one atomic exchange in place of store and barrier.
-    PreciseExchange,
-    /// A walk registers its CPU once; it stays registered until a freeing side asks.
-    Sticky,
-    /// Table pages go to a reclaimer that frees them after a grace period.
-    GracePeriod,
-    /// Sticky or precise, per space, by which of walking and freeing is the more frequent.
-    Adaptive,
-}
-
-/// What happens to a space's tag when the space ends. Read in `tags/promotion.rs` (`retire`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Exit {
-    /// Its translations are invalidated.
-    Flush,
-    /// Nothing: the tag is not used again before a roll-over has invalidated it.
-    DeferToRollOver,
-}
-
-/// When what an unmap took away is free again. Read in `flush/batch.rs` and `flush/deferred.rs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Free {
-    /// When its own flush is complete, in batches too.
-    Synchronous,
-    /// The same, but the changes of a [`batch`](crate::Engine::batch) in many spaces share one request.
-    Batched,
-    /// As [`Batched`](Free::Batched), and [`flush_later`](crate::Engine::flush_later) interrupts nobody: frames and
-    /// virtual range wait until every CPU has flushed at a tick or a switch. Relaxes the contract: other CPUs may use
-    /// the old translation until then.
-    Deferred,
-}
-
-/// Workarounds for processors that do not invalidate as they should. Read in `flush` and `transport/broadcast.rs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Errata {
-    /// Never broadcast, whatever the reach says: interrupts instead (ThunderX pass 1, ThunderX 27456).
-    pub never_broadcast: bool,
-    /// Interrupt besides every broadcast: the synchronisation is acknowledged too early (C1-Pro 4193714).
-    pub interrupt_too: bool,
-    /// Invalidate and synchronise twice (Falkor 1009, A76 1286807, A55 2441007, A510 2441009).
-    pub repeat: bool,
-}
-
-impl Errata {
-    /// A processor that does as it should.
-    pub const NONE: Errata = Errata {
-        never_broadcast: false,
-        interrupt_too: false,
-        repeat: false,
-    };
-}
-
-/// A complete design.
+/// A policy on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Design {
-    /// How spaces get tags.
-    pub tags: Tags,
-    /// What makes a space worth a system-wide one.
-    pub worth: Worth,
-    /// How invalidations reach other CPUs.
-    pub reach: Reach,
-    /// Which CPUs are interrupted.
-    pub targets: Targets,
-    /// When CPUs that have left are no longer among them.
-    pub departure: Departure,
-    /// How requests are handed over.
-    pub requests: Requests,
-    /// When the requester does its own part.
-    pub order: Order,
-    /// When targets acknowledge.
-    pub ack: Ack,
-    /// How the requester waits.
-    pub wait: Wait,
-    /// Who serves a CPU's requests while it waits.
-    pub service: Service,
-    /// How lockless walks are kept off freed table pages.
-    pub walkers: Walkers,
-    /// What happens when a space ends.
-    pub exit: Exit,
-    /// When what was unmapped is free again.
-    pub free: Free,
-    /// Workarounds for the processor at hand.
-    pub errata: Errata,
-    /// Strides up to which a range is flushed page by page; above, the whole tag goes. 33 is Linux's customary value
-    /// (`tlb_single_page_flush_ceiling`).
-    pub ceiling: u32,
-    /// Per-CPU tag slots in use, 1 to [`MAX_SLOTS`]. 6 is Linux's `TLB_NR_DYN_ASIDS`.
-    pub slots: u8,
-    /// First number of the tags given out by slot or system-wide; tags below stay with the kernel.
-    pub first_tag: u16,
-    /// One past the last tag of the hardware: 4096 for PCIDs, 2048 of them with split tags.
-    pub tag_limit: u16,
-    /// User and kernel halves under a pair of tags that differ in [`USER_HALF`] (PTI style). Hooks get both of every
-    /// pair, and translate where a pair's numbers are others: Arm's are an even ASID and the next (`AsidPair::of_tag`
-    /// of `shootdown-arch`), half as many as there are ASIDs; `tag_limit` says how many.
-    pub split: bool,
-    /// Length in ns (a power of two) of one sampling window for promotion, where reach is not adaptive; a CPU considers
-    /// in 1 of [`CONSIDER_ONE_IN`] windows. Linux samples in jiffies (1 to 4 ms), also 1 in 32; shorter reacts sooner.
-    pub consider_window_ns: u64,
-    /// One request in this many (a power of two) of a space is timed where reach is adaptive, and its space considered
-    /// for promotion and demotion: two clock reads, and now and then a store to the shared estimates.
-    pub sample_one_in: u32,
-    /// Samples in a row that must find a space better off without its tag before it is demoted; with 64 and 8 about 500
-    /// flushes, so that threads which sleep for a moment do not cost it its tag. As many must find one that gave up its
-    /// tag because broadcasts were dear better off with a tag again.
-    pub demote_after: u32,
-    /// Frames that unmaps on one CPU may keep waiting with [`Free::Deferred`]; what would exceed it is flushed
-    /// synchronously. 4096 are 16 MiB: what a CPU that unmaps a page in a microsecond frees in four ticks of a
-    /// millisecond.
-    pub defer_frames: u32,
-    /// Wait in ns after which a CPU that has not answered is reported (C7); 0 reports never.
-    pub stuck_ns: u64,
+    /// What the kernel chooses.
+    pub policy: Policy,
+    /// What the machine can do.
+    pub machine: Machine,
 }
 
-/// Most per-CPU tag slots.
-pub const MAX_SLOTS: usize = 16;
+impl From<Policy> for Design {
+    /// On [`Machine::PCID`].
+    fn from(policy: Policy) -> Design {
+        policy.on(Machine::PCID)
+    }
+}
 
-/// A CPU considers promoting the space that it has just flushed in one of this many windows.
-pub const CONSIDER_ONE_IN: u64 = 32;
+impl Policy {
+    /// This policy on `machine`.
+    pub const fn on(self, machine: Machine) -> Design {
+        Design { policy: self, machine }
+    }
+}
 
-/// The tag bit that tells the user half of a split pair (bit 11 of the PCID, as Linux's PTI has it).
-pub const USER_HALF: u16 = 1 << 11;
+/// How spaces get tags: as the policy says, where the machine has any.
+#[inline(always)]
+pub(crate) const fn tags_on(policy: &Policy, machine: &Machine) -> Tags {
+    // In this order: a policy with per-CPU tags only, fixed at compile time, never asks the machine.
+    if !policy.tags.has_system_tags() || machine.has_tags() {
+        policy.tags
+    } else {
+        Tags::PerCpu
+    }
+}
+
+/// System-wide tags: `first..end`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TagRange {
+    pub(crate) first: u32,
+    pub(crate) end: u32,
+}
 
 impl Design {
-    /// The first system-wide tag: above the per-CPU slots where both kinds exist.
-    #[inline]
-    pub(crate) const fn first_system_tag(&self) -> u16 {
-        match self.tags {
-            Tags::System => self.first_tag,
-            Tags::PerCpu | Tags::Hybrid { .. } => self.first_tag + self.slots as u16,
+    pub(crate) const fn tags(&self) -> Tags {
+        tags_on(&self.policy, &self.machine)
+    }
+
+    /// The system-wide tags: above the per-CPU slots where both kinds exist.
+    pub(crate) const fn pool(&self) -> TagRange {
+        let slots = match self.tags() {
+            Tags::System => 0,
+            _ => self.policy.slots as u32,
+        };
+        TagRange {
+            first: self.machine.first_tag as u32 + slots,
+            end: self.machine.end_of_tags(),
         }
     }
 
-    /// One past the last tag that may be given out.
-    #[inline]
-    pub(crate) fn end_of_tags(&self) -> u16 {
-        match self.split {
-            true => self.tag_limit.min(USER_HALF),
-            false => self.tag_limit,
+    /// Panics where policy and machine do not fit each other or `cpus` CPUs.
+    pub(crate) const fn check(&self, cpus: usize) {
+        let Design { policy, machine } = self;
+        assert!(
+            policy.slots >= 1 && policy.slots as usize <= MAX_SLOTS,
+            "slots must be 1 to 16"
+        );
+        assert!(machine.first_tag >= 1, "tag 0 is the kernel's root's");
+        assert!(machine.tag_limit <= 1 << 16, "tags have at most 16 bits");
+        let TagRange { first, end } = self.pool();
+        if self.tags().promote_at().is_some() {
+            assert!(policy.consider_window_ns > 0, "a sampling window has a length");
+        }
+        assert!(policy.sample_one_in.is_power_of_two(), "sampling one in a power of two");
+        match self.tags() {
+            Tags::System => assert!(
+                end.saturating_sub(first) as usize > cpus,
+                "system-wide tags must outnumber the CPUs"
+            ),
+            _ => assert!(
+                first <= end || !machine.has_tags(),
+                "the slots' tags must lie below the end of tags"
+            ),
         }
     }
 }
+
+const _: () = assert!(MAX_SLOTS == 16, "the message in `check` says 16");

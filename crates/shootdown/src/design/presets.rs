@@ -2,12 +2,11 @@
 
 use crate::design::*;
 
-impl Design {
+impl Policy {
     /// x86 before broadcast: per-CPU tags, interrupts to active CPUs, requests on the stack, local part first. Waiters
     /// leave the requests of others to the interrupt, as Linux's always did.
-    pub const IPI: Design = Design {
+    pub const IPI: Policy = Policy {
         tags: Tags::PerCpu,
-        worth: Worth::Count,
         reach: Reach::Ipi,
         targets: Targets::Active,
         departure: Departure::AtSwitch,
@@ -15,16 +14,11 @@ impl Design {
         order: Order::Serial,
         ack: Ack::Late,
         wait: Wait::Spin,
-        service: Service::Interrupt,
         walkers: Walkers::InterruptAll,
         exit: Exit::Flush,
         free: Free::Batched,
-        errata: Errata::NONE,
         ceiling: 33,
         slots: 6,
-        first_tag: 1,
-        tag_limit: 4096,
-        split: false,
         consider_window_ns: 1 << 16,
         sample_one_in: 64,
         demote_after: 8,
@@ -34,35 +28,35 @@ impl Design {
 
     /// As [`IPI`](Self::IPI), but CPUs stay in a space's set until a request finds them gone: what Linux does since
     /// 6.13, whose second between trims this is.
-    pub const IPI_TRIM: Design = Design {
+    pub const IPI_TRIM: Policy = Policy {
         departure: Departure::WhenAsked { trim_ns: 1_000_000_000 },
-        ..Design::IPI
+        ..Policy::IPI
     };
 
     /// As [`IPI`](Self::IPI), but the requester does its own part while the targets do theirs.
-    pub const IPI_CONCURRENT: Design = Design {
+    pub const IPI_CONCURRENT: Policy = Policy {
         order: Order::Concurrent,
-        ..Design::IPI
+        ..Policy::IPI
     };
 
     /// As [`IPI`](Self::IPI), with one preallocated descriptor per CPU: Linux before its requests went to the stack.
-    pub const IPI_PER_CPU: Design = Design {
+    pub const IPI_PER_CPU: Policy = Policy {
         requests: Requests::PerCpu,
-        ..Design::IPI
+        ..Policy::IPI
     };
 
     /// As [`IPI_CONCURRENT`](Self::IPI_CONCURRENT), and targets acknowledge before they invalidate, where that is
     /// right.
-    pub const IPI_EARLY: Design = Design {
+    pub const IPI_EARLY: Policy = Policy {
         ack: Ack::Early,
-        ..Design::IPI_CONCURRENT
+        ..Policy::IPI_CONCURRENT
     };
 
     /// As [`IPI`](Self::IPI), but unmaps interrupt nobody: frames and virtual ranges wait for ticks. Relaxes the
     /// contract.
-    pub const DEFERRED: Design = Design {
+    pub const DEFERRED: Policy = Policy {
         free: Free::Deferred,
-        ..Design::IPI
+        ..Policy::IPI
     };
 
     /// AMD broadcast invalidation: hybrid tags from 4 active CPUs, broadcast for promoted spaces, else as
@@ -70,24 +64,23 @@ impl Design {
     ///
     /// Its flushes interrupt nobody, so they prove nothing about walks: table pages wait for a grace period, as in the
     /// Linux that has it.
-    pub const BROADCAST: Design = Design {
+    pub const BROADCAST: Policy = Policy {
         tags: Tags::Hybrid { promote_at: 4 },
         reach: Reach::Broadcast,
         walkers: Walkers::GracePeriod,
-        ..Design::IPI
+        ..Policy::IPI
     };
 
     /// As [`IPI`](Self::IPI), but a waiter keeps neither its CPU nor preemption off.
-    pub const PREEMPTIBLE: Design = Design {
+    pub const PREEMPTIBLE: Policy = Policy {
         wait: Wait::Preemptible,
-        ..Design::IPI
+        ..Policy::IPI
     };
 
     /// Ours: hybrid tags with demotion, reach by measured cost, the flush log, local work while the targets answer.
     /// Whether a space is promoted follows from the costs too; `promote_at` is the least.
-    pub const ADAPTIVE: Design = Design {
-        tags: Tags::Hybrid { promote_at: 2 },
-        worth: Worth::Cost,
+    pub const ADAPTIVE: Policy = Policy {
+        tags: Tags::HybridByCost { promote_at: 2 },
         reach: Reach::Adaptive,
         targets: Targets::InUser,
         // About what an interrupt costs both sides over what a transfer of a line does (0.5 to 1 us over 50 to 100 ns
@@ -97,171 +90,176 @@ impl Design {
         requests: Requests::Log,
         order: Order::Concurrent,
         walkers: Walkers::Adaptive,
-        wait: Wait::Preemptible,
-        service: Service::Waiter,
-        ..Design::BROADCAST
+        wait: Wait::PreemptibleServing,
+        ..Policy::BROADCAST
     };
 
     /// [`IPI`](Self::IPI), whose freeing side of table pages interrupts every CPU: walks cost nothing.
-    pub const WALK_INTERRUPT_ALL: Design = Design {
+    pub const WALK_INTERRUPT_ALL: Policy = Policy {
         walkers: Walkers::InterruptAll,
-        ..Design::IPI
+        ..Policy::IPI
     };
 
     /// [`IPI`](Self::IPI) with every lockless walk published by a store and a full barrier.
-    pub const WALK_PRECISE: Design = Design {
+    pub const WALK_PRECISE: Policy = Policy {
         walkers: Walkers::Precise,
-        ..Design::IPI
+        ..Policy::IPI
     };
 
     /// [`IPI`](Self::IPI) with walkers that register once and stay registered until somebody frees.
-    pub const WALK_STICKY: Design = Design {
+    pub const WALK_STICKY: Policy = Policy {
         walkers: Walkers::Sticky,
-        ..Design::IPI
+        ..Policy::IPI
     };
 
     /// [`IPI`](Self::IPI) with table pages that wait for a grace period.
-    pub const WALK_GRACE: Design = Design {
+    pub const WALK_GRACE: Policy = Policy {
         walkers: Walkers::GracePeriod,
-        ..Design::IPI
+        ..Policy::IPI
     };
 
     /// What AArch64 kernels do: one tag per space on all CPUs, roll-over, everything by broadcast, the tag flushed when
     /// a space ends. 512 pages or more become one whole-tag invalidation, the limit without range instructions.
-    pub const ARM_BROADCAST: Design = Design {
+    pub const ARM_BROADCAST: Policy = Policy {
         tags: Tags::System,
         reach: Reach::Broadcast,
         targets: Targets::Space,
         ceiling: 511,
-        ..Design::IPI
+        ..Policy::IPI
     };
 
     /// The same tags without broadcast: interrupts to every CPU that was ever active in the space, each of which
     /// flushes the whole tag. Proposed for ThunderX in 2015; also for processors that must not broadcast.
-    pub const ARM_IPI: Design = Design {
+    pub const ARM_IPI: Policy = Policy {
         reach: Reach::Ipi,
         ceiling: 0,
-        ..Design::ARM_BROADCAST
+        ..Policy::ARM_BROADCAST
     };
 
     /// The same tags; locally while only one CPU was ever active in the space, else by broadcast; nothing when it ends.
-    pub const ARM_LOCAL_FIRST: Design = Design {
+    pub const ARM_LOCAL_FIRST: Policy = Policy {
         reach: Reach::LocalFirst,
         exit: Exit::DeferToRollOver,
-        ..Design::ARM_BROADCAST
+        ..Policy::ARM_BROADCAST
     };
 
     /// No invalidation at all. Unsound; the negative control.
-    pub const NONE: Design = Design {
+    pub const NONE: Policy = Policy {
         reach: Reach::None,
-        ..Design::IPI
+        ..Policy::IPI
     };
+}
 
+impl Design {
     /// The presets: name, settings, one line about each.
     pub const PRESETS: [(&'static str, Design, &'static str); 19] = [
         (
             "ipi",
-            Design::IPI,
+            Policy::IPI.on(Machine::PCID),
             "per-CPU tags, interrupts to active CPUs: x86 before broadcast",
         ),
         (
             "ipi-trim",
-            Design::IPI_TRIM,
+            Policy::IPI_TRIM.on(Machine::PCID),
             "as ipi, but CPUs stay in a space's set until a request finds them gone: Linux from 6.13",
         ),
         (
             "ipi-concurrent",
-            Design::IPI_CONCURRENT,
+            Policy::IPI_CONCURRENT.on(Machine::PCID),
             "as ipi, but the requester does its own part while the targets do theirs",
         ),
         (
             "ipi-per-cpu",
-            Design::IPI_PER_CPU,
+            Policy::IPI_PER_CPU.on(Machine::PCID),
             "as ipi, but with one preallocated request per CPU instead of one on the stack",
         ),
         (
             "ipi-early",
-            Design::IPI_EARLY,
+            Policy::IPI_EARLY.on(Machine::PCID),
             "as ipi-concurrent, but targets acknowledge on entry, before they invalidate, where that is right",
         ),
         (
             "broadcast",
-            Design::BROADCAST,
+            Policy::BROADCAST.on(Machine::PCID),
             "system-wide tags from 4 active CPUs on, INVLPGB/TLBSYNC; else as ipi",
         ),
         (
             "preemptible",
-            Design::PREEMPTIBLE,
+            Policy::PREEMPTIBLE.on(Machine::PCID),
             "as ipi, but waiting with preemption on: the waiter may be preempted and migrate",
         ),
         (
             "adaptive",
-            Design::ADAPTIVE,
+            Policy::ADAPTIVE.on(Machine::PCID),
             "interrupts or broadcast by measured cost, tags given and taken back, flush log, concurrent",
         ),
         (
             "walk-interrupt-all",
-            Design::WALK_INTERRUPT_ALL,
+            Policy::WALK_INTERRUPT_ALL.on(Machine::PCID),
             "as ipi; freeing a table page interrupts every CPU, lockless walks cost nothing",
         ),
         (
             "walk-precise",
-            Design::WALK_PRECISE,
+            Policy::WALK_PRECISE.on(Machine::PCID),
             "as ipi; every lockless walk is published by a store and a full barrier",
         ),
         (
             "walk-sticky",
-            Design::WALK_STICKY,
+            Policy::WALK_STICKY.on(Machine::PCID),
             "as ipi; a walker registers once and stays registered until somebody frees",
         ),
         (
             "walk-grace",
-            Design::WALK_GRACE,
+            Policy::WALK_GRACE.on(Machine::PCID),
             "as ipi; table pages wait for a grace period, nobody is interrupted for walks",
         ),
         (
             "arm-broadcast",
-            Design::ARM_BROADCAST,
+            Policy::ARM_BROADCAST.on(Machine::PCID),
             "one tag per space with roll-over, broadcast always: the AArch64 default",
         ),
         (
             "arm-ipi",
-            Design::ARM_IPI,
+            Policy::ARM_IPI.on(Machine::PCID),
             "the same tags, interrupts to CPUs ever active, each flushes the whole tag",
         ),
         (
             "arm-local-first",
-            Design::ARM_LOCAL_FIRST,
+            Policy::ARM_LOCAL_FIRST.on(Machine::PCID),
             "the same tags, local if only this CPU was ever active, else broadcast; no flush at exit",
         ),
         (
             "never-broadcast",
-            Design {
+            Policy::ARM_BROADCAST.on(Machine {
                 errata: Errata {
                     never_broadcast: true,
                     ..Errata::NONE
                 },
-                ..Design::ARM_BROADCAST
-            },
+                ..Machine::PCID
+            }),
             "arm-broadcast on a processor that must not broadcast: interrupts, page by page",
         ),
         (
             "broadcast+ipi",
-            Design {
+            Policy::ARM_BROADCAST.on(Machine {
                 errata: Errata {
                     interrupt_too: true,
                     ..Errata::NONE
                 },
-                ..Design::ARM_BROADCAST
-            },
+                ..Machine::PCID
+            }),
             "arm-broadcast on a processor whose synchronisation is acknowledged too early",
         ),
         (
             "deferred",
-            Design::DEFERRED,
+            Policy::DEFERRED.on(Machine::PCID),
             "as ipi, but unmaps interrupt nobody: RELAXED, frames and ranges wait until all CPUs flushed at ticks",
         ),
-        ("none", Design::NONE, "no invalidation: UNSOUND, the negative control"),
+        (
+            "none",
+            Policy::NONE.on(Machine::PCID),
+            "no invalidation: UNSOUND, the negative control",
+        ),
     ];
 
     /// The preset of that name.

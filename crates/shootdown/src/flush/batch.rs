@@ -92,10 +92,10 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
             Some(other) if other != space.id => SEVERAL,
             Some(_) | None => space.id,
         });
-        if engine.design().reach == Reach::None {
+        if engine.policy().reach == Reach::None {
             return;
         }
-        if engine.design().free == Free::Synchronous {
+        if engine.policy().free == Free::Synchronous {
             let _done = engine.flush(space, range);
             return;
         }
@@ -110,7 +110,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         }
         match space.mode() {
             Mode::PerCpu => {
-                if engine.design().requests == Requests::Log {
+                if engine.policy().requests == Requests::Log {
                     space.log.append(generation, &range);
                 }
                 self.targets.union_with(&engine.targets(space, range.tables(), pin.cpu));
@@ -127,7 +127,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
                 self.targets.union_with(&targets);
             }
             Mode::Rolled { tag, .. } => {
-                if engine.design().reach == Reach::LocalFirst && engine.flush_alone(space, tag, &range, pin.cpu) {
+                if engine.policy().reach == Reach::LocalFirst && engine.flush_alone(space, tag, &range, pin.cpu) {
                     engine.kernel.event(Event::LocalOnly);
                 } else if engine.broadcasts() {
                     self.hold(tag, range);
@@ -164,7 +164,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
             issued.sum()
         });
         self.held = 0;
-        if self.engine.design().errata.interrupt_too {
+        if self.engine.machine().errata.interrupt_too {
             // Whoever runs one of the spaces now, which are not remembered: everybody.
             self.targets.union_with(&self.engine.all_targets(pin.cpu));
         }

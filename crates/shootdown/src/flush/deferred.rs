@@ -22,7 +22,7 @@
 //!
 //! Synchronous, too: where table pages are freed (C3), under system-wide tags (a broadcast interrupts nobody, and
 //! nothing tells a CPU that an entry under such a tag is old), and when what one CPU has unmapped and still waits would
-//! exceed [`Design::defer_frames`](crate::Design::defer_frames).
+//! exceed [`Design::defer_frames`](crate::Policy::defer_frames).
 
 use crate::cpu::state::PerCpu;
 use crate::design::{Free, Reach, Requests};
@@ -86,8 +86,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Context as [`flush`](Self::flush). Where it is deferred it interrupts nobody and waits for no CPU; it writes the
     /// space's generation and a word of this CPU. Ordering: the entry writes come before the call; a full barrier.
     pub fn flush_later(&self, space: &Space<K::Facade, W>, range: Range, frames: u32) -> Unmapped {
-        if self.design().free != Free::Deferred
-            || self.design().reach == Reach::None
+        if self.policy().free != Free::Deferred
+            || self.policy().reach == Reach::None
             || range.tables()
             || space.mode() != Mode::PerCpu
         {
@@ -96,14 +96,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let pin = self.pinned();
         let me = pin.cpu;
         let held = &self.cpus[me].deferring.0.held;
-        if held.load(Ordering::Relaxed) + u64::from(frames) > u64::from(self.design().defer_frames) {
+        if held.load(Ordering::Relaxed) + u64::from(frames) > u64::from(self.policy().defer_frames) {
             drop(pin);
             return Unmapped::Now(self.flush(space, range));
         }
         self.publish_tables();
         // C1: as in `dispatch`. Entry writes, full barrier, then the reads of mode, set, states and epoch.
         let generation = space.log.generation.fetch_add_full(1) + 1;
-        if self.design().requests == Requests::Log {
+        if self.policy().requests == Requests::Log {
             space.log.append(generation, &range);
         }
         let secondary = self.tell_secondary(space, &range);
@@ -210,7 +210,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// What is loaded here has caught up, or does now: says so, if an epoch waits for it. Interrupts off, on that CPU.
     #[inline]
     pub(crate) fn flush_deferred_here(&self, cpu: &PerCpu<K::Facade>) {
-        if self.design().free != Free::Deferred {
+        if self.policy().free != Free::Deferred {
             return;
         }
         let epoch = self.deferral_epoch.0.load(Ordering::Relaxed);
@@ -270,7 +270,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Design;
+    use crate::Policy;
     use crate::hooks::Root;
     use crate::testing::interleave;
     use crate::testing::mock_kernel::{DESIGN, on, three};
@@ -281,7 +281,7 @@ mod tests {
     fn a_switch_is_over_before_it_is_said_that_what_is_loaded_was_flushed() {
         let mut said = 0;
         for moment in 0..60 {
-            let (engine, _) = three(Design {
+            let (engine, _) = three(Policy {
                 free: Free::Deferred,
                 ..DESIGN
             });

@@ -94,7 +94,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// #     fn load_root(&self, _root: Root, _tag: Tag, _keep: bool) {}
     /// # }
     /// # let mut cpus = [PerCpu::<Native>::new()];
-    /// # let engine = Engine::new(MyKernel, Design::IPI, Root(0x1000), Storage { cpus: &mut cpus, tags: &mut [] });
+    /// # let engine = Engine::new(MyKernel, Policy::IPI.into(), Root(0x1000), Storage { cpus: &mut cpus, tags: &mut [] });
     /// # let space = engine.space(Root(0x2000));
     /// # engine.cpu_online();
     /// let mut free = Vec::new();
@@ -132,7 +132,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             [range] => return Some(self.flush_one(space, *range)),
             _ => {}
         }
-        if self.design().requests == Requests::Log {
+        if self.policy().requests == Requests::Log {
             // One request: targets catch up with all of them from the log.
             let mut batch = self.batch_unmarked();
             ranges.iter().for_each(|range| batch.add(space, *range));
@@ -199,7 +199,7 @@ where
     /// Flushes what was gathered, waits, and releases the frames. Does nothing when nothing was gathered. The gather
     /// may be used again. Context as [`Engine::flush`].
     pub fn flush(&mut self) {
-        let ranges = core::mem::replace(&mut self.ranges, Ranges::NONE).joined(self.engine.design().ceiling);
+        let ranges = core::mem::replace(&mut self.ranges, Ranges::NONE).joined(self.engine.policy().ceiling);
         let Some(proof) = self.engine.flush_ranges(self.space, ranges.as_slice()) else {
             return;
         };

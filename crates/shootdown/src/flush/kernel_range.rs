@@ -12,7 +12,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Flushes a range of kernel addresses on every CPU and waits. Context as [`flush`](Self::flush). May be called
     /// while one CPU is up, before broadcast limits are known.
     pub fn flush_kernel(&self, range: Range) -> Flushed {
-        if self.design().reach == Reach::None {
+        if self.policy().reach == Reach::None {
             return Flushed::new(KERNEL, range.tables());
         }
         let pin = self.pinned();
@@ -25,7 +25,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             let mut token = self.token(0, 0);
             token.secondary = secondary;
             token.tables = range.tables();
-            if self.design().errata.interrupt_too {
+            if self.machine().errata.interrupt_too {
                 let running = self.all_targets(me);
                 self.interrupt(&mut token, running, Asked::SYNCHRONISE, pin, |_| {});
             }
@@ -34,7 +34,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         self.publish_tables();
         // Entry writes, full barrier, then the read of the online set. Pairs with `cpu_online`: reads this generation,
         // joins the online set (full barrier), then flushes.
-        match self.design().requests {
+        match self.policy().requests {
             Requests::Log => {
                 let generation = self.kernel_log.generation.fetch_add_full(1) + 1;
                 self.kernel_log.append(generation, &range);
@@ -46,7 +46,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         token.tables = range.tables();
         let targets = self.all_targets(me);
         self.interrupt(&mut token, targets, Asked::kernel(&range), pin, |engine| {
-            engine.masked(|| match engine.design().requests {
+            engine.masked(|| match engine.policy().requests {
                 Requests::Log => engine.catch_up_kernel(&engine.cpus[me]),
                 Requests::PerRequest | Requests::PerCpu => engine.flush_kernel_range(&engine.cpus[me], &range),
             });
@@ -61,9 +61,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             Stride::Size2M | Stride::Size1G => limits.max_large_pages,
         });
         // With split tags kernel entries are not global and stand under every tag, which no page form covers.
-        if range.is_walkable(self.design().ceiling.max(most))
+        if range.is_walkable(self.policy().ceiling.max(most))
             && range.stride() != Stride::Size1G
-            && !self.design().split
+            && !self.machine().split
         {
             self.broadcast_complete(|| {
                 let mut instructions = 0;

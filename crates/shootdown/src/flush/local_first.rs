@@ -27,7 +27,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         pin: Pinned<'_, K, W>,
     ) {
         let (me, range) = (pin.cpu, *range);
-        if self.design().reach == Reach::LocalFirst && self.flush_alone(space, tag, &range, me) {
+        if self.policy().reach == Reach::LocalFirst && self.flush_alone(space, tag, &range, me) {
             self.kernel.event(Event::LocalOnly);
         } else if self.broadcasts() {
             self.broadcast_and_sync(space, me, tag, &range);
@@ -65,7 +65,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         space: &Space<K::Facade, W>,
         pin: Pinned<'_, K, W>,
     ) {
-        if self.design().errata.interrupt_too {
+        if self.machine().errata.interrupt_too {
             let running = self.running(space, pin.cpu);
             if !running.is_empty() {
                 self.interrupt(token, running, Asked::SYNCHRONISE, pin, |_| {});

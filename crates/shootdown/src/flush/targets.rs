@@ -50,10 +50,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     #[inline(always)]
     fn targets_present(&self, space: &Space<K::Facade, W>, keep_lazy: bool, me: CpuId) -> (CpuMask<W>, u64) {
         let (mut targets, mut departed) = (CpuMask::EMPTY, 0);
-        let asks = self.design().targets;
+        let asks = self.policy().targets;
         // Under roll-over tags a CPU that has left still holds entries under the tag, and nothing on it remembers which
         // requests it was spared: neither those CPUs nor lazy ones can be skipped.
-        let keep_departed = self.design().tags == Tags::System;
+        let keep_departed = self.tags() == Tags::System;
         let keep_lazy = keep_lazy || keep_departed;
         let set = match asks {
             Targets::All => &self.online,
@@ -129,8 +129,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// for. After the full barrier of the request, as [`others_in`](Self::others_in).
     #[inline]
     pub(crate) fn runs_alone(&self, space: &Space<K::Facade, W>, me: CpuId) -> bool {
-        self.design().requests == Requests::Log
-            && self.design().targets != Targets::All
+        self.policy().requests == Requests::Log
+            && self.policy().targets != Targets::All
             && !self.others_in(space, me)
             && self.cpus[me].own_state().id() == space.id
     }
@@ -140,10 +140,10 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// must not be in doubt.
     #[inline]
     pub(crate) fn departure(&self) -> Departure {
-        if self.design().tags == Tags::System {
+        if self.tags() == Tags::System {
             return Departure::AtSwitch;
         }
-        match (self.design().departure, self.design().requests) {
+        match (self.policy().departure, self.policy().requests) {
             (when @ Departure::WhenAsked { .. }, Requests::PerRequest)
             | (when @ Departure::WhenShared { .. }, Requests::PerRequest | Requests::Log) => when,
             _ => Departure::AtSwitch,

@@ -1,7 +1,6 @@
 //! What a flush that was dispatched leaves to be waited for, and the waiting.
 
 use crate::cpuset::CpuMask;
-use crate::design::Wait;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::flush::targets::AHEAD;
@@ -92,19 +91,6 @@ pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     tickets: [MaybeUninit<u64>; EXACT_TICKETS],
 }
 
-/// When a wait is reported.
-pub(crate) struct Watchdog {
-    looks: u32,
-    /// In ns; 0 before it is set.
-    deadline: u64,
-}
-
-impl Watchdog {
-    pub(crate) const fn new() -> Self {
-        Watchdog { looks: 0, deadline: 0 }
-    }
-}
-
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// A token for a request about the space with this id, 0 when it concerns no single space. Nobody is waited for
     /// yet.
@@ -134,9 +120,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         target: impl Fn() -> Option<CpuId>,
         mut done: impl FnMut() -> bool,
     ) {
-        // A waiter has interrupts on or off from the first poll to the last.
+        // Who waits has interrupts on or off from the first poll to the last.
         let serves = self.serves_while_waiting();
-        let mut watchdog = Watchdog::new();
+        let bound = self.policy().stuck_ns;
+        let mut deadline = 0;
+        let mut polls = 0_u32;
         K::Facade::wait_until(|| {
             if done() {
                 return true;
@@ -144,25 +132,18 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if serves && self.serve_own() && done() {
                 return true;
             }
-            self.watch(&mut watchdog, || Stuck {
-                waiter,
-                target: target().unwrap_or(waiter),
-                space,
-                generation,
-            });
+            polls = polls.wrapping_add(1);
+            // Not at the first: most waits are over by then, and need no clock.
+            if bound != 0 && polls % 256 == 2 && self.is_over(&mut deadline, bound) {
+                self.kernel.stuck(Stuck {
+                    waiter,
+                    target: target().unwrap_or(waiter),
+                    space,
+                    generation,
+                });
+            }
             false
         });
-    }
-
-    /// A look of a wait that is not over: reports it, once, if it has taken too long (C7).
-    #[inline]
-    pub(crate) fn watch(&self, watchdog: &mut Watchdog, report: impl FnOnce() -> Stuck) {
-        let bound = self.design().stuck_ns;
-        watchdog.looks = watchdog.looks.wrapping_add(1);
-        // Not at the first: most waits are over by then, and need no clock.
-        if bound != 0 && watchdog.looks % 256 == 2 && self.is_over(&mut watchdog.deadline, bound) {
-            self.kernel.stuck(report());
-        }
     }
 
     /// Whether `deadline`, ns, is over, once; the first call sets it (0 before).
@@ -240,7 +221,7 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     #[inline(never)]
     fn wait_for_targets(&self) {
         let begun = self.timed.map(|_| self.engine.kernel.now_ns());
-        let _pin = (self.engine.design().wait == Wait::Spin).then(|| self.engine.pinned());
+        let _pin = (!self.engine.policy().wait.is_preemptible()).then(|| self.engine.pinned());
         let (mut ahead, mut looked_ahead) = (self.targets.iter(), 0);
         for (index, cpu) in self.targets.iter().enumerate() {
             let target = &self.engine.cpus[cpu];

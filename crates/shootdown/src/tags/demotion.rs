@@ -41,7 +41,6 @@ use crate::design::Requests;
 use crate::engine::{Engine, Pinned};
 use crate::facade::Word;
 use crate::flush::token::Token;
-use crate::flush::{Flush, Sent};
 use crate::hooks::{Broadcast, CpuId, Demotion, Event, Kernel, Tag};
 use crate::range::Range;
 use crate::space::{Mode, Space};
@@ -73,7 +72,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         } else {
             (self.active_on(space, few.saturating_add(1)), None)
         };
-        let times = if short { 1 } else { self.design().demote_after };
+        let times = if short { 1 } else { self.policy().demote_after };
         if !self.is_found(space, active <= few || dear.is_some(), times) {
             return;
         }
@@ -103,16 +102,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// A flush while the space is being demoted, after the increment of its generation.
     #[inline(never)]
-    pub(crate) fn flush_in_demotion<'e>(
-        &'e self,
-        token: &mut Token<'e, 'k, K, W>,
-        flush: &Flush<'_, K::Facade, W>,
+    pub(crate) fn flush_in_demotion(
+        &self,
+        token: &mut Token<'_, 'k, K, W>,
+        space: &Space<K::Facade, W>,
         word: u64,
         tag: Tag,
-        pin: Pinned<'e, K, W>,
-    ) -> Sent<'e, K, W> {
-        let (me, space, range) = (pin.cpu, flush.space, &flush.range);
-        self.log_if_kept(space, flush.generation, range);
+        range: &Range,
+        pin: Pinned<'_, K, W>,
+    ) {
+        let me = pin.cpu;
         self.move_here(space, me);
         self.broadcast_and_sync(space, me, tag, range);
         let (targets, on_tag) = self.demotion_targets(space, range, me);
@@ -120,7 +119,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.finish_demotion(space, word, tag);
         }
         self.interrupt(token, targets, Asked::CATCH_UP, pin, |_| {});
-        Sent::Unsampled
     }
 
     /// Who must answer a flush during demotion, and who of them is still on the tag. Where a broadcast does not suffice
@@ -177,7 +175,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// For a flush during demotion: slots read the log.
     pub(crate) fn log_if_kept(&self, space: &Space<K::Facade, W>, generation: u64, range: &Range) {
-        if self.design().requests == Requests::Log {
+        if self.policy().requests == Requests::Log {
             space.log.append(generation, range);
         }
     }

@@ -4,6 +4,7 @@
 //! later: *dirty* until that reclaim begins, *flushing* until it ends. Only a tag that is not used is given out, so two
 //! live spaces can never share one (C4; regression 3).
 
+use crate::design::TagRange;
 use crate::facade::{Facade, Word};
 use crate::hooks::Tag;
 use core::sync::atomic::Ordering;
@@ -12,16 +13,15 @@ pub(crate) struct TagPool<'a, F: Facade> {
     used: &'a [F::U64],
     dirty: &'a [F::U64],
     flushing: &'a [F::U64],
-    first: u16,
-    end: u16,
+    tags: TagRange,
     /// 1 while somebody reclaims.
     reclaiming: F::U64,
 }
 
 impl<'a, F: Facade> TagPool<'a, F> {
-    /// Tags `first..end` in `words` (zeroed); with too few words the pool is empty.
-    pub(crate) fn new(words: &'a [F::U64], first: u16, end: u16) -> Self {
-        let each = usize::from(end).div_ceil(64);
+    /// `tags` in `words` (zeroed); with too few words the pool is empty.
+    pub(crate) fn new(words: &'a [F::U64], tags: TagRange) -> Self {
+        let each = (tags.end as usize).div_ceil(64);
         let fits = words.len() >= 3 * each;
         let part = |index: usize| {
             if fits {
@@ -34,15 +34,14 @@ impl<'a, F: Facade> TagPool<'a, F> {
             used: part(0),
             dirty: part(1),
             flushing: part(2),
-            first,
-            end,
+            tags,
             reclaiming: F::U64::new(0),
         }
     }
 
     /// Bits of word `index` that stand for tags of the pool.
     fn valid(&self, index: usize) -> u64 {
-        let (first, end) = (usize::from(self.first), usize::from(self.end));
+        let (first, end) = (self.tags.first as usize, self.tags.end as usize);
         let low = first.saturating_sub(index * 64).min(64);
         let high = end.saturating_sub(index * 64).min(64);
         let below = |bits: usize| if bits == 64 { u64::MAX } else { (1 << bits) - 1 };
@@ -122,12 +121,16 @@ mod tests {
 
     const FIRST: u16 = 3;
     const END: u16 = 70;
+    const TAGS: TagRange = TagRange {
+        first: FIRST as u32,
+        end: END as u32,
+    };
 
     type Operation = fn(&TagPool<'_, Meddling>);
 
     fn pool() -> &'static TagPool<'static, Meddling> {
-        let words: Vec<Meddled> = (0..crate::tag_words(END)).map(|_| Meddled::new(0)).collect();
-        Box::leak(Box::new(TagPool::new(words.leak(), FIRST, END)))
+        let words: Vec<Meddled> = (0..crate::tag_words(END.into())).map(|_| Meddled::new(0)).collect();
+        Box::leak(Box::new(TagPool::new(words.leak(), TAGS)))
     }
 
     fn take_all(pool: &TagPool<'_, Meddling>) -> Vec<u16> {
@@ -367,7 +370,7 @@ mod tests {
     #[test]
     fn too_few_words_make_an_empty_pool() {
         let words = [0; 2].map(Meddled::new);
-        let pool = TagPool::<Meddling>::new(&words, FIRST, END);
+        let pool = TagPool::<Meddling>::new(&words, TAGS);
         assert_eq!(pool.allocate(), None);
     }
 }

@@ -16,11 +16,10 @@
 //! an earlier era is never mistaken for one of this.
 
 use crate::cpuset::CpuMask;
-use crate::design::{CONSIDER_ONE_IN, Exit, Reach, Tags};
+use crate::design::{CONSIDER_ONE_IN, Exit, Reach};
 use crate::engine::{Engine, Pinned};
 use crate::facade::{Facade, Word};
 use crate::flush::token::{Flushed, Token};
-use crate::flush::{Flush, Sent};
 use crate::hooks::{CpuId, Event, Kernel, Stuck, Tag};
 use crate::range::Range;
 use crate::space::{Mode, Space};
@@ -31,10 +30,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// From how many active CPUs on this design gives out system-wide tags, if it does and the machine has a use for
     /// them.
     pub(crate) fn promotes_at(&self) -> Option<u32> {
-        match self.design().tags {
-            Tags::Hybrid { promote_at } if self.broadcasts() => Some(promote_at),
-            _ => None,
-        }
+        self.tags().promote_at().filter(|_| self.broadcasts())
     }
 
     /// After a flush by interrupts, to `targets` CPUs: promotes `space` if it is worth a tag and it is time to look.
@@ -42,7 +38,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// CPU's sampling window is open, and costs a clock read when it is closed.
     #[inline]
     pub(crate) fn consider(&self, space: &Space<K::Facade, W>, me: CpuId, timed: bool, targets: usize) {
-        if matches!(self.design().tags, Tags::Hybrid { .. }) && (timed || self.design().reach != Reach::Adaptive) {
+        if self.tags().promote_at().is_some() && (timed || self.policy().reach != Reach::Adaptive) {
             self.consider_now(space, me, targets);
         }
     }
@@ -64,7 +60,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if let Some(costs) = self.is_worth_a_tag(space, me, (active, promote_at), targets) {
                 self.promote_since(space, active, Some(costs));
             }
-        } else if self.design().reach == Reach::Adaptive || self.in_window(me) {
+        } else if self.policy().reach == Reach::Adaptive || self.in_window(me) {
             let active = self.active_on(space, promote_at);
             if active >= promote_at {
                 self.promote_since(space, active, None);
@@ -73,7 +69,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     fn in_window(&self, me: CpuId) -> bool {
-        let window = self.kernel.now_ns() / self.design().consider_window_ns;
+        let window = self.kernel.now_ns() / self.policy().consider_window_ns;
         window.wrapping_add(me as u64).is_multiple_of(CONSIDER_ONE_IN)
     }
 
@@ -108,29 +104,29 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// A flush while the space is being promoted.
     #[inline(never)]
-    pub(crate) fn flush_in_transition<'e>(
-        &'e self,
-        token: &mut Token<'e, 'k, K, W>,
-        flush: &Flush<'_, K::Facade, W>,
+    pub(crate) fn flush_in_transition(
+        &self,
+        token: &mut Token<'_, 'k, K, W>,
+        space: &Space<K::Facade, W>,
         word: u64,
         tag: Tag,
-        pin: Pinned<'e, K, W>,
-    ) -> Sent<'e, K, W> {
-        let (me, space) = (pin.cpu, flush.space);
+        range: &Range,
+        pin: Pinned<'_, K, W>,
+    ) {
+        let me = pin.cpu;
         self.move_here(space, me);
-        self.broadcast_and_sync(space, me, tag, &flush.range);
+        self.broadcast_and_sync(space, me, tag, range);
         let mut stragglers = self.stragglers(space, me, false);
-        if self.design().errata.interrupt_too {
+        if self.machine().errata.interrupt_too {
             stragglers.union_with(&self.running(space, me));
         }
         if stragglers.is_empty() {
             // Every CPU in the set is on the tag, and one that joins now reads a mode with the tag. Losing the race
             // means that another flush has done the same.
             let _ = space.change_mode(word, Mode::System(tag));
-            return Sent::Unsampled;
+            return;
         }
         self.interrupt(token, stragglers, Asked::CATCH_UP, pin, |_| {});
-        Sent::Unsampled
     }
 
     /// A tag for promotion, reclaiming freed ones by one broadcast over all tags when none is left. The caller's pin
@@ -181,8 +177,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         };
         self.wait_for_leavers(space, generation);
         self.await_secondary(secondary);
-        self.wait_until_settled(space, generation);
-        if self.design().exit == Exit::Flush
+        // Who has left in the meantime may have the count of its word to lower, with interrupts off, and waits for
+        // nobody: not reported.
+        K::Facade::wait_until(|| space.cpus.is_settled(self.cpus.len()));
+        if self.policy().exit == Exit::Flush
             && let Mode::Rolled { tag, .. } = space.mode()
         {
             let pin = self.pinned();
@@ -207,14 +205,6 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 self.tags_are_left();
             }
         }
-    }
-
-    /// Waits for CPUs that have left the set and may still have to lower the count of its word: with interrupts off, and
-    /// without waiting for any CPU. A CPU that leaves a set in a switch says that it is switching.
-    fn wait_until_settled(&self, space: &Space<K::Facade, W>, generation: u64) {
-        let switching = || (0..self.cpus.len()).find(|&cpu| self.cpus[cpu].state().is_switching());
-        let settled = || space.cpus.is_settled(self.cpus.len());
-        self.wait_reporting(self.kernel.cpu(), (space.id, generation), switching, settled);
     }
 
     /// A tag was found, or given up: the shortage is over.
@@ -253,7 +243,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 }
             });
             if round == 1
-                && self.design().stuck_ns != 0
+                && self.policy().stuck_ns != 0
                 && let Some(target) = keeper
             {
                 self.kernel.stuck(Stuck {

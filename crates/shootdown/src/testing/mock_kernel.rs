@@ -2,7 +2,7 @@
 
 use crate::cpu::state::PerCpu;
 use crate::cpuset::CpuMask;
-use crate::design::{Design, Service};
+use crate::design::{Design, Policy, Wait};
 use crate::engine::{Engine, Storage};
 use crate::facade::{Facade, Word};
 use crate::hooks::{Broadcast, BroadcastLimits, CpuId, Event, Kernel, Local, Root, Tag};
@@ -148,10 +148,10 @@ unsafe impl<const W: usize> Kernel<W> for World {
 pub(crate) type Sys = Engine<'static, World, 1>;
 pub(crate) type InWorld = &'static Space<World, 1>;
 
-pub(crate) const DESIGN: Design = Design {
+pub(crate) const DESIGN: Policy = Policy {
     stuck_ns: 0,
-    service: Service::Waiter,
-    ..Design::IPI
+    wait: Wait::SpinServing,
+    ..Policy::IPI
 };
 
 pub(crate) fn on<T>(cpu: usize, what: impl FnOnce() -> T) -> T {
@@ -162,15 +162,16 @@ pub(crate) fn on<T>(cpu: usize, what: impl FnOnce() -> T) -> T {
 }
 
 /// Three CPUs that run one space.
-pub(crate) fn three(design: Design) -> (&'static Sys, InWorld) {
+pub(crate) fn three(design: impl Into<Design>) -> (&'static Sys, InWorld) {
     many(design, 3)
 }
 
-pub(crate) fn many(design: Design, cpus: usize) -> (&'static Sys, InWorld) {
+pub(crate) fn many(design: impl Into<Design>, cpus: usize) -> (&'static Sys, InWorld) {
+    let design = design.into();
     let storage = Storage {
         cpus: Vec::leak((0..cpus).map(|_| PerCpu::new()).collect()),
         tags: Vec::leak(
-            (0..crate::tag_words(design.tag_limit))
+            (0..crate::tag_words(design.machine.tag_limit))
                 .map(|_| Meddled::new(0))
                 .collect(),
         ),

@@ -24,7 +24,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     pub(crate) fn broadcast_complete(&self, issue: impl Fn() -> u32) -> bool {
         let mut instructions = issue();
         self.synchronise(instructions);
-        if self.design().errata.repeat {
+        if self.machine().errata.repeat {
             instructions += issue();
             self.synchronise(instructions);
         }
@@ -64,7 +64,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// How often invalidations are carried out.
     #[inline]
     pub(crate) fn times_over(&self) -> u8 {
-        1 + u8::from(self.design().errata.repeat)
+        1 + u8::from(self.machine().errata.repeat)
     }
 
     /// Waits until what was issued here is complete.
@@ -77,9 +77,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     #[inline]
     pub(crate) fn broadcasts(&self) -> bool {
         matches!(
-            self.design().reach,
+            self.policy().reach,
             Reach::Broadcast | Reach::LocalFirst | Reach::Adaptive
-        ) && !self.design().errata.never_broadcast
+        ) && !self.machine().errata.never_broadcast
             && self.kernel.broadcast_limits().is_some()
     }
 
@@ -139,26 +139,25 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     fn issue_by(&self, tag: Tag, range: &Range, send: impl Fn(Broadcast)) -> u32 {
         let mut instructions = 0;
         for tag in self.halves(tag) {
-            instructions += self.issue_half(tag, range, &send);
-        }
-        instructions
-    }
-
-    fn issue_half(&self, tag: Tag, range: &Range, send: &impl Fn(Broadcast)) -> u32 {
-        let Some(most) = self.page_limit(range) else {
-            send(Broadcast::Tag(tag));
-            return 1;
-        };
-        let (mut instructions, leaf_only) = (0, !range.tables());
-        for (address, count) in range.chunks(most) {
-            send(Broadcast::Pages {
-                address,
-                stride: range.stride(),
-                count,
-                tag,
-                leaf_only,
-            });
-            instructions += 1;
+            match self.page_limit(range) {
+                Some(most) => {
+                    let leaf_only = !range.tables();
+                    for (address, count) in range.chunks(most) {
+                        send(Broadcast::Pages {
+                            address,
+                            stride: range.stride(),
+                            count,
+                            tag,
+                            leaf_only,
+                        });
+                        instructions += 1;
+                    }
+                }
+                None => {
+                    send(Broadcast::Tag(tag));
+                    instructions += 1;
+                }
+            }
         }
         instructions
     }
@@ -172,6 +171,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             Stride::Size2M => limits.max_large_pages,
             Stride::Size1G => return None,
         };
-        range.is_walkable(self.design().ceiling.max(most)).then_some(most)
+        range.is_walkable(self.policy().ceiling.max(most)).then_some(most)
     }
 }

@@ -29,7 +29,7 @@ use core::sync::atomic::Ordering;
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Whether a handler that has just begun may answer a request before it does what is asked.
     pub(crate) fn may_answer_early(&self, ask: Ask, walked: u64) -> bool {
-        if self.design().ack != Ack::Early || walked != 0 {
+        if self.policy().ack != Ack::Early || walked != 0 {
             return false;
         }
         match ask {
@@ -42,7 +42,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// kernel range, frees tables or moves this CPU to another tag. After the full barrier of the take, so that
     /// whatever was published before a post that is answered is looked at: relaxed, for nothing is done yet.
     pub(crate) fn may_answer_posts_early(&self, cpu: &PerCpu<K::Facade>) -> bool {
-        if self.design().ack != Ack::Early || self.design().errata.interrupt_too {
+        if self.policy().ack != Ack::Early || self.machine().errata.interrupt_too {
             return false;
         }
         let kernel = self.kernel_log.generation.load(Ordering::Relaxed);

@@ -3,7 +3,7 @@
 //! Handlers take no lock, allocate nothing and wait for nobody (C5).
 
 use crate::cpu::state::PerCpu;
-use crate::design::{Requests, Service, Walkers};
+use crate::design::{Requests, Walkers};
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::hooks::{Answer, Event, Kernel};
@@ -57,7 +57,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     fn serve_polled(&self) -> bool {
         self.masked(|| {
             let cpu = &self.cpus[self.kernel.cpu()];
-            let serves = self.design().walkers == Walkers::None || !cpu.walking.inside();
+            let serves = self.policy().walkers == Walkers::None || !cpu.walking.inside();
             if serves {
                 self.refuse_in_handler();
                 // Pairs with `before_ipi`, as in `on_ipi`.
@@ -110,7 +110,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// The part of [`serve_on_entry`](Self::serve_on_entry) that takes posts, and dereferences only what is loaded.
     #[inline]
     fn serve_posts(&self, cpu: &PerCpu<K::Facade>, on_entry: bool) {
-        if self.design().requests != Requests::Log || cpu.post.load(Ordering::Relaxed) & POSTED == 0 {
+        if self.policy().requests != Requests::Log || cpu.post.load(Ordering::Relaxed) & POSTED == 0 {
             return;
         }
         // The carry clears POSTED and counts one take. A full barrier; pairs with `post`: whoever posts after this gets
@@ -145,7 +145,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// interrupt and the interrupt can come. The same answer from the beginning of a wait to its end.
     #[inline]
     pub(crate) fn serves_while_waiting(&self) -> bool {
-        self.design().service == Service::Waiter || self.kernel.interrupts_are_off()
+        self.policy().wait.serves() || self.kernel.interrupts_are_off()
     }
 
     /// Serves what is asked of the CPU this runs on, from within a wait, whether or not interrupts are on; returns
@@ -164,7 +164,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     #[inline]
     fn is_asked(&self, cpu: &PerCpu<K::Facade>) -> bool {
         cpu.queue.has_ready()
-            || self.design().requests == Requests::Log && cpu.post.load(Ordering::Relaxed) & POSTED != 0
+            || self.policy().requests == Requests::Log && cpu.post.load(Ordering::Relaxed) & POSTED != 0
     }
 
     #[inline(never)]
@@ -184,7 +184,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     fn follow_and_finish(&self, cpu: &PerCpu<K::Facade>) {
         let answer = self.follow_loaded(cpu);
         self.kernel.event(Event::Answered(answer));
-        if self.design().errata.interrupt_too {
+        if self.machine().errata.interrupt_too {
             self.kernel.local_sync();
         }
     }
@@ -212,7 +212,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             Ask::Synchronise => self.kernel.local_sync(),
             Ask::Kernel { range } => self.flush_kernel_range(cpu, &range),
             Ask::Tag { tag, range } => {
-                if range.is_walkable(self.design().ceiling) {
+                if range.is_walkable(self.policy().ceiling) {
                     self.flush_range(tag, &range);
                 } else {
                     self.flush_tag(tag);
@@ -276,7 +276,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return Some(Answer::Current);
         }
         let next = seen + 1 == generation
-            && range.is_walkable(self.design().ceiling)
+            && range.is_walkable(self.policy().ceiling)
             && space.log.generation.load(Ordering::Relaxed) == generation;
         if !next {
             return None;

@@ -47,7 +47,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// interrupted for the sake of walks, and the pages are kept by the caller until the grace period is over. Under
     /// every other mode it is `flush_tables`.
     pub fn flush_tables_later(&self, space: &Space<K::Facade, W>, range: Range) -> Retired {
-        if self.design().walkers != Walkers::GracePeriod || self.design().reach == Reach::None {
+        if self.policy().walkers != Walkers::GracePeriod || self.policy().reach == Reach::None {
             return Retired::Now(self.flush_tables(space, range));
         }
         let _flushed = self.flush(space, range.with_tables());
@@ -84,7 +84,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     #[inline]
     pub(crate) fn quiescent_here(&self, cpu: &PerCpu<K::Facade>) {
-        if self.design().walkers != Walkers::GracePeriod {
+        if self.policy().walkers != Walkers::GracePeriod {
             return;
         }
         let current = self.grace.0.load(Ordering::Acquire);

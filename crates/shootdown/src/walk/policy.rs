@@ -83,7 +83,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// After a free that `told` CPUs had to hear of: decides anew, once in [`REVIEW`] frees. Waits when the mode
     /// changes.
     pub(super) fn review_walks(&self, space: &Space<K::Facade, W>, told: usize) {
-        if self.design().walkers != Walkers::Adaptive {
+        if self.policy().walkers != Walkers::Adaptive {
             return;
         }
         let counts = &space.walk_counts.0;

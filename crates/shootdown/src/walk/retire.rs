@@ -44,7 +44,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// # Panics
     /// While this CPU holds a walk guard: it would wait for itself.
     pub fn flush_tables(&self, space: &Space<K::Facade, W>, range: Range) -> TablesFree {
-        if self.design().walkers == Walkers::None {
+        if self.policy().walkers == Walkers::None {
             let _flushed = self.flush(space, range.with_tables());
             return TablesFree(());
         }
@@ -71,7 +71,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// proof is that of a [batch](crate::Batch) of several spaces, which does not say which.
     pub fn retire_tables(&self, space: &Space<K::Facade, W>, flushed: &Flushed) -> TablesFree {
         self.insist_on_tables(space, flushed);
-        if self.design().walkers == Walkers::None || self.design().reach == Reach::None {
+        if self.policy().walkers == Walkers::None || self.policy().reach == Reach::None {
             return TablesFree(());
         }
         let pin = self.pinned();
@@ -131,7 +131,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             !self.cpus[me].walking.inside(),
             "table pages are freed by a CPU that holds a walk guard: drop it first"
         );
-        let (published, registered) = match self.design().walkers {
+        let (published, registered) = match self.policy().walkers {
             Walkers::None => (false, false),
             Walkers::InterruptAll | Walkers::GracePeriod => {
                 return Found {
@@ -191,7 +191,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // Full barrier; a walk that registers after this reads tables after it, and so what any freeing side has
         // written that misses the bit.
         space.walkers.leave(self.kernel.cpu());
-        if self.design().walkers == Walkers::Adaptive {
+        if self.policy().walkers == Walkers::Adaptive {
             space.walk_counts.0.walks.fetch_add_full(walks);
         }
     }
@@ -199,14 +199,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Whether walks register, so that a request may ask to be forgotten.
     #[inline]
     pub(crate) fn registers_walkers(&self) -> bool {
-        matches!(self.design().walkers, Walkers::Sticky | Walkers::Adaptive)
+        matches!(self.policy().walkers, Walkers::Sticky | Walkers::Adaptive)
     }
 
     /// Whether this CPU is about to wait, or to go off, in the middle of a walk: a mistake of the caller's, which a
     /// debug build does not let pass. In a release build the CPU then does not answer before the walk is over.
     #[inline]
     pub(crate) fn waits_inside_walk(&self, cpu: &PerCpu<K::Facade>) -> bool {
-        if self.design().walkers == Walkers::None {
+        if self.policy().walkers == Walkers::None {
             return false;
         }
         let inside = cpu.walking.inside();

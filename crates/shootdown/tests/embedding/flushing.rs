@@ -1,12 +1,12 @@
 //! What a flush does on the CPU that asks, and what a CPU that missed it does at its next load.
 
-use crate::{LIMITS, Machine, Recorder};
-use shootdown::{Broadcast, Design, Engine, Local, Native, Range, Root, Space, Stride, Tag, Tags};
+use crate::{LIMITS, Memory, Recorder};
+use shootdown::{Broadcast, Engine, Local, Machine, Native, Policy, Range, Root, Space, Stride, Tag, Tags};
 
 /// The flush log, and tags of each CPU's own.
-const PER_CPU_TAGS: Design = Design {
+const PER_CPU_TAGS: Policy = Policy {
     tags: Tags::PerCpu,
-    ..Design::ADAPTIVE
+    ..Policy::ADAPTIVE
 };
 
 /// This CPU runs each of `spaces`, which the caller keeps as long as the engine is used.
@@ -19,8 +19,8 @@ fn run_in_turn<const N: usize>(engine: &Engine<'_, &Recorder, 1>, spaces: [&Spac
 
 #[test]
 fn a_space_on_one_cpu_is_flushed_without_interrupts_page_by_page() {
-    let (kernel, mut machine) = (Recorder::default(), Machine::new(4, &Design::IPI));
-    let engine = machine.engine(&kernel, Design::IPI);
+    let (kernel, mut machine) = (Recorder::default(), Memory::new(4, Policy::IPI));
+    let engine = machine.engine(&kernel, Policy::IPI);
     let space = engine.space(Root(1));
     run_in_turn(&engine, [&space]);
     let _done = engine.flush(&space, Range::pages(0x5000, 0x8000, Stride::Size4K));
@@ -46,8 +46,8 @@ fn a_space_on_one_cpu_is_flushed_without_interrupts_page_by_page() {
 
 #[test]
 fn a_range_above_the_ceiling_flushes_the_tag() {
-    let (kernel, mut machine) = (Recorder::default(), Machine::new(1, &Design::IPI));
-    let engine = machine.engine(&kernel, Design::IPI);
+    let (kernel, mut machine) = (Recorder::default(), Memory::new(1, Policy::IPI));
+    let engine = machine.engine(&kernel, Policy::IPI);
     let space = engine.space(Root(1));
     run_in_turn(&engine, [&space]);
     let _done = engine.flush(&space, Range::pages(0, 34 * 4096, Stride::Size4K));
@@ -56,8 +56,8 @@ fn a_range_above_the_ceiling_flushes_the_tag() {
 
 #[test]
 fn a_slot_that_is_behind_is_flushed_at_its_next_load_and_one_that_is_not_is_kept() {
-    let (kernel, mut machine) = (Recorder::default(), Machine::new(2, &Design::IPI));
-    let engine = machine.engine(&kernel, Design::IPI);
+    let (kernel, mut machine) = (Recorder::default(), Memory::new(2, Policy::IPI));
+    let engine = machine.engine(&kernel, Policy::IPI);
     let (a, b) = (engine.space(Root(1)), engine.space(Root(2)));
     run_in_turn(&engine, [&a, &b, &a]);
     let _done = engine.flush(&b, Range::page(0x1000));
@@ -73,7 +73,7 @@ fn a_slot_that_is_behind_is_flushed_at_its_next_load_and_one_that_is_not_is_kept
 
 #[test]
 fn the_flush_log_lets_a_slot_several_generations_behind_catch_up_page_by_page() {
-    let (kernel, mut machine) = (Recorder::default(), Machine::new(2, &PER_CPU_TAGS));
+    let (kernel, mut machine) = (Recorder::default(), Memory::new(2, PER_CPU_TAGS));
     let engine = machine.engine(&kernel, PER_CPU_TAGS);
     let (a, b) = (engine.space(Root(1)), engine.space(Root(2)));
     run_in_turn(&engine, [&a, &b]);
@@ -100,13 +100,13 @@ fn the_flush_log_lets_a_slot_several_generations_behind_catch_up_page_by_page() 
 
 #[test]
 fn what_a_cpu_flushes_alone_leaves_no_entry_and_a_slot_elsewhere_is_flushed_whole() {
-    let design = Design {
+    let design = Policy {
         tags: Tags::PerCpu,
-        ..Design::ADAPTIVE
+        ..Policy::ADAPTIVE
     };
     // Alone, and with the company of CPU 1, which has gone lazy.
     for (company, kept) in [(false, false), (true, true)] {
-        let (kernel, mut machine) = (Recorder::default(), Machine::new(3, &design));
+        let (kernel, mut machine) = (Recorder::default(), Memory::new(3, design));
         let engine = machine.engine(&kernel, design);
         let (a, b) = (engine.space(Root(1)), engine.space(Root(2)));
         let on = |cpu: usize| kernel.cpu.set(cpu);
@@ -136,7 +136,7 @@ fn what_a_cpu_flushes_alone_leaves_no_entry_and_a_slot_elsewhere_is_flushed_whol
 
 #[test]
 fn a_log_that_was_overrun_means_the_whole_tag() {
-    let (kernel, mut machine) = (Recorder::default(), Machine::new(2, &PER_CPU_TAGS));
+    let (kernel, mut machine) = (Recorder::default(), Memory::new(2, PER_CPU_TAGS));
     let engine = machine.engine(&kernel, PER_CPU_TAGS);
     let (a, b) = (engine.space(Root(1)), engine.space(Root(2)));
     run_in_turn(&engine, [&a, &b]);
@@ -153,11 +153,11 @@ fn a_log_that_was_overrun_means_the_whole_tag() {
 
 #[test]
 fn the_user_half_goes_with_the_kernel_half() {
-    let design = Design {
+    let design = Policy::IPI.on(Machine {
         split: true,
-        ..Design::IPI
-    };
-    let (kernel, mut machine) = (Recorder::default(), Machine::new(1, &design));
+        ..Machine::PCID
+    });
+    let (kernel, mut machine) = (Recorder::default(), Memory::new(1, design));
     let engine = machine.engine(&kernel, design);
     let space = engine.space(Root(1));
     run_in_turn(&engine, [&space]);
@@ -182,9 +182,9 @@ fn a_kernel_range_is_broadcast_in_chunks_and_synchronised_once() {
             limits: LIMITS,
             ..Recorder::default()
         },
-        Machine::new(2, &Design::BROADCAST),
+        Memory::new(2, Policy::BROADCAST),
     );
-    let engine = machine.engine(&kernel, Design::BROADCAST);
+    let engine = machine.engine(&kernel, Policy::BROADCAST);
     let start = 0xffff_8000_0000_0000;
     let _done = engine.flush_kernel(Range::pages(start, start + 20 * 4096, Stride::Size4K));
     let counts: Vec<_> = kernel
@@ -201,8 +201,8 @@ fn a_kernel_range_is_broadcast_in_chunks_and_synchronised_once() {
 
 #[test]
 fn links_to_a_freed_kernel_table_do_not_stay_under_tags_that_are_not_loaded() {
-    for design in [Design::IPI, Design::ADAPTIVE] {
-        let (kernel, mut machine) = (Recorder::default(), Machine::new(2, &design));
+    for design in [Policy::IPI, Policy::ADAPTIVE] {
+        let (kernel, mut machine) = (Recorder::default(), Memory::new(2, design));
         let engine = machine.engine(&kernel, design);
         let range = Range::page(0xffff_8000_0000_0000).with_tables();
         kernel.cpu.set(1);
@@ -219,8 +219,8 @@ fn links_to_a_freed_kernel_table_do_not_stay_under_tags_that_are_not_loaded() {
 
 #[test]
 fn settling_flushes_once_what_a_batch_has_pending() {
-    let (kernel, mut machine) = (Recorder::default(), Machine::new(2, &Design::IPI));
-    let engine = machine.engine(&kernel, Design::IPI);
+    let (kernel, mut machine) = (Recorder::default(), Memory::new(2, Policy::IPI));
+    let engine = machine.engine(&kernel, Policy::IPI);
     let space = engine.space(Root(1));
     run_in_turn(&engine, [&space]);
     let flushes = || kernel.local.borrow().len();
@@ -238,8 +238,8 @@ fn settling_flushes_once_what_a_batch_has_pending() {
 
 #[test]
 fn an_empty_batch_asks_for_nothing() {
-    let (kernel, mut machine) = (Recorder::default(), Machine::new(2, &Design::IPI));
-    let engine = machine.engine(&kernel, Design::IPI);
+    let (kernel, mut machine) = (Recorder::default(), Memory::new(2, Policy::IPI));
+    let engine = machine.engine(&kernel, Policy::IPI);
     let space = engine.space(Root(1));
     run_in_turn(&engine, [&space]);
     let _behind = engine.flush(&space, Range::page(0x1000));

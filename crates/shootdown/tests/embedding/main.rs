@@ -113,24 +113,27 @@ unsafe impl Kernel<1> for &Recorder {
     }
 }
 
-struct Machine {
+struct Memory {
     cpus: Vec<PerCpu<Native>>,
     tags: Vec<AtomicU64>,
 }
 
-impl Machine {
-    fn new(cpus: usize, design: &Design) -> Self {
-        Machine {
+impl Memory {
+    fn new(cpus: usize, design: impl Into<Design>) -> Self {
+        let design = design.into();
+        Memory {
             cpus: (0..cpus).map(|_| PerCpu::new()).collect(),
-            tags: (0..tag_words(design.tag_limit)).map(|_| AtomicU64::new(0)).collect(),
+            tags: (0..tag_words(design.machine.tag_limit))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
         }
     }
 
-    fn engine<'a>(&'a mut self, kernel: &'a Recorder, design: Design) -> Engine<'a, &'a Recorder, 1> {
+    fn engine<'a>(&'a mut self, kernel: &'a Recorder, design: impl Into<Design>) -> Engine<'a, &'a Recorder, 1> {
         let cpus = self.cpus.len();
         let engine = Engine::new(
             kernel,
-            design,
+            design.into(),
             Root(0),
             Storage {
                 cpus: &mut self.cpus,

@@ -1,19 +1,23 @@
 //! Designs that are refused, and calls out of place.
 
-use crate::{Machine, Recorder};
+use crate::{Memory, Recorder};
 use shootdown::{
-    CpuMask, Design, Engine, Kernel, Local, Native, PerCpu, Range, Root, Storage, Tag, Tags, USER_HALF, tag_words,
+    CpuMask, Engine, Kernel, Local, Machine, Native, PerCpu, Policy, Range, Root, Storage, Tag, Tags, USER_HALF,
+    tag_words,
 };
 
 #[test]
 #[should_panic(expected = "system-wide tags must outnumber the CPUs")]
 fn fewer_tags_than_cpus_are_refused() {
-    let design = Design {
+    let design = Policy {
         tags: Tags::System,
+        ..Policy::IPI
+    }
+    .on(Machine {
         tag_limit: 4,
-        ..Design::IPI
-    };
-    let (kernel, mut machine) = (Recorder::default(), Machine::new(4, &design));
+        ..Machine::PCID
+    });
+    let (kernel, mut machine) = (Recorder::default(), Memory::new(4, design));
     let _engine = machine.engine(&kernel, design);
 }
 
@@ -21,47 +25,51 @@ fn fewer_tags_than_cpus_are_refused() {
 fn a_design_whose_slots_have_the_kernels_tag_or_the_user_halves_is_refused() {
     let refused = [
         (
-            Design {
+            Policy::IPI.on(Machine {
                 first_tag: 0,
-                ..Design::IPI
-            },
+                ..Machine::PCID
+            }),
             "tag 0 is the kernel's root's",
         ),
         (
-            Design {
+            Policy::IPI.on(Machine {
                 tag_limit: 6,
-                ..Design::IPI
-            },
+                ..Machine::PCID
+            }),
             "the slots' tags must lie below the end of tags",
         ),
         (
-            Design {
+            Policy::IPI.on(Machine {
                 split: true,
                 first_tag: shootdown::USER_HALF - 5,
-                ..Design::IPI
-            },
+                ..Machine::PCID
+            }),
             "the slots' tags must lie below the end of tags",
         ),
         (
-            Design {
+            Policy {
                 consider_window_ns: 0,
-                ..Design::BROADCAST
-            },
+                ..Policy::BROADCAST
+            }
+            .on(Machine::PCID),
             "a sampling window has a length",
         ),
         (
-            Design {
+            Policy {
                 tags: Tags::System,
+                ..Policy::IPI
+            }
+            .on(Machine {
                 first_tag: 100,
                 tag_limit: 50,
-                ..Design::IPI
-            },
+                ..Machine::PCID
+            }),
             "system-wide tags must outnumber the CPUs",
         ),
     ];
     for (design, reason) in refused {
         let made = std::panic::catch_unwind(|| {
-            let (kernel, mut machine) = (Recorder::default(), Machine::new(1, &design));
+            let (kernel, mut machine) = (Recorder::default(), Memory::new(1, design));
             let _engine = machine.engine(&kernel, design);
         });
         let panic = made.expect_err("it is refused");
@@ -79,8 +87,8 @@ fn panics_in_debug_builds(misuse: impl FnOnce()) {
 
 #[test]
 fn a_cpu_that_comes_online_twice_does_not_hide_what_it_has_loaded() {
-    let (kernel, mut machine) = (Recorder::default(), Machine::new(2, &Design::ADAPTIVE));
-    let engine = machine.engine(&kernel, Design::ADAPTIVE);
+    let (kernel, mut machine) = (Recorder::default(), Memory::new(2, Policy::ADAPTIVE));
+    let engine = machine.engine(&kernel, Policy::ADAPTIVE);
     let space = engine.space(Root(1));
     kernel.cpu.set(1);
     // SAFETY: the space outlives the engine's use of it.
@@ -93,8 +101,8 @@ fn a_cpu_that_comes_online_twice_does_not_hide_what_it_has_loaded() {
 
 #[test]
 fn a_cpu_that_is_off_does_not_load_a_space_with_what_it_had_before() {
-    let (kernel, mut machine) = (Recorder::default(), Machine::new(2, &Design::IPI));
-    let engine = machine.engine(&kernel, Design::IPI);
+    let (kernel, mut machine) = (Recorder::default(), Memory::new(2, Policy::IPI));
+    let engine = machine.engine(&kernel, Policy::IPI);
     let space = engine.space(Root(1));
     kernel.cpu.set(1);
     engine.cpu_offline();
@@ -111,7 +119,7 @@ struct Compiled;
 
 // SAFETY: one thread; no translations.
 unsafe impl Kernel<1> for Compiled {
-    const DESIGN: Option<Design> = Some(Design::IPI);
+    const POLICY: Option<Policy> = Some(Policy::IPI);
     type Facade = Native;
     fn cpu(&self) -> usize {
         0
@@ -126,45 +134,55 @@ unsafe impl Kernel<1> for Compiled {
 }
 
 #[test]
-#[should_panic(expected = "the kernel is compiled for another design")]
+#[should_panic(expected = "the kernel is compiled for another policy")]
 fn a_kernel_compiled_for_one_design_is_not_given_another() {
     let mut cpus = [PerCpu::new()];
     let made = |cpus: &mut [PerCpu<Native>], design| {
-        *Engine::new(Compiled, design, Root(0), Storage { cpus, tags: &mut [] }).design()
+        *Engine::new(Compiled, design, Root(0), Storage { cpus, tags: &mut [] }).policy()
     };
-    assert_eq!(made(&mut cpus, Design::IPI), Design::IPI);
-    made(&mut cpus, Design::PREEMPTIBLE);
+    assert_eq!(made(&mut cpus, Policy::IPI.into()), Policy::IPI);
+    made(&mut cpus, Policy::PREEMPTIBLE.into());
 }
 
 #[test]
 fn storage_that_does_not_fit_and_settings_without_meaning_are_refused() {
-    let sampled = |sample_one_in| Design {
-        sample_one_in,
-        ..Design::ADAPTIVE
+    let sampled = |sample_one_in| {
+        Policy {
+            sample_one_in,
+            ..Policy::ADAPTIVE
+        }
+        .on(Machine::PCID)
     };
-    let slots = |slots| Design { slots, ..Design::IPI };
-    let tagged = |split, tag_limit| Design {
-        split,
-        tag_limit,
-        ..Design::BROADCAST
+    let slots = |slots| Policy { slots, ..Policy::IPI }.on(Machine::PCID);
+    let tagged = |split, tag_limit| {
+        Policy::BROADCAST.on(Machine {
+            split,
+            tag_limit,
+            ..Machine::PCID
+        })
     };
     let cases = [
-        (Design::IPI, 0, usize::MAX, Some("0 CPUs do not fit")),
-        (Design::IPI, 65, usize::MAX, Some("65 CPUs do not fit")),
-        (Design::IPI, 64, usize::MAX, None),
+        (Policy::IPI.into(), 0, usize::MAX, Some("0 CPUs do not fit")),
+        (Policy::IPI.into(), 65, usize::MAX, Some("65 CPUs do not fit")),
+        (Policy::IPI.into(), 64, usize::MAX, None),
         (slots(0), 2, usize::MAX, Some("slots must be 1 to")),
         (slots(17), 2, usize::MAX, Some("slots must be 1 to")),
         (sampled(3), 2, usize::MAX, Some("sampling one in a power of two")),
-        (Design::BROADCAST, 2, 1, Some("tag words needed")),
+        (Policy::BROADCAST.into(), 2, 1, Some("tag words needed")),
         // Tags of slots need no words, nor do user halves; other tags do, all that there are.
-        (Design::IPI, 2, 0, None),
-        (tagged(true, 4096), 2, tag_words(USER_HALF), None),
-        (tagged(false, 4096), 2, tag_words(USER_HALF), Some("tag words needed")),
+        (Policy::IPI.into(), 2, 0, None),
+        (tagged(true, 4096), 2, tag_words(USER_HALF.into()), None),
+        (
+            tagged(false, 4096),
+            2,
+            tag_words(USER_HALF.into()),
+            Some("tag words needed"),
+        ),
         (tagged(true, 100), 2, tag_words(100), None),
     ];
     for (design, cpus, words, reason) in cases {
         let kernel = Recorder::default();
-        let mut machine = Machine::new(cpus, &design);
+        let mut machine = Memory::new(cpus, design);
         let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let words = words.min(machine.tags.len());
             let storage = Storage {

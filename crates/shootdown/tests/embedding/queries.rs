@@ -1,19 +1,19 @@
 //! What a CPU may ask: whether it may touch user addresses, whether it is spared interrupts while it is in the kernel.
 
-use crate::{LIMITS, Machine, Recorder};
-use shootdown::{Design, Engine, Native, Range, Root, Space, Tags};
+use crate::{LIMITS, Memory, Recorder};
+use shootdown::{Design, Engine, Native, Policy, Range, Root, Space, Tags};
 
 /// Everything leaked, so that hooks can use it.
 fn leaked(
     cpus: usize,
-    design: Design,
+    design: impl Into<Design> + Copy,
     broadcasts: bool,
 ) -> (&'static Recorder, &'static Engine<'static, &'static Recorder, 1>) {
     let kernel: &'static Recorder = Box::leak(Box::new(Recorder {
         limits: LIMITS.filter(|_| broadcasts),
         ..Recorder::default()
     }));
-    let machine: &'static mut Machine = Box::leak(Box::new(Machine::new(cpus, &design)));
+    let machine: &'static mut Memory = Box::leak(Box::new(Memory::new(cpus, design)));
     (kernel, Box::leak(Box::new(machine.engine(kernel, design))))
 }
 
@@ -38,15 +38,15 @@ fn interrupt(kernel: &Recorder, engine: &Engine<'_, &Recorder, 1>, cpu: usize) {
 }
 
 /// Promotes as soon as it can.
-const PROMOTES: Design = Design {
-    tags: Tags::Hybrid { promote_at: 2 },
+const PROMOTES: Policy = Policy {
+    tags: Tags::HybridByCost { promote_at: 2 },
     consider_window_ns: 1,
-    ..Design::ADAPTIVE
+    ..Policy::ADAPTIVE
 };
 
 #[test]
 fn user_addresses_are_touched_only_where_their_space_is_loaded_and_fresh() {
-    for design in [Design::IPI, Design::ADAPTIVE, Design::ARM_BROADCAST] {
+    for design in [Policy::IPI, Policy::ADAPTIVE, Policy::ARM_BROADCAST] {
         let (kernel, engine) = leaked(2, design, true);
         let (one, other) = (space(engine, 1), space(engine, 2));
         assert!(!engine.user_access_ok(one), "nothing is loaded");
@@ -69,7 +69,7 @@ fn user_addresses_are_touched_only_where_their_space_is_loaded_and_fresh() {
 
 #[test]
 fn user_addresses_are_not_touched_before_what_was_asked_is_done() {
-    let (kernel, engine) = leaked(2, Design::ADAPTIVE, false);
+    let (kernel, engine) = leaked(2, Policy::ADAPTIVE, false);
     let one = space(engine, 1);
     run(kernel, engine, 1, one);
     run(kernel, engine, 0, one);
@@ -107,7 +107,7 @@ fn user_addresses_are_not_touched_on_a_slot_of_a_space_that_has_moved_to_a_tag()
 
 #[test]
 fn in_the_kernel_a_cpu_is_spared_where_that_is_worth_anything() {
-    let (kernel, engine) = leaked(2, Design::ADAPTIVE, false);
+    let (kernel, engine) = leaked(2, Policy::ADAPTIVE, false);
     let (one, other) = (space(engine, 1), space(engine, 2));
     run(kernel, engine, 0, one);
     assert!(!engine.enter_kernel(one), "nobody else runs it");
@@ -134,7 +134,7 @@ fn in_the_kernel_a_cpu_is_spared_where_that_is_worth_anything() {
 
 #[test]
 fn a_cpu_is_no_longer_spared_in_the_kernel_once_that_was_in_vain_for_long_until_it_is_interrupted() {
-    let (kernel, engine) = leaked(2, Design::ADAPTIVE, false);
+    let (kernel, engine) = leaked(2, Policy::ADAPTIVE, false);
     let one = space(engine, 1);
     run(kernel, engine, 1, one);
     run(kernel, engine, 0, one);
@@ -169,7 +169,7 @@ fn a_cpu_is_no_longer_spared_in_the_kernel_once_that_was_in_vain_for_long_until_
 
 #[test]
 fn a_design_that_does_not_say_so_spares_nobody_in_the_kernel() {
-    let (kernel, engine) = leaked(2, Design::IPI, false);
+    let (kernel, engine) = leaked(2, Policy::IPI, false);
     let one = space(engine, 1);
     run(kernel, engine, 1, one);
     run(kernel, engine, 0, one);
@@ -178,9 +178,9 @@ fn a_design_that_does_not_say_so_spares_nobody_in_the_kernel() {
 
 #[test]
 fn under_a_system_wide_tag_nobody_is_interrupted_and_so_nobody_is_spared() {
-    let design = Design {
+    let design = Policy {
         targets: shootdown::Targets::InUser,
-        ..Design::ARM_BROADCAST
+        ..Policy::ARM_BROADCAST
     };
     let (kernel, engine) = leaked(2, design, true);
     let one = space(engine, 1);
@@ -191,7 +191,7 @@ fn under_a_system_wide_tag_nobody_is_interrupted_and_so_nobody_is_spared() {
 
 #[test]
 fn online_cpus_are_those_that_did_not_go() {
-    let (kernel, engine) = leaked(4, Design::IPI, false);
+    let (kernel, engine) = leaked(4, Policy::IPI, false);
     let online = || engine.online().iter().collect::<Vec<_>>();
     assert_eq!(online(), [0, 1, 2, 3]);
     kernel.cpu.set(2);

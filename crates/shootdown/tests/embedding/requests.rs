@@ -1,13 +1,13 @@
 //! Requests to other CPUs: tokens, and reports of those that do not answer.
 
-use crate::{Machine, Recorder};
-use shootdown::{Design, Engine, Native, Range, Root, Space};
+use crate::{Memory, Recorder};
+use shootdown::{Engine, Native, Policy, Range, Root, Space};
 
 #[test]
 #[allow(clippy::forget_non_drop, reason = "that it has nothing to drop is what is tested")]
 fn a_forgotten_token_leaves_nothing_behind() {
-    let (kernel, mut machine) = (Recorder::default(), Machine::new(2, &Design::ADAPTIVE));
-    let engine = machine.engine(&kernel, Design::ADAPTIVE);
+    let (kernel, mut machine) = (Recorder::default(), Memory::new(2, Policy::ADAPTIVE));
+    let engine = machine.engine(&kernel, Policy::ADAPTIVE);
     let space = engine.space(Root(1));
     for cpu in [1, 0] {
         kernel.cpu.set(cpu);
@@ -40,13 +40,13 @@ fn a_forgotten_token_leaves_nothing_behind() {
 
 #[test]
 fn a_report_does_not_name_a_cpu_that_has_answered() {
-    let design = Design {
+    let design = Policy {
         stuck_ns: 1,
-        ..Design::IPI
+        ..Policy::IPI
     };
     // Leaked, so that the clock can let the other CPUs act while CPU 0 waits.
     let kernel: &'static Recorder = Box::leak(Box::default());
-    let machine: &'static mut Machine = Box::leak(Box::new(Machine::new(3, &design)));
+    let machine: &'static mut Memory = Box::leak(Box::new(Memory::new(3, design)));
     let engine: &'static _ = Box::leak(Box::new(machine.engine(kernel, design)));
     let space = engine.space(Root(1));
     for cpu in [2, 1, 0] {
@@ -70,12 +70,12 @@ fn a_report_does_not_name_a_cpu_that_has_answered() {
 fn a_cpu_that_is_off_with_a_full_queue_is_not_taken_for_another_that_has_not_answered() {
     /// Slots of a CPU's queue (`transport/request.rs`).
     const SLOTS: usize = 64;
-    let design = Design {
+    let design = Policy {
         stuck_ns: 1,
-        ..Design::IPI
+        ..Policy::IPI
     };
     let kernel: &'static Recorder = Box::leak(Box::default());
-    let machine: &'static mut Machine = Box::leak(Box::new(Machine::new(3, &design)));
+    let machine: &'static mut Memory = Box::leak(Box::new(Memory::new(3, design)));
     let engine: &'static Engine<'_, &Recorder, 1> = Box::leak(Box::new(machine.engine(kernel, design)));
     let space: &'static Space<Native, 1> = Box::leak(Box::new(engine.space(Root(1))));
     for cpu in [1, 0] {

@@ -1,7 +1,7 @@
 //! TLBs that belong to no CPU.
 
-use crate::{LIMITS, Machine, Recorder};
-use shootdown::{Design, Range, Reach, Root, Secondary, Tags};
+use crate::{LIMITS, Memory, Recorder};
+use shootdown::{Policy, Range, Reach, Root, Secondary, Tags};
 
 #[test]
 fn secondary_tlbs_are_told_of_each_flush_and_awaited_once_before_the_proof() {
@@ -10,12 +10,12 @@ fn secondary_tlbs_are_told_of_each_flush_and_awaited_once_before_the_proof() {
             if reach == Reach::LocalFirst && tags == Tags::PerCpu {
                 continue;
             }
-            let design = Design {
+            let design = Policy {
                 reach,
                 tags,
-                ..Design::IPI
+                ..Policy::IPI
             };
-            let mut machine = Machine::new(1, &design);
+            let mut machine = Memory::new(1, design);
             let kernel = Recorder {
                 limits: LIMITS,
                 ..Recorder::default()

@@ -1,15 +1,18 @@
 //! System-wide tags: promoted, reclaimed, given back.
 
-use crate::{LIMITS, Machine, Recorder};
-use shootdown::{Broadcast, Design, Engine, Range, Root, Tags};
+use crate::{LIMITS, Memory, Recorder};
+use shootdown::{Broadcast, Design, Engine, Machine, Policy, Range, Root, Tags};
 
 /// Every space that runs on one CPU is promoted as soon as CPU 0 flushes it and another CPU has it in its set.
-const PROMOTE_AT_ONCE: Design = Design {
+const PROMOTE_AT_ONCE: Design = Policy {
     tags: Tags::Hybrid { promote_at: 1 },
     slots: 2,
+    ..Policy::BROADCAST
+}
+.on(Machine {
     tag_limit: 1 + 2 + 1,
-    ..Design::BROADCAST
-};
+    ..Machine::PCID
+});
 
 /// Runs a new space on CPU 0, flushes it there, retires it; returns whether it was promoted.
 fn promote_and_retire(engine: &Engine<'_, &Recorder, 1>, root: u64) -> bool {
@@ -28,7 +31,7 @@ fn a_cpu_stays_in_the_set_of_a_promoted_space_that_it_leaves_and_is_asked_nothin
         limits: LIMITS,
         ..Recorder::default()
     };
-    let mut machine = Machine::new(2, &PROMOTE_AT_ONCE);
+    let mut machine = Memory::new(2, PROMOTE_AT_ONCE);
     let engine = machine.engine(&kernel, PROMOTE_AT_ONCE);
     let space = engine.space(Root(1));
     let on = |cpu: usize| kernel.cpu.set(cpu);
@@ -66,7 +69,7 @@ fn tags_are_not_reclaimed_by_a_task_that_may_migrate_before_the_broadcast_is_syn
         limits: LIMITS,
         ..Recorder::default()
     };
-    let mut machine = Machine::new(2, &PROMOTE_AT_ONCE);
+    let mut machine = Memory::new(2, PROMOTE_AT_ONCE);
     let engine = machine.engine(&kernel, PROMOTE_AT_ONCE);
     assert!(promote_and_retire(&engine, 1), "there is one tag");
     // The hooks check that they are called pinned.
@@ -80,7 +83,7 @@ fn a_space_that_is_retired_twice_does_not_give_back_a_tag_that_is_somebody_elses
         limits: LIMITS,
         ..Recorder::default()
     };
-    let mut machine = Machine::new(2, &PROMOTE_AT_ONCE);
+    let mut machine = Memory::new(2, PROMOTE_AT_ONCE);
     let engine = machine.engine(&kernel, PROMOTE_AT_ONCE);
     let (a, b, c) = (engine.space(Root(1)), engine.space(Root(2)), engine.space(Root(3)));
     let promote = |space| {

@@ -18,12 +18,12 @@ pub fn play(part: usize, meddles: bool) -> Vec<(String, Work)> {
     let mut done = Vec::new();
     for (name, design) in crate::designs().chain(variants()).skip(part).step_by(PARTS) {
         for broadcasts in Broadcasts::ALL.into_iter().filter(|all| all.fits(&design)) {
-            if broadcasts != Broadcasts::None && design.reach == Reach::Ipi {
+            if broadcasts != Broadcasts::None && design.policy.reach == Reach::Ipi {
                 continue;
             }
             let traits = [
-                (design.split, ", split"),
-                (design.errata.repeat, ", twice"),
+                (design.machine.split, ", split"),
+                (design.machine.errata.repeat, ", twice"),
                 (broadcasts == Broadcasts::Everywhere, ", broadcasts"),
                 (broadcasts == Broadcasts::Aimed, ", aimed"),
             ];
@@ -48,7 +48,7 @@ fn run_once(design: Design, broadcasts: Broadcasts, run: u64, meddles: bool) -> 
     meddling::begin(meddles.then_some(play), run);
     on_words();
     // Tags are given and taken, and unmaps deferred, now and then only.
-    let seldom = design.tags != Tags::PerCpu || design.free == Free::Deferred;
+    let seldom = design.policy.tags != Tags::PerCpu || design.policy.free == Free::Deferred;
     let steps = if seldom { 4 * STEPS } else { STEPS };
     (0..steps).for_each(|_| play.step());
     meddling::begin(None, 0);

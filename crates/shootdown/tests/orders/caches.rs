@@ -71,9 +71,9 @@ pub fn with<T>(look: impl FnOnce(&mut Caches) -> T) -> T {
 
 pub fn reset(design: &Design) {
     CACHES.set(Caches {
-        split: design.split,
-        errata: Some(design.errata),
-        ack: Some(design.ack),
+        split: design.machine.split,
+        errata: Some(design.machine.errata),
+        ack: Some(design.policy.ack),
         ..Caches::default()
     });
 }

@@ -46,7 +46,7 @@ fn at_each_operation(
 
 fn designs(wanted: fn(&Design) -> bool) -> impl Iterator<Item = (&'static str, Design)> {
     let all = crate::designs().chain(variants());
-    all.filter(move |(_, design)| wanted(design) && !design.split && !design.errata.repeat)
+    all.filter(move |(_, design)| wanted(design) && !design.machine.split && !design.machine.errata.repeat)
 }
 
 /// For what happens in the middle of something.

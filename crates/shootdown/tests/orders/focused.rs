@@ -5,7 +5,7 @@ use crate::meddling;
 use crate::play::Play;
 use crate::variants::variants;
 use crate::world::{CPUS, engine, here, on, on_without_interrupts};
-use shootdown::{Design, Free, Reach, Tags, Walkers};
+use shootdown::{Design, Free, Policy, Reach, Tags, Walkers};
 
 /// Operations on words between two moments, on average.
 const OFTEN: u64 = 4;
@@ -26,11 +26,11 @@ fn play(designs: impl Iterator<Item = (&'static str, Design)>, spaces: u64, runs
                 play.settles();
             }
             meddling::end_all();
-            if matches!(design.tags, Tags::Hybrid { .. }) {
+            if design.policy.tags.promote_at().is_some() {
                 let left = play.tags_left();
                 let fresh = Play::new(engine(design, true), spaces, run).tags_left();
                 // By what it has learnt of costs it may promote none.
-                let none = left == 0 && design.reach == Reach::Adaptive;
+                let none = left == 0 && design.policy.reach == Reach::Adaptive;
                 println!("{left} of {fresh}");
                 assert!(left == fresh || none, "{left} of {fresh} tags are left");
             }
@@ -40,7 +40,7 @@ fn play(designs: impl Iterator<Item = (&'static str, Design)>, spaces: u64, runs
 
 fn designs(wanted: fn(&Design) -> bool) -> impl Iterator<Item = (&'static str, Design)> {
     let all = crate::designs().chain(variants());
-    all.filter(move |(_, design)| wanted(design) && !design.split && !design.errata.repeat)
+    all.filter(move |(_, design)| wanted(design) && !design.machine.split && !design.machine.errata.repeat)
 }
 
 impl Play {
@@ -113,11 +113,11 @@ impl Play {
 fn no_table_goes_while_it_is_walked() {
     use Walkers::{Adaptive, GracePeriod, InterruptAll, Precise, PreciseExchange, Sticky};
     for walkers in [Adaptive, Sticky, Precise, PreciseExchange, GracePeriod, InterruptAll] {
-        for base in [Design::IPI, Design::ADAPTIVE, Design::ARM_BROADCAST, Design::ARM_IPI] {
+        for base in [Policy::IPI, Policy::ADAPTIVE, Policy::ARM_BROADCAST, Policy::ARM_IPI] {
             for seed in 0..3 {
                 println!("{walkers:?}, {:?}, {:?}, run {seed}", base.tags, base.reach);
                 meddling::begin(None, 0);
-                let play = Play::new(engine(Design { walkers, ..base }, true), 2, seed);
+                let play = Play::new(engine(Policy { walkers, ..base }, true), 2, seed);
                 meddling::begin(Some(play), seed);
                 (0..200).for_each(|_| play.step_of_walks());
                 meddling::begin(None, 0);
@@ -128,7 +128,7 @@ fn no_table_goes_while_it_is_walked() {
 
 #[test]
 fn deferred_unmaps_end_when_everybody_has_flushed() {
-    let designs = designs(|design| design.free == Free::Deferred);
+    let designs = designs(|design| design.policy.free == Free::Deferred);
     play(designs, 2, 60, |play| {
         let random = &play.random;
         play.on_some_cpu(|space| match random.below(16) {
@@ -149,7 +149,7 @@ fn deferred_unmaps_end_when_everybody_has_flushed() {
 
 #[test]
 fn spaces_are_promoted_and_demoted_and_end() {
-    let designs = designs(|design| matches!(design.tags, Tags::Hybrid { .. }));
+    let designs = designs(|design| design.policy.tags.promote_at().is_some());
     play(designs, 2, 2, |play| {
         let random = &play.random;
         let space = play.some_space(random);
@@ -182,7 +182,7 @@ fn spaces_are_promoted_and_demoted_and_end() {
 
 #[test]
 fn tags_roll_over_while_spaces_are_switched_and_flushed() {
-    let designs = designs(|design| design.tags == Tags::System);
+    let designs = designs(|design| design.policy.tags == Tags::System);
     play(designs, 6, 16, |play| {
         let random = &play.random;
         play.on_some_cpu(|space| match random.below(16) {
@@ -198,7 +198,7 @@ fn tags_roll_over_while_spaces_are_switched_and_flushed() {
 
 #[test]
 fn cpus_come_and_go_while_the_kernel_is_flushed() {
-    let designs = designs(|design| design.reach != Reach::None);
+    let designs = designs(|design| design.policy.reach != Reach::None);
     play(designs, 2, 8, |play| {
         let random = &play.random;
         play.on_some_cpu(|space| match random.below(8) {

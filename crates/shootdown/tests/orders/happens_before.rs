@@ -44,7 +44,7 @@ fn freed_after(engine: &Strictly, space: &StrictSpace, then: impl Fn(usize), fre
 fn frames_are_freed_after_their_last_use_and_come_back_to_nobody() {
     for (name, design) in crate::designs().chain(crate::variants::variants()) {
         for broadcasts in Broadcasts::ALL.into_iter().filter(|all| all.fits(&design)) {
-            println!("{name}, split {}, broadcasts {broadcasts:?}", design.split);
+            println!("{name}, split {}, broadcasts {broadcasts:?}", design.machine.split);
             let engine = engine(design, broadcasts);
             let (space, other) = (engine.space(Root(1)), engine.space(Root(2)));
             let flush = |range: Range| {
@@ -92,7 +92,9 @@ fn frames_are_freed_after_their_last_use_and_come_back_to_nobody() {
                     on(2, || engine.cpu_online());
                     // Under tags of the whole system it reads no generation: that it was seen off, and the barriers,
                     // are enough (where broadcasts reach it, they tell its walker).
-                    if design.tags == Tags::System || (broadcasts == Broadcasts::Aimed && design.tags != Tags::PerCpu) {
+                    if design.policy.tags == Tags::System
+                        || (broadcasts == Broadcasts::Aimed && design.policy.tags != Tags::PerCpu)
+                    {
                         Withdrawn::nothing()
                     } else {
                         withdrawn
@@ -115,7 +117,7 @@ fn frames_are_freed_after_their_last_use_and_come_back_to_nobody() {
 
 #[test]
 fn tables_are_freed_after_the_last_walk() {
-    for (name, design) in crate::designs().filter(|(_, design)| !design.split) {
+    for (name, design) in crate::designs().filter(|(_, design)| !design.machine.split) {
         println!("{name}");
         let engine = engine(design, true);
         let (space, memory) = (engine.space(Root(1)), Memory::default());
@@ -147,7 +149,7 @@ fn tables_are_freed_after_the_last_walk() {
 #[test]
 fn deferred_frames_are_freed_after_their_last_use() {
     for (name, design) in crate::designs().filter(|(name, _)| *name == "deferred") {
-        println!("{name}, split {}", design.split);
+        println!("{name}, split {}", design.machine.split);
         let engine = engine(design, false);
         let space = engine.space(Root(1));
         for tickless in [false, true] {
@@ -181,8 +183,8 @@ fn deferred_frames_are_freed_after_their_last_use() {
 
 #[test]
 fn whoever_finds_nothing_pending_any_more_knows_what_others_have_flushed() {
-    for (name, design) in crate::designs().filter(|(_, design)| design.free != Free::Synchronous) {
-        println!("{name}, split {}", design.split);
+    for (name, design) in crate::designs().filter(|(_, design)| design.policy.free != Free::Synchronous) {
+        println!("{name}, split {}", design.machine.split);
         let engine = engine(design, true);
         let (space, memory) = (engine.space(Root(1)), Memory::default());
         on(0, || {

@@ -16,39 +16,41 @@ mod words;
 mod work;
 mod world;
 
-use shootdown::{Design, Errata, Range, Root, Stride, Tags, Unmapped, Worth};
+use shootdown::{Design, Errata, Machine, Policy, Range, Root, Stride, Tags, Unmapped};
 use world::{Broadcasts, CPUS, engine, on, unmap, write_tables};
 
 /// Each sound preset; promoting and demoting as soon as it can, and with few tags, so that they run out.
 fn designs() -> impl Iterator<Item = (&'static str, Design)> {
     let presets = Design::PRESETS.iter().filter(|(name, ..)| *name != "none");
     presets.flat_map(|&(name, design, _)| {
-        let tags = match design.tags {
-            Tags::Hybrid { .. } => Tags::Hybrid { promote_at: 2 },
+        let tags = match design.policy.tags {
+            Tags::Hybrid { .. } | Tags::HybridByCost { .. } => Tags::Hybrid { promote_at: 2 },
             tags => tags,
         };
-        let design = Design {
+        let design = Policy {
             tags,
-            worth: Worth::Count,
             slots: 2,
-            tag_limit: 7,
             sample_one_in: 1,
             demote_after: 1,
             consider_window_ns: 1,
-            ..design
-        };
-        let split = Design {
+            ..design.policy
+        }
+        .on(Machine {
+            tag_limit: 7,
+            ..design.machine
+        });
+        let split = design.policy.on(Machine {
             split: true,
             tag_limit: 4096,
-            ..design
-        };
-        let repeat = Design {
+            ..design.machine
+        });
+        let repeat = design.policy.on(Machine {
             errata: Errata {
                 repeat: true,
-                ..design.errata
+                ..design.machine.errata
             },
-            ..design
-        };
+            ..design.machine
+        });
         [(name, design), (name, split), (name, repeat)]
     })
 }
@@ -67,7 +69,7 @@ fn some_pages() -> Range {
 fn every_barrier_is_passed_before_what_it_is_for() {
     for (name, design) in designs() {
         for broadcasts in Broadcasts::ALL.into_iter().filter(|all| all.fits(&design)) {
-            println!("{name}, split {}, broadcasts {broadcasts:?}", design.split);
+            println!("{name}, split {}, broadcasts {broadcasts:?}", design.machine.split);
             let engine = engine(design, broadcasts);
             let spaces: Vec<_> = (1..=6).map(|root| engine.space(Root(root))).collect();
             let space = &spaces[0];
@@ -143,7 +145,7 @@ fn every_barrier_is_passed_before_what_it_is_for() {
 #[test]
 fn tags_change_hands_clean() {
     for (name, design) in designs() {
-        println!("{name}, split {}", design.split);
+        println!("{name}, split {}", design.machine.split);
         let engine = engine(design, true);
         let spaces: Vec<_> = (1..=30).map(|root| engine.space(Root(root))).collect();
         let lasting = engine.space(Root(31));

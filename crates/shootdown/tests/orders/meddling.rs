@@ -177,7 +177,7 @@ fn meddle(play: &'static Play, random: &Random) {
     // Where nobody has interrupts off, whoever is asked answers: then a whole flush may come in.
     let all_answer = (0..CPUS).all(|cpu| !world::is_masked(cpu));
     // A roll-over may be under way, under its lock.
-    let may_switch = play.engine.design().tags != Tags::System || !world::is_masked(here());
+    let may_switch = play.engine.policy().tags != Tags::System || !world::is_masked(here());
     on(cpu, || match what {
         8..10 if play.off[cpu].get() => play.comes_on(),
         _ if play.off[cpu].get() => {}
@@ -209,13 +209,13 @@ fn meddle(play: &'static Play, random: &Random) {
 
 /// Whether a flush of this space waits for nobody before it is to be waited for.
 fn can_dispatch(play: &Play, space: usize) -> bool {
-    let design = play.engine.design();
-    design.requests == Requests::Log && design.tags != Tags::System && play.space(space).system_tag().is_none()
+    let policy = play.engine.policy();
+    policy.requests == Requests::Log && policy.tags != Tags::System && play.space(space).system_tag().is_none()
 }
 
 /// A walk begins on this CPU, and lasts; from NMI context or not.
 pub fn walk(play: &'static Play, space: usize, nmi: bool) {
-    if play.engine.design().walkers == Walkers::None {
+    if play.engine.policy().walkers == Walkers::None {
         return;
     }
     let space = play.space(space);

@@ -1,22 +1,21 @@
 //! Designs that no preset has: what presets leave out of the combinations, and limits that are reached soon.
 
-use shootdown::{Ack, Departure, Design, Errata, Exit, Reach, Requests, Tags, Worth};
+use shootdown::{Ack, Departure, Design, Errata, Exit, Machine, Policy, Reach, Requests, Tags};
 
 /// What no preset has.
 pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
-    let system = Design {
+    let few = Machine {
         tag_limit: 7,
-        ..Design::ARM_BROADCAST
+        ..Machine::PCID
     };
-    let hybrid = Design {
+    let system = Policy::ARM_BROADCAST;
+    let hybrid = Policy {
         tags: Tags::Hybrid { promote_at: 2 },
         slots: 2,
-        tag_limit: 7,
-        worth: Worth::Count,
         sample_one_in: 1,
         demote_after: 1,
         consider_window_ns: 1,
-        ..Design::ADAPTIVE
+        ..Policy::ADAPTIVE
     };
     let errata = |interrupt_too, never_broadcast| Errata {
         interrupt_too,
@@ -26,243 +25,274 @@ pub fn variants() -> impl Iterator<Item = (&'static str, Design)> {
     [
         (
             "tags by cost",
-            Design {
-                worth: Worth::Cost,
+            Policy {
+                tags: Tags::HybridByCost { promote_at: 2 },
                 ..hybrid
-            },
+            }
+            .on(few),
         ),
         (
             "log on slots",
-            Design {
+            Policy {
                 tags: Tags::PerCpu,
                 reach: Reach::Ipi,
                 slots: 2,
                 ..hybrid
-            },
+            }
+            .on(few),
         ),
         (
             "log on slots, low ceiling",
-            Design {
+            Policy {
                 tags: Tags::PerCpu,
                 reach: Reach::Ipi,
                 ceiling: 2,
                 ..hybrid
-            },
+            }
+            .on(few),
         ),
         (
             "log, split",
-            Design {
+            Policy {
                 tags: Tags::PerCpu,
                 reach: Reach::Ipi,
+                ..hybrid
+            }
+            .on(Machine {
                 split: true,
                 tag_limit: 4096,
-                ..hybrid
-            },
+                ..few
+            }),
         ),
         (
             "log and deferral",
-            Design {
+            Policy {
                 tags: Tags::PerCpu,
                 requests: Requests::Log,
-                ..Design::DEFERRED
-            },
+                ..Policy::DEFERRED
+            }
+            .on(Machine::PCID),
         ),
         (
             "deferral of few frames",
-            Design {
+            Policy {
                 defer_frames: 3,
-                ..Design::DEFERRED
-            },
+                ..Policy::DEFERRED
+            }
+            .on(Machine::PCID),
         ),
         (
             "hybrid and deferral",
-            Design {
+            Policy {
                 free: shootdown::Free::Deferred,
                 ..hybrid
-            },
+            }
+            .on(few),
         ),
         (
             "hybrid, interrupts besides",
-            Design {
+            hybrid.on(Machine {
                 errata: errata(true, false),
-                ..hybrid
-            },
+                ..few
+            }),
         ),
         (
             "hybrid on stack, interrupts besides",
-            Design {
-                errata: errata(true, false),
+            Policy {
                 requests: Requests::PerRequest,
                 ..hybrid
-            },
+            }
+            .on(Machine {
+                errata: errata(true, false),
+                ..few
+            }),
         ),
         (
             "hybrid, never broadcast",
-            Design {
+            hybrid.on(Machine {
                 errata: errata(false, true),
-                ..hybrid
-            },
+                ..few
+            }),
         ),
-        ("hybrid, low ceiling", Design { ceiling: 1, ..hybrid }),
+        ("hybrid, low ceiling", Policy { ceiling: 1, ..hybrid }.on(few)),
         // Tags are short.
-        ("hybrid, one tag", Design { tag_limit: 4, ..hybrid }),
+        ("hybrid, one tag", hybrid.on(Machine { tag_limit: 4, ..few })),
         (
             "hybrid, one tag, promoted at one",
-            Design {
-                tag_limit: 4,
+            Policy {
                 tags: Tags::Hybrid { promote_at: 1 },
                 demote_after: 4,
                 ..hybrid
-            },
+            }
+            .on(Machine { tag_limit: 4, ..few }),
         ),
         (
             "hybrid, demoted late",
-            Design {
+            Policy {
                 tags: Tags::Hybrid { promote_at: 3 },
                 demote_after: 3,
                 ..hybrid
-            },
+            }
+            .on(few),
         ),
         (
             "hybrid, sampled seldom",
-            Design {
+            Policy {
                 sample_one_in: 4,
                 ..hybrid
-            },
+            }
+            .on(few),
         ),
         (
             "published walks, log",
-            Design {
+            Policy {
                 walkers: shootdown::Walkers::PreciseExchange,
                 ..hybrid
-            },
+            }
+            .on(few),
         ),
         (
             "registered walks, log",
-            Design {
+            Policy {
                 walkers: shootdown::Walkers::Sticky,
                 ..hybrid
-            },
+            }
+            .on(few),
         ),
         (
             "log on tags of the system",
-            Design {
+            Policy {
                 requests: Requests::Log,
                 ..system
-            },
+            }
+            .on(few),
         ),
         (
             "log on tags of the system, by interrupts",
-            Design {
+            Policy {
                 requests: Requests::Log,
                 reach: Reach::Ipi,
                 ..system
-            },
+            }
+            .on(few),
         ),
         (
             "tags of the system, whoever is active, by interrupts",
-            Design {
+            Policy {
                 reach: Reach::Ipi,
                 targets: shootdown::Targets::Active,
-                tag_limit: 5,
                 ..system
-            },
+            }
+            .on(Machine { tag_limit: 5, ..few }),
         ),
         (
             "tags of the system, whoever is active",
-            Design {
+            Policy {
                 targets: shootdown::Targets::Active,
                 reach: Reach::LocalFirst,
-                tag_limit: 5,
                 ..system
-            },
+            }
+            .on(Machine { tag_limit: 5, ..few }),
         ),
-        ("few tags of the system", Design { tag_limit: 5, ..system }),
+        ("few tags of the system", system.on(Machine { tag_limit: 5, ..few })),
         (
             "local first, flush at exit",
-            Design {
+            Policy {
                 reach: Reach::LocalFirst,
                 exit: Exit::Flush,
                 ..system
-            },
+            }
+            .on(few),
         ),
         (
             "by interrupts, page by page",
-            Design {
+            Policy {
                 reach: Reach::Ipi,
                 exit: Exit::Flush,
                 ceiling: 33,
                 ..system
-            },
+            }
+            .on(few),
         ),
         (
             "log, answered early",
-            Design {
+            Policy {
                 tags: Tags::PerCpu,
                 reach: Reach::Ipi,
                 ack: Ack::Early,
                 slots: 2,
                 ..hybrid
-            },
+            }
+            .on(few),
         ),
         (
             "log and promotion, answered early",
-            Design {
+            Policy {
                 ack: Ack::Early,
                 ..hybrid
-            },
+            }
+            .on(few),
         ),
         (
             "log, interrupts besides, answered early",
-            Design {
+            Policy {
                 ack: Ack::Early,
-                errata: errata(true, false),
                 ..hybrid
-            },
+            }
+            .on(Machine {
+                errata: errata(true, false),
+                ..few
+            }),
         ),
         (
             "synchronous batches",
-            Design {
+            Policy {
                 free: shootdown::Free::Synchronous,
                 ..hybrid
-            },
+            }
+            .on(few),
         ),
         (
             "trims at once",
-            Design {
+            Policy {
                 departure: Departure::WhenAsked { trim_ns: 1 },
-                ..Design::IPI
-            },
+                ..Policy::IPI
+            }
+            .on(Machine::PCID),
         ),
         (
             "asks at once whoever has left a shared space",
-            Design {
+            Policy {
                 departure: Departure::WhenShared { looks: 1 },
-                ..Design::IPI
-            },
+                ..Policy::IPI
+            }
+            .on(Machine::PCID),
         ),
         (
             "adaptive, asks at once",
-            Design {
+            Policy {
                 departure: Departure::WhenShared { looks: 1 },
-                ..Design::ADAPTIVE
-            },
+                ..Policy::ADAPTIVE
+            }
+            .on(Machine::PCID),
         ),
         (
             "two slots, everybody",
-            Design {
+            Policy {
                 slots: 2,
                 targets: shootdown::Targets::All,
-                ..Design::IPI
-            },
+                ..Policy::IPI
+            }
+            .on(Machine::PCID),
         ),
         (
             "two slots, the whole set",
-            Design {
+            Policy {
                 slots: 2,
                 targets: shootdown::Targets::Space,
-                ..Design::IPI
-            },
+                ..Policy::IPI
+            }
+            .on(Machine::PCID),
         ),
     ]
     .into_iter()

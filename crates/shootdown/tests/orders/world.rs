@@ -10,8 +10,8 @@ use crate::memory::Memory;
 use crate::words::Minded;
 use crate::work::{Did, Work};
 use shootdown::{
-    Broadcast, BroadcastLimits, CpuMask, Design, Engine, Errata, Event, Facade, Kernel, Local, PerCpu, Range, Root,
-    Secondary, Space, Storage, Tag, Word, tag_words,
+    Broadcast, BroadcastLimits, CpuMask, Design, Engine, Event, Facade, Kernel, Local, PerCpu, Range, Root, Secondary,
+    Space, Storage, Tag, Word, tag_words,
 };
 use std::cell::{Cell, RefCell};
 
@@ -238,7 +238,8 @@ pub fn kept<T: 'static>(value: T) -> &'static mut T {
 /// An engine with every CPU online. [Kept](kept): it lives until the next. There is one world for each thread, which
 /// begins anew with each engine: nothing of the one before may be used any more, and all of it is freed, the last
 /// first.
-pub fn engine(design: Design, broadcasts: impl Into<Broadcasts>) -> &'static Strictly {
+pub fn engine(design: impl Into<Design>, broadcasts: impl Into<Broadcasts>) -> &'static Strictly {
+    let design = design.into();
     HANDLER.take();
     KEPT.take().into_iter().rev().for_each(|free| free());
     clocks::reset();
@@ -253,7 +254,9 @@ pub fn engine(design: Design, broadcasts: impl Into<Broadcasts>) -> &'static Str
     HERE.set(0);
     ASKED.set(Default::default());
     let cpus: Vec<PerCpu<Strict>> = (0..CPUS).map(|_| PerCpu::new()).collect();
-    let tags: Vec<Minded> = (0..tag_words(design.tag_limit)).map(|_| Minded::new(0)).collect();
+    let tags: Vec<Minded> = (0..tag_words(design.machine.tag_limit))
+        .map(|_| Minded::new(0))
+        .collect();
     let storage = Storage {
         cpus: kept(cpus),
         tags: kept(tags),

@@ -1,13 +1,13 @@
 //! CPUs that have left, and frames that wait.
 
 use crate::{flush, run, space, world};
-use shootdown::{Departure, Design, Range, Requests, Unmapped};
+use shootdown::{Departure, Policy, Range, Requests, Unmapped};
 
 #[test]
 fn cpus_that_have_left_are_looked_for_once_in_a_period_and_the_first_time_a_period_after_the_first_look() {
-    let design = Design {
+    let design = Policy {
         departure: Departure::WhenAsked { trim_ns: 100 },
-        ..Design::IPI
+        ..Policy::IPI
     };
     let (world, engine) = world(design, 4);
     let (one, other) = (space(engine, 1), space(engine, 2));
@@ -38,10 +38,10 @@ fn cpus_that_have_left_are_looked_for_once_in_a_period_and_the_first_time_a_peri
 #[test]
 fn cpus_that_left_a_shared_space_are_asked_once_looking_at_them_has_cost_as_much() {
     for requests in [Requests::PerRequest, Requests::Log] {
-        let design = Design {
+        let design = Policy {
             departure: Departure::WhenShared { looks: 3 },
             requests,
-            ..Design::IPI
+            ..Policy::IPI
         };
         let (world, engine) = world(design, 4);
         let (one, other) = (space(engine, 1), space(engine, 2));
@@ -88,9 +88,9 @@ fn cpus_that_left_a_shared_space_are_asked_once_looking_at_them_has_cost_as_much
 
 #[test]
 fn deferred_frames_up_to_the_limit_wait_and_those_beyond_do_not() {
-    let design = Design {
+    let design = Policy {
         defer_frames: 8,
-        ..Design::DEFERRED
+        ..Policy::DEFERRED
     };
     let (world, engine) = world(design, 3);
     let one = space(engine, 1);
@@ -127,7 +127,7 @@ fn deferred_frames_up_to_the_limit_wait_and_those_beyond_do_not() {
 
 #[test]
 fn an_epoch_is_over_when_every_cpu_has_ticked_in_it_and_only_then_does_the_next_begin() {
-    let (world, engine) = world(Design::DEFERRED, 3);
+    let (world, engine) = world(Policy::DEFERRED, 3);
     let one = space(engine, 1);
     run(world, engine, 0..3, one);
     let tick = |cpu| world.on(cpu, || engine.tick());
@@ -172,7 +172,7 @@ fn an_epoch_is_over_when_every_cpu_has_ticked_in_it_and_only_then_does_the_next_
 
 #[test]
 fn a_cpu_without_ticks_is_interrupted_at_once_and_with_ticks_again_waited_for() {
-    let (world, engine) = world(Design::DEFERRED, 3);
+    let (world, engine) = world(Policy::DEFERRED, 3);
     let one = space(engine, 1);
     run(world, engine, 0..3, one);
     let later = || engine.flush_later(one, Range::page(0x1000), 1);
@@ -214,7 +214,7 @@ fn a_cpu_without_ticks_is_interrupted_at_once_and_with_ticks_again_waited_for() 
 
 #[test]
 fn a_cpu_that_had_ticks_all_the_time_has_not_flushed_when_it_is_given_some() {
-    let (world, engine) = world(Design::DEFERRED, 2);
+    let (world, engine) = world(Policy::DEFERRED, 2);
     let one = space(engine, 1);
     run(world, engine, 0..2, one);
     let Unmapped::Later(waiting) = engine.flush_later(one, Range::page(0x1000), 1) else {
@@ -229,7 +229,7 @@ fn a_cpu_that_had_ticks_all_the_time_has_not_flushed_when_it_is_given_some() {
 
 #[test]
 fn a_cpu_that_comes_online_has_ticks() {
-    let (world, engine) = world(Design::DEFERRED, 2);
+    let (world, engine) = world(Policy::DEFERRED, 2);
     let one = space(engine, 1);
     world.on(1, || engine.tick_stops());
     world.on(1, || engine.cpu_offline());
@@ -249,7 +249,7 @@ fn a_cpu_that_comes_online_has_ticks() {
 #[test]
 fn an_interrupt_and_a_switch_serve_a_deferral_as_a_tick_does() {
     for switches in [false, true] {
-        let (world, engine) = world(Design::DEFERRED, 2);
+        let (world, engine) = world(Policy::DEFERRED, 2);
         let (one, other) = (space(engine, 1), space(engine, 2));
         run(world, engine, 0..2, one);
         let Unmapped::Later(waiting) = engine.flush_later(one, Range::page(0x1000), 1) else {

@@ -2,14 +2,14 @@
 
 use crate::promotion::{PROMOTED_AT_4, flushes_until_demotion, promoted};
 use crate::{OnHost, Sys, World, flush, run, space, world};
-use shootdown::{Design, Event, Range, Token};
+use shootdown::{Design, Event, Machine, Range, Token};
 use std::cell::RefCell;
 
 /// One tag besides the slots: whoever is promoted gets this one.
-const ONE_TAG: Design = Design {
-    tag_limit: PROMOTED_AT_4.first_tag + PROMOTED_AT_4.slots as u16 + 1,
-    ..PROMOTED_AT_4
-};
+const ONE_TAG: Design = PROMOTED_AT_4.on(Machine {
+    tag_limit: 1 + PROMOTED_AT_4.slots as u32 + 1,
+    ..Machine::PCID
+});
 
 type Tokens = RefCell<Vec<Token<'static, 'static, &'static World, 1>>>;
 

@@ -1,12 +1,12 @@
 //! Lockless walks through the public interface: guards, who is interrupted for a freed table, grace periods.
 
 use super::{Sys, World, tables};
-use shootdown::{Design, Flushed, Free, Native, Range, Retired, Root, Space, Unmapped, Walkers};
+use shootdown::{Flushed, Free, Native, Policy, Range, Retired, Root, Space, Unmapped, Walkers};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Four CPUs without broadcasts.
-fn world(walkers: Walkers, base: Design) -> (&'static World, &'static Sys, Space<Native, 1>) {
-    let (world, engine) = super::world(Design { walkers, ..base }, 4);
+fn world(walkers: Walkers, base: Policy) -> (&'static World, &'static Sys, Space<Native, 1>) {
+    let (world, engine) = super::world(Policy { walkers, ..base }, 4);
     world.has_none.set(true);
     (world, engine, engine.space(Root(1)))
 }
@@ -19,7 +19,7 @@ fn interrupts_are_off_until_the_outermost_guard_is_dropped() {
         Walkers::Sticky,
         Walkers::Adaptive,
     ] {
-        let (world, engine, space) = world(walkers, Design::IPI);
+        let (world, engine, space) = world(walkers, Policy::IPI);
         let other = engine.space(Root(2));
         let outer = engine.walk(&space);
         let inner = engine.walk(&other);
@@ -36,7 +36,7 @@ fn interrupts_are_off_until_the_outermost_guard_is_dropped() {
 
 #[test]
 fn a_sticky_walker_is_interrupted_once_however_often_it_has_walked() {
-    let (world, engine, space) = world(Walkers::Sticky, Design::IPI);
+    let (world, engine, space) = world(Walkers::Sticky, Policy::IPI);
     world.on(2, || (0..100).for_each(|_| drop(engine.walk(&space))));
     assert!(world.interrupted().is_empty());
     let _free = engine.flush_tables(&space, tables());
@@ -50,7 +50,7 @@ fn a_sticky_walker_is_interrupted_once_however_often_it_has_walked() {
 
 #[test]
 fn a_sticky_walker_of_another_space_is_left_alone() {
-    let (world, engine, space) = world(Walkers::Sticky, Design::IPI);
+    let (world, engine, space) = world(Walkers::Sticky, Policy::IPI);
     let others: Vec<_> = (2..9).map(|root| engine.space(Root(root))).collect();
     world.on(1, || others.iter().for_each(|other| drop(engine.walk(other))));
     let _free = engine.flush_tables(&space, tables());
@@ -67,7 +67,7 @@ fn a_sticky_walker_of_another_space_is_left_alone() {
 #[test]
 fn a_published_walk_that_is_over_disturbs_nobody() {
     for walkers in [Walkers::Precise, Walkers::PreciseExchange, Walkers::GracePeriod] {
-        let (world, engine, space) = world(walkers, Design::IPI);
+        let (world, engine, space) = world(walkers, Policy::IPI);
         world.on(3, || drop(engine.walk(&space)));
         let _retired = engine.flush_tables_later(&space, tables());
         assert_eq!(world.interrupted(), [], "{walkers:?}");
@@ -76,7 +76,7 @@ fn a_published_walk_that_is_over_disturbs_nobody() {
 
 #[test]
 fn a_published_walk_under_way_is_found_and_so_is_one_within_a_walk_of_another_space() {
-    let (world, engine, space) = world(Walkers::Precise, Design::IPI);
+    let (world, engine, space) = world(Walkers::Precise, Policy::IPI);
     let other = engine.space(Root(2));
     let outer = world.on(3, || engine.walk(&space));
     let inner = world.on(3, || engine.walk(&other));
@@ -97,7 +97,7 @@ fn a_published_walk_under_way_is_found_and_so_is_one_within_a_walk_of_another_sp
 
 #[test]
 fn interrupt_all_is_every_cpu_that_is_online() {
-    let (world, engine, space) = world(Walkers::InterruptAll, Design::IPI);
+    let (world, engine, space) = world(Walkers::InterruptAll, Policy::IPI);
     world.on(2, || engine.cpu_offline());
     let _free = engine.flush_tables(&space, tables());
     assert_eq!(world.interrupted(), [1, 3]);
@@ -105,11 +105,11 @@ fn interrupt_all_is_every_cpu_that_is_online() {
 
 #[test]
 fn one_interrupt_serves_the_flush_and_the_walkers() {
-    let log = Design {
+    let log = Policy {
         requests: shootdown::Requests::Log,
-        ..Design::IPI
+        ..Policy::IPI
     };
-    for base in [Design::IPI, log] {
+    for base in [Policy::IPI, log] {
         for walkers in [Walkers::InterruptAll, Walkers::Sticky, Walkers::Adaptive] {
             let (world, engine, space) = world(walkers, base);
             // SAFETY: the space outlives the engine's use of it: its world is not used after this.
@@ -129,7 +129,7 @@ fn one_interrupt_serves_the_flush_and_the_walkers() {
 
 #[test]
 fn a_walker_that_the_flush_interrupts_anyway_stays_registered() {
-    let (world, engine, space) = world(Walkers::Adaptive, Design::IPI);
+    let (world, engine, space) = world(Walkers::Adaptive, Policy::IPI);
     // SAFETY: the space outlives the engine's use of it.
     world.on(1, || unsafe { engine.switch_to(&space) });
     for _ in 0..100 {
@@ -152,7 +152,7 @@ fn a_walker_that_the_flush_interrupts_anyway_stays_registered() {
 #[test]
 fn a_walk_from_nmi_context_is_found_in_every_mode_that_looks_for_walks() {
     for walkers in [Walkers::Precise, Walkers::Sticky, Walkers::Adaptive] {
-        let (world, engine, space) = world(walkers, Design::IPI);
+        let (world, engine, space) = world(walkers, Policy::IPI);
         let walk = world.on(1, || engine.walk_from_nmi(&space));
         let _free = engine.flush_tables(&space, tables());
         assert_eq!(world.interrupted(), [1]);
@@ -164,7 +164,7 @@ fn a_walk_from_nmi_context_is_found_in_every_mode_that_looks_for_walks() {
 
 #[test]
 fn a_grace_period_ends_when_every_cpu_was_seen_outside_a_walk() {
-    let (world, engine, space) = world(Walkers::GracePeriod, Design::IPI);
+    let (world, engine, space) = world(Walkers::GracePeriod, Policy::IPI);
     let Retired::Later(first) = engine.flush_tables_later(&space, tables()) else {
         panic!("nobody is interrupted");
     };
@@ -185,7 +185,7 @@ fn a_grace_period_ends_when_every_cpu_was_seen_outside_a_walk() {
 
 #[test]
 fn table_pages_that_are_reused_at_once_do_not_wait_for_a_grace_period() {
-    let (world, engine, space) = world(Walkers::GracePeriod, Design::IPI);
+    let (world, engine, space) = world(Walkers::GracePeriod, Policy::IPI);
     let flushed = engine.flush(&space, tables().with_tables());
     assert_eq!(world.interrupted(), []);
     let _free = engine.retire_tables(&space, &flushed);
@@ -195,11 +195,11 @@ fn table_pages_that_are_reused_at_once_do_not_wait_for_a_grace_period() {
 #[test]
 fn a_flush_without_tables_is_no_proof_for_table_pages() {
     for base in [
-        Design::IPI,
-        Design::ADAPTIVE,
-        Design {
+        Policy::IPI,
+        Policy::ADAPTIVE,
+        Policy {
             free: Free::Synchronous,
-            ..Design::IPI
+            ..Policy::IPI
         },
     ] {
         for walkers in [Walkers::None, Walkers::Precise] {
@@ -249,9 +249,9 @@ fn a_flush_without_tables_is_no_proof_for_table_pages() {
 
 #[test]
 fn the_end_of_a_deferral_is_no_proof_for_table_pages() {
-    let base = Design {
+    let base = Policy {
         free: Free::Deferred,
-        ..Design::IPI
+        ..Policy::IPI
     };
     let (world, engine, _) = world(Walkers::Precise, base);
     let one = super::space(engine, 1);
@@ -284,7 +284,7 @@ fn whoever_walks_cannot_free_tables() {
         Walkers::InterruptAll,
         Walkers::GracePeriod,
     ] {
-        let (_, engine, space) = world(walkers, Design::IPI);
+        let (_, engine, space) = world(walkers, Policy::IPI);
         let walk = engine.walk(&space);
         let freed = catch_unwind(AssertUnwindSafe(|| {
             let _free = engine.flush_tables(&space, tables());
@@ -296,7 +296,7 @@ fn whoever_walks_cannot_free_tables() {
 
 #[test]
 fn a_kernel_without_walks_interrupts_nobody_and_cannot_walk() {
-    let (world, engine, space) = world(Walkers::None, Design::IPI);
+    let (world, engine, space) = world(Walkers::None, Policy::IPI);
     let _free = engine.flush_tables(&space, tables());
     assert_eq!(world.interrupted(), []);
     assert!(catch_unwind(AssertUnwindSafe(|| drop(engine.walk(&space)))).is_err());
@@ -305,7 +305,7 @@ fn a_kernel_without_walks_interrupts_nobody_and_cannot_walk() {
 
 #[test]
 fn a_space_with_many_frees_and_few_walks_goes_over_to_published_walks() {
-    let (world, engine, space) = world(Walkers::Adaptive, Design::IPI);
+    let (world, engine, space) = world(Walkers::Adaptive, Policy::IPI);
     let mut interrupts = 0;
     for _ in 0..200 {
         world.on(1, || drop(engine.walk(&space)));
@@ -318,7 +318,7 @@ fn a_space_with_many_frees_and_few_walks_goes_over_to_published_walks() {
 
 #[test]
 fn a_space_with_many_walks_and_few_frees_stays_registered() {
-    let (world, engine, space) = world(Walkers::Adaptive, Design::IPI);
+    let (world, engine, space) = world(Walkers::Adaptive, Policy::IPI);
     let mut interrupts = 0;
     for _ in 0..100 {
         world.on(1, || (0..200).for_each(|_| drop(engine.walk(&space))));
@@ -330,7 +330,7 @@ fn a_space_with_many_walks_and_few_frees_stays_registered() {
 
 #[test]
 fn of_walks_within_walks_in_nmi_context_the_outermost_is_the_last_that_is_found() {
-    let (world, engine, space) = world(Walkers::Precise, Design::IPI);
+    let (world, engine, space) = world(Walkers::Precise, Policy::IPI);
     let outer = world.on(1, || engine.walk_from_nmi(&space));
     let inner = world.on(1, || engine.walk_from_nmi(&space));
     world.on(1, || drop(inner));
@@ -344,7 +344,7 @@ fn of_walks_within_walks_in_nmi_context_the_outermost_is_the_last_that_is_found(
 #[test]
 fn a_walk_within_a_walk_of_the_same_space_concerns_no_other() {
     for walkers in [Walkers::Precise, Walkers::PreciseExchange] {
-        let (world, engine, space) = world(walkers, Design::IPI);
+        let (world, engine, space) = world(walkers, Policy::IPI);
         let other = engine.space(Root(2));
         let outer = world.on(3, || engine.walk(&space));
         let inner = world.on(3, || engine.walk(&space));
@@ -358,7 +358,7 @@ fn a_walk_within_a_walk_of_the_same_space_concerns_no_other() {
 
 #[test]
 fn of_two_walkers_that_are_told_the_one_that_runs_the_space_stays_registered() {
-    let (world, engine, space) = world(Walkers::Sticky, Design::IPI);
+    let (world, engine, space) = world(Walkers::Sticky, Policy::IPI);
     // SAFETY: the space outlives the engine's use of it.
     world.on(1, || unsafe { engine.switch_to(&space) });
     for cpu in [1, 3] {
@@ -382,7 +382,7 @@ fn a_walk_outlives_the_guard_that_was_taken_before_it() {
         Walkers::GracePeriod,
         Walkers::Adaptive,
     ] {
-        let (world, engine, space) = world(walkers, Design::IPI);
+        let (world, engine, space) = world(walkers, Policy::IPI);
         let (first, second) = world.on(3, || (engine.walk(&space), engine.walk(&space)));
         world.on(3, || drop(first));
         assert!(
@@ -403,7 +403,7 @@ fn a_walk_outlives_the_guard_that_was_taken_before_it() {
 
 #[test]
 fn a_walk_in_nmi_context_outlives_the_guard_that_was_taken_before_it() {
-    let (world, engine, space) = world(Walkers::Precise, Design::IPI);
+    let (world, engine, space) = world(Walkers::Precise, Policy::IPI);
     let (first, second) = world.on(1, || (engine.walk_from_nmi(&space), engine.walk_from_nmi(&space)));
     world.on(1, || drop(first));
     let _free = engine.flush_tables(&space, tables());
@@ -416,7 +416,7 @@ fn a_walk_in_nmi_context_outlives_the_guard_that_was_taken_before_it() {
 #[test]
 fn a_cpu_does_not_go_off_inside_a_walk() {
     for walkers in [Walkers::Precise, Walkers::Sticky, Walkers::InterruptAll] {
-        let (world, engine, space) = world(walkers, Design::IPI);
+        let (world, engine, space) = world(walkers, Policy::IPI);
         let walk = world.on(2, || engine.walk(&space));
         let off = catch_unwind(AssertUnwindSafe(|| world.on(2, || engine.cpu_offline())));
         assert!(off.is_err(), "{walkers:?}");
@@ -427,7 +427,7 @@ fn a_cpu_does_not_go_off_inside_a_walk() {
 /// A debug build panics; a release build flushes the space whose tables are freed.
 #[test]
 fn the_proof_of_another_space_or_of_a_flush_without_tables_frees_no_tables() {
-    let (world, engine, space) = world(Walkers::Precise, Design::IPI);
+    let (world, engine, space) = world(Walkers::Precise, Policy::IPI);
     let other = engine.space(Root(2));
     // SAFETY: the space outlives the engine's use of it.
     world.on(1, || unsafe { engine.switch_to(&space) });
@@ -448,7 +448,7 @@ fn the_proof_of_another_space_or_of_a_flush_without_tables_frees_no_tables() {
 
 #[test]
 fn the_proof_of_a_batch_frees_tables_of_its_only_space_and_of_several_after_a_flush() {
-    let (world, engine, space) = world(Walkers::Precise, Design::IPI);
+    let (world, engine, space) = world(Walkers::Precise, Policy::IPI);
     let other = engine.space(Root(2));
     // SAFETY: the space outlives the engine's use of it.
     world.on(1, || unsafe { engine.switch_to(&space) });

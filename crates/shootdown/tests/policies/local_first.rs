@@ -1,11 +1,11 @@
 //! Flushes under tags of the whole system that stay on one CPU, and those that do not.
 
 use crate::{flush, run, space, world};
-use shootdown::Design;
+use shootdown::Policy;
 
 #[test]
 fn a_flush_stays_here_until_another_cpu_was_active_in_the_space_and_is_broadcast_and_nothing_else_from_then_on() {
-    let (world, engine) = world(Design::ARM_LOCAL_FIRST, 3);
+    let (world, engine) = world(Policy::ARM_LOCAL_FIRST, 3);
     let (one, other) = (space(engine, 1), space(engine, 2));
     run(world, engine, 0..1, one);
     let done = || {

@@ -13,8 +13,8 @@ mod walks;
 mod worth;
 
 use shootdown::{
-    Broadcast, BroadcastLimits, CpuMask, Design, Engine, Event, Kernel, Local, Native, PerCpu, Range, Root, Space,
-    Storage, Stride, Tag, Unmapped, Walkers, tag_words,
+    Broadcast, BroadcastLimits, CpuMask, Design, Engine, Event, Kernel, Local, Native, PerCpu, Policy, Range, Root,
+    Space, Storage, Stride, Tag, Unmapped, Walkers, tag_words,
 };
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::atomic::AtomicU64;
@@ -153,12 +153,17 @@ impl World {
     }
 }
 
-fn world(design: Design, cpus: usize) -> (&'static World, &'static Sys) {
-    let design = Design { stuck_ns: 0, ..design };
+fn world(design: impl Into<Design>, cpus: usize) -> (&'static World, &'static Sys) {
+    let mut design = design.into();
+    design.policy.stuck_ns = 0;
     let world: &'static World = Box::leak(Box::default());
     let storage = Storage {
         cpus: Vec::leak((0..cpus).map(|_| PerCpu::new()).collect()),
-        tags: Vec::leak((0..tag_words(design.tag_limit)).map(|_| AtomicU64::new(0)).collect()),
+        tags: Vec::leak(
+            (0..tag_words(design.machine.tag_limit))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+        ),
     };
     let engine: &'static Sys = Box::leak(Box::new(Engine::new(world, design, Root(0), storage)));
     assert!(world.engine.set(engine).is_ok());
@@ -186,10 +191,10 @@ fn tables() -> Range {
 
 #[test]
 fn a_design_without_invalidation_asks_for_nothing() {
-    let design = Design {
+    let design = Policy {
         free: shootdown::Free::Deferred,
         walkers: Walkers::GracePeriod,
-        ..Design::NONE
+        ..Policy::NONE
     };
     let (world, engine) = world(design, 3);
     let one = space(engine, 1);
@@ -221,7 +226,7 @@ fn a_design_without_invalidation_asks_for_nothing() {
 
 #[test]
 fn without_broadcast_hardware_nothing_is_measured_or_chosen_that_needs_it() {
-    let (world, engine) = world(Design::ADAPTIVE, 4);
+    let (world, engine) = world(Policy::ADAPTIVE, 4);
     world.has_none.set(true);
     let clock: &'static Cell<u64> = Box::leak(Box::default());
     *world.on_invalidation.borrow_mut() = Some(Box::new(|| {
@@ -238,9 +243,9 @@ fn without_broadcast_hardware_nothing_is_measured_or_chosen_that_needs_it() {
 
 #[test]
 fn a_request_is_broadcast_where_the_instruction_has_the_stride_and_few_of_them_do() {
-    let design = Design {
+    let design = Policy {
         tags: shootdown::Tags::PerCpu,
-        ..Design::ADAPTIVE
+        ..Policy::ADAPTIVE
     };
     let (world, engine) = world(design, 8);
     let one = space(engine, 1);
@@ -271,9 +276,9 @@ fn a_request_is_broadcast_where_the_instruction_has_the_stride_and_few_of_them_d
 
 #[test]
 fn a_request_to_nobody_is_not_broadcast_not_even_to_explore() {
-    let design = Design {
+    let design = Policy {
         tags: shootdown::Tags::PerCpu,
-        ..Design::ADAPTIVE
+        ..Policy::ADAPTIVE
     };
     let (world, engine) = world(design, 4);
     let one = space(engine, 1);
@@ -287,10 +292,10 @@ fn a_request_to_nobody_is_not_broadcast_not_even_to_explore() {
 
 #[test]
 fn a_broadcast_is_looked_at_the_rarer_the_dearer_it_is_and_comes_back() {
-    let design = Design {
+    let design = Policy {
         tags: shootdown::Tags::PerCpu,
         sample_one_in: 1,
-        ..Design::ADAPTIVE
+        ..Policy::ADAPTIVE
     };
     let (world, engine) = world(design, 4);
     let one = space(engine, 1);
@@ -323,9 +328,9 @@ fn a_broadcast_is_looked_at_the_rarer_the_dearer_it_is_and_comes_back() {
 fn a_cpu_that_goes_off_as_it_is_asked_is_not_waited_for_and_hears_of_what_is_asked_when_it_is_back() {
     for requests in [shootdown::Requests::PerRequest, shootdown::Requests::PerCpu] {
         let (world, engine) = world(
-            Design {
+            Policy {
                 requests,
-                ..Design::IPI
+                ..Policy::IPI
             },
             3,
         );

@@ -1,16 +1,15 @@
 //! Promotion and demotion.
 
 use crate::{OnHost, Sys, World, flush, run, space, world};
-use shootdown::{Demotion, Design, Event, Range, Tags, Worth};
+use shootdown::{Demotion, Event, Machine, Policy, Range, Tags};
 
 /// Promoted at four CPUs; every flush is a sample.
-pub const PROMOTED_AT_4: Design = Design {
+pub const PROMOTED_AT_4: Policy = Policy {
     tags: Tags::Hybrid { promote_at: 4 },
-    worth: Worth::Count,
     sample_one_in: 1,
     demote_after: 3,
     consider_window_ns: 1,
-    ..Design::ADAPTIVE
+    ..Policy::ADAPTIVE
 };
 
 pub fn promoted(world: &'static World, engine: &Sys, root: u64) -> &'static OnHost {
@@ -54,11 +53,14 @@ fn a_space_is_promoted_where_it_is_active_on_as_many_cpus_as_the_design_says() {
 
 #[test]
 fn a_space_whose_request_goes_to_every_tag_gets_one_at_once_while_there_are_any() {
-    let seldom = Design {
+    let seldom = Policy {
         sample_one_in: 1 << 20,
-        tag_limit: PROMOTED_AT_4.first_tag + PROMOTED_AT_4.slots as u16 + 1,
         ..PROMOTED_AT_4
-    };
+    }
+    .on(Machine {
+        tag_limit: 1 + PROMOTED_AT_4.slots as u32 + 1,
+        ..Machine::PCID
+    });
     let (world, engine) = world(seldom, 12);
     let (few, many, more) = (space(engine, 1), space(engine, 2), space(engine, 3));
     run(world, engine, 0..3, few);
@@ -127,11 +129,10 @@ fn a_sample_that_finds_the_space_on_more_cpus_begins_the_count_anew() {
 
 #[test]
 fn while_tags_are_short_a_space_that_hardly_needs_its_tag_gives_it_up_at_once() {
-    let design = Design {
-        // One tag besides the slots.
-        tag_limit: PROMOTED_AT_4.first_tag + PROMOTED_AT_4.slots as u16 + 1,
-        ..PROMOTED_AT_4
-    };
+    let design = PROMOTED_AT_4.on(Machine {
+        tag_limit: 1 + PROMOTED_AT_4.slots as u32 + 1,
+        ..Machine::PCID
+    });
     for (left, gives_up) in [(6, true), (7, false)] {
         let (world, engine) = world(design, 12);
         let one = space(engine, 1);

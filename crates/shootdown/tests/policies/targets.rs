@@ -1,15 +1,15 @@
 //! Who is asked, and what whoever is asked does when the space has changed meanwhile.
 
 use super::{World, flush, run, space, tables, world};
-use shootdown::{Ack, Departure, Design, Errata, Event, Order, Range, Requests, Tags, Targets};
+use shootdown::{Ack, Departure, Design, Errata, Event, Machine, Order, Policy, Range, Requests, Tags, Targets};
 
 #[test]
 fn where_everybody_is_asked_a_cpu_that_is_alone_in_its_space_asks_everybody() {
     for requests in [Requests::Log, Requests::PerRequest] {
-        let design = Design {
+        let design = Policy {
             targets: Targets::All,
             requests,
-            ..Design::IPI
+            ..Policy::IPI
         };
         let (world, engine) = world(design, 3);
         let one = space(engine, 1);
@@ -36,10 +36,10 @@ fn a_cpu_stays_in_the_set_of_a_space_that_it_has_left_where_the_requests_can_tel
         (shared, Requests::Log, true),
     ] {
         let (world, engine) = world(
-            Design {
+            Policy {
                 departure,
                 requests,
-                ..Design::IPI
+                ..Policy::IPI
             },
             2,
         );
@@ -51,7 +51,9 @@ fn a_cpu_stays_in_the_set_of_a_space_that_it_has_left_where_the_requests_can_tel
 }
 
 /// CPU 1 has left a space that CPU 0 runs, as CPU 2 does, which is lazy.
-fn one_has_left_and_one_is_lazy(design: Design) -> (&'static World, &'static super::Sys, &'static super::OnHost) {
+fn one_has_left_and_one_is_lazy(
+    design: impl Into<Design>,
+) -> (&'static World, &'static super::Sys, &'static super::OnHost) {
     let (world, engine) = world(design, 3);
     let one = space(engine, 1);
     run(world, engine, 0..3, one);
@@ -68,10 +70,10 @@ fn who_asks_those_that_have_left_spares_lazy_cpus() {
         (Departure::WhenShared { looks: 1 }, Requests::PerRequest),
         (Departure::WhenAsked { trim_ns: 10 }, Requests::PerRequest),
     ] {
-        let (world, engine, one) = one_has_left_and_one_is_lazy(Design {
+        let (world, engine, one) = one_has_left_and_one_is_lazy(Policy {
             departure,
             requests,
-            ..Design::IPI
+            ..Policy::IPI
         });
         if matches!(departure, Departure::WhenAsked { .. }) {
             flush(engine, one);
@@ -87,10 +89,10 @@ fn who_asks_those_that_have_left_spares_lazy_cpus() {
 #[test]
 fn a_flush_to_be_waited_for_later_asks_who_has_left_unless_it_is_posted() {
     for (requests, asks) in [(Requests::PerRequest, true), (Requests::Log, false)] {
-        let (world, engine, one) = one_has_left_and_one_is_lazy(Design {
+        let (world, engine, one) = one_has_left_and_one_is_lazy(Policy {
             departure: Departure::WhenShared { looks: 1 },
             requests,
-            ..Design::IPI
+            ..Policy::IPI
         });
         let _done = engine.dispatch(one, Range::page(0x1000)).wait();
         assert_eq!(world.interrupted() == [1], asks, "{requests:?}");
@@ -99,10 +101,10 @@ fn a_flush_to_be_waited_for_later_asks_who_has_left_unless_it_is_posted() {
 }
 
 /// Promotes at once, when CPU 2's window is open.
-const HYBRID: Design = Design {
+const HYBRID: Policy = Policy {
     tags: Tags::Hybrid { promote_at: 2 },
     consider_window_ns: 1,
-    ..Design::BROADCAST
+    ..Policy::BROADCAST
 };
 
 /// CPU 2's window opens, and no other's.
@@ -120,7 +122,7 @@ fn promote(world: &'static World, engine: &'static super::Sys, one: &'static sup
 #[test]
 fn whoever_is_asked_while_its_space_is_promoted_goes_over_to_the_tag_whatever_its_slot_has_seen() {
     for requests in [Requests::PerRequest, Requests::Log] {
-        let (world, engine) = world(Design { requests, ..HYBRID }, 3);
+        let (world, engine) = world(Policy { requests, ..HYBRID }, 3);
         let one = space(engine, 1);
         run(world, engine, 0..3, one);
         // CPU 0 has read that the space is on slots, and looks for its targets.
@@ -155,11 +157,14 @@ fn what_is_done_while_a_broadcast_is_under_way_comes_before_it_is_synchronised_w
             &[1, 2],
         ),
     ] {
-        let design = Design {
-            errata,
+        let design = Policy {
             order: Order::Concurrent,
             ..HYBRID
-        };
+        }
+        .on(Machine {
+            errata,
+            ..Machine::PCID
+        });
         let (world, engine) = world(design, 3);
         let one = space(engine, 1);
         run(world, engine, 0..3, one);
@@ -188,10 +193,10 @@ fn no_user_address_is_touched_between_an_early_answer_and_the_invalidation() {
     for requests in [Requests::PerRequest, Requests::Log] {
         for range in [Range::page(0x1000), Range::WHOLE, tables()] {
             let (world, engine) = world(
-                Design {
+                Policy {
                     ack: Ack::Early,
                     requests,
-                    ..Design::IPI
+                    ..Policy::IPI
                 },
                 2,
             );
@@ -212,9 +217,9 @@ fn no_user_address_is_touched_between_an_early_answer_and_the_invalidation() {
 
 #[test]
 fn who_is_never_to_be_looked_for_is_not_looked_for() {
-    let design = Design {
+    let design = Policy {
         departure: Departure::WhenAsked { trim_ns: u64::MAX },
-        ..Design::IPI
+        ..Policy::IPI
     };
     let (world, engine) = world(design, 3);
     let one = space(engine, 1);

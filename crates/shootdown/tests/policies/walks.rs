@@ -1,11 +1,11 @@
 //! Registered and published walks.
 
 use crate::{OnHost, Sys, World, run, space, tables, world};
-use shootdown::{Design, Event, Walkers};
+use shootdown::{Event, Policy, Walkers};
 
-const ADAPTIVE: Design = Design {
+const ADAPTIVE: Policy = Policy {
     walkers: Walkers::Adaptive,
-    ..Design::IPI
+    ..Policy::IPI
 };
 
 /// Frees tables `frees` times, `ns` apart, each found by one walker of CPU 1 that has walked `walks` times since the
@@ -21,9 +21,9 @@ fn free(world: &World, engine: &Sys, space: &OnHost, frees: u32, ns: u64, walks:
 
 #[test]
 fn walks_are_published_where_a_registration_serves_fewer_than_an_interrupt_is_worth() {
-    let design = Design {
+    let design = Policy {
         walkers: Walkers::Adaptive,
-        ..Design::IPI
+        ..Policy::IPI
     };
     // An interrupt is worth 40 barriers, and with one walker told three more.
     for (walks, published) in [(42, true), (43, false)] {
@@ -43,9 +43,9 @@ fn walks_are_published_where_a_registration_serves_fewer_than_an_interrupt_is_wo
 
 #[test]
 fn too_few_registrations_decide_nothing() {
-    let design = Design {
+    let design = Policy {
         walkers: Walkers::Adaptive,
-        ..Design::IPI
+        ..Policy::IPI
     };
     let (world, engine) = world(design, 4);
     let one = space(engine, 1);
@@ -58,9 +58,9 @@ fn too_few_registrations_decide_nothing() {
 
 #[test]
 fn walks_are_registered_again_when_frees_have_become_four_times_rarer() {
-    let design = Design {
+    let design = Policy {
         walkers: Walkers::Adaptive,
-        ..Design::IPI
+        ..Policy::IPI
     };
     for (ns, again) in [(400, false), (401, true)] {
         let (world, engine) = world(design, 4);
@@ -83,9 +83,9 @@ fn walks_are_registered_again_when_frees_have_become_four_times_rarer() {
 
 #[test]
 fn going_over_to_published_walks_forgets_every_registration() {
-    let design = Design {
+    let design = Policy {
         walkers: Walkers::Adaptive,
-        ..Design::IPI
+        ..Policy::IPI
     };
     let (world, engine) = world(design, 4);
     let one = space(engine, 1);
@@ -120,9 +120,9 @@ fn going_over_to_published_walks_forgets_every_registration() {
 
 #[test]
 fn a_tick_says_that_a_cpu_is_in_no_walk() {
-    let design = Design {
+    let design = Policy {
         walkers: Walkers::GracePeriod,
-        ..Design::IPI
+        ..Policy::IPI
     };
     let (world, engine) = world(design, 3);
     let one = space(engine, 1);
@@ -139,9 +139,9 @@ fn a_tick_says_that_a_cpu_is_in_no_walk() {
 
 #[test]
 fn a_cpu_that_was_off_while_walks_went_over_has_no_registration_left() {
-    let design = Design {
+    let design = Policy {
         walkers: Walkers::Adaptive,
-        ..Design::IPI
+        ..Policy::IPI
     };
     let (world, engine) = world(design, 4);
     let one = space(engine, 1);
@@ -238,9 +238,9 @@ fn whoever_is_registered_when_walks_go_over_is_told_until_it_is_not() {
 
 #[test]
 fn tables_are_flushed_where_nobody_walks_them_too() {
-    let design = Design {
+    let design = Policy {
         walkers: Walkers::None,
-        ..Design::IPI
+        ..Policy::IPI
     };
     let (world, engine) = world(design, 3);
     let one = space(engine, 1);

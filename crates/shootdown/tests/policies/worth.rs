@@ -1,14 +1,14 @@
 //! Whether a space is worth a system-wide tag, by what its requests cost.
 
 use crate::{OnHost, Sys, World, flush, run, space, world};
-use shootdown::{Demotion, Design, Event, Reach, Requests, Tags};
+use shootdown::{Demotion, Event, Policy, Reach, Requests, Tags};
 
 /// Every flush is a sample.
-const BY_COST: Design = Design {
-    tags: Tags::Hybrid { promote_at: 2 },
+const BY_COST: Policy = Policy {
+    tags: Tags::HybridByCost { promote_at: 2 },
     sample_one_in: 1,
     demote_after: 3,
-    ..Design::ADAPTIVE
+    ..Policy::ADAPTIVE
 };
 
 /// A space that runs on six CPUs, to interrupt one of which takes 1,000 ns, and to broadcast `broadcasts_take`.
@@ -127,8 +127,8 @@ fn on_how_many_cpus_it_is_active_is_a_mean_too() {
 
 #[test]
 fn a_tag_given_up_for_another_reason_is_given_again_at_once() {
-    let design = Design {
-        tags: Tags::Hybrid { promote_at: 4 },
+    let design = Policy {
+        tags: Tags::HybridByCost { promote_at: 4 },
         ..BY_COST
     };
     let (world, engine) = world(design, 8);
@@ -148,8 +148,8 @@ fn a_tag_given_up_for_another_reason_is_given_again_at_once() {
 
 #[test]
 fn a_space_that_has_shrunk_while_its_broadcasts_were_dear_has_shrunk() {
-    let design = Design {
-        tags: Tags::Hybrid { promote_at: 4 },
+    let design = Policy {
+        tags: Tags::HybridByCost { promote_at: 4 },
         ..BY_COST
     };
     for flushes in 0..40 {
@@ -241,8 +241,8 @@ fn what_it_costs_without_a_tag_is_learnt_anew_when_it_is_tried() {
 
 #[test]
 fn what_went_to_every_tag_says_little_of_the_rest() {
-    let design = Design {
-        tags: Tags::Hybrid { promote_at: 7 },
+    let design = Policy {
+        tags: Tags::HybridByCost { promote_at: 7 },
         sample_one_in: 64,
         ..BY_COST
     };
@@ -266,7 +266,7 @@ fn what_went_to_every_tag_says_little_of_the_rest() {
 
 #[test]
 fn worth_goes_by_cost_where_reach_does() {
-    let design = Design {
+    let design = Policy {
         reach: Reach::Broadcast,
         consider_window_ns: 1,
         ..BY_COST
@@ -281,8 +281,8 @@ fn worth_goes_by_cost_where_reach_does() {
 
 #[test]
 fn a_space_on_fewer_cpus_than_the_design_says_gets_no_tag_whatever_it_costs() {
-    let design = Design {
-        tags: Tags::Hybrid { promote_at: 4 },
+    let design = Policy {
+        tags: Tags::HybridByCost { promote_at: 4 },
         ..BY_COST
     };
     for (active, promoted) in [(3, 0), (4, 1)] {
@@ -338,7 +338,7 @@ fn a_broadcast_that_interrupts_everybody_is_weighed_with_what_it_takes_from_thos
 
 #[test]
 fn of_requests_of_two_kinds_in_turn_both_are_samples() {
-    let design = Design {
+    let design = Policy {
         tags: Tags::PerCpu,
         sample_one_in: 64,
         ..BY_COST
@@ -368,7 +368,7 @@ fn of_requests_of_two_kinds_in_turn_both_are_samples() {
 #[test]
 fn what_an_interrupt_takes_is_learnt_also_where_requests_hold_descriptors() {
     for requests in [Requests::Log, Requests::PerRequest, Requests::PerCpu] {
-        let design = Design {
+        let design = Policy {
             requests,
             tags: Tags::PerCpu,
             ..BY_COST

@@ -84,7 +84,7 @@ pub(super) fn render(
     explanation: &Explanation,
 ) -> String {
     let Explanation { diary, counts, .. } = explanation;
-    let adaptive = explanation.design.reach == Reach::Adaptive;
+    let adaptive = explanation.design.policy.reach == Reach::Adaptive;
     let all: u64 = diary.requests.iter().map(|requests| requests.count).sum();
     let requests = Diary::WAYS
         .iter()

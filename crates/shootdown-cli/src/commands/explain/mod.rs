@@ -128,7 +128,7 @@ fn words(spec: &RunSpec, result: &RunResult, explanation: &Explanation, decision
         result.stale,
         number::count(result.accesses_checked),
     )];
-    if explanation.design.reach != Reach::Adaptive {
+    if explanation.design.policy.reach != Reach::Adaptive {
         told.push(format!(
             "`{}` fixes the way: nothing was measured, and requests went where it says.",
             spec.design

@@ -566,7 +566,7 @@ mod tests {
             ("--designs smoke", "`smoke` is not known"),
             (
                 "--set design.wait=sleep",
-                "--set design.wait: expected spin or preemptible, found `sleep`",
+                "--set design.wait: expected spin, spin-serving, preemptible or preemptible-serving, found `sleep`",
             ),
             (
                 "--set design.slots=0,4",

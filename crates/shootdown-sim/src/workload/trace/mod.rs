@@ -210,7 +210,7 @@ fn replay_sized<const W: usize>(
         scale => scale.cpus(spec.recorded_cpus),
     };
     let mut design = entry.on(model, &spec.settings)?;
-    design.walkers = Walkers::None;
+    design.policy.walkers = Walkers::None;
     let mut config = machine_config(model, used, 0, spec.seed);
     // Committed as it is used; ended spaces leave theirs to later ones.
     config.arena_bytes += MOST_LIVE * (process_bytes(model, PAGES * crate::os::PAGE) + size_of::<Space<SimWorld, W>>());

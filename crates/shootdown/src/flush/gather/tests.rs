@@ -1,5 +1,5 @@
 use super::{Freed, Proof, RANGES, Ranges, Room};
-use crate::design::{Design, Requests, Tags, Walkers};
+use crate::design::{Design, Policy, Requests, Tags, Walkers};
 use crate::hooks::Event;
 use crate::range::{Range, Stride};
 use crate::testing::mock_kernel::{DESIGN, EVENTS, InWorld, ON_WAIT, SEEN, Seen, Sys, all_answer, many, on};
@@ -78,7 +78,7 @@ proptest! {
 }
 
 /// Two CPUs that run one space; CPU 1 answers as soon as CPU 0 waits.
-fn two(design: Design) -> (&'static Sys, InWorld) {
+fn two(design: impl Into<Design>) -> (&'static Sys, InWorld) {
     let (engine, space) = many(design, 2);
     ON_WAIT.set(Some(Box::new(move |_| all_answer(engine))));
     SEEN.take();
@@ -93,7 +93,7 @@ fn interrupts() -> usize {
     SEEN.with_borrow(|seen| seen.iter().filter(|seen| matches!(seen, Seen::Sent(_))).count())
 }
 
-const LOG: Design = Design {
+const LOG: Policy = Policy {
     requests: Requests::Log,
     tags: Tags::PerCpu,
     ..DESIGN
@@ -166,7 +166,7 @@ fn changed_entries_are_flushed_and_release_nothing() {
 #[test]
 fn a_table_comes_back_only_when_no_walk_can_hold_its_link() {
     for requests in [Requests::Log, DESIGN.requests] {
-        let design = Design {
+        let design = Policy {
             walkers: Walkers::Precise,
             requests,
             ..LOG

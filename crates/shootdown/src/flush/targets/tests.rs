@@ -3,7 +3,7 @@
 
 use crate::cpu::state::{PerCpu, State};
 use crate::cpuset::CpuMask;
-use crate::design::{Ack, Design, Errata, Requests, Service};
+use crate::design::{Ack, Design, Errata, Machine, Policy, Requests, Wait};
 use crate::engine::{Engine, Storage};
 use crate::facade::{Facade, Word};
 use crate::hooks::{Broadcast, BroadcastLimits, CpuId, Kernel, Local, Root, Tag};
@@ -113,12 +113,13 @@ fn switch(engine: &Sys, cpu: usize, space: InWorld) {
 }
 
 /// Three CPUs that run one space.
-fn three(design: Design) -> (&'static Sys, InWorld) {
-    let design = Design { stuck_ns: 0, ..design };
+fn three(design: impl Into<Design>) -> (&'static Sys, InWorld) {
+    let mut design = design.into();
+    design.policy.stuck_ns = 0;
     let storage = Storage {
         cpus: Vec::leak((0..CPUS).map(|_| PerCpu::new()).collect()),
         tags: Vec::leak(
-            (0..crate::tag_words(design.tag_limit))
+            (0..crate::tag_words(design.machine.tag_limit))
                 .map(|_| Meddled::new(0))
                 .collect(),
         ),
@@ -152,15 +153,15 @@ fn tables() -> Range {
     Range::pages(0, 1 << 21, Stride::Size2M).with_tables()
 }
 
-const LOG: Design = Design {
+const LOG: Policy = Policy {
     requests: Requests::Log,
-    service: Service::Waiter,
-    ..Design::IPI
+    wait: Wait::SpinServing,
+    ..Policy::IPI
 };
 
 /// On CPU 1 at each operation of a switch to another space, CPU 0 does `flush`. Whenever CPU 1 has the root of the
 /// first loaded at that moment it is interrupted: its walker may still use what is flushed.
-fn is_asked_until_the_root_is_gone(design: Design, flush: fn(&'static Sys, InWorld)) {
+fn is_asked_until_the_root_is_gone(design: impl Into<Design> + Copy, flush: fn(&'static Sys, InWorld)) {
     let mut moments = 0;
     for operation in 0.. {
         let (engine, space) = three(design);
@@ -188,13 +189,13 @@ fn a_cpu_is_asked_about_tables_until_the_root_that_it_leaves_is_gone() {
 
 #[test]
 fn besides_a_broadcast_a_cpu_is_interrupted_until_the_root_that_it_leaves_is_gone() {
-    let design = Design {
+    let design = Policy::ARM_BROADCAST.on(Machine {
         errata: Errata {
             interrupt_too: true,
             ..Errata::NONE
         },
-        ..Design::ARM_BROADCAST
-    };
+        ..Machine::PCID
+    });
     fn flush(engine: &'static Sys, space: InWorld) {
         on_wait(|| others_answer(engine));
         let _done = engine.flush(space, Range::page(0x1000));
@@ -279,7 +280,7 @@ fn whoever_waits_serves_what_is_posted_meanwhile() {
 fn the_handler_answers_early_and_a_waiter_when_it_has_invalidated() {
     for in_handler in [true, false] {
         for posted in [true, false] {
-            let (engine, space) = three(Design { ack: Ack::Early, ..LOG });
+            let (engine, space) = three(Policy { ack: Ack::Early, ..LOG });
             let me = &engine.cpus[0];
             let answered: Box<dyn Fn() -> bool> = if posted {
                 drop(on(2, || engine.dispatch(space, Range::page(0x2000))));
@@ -307,7 +308,7 @@ fn the_handler_answers_early_and_a_waiter_when_it_has_invalidated() {
 
 #[test]
 fn of_two_requests_that_are_taken_together_the_first_brings_it_up_to_both() {
-    let (engine, space) = three(Design::IPI);
+    let (engine, space) = three(Policy::IPI);
     let target = &engine.cpus[1];
     let requests = [0x1000, 0x2000].map(|address| {
         let generation = space.log.generation.fetch_add_full(1) + 1;

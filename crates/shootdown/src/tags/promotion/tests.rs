@@ -1,10 +1,9 @@
 //! Others promote, and end, the same space at every moment; a space ends while a CPU is on its way out.
 
 use super::*;
-use crate::Design;
 use crate::adaptive::costs::{Costs, Interrupts};
 use crate::cpu::state::{PerCpu, State};
-use crate::design::{Order, Requests};
+use crate::design::{Order, Requests, Tags};
 use crate::engine::Storage;
 use crate::hooks::{Root, Way};
 use crate::tag_words;
@@ -13,6 +12,7 @@ use crate::testing::mock_kernel::{
     AIMED, AIMED_AT, CLOCK, CPU, DESIGN, EVENTS, InWorld, ON_WAIT, SEEN, STEPS, Seen, Sys, World, all_answer, handle,
     on, three,
 };
+use crate::{Machine, Policy};
 use std::boxed::Box;
 use std::vec::Vec;
 
@@ -20,12 +20,17 @@ use std::vec::Vec;
 const MOMENTS: u32 = 60;
 
 /// Three CPUs that have a space on slots, and as many tags besides.
-fn with_tags(tags: u16) -> (&'static Sys, InWorld) {
-    three(Design {
-        tags: Tags::Hybrid { promote_at: 2 },
-        tag_limit: DESIGN.first_tag + u16::from(DESIGN.slots) + tags,
-        ..DESIGN
-    })
+fn with_tags(tags: u32) -> (&'static Sys, InWorld) {
+    three(
+        Policy {
+            tags: Tags::Hybrid { promote_at: 2 },
+            ..DESIGN
+        }
+        .on(Machine {
+            tag_limit: 1 + u32::from(DESIGN.slots) + tags,
+            ..Machine::PCID
+        }),
+    )
 }
 
 /// Takes every tag that is left.
@@ -203,7 +208,7 @@ fn a_requester_that_has_migrated_to_a_cpu_that_has_the_space_lets_go_of_it_itsel
 
 #[test]
 fn a_cpu_that_does_not_end_its_switch_while_a_space_gets_a_tag_is_reported() {
-    let (engine, space) = three(Design {
+    let (engine, space) = three(Policy {
         tags: Tags::Hybrid { promote_at: 2 },
         stuck_ns: 10,
         ..DESIGN
@@ -224,7 +229,7 @@ fn a_cpu_that_does_not_end_its_switch_while_a_space_gets_a_tag_is_reported() {
 
 #[test]
 fn nobody_is_reported_where_nobody_is_to_be() {
-    let (engine, space) = three(Design { stuck_ns: 0, ..DESIGN });
+    let (engine, space) = three(Policy { stuck_ns: 0, ..DESIGN });
     let seen = retire_while_one_stays(engine, space);
     assert_eq!(interrupts(&seen).len(), 3, "it was asked again");
     assert!(!seen.contains(&Seen::Stuck(2)), "{seen:?}");
@@ -238,7 +243,7 @@ fn a_cpu_that_runs_a_space_that_ends_is_asked_until_it_has_let_go_and_reported()
 }
 
 fn a_cpu_that_runs_it_is_asked(requests: Requests) {
-    let (engine, space) = three(Design {
+    let (engine, space) = three(Policy {
         requests,
         stuck_ns: 1,
         ..DESIGN
@@ -258,7 +263,7 @@ fn a_cpu_that_runs_it_is_asked(requests: Requests) {
 /// last has gone off.
 fn aimed(test: impl FnOnce(&'static Sys, InWorld)) {
     AIMED.set(true);
-    let (engine, space) = three(Design {
+    let (engine, space) = three(Policy {
         tags: Tags::Hybrid { promote_at: 2 },
         reach: Reach::Broadcast,
         order: Order::Concurrent,
@@ -401,9 +406,10 @@ fn a_space_does_not_end_while_a_cpu_is_about_to_lower_its_count_in_the_set() {
     for before in 0..MOMENTS {
         let storage = Storage {
             cpus: Vec::leak((0..3).map(|_| PerCpu::new()).collect()),
-            tags: Vec::leak((0..tag_words(DESIGN.tag_limit)).map(|_| Meddled::new(0)).collect()),
+            tags: Vec::leak((0..tag_words(4096)).map(|_| Meddled::new(0)).collect()),
         };
-        let engine: &Engine<'static, World, 9> = Box::leak(Box::new(Engine::new(World, DESIGN, Root(0), storage)));
+        let engine: &Engine<'static, World, 9> =
+            Box::leak(Box::new(Engine::new(World, DESIGN.into(), Root(0), storage)));
         let space = engine.space(Root(1));
         for cpu in 0..3 {
             on(cpu, || engine.cpu_online());
@@ -427,39 +433,4 @@ fn a_space_does_not_end_while_a_cpu_is_about_to_lower_its_count_in_the_set() {
         met += u32::from(meets.into_inner());
     }
     assert!(met > 0, "it was never between its bit and its count");
-}
-
-#[test]
-fn a_cpu_that_does_not_lower_its_count_in_the_set_of_a_space_that_ends_is_reported() {
-    let design = Design { stuck_ns: 10, ..DESIGN };
-    let mut reported = 0;
-    for before in 0..MOMENTS {
-        let storage = Storage {
-            cpus: Vec::leak((0..3).map(|_| PerCpu::new()).collect()),
-            tags: Vec::leak((0..tag_words(design.tag_limit)).map(|_| Meddled::new(0)).collect()),
-        };
-        let engine: &Engine<'static, World, 9> = Box::leak(Box::new(Engine::new(World, design, Root(0), storage)));
-        let space = engine.space(Root(1));
-        for cpu in 0..3 {
-            on(cpu, || engine.cpu_online());
-        }
-        // SAFETY: it is dropped after the CPU has left it.
-        on(2, || unsafe { engine.switch_to(&space) });
-        let leaves = || on(2, || engine.switch_to_kernel());
-        let meets = core::sync::atomic::AtomicBool::new(false);
-        interleave::together(&[before, 1500, 1000], leaves, || {
-            let in_the_middle = !space.cpus.contains(2) && !space.cpus.is_settled(3);
-            meets.store(in_the_middle, Ordering::Relaxed);
-            if in_the_middle {
-                CLOCK.set((0..100).rev().map(|time| time * 100).collect());
-                SEEN.take();
-                let _end = engine.retire(&space);
-                reported += u32::from(SEEN.take().contains(&Seen::Stuck(2)));
-            }
-        });
-        if !meets.into_inner() {
-            on(2, || engine.switch_to_kernel());
-        }
-    }
-    assert!(reported > 0, "it was never between its bit and its count for long");
 }

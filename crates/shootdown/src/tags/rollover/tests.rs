@@ -1,23 +1,26 @@
 //! Whose tags a roll-over keeps, and who stays in the set of a space that has one.
 
-use crate::Design;
 use crate::design::{Departure, Requests, Tags};
-use crate::facade::Word;
 use crate::hooks::{Event, Root};
 use crate::range::Range;
 use crate::testing::interleave;
-use crate::testing::mock_kernel::{CLOCK, DESIGN, EVENTS, InWorld, ON_WAIT, SEEN, Seen, Sys, all_answer, on, three};
-use core::sync::atomic::Ordering;
+use crate::testing::mock_kernel::{CLOCK, DESIGN, EVENTS, InWorld, ON_WAIT, Sys, all_answer, on, three};
+use crate::{Machine, Policy};
 use std::boxed::Box;
 use std::vec;
 
 /// Six tags for three CPUs, which run one space.
-fn with_six(design: Design) -> (&'static Sys, InWorld) {
-    three(Design {
-        tags: Tags::System,
-        tag_limit: DESIGN.first_tag + 6,
-        ..design
-    })
+fn with_six(policy: Policy) -> (&'static Sys, InWorld) {
+    three(
+        Policy {
+            tags: Tags::System,
+            ..policy
+        }
+        .on(Machine {
+            tag_limit: 1 + 6,
+            ..Machine::PCID
+        }),
+    )
 }
 
 /// CPU 0 runs new spaces, one after the other, until tags roll over; how many that took.
@@ -57,7 +60,7 @@ fn a_cpu_that_is_off_keeps_no_tag() {
 fn a_cpu_that_may_hold_entries_under_such_a_tag_stays_in_the_set_though_it_is_asked_before_the_space_has_it() {
     let mut met = 0;
     for operation in 0..60 {
-        let (engine, _) = with_six(Design {
+        let (engine, _) = with_six(Policy {
             requests: Requests::PerRequest,
             departure: Departure::WhenAsked { trim_ns: 0 },
             ..DESIGN
@@ -81,34 +84,4 @@ fn a_cpu_that_may_hold_entries_under_such_a_tag_stays_in_the_set_though_it_is_as
         assert!(!asked || space.cpus.contains(1), "at operation {operation}");
     }
     assert!(met > 0, "it was never asked");
-}
-
-#[test]
-fn a_cpu_that_keeps_the_lock_of_the_roll_over_is_reported_and_waited_for() {
-    let (engine, _) = with_six(Design { stuck_ns: 10, ..DESIGN });
-    let space: InWorld = Box::leak(Box::new(engine.space(Root(2))));
-    let lock = &engine.rollover.lock.0;
-    lock.store(3, Ordering::Relaxed);
-    // The bound is set at the second look, and over at the 258th.
-    CLOCK.set(vec![110, 100]);
-    ON_WAIT.set(Some(Box::new(move |round| {
-        // A request that is served here would be taken for the end of the switch.
-        engine.cpus[0].post.store(1, Ordering::Relaxed);
-        if round == 300 {
-            lock.store(0, Ordering::Relaxed);
-        }
-    })));
-    SEEN.take();
-    // SAFETY: the space is leaked.
-    unsafe { engine.switch_to(space) };
-    ON_WAIT.set(None);
-    let seen = SEEN.take();
-    assert_eq!(seen.iter().filter(|seen| **seen == Seen::Stuck(2)).count(), 1);
-    assert_eq!(seen.iter().filter(|seen| **seen == Seen::Waited).count(), 300);
-    assert_eq!(
-        engine.cpus[0].post.load(Ordering::Relaxed),
-        1,
-        "nothing is served in the middle of a switch"
-    );
-    assert_eq!(engine.cpus[0].own_state().id(), space.id);
 }

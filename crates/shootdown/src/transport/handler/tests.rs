@@ -1,21 +1,21 @@
 //! Serving without an interrupt: a CPU that spins for a lock with interrupts off, held by a CPU that flushes.
 
-use crate::design::{Design, Requests, Walkers};
+use crate::design::{Design, Policy, Requests, Walkers};
 use crate::range::Range;
 use crate::testing::mock_kernel::{CLOCK, DESIGN, ON_WAIT, SEEN, Seen, Sys, many, on};
 use std::boxed::Box;
 use std::vec::Vec;
 
-const STACK: Design = Design { stuck_ns: 10, ..DESIGN };
+const STACK: Policy = Policy { stuck_ns: 10, ..DESIGN };
 
-const LOG: Design = Design {
+const LOG: Policy = Policy {
     requests: Requests::Log,
     ..STACK
 };
 
 /// CPU 0 holds a lock and flushes; CPU 1 spins for the lock with interrupts off, and does `spin` at each round. What is
 /// seen until the flush ends; as an error if it never does.
-fn flush_under_a_lock(design: Design, mut spin: impl FnMut(&Sys) + 'static) -> Result<Vec<Seen>, String> {
+fn flush_under_a_lock(design: impl Into<Design>, mut spin: impl FnMut(&Sys) + 'static) -> Result<Vec<Seen>, String> {
     let (engine, space) = many(design, 2);
     SEEN.take();
     // Every look at the clock is 100 ns after the one before.
@@ -58,7 +58,7 @@ fn polling_says_whether_there_was_anything() {
 #[test]
 fn polling_inside_a_walk_answers_nothing() {
     let (engine, space) = many(
-        Design {
+        Policy {
             walkers: Walkers::Precise,
             ..LOG
         },

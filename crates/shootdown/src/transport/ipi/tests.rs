@@ -5,20 +5,16 @@ mod nested;
 mod online;
 mod own_request;
 
-use crate::Design;
-use crate::cpuset::CpuMask;
-use crate::design::{Order, Requests, Service, Wait};
-use crate::facade::Word;
-use crate::flush::token::Token;
+use super::*;
+use crate::Policy;
+use crate::design::Wait;
 use crate::range::Range;
 use crate::space::Space;
 use crate::testing::interleave;
 use crate::testing::mock_kernel::{
     CLOCK, DESIGN, ON_WAIT, PINS, SEEN, Seen, Sys, World, all_answer, handle, many, on, three,
 };
-use crate::transport::handler::POSTED;
-use crate::transport::request::{Asked, Request, TAKEN_BACK};
-use core::sync::atomic::Ordering;
+use crate::transport::request::TAKEN_BACK;
 use std::boxed::Box;
 use std::vec::Vec;
 
@@ -121,8 +117,8 @@ fn a_queue_that_has_a_slot_again_by_then_is_not_waited_for() {
 
 #[test]
 fn whoever_waits_for_a_slot_serves_meanwhile_unless_that_is_left_to_the_interrupt() {
-    for service in [Service::Waiter, Service::Interrupt] {
-        let (engine, space) = three(Design { service, ..DESIGN });
+    for wait in [Wait::SpinServing, Wait::Spin] {
+        let (engine, space) = three(Policy { wait, ..DESIGN });
         fill(engine, 1);
         let asked = Box::leak(Box::new(Request::<World>::sending()));
         asked.write(Asked::CATCH_UP, 0, 0);
@@ -130,11 +126,11 @@ fn whoever_waits_for_a_slot_serves_meanwhile_unless_that_is_left_to_the_interrup
         assert_eq!(engine.cpus[0].queue.put(1, asked), Some((1, true)));
         asked.sent(1);
         let seen = flush(engine, space, move |round| {
-            if asked.is_complete() || service == Service::Interrupt && round > 1 {
+            if asked.is_complete() || wait == Wait::Spin && round > 1 {
                 answer(engine);
             }
         });
-        assert_eq!(asked.is_complete(), service == Service::Waiter);
+        assert_eq!(asked.is_complete(), wait == Wait::SpinServing);
         assert!(seen.len() < 10, "{seen:?}");
     }
 }
@@ -142,7 +138,7 @@ fn whoever_waits_for_a_slot_serves_meanwhile_unless_that_is_left_to_the_interrup
 #[test]
 fn a_cpu_that_somebody_else_is_about_to_interrupt_is_not_interrupted_again() {
     for requests in [Requests::PerRequest, Requests::PerCpu] {
-        let (engine, space) = three(Design { requests, ..DESIGN });
+        let (engine, space) = three(Policy { requests, ..DESIGN });
         assert!(put_nothing(engine, 1));
         let seen = flush(engine, space, move |_| {
             (1..3).for_each(|cpu| on(cpu, || handle(engine)))
@@ -162,7 +158,7 @@ fn a_cpu_that_somebody_else_is_about_to_interrupt_is_not_interrupted_again() {
     }
 }
 
-const LOG: Design = Design {
+const LOG: Policy = Policy {
     requests: Requests::Log,
     ..DESIGN
 };
@@ -225,7 +221,7 @@ fn wait(token: Token<'_, '_, World, 1>, on_wait: impl FnMut(u32) + 'static) -> V
 fn others_are_asked_before_the_own_part_and_after_it_where_it_is_serial() {
     for requests in [Requests::Log, Requests::PerRequest] {
         for order in [Order::Serial, Order::Concurrent] {
-            let (engine, space) = three(Design {
+            let (engine, space) = three(Policy {
                 requests,
                 order,
                 ..DESIGN
@@ -247,17 +243,17 @@ fn others_are_asked_before_the_own_part_and_after_it_where_it_is_serial() {
 
 #[test]
 fn a_waiter_leaves_it_to_the_interrupt_where_it_may() {
-    for service in [Service::Interrupt, Service::Waiter] {
+    for wait in [Wait::Spin, Wait::SpinServing] {
         for requests in [Requests::Log, Requests::PerRequest] {
-            let (engine, space) = three(Design {
-                service,
+            let (engine, space) = three(Policy {
+                wait,
                 requests,
                 ..DESIGN
             });
             let queue = &engine.cpus[0].queue;
             put_nothing(engine, 0);
             let seen = flush(engine, space, move |round| {
-                assert_eq!(queue.has_ready(), service == Service::Interrupt);
+                assert_eq!(queue.has_ready(), wait == Wait::Spin);
                 if round == 3 {
                     all_answer(engine);
                 }
@@ -287,7 +283,7 @@ fn who_is_answered_while_it_serves_looks_no_more() {
 fn a_cpu_that_does_not_answer_is_reported_once_when_the_time_is_over_and_the_clock_is_hardly_looked_at() {
     for (stuck_ns, clock) in [(10, [100, 109, 110].as_slice()), (0, &[])] {
         for requests in [Requests::Log, Requests::PerRequest] {
-            let (engine, space) = three(Design {
+            let (engine, space) = three(Policy {
                 requests,
                 stuck_ns,
                 ..DESIGN
@@ -330,9 +326,9 @@ fn of_many_targets_each_is_waited_for() {
 
 #[test]
 fn a_waiter_may_be_preempted_where_the_design_says_so() {
-    for (wait_by, pins) in [(Wait::Spin, 1), (Wait::Preemptible, 0)] {
+    for (wait_by, pins) in [(Wait::SpinServing, 1), (Wait::PreemptibleServing, 0)] {
         for requests in [Requests::Log, Requests::PerRequest] {
-            let design = Design {
+            let design = Policy {
                 requests,
                 wait: wait_by,
                 ..DESIGN
@@ -351,7 +347,7 @@ fn a_waiter_may_be_preempted_where_the_design_says_so() {
 fn a_cpu_that_goes_off_as_it_is_asked_is_not_waited_for() {
     for requests in [Requests::Log, Requests::PerRequest, Requests::PerCpu] {
         for operation in 0..80 {
-            let (engine, space) = three(Design { requests, ..DESIGN });
+            let (engine, space) = three(Policy { requests, ..DESIGN });
             interleave::after(operation, move || on(1, || engine.cpu_offline()));
             flush(engine, space, |_| on(2, || handle(engine)));
             if !interleave::never() {

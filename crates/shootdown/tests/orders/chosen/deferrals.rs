@@ -49,7 +49,7 @@ fn nothing_is_kept(play: &'static Play) {
         play.engine.tick_resumes();
         play.enter(0);
     });
-    let most = play.engine.design().defer_frames;
+    let most = play.engine.policy().defer_frames;
     for cpu in 0..CPUS {
         let unmapped = on(cpu, || play.engine.flush_later(play.space(0), Range::page(0), most));
         let promoted = play.space(0).system_tag().is_some();
@@ -82,7 +82,7 @@ const OF_OTHERS: [Thing; 5] = [
 
 /// After `before`, each of those comes in on each of these.
 fn nothing_is_freed_early(before: fn(&'static Play)) {
-    for (name, design) in designs(|design| design.free == Free::Deferred) {
+    for (name, design) in designs(|design| design.policy.free == Free::Deferred) {
         for (outer, one) in OF_CPU_1 {
             for (inner, other) in OF_OTHERS {
                 println!("{name}: on {outer} comes in: {inner}");
@@ -182,7 +182,8 @@ fn unmapped_later(play: &Play) -> Deferral {
     }
 }
 
-const PER_CPU: fn(&Design) -> bool = |design| design.free == Free::Deferred && design.tags == Tags::PerCpu;
+const PER_CPU: fn(&Design) -> bool =
+    |design| design.policy.free == Free::Deferred && design.policy.tags == Tags::PerCpu;
 
 /// CPU 1 has come back, and begins the epoch that an unmap on CPU 0 waits for; CPU 2, which knows of neither, looks
 /// what is over.
@@ -262,7 +263,7 @@ fn a_cpu_that_takes_ticks_again_is_waited_for() {
 /// it fill what CPU 0 has withdrawn under the new tag. No tick flushes that.
 #[test]
 fn what_is_filled_under_a_new_tag_is_not_left_to_ticks() {
-    let promotes = |design: &Design| design.free == Free::Deferred && matches!(design.tags, Tags::Hybrid { .. });
+    let promotes = |design: &Design| design.policy.free == Free::Deferred && design.policy.tags.promote_at().is_some();
     for (name, design) in designs(promotes) {
         println!("{name}");
         let unmapped = leaked::<Cell<Option<_>>>();

@@ -10,7 +10,8 @@ use shootdown::Tags;
 const SPACES: u64 = 8;
 
 fn tags(play: &Play) -> usize {
-    usize::from(play.engine.design().tag_limit - play.engine.design().first_tag)
+    let machine = play.engine.machine();
+    machine.tag_limit as usize - usize::from(machine.first_tag)
 }
 
 /// CPU 1 runs space 1, has run space 0, and may come back to it under its tag. Every other tag is another space's.
@@ -37,7 +38,7 @@ fn everything_is_withdrawn(play: &'static Play) {
 #[test]
 fn nobody_runs_under_a_tag_that_a_roll_over_has_given_away() {
     let of_cpu_1 = |play: &'static Play| on(1, || play.enter(0));
-    for (name, design) in designs(|design| design.tags == Tags::System) {
+    for (name, design) in designs(|design| design.policy.tags == Tags::System) {
         println!("{name}: a roll-over comes in on a switch");
         at_each_operation(design, (SPACES, 4), fill, of_cpu_1, rolls_over, everything_is_withdrawn);
         println!("{name}: one roll-over comes in on a switch after another");
@@ -75,7 +76,7 @@ fn nobody_runs_under_a_tag_that_a_roll_over_has_given_away() {
 /// CPU 1 takes a tag, and flushes everything, for there has been a roll-over; then CPU 0 takes one.
 #[test]
 fn what_is_done_under_the_lock_is_known_to_whoever_has_it_next() {
-    for (name, design) in designs(|design| design.tags == Tags::System) {
+    for (name, design) in designs(|design| design.policy.tags == Tags::System) {
         println!("{name}");
         meddling::begin(None, 0);
         let play = Play::new(engine(design, true), SPACES, 0);

@@ -6,13 +6,13 @@ use crate::meddling;
 use crate::memory::Memory;
 use crate::play::Play;
 use crate::world::{CPUS, is_busy, on};
-use shootdown::{Design, Grace, GracesOver, Requests, Retired, Walkers};
+use shootdown::{Design, Grace, GracesOver, Machine, Policy, Requests, Retired, Walkers};
 use std::cell::Cell;
 
 fn walked_by(walkers: Walkers) -> impl Iterator<Item = (&'static str, Design)> {
-    [("ipi", Design::IPI), ("arm-broadcast", Design::ARM_BROADCAST)]
+    [("ipi", Policy::IPI), ("arm-broadcast", Policy::ARM_BROADCAST)]
         .into_iter()
-        .map(move |(name, design)| (name, Design { walkers, ..design }))
+        .map(move |(name, design)| (name, Policy { walkers, ..design }.on(Machine::PCID)))
 }
 
 /// A walk on this CPU, which goes on.
@@ -182,13 +182,13 @@ fn whoever_walks_while_walks_go_over_is_found_or_known_to_be_through() {
 /// token.
 #[test]
 fn whoever_has_published_its_walk_while_walks_go_back_is_waited_for() {
-    let design = Design {
+    let design = Policy {
         walkers: Walkers::Adaptive,
         requests: Requests::Log,
-        ..Design::IPI
+        ..Policy::IPI
     };
     at_each_operation(
-        design,
+        design.into(),
         (1, 2),
         |play| {
             (0..16).for_each(|_| free_finds_a_walker(play, 10));
@@ -233,11 +233,21 @@ fn a_cpu_that_comes_online_while_walks_go_over_walks_as_others_do() {
 #[test]
 fn a_walk_under_way_is_waited_for_wherever_it_is_found() {
     use Walkers::{GracePeriod, InterruptAll, Precise, PreciseExchange, Sticky};
-    for (name, design) in designs(|design| design.reach != shootdown::Reach::None) {
+    for (name, design) in designs(|design| design.policy.reach != shootdown::Reach::None) {
         for walkers in [Sticky, Precise, PreciseExchange, InterruptAll, GracePeriod] {
             println!("{name}, {walkers:?}");
             meddling::begin(None, 0);
-            let play = Play::new(crate::world::engine(Design { walkers, ..design }, true), 1, 0);
+            let play = Play::new(
+                crate::world::engine(
+                    Policy {
+                        walkers,
+                        ..design.policy
+                    },
+                    true,
+                ),
+                1,
+                0,
+            );
             on(2, || walk_begins(play));
             on_cpu_0(play, |play| play.free_tables_in_two_steps(0));
             meddling::end_walks();

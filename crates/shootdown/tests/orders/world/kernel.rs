@@ -18,7 +18,7 @@ impl Broadcasts {
     /// Whether a machine that broadcasts so may be one for that design: those whose invalidations are in want of help
     /// broadcast to all.
     pub fn fits(self, design: &Design) -> bool {
-        self != Broadcasts::Aimed || design.errata == Errata::NONE
+        self != Broadcasts::Aimed || design.machine.errata == shootdown::Errata::NONE
     }
 }
 

@@ -18,7 +18,7 @@ fn nobody_counts_on_an_interrupt_that_is_owed_by_whom_it_has_interrupted() {
     for requests in [Requests::Log, Requests::PerRequest, Requests::PerCpu] {
         let mut came_in = 0;
         for operation in 0.. {
-            let (engine, space) = three(Design { requests, ..DESIGN });
+            let (engine, space) = three(Policy { requests, ..DESIGN });
             let comes: &'static core::cell::Cell<u32> = Box::leak(Box::default());
             interleave::after(operation, move || {
                 if !MASKED.get() {
@@ -40,7 +40,7 @@ fn nobody_counts_on_an_interrupt_that_is_owed_by_whom_it_has_interrupted() {
 #[test]
 fn a_frame_is_left_when_all_have_answered_also_where_the_sending_fails() {
     for requests in [Requests::PerRequest, Requests::PerCpu] {
-        let (engine, space) = three(Design { requests, ..DESIGN });
+        let (engine, space) = three(Policy { requests, ..DESIGN });
         ON_WAIT.set(Some(Box::new(|_| all_answer(engine))));
         FAILS.set(true);
         assert!(catch_unwind(AssertUnwindSafe(|| engine.flush(space, Range::page(0x1000)))).is_err());

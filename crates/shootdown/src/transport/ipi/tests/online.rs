@@ -5,7 +5,7 @@ use crate::testing::mock_kernel::AFTER_IPI;
 
 #[test]
 fn a_cpu_that_comes_online_answers_when_it_has_flushed_everything() {
-    let design = Design {
+    let design = Policy {
         requests: Requests::Log,
         ..DESIGN
     };

@@ -3,9 +3,9 @@
 use super::*;
 
 /// A waiter is preempted, and another thread asks.
-const TAKE_TURNS: Design = Design {
+const TAKE_TURNS: Policy = Policy {
     requests: Requests::PerCpu,
-    wait: Wait::Preemptible,
+    wait: Wait::PreemptibleServing,
     ..DESIGN
 };
 

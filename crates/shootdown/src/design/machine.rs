@@ -1,0 +1,86 @@
+//! What the machine can do, found at boot.
+
+/// Workarounds for processors that do not invalidate as they should. Read in `flush` and `transport/broadcast.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Errata {
+    /// Never broadcast, whatever the reach says: interrupts instead (ThunderX pass 1, ThunderX 27456).
+    pub never_broadcast: bool,
+    /// Interrupt besides every broadcast: the synchronisation is acknowledged too early (C1-Pro 4193714).
+    pub interrupt_too: bool,
+    /// Invalidate and synchronise twice (Falkor 1009, A76 1286807, A55 2441007, A510 2441009).
+    pub repeat: bool,
+}
+
+impl Errata {
+    /// A processor that does as it should.
+    pub const NONE: Errata = Errata {
+        never_broadcast: false,
+        interrupt_too: false,
+        repeat: false,
+    };
+}
+
+/// The limits and errata of the machine at hand. The engine is given it when it is built.
+///
+/// `..Machine::PCID` fills in what need not be said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Machine {
+    /// First tag that the engine may use, from 1: tags below stay with the kernel, whose root is loaded under tag 0.
+    pub first_tag: u16,
+    /// One past the last tag of the hardware: 4096 for PCIDs, 256 or 65,536 for ASIDs, half as many for split Arm
+    /// pairs. 0 or 1 where there are no usable tags: see [`has_tags`](Machine::has_tags).
+    pub tag_limit: u32,
+    /// User and kernel halves under a pair of tags that differ in [`USER_HALF`] (PTI style). Hooks get both of every
+    /// pair, and translate where a pair's numbers are others: Arm's are an even ASID and the next (`AsidPair::of_tag`
+    /// of `shootdown-arch`), half as many as there are ASIDs; `tag_limit` says how many.
+    pub split: bool,
+    /// Workarounds for the processor.
+    pub errata: Errata,
+}
+
+/// The tag bit that tells the user half of a split pair (bit 11 of the PCID, as Linux's PTI has it).
+pub const USER_HALF: u16 = 1 << 11;
+
+impl Machine {
+    /// x86 with PCIDs: 4096 tags, no errata.
+    pub const PCID: Machine = Machine::with_tag_bits(12);
+
+    /// A machine without usable tags (x86 without PCIDs, RISC-V with an ASID width of 0), no errata.
+    pub const NO_TAGS: Machine = Machine::with_tag_bits(0);
+
+    /// A machine with tags of so many bits, at most 16, and no errata. 0 for none.
+    pub const fn with_tag_bits(bits: u32) -> Machine {
+        assert!(bits <= 16, "a tag has at most 16 bits");
+        Machine {
+            first_tag: 1,
+            tag_limit: 1 << bits,
+            split: false,
+            errata: Errata::NONE,
+        }
+    }
+
+    /// The same machine, of which at most `tags` tags are used: as many as [`Storage`](crate::Storage) has room for.
+    pub const fn limited_to(self, tags: u32) -> Machine {
+        Machine {
+            tag_limit: if tags < self.tag_limit { tags } else { self.tag_limit },
+            ..self
+        }
+    }
+
+    /// Whether spaces can have tags. Without them each root is loaded under tag 0 and without
+    /// [`keep`](crate::Kernel::load_root), whatever [`Policy::tags`](crate::Policy::tags) says.
+    #[inline(always)]
+    pub const fn has_tags(&self) -> bool {
+        self.tag_limit > 1
+    }
+
+    /// One past the last tag that may be given out.
+    #[inline]
+    pub(crate) const fn end_of_tags(&self) -> u32 {
+        if self.split && self.tag_limit > USER_HALF as u32 {
+            USER_HALF as u32
+        } else {
+            self.tag_limit
+        }
+    }
+}
