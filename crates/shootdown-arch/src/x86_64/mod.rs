@@ -1,8 +1,9 @@
-//! x86-64: INVLPGB and TLBSYNC, INVPCID, CR3, and the CPUID bits that announce them.
+//! x86-64: INVLPGB and TLBSYNC, INVPCID, CR3, the interrupt command register, and the CPUID bits that announce them.
 
 pub mod address;
 pub mod cpuid;
 pub mod cr3;
+pub mod icr;
 pub mod invlpgb;
 pub mod invpcid;
 pub mod rar;
