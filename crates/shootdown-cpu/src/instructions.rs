@@ -3,7 +3,7 @@
 /// Functions, each of one instruction.
 ///
 /// `run NAME = "text"` executes it, `write NAME = "text"` with a register operand `{}`, `read NAME = "text"` returns
-/// what it leaves in the register `{}`, `pair NAME = "text"` has two register operands. A memory clobber keeps the compiler from moving accesses across; what the
+/// what it leaves in the register `{}`, `pop NAME` does that by way of the stack, `pair NAME` has two register operands. A memory clobber keeps the compiler from moving accesses across; what the
 /// processor may move is the instruction's own affair.
 macro_rules! instructions {
     ($arch:tt: $($(#[$doc:meta])* $kind:ident $name:ident = $text:expr;)*) => {
@@ -41,6 +41,21 @@ macro_rules! instructions {
             unsafe { core::arch::asm!($text, in(reg) first, in(reg) second, options(nostack, preserves_flags)) }
             #[cfg(not(all(target_arch = $arch, target_os = "none")))]
             crate::instructions::on_host::pair($text, first, second);
+        }
+    };
+    (@pop $arch:tt $(#[$doc:meta])* $name:ident $text:expr) => {
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name() -> u64 {
+            #[cfg(all(target_arch = $arch, target_os = "none"))]
+            {
+                let value;
+                // SAFETY: as for `read`, and the stack is as it was afterwards.
+                unsafe { core::arch::asm!($text, out(reg) value, options(preserves_flags)) };
+                value
+            }
+            #[cfg(not(all(target_arch = $arch, target_os = "none")))]
+            crate::instructions::on_host::read($text)
         }
     };
     (@read $arch:tt $(#[$doc:meta])* $name:ident $text:expr) => {

@@ -46,7 +46,12 @@ pub mod aarch64;
 #[cfg(any(target_arch = "riscv64", not(target_os = "none")))]
 pub mod riscv64;
 
+#[cfg(any(target_arch = "x86_64", not(target_os = "none")))]
+pub mod x86_64;
+
 #[cfg(all(target_arch = "aarch64", target_os = "none"))]
 pub use aarch64::*;
 #[cfg(all(target_arch = "riscv64", target_os = "none"))]
 pub use riscv64::*;
+#[cfg(all(target_arch = "x86_64", target_os = "none"))]
+pub use x86_64::*;

@@ -14,7 +14,7 @@ pub struct Controller;
 impl Controller {
     /// What the controller calls this CPU.
     #[inline]
-    pub fn this_cpu() -> ControllerId {
+    pub fn this_cpu(&self) -> ControllerId {
         read_mpidr() & sgi::AFFINITY
     }
 

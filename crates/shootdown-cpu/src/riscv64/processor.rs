@@ -97,6 +97,12 @@ impl Processor {
         }
     }
 
+    /// Switches on, on this CPU, what is used: nothing, here.
+    ///
+    /// # Safety
+    /// None is needed; it is on other instruction sets.
+    pub unsafe fn enable(&self) {}
+
     /// What the engine must do differently on this processor: nothing that is known.
     pub fn errata(&self) -> Errata {
         Errata::NONE

@@ -1,0 +1,44 @@
+//! The facade of a kernel in ring 0.
+
+use core::sync::atomic::AtomicU64;
+use shootdown::{Facade, Native};
+
+/// [`Native`], which is complete on this instruction set, but for what `Controller::send` does itself.
+#[derive(Debug, Clone, Copy)]
+pub struct BareMetal;
+
+// SAFETY: the processor's own atomics and barriers.
+unsafe impl Facade for BareMetal {
+    type U64 = AtomicU64;
+
+    #[inline]
+    fn full_barrier() {
+        Native::full_barrier();
+    }
+    #[inline]
+    fn publish_tables() {
+        Native::publish_tables();
+    }
+    #[inline]
+    fn publish_tables_before_full() {}
+    #[inline]
+    fn before_ipi() {
+        // A write to uncached memory is ordered after earlier stores; in x2APIC mode `Controller::send` has fences.
+    }
+    #[inline]
+    fn after_ipi() {}
+    #[inline]
+    fn before_root_load() {}
+    #[inline(always)]
+    fn prefetch(word: &AtomicU64) {
+        Native::prefetch(word);
+    }
+    #[inline(always)]
+    fn prefetch_to_write(word: &AtomicU64) {
+        Native::prefetch_to_write(word);
+    }
+    #[inline]
+    fn wait_until(condition: impl FnMut() -> bool) {
+        Native::wait_until(condition);
+    }
+}
