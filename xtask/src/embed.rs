@@ -49,7 +49,7 @@ const BROADCAST: Build = Build {
     in_turn: true,
 };
 
-const KERNELS: [Minimal; 2] = [
+const KERNELS: [Minimal; 3] = [
     Minimal {
         arch: "aarch64",
         target: "aarch64-unknown-none-softfloat",
@@ -74,6 +74,15 @@ const KERNELS: [Minimal; 2] = [
                 ..BROADCAST
             },
         ],
+    },
+    Minimal {
+        arch: "x86_64",
+        target: "x86_64-unknown-none",
+        emulator: "qemu-system-x86_64",
+        machine: &["-cpu", "max"],
+        in_turn: "shift=0,sleep=off",
+        // QEMU's processors have no INVLPGB.
+        builds: &[WITHOUT, INTERRUPTS],
     },
 ];
 
@@ -117,7 +126,8 @@ struct Counts {
 impl Counts {
     /// From the line that a kernel prints last: `rounds=200 reads=600 stale=0`.
     fn parse(text: &str) -> Option<Counts> {
-        let line = text.lines().find(|line| line.starts_with("rounds="))?;
+        // Firmware may have printed on the same line.
+        let line = text[text.find("rounds=")?..].lines().next()?;
         let value = |name: &str| {
             let word = line.split(' ').find_map(|word| word.strip_prefix(name))?;
             word.trim().parse().ok()
@@ -277,7 +287,7 @@ mod tests {
 
     #[test]
     fn counts_are_read_from_the_line_that_has_them() {
-        let text = "OpenSBI v1.1\r\nrounds=200 reads=600 stale=7\r\n";
+        let text = "SeaBIOS\r\nBooting from ROM..rounds=200 reads=600 stale=7\r\n";
         let (rounds, reads, stale) = (200, 600, 7);
         assert_eq!(Counts::parse(text), Some(Counts { rounds, reads, stale }));
         assert_eq!(Counts::parse("rounds=200 reads=x stale=0"), None);
@@ -301,6 +311,17 @@ mod tests {
     #[test]
     fn comments_and_empty_lines_are_no_code() {
         assert_eq!(code_lines("//! a\n\nfn f() {\n    // b\n    g(); // c\n}\n"), 3);
+    }
+
+    #[test]
+    fn the_book_has_the_lines_that_are_counted() {
+        let book = std::fs::read_to_string(steps::root().join("docs/src/embedding/rust.md")).expect("it is there");
+        for (kernel, name) in KERNELS.iter().zip(["AArch64", "RISC-V", "x86-64"]) {
+            let (glue, _) = kernel.lines().expect("sources are there");
+            let row = book.lines().find(|line| line.starts_with(&format!("| {name} |")));
+            let row = row.unwrap_or_else(|| panic!("no row for {name}"));
+            assert!(row.contains(&format!("| {glue} |")), "{name} has {glue} lines: {row}");
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ unsafe impl Kernel<1> for Hooks {
     const POLICY: Option<Policy> = Some(POLICY);
     fn cpu(&self) -> CpuId {
         // The board counts its first CPUs in Aff0.
-        Controller::this_cpu() as CpuId
+        Controller.this_cpu() as CpuId
     }
     fn send_ipi(&self, targets: &CpuMask<1>) {
         Controller.send(targets.iter().map(|cpu| cpu as u64), IPI);
@@ -51,13 +51,9 @@ static mut TAG_WORDS: [AtomicU64; tag_words(TAGS)] = [const { AtomicU64::new(0) 
 pub fn start(kernel_root: u64, root: u64) {
     let kernel_root = Root(kernel_root);
     let processor = Processor::discover(kernel_root);
+    let (cpus, tags) = (&raw mut CPUS, &raw mut TAG_WORDS);
     // SAFETY: nobody else names them, and this runs once.
-    let (cpus, tags) = unsafe {
-        (
-            (*&raw mut CPUS).write([PerCpu::new(), PerCpu::new()]),
-            &mut *&raw mut TAG_WORDS,
-        )
-    };
+    let (cpus, tags) = unsafe { ((*cpus).write([PerCpu::new(), PerCpu::new()]), &mut *tags) };
     let design = POLICY.on(processor.machine().limited_to(TAGS));
     let engine = Engine::new(Hooks { processor }, design, kernel_root, Storage { cpus, tags });
     let space = engine.space(Root(root));

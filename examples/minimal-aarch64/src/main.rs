@@ -27,15 +27,17 @@ struct Words([AtomicU64; 512]);
 
 impl Words {
     /// Nothing.
-    const ZERO: Words = Words([const { AtomicU64::new(0) }; 512]);
+    const fn zero() -> Words {
+        Words([const { AtomicU64::new(0) }; 512])
+    }
     /// Blocks of 1 GiB mapped where they are, without ASID: devices (attribute 1, never executed) and memory
     /// (attribute 0, inner-shareable).
-    const IDENTITY: Words = {
-        let mut table = Words::ZERO;
+    const fn identity() -> Words {
+        let mut table = Words::zero();
         table.0[0] = AtomicU64::new(3 << 53 | 1 << 10 | 1 << 2 | 0b01);
         table.0[1] = AtomicU64::new(1 << 30 | 1 << 10 | 3 << 8 | 0b01);
         table
-    };
+    }
     fn address(&self) -> u64 {
         core::ptr::from_ref(self) as u64
     }
@@ -47,9 +49,9 @@ const TABLE: u64 = 0b11;
 const USER: u64 = 3 << 53 | 1 << 11 | 1 << 10 | 3 << 8 | 0b11;
 
 /// The top table of the kernel alone; and those of the space, level by level.
-static KERNEL: Words = Words::IDENTITY;
-static SPACE: [Words; 3] = [Words::IDENTITY, Words::ZERO, Words::ZERO];
-static FRAMES: [Words; 4] = [Words::ZERO; 4];
+static KERNEL: Words = Words::identity();
+static SPACE: [Words; 3] = [Words::identity(), Words::zero(), Words::zero()];
+static FRAMES: [Words; 4] = [const { Words::zero() }; 4];
 static READS: AtomicU64 = AtomicU64::new(0);
 static STALE: AtomicU64 = AtomicU64::new(0);
 

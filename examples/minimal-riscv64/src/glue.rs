@@ -50,13 +50,9 @@ static mut TAG_WORDS: [AtomicU64; tag_words(TAGS)] = [const { AtomicU64::new(0) 
 pub fn start(kernel_root: u64, root: u64) {
     let kernel_root = Root(kernel_root);
     let processor = Processor::discover(kernel_root);
+    let (cpus, tags) = (&raw mut CPUS, &raw mut TAG_WORDS);
     // SAFETY: nobody else names them, and this runs once.
-    let (cpus, tags) = unsafe {
-        (
-            (*&raw mut CPUS).write([PerCpu::new(), PerCpu::new()]),
-            &mut *&raw mut TAG_WORDS,
-        )
-    };
+    let (cpus, tags) = unsafe { ((*cpus).write([PerCpu::new(), PerCpu::new()]), &mut *tags) };
     let design = POLICY.on(processor.machine().limited_to(TAGS));
     let engine = Engine::new(Hooks { processor }, design, kernel_root, Storage { cpus, tags });
     let space = engine.space(Root(root));

@@ -26,13 +26,15 @@ struct Words([AtomicU64; 512]);
 
 impl Words {
     /// Nothing.
-    const ZERO: Words = Words([const { AtomicU64::new(0) }; 512]);
+    const fn zero() -> Words {
+        Words([const { AtomicU64::new(0) }; 512])
+    }
     /// 1 GiB of memory, mapped where it is: global, dirty and accessed, all rights.
-    const IDENTITY: Words = {
-        let mut table = Words::ZERO;
+    const fn identity() -> Words {
+        let mut table = Words::zero();
         table.0[2] = AtomicU64::new((2 << 30 >> 2) | 0xEF);
         table
-    };
+    }
     /// An entry for it, with these rights and flags; none for a table.
     fn entry(&self, flags: u64) -> u64 {
         core::ptr::from_ref(self) as u64 >> 2 | flags | 1
@@ -43,9 +45,9 @@ impl Words {
 const PAGE_FLAGS: u64 = 0xC6;
 
 /// The top table of the kernel alone; and those of the space, level by level.
-static KERNEL: Words = Words::IDENTITY;
-static SPACE: [Words; 3] = [Words::IDENTITY, Words::ZERO, Words::ZERO];
-static FRAMES: [Words; 4] = [Words::ZERO; 4];
+static KERNEL: Words = Words::identity();
+static SPACE: [Words; 3] = [Words::identity(), Words::zero(), Words::zero()];
+static FRAMES: [Words; 4] = [const { Words::zero() }; 4];
 static READS: AtomicU64 = AtomicU64::new(0);
 static STALE: AtomicU64 = AtomicU64::new(0);
 

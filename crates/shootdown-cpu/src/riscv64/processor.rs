@@ -22,9 +22,6 @@ pub struct Processor {
 /// ASIDs of fewer bits than this are not used: the kernel's and a few slots would not fit.
 const LEAST_BITS: u32 = 4;
 
-/// One past the last tag where none are used: the engine's numbers mean nothing then. As many as x86-64 has.
-const UNUSED_TAGS: u32 = 4096;
-
 impl Processor {
     /// Finds out what this hart has, and the firmware. `kernel_root` is the one that the engine is given: it maps
     /// nothing but global entries, so that it can be loaded while entries under an ASID are fenced. On machines with
@@ -83,9 +80,9 @@ impl Processor {
         }
     }
 
-    /// One past the last tag: for the engine's `tag_limit`.
+    /// One past the last tag: for the engine's `tag_limit`. 1 where ASIDs are not used.
     pub fn tag_limit(&self) -> u32 {
-        self.asids.map_or(UNUSED_TAGS, AsidWidth::count)
+        self.asids.map_or(Machine::NO_TAGS.tag_limit, AsidWidth::count)
     }
 
     /// What the engine needs to know of this processor.

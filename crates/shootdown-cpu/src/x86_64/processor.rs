@@ -2,7 +2,7 @@
 
 use super::instructions::*;
 use crate::Refused;
-use shootdown::{Broadcast, BroadcastLimits, Errata, Local, Root, Stride, Tag};
+use shootdown::{Broadcast, BroadcastLimits, Errata, Local, Machine, Root, Stride, Tag};
 use shootdown_arch::x86_64::cpuid::{self, EFER_TCE, Signature, Vendor};
 use shootdown_arch::x86_64::invlpgb::{self, Invlpgb, InvlpgbLimits};
 use shootdown_arch::x86_64::{AddressWidth, Canonical, Cr3, Invpcid, Pcid};
@@ -109,9 +109,18 @@ impl Processor {
         self.broadcast
     }
 
-    /// One past the last tag: for the engine's `tag_limit`. Without PCIDs the numbers mean nothing.
-    pub fn tag_limit(&self) -> u16 {
-        PCIDS
+    /// One past the last tag: for the engine's `tag_limit`. 4096, or 1 without PCIDs.
+    pub fn tag_limit(&self) -> u32 {
+        self.machine().tag_limit
+    }
+
+    /// What the engine needs to know of this processor.
+    pub fn machine(&self) -> Machine {
+        let machine = if self.tags { Machine::PCID } else { Machine::NO_TAGS };
+        Machine {
+            errata: self.errata(),
+            ..machine
+        }
     }
 
     /// What the engine must do differently on this processor: nothing that is not done here.

@@ -51,6 +51,7 @@ fn without_tags_what_is_loaded_is_all_there_is() {
     let processor = processor(false);
     set("mov {}, cr3", ROOT.0);
     set("mov {}, cr4", 1 << 7 | 1 << 5);
+    assert!(!processor.machine().has_tags());
     let one = |what| executed(|| processor.invalidate(what));
     assert_eq!(one(page(4)), ["invlpg [0x700000001000]"]);
     assert_eq!(one(Local::Tag(Tag(4))), ["mov cr3, 0x200000"]);
