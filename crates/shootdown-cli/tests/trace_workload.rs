@@ -82,6 +82,129 @@ fn the_table_says_what_is_compared_and_the_control_is_caught() {
     assert!(text.contains("control: `none` on tlb_shared caught"), "{text}");
 }
 
+fn printed(arguments: &[&str]) -> String {
+    let output = shootdown(arguments);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text
+}
+
+/// Words of a text, however its lines are broken.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The lines of `replay` before its tables are those of `compare`.
+#[test]
+fn what_the_recording_can_tell_is_said_as_replay_says_it() {
+    let file = recording("java_zgc.txt.gz");
+    let workload = format!("trace:{file}");
+    let designs = ["--designs", "ipi,broadcast"];
+    let compared = words(&printed(
+        &[&["compare", &workload, "--threads", "2"][..], &designs].concat(),
+    ));
+    let replayed = printed(&[&["replay", &file][..], &designs].concat());
+    let kinds = ["processes: ", "losses: ", "absent events: ", "machine: "];
+    let replayed = words(replayed.split("Interrupts, and CPU time lost").next().unwrap());
+    let from = |text: &str, kind: &str| text.find(kind).map(|at| text[at..].to_string()).unwrap_or_default();
+    for (index, kind) in kinds.iter().enumerate() {
+        let until = kinds.get(index + 1).unwrap_or(&"fit: ");
+        let line = from(&replayed, kind).split(until).next().unwrap().to_string();
+        assert!(!line.is_empty() && compared.contains(line.trim()), "{line}: {compared}");
+    }
+}
+
+/// The rate is the recording's under every design: what differs is CPU time and how long a shootdown takes.
+#[test]
+fn costs_are_compared_and_never_the_rate_of_the_recording() {
+    let workload = format!("trace:{}", recording("go_gc.txt.gz"));
+    let arguments = ["compare", &workload, "--threads", "2,16", "--designs", "ipi,broadcast"];
+    let text = printed(&arguments);
+    assert!(
+        text.contains("CPU time in invalidation, broadcast vs ipi: 0."),
+        "{text}"
+    );
+    assert!(text.contains("shootdown p99, broadcast vs ipi: 0."), "{text}");
+    assert!(
+        !text.contains("\nbroadcast vs ipi") && !text.contains("flush asked fors/s"),
+        "{text}"
+    );
+    assert!(text.contains("rates: the recording's own under every design"), "{text}");
+    let same = printed(&[&arguments[..], &["--metric", "time"]].concat());
+    let table = |text: &str| {
+        text.lines()
+            .filter(|line| line.contains('─') || line.contains("µs"))
+            .count()
+    };
+    assert_eq!(table(&same), table(&text), "{same}");
+}
+
+#[test]
+fn designs_that_the_recording_does_not_tell_apart_are_said_to_be() {
+    // 6 requests of one process.
+    let few = format!("trace:{}", recording("cc_make_j2.txt.gz"));
+    let text = words(&printed(&[
+        "compare",
+        &few,
+        "--threads",
+        "2",
+        "--designs",
+        "ipi,broadcast",
+    ]));
+    assert!(text.contains("THIS RECORDING DOES NOT TELL DESIGNS APART: "), "{text}");
+    assert!(!text.contains("CPU time in invalidation, broadcast vs ipi"), "{text}");
+    // Two names of nearly the same.
+    let busy = format!("trace:{}", recording("go_gc.txt.gz"));
+    let text = words(&printed(&[
+        "compare",
+        &busy,
+        "--threads",
+        "2,72",
+        "--designs",
+        "ipi,ipi-trim",
+    ]));
+    let told =
+        text.contains("differ by less than 0.1 % of CPU time on this recording: it gives no reason to prefer one");
+    assert!(told, "{text}");
+    let text = words(&printed(&[
+        "compare",
+        &busy,
+        "--threads",
+        "72",
+        "--designs",
+        "ipi,broadcast",
+    ]));
+    assert!(
+        !text.contains("no reason to prefer") && !text.contains("TELL DESIGNS APART"),
+        "{text}"
+    );
+}
+
+#[test]
+fn reports_of_a_recording_plot_costs_and_say_what_it_can_tell() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name).display().to_string();
+    let workload = format!("trace:{}", recording("go_gc.txt.gz"));
+    let (page, plot) = (place("r.html"), place("r.svg"));
+    let arguments = ["compare", &workload, "--threads", "2,4", "--designs", "ipi,broadcast"];
+    printed(&[&arguments[..], &["--html", &page]].concat());
+    printed(&[&arguments[..], &["--svg", &plot]].concat());
+    let (page, plot) = (
+        std::fs::read_to_string(page).unwrap(),
+        std::fs::read_to_string(plot).unwrap(),
+    );
+    assert!(page.contains("<h2>What the recording can tell</h2>") && page.contains("losses: the recording notes none"));
+    assert!(!page.contains("<h2>Throughput</h2>") && page.contains("<h2>CPU time in invalidation</h2>"));
+    assert!(
+        plot.contains("CPU time in invalidation, %") && !plot.contains("per second"),
+        "{plot}"
+    );
+}
+
 #[test]
 fn mistakes_name_the_place_and_the_remedy() {
     let workload = format!("trace:{}", recording("go_gc.txt.gz"));
@@ -100,6 +223,10 @@ fn mistakes_name_the_place_and_the_remedy() {
         ),
         (vec![workload.as_str(), "--designs", "ipx"], "use one of"),
         (vec![workload.as_str(), "--lru-drain"], "leave it out"),
+        (
+            vec![workload.as_str(), "--metric", "rate"],
+            "--metric rate: the rate of a recording is its own, whatever the design; use --metric time",
+        ),
         (vec![workload.as_str(), "--virtual-ms", "0"], "above 0"),
         (vec![workload.as_str(), "--set", "workload.gup.pages=2"], "workload"),
     ] {
@@ -163,5 +290,8 @@ fn lost_events_are_carried_into_every_result() {
     assert_eq!(run["lost_events"], 123);
     let output = shootdown(&["compare", &workload, "--designs", "ipi", "--threads", "1"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(text.contains("lost 123 events"), "{text}");
+    assert!(
+        text.contains("losses: 123 events; every count is a lower bound"),
+        "{text}"
+    );
 }

@@ -118,7 +118,9 @@ fn rates(comparison: &Comparison) -> Vec<Filled<'_>> {
             ));
         }
     }
-    if any(Row::is_uncertain) {
+    // The rate of a recording is its own, whatever the design.
+    let of_recording = comparison.plan.workload.recording.is_some();
+    if any(Row::is_uncertain) && !of_recording {
         columns.push((
             Column::number(
                 "95 % interval",
@@ -130,13 +132,16 @@ fn rates(comparison: &Comparison) -> Vec<Filled<'_>> {
             }),
         ));
     }
-    if several {
+    if several && of_recording {
+        let about = "highest less lowest share of CPU time in invalidation (flush CPU) of the runs";
         columns.push((
-            Column::number(
-                "spread",
-                "highest less lowest rate of the runs, as a share of the median",
-            )
-            .optional(1),
+            Column::number("spread", about).optional(1),
+            Box::new(|row| number::percent(row.flush_spread)),
+        ));
+    } else if several {
+        let about = "highest less lowest rate of the runs, as a share of the median";
+        columns.push((
+            Column::number("spread", about).optional(1),
             Box::new(|row| number::percent(row.spread)),
         ));
     }

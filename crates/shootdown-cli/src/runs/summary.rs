@@ -41,6 +41,8 @@ pub struct Row {
     pub interrupts_per_op: f64,
     /// Share of CPU time in invalidation, median.
     pub flush_share: f64,
+    /// Largest less smallest of these shares.
+    pub flush_spread: f64,
     /// Stale translations, all runs.
     pub stale: u64,
     /// Where CPU time went, in the run of median throughput.
@@ -206,8 +208,10 @@ fn row(threads: usize, design: &'static str, runs: &[&RunResult], ideal: Option<
         runs => median(runs.iter().map(|run| field(run))),
     };
     let ops_per_s = of(|run| run.ops_per_s);
-    let most = runs.iter().map(|run| run.ops_per_s).fold(f64::NEG_INFINITY, f64::max);
-    let least = runs.iter().map(|run| run.ops_per_s).fold(f64::INFINITY, f64::min);
+    let range = |field: fn(&RunResult) -> f64| {
+        let values = || runs.iter().map(|run| field(run));
+        (values().fold(f64::NEG_INFINITY, f64::max) - values().fold(f64::INFINITY, f64::min)).max(0.0)
+    };
     let middle = runs.iter().min_by(|a, b| {
         (a.ops_per_s - ops_per_s)
             .abs()
@@ -219,7 +223,7 @@ fn row(threads: usize, design: &'static str, runs: &[&RunResult], ideal: Option<
         failed: 0,
         ops_per_s,
         spread: if ops_per_s > 0.0 {
-            (most - least) / ops_per_s
+            range(|run| run.ops_per_s) / ops_per_s
         } else {
             0.0
         },
@@ -231,6 +235,7 @@ fn row(threads: usize, design: &'static str, runs: &[&RunResult], ideal: Option<
         ipis_per_op: of(|run| run.ipis_per_op),
         interrupts_per_op: of(|run| run.interrupts_per_op),
         flush_share: of(|run| run.flush_share),
+        flush_spread: range(|run| run.flush_share),
         stale: runs.iter().map(|run| run.stale).sum(),
         time_shares: middle.map(|run| run.time_shares.clone()).unwrap_or_default(),
         latencies: middle.map(|run| run.latencies.clone()).unwrap_or_default(),

@@ -1,12 +1,10 @@
 //! What the comparison means, in words: the oracle's verdict, the control, the cost, and who wins where.
 
-use crate::args::Metric;
 use crate::print::number;
-use crate::runs::catalog::{CONTROL_DESIGN, IDEAL_DESIGN};
-use crate::runs::summary::{Comparison, Row, doubt_in_words, p99};
+use crate::runs::catalog::CONTROL_DESIGN;
+use crate::runs::summary::{Comparison, Row, doubt_in_words};
+use crate::runs::{distinct, ratios};
 
-/// Designs that are still named one by one.
-const NAMED: usize = 5;
 /// Lines told of the reason of a failure; that of a hang has one for each CPU.
 const REASON_LINES: usize = 6;
 
@@ -33,6 +31,8 @@ pub struct Verdict {
     pub fitted: Option<String>,
     /// Which figures rest on too little to be compared, a sentence each.
     pub doubts: Vec<String>,
+    /// Where a recording does not tell its designs apart, a sentence for each reason.
+    pub indistinct: Vec<String>,
     /// How the cost of an operation grows with CPUs, a sentence for each design.
     pub growth: Vec<String>,
     /// Throughput ratios between designs, a sentence each.
@@ -64,8 +64,9 @@ impl Verdict {
             control_story,
             fitted: fitted(comparison),
             doubts: doubts(comparison),
+            indistinct: distinct::sentences(comparison),
             growth: growth(comparison),
-            ratios: ratios(comparison),
+            ratios: ratios::sentences(comparison),
             cost: cost(comparison),
         }
     }
@@ -85,6 +86,7 @@ impl Verdict {
             .fitted
             .iter()
             .chain(&self.doubts)
+            .chain(&self.indistinct)
             .chain(&self.growth)
             .chain(&self.ratios);
         for part in sentences {
@@ -239,85 +241,6 @@ fn fitted(comparison: &Comparison) -> Option<String> {
             rows.join(", ")
         )
     })
-}
-
-/// Each real design against the baseline (`ipi`, else the first), and `adaptive` against the best of the others: by
-/// rate, or by the times that stand in the table.
-fn ratios(comparison: &Comparison) -> Vec<String> {
-    let real = comparison.plan.designs.iter().map(|design| design.name);
-    let real: Vec<&str> = real
-        .filter(|&name| name != CONTROL_DESIGN && name != IDEAL_DESIGN)
-        .collect();
-    let Some(&baseline) = real.iter().find(|&&name| name == "ipi").or(real.first()) else {
-        return Vec::new();
-    };
-    let measures: Vec<(&str, Of)> = if comparison.plan.shows(Metric::Rate) {
-        vec![("", |row| Some(row.ops_per_s))]
-    } else if comparison.plan.workload.recording.is_some() {
-        vec![
-            ("CPU time in invalidation, ", |row| {
-                Some(1.0 / row.flush_cpu_ns_per_op())
-            }),
-            SHOOTDOWN_P99,
-        ]
-    } else {
-        vec![("time per operation, ", |row| Some(row.ops_per_s)), SHOOTDOWN_P99]
-    };
-    let mut sentences = Vec::new();
-    for (what, of) in measures {
-        for &design in real.iter().filter(|&&design| design != baseline) {
-            let others: Vec<&str> = real.iter().copied().filter(|&other| other != design).collect();
-            let (against, name) = if design == "adaptive" && others.len() > 1 {
-                let names = match others.len() {
-                    count if count > NAMED => format!("the {count} others"),
-                    _ => others.join(", "),
-                };
-                (others, format!("the best of {names}"))
-            } else {
-                (vec![baseline], baseline.to_string())
-            };
-            let points = ratios_by_threads(comparison, design, &against, of, what.is_empty());
-            if !points.is_empty() {
-                sentences.push(format!("{what}{design} vs {name}: {}", points.join(", ")));
-            }
-        }
-    }
-    sentences
-}
-
-/// A figure of a row, of which more is better.
-type Of = fn(&Row) -> Option<f64>;
-
-const SHOOTDOWN_P99: (&str, Of) = ("shootdown p99, ", |row| {
-    row.shootdown().map(|latency| 1.0 / p99(latency))
-});
-
-/// A figure of `design` over the best of `against`, at each thread count where both are known; times the other way
-/// round than rates, so that less than 1 is less time.
-fn ratios_by_threads(comparison: &Comparison, design: &str, against: &[&str], of: Of, is_rate: bool) -> Vec<String> {
-    let points = comparison.plan.threads.iter().filter_map(|&threads| {
-        let measured = |design| comparison.row(design, threads).filter(|row| row.doubt.is_none());
-        let own = of(measured(design)?)?;
-        let best = against
-            .iter()
-            .filter_map(|other| of(measured(other)?))
-            .filter(|rate| rate.is_finite());
-        let ratio = own / best.fold(f64::NEG_INFINITY, f64::max);
-        Some((threads, if is_rate { ratio } else { 1.0 / ratio }))
-    });
-    let known = points
-        .filter(|(_, ratio)| ratio.is_finite() && *ratio > 0.0)
-        .enumerate();
-    known
-        .map(|(index, (threads, ratio))| {
-            let unit = match (index, threads) {
-                (0, 1) => " thread",
-                (0, _) => " threads",
-                _ => "",
-            };
-            format!("{} at {threads}{unit}", number::ratio(ratio))
-        })
-        .collect()
 }
 
 /// A sentence for each figure in parentheses.

@@ -6,17 +6,12 @@ use shootdown_trace::Processes;
 
 use super::row::{Prediction, Row};
 use super::source::Recording;
+use crate::failure::Failure;
 use crate::print::number;
+use crate::runs::distinct::{self, Cost, FEW};
 
 /// Design that does with a request what the recorded kernel does (see `docs/src/tools/recording.md`).
 pub const LINUX: &str = "ipi-trim";
-
-/// Fewer shootdowns than this do not tell designs apart. Assumed: the relative error of a count of 30 is 18 %.
-pub const FEW: u64 = 30;
-
-/// Designs whose lost shares of CPU time differ by less are not told apart. Assumed, 0.0005 to
-/// 0.01.
-const SMALL_SHARE: f64 = 0.001;
 
 /// Error of a prediction that is called good. Assumed: whole recordings stay within 3 %.
 const GOOD: f64 = 0.05;
@@ -142,21 +137,20 @@ fn machine(recording: &Recording, models: &[Model]) -> String {
 
 /// Why the designs cannot be told apart, if they cannot: all but the control are compared.
 pub fn indistinct(rows: &[Row]) -> Option<String> {
-    let most = rows.iter().map(|row| row.shootdowns).max()?;
-    if most < FEW {
-        return Some(format!(
-            "THIS RECORDING DOES NOT TELL DESIGNS APART: {} reached another CPU; record a longer or busier part of the program",
-            if most == 1 {
-                "1 flush".to_string()
-            } else {
-                format!("{} flushes", number::count(most))
-            }
-        ));
-    }
-    let shares = || rows.iter().map(|row| row.lost_share);
-    let spread = shares().fold(f64::MIN, f64::max) - shares().fold(f64::MAX, f64::min);
-    (rows.len() > 1 && spread < SMALL_SHARE).then(|| {
-        "These designs differ by less than 0.1 % of CPU time on this recording: it gives no reason to prefer one."
-            .to_string()
-    })
+    let cost = |row: &Row| Cost {
+        shootdowns: row.shootdowns,
+        share: row.lost_share,
+        spread: 0.0,
+    };
+    distinct::indistinct(&rows.iter().map(cost).collect::<Vec<_>>())
+}
+
+/// The models with as many CPUs as were recorded: one of them may be of the recorded machine.
+pub fn models_of(cpus: usize) -> Result<Vec<Model>, Failure> {
+    let models: Result<Vec<Model>, _> = Model::builtin_names().iter().map(|name| Model::find(name)).collect();
+    let models = models.map_err(|error| Failure::Input(error.to_string()))?;
+    Ok(models
+        .into_iter()
+        .filter(|model| model.topology.cpus() == cpus)
+        .collect())
 }

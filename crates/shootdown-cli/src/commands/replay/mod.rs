@@ -124,7 +124,7 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     for spec in &specs {
         validate(spec).map_err(Failure::Input)?;
     }
-    let models = models_of(recording.cpus())?;
+    let models = limits::models_of(recording.cpus())?;
     let done = run(&specs, &recording, args, destination.is_some(), stop)?;
     let fits = fits(&models, &recording, args, stop)?;
     let lost = recording.metadata.lost_events;
@@ -277,16 +277,6 @@ fn run(
             _ => Err(Failure::Input("a replay did not end".into())),
         })
         .collect()
-}
-
-/// The models with as many CPUs as were recorded: one of them may be of the recorded machine.
-fn models_of(cpus: usize) -> Result<Vec<Model>, Failure> {
-    let models: Result<Vec<Model>, _> = Model::builtin_names().iter().map(|name| Model::find(name)).collect();
-    let models = models.map_err(|error| Failure::Input(error.to_string()))?;
-    Ok(models
-        .into_iter()
-        .filter(|model| model.topology.cpus() == cpus)
-        .collect())
 }
 
 /// Replays the recording as Linux on each model, to set what is predicted beside what was recorded.

@@ -8,12 +8,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use shootdown_sim::model::Model;
 use shootdown_sim::replay::{self, ReplayResult, ReplaySpec, Scale};
 use shootdown_sim::run::{RunResult, RunSpec};
 use shootdown_trace::program::Step;
 
+use super::limits;
 use super::source::Recording;
-use crate::args::CompareArgs;
+use crate::args::{CompareArgs, Metric};
+use crate::commands::import;
 use crate::failure::Failure;
 use crate::print::number;
 use crate::runs::queue::Runner;
@@ -30,6 +33,8 @@ pub fn file(workload: &str) -> Option<&Path> {
 #[derive(Debug)]
 pub struct Recorded {
     recording: Recording,
+    /// With as many CPUs as were recorded.
+    models: Vec<Model>,
 }
 
 impl Recorded {
@@ -45,11 +50,15 @@ impl Recorded {
         if args.lru_drain {
             return refuse("--lru-drain: a recording says nothing of the LRU; leave it out");
         }
+        if args.metric == Some(Metric::Rate) {
+            return refuse("--metric rate: the rate of a recording is its own, whatever the design; use --metric time");
+        }
         let recording = Recording::open(file, || stop.load(Ordering::Relaxed))?;
         if recording.recorded.requests == 0 {
             return refuse("nobody asks for a flush in this recording: there is nothing to compare");
         }
-        Ok(Recorded { recording })
+        let models = limits::models_of(recording.cpus())?;
+        Ok(Recorded { recording, models })
     }
 
     /// CPUs of the recording: the least number of threads, of which every other is a multiple.
@@ -69,7 +78,7 @@ impl Recorded {
         )
     }
 
-    /// What to know about the numbers, line by line.
+    /// What the recording can and cannot tell, line by line, as `replay` prints it.
     pub fn notes(&self) -> Vec<String> {
         let (recorded, metadata) = (&self.recording.recorded, &self.recording.metadata);
         let mut notes = vec![format!(
@@ -79,21 +88,9 @@ impl Recorded {
             number::count(recorded.requests),
             self.cpus()
         )];
-        if recorded.queued < super::limits::FEW {
-            notes.push(format!(
-                "THIS RECORDING DOES NOT TELL DESIGNS APART: it has {} requests to other CPUs",
-                number::count(recorded.queued)
-            ));
-        }
-        if metadata.lost_events > 0 {
-            notes.push(format!(
-                "The recording lost {} events: every number is a lower bound.",
-                number::count(metadata.lost_events)
-            ));
-        }
-        if metadata.incomplete {
-            notes.push("The recording ended before its time.".to_string());
-        }
+        notes.extend(import::damage(metadata).lines().map(str::to_string));
+        notes.extend(limits::lines(&self.recording, &self.models));
+        notes.push("rates: the recording's own under every design; CPU time and latencies are compared".to_string());
         notes
     }
 

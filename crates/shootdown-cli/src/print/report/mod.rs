@@ -45,9 +45,13 @@ pub fn render(comparison: &Comparison) -> String {
     ));
     body.push_str(&format!("<pre class=\"command\">{}</pre>\n", escape(&plan.command())));
     body.push_str(&headline(&verdict));
+    body.push_str(&recording(comparison));
     body.push_str(&growth(comparison, &verdict));
-    body.push_str(&throughput(comparison));
-    body.push_str(&limit(comparison));
+    // The rate of a recording is its own, whatever the design.
+    if plan.workload.recording.is_none() {
+        body.push_str(&throughput(comparison));
+        body.push_str(&limit(comparison));
+    }
     body.push_str(&interrupts(comparison));
     body.push_str(&invalidation(comparison));
     body.push_str(&shares(comparison));
@@ -103,7 +107,7 @@ fn headline(verdict: &Verdict) -> String {
     );
     html.push_str(&story(&verdict.stale_story));
     html.push_str(&story(&verdict.failed));
-    for sentence in &verdict.doubts {
+    for sentence in verdict.doubts.iter().chain(&verdict.indistinct) {
         html.push_str(&format!("<p>{}</p>\n", page::prose(&capitalized(sentence))));
     }
     for sentence in &verdict.ratios {
@@ -111,6 +115,16 @@ fn headline(verdict: &Verdict) -> String {
     }
     html.push_str("</div>\n");
     html
+}
+
+/// What a recording can and cannot tell, where the workload is one.
+fn recording(comparison: &Comparison) -> String {
+    let Some(recording) = &comparison.plan.workload.recording else {
+        return String::new();
+    };
+    let notes = recording.notes().into_iter();
+    let lines: String = notes.map(|line| format!("<li>{}</li>\n", page::prose(&line))).collect();
+    format!("<h2>What the recording can tell</h2>\n<ul class=\"soft\">\n{lines}</ul>\n")
 }
 
 fn shares(comparison: &Comparison) -> String {

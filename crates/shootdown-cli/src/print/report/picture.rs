@@ -1,6 +1,7 @@
-//! The throughput plot as an SVG file of its own, with its title and legend, for a document.
+//! The throughput plot, of a recording that of CPU time in invalidation, as an SVG file of its own, with its title and
+//! legend, for a document.
 
-use super::rates::throughput_lines;
+use super::rates::{invalidation_lines, throughput_lines};
 use crate::print::page::escape;
 use crate::print::plot;
 use crate::print::style;
@@ -16,8 +17,15 @@ const LETTER: usize = 9;
 /// The whole file. It is drawn for a light background, which it brings along.
 pub fn picture(comparison: &Comparison) -> String {
     let plan = &comparison.plan;
-    let operation = plan.workload.operation();
-    let lines = throughput_lines(comparison);
+    // The rate of a recording is its own, whatever the design.
+    let (lines, what, unit) = if plan.workload.recording.is_some() {
+        let what = "CPU time in invalidation, %".to_string();
+        (invalidation_lines(comparison), what, "%".to_string())
+    } else {
+        let operation = plan.workload.operation();
+        let lines = throughput_lines(comparison);
+        (lines, format!("{operation}s per second"), format!("{operation}s/s"))
+    };
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" \
          font-family=\"sans-serif\" font-size=\"16\">\n<rect width=\"{0}\" height=\"{1}\" fill=\"#FFFFFF\"/>\n\
@@ -25,7 +33,7 @@ pub fn picture(comparison: &Comparison) -> String {
         SIZE.0,
         SIZE.1 + HEAD,
         escape(&format!(
-            "{} on {} (simulated), {operation}s per second",
+            "{} on {} (simulated), {what}",
             plan.workload.name,
             plan.place()
         )),
@@ -50,7 +58,7 @@ pub fn picture(comparison: &Comparison) -> String {
             left + 18
         );
     }
-    let plot = plot::lines(SIZE, &format!("{operation}s/s"), &lines);
+    let plot = plot::lines(SIZE, &unit, &lines);
     let plot = plot.replacen("<svg ", &format!("<svg y=\"{HEAD}\" "), 1);
     svg + &plot + "</svg>\n"
 }

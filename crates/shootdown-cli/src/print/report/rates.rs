@@ -145,13 +145,16 @@ pub(super) fn interrupts(comparison: &Comparison) -> String {
     )
 }
 
-pub(super) fn invalidation(comparison: &Comparison) -> String {
-    let lines: Vec<Line> = comparison
-        .plan
-        .designs
-        .iter()
+/// Share of CPU time in invalidation of each design, in percent, in the order of the designs.
+pub(super) fn invalidation_lines(comparison: &Comparison) -> Vec<Line> {
+    let designs = comparison.plan.designs.iter();
+    designs
         .map(|design| line(comparison, design.name, |row| row.flush_share * 100.0))
-        .collect();
+        .collect()
+}
+
+pub(super) fn invalidation(comparison: &Comparison) -> String {
+    let lines = invalidation_lines(comparison);
     format!(
         "<h2>CPU time in invalidation</h2>\n{}<figure>{}<figcaption>Of all CPU time, requesters and interrupted CPUs together.</figcaption></figure>\n",
         design_legend(comparison, false),
