@@ -22,7 +22,7 @@ pub enum Failure {
     Output(String),
     /// Ctrl-C: runs were abandoned and nothing was written.
     Interrupted,
-    /// Ctrl-C in a command that can go on where it was: one line saying how.
+    /// Ctrl-C in a command that has printed what was complete, or can go on where it was: one line saying so.
     Suspended(String),
 }
 

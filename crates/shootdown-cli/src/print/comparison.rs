@@ -66,7 +66,9 @@ pub fn comparison(comparison: &Comparison) -> Grid {
             }
             group.push(cells);
         }
-        groups.push(group);
+        if !group.is_empty() {
+            groups.push(group);
+        }
     }
     let filled = columns.into_iter().map(|(column, _)| column);
     let mut grid = Grid::new([threads(), design()].into_iter().chain(filled).collect(), groups);

@@ -13,6 +13,14 @@ struct Document<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     command: Option<String>,
     runs: Vec<Run<'a>>,
+    /// Runs that Ctrl-C kept from ending; absent when all ended.
+    #[serde(skip_serializing_if = "is_none")]
+    missing_runs: usize,
+}
+
+/// Whether a count of what is missing has no place in a document.
+pub(crate) fn is_none(missing: &usize) -> bool {
+    *missing == 0
 }
 
 /// One run; all numbers of what came out are null when it failed, and `error` says why.
@@ -148,12 +156,17 @@ pub fn render(comparison: &Comparison) -> String {
     pretty(&Document {
         command: Some(comparison.plan.command()),
         runs,
+        missing_runs: comparison.missing,
     })
 }
 
 /// The document with these runs.
 pub(crate) fn document(runs: Vec<Run>) -> String {
-    pretty(&Document { command: None, runs })
+    pretty(&Document {
+        command: None,
+        runs,
+        missing_runs: 0,
+    })
 }
 
 /// Indented JSON with a final newline.

@@ -39,6 +39,20 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Prints what was complete when Ctrl-C came and, for people, how many of so many `parts` are missing; what is
+/// returned ends the command.
+pub fn partial(document: bool, text: &str, missing: usize, of: usize, parts: &str) -> Failure {
+    let missing = format!("{missing} of {of} {parts} did not end and are missing above");
+    let printed = match document {
+        true => print(text),
+        false => show(&format!("{text}INTERRUPTED: {missing}\n")),
+    };
+    match printed {
+        Ok(()) => Failure::Suspended(format!("{missing}; no file is written")),
+        Err(failure) => failure,
+    }
+}
+
 /// Says something that is no result, on stderr; nobody listening is no error.
 pub fn note(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");

@@ -1,90 +1,195 @@
-//! The progress bar: cells done and time left, on stderr, and hidden when that is not a terminal.
+//! How far a command is, on stderr: a bar where that is a terminal; elsewhere a line within five seconds, and further
+//! ones every ten.
 
-use std::sync::Mutex;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Steps of the bar per simulated thread of a cell: cells with more threads take longer.
-const STEPS: f64 = 1000.0;
+use super::output;
 
-/// A bar, how many are done and the time left, in at most 60 columns. `{msg}` has at most 20.
-pub const BAR: &str = "{bar:10.cyan/dim} {msg}, {elapsed_precise} elapsed, {eta_precise} left";
+/// Steps of the bar.
+const STEPS: f64 = 10_000.0;
 
-/// Progress over all cells, fed from any host thread.
+/// A bar and what [`State::line`] says, in at most 60 columns.
+const BAR: &str = "{bar:10.cyan/dim} {wide_msg}";
+
+/// The first line where there is no bar, within five seconds of the start.
+const FIRST: Duration = Duration::from_secs(4);
+/// Between further lines.
+const EVERY: Duration = Duration::from_secs(10);
+/// Between changes of what stands beside the bar.
+const REDRAW: Duration = Duration::from_millis(250);
+
+/// Progress over parts of a command, fed from any host thread. It leaves the terminal when it is dropped.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
-    weights: Vec<f64>,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
+    /// Dropped to end the thread that shows how far things are.
+    end: Option<Sender<()>>,
+    shows: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
 struct State {
+    /// The noun of the parts, in the plural.
+    parts: &'static str,
+    weights: Vec<f64>,
     fractions: Vec<f64>,
-    /// Sum of weight times fraction.
-    position: f64,
     done: usize,
+    begun: Instant,
 }
 
 impl Progress {
-    /// A bar at zero, over cells with these many simulated threads.
-    pub fn new(threads: &[usize]) -> Self {
-        let weights: Vec<f64> = threads.iter().map(|&threads| threads as f64 * STEPS).collect();
-        let bar = ProgressBar::new(weights.iter().sum::<f64>() as u64);
+    /// Nothing done of these parts, each with a weight in proportion to the time that it may take. `parts` is their
+    /// noun, as in "runs".
+    pub fn new(parts: &'static str, weights: Vec<f64>) -> Self {
+        let bar = ProgressBar::new(STEPS as u64);
         if let Ok(style) = ProgressStyle::with_template(BAR) {
             bar.set_style(style);
         }
-        let progress = Self {
-            bar,
+        let state = Arc::new(Mutex::new(State {
+            parts,
+            fractions: vec![0.0; weights.len()],
             weights,
-            state: Mutex::new(State {
-                fractions: vec![0.0; threads.len()],
-                position: 0.0,
-                done: 0,
-            }),
-        };
-        progress.bar.set_message(progress.message(0));
-        progress
-    }
-
-    /// Cell `index` is done to `fraction` (0 to 1).
-    pub fn update(&self, index: usize, fraction: f64) {
-        if self.bar.is_hidden() {
-            return;
+            done: 0,
+            begun: Instant::now(),
+        }));
+        let (end, ended) = channel::<()>();
+        let (shown, on) = (Arc::clone(&state), bar.clone());
+        let shows = thread::spawn(move || {
+            let mut pause = if on.is_hidden() { FIRST } else { Duration::ZERO };
+            while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                let state = locked(&shown);
+                let line = state.line(state.begun.elapsed());
+                if on.is_hidden() {
+                    output::note(&line);
+                    pause = EVERY;
+                } else {
+                    on.set_message(line);
+                    on.set_position((state.fraction() * STEPS) as u64);
+                    pause = REDRAW;
+                }
+            }
+        });
+        Self {
+            bar,
+            state,
+            end: Some(end),
+            shows: Some(shows),
         }
-        let Ok(mut state) = self.state.lock() else {
-            return;
-        };
-        let fraction = if fraction.is_finite() {
-            fraction.clamp(0.0, 1.0)
-        } else {
-            0.0
-        };
-        self.set(&mut state, index, fraction);
     }
 
-    /// Cell `index` is complete.
+    /// Part `index` is done to `fraction` (0 to 1).
+    pub fn update(&self, index: usize, fraction: f64) {
+        if fraction.is_finite() {
+            locked(&self.state).fractions[index] = fraction.clamp(0.0, 1.0);
+        }
+    }
+
+    /// Part `index` is complete.
     pub fn finish(&self, index: usize) {
-        let Ok(mut state) = self.state.lock() else {
-            return;
-        };
+        let mut state = locked(&self.state);
         state.done += 1;
-        self.bar.set_message(self.message(state.done));
-        self.set(&mut state, index, 1.0);
+        state.fractions[index] = 1.0;
     }
+}
 
-    /// Removes the bar from the terminal.
-    pub fn clear(&self) {
+impl Drop for Progress {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(shows) = self.shows.take() {
+            let _ = shows.join();
+        }
         self.bar.finish_and_clear();
     }
+}
 
-    fn set(&self, state: &mut State, index: usize, fraction: f64) {
-        state.position += self.weights[index] * (fraction - state.fractions[index]);
-        state.fractions[index] = fraction;
-        self.bar.set_position(state.position as u64);
+/// A number for people is worth having after a panic elsewhere.
+fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    /// How much is done, 0 to 1.
+    fn fraction(&self) -> f64 {
+        let done: f64 = self
+            .weights
+            .iter()
+            .zip(&self.fractions)
+            .map(|(weight, done)| weight * done)
+            .sum();
+        let all: f64 = self.weights.iter().sum();
+        if all > 0.0 { done / all } else { 0.0 }
     }
 
-    fn message(&self, done: usize) -> String {
-        format!("{done}/{} runs", self.weights.len())
+    /// How far things are after `elapsed`, and how long the rest takes if it goes on like this.
+    fn line(&self, elapsed: Duration) -> String {
+        let fraction = self.fraction();
+        let left = match fraction > 0.0 {
+            true => format!("about {} left", clock(elapsed.as_secs_f64() * (1.0 / fraction - 1.0))),
+            false => "time left not known yet".to_string(),
+        };
+        format!(
+            "{} of {} {}, {}, {left}",
+            self.done,
+            self.weights.len(),
+            self.parts,
+            clock(elapsed.as_secs_f64())
+        )
+    }
+}
+
+/// Seconds as minutes and seconds, with hours where there are any.
+fn clock(seconds: f64) -> String {
+    let seconds = seconds.round() as u64;
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{seconds:02}"),
+        _ => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::print::terminal::width;
+
+    fn state(weights: &[f64], fractions: &[f64]) -> State {
+        State {
+            parts: "explorations",
+            weights: weights.to_vec(),
+            fractions: fractions.to_vec(),
+            done: fractions.iter().filter(|&&fraction| fraction == 1.0).count(),
+            begun: Instant::now(),
+        }
+    }
+
+    #[test]
+    fn what_is_left_follows_from_what_is_done() {
+        let line = |state: &State, seconds| state.line(Duration::from_secs(seconds));
+        let half = state(&[1.0, 3.0], &[1.0, 1.0 / 3.0]);
+        assert_eq!(line(&half, 90), "1 of 2 explorations, 1:30, about 1:30 left");
+        let begun = state(&[1.0, 9.0], &[0.0, 0.001]);
+        assert_eq!(line(&begun, 4), "0 of 2 explorations, 0:04, about 1:14:00 left");
+        assert_eq!(
+            line(&state(&[1.0], &[0.0]), 4),
+            "0 of 1 explorations, 0:04, time left not known yet"
+        );
+        assert_eq!(
+            line(&state(&[], &[]), 0),
+            "0 of 0 explorations, 0:00, time left not known yet"
+        );
+    }
+
+    #[test]
+    fn the_bar_and_its_line_fit_60_columns() {
+        let many = state(&vec![1.0; 100_000], &vec![1e-4; 100_000]);
+        let line = many.line(Duration::from_secs(360));
+        assert!(line.ends_with("about 999:54:00 left"), "{line}");
+        assert!(10 + 1 + width(&line.replace("explorations", "runs")) <= 60, "{line}");
     }
 }

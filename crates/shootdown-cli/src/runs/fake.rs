@@ -6,7 +6,7 @@ use shootdown_sim::run::{Latency, RunResult, RunSpec};
 
 use crate::runs::catalog;
 use crate::runs::plan::{Plan, Settings};
-use crate::runs::queue::Runner;
+use crate::runs::queue::{Outcome, Runner};
 use crate::runs::summary::Comparison;
 use crate::runs::target::Target;
 
@@ -132,7 +132,7 @@ pub fn plan(designs: &[&str], threads: &[usize]) -> Plan {
 
 /// The comparison that `plan` would give, with its control run.
 pub fn comparison(plan: Plan) -> Comparison {
-    let outcomes = plan.specs().iter().map(|spec| Ok(result(spec))).collect();
+    let outcomes: Vec<Outcome> = plan.specs().iter().map(|spec| Ok(result(spec))).collect();
     let control = plan.control();
     let caught = result(&control);
     Comparison::new(plan, outcomes, Some((control, Ok(caught))), 1.5)

@@ -35,16 +35,33 @@ impl Runner for Simulator {
 /// How a run ended: a result, or why there is none (a simulated kernel that hangs, above all).
 pub type Outcome = Result<RunResult, String>;
 
-/// Runs every specification on up to `jobs` host threads. A run that fails, or panics, does not touch the others.
+/// What came of runs that Ctrl-C may have kept from ending.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ran {
+    /// In the order of the specifications; none of a run that did not end.
+    pub outcomes: Vec<Option<Outcome>>,
+}
+
+impl Ran {
+    /// How many runs did not end.
+    pub fn missing(&self) -> usize {
+        self.outcomes.iter().filter(|outcome| outcome.is_none()).count()
+    }
+
+    /// The outcomes, with a failure in place of each run that did not end.
+    pub fn filled(self) -> Vec<Outcome> {
+        let unended = || Err("did not end".to_string());
+        let outcomes = self.outcomes.into_iter();
+        outcomes.map(|outcome| outcome.unwrap_or_else(unended)).collect()
+    }
+}
+
+/// Runs every specification on up to `jobs` host threads. A run that fails, or panics, does not touch the others. Once
+/// `stop` is set the runs still going are abandoned.
 ///
 /// # Errors
-/// [`Failure::Interrupted`] once `stop` is set; the runs still going are abandoned.
-pub fn run_all(
-    runner: &dyn Runner,
-    specs: &[RunSpec],
-    jobs: usize,
-    stop: &AtomicBool,
-) -> Result<Vec<Outcome>, Failure> {
+/// [`Failure::Interrupted`] where not one run has ended.
+pub fn run_all(runner: &dyn Runner, specs: &[RunSpec], jobs: usize, stop: &AtomicBool) -> Result<Ran, Failure> {
     let threads: Vec<usize> = specs.iter().map(|spec| spec.threads).collect();
     let outcomes: Vec<OnceLock<Outcome>> = specs.iter().map(|_| OnceLock::new()).collect();
     let spec = |index: usize| Ok(specs[index].clone());
@@ -52,11 +69,14 @@ pub fn run_all(
         outcomes[index].get_or_init(|| outcome);
         Ok(())
     };
-    run_each(runner, &threads, &spec, jobs, stop, &done)?;
-    Ok(outcomes
-        .into_iter()
-        .map(|outcome| outcome.into_inner().expect("every run was taken from the queue"))
-        .collect())
+    let run = run_each(runner, &threads, &spec, jobs, stop, &done);
+    let ran = Ran {
+        outcomes: outcomes.into_iter().map(OnceLock::into_inner).collect(),
+    };
+    match run {
+        Err(Failure::Interrupted) if ran.missing() < specs.len() => Ok(ran),
+        run => run.map(|()| ran),
+    }
 }
 
 /// Runs as many cells as there are `threads` (simulated threads of each) on up to `jobs` host threads. `spec` makes the
@@ -75,7 +95,8 @@ pub fn run_each(
 ) -> Result<(), Failure> {
     let mut order: Vec<usize> = (0..threads.len()).collect();
     order.sort_by_key(|&index| std::cmp::Reverse(threads[index]));
-    let progress = Progress::new(threads);
+    // Runs with more threads take longer.
+    let progress = Progress::new("runs", threads.iter().map(|&threads| threads as f64).collect());
     let next = AtomicUsize::new(0);
     let failure: OnceLock<Failure> = OnceLock::new();
 
@@ -109,7 +130,7 @@ pub fn run_each(
             scope.spawn(work);
         }
     });
-    progress.clear();
+    drop(progress);
     match failure.into_inner() {
         Some(failure) => Err(failure),
         None if stop.load(Ordering::Relaxed) => Err(Failure::Interrupted),
@@ -136,8 +157,8 @@ mod tests {
         let one = run_all(&Fake::default(), &specs, 1, &AtomicBool::new(false)).unwrap();
         let many = run_all(&Fake::default(), &specs, 7, &AtomicBool::new(false)).unwrap();
         assert_eq!(one, many);
-        for (spec, result) in specs.iter().zip(&one) {
-            assert_eq!(result, &Ok(fake::result(spec)));
+        for (spec, result) in specs.iter().zip(&one.outcomes) {
+            assert_eq!(result, &Some(Ok(fake::result(spec))));
         }
     }
 
@@ -150,18 +171,28 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_abandons_the_runs() {
-        let specs = fake::plan(&["ipi"], &[1, 4]).specs();
+    fn an_interrupt_abandons_the_runs_and_keeps_those_that_ended() {
+        let specs = fake::plan(&["ipi"], &[1, 4, 16]).specs();
         let stop = AtomicBool::new(false);
-        let fake = Fake {
-            on_progress: Some(Box::new(|| stop.store(true, Ordering::Relaxed))),
+        let (stop, started) = (&stop, &AtomicUsize::new(0));
+        let fake = |last: usize| Fake {
+            on_progress: Some(Box::new(move || {
+                stop.store(started.fetch_add(1, Ordering::Relaxed) >= last, Ordering::Relaxed);
+            })),
             ..Fake::default()
         };
-        assert_eq!(run_all(&fake, &specs, 2, &stop), Err(Failure::Interrupted));
+        let none = fake(0);
+        assert_eq!(run_all(&none, &specs, 2, stop), Err(Failure::Interrupted));
         assert!(
-            fake.finished.lock().unwrap().is_empty(),
+            none.finished.lock().unwrap().is_empty(),
             "a run went on after the interrupt"
         );
+        drop(none);
+        stop.store(false, Ordering::Relaxed);
+        started.store(0, Ordering::Relaxed);
+        let ran = run_all(&fake(1), &specs, 1, stop).unwrap();
+        assert_eq!(ran.outcomes, [None, None, Some(Ok(fake::result(&specs[2])))]);
+        assert_eq!(ran.missing(), 2);
     }
 
     #[test]
@@ -172,7 +203,7 @@ mod tests {
             panic_at: Some(16),
             ..Fake::default()
         };
-        let outcomes = run_all(&fake, &specs, 2, &AtomicBool::new(false)).unwrap();
+        let outcomes = run_all(&fake, &specs, 2, &AtomicBool::new(false)).unwrap().filled();
         for (spec, outcome) in specs.iter().zip(outcomes) {
             let expected = match spec.threads {
                 4 => Err("out of frames".to_string()),
@@ -187,7 +218,7 @@ mod tests {
     fn nothing_to_run_is_fine() {
         assert_eq!(
             run_all(&Fake::default(), &[], 3, &AtomicBool::new(false)),
-            Ok(Vec::new())
+            Ok(Ran { outcomes: Vec::new() })
         );
     }
 }

@@ -103,11 +103,13 @@ pub fn relative_error(simulated: f64, published: f64) -> f64 {
 pub struct Comparison {
     /// What was asked.
     pub plan: Plan,
-    /// Each run, in the order of [`Plan::specs`].
+    /// Each run that ended, in the order of [`Plan::specs`].
     pub runs: Vec<(RunSpec, Outcome)>,
     /// The control run, when there was one.
     pub control: Option<(RunSpec, Outcome)>,
-    /// One row per thread count and design.
+    /// Runs that did not end, because of Ctrl-C.
+    pub missing: usize,
+    /// One row per thread count and design whose runs all ended.
     pub rows: Vec<Row>,
     /// The published measurements of this workload on this machine, if it has its real shape.
     pub published: Vec<Published>,
@@ -116,8 +118,14 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Gathers the results of `plan`, given in the order of [`Plan::specs`].
-    pub fn new(plan: Plan, outcomes: Vec<Outcome>, control: Option<(RunSpec, Outcome)>, wall_seconds: f64) -> Self {
+    /// Gathers the results of `plan`, given in the order of [`Plan::specs`]; none of a run that did not end.
+    pub fn new(
+        plan: Plan,
+        outcomes: impl IntoIterator<Item: Into<Option<Outcome>>>,
+        control: Option<(RunSpec, Outcome)>,
+        wall_seconds: f64,
+    ) -> Self {
+        let outcomes: Vec<Option<Outcome>> = outcomes.into_iter().map(Into::into).collect();
         let published: Vec<Published> = published::rows()
             .into_iter()
             .filter(|row| {
@@ -130,7 +138,9 @@ impl Comparison {
                     && row.metric == published::Metric::OpsPerS
             })
             .collect();
-        let runs: Vec<(RunSpec, Outcome)> = plan.specs().into_iter().zip(outcomes).collect();
+        let missing = outcomes.iter().filter(|outcome| outcome.is_none()).count();
+        let ended = plan.specs().into_iter().zip(outcomes);
+        let runs: Vec<(RunSpec, Outcome)> = ended.filter_map(|(spec, outcome)| Some((spec, outcome?))).collect();
         let mut rows = Vec::new();
         for &threads in &plan.threads {
             for design in &plan.designs {
@@ -140,6 +150,12 @@ impl Comparison {
                         .filter_map(|(_, outcome)| outcome.as_ref().ok())
                         .collect()
                 };
+                let ended = runs
+                    .iter()
+                    .filter(|(spec, _)| spec.threads == threads && spec.design == design.name);
+                if ended.count() < plan.settings.runs as usize {
+                    continue;
+                }
                 let (own, ideal) = (of(design.name), of(IDEAL_DESIGN));
                 let ideal = (!ideal.is_empty()).then(|| median(ideal.iter().map(|run| run.ops_per_s)));
                 rows.push(Row {
@@ -153,6 +169,7 @@ impl Comparison {
             plan,
             runs,
             control,
+            missing,
             rows,
             published,
             wall_seconds,

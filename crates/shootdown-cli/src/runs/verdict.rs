@@ -108,12 +108,14 @@ impl Verdict {
 }
 
 fn stale(comparison: &Comparison) -> String {
+    let has_row = |name: &&str| comparison.rows.iter().any(|row| row.design == *name);
     let designs: Vec<&str> = comparison
         .plan
         .designs
         .iter()
         .map(|design| design.name)
         .filter(|&name| name != CONTROL_DESIGN)
+        .filter(has_row)
         .collect();
     let checked: u64 = comparison
         .results()

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use shootdown_check::scenario;
 use shootdown_check::subject::{self, Subject};
@@ -21,6 +20,7 @@ use crate::failure::{BAD_RUN, Failure, SUCCESS, unread};
 use crate::print::json;
 use crate::print::number;
 use crate::print::output::{self, Destination, Kind};
+use crate::print::progress::Progress;
 use crate::print::table::{Column, Grid, Tables};
 use crate::runs::catalog::CONTROL_DESIGN;
 use crate::runs::plan;
@@ -38,7 +38,14 @@ struct Outcome {
     seconds: f64,
 }
 
-#[derive(Serialize)]
+/// The explorations that ended, and those that Ctrl-C kept from ending.
+#[derive(Default)]
+struct Explored {
+    outcomes: Vec<Outcome>,
+    missing: Vec<Case>,
+}
+
+#[derive(Default, Serialize)]
 struct Line<'a> {
     race: &'a str,
     design: &'a str,
@@ -53,6 +60,9 @@ struct Line<'a> {
     preemptions: Option<u32>,
     broken: Option<String>,
     host_seconds: f64,
+    /// Whether Ctrl-C kept it from ending, and nothing is known; absent elsewhere.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    interrupted: bool,
 }
 
 /// Explores, or replays a counterexample, and returns the exit status: that of a bad run when a design other than the
@@ -80,12 +90,22 @@ pub fn command(args: &CheckArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         preemptions: args.preemptions,
     };
     let jobs = plan::host_threads(args.jobs)?;
-    let outcomes = run(cases, bounds, args.random, jobs, stop)?;
-    if args.json {
-        output::print(&json::pretty(&lines(&outcomes, args.preemptions)))?;
-    } else {
-        output::show(&words(&outcomes, Extent::of(args), args.details))?;
+    let Explored { outcomes, missing } = run(cases, bounds, args.random, jobs, stop);
+    if outcomes.is_empty() && !missing.is_empty() {
+        return Err(Failure::Interrupted);
     }
+    let text = if args.json {
+        let unended = missing.iter().map(Line::unended);
+        let lines: Vec<Line> = lines(&outcomes, args.preemptions).into_iter().chain(unended).collect();
+        json::pretty(&lines)
+    } else {
+        words(&outcomes, Extent::of(args), args.details)
+    };
+    if !missing.is_empty() {
+        let all = outcomes.len() + missing.len();
+        return Err(output::partial(args.json, &text, missing.len(), all, "explorations"));
+    }
+    output::print_as(args.json, &text)?;
     let bad = outcomes.iter().find(|outcome| outcome.is_bad());
     let shown = bad.or_else(|| outcomes.iter().find(|outcome| outcome.report.found.is_some()));
     if let (Some(destination), Some(outcome)) = (&destination, shown)
@@ -198,19 +218,9 @@ fn cases(args: &CheckArgs) -> Result<Vec<Case>, Failure> {
         .collect())
 }
 
-fn run(
-    cases: Vec<Case>,
-    bounds: Bounds,
-    random: Option<u64>,
-    jobs: usize,
-    stop: &AtomicBool,
-) -> Result<Vec<Outcome>, Failure> {
-    let bar = ProgressBar::new(cases.len() as u64);
-    if let Ok(style) =
-        ProgressStyle::with_template("{bar:10.cyan/dim} {pos}/{len} explorations  {wide_msg} {elapsed_precise}")
-    {
-        bar.set_style(style);
-    }
+/// Explores each case, until `stop` is set.
+fn run(cases: Vec<Case>, bounds: Bounds, random: Option<u64>, jobs: usize, stop: &AtomicBool) -> Explored {
+    let overall = Progress::new("explorations", vec![1.0; cases.len()]);
     let next = AtomicUsize::new(0);
     let reports: Mutex<Vec<Option<(Report, f64)>>> = Mutex::new(cases.iter().map(|_| None).collect());
     std::thread::scope(|scope| {
@@ -220,14 +230,11 @@ fn run(
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(case) = cases.get(index) else { return };
                     let start = Instant::now();
-                    let what = if random.is_some() { "runs" } else { "states" };
-                    let mut progress = |done| {
-                        bar.set_message(format!(
-                            "{} under {}: {} {what}",
-                            case.race.name,
-                            case.subject.name,
-                            number::count(done)
-                        ));
+                    // How many states there are is known at the end only.
+                    let mut progress = |done: u64| {
+                        if let Some(runs) = random {
+                            overall.update(index, done as f64 / runs.max(1) as f64);
+                        }
                         !stop.load(Ordering::Relaxed)
                     };
                     let report = match random {
@@ -237,23 +244,37 @@ fn run(
                     if stop.load(Ordering::Relaxed) {
                         return;
                     }
-                    bar.inc(1);
+                    overall.finish(index);
                     reports.lock().unwrap_or_else(PoisonError::into_inner)[index] =
                         Some((report, start.elapsed().as_secs_f64()));
                 }
             });
         }
     });
-    bar.finish_and_clear();
+    drop(overall);
     let reports = reports.into_inner().unwrap_or_else(PoisonError::into_inner);
-    cases
-        .into_iter()
-        .zip(reports)
-        .map(|(case, report)| {
-            let (report, seconds) = report.ok_or(Failure::Interrupted)?;
-            Ok(Outcome { case, report, seconds })
-        })
-        .collect()
+    let mut explored = Explored::default();
+    for (case, report) in cases.into_iter().zip(reports) {
+        match report {
+            Some((report, seconds)) => explored.outcomes.push(Outcome { case, report, seconds }),
+            None => explored.missing.push(case),
+        }
+    }
+    explored
+}
+
+impl<'a> Line<'a> {
+    /// Of an exploration that did not end.
+    fn unended(case: &'a Case) -> Self {
+        Line {
+            race: case.race.name,
+            design: case.subject.name,
+            memory: case.subject.memory.name(),
+            cpus: case.race.scripts.len(),
+            interrupted: true,
+            ..Line::default()
+        }
+    }
 }
 
 fn lines(outcomes: &[Outcome], preemptions: Option<u32>) -> Vec<Line<'_>> {
@@ -271,6 +292,7 @@ fn lines(outcomes: &[Outcome], preemptions: Option<u32>) -> Vec<Line<'_>> {
             preemptions,
             broken: outcome.report.found.as_ref().map(|found| found.violation.to_string()),
             host_seconds: outcome.seconds,
+            interrupted: false,
         })
         .collect()
 }

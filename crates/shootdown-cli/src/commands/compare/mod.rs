@@ -128,13 +128,16 @@ fn compare(
     let with_control = !as_json || written.is_some();
     let mut specs = plan.specs();
     specs.extend(with_control.then(|| plan.control()));
-    let mut outcomes = queue::run_all(runner, &specs, plan.settings.jobs, stop)?;
+    let mut outcomes = queue::run_all(runner, &specs, plan.settings.jobs, stop)?.outcomes;
     let control = if with_control {
-        specs.pop().zip(outcomes.pop())
+        specs.pop().zip(outcomes.pop().flatten())
     } else {
         None
     };
     let comparison = Comparison::new(plan, outcomes, control, start.elapsed().as_secs_f64());
+    if comparison.rows.is_empty() {
+        return Err(Failure::Interrupted);
+    }
 
     let text = if as_json {
         json::render(&comparison)
@@ -148,6 +151,10 @@ fn compare(
         text.push_str(&Verdict::new(&comparison).text());
         text
     };
+    if comparison.missing > 0 {
+        let all = comparison.missing + comparison.runs.len();
+        return Err(output::partial(as_json, &text, comparison.missing, all, "runs"));
+    }
     let label = (!as_json).then_some("report");
     let destination = written.as_ref().map(|written| written.destination);
     let content = || {
@@ -262,6 +269,41 @@ mod tests {
         assert!(
             page.contains("FAILED RUNS: 2 of 5") && page.contains("<td>315k</td>"),
             "{page}"
+        );
+    }
+
+    #[test]
+    fn an_interrupted_comparison_prints_what_is_complete_and_what_is_missing() {
+        let plan = fake::plan(&["ipi", "broadcast"], &[1, 4, 16]);
+        let outcomes = plan.specs().into_iter().enumerate();
+        // Of 16 threads both designs, of 4 one.
+        let ended = outcomes.map(|(index, spec)| (index >= 3).then(|| queue::Outcome::Ok(fake::result(&spec))));
+        let comparison = Comparison::new(plan.clone(), ended, None, 1.0);
+        let designs: Vec<_> = comparison.rows.iter().map(|row| (row.threads, row.design)).collect();
+        assert_eq!(designs, [(4, "broadcast"), (16, "ipi"), (16, "broadcast")]);
+        let text = Tables::new().draw(&comparison::comparison(&comparison)) + &Verdict::new(&comparison).text();
+        assert!(
+            text.contains("broadcast vs ipi: ") && text.contains("at 16 threads\n"),
+            "{text}"
+        );
+        let value: serde_json::Value = serde_json::from_str(&json::render(&comparison)).unwrap();
+        assert_eq!(
+            (&value["missing_runs"], value["runs"].as_array().unwrap().len()),
+            (&3.into(), 3)
+        );
+        // All of them: the same status as before, and a word about the file.
+        let (stop, started) = (AtomicBool::new(false), std::sync::atomic::AtomicUsize::new(0));
+        let runner = Fake {
+            on_progress: Some(Box::new(|| {
+                stop.store(started.fetch_add(1, Ordering::Relaxed) >= 3, Ordering::Relaxed);
+            })),
+            ..Fake::default()
+        };
+        let failure = compare(plan, Shown::Json, None, &runner, &stop).unwrap_err();
+        assert_eq!(failure.status(), 130);
+        assert_eq!(
+            failure.to_string(),
+            "interrupted: 3 of 6 runs did not end and are missing above; no file is written"
         );
     }
 

@@ -20,6 +20,8 @@ pub(super) struct Findings<'a> {
     pub(super) stale: u64,
     pub(super) accesses_checked: u64,
     pub(super) failures: &'a [String],
+    /// Runs that Ctrl-C kept from ending; their rows are left out.
+    pub(super) missing: usize,
 }
 
 #[derive(Serialize)]
@@ -31,6 +33,9 @@ struct Document<'a> {
     stale: u64,
     accesses_checked: u64,
     failures: &'a [String],
+    /// Absent when every run ended.
+    #[serde(skip_serializing_if = "crate::print::json::is_none")]
+    missing_runs: usize,
 }
 
 /// A published row; numbers in the unit of its metric.
@@ -113,6 +118,7 @@ pub(super) fn render(findings: Findings) -> String {
         stale: findings.stale,
         accesses_checked: findings.accesses_checked,
         failures: findings.failures,
+        missing_runs: findings.missing,
     })
 }
 

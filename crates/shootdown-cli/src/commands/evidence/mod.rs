@@ -76,9 +76,19 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
     for spec in &specs {
         shootdown_sim::run::validate(spec).map_err(Failure::Input)?;
     }
-    let outcomes = queue::run_all(runner, &specs, settings.jobs, stop)?;
-    let lines_beside = lines(&beside, &plan, &outcomes);
-    let lines = lines(&rows, &plan, &outcomes);
+    let ran = queue::run_all(runner, &specs, settings.jobs, stop)?;
+    let missing = ran.missing();
+    let failures = failures(&specs, &ran.outcomes);
+    let ended = |line: &Line| plan.ended(&line.published, &ran.outcomes);
+    let outcomes = ran.clone().filled();
+    let complete = |rows: &[Published]| {
+        let lines = lines(rows, &plan, &outcomes).into_iter();
+        lines.filter(ended).collect::<Vec<_>>()
+    };
+    let (lines, lines_beside) = (complete(&rows), complete(&beside));
+    if lines.is_empty() && missing > 0 {
+        return Err(Failure::Interrupted);
+    }
     let command = command_line(&settings, own);
     // Of a user's own rows there are none.
     let shape = &outcomes[of_rows..];
@@ -96,18 +106,6 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
     } else {
         format!("stale translations: 0 in {checked} checked accesses\n")
     });
-    let failure = |(spec, outcome): (&RunSpec, &Outcome)| {
-        let reason = outcome.as_ref().err()?;
-        Some(format!(
-            "{} under {} at {} threads, seed {}: {}",
-            spec.workload,
-            spec.design,
-            spec.threads,
-            spec.seed,
-            reason.lines().next().unwrap_or("no reason given")
-        ))
-    };
-    let failures: Vec<String> = specs.iter().zip(&outcomes).filter_map(failure).collect();
     verdict.extend(failures.iter().map(|failure| format!("FAILED: {failure}\n")));
     let failed = !failures.is_empty();
     let page = || {
@@ -133,15 +131,35 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
             stale,
             accesses_checked,
             failures: &failures,
+            missing,
         })
     } else {
         let mut report = text(&lines, &lines_beside, &left, &notes, settings.runs);
         report.extend(shape::text(shape));
         report + &verdict
     };
+    if missing > 0 {
+        return Err(output::partial(args.json, &printed, missing, specs.len(), "runs"));
+    }
     let label = (!args.json).then_some("report");
     output::results(&printed, destination.as_ref(), label, page, stop)?;
     Ok(if stale > 0 || failed { BAD_RUN } else { SUCCESS })
+}
+
+/// The runs that failed, and why.
+fn failures(specs: &[RunSpec], outcomes: &[Option<Outcome>]) -> Vec<String> {
+    let failure = |(spec, outcome): (&RunSpec, &Option<Outcome>)| {
+        let reason = outcome.as_ref()?.as_ref().err()?;
+        Some(format!(
+            "{} under {} at {} threads, seed {}: {}",
+            spec.workload,
+            spec.design,
+            spec.threads,
+            spec.seed,
+            reason.lines().next().unwrap_or("no reason given")
+        ))
+    };
+    specs.iter().zip(outcomes).filter_map(failure).collect()
 }
 
 /// What to type for the same again.
@@ -391,6 +409,7 @@ mod tests {
             stale: 0,
             accesses_checked: 7,
             failures: &["it hangs".to_string()],
+            missing: 0,
         });
         let value: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(value["command"], "shootdown evidence --runs 3 --seed 5");

@@ -78,8 +78,14 @@ impl Runs {
         Ok(())
     }
 
-    /// The outcomes of the runs of `row`, by seed; none for a row that the plan was not made for.
-    fn of<'a>(&self, row: &Published, outcomes: &'a [Outcome]) -> &'a [Outcome] {
+    /// Whether every run that `row` needs has ended.
+    pub(super) fn ended(&self, row: &Published, outcomes: &[Option<Outcome>]) -> bool {
+        let all = |row: &Published| self.of(row, outcomes).iter().all(Option::is_some);
+        all(row) && row.reference().is_none_or(|over| all(&over))
+    }
+
+    /// What there is of the runs of `row`, by seed; nothing for a row that the plan was not made for.
+    fn of<'a, T>(&self, row: &Published, outcomes: &'a [T]) -> &'a [T] {
         let range = |&first: &usize| outcomes.get(first..first + self.runs);
         self.first.get(&key(row)).and_then(range).unwrap_or_default()
     }

@@ -17,6 +17,7 @@ use crate::args::{DECISIONS, ExplainArgs};
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::number;
 use crate::print::output::{self, Destination, Kind};
+use crate::print::progress::Progress;
 use crate::runs::catalog;
 use crate::runs::target::{Target, with_vm};
 use decisions::{Decision, decisions};
@@ -53,9 +54,16 @@ pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         parameters: target.parameters.clone(),
     };
     run::validate(&spec).map_err(Failure::Input)?;
-    let outcome = run::explain(&spec, &mut |_| !stop.load(Ordering::Relaxed));
+    let progress = Progress::new("runs", vec![1.0]);
+    let outcome = run::explain(&spec, &mut |fraction| {
+        progress.update(0, fraction);
+        !stop.load(Ordering::Relaxed)
+    });
+    drop(progress);
     if stop.load(Ordering::Relaxed) {
-        return Err(Failure::Interrupted);
+        return Err(Failure::Suspended(
+            "one run explains nothing before its end; a shorter window: --virtual-ms N".to_string(),
+        ));
     }
     let (result, explanation) = outcome.map_err(Failure::Input)?;
     let title = format!(

@@ -11,11 +11,10 @@ pub mod workload;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use shootdown_sim::model::Model;
 use shootdown_sim::replay::{ReplayResult, ReplaySpec, Scale, replay_recorded, validate};
@@ -30,6 +29,7 @@ use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::json;
 use crate::print::number;
 use crate::print::output::{self, Destination, Kind};
+use crate::print::progress::Progress;
 use crate::print::table::Tables;
 use crate::print::victims::{self, Lines};
 use crate::runs::catalog;
@@ -70,6 +70,9 @@ struct Document<'a> {
     fits: &'a [limits::Fit],
     /// What the recorded shootdowns interrupted.
     victims: Lines,
+    /// Replays that Ctrl-C kept from ending; absent when all ended.
+    #[serde(skip_serializing_if = "json::is_none")]
+    missing_runs: usize,
 }
 
 #[derive(Serialize)]
@@ -125,8 +128,19 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         validate(spec).map_err(Failure::Input)?;
     }
     let models = limits::models_of(recording.cpus())?;
-    let done = run(&specs, &recording, args, destination.is_some(), stop)?;
-    let fits = fits(&models, &recording, args, stop)?;
+    let mut all = specs.clone();
+    all.extend(models.iter().map(|model| as_linux(model, &recording, args)));
+    let mut done = run(&all, &recording, args, specs.len(), destination.is_some(), stop)?;
+    let missing = done.iter().filter(|done| done.is_none()).count();
+    let ended = |specs: &[ReplaySpec], done: Vec<Option<Done>>| -> Vec<(ReplaySpec, Done)> {
+        let pairs = specs.iter().cloned().zip(done);
+        pairs.filter_map(|(spec, done)| Some((spec, done?))).collect()
+    };
+    let fits = fits(&ended(&all[specs.len()..], done.split_off(specs.len())), &recording);
+    let (specs, done): (Vec<ReplaySpec>, Vec<Done>) = ended(&specs, done).into_iter().unzip();
+    if specs.is_empty() {
+        return Err(Failure::Interrupted);
+    }
     let lost = recording.metadata.lost_events;
     let times = args.scale.times();
     let rows: Vec<Row> = specs
@@ -144,7 +158,8 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     let predictions = predicting.map_or(Vec::new(), |index| {
         row::predictions(&done[index].result, &recording.recorded, recording.metadata.one_program)
     });
-    let mut limits = limits::lines(&recording, &models);
+    let mut limits = target.without_effect(specs.iter().map(|spec| spec.design.as_str()));
+    limits.extend(limits::lines(&recording, &models));
     limits.extend(fits.iter().map(limits::Fit::words));
     limits.extend(limits::indistinct(&rows));
     let mut hits: Vec<(&str, &Interruptions)> = Vec::new();
@@ -206,6 +221,7 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
             predictions: &predictions,
             fits: &fits,
             victims: victims::lines(&recording.victims),
+            missing_runs: missing,
         })
     } else {
         let mut text = format!("{}\n{}\n", title(args, &target), import::damage(&recording.metadata));
@@ -225,6 +241,9 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
         }
         text
     };
+    if missing > 0 {
+        return Err(output::partial(args.json, &text, missing, all.len(), "replays"));
+    }
     let label = (!args.json).then_some("page");
     output::results(&text, destination.as_ref(), label, page, stop)?;
     let unsound = rows
@@ -233,19 +252,19 @@ pub fn command(args: &ReplayArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     Ok(if unsound { BAD_RUN } else { SUCCESS })
 }
 
-/// Replays under each design, on as many host threads as asked for.
+/// Replays each, on as many host threads as asked for, the first `shown` of them with a timeline where one is asked for;
+/// none of those that Ctrl-C kept from ending.
 fn run(
     specs: &[ReplaySpec],
     recording: &Recording,
     args: &ReplayArgs,
+    shown: usize,
     with_timeline: bool,
     stop: &AtomicBool,
-) -> Result<Vec<Done>, Failure> {
+) -> Result<Vec<Option<Done>>, Failure> {
     let jobs = plan::host_threads(args.jobs)?.min(specs.len());
-    let bar = ProgressBar::new(specs.len() as u64 * recording.recorded.events);
-    if let Ok(style) = ProgressStyle::with_template("{bar:18.cyan/dim} {elapsed_precise} elapsed, {eta_precise} left") {
-        bar.set_style(style);
-    }
+    let progress = Arc::new(Progress::new("replays", vec![1.0; specs.len()]));
+    let all = recording.recorded.events.max(1) as f64;
     let next = AtomicUsize::new(0);
     let results: Vec<Mutex<Option<Result<Done, String>>>> = specs.iter().map(|_| Mutex::new(None)).collect();
     thread::scope(|scope| {
@@ -255,10 +274,19 @@ fn run(
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(spec) = specs.get(index) else { break };
                     let mut go_on = || !stop.load(Ordering::Relaxed);
-                    let bar = bar.clone();
-                    let steps = recording.steps(move |events| bar.inc(events));
+                    let (overall, read) = (Arc::clone(&progress), AtomicU64::new(0));
+                    // Relaxed: a number for people.
+                    let steps = recording.steps(move |events| {
+                        let before = read.fetch_add(events, Ordering::Relaxed);
+                        overall.update(index, (before + events) as f64 / all);
+                    });
+                    let with_timeline = with_timeline && index < shown;
                     let done = replay_recorded(spec, steps, with_timeline, &mut go_on)
                         .map(|(result, events)| Done { result, events });
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    progress.finish(index);
                     if let Ok(mut slot) = results[index].lock() {
                         *slot = Some(done);
                     }
@@ -266,44 +294,33 @@ fn run(
             });
         }
     });
-    bar.finish_and_clear();
-    if stop.load(Ordering::Relaxed) {
-        return Err(Failure::Interrupted);
-    }
-    results
+    drop(progress);
+    let ended = |slot: Mutex<Option<Result<Done, String>>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let results = results
         .into_iter()
-        .map(|slot| match slot.into_inner() {
-            Ok(Some(done)) => done.map_err(Failure::Input),
-            _ => Err(Failure::Input("a replay did not end".into())),
-        })
-        .collect()
+        .map(|slot| ended(slot).transpose().map_err(Failure::Input));
+    results.collect()
 }
 
-/// Replays the recording as Linux on each model, to set what is predicted beside what was recorded.
-fn fits(
-    models: &[Model],
-    recording: &Recording,
-    args: &ReplayArgs,
-    stop: &AtomicBool,
-) -> Result<Vec<limits::Fit>, Failure> {
-    let spec = |model: &Model| ReplaySpec {
+/// The recording as Linux on a model, to set what is predicted beside what was recorded.
+fn as_linux(model: &Model, recording: &Recording, args: &ReplayArgs) -> ReplaySpec {
+    ReplaySpec {
         settings: Settings::default(),
         machine: Arc::new(model.clone()),
         design: limits::LINUX.to_string(),
         seed: args.seed,
         scale: Scale::Copies(1),
         recorded_cpus: recording.cpus(),
-    };
-    let specs: Vec<ReplaySpec> = models.iter().map(spec).collect();
-    if specs.is_empty() {
-        return Ok(Vec::new());
     }
-    let done = run(&specs, recording, args, false, stop)?;
-    let fit = |(spec, done): (&ReplaySpec, &Done)| {
+}
+
+/// What is predicted beside what was recorded, for each replay of [`as_linux`].
+fn fits(replays: &[(ReplaySpec, Done)], recording: &Recording) -> Vec<limits::Fit> {
+    let fit = |(spec, done): &(ReplaySpec, Done)| {
         let found = row::predictions(&done.result, &recording.recorded, true);
         limits::Fit::new(&spec.machine.name, &found[0], recording.recorded.unseen)
     };
-    Ok(specs.iter().zip(&done).map(fit).collect())
+    replays.iter().map(fit).collect()
 }
 
 fn title(args: &ReplayArgs, target: &Target) -> String {

@@ -65,6 +65,9 @@ struct Document {
     left_out: Vec<LeftOut>,
     stale: u64,
     failed: Vec<String>,
+    /// Runs that Ctrl-C kept from ending; absent when all ended.
+    #[serde(skip_serializing_if = "json::is_none")]
+    missing_runs: usize,
 }
 
 /// Runs the matrix and prints the cells, the worst first, and a line for each requirement.
@@ -78,20 +81,35 @@ pub fn command(args: &ScoreboardArgs, runner: &dyn Runner, stop: &AtomicBool) ->
     } else {
         combinations(args, &settings)?
     };
-    let outcomes = run(&plans, runner, &settings, stop)?;
+    let Round {
+        plans,
+        outcomes,
+        mut missing,
+    } = run(plans, runner, &settings, stop)?;
+    if plans.is_empty() && missing > 0 {
+        return Err(Failure::Interrupted);
+    }
     let (mut cells, without) = cell::cells(&plans, &outcomes);
     left_out.extend(without);
     let mut again = Vec::new();
     for (runs, is_open) in rounds(settings.runs) {
+        if missing > 0 {
+            break;
+        }
         let open: Vec<&Cell> = cells.iter().filter(|cell| is_open(cell)).collect();
         let round = once_more(&plans, &outcomes, &open, runs);
-        let found = run(&round, runner, &settings, stop)?;
-        for cell in cell::cells(&round, &found).0 {
+        let round = match run(round, runner, &settings, stop) {
+            Err(Failure::Interrupted) => Round::none(1),
+            round => round?,
+        };
+        missing += round.missing;
+        for cell in cell::cells(&round.plans, &round.outcomes).0 {
             if let Some(old) = cells.iter_mut().find(|other| other.place == cell.place) {
                 *old = cell;
             }
         }
-        again.extend(round.into_iter().flat_map(|plan| plan.specs).zip(found));
+        let specs = round.plans.into_iter().flat_map(|plan| plan.specs);
+        again.extend(specs.zip(round.outcomes));
     }
     cells.sort_by(|a, b| a.of_best.total_cmp(&b.of_best));
     let runs = || {
@@ -107,6 +125,7 @@ pub fn command(args: &ScoreboardArgs, runner: &dyn Runner, stop: &AtomicBool) ->
             .sum(),
         failed: runs().filter_map(|(spec, outcome)| failure(spec, outcome)).collect(),
         cells,
+        missing_runs: missing,
     };
     output::print_as(
         args.json,
@@ -116,6 +135,11 @@ pub fn command(args: &ScoreboardArgs, runner: &dyn Runner, stop: &AtomicBool) ->
             text::text(&document, args.all)
         },
     )?;
+    if missing > 0 {
+        return Err(Failure::Suspended(format!(
+            "{missing} runs did not end; their cells are missing above, or stand as first measured"
+        )));
+    }
     Ok(if document.stale > 0 || !document.failed.is_empty() {
         BAD_RUN
     } else {
@@ -123,9 +147,37 @@ pub fn command(args: &ScoreboardArgs, runner: &dyn Runner, stop: &AtomicBool) ->
     })
 }
 
-fn run(plans: &[Plan], runner: &dyn Runner, settings: &Settings, stop: &AtomicBool) -> Result<Vec<Outcome>, Failure> {
+/// The cells of which every run has ended, and the outcomes in the order of their specifications.
+struct Round {
+    plans: Vec<Plan>,
+    outcomes: Vec<Outcome>,
+    missing: usize,
+}
+
+impl Round {
+    /// Not one cell.
+    fn none(missing: usize) -> Self {
+        Round {
+            plans: Vec::new(),
+            outcomes: Vec::new(),
+            missing,
+        }
+    }
+}
+
+fn run(plans: Vec<Plan>, runner: &dyn Runner, settings: &Settings, stop: &AtomicBool) -> Result<Round, Failure> {
     let specs: Vec<RunSpec> = plans.iter().flat_map(|plan| plan.specs.iter().cloned()).collect();
-    queue::run_all(runner, &specs, settings.jobs, stop)
+    let ran = queue::run_all(runner, &specs, settings.jobs, stop)?;
+    let mut round = Round::none(ran.missing());
+    let mut outcomes = ran.outcomes.into_iter();
+    for plan in plans {
+        let of_cell: Vec<Option<Outcome>> = outcomes.by_ref().take(plan.specs.len()).collect();
+        if let Some(of_cell) = of_cell.into_iter().collect::<Option<Vec<_>>>() {
+            round.outcomes.extend(of_cell);
+            round.plans.push(plan);
+        }
+    }
+    Ok(round)
 }
 
 fn failure(spec: &RunSpec, outcome: &Outcome) -> Option<String> {

@@ -51,6 +51,12 @@ pub(super) fn text(document: &Document, all: bool) -> String {
         cells.len(),
         Tables::new().draw(&grid)
     );
+    if document.missing_runs > 0 {
+        text.push_str(&format!(
+            "INTERRUPTED: {} runs did not end; cells that need them are missing, or were not measured again\n",
+            number::count(document.missing_runs as u64)
+        ));
+    }
     for requirement in &document.requirements {
         let verdict = if requirement.met { "met   " } else { "MISSED" };
         text.push_str(&format!("{verdict} {}: {}\n", requirement.what, requirement.found));
@@ -110,6 +116,7 @@ mod tests {
             stale: 0,
             failed: Vec::new(),
             cells,
+            missing_runs: 0,
         }
     }
 

@@ -19,6 +19,8 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
+use serde::Serialize;
+
 use crate::args::SweepArgs;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::json;
@@ -134,23 +136,30 @@ pub fn command(args: &SweepArgs, runner: &dyn Runner, stop: &AtomicBool) -> Resu
         )),
         None => Failure::Suspended("runs abandoned; with -o FILE a sweep can go on where it was".to_string()),
     };
-    match outcome {
-        Err(Failure::Interrupted) => return Err(suspended(finished.len())),
-        other => other?,
+    let missing = match outcome {
+        Err(Failure::Interrupted) if finished.is_empty() => return Err(suspended(0)),
+        Err(Failure::Interrupted) => share.len() - finished.len(),
+        other => other.map(|()| 0)?,
+    };
+    if missing == 0 {
+        output::note(&format!(
+            "{} runs: {} now, {} before",
+            number::count(share.len() as u64),
+            number::count(left.len() as u64),
+            number::count(before as u64)
+        ));
     }
-    output::note(&format!(
-        "{} runs: {} now, {} before",
-        number::count(share.len() as u64),
-        number::count(left.len() as u64),
-        number::count(before as u64)
-    ));
 
-    let rows = share.iter().map(|&point| {
+    let rows = share.iter().filter_map(|&point| {
         let mut cells = key(&space, &identity, point);
-        cells.extend(finished.get(&point).cloned().unwrap_or_default());
-        cells
+        cells.extend(finished.get(&point)?.iter().cloned());
+        Some(cells)
     });
     let results = Results::gather(rows.collect());
+    if missing > 0 {
+        print_partial(&results, missing, args.json)?;
+        return Err(suspended(finished.len()));
+    }
     if output.is_none() && !args.json {
         output::note("without -o FILE or --json no single run is shown or kept");
     }
@@ -162,6 +171,28 @@ pub fn command(args: &SweepArgs, runner: &dyn Runner, stop: &AtomicBool) -> Resu
         journal.remove();
     }
     Ok(status)
+}
+
+/// Prints what an interrupted sweep has found so far.
+fn print_partial(results: &Results, missing: usize, as_json: bool) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Partial<'a> {
+        #[serde(flatten)]
+        results: &'a Results,
+        missing_runs: usize,
+    }
+    if as_json {
+        return output::print(&json::pretty(&Partial {
+            results,
+            missing_runs: missing,
+        }));
+    }
+    let all = missing + results.rows.len();
+    let text = Summary::new(results).text();
+    match output::partial(false, &text, missing, all, "runs") {
+        Failure::Suspended(_) => Ok(()),
+        failure => Err(failure),
+    }
 }
 
 /// Prints JSON or the summary, writes the file.

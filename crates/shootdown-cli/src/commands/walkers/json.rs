@@ -11,6 +11,9 @@ struct Document<'a> {
     shared: bool,
     runs: Vec<Run<'a>>,
     break_evens: Vec<BreakEven>,
+    /// Absent when every run ended.
+    #[serde(skip_serializing_if = "crate::print::json::is_none")]
+    missing_runs: usize,
 }
 
 /// One design at one rate of frees; numbers are null when it failed, and `error` says why.
@@ -62,6 +65,7 @@ pub(super) fn render(findings: &Findings) -> String {
         shared: findings.shared,
         runs: findings.rows.iter().flat_map(runs).collect(),
         break_evens: break_evens.collect(),
+        missing_runs: findings.missing,
     })
 }
 

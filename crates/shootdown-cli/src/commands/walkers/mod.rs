@@ -87,25 +87,32 @@ pub fn command(args: &WalkersArgs, runner: &dyn Runner, stop: &AtomicBool) -> Re
     for &rate in &rates {
         specs.extend(specs_at(args, &settings, rate)?);
     }
-    let mut outcomes = queue::run_all(runner, &specs, settings.jobs, stop)?.into_iter();
-    let rows: Vec<Row> = rates
-        .iter()
-        .map(|&asked| Row {
-            asked,
-            outcomes: outcomes.by_ref().take(DESIGNS.len()).collect(),
-        })
-        .collect();
+    let ran = queue::run_all(runner, &specs, settings.jobs, stop)?;
+    let missing = ran.missing();
+    let of_rates = rates.iter().zip(ran.outcomes.chunks(DESIGNS.len()));
+    let complete = of_rates.filter_map(|(&asked, outcomes)| {
+        let outcomes = outcomes.iter().cloned().collect::<Option<_>>()?;
+        Some(Row { asked, outcomes })
+    });
+    let rows: Vec<Row> = complete.collect();
+    if rows.is_empty() {
+        return Err(Failure::Interrupted);
+    }
     let findings = Findings {
         machine: Target::new(&args.on, None, &args.set)?.to_string(),
         command: repeat(args, &rates, &settings),
         shared: args.shared,
         rows,
+        missing,
     };
     let text = if args.json {
         json::render(&findings)
     } else {
         findings.text()
     };
+    if missing > 0 {
+        return Err(output::partial(args.json, &text, missing, specs.len(), "runs"));
+    }
     let label = (!args.json).then_some("report");
     output::results(&text, destination.as_ref(), label, || page::render(&findings), stop)?;
     Ok(if findings.sound() { SUCCESS } else { BAD_RUN })
@@ -184,7 +191,10 @@ struct Findings {
     machine: String,
     command: String,
     shared: bool,
+    /// Of the rates of which every design has run.
     rows: Vec<Row>,
+    /// Runs that Ctrl-C kept from ending.
+    missing: usize,
 }
 
 impl Findings {
@@ -399,6 +409,7 @@ pub(super) mod tests {
             command: "shootdown walkers".to_string(),
             shared: false,
             rows: [0, 100, 1000, 10_000, 100_000].map(row).into(),
+            missing: 0,
         }
     }
 
