@@ -231,7 +231,7 @@ fn bar(bytes: Option<u64>) -> ProgressBar {
     let (bar, template) = match bytes {
         Some(bytes) => (
             ProgressBar::new(bytes),
-            "{bar:40.cyan/dim} {bytes} of {total_bytes}, {eta} left",
+            "{bar:10.cyan/dim} {bytes} of {total_bytes}, {eta} left",
         ),
         None => (ProgressBar::new_spinner(), "{spinner} {bytes} read, {elapsed}"),
     };

@@ -152,8 +152,8 @@ fn show(counter: &ProgressBar, live: &Live, elapsed: Duration) {
     counter.set_message(format!(
         "{:.0} s, {} events, {} shootdown requests",
         elapsed.as_secs_f64(),
-        number::count(live.events.load(Ordering::Relaxed)),
-        number::count(live.shootdowns.load(Ordering::Relaxed))
+        number::short_count(live.events.load(Ordering::Relaxed) as f64),
+        number::short_count(live.shootdowns.load(Ordering::Relaxed) as f64)
     ));
     counter.tick();
 }

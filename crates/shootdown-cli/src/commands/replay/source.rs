@@ -3,9 +3,11 @@
 //!
 //! A reader is a host thread of its own and at most a few thousand steps ahead of who takes them.
 
+use std::cell::Cell;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
@@ -15,10 +17,14 @@ use shootdown_trace::{Coverage, Event, Metadata, Resolver, Survey, columns, text
 
 use crate::commands::import;
 use crate::failure::{Failure, unread};
+use crate::print::progress::Progress;
 
 /// Steps handed over at once, and such lots that may wait.
 const LOT: usize = 1024;
 const LOTS: usize = 4;
+
+/// Events after which it is said how far reading is.
+const TOLD_EVERY: u64 = 4096;
 
 /// A recording that can be read again and again.
 #[derive(Debug, Clone)]
@@ -74,11 +80,13 @@ impl Recording {
         };
         let mut survey = Survey::default();
         let mut pass = Pass::default();
-        let read = for_each(path, packed_columns, |event| {
+        let progress = Progress::new("passes over the recording", vec![1.0]);
+        let read = for_each(path, packed_columns, Some(&progress), |event| {
             survey.add(event);
             pass.add(event);
             !(pass.events.is_multiple_of(4096) && stop())
         });
+        drop(progress);
         let metadata = read.map_err(fail)?;
         let (coverage, resolver) = survey.finish(&metadata);
         if stop() {
@@ -91,7 +99,8 @@ impl Recording {
             // What the whole recording tells of its events was not known when they were read.
             pass = Pass::default();
             let mut resolver = resolver.clone();
-            for_each(path, packed_columns, |event| {
+            let progress = Progress::new("second passes over the recording", vec![1.0]);
+            for_each(path, packed_columns, Some(&progress), |event| {
                 pass.add(&resolver.resolve(event));
                 !(pass.events.is_multiple_of(4096) && stop())
             })
@@ -126,7 +135,7 @@ impl Recording {
             let mut lot = Vec::with_capacity(LOT);
             // The file was read through before; should it have changed since, what can be read of it is replayed.
             let mut events = 0_u64;
-            let _ = for_each(&path, packed_columns, |event| {
+            let _ = for_each(&path, packed_columns, None, |event| {
                 events += 1;
                 program.add(&resolver.resolve(event), &mut |step| lot.push(step));
                 if lot.len() < LOT {
@@ -165,16 +174,55 @@ impl Iterator for Steps {
     }
 }
 
-/// Hands each event to `sink` until it returns false.
-fn for_each(path: &Path, packed_columns: bool, mut sink: impl FnMut(&Event<'_>) -> bool) -> Result<Metadata, String> {
+/// Hands each event to `sink` until it returns false, and says now and then how far it is.
+fn for_each(
+    path: &Path,
+    packed_columns: bool,
+    progress: Option<&Progress>,
+    mut sink: impl FnMut(&Event<'_>) -> bool,
+) -> Result<Metadata, String> {
+    let mut events = 0_u64;
+    let mut tell = |fraction: &dyn Fn(u64) -> f64| {
+        events += 1;
+        if let Some(progress) = progress.filter(|_| events.is_multiple_of(TOLD_EVERY)) {
+            progress.update(0, fraction(events));
+        }
+    };
     if packed_columns {
         let file = File::open(path).map_err(|error| error.to_string())?;
         let reader = columns::Reader::open(file).map_err(|error| error.to_string())?;
+        let all = reader.events().max(1) as f64;
+        let sink = |event: &Event<'_>| {
+            tell(&|events| events as f64 / all);
+            sink(event)
+        };
         reader.for_each(sink).map_err(|error| error.to_string())?;
         return Ok(reader.metadata().clone());
     }
-    let (file, _) = import::open(path).map_err(|error| error.to_string())?;
+    let (file, length) = import::open(path).map_err(|error| error.to_string())?;
+    let read = Rc::new(Cell::new(0_u64));
+    let file = Counted {
+        file,
+        read: Rc::clone(&read),
+    };
     let text = import::unpacked(BufReader::with_capacity(1 << 16, file)).map_err(|error| unread(&error))?;
-    let ended = |event: &Event<'_>| if sink(event) { Ok(()) } else { Err("ended".to_string()) };
+    let ended = |event: &Event<'_>| {
+        tell(&|_| length.map_or(0.0, |length| read.get() as f64 / length.max(1) as f64));
+        if sink(event) { Ok(()) } else { Err("ended".to_string()) }
+    };
     text::read(text, ended).map_err(|error| error.to_string())
+}
+
+/// Counts the bytes that are read.
+struct Counted {
+    file: Box<dyn Read>,
+    read: Rc<Cell<u64>>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.file.read(buffer)?;
+        self.read.set(self.read.get() + bytes as u64);
+        Ok(bytes)
+    }
 }

@@ -1,0 +1,125 @@
+//! Long commands as their user sees them: what is left is said within seconds, also where stderr is no terminal, and
+//! Ctrl-C costs only what is not complete.
+#![cfg(unix)]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Until the first line about what is left; it comes after four seconds, and the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn start(arguments: &str, folder: &Path) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_shootdown"))
+        .args(arguments.split_whitespace())
+        .current_dir(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn interrupt(child: &Child) {
+    kill_process(Pid::from_child(child), Signal::INT).unwrap();
+}
+
+/// What was printed on both, and the exit status.
+struct Ended {
+    stdout: String,
+    stderr: String,
+    status: Option<i32>,
+}
+
+/// Interrupts the command once `until` finds the line on stderr that it waits for, and waits for its end.
+fn interrupted(arguments: &str, folder: &Path, until: impl Fn(&str) -> bool) -> Ended {
+    let mut child = start(arguments, folder);
+    let begun = Instant::now();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut stderr = String::new();
+    for line in lines.by_ref() {
+        let line = line.unwrap();
+        stderr += &format!("{line}\n");
+        if until(&line) {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{arguments}: {stderr}");
+    }
+    interrupt(&child);
+    lines.for_each(|line| stderr += &format!("{}\n", line.unwrap()));
+    let mut stdout = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+    Ended {
+        stdout,
+        stderr,
+        status: child.wait().unwrap().code(),
+    }
+}
+
+/// A line about what is left, of which so many parts are done.
+fn has_done(line: &str, least: usize) -> bool {
+    let done = line.split(' ').next().and_then(|count| count.parse::<usize>().ok());
+    line.contains(" left") && done.is_some_and(|done| done >= least)
+}
+
+/// One long run among short ones: the longest starts first, so a second host thread does the others.
+const LONG: &str = "compare tlb_flush2 --designs ipi,broadcast --threads 1,2,72 --virtual-ms 400 --jobs 2";
+
+#[test]
+fn what_is_left_is_said_where_stderr_is_no_terminal_and_what_is_complete_is_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let begun = Instant::now();
+    let arguments = "sweep tlb_flush2 --designs ipi --threads 1,2,72 --virtual-ms 2000 --runs 40 --jobs 1";
+    let ended = interrupted(arguments, folder.path(), |line| line.contains(" left"));
+    assert!(begun.elapsed() >= Duration::from_secs(3), "at once: {}", ended.stderr);
+    assert!(ended.stderr.contains(" of 120 runs, 0:0"), "{}", ended.stderr);
+    assert_eq!(ended.status, Some(130), "{}{}", ended.stdout, ended.stderr);
+}
+
+#[test]
+fn rows_that_are_complete_are_printed_and_what_is_missing_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let ended = interrupted(&format!("{LONG} --html r.html"), folder.path(), |line| {
+        has_done(line, 2)
+    });
+    assert_eq!(ended.status, Some(130), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("loops/s"), "{}", ended.stdout);
+    assert!(
+        ended.stdout.contains("INTERRUPTED: ") && ended.stdout.contains("of 6 runs did not end and are missing above"),
+        "{}",
+        ended.stdout
+    );
+    assert!(ended.stderr.ends_with("no file is written\n"), "{}", ended.stderr);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn json_of_an_interrupted_command_is_whole_and_says_how_much_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let ended = interrupted(&format!("{LONG} --json"), folder.path(), |line| has_done(line, 2));
+    assert_eq!(ended.status, Some(130), "{}", ended.stderr);
+    let value: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    let (runs, missing) = (
+        value["runs"].as_array().unwrap().len(),
+        value["missing_runs"].as_u64().unwrap(),
+    );
+    assert!(runs >= 2 && runs as u64 + missing == 6, "{runs} and {missing}");
+}
+
+#[test]
+fn a_second_interrupt_ends_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    // Nothing looks at the flag while a recording is waited for.
+    let mut child = start("import - -o r.parquet", folder.path());
+    let _open = child.stdin.take();
+    std::thread::sleep(Duration::from_millis(300));
+    interrupt(&child);
+    std::thread::sleep(Duration::from_millis(300));
+    interrupt(&child);
+    let begun = Instant::now();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}
