@@ -554,8 +554,8 @@ void shootdown_tick_resumes(const struct shootdown_engine *engine);
 
 /**
  * Page-table entries of the space were cleared or weakened: on return no CPU uses the old ones, and the frames behind
- * them may be freed. Interrupts on, or requests of others are served while waiting; no lock may be held that a handler
- * takes, or whoever calls shootdown_switch_to. Not from the shootdown handler, nor in a walk.
+ * them may be freed. Interrupts on, or requests of others are served while waiting. Hold no lock that another CPU may
+ * be spinning for with interrupts off, unless that loop calls shootdown_poll. Not from the shootdown handler, nor in a walk.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
@@ -588,6 +588,25 @@ void shootdown_dispatch(const struct shootdown_engine *engine,
                         const struct shootdown_space *space,
                         struct shootdown_range range,
                         struct shootdown_token *token);
+
+/**
+ * As shootdown_dispatch, for a range of kernel addresses.
+ *
+ * # Safety
+ * The token is valid memory.
+ */
+void shootdown_dispatch_kernel(const struct shootdown_engine *engine,
+                               struct shootdown_range range,
+                               struct shootdown_token *token);
+
+/**
+ * Whether every CPU has answered a dispatched flush, so that shootdown_wait waits for devices at most. Serves what is
+ * asked of this CPU. Context: as shootdown_wait.
+ *
+ * # Safety
+ * The token was filled and not waited for.
+ */
+bool shootdown_token_poll(const struct shootdown_token *token);
 
 /**
  * Waits for a dispatched flush; with preemption on where the design's waits are preemptible. Not in the handler, nor

@@ -21,8 +21,8 @@ pub struct shootdown_token {
 }
 
 /// Page-table entries of the space were cleared or weakened: on return no CPU uses the old ones, and the frames behind
-/// them may be freed. Interrupts on, or requests of others are served while waiting; no lock may be held that a handler
-/// takes, or whoever calls shootdown_switch_to. Not from the shootdown handler, nor in a walk.
+/// them may be freed. Interrupts on, or requests of others are served while waiting. Hold no lock that another CPU may
+/// be spinning for with interrupts off, unless that loop calls shootdown_poll. Not from the shootdown handler, nor in a walk.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
@@ -71,6 +71,35 @@ pub unsafe extern "C" fn shootdown_dispatch(
             .cast::<CToken>()
             .write(engine_of(engine).dispatch(space_of(space), range.range()))
     }
+}
+
+/// As shootdown_dispatch, for a range of kernel addresses.
+///
+/// # Safety
+/// The token is valid memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_dispatch_kernel(
+    engine: *const shootdown_engine,
+    range: shootdown_range,
+    token: *mut shootdown_token,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        token
+            .cast::<CToken>()
+            .write(engine_of(engine).dispatch_kernel(range.range()))
+    }
+}
+
+/// Whether every CPU has answered a dispatched flush, so that shootdown_wait waits for devices at most. Serves what is
+/// asked of this CPU. Context: as shootdown_wait.
+///
+/// # Safety
+/// The token was filled and not waited for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_token_poll(token: *const shootdown_token) -> bool {
+    // SAFETY: the caller's.
+    unsafe { (*token.cast::<CToken>()).poll() }
 }
 
 /// Waits for a dispatched flush; with preemption on where the design's waits are preemptible. Not in the handler, nor

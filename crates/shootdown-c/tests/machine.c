@@ -304,6 +304,9 @@ static void unmap_everywhere(unsigned way, unsigned first, unsigned count)
         break;
     case 2:
         shootdown_dispatch(engine, spaces[0], range, &token);
+        CHECK(shootdown_token_poll(&token));
+        shootdown_wait(&token);
+        shootdown_dispatch_kernel(engine, (struct shootdown_range){1ull << 63, (1ull << 63) + PAGE, 12, false}, &token);
         shootdown_wait(&token);
         break;
     case 3:

@@ -3,33 +3,49 @@
 use crate::design::{Reach, Requests};
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::flush::token::{Flushed, KERNEL};
+use crate::flush::token::{Flushed, KERNEL, Token};
 use crate::hooks::{Broadcast, Kernel};
 use crate::range::{Range, Stride};
 use crate::transport::request::Asked;
 
-impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
+impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Flushes a range of kernel addresses on every CPU and waits. Context as [`flush`](Self::flush). May be called
     /// while one CPU is up, before broadcast limits are known.
     pub fn flush_kernel(&self, range: Range) -> Flushed {
+        let mut token = self.token(KERNEL, 0);
+        self.dispatch_kernel_into(&mut token, range);
+        token.wait_in_place();
+        Flushed::new(KERNEL, range.tables())
+    }
+
+    /// Begins a flush of kernel addresses; the waiting is the token's. See [`dispatch`](Self::dispatch) for what is
+    /// over when it returns.
+    ///
+    /// # Panics
+    /// As [`dispatch`](Self::dispatch).
+    pub fn dispatch_kernel<'e>(&'e self, range: Range) -> Token<'e, 'k, K, W> {
+        let mut token = self.token(KERNEL, 0);
+        self.dispatch_kernel_into(&mut token, range);
+        token
+    }
+
+    fn dispatch_kernel_into<'e>(&'e self, token: &mut Token<'e, 'k, K, W>, range: Range) {
+        token.tables = range.tables();
         if self.policy().reach == Reach::None {
-            return Flushed::new(KERNEL, range.tables());
+            return;
         }
         let pin = self.pinned();
         let me = pin.cpu;
         if self.broadcasts() {
             // No generation is bumped here, so nothing else orders the entry writes before the broadcast.
             K::Facade::publish_tables();
-            let secondary = self.tell_secondary_of_kernel(&range);
+            token.secondary = self.tell_secondary_of_kernel(&range);
             self.broadcast_kernel(&range);
-            let mut token = self.token(0, 0);
-            token.secondary = secondary;
-            token.tables = range.tables();
             if self.machine().errata.interrupt_too {
                 let running = self.all_targets(me);
-                self.interrupt(&mut token, running, Asked::SYNCHRONISE, pin, |_| {});
+                self.interrupt(token, running, Asked::SYNCHRONISE, pin, |_| {});
             }
-            return token.wait();
+            return;
         }
         self.publish_tables();
         // Entry writes, full barrier, then the read of the online set. Pairs with `cpu_online`: reads this generation,
@@ -41,17 +57,14 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             }
             Requests::PerRequest | Requests::PerCpu => K::Facade::full_barrier(),
         }
-        let mut token = self.token(0, 0);
         token.secondary = self.tell_secondary_of_kernel(&range);
-        token.tables = range.tables();
         let targets = self.all_targets(me);
-        self.interrupt(&mut token, targets, Asked::kernel(&range), pin, |engine| {
+        self.interrupt(token, targets, Asked::kernel(&range), pin, |engine| {
             engine.masked(|| match engine.policy().requests {
                 Requests::Log => engine.catch_up_kernel(&engine.cpus[me]),
                 Requests::PerRequest | Requests::PerCpu => engine.flush_kernel_range(&engine.cpus[me], &range),
             });
         });
-        token.wait()
     }
 
     fn broadcast_kernel(&self, range: &Range) {

@@ -180,6 +180,22 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         Flushed::new(self.space, self.tables)
     }
 
+    /// Whether every CPU has answered, so that [`wait`](Self::wait) waits for TLBs of devices at most. Waits for nobody;
+    /// serves requests to this CPU as a wait does, so a loop around it makes progress with interrupts off. Context as
+    /// [`wait`](Self::wait).
+    ///
+    /// Cost: a load or two for each target that has answered, up to the first that has not.
+    pub fn poll(&self) -> bool {
+        let answered = |(index, cpu)| self.has_answered(cpu, self.needed(index, cpu));
+        if self.targets.iter().enumerate().all(answered) {
+            return true;
+        }
+        if self.engine.serves_while_waiting() {
+            self.engine.serve_own();
+        }
+        false
+    }
+
     /// [`wait`](Self::wait), without moving the token, which is large. Once.
     #[inline]
     pub(crate) fn wait_in_place(&self) {
@@ -208,6 +224,28 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         (index < self.expected.min(EXACT_TICKETS)).then(|| unsafe { self.tickets[index].assume_init() })
     }
 
+    /// The take of posts on `cpu`, the target of that index, that included ours.
+    #[inline]
+    fn needed(&self, index: usize, cpu: CpuId) -> u64 {
+        if let Some(ticket) = self.ticket(index) {
+            return ticket;
+        }
+        // Not kept: what is posted by now includes our post.
+        let post = self.engine.cpus[cpu].post.load(Ordering::Relaxed);
+        match post & POSTED != 0 {
+            true => post >> 1,
+            false => (post >> 1).wrapping_sub(1),
+        }
+    }
+
+    /// Acquire: pairs with the release in `serve`; what the target flushed is flushed. A CPU seen off flushes
+    /// everything before it uses anything again (C5).
+    #[inline]
+    fn has_answered(&self, cpu: CpuId, needed: u64) -> bool {
+        let target = &self.engine.cpus[cpu];
+        target.served.0.load(Ordering::Acquire).wrapping_sub(needed + 1) as i64 >= 0 || target.state().is_off()
+    }
+
     /// What the wait for `cpu`, the target of that index, is going to read.
     #[inline]
     fn prefetch_answer(&self, index: usize, cpu: CpuId) {
@@ -224,24 +262,8 @@ impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
         let _pin = (!self.engine.policy().wait.is_preemptible()).then(|| self.engine.pinned());
         let (mut ahead, mut looked_ahead) = (self.targets.iter(), 0);
         for (index, cpu) in self.targets.iter().enumerate() {
-            let target = &self.engine.cpus[cpu];
-            let needed = match self.ticket(index) {
-                Some(ticket) => ticket,
-                // Not kept: what is posted by now includes our post.
-                None => {
-                    let post = target.post.load(Ordering::Relaxed);
-                    if post & POSTED != 0 {
-                        post >> 1
-                    } else {
-                        (post >> 1).wrapping_sub(1)
-                    }
-                }
-            };
-            // Acquire: pairs with the release in `serve`; what the target flushed is flushed. A CPU seen off flushes
-            // everything before it uses anything again (C5).
-            let done = || {
-                target.served.0.load(Ordering::Acquire).wrapping_sub(needed + 1) as i64 >= 0 || target.state().is_off()
-            };
+            let needed = self.needed(index, cpu);
+            let done = || self.has_answered(cpu, needed);
             if done() {
                 // The next ones were asked little later, so have likely answered too: have their lines travel together.
                 // Those of CPUs that have not are better left to them.

@@ -248,3 +248,15 @@ fn an_empty_batch_asks_for_nothing() {
     drop(engine.batch());
     assert_eq!((kernel.local.borrow().len(), kernel.pinned.get()), (before, pins));
 }
+
+#[test]
+fn a_kernel_range_is_dispatched_and_polled_and_waited_for_later() {
+    for design in [Design::IPI, PER_CPU_TAGS] {
+        let (kernel, mut machine) = (Recorder::default(), Machine::new(1, &design));
+        let engine = machine.engine(&kernel, design);
+        let token = engine.dispatch_kernel(Range::page(0xffff_8000_0000_0000));
+        assert!(token.poll() && token.needs_no_wait(), "no other CPU is on");
+        let _done = token.wait();
+        assert_eq!(kernel.local.borrow().len(), 1, "{:?}", design.requests);
+    }
+}

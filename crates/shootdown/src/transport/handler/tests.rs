@@ -71,3 +71,31 @@ fn polling_inside_a_walk_answers_nothing() {
     assert!(on(1, || engine.poll()));
     let _flushed = token.wait();
 }
+
+#[test]
+fn a_token_says_when_every_cpu_has_answered() {
+    let (engine, space) = many(LOG, 3);
+    for of_kernel in [false, true] {
+        let token = match of_kernel {
+            false => engine.dispatch(space, Range::page(0x1000)),
+            true => engine.dispatch_kernel(Range::page(0xffff_8000_0000_0000)),
+        };
+        assert!(!token.poll() && !token.needs_no_wait());
+        on(1, || engine.poll());
+        assert!(!token.poll(), "CPU 2 has not answered");
+        on(2, || engine.poll());
+        assert!(token.poll());
+        let _flushed = token.wait();
+    }
+}
+
+#[test]
+fn polling_a_token_serves_this_cpu() {
+    let (engine, space) = many(LOG, 2);
+    let own = engine.dispatch(space, Range::page(0x1000));
+    let of_another = on(1, || engine.dispatch(space, Range::page(0x2000)));
+    assert!(!own.poll());
+    assert!(of_another.poll(), "CPU 0 served it while it polled");
+    on(1, || engine.poll());
+    let (_own, _other) = (own.wait(), of_another.wait());
+}
