@@ -840,6 +840,12 @@ struct shootdown_graces_over shootdown_graces_over(const struct shootdown_engine
  */
 bool shootdown_grace_is_over(const struct shootdown_grace *grace, const struct shootdown_graces_over *over);
 
+/**
+ * Supplied by the kernel where this library is built without `std`: a rule of an interface was broken. The text,
+ * which has no zero at its end, names it and the place. Must not return.
+ */
+extern void shootdown_panic(const char *text, size_t length);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus
