@@ -46,6 +46,10 @@ impl Machine {
     pub const PCID: Machine = Machine::with_tag_bits(12);
 
     /// A machine without usable tags (x86 without PCIDs, RISC-V with an ASID width of 0), no errata.
+    ///
+    /// The engine numbers its slots there as anywhere, and may ask for roots to be loaded with `keep`. So
+    /// [`load_root`](crate::Kernel::load_root) ignores tag and `keep` and drops every entry at each load, as a write of
+    /// CR3 does by itself; on RISC-V that takes an SFENCE.VMA of everything.
     pub const NO_TAGS: Machine = Machine::with_tag_bits(0);
 
     /// A machine with tags of so many bits, at most 16, and no errata. 0 for none.
@@ -67,8 +71,7 @@ impl Machine {
         }
     }
 
-    /// Whether spaces can have tags. Without them each root is loaded under tag 0 and without
-    /// [`keep`](crate::Kernel::load_root), whatever [`Policy::tags`](crate::Policy::tags) says.
+    /// Whether spaces can have tags; see [`NO_TAGS`](Self::NO_TAGS).
     #[inline(always)]
     pub const fn has_tags(&self) -> bool {
         self.tag_limit > 1

@@ -251,8 +251,8 @@ fn an_empty_batch_asks_for_nothing() {
 
 #[test]
 fn a_kernel_range_is_dispatched_and_polled_and_waited_for_later() {
-    for design in [Design::IPI, PER_CPU_TAGS] {
-        let (kernel, mut machine) = (Recorder::default(), Machine::new(1, &design));
+    for design in [Policy::IPI, PER_CPU_TAGS] {
+        let (kernel, mut machine) = (Recorder::default(), Memory::new(1, design));
         let engine = machine.engine(&kernel, design);
         let token = engine.dispatch_kernel(Range::page(0xffff_8000_0000_0000));
         assert!(token.poll() && token.needs_no_wait(), "no other CPU is on");
