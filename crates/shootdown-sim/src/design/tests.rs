@@ -155,7 +155,7 @@ fn a_mistake_names_the_axis_or_its_values() {
         (
             "design.tags",
             "hybrid",
-            "expected per-cpu, system or hybrid:CPUS (1 to 8192), found `hybrid`",
+            "expected per-cpu, system, hybrid:CPUS (1 to 8192) or hybrid-by-cost:CPUS (1 to 8192), found `hybrid`",
         ),
         ("design.departure", "when-shared:0", "when-shared:LOOKS (1 to 1048576)"),
         ("design.errata.repeat", "maybe", "expected false or true"),
