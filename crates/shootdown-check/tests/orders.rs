@@ -25,8 +25,8 @@ const MISSED: &[(&str, Asked, &str, &str, &[Architecture])] = &[
         &[X86, Arm, RiscV],
     ),
     // Before interrupts.
-    ("transport/ipi.rs", Asked::Barrier, "flush", "ipi", &[Arm, RiscV]),
-    ("transport/ipi.rs", Asked::Barrier, "twice", "adaptive", &[Arm, RiscV]),
+    ("transport/send.rs", Asked::Barrier, "flush", "ipi", &[Arm, RiscV]),
+    ("transport/post.rs", Asked::Barrier, "twice", "adaptive", &[Arm, RiscV]),
     // Joins, generations, lazy exits, walks.
     ("cpuset.rs", Asked::Full, "return", "ipi", &[Arm, RiscV]),
     (

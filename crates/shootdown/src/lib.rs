@@ -37,7 +37,7 @@
 //! # The contract, and where it is kept
 //! | | what | where |
 //! | --- | --- | --- |
-//! | C1 | no translation is used that the tables did not hold after the flush | `flush/mod.rs` (`dispatch`), `cpu/switch.rs`, `cpu/catch_up.rs` |
+//! | C1 | no translation is used that the tables did not hold after the flush | `flush/mod.rs` (`dispatch_into`), `cpu/switch.rs`, `cpu/catch_up.rs` |
 //! | C2 | frames are freed only after that | [`Flushed`], the proof that [`Token::wait`] returns |
 //! | C1, C2 | relaxed, opt-in: an old translation may be used until its quarantine ends | `flush/deferred.rs`, [`Free::Deferred`] |
 //! | C1 | a target may answer before it invalidates, if it uses nothing meanwhile | `transport/early_ack.rs`, [`Ack::Early`] |
@@ -49,6 +49,7 @@
 //! | C6 | on any doubt, more | `space/log.rs`, `cpu/catch_up.rs` (`missed`), `range.rs`, `tags/pool.rs` |
 //! | C7 | a wait for another CPU's answer that takes too long is reported, never abandoned | `flush/token.rs` (`wait_reporting`), [`Kernel::stuck`] |
 #![cfg_attr(not(test), no_std)]
+#![warn(clippy::too_many_lines, clippy::excessive_nesting)]
 
 /// The program in the README, compiled and run as a documentation test.
 #[cfg(doctest)]

@@ -2,4 +2,5 @@
 
 pub(crate) mod calibration;
 pub(crate) mod costs;
+pub(crate) mod sampling;
 pub(crate) mod tag_policy;

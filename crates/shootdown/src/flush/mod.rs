@@ -1,4 +1,61 @@
-//! Flushing a range of one space: counting the request, its way by the mode of the space's tag, the local part.
+//! A flush, from the call to its proof.
+//!
+//! Owns the order of a flush: publish the entry writes, count the request, read the mode of the space's tag, then one
+//! function for each mode. `adaptive/sampling.rs` wraps all of that.
+//!
+//! ```text
+//!   mod.rs       flush, dispatch, flush_while       batch.rs         many spaces, one request
+//!   targets.rs   which CPUs a request concerns      kernel_range.rs  kernel addresses
+//!   token.rs     the wait, and the proof            deferred.rs      unmaps that interrupt no CPU
+//!                                                   local_first.rs   tags that roll over
+//! ```
+//!
+//! # Invariants
+//! * **C1** `dispatch_into`: a CPU that may use the space is interrupted or reached by a broadcast, or it reads the new
+//!   generation before it fills anything. The barriers below decide which.
+//! * **C2** `Flushed` is made after the wait, and nowhere else.
+//! * **C3** `targets_present`: lazy CPUs are targets where table pages are freed.
+//! * **C5** `add_target`, `wait_for_targets`: a CPU that is off is neither asked nor waited for.
+//! * **C7** `wait_reporting`: a wait that takes too long is reported, and goes on.
+//!
+//! # Barriers
+//! The increment of the generation in `dispatch_into` is a full barrier between the entry writes and the reads of mode,
+//! set and states. (`Batch::add`, `flush_later` and `retire` do the same.) In each pair the other CPU writes, passes a
+//! full barrier, and reads. So either the requester sees what it wrote, or it sees the generation and the entries.
+//!
+//! ```text
+//!   requester, dispatch_into            CPU that switches, cpu/switch.rs switch_to_masked
+//!     write entries                       publish "switching"
+//!     generation += 1   (full barrier)    join the set   (full barrier)
+//!     read mode, set, states              read mode, then generation; load the root; fill
+//!   ─ sees the member: interrupts it    ─ or this CPU's slot is behind: it flushes as it loads
+//!
+//!   requester, dispatch_into            CPU that ends lazy TLB mode, cpu/switch.rs leave_lazy_here
+//!     write entries                       clear "lazy"
+//!     generation += 1   (full barrier)    full barrier   (user_access_ok in NMI context has its own)
+//!     read state                          read generation; catch up
+//!   ─ not lazy: interrupts it           ─ or catches up
+//!
+//!   requester, dispatch_into            promotion, tags/promotion.rs promote
+//!     write entries                       mode := Transition(tag)   (compare-exchange, full barrier)
+//!     generation += 1   (full barrier)    CPUs read the mode, then load the tag and fill under it
+//!     read mode
+//!   ─ has the tag: broadcasts under it  ─ or every fill under the tag sees the entries
+//!
+//!   requester, dispatch_into            target, transport/handler.rs serve_posts and request.rs take
+//!     write entries                       take the post, or the ready bits   (full barrier)
+//!     generation += 1   (full barrier)    read generation and log; invalidate
+//!     post or queue     (full barrier)    acknowledge   (release or full barrier)
+//!     wait              (acquire)       ─ whatever was published before the post is invalidated
+//!
+//!   requester, flush_kernel             CPU that comes online, cpu/hotplug.rs come_online
+//!     write entries                       publish "on"
+//!     kernel generation += 1 (full)       join the online set   (full barrier)
+//!     read the online set                 flush everything
+//!   ─ sees the CPU: interrupts it       ─ or what it fills is new
+//! ```
+//!
+//! `stragglers` has a full barrier of its own between the mode and the set, for the same pair with the join.
 
 pub(crate) mod batch;
 pub(crate) mod deferred;
@@ -11,7 +68,7 @@ pub(crate) mod token;
 use crate::cpuset::CpuMask;
 use crate::design::{Errata, Order, Reach, Requests};
 use crate::engine::{Engine, Pinned};
-use crate::facade::Word;
+use crate::facade::{Facade, Word};
 use crate::flush::token::{Flushed, Token};
 use crate::hooks::{CpuId, Event, Kernel, Tag, Way};
 use crate::range::Range;
@@ -19,10 +76,42 @@ use crate::space::{Mode, Space};
 use crate::transport::request::Asked;
 use core::sync::atomic::Ordering;
 
+/// A flush whose generation is taken. Migration is pinned until it is sent.
+#[derive(Clone, Copy)]
+pub(crate) struct Flush<'s, F: Facade, const W: usize> {
+    pub(crate) space: &'s Space<F, W>,
+    pub(crate) range: Range,
+    pub(crate) generation: u64,
+    /// Where it goes by interrupts, the same request tells lockless walkers.
+    pub(crate) walkers: bool,
+    /// Where one broadcast is all it takes, the caller synchronises it.
+    pub(crate) hold: bool,
+}
+
 /// A broadcast that was issued and not yet synchronised; migration stays pinned until it is.
-struct Issued<'e, K: Kernel<W>, const W: usize> {
+pub(crate) struct Issued<'e, K: Kernel<W>, const W: usize> {
     instructions: u32,
     _pin: Pinned<'e, K, W>,
+}
+
+/// How a flush was sent, for what is learnt from it.
+pub(crate) enum Sent<'e, K: Kernel<W>, const W: usize> {
+    /// By interrupts to so many CPUs, or to none.
+    Interrupts { targets: usize },
+    /// By a broadcast under every tag; so many CPUs would have been interrupted.
+    AnyTag { targets: usize },
+    /// By a complete broadcast under the tag of the space, whose mode was `word`. Still pinned: the space may be
+    /// demoted. `any`: whether an instruction was needed.
+    Tag {
+        tag: Tag,
+        word: u64,
+        any: bool,
+        pin: Pinned<'e, K, W>,
+    },
+    /// By a broadcast that the caller synchronises.
+    Issued(Issued<'e, K, W>),
+    /// In a way that nothing is learnt from.
+    Unsampled,
 }
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
@@ -42,7 +131,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub fn flush(&self, space: &Space<K::Facade, W>, range: Range) -> Flushed {
         let mut token = self.token(space.id, 0);
         token.at_once = true;
-        self.dispatch_into(&mut token, space, range, false, None);
+        self.dispatch_into(&mut token, space, range, false, false);
         token.wait_in_place();
         Flushed::new(space.id, range.tables())
     }
@@ -59,7 +148,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     pub fn dispatch<'e>(&'e self, space: &Space<K::Facade, W>, range: Range) -> Token<'e, 'k, K, W> {
         let mut token = self.token(space.id, 0);
         token.tables = range.tables();
-        self.dispatch_into(&mut token, space, range, false, None);
+        self.dispatch_into(&mut token, space, range, false, false);
         token
     }
 
@@ -68,7 +157,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let mut token = self.token(space.id, 0);
         token.at_once = true;
         token.tables = range.tables();
-        self.dispatch_into(&mut token, space, range, true, None);
+        self.dispatch_into(&mut token, space, range, true, false);
         token
     }
 
@@ -90,10 +179,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             let done = self.flush(space, range);
             return (done, meanwhile());
         }
-        let mut issued = None;
         let mut token = self.token(space.id, 0);
         token.at_once = true;
-        self.dispatch_into(&mut token, space, range, false, Some(&mut issued));
+        let issued = self.dispatch_into(&mut token, space, range, false, true);
         let result = meanwhile();
         if let Some(Issued { instructions, _pin }) = issued {
             self.synchronise(instructions);
@@ -103,120 +191,126 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         (Flushed::new(space.id, range.tables()), result)
     }
 
-    /// [`dispatch`](Self::dispatch), into a new token that stays where it is: it is large. With `walkers`, and where it
-    /// goes by interrupts, one request tells lockless walkers too. Where a broadcast is all it takes and `held` is
-    /// given, that is left to be synchronised.
+    /// [`dispatch`](Self::dispatch), into a new token that stays where it is: it is large. See [`Flush`] for `walkers`
+    /// and `hold`.
     fn dispatch_into<'e>(
         &'e self,
         token: &mut Token<'e, 'k, K, W>,
         space: &Space<K::Facade, W>,
         range: Range,
         walkers: bool,
-        held: Option<&mut Option<Issued<'e, K, W>>>,
-    ) {
+        hold: bool,
+    ) -> Option<Issued<'e, K, W>> {
         if self.policy().reach == Reach::None {
-            return;
+            return None;
         }
         let pin = self.pinned();
-        let me = pin.cpu;
         self.publish_tables();
-        // C1: entry writes, then this full barrier, then the reads of mode, set and states below. Pairs with the join
-        // of `switch_to` (step 2), the barrier of `leave_lazy_here`, the compare-exchange of `promote`, the take of
-        // `serve`.
+        // C1: entry writes, full barrier, then the reads of mode, set and states. The head of this file names the
+        // partners.
         let generation = space.log.generation.fetch_add_full(1) + 1;
         token.generation = generation;
-        let sample = self.sample(generation);
-        let begun = sample.map(|_| self.kernel.now_ns());
-        // Relaxed: what is read of CPUs comes after the same barrier, and each of those words is acquired by itself;
-        // where the mode has to come before them, they are read behind a barrier of their own (`stragglers`).
-        let word = space.mode.0.load(Ordering::Relaxed);
-        token.secondary = self.tell_secondary(space, &range);
-        match Mode::unpack(word) {
-            Mode::PerCpu => {
-                // With nobody else in the set there is nobody to write a log entry for, nor to look for. A slot that is
-                // behind across this generation, or across a broadcast, which leaves no entry either, flushes
-                // everything (C6).
-                let alone = self.runs_alone(space, me);
-                if self.policy().requests == Requests::Log && !alone {
-                    space.log.append(generation, &range);
-                }
-                let asked = Asked::space(space.id, generation, &range);
-                // Where requests are posted, only who waits here in any case can tell CPUs to leave the set.
-                let tells = token.at_once || self.policy().requests != Requests::Log;
-                let (mut targets, departing) = if alone {
-                    (CpuMask::EMPTY, false)
-                } else {
-                    self.targets_and_departed(space, range.tables(), me, tells)
-                };
-                // Who holds a descriptor anyway may be told, for it may leave before it answers.
-                if departing || self.departs_when_asked() && self.policy().requests == Requests::PerRequest {
-                    token.departed = core::ptr::from_ref(space).expose_provenance() as u64;
-                }
-                // A broadcast tells nobody to leave a set, it proves nothing about walks, and an early synchronisation
-                // nothing at all.
-                let by_interrupts = walkers || departing || self.machine().errata.interrupt_too;
-                if !by_interrupts && self.rather_broadcast(space, &targets, &range, sample) {
-                    self.kernel.event(Event::Chose {
-                        way: Way::Broadcast,
-                        targets: targets.len() as u32,
-                    });
-                    self.broadcast_any_tag(&range);
-                    drop(pin);
-                    if let Some(begun) = begun {
-                        self.learn(Way::Broadcast, 0, self.since(begun));
-                    }
-                    self.consider_after_any_tag(space, me, begun.is_some(), targets.len());
-                    return;
-                }
-                if walkers {
-                    let walking = self.walkers_of(space, me);
-                    token.tell(space, &walking, &mut targets);
-                }
-                // What it needs it has itself: nothing need stand in memory for its sake.
-                self.interrupt(token, targets, asked, pin, move |engine| {
-                    engine.flush_here(me, space, generation, range)
-                });
-                if let Some(begun) = begun {
-                    let (asked, took) = (targets.len() as u64, self.since(begun));
-                    if token.targets.is_empty() && asked > 0 {
-                        // They hold descriptors, so all have answered.
-                        self.learn(Way::Interrupts, asked, took);
-                    } else {
-                        token.timed = Some((asked, took));
-                    }
-                }
-                self.consider(space, me, begun.is_some(), targets.len());
-            }
-            Mode::System(tag) => {
-                let begun = begun.filter(|_| sample.is_some_and(|sample| self.looks(space, sample)));
-                // A request that may end in demotion has more to do, pinned, than wait for its broadcast.
-                if let Some(held) = held
-                    && begun.is_none()
-                    && self.machine().errata == Errata::NONE
-                {
-                    *held = Some(Issued {
-                        instructions: self.issue_for(space, me, tag, &range),
-                        _pin: pin,
-                    });
-                    return;
-                }
-                let any = self.broadcast_and_sync(space, me, tag, &range);
-                if self.machine().errata.interrupt_too {
-                    self.interrupt_besides(token, space, pin);
-                } else if let Some(begun) = begun {
-                    if any {
-                        self.learn(Way::Broadcast, 0, self.since(begun));
-                    }
-                    self.consider_demotion(token, space, word, tag, pin);
+        let flush = Flush {
+            space,
+            range,
+            generation,
+            walkers,
+            hold,
+        };
+        self.sampled(token, &flush, pin, |token, sample, pin| {
+            // Relaxed: the increment above orders it. Each word of a CPU is acquired by itself; where the mode has to
+            // come before them, a barrier of their own does that (`stragglers`).
+            let word = space.mode.0.load(Ordering::Relaxed);
+            token.secondary = self.tell_secondary(space, &range);
+            match Mode::unpack(word) {
+                Mode::PerCpu => self.flush_on_slots(token, &flush, sample, pin),
+                Mode::System(tag) => self.flush_under_tag(token, &flush, word, tag, sample, pin),
+                Mode::Transition(tag) => self.flush_in_transition(token, &flush, word, tag, pin),
+                Mode::Demoting(tag) => self.flush_in_demotion(token, &flush, word, tag, pin),
+                Mode::Rolled { tag, .. } => {
+                    self.flush_rolled(token, space, tag, &range, walkers, pin);
+                    Sent::Unsampled
                 }
             }
-            Mode::Transition(tag) => self.flush_in_transition(token, space, word, tag, &range, pin),
-            Mode::Demoting(tag) => {
-                self.log_if_kept(space, generation, &range);
-                self.flush_in_demotion(token, space, word, tag, &range, pin);
-            }
-            Mode::Rolled { tag, .. } => self.flush_rolled(token, space, tag, &range, walkers, pin),
+        })
+    }
+
+    /// Flushes a space on per-CPU tags: by interrupts to the CPUs that have it loaded, or by a broadcast under every
+    /// tag where that is expected to cost less.
+    fn flush_on_slots<'e>(
+        &'e self,
+        token: &mut Token<'e, 'k, K, W>,
+        flush: &Flush<'_, K::Facade, W>,
+        sample: Option<u64>,
+        pin: Pinned<'e, K, W>,
+    ) -> Sent<'e, K, W> {
+        let (me, space, generation, range) = (pin.cpu, flush.space, flush.generation, flush.range);
+        // With nobody else in the set there is nobody to write a log entry for, nor to look for. A slot that is behind
+        // across this generation, or across a broadcast, which leaves no entry either, flushes everything (C6).
+        let alone = self.runs_alone(space, me);
+        if self.policy().requests == Requests::Log && !alone {
+            space.log.append(generation, &range);
         }
+        // A post cannot name the space whose set a CPU is to leave, so only a caller that waits here can ask for that.
+        let tells = token.at_once || self.policy().requests != Requests::Log;
+        let (mut targets, departing) = if alone {
+            (CpuMask::EMPTY, false)
+        } else {
+            self.targets_and_departed(space, range.tables(), me, tells)
+        };
+        // A target that gets a descriptor anyway may be told to leave: it may have left the space before it answers.
+        if departing || self.departs_when_asked() && self.policy().requests == Requests::PerRequest {
+            token.departed = core::ptr::from_ref(space).expose_provenance() as u64;
+        }
+        // A broadcast tells no CPU to leave a set and proves nothing about walks; an early synchronisation proves
+        // nothing at all.
+        let by_interrupts = flush.walkers || departing || self.machine().errata.interrupt_too;
+        if !by_interrupts && self.rather_broadcast(space, &targets, &range, sample) {
+            self.kernel.event(Event::Chose {
+                way: Way::Broadcast,
+                targets: targets.len() as u32,
+            });
+            self.broadcast_any_tag(&range);
+            return Sent::AnyTag { targets: targets.len() };
+        }
+        if flush.walkers {
+            let walking = self.walkers_of(space, me);
+            token.tell(space, &walking, &mut targets);
+        }
+        let asked = Asked::space(space.id, generation, &range);
+        // The closure owns what it needs, so that nothing has to stand in memory for it.
+        self.interrupt(token, targets, asked, pin, move |engine| {
+            engine.flush_here(me, space, generation, range)
+        });
+        Sent::Interrupts { targets: targets.len() }
+    }
+
+    /// Flushes a space on a system-wide tag: by one broadcast.
+    fn flush_under_tag<'e>(
+        &'e self,
+        token: &mut Token<'e, 'k, K, W>,
+        flush: &Flush<'_, K::Facade, W>,
+        word: u64,
+        tag: Tag,
+        sample: Option<u64>,
+        pin: Pinned<'e, K, W>,
+    ) -> Sent<'e, K, W> {
+        let (me, space, range) = (pin.cpu, flush.space, &flush.range);
+        let looks = sample.is_some_and(|sample| self.looks(space, sample));
+        // A request that may end in demotion has more to do, pinned, than to wait for its broadcast.
+        if flush.hold && !looks && self.machine().errata == Errata::NONE {
+            return Sent::Issued(Issued {
+                instructions: self.issue_for(space, me, tag, range),
+                _pin: pin,
+            });
+        }
+        let any = self.broadcast_and_sync(space, me, tag, range);
+        if self.machine().errata.interrupt_too {
+            self.interrupt_besides(token, space, pin);
+        } else if looks {
+            return Sent::Tag { tag, word, any, pin };
+        }
+        Sent::Unsampled
     }
 
     /// The local part of a flush of a space on per-CPU tags: nothing if it is not loaded here (its slot is behind and

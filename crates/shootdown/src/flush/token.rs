@@ -91,6 +91,19 @@ pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     tickets: [MaybeUninit<u64>; EXACT_TICKETS],
 }
 
+/// When a wait is reported.
+pub(crate) struct Watchdog {
+    looks: u32,
+    /// In ns; 0 before it is set.
+    deadline: u64,
+}
+
+impl Watchdog {
+    pub(crate) const fn new() -> Self {
+        Watchdog { looks: 0, deadline: 0 }
+    }
+}
+
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// A token for a request about the space with this id, 0 when it concerns no single space. Nobody is waited for
     /// yet.
@@ -120,11 +133,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         target: impl Fn() -> Option<CpuId>,
         mut done: impl FnMut() -> bool,
     ) {
-        // Who waits has interrupts on or off from the first poll to the last.
+        // A waiter has interrupts on or off from the first poll to the last.
         let serves = self.serves_while_waiting();
-        let bound = self.policy().stuck_ns;
-        let mut deadline = 0;
-        let mut polls = 0_u32;
+        let mut watchdog = Watchdog::new();
         K::Facade::wait_until(|| {
             if done() {
                 return true;
@@ -132,18 +143,25 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if serves && self.serve_own() && done() {
                 return true;
             }
-            polls = polls.wrapping_add(1);
-            // Not at the first: most waits are over by then, and need no clock.
-            if bound != 0 && polls % 256 == 2 && self.is_over(&mut deadline, bound) {
-                self.kernel.stuck(Stuck {
-                    waiter,
-                    target: target().unwrap_or(waiter),
-                    space,
-                    generation,
-                });
-            }
+            self.watch(&mut watchdog, || Stuck {
+                waiter,
+                target: target().unwrap_or(waiter),
+                space,
+                generation,
+            });
             false
         });
+    }
+
+    /// A look of a wait that is not over: reports it, once, if it has taken too long (C7).
+    #[inline]
+    pub(crate) fn watch(&self, watchdog: &mut Watchdog, report: impl FnOnce() -> Stuck) {
+        let bound = self.policy().stuck_ns;
+        watchdog.looks = watchdog.looks.wrapping_add(1);
+        // Not at the first: most waits are over by then, and need no clock.
+        if bound != 0 && watchdog.looks % 256 == 2 && self.is_over(&mut watchdog.deadline, bound) {
+            self.kernel.stuck(report());
+        }
     }
 
     /// Whether `deadline`, ns, is over, once; the first call sets it (0 before).

@@ -1,6 +1,24 @@
 //! An address space as the engine sees it: its generation, its CPUs, its tag mode, its flush log.
 //!
 //! Owns nothing of the page tables: the root is an opaque number that goes back to the kernel.
+//!
+//! # Invariants
+//! * **C1** The generation only grows, by one full barrier for each flush; whatever mode the space is in.
+//! * **C4** State and tag share one word ([`Mode`]). An era in it makes a compare-exchange fail that was meant for an
+//!   earlier life of the same tag.
+//! * **C6** A log entry that is missing, overwritten or half written reads as "unknown".
+//!
+//! # Barriers
+//! ```text
+//!   requester, FlushLog::append               CPU that catches up, FlushLog::read
+//!     key := generation | BUSY (full)           read key       (acquire)
+//!     range := ...                              read range     (acquire)
+//!     key := generation        (release)        read key again (relaxed)
+//!                                             ─ both keys are the generation: the range is that generation's
+//!
+//!   Space::change_mode (full)                 requester: generation += 1 (full), then reads the mode (flush/mod.rs)
+//!                                             CPU that switches: join (full), then reads the mode (cpu/switch.rs)
+//! ```
 
 pub(crate) mod log;
 

@@ -41,6 +41,7 @@ use crate::design::Requests;
 use crate::engine::{Engine, Pinned};
 use crate::facade::Word;
 use crate::flush::token::Token;
+use crate::flush::{Flush, Sent};
 use crate::hooks::{Broadcast, CpuId, Demotion, Event, Kernel, Tag};
 use crate::range::Range;
 use crate::space::{Mode, Space};
@@ -102,16 +103,16 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// A flush while the space is being demoted, after the increment of its generation.
     #[inline(never)]
-    pub(crate) fn flush_in_demotion(
-        &self,
-        token: &mut Token<'_, 'k, K, W>,
-        space: &Space<K::Facade, W>,
+    pub(crate) fn flush_in_demotion<'e>(
+        &'e self,
+        token: &mut Token<'e, 'k, K, W>,
+        flush: &Flush<'_, K::Facade, W>,
         word: u64,
         tag: Tag,
-        range: &Range,
-        pin: Pinned<'_, K, W>,
-    ) {
-        let me = pin.cpu;
+        pin: Pinned<'e, K, W>,
+    ) -> Sent<'e, K, W> {
+        let (me, space, range) = (pin.cpu, flush.space, &flush.range);
+        self.log_if_kept(space, flush.generation, range);
         self.move_here(space, me);
         self.broadcast_and_sync(space, me, tag, range);
         let (targets, on_tag) = self.demotion_targets(space, range, me);
@@ -119,6 +120,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.finish_demotion(space, word, tag);
         }
         self.interrupt(token, targets, Asked::CATCH_UP, pin, |_| {});
+        Sent::Unsampled
     }
 
     /// Who must answer a flush during demotion, and who of them is still on the tag. Where a broadcast does not suffice

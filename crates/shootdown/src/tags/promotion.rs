@@ -20,6 +20,7 @@ use crate::design::{CONSIDER_ONE_IN, Exit, Reach};
 use crate::engine::{Engine, Pinned};
 use crate::facade::{Facade, Word};
 use crate::flush::token::{Flushed, Token};
+use crate::flush::{Flush, Sent};
 use crate::hooks::{CpuId, Event, Kernel, Stuck, Tag};
 use crate::range::Range;
 use crate::space::{Mode, Space};
@@ -104,18 +105,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// A flush while the space is being promoted.
     #[inline(never)]
-    pub(crate) fn flush_in_transition(
-        &self,
-        token: &mut Token<'_, 'k, K, W>,
-        space: &Space<K::Facade, W>,
+    pub(crate) fn flush_in_transition<'e>(
+        &'e self,
+        token: &mut Token<'e, 'k, K, W>,
+        flush: &Flush<'_, K::Facade, W>,
         word: u64,
         tag: Tag,
-        range: &Range,
-        pin: Pinned<'_, K, W>,
-    ) {
-        let me = pin.cpu;
+        pin: Pinned<'e, K, W>,
+    ) -> Sent<'e, K, W> {
+        let (me, space) = (pin.cpu, flush.space);
         self.move_here(space, me);
-        self.broadcast_and_sync(space, me, tag, range);
+        self.broadcast_and_sync(space, me, tag, &flush.range);
         let mut stragglers = self.stragglers(space, me, false);
         if self.machine().errata.interrupt_too {
             stragglers.union_with(&self.running(space, me));
@@ -124,9 +124,10 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             // Every CPU in the set is on the tag, and one that joins now reads a mode with the tag. Losing the race
             // means that another flush has done the same.
             let _ = space.change_mode(word, Mode::System(tag));
-            return;
+            return Sent::Unsampled;
         }
         self.interrupt(token, stragglers, Asked::CATCH_UP, pin, |_| {});
+        Sent::Unsampled
     }
 
     /// A tag for promotion, reclaiming freed ones by one broadcast over all tags when none is left. The caller's pin
@@ -177,9 +178,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         };
         self.wait_for_leavers(space, generation);
         self.await_secondary(secondary);
-        // Who has left in the meantime may have the count of its word to lower, with interrupts off, and waits for
-        // nobody: not reported.
-        K::Facade::wait_until(|| space.cpus.is_settled(self.cpus.len()));
+        self.wait_until_settled(space, generation);
         if self.policy().exit == Exit::Flush
             && let Mode::Rolled { tag, .. } = space.mode()
         {
@@ -205,6 +204,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 self.tags_are_left();
             }
         }
+    }
+
+    /// Waits for CPUs that have left the set and may still have to lower the count of its word: with interrupts off, and
+    /// without waiting for any CPU. A CPU that leaves a set in a switch says that it is switching.
+    fn wait_until_settled(&self, space: &Space<K::Facade, W>, generation: u64) {
+        let switching = || (0..self.cpus.len()).find(|&cpu| self.cpus[cpu].state().is_switching());
+        let settled = || space.cpus.is_settled(self.cpus.len());
+        self.wait_reporting(self.kernel.cpu(), (space.id, generation), switching, settled);
     }
 
     /// A tag was found, or given up: the shortage is over.

@@ -8,14 +8,16 @@
 use crate::cpu::state::PerCpu;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
-use crate::hooks::{CpuId, Event, Kernel, Tag};
+use crate::flush::token::Watchdog;
+use crate::hooks::{CpuId, Event, Kernel, Stuck, Tag};
 use crate::space::{Line, Mode, Space};
 use core::sync::atomic::Ordering;
 
 pub(crate) struct RollOver<F: Facade> {
     /// Current epoch, from 1. Written under the lock.
     epoch: Line<F::U64>,
-    /// Held in the slow path of a switch, with interrupts off, and never while waiting for another CPU (regression 11).
+    /// The CPU that holds it, and one; 0 for none. Held in the slow path of a switch, with interrupts off, and never
+    /// while waiting for another CPU (regression 11).
     lock: Line<F::U64>,
 }
 
@@ -65,11 +67,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 return tag;
             }
         }
-        self.rolled_tag_slowly(running, space)
+        self.rolled_tag_slowly(me, space)
     }
 
-    fn rolled_tag_slowly(&self, running: &Running<K::Facade>, space: &Space<K::Facade, W>) -> Tag {
-        K::Facade::wait_until(|| self.rollover.lock.0.swap_full(1) == 0);
+    fn rolled_tag_slowly(&self, me: CpuId, space: &Space<K::Facade, W>) -> Tag {
+        let running = &self.cpus[me].running;
+        self.lock_rollover(me, space);
         // Modes are written under the lock.
         let mut mode = Mode::unpack(space.mode.0.load(Ordering::Relaxed));
         let epoch = self.rollover.epoch.0.load(Ordering::Relaxed);
@@ -93,6 +96,26 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 unreachable!("new_tag gives roll-over tags")
             }
         }
+    }
+
+    /// Takes the lock, and reports a CPU that keeps it too long (C7). Interrupts off.
+    ///
+    /// Serves no requests: this CPU is in the middle of a switch, and its answer would say that the switch is over
+    /// (`wait_for_leavers`). The wait ends all the same (C5), since the holder has interrupts off and waits for no CPU.
+    fn lock_rollover(&self, me: CpuId, space: &Space<K::Facade, W>) {
+        let mut watchdog = Watchdog::new();
+        K::Facade::wait_until(|| {
+            let taken = self.rollover.lock.0.compare_exchange_full(0, me as u64 + 1);
+            if let Err(holder) = taken {
+                self.watch(&mut watchdog, || Stuck {
+                    waiter: me,
+                    target: holder as CpuId - 1,
+                    space: space.id,
+                    generation: 0,
+                });
+            }
+            taken.is_ok()
+        });
     }
 
     /// Everything non-global under every tag. There is no such operation among the local ones that keeps global entries

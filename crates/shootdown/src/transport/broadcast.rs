@@ -139,25 +139,26 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     fn issue_by(&self, tag: Tag, range: &Range, send: impl Fn(Broadcast)) -> u32 {
         let mut instructions = 0;
         for tag in self.halves(tag) {
-            match self.page_limit(range) {
-                Some(most) => {
-                    let leaf_only = !range.tables();
-                    for (address, count) in range.chunks(most) {
-                        send(Broadcast::Pages {
-                            address,
-                            stride: range.stride(),
-                            count,
-                            tag,
-                            leaf_only,
-                        });
-                        instructions += 1;
-                    }
-                }
-                None => {
-                    send(Broadcast::Tag(tag));
-                    instructions += 1;
-                }
-            }
+            instructions += self.issue_half(tag, range, &send);
+        }
+        instructions
+    }
+
+    fn issue_half(&self, tag: Tag, range: &Range, send: &impl Fn(Broadcast)) -> u32 {
+        let Some(most) = self.page_limit(range) else {
+            send(Broadcast::Tag(tag));
+            return 1;
+        };
+        let (mut instructions, leaf_only) = (0, !range.tables());
+        for (address, count) in range.chunks(most) {
+            send(Broadcast::Pages {
+                address,
+                stride: range.stride(),
+                count,
+                tag,
+                leaf_only,
+            });
+            instructions += 1;
         }
         instructions
     }

@@ -19,6 +19,32 @@
 //! | `GracePeriod` | nothing | waits until every CPU was seen outside a walk; interrupts nobody |
 //! | `Adaptive` | as sticky; where published, what precise pays and two loads | as sticky or precise, per space |
 //!
+//! # Invariants
+//! * **C3** A table page is free when every CPU that could hold a link has answered an interrupt outside a walk, or was
+//!   seen outside one. `TablesFree` is made then, and nowhere else.
+//! * **C5** A CPU that holds a guard waits for no CPU (`walkers_of` panics, `serve_asked` does not answer).
+//! * **C6** What a slot or a word does not tell counts as a walk: a bit without a slot costs an interrupt.
+//!
+//! # Barriers
+//! ```text
+//!   walk                                          freeing side, retire.rs walkers_of
+//!     walk_published: publish, full barrier         unlink
+//!     register_walker: bit (full barrier), slot     full barrier (the generation of the flush)
+//!     walk_from_nmi: bit (full barrier)             read the published words, walker sets, NMI walkers
+//!     read tables                                 ─ sees the walk and interrupts it, or the walk misses the link
+//!
+//!   end of a walk                                 freeing side
+//!     published := 0 (release)                      read published (acquire): its table reads are over
+//!
+//!   grace.rs quiescent_here                       grace.rs flush_tables_later, graces_over
+//!     read the period (acquire)                     unlink; period += 1 (full barrier)
+//!     quiescent := period (release)                 read quiescent of every CPU (acquire)
+//!
+//!   policy.rs: a walk reads the mode with         policy.rs change_walks
+//!     interrupts off, then registers or             mode := changing (compare-exchange, full barrier)
+//!     publishes                                     interrupt every CPU; mode := new (release)
+//! ```
+//!
 //! Neither broadcast invalidation, nor skipping lazy CPUs, nor skipping descheduled virtual CPUs proves anything about
 //! walks; none of them is used here.
 

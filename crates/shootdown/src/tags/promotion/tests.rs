@@ -12,7 +12,7 @@ use crate::testing::mock_kernel::{
     AIMED, AIMED_AT, CLOCK, CPU, DESIGN, EVENTS, InWorld, ON_WAIT, SEEN, STEPS, Seen, Sys, World, all_answer, handle,
     on, three,
 };
-use crate::{Machine, Policy};
+use crate::{Design, Machine, Policy};
 use std::boxed::Box;
 use std::vec::Vec;
 
@@ -433,4 +433,43 @@ fn a_space_does_not_end_while_a_cpu_is_about_to_lower_its_count_in_the_set() {
         met += u32::from(meets.into_inner());
     }
     assert!(met > 0, "it was never between its bit and its count");
+}
+
+#[test]
+fn a_cpu_that_does_not_lower_its_count_in_the_set_of_a_space_that_ends_is_reported() {
+    let design = Design::from(Policy { stuck_ns: 10, ..DESIGN });
+    let mut reported = 0;
+    for before in 0..MOMENTS {
+        let storage = Storage {
+            cpus: Vec::leak((0..3).map(|_| PerCpu::new()).collect()),
+            tags: Vec::leak(
+                (0..tag_words(design.machine.tag_limit))
+                    .map(|_| Meddled::new(0))
+                    .collect(),
+            ),
+        };
+        let engine: &Engine<'static, World, 9> = Box::leak(Box::new(Engine::new(World, design, Root(0), storage)));
+        let space = engine.space(Root(1));
+        for cpu in 0..3 {
+            on(cpu, || engine.cpu_online());
+        }
+        // SAFETY: it is dropped after the CPU has left it.
+        on(2, || unsafe { engine.switch_to(&space) });
+        let leaves = || on(2, || engine.switch_to_kernel());
+        let meets = core::sync::atomic::AtomicBool::new(false);
+        interleave::together(&[before, 1500, 1000], leaves, || {
+            let in_the_middle = !space.cpus.contains(2) && !space.cpus.is_settled(3);
+            meets.store(in_the_middle, Ordering::Relaxed);
+            if in_the_middle {
+                CLOCK.set((0..100).rev().map(|time| time * 100).collect());
+                SEEN.take();
+                let _end = engine.retire(&space);
+                reported += u32::from(SEEN.take().contains(&Seen::Stuck(2)));
+            }
+        });
+        if !meets.into_inner() {
+            on(2, || engine.switch_to_kernel());
+        }
+    }
+    assert!(reported > 0, "it was never between its bit and its count for long");
 }

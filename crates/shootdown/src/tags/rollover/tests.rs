@@ -1,11 +1,13 @@
 //! Whose tags a roll-over keeps, and who stays in the set of a space that has one.
 
 use crate::design::{Departure, Requests, Tags};
+use crate::facade::Word;
 use crate::hooks::{Event, Root};
 use crate::range::Range;
 use crate::testing::interleave;
-use crate::testing::mock_kernel::{CLOCK, DESIGN, EVENTS, InWorld, ON_WAIT, Sys, all_answer, on, three};
+use crate::testing::mock_kernel::{CLOCK, DESIGN, EVENTS, InWorld, ON_WAIT, SEEN, Seen, Sys, all_answer, on, three};
 use crate::{Machine, Policy};
+use core::sync::atomic::Ordering;
 use std::boxed::Box;
 use std::vec;
 
@@ -84,4 +86,34 @@ fn a_cpu_that_may_hold_entries_under_such_a_tag_stays_in_the_set_though_it_is_as
         assert!(!asked || space.cpus.contains(1), "at operation {operation}");
     }
     assert!(met > 0, "it was never asked");
+}
+
+#[test]
+fn a_cpu_that_keeps_the_lock_of_the_roll_over_is_reported_and_waited_for() {
+    let (engine, _) = with_six(Policy { stuck_ns: 10, ..DESIGN });
+    let space: InWorld = Box::leak(Box::new(engine.space(Root(2))));
+    let lock = &engine.rollover.lock.0;
+    lock.store(3, Ordering::Relaxed);
+    // The bound is set at the second look, and over at the 258th.
+    CLOCK.set(vec![110, 100]);
+    ON_WAIT.set(Some(Box::new(move |round| {
+        // A request that is served here would be taken for the end of the switch.
+        engine.cpus[0].post.store(1, Ordering::Relaxed);
+        if round == 300 {
+            lock.store(0, Ordering::Relaxed);
+        }
+    })));
+    SEEN.take();
+    // SAFETY: the space is leaked.
+    unsafe { engine.switch_to(space) };
+    ON_WAIT.set(None);
+    let seen = SEEN.take();
+    assert_eq!(seen.iter().filter(|seen| **seen == Seen::Stuck(2)).count(), 1);
+    assert_eq!(seen.iter().filter(|seen| **seen == Seen::Waited).count(), 300);
+    assert_eq!(
+        engine.cpus[0].post.load(Ordering::Relaxed),
+        1,
+        "nothing is served in the middle of a switch"
+    );
+    assert_eq!(engine.cpus[0].own_state().id(), space.id);
 }

@@ -5,16 +5,20 @@ mod nested;
 mod online;
 mod own_request;
 
-use super::*;
 use crate::Policy;
-use crate::design::Wait;
+use crate::cpuset::CpuMask;
+use crate::design::{Order, Requests, Wait};
+use crate::facade::Word;
+use crate::flush::token::Token;
 use crate::range::Range;
 use crate::space::Space;
 use crate::testing::interleave;
 use crate::testing::mock_kernel::{
     CLOCK, DESIGN, ON_WAIT, PINS, SEEN, Seen, Sys, World, all_answer, handle, many, on, three,
 };
-use crate::transport::request::TAKEN_BACK;
+use crate::transport::handler::POSTED;
+use crate::transport::request::{Asked, Request, TAKEN_BACK};
+use core::sync::atomic::Ordering;
 use std::boxed::Box;
 use std::vec::Vec;
 

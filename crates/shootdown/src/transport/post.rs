@@ -1,0 +1,53 @@
+//! Posts: a bit in a word of each target says that it is to catch up by the log. Many requesters share one.
+
+use crate::cpuset::CpuMask;
+use crate::engine::Engine;
+use crate::facade::{Facade, Word};
+use crate::flush::targets::AHEAD;
+use crate::flush::token::Token;
+use crate::hooks::{CpuId, Event, Kernel};
+use crate::transport::handler::POSTED;
+use core::sync::atomic::Ordering;
+
+impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
+    /// Posts to every target and interrupts those that nobody has posted to since they last looked. Once for a token.
+    ///
+    /// All of them when it is on top of another that is sending: an interrupt may come in between a post and its
+    /// sending, and its handler may flush. What it finds posted is owed an interrupt by the one below, which cannot
+    /// send while the handler waits (C5).
+    pub(crate) fn post(&self, token: &mut Token<'_, 'k, K, W>, targets: CpuMask<W>, me: CpuId) {
+        let mut fresh = CpuMask::EMPTY;
+        let (mut sent, mut count) = (0, 0);
+        let owing = self.cpus[me].own.sending.set();
+        // A post is a full barrier, so their lines would come one after the other.
+        let mut ahead = targets.iter();
+        let mut prefetch_next = || {
+            let next = ahead.next();
+            next.inspect(|&cpu| K::Facade::prefetch_to_write(&self.cpus[cpu].post))
+        };
+        (0..AHEAD).take_while(|_| prefetch_next().is_some()).for_each(drop);
+        for cpu in targets.iter() {
+            prefetch_next();
+            let post = &self.cpus[cpu].post;
+            // A post that is still there will be taken after this read, and the taker's full barrier comes before its
+            // reads: it will see our generation, whose increment was a full barrier before this read. So no write.
+            let mut seen = post.load(Ordering::Relaxed);
+            if seen & POSTED == 0 {
+                seen = post.fetch_or_full(POSTED);
+            }
+            if seen & POSTED == 0 || owing.nested {
+                fresh.insert(cpu);
+                sent += 1;
+            }
+            token.expect(seen >> 1);
+            count += 1;
+        }
+        token.targets = targets;
+        if sent > 0 {
+            K::Facade::before_ipi();
+            self.kernel.send_ipi(&fresh);
+        }
+        drop(owing);
+        self.kernel.event(Event::Interrupted { sent, targets: count });
+    }
+}
