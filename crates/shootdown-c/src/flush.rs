@@ -22,7 +22,8 @@ pub struct shootdown_token {
 
 /// Page-table entries of the space were cleared or weakened: on return no CPU uses the old ones, and the frames behind
 /// them may be freed. Interrupts on, or requests of others are served while waiting. Hold no lock that another CPU may
-/// be spinning for with interrupts off, unless that loop calls shootdown_poll. Not from the shootdown handler, nor in a walk.
+/// be spinning for with interrupts off, unless that loop calls shootdown_poll. Not from the shootdown handler, nor in a
+/// walk.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.

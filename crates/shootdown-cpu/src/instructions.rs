@@ -3,8 +3,9 @@
 /// Functions, each of one instruction.
 ///
 /// `run NAME = "text"` executes it, `write NAME = "text"` with a register operand `{}`, `read NAME = "text"` returns
-/// what it leaves in the register `{}`, `pop NAME` does that by way of the stack, `pair NAME` has two register operands. A memory clobber keeps the compiler from moving accesses across; what the
-/// processor may move is the instruction's own affair.
+/// what it leaves in the register `{}`, `pop NAME` does that by way of the stack, `pair NAME` has two register
+/// operands. A memory clobber keeps the compiler from moving accesses across; what the processor may move is the
+/// instruction's own affair.
 macro_rules! instructions {
     ($arch:tt: $($(#[$doc:meta])* $kind:ident $name:ident = $text:expr;)*) => {
         $(instructions!(@$kind $arch $(#[$doc])* $name $text);)*

@@ -58,11 +58,11 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
     ///
     /// # Panics
     /// When the storage does not fit: no CPU, more CPUs than `64 * W`, too few tag words. When policy and machine do
-    /// not fit: slots outside 1 to [`MAX_SLOTS`](crate::MAX_SLOTS), a first tag of 0 (the kernel's root is loaded under it), slots whose
-    /// tags reach the end of tags (with split tags, the other half's), more tags than 65,536, a sampling window of no
-    /// length where spaces are promoted, sampling one in a number that is no power of two, a pool of system-wide tags
-    /// that does not exceed the number of CPUs (C4 could not be kept). When the policy is another than
-    /// [`Kernel::POLICY`].
+    /// not fit: slots outside 1 to [`MAX_SLOTS`](crate::MAX_SLOTS), a first tag of 0 (the kernel's root is loaded under
+    /// it), slots whose tags reach the end of tags (with split tags, the other half's), more tags than 65,536, a
+    /// sampling window of no length where spaces are promoted, sampling one in a number that is no power of two, a pool
+    /// of system-wide tags that does not exceed the number of CPUs (C4 could not be kept). When the policy is another
+    /// than [`Kernel::POLICY`].
     pub fn new(kernel: K, design: Design, kernel_root: Root, storage: Storage<'a, K::Facade>) -> Self {
         assert!(
             K::POLICY.is_none_or(|compiled| compiled == design.policy),

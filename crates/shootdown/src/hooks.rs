@@ -1,7 +1,7 @@
 //! What the kernel implements: everything outside the engine, in one file.
 //!
-//! [`Kernel`] has six required functions; the rest have defaults that are right for a machine without the feature. Crate
-//! `shootdown-cpu` fills in those that only execute instructions; `examples/minimal-*` are kernels around them.
+//! [`Kernel`] has six required functions; the rest have defaults that are right for a machine without the feature.
+//! Crate `shootdown-cpu` fills in those that only execute instructions; `examples/minimal-*` are kernels around them.
 //! Each says when it is called and in which context. None may allocate, take a lock, or call back into the engine; but
 //! [`unpin`](Kernel::unpin) may switch to another thread, which calls what it likes.
 
@@ -278,9 +278,9 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     /// Restores the mask that [`interrupts_off`](Kernel::interrupts_off) returned.
     fn interrupts_restore(&self, saved: u64);
 
-    /// Whether interrupts are off on this CPU. `true` is always right; `false` lets a design with
-    /// [`Wait::Spin`](crate::Wait::Spin) or [`Wait::Preemptible`](crate::Wait::Preemptible) leave requests to an interrupt that must then come although
-    /// the CPU waits. Asked once for each wait.
+    /// Whether interrupts are off on this CPU. `true` is always right; `false` lets a policy with
+    /// [`Wait::Spin`](crate::Wait::Spin) or [`Wait::Preemptible`](crate::Wait::Preemptible) leave requests to an
+    /// interrupt, which must then come although the CPU waits. Asked once for each wait.
     #[inline]
     fn interrupts_are_off(&self) -> bool {
         true

@@ -152,7 +152,7 @@ pub static AXES: [Axis; 24] = [
         ]),
         about: "when a CPU that has switched away leaves the space's set: at once, or when a request finds it gone",
         read: Some((
-            "where design.policy.tags is not system; when-asked also where design.policy.requests=per-request, when-shared where it is not \
+            "where design.tags is not system; when-asked also where design.requests=per-request, when-shared where it is not \
              per-cpu",
             |design| {
                 design.policy.tags != Tags::System

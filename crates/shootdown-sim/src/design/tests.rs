@@ -282,3 +282,35 @@ proptest! {
         }
     }
 }
+
+/// Every `design.NAME` of a text.
+fn named(text: &str) -> Vec<String> {
+    let is_path = |character: char| character.is_ascii_lowercase() || character == '_' || character == '.';
+    let places = text.match_indices("design.").map(|(at, _)| &text[at..]);
+    let path = |rest: &str| rest.split(|character| !is_path(character)).next().unwrap().to_string();
+    places.map(path).collect()
+}
+
+#[test]
+fn messages_and_conditions_name_axes_that_can_be_set() {
+    let conditions = AXES
+        .iter()
+        .filter_map(|axis| axis.read)
+        .map(|(words, _)| words.to_string());
+    let sources = [include_str!("mod.rs"), include_str!("setting.rs")];
+    // A message is a string literal; what stands outside of one is code.
+    let messages = sources
+        .iter()
+        .flat_map(|source| source.split('"').skip(1).step_by(2))
+        .map(str::to_string);
+    let mut seen = 0;
+    for text in conditions.chain(messages) {
+        for path in named(&text) {
+            seen += 1;
+            // What ends in a dot is completed by the message.
+            let is_set = |axis: &Axis| axis.path == path || path.ends_with('.') && axis.path.starts_with(&path);
+            assert!(AXES.iter().any(is_set), "`{path}` in: {text}");
+        }
+    }
+    assert!(seen > 10, "{seen}");
+}

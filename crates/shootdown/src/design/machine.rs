@@ -5,7 +5,7 @@
 pub struct Errata {
     /// Never broadcast, whatever the reach says: interrupts instead (ThunderX pass 1, ThunderX 27456).
     pub never_broadcast: bool,
-    /// Interrupt besides every broadcast: the synchronisation is acknowledged too early (C1-Pro 4193714).
+    /// Interrupt as well as broadcast: the synchronisation is acknowledged too early (C1-Pro 4193714).
     pub interrupt_too: bool,
     /// Invalidate and synchronise twice (Falkor 1009, A76 1286807, A55 2441007, A510 2441009).
     pub repeat: bool,

@@ -68,7 +68,7 @@ pub enum Targets {
     Space,
     /// The CPU set without lazy CPUs and CPUs that have left (lazy ones are kept where C3 needs them).
     Active,
-    /// As [`Active`](Targets::Active), where besides a CPU counts as lazy while it is inside the kernel on behalf of
+    /// As [`Active`](Targets::Active), and a CPU also counts as lazy while it is inside the kernel on behalf of
     /// user code and touches no user address: between `enter_kernel` and `leave_lazy`. It catches up before it returns.
     InUser,
 }
@@ -94,7 +94,7 @@ pub enum Departure {
     /// they have caught up. Served with [`Requests::PerRequest`] and [`Requests::Log`] and per-CPU tags, else as
     /// [`AtSwitch`](Departure::AtSwitch).
     WhenShared {
-        /// Looks at a CPU in vain that cost about as much as to ask it.
+        /// Fruitless looks at a CPU that cost about as much as asking it once.
         looks: u32,
     },
 }
@@ -250,8 +250,8 @@ pub struct Policy {
     /// for promotion and demotion: two clock reads, and now and then a store to the shared estimates.
     pub sample_one_in: u32,
     /// Samples in a row that must find a space better off without its tag before it is demoted; with 64 and 8 about 500
-    /// flushes, so that threads which sleep for a moment do not cost it its tag. As many must find one that gave up its
-    /// tag because broadcasts were dear better off with a tag again.
+    /// flushes, so that threads which sleep for a moment do not cost it its tag. As many must find a space better off
+    /// with a tag again, after it gave its tag up because broadcasts cost too much.
     pub demote_after: u32,
     /// Frames that unmaps on one CPU may keep waiting with [`Free::Deferred`]; what would exceed it is flushed
     /// synchronously. 4096 are 16 MiB: what a CPU that unmaps a page in a microsecond frees in four ticks of a
