@@ -21,6 +21,25 @@ fn main() {
         let (source, qemu, why_not) = (text("source"), text("qemu"), text("not_in_qemu"));
         writeln!(rows, "    {name}: {number}, {source}, {what:?}, {qemu}, {why_not};").expect("memory");
     }
+    writeln!(rows, "}}\n\nmistakes! {{").expect("memory");
+    for mistake in table["mistake"].as_array().expect("[[mistake]]") {
+        let text = |key: &str| mistake.get(key).map(|value| value.as_str().expect("a text"));
+        let number = mistake
+            .get("number")
+            .map(|number| number.as_integer().expect("a number"));
+        let by = mistake["caught_by"].as_array().expect("a list");
+        writeln!(
+            rows,
+            "    {kind:?}, {name:?}, {place:?}, {number:?}, {breaks:?}, {what:?}, {by:?};",
+            kind = text("kind").expect("a kind"),
+            name = text("name").expect("a name"),
+            place = text("place"),
+            breaks = text("breaks"),
+            what = text("what").expect("what goes wrong"),
+            by = by.iter().map(|by| by.as_str().expect("a text")).collect::<Vec<_>>(),
+        )
+        .expect("memory");
+    }
     let to = std::path::Path::new(&std::env::var_os("OUT_DIR").expect("cargo's")).join("bugs.rs");
     std::fs::write(to, format!("bugs! {{\n{rows}}}\n")).expect("cargo's folder is writable");
 }

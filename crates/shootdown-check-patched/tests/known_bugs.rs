@@ -18,7 +18,8 @@ const MUTANTS: &[(Bug, &str, &str)] = &[
     (Bug::NoSelfService, "masked", "ipi"),
     (Bug::SkipWhenNotCurrent, "batch", "arm-ipi"),
     (Bug::FlagBeforeArguments, "flush", "ipi"),
-    (Bug::CountedBeforeOnline, "hotplug", "ipi"),
+    // By what it does, in release builds too: the wait for a CPU that is off has no end (C5).
+    (Bug::CountedBeforeOnline, "off", "ipi"),
     (Bug::TablesNotPurged, "tables", "ipi"),
     (Bug::TablesNamedOnce, "tables", "ipi"),
     (Bug::NoPublishBeforeInvalidation, "kernel-range", "broadcast"),

@@ -188,6 +188,12 @@ pub const RACES: &[Scenario] = &[
         ],
         ..BASE
     },
+    Scenario {
+        name: "off",
+        about: "a CPU goes off for good while a page is withdrawn",
+        scripts: &[|stage| stage.unmap(0, 0), Stage::go_off],
+        ..BASE
+    },
 ];
 
 /// What of the design is the race's: frames of private pages may wait for ticks.

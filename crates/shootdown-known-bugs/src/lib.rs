@@ -44,6 +44,41 @@ pub struct Known {
     pub not_in_qemu: Option<&'static str>,
 }
 
+/// A deliberate mistake that is no patch of a source: the manifest's `[[mistake]]`.
+#[derive(Debug, Clone, Copy)]
+pub struct Mistake {
+    /// `model`, `facade` or `hardware`.
+    pub kind: &'static str,
+    /// Its name in the source.
+    pub name: &'static str,
+    /// The model it is a mutant of.
+    pub place: Option<&'static str>,
+    /// Its row in `docs/src/verification/correctness.md`.
+    pub number: Option<u32>,
+    /// The claim that the model sees broken.
+    pub breaks: Option<&'static str>,
+    /// What goes wrong.
+    pub what: &'static str,
+    /// Who notices.
+    pub caught_by: &'static [&'static str],
+}
+
+macro_rules! mistakes {
+    ($($kind:literal, $name:literal, $place:expr, $number:expr, $breaks:expr, $what:literal, $by:expr;)*) => {
+        /// All of them, in the order of the manifest.
+        pub const MISTAKES: &[Mistake] = &[
+            $(Mistake {
+                kind: $kind, name: $name, place: $place, number: $number, breaks: $breaks, what: $what, caught_by: &$by,
+            },)*
+        ];
+    };
+}
+
+/// The mistakes of one kind.
+pub fn mistakes(kind: &str) -> impl Iterator<Item = &'static Mistake> {
+    MISTAKES.iter().filter(move |mistake| mistake.kind == kind)
+}
+
 include!(concat!(env!("OUT_DIR"), "/bugs.rs"));
 
 const NONE: u16 = u16::MAX;

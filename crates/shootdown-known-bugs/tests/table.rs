@@ -1,7 +1,8 @@
-//! `docs/src/verification/known-bugs.md` is made of the manifest and of the tests that name each bug.
+//! `docs/src/verification/known-bugs.md` is made of the manifest, of the tests that name each bug, and of the arguments
+//! about mutations (`crates/shootdown/mutants.toml`).
 //! `WRITE_TABLE=1 cargo test -p shootdown-known-bugs` writes it.
 
-use shootdown_known_bugs::ALL;
+use shootdown_known_bugs::{ALL, mistakes};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,7 +42,8 @@ fn names(source: &str, name: &str) -> bool {
 fn patched_places(name: &str) -> String {
     let text = fs::read_to_string(crates().join("shootdown-known-bugs/bugs.toml")).expect("the manifest");
     let bug = text
-        .split("[[bug]]")
+        .split("[[mistake]]")
+        .flat_map(|part| part.split("[[bug]]"))
         .find(|bug| bug.contains(&format!("name = \"{name}\"\n")))
         .expect("listed");
     let mut places: Vec<String> = Vec::new();
@@ -57,14 +59,23 @@ fn patched_places(name: &str) -> String {
     places.join(", ")
 }
 
-fn page() -> String {
-    let mut page = String::from(
-        "# Known bugs that the tests bring back\n\n\
-         Made of `crates/shootdown-known-bugs/bugs.toml`, by `WRITE_TABLE=1 cargo test -p shootdown-known-bugs`. Each bug is a patch of a\n\
-         copy of the engine (`crates/shootdown-patched`) or of the simulated kernel around it (`crates/shootdown-sim-patched`). Numbers\n\
-         are rows of [the list of bugs](correctness.md).\n\n\
-         | bug | number | what goes wrong | where it is put | caught by |\n| --- | --- | --- | --- | --- |\n",
-    );
+const HEAD: &str = "# Deliberate mistakes, and what notices each
+
+Made of `crates/shootdown-known-bugs/bugs.toml` and `crates/shootdown/mutants.toml`, by
+`WRITE_TABLE=1 cargo test -p shootdown-known-bugs`. Numbers are rows of [the list of bugs](correctness.md).
+";
+
+const COLUMNS: &str =
+    "\n| mistake | number | what goes wrong | source | where | noticed by |\n| --- | --- | --- | --- | --- | --- |\n";
+
+fn row(page: &mut String, name: &str, number: Option<u32>, what: &str, source: &str, place: &str, by: &str) {
+    let number = number.map_or("–".into(), |number| number.to_string());
+    let what = what.trim_end_matches('.').replace('|', "\\|");
+    writeln!(page, "| `{name}` | {number} | {what} | {source} | {place} | {by} |").expect("memory");
+}
+
+/// Bugs that are patches.
+fn bugs(page: &mut String) {
     let sources = CATCHERS.map(|(tool, folder)| (tool, sources(&crates().join(folder))));
     for known in ALL {
         let mut by: Vec<String> = Vec::new();
@@ -79,18 +90,101 @@ fn page() -> String {
             by.push("Bochs".into());
         }
         assert!(!by.is_empty(), "{}: no test names it", known.name);
-        let number = known.number.map_or("–".into(), |number| number.to_string());
-        let source = known.source.map_or(String::new(), |source| format!(" ({source})"));
-        let what = known.what.trim_end_matches('.').replace('|', "\\|");
-        let (places, by) = (patched_places(known.name), by.join(", "));
-        writeln!(
+        let (places, source) = (patched_places(known.name), known.source.unwrap_or("–"));
+        row(
             page,
-            "| `{}` | {number} | {what}{source} | {places} | {by} |",
-            known.name
-        )
-        .expect("memory");
+            known.name,
+            known.number,
+            known.what,
+            source,
+            &places,
+            &by.join(", "),
+        );
     }
+}
+
+/// Mistakes of one kind that are no patches.
+fn others(page: &mut String, kind: &str) {
+    for mistake in mistakes(kind) {
+        let place = match mistake.place {
+            Some(model) => format!("`docs/protocol/src/{model}`"),
+            None if kind == "facade" => "`crates/shootdown-loom/src/facade.rs`".into(),
+            None => "`crates/shootdown-sim/src/hw`".into(),
+        };
+        let mut by: Vec<String> = mistake.caught_by.iter().map(|by| format!("`{by}`")).collect();
+        if let Some(claim) = mistake.breaks {
+            by = vec![format!("the model ({claim})")];
+        }
+        let number = mistake.number;
+        let source = ALL.iter().find(|known| number.is_some() && known.number == number);
+        let source = source.and_then(|known| known.source).unwrap_or("–");
+        row(page, mistake.name, number, mistake.what, source, &place, &by.join(", "));
+    }
+}
+
+/// Arguments about mutations of the engine that nobody catches.
+fn arguments(page: &mut String) {
+    let text = fs::read_to_string(crates().join("shootdown/mutants.toml")).expect("the arguments");
+    let table: toml::Table = text.parse().expect("TOML");
+    for argument in table["argument"].as_array().expect("[[argument]]") {
+        let text = |key: &str| argument[key].as_str().expect("a text");
+        let count = argument["mutants"].as_array().expect("a list").len();
+        let why = text("why").split_whitespace().collect::<Vec<_>>().join(" ");
+        writeln!(page, "| {} | {count} | {} |", text("class"), why.replace('|', "\\|")).expect("memory");
+    }
+}
+
+fn page() -> String {
+    let mut page = String::from(HEAD);
+    page += "\n## Known bugs\n\nEach is a patch of a copy of the engine (`crates/shootdown-patched`) or of the simulated \
+             kernel around it\n(`crates/shootdown-sim-patched`), selected at run time. No other build contains any.\n";
+    page += COLUMNS;
+    bugs(&mut page);
+    for (kind, about) in [
+        (
+            "model",
+            "## Mutants of the protocol models\n\n`cargo run --release -p protocol`.\n",
+        ),
+        (
+            "facade",
+            "## Barriers that loom's facade leaves out\n\n`cargo xtask test loom`. Named are the models that fail.\n",
+        ),
+        (
+            "hardware",
+            "## Wrong machines and wrong oracles\n\n`cargo test -p shootdown-sim --test hw mutations`. Named are the \
+             tests that must fail.\n",
+        ),
+    ] {
+        page += "\n";
+        page += about;
+        page += COLUMNS;
+        others(&mut page, kind);
+    }
+    page += "\n## Mutations of the engine that are argued about\n\n`cargo xtask mutants` tries every other one; \
+             `crates/shootdown/mutants.toml` names these.\n\n| class | mutations | why nobody need catch them |\n\
+             | --- | --- | --- |\n";
+    arguments(&mut page);
     page
+}
+
+/// The facades that loom's models are run on, and those models.
+#[test]
+fn the_facades_of_the_manifest_are_those_that_loom_weakens() {
+    let tests = sources(&crates().join("shootdown-loom/tests"));
+    let mut found: Vec<(&str, &str)> = tests
+        .match_indices("finds_weak::<")
+        .filter_map(|(at, start)| {
+            let (facade, rest) = tests[at + start.len()..].split_once(">(\"")?;
+            Some((facade, rest.split('"').next()?))
+        })
+        .collect();
+    let mut listed: Vec<(&str, &str)> = mistakes("facade")
+        .flat_map(|mistake| mistake.caught_by.iter().map(|by| (mistake.name, *by)))
+        .collect();
+    found.sort_unstable();
+    found.dedup();
+    listed.sort_unstable();
+    assert_eq!(found, listed);
 }
 
 #[test]

@@ -6,8 +6,19 @@ use protocol::promotion::Promotion;
 use protocol::report::{Line, run};
 use protocol::rollover::RollOver;
 use protocol::walks::Walks;
+use shootdown_known_bugs::mistakes;
 
 fn holds_and_its_mutants_do_not<P: Protocol>() {
+    // The manifest of all deliberate mistakes lists the same.
+    let listed = mistakes("model").filter(|mistake| mistake.place == Some(P::NAME));
+    let listed: Vec<_> = listed
+        .map(|it| (it.name.to_owned(), it.breaks.map(str::to_owned)))
+        .collect();
+    let mutants = P::MUTANTS.iter();
+    let mutants: Vec<_> = mutants
+        .map(|(name, _, claim)| (format!("{name:?}"), Some(format!("{claim:?}"))))
+        .collect();
+    assert_eq!(mutants, listed, "bugs.toml and the model");
     let mut wrong = Vec::new();
     run::<P>(|line: Line| {
         println!("{line}");

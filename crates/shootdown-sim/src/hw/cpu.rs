@@ -170,7 +170,11 @@ impl Hw {
 
     /// Global entries filled up to here are dead on this CPU.
     pub(super) fn floor_global(&self, cpu: usize) -> u64 {
-        self.cpus[cpu].flushed_all.max(self.epochs.all)
+        let local = self.cpus[cpu].flushed_all;
+        if self.is_device(cpu) {
+            return local;
+        }
+        local.max(self.epochs.all)
     }
 
     /// Recomputes the cached horizons of the loaded tag.

@@ -2,7 +2,8 @@
 //!
 //! Owns the devices' side: attaching, DMA, and the queue of invalidation commands, carried out in order and some time
 //! after they were given. A device has translation caches as a CPU has, numbered after the CPUs, so the oracle judges
-//! it by the same rules; it is never lazy and never between two spaces. Broadcasts of CPUs and their tags do not reach
+//! it by the same rules; it is never lazy and never between two spaces. It walks the kernel half of those tables too,
+//! and keeps links to tables there, whatever it may then access. Broadcasts of CPUs and their tags do not reach
 //! it (INVLPGB does not reach an IOMMU; an SMMU that takes part in broadcasts needs no hook).
 
 use super::invalidate::Of;
@@ -33,6 +34,8 @@ pub(super) struct Commands {
 struct Command {
     due: u64,
     agent: usize,
+    /// Of the kernel's half, which devices walk too.
+    of_kernel: bool,
     what: Secondary,
 }
 
@@ -84,18 +87,23 @@ impl Hw {
         attached.then(|| self.translate(agent, va, access, Privilege::User, now))
     }
 
-    /// Gives a command to every device that is attached to the space with this root. Returns a ticket for
-    /// [`commands_due`](Hw::commands_due), 0 if there is none.
+    /// Gives a command to every device that is attached to the space with this root, or to any if it is the kernel's.
+    /// Returns a ticket for [`commands_due`](Hw::commands_due), 0 if there is none.
     pub fn command(&mut self, root: u32, what: Secondary, now: u64) -> u64 {
         let Some(iommu) = self.config.iommu else { return 0 };
-        let mut ticket = 0;
+        let (mut ticket, of_kernel) = (0, root == self.kernel_root);
         for agent in self.config.cpus..self.cpus.len() {
             let c = &self.cpus[agent];
-            if c.space != 0 && c.root == root {
+            if c.space != 0 && (c.root == root || of_kernel) {
                 let commands = &mut self.commands;
                 let due = commands.last_due.max(now) + iommu.command_cycles;
                 (commands.last_due, commands.given) = (due, commands.given + 1);
-                commands.queue.push_back(Command { due, agent, what });
+                commands.queue.push_back(Command {
+                    due,
+                    agent,
+                    of_kernel,
+                    what,
+                });
                 ticket = commands.given;
             }
         }
@@ -120,18 +128,27 @@ impl Hw {
         }
     }
 
-    fn carry_out(&mut self, Command { agent, what, .. }: Command) {
+    fn carry_out(&mut self, command: Command) {
+        let Command {
+            agent, of_kernel, what, ..
+        } = command;
         let tag = self.cpus[agent].tag;
+        let of = if of_kernel { Of::TagAndGlobal(tag) } else { Of::Tag(tag) };
         match what {
             Secondary::Flush(range) if range.is_walkable(MOST_PAGES) => {
                 for address in range.addresses() {
-                    self.drop_page(agent, address, Of::Tag(tag), u64::MAX);
+                    self.drop_page(agent, address, of, u64::MAX);
                     if range.tables() {
                         self.drop_links_for(agent, address, Some(tag), u64::MAX);
                     }
                 }
             }
-            Secondary::Flush(_) => self.drop_pasid(agent, tag),
+            Secondary::Flush(_) => {
+                if of_kernel {
+                    self.cpus[agent].flushed_all = self.tick();
+                }
+                self.drop_pasid(agent, tag);
+            }
             Secondary::End => {
                 self.drop_pasid(agent, tag);
                 self.frames.get_mut(self.cpus[agent].root).loaded -= 1;

@@ -8,6 +8,7 @@ use super::process::PAGE;
 use crate::hw::{Access, Entry, Privilege, table_index};
 use crate::machine::{self, LineId};
 use shootdown::{Range, Stride};
+use std::cell::Cell;
 
 /// Where they begin.
 pub const KERNEL_BASE: u64 = 0xffff_9000_0000_0000;
@@ -15,7 +16,8 @@ pub const KERNEL_BASE: u64 = 0xffff_9000_0000_0000;
 /// Up to 512 kernel pages.
 #[derive(Debug)]
 pub struct KernelPages {
-    table: u32,
+    /// The table, unless it was freed.
+    table: Cell<Option<u32>>,
     lines: LineId,
 }
 
@@ -31,7 +33,7 @@ impl<const W: usize> System<W> {
         let mut hw = self.hw.borrow_mut();
         let root = hw.root(0);
         KernelPages {
-            table: hw.ensure_table(root, KERNEL_BASE, 1, 0, 0),
+            table: Cell::new(Some(hw.ensure_table(root, KERNEL_BASE, 1, 0, 0))),
             lines: self.allocate_lines(64),
         }
     }
@@ -41,7 +43,15 @@ impl<const W: usize> System<W> {
         let frame = self.hw.borrow_mut().alloc_data();
         let global = if self.engine.machine().split { 0 } else { Entry::GLOBAL };
         let entry = Entry::page(frame).with(Entry::WRITE | global);
-        self.store_at(pages.line(page), pages.table, page as u32, entry);
+        let table = pages.table.get().unwrap_or_else(|| {
+            machine::charge(self.costs.page_alloc + self.costs.page_zero);
+            machine::synchronise();
+            let mut hw = self.hw.borrow_mut();
+            let root = hw.root(0);
+            hw.ensure_table(root, KERNEL_BASE, 1, machine::cpu(), machine::now())
+        });
+        pages.table.set(Some(table));
+        self.store_at(pages.line(page), table, page as u32, entry);
     }
 
     /// Reads page `page` as kernel code; false if it is not mapped.
@@ -62,19 +72,35 @@ impl<const W: usize> System<W> {
     pub fn unmap_kernel(&self, pages: &KernelPages, first: u64, count: u64) {
         machine::drain_stores();
         let mut frames = Vec::new();
+        let table = pages.table.get().expect("it holds what is mapped");
         for page in first..first + count {
             let index = table_index(KERNEL_BASE + page * PAGE, 1);
             machine::read_line(pages.line(page));
-            frames.push(self.hw.borrow().entry(pages.table, index).frame());
-            self.store_at(pages.line(page), pages.table, index, Entry::NONE);
+            frames.push(self.hw.borrow().entry(table, index).frame());
+            self.store_at(pages.line(page), table, index, Entry::NONE);
         }
         let start = KERNEL_BASE + first * PAGE;
-        let range = Range::pages(start, start + count * PAGE, Stride::Size4K);
+        self.flush_kernel(Range::pages(start, start + count * PAGE, Stride::Size4K));
+        self.free_frames(frames);
+    }
+
+    /// Takes the table away, flushes, and frees it. No page may be mapped, nor be mapped meanwhile.
+    pub fn free_kernel_table(&self, pages: &KernelPages) {
+        let Some(table) = pages.table.take() else { return };
+        let root = self.hw.borrow().root(0);
+        let parent = self.hw.borrow().table_at(root, KERNEL_BASE, 2);
+        let parent = parent.expect("a table that is linked has a parent");
+        self.store_at(pages.line(0), parent, table_index(KERNEL_BASE, 2), Entry::NONE);
+        self.flush_kernel(Range::page(KERNEL_BASE).with_tables());
+        self.free_table(table);
+    }
+
+    /// Flushes kernel addresses, and tells the oracle when that began and when it was said to be complete.
+    fn flush_kernel(&self, range: Range) {
         let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
         let _done = self.timed(|| self.engine.flush_kernel(range));
         self.hw
             .borrow_mut()
             .completed(0, range.start()..range.end(), stamp, machine::cpu(), machine::now());
-        self.free_frames(frames);
     }
 }

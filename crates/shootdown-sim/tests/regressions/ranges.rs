@@ -195,3 +195,25 @@ fn small_entries_do_not_survive_a_collapse_that_names_the_small_stride() {
         assert!(wrong.shows(Symptom::Breaks(Rule::C1)), "the oracle saw nothing");
     }
 }
+
+/// 51, FreeBSD-EN-26:10: a large range was broadcast with the 2 MiB stride. The instruction invalidates one address in
+/// each 2 MiB then, whatever is cached between them.
+#[test]
+fn small_pages_are_not_broadcast_with_the_large_stride() {
+    let design = Policy {
+        ceiling: 4,
+        ..BROADCAST
+    };
+    let symptom = Symptom::Breaks(Rule::C1);
+    contract(
+        &Scene::new(2, design),
+        Bug::LargeStrideOverSmallPages,
+        symptom,
+        |stage| {
+            const PAGES: u64 = 16;
+            let a = stage.process(1);
+            stage.withdraws_pages(0, &a, PAGES, at(15_000));
+            stage.reads_pages(1, &a, PAGES, at(8_000));
+        },
+    );
+}

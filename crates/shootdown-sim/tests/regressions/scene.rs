@@ -195,19 +195,31 @@ impl Stage {
     /// `cpu` fills the translations of `pages` pages from [`P`] on its own accord, at random moments, about every
     /// `mean` cycles for as long as the rounds last.
     pub fn speculate(&self, cpu: usize, pages: u64, mean: u64) {
-        self.at_random_moments(cpu, pages, mean, move |hw, va, at| hw.speculate(cpu, va, at));
+        self.at_random_moments(cpu, P, pages, mean, move |hw, va, at| hw.speculate(cpu, va, at));
     }
 
     /// Attaches device 0 to `process`, which reads its first `pages` pages at random moments, about every `mean`
     /// cycles.
     pub fn device(&self, process: &Proc, pages: u64, mean: u64) {
+        self.device_in(process, P, pages, mean);
+    }
+
+    /// As [`device`](Self::device), but it reads from `first` on; it has the rights of user code.
+    pub fn device_in(&self, process: &Proc, first: u64, pages: u64, mean: u64) {
         self.system.hw.borrow_mut().attach_device(0, process.number);
-        self.at_random_moments(usize::from(u8::MAX), pages, mean, |hw, va, at| {
+        self.at_random_moments(usize::from(u8::MAX), first, pages, mean, |hw, va, at| {
             let _found = hw.dma(0, va, Access::Read, at);
         });
     }
 
-    fn at_random_moments(&self, salt: usize, pages: u64, mean: u64, call: impl Fn(&mut Hw, u64, u64) + Copy + 'static) {
+    fn at_random_moments(
+        &self,
+        salt: usize,
+        first: u64,
+        pages: u64,
+        mean: u64,
+        call: impl Fn(&mut Hw, u64, u64) + Copy + 'static,
+    ) {
         let mut random = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (salt as u64) << 32;
         let mut draw = |below: u64| {
             random = random
@@ -218,7 +230,7 @@ impl Stage {
         let mut at = 0;
         while at < ROUND * (ROUNDS + 1) {
             at += 1 + draw(2 * mean);
-            let (hw, va) = (self.system.hw.clone(), P + draw(pages) * PAGE);
+            let (hw, va) = (self.system.hw.clone(), first + draw(pages) * PAGE);
             self.machine.borrow().at(at, move || call(&mut hw.borrow_mut(), va, at));
         }
     }

@@ -6,7 +6,7 @@ use shootdown::{Design, Order, Policy, Reach, Tags};
 use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
-use shootdown_sim::os::PAGE;
+use shootdown_sim::os::{KERNEL_BASE, PAGE};
 
 fn scene(design: impl Into<Design>) -> Scene {
     Scene {
@@ -130,5 +130,48 @@ fn a_device_leaves_a_space_that_ends() {
                 system.exit(&a);
             });
         });
+    }
+}
+
+/// 52, CVE-2025-71089 and 71202: a device that shares page tables walks the kernel half too, and keeps links to tables
+/// there although it may not use what they lead to. Tables of the kernel were freed, and it was not told.
+#[test]
+fn a_device_keeps_no_link_to_a_table_of_the_kernel_that_is_freed() {
+    for design in [IPI, LOG, BROADCAST] {
+        let symptom = Symptom::Breaks(Rule::C3);
+        contract(&scene(design), Bug::SecondaryNotToldOfKernel, symptom, |stage| {
+            let pages = stage.system.kernel_pages();
+            let a = stage.process(1);
+            stage.device_in(&a, KERNEL_BASE, 4, 300);
+            stage.cpu(0, move |system| {
+                rounds(|start| {
+                    (0..4).for_each(|page| system.map_kernel(&pages, page));
+                    until(start + 10_000);
+                    system.unmap_kernel(&pages, 0, 4);
+                    system.free_kernel_table(&pages);
+                });
+            });
+            stage.cpu(1, move |system| {
+                system.load(&a);
+                rounds(|start| {
+                    for page in 0..40 {
+                        system.touch_kernel(page % 4);
+                        dawdle(500);
+                    }
+                    until(start + 20_000);
+                });
+            });
+        });
+    }
+}
+
+/// 55, XSA-480, CVE-2026-23554: tables of the second stage were freed as soon as they were unlinked; the flush had been
+/// put off to the end of the operation.
+#[test]
+fn a_table_is_not_freed_before_the_flush_that_was_put_off() {
+    for design in [IPI, LOG, BROADCAST] {
+        let symptom = Symptom::Breaks(Rule::C3);
+        let fault = Bug::TablesFreedBeforeDeferredFlush;
+        contract(&scene(design), fault, symptom, unmap_under_a_device);
     }
 }

@@ -98,11 +98,43 @@ fn a_broadcast_does_not_stop_at_one_half_of_a_split_pair() {
     );
 }
 
-/// 49, arm64 0ebea8088095, 2015: when a tag that CPUs had kept over a roll-over was renewed, only the first CPU's copy
-/// was. The next roll-over took the tag from the others for an old one: their space went on under another tag, and
-/// flushes missed them.
-#[test]
-fn a_tag_is_kept_over_two_roll_overs_for_every_cpu_that_runs_on_it() {
+/// Few tags, which roll over while CPU 1 stays in one space and reads there. CPU 0 takes turns with five more spaces,
+/// comes back, maps and unmaps.
+fn roll_over_twice_under_a_reader(stage: &Stage) {
+    let a = stage.process(1);
+    let others: Vec<_> = (2..7).map(|number| stage.process(number)).collect();
+    let stays = a.clone();
+    stage.cpu(1, move |system| {
+        system.load(&stays);
+        rounds(|start| {
+            while machine::now() < start + 30_000 {
+                look(system, P);
+                dawdle(200);
+            }
+        });
+    });
+    stage.cpu(0, move |system| {
+        rounds(|start| {
+            for _ in 0..4 {
+                system.load(&a);
+                for _ in 0..1 + machine::random_below(5) {
+                    system.load(&others[machine::random_below(5) as usize]);
+                }
+            }
+            system.load(&a);
+            write(system, &a, 1);
+            about(20_000, 1200).come(start);
+            system.drop_pages(&a, P, 1);
+        });
+        assert!(
+            system.engine.kernel().counts().rolled_over >= 2,
+            "tags rolled over twice"
+        );
+    });
+}
+
+#[track_caller]
+fn a_tag_is_kept_over_two_roll_overs(fault: Bug) {
     for reach in [Reach::Ipi, Reach::Broadcast, Reach::LocalFirst] {
         let design = Policy {
             tags: Tags::System,
@@ -113,39 +145,95 @@ fn a_tag_is_kept_over_two_roll_overs_for_every_cpu_that_runs_on_it() {
             tag_limit: 5,
             ..Machine::PCID
         });
+        let symptom = Symptom::Breaks(Rule::C1);
+        contract(&Scene::new(2, design), fault, symptom, roll_over_twice_under_a_reader);
+    }
+}
+
+/// 49, arm64 0ebea8088095, 2015: when a tag that CPUs had kept over a roll-over was renewed, only the first CPU's copy
+/// was. The next roll-over took the tag from the others for an old one: their space went on under another tag, and
+/// flushes missed them.
+#[test]
+fn a_tag_is_kept_over_two_roll_overs_for_every_cpu_that_runs_on_it() {
+    a_tag_is_kept_over_two_roll_overs(Bug::FirstReservationRenewed);
+}
+
+/// 50, Linux ae120d9edfe9, 2013: a CPU that stayed in its space from one roll-over to the next had no active tag at the
+/// second, and what it had kept at the first was not looked at.
+#[test]
+fn a_tag_is_kept_over_two_roll_overs_for_a_cpu_that_takes_no_other() {
+    a_tag_is_kept_over_two_roll_overs(Bug::ReservationForgotten);
+}
+
+/// 53, Phoenix-RTOS 829: kernel pages that are not global are cached under every tag. A flush of one reached the loaded
+/// tag only.
+#[test]
+fn a_kernel_page_does_not_stay_under_a_tag_that_is_not_loaded() {
+    for design in [IPI, LOG] {
+        let design = design.on(Machine {
+            split: true,
+            ..Machine::PCID
+        });
         let scene = Scene::new(2, design);
         let symptom = Symptom::Breaks(Rule::C1);
-        contract(&scene, Bug::FirstReservationRenewed, symptom, |stage| {
-            let a = stage.process(1);
-            let others: Vec<_> = (2..7).map(|number| stage.process(number)).collect();
-            let stays = a.clone();
-            stage.cpu(1, move |system| {
-                system.load(&stays);
-                rounds(|start| {
-                    while machine::now() < start + 30_000 {
-                        look(system, P);
-                        dawdle(200);
-                    }
-                });
-            });
+        contract(&scene, Bug::KernelEntriesUnderOtherTags, symptom, |stage| {
+            let pages = stage.system.kernel_pages();
+            let (a, b) = (stage.process(1), stage.process(2));
             stage.cpu(0, move |system| {
                 rounds(|start| {
-                    for _ in 0..4 {
-                        system.load(&a);
-                        for _ in 0..1 + machine::random_below(5) {
-                            system.load(&others[machine::random_below(5) as usize]);
-                        }
-                    }
-                    system.load(&a);
-                    write(system, &a, 1);
-                    about(20_000, 1200).come(start);
-                    system.drop_pages(&a, P, 1);
+                    system.map_kernel(&pages, 0);
+                    until(start + 10_000);
+                    system.unmap_kernel(&pages, 0, 1);
                 });
-                assert!(
-                    system.engine.kernel().counts().rolled_over >= 2,
-                    "tags rolled over twice"
-                );
             });
+            stage.cpu(1, move |system| {
+                rounds(|start| {
+                    system.load(&a);
+                    until(start + 5_000);
+                    system.touch_kernel(0);
+                    system.load(&b);
+                    until(start + 25_000);
+                    system.load(&a);
+                    system.touch_kernel(0);
+                });
+            });
+        });
+    }
+}
+
+/// 54, nested VMX, 2026: a guest's tag was not flushed when its virtual CPU moved to another processor and back, so
+/// entries of its earlier stay there were used. Here the owner of a tag is a process.
+#[test]
+fn a_tag_is_not_taken_up_again_as_it_was_before_its_owner_moved() {
+    for design in [IPI, LOG, PREEMPTIBLE] {
+        let symptom = Symptom::Breaks(Rule::C1);
+        contract(&Scene::new(2, design), Bug::TagOfEarlierLife, symptom, |stage| {
+            let (a, b) = (stage.process(1), stage.process(2));
+            for cpu in 0..2 {
+                let (a, b) = (a.clone(), b.clone());
+                stage.cpu(cpu, move |system| {
+                    rounds(|start| {
+                        // On CPU 0, then on CPU 1, then on CPU 0 again.
+                        let turns = if cpu == 0 {
+                            [true, false, true]
+                        } else {
+                            [false, true, false]
+                        };
+                        for (turn, here) in turns.into_iter().enumerate() {
+                            until(start + 12_000 * turn as u64);
+                            system.load(if here { &a } else { &b });
+                            if here {
+                                look(system, P);
+                                write(system, &a, 1);
+                            }
+                            until(start + 12_000 * turn as u64 + 6_000);
+                            if here && turn == 1 {
+                                system.drop_pages(&a, P, 1);
+                            }
+                        }
+                    });
+                });
+            }
         });
     }
 }
