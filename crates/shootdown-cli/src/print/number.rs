@@ -3,6 +3,14 @@
 /// What stands where a number is unknown.
 pub const UNKNOWN: &str = "–";
 
+/// A number of threads with its unit: `1 thread`, `16 threads`.
+pub fn threads(threads: usize) -> String {
+    match threads {
+        1 => "1 thread".to_string(),
+        _ => format!("{threads} threads"),
+    }
+}
+
 /// A rate with three or four significant digits: `953`, `9.53k`, `95.3k`, `1368k`.
 pub fn rate(per_second: f64) -> String {
     let k = per_second / 1000.0;

@@ -80,6 +80,7 @@ pub fn sentences(comparison: &Comparison) -> Vec<String> {
     let everywhere = |at: &[String]| at.len() == comparison.plan.threads.len();
     let told = reasons.into_iter().map(|(reason, at)| match everywhere(&at) {
         true => reason,
+        false if at == ["1"] => format!("at 1 thread: {reason}"),
         false => format!("at {} threads: {reason}", at.join(", ")),
     });
     told.collect()

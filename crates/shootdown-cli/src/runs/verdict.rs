@@ -173,8 +173,11 @@ fn failed(comparison: &Comparison) -> Vec<String> {
     }
     for (spec, reason) in failures {
         let name = format!(
-            "{} under {} at {} threads, seed {}",
-            spec.workload, spec.design, spec.threads, spec.seed
+            "{} under {} at {}, seed {}",
+            spec.workload,
+            spec.design,
+            number::threads(spec.threads),
+            spec.seed
         );
         let mut reasons = reason.lines();
         lines.push(format!("    {name}: {}", reasons.next().unwrap_or("no reason given")));
@@ -251,9 +254,9 @@ fn doubts(comparison: &Comparison) -> Vec<String> {
     let rows = comparison.rows.iter().filter_map(|row| Some((row, row.doubt?)));
     rows.map(|(row, doubt)| {
         format!(
-            "in parentheses, too few samples to be meaningful: {} at {} threads, {} ({} {operation}s)",
+            "in parentheses, too few samples to be meaningful: {} at {}, {} ({} {operation}s)",
             row.design,
-            row.threads,
+            number::threads(row.threads),
             doubt_in_words(doubt),
             number::count(row.ops)
         )

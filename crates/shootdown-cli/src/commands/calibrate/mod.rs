@@ -135,9 +135,9 @@ fn simulated(model: &Model, row: &Row, stop: &AtomicBool) -> Result<run::RunResu
         _ if stop.load(Ordering::Relaxed) => Err(Failure::Interrupted),
         Ok(result) => Ok(result),
         Err(error) => Err(Failure::Input(format!(
-            "{} with {} threads cannot be simulated: {error}",
+            "{} with {} cannot be simulated: {error}",
             row.workload.name(),
-            row.threads
+            number::threads(row.threads)
         ))),
     }
 }

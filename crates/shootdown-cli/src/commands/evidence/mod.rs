@@ -151,10 +151,10 @@ fn failures(specs: &[RunSpec], outcomes: &[Option<Outcome>]) -> Vec<String> {
     let failure = |(spec, outcome): (&RunSpec, &Option<Outcome>)| {
         let reason = outcome.as_ref()?.as_ref().err()?;
         Some(format!(
-            "{} under {} at {} threads, seed {}: {}",
+            "{} under {} at {}, seed {}: {}",
             spec.workload,
             spec.design,
-            spec.threads,
+            number::threads(spec.threads),
             spec.seed,
             reason.lines().next().unwrap_or("no reason given")
         ))

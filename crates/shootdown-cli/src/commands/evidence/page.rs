@@ -199,9 +199,9 @@ fn section(findings: &Findings, table: &str) -> String {
     html.extend(beside.iter().map(|line| {
         let row = &line.published;
         format!(
-            "<p class=\"soft\">Not published: {} at {} threads, {}: {}.</p>\n",
+            "<p class=\"soft\">Not published: {} at {}, {}: {}.</p>\n",
             escape(&row.workload),
-            row.threads,
+            number::threads(row.threads),
             escape(&row.design),
             line.simulated
                 .map_or("failed".to_string(), |number| escape(&shown(row.metric, number)))

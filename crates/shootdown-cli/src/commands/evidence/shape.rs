@@ -127,8 +127,8 @@ pub fn statements(outcomes: &[Outcome]) -> Option<Vec<Statement>> {
         let falls_off = |to: f64| to < curve[top] * (1.0 - 2.0 * PLATEAU);
         let plateau = below <= PLATEAU && falls_off(curve[0]) && falls_off(curve[THREADS.len() - 1]);
         let what = format!(
-            "{name} is highest at {} threads; at {expected}, {} below",
-            THREADS[top],
+            "{name} is highest at {}; at {expected}, {} below",
+            number::threads(THREADS[top]),
             number::percent(below)
         );
         Some((what, (1.0 / NEAR..=NEAR).contains(&apart) || plateau))

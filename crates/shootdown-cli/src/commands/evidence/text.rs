@@ -34,8 +34,10 @@ pub(super) fn text(lines: &[Line], beside: &[Line], left: &[Published], notes: &
                 .simulated
                 .map_or("failed".to_string(), |number| shown(row.metric, number));
             text.push_str(&format!(
-                "  not published: {} at {} threads, {}: {number}\n",
-                row.workload, row.threads, row.design
+                "  not published: {} at {}, {}: {number}\n",
+                row.workload,
+                number::threads(row.threads),
+                row.design
             ));
         }
         for note in notes.iter().filter(|note| note.table == table) {
@@ -214,7 +216,7 @@ fn design(row: &Published, sets: &[&[String]]) -> String {
             let other: Vec<&str> = (set.iter().filter(|set| !row.set.contains(set)).map(String::as_str)).collect();
             format!(" over {}", other.join(" "))
         }
-        Some(over) if over.design == row.design => format!(" over {} threads", over.threads),
+        Some(over) if over.design == row.design => format!(" over {}", number::threads(over.threads)),
         Some(over) => format!(" over {}", over.design),
     };
     let set = sets.iter().position(|set| *set == row.set.as_slice());

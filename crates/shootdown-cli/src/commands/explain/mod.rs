@@ -67,8 +67,10 @@ pub fn command(args: &ExplainArgs, stop: &AtomicBool) -> Result<u8, Failure> {
     }
     let (result, explanation) = outcome.map_err(Failure::Input)?;
     let title = format!(
-        "{} on {target}, {} threads, design {}",
-        spec.workload, spec.threads, spec.design
+        "{} on {target}, {}, design {}",
+        spec.workload,
+        number::threads(spec.threads),
+        spec.design
     );
     let most = usize::try_from(args.decisions).unwrap_or(usize::MAX);
     let mut paragraphs: Vec<String> = target.without_effect([spec.design.as_str()]);

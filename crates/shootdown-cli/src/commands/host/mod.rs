@@ -235,8 +235,9 @@ pub fn measure(
             let run = work::measure(workload, &place.cpus[..threads], settings.window, stop);
             let run = run.map_err(|error| {
                 Failure::Input(format!(
-                    "{} with {threads} threads cannot run here: {error}",
-                    workload.name()
+                    "{} with {} cannot run here: {error}",
+                    workload.name(),
+                    number::threads(threads)
                 ))
             })?;
             row.runs.push(run.ok_or(Failure::Interrupted)?);

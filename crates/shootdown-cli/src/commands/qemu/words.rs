@@ -81,7 +81,11 @@ fn verdict(rows: &[Row], control: Option<&Row>) -> Vec<String> {
     let mut verdict = Vec::new();
     for row in rows.iter().filter(|row| row.is_bad()) {
         let why = row.problem.as_deref().unwrap_or_default();
-        verdict.push(format!("{} on {} threads failed: {why}", row.design, row.threads));
+        verdict.push(format!(
+            "{} on {} failed: {why}",
+            row.design,
+            number::threads(row.threads as usize)
+        ));
     }
     let lines = || rows.iter().filter_map(|row| row.line.as_ref());
     let checked: u64 = lines().map(|line| line.accesses_checked).sum();

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use shootdown_sim::run::RunSpec;
 
+use crate::print::number;
 use crate::published::Published;
 
 /// One machine, with or without its broadcast, one workload, one number of threads.
@@ -60,10 +61,10 @@ impl fmt::Display for Place {
         let without = if self.broadcast { "" } else { " without broadcast" };
         write!(
             out,
-            "{} on {}{without} at {} threads",
+            "{} on {}{without} at {}",
             self.workload(),
             self.machine,
-            self.threads
+            number::threads(self.threads)
         )
     }
 }

@@ -26,6 +26,7 @@ use shootdown_sim::run::{Parameters, RunSpec, validate};
 use crate::args::ScoreboardArgs;
 use crate::failure::{BAD_RUN, Failure, SUCCESS};
 use crate::print::json;
+use crate::print::number;
 use crate::print::output;
 use crate::published;
 use crate::runs::catalog;
@@ -183,8 +184,12 @@ fn run(plans: Vec<Plan>, runner: &dyn Runner, settings: &Settings, stop: &Atomic
 fn failure(spec: &RunSpec, outcome: &Outcome) -> Option<String> {
     let reason = outcome.as_ref().err()?.lines().next().unwrap_or("no reason given");
     Some(format!(
-        "{} on {} under {} at {} threads, seed {}: {reason}",
-        spec.workload, spec.machine.name, spec.design, spec.threads, spec.seed
+        "{} on {} under {} at {}, seed {}: {reason}",
+        spec.workload,
+        spec.machine.name,
+        spec.design,
+        number::threads(spec.threads),
+        spec.seed
     ))
 }
 

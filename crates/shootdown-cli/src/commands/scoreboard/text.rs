@@ -154,7 +154,7 @@ mod tests {
         };
         let text = text(&document, false);
         for line in [
-            "left out: gup on one without broadcast at 1 threads: two threads at least",
+            "left out: gup on one without broadcast at 1 thread: two threads at least",
             "left out, 2 times: arm-ipi, gup on one without broadcast at 2 threads and so on: too few tags",
         ] {
             assert!(text.contains(line), "{text}");
