@@ -13,7 +13,7 @@
 //! `examples/tiny_emulator.rs` is a whole emulator in one page. In short:
 //!
 //! ```
-//! use shootdown::{Engine, PerCpu, Range, Root, Storage};
+//! use shootdown::{Engine, Machine, PerCpu, Policy, Range, Root, Storage};
 //! use shootdown_host::{Cpu, Threads, Tlb};
 //!
 //! let mut cpus: Vec<_> = (0..2).map(|_| PerCpu::new()).collect();
