@@ -43,23 +43,29 @@ pub const USER_HALF: u16 = 1 << 11;
 
 impl Machine {
     /// x86 with PCIDs: 4096 tags, no errata.
-    pub const PCID: Machine = Machine::with_tag_bits(12);
+    pub const PCID: Machine = Machine {
+        first_tag: 1,
+        tag_limit: 1 << 12,
+        split: false,
+        errata: Errata::NONE,
+    };
 
     /// A machine without usable tags (x86 without PCIDs, RISC-V with an ASID width of 0), no errata.
     ///
     /// The engine numbers its slots there as anywhere, and may ask for roots to be loaded with `keep`. So
     /// [`load_root`](crate::Kernel::load_root) ignores tag and `keep` and drops every entry at each load, as a write of
     /// CR3 does by itself; on RISC-V that takes an SFENCE.VMA of everything.
-    pub const NO_TAGS: Machine = Machine::with_tag_bits(0);
+    pub const NO_TAGS: Machine = Machine {
+        tag_limit: 1,
+        ..Machine::PCID
+    };
 
     /// A machine with tags of so many bits, at most 16, and no errata. 0 for none.
     pub const fn with_tag_bits(bits: u32) -> Machine {
         assert!(bits <= 16, "a tag has at most 16 bits");
         Machine {
-            first_tag: 1,
             tag_limit: 1 << bits,
-            split: false,
-            errata: Errata::NONE,
+            ..Machine::PCID
         }
     }
 

@@ -96,3 +96,6 @@ impl Design {
 }
 
 const _: () = assert!(MAX_SLOTS == 16, "the message in `check` says 16");
+
+#[cfg(test)]
+mod tests;

@@ -277,8 +277,8 @@ impl Ranges {
     }
 
     fn add(&mut self, range: Range) {
-        let same = |kept: &&mut Range| kept.stride() == range.stride() && wasted(kept, &range) == 0;
-        if let Some(kept) = self.kept[..self.len].iter_mut().find(same) {
+        let meets = |kept: &&mut Range| wasted(kept, &range) == 0;
+        if let Some(kept) = self.kept[..self.len].iter_mut().find(meets) {
             *kept = hull(kept, &range);
         } else if self.len < RANGES {
             self.kept[self.len] = range;

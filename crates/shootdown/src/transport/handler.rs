@@ -3,7 +3,7 @@
 //! Handlers take no lock, allocate nothing and wait for nobody (C5).
 
 use crate::cpu::state::PerCpu;
-use crate::design::{Requests, Walkers};
+use crate::design::Requests;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::hooks::{Answer, Event, Kernel};
@@ -57,11 +57,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     fn serve_polled(&self) -> bool {
         self.masked(|| {
             let cpu = &self.cpus[self.kernel.cpu()];
-            let serves = self.policy().walkers == Walkers::None || !cpu.walking.inside();
+            let serves = !cpu.walking.inside();
             if serves {
-                self.refuse_in_handler();
-                // Pairs with `before_ipi`, as in `on_ipi`.
-                K::Facade::after_ipi();
                 self.serve(cpu);
             }
             serves

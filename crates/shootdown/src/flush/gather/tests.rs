@@ -35,6 +35,10 @@ fn scattered_pages_are_one_range_only_where_it_is_walked_and_half_wanted() {
     assert_eq!(near.joined(33).as_slice(), [Range::pages(0, 3 * 4096, Stride::Size4K)]);
     let far = add_all([0, 20].map(|index| page(index * 4096, Stride::Size4K)));
     assert_eq!(far.clone().joined(33).as_slice().len(), 2);
+    let half_wanted = add_all([0, 3].map(|index| page(index * 4096, Stride::Size4K)));
+    assert_eq!(half_wanted.joined(33).as_slice().len(), 1);
+    let less = add_all([0, 4].map(|index| page(index * 4096, Stride::Size4K)));
+    assert_eq!(less.joined(33).as_slice().len(), 2);
     let over_the_ceiling = add_all([0, 2].map(|index| page(index * 4096, Stride::Size4K)));
     assert_eq!(over_the_ceiling.joined(2).as_slice().len(), 2);
 }
@@ -46,6 +50,28 @@ fn a_table_needs_no_range_of_its_own_where_a_page_below_it_was_unmapped() {
     assert_eq!(kept.as_slice(), [page(0x5000, Stride::Size4K).with_tables()]);
     kept.add_table(page(8 * MIB, Stride::Size2M));
     assert_eq!(kept.as_slice()[1], page(8 * MIB, Stride::Size2M).with_tables());
+}
+
+#[test]
+fn a_table_is_a_range_of_its_own_where_pages_lie_only_beside_it() {
+    // A page far above the span, just above, just below, and far below.
+    for (beside, span) in [(8 * MIB, 0), (2 * MIB, 0), (6 * MIB - 4096, 6 * MIB), (0, 4 * MIB)] {
+        let mut kept = add_all([page(beside, Stride::Size4K)]);
+        kept.add_table(page(span, Stride::Size2M));
+        let tables: Vec<bool> = kept.as_slice().iter().map(Range::tables).collect();
+        assert_eq!(tables, [false, true], "a page at {beside:#x}, a table for {span:#x}");
+    }
+}
+
+#[test]
+fn of_too_many_ranges_the_two_that_waste_least_become_one() {
+    let pages = |first: u64, count: u64| Range::pages(first * 4096, (first + count) * 4096, Stride::Size4K);
+    let last = add_all([pages(0, 1), pages(1000, 1), pages(2000, 1), pages(2003, 1)]);
+    assert_eq!(last.as_slice(), [pages(0, 1), pages(1000, 1), pages(2000, 4)]);
+    let first = add_all([pages(0, 1), pages(3, 1), pages(2000, 1), pages(3000, 1)]);
+    assert_eq!(first.as_slice(), [pages(0, 4), pages(3000, 1), pages(2000, 1)]);
+    let middle = add_all([pages(0, 1), pages(1000, 1), pages(1003, 1), pages(3000, 1)]);
+    assert_eq!(middle.as_slice(), [pages(0, 1), pages(1000, 4), pages(3000, 1)]);
 }
 
 fn any_range() -> impl Strategy<Value = Range> {
@@ -144,6 +170,22 @@ fn a_full_gather_says_so_and_flushes_before_the_next_frame() {
         drop(gather);
         assert_eq!(free, [vec![1, 2], vec![3]]);
         assert_eq!(interrupts(), 2, "what is left is flushed when the gather is dropped");
+    });
+    ON_WAIT.set(None);
+}
+
+#[test]
+fn a_table_finds_room_as_a_page_does_and_is_released_without_one() {
+    let (engine, space) = two(LOG);
+    on(0, || {
+        let (mut free, mut buffer) = (Vec::new(), [0_u64; 1]);
+        let mut gather = engine.gather(space, &mut buffer, |freed: Freed<'_, u64>| {
+            free.push((freed.pages.to_vec(), freed.tables.to_vec()));
+        });
+        assert_eq!(gather.page(0x1000, Stride::Size4K, 1), Room::Full);
+        assert_eq!(gather.table(page(0, Stride::Size2M), 100), Room::Full);
+        gather.finish();
+        assert_eq!(free, [(vec![1], vec![]), (vec![], vec![100])]);
     });
     ON_WAIT.set(None);
 }

@@ -1,6 +1,7 @@
 //! Serving without an interrupt: a CPU that spins for a lock with interrupts off, held by a CPU that flushes.
 
-use crate::design::{Design, Policy, Requests, Walkers};
+use crate::design::{Design, Policy, Requests, Wait, Walkers};
+use crate::flush::token::KERNEL;
 use crate::range::Range;
 use crate::testing::mock_kernel::{CLOCK, DESIGN, ON_WAIT, SEEN, Seen, Sys, many, on};
 use std::boxed::Box;
@@ -87,6 +88,32 @@ fn a_token_says_when_every_cpu_has_answered() {
         assert!(token.poll());
         let _flushed = token.wait();
     }
+}
+
+#[test]
+fn a_dispatched_flush_of_kernel_addresses_says_whether_tables_were_in_it() {
+    let (engine, _) = many(LOG, 1);
+    let range = Range::page(0xffff_8000_0000_0000);
+    for (range, tables) in [(range, false), (range.with_tables(), true)] {
+        assert_eq!(engine.dispatch_kernel(range).wait().covers_tables_of(KERNEL), tables);
+    }
+}
+
+#[test]
+fn polling_a_token_leaves_requests_to_the_interrupt_where_the_policy_does() {
+    let (engine, space) = many(
+        Policy {
+            wait: Wait::Spin,
+            ..LOG
+        },
+        2,
+    );
+    let own = engine.dispatch(space, Range::page(0x1000));
+    let of_another = on(1, || engine.dispatch(space, Range::page(0x2000)));
+    assert!(!own.poll() && !of_another.poll(), "the interrupt has not come");
+    on(0, || engine.poll());
+    on(1, || engine.poll());
+    let (_own, _other) = (own.wait(), of_another.wait());
 }
 
 #[test]

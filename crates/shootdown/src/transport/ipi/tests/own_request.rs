@@ -1,6 +1,9 @@
 //! The descriptor of a CPU, and requesters that take turns there.
 
 use super::*;
+use crate::hooks::Event;
+use crate::testing::mock_kernel::{EVENTS, MASKED};
+use crate::transport::request::Ask;
 
 /// A waiter is preempted, and another thread asks.
 const TAKE_TURNS: Policy = Policy {
@@ -45,4 +48,50 @@ fn a_descriptor_whose_waiter_has_not_looked_yet_is_not_used_by_whoever_asks_next
         let _done = engine.flush(space, Range::page(0x2000));
     });
     assert!(own.is_idle());
+}
+
+#[test]
+fn what_comes_in_while_a_descriptor_is_filled_leaves_nothing_of_its_own_there() {
+    let mut came_in = 0;
+    for operation in 0.. {
+        let (engine, space) = three(TAKE_TURNS);
+        let own = &engine.cpus[0].request;
+        let comes: &'static core::cell::Cell<u32> = Box::leak(Box::default());
+        interleave::after(operation, move || {
+            if !MASKED.get() {
+                comes.set(1);
+                let waits = ON_WAIT.replace(Some(Box::new(move |_| all_answer(engine))));
+                let _done = engine.flush(space, Range::page(0x2000));
+                ON_WAIT.set(waits);
+            }
+        });
+        let mut first = true;
+        flush(engine, space, move |_| {
+            if core::mem::take(&mut first) {
+                let (Ask::Space { range, .. }, ..) = own.ask() else {
+                    panic!("{:?}", own.ask());
+                };
+                assert_eq!(range, Range::page(0x1000), "it came in before operation {operation}");
+            }
+            all_answer(engine);
+        });
+        if !interleave::never() {
+            break;
+        }
+        came_in += comes.get();
+    }
+    assert!(came_in > 5, "{came_in} times");
+}
+
+#[test]
+fn a_request_tells_how_many_cpus_it_has_interrupted_of_those_that_it_waits_for() {
+    let (engine, space) = three(TAKE_TURNS);
+    put_nothing(engine, 2);
+    EVENTS.take();
+    flush(engine, space, move |_| all_answer(engine));
+    let interrupted = Event::Interrupted { sent: 1, targets: 2 };
+    assert!(
+        EVENTS.take().contains(&interrupted),
+        "somebody else has interrupted CPU 2"
+    );
 }

@@ -1,0 +1,69 @@
+//! What a machine can do, and which policies fit it.
+
+use super::*;
+use std::panic::catch_unwind;
+
+const SPLIT: Machine = Machine {
+    split: true,
+    ..Machine::PCID
+};
+
+#[test]
+fn a_machine_has_as_many_tags_as_its_bits_say() {
+    assert_eq!(Machine::with_tag_bits(12), Machine::PCID);
+    assert_eq!(Machine::with_tag_bits(0), Machine::NO_TAGS);
+    assert_eq!(Machine::with_tag_bits(16).tag_limit, 65_536);
+    assert!(catch_unwind(|| Machine::with_tag_bits(17)).is_err());
+    let has_tags = [0, 1, 12].map(|bits| Machine::with_tag_bits(bits).has_tags());
+    assert_eq!(has_tags, [false, true, true]);
+}
+
+#[test]
+fn a_limit_takes_tags_away_and_adds_none() {
+    let limits = [100, 4096, 5000].map(|tags| Machine::PCID.limited_to(tags).tag_limit);
+    assert_eq!(limits, [100, 4096, 4096]);
+}
+
+#[test]
+fn split_tags_end_where_the_other_half_begins() {
+    let ends = [SPLIT, SPLIT.limited_to(100), Machine::PCID].map(|machine| machine.end_of_tags());
+    assert_eq!(ends, [u32::from(USER_HALF), 100, 4096]);
+}
+
+#[test]
+fn a_space_has_a_tag_for_all_cpus_only_where_the_machine_has_tags() {
+    for (policy, on_pcid) in [
+        (Policy::IPI, Tags::PerCpu),
+        (Policy::BROADCAST, Policy::BROADCAST.tags),
+        (Policy::ARM_BROADCAST, Tags::System),
+    ] {
+        assert_eq!(policy.on(Machine::PCID).tags(), on_pcid);
+        assert_eq!(policy.on(Machine::NO_TAGS).tags(), Tags::PerCpu);
+    }
+    let kinds = [Policy::IPI, Policy::BROADCAST, Policy::ARM_BROADCAST].map(|policy| policy.tags.has_system_tags());
+    assert_eq!(kinds, [false, true, true]);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_what_is_not_used_is_not_asked_for() {
+    let is_refused = |design: Design| catch_unwind(|| design.check(4)).is_err();
+    let too_many = Machine {
+        tag_limit: (1 << 16) + 1,
+        ..Machine::PCID
+    };
+    assert!(is_refused(Policy::IPI.on(too_many)));
+    assert!(!is_refused(Policy::IPI.on(Machine::with_tag_bits(16))));
+    let no_window = |policy: Policy| Policy {
+        consider_window_ns: 0,
+        ..policy
+    };
+    assert!(is_refused(no_window(Policy::BROADCAST).on(Machine::PCID)));
+    assert!(
+        !is_refused(no_window(Policy::IPI).on(Machine::PCID)),
+        "no space is promoted"
+    );
+    assert!(
+        !is_refused(no_window(Policy::BROADCAST).on(Machine::NO_TAGS)),
+        "nor here"
+    );
+}
