@@ -1,5 +1,8 @@
 //! CPUs that come and go (C5).
 
+#[cfg(test)]
+mod tests;
+
 use crate::cpu::state::State;
 use crate::design::MAX_SLOTS;
 use crate::engine::Engine;

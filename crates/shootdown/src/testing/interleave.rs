@@ -11,6 +11,7 @@ type Due = (u32, Box<dyn FnOnce()>);
 
 std::thread_local! {
     static NEXT: RefCell<Option<Due>> = const { RefCell::new(None) };
+    static AFTER_WRITE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
     static MEDDLING: Cell<bool> = const { Cell::new(false) };
     static TURNS: RefCell<Option<(usize, Arc<Turns>)>> = const { RefCell::new(None) };
 }
@@ -27,6 +28,12 @@ pub(crate) fn after_each(mut what: impl FnMut() -> bool + 'static) {
             after_each(what);
         }
     });
+}
+
+/// Does `what` right after the next operation that reads and writes; once. For what comes in before something that is no
+/// operation.
+pub(crate) fn after_next_write(what: impl FnOnce() + 'static) {
+    AFTER_WRITE.set(Some(Box::new(what)));
 }
 
 /// Does nothing of what was to be done and was not. Whether there was nothing left.
@@ -137,10 +144,14 @@ fn operation() {
         None => None,
     });
     if let Some((_, what)) = due {
-        MEDDLING.set(true);
-        what();
-        MEDDLING.set(false);
+        meddle(what);
     }
+}
+
+fn meddle(what: Box<dyn FnOnce()>) {
+    MEDDLING.set(true);
+    what();
+    MEDDLING.set(false);
 }
 
 /// The host's own words, with others' steps in between.
@@ -155,6 +166,18 @@ impl Meddled {
     fn written(&self) {
         operation();
         self.1.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An operation that reads and writes.
+    fn exchanged<T>(&self, exchange: impl FnOnce(&AtomicU64) -> T) -> T {
+        self.written();
+        let found = exchange(&self.0);
+        if !MEDDLING.get()
+            && let Some(what) = AFTER_WRITE.take()
+        {
+            meddle(what);
+        }
+        found
     }
 }
 
@@ -172,24 +195,19 @@ unsafe impl Word for Meddled {
         self.0.store(value, order);
     }
     fn fetch_add_full(&self, value: u64) -> u64 {
-        self.written();
-        self.0.fetch_add_full(value)
+        self.exchanged(|word| word.fetch_add_full(value))
     }
     fn fetch_or_full(&self, bits: u64) -> u64 {
-        self.written();
-        self.0.fetch_or_full(bits)
+        self.exchanged(|word| word.fetch_or_full(bits))
     }
     fn fetch_and_full(&self, bits: u64) -> u64 {
-        self.written();
-        self.0.fetch_and_full(bits)
+        self.exchanged(|word| word.fetch_and_full(bits))
     }
     fn swap_full(&self, value: u64) -> u64 {
-        self.written();
-        self.0.swap_full(value)
+        self.exchanged(|word| word.swap_full(value))
     }
     fn compare_exchange_full(&self, current: u64, new: u64) -> Result<u64, u64> {
-        self.written();
-        self.0.compare_exchange_full(current, new)
+        self.exchanged(|word| word.compare_exchange_full(current, new))
     }
 }
 

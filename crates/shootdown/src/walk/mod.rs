@@ -52,6 +52,8 @@ mod grace;
 pub(crate) mod policy;
 mod retire;
 mod slots;
+#[cfg(test)]
+mod tests;
 
 pub use grace::{Grace, GracesOver, Retired};
 pub(crate) use policy::Counts;

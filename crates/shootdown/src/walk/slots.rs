@@ -245,6 +245,20 @@ mod tests {
     }
 
     #[test]
+    fn what_was_published_is_withdrawn_once_and_later_walks_write_nothing() {
+        let walking = walking();
+        assert_eq!(walking.to_publish(7), Some(7));
+        walking.published.0.store(7, Relaxed);
+        for published in [true, false, false] {
+            let before = walking.published.0.writes();
+            walking.begin(0);
+            walking.end();
+            assert_eq!(walking.published.0.writes() - before, u32::from(published));
+            assert_eq!(walking.published.0.load(Relaxed), 0);
+        }
+    }
+
+    #[test]
     fn a_cpu_that_comes_online_has_nothing_left() {
         let walking = registered(1..=SLOTS as u64);
         walking.published.0.store(ANY, Relaxed);

@@ -94,6 +94,7 @@ unsafe impl Kernel<1> for &Recorder {
         }
     }
     fn secondary_sync(&self, ticket: u64) {
+        assert_eq!(self.pins.get(), 0, "it may wait for a device");
         self.awaited.borrow_mut().push(ticket);
     }
     fn pin(&self) {

@@ -1,7 +1,7 @@
 //! TLBs that belong to no CPU.
 
 use crate::{LIMITS, Memory, Recorder};
-use shootdown::{Policy, Range, Reach, Root, Secondary, Tags};
+use shootdown::{Policy, Range, Reach, Root, Secondary, Tags, Unmapped};
 
 #[test]
 fn secondary_tlbs_are_told_of_each_flush_and_awaited_once_before_the_proof() {
@@ -67,5 +67,25 @@ fn secondary_tlbs_are_told_of_each_flush_and_awaited_once_before_the_proof() {
                 ]
             );
         }
+    }
+}
+
+/// The hook that waits checks that it may.
+#[test]
+fn an_unmap_that_interrupts_nobody_waits_for_devices_with_migration_allowed() {
+    let design = Policy::DEFERRED;
+    let mut machine = Memory::new(2, design);
+    let kernel = Recorder::default();
+    let engine = machine.engine(&kernel, design);
+    let space = engine.space(Root(10));
+    kernel.device.set(true);
+    for (cpu, awaited) in [(0, 1), (1, 2)] {
+        kernel.cpu.set(cpu);
+        // SAFETY: the space outlives the engine's use of it.
+        unsafe { engine.switch_to(&space) };
+        kernel.cpu.set(0);
+        let unmapped = engine.flush_later(&space, Range::page(0x5000), 1);
+        assert_eq!(matches!(unmapped, Unmapped::Later(_)), cpu == 1, "CPU 1 has it too");
+        assert_eq!(kernel.awaited.borrow().last(), Some(&awaited));
     }
 }

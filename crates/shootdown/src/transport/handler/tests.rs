@@ -3,7 +3,9 @@
 use crate::design::{Design, Policy, Requests, Wait, Walkers};
 use crate::flush::token::KERNEL;
 use crate::range::Range;
-use crate::testing::mock_kernel::{CLOCK, DESIGN, ON_WAIT, SEEN, Seen, Sys, many, on};
+use crate::testing::interleave;
+use crate::testing::mock_kernel::{CLOCK, DESIGN, ON_WAIT, SEEN, Seen, Sys, World, handle, many, on};
+use crate::transport::request::{Asked, Request};
 use std::boxed::Box;
 use std::vec::Vec;
 
@@ -125,4 +127,51 @@ fn polling_a_token_serves_this_cpu() {
     assert!(of_another.poll(), "CPU 0 served it while it polled");
     on(1, || engine.poll());
     let (_own, _other) = (own.wait(), of_another.wait());
+}
+
+/// A debug build panics; a release build does not answer, for that would say that the walk has ended.
+#[test]
+fn a_cpu_that_waits_inside_a_walk_does_not_answer() {
+    let (engine, space) = many(
+        Policy {
+            walkers: Walkers::Precise,
+            ..LOG
+        },
+        2,
+    );
+    let own = engine.dispatch(space, Range::page(0x1000));
+    let of_another = on(1, || engine.dispatch(space, Range::page(0x2000)));
+    let walk = engine.walk(space);
+    let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| own.poll()));
+    assert_eq!(polled.is_err(), cfg!(debug_assertions));
+    drop(walk);
+    assert!(!on(1, || of_another.poll()), "CPU 0 has not answered");
+    engine.poll();
+    on(1, || engine.poll());
+    let (_own, _other) = (own.wait(), of_another.wait());
+}
+
+#[test]
+fn a_target_is_through_with_a_space_that_it_walked_when_it_answers() {
+    let (engine, space) = many(
+        Policy {
+            walkers: Walkers::Sticky,
+            ..DESIGN
+        },
+        2,
+    );
+    on(1, || drop(engine.walk(space)));
+    let request: &'static Request<World> = Box::leak(Box::new(Request::sending()));
+    let address = core::ptr::from_ref(space).expose_provenance() as u64;
+    request.write(Asked::END_WALKS, address, 0);
+    assert!(engine.cpus[1].queue.put(0, request).is_some());
+    request.sent(1);
+    interleave::after_each(move || {
+        let registered = space.walkers.contains(1);
+        assert!(!registered || !request.is_complete(), "the space may be gone");
+        false
+    });
+    on(1, || handle(engine));
+    interleave::never();
+    assert!(request.is_complete() && !space.walkers.contains(1));
 }

@@ -1,0 +1,24 @@
+use crate::Policy;
+use crate::design::Walkers;
+use crate::testing::interleave;
+use crate::testing::mock_kernel::{DESIGN, on, three};
+
+/// As a machine check on top of an NMI, whose handlers both walk.
+#[test]
+fn a_walk_in_nmi_context_does_not_hide_the_one_that_it_interrupted_at_its_beginning() {
+    let (engine, space) = three(Policy {
+        walkers: Walkers::Precise,
+        ..DESIGN
+    });
+    for after_joining in [false, true] {
+        let inner = move || drop(engine.walk_from_nmi(space));
+        match after_joining {
+            false => interleave::after(0, inner),
+            true => interleave::after_next_write(inner),
+        }
+        let walk = on(1, || engine.walk_from_nmi(space));
+        assert!(engine.nmi_walkers.contains(1), "after joining: {after_joining}");
+        on(1, || drop(walk));
+        assert!(!engine.nmi_walkers.contains(1));
+    }
+}
