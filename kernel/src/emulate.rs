@@ -12,7 +12,7 @@ use crate::arch::cpu::{self, Cpu};
 use crate::arch::traps::{Frame, MAIL};
 use crate::arch::{apic, features, invalidate};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use shootdown::Facade;
+use shootdown::{Facade, Local, Stride, Tag};
 use shootdown_arch::x86_64::AddressWidth;
 use shootdown_arch::x86_64::invlpgb::{INVLPGB_OPCODE, Invlpgb, InvlpgbLimits, Operands, TLBSYNC_OPCODE};
 use x86_64::instructions::interrupts::{self, without_interrupts};
@@ -157,7 +157,7 @@ pub fn take_mail(me: &Cpu) {
     mail.locked(|| {
         let (done, posted) = (mail.done.load(Ordering::Relaxed), mail.posted.load(Ordering::Relaxed));
         if mail.overflowed.swap(false, Ordering::Relaxed) {
-            invalidate::everything();
+            invalidate::here(me, Local::All);
         } else {
             for letter in done..posted {
                 let [address, rest] = &mail.letters[letter as usize % LETTERS];
@@ -169,7 +169,7 @@ pub fn take_mail(me: &Cpu) {
                 };
                 match Invlpgb::decode(operands, limits(), AddressWidth::Bits48) {
                     Ok(what) => carry_out(me, what),
-                    Err(_) => invalidate::everything(),
+                    Err(_) => invalidate::here(me, Local::All),
                 }
             }
         }
@@ -188,21 +188,28 @@ pub fn poll() {
 }
 
 fn carry_out(me: &Cpu, what: Invlpgb) {
+    let has_tags = features::get().processor.has_tags();
     match (what.page_range(), what.tag()) {
         // Under every tag: INVLPG reaches the loaded one and global entries only.
-        (Some(_), None) if features::get().tags => invalidate::everything(),
+        (Some(_), None) if has_tags => invalidate::here(me, Local::All),
         (Some(pages), tag) => {
             let (first, step) = (pages.address().get(), pages.stride().bytes());
             for index in 0..u64::from(pages.count().get()) {
-                let address = first.wrapping_add(index * step);
-                match tag {
-                    Some(tag) if features::get().tags => invalidate::page(me, address, tag.get()),
-                    _ => invalidate::page_here(address),
-                }
+                let (address, stride) = (first.wrapping_add(index * step), Stride::Size4K);
+                let page = match tag {
+                    Some(tag) if has_tags => Local::Page {
+                        address,
+                        stride,
+                        tag: Tag(tag.get()),
+                        leaf_only: false,
+                    },
+                    _ => Local::Kernel { address, stride },
+                };
+                invalidate::here(me, page);
             }
         }
-        (None, Some(tag)) if features::get().tags => invalidate::tag(me, tag.get()),
-        (None, _) if what.includes_global() => invalidate::everything(),
-        (None, _) => invalidate::all_non_global(me),
+        (None, Some(tag)) if has_tags => invalidate::here(me, Local::Tag(Tag(tag.get()))),
+        (None, _) if what.includes_global() => invalidate::here(me, Local::All),
+        (None, _) => invalidate::all_non_global(),
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::arch::time;
 use core::sync::atomic::AtomicU64;
-use shootdown::{Facade, Native};
+use shootdown::Facade;
+use shootdown_cpu::BareMetal;
 
-/// [`Native`], with waits that yield the emulator's turn and carry out broadcasts that are emulated.
+/// [`BareMetal`], with waits that yield the emulator's turn and carry out broadcasts that are emulated.
 pub struct Bare;
 
 // SAFETY: the processor's own atomics and barriers.
@@ -13,30 +14,36 @@ unsafe impl Facade for Bare {
 
     #[inline]
     fn full_barrier() {
-        Native::full_barrier();
+        BareMetal::full_barrier();
     }
     #[inline]
     fn publish_tables() {
-        Native::publish_tables();
+        BareMetal::publish_tables();
     }
     #[inline]
-    fn publish_tables_before_full() {}
+    fn publish_tables_before_full() {
+        BareMetal::publish_tables_before_full();
+    }
     #[inline]
-    fn after_ipi() {}
+    fn after_ipi() {
+        BareMetal::after_ipi();
+    }
     #[inline]
     fn before_ipi() {
-        // A write to uncached memory is ordered after earlier stores; `apic::send` has the fence for x2APIC.
+        BareMetal::before_ipi();
     }
     #[inline]
-    fn before_root_load() {}
+    fn before_root_load() {
+        BareMetal::before_root_load();
+    }
 
     #[inline(always)]
     fn prefetch(word: &AtomicU64) {
-        Native::prefetch(word);
+        BareMetal::prefetch(word);
     }
     #[inline(always)]
     fn prefetch_to_write(word: &AtomicU64) {
-        Native::prefetch_to_write(word);
+        BareMetal::prefetch_to_write(word);
     }
     fn wait_until(mut condition: impl FnMut() -> bool) {
         let mut looks = 0_u32;

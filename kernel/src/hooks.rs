@@ -1,14 +1,12 @@
-//! What this kernel implements for the engine: the whole of it. Copy this file to begin an integration of your own.
-//!
-//! Required are the first six functions. Everything else is optional: broadcast where the processor has it (or its
-//! emulation stands in), a clock, pins, counting, and the switches of known bugs.
+//! What this kernel implements for the engine. `shootdown-cpu` executes the instructions; the kernel adds its CPU
+//! numbers, pins and clock, and counts. A kernel that counts nothing writes `shootdown_cpu::hooks!` in place of most of
+//! this: see `examples/minimal-x86_64`.
 
 use crate::arch::{self, apic, invalidate, traps};
 use crate::facade::Bare;
 use crate::{measure, serial};
-use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Policy, Root, Stride, Stuck, Tag};
-use shootdown_arch::x86_64::invlpgb::{self, Invlpgb, InvlpgbLimits};
-use shootdown_arch::x86_64::{AddressWidth, Pcid};
+use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Event, Kernel, Local, Policy, Root, Stuck, Tag};
+use shootdown_cpu::Processor;
 use x86_64::instructions::interrupts;
 
 /// Words of a CPU set: 64 CPUs.
@@ -16,8 +14,8 @@ pub const WORDS: usize = 1;
 
 /// The hooks.
 pub struct Hooks {
-    /// Pages that one broadcast may name; `None` where nothing broadcasts.
-    pub broadcast: Option<InvlpgbLimits>,
+    /// The processor, with the limits of its broadcasts or of their emulation.
+    pub processor: Processor,
     /// Broadcasts are emulated by interrupts.
     pub emulated: bool,
     /// A CPU that does not answer is a violation (C5): where instructions are counted, no host can have kept it from
@@ -79,30 +77,20 @@ unsafe impl Kernel<WORDS> for Hooks {
         arch::cpu::add(&arch::cpu().counts.sent, sent);
     }
 
-    // Always: what is asked is known where it is asked, and then this is an instruction or two.
+    // Always: see `invalidate::here`.
     #[inline(always)]
     fn invalidate(&self, what: Local) {
-        let cpu = arch::cpu();
-        match what {
-            // INVLPG and INVPCID drop the links on the way too, whatever is asked.
-            Local::Page { address, tag, .. } => invalidate::page(cpu, address, tag.0),
-            Local::Tag(tag) => invalidate::tag(cpu, tag.0),
-            Local::Kernel { address, .. } => invalidate::page_here(address),
-            Local::All => invalidate::everything(),
-        }
+        invalidate::here(arch::cpu(), what);
     }
 
     fn load_root(&self, root: Root, tag: Tag, keep: bool) {
-        // SAFETY: every root maps the upper half as the kernel's own does; the engine is told before one is freed.
-        unsafe { invalidate::load_root(arch::cpu(), root.0, tag.0, keep) };
+        // SAFETY: every root maps the upper half as the kernel's own does; the engine is told before one is freed, and
+        // has masked interrupts.
+        unsafe { invalidate::load_root(arch::cpu(), root, tag, keep) };
     }
 
     fn broadcast_limits(&self) -> Option<BroadcastLimits> {
-        let most = self.broadcast?.max_pages().get();
-        Some(BroadcastLimits {
-            max_pages: most,
-            max_large_pages: most,
-        })
+        self.processor.broadcast_limits()
     }
 
     fn broadcast_interrupts(&self) -> bool {
@@ -110,44 +98,12 @@ unsafe impl Kernel<WORDS> for Hooks {
     }
 
     fn broadcast(&self, what: Broadcast) {
-        let limits = self.broadcast.expect("asked for only where there are limits");
-        let pages = |address, stride, count| {
-            let stride = match stride {
-                Stride::Size4K => invlpgb::Stride::Size4K,
-                Stride::Size2M | Stride::Size1G => invlpgb::Stride::Size2M,
-            };
-            limits.pages(address, count, stride, AddressWidth::Bits48)
-        };
-        let pcid = |tag: Tag| Pcid::new(tag.0).expect("the design's limit is 4096");
-        let operation = match what {
-            Broadcast::Pages {
-                address,
-                stride,
-                count,
-                tag,
-                leaf_only,
-            } => pages(address, stride, count).map(|pages| {
-                let operation = Invlpgb::pages(pages, pcid(tag));
-                if leaf_only {
-                    operation.leaf_only().build()
-                } else {
-                    operation.build()
-                }
-            }),
-            Broadcast::Kernel { address, stride, count } => {
-                pages(address, stride, count).map(|pages| Invlpgb::kernel_pages(pages).build())
-            }
-            Broadcast::Tag(tag) => Ok(Invlpgb::whole_tag(pcid(tag))),
-            Broadcast::NonGlobal => Ok(Invlpgb::all_non_global()),
-            Broadcast::All => Ok(Invlpgb::all()),
-        };
         arch::cpu::add(&arch::cpu().counts.broadcasts, 1);
-        // A range that cannot be named is flushed with everything else (C6).
-        invalidate::invlpgb(operation.unwrap_or(Invlpgb::all()));
+        self.processor.broadcast(what).expect("no x86-64 processor refuses one");
     }
 
     fn broadcast_sync(&self) {
-        invalidate::tlbsync();
+        self.processor.broadcast_sync();
     }
 
     #[inline]

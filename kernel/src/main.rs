@@ -20,6 +20,8 @@
 
 extern crate alloc;
 #[cfg(feature = "known-bugs")]
+extern crate shootdown_cpu_patched as shootdown_cpu;
+#[cfg(feature = "known-bugs")]
 extern crate shootdown_patched as shootdown;
 
 mod arch;
@@ -55,7 +57,7 @@ use hooks::{Hooks, WORDS};
 use memory::Frame;
 use options::Options;
 use serial::Status;
-use shootdown::{Design, Engine, PerCpu, Reach, Root, Storage, Tags, tag_words};
+use shootdown::{Design, Engine, Local, PerCpu, Reach, Root, Storage, Tags, tag_words};
 use x86_64::instructions::interrupts::{self, without_interrupts};
 
 /// The heap: small things that live long. Pages and stacks come from `frames`.
@@ -135,7 +137,7 @@ extern "C" fn first_cpu(words: u32, by_multiboot: u32) -> ! {
     interrupts::enable();
     smp::start_others();
     paging::finish_kernel_root(kernel_root());
-    smp::on_all(cpu::all().len(), |_| arch::invalidate::everything());
+    smp::on_all(cpu::all().len(), |cpu| arch::invalidate::here(cpu, Local::All));
     run(&options)
 }
 
@@ -169,8 +171,9 @@ fn set_up_engine(options: &Options, design: Design) {
     if emulated && !matches!(design.policy.reach, Reach::Ipi | Reach::None) {
         time::take_up(time::MAIL);
     }
+    let limits = features.processor.invlpgb_limits().or(emulated.then(emulate::limits));
     let hooks = Hooks {
-        broadcast: features.broadcast.or(emulated.then(emulate::limits)),
+        processor: features.processor.with_broadcast(limits),
         emulated,
         silence_is_violation: options.workload == "torture" && (options.icount.is_some() || options.fault.is_some()),
     };

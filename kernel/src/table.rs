@@ -31,7 +31,7 @@ pub fn run(workload: Workload, options: &Options) -> ! {
     }
     println!(
         "tags: {}; broadcast: {}; stale translations: {stale}; done",
-        if features::get().tags {
+        if features::get().processor.has_tags() {
             "PCID and INVPCID"
         } else {
             "none"

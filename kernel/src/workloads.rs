@@ -310,7 +310,7 @@ fn print(workload: Workload, threads: usize, options: &Options, counted: &Totals
 
 /// What carries broadcasts out.
 pub fn broadcast_in_words() -> &'static str {
-    match (engine().kernel().broadcast, engine().kernel().emulated) {
+    match (engine().kernel().processor.invlpgb_limits(), engine().kernel().emulated) {
         (None, _) => "none",
         (Some(_), true) => "emulated",
         (Some(_), false) => "hardware",

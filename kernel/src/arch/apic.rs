@@ -4,7 +4,8 @@
 use super::features;
 use crate::memory::direct;
 use core::sync::atomic::{AtomicBool, Ordering};
-use x86_64::instructions::interrupts::without_interrupts;
+use shootdown_arch::x86_64::icr::Command;
+use shootdown_cpu::Controller;
 use x86_64::instructions::port::Port;
 use x86_64::registers::model_specific::Msr;
 
@@ -16,20 +17,10 @@ const X2APIC: u64 = 1 << 10;
 const REGISTERS: u64 = 0xFEE0_0000;
 
 /// Registers, by their offset in memory; the model-specific one is 0x800 + offset / 16.
-const ID: u32 = 0x20;
-const END_OF_INTERRUPT: u32 = 0xB0;
 const SPURIOUS: u32 = 0xF0;
-const COMMAND: u32 = 0x300;
-const COMMAND_HIGH: u32 = 0x310;
 const TIMER: u32 = 0x320;
 const TIMER_COUNT: u32 = 0x380;
 const TIMER_DIVIDE: u32 = 0x3E0;
-
-/// The command is still being sent (xAPIC only).
-const PENDING: u32 = 1 << 12;
-const NMI: u32 = 0x4400;
-const INIT: u32 = 0x4500;
-const STARTUP: u32 = 0x4600;
 
 /// Whether the registers are model-specific.
 static USES_MSRS: AtomicBool = AtomicBool::new(false);
@@ -38,21 +29,12 @@ fn by_msr() -> bool {
     USES_MSRS.load(Ordering::Relaxed)
 }
 
-fn read(register: u32) -> u32 {
-    if by_msr() {
-        // SAFETY: an x2APIC register, in x2APIC mode.
-        return unsafe { Msr::new(0x800 + register / 16).read() } as u32;
-    }
-    // SAFETY: a register of this CPU's controller, mapped uncached.
-    unsafe { direct::<u32>(REGISTERS + u64::from(register)).read_volatile() }
-}
-
 fn write(register: u32, value: u32) {
     if by_msr() {
-        // SAFETY: as in `read`; the values written are ones that the register takes.
+        // SAFETY: an x2APIC register, in x2APIC mode, and a value that it takes.
         return unsafe { Msr::new(0x800 + register / 16).write(u64::from(value)) };
     }
-    // SAFETY: as in `read`.
+    // SAFETY: a register of this CPU's controller, mapped uncached.
     unsafe { direct::<u32>(REGISTERS + u64::from(register)).write_volatile(value) }
 }
 
@@ -92,15 +74,24 @@ pub fn enable() {
     write(TIMER, u32::from(super::traps::TIMER));
 }
 
+#[inline]
+fn controller() -> Controller {
+    if by_msr() {
+        Controller::X2Apic
+    } else {
+        Controller::XApic(direct(REGISTERS))
+    }
+}
+
 /// This CPU's number in the interrupt controller.
 pub fn id() -> u32 {
-    if by_msr() { read(ID) } else { read(ID) >> 24 }
+    controller().this_cpu()
 }
 
 /// To be called by every handler of an interrupt that came through the controller.
 #[inline]
 pub fn end_of_interrupt() {
-    write(END_OF_INTERRUPT, 0);
+    controller().acknowledge();
 }
 
 /// Raises the timer interrupt here once, after so many bus cycles (nanoseconds, under QEMU); 0 stops it.
@@ -109,50 +100,24 @@ pub fn arm_timer(count: u32) {
     write(TIMER_COUNT, count);
 }
 
-#[inline]
-fn command(apic_id: u32, low: u32) {
-    if by_msr() {
-        // SAFETY: these two fences have no effect but to wait, and are what the manuals ask for before an x2APIC write
-        // (a compiler may make a locked instruction of its own fence, which is none of them); then the command
-        // register, in x2APIC mode.
-        return unsafe {
-            core::arch::asm!("mfence", "lfence", options(nostack, preserves_flags));
-            Msr::new(0x830).write(u64::from(apic_id) << 32 | u64::from(low));
-        };
-    }
-    let at = |register: u32| direct::<u32>(REGISTERS + u64::from(register));
-    // Two registers, and handlers send too.
-    without_interrupts(|| {
-        // SAFETY: registers of this CPU's controller, mapped uncached, in xAPIC mode.
-        unsafe {
-            while at(COMMAND).read_volatile() & PENDING != 0 {
-                core::hint::spin_loop();
-            }
-            at(COMMAND_HIGH).write_volatile(apic_id << 24);
-            at(COMMAND).write_volatile(low);
-        }
-    });
-}
-
 /// Raises `vector` on the CPU with this number in the interrupt controller. Earlier stores are visible before it
-/// arrives: a write to uncached memory is ordered on x86, and before a write to a model-specific register, which is
-/// not, stand fences.
+/// arrives.
 #[inline]
 pub fn send(apic_id: u32, vector: u8) {
-    command(apic_id, u32::from(vector));
+    controller().send([apic_id], vector);
 }
 
 /// Raises an NMI on a CPU.
 pub fn send_nmi(apic_id: u32) {
-    command(apic_id, NMI);
+    controller().command(apic_id, Command::NMI);
 }
 
 /// Resets a CPU.
 pub fn send_init(apic_id: u32) {
-    command(apic_id, INIT);
+    controller().command(apic_id, Command::INIT);
 }
 
 /// Starts a CPU at a page below 1 MiB.
 pub fn send_startup(apic_id: u32, page: u64) {
-    command(apic_id, STARTUP | (page / crate::memory::PAGE) as u32);
+    controller().command(apic_id, Command::startup(page).expect("a page below 1 MiB"));
 }

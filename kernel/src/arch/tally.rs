@@ -3,6 +3,7 @@
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
+use shootdown::{Local, Tag};
 
 /// What is counted, in this order.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +40,20 @@ static COUNTS: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.le
 pub fn note(what: Instruction) {
     if cfg!(feature = "known-bugs") {
         COUNTS[what as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A local invalidation is carried out, with tags or without, while `loaded` is the tag that is loaded.
+#[inline(always)]
+pub fn invalidation(has_tags: bool, loaded: Tag, what: Local) {
+    match what {
+        Local::Page { tag, .. } if tag == loaded => note(Instruction::Invlpg),
+        Local::Kernel { .. } => note(Instruction::Invlpg),
+        Local::Page { .. } if has_tags => note(Instruction::InvpcidAddress),
+        Local::Tag(_) if has_tags => note(Instruction::InvpcidTag),
+        Local::All if has_tags => note(Instruction::InvpcidAll),
+        // By registers, or not at all.
+        Local::Page { .. } | Local::Tag(_) | Local::All => {}
     }
 }
 

@@ -48,7 +48,7 @@ pub fn give(process: &Process, fd: u64, list: u64, count: u64) -> Result<u64, Er
     let hooks = engine().kernel();
     let lacking = if engine().policy().walkers == Walkers::None {
         Some("lockless walks under this design")
-    } else if hooks.broadcast.is_some() && !hooks.emulated {
+    } else if hooks.processor.broadcast_limits().is_some() && !hooks.emulated {
         // `AddressSpace::pin` relies on flushes that wait.
         Some("lockless walks beside broadcasts by the processor")
     } else {

@@ -99,7 +99,7 @@ pub fn run(options: &Options) -> ! {
         sum(|cpu| cpu.counts.emulation.load(Ordering::Acquire)),
         crate::workloads::broadcast_in_words(),
         time::ticks(),
-        features::get().tags,
+        features::get().processor.has_tags(),
         Tally,
         done,
     );
