@@ -731,7 +731,7 @@ void shootdown_batch_finish(struct shootdown_batch *batch);
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.
  */
-void shootdown_settle(const struct shootdown_engine *engine, const struct shootdown_space *space);
+void shootdown_flush_pending(const struct shootdown_engine *engine, const struct shootdown_space *space);
 
 /**
  * Begins a lockless walk of the space's tables: masks interrupts, and no table page that it can reach is freed until

@@ -60,9 +60,9 @@ pub unsafe extern "C" fn shootdown_batch_finish(batch: *mut shootdown_batch) {
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn shootdown_settle(engine: *const shootdown_engine, space: *const shootdown_space) {
+pub unsafe extern "C" fn shootdown_flush_pending(engine: *const shootdown_engine, space: *const shootdown_space) {
     // SAFETY: the caller's.
-    unsafe { engine_of(engine).settle(space_of(space)) }
+    unsafe { engine_of(engine).flush_pending(space_of(space)) }
 }
 
 // What C reserves is enough.

@@ -313,7 +313,7 @@ static void unmap_everywhere(unsigned way, unsigned first, unsigned count)
         shootdown_batch_begin(engine, &batch);
         shootdown_batch_add(&batch, spaces[0], range);
         shootdown_batch_finish(&batch);
-        shootdown_settle(engine, spaces[0]);
+        shootdown_flush_pending(engine, spaces[0]);
         break;
     case 4:
         range.tables = true;

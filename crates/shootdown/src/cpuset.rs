@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_settled_when_nobody_is_in_the_middle_of_joining_or_leaving() {
+    fn a_set_is_settled_when_no_cpu_is_joining_or_leaving() {
         const CPUS: usize = 64 * 9;
         for cpu in [5, 130, 64 * 8 + 7] {
             for joins in [true, false] {

@@ -7,7 +7,7 @@ use crate::design::{Design, Machine, Policy, Tags, tags_on};
 use crate::facade::{Facade, Word};
 use crate::hooks::{CpuId, Kernel, Root, Tag};
 use crate::space::log::FlushLog;
-use crate::space::{Line, Space};
+use crate::space::{CachePadded, Space};
 use crate::tags::pool::TagPool;
 use crate::tags::rollover::RollOver;
 
@@ -34,7 +34,7 @@ pub struct Engine<'a, K: Kernel<W>, const W: usize> {
     pub(crate) cpus: &'a [PerCpu<K::Facade>],
     pub(crate) kernel_root: Root,
     pub(crate) online: CpuSet<K::Facade, W>,
-    pub(crate) next_space: Line<<K::Facade as Facade>::U64>,
+    pub(crate) next_space: CachePadded<<K::Facade as Facade>::U64>,
     /// Kernel ranges have a generation and a log of their own.
     pub(crate) kernel_log: FlushLog<K::Facade>,
     pub(crate) tags: TagPool<'a, K::Facade>,
@@ -42,15 +42,15 @@ pub struct Engine<'a, K: Kernel<W>, const W: usize> {
     /// CPUs in a walk from NMI context.
     pub(crate) nmi_walkers: CpuSet<K::Facade, W>,
     /// Count of grace periods asked for.
-    pub(crate) grace: Line<<K::Facade as Facade>::U64>,
+    pub(crate) grace: CachePadded<<K::Facade as Facade>::U64>,
     /// Epoch of deferred unmaps, from 1: CPUs flush for it at their ticks.
-    pub(crate) deferral_epoch: Line<<K::Facade as Facade>::U64>,
+    pub(crate) deferral_epoch: CachePadded<<K::Facade as Facade>::U64>,
     /// CPUs that run user code without ticks.
     pub(crate) tickless: CpuSet<K::Facade, W>,
     /// What each way of reaching other CPUs costs; read by `Reach::Adaptive` only.
     pub(crate) costs: CostWords<K::Facade>,
     /// 1 after a promotion found no tag, until some space has given one up.
-    pub(crate) tag_shortage: Line<<K::Facade as Facade>::U64>,
+    pub(crate) tag_shortage: CachePadded<<K::Facade as Facade>::U64>,
 }
 
 impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
@@ -82,16 +82,16 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
             cpus: storage.cpus,
             kernel_root,
             online: CpuSet::new(),
-            next_space: Line(Word::new(1)),
+            next_space: CachePadded(Word::new(1)),
             kernel_log: FlushLog::new(),
             tags: TagPool::new(storage.tags, pool),
             rollover: RollOver::new(),
             nmi_walkers: CpuSet::new(),
-            grace: Line(Word::new(0)),
-            deferral_epoch: Line(Word::new(1)),
+            grace: CachePadded(Word::new(0)),
+            deferral_epoch: CachePadded(Word::new(1)),
             tickless: CpuSet::new(),
             costs: CostWords::new(),
-            tag_shortage: Line(Word::new(0)),
+            tag_shortage: CachePadded(Word::new(0)),
         }
     }
 

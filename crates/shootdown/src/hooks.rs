@@ -145,7 +145,7 @@ pub enum Answer {
     /// The space is loaded, and had been caught up with already.
     Current,
     /// The space was loaded lazily, or was in the way, and has been unloaded.
-    LetGo,
+    Unloaded,
     /// The space is not loaded here.
     Elsewhere,
 }
@@ -239,7 +239,7 @@ pub enum Demotion {
     /// It is active on few CPUs, and others want its tag.
     TagsShort,
     /// Its requests are expected to cost less `without` a tag than they do `with` it; ns.
-    Dear {
+    BroadcastCost {
         /// By interrupts, and by CPUs that catch up.
         without: u64,
         /// By a broadcast.
@@ -338,7 +338,7 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     /// and pages under every tag, which no action names, are asked for with kernel pages only ([`Broadcast::Kernel`];
     /// to invalidate more is right). Any context; always the same answer.
     #[inline]
-    fn broadcasts_are_aimed(&self) -> bool {
+    fn broadcast_is_targeted(&self) -> bool {
         false
     }
 

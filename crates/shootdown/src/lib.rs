@@ -25,7 +25,7 @@
 //! | a lock is waited for with interrupts off | [`Engine::poll`], in the loop |
 //! | page-table entries were cleared or weakened | [`Engine::flush`], or [`Engine::dispatch`] and [`Token::wait`] |
 //! | a range of one space is unmapped, with frames to free | [`Engine::gather`] |
-//! | many spaces at once | [`Engine::batch`], and [`Engine::settle`] before relying on a cleared entry |
+//! | many spaces at once | [`Engine::batch`], and [`Engine::flush_pending`] before relying on a cleared entry |
 //! | private memory was unmapped, and frames and range can wait | [`Engine::flush_later`], with [`Engine::tick`] on every CPU |
 //! | kernel mappings changed | [`Engine::flush_kernel`] |
 //! | page tables are read without a lock | [`Engine::walk`] |

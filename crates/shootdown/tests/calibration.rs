@@ -185,7 +185,7 @@ fn two_flukes_of_eight_do_not_count() {
 }
 
 #[test]
-fn a_broadcast_that_is_dearer_than_interrupts_is_not_chosen() {
+fn a_broadcast_that_costs_more_than_interrupts_is_not_chosen() {
     let kernel = Timed::new(Clock::Good);
     kernel.broadcast_ns.set(100_000);
     with_engine(&kernel, |engine| {
@@ -214,7 +214,7 @@ fn a_clock_that_does_not_tell_leaves_the_priors() {
 }
 
 #[test]
-fn a_request_that_asks_nobody_teaches_nothing() {
+fn a_request_without_targets_changes_no_estimate() {
     let kernel = Timed::new(Clock::Good);
     with_engine(&kernel, |engine| {
         let space = engine.space(Root(1));

@@ -213,7 +213,7 @@ impl Traffic {
             let _flushed = engine.flush(&process.space, range);
             return Self::free_pages(process, kept);
         }
-        engine.settle(&process.space);
+        engine.flush_pending(&process.space);
         let retired = match way {
             0 => Retired::Now(engine.flush_tables(&process.space, range)),
             1 => {
@@ -327,7 +327,7 @@ impl Traffic {
         }
         if self.one_in(2) {
             // Somebody relies on them before the batch is over: perhaps the one who collects it.
-            engine().settle(&process.space);
+            engine().flush_pending(&process.space);
             for &(index, _, pending) in &taken {
                 process.page(index).rely_on_absence(pending);
                 self.access_page(process, index);
@@ -347,7 +347,7 @@ impl Traffic {
         let pages = first..first + PAGES;
         let words = pages.map(|index| (index, process.page(index).word()));
         let clear: Vec<_> = words.filter(|(_, word)| word.state() == State::Pending).collect();
-        engine().settle(&process.space);
+        engine().flush_pending(&process.space);
         for (index, pending) in clear {
             process.page(index).rely_on_absence(pending);
             self.access_page(process, index);

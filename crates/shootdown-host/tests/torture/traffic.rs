@@ -320,7 +320,7 @@ impl<'e, 'k> Traffic<'e, 'k> {
         frames.push(link.frame());
         // Settled before relying on entries of a batch that are clear already (rule 9): its frames are its own to free,
         // but the table they stood in goes here.
-        self.engine.settle(&process.space);
+        self.engine.flush_pending(&process.space);
         let proof = match self.below(3) {
             0 => self.engine.flush_tables(&process.space, span(table)),
             1 => {

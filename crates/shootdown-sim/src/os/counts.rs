@@ -76,7 +76,7 @@ impl Answers {
         match answer {
             Answer::Flushed => self.flushed += 1,
             Answer::Current => self.current += 1,
-            Answer::LetGo => self.let_go += 1,
+            Answer::Unloaded => self.let_go += 1,
             Answer::Elsewhere => self.elsewhere += 1,
         }
     }

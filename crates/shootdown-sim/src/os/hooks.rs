@@ -296,7 +296,7 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
     }
 
     #[inline]
-    fn broadcasts_are_aimed(&self) -> bool {
+    fn broadcast_is_targeted(&self) -> bool {
         self.costs.remote.is_some()
     }
 

@@ -61,7 +61,7 @@ impl<const W: usize> System<W> {
                 return;
             }
             let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
-            self.engine.settle(&process.space);
+            self.engine.flush_pending(&process.space);
             self.hw
                 .borrow_mut()
                 .completed(process.number, va..va + PAGE, stamp, machine::cpu(), machine::now());

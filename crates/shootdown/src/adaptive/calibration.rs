@@ -5,7 +5,7 @@ use crate::cpuset::CpuMask;
 use crate::engine::Engine;
 use crate::hooks::{Broadcast, CpuId, Event, Kernel, Local, Tag};
 use crate::range::Stride;
-use crate::transport::request::Asked;
+use crate::transport::request::EncodedRequest;
 
 /// Times that [`Engine::calibrate`] measures each way; the [`COUNTS`]th shortest counts.
 const TRIES: u32 = 8;
@@ -79,7 +79,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let (page, tag) = (local(UNUSED_PAGE), local(Local::Tag(Tag(0))));
         costs.page_ns = page.unwrap_or(costs.page_ns);
         costs.tag_ns = tag.unwrap_or(costs.tag_ns);
-        self.costs.tells(tells || page.is_some() || tag.is_some());
+        self.costs.record_clock(tells || page.is_some() || tag.is_some());
         // Without hysteresis: there is nothing yet that it could spare.
         let cpus = self.cpus.len() as u64;
         let weighed = self.weighed(costs);
@@ -115,7 +115,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Broadcasts what nobody needs; where broadcasts are aimed, to `one`: what more of them take is learnt.
     pub(crate) fn broadcast_nothing(&self, one: Option<CpuId>) {
         let pin = self.pinned();
-        match one.filter(|&one| one != pin.cpu && self.kernel.broadcasts_are_aimed()) {
+        match one.filter(|&one| one != pin.cpu && self.kernel.broadcast_is_targeted()) {
             Some(one) => {
                 let mut target = CpuMask::EMPTY;
                 target.insert(one);
@@ -135,7 +135,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return false;
         }
         let mut token = self.token(0, 0);
-        self.interrupt(&mut token, targets, Asked::CATCH_UP, pin, |_| {});
+        self.interrupt(&mut token, targets, EncodedRequest::CATCH_UP, pin, |_| {});
         let _done = token.wait();
         true
     }

@@ -20,7 +20,7 @@ use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::hooks::{Broadcast, Event, Kernel, Way};
 use crate::range::Range;
-use crate::space::{Line, Space};
+use crate::space::{CachePadded, Space};
 use core::sync::atomic::Ordering;
 
 /// One timed request in this many is sent the way that is expected to be dearer; fewer in proportion where that is more
@@ -145,7 +145,7 @@ impl Interrupts {
     fn after(self, targets: u64, took: u64) -> Self {
         let further = targets.saturating_sub(1);
         let expected = self.first.saturating_add(self.more.saturating_mul(further));
-        let corrected = moved(expected, took.saturating_mul(Self::NS));
+        let corrected = ewma(expected, took.saturating_mul(Self::NS));
         let whole = FIRST_WEIGHS.saturating_add(further.saturating_mul(further));
         let by = |old: u64, weight: u64| {
             let step = u128::from(corrected.abs_diff(expected)) * u128::from(weight) / u128::from(whole);
@@ -164,24 +164,24 @@ impl Interrupts {
 /// The words behind [`Costs`], in the same order: estimates, which timed requests read and write, the first two as in
 /// [`Interrupts`]; and on a line of its own the threshold, which everybody reads and which is written when it moves.
 pub(crate) struct CostWords<F: Facade> {
-    estimates: Line<Estimates<F>>,
-    broadcast_from: Line<F::U64>,
+    estimates: CachePadded<Estimates<F>>,
+    broadcast_from: CachePadded<F::U64>,
 }
 
 struct Estimates<F: Facade> {
     words: [F::U64; 6],
     /// 1 when the clock could tell nothing when it was tried.
-    untold: F::U64,
+    clock_too_coarse: F::U64,
 }
 
 impl<F: Facade> CostWords<F> {
     pub(crate) fn new() -> Self {
         let words = CostWords {
-            estimates: Line(Estimates {
+            estimates: CachePadded(Estimates {
                 words: [0; 6].map(F::U64::new),
-                untold: F::U64::new(0),
+                clock_too_coarse: F::U64::new(0),
             }),
-            broadcast_from: Line(F::U64::new(0)),
+            broadcast_from: CachePadded(F::U64::new(0)),
         };
         words.store(&Costs::PRIORS, Interrupts::of(&Costs::PRIORS));
         words
@@ -218,13 +218,16 @@ impl<F: Facade> CostWords<F> {
 
     /// Whether the clock could tell nothing when it was tried: a request that takes no time mostly, and now and then a
     /// whole step of it, says nothing.
-    fn is_untold(&self) -> bool {
-        self.estimates.0.untold.load(Ordering::Relaxed) != 0
+    fn clock_too_coarse(&self) -> bool {
+        self.estimates.0.clock_too_coarse.load(Ordering::Relaxed) != 0
     }
 
     /// Notes whether the clock could tell anything.
-    pub(crate) fn tells(&self, tells: bool) {
-        self.estimates.0.untold.store(u64::from(!tells), Ordering::Relaxed);
+    pub(crate) fn record_clock(&self, resolves: bool) {
+        self.estimates
+            .0
+            .clock_too_coarse
+            .store(u64::from(!resolves), Ordering::Relaxed);
     }
 
     /// The threshold alone: all that the common path reads.
@@ -254,14 +257,14 @@ impl<F: Facade> CostWords<F> {
     }
 }
 
-/// [`nearer`], where a sample outside a factor of 8 counts as that factor, so that one preempted request does not turn
-/// everything over.
-fn moved(old: u64, sample: u64) -> u64 {
-    nearer(old, sample.clamp(old / 8, old.saturating_mul(8)).max(1), 8)
+/// [`ewma_step`], where a sample outside a factor of 8 counts as that factor, so that one preempted request does not
+/// turn everything over.
+fn ewma(old: u64, sample: u64) -> u64 {
+    ewma_step(old, sample.clamp(old / 8, old.saturating_mul(8)).max(1), 8)
 }
 
 /// `old`, moved one `part`th of the way to `sample`.
-pub(crate) fn nearer(old: u64, sample: u64, part: u64) -> u64 {
+pub(crate) fn ewma_step(old: u64, sample: u64, part: u64) -> u64 {
     let step = sample.abs_diff(old).div_ceil(part);
     if sample > old {
         old.saturating_add(step)
@@ -304,7 +307,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// with the number of its `sample`, if it is one. The slots stay behind: they flush once more when they catch up,
     /// which is allowed (rule 1).
     #[inline]
-    pub(crate) fn rather_broadcast(
+    pub(crate) fn prefer_broadcast(
         &self,
         space: &Space<K::Facade, W>,
         targets: &CpuMask<W>,
@@ -336,7 +339,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Invalidates `range` on every CPU under every tag, without knowing the tags. Pinned.
     pub(crate) fn broadcast_any_tag(&self, range: &Range) {
         let Some(most) = self.page_limit(range) else {
-            unreachable!("`rather_broadcast` looked at the range")
+            unreachable!("`prefer_broadcast` looked at the range")
         };
         self.broadcast_complete(|| {
             let mut instructions = 0;
@@ -361,7 +364,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             Way::Interrupts => costs.interrupts_ns(targets),
             Way::Broadcast => costs.broadcast_ns,
         };
-        if took == 0 || self.costs.is_untold() {
+        if took == 0 || self.costs.clock_too_coarse() {
             return; // a clock that stands still, or whose steps are too long
         }
         self.kernel.event(Event::Measured {
@@ -373,7 +376,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let mut interrupts = self.costs.interrupts();
         match way {
             Way::Local => {}
-            Way::Broadcast => costs.broadcast_ns = moved(expected, took),
+            Way::Broadcast => costs.broadcast_ns = ewma(expected, took),
             Way::Interrupts => {
                 interrupts = interrupts.after(targets, took);
                 costs.interrupt_ns = interrupts.first / Interrupts::NS;
@@ -468,11 +471,11 @@ pub(crate) mod tests {
         /// One sample, however wild, moves an estimate by less than its own size; samples that agree bring it home.
         #[test]
         fn estimates_follow_and_do_not_jump(old in 8_u64..1_000_000, sample in 0_u64..u64::MAX, steady in 8_u64..1_000_000) {
-            let next = moved(old, sample);
+            let next = ewma(old, sample);
             prop_assert!(next >= 1 && next < 2 * old);
             let mut estimate = old;
             for _ in 0..400 {
-                estimate = moved(estimate, steady);
+                estimate = ewma(estimate, steady);
             }
             prop_assert!(estimate.abs_diff(steady) <= 8, "{estimate} for {steady}");
         }

@@ -26,7 +26,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         match send(token, sample, pin) {
             Sent::Interrupts { targets } => {
                 if let Some(begun) = begun {
-                    self.note_interrupts(token, targets as u64, self.since(begun));
+                    self.record_ipis(token, targets as u64, self.since(begun));
                 }
                 self.consider(space, me, begun.is_some(), targets);
             }
@@ -52,7 +52,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// A timed request to `targets` CPUs took so long until it was sent: learnt from at once if all of them have
     /// answered, because they held descriptors, else when the token was waited for.
-    fn note_interrupts(&self, token: &mut Token<'_, 'k, K, W>, targets: u64, took: u64) {
+    fn record_ipis(&self, token: &mut Token<'_, 'k, K, W>, targets: u64, took: u64) {
         if token.targets.is_empty() && targets > 0 {
             self.learn(Way::Interrupts, targets, took);
         } else {

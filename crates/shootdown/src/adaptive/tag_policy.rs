@@ -1,21 +1,21 @@
 //! Whether a space is worth a system-wide tag, by what its requests cost without one and with one
 //! ([`Tags::HybridByCost`](crate::Tags::HybridByCost)).
 //!
-//! Owns what is noted of a space and of a CPU for that ([`Share`], [`Behind`]) and how it is weighed;
+//! Owns what is noted of a space and of a CPU for that ([`Share`], [`CatchUpLag`]) and how it is weighed;
 //! `tags/promotion.rs` and `tags/demotion.rs` act on the answer. Nothing here is needed for correctness.
 //!
 //! 1. Without a tag a request costs the interrupts to the CPUs that have to be asked, and the catching up of the
 //!    others. A timed request notes which share of the CPUs that are active in the space had to be asked, for those
 //!    inside the kernel catch up by themselves; and each CPU notes with how many requests at once. With a tag it costs
 //!    a broadcast.
-//! 2. One way has to be dearer than the other by an eighth ([`is_clearly_more`]), and, if the space has been the other
-//!    way before, so many times in a row ([`demote_after`](crate::Policy::demote_after)). Means are compared, not
+//! 2. One way has to be dearer than the other by an eighth ([`exceeds_by_hysteresis`]), and, if the space has been the
+//!    other way before, so many times in a row ([`demote_after`](crate::Policy::demote_after)). Means are compared, not
 //!    samples: how many CPUs are active and what a broadcast takes go up and down by half, and a tag given up at a peak
 //!    would be measured against that peak ever after.
 //! 3. Under a tag nothing is learnt of what requests would cost without, so what is known fades, and the space is tried
 //!    without now and then; without a tag what a broadcast cost fades in the same way.
 
-use crate::adaptive::costs::{Costs, nearer};
+use crate::adaptive::costs::{Costs, ewma_step};
 use crate::cpu::state::{PerCpu, Slot};
 use crate::design::{Reach, Tags};
 use crate::engine::Engine;
@@ -28,23 +28,23 @@ use core::sync::atomic::Ordering;
 /// that is twice as dear without a tag as with one is then tried without after some 800 samples, 50,000 requests, and a
 /// trial lasts eight ([`demote_after`](crate::Policy::demote_after)) or a few more: a hundredth of the requests.
 /// `shootdown explain tlb_flush2 --threads 3 --virtual-ms 60` tells of one.
-const SHARE_FADES: u64 = 1024;
+const SHARE_DECAY: u64 = 1024;
 
 /// The same of what a broadcast cost, at each timed request without a tag. Slower, for a trial with a tag costs more:
 /// two changes of tag, in which every CPU takes part.
-const DEAR_FADES: u64 = 4096;
+const COST_DECAY: u64 = 4096;
 
 /// Requests from which on it hardly matters with how many at once a CPU catches up: that costs less than what a clock
 /// resolves then.
-const FAR: u64 = 64;
+const MAX_LAG: u64 = 64;
 
 /// For each so many CPUs that a space with a tag is active on, one timed request fewer looks whether it had better give
 /// that back: to look is to read the states of all of them. Without it, looking cost `tlb_shared` on 128 CPUs 2 %
 /// (`milan-128`, `turin-2p`).
-const LOOKED_AT: u64 = 16;
+const CPUS_PER_SKIP: u64 = 16;
 
 /// Samples from which on the mean of what requests with a tag cost moves by one in that many to each.
-const WITH_MOVES: u64 = 32;
+const COST_SAMPLES: u64 = 32;
 
 /// On how many CPUs besides the requester's a space is active, and which share of them its requests have to ask: the
 /// mean of the first samples, then one that moves an eighth of the way to each.
@@ -75,23 +75,23 @@ impl Share {
         let sample = (asked * Self::WHOLE / others.max(1)).min(Self::WHOLE);
         let samples = (self.samples + 1).min(8);
         Share {
-            part: nearer(self.part, sample, samples),
-            others: nearer(self.others, others * Self::CPU, samples),
+            part: ewma_step(self.part, sample, samples),
+            others: ewma_step(self.others, others * Self::CPU, samples),
             samples,
         }
     }
 
     /// After a timed request that tells only on how many `others` the space is active.
-    fn faded(self, others: u64) -> Share {
+    fn decayed(self, others: u64) -> Share {
         Share {
-            part: faded(self.part, SHARE_FADES),
-            others: nearer(self.others, others * Self::CPU, 8),
+            part: decayed(self.part, SHARE_DECAY),
+            others: ewma_step(self.others, others * Self::CPU, 8),
             ..self
         }
     }
 
     /// How many CPUs are asked, and how many are not; in 65,536ths.
-    fn asked_and_not(self) -> (u64, u64) {
+    fn targets_and_rest(self) -> (u64, u64) {
         let asked = self.others * self.part / Self::CPU;
         (asked, self.others * Self::WHOLE / Self::CPU - asked)
     }
@@ -111,46 +111,46 @@ impl Share {
 
 /// By how many requests a CPU has fallen behind when it catches up by itself, in eighths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Behind(pub(crate) u64);
+pub(crate) struct CatchUpLag(pub(crate) u64);
 
-impl Behind {
+impl CatchUpLag {
     /// By one, and then by the next.
-    const ONE: Behind = Behind(8);
+    const ONE: CatchUpLag = CatchUpLag(8);
     /// So far that catching up hardly matters: what is believed of a CPU until something is known, and the most.
-    pub(crate) const FAR: Behind = Behind(FAR * 8);
+    pub(crate) const MAX: CatchUpLag = CatchUpLag(MAX_LAG * 8);
 
     /// After it has caught up with `missed` requests: an eighth of the way there.
-    fn after(self, missed: u64) -> Behind {
-        Behind(nearer(self.0, missed.min(FAR) * 8, 8))
+    fn after(self, missed: u64) -> CatchUpLag {
+        CatchUpLag(ewma_step(self.0, missed.min(MAX_LAG) * 8, 8))
     }
 }
 
 /// What requests of a space cost with a system-wide tag: the mean of the first samples, then one that moves a 32nd of
 /// the way to each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct With {
+struct BroadcastCost {
     /// 0 if nothing is known, or it has faded altogether.
     ns: u64,
-    /// Samples that it rests on, at most [`WITH_MOVES`].
+    /// Samples that it rests on, at most [`COST_SAMPLES`].
     samples: u64,
 }
 
-impl With {
+impl BroadcastCost {
     /// Nothing is known. The word that says so is 0.
-    const UNKNOWN: With = With { ns: 0, samples: 0 };
+    const UNKNOWN: BroadcastCost = BroadcastCost { ns: 0, samples: 0 };
 
-    fn after(self, ns: u64) -> With {
-        let before = if self.ns == 0 { With::UNKNOWN } else { self };
-        let samples = (before.samples + 1).min(WITH_MOVES);
-        With {
-            ns: nearer(before.ns, ns, samples),
+    fn after(self, ns: u64) -> BroadcastCost {
+        let before = if self.ns == 0 { BroadcastCost::UNKNOWN } else { self };
+        let samples = (before.samples + 1).min(COST_SAMPLES);
+        BroadcastCost {
+            ns: ewma_step(before.ns, ns, samples),
             samples,
         }
     }
 
-    fn faded(self) -> With {
-        With {
-            ns: faded(self.ns, DEAR_FADES),
+    fn decayed(self) -> BroadcastCost {
+        BroadcastCost {
+            ns: decayed(self.ns, COST_DECAY),
             ..self
         }
     }
@@ -159,8 +159,8 @@ impl With {
         self.ns | self.samples << 56
     }
 
-    fn unpack(word: u64) -> With {
-        With {
+    fn unpack(word: u64) -> BroadcastCost {
+        BroadcastCost {
             ns: word & ((1 << 56) - 1),
             samples: word >> 56,
         }
@@ -168,12 +168,12 @@ impl With {
 }
 
 /// Less by one in `part`, and down to nothing.
-fn faded(value: u64, part: u64) -> u64 {
+fn decayed(value: u64, part: u64) -> u64 {
     value - value.div_ceil(part)
 }
 
 /// Whether `one` is more than `other` by an eighth: estimates follow samples by eighths, so that less may be chance.
-fn is_clearly_more(one: u64, other: u64) -> bool {
+fn exceeds_by_hysteresis(one: u64, other: u64) -> bool {
     one > other.saturating_add(other / 8)
 }
 
@@ -181,8 +181,8 @@ impl Costs {
     /// What a request of a space on per-CPU tags is expected to cost the machine, ns, when `share` of its CPUs have to
     /// be asked. The rest catch up by themselves: each when it has fallen `behind` by so many requests, for two
     /// movements of a line, as many as asking a further target takes, and the invalidation of a tag.
-    fn without_tag_ns(&self, share: Share, behind: Behind) -> u64 {
-        let (asked, not) = share.asked_and_not();
+    fn without_tag_ns(&self, share: Share, behind: CatchUpLag) -> u64 {
+        let (asked, not) = share.targets_and_rest();
         let sending = match asked.checked_sub(Share::WHOLE) {
             None => self.interrupt_ns.saturating_mul(asked),
             Some(further) => self
@@ -192,7 +192,7 @@ impl Costs {
         };
         let disturbed = self.disturbed_ns.saturating_mul(asked);
         let catch_up = self.interrupt_more_ns.saturating_add(self.tag_ns);
-        let catching_up = catch_up.saturating_mul(not) / behind.0.max(Behind::ONE.0) * Behind::ONE.0;
+        let catching_up = catch_up.saturating_mul(not) / behind.0.max(CatchUpLag::ONE.0) * CatchUpLag::ONE.0;
         sending.saturating_add(disturbed).saturating_add(catching_up) / Share::WHOLE
     }
 }
@@ -207,23 +207,23 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// `cpu`, this one, has caught up by itself, in the slot that it has loaded, from generation `seen` on. Interrupts
     /// off.
     #[inline]
-    pub(crate) fn note_behind(&self, cpu: &PerCpu<K::Facade>, slot: &Slot<K::Facade>, seen: u64) {
+    pub(crate) fn record_lag(&self, cpu: &PerCpu<K::Facade>, slot: &Slot<K::Facade>, seen: u64) {
         let missed = slot.generation.load(Ordering::Relaxed).wrapping_sub(seen);
         if missed != 0 {
-            let behind = Behind(cpu.own.behind.load(Ordering::Relaxed)).after(missed);
-            cpu.own.behind.store(behind.0, Ordering::Relaxed);
+            let behind = CatchUpLag(cpu.own.lag.load(Ordering::Relaxed)).after(missed);
+            cpu.own.lag.store(behind.0, Ordering::Relaxed);
         }
     }
 
     /// Whether nothing is known of what requests of `space` cost without a tag.
     pub(crate) fn is_new(&self, space: &Space<K::Facade, W>) -> bool {
-        space.asked.load(Ordering::Relaxed) == Share::UNKNOWN.pack()
+        space.target_share.load(Ordering::Relaxed) == Share::UNKNOWN.pack()
     }
 
     /// After a request to `targets` CPUs of a space that is active on `active`: notes how many of those had to be
     /// asked. What a request costs without a tag and with one, ns, if that is reason to give it one, which it is from
     /// `least` active CPUs on. Two who note at once lose one sample: relaxed, as everywhere here.
-    pub(crate) fn is_worth_a_tag(
+    pub(crate) fn should_promote(
         &self,
         space: &Space<K::Facade, W>,
         me: CpuId,
@@ -231,47 +231,53 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         targets: usize,
     ) -> Option<(u64, u64)> {
         if active > 1 {
-            let share = Share::unpack(space.asked.load(Ordering::Relaxed));
+            let share = Share::unpack(space.target_share.load(Ordering::Relaxed));
             let share = share.after(targets as u64, u64::from(active - 1));
-            space.asked.store(share.pack(), Ordering::Relaxed);
+            space.target_share.store(share.pack(), Ordering::Relaxed);
         }
-        let dear = With::unpack(space.dear.load(Ordering::Relaxed));
-        space.dear.store(dear.faded().pack(), Ordering::Relaxed);
+        let broadcast_cost = BroadcastCost::unpack(space.broadcast_cost.load(Ordering::Relaxed));
+        space
+            .broadcast_cost
+            .store(broadcast_cost.decayed().pack(), Ordering::Relaxed);
         let (without, with) = self.without_and_with_tag(space, me);
         // Where it has had a tag and was better off without, one sample is not enough.
-        let times = if dear.ns == 0 { 1 } else { self.policy().demote_after };
-        let found = active >= least && is_clearly_more(without, with.max(dear.ns));
-        self.is_found(space, found, times).then_some((without, with))
+        let times = if broadcast_cost.ns == 0 {
+            1
+        } else {
+            self.policy().demote_after
+        };
+        let found = active >= least && exceeds_by_hysteresis(without, with.max(broadcast_cost.ns));
+        self.confirm_streak(space, found, times).then_some((without, with))
     }
 
     /// Whether the timed request of `space` that is this sample looks whether the space had better give its tag back:
     /// the rarer the more CPUs that is to look at.
     pub(crate) fn looks(&self, space: &Space<K::Facade, W>, sample: u64) -> bool {
-        let others = Share::unpack(space.asked.load(Ordering::Relaxed)).others / Share::CPU;
-        sample.is_multiple_of(1 + others / LOOKED_AT)
+        let others = Share::unpack(space.target_share.load(Ordering::Relaxed)).others / Share::CPU;
+        sample.is_multiple_of(1 + others / CPUS_PER_SKIP)
     }
 
     /// After a timed request of a space that has a tag and is active on `active` CPUs: what requests are expected to
     /// cost without, and have cost with it, ns, if that is more. What is known of the former fades.
-    pub(crate) fn is_dear(&self, space: &Space<K::Facade, W>, me: CpuId, active: u32) -> Option<(u64, u64)> {
+    pub(crate) fn should_demote(&self, space: &Space<K::Facade, W>, me: CpuId, active: u32) -> Option<(u64, u64)> {
         let others = u64::from(active.saturating_sub(1));
-        let share = Share::unpack(space.asked.load(Ordering::Relaxed)).faded(others);
-        space.asked.store(share.pack(), Ordering::Relaxed);
+        let share = Share::unpack(space.target_share.load(Ordering::Relaxed)).decayed(others);
+        space.target_share.store(share.pack(), Ordering::Relaxed);
         let (without, now) = self.without_and_with_tag(space, me);
-        let with = With::unpack(space.dear.load(Ordering::Relaxed)).after(now);
-        space.dear.store(with.pack(), Ordering::Relaxed);
-        is_clearly_more(with.ns, without).then_some((without, with.ns))
+        let with = BroadcastCost::unpack(space.broadcast_cost.load(Ordering::Relaxed)).after(now);
+        space.broadcast_cost.store(with.pack(), Ordering::Relaxed);
+        exceeds_by_hysteresis(with.ns, without).then_some((without, with.ns))
     }
 
     /// What a request of `space` from `me` is expected to cost without a system-wide tag, and with one; ns. Others are
     /// taken to fall behind as far as `me` does.
     fn without_and_with_tag(&self, space: &Space<K::Facade, W>, me: CpuId) -> (u64, u64) {
         let costs = self.weighed(self.costs.load());
-        let share = Share::unpack(space.asked.load(Ordering::Relaxed));
-        let behind = Behind(self.cpus[me].own.behind.load(Ordering::Relaxed));
+        let share = Share::unpack(space.target_share.load(Ordering::Relaxed));
+        let behind = CatchUpLag(self.cpus[me].own.lag.load(Ordering::Relaxed));
         // Where broadcasts are aimed each CPU that gets one stands still for it, which the requester's clock does not
         // see: taken to be half as long as for an interrupt, since it enters no handler. No figure is public.
-        let disturbed = if self.kernel.broadcasts_are_aimed() {
+        let disturbed = if self.kernel.broadcast_is_targeted() {
             costs.disturbed_ns.saturating_mul(share.others / Share::CPU) / 2
         } else {
             0
@@ -282,13 +288,15 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// `space` gives up its tag, since requests cost less without: what was known of that has faded, so it is learnt
     /// anew; what they cost with it is kept.
-    pub(crate) fn was_dear(&self, space: &Space<K::Facade, W>) {
-        space.asked.store(Share::UNKNOWN.pack(), Ordering::Relaxed);
+    pub(crate) fn forget_target_share(&self, space: &Space<K::Facade, W>) {
+        space.target_share.store(Share::UNKNOWN.pack(), Ordering::Relaxed);
     }
 
     /// `space` gives up its tag, but not since requests cost less without.
-    pub(crate) fn was_not_dear(&self, space: &Space<K::Facade, W>) {
-        space.dear.store(With::UNKNOWN.pack(), Ordering::Relaxed);
+    pub(crate) fn forget_broadcast_cost(&self, space: &Space<K::Facade, W>) {
+        space
+            .broadcast_cost
+            .store(BroadcastCost::UNKNOWN.pack(), Ordering::Relaxed);
     }
 
     /// Whether a request of `space`, which has no tag, to `targets` CPUs may be broadcast under every tag: what
@@ -297,19 +305,19 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     #[inline]
     pub(crate) fn may_broadcast(&self, space: &Space<K::Facade, W>, targets: u64) -> bool {
         // The costs are on a line that is often written: only who needs them reads them.
-        let dear = With::unpack(space.dear.load(Ordering::Relaxed)).ns;
-        dear == 0 || self.costs.load().disturbance_ns(targets) >= dear
+        let broadcast_cost = BroadcastCost::unpack(space.broadcast_cost.load(Ordering::Relaxed)).ns;
+        broadcast_cost == 0 || self.costs.load().disturbance_ns(targets) >= broadcast_cost
     }
 
     /// Whether a sample has found `space` better off the other way, with a tag or without, for the `times`th time in a
     /// row.
-    pub(crate) fn is_found(&self, space: &Space<K::Facade, W>, found: bool, times: u32) -> bool {
-        let before = space.found.load(Ordering::Relaxed);
+    pub(crate) fn confirm_streak(&self, space: &Space<K::Facade, W>, found: bool, times: u32) -> bool {
+        let before = space.streak.load(Ordering::Relaxed);
         let found = if found { before + 1 } else { 0 };
         let enough = found >= u64::from(times);
         let after = if enough { 0 } else { found };
         if after != before {
-            space.found.store(after, Ordering::Relaxed);
+            space.streak.store(after, Ordering::Relaxed);
         }
         enough
     }
@@ -325,33 +333,33 @@ mod tests {
         /// Whoever has to be asked costs what interrupts cost; whoever need not, hardly anything once CPUs fall far
         /// behind.
         #[test]
-        fn without_a_tag_it_costs_what_is_asked_and_what_catches_up(truth in costs(), others in 1_u64..500, asked in 0_u64..500) {
+        fn without_a_tag_the_cost_is_of_targets_and_of_catching_up(truth in costs(), others in 1_u64..500, asked in 0_u64..500) {
             let without = |share, behind| truth.without_tag_ns(share, behind);
             let (none, whole) = (Share::UNKNOWN.after(0, others), Share::UNKNOWN.after(others, others));
-            prop_assert_eq!(without(whole, Behind::ONE), truth.disturbance_ns(others));
-            prop_assert_eq!(without(whole, Behind::FAR), truth.disturbance_ns(others));
-            prop_assert_eq!(without(none, Behind::ONE), others * (truth.interrupt_more_ns + truth.tag_ns));
-            prop_assert!(without(none, Behind::FAR) <= without(none, Behind::ONE) / 64 + 1);
+            prop_assert_eq!(without(whole, CatchUpLag::ONE), truth.disturbance_ns(others));
+            prop_assert_eq!(without(whole, CatchUpLag::MAX), truth.disturbance_ns(others));
+            prop_assert_eq!(without(none, CatchUpLag::ONE), others * (truth.interrupt_more_ns + truth.tag_ns));
+            prop_assert!(without(none, CatchUpLag::MAX) <= without(none, CatchUpLag::ONE) / 64 + 1);
             let share = Share::UNKNOWN.after(asked, others);
-            prop_assert!(without(share, Behind::FAR) <= truth.disturbance_ns(asked.min(others)) + without(none, Behind::FAR) + 1);
-            prop_assert!(without(share, Behind::FAR) <= without(share, Behind::ONE));
+            prop_assert!(without(share, CatchUpLag::MAX) <= truth.disturbance_ns(asked.min(others)) + without(none, CatchUpLag::MAX) + 1);
+            prop_assert!(without(share, CatchUpLag::MAX) <= without(share, CatchUpLag::ONE));
         }
 
         /// Shares and distances go where the samples are, and stay in bounds.
         #[test]
         fn shares_and_distances_follow(asked in 0_u64..70, others in 1_u64..70, missed in 1_u64..200, strays in proptest::collection::vec(0_u64..70, 0..20)) {
             let sample = asked.min(others) * Share::WHOLE / others;
-            let (mut share, mut behind) = (Share::UNKNOWN, Behind::FAR);
+            let (mut share, mut behind) = (Share::UNKNOWN, CatchUpLag::MAX);
             strays.into_iter().for_each(|stray| share = share.after(stray, others));
             for _ in 0..200 {
                 (share, behind) = (share.after(asked, others), behind.after(missed));
-                prop_assert!(share.part <= Share::WHOLE && (Behind::ONE.0..=Behind::FAR.0).contains(&behind.0));
+                prop_assert!(share.part <= Share::WHOLE && (CatchUpLag::ONE.0..=CatchUpLag::MAX.0).contains(&behind.0));
                 prop_assert_eq!(Share::unpack(share.pack()), share);
             }
             prop_assert!(share.part.abs_diff(sample) <= 8, "{share:?} for {sample}");
             prop_assert!(share.others.abs_diff(others * Share::CPU) <= 8, "{share:?} for {others}");
             prop_assert!(behind.0.abs_diff(8 * missed.min(64)) <= 8, "{behind:?} for {missed}");
-            (0..20_000).for_each(|_| share = share.faded(2 * others));
+            (0..20_000).for_each(|_| share = share.decayed(2 * others));
             prop_assert_eq!(share.part, 0);
             prop_assert!(share.others.abs_diff(2 * others * Share::CPU) <= 8, "{share:?} for {others}, twice");
             prop_assert_eq!(Share::unpack(share.pack()), share);
@@ -360,16 +368,16 @@ mod tests {
         /// What it costs with a tag: the first samples weigh the same, no later one moves it by more than a 32nd, it
         /// fades to nothing, and is learnt anew then.
         #[test]
-        fn what_it_costs_with_a_tag_follows(first in proptest::collection::vec(1_u64..1_000_000, 1..=32), steady in 1_u64..1_000_000) {
-            let with = first.iter().fold(With::UNKNOWN, |with, &ns| with.after(ns));
+        fn the_cost_with_a_tag_follows_its_samples(first in proptest::collection::vec(1_u64..1_000_000, 1..=32), steady in 1_u64..1_000_000) {
+            let with = first.iter().fold(BroadcastCost::UNKNOWN, |with, &ns| with.after(ns));
             let mean = first.iter().sum::<u64>() / first.len() as u64;
             prop_assert!(with.ns.abs_diff(mean) <= first.len() as u64, "{with:?} for {mean}");
-            prop_assert_eq!(With::unpack(with.pack()), with);
+            prop_assert_eq!(BroadcastCost::unpack(with.pack()), with);
             let known = (0..32).fold(with, |with, _| with.after(with.ns));
-            let moved = known.after(steady).ns.abs_diff(known.ns);
-            prop_assert_eq!(moved, steady.abs_diff(known.ns).div_ceil(32));
-            let gone = (0..100_000).fold(known, |with, _| with.faded());
-            prop_assert_eq!((gone.ns, gone.after(steady)), (0, With::UNKNOWN.after(steady)));
+            let change = known.after(steady).ns.abs_diff(known.ns);
+            prop_assert_eq!(change, steady.abs_diff(known.ns).div_ceil(32));
+            let gone = (0..100_000).fold(known, |with, _| with.decayed());
+            prop_assert_eq!((gone.ns, gone.after(steady)), (0, BroadcastCost::UNKNOWN.after(steady)));
         }
 
         /// The first samples weigh the same.

@@ -68,7 +68,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return Answer::Current;
         }
         // Somebody flushes this space: being spared inside the kernel is worth its cost.
-        cpu.own.in_vain.store(0, Ordering::Relaxed);
+        cpu.own.unused_kernel_sections.store(0, Ordering::Relaxed);
         // Most often it is one range, and then it need not be read twice.
         if let Some(range) = self.missed_one(&space.log, seen, current) {
             self.flush_range(tag, &range);
@@ -225,7 +225,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Does whatever the loaded space asks of this CPU: leave it when lazy, move to its system-wide tag, or catch up.
     ///
     /// Lazy comes first (regression 6): a lazy CPU on a system-wide tag must let go of the root as well.
-    pub(crate) fn follow_loaded(&self, cpu: &PerCpu<K::Facade>) -> Answer {
+    pub(crate) fn sync_loaded_space(&self, cpu: &PerCpu<K::Facade>) -> Answer {
         self.catch_up_kernel(cpu);
         // SAFETY: interrupts are off on this CPU, and the space is loaded here; see `switch_to`.
         let Some(space) = (unsafe { self.loaded(cpu) }) else {
@@ -234,9 +234,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let state = cpu.state();
         if state.is_lazy() {
             self.unload(cpu);
-            return Answer::LetGo;
+            return Answer::Unloaded;
         }
-        self.follow_mode(cpu, space, state).unwrap_or_else(|| {
+        self.apply_tag_mode(cpu, space, state).unwrap_or_else(|| {
             // Its requests name the tag and the range; "catch up" without them means everything.
             self.flush_tag(Tag(cpu.own.tag.load(Ordering::Relaxed) as u16));
             Answer::Flushed
@@ -247,7 +247,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// slot up to date; `None` where tags roll over, and there is neither. `state` is that of this CPU, lazy or no
     /// longer.
     #[inline]
-    pub(crate) fn follow_mode(
+    pub(crate) fn apply_tag_mode(
         &self,
         cpu: &PerCpu<K::Facade>,
         space: &Space<K::Facade, W>,

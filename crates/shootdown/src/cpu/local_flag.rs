@@ -5,18 +5,18 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-pub(crate) struct Mark(AtomicBool);
+pub(crate) struct LocalFlag(AtomicBool);
 
 /// While it lives the mark is set.
-pub(crate) struct Marked<'a> {
-    mark: &'a Mark,
+pub(crate) struct LocalFlagSet<'a> {
+    flag: &'a LocalFlag,
     /// Whether it was set before: what was under way has been interrupted, and this is on top of it.
     pub(crate) nested: bool,
 }
 
-impl Mark {
+impl LocalFlag {
     pub(crate) fn new() -> Self {
-        Mark(AtomicBool::new(false))
+        LocalFlag(AtomicBool::new(false))
     }
 
     pub(crate) fn is_set(&self) -> bool {
@@ -25,10 +25,10 @@ impl Mark {
 
     /// On its CPU, which does not change until what is returned is dropped.
     #[inline]
-    pub(crate) fn set(&self) -> Marked<'_> {
+    pub(crate) fn set(&self) -> LocalFlagSet<'_> {
         let nested = self.is_set();
         self.put(true);
-        Marked { mark: self, nested }
+        LocalFlagSet { flag: self, nested }
     }
 
     #[inline]
@@ -57,9 +57,9 @@ impl LocalCount {
     }
 }
 
-impl Drop for Marked<'_> {
+impl Drop for LocalFlagSet<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.mark.put(self.nested);
+        self.flag.put(self.nested);
     }
 }

@@ -2,21 +2,20 @@
 //!
 //! | line | written by | read by |
 //! | --- | --- | --- |
-//! | `state`, `post` | the CPU itself, at switch, lazy, online and offline; requesters set, and it takes, the bit in `post` | every requester of a space it is in |
-//! | `served` | the CPU itself | waiters |
-//! | `queue` | requesters and the CPU itself | both |
-//! | `request` | requesters on this CPU; targets acknowledge in it | targets |
-//! | `running` | the CPU itself; the roll-over, under its lock | the roll-over |
-//! | `deferring` | the CPU itself; whoever frees what was unmapped on it | whoever asks which deferrals are over |
-//! | `own` | the CPU itself, interrupts off | nobody else, but for `behind` (see there) |
-//! | `walking` | the CPU itself (see `walk/slots.rs`) | freeing sides, two of its three lines |
+//! | `state`, `post` | the CPU itself, at switch, lazy, online and offline; requesters set, and it takes, the bit in
+//! `post` | every requester of a space it is in | | `served` | the CPU itself | waiters | | `queue` | requesters and
+//! the CPU itself | both | | `request` | requesters on this CPU; targets acknowledge in it | targets | | `running` |
+//! the CPU itself; the roll-over, under its lock | the roll-over | | `deferring` | the CPU itself; whoever frees what
+//! was unmapped on it | whoever asks which deferrals are over | | `own` | the CPU itself, interrupts off | nobody else,
+//! but for `behind` (see there) | | `walking` | the CPU itself (see `walk/slots.rs`) | freeing sides, two of its three
+//! lines |
 
-use crate::adaptive::tag_policy::Behind;
-use crate::cpu::local_flag::Mark;
+use crate::adaptive::tag_policy::CatchUpLag;
+use crate::cpu::local_flag::LocalFlag;
 use crate::design::MAX_SLOTS;
 use crate::facade::{Facade, Word};
 use crate::flush::deferred::Deferring;
-use crate::space::Line;
+use crate::space::CachePadded;
 use crate::tags::rollover::Running;
 use crate::transport::request::{Queue, Request};
 use core::sync::atomic::Ordering;
@@ -33,14 +32,14 @@ pub struct PerCpu<F: Facade> {
     /// read that, and the CPU writes it at its next turn in any case, so that the line goes there once and back once.
     pub(crate) post: F::U64,
     /// How many takes have been served completely.
-    pub(crate) served: Line<F::U64>,
+    pub(crate) served: CachePadded<F::U64>,
     /// Stack requests queued here.
     pub(crate) queue: Queue<F>,
     pub(crate) running: Running<F>,
     /// This CPU's descriptor, for designs with one per CPU. Written by whoever requests from here, pinned; read by
     /// targets.
     pub(crate) request: Request<F>,
-    pub(crate) deferring: Line<Deferring<F>>,
+    pub(crate) deferring: CachePadded<Deferring<F>>,
     pub(crate) own: Own<F>,
     pub(crate) walking: crate::walk::Walking<F>,
 }
@@ -59,19 +58,19 @@ pub(crate) struct Own<F: Facade> {
     pub(crate) kernel_seen: F::U64,
     /// Next slot to evict.
     pub(crate) next_victim: F::U64,
-    /// How far this CPU falls behind before it catches up by itself ([`Behind`]), where reach is adaptive. Also read,
-    /// for an estimate, by a requester that has migrated from here since.
-    pub(crate) behind: F::U64,
+    /// How far this CPU falls behind before it catches up by itself ([`CatchUpLag`]), where reach is adaptive. Also
+    /// read, for an estimate, by a requester that has migrated from here since.
+    pub(crate) lag: F::U64,
     /// Sections inside the kernel, one after the other, that no request fell into; see
     /// [`enter_kernel`](crate::Engine::enter_kernel).
-    pub(crate) in_vain: F::U64,
+    pub(crate) unused_kernel_sections: F::U64,
     /// Whether a requester here may owe a CPU an interrupt that others count on: from its first post, or descriptor, to
     /// the sending. Pinned.
-    pub(crate) sending: Mark,
+    pub(crate) sending: LocalFlag,
     pub(crate) slots: [Slot<F>; MAX_SLOTS],
     /// Whether the handler, or a waiter in its place, is serving here. Last, so that no offset depends on the build.
     #[cfg(debug_assertions)]
-    pub(crate) serving: Mark,
+    pub(crate) serving: LocalFlag,
 }
 
 /// A per-CPU tag slot: whose entries it may hold, and how fresh they are (rule 1).
@@ -86,7 +85,7 @@ impl<F: Facade> PerCpu<F> {
         PerCpu {
             state: F::U64::new(State::OFF.0),
             post: F::U64::new(0),
-            served: Line(F::U64::new(0)),
+            served: CachePadded(F::U64::new(0)),
             queue: Queue::new(),
             running: Running::new(),
             request: Request::idle(),
@@ -96,15 +95,15 @@ impl<F: Facade> PerCpu<F> {
                 tag: F::U64::new(0),
                 kernel_seen: F::U64::new(0),
                 next_victim: F::U64::new(0),
-                behind: F::U64::new(Behind::FAR.0),
-                in_vain: F::U64::new(0),
-                sending: Mark::new(),
+                lag: F::U64::new(CatchUpLag::MAX.0),
+                unused_kernel_sections: F::U64::new(0),
+                sending: LocalFlag::new(),
                 slots: core::array::from_fn(|_| Slot {
                     space: F::U64::new(0),
                     generation: F::U64::new(0),
                 }),
                 #[cfg(debug_assertions)]
-                serving: Mark::new(),
+                serving: LocalFlag::new(),
             },
             deferring: Deferring::new(),
             walking: crate::walk::Walking::new(),

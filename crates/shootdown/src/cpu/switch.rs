@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering;
 /// cost as much as what they were to save: 30 ns for each, two stores and a barrier, and 1 to 2 us for an interrupt,
 /// both sides taken together (0.5 to 1 us for the requester, 500 to 1,500 cycles of the target). So at worst both are
 /// paid.
-const IN_VAIN: u64 = 64;
+const UNUSED_SECTIONS: u64 = 64;
 
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Loads `space` on this CPU; ends laziness when it is loaded already. Any context with a CPU that cannot change
@@ -114,7 +114,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// invalidates it on every CPU.
     #[inline]
     pub(crate) fn holds_tag_in_set(&self, mode: Mode) -> bool {
-        self.kernel.broadcasts_are_aimed() && matches!(mode, Mode::Transition(_) | Mode::System(_))
+        self.kernel.broadcast_is_targeted() && matches!(mode, Mode::Transition(_) | Mode::System(_))
     }
 
     /// Chooses a tag and loads the root under it. Returns whether the tag is system-wide.
@@ -236,8 +236,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let cpu = &self.cpus[me];
         let worth_it = |state: State| state.id() == space.id && !state.is_lazy() && !state.is_on_system_tag();
         // Looked at with interrupts on first: most often there is nothing to do, and masking costs more than the loads.
-        let in_vain = || cpu.own.in_vain.load(Ordering::Relaxed) >= IN_VAIN;
-        if !self.others_in(space, me) || in_vain() || !worth_it(cpu.own_state()) {
+        let seldom_needed = || cpu.own.unused_kernel_sections.load(Ordering::Relaxed) >= UNUSED_SECTIONS;
+        if !self.others_in(space, me) || seldom_needed() || !worth_it(cpu.own_state()) {
             return false;
         }
         self.masked(|| {
@@ -270,8 +270,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         K::Facade::full_barrier();
         if state.is_in_kernel() {
             // Until catching up finds something.
-            let in_vain = cpu.own.in_vain.load(Ordering::Relaxed);
-            cpu.own.in_vain.store(in_vain + 1, Ordering::Relaxed);
+            let unused = cpu.own.unused_kernel_sections.load(Ordering::Relaxed);
+            cpu.own.unused_kernel_sections.store(unused + 1, Ordering::Relaxed);
         }
         let before = self.weighs_tags().then(|| {
             let slot = &cpu.own.slots[cpu.own.slot.load(Ordering::Relaxed) as usize];
@@ -280,11 +280,11 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // No request has skipped this CPU meanwhile where tags roll over, but a flush of everything may be due
         // (regression 38). The tag is the one that is loaded: it stays reserved for this CPU, through any number of
         // roll-overs, so what renews it keeps it.
-        if self.follow_mode(cpu, space, state).is_none() {
+        if self.apply_tag_mode(cpu, space, state).is_none() {
             self.rolled_tag(self.kernel.cpu(), space);
         }
         if let Some((slot, seen)) = before {
-            self.note_behind(cpu, slot, seen);
+            self.record_lag(cpu, slot, seen);
         }
     }
 

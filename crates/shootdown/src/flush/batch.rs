@@ -3,7 +3,7 @@
 //! Page reclaim unmaps one page here and one there. Each [`add`](Batch::add) bumps that space's generation and collects
 //! who must be told; [`finish`](Batch::finish) tells everybody once, with a request that names no space. Until then
 //! every space in the batch is marked *flush pending*, and whoever would rely on one of its cleared entries calls
-//! [`Engine::settle`] first (regressions 33 and 34).
+//! [`Engine::flush_pending`] first (regressions 33 and 34).
 
 use crate::cpuset::CpuMask;
 use crate::design::{Free, Reach, Requests};
@@ -13,7 +13,7 @@ use crate::flush::token::{Flushed, SEVERAL};
 use crate::hooks::{Event, Kernel, Tag};
 use crate::range::Range;
 use crate::space::{Mode, Space};
-use crate::transport::request::Asked;
+use crate::transport::request::EncodedRequest;
 use core::sync::atomic::Ordering;
 
 /// Broadcasts held back for one synchronisation; when more come, what is held goes out first.
@@ -66,7 +66,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// the page table, before relying on an entry that is already clear: protection changes, unmaps, moves, migration.
     /// One load when nothing is pending; else a flush of the whole space. Context as [`flush`](Self::flush).
     #[inline]
-    pub fn settle(&self, space: &Space<K::Facade, W>) {
+    pub fn flush_pending(&self, space: &Space<K::Facade, W>) {
         // Acquire: pairs with the exchange below; whoever finds that nothing is pending any more knows of the flush.
         let pending = space.pending.load(Ordering::Acquire);
         if pending != 0 {
@@ -139,7 +139,7 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
                 }
             }
         }
-        self.secondary = engine.tell_secondary(space, &range).max(self.secondary);
+        self.secondary = engine.notify_secondary(space, &range).max(self.secondary);
         // The CPU that adds may be another than the one that finishes.
         self.targets.insert(engine.kernel.cpu());
     }
@@ -191,11 +191,11 @@ impl<K: Kernel<W>, const W: usize> Batch<'_, '_, K, W> {
         targets.remove(me);
         let mut token = engine.token(0, 0);
         token.secondary = core::mem::take(&mut self.secondary);
-        engine.interrupt(&mut token, targets, Asked::CATCH_UP, pin, |engine| {
+        engine.interrupt(&mut token, targets, EncodedRequest::CATCH_UP, pin, |engine| {
             engine.masked(|| {
                 let cpu = &engine.cpus[me];
                 if tables || !cpu.state().is_lazy() {
-                    engine.follow_loaded(cpu);
+                    engine.sync_loaded_space(cpu);
                 }
             });
         });

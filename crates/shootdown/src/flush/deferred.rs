@@ -31,7 +31,7 @@ use crate::facade::{Facade, Word};
 use crate::flush::token::Flushed;
 use crate::hooks::{CpuId, Event, Kernel};
 use crate::range::Range;
-use crate::space::{Line, Mode, Space};
+use crate::space::{CachePadded, Mode, Space};
 use core::sync::atomic::Ordering;
 
 /// What a CPU keeps about deferrals. Written at ticks and by unmaps; read by whoever asks which deferrals are over.
@@ -45,8 +45,8 @@ pub(crate) struct Deferring<F: Facade> {
 const NO_TICKS: u64 = u64::MAX;
 
 impl<F: Facade> Deferring<F> {
-    pub(crate) fn new() -> Line<Self> {
-        Line(Deferring {
+    pub(crate) fn new() -> CachePadded<Self> {
+        CachePadded(Deferring {
             flushed: F::U64::new(0),
             held: F::U64::new(0),
         })
@@ -106,7 +106,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if self.policy().requests == Requests::Log {
             space.log.append(generation, &range);
         }
-        let secondary = self.tell_secondary(space, &range);
+        let secondary = self.notify_secondary(space, &range);
         let targets = self.targets(space, false, me);
         // Acquire, in `contains`: whoever does not find a CPU any more, which takes ticks again, finds the epoch that
         // it has read before it left, or a later one. Pairs with the release in `leave` of `deferrals_wait_for`.
@@ -228,7 +228,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     fn flush_what_is_in_use(&self, cpu: &PerCpu<K::Facade>) {
         // A lazy CPU catches up when it leaves lazy, and keeps its root until then.
         if !cpu.state().is_lazy() {
-            self.follow_loaded(cpu);
+            self.sync_loaded_space(cpu);
         }
     }
 

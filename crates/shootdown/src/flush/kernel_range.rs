@@ -6,7 +6,7 @@ use crate::facade::{Facade, Word};
 use crate::flush::token::{Flushed, KERNEL, Token};
 use crate::hooks::{Broadcast, Kernel};
 use crate::range::{Range, Stride};
-use crate::transport::request::Asked;
+use crate::transport::request::EncodedRequest;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Flushes a range of kernel addresses on every CPU and waits. Context as [`flush`](Self::flush). May be called
@@ -39,11 +39,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if self.broadcasts() {
             // No generation is bumped here, so nothing else orders the entry writes before the broadcast.
             K::Facade::publish_tables();
-            token.secondary = self.tell_secondary_of_kernel(&range);
+            token.secondary = self.notify_secondary_of_kernel(&range);
             self.broadcast_kernel(&range);
             if self.machine().errata.interrupt_too {
                 let running = self.all_targets(me);
-                self.interrupt(token, running, Asked::SYNCHRONISE, pin, |_| {});
+                self.interrupt(token, running, EncodedRequest::SYNCHRONISE, pin, |_| {});
             }
             return;
         }
@@ -57,9 +57,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             }
             Requests::PerRequest | Requests::PerCpu => K::Facade::full_barrier(),
         }
-        token.secondary = self.tell_secondary_of_kernel(&range);
+        token.secondary = self.notify_secondary_of_kernel(&range);
         let targets = self.all_targets(me);
-        self.interrupt(token, targets, Asked::kernel(&range), pin, |engine| {
+        self.interrupt(token, targets, EncodedRequest::kernel(&range), pin, |engine| {
             engine.masked(|| match engine.policy().requests {
                 Requests::Log => engine.catch_up_kernel(&engine.cpus[me]),
                 Requests::PerRequest | Requests::PerCpu => engine.flush_kernel_range(&engine.cpus[me], &range),

@@ -10,7 +10,7 @@ use crate::flush::token::Token;
 use crate::hooks::{CpuId, Event, Kernel, Tag};
 use crate::range::Range;
 use crate::space::Space;
-use crate::transport::request::Asked;
+use crate::transport::request::EncodedRequest;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Flushes `range` of a space that has the roll-over tag `tag`. After the full-barrier increment of the generation
@@ -31,13 +31,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.kernel.event(Event::LocalOnly);
         } else if self.broadcasts() {
             self.broadcast_and_sync(space, me, tag, &range);
-            self.interrupt_besides(token, space, pin);
+            self.ipi_after_broadcast(token, space, pin);
         } else {
             let mut targets = self.targets(space, range.tables(), me);
             if walkers {
-                token.tell(space, &self.walkers_of(space, me), &mut targets);
+                token.add_walkers(space, &self.walkers_of(space, me), &mut targets);
             }
-            self.interrupt(token, targets, Asked::tag(tag, &range), pin, |engine| {
+            self.interrupt(token, targets, EncodedRequest::tag(tag, &range), pin, |engine| {
                 engine.flush_tag_here(tag, &range)
             });
         }
@@ -59,7 +59,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// After a broadcast, on processors whose synchronisation is acknowledged too early: interrupts every CPU that may
     /// be using translations of `space` at this moment. Whoever loads it later does so after the broadcast took effect
     /// there.
-    pub(crate) fn interrupt_besides(
+    pub(crate) fn ipi_after_broadcast(
         &self,
         token: &mut Token<'_, 'k, K, W>,
         space: &Space<K::Facade, W>,
@@ -68,7 +68,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         if self.machine().errata.interrupt_too {
             let running = self.running(space, pin.cpu);
             if !running.is_empty() {
-                self.interrupt(token, running, Asked::SYNCHRONISE, pin, |_| {});
+                self.interrupt(token, running, EncodedRequest::SYNCHRONISE, pin, |_| {});
             }
         }
     }

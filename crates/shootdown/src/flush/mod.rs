@@ -73,7 +73,7 @@ use crate::flush::token::{Flushed, Token};
 use crate::hooks::{CpuId, Event, Kernel, Tag, Way};
 use crate::range::Range;
 use crate::space::{Mode, Space};
-use crate::transport::request::Asked;
+use crate::transport::request::EncodedRequest;
 use core::sync::atomic::Ordering;
 
 /// A flush whose generation is taken. Migration is pinned until it is sent.
@@ -153,7 +153,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     }
 
     /// [`dispatch`](Self::dispatch), where it goes by interrupts telling lockless walkers too: then the token says so.
-    pub(crate) fn dispatch_telling<'e>(&'e self, space: &Space<K::Facade, W>, range: Range) -> Token<'e, 'k, K, W> {
+    pub(crate) fn dispatch_with_walkers<'e>(
+        &'e self,
+        space: &Space<K::Facade, W>,
+        range: Range,
+    ) -> Token<'e, 'k, K, W> {
         let mut token = self.token(space.id, 0);
         token.at_once = true;
         token.tables = range.tables();
@@ -164,8 +168,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Flushes as [`flush`](Self::flush), and calls `meanwhile` between asking and waiting: while the targets answer,
     /// or while a broadcast is under way. What is done there needs no proof that the flush is complete: letting go of
     /// the lock that protects the page tables, for one, where whoever takes it next minds that a flush is pending
-    /// ([`settle`](Self::settle), or a count of unmaps under way). With [`Order::Serial`], and where requests are on
-    /// the stack, everything is over before `meanwhile` begins.
+    /// ([`flush_pending`](Self::flush_pending), or a count of unmaps under way). With [`Order::Serial`], and where
+    /// requests are on the stack, everything is over before `meanwhile` begins.
     ///
     /// `meanwhile` may be called pinned and must not sleep, switch spaces or flush: on the processors concerned the
     /// synchronising instruction waits for broadcasts of its own CPU only.
@@ -221,7 +225,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             // Relaxed: the increment above orders it. Each word of a CPU is acquired by itself; where the mode has to
             // come before them, a barrier of their own does that (`stragglers`).
             let word = space.mode.0.load(Ordering::Relaxed);
-            token.secondary = self.tell_secondary(space, &range);
+            token.secondary = self.notify_secondary(space, &range);
             match Mode::unpack(word) {
                 Mode::PerCpu => self.flush_on_slots(token, &flush, sample, pin),
                 Mode::System(tag) => self.flush_under_tag(token, &flush, word, tag, sample, pin),
@@ -265,7 +269,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         // A broadcast tells no CPU to leave a set and proves nothing about walks; an early synchronisation proves
         // nothing at all.
         let by_interrupts = flush.walkers || departing || self.machine().errata.interrupt_too;
-        if !by_interrupts && self.rather_broadcast(space, &targets, &range, sample) {
+        if !by_interrupts && self.prefer_broadcast(space, &targets, &range, sample) {
             self.kernel.event(Event::Chose {
                 way: Way::Broadcast,
                 targets: targets.len() as u32,
@@ -275,9 +279,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         if flush.walkers {
             let walking = self.walkers_of(space, me);
-            token.tell(space, &walking, &mut targets);
+            token.add_walkers(space, &walking, &mut targets);
         }
-        let asked = Asked::space(space.id, generation, &range);
+        let asked = EncodedRequest::space(space.id, generation, &range);
         // The closure owns what it needs, so that nothing has to stand in memory for it.
         self.interrupt(token, targets, asked, pin, move |engine| {
             engine.flush_here(me, space, generation, range)
@@ -306,7 +310,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         }
         let any = self.broadcast_and_sync(space, me, tag, range);
         if self.machine().errata.interrupt_too {
-            self.interrupt_besides(token, space, pin);
+            self.ipi_after_broadcast(token, space, pin);
         } else if looks {
             return Sent::Tag { tag, word, any, pin };
         }
@@ -328,7 +332,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if space.mode() == Mode::PerCpu {
                 self.catch_up(cpu, space);
             } else {
-                self.follow_loaded(cpu);
+                self.sync_loaded_space(cpu);
             }
         });
     }

@@ -38,8 +38,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         tells: bool,
     ) -> (CpuMask<W>, bool) {
         let (mut targets, departed) = self.targets_present(space, keep_lazy, me);
-        let asks =
-            departed > 0 && (self.asks_departed(keep_lazy, space) || tells && self.looked_in_vain(space, departed));
+        let asks = departed > 0 && (self.asks_departed(keep_lazy, space) || tells && self.should_trim(space, departed));
         if asks {
             self.add_departed(space, keep_lazy, me, &mut targets);
         }
@@ -178,13 +177,13 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Whether requests of `space` have looked at CPUs that have left so often that to ask them costs no more:
     /// `departed` are found now. Requests that come together may count one look for two: relaxed.
-    fn looked_in_vain(&self, space: &Space<K::Facade, W>, departed: u64) -> bool {
+    fn should_trim(&self, space: &Space<K::Facade, W>, departed: u64) -> bool {
         let Departure::WhenShared { looks } = self.departure() else {
             return false;
         };
-        let looked = space.looked.load(Ordering::Relaxed) + departed;
-        let asks = looked >= departed * u64::from(looks);
-        space.looked.store(if asks { 0 } else { looked }, Ordering::Relaxed);
+        let scans = space.stale_scans.load(Ordering::Relaxed) + departed;
+        let asks = scans >= departed * u64::from(looks);
+        space.stale_scans.store(if asks { 0 } else { scans }, Ordering::Relaxed);
         asks
     }
 

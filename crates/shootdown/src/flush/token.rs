@@ -81,7 +81,7 @@ pub struct Token<'e, 'k, K: Kernel<W>, const W: usize> {
     /// Whether the range that is flushed is with tables: for the proof.
     pub(crate) tables: bool,
     /// Walkers among the targets, if every walk that could hold a link is.
-    pub(crate) walkers_told: Option<usize>,
+    pub(crate) interrupted_walkers: Option<usize>,
     /// What secondary TLBs were told and must have carried out; 0 for nothing.
     pub(crate) secondary: u64,
     /// Of a timed request: how many CPUs it interrupted, and the nanoseconds spent until they were.
@@ -119,7 +119,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             departed: 0,
             at_once: false,
             tables: false,
-            walkers_told: None,
+            interrupted_walkers: None,
             secondary: 0,
             timed: None,
         }

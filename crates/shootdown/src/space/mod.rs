@@ -30,7 +30,7 @@ use core::sync::atomic::Ordering;
 
 /// Wraps a word that is written by one side and polled by another into a line of its own.
 #[repr(C, align(64))]
-pub(crate) struct Line<T>(pub(crate) T);
+pub(crate) struct CachePadded<T>(pub(crate) T);
 
 /// An address space. `W` words of CPUs; see [`Engine`](crate::Engine) for the calls that take one.
 ///
@@ -44,23 +44,23 @@ pub struct Space<F: Facade, const W: usize> {
     /// that is otherwise read-only, because walks read the id anyway.
     pub(crate) walk_mode: F::U64,
     /// [`Mode`], packed. Read by every flush and switch, written at promotion, demotion and roll-over only.
-    pub(crate) mode: Line<F::U64>,
+    pub(crate) mode: CachePadded<F::U64>,
     /// Generation of the last batched unmap that may not have been flushed, or 0 (rule 9).
     pub(crate) pending: F::U64,
     /// Samples in a row that found the space better off with a tag, where it has none, or without. Written where the
     /// mode is considered only.
-    pub(crate) found: F::U64,
+    pub(crate) streak: F::U64,
     /// When a request will next look for CPUs that have left, ns; 0 before the first look.
     pub(crate) next_trim: F::U64,
     /// How many CPUs that had left were looked at in vain by requests, since such CPUs were last asked to leave the
     /// set.
-    pub(crate) looked: F::U64,
+    pub(crate) stale_scans: F::U64,
     /// On how many CPUs it is active, and which share of them requests on per-CPU tags had to ask
     /// ([`Share`](crate::adaptive::tag_policy::Share)). Written at samples, as is the next.
-    pub(crate) asked: F::U64,
+    pub(crate) target_share: F::U64,
     /// What its requests cost with a system-wide tag, ns, the mean: noted while it has one, and remembered, fading,
     /// when it has given it up because they cost less without. 0 if nothing is known.
-    pub(crate) dear: F::U64,
+    pub(crate) broadcast_cost: F::U64,
     /// CPUs that may cache it.
     pub(crate) cpus: CpuSet<F, W>,
     pub(crate) log: FlushLog<F>,
@@ -68,7 +68,7 @@ pub struct Space<F: Facade, const W: usize> {
     /// loaded.
     pub(crate) walkers: CpuSet<F, W>,
     /// What the freeing side has counted, for the policy.
-    pub(crate) walk_counts: Line<crate::walk::Counts<F>>,
+    pub(crate) walk_counts: CachePadded<crate::walk::Counts<F>>,
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]
@@ -82,17 +82,17 @@ impl<F: Facade, const W: usize> Space<F, W> {
             id,
             root,
             walk_mode: F::U64::new(0),
-            mode: Line(F::U64::new(Mode::PerCpu.pack())),
+            mode: CachePadded(F::U64::new(Mode::PerCpu.pack())),
             pending: F::U64::new(0),
-            found: F::U64::new(0),
+            streak: F::U64::new(0),
             next_trim: F::U64::new(0),
-            looked: F::U64::new(0),
-            asked: F::U64::new(0),
-            dear: F::U64::new(0),
+            stale_scans: F::U64::new(0),
+            target_share: F::U64::new(0),
+            broadcast_cost: F::U64::new(0),
             cpus: CpuSet::new(),
             log: FlushLog::new(),
             walkers: CpuSet::new(),
-            walk_counts: Line(crate::walk::Counts::new()),
+            walk_counts: CachePadded(crate::walk::Counts::new()),
         }
     }
 

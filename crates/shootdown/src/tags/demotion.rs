@@ -45,7 +45,7 @@ use crate::flush::{Flush, Sent};
 use crate::hooks::{Broadcast, CpuId, Demotion, Event, Kernel, Tag};
 use crate::range::Range;
 use crate::space::{Mode, Space};
-use crate::transport::request::Asked;
+use crate::transport::request::EncodedRequest;
 use core::sync::atomic::Ordering;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
@@ -67,14 +67,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         } else {
             (promoted_from / 2).max(1)
         };
-        let (active, dear) = if self.weighs_tags() {
+        let (active, broadcast_cost) = if self.weighs_tags() {
             let active = self.active_on(space, u32::MAX);
-            (active, self.is_dear(space, pin.cpu, active))
+            (active, self.should_demote(space, pin.cpu, active))
         } else {
             (self.active_on(space, few.saturating_add(1)), None)
         };
         let times = if short { 1 } else { self.policy().demote_after };
-        if !self.is_found(space, active <= few || dear.is_some(), times) {
+        if !self.confirm_streak(space, active <= few || broadcast_cost.is_some(), times) {
             return;
         }
         self.tags_are_left();
@@ -82,22 +82,22 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let Some(word) = space.change_mode(word, Mode::Demoting(tag)) else {
             return;
         };
-        let reason = match dear {
-            Some((without, with)) if active > few => Demotion::Dear { without, with },
+        let reason = match broadcast_cost {
+            Some((without, with)) if active > few => Demotion::BroadcastCost { without, with },
             _ if short => Demotion::TagsShort,
             _ => Demotion::Shrunk,
         };
         match reason {
-            Demotion::Dear { .. } => self.was_dear(space),
-            Demotion::TagsShort | Demotion::Shrunk => self.was_not_dear(space),
+            Demotion::BroadcastCost { .. } => self.forget_target_share(space),
+            Demotion::TagsShort | Demotion::Shrunk => self.forget_broadcast_cost(space),
         }
         self.kernel.event(Event::Demoting { active, reason });
-        self.move_here(space, pin.cpu);
+        self.sync_local(space, pin.cpu);
         let on_tag = self.on_tag(space, pin.cpu);
         if on_tag.is_empty() {
             self.finish_demotion(space, word, tag);
         } else {
-            self.interrupt(token, on_tag, Asked::CATCH_UP, pin, |_| {});
+            self.interrupt(token, on_tag, EncodedRequest::CATCH_UP, pin, |_| {});
         }
     }
 
@@ -113,13 +113,13 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     ) -> Sent<'e, K, W> {
         let (me, space, range) = (pin.cpu, flush.space, &flush.range);
         self.log_if_kept(space, flush.generation, range);
-        self.move_here(space, me);
+        self.sync_local(space, me);
         self.broadcast_and_sync(space, me, tag, range);
         let (targets, on_tag) = self.demotion_targets(space, range, me);
         if on_tag.is_empty() {
             self.finish_demotion(space, word, tag);
         }
-        self.interrupt(token, targets, Asked::CATCH_UP, pin, |_| {});
+        self.interrupt(token, targets, EncodedRequest::CATCH_UP, pin, |_| {});
         Sent::Unsampled
     }
 
@@ -144,11 +144,11 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 
     /// This CPU's part while the mode of a space changes: what it has loaded follows the mode (onto the tag or off it),
     /// or is brought up to date on its slot.
-    pub(crate) fn move_here(&self, space: &Space<K::Facade, W>, me: CpuId) {
+    pub(crate) fn sync_local(&self, space: &Space<K::Facade, W>, me: CpuId) {
         self.masked(|| {
             let cpu = &self.cpus[me];
             if cpu.state().id() == space.id {
-                self.follow_loaded(cpu);
+                self.sync_loaded_space(cpu);
             }
         });
     }

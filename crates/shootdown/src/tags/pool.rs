@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_allocates_during_a_reclaim_gets_nothing_that_it_has_not_flushed() {
+    fn an_allocation_during_a_reclaim_gets_no_tag_that_it_has_not_flushed() {
         for moment in 0..16 {
             let pool = pool();
             take_all(pool);

@@ -24,7 +24,7 @@ use crate::flush::{Flush, Sent};
 use crate::hooks::{CpuId, Event, Kernel, Stuck, Tag};
 use crate::range::Range;
 use crate::space::{Mode, Space};
-use crate::transport::request::Asked;
+use crate::transport::request::EncodedRequest;
 use core::sync::atomic::Ordering;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
@@ -58,7 +58,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let Some(promote_at) = self.promotes_at() else { return };
         if self.weighs_tags() {
             let active = self.active_on(space, u32::MAX);
-            if let Some(costs) = self.is_worth_a_tag(space, me, (active, promote_at), targets) {
+            if let Some(costs) = self.should_promote(space, me, (active, promote_at), targets) {
                 self.promote_since(space, active, Some(costs));
             }
         } else if self.policy().reach == Reach::Adaptive || self.in_window(me) {
@@ -114,7 +114,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         pin: Pinned<'e, K, W>,
     ) -> Sent<'e, K, W> {
         let (me, space) = (pin.cpu, flush.space);
-        self.move_here(space, me);
+        self.sync_local(space, me);
         self.broadcast_and_sync(space, me, tag, &flush.range);
         let mut stragglers = self.stragglers(space, me, false);
         if self.machine().errata.interrupt_too {
@@ -126,7 +126,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             let _ = space.change_mode(word, Mode::System(tag));
             return Sent::Unsampled;
         }
-        self.interrupt(token, stragglers, Asked::CATCH_UP, pin, |_| {});
+        self.interrupt(token, stragglers, EncodedRequest::CATCH_UP, pin, |_| {});
         Sent::Unsampled
     }
 
@@ -174,7 +174,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.publish_tables();
             // Full barrier: pairs with `switch_to`, as in `dispatch`.
             let generation = space.log.generation.fetch_add_full(1) + 1;
-            (generation, self.tell_secondary_of_end(space))
+            (generation, self.notify_secondary_of_end(space))
         };
         self.wait_for_leavers(space, generation);
         self.await_secondary(secondary);
@@ -261,7 +261,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 });
             }
             let mut token = self.token(space.id, generation);
-            self.interrupt(&mut token, asked, Asked::CATCH_UP, pin, |_| {});
+            self.interrupt(&mut token, asked, EncodedRequest::CATCH_UP, pin, |_| {});
             let _answered = token.wait();
             if keeper.is_none() {
                 return;

@@ -10,15 +10,15 @@ use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::flush::token::Watchdog;
 use crate::hooks::{CpuId, Event, Kernel, Stuck, Tag};
-use crate::space::{Line, Mode, Space};
+use crate::space::{CachePadded, Mode, Space};
 use core::sync::atomic::Ordering;
 
 pub(crate) struct RollOver<F: Facade> {
     /// Current epoch, from 1. Written under the lock.
-    epoch: Line<F::U64>,
+    epoch: CachePadded<F::U64>,
     /// The CPU that holds it, and one; 0 for none. Held in the slow path of a switch, with interrupts off, and never
     /// while waiting for another CPU (regression 11).
-    lock: Line<F::U64>,
+    lock: CachePadded<F::U64>,
 }
 
 /// Per-CPU words of the roll-over allocator.
@@ -35,8 +35,8 @@ pub(crate) struct Running<F: Facade> {
 impl<F: Facade> RollOver<F> {
     pub(crate) fn new() -> Self {
         RollOver {
-            epoch: Line(F::U64::new(1)),
-            lock: Line(F::U64::new(0)),
+            epoch: CachePadded(F::U64::new(1)),
+            lock: CachePadded(F::U64::new(0)),
         }
     }
 }

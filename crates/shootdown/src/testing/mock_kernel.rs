@@ -112,7 +112,7 @@ unsafe impl<const W: usize> Kernel<W> for World {
             max_large_pages: 8,
         })
     }
-    fn broadcasts_are_aimed(&self) -> bool {
+    fn broadcast_is_targeted(&self) -> bool {
         AIMED.get()
     }
     fn broadcast(&self, _what: Broadcast) {

@@ -95,7 +95,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Whether a page can be broadcast under every tag at once.
     #[inline]
     pub(crate) fn broadcasts_any_tag(&self) -> bool {
-        self.broadcasts() && !self.kernel.broadcasts_are_aimed()
+        self.broadcasts() && !self.kernel.broadcast_is_targeted()
     }
 
     /// Issues for `space`, whose tag it is, on `me`, without waiting; returns the number of instructions. Where
@@ -103,7 +103,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// the tag.
     #[inline]
     pub(crate) fn issue_for(&self, space: &Space<K::Facade, W>, me: CpuId, tag: Tag, range: &Range) -> u32 {
-        if self.kernel.broadcasts_are_aimed() {
+        if self.kernel.broadcast_is_targeted() {
             self.issue_aimed(space, me, tag, range)
         } else {
             self.issue(tag, range)

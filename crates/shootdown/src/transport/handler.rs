@@ -50,7 +50,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Cost when nothing is asked: one load, two where the design posts requests; no store.
     #[inline]
     pub fn poll(&self) -> bool {
-        self.is_asked(&self.cpus[self.kernel.cpu()]) && self.serve_polled()
+        self.has_pending_requests(&self.cpus[self.kernel.cpu()]) && self.serve_polled()
     }
 
     #[cold]
@@ -118,9 +118,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let served = || cpu.served.0.store(take + 1, Ordering::Release);
         if on_entry && self.may_answer_posts_early(cpu) {
             served();
-            self.follow_and_finish(cpu);
+            self.catch_up_and_sync(cpu);
         } else {
-            self.follow_and_finish(cpu);
+            self.catch_up_and_sync(cpu);
             served();
         }
     }
@@ -150,22 +150,22 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// came from, and looks again at its next poll.
     #[inline]
     pub(crate) fn serve_own(&self) -> bool {
-        let asked = self.is_asked(&self.cpus[self.kernel.cpu()]);
+        let asked = self.has_pending_requests(&self.cpus[self.kernel.cpu()]);
         if asked {
-            self.serve_asked();
+            self.serve_pending_masked();
         }
         asked
     }
 
     /// Whether there is anything to serve on `cpu`. Relaxed: what is asked now the next look finds.
     #[inline]
-    fn is_asked(&self, cpu: &PerCpu<K::Facade>) -> bool {
+    fn has_pending_requests(&self, cpu: &PerCpu<K::Facade>) -> bool {
         cpu.queue.has_ready()
             || self.policy().requests == Requests::Log && cpu.post.load(Ordering::Relaxed) & POSTED != 0
     }
 
     #[inline(never)]
-    fn serve_asked(&self) {
+    fn serve_pending_masked(&self) {
         self.masked(|| {
             self.refuse_in_handler();
             let cpu = &self.cpus[self.kernel.cpu()];
@@ -178,8 +178,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Catches up, and finishes what is under way here where that is what was asked for. The interrupt would do the
     /// latter, but a CPU that serves while it waits takes none.
-    fn follow_and_finish(&self, cpu: &PerCpu<K::Facade>) {
-        let answer = self.follow_loaded(cpu);
+    fn catch_up_and_sync(&self, cpu: &PerCpu<K::Facade>) {
+        let answer = self.sync_loaded_space(cpu);
         self.kernel.event(Event::Answered(answer));
         if self.machine().errata.interrupt_too {
             self.kernel.local_sync();
@@ -193,19 +193,19 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         if on_entry && self.may_answer_early(ask, walked) {
             request.acknowledge();
             // Whose set it would leave may be gone: it stays in.
-            return self.do_as_asked(cpu, ask, 0);
+            return self.execute(cpu, ask, 0);
         }
-        self.do_as_asked(cpu, ask, departed);
+        self.execute(cpu, ask, departed);
         self.forget_walks(cpu, walked, ask != Ask::EndWalks);
         request.acknowledge();
     }
 
     /// `departed`: address of the space whose set this CPU leaves if it has left the space; 0 for none.
     #[inline]
-    fn do_as_asked(&self, cpu: &PerCpu<K::Facade>, ask: Ask, departed: u64) {
+    fn execute(&self, cpu: &PerCpu<K::Facade>, ask: Ask, departed: u64) {
         match ask {
             Ask::EndWalks => {}
-            Ask::CatchUp => self.follow_and_finish(cpu),
+            Ask::CatchUp => self.catch_up_and_sync(cpu),
             Ask::Synchronise => self.kernel.local_sync(),
             Ask::Kernel { range } => self.flush_kernel_range(cpu, &range),
             Ask::Tag { tag, range } => {
@@ -223,12 +223,12 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                     self.leave_departed(departed);
                     Answer::Elsewhere
                 } else if state.is_lazy() {
-                    self.follow_loaded(cpu)
+                    self.sync_loaded_space(cpu)
                 } else {
                     // SAFETY: interrupts are off; see `loaded`.
                     let space = unsafe { self.loaded(cpu) };
                     let answer = space.and_then(|space| self.flush_next(cpu, space, generation, &range));
-                    answer.unwrap_or_else(|| self.follow_loaded(cpu))
+                    answer.unwrap_or_else(|| self.sync_loaded_space(cpu))
                 };
                 self.kernel.event(Event::Answered(answer));
             }

@@ -6,7 +6,7 @@ use crate::design::{Order, Requests};
 use crate::engine::{Engine, Pinned};
 use crate::flush::token::Token;
 use crate::hooks::{Event, Kernel};
-use crate::transport::request::Asked;
+use crate::transport::request::EncodedRequest;
 
 impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// Interrupts `targets`, does the local part before or while they answer, and unpins: before the wait if waits are
@@ -20,7 +20,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         &self,
         token: &mut Token<'_, 'k, K, W>,
         targets: CpuMask<W>,
-        asked: Asked,
+        asked: EncodedRequest,
         pin: Pinned<'_, K, W>,
         local: impl Fn(&Self),
     ) {

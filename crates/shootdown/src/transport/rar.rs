@@ -19,7 +19,7 @@ use crate::cpuset::CpuMask;
 use crate::facade::{Facade, Word};
 use crate::flush::targets::AHEAD;
 use crate::hooks::CpuId;
-use crate::space::Line;
+use crate::space::CachePadded;
 use core::sync::atomic::Ordering;
 
 /// Most entries of a table, as the hardware has it: one byte each in a vector of one cache line.
@@ -77,7 +77,7 @@ impl<F: Facade, const W: usize> Default for RarTable<F, W> {
 pub struct RarCpu<F: Facade> {
     actions: [F::U64; RAR_ENTRIES / LANES],
     /// The entry that this CPU uses, and one; 0 for none. Its own, pinned.
-    entry: Line<F::U64>,
+    entry: CachePadded<F::U64>,
 }
 
 impl<F: Facade> RarCpu<F> {
@@ -85,7 +85,7 @@ impl<F: Facade> RarCpu<F> {
     pub fn new() -> Self {
         RarCpu {
             actions: core::array::from_fn(|_| F::U64::new(0)),
-            entry: Line(F::U64::new(0)),
+            entry: CachePadded(F::U64::new(0)),
         }
     }
 

@@ -3,12 +3,12 @@
 //! Used by designs with [`Requests::PerRequest`](crate::Requests::PerRequest) and
 //! [`Requests::PerCpu`](crate::Requests::PerCpu). The descriptor is one cache line that targets read, and another where
 //! they acknowledge. A descriptor is left, with its stack frame or to the next request, only when every target has
-//! acknowledged or was proved off (C5), enforced by [`Outstanding`], which waits when it is dropped.
+//! acknowledged or was proved off (C5), enforced by [`WaitOnDrop`], which waits when it is dropped.
 
 use crate::facade::{Facade, Word};
 use crate::hooks::{CpuId, Tag};
 use crate::range::Range;
-use crate::space::Line;
+use crate::space::CachePadded;
 use core::sync::atomic::Ordering;
 
 /// What a target is asked.
@@ -31,30 +31,30 @@ pub(crate) enum Ask {
 /// An [`Ask`] as it stands in a descriptor: the kind below the id or the tag, the range, the generation, the end of a
 /// long range. Made as such, not from an [`Ask`]: then no code has to tell which it is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct EncodedRequest {
     words: [u64; 4],
     /// How many of them are read.
     used: usize,
 }
 
-impl Asked {
+impl EncodedRequest {
     /// [`Ask::CatchUp`].
-    pub(crate) const CATCH_UP: Asked = Asked::plain(0);
+    pub(crate) const CATCH_UP: EncodedRequest = EncodedRequest::plain(0);
     /// [`Ask::EndWalks`].
-    pub(crate) const END_WALKS: Asked = Asked::plain(4);
+    pub(crate) const END_WALKS: EncodedRequest = EncodedRequest::plain(4);
     /// [`Ask::Synchronise`].
-    pub(crate) const SYNCHRONISE: Asked = Asked::plain(5);
+    pub(crate) const SYNCHRONISE: EncodedRequest = EncodedRequest::plain(5);
 
-    const fn plain(kind: u64) -> Asked {
-        Asked {
+    const fn plain(kind: u64) -> EncodedRequest {
+        EncodedRequest {
             words: [kind, 0, 0, 0],
             used: 1,
         }
     }
 
     #[inline]
-    fn of_range(kind: u64, name: u64, range: &Range, generation: u64, used: usize) -> Asked {
-        Asked {
+    fn of_range(kind: u64, name: u64, range: &Range, generation: u64, used: usize) -> EncodedRequest {
+        EncodedRequest {
             words: [kind | name << NAME, range.word(), generation, range.second_word()],
             used: if range.is_long() { 4 } else { used },
         }
@@ -62,26 +62,26 @@ impl Asked {
 
     /// [`Ask::Space`].
     #[inline]
-    pub(crate) fn space(id: u64, generation: u64, range: &Range) -> Asked {
-        Asked::of_range(1, id, range, generation, 3)
+    pub(crate) fn space(id: u64, generation: u64, range: &Range) -> EncodedRequest {
+        EncodedRequest::of_range(1, id, range, generation, 3)
     }
 
     /// [`Ask::Tag`].
     #[inline]
-    pub(crate) fn tag(tag: Tag, range: &Range) -> Asked {
-        Asked::of_range(2, u64::from(tag.0), range, 0, 2)
+    pub(crate) fn tag(tag: Tag, range: &Range) -> EncodedRequest {
+        EncodedRequest::of_range(2, u64::from(tag.0), range, 0, 2)
     }
 
     /// [`Ask::Kernel`].
     #[inline]
-    pub(crate) fn kernel(range: &Range) -> Asked {
-        Asked::of_range(3, 0, range, 0, 2)
+    pub(crate) fn kernel(range: &Range) -> EncodedRequest {
+        EncodedRequest::of_range(3, 0, range, 0, 2)
     }
 
     /// The words of the descriptor, and how many of them are used.
     #[inline]
     fn in_full(self, walked: u64, departed: u64) -> ([u64; 6], usize) {
-        let Asked {
+        let EncodedRequest {
             words: [kind, range, generation, end],
             used,
         } = self;
@@ -123,9 +123,9 @@ const IDLE: u64 = 1 << 33;
 
 /// A descriptor: 64 bytes that targets read, 64 where they acknowledge.
 pub(crate) struct Request<F: Facade> {
-    body: Line<[F::U64; 6]>,
+    body: CachePadded<[F::U64; 6]>,
     /// Targets that have not acknowledged; more by [`SENDING`] while the requester is still sending.
-    pub(crate) unacknowledged: Line<F::U64>,
+    pub(crate) unacknowledged: CachePadded<F::U64>,
 }
 
 // What targets read fits one line, they acknowledge on another, and a frame that holds a request need not be aligned to
@@ -133,7 +133,7 @@ pub(crate) struct Request<F: Facade> {
 #[cfg(any(target_arch = "x86_64", target_arch = "x86", not(target_os = "none")))]
 const _: () = {
     use crate::facade::Native;
-    assert!(size_of::<Line<[<Native as Facade>::U64; 6]>>() == 64);
+    assert!(size_of::<CachePadded<[<Native as Facade>::U64; 6]>>() == 64);
     assert!(size_of::<Request<Native>>() == 128 && align_of::<Request<Native>>() == 64);
 };
 
@@ -145,8 +145,8 @@ impl<F: Facade> Request<F> {
 
     fn awaiting(unacknowledged: u64) -> Self {
         Request {
-            body: Line(core::array::from_fn(|_| F::U64::new(0))),
-            unacknowledged: Line(F::U64::new(unacknowledged)),
+            body: CachePadded(core::array::from_fn(|_| F::U64::new(0))),
+            unacknowledged: CachePadded(F::U64::new(unacknowledged)),
         }
     }
 
@@ -184,7 +184,7 @@ impl<F: Facade> Request<F> {
     /// `walked`: address of a space in whose walker set targets are forgotten, or 0. `departed`: of one whose set
     /// targets leave that have left it, or 0.
     #[inline]
-    pub(crate) fn write(&self, asked: Asked, walked: u64, departed: u64) {
+    pub(crate) fn write(&self, asked: EncodedRequest, walked: u64, departed: u64) {
         let (words, used) = asked.in_full(walked, departed);
         for (word, value) in self.body.0.iter().zip(words).take(used) {
             word.store(value, Ordering::Relaxed);
@@ -193,7 +193,7 @@ impl<F: Facade> Request<F> {
 
     /// [`write`](Self::write), while nobody else knows of the descriptor.
     #[inline]
-    pub(crate) fn fill(&mut self, asked: Asked, walked: u64, departed: u64) {
+    pub(crate) fn fill(&mut self, asked: EncodedRequest, walked: u64, departed: u64) {
         let (words, used) = asked.in_full(walked, departed);
         for (word, value) in self.body.0.iter_mut().zip(words).take(used) {
             word.set(value);
@@ -254,14 +254,14 @@ pub(crate) struct Queue<F: Facade> {
     /// Slots whose pointer may be read. A slot's bit is cleared before the slot is.
     ready: F::U64,
     /// Pointers to requests; 0 where nobody has one.
-    slots: Line<[F::U64; QUEUE_SLOTS]>,
+    slots: CachePadded<[F::U64; QUEUE_SLOTS]>,
 }
 
 impl<F: Facade> Queue<F> {
     pub(crate) fn new() -> Self {
         Queue {
             ready: F::U64::new(0),
-            slots: Line(core::array::from_fn(|_| F::U64::new(0))),
+            slots: CachePadded(core::array::from_fn(|_| F::U64::new(0))),
         }
     }
 
@@ -271,7 +271,7 @@ impl<F: Facade> Queue<F> {
     #[inline(always)]
     pub(crate) fn put(&self, me: CpuId, request: *const Request<F>) -> Option<(u32, bool)> {
         let slot = self.claim(me, request as usize as u64)?;
-        Some((slot, self.say_ready(slot)))
+        Some((slot, self.publish(slot)))
     }
 
     /// Each CPU has a slot that it tries first, where it meets those only whose number is a multiple of [`QUEUE_SLOTS`]
@@ -305,7 +305,7 @@ impl<F: Facade> Queue<F> {
     /// The bit is clear: whoever takes it lets go of the slot only after that. To add it is one instruction where to
     /// set it, and learn of the others, takes a loop.
     #[inline(always)]
-    pub(crate) fn say_ready(&self, slot: u32) -> bool {
+    pub(crate) fn publish(&self, slot: u32) -> bool {
         self.ready.fetch_add_full(1 << slot) == 0
     }
 
@@ -366,9 +366,9 @@ impl<F: Facade> Queue<F> {
 
 /// Waits for a request when dropped, so that its stack frame cannot be left, not even by a panic, while a target may
 /// still read it.
-pub(crate) struct Outstanding<W: FnMut()>(pub(crate) W);
+pub(crate) struct WaitOnDrop<W: FnMut()>(pub(crate) W);
 
-impl<W: FnMut()> Drop for Outstanding<W> {
+impl<W: FnMut()> Drop for WaitOnDrop<W> {
     fn drop(&mut self) {
         (self.0)()
     }

@@ -14,19 +14,19 @@ use crate::space::Space;
 impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// After the full-barrier increment of the space's generation. Pinned.
     #[inline]
-    pub(crate) fn tell_secondary(&self, space: &Space<K::Facade, W>, range: &Range) -> u64 {
+    pub(crate) fn notify_secondary(&self, space: &Space<K::Facade, W>, range: &Range) -> u64 {
         self.kernel.secondary(space.root, Secondary::Flush(*range))
     }
 
     /// The space ends. After the full-barrier increment of its generation; pinned.
     #[inline]
-    pub(crate) fn tell_secondary_of_end(&self, space: &Space<K::Facade, W>) -> u64 {
+    pub(crate) fn notify_secondary_of_end(&self, space: &Space<K::Facade, W>) -> u64 {
         self.kernel.secondary(space.root, Secondary::End)
     }
 
     /// Of a flush of kernel addresses. After the entry writes and a full barrier; pinned.
     #[inline]
-    pub(crate) fn tell_secondary_of_kernel(&self, range: &Range) -> u64 {
+    pub(crate) fn notify_secondary_of_kernel(&self, range: &Range) -> u64 {
         self.kernel.secondary(self.kernel_root, Secondary::Flush(*range))
     }
 

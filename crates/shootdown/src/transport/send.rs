@@ -1,6 +1,6 @@
 //! Requests with a descriptor: queueing one at each target, interrupting those whose queue was empty, and waiting.
 
-use crate::cpu::local_flag::Marked;
+use crate::cpu::local_flag::LocalFlagSet;
 use crate::cpu::state::PerCpu;
 use crate::cpuset::CpuMask;
 use crate::design::Requests;
@@ -8,7 +8,7 @@ use crate::engine::{Engine, Pinned};
 use crate::facade::Facade;
 use crate::flush::token::Token;
 use crate::hooks::{CpuId, Event, Kernel};
-use crate::transport::request::{Asked, Outstanding, Request};
+use crate::transport::request::{EncodedRequest, Request, WaitOnDrop};
 use core::cell::Cell;
 
 /// A request that is being queued.
@@ -17,7 +17,7 @@ struct Sending<'a, 'k, K: Kernel<W>, const W: usize> {
     request: &'a Request<K::Facade>,
     me: CpuId,
     /// Says that this CPU may owe others an interrupt, and whether this is on top of a sender that does.
-    owing: Marked<'a>,
+    owing: LocalFlagSet<'a>,
     /// CPUs whose queue was empty: this requester owes them an interrupt.
     fresh: CpuMask<W>,
     /// How many those were.
@@ -36,7 +36,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         &self,
         token: &Token<'_, 'k, K, W>,
         targets: &CpuMask<W>,
-        asked: Asked,
+        asked: EncodedRequest,
         pin: Pinned<'_, K, W>,
         meanwhile: impl FnOnce(),
     ) {
@@ -59,7 +59,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         };
         let queued = Cell::new(0);
         // From here on the frame cannot be left before every target is done with it, not even when a hook panics.
-        let complete = Outstanding(|| {
+        let complete = WaitOnDrop(|| {
             request.sent(queued.get());
             self.wait_reporting(
                 me,

@@ -22,7 +22,7 @@
 //! # Invariants
 //! * **C3** A table page is free when every CPU that could hold a link has answered an interrupt outside a walk, or was
 //!   seen outside one. `TablesFree` is made then, and nowhere else.
-//! * **C5** A CPU that holds a guard waits for no CPU (`walkers_of` panics, `serve_asked` does not answer).
+//! * **C5** A CPU that holds a guard waits for no CPU (`walkers_of` panics, `serve_pending_masked` does not answer).
 //! * **C6** What a slot or a word does not tell counts as a walk: a bit without a slot costs an interrupt.
 //!
 //! # Barriers

@@ -24,12 +24,12 @@ const CHANGING: u64 = 2;
 
 /// Walks that a registration must serve to be worth an interrupt: about 1,200 cycles for entry, exit and registering
 /// anew (interrupt entry and exit are assumed 500 to 1,500) over 30 for a barrier (published: 20 to 40).
-const WORTH_AN_INTERRUPT: u64 = 40;
+const WALKS_PER_IPI: u64 = 40;
 
 /// The same for each other walker that is told with it: all of them take their bit out of one line and put it back, and
 /// wait their turn. About 100 cycles for such a turn (published: at least 70, and 16 to 115 ns to move the line) over
 /// 30.
-const WORTH_A_TURN: u64 = 3;
+const WALKS_PER_SWITCH: u64 = 3;
 
 /// Frees between two decisions.
 const REVIEW: u64 = 16;
@@ -100,7 +100,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             if interval > counts.at_change.load(Ordering::Relaxed).saturating_mul(RARER) {
                 self.change_walks(space, PRECISE, 0);
             }
-        } else if told >= REVIEW && walks < told * (WORTH_AN_INTERRUPT + told / REVIEW * WORTH_A_TURN) {
+        } else if told >= REVIEW && walks < told * (WALKS_PER_IPI + told / REVIEW * WALKS_PER_SWITCH) {
             counts.at_change.store(interval, Ordering::Relaxed);
             self.change_walks(space, 0, PRECISE);
         }

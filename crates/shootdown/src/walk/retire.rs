@@ -17,7 +17,7 @@ use crate::flush::token::{Flushed, Token};
 use crate::hooks::{CpuId, Kernel};
 use crate::range::Range;
 use crate::space::Space;
-use crate::transport::request::Asked;
+use crate::transport::request::EncodedRequest;
 use core::sync::atomic::Ordering;
 
 /// Proof that table pages unlinked before the flush may be freed, or reused at once: paging-structure caches are purged
@@ -28,7 +28,7 @@ use core::sync::atomic::Ordering;
 pub struct TablesFree(pub(super) ());
 
 /// Who may hold a link.
-pub(crate) struct Found<const W: usize> {
+pub(crate) struct ActiveWalkers<const W: usize> {
     cpus: CpuMask<W>,
     /// Members of the walker set are among them: their registrations are to be forgotten.
     registered: bool,
@@ -48,8 +48,8 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             let _flushed = self.flush(space, range.with_tables());
             return TablesFree(());
         }
-        let token = self.dispatch_telling(space, range.with_tables());
-        let told = token.walkers_told;
+        let token = self.dispatch_with_walkers(space, range.with_tables());
+        let told = token.interrupted_walkers;
         let flushed = token.wait();
         let Some(told) = told else {
             return self.retire_tables(space, &flushed);
@@ -82,12 +82,12 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let found = self.walkers_of(space, me);
         let mut token = self.token(space.id, 0);
         let mut targets = CpuMask::EMPTY;
-        token.tell(space, &found, &mut targets);
+        token.add_walkers(space, &found, &mut targets);
         let told = found.cpus.len();
         if targets.is_empty() {
             drop(pin);
         } else {
-            self.interrupt(&mut token, targets, Asked::END_WALKS, pin, |_| {});
+            self.interrupt(&mut token, targets, EncodedRequest::END_WALKS, pin, |_| {});
         }
         let _done = token.wait();
         self.review_walks(space, told);
@@ -119,14 +119,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             self.masked(|| self.forget_walks(&self.cpus[pin.cpu], walked, false));
         }
         if !targets.is_empty() {
-            self.interrupt(&mut token, targets, Asked::END_WALKS, pin, |_| {});
+            self.interrupt(&mut token, targets, EncodedRequest::END_WALKS, pin, |_| {});
         }
         let _done = token.wait();
     }
 
     /// CPUs other than `me` that may be in a walk which read a link to tables of `space` before they were unlinked. The
     /// caller has unlinked and passed a full barrier. `me` is in none: a walk guard forbids what the caller does.
-    pub(crate) fn walkers_of(&self, space: &Space<K::Facade, W>, me: CpuId) -> Found<W> {
+    pub(crate) fn walkers_of(&self, space: &Space<K::Facade, W>, me: CpuId) -> ActiveWalkers<W> {
         assert!(
             !self.cpus[me].walking.inside(),
             "table pages are freed by a CPU that holds a walk guard: drop it first"
@@ -134,7 +134,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         let (published, registered) = match self.policy().walkers {
             Walkers::None => (false, false),
             Walkers::InterruptAll | Walkers::GracePeriod => {
-                return Found {
+                return ActiveWalkers {
                     cpus: self.all_targets(me),
                     registered: false,
                 };
@@ -172,7 +172,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 cpus.remove(cpu);
             }
         }
-        Found { cpus, registered }
+        ActiveWalkers { cpus, registered }
     }
 
     /// Takes this CPU's registration as a walker of a space back; the handler's part, not in a walk. Slot first: it
@@ -218,12 +218,17 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
 impl<K: Kernel<W>, const W: usize> Token<'_, '_, K, W> {
     /// Adds walkers to the targets of this request. Those whom the flush interrupts anyway stay registered: so will the
     /// next one, and registering anew is what a free costs a sticky walker most.
-    pub(crate) fn tell(&mut self, space: &Space<K::Facade, W>, found: &Found<W>, targets: &mut CpuMask<W>) {
+    pub(crate) fn add_walkers(
+        &mut self,
+        space: &Space<K::Facade, W>,
+        found: &ActiveWalkers<W>,
+        targets: &mut CpuMask<W>,
+    ) {
         let only_walkers = found.cpus.iter().filter(|&cpu| !targets.contains(cpu)).count();
         targets.union_with(&found.cpus);
         if found.registered && only_walkers > 0 {
             self.walked = core::ptr::from_ref(space).expose_provenance() as u64;
         }
-        self.walkers_told = Some(only_walkers);
+        self.interrupted_walkers = Some(only_walkers);
     }
 }

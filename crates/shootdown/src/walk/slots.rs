@@ -13,7 +13,7 @@
 
 use crate::cpu::local_flag::LocalCount;
 use crate::facade::{Facade, Word};
-use crate::space::Line;
+use crate::space::CachePadded;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 /// Spaces that one CPU can walk in turn without registering anew.
@@ -30,10 +30,10 @@ const ID_SHIFT: u32 = 16;
 #[repr(C, align(64))]
 pub(crate) struct Walking<F: Facade> {
     /// Space of the walk under way, 0 for none.
-    pub(crate) published: Line<F::U64>,
-    slots: Line<[F::U64; SLOTS]>,
+    pub(crate) published: CachePadded<F::U64>,
+    slots: CachePadded<[F::U64; SLOTS]>,
     /// The last grace period asked for that this CPU has seen from outside a walk.
-    pub(crate) quiescent: Line<F::U64>,
+    pub(crate) quiescent: CachePadded<F::U64>,
     guards: Guards,
 }
 
@@ -52,9 +52,9 @@ struct Guards {
 impl<F: Facade> Walking<F> {
     pub(crate) fn new() -> Self {
         Walking {
-            published: Line(F::U64::new(0)),
-            slots: Line(core::array::from_fn(|_| F::U64::new(0))),
-            quiescent: Line(F::U64::new(0)),
+            published: CachePadded(F::U64::new(0)),
+            slots: CachePadded(core::array::from_fn(|_| F::U64::new(0))),
+            quiescent: CachePadded(F::U64::new(0)),
             guards: Guards {
                 held: LocalCount::new(),
                 held_in_nmi: LocalCount::new(),

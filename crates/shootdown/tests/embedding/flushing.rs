@@ -224,14 +224,14 @@ fn settling_flushes_once_what_a_batch_has_pending() {
     let space = engine.space(Root(1));
     run_in_turn(&engine, [&space]);
     let flushes = || kernel.local.borrow().len();
-    engine.settle(&space);
+    engine.flush_pending(&space);
     assert_eq!(flushes(), 0, "nothing is pending");
     let mut batch = engine.batch();
     batch.add(&space, Range::page(0x1000));
     assert_eq!(flushes(), 0, "it waits for the others");
-    engine.settle(&space);
+    engine.flush_pending(&space);
     assert_eq!(flushes(), 1);
-    engine.settle(&space);
+    engine.flush_pending(&space);
     assert_eq!(flushes(), 1, "nothing is pending any more");
     let _done = batch.finish();
 }

@@ -133,7 +133,7 @@ fn in_the_kernel_a_cpu_is_spared_where_that_is_worth_anything() {
 }
 
 #[test]
-fn a_cpu_is_no_longer_spared_in_the_kernel_once_that_was_in_vain_for_long_until_it_is_interrupted() {
+fn a_cpu_is_no_longer_spared_in_the_kernel_after_many_unused_sections_until_it_is_interrupted() {
     let (kernel, engine) = leaked(2, Policy::ADAPTIVE, false);
     let one = space(engine, 1);
     run(kernel, engine, 1, one);

@@ -182,7 +182,7 @@ fn deferred_frames_are_freed_after_their_last_use() {
 }
 
 #[test]
-fn whoever_finds_nothing_pending_any_more_knows_what_others_have_flushed() {
+fn a_cpu_that_finds_no_flush_pending_sees_what_others_have_flushed() {
     for (name, design) in crate::designs().filter(|(_, design)| design.policy.free != Free::Synchronous) {
         println!("{name}, split {}", design.machine.split);
         let engine = engine(design, true);
@@ -194,9 +194,9 @@ fn whoever_finds_nothing_pending_any_more_knows_what_others_have_flushed() {
         });
         let mut batch = engine.batch();
         on(1, || batch.add(&space, page()));
-        on(2, || engine.settle(&space));
+        on(2, || engine.flush_pending(&space));
         on(1, || {
-            engine.settle(&space);
+            engine.flush_pending(&space);
             memory.free();
         });
         let _done = batch.finish();
@@ -207,7 +207,7 @@ fn whoever_finds_nothing_pending_any_more_knows_what_others_have_flushed() {
 type Large = CpuSet<Strict, 9>;
 
 #[test]
-fn whoever_finds_that_a_cpu_has_left_a_large_set_knows_that_it_is_through() {
+fn a_cpu_that_is_seen_outside_a_large_set_has_finished_leaving() {
     /// Of the second word, as is who asks in the last case.
     const LEAVES: usize = 70;
     let looks: [fn(&Large) -> bool; 3] = [

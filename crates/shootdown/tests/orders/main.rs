@@ -109,7 +109,7 @@ fn every_barrier_is_passed_before_what_it_is_for() {
             }
             let _done = batch.finish();
             engine.kernel().is_settled();
-            engine.settle(space);
+            engine.flush_pending(space);
             write_tables();
             match engine.flush_later(space, page(0), 1) {
                 Unmapped::Now(_) => {}

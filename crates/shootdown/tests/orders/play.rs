@@ -273,7 +273,7 @@ impl Play {
             // Back here, where user code may have run meanwhile.
             caches::with(caches::Caches::apply_late);
             if self.random.one_in(6) {
-                self.engine.settle(space);
+                self.engine.flush_pending(space);
                 let (settled, rest): (Withdrawn, Withdrawn) =
                     waiting.into_iter().partition(|((owner, _), _)| *owner == root.0);
                 caches::with(|caches| caches.flushed(&settled));

@@ -64,7 +64,7 @@ fn a_batch_interrupts_cpus_that_a_demotion_has_moved_to_slots() {
 }
 
 #[test]
-fn whoever_finds_that_another_flush_has_ended_the_demotion_does_not_give_up_the_tag_again() {
+fn a_flush_that_finds_the_demotion_ended_does_not_free_the_tag_again() {
     let (world, engine, one, other) = nearly_demoted();
     // CPU 0 has found nobody on the tag, and looks whom else to ask. Meanwhile CPU 1 has ended the demotion, and
     // another space has the tag.
@@ -83,7 +83,7 @@ fn whoever_finds_that_another_flush_has_ended_the_demotion_does_not_give_up_the_
 }
 
 #[test]
-fn whoever_has_found_nobody_on_the_tag_does_not_end_a_later_demotion() {
+fn a_flush_that_found_no_cpu_on_the_tag_does_not_end_a_later_demotion() {
     let (world, engine, one, _) = nearly_demoted();
     let tokens: &'static Tokens = Box::leak(Box::default());
     // CPU 0 has found nobody on the tag. Meanwhile CPU 1 has ended the demotion, the space was promoted again, and is

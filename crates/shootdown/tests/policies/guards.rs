@@ -277,7 +277,7 @@ fn the_end_of_a_deferral_is_no_proof_for_table_pages() {
 }
 
 #[test]
-fn whoever_walks_cannot_free_tables() {
+fn a_cpu_in_a_walk_cannot_free_tables() {
     for walkers in [
         Walkers::Precise,
         Walkers::Sticky,

@@ -8,9 +8,9 @@ mod guards;
 mod kernel;
 mod local_first;
 mod promotion;
+mod tag_policy;
 mod targets;
 mod walks;
-mod worth;
 
 use shootdown::{
     Broadcast, BroadcastLimits, CpuMask, Design, Engine, Event, Kernel, Local, Native, PerCpu, Policy, Range, Root,
@@ -215,7 +215,7 @@ fn a_design_without_invalidation_asks_for_nothing() {
     let mut batch = engine.batch();
     batch.add(one, Range::page(0x1000));
     let _ = batch.finish();
-    engine.settle(one);
+    engine.flush_pending(one);
     let (interrupted, events) = (world.interrupted(), world.events.take());
     assert_eq!(
         (interrupted.len(), world.invalidations.get(), world.broadcasts.get()),
@@ -275,7 +275,7 @@ fn a_request_is_broadcast_where_the_instruction_has_the_stride_and_few_of_them_d
 }
 
 #[test]
-fn a_request_to_nobody_is_not_broadcast_not_even_to_explore() {
+fn a_request_without_targets_is_not_broadcast_not_even_to_explore() {
     let design = Policy {
         tags: shootdown::Tags::PerCpu,
         ..Policy::ADAPTIVE
@@ -291,7 +291,7 @@ fn a_request_to_nobody_is_not_broadcast_not_even_to_explore() {
 }
 
 #[test]
-fn a_broadcast_is_looked_at_the_rarer_the_dearer_it_is_and_comes_back() {
+fn a_broadcast_is_tried_less_often_the_more_it_costs_and_comes_back() {
     let design = Policy {
         tags: shootdown::Tags::PerCpu,
         sample_one_in: 1,

@@ -170,7 +170,7 @@ fn while_tags_are_short_a_space_that_hardly_needs_its_tag_gives_it_up_at_once() 
 }
 
 #[test]
-fn a_demotion_interrupts_whoever_is_on_the_tag_lazy_or_not_and_then_nobody() {
+fn a_demotion_interrupts_each_cpu_on_the_tag_lazy_or_not_and_then_none() {
     let (world, engine) = world(PROMOTED_AT_4, 6);
     let (one, other) = (promoted(world, engine, 1), space(engine, 9));
     run(world, engine, 3..6, other);

@@ -4,7 +4,7 @@ use super::{World, flush, run, space, tables, world};
 use shootdown::{Ack, Departure, Design, Errata, Event, Machine, Order, Policy, Range, Requests, Tags, Targets};
 
 #[test]
-fn where_everybody_is_asked_a_cpu_that_is_alone_in_its_space_asks_everybody() {
+fn where_all_cpus_are_targets_a_cpu_alone_in_its_space_interrupts_them_all() {
     for requests in [Requests::Log, Requests::PerRequest] {
         let design = Policy {
             targets: Targets::All,
@@ -64,7 +64,7 @@ fn one_has_left_and_one_is_lazy(
 }
 
 #[test]
-fn who_asks_those_that_have_left_spares_lazy_cpus() {
+fn a_design_that_asks_departed_cpus_spares_lazy_cpus() {
     for (departure, requests) in [
         (Departure::WhenShared { looks: 1 }, Requests::Log),
         (Departure::WhenShared { looks: 1 }, Requests::PerRequest),
@@ -87,7 +87,7 @@ fn who_asks_those_that_have_left_spares_lazy_cpus() {
 }
 
 #[test]
-fn a_flush_to_be_waited_for_later_asks_who_has_left_unless_it_is_posted() {
+fn a_flush_that_is_waited_for_later_asks_departed_cpus_unless_it_is_posted() {
     for (requests, asks) in [(Requests::PerRequest, true), (Requests::Log, false)] {
         let (world, engine, one) = one_has_left_and_one_is_lazy(Policy {
             departure: Departure::WhenShared { looks: 1 },
@@ -120,7 +120,7 @@ fn promote(world: &'static World, engine: &'static super::Sys, one: &'static sup
 }
 
 #[test]
-fn whoever_is_asked_while_its_space_is_promoted_goes_over_to_the_tag_whatever_its_slot_has_seen() {
+fn a_target_moves_to_the_tag_of_a_promoted_space_whatever_its_slot_has_seen() {
     for requests in [Requests::PerRequest, Requests::Log] {
         let (world, engine) = world(Policy { requests, ..HYBRID }, 3);
         let one = space(engine, 1);

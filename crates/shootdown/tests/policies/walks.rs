@@ -215,7 +215,7 @@ fn while_walks_go_over_both_ways_are_honoured_and_nobody_else_changes_them() {
 }
 
 #[test]
-fn whoever_is_registered_when_walks_go_over_is_told_until_it_is_not() {
+fn a_registered_walker_is_interrupted_while_the_mode_changes_until_it_is_forgotten() {
     let (world, engine) = world(ADAPTIVE, 4);
     let one = space(engine, 1);
     free(world, engine, one, 15, 10, 1);

@@ -70,7 +70,7 @@ pub enum Op {
     Barrier,
     /// `Engine::catch_up`, of the generation that was read.
     CatchUp,
-    /// `Queue::take`: a full barrier; then what is asked, of the space that is loaded (`Engine::do_as_asked`).
+    /// `Queue::take`: a full barrier; then what is asked, of the space that is loaded (`Engine::execute`).
     Take,
     /// `Engine::flush_next`: rule 2; else `Engine::catch_up`.
     FlushAsAsked,

@@ -45,7 +45,7 @@ impl Generations {
         self.early || self.is(Mutant::EarlyDespiteTables)
     }
 
-    /// `Engine::do_as_asked` and `Engine::follow_loaded`: what a handler does that runs `state`.
+    /// `Engine::execute` and `Engine::sync_loaded_space`: what a handler does that runs `state`.
     fn asked_to(&self, state: u8, elsewhere: Next<Op>) -> Next<Op> {
         match state {
             other if other & SPACE != A => elsewhere,

@@ -46,7 +46,7 @@ pub enum Op {
     Increment,
     /// `Engine::dispatch`: the mode, after the increment.
     Dispatch,
-    /// `Engine::switch_to`, `Engine::follow_loaded`: the mode that this CPU follows.
+    /// `Engine::switch_to`, `Engine::sync_loaded_space`: the mode that this CPU follows.
     ReadMode,
     /// `Engine::load_slot`, `Engine::catch_up`.
     ReadGeneration,

@@ -70,7 +70,7 @@ impl Decision {
                             "tags are short, and a promoted space is active on {active} CPUs only: it gives its tag back"
                         ),
                     ),
-                    Demotion::Dear { without, with } => (
+                    Demotion::BroadcastCost { without, with } => (
                         "demoting-dear",
                         Some((without, with)),
                         format!(

@@ -253,7 +253,7 @@ fn a_gather_leaves_no_mark_that_a_flush_is_pending() {
     let (engine, space) = two(LOG);
     on(0, || unmap_mixed(engine, space));
     let before = interrupts();
-    on(0, || engine.settle(space));
+    on(0, || engine.flush_pending(space));
     assert_eq!(interrupts(), before);
     ON_WAIT.set(None);
 }

@@ -11,7 +11,7 @@ use crate::range::{Range, Stride};
 use crate::space::Space;
 use crate::space::log::{FlushLog, LOG_ENTRIES};
 use crate::testing::interleave::{self, Meddled};
-use crate::transport::request::{Asked, Request};
+use crate::transport::request::{EncodedRequest, Request};
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::Ordering;
 use std::boxed::Box;
@@ -233,12 +233,12 @@ fn what_a_cpu_loads_that_is_switching_is_waited_for() {
 /// A request in CPU 0's queue that asks it to catch up.
 fn queued() -> &'static Request<World> {
     let asked = Box::leak(Box::new(Request::<World>::sending()));
-    asked.write(Asked::CATCH_UP, 0, 0);
+    asked.write(EncodedRequest::CATCH_UP, 0, 0);
     asked
 }
 
 #[test]
-fn whoever_waits_for_a_switch_serves_meanwhile() {
+fn a_cpu_that_waits_for_a_switch_serves_meanwhile() {
     let (engine, space) = three(LOG);
     let asked = queued();
     assert_eq!(engine.cpus[0].queue.put(1, asked), Some((1, true)));
@@ -256,7 +256,7 @@ fn whoever_waits_for_a_switch_serves_meanwhile() {
 }
 
 #[test]
-fn whoever_waits_serves_what_is_posted_meanwhile() {
+fn a_waiter_serves_what_is_posted_meanwhile() {
     let (engine, space) = three(LOG);
     let posted = on(2, || engine.dispatch(space, Range::page(0x2000)));
     let served = &engine.cpus[0].served.0;
@@ -288,7 +288,11 @@ fn the_handler_answers_early_and_a_waiter_when_it_has_invalidated() {
             } else {
                 let generation = space.log.generation.fetch_add_full(1) + 1;
                 let asked: &'static Request<World> = Box::leak(Box::new(Request::sending()));
-                asked.write(Asked::space(space.id(), generation, &Range::page(0x2000)), 0, 0);
+                asked.write(
+                    EncodedRequest::space(space.id(), generation, &Range::page(0x2000)),
+                    0,
+                    0,
+                );
                 assert!(me.queue.put(2, asked).is_some());
                 asked.sent(1);
                 Box::new(|| asked.is_complete())
@@ -313,7 +317,11 @@ fn of_two_requests_that_are_taken_together_the_first_brings_it_up_to_both() {
     let requests = [0x1000, 0x2000].map(|address| {
         let generation = space.log.generation.fetch_add_full(1) + 1;
         let asked: &'static Request<World> = Box::leak(Box::new(Request::sending()));
-        asked.write(Asked::space(space.id(), generation, &Range::page(address)), 0, 0);
+        asked.write(
+            EncodedRequest::space(space.id(), generation, &Range::page(address)),
+            0,
+            0,
+        );
         assert!(target.queue.put(0, asked).is_some());
         asked.sent(1);
         asked

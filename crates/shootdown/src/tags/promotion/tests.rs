@@ -40,7 +40,7 @@ fn left(engine: &Sys) -> Vec<Tag> {
 }
 
 #[test]
-fn of_two_who_promote_a_space_one_does_and_no_tag_is_lost() {
+fn of_two_simultaneous_promotions_one_succeeds_and_no_tag_is_lost() {
     for moment in 0..MOMENTS {
         let (engine, space) = with_tags(4);
         interleave::after(moment, move || on(1, || engine.promote(space)));
@@ -337,7 +337,7 @@ fn what_an_aimed_broadcast_takes_from_its_targets_is_counted() {
             ..Costs::PRIORS
         };
         engine.costs.store(&costs, Interrupts::of(&costs));
-        engine.is_worth_a_tag(space, 0, (3, 2), 2)
+        engine.should_promote(space, 0, (3, 2), 2)
     };
     assert_eq!(worth(three(DESIGN)), Some((2100, 1500)));
     aimed(|engine, space| assert_eq!(worth((engine, space)), None, "it would be 2000"));
@@ -360,7 +360,7 @@ fn work_during_an_aimed_flush_is_done_before_it_is_said_to_be_over() {
 }
 
 #[test]
-fn who_has_migrated_to_the_cpu_that_was_to_be_measured_aims_nothing_at_itself() {
+fn a_task_that_migrated_to_the_measured_cpu_sends_itself_nothing() {
     aimed(|engine, _| {
         AIMED_AT.take();
         on(1, || engine.broadcast_nothing(Some(1)));
@@ -389,7 +389,7 @@ fn a_cpu_that_may_hold_a_tag_stays_in_the_set_though_it_is_asked_to_leave() {
 }
 
 #[test]
-fn nobody_measures_what_interrupting_itself_takes() {
+fn no_cpu_measures_an_interrupt_to_itself() {
     let (engine, _) = with_tags(1);
     ON_WAIT.set(Some(Box::new(move |_| all_answer(engine))));
     let mut targets = CpuMask::EMPTY;

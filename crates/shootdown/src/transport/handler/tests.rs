@@ -5,7 +5,7 @@ use crate::flush::token::KERNEL;
 use crate::range::Range;
 use crate::testing::interleave;
 use crate::testing::mock_kernel::{CLOCK, DESIGN, ON_WAIT, SEEN, Seen, Sys, World, handle, many, on};
-use crate::transport::request::{Asked, Request};
+use crate::transport::request::{EncodedRequest, Request};
 use std::boxed::Box;
 use std::vec::Vec;
 
@@ -163,7 +163,7 @@ fn a_target_is_through_with_a_space_that_it_walked_when_it_answers() {
     on(1, || drop(engine.walk(space)));
     let request: &'static Request<World> = Box::leak(Box::new(Request::sending()));
     let address = core::ptr::from_ref(space).expose_provenance() as u64;
-    request.write(Asked::END_WALKS, address, 0);
+    request.write(EncodedRequest::END_WALKS, address, 0);
     assert!(engine.cpus[1].queue.put(0, request).is_some());
     request.sent(1);
     interleave::after_each(move || {

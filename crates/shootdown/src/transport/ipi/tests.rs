@@ -17,7 +17,7 @@ use crate::testing::mock_kernel::{
     CLOCK, DESIGN, ON_WAIT, PINS, SEEN, Seen, Sys, World, all_answer, handle, many, on, three,
 };
 use crate::transport::handler::POSTED;
-use crate::transport::request::{Asked, Request, TAKEN_BACK};
+use crate::transport::request::{EncodedRequest, Request, TAKEN_BACK};
 use core::sync::atomic::Ordering;
 use std::boxed::Box;
 use std::vec::Vec;
@@ -30,7 +30,7 @@ fn claim(engine: &Sys, cpu: usize) -> Option<u32> {
 /// It says so too. Whether the queue was empty.
 fn put_nothing(engine: &Sys, cpu: usize) -> bool {
     let slot = claim(engine, cpu).expect("it is empty");
-    engine.cpus[cpu].queue.say_ready(slot)
+    engine.cpus[cpu].queue.publish(slot)
 }
 
 /// Others hold every slot of that CPU's queue and have not said so yet.
@@ -42,7 +42,7 @@ fn fill(engine: &Sys, cpu: usize) {
 fn empty(engine: &Sys, cpu: usize) {
     let queue = &engine.cpus[cpu].queue;
     (0..64).for_each(|slot| {
-        queue.say_ready(slot);
+        queue.publish(slot);
     });
     queue.take(|_| {});
 }
@@ -95,7 +95,7 @@ fn a_full_queue_is_come_back_to_when_the_others_have_been_interrupted() {
 }
 
 #[test]
-fn nobody_is_interrupted_for_nothing_before_the_wait_for_a_full_queue() {
+fn no_spurious_ipi_is_sent_before_the_wait_for_a_full_queue() {
     let (engine, space) = three(DESIGN);
     fill(engine, 1);
     fill(engine, 2);
@@ -120,12 +120,12 @@ fn a_queue_that_has_a_slot_again_by_then_is_not_waited_for() {
 }
 
 #[test]
-fn whoever_waits_for_a_slot_serves_meanwhile_unless_that_is_left_to_the_interrupt() {
+fn a_requester_that_waits_for_a_slot_serves_meanwhile_unless_the_interrupt_does() {
     for wait in [Wait::SpinServing, Wait::Spin] {
         let (engine, space) = three(Policy { wait, ..DESIGN });
         fill(engine, 1);
         let asked = Box::leak(Box::new(Request::<World>::sending()));
-        asked.write(Asked::CATCH_UP, 0, 0);
+        asked.write(EncodedRequest::CATCH_UP, 0, 0);
         let asked: &'static Request<World> = asked;
         assert_eq!(engine.cpus[0].queue.put(1, asked), Some((1, true)));
         asked.sent(1);
@@ -140,7 +140,7 @@ fn whoever_waits_for_a_slot_serves_meanwhile_unless_that_is_left_to_the_interrup
 }
 
 #[test]
-fn a_cpu_that_somebody_else_is_about_to_interrupt_is_not_interrupted_again() {
+fn a_cpu_that_another_requester_is_about_to_interrupt_is_not_interrupted_again() {
     for requests in [Requests::PerRequest, Requests::PerCpu] {
         let (engine, space) = three(Policy { requests, ..DESIGN });
         assert!(put_nothing(engine, 1));
@@ -168,7 +168,7 @@ const LOG: Policy = Policy {
 };
 
 #[test]
-fn of_two_who_post_at_once_one_interrupts() {
+fn of_two_simultaneous_posts_one_interrupts() {
     for operation in 0..40 {
         let (engine, space) = three(LOG);
         let interrupted = |seen: &[Seen]| {
@@ -196,7 +196,7 @@ fn of_two_who_post_at_once_one_interrupts() {
 }
 
 #[test]
-fn whoever_finds_a_post_writes_nothing_and_interrupts_nobody() {
+fn a_requester_that_finds_a_post_writes_nothing_and_interrupts_no_cpu() {
     let (engine, space) = three(LOG);
     for cpu in 1..3 {
         engine.cpus[cpu].post.fetch_or_full(POSTED);

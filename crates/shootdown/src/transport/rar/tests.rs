@@ -166,7 +166,7 @@ fn the_wait_ends_when_everybody_has_done_what_was_asked_and_not_before() {
 }
 
 #[test]
-fn whoever_sees_a_mark_reads_all_of_what_is_asked() {
+fn a_cpu_that_sees_a_mark_reads_all_of_the_entry() {
     let machine = Machine::new(4, 64);
     let (looker, seen) = (machine.clone(), Rc::new(Cell::new(0)));
     let counted = seen.clone();
@@ -210,7 +210,7 @@ fn eight_requesters_that_share_a_word_of_a_target_lose_no_mark() {
 }
 
 #[test]
-fn with_more_cpus_than_entries_nobody_writes_into_an_entry_in_use() {
+fn with_more_cpus_than_entries_no_cpu_writes_into_an_entry_in_use() {
     let machine = Machine::new(8, 2);
     machine.rar.request(0, [10, 0, 0, 0], &mask(&[7]), &machine);
     machine.rar.request(2, [12, 0, 0, 0], &mask(&[7]), &machine);
@@ -236,7 +236,7 @@ fn with_more_cpus_than_entries_nobody_writes_into_an_entry_in_use() {
 }
 
 #[test]
-fn who_waits_says_for_whom_and_how_often_it_has_looked() {
+fn a_waiter_reports_its_target_and_its_number_of_polls() {
     let machine = Machine::new(12, 1);
     machine.rar.request(3, [3, 0, 0, 0], &mask(&[5]), &machine);
     // Neither CPU 5 nor, for CPU 4, the only entry.
@@ -329,7 +329,7 @@ fn what_the_microcode_refuses_is_asked_again_as_everything_and_waited_for() {
 }
 
 #[test]
-fn a_refusal_disturbs_nobody_elses_mark() {
+fn a_refusal_leaves_the_marks_of_others() {
     let machine = Machine::new(12, 64);
     for me in [8, 9, 10] {
         machine.rar.request(me, [me as u64, 0, 0, 0], &mask(&[2]), &machine);
@@ -377,7 +377,7 @@ fn both_are_asked(entries: usize, begins: fn(&Rc<Machine>), eight: fn(&Rc<Machin
 }
 
 #[test]
-fn two_who_ask_at_the_same_time_share_a_word_and_no_entry() {
+fn two_simultaneous_requesters_share_a_word_and_no_entry() {
     let asks = |machine: &Rc<Machine>| machine.rar.request(8, [8, 0, 0, 0], &mask(&[2]), machine);
     both_are_asked(64, |_| {}, asks);
     for moment in 0..12 {

@@ -186,7 +186,7 @@ fn a_request_of_somebody_else_in_the_same_slot_is_not_taken_back() {
 }
 
 #[test]
-fn a_slot_that_is_taken_is_not_written_in_vain() {
+fn a_slot_that_is_taken_is_not_written() {
     let queue = queue();
     let writes = || queue.slots.0.iter().map(|slot| slot.writes()).sum::<u32>();
     // CPU 3 finds its own slot ready, and the next one claimed by somebody who has not said so yet.

@@ -293,7 +293,7 @@ fn what_is_filled_under_a_new_tag_is_not_left_to_ticks() {
 /// CPU 0 looks, CPU 2 frees: what CPU 1 did before it ticked, it knows from CPU 0. At the same time CPU 1 begins the
 /// next epoch.
 #[test]
-fn what_is_over_is_over_for_whoever_is_told_so() {
+fn a_deferral_that_is_over_is_over_for_each_cpu_that_learns_of_it() {
     for (name, design) in designs(PER_CPU) {
         println!("{name}");
         let (unmapped, memory) = (leaked::<Cell<Option<Deferral>>>(), leaked::<Cell<Memory>>());

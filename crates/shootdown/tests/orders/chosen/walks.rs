@@ -147,7 +147,7 @@ fn frees_find_a_walker(play: &'static Play) {
 }
 
 #[test]
-fn whoever_walks_while_walks_go_over_is_found_or_known_to_be_through() {
+fn a_walk_during_a_change_of_mode_is_found_or_known_to_be_over() {
     for (name, design) in walked_by(Walkers::Adaptive) {
         println!("{name}");
         let memory = leaked::<Cell<Memory>>();
@@ -181,7 +181,7 @@ fn whoever_walks_while_walks_go_over_is_found_or_known_to_be_through() {
 /// Frees have become rare, and walks go over to registrations again. Here by posts, which are waited for by their
 /// token.
 #[test]
-fn whoever_has_published_its_walk_while_walks_go_back_is_waited_for() {
+fn a_published_walk_is_waited_for_while_the_mode_changes_back() {
     let design = Policy {
         walkers: Walkers::Adaptive,
         requests: Requests::Log,

@@ -188,7 +188,7 @@ unsafe impl Kernel<1> for &Minding {
             max_large_pages: 8,
         })
     }
-    fn broadcasts_are_aimed(&self) -> bool {
+    fn broadcast_is_targeted(&self) -> bool {
         self.broadcasts == Broadcasts::Aimed
     }
     fn broadcast_to(&self, targets: &CpuMask<1>, what: Broadcast) {

@@ -14,7 +14,7 @@ fn deliver(engine: &Sys) {
 }
 
 #[test]
-fn nobody_counts_on_an_interrupt_that_is_owed_by_whom_it_has_interrupted() {
+fn no_requester_counts_on_an_interrupt_that_the_requester_below_it_owes() {
     for requests in [Requests::Log, Requests::PerRequest, Requests::PerCpu] {
         let mut came_in = 0;
         for operation in 0.. {

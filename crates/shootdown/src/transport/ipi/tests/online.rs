@@ -29,10 +29,10 @@ fn a_cpu_that_comes_online_answers_when_it_has_flushed_everything() {
 }
 
 #[test]
-fn who_goes_off_reads_no_descriptor_through_a_mapping_from_before() {
+fn a_cpu_that_goes_off_reads_no_descriptor_through_an_old_mapping() {
     let (engine, _) = three(DESIGN);
     let request: &'static Request<World> = Box::leak(Box::new(Request::sending()));
-    request.write(Asked::CATCH_UP, 0, 0);
+    request.write(EncodedRequest::CATCH_UP, 0, 0);
     assert!(engine.cpus[1].queue.put(0, request).is_some());
     request.sent(1);
     SEEN.take();

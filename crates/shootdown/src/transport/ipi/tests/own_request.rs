@@ -13,7 +13,7 @@ const TAKE_TURNS: Policy = Policy {
 };
 
 #[test]
-fn a_descriptor_that_is_waited_for_is_not_used_by_whoever_asks_next_on_the_same_cpu() {
+fn a_descriptor_that_is_waited_for_is_not_used_by_the_next_requester_on_the_same_cpu() {
     let (engine, space) = three(TAKE_TURNS);
     let own = &engine.cpus[0].request;
     let mut again = true;
@@ -34,7 +34,7 @@ fn a_descriptor_that_is_waited_for_is_not_used_by_whoever_asks_next_on_the_same_
 }
 
 #[test]
-fn a_descriptor_whose_waiter_has_not_looked_yet_is_not_used_by_whoever_asks_next() {
+fn a_descriptor_whose_waiter_has_not_looked_yet_is_not_used_by_the_next_requester() {
     let (engine, space) = three(TAKE_TURNS);
     let own = &engine.cpus[0].request;
     flush(engine, space, move |_| {

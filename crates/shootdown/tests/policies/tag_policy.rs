@@ -47,7 +47,7 @@ fn changes(world: &World, engine: &Sys, space: &OnHost, flushes: u32) -> (usize,
             dear += usize::from(matches!(
                 event,
                 Event::Demoting {
-                    reason: Demotion::Dear { .. },
+                    reason: Demotion::BroadcastCost { .. },
                     ..
                 }
             ));
@@ -57,7 +57,7 @@ fn changes(world: &World, engine: &Sys, space: &OnHost, flushes: u32) -> (usize,
 }
 
 #[test]
-fn a_space_whose_cpus_have_to_be_asked_gets_a_tag() {
+fn a_space_whose_cpus_need_requests_gets_a_tag() {
     let (world, engine, space) = on_six(500);
     assert_eq!(changes(world, engine, space, 8), (1, 0));
     assert!(space.system_tag().is_some());
@@ -75,7 +75,7 @@ fn a_space_whose_cpus_are_inside_the_kernel_does_not() {
 }
 
 #[test]
-fn a_space_whose_broadcasts_have_become_dear_gives_its_tag_back_and_does_not_want_it_again_soon() {
+fn a_space_whose_broadcasts_have_become_costly_gives_its_tag_back_and_is_not_promoted_again_soon() {
     let (world, engine, space) = on_six(500);
     assert_eq!(changes(world, engine, space, 8).0, 1);
     world.broadcasts_take.set(50_000);
@@ -147,7 +147,7 @@ fn a_tag_given_up_for_another_reason_is_given_again_at_once() {
 }
 
 #[test]
-fn a_space_that_has_shrunk_while_its_broadcasts_were_dear_has_shrunk() {
+fn a_space_that_has_shrunk_while_its_broadcasts_cost_more_has_shrunk() {
     let design = Policy {
         tags: Tags::HybridByCost { promote_at: 4 },
         ..BY_COST
