@@ -33,6 +33,8 @@ const MUTANTS: &[(Bug, &str, &str)] = &[
     (Bug::RootLoadBeforeJoin, "switch", "ipi"),
     (Bug::NoBarrierAfterLazy, "lazy", "ipi"),
     (Bug::SkipLazyDespiteTables, "lazy-tables", "ipi"),
+    (Bug::KernelRootKeepsWithoutTags, "end", "ipi-no-tags"),
+    (Bug::KernelRootKeepsWithoutTags, "lazy-tables", "adaptive-no-tags"),
     (Bug::FlushTellsNoWalkers, "walk", "adaptive"),
     (Bug::WalkersReadBeforeBarrier, "foreign-walk", "walk-precise"),
     (Bug::WalkInterruptible, "walk", "ipi"),

@@ -208,7 +208,7 @@ impl Machine {
             let in_user = cpu.user && cpu.interrupted.is_none();
             for entry in cpu.tlb.usable() {
                 let found = match entry.what {
-                    _ if entry.owner != cpu.tlb.root => Some(Violation::ForeignTag {
+                    _ if cpu.tlb.root != 0 && entry.owner != cpu.tlb.root => Some(Violation::ForeignTag {
                         cpu: number,
                         owner: entry.owner,
                         tag: entry.tag,

@@ -107,7 +107,7 @@ impl Stage {
         }
         .on(Machine {
             first_tag: 1,
-            tag_limit: scenario.tags,
+            tag_limit: scenario.tags.min(scenario.design.machine.tag_limit),
             ..scenario.design.machine
         });
         // SAFETY: the arrays live as long as this stage, which is dropped after the engine was last used; tags and the

@@ -3,7 +3,7 @@
 
 use crate::architecture::Architecture;
 use crate::stage::Scenario;
-use shootdown::{Departure, Design, Free, Policy, Tags, Walkers};
+use shootdown::{Departure, Design, Free, Machine, Policy, Tags, Walkers};
 
 /// A design as it is explored.
 #[derive(Debug, Clone, Copy)]
@@ -26,11 +26,15 @@ impl Subject {
     }
 }
 
-/// The engine's presets; `adaptive` on a machine without broadcast as well.
+/// The engine's presets; `adaptive` on a machine without broadcast as well, and two designs on machines without tags.
 pub fn subjects() -> impl Iterator<Item = Subject> {
     let presets = Design::PRESETS.iter().map(|&(name, design, _)| (name, design, true));
     presets
-        .chain([("adaptive-no-broadcast", Policy::ADAPTIVE.into(), false)])
+        .chain([
+            ("adaptive-no-broadcast", Policy::ADAPTIVE.into(), false),
+            ("ipi-no-tags", Policy::IPI.on(Machine::NO_TAGS), false),
+            ("adaptive-no-tags", Policy::ADAPTIVE.on(Machine::NO_TAGS), false),
+        ])
         .map(|(name, design, broadcasts)| {
             let tags = match design.policy.tags {
                 Tags::Hybrid { .. } | Tags::HybridByCost { .. } => Tags::Hybrid { promote_at: 2 },

@@ -128,12 +128,12 @@ impl Tlb {
         for frame in tables.kernel() {
             self.add(GLOBAL, 0, What::Kernel(frame), 0);
         }
-        if self.root == 0 {
-            return;
+        if self.root != 0 {
+            for table in tables.links(self.root) {
+                self.add(self.tag, self.root, What::Link(table), 0);
+            }
         }
-        for table in tables.links(self.root) {
-            self.add(self.tag, self.root, What::Link(table), 0);
-        }
+        // Under the kernel's root too: what a space has left under its tag, 0.
         let mut next = 0;
         while let Some(&entry) = self.entries.get(next) {
             next += 1;
@@ -196,10 +196,14 @@ impl Tlb {
         self.entries.retain(|entry| entry.doomed >> issuer & 1 == 0);
     }
 
-    /// Entries under the loaded tag: what this CPU can use.
+    /// Entries under the loaded tag: what this CPU can use. Under the kernel's root no user address is used, but links
+    /// may be walked.
     pub(crate) fn usable(&self) -> impl Iterator<Item = &Entry> {
-        let tag = (self.root != 0).then_some(self.tag);
-        self.entries.iter().filter(move |entry| Some(entry.tag) == tag)
+        let is_used = |entry: &&Entry| self.root != 0 || matches!(entry.what, What::Link(_));
+        self.entries
+            .iter()
+            .filter(|entry| entry.tag == self.tag)
+            .filter(is_used)
     }
 
     /// Frames that this CPU's kernel code can use as the kernel's page.

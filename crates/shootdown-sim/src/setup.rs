@@ -176,7 +176,7 @@ pub(crate) fn hardware_config(model: &Model, seed: u64) -> HwConfig {
         tlb_ways: model.tlb.ways,
         large_entries: model.tlb.large_entries,
         psc_entries: model.tlb.paging_structure_entries,
-        tags: true,
+        tags: model.tags.bits > 0,
         tag_bits: model.tags.bits,
         broadcast: limits(model),
         speculation: model.simulation.speculation,

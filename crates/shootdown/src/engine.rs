@@ -68,6 +68,7 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
             K::POLICY.is_none_or(|compiled| compiled == design.policy),
             "the kernel is compiled for another policy (Kernel::POLICY)"
         );
+        let design = design.normalised();
         let cpus = storage.cpus.len();
         assert!(cpus >= 1 && cpus <= 64 * W, "{cpus} CPUs do not fit a set of {W} words");
         design.check(cpus);

@@ -15,6 +15,9 @@ use crate::range::{Range, Stride};
 pub type CpuId = usize;
 
 /// A hardware tag: PCID on x86 (12 bits), ASID on Arm and RISC-V (8 or 16 bits).
+///
+/// On a machine without tags it is always 0 and means what is loaded. Hooks may ignore it: a page goes by INVLPG, a
+/// whole tag by a MOV to CR3, and both by SFENCE.VMA with rs2 `x0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tag(pub u16);
 
@@ -315,6 +318,10 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     /// When it returns no walk by the root before is under way any more, and what is filled from now on is filled by
     /// this one. On Arm that takes ISB and then DSB NSH: an ISB does not wait for walks. On RISC-V a write of satp
     /// neither ends walks nor flushes: an SFENCE.VMA after it names the ASID that is left; without ASIDs, everything.
+    ///
+    /// On a machine without tags ([`Machine::NO_TAGS`](crate::Machine::NO_TAGS)) `tag` is always 0 and `keep` always
+    /// false: every non-global entry of this CPU goes. A MOV to CR3 with CR4.PCIDE clear does that by itself. A write
+    /// of satp does not: an SFENCE.VMA with rs1 and rs2 `x0` must follow it.
     ///
     /// Called with interrupts off, from whatever switches, ends laziness, serves requests or retires a space.
     fn load_root(&self, root: Root, tag: Tag, keep: bool);

@@ -30,7 +30,7 @@ pub struct CheckArgs {
     #[arg(value_name = "RACE")]
     pub races: Vec<String>,
 
-    /// Designs, as in `shootdown list`, or adaptive-no-broadcast; all when none is named
+    /// Designs, as in `shootdown list`, or adaptive-no-broadcast, ipi-no-tags, adaptive-no-tags; all when none is named
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub designs: Vec<String>,
 

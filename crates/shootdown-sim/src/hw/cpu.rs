@@ -3,7 +3,7 @@
 //! Owns liveness and root loads. Does not touch tables; asks `oracle.rs` for the checks that a load needs.
 
 use super::tlb::{At, Body, GLOBAL, key_tag};
-use super::{Hw, Wrong, psc};
+use super::{Hw, Isa, Wrong, psc};
 use std::collections::HashMap;
 
 /// An operation the hardware refuses.
@@ -238,7 +238,7 @@ impl Hw {
     }
 
     /// Loads a root under a tag, for `space` (as the kernel understands it; the hardware only sees root and tag).
-    /// With `keep`, the tag's entries survive; without tags nothing non-global does. Returns the cost in cycles.
+    /// With `keep`, the tag's entries survive; on x86 without tags nothing non-global does. Returns the cost in cycles.
     ///
     /// The oracle then expects a [`caught_up`](Hw::caught_up) before the CPU touches user addresses; links to freed
     /// tables are not granted that time, since the CPU may speculate through them at once.
@@ -270,7 +270,8 @@ impl Hw {
             state.tolerated = seq; // C4: entries of another space may be left, `caught_up` looks.
         }
         state.space = space + 1;
-        let cost = if tagged && keep {
+        let keeps = tagged || matches!(self.config.isa, Isa::Riscv64(_));
+        let cost = if keeps && keep {
             self.config.costs.root_load_keep
         } else {
             if tagged {

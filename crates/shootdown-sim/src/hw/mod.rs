@@ -122,7 +122,8 @@ pub struct HwConfig {
     pub large_entries: usize,
     /// Paging-structure entries per level and CPU, in sets of 4; rounded up to a power of two.
     pub psc_entries: usize,
-    /// Whether tags exist. Without them every root load flushes and a tag other than 0 is a fault.
+    /// Whether tags exist. Without them a tag other than 0 is a fault. On x86 every root load flushes then; on RISC-V a
+    /// write of satp does not, and the kernel fences unless it is to keep what is cached.
     pub tags: bool,
     /// Width of a tag in bits, up to 16.
     pub tag_bits: u32,

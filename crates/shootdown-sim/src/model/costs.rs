@@ -300,8 +300,8 @@ table! {
 table! {
     /// Hardware tags (PCID, ASID).
     "tags" Tags {
-        /// Width of a tag in bits.
-        bits: u32 = Rule::Whole(1, 16),
+        /// Width of a tag in bits; 0 for a machine without tags (x86 without PCIDs, RISC-V without ASIDs).
+        bits: u32 = Rule::Whole(0, 16),
         /// Tags that each CPU keeps for recently run spaces under the per-CPU scheme.
         slots: usize = Rule::Whole(1, 64),
     }

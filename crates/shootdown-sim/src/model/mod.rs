@@ -501,7 +501,11 @@ impl Model {
             let expected = format!("expected at most {} on {}", arch.tag_bits(), arch.name());
             return Err(fail("tags.bits", line("tags.bits"), expected));
         }
-        if tags.slots >= 1 << tags.bits {
+        if tags.bits == 0 && matches!(arch, Arch::Aarch64(_)) {
+            let expected = "expected 8 or 16: every Arm processor has ASIDs".into();
+            return Err(fail("tags.bits", line("tags.bits"), expected));
+        }
+        if tags.bits > 0 && tags.slots >= 1 << tags.bits {
             let expected = format!("expected fewer slots than {} tags", 1 << tags.bits);
             return Err(fail("tags.slots", line("tags.slots"), expected));
         }

@@ -26,7 +26,7 @@ fn riscv(svinval: bool) -> Isa {
     })
 }
 
-/// A preset with so few tags that they run out, roll over and are reclaimed.
+/// A preset with so few tags that they run out, roll over and are reclaimed; or with none.
 fn cramped(design: Design, cpus: usize) -> Design {
     Policy {
         slots: 3,
@@ -36,6 +36,7 @@ fn cramped(design: Design, cpus: usize) -> Design {
     }
     .on(Machine {
         tag_limit: match design.policy.tags {
+            _ if !design.machine.has_tags() => design.machine.tag_limit,
             Tags::System => 1 + cpus as u32 + 2,
             _ => 1 + 3 + 2,
         },
@@ -98,6 +99,30 @@ fn every_preset_holds_on_riscv() {
 #[test]
 fn every_preset_holds_on_riscv_with_svinval() {
     every_preset_holds(riscv(true));
+}
+
+/// No tags: x86 without PCIDs, RISC-V without ASIDs.
+#[test]
+fn every_preset_holds_on_machines_without_tags() {
+    for isa in [Isa::X86_64, riscv(false), riscv(true)] {
+        for (number, (name, design, _)) in (30..).zip(Design::PRESETS) {
+            let design = design.policy.on(Machine {
+                errata: design.machine.errata,
+                ..Machine::NO_TAGS
+            });
+            let (sum, broken, story) = runs(isa, design, number * 100..number * 100 + 10);
+            if design.policy.reach == Reach::None {
+                assert_eq!(broken, 10, "the control on {isa:?}");
+            } else if let Some(story) = story {
+                panic!("{name} on {isa:?}: {story}");
+            }
+            assert_eq!(
+                sum.engine.promoted + sum.engine.rolled_over,
+                0,
+                "{name}: there are no tags"
+            );
+        }
+    }
 }
 
 /// The axes that only these presets have, in combinations that no preset has.

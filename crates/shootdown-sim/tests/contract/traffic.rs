@@ -441,6 +441,7 @@ fn play_with(isa: Isa, hooks: HookCosts, traffic: &Traffic) -> (Tally, Option<St
     });
     let hw = Hw::new(HwConfig {
         tce: seed.is_multiple_of(2) || isa != Isa::X86_64,
+        tags: design.machine.has_tags(),
         tag_bits: if isa == Isa::X86_64 { 12 } else { 16 },
         isa,
         ..small_hardware(cpus, seed)

@@ -141,6 +141,22 @@ fn without_tags_every_load_flushes_and_a_tag_faults() {
 }
 
 #[test]
+fn without_asids_a_write_of_satp_flushes_nothing_by_itself() {
+    let mut b = Bed::new(HwConfig {
+        tags: false,
+        isa: Isa::Riscv64(Riscv64::default()),
+        ..config(1)
+    });
+    let f = b.hw.alloc_data();
+    b.map(VA, f);
+    b.read(0, VA).unwrap();
+    b.load(0, 1, 0, true);
+    assert!(b.hits(0, VA));
+    b.load(0, 1, 0, false);
+    assert!(!b.hits(0, VA), "the kernel fenced");
+}
+
+#[test]
 fn a_tag_wider_than_the_register_faults() {
     let mut b = bed();
     assert_eq!(

@@ -170,6 +170,17 @@ fn a_hart_that_is_off_is_not_waited_for() {
     );
 }
 
+/// A write of satp flushes nothing, and without ASIDs the entries of the space before are under the same number.
+#[test]
+fn without_asids_a_root_load_is_followed_by_a_fence() {
+    contract(
+        &riscv(Policy::IPI.on(Machine::NO_TAGS)),
+        Bug::NoFenceWithoutAsids,
+        Symptom::Breaks(Rule::C4),
+        take_turns,
+    );
+}
+
 /// 46: the tag was read before the entry was cleared, and a roll-over came between: the flush names a tag that the
 /// space no longer has.
 #[test]

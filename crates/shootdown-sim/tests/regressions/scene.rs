@@ -264,6 +264,7 @@ pub fn play(scene: &Scene, seed: u64, fault: Option<Bug>, script: &dyn Fn(&Stage
         leaf_only_keeps_psc: scene.leaf_only_keeps_psc,
         tce: scene.tce,
         isa: scene.isa,
+        tags: scene.design.machine.has_tags(),
         iommu: (scene.devices > 0).then_some(Iommu {
             devices: scene.devices,
             // Longer than a flush by interrupts, so that not waiting shows.

@@ -195,7 +195,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return self.flush_everything_here();
         }
         let loaded = cpu.own.slot.load(Ordering::Relaxed) as usize;
-        for (index, slot) in cpu.own.slots[..usize::from(self.policy().slots)].iter().enumerate() {
+        for (index, slot) in cpu.own.slots[..self.slots()].iter().enumerate() {
             if index != loaded || cpu.own.space.load(Ordering::Relaxed) == 0 {
                 slot.space.store(0, Ordering::Relaxed);
             }

@@ -143,6 +143,16 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         true
     }
 
+    /// Slots in use. Without tags one, for what is loaded.
+    #[inline(always)]
+    pub(crate) fn slots(&self) -> usize {
+        if self.machine().has_tags() {
+            usize::from(self.policy().slots)
+        } else {
+            1
+        }
+    }
+
     /// The tag that stands for slot `index` on every CPU.
     #[inline(always)]
     pub(crate) fn slot_tag(&self, index: usize) -> Tag {
@@ -151,7 +161,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
 
     /// Loads `space` under one of this CPU's slots: its own if it still has one, else the next victim's.
     pub(crate) fn load_slot(&self, cpu: &PerCpu<K::Facade>, space: &Space<K::Facade, W>) {
-        let slots = &cpu.own.slots[..usize::from(self.policy().slots)];
+        let slots = &cpu.own.slots[..self.slots()];
         let found = slots
             .iter()
             .position(|slot| slot.space.load(Ordering::Relaxed) == space.id);
@@ -164,7 +174,8 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         let seen = found.map_or(0, |_| slot.generation.load(Ordering::Relaxed));
         // After the full barrier of the join (step 2).
         let current = space.log.generation.load(Ordering::Acquire);
-        let missed = if found.is_some() {
+        // Without tags the load itself drops everything.
+        let missed = if found.is_some() && self.machine().has_tags() {
             self.missed(&space.log, seen, current)
         } else {
             Missed::Whole
@@ -306,7 +317,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         };
         cpu.publish(State::switching(0));
         K::Facade::before_root_load();
-        self.kernel.load_root(self.kernel_root, Tag(0), true);
+        // Without tags the entries of the space are under 0 too, and links in them lead to tables that may be freed.
+        let keep = self.machine().has_tags();
+        self.kernel.load_root(self.kernel_root, Tag(0), keep);
         cpu.own.space.store(0, Ordering::Relaxed);
         cpu.own.tag.store(0, Ordering::Relaxed);
         // In this order as in step 4 of `switch_to_masked`.

@@ -52,9 +52,9 @@ impl Machine {
 
     /// A machine without usable tags (x86 without PCIDs, RISC-V with an ASID width of 0), no errata.
     ///
-    /// The engine numbers its slots there as anywhere, and may ask for roots to be loaded with `keep`. So
-    /// [`load_root`](crate::Kernel::load_root) ignores tag and `keep` and drops every entry at each load, as a write of
-    /// CR3 does by itself; on RISC-V that takes an SFENCE.VMA of everything.
+    /// Every hook is given tag 0, and [`load_root`](crate::Kernel::load_root) never `keep`, for the kernel's root
+    /// either: no entry of one space is left when another is loaded (C4). [`Policy::slots`](crate::Policy::slots),
+    /// [`first_tag`](Machine::first_tag) and [`split`](Machine::split) mean nothing.
     pub const NO_TAGS: Machine = Machine {
         tag_limit: 1,
         ..Machine::PCID

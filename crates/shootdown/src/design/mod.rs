@@ -52,6 +52,15 @@ pub(crate) struct TagRange {
 }
 
 impl Design {
+    /// The same design. A machine without tags has one number for every root, 0, and no pairs of numbers.
+    pub(crate) const fn normalised(mut self) -> Design {
+        if !self.machine.has_tags() {
+            self.machine.first_tag = 0;
+            self.machine.split = false;
+        }
+        self
+    }
+
     pub(crate) const fn tags(&self) -> Tags {
         tags_on(&self.policy, &self.machine)
     }
@@ -75,7 +84,10 @@ impl Design {
             policy.slots >= 1 && policy.slots as usize <= MAX_SLOTS,
             "slots must be 1 to 16"
         );
-        assert!(machine.first_tag >= 1, "tag 0 is the kernel's root's");
+        assert!(
+            machine.first_tag >= 1 || !machine.has_tags(),
+            "tag 0 is the kernel's root's"
+        );
         assert!(machine.tag_limit <= 1 << 16, "tags have at most 16 bits");
         let TagRange { first, end } = self.pool();
         if self.tags().promote_at().is_some() {

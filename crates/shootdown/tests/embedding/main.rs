@@ -2,6 +2,7 @@
 
 mod flushing;
 mod misuse;
+mod no_tags;
 mod queries;
 mod requests;
 mod secondary;

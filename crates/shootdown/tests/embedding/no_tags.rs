@@ -1,0 +1,82 @@
+//! A machine without tags: every root is loaded under 0 and nothing survives a load, whatever the policy says.
+
+use crate::{LIMITS, Memory, Recorder};
+use shootdown::{Local, Machine, Policy, Range, Root, Space, Tag};
+
+/// A machine that says more than it can mean: it has no numbers to give, so none below them and no pairs.
+const NO_TAGS: Machine = Machine {
+    split: true,
+    ..Machine::NO_TAGS
+};
+
+#[test]
+fn every_root_is_loaded_under_0_and_drops_what_was_loaded_under_each_policy() {
+    for policy in [
+        Policy::IPI,
+        Policy::BROADCAST,
+        Policy::ADAPTIVE,
+        Policy::ARM_LOCAL_FIRST,
+    ] {
+        let kernel = Recorder {
+            limits: LIMITS,
+            ..Recorder::default()
+        };
+        let mut machine = Memory::new(2, policy.on(NO_TAGS));
+        let engine = machine.engine(&kernel, policy.on(NO_TAGS));
+        let spaces = [1, 2].map(|root| engine.space(Root(root)));
+        // SAFETY: each space is retired before it is dropped.
+        let enter = |space| unsafe { engine.switch_to(space) };
+        // To a space that was loaded a moment ago and has missed nothing, by way of another and of the kernel's root.
+        for next in [0, 1, 0] {
+            enter(&spaces[next]);
+        }
+        engine.switch_to_kernel();
+        enter(&spaces[0]);
+        let loads = kernel.loads.take();
+        assert_eq!(loads, [(0, Tag(0), false); 5], "{policy:?}");
+        kernel.local.borrow_mut().clear();
+        let _done = engine.flush(&spaces[0], Range::page(0x1000));
+        let flushed = kernel.local.take();
+        assert!(
+            matches!(flushed[..], [(0, Local::Page { tag: Tag(0), .. })]),
+            "{flushed:?} under {policy:?}"
+        );
+        assert_eq!(spaces.each_ref().map(Space::system_tag), [None, None]);
+        for space in &spaces {
+            let _done = engine.retire(space);
+        }
+    }
+}
+
+#[test]
+fn a_kernel_page_goes_once_where_there_are_no_pairs() {
+    let kernel = Recorder::default();
+    let mut machine = Memory::new(1, Policy::IPI.on(NO_TAGS));
+    let engine = machine.engine(&kernel, Policy::IPI.on(NO_TAGS));
+    let _done = engine.flush_kernel(Range::page(0xFFFF_8000_0000_0000));
+    let flushed = kernel.local.take();
+    assert!(matches!(flushed[..], [(0, Local::Kernel { .. })]), "{flushed:?}");
+    assert!(!engine.machine().split);
+}
+
+#[test]
+fn with_tags_a_space_that_missed_nothing_keeps_its_entries() {
+    let kernel = Recorder::default();
+    let mut machine = Memory::new(1, Policy::IPI);
+    let engine = machine.engine(&kernel, Policy::IPI);
+    let space = engine.space(Root(1));
+    for _ in 0..2 {
+        // SAFETY: the space is retired before it is dropped.
+        unsafe { engine.switch_to(&space) };
+        engine.switch_to_kernel();
+    }
+    let loads = kernel.loads.take();
+    let expected = [
+        (0, Tag(1), false),
+        (0, Tag(0), true),
+        (0, Tag(1), true),
+        (0, Tag(0), true),
+    ];
+    assert_eq!(loads, expected);
+    let _done = engine.retire(&space);
+}
