@@ -19,6 +19,11 @@
 #include <stdint.h>
 
 /**
+ * The tag bit of the user half of a pair.
+ */
+#define SHOOTDOWN_USER_HALF (1 << 11)
+
+/**
  * Words of a set of CPUs: machines of up to 64 times as many CPUs. To have more, change it here and generate the
  * header again.
  */
@@ -62,8 +67,7 @@ enum shootdown_status {
      */
     SHOOTDOWN_UNKNOWN_DESIGN,
     /**
-     * No CPU, or more than 64 * SHOOTDOWN_CPU_WORDS. Or as many as there are tags, under a design that gives tags out
-     * system-wide only.
+     * No CPU, or more than 64 * SHOOTDOWN_CPU_WORDS.
      */
     SHOOTDOWN_BAD_CPUS,
     /**
@@ -74,6 +78,11 @@ enum shootdown_status {
      * A null pointer, or memory that is too small or not aligned.
      */
     SHOOTDOWN_BAD_MEMORY,
+    /**
+     * Policy and machine do not fit each other or the CPUs; each field says what it may be. Under designs that give
+     * tags out system-wide only, tags must outnumber the CPUs.
+     */
+    SHOOTDOWN_DOES_NOT_FIT,
 };
 
 /**
@@ -113,6 +122,68 @@ struct shootdown_engine;
  * An address space.
  */
 struct shootdown_space;
+
+/**
+ * What the kernel may change of a design. shootdown_design gives the design's own.
+ */
+struct shootdown_policy {
+    /**
+     * Pages up to which a range is flushed page by page; above, the whole tag goes.
+     */
+    uint32_t ceiling;
+    /**
+     * Per-CPU tags in use, 1 to 16.
+     */
+    uint8_t slots;
+    /**
+     * One request in this many, a power of two, is timed; for "adaptive".
+     */
+    uint32_t sample_one_in;
+    /**
+     * Samples in a row that must find a space better off without its tag before it gives it up; for "adaptive".
+     */
+    uint32_t demote_after;
+    /**
+     * Frames that unmaps on one CPU may keep waiting; for "deferred".
+     */
+    uint32_t defer_frames;
+    /**
+     * Wait in ns after which a CPU that has not answered is reported to the hook `stuck`; 0 reports never.
+     */
+    uint64_t stuck_ns;
+};
+
+/**
+ * What the machine can do. shootdown_design gives x86 with PCIDs and the errata that are part of the design.
+ */
+struct shootdown_machine {
+    /**
+     * One past the last tag: 4096 with PCIDs, at most 65536. 1 or 0 where there are none: then every hook is given tag
+     * 0 and load_root never `keep`, and both may be ignored.
+     */
+    uint32_t tag_limit;
+    /**
+     * First tag that the engine may use, from 1.
+     */
+    uint16_t first_tag;
+    /**
+     * User and kernel halves under pairs of tags that differ in SHOOTDOWN_USER_HALF (PTI). The hooks are asked for
+     * both of every pair.
+     */
+    bool split;
+    /**
+     * Erratum: never broadcast.
+     */
+    bool never_broadcast;
+    /**
+     * Erratum: interrupt as well as broadcast.
+     */
+    bool interrupt_too;
+    /**
+     * Erratum: invalidate and synchronise twice.
+     */
+    bool repeat;
+};
 
 /**
  * One invalidation. Fields that `what` has no use for are 0.
@@ -293,6 +364,14 @@ struct shootdown_settings {
      */
     const char *design;
     /**
+     * What is changed of it; null for nothing. Read by shootdown_engine_init only, as is the machine.
+     */
+    const struct shootdown_policy *policy;
+    /**
+     * The machine; null for x86 with PCIDs, not split.
+     */
+    const struct shootdown_machine *machine;
+    /**
      * CPUs of the machine, those that are off included.
      */
     uint32_t cpus;
@@ -384,6 +463,15 @@ struct shootdown_graces_over {
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+/**
+ * Writes what the design of that name comes to, for the kernel to change and to give in the settings. False when there
+ * is no such design. Either pointer may be null. Any context.
+ *
+ * # Safety
+ * The pointers are valid, or null; `name` is a string.
+ */
+bool shootdown_design(const char *name, struct shootdown_policy *policy, struct shootdown_machine *machine);
 
 /**
  * Bytes that an engine needs for so many CPUs. Any context.

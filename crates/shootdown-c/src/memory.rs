@@ -4,8 +4,8 @@ use crate::hooks::SHOOTDOWN_CPU_WORDS;
 use crate::kernel::{CEngine, CSpace, Hooks};
 use crate::settings::{shootdown_settings, shootdown_status};
 use core::alloc::Layout;
-use core::ffi::{CStr, c_void};
-use shootdown::{Design, Engine, Facade, Native, PerCpu, Root, Storage, Tags, tag_words};
+use core::ffi::c_void;
+use shootdown::{Engine, Facade, Native, PerCpu, Root, Storage, tag_words};
 
 type TagWord = <Native as Facade>::U64;
 
@@ -66,20 +66,10 @@ pub unsafe fn init(
     }
     // SAFETY: not null, so the caller's.
     let settings = unsafe { &*settings };
-    if settings.design.is_null() {
-        return Err(shootdown_status::SHOOTDOWN_UNKNOWN_DESIGN);
-    }
-    // SAFETY: not null, so the caller's string.
-    let name = unsafe { CStr::from_ptr(settings.design) }.to_str();
-    let design = name.ok().and_then(Design::preset);
-    let design = design.ok_or(shootdown_status::SHOOTDOWN_UNKNOWN_DESIGN)?;
     let count = settings.cpus as usize;
     let layouts = Layouts::of(count).ok_or(shootdown_status::SHOOTDOWN_BAD_CPUS)?;
-    if design.policy.tags == Tags::System
-        && count + usize::from(design.machine.first_tag) >= design.machine.tag_limit as usize
-    {
-        return Err(shootdown_status::SHOOTDOWN_BAD_CPUS);
-    }
+    // SAFETY: the caller's.
+    let design = unsafe { settings.design() }?;
     let hooks = Hooks::new(settings)?;
     let first = memory.cast::<u8>();
     if first.is_null() || size < layouts.size || first.align_offset(ALIGNMENT) != 0 {

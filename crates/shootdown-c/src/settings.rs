@@ -1,7 +1,8 @@
-//! What an engine is made of, and why there is none.
+//! What an engine is made of: the design, by name and by what is changed of it, the machine and the hooks.
 
 use crate::hooks::shootdown_hooks;
-use core::ffi::{c_char, c_void};
+use core::ffi::{CStr, c_char, c_void};
+use shootdown::{Design, Errata, Machine, Policy};
 
 /// Why there is no engine.
 #[repr(C)]
@@ -11,13 +12,147 @@ pub enum shootdown_status {
     SHOOTDOWN_OK = 0,
     /// No design has that name, or the name is no UTF-8.
     SHOOTDOWN_UNKNOWN_DESIGN,
-    /// No CPU, or more than 64 * SHOOTDOWN_CPU_WORDS. Or as many as there are tags, under a design that gives tags out
-    /// system-wide only.
+    /// No CPU, or more than 64 * SHOOTDOWN_CPU_WORDS.
     SHOOTDOWN_BAD_CPUS,
     /// One of the six required hooks is null; or the machine broadcasts, and broadcast or broadcast_sync is.
     SHOOTDOWN_MISSING_HOOK,
     /// A null pointer, or memory that is too small or not aligned.
     SHOOTDOWN_BAD_MEMORY,
+    /// Policy and machine do not fit each other or the CPUs; each field says what it may be. Under designs that give
+    /// tags out system-wide only, tags must outnumber the CPUs.
+    SHOOTDOWN_DOES_NOT_FIT,
+}
+
+/// What the kernel may change of a design. shootdown_design gives the design's own.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct shootdown_policy {
+    /// Pages up to which a range is flushed page by page; above, the whole tag goes.
+    pub ceiling: u32,
+    /// Per-CPU tags in use, 1 to 16.
+    pub slots: u8,
+    /// One request in this many, a power of two, is timed; for "adaptive".
+    pub sample_one_in: u32,
+    /// Samples in a row that must find a space better off without its tag before it gives it up; for "adaptive".
+    pub demote_after: u32,
+    /// Frames that unmaps on one CPU may keep waiting; for "deferred".
+    pub defer_frames: u32,
+    /// Wait in ns after which a CPU that has not answered is reported to the hook `stuck`; 0 reports never.
+    pub stuck_ns: u64,
+}
+
+/// What the machine can do. shootdown_design gives x86 with PCIDs and the errata that are part of the design.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct shootdown_machine {
+    /// One past the last tag: 4096 with PCIDs, at most 65536. 1 or 0 where there are none: then every hook is given tag
+    /// 0 and load_root never `keep`, and both may be ignored.
+    pub tag_limit: u32,
+    /// First tag that the engine may use, from 1.
+    pub first_tag: u16,
+    /// User and kernel halves under pairs of tags that differ in SHOOTDOWN_USER_HALF (PTI). The hooks are asked for
+    /// both of every pair.
+    pub split: bool,
+    /// Erratum: never broadcast.
+    pub never_broadcast: bool,
+    /// Erratum: interrupt as well as broadcast.
+    pub interrupt_too: bool,
+    /// Erratum: invalidate and synchronise twice.
+    pub repeat: bool,
+}
+
+/// The tag bit of the user half of a pair.
+pub const SHOOTDOWN_USER_HALF: u16 = 1 << 11;
+const _: () = assert!(SHOOTDOWN_USER_HALF == shootdown::USER_HALF);
+
+impl shootdown_policy {
+    fn of(policy: &Policy) -> Self {
+        shootdown_policy {
+            ceiling: policy.ceiling,
+            slots: policy.slots,
+            sample_one_in: policy.sample_one_in,
+            demote_after: policy.demote_after,
+            defer_frames: policy.defer_frames,
+            stuck_ns: policy.stuck_ns,
+        }
+    }
+
+    fn change(&self, policy: Policy) -> Policy {
+        Policy {
+            ceiling: self.ceiling,
+            slots: self.slots,
+            sample_one_in: self.sample_one_in,
+            demote_after: self.demote_after,
+            defer_frames: self.defer_frames,
+            stuck_ns: self.stuck_ns,
+            ..policy
+        }
+    }
+}
+
+impl shootdown_machine {
+    fn of(machine: &Machine) -> Self {
+        shootdown_machine {
+            tag_limit: machine.tag_limit,
+            first_tag: machine.first_tag,
+            split: machine.split,
+            never_broadcast: machine.errata.never_broadcast,
+            interrupt_too: machine.errata.interrupt_too,
+            repeat: machine.errata.repeat,
+        }
+    }
+
+    fn to_machine(self) -> Machine {
+        Machine {
+            tag_limit: self.tag_limit,
+            first_tag: self.first_tag,
+            split: self.split,
+            errata: Errata {
+                never_broadcast: self.never_broadcast,
+                interrupt_too: self.interrupt_too,
+                repeat: self.repeat,
+            },
+        }
+    }
+}
+
+/// The design of that name.
+///
+/// # Safety
+/// `name` is a string or null.
+unsafe fn preset(name: *const c_char) -> Option<Design> {
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so the caller's string.
+    let name = unsafe { CStr::from_ptr(name) };
+    name.to_str().ok().and_then(Design::preset)
+}
+
+/// Writes what the design of that name comes to, for the kernel to change and to give in the settings. False when there
+/// is no such design. Either pointer may be null. Any context.
+///
+/// # Safety
+/// The pointers are valid, or null; `name` is a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shootdown_design(
+    name: *const c_char,
+    policy: *mut shootdown_policy,
+    machine: *mut shootdown_machine,
+) -> bool {
+    // SAFETY: the caller's.
+    let Some(design) = (unsafe { preset(name) }) else {
+        return false;
+    };
+    if !policy.is_null() {
+        // SAFETY: not null, so the caller's.
+        unsafe { policy.write(shootdown_policy::of(&design.policy)) };
+    }
+    if !machine.is_null() {
+        // SAFETY: not null, so the caller's.
+        unsafe { machine.write(shootdown_machine::of(&design.machine)) };
+    }
+    true
 }
 
 /// The machine, the design and the hooks. Zero what is not used.
@@ -30,6 +165,10 @@ pub struct shootdown_settings {
     pub kernel: *mut c_void,
     /// Name of the design, as in `shootdown list`: "ipi", "broadcast", "adaptive", "arm-local-first" and so on.
     pub design: *const c_char,
+    /// What is changed of it; null for nothing. Read by shootdown_engine_init only, as is the machine.
+    pub policy: *const shootdown_policy,
+    /// The machine; null for x86 with PCIDs, not split.
+    pub machine: *const shootdown_machine,
     /// CPUs of the machine, those that are off included.
     pub cpus: u32,
     /// Most 4 KiB pages in one broadcast instruction (CPUID 8000_0008, EDX bits 15 to 0, + 1); 0 where nothing can be
@@ -41,4 +180,24 @@ pub struct shootdown_settings {
     pub broadcast_interrupts: bool,
     /// The top table that maps the kernel only.
     pub kernel_root: u64,
+}
+
+impl shootdown_settings {
+    /// The design, with what is changed.
+    ///
+    /// # Safety
+    /// The pointers are valid, or null.
+    pub(crate) unsafe fn design(&self) -> Result<Design, shootdown_status> {
+        // SAFETY: the caller's.
+        let named = unsafe { preset(self.design) };
+        let Design { policy, machine } = named.ok_or(shootdown_status::SHOOTDOWN_UNKNOWN_DESIGN)?;
+        // SAFETY: null or valid, says the caller.
+        let (changed, found) = unsafe { (self.policy.as_ref(), self.machine.as_ref()) };
+        let policy = changed.map_or(policy, |changed| changed.change(policy));
+        let design = policy.on(found.map_or(machine, |found| found.to_machine()));
+        match design.fits(self.cpus as usize) {
+            Ok(()) => Ok(design),
+            Err(_) => Err(shootdown_status::SHOOTDOWN_DOES_NOT_FIT),
+        }
+    }
 }

@@ -105,8 +105,9 @@ mod machine {
     #[test]
     fn a_machine_written_in_c_uses_no_stale_translation_and_notices_where_nothing_is_invalidated() {
         let library = library();
-        let run = |program: &Path, design: &str| {
-            let ended = Command::new(program).arg(design).output().expect("it runs");
+        let run = |program: &Path, arguments: &str| {
+            let mut command = Command::new(program);
+            let ended = command.args(arguments.split(' ')).output().expect("it runs");
             (
                 ended.status.code(),
                 String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr),
@@ -124,6 +125,11 @@ mod machine {
             "deferred",
             "arm-broadcast",
             "arm-local-first",
+            "ipi split",
+            "adaptive split",
+            "ipi untagged",
+            "adaptive untagged",
+            "arm-local-first untagged",
         ] {
             let (status, text) = run(&program, design);
             assert_eq!(status, Some(0), "{design}: {text}");
@@ -135,6 +141,8 @@ mod machine {
             ("without_pages", "-DFORGET_PAGES", "ipi"),
             ("without_tags", "-DFORGET_TAGS", "ipi"),
             ("without_kept_roots", "-DFORGET_ROOTS", "ipi"),
+            ("without_fences", "-DFORGET_ROOTS", "ipi untagged"),
+            ("without_halves", "-DFORGET_HALVES", "ipi split"),
             ("without_quarantine", "-DFORGET_QUARANTINE", "deferred"),
         ] {
             let (status, text) = run(&machine(&library, name, &[forgotten]), design);

@@ -2,7 +2,7 @@
  *
  * One CPU runs at a time; an interrupt is taken by its target at once, in the middle of what the sender does.
  *
- * Argument: the design. Status: 0, 3 after stale translations, 1 when something else is not as it should be. */
+ * Arguments: the design; "split" for pairs of tags, "untagged" for none. Status: 0, 3 after stale translations, 1 when something else is not as it should be. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,9 +29,10 @@ static struct cpu {
 /* Frame of each page of each space, 0 for none; a top table is the number of its space. */
 static uint64_t tables[SPACES][PAGES];
 static uint64_t next_frame = 1, now;
-static unsigned current, stale, interrupts, broadcasts, meanwhiles;
+static unsigned current, stale, interrupts, broadcasts, meanwhiles, invalidated_pages;
 static uint64_t device_ticket, device_done;
 static bool device_ended, invalidates;
+static struct shootdown_machine machine;
 static struct shootdown_range device_told;
 static struct shootdown_engine *engine;
 static struct shootdown_space *spaces[SPACES];
@@ -91,6 +92,9 @@ static void forget(struct cpu *cpu, const struct shootdown_invalidation *what)
     for (unsigned i = 0; i < ENTRIES; i++) {
         struct entry *entry = &cpu->entries[i];
         bool tagged = entry->tag == what->tag;
+#ifdef FORGET_HALVES
+        tagged = entry->tag == (what->tag & ~SHOOTDOWN_USER_HALF);
+#endif
         switch (what->what) {
         case SHOOTDOWN_PAGES:
         case SHOOTDOWN_PAGES_EVERY_TAG: {
@@ -121,6 +125,7 @@ static void forget(struct cpu *cpu, const struct shootdown_invalidation *what)
 static void invalidate(void *kernel, const struct shootdown_invalidation *what)
 {
     (void)kernel;
+    invalidated_pages += what->what == SHOOTDOWN_PAGES;
     forget(&cpus[current], what);
 }
 
@@ -128,6 +133,7 @@ static void load_root(void *kernel, uint64_t root, uint16_t tag, bool keep)
 {
     (void)kernel;
     CHECK(cpus[current].interrupts_off);
+    CHECK(machine.tag_limit > 1 || (tag == 0 && !keep));
     cpus[current].root = root;
     cpus[current].tag = tag;
 #ifdef FORGET_ROOTS
@@ -200,17 +206,19 @@ static void touch(unsigned on, unsigned space, unsigned page)
     struct cpu *cpu = &cpus[on];
     uint64_t address = USER + page * PAGE;
     CHECK(cpu->root == space && !cpu->lazy);
+    /* The exit path loads the user half. */
+    uint16_t tag = machine.split ? cpu->tag | SHOOTDOWN_USER_HALF : cpu->tag;
     struct entry *entry = NULL, *free_entry = NULL;
     for (unsigned i = 0; i < ENTRIES; i++) {
         if (!cpu->entries[i].valid)
             free_entry = free_entry ? free_entry : &cpu->entries[i];
-        else if (cpu->entries[i].tag == cpu->tag && cpu->entries[i].address == address)
+        else if (cpu->entries[i].tag == tag && cpu->entries[i].address == address)
             entry = &cpu->entries[i];
     }
     if (!entry) {
-        CHECK(free_entry);
-        entry = free_entry;
-        *entry = (struct entry){tables[space][page] != 0, cpu->tag, address, tables[space][page]};
+        /* A full TLB evicts one. */
+        entry = free_entry ? free_entry : &cpu->entries[page];
+        *entry = (struct entry){tables[space][page] != 0, tag, address, tables[space][page]};
     }
     stale += entry->valid && entry->frame != tables[space][page];
 }
@@ -475,6 +483,19 @@ static void what_is_wrong_is_refused(void)
     CHECK(shootdown_engine_init(memory, size - 1, &bad, &none) == SHOOTDOWN_BAD_MEMORY);
     CHECK(shootdown_engine_init((char *)memory + 1, size, &bad, &none) == SHOOTDOWN_BAD_MEMORY);
     CHECK(shootdown_engine_init(memory, size, NULL, &none) == SHOOTDOWN_BAD_MEMORY);
+    struct shootdown_policy policy;
+    struct shootdown_machine narrow;
+    CHECK(!shootdown_design("no such design", &policy, &narrow) && !shootdown_design(NULL, NULL, NULL));
+    CHECK(shootdown_design("arm-broadcast", &policy, &narrow) && narrow.tag_limit == 4096 && policy.ceiling == 511);
+    narrow.tag_limit = CPUS + narrow.first_tag;
+    bad = settings("arm-broadcast");
+    bad.machine = &narrow;
+    CHECK(shootdown_engine_init(memory, size, &bad, &none) == SHOOTDOWN_DOES_NOT_FIT);
+    CHECK(shootdown_design("ipi", &policy, NULL) && policy.slots == 6);
+    policy.slots = 17;
+    bad = settings("ipi");
+    bad.policy = &policy;
+    CHECK(shootdown_engine_init(memory, size, &bad, &none) == SHOOTDOWN_DOES_NOT_FIT);
     CHECK(!none);
     free(memory);
 }
@@ -486,6 +507,15 @@ int main(int argc, char **argv)
     what_is_wrong_is_refused();
     size_t size = shootdown_engine_size(CPUS);
     struct shootdown_settings good = settings(design);
+    struct shootdown_policy policy;
+    CHECK(shootdown_design(design, &policy, &machine));
+    machine.split = argc > 2 && !strcmp(argv[2], "split");
+    if (argc > 2 && !strcmp(argv[2], "untagged"))
+        machine.tag_limit = 1;
+    policy.ceiling = 4;
+    policy.stuck_ns = 0;
+    good.policy = &policy;
+    good.machine = &machine;
     CHECK(shootdown_engine_init(zeroed(size), size, &good, &engine) == SHOOTDOWN_OK);
     for (unsigned i = 0; i < SPACES; i++) {
         char *memory = zeroed(shootdown_space_size());
@@ -552,6 +582,14 @@ int main(int argc, char **argv)
             shootdown_walk_end(&outer);
             CHECK(!cpus[0].interrupts_off);
         }
+    }
+
+    if (!strcmp(design, "ipi")) {
+        unsigned before = invalidated_pages;
+        shootdown_flush(engine, spaces[0], pages(50, policy.ceiling + 1));
+        CHECK(invalidated_pages == before);
+        shootdown_flush(engine, spaces[0], pages(50, policy.ceiling));
+        CHECK(invalidated_pages == before + 2 * policy.ceiling * (machine.split ? 2 : 1));
     }
 
     current = 1;

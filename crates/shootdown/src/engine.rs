@@ -71,7 +71,9 @@ impl<'a, K: Kernel<W>, const W: usize> Engine<'a, K, W> {
         let design = design.normalised();
         let cpus = storage.cpus.len();
         assert!(cpus >= 1 && cpus <= 64 * W, "{cpus} CPUs do not fit a set of {W} words");
-        design.check(cpus);
+        if let Err(why) = design.fits(cpus) {
+            panic!("{why}");
+        }
         let pool = design.pool();
         if design.tags() != Tags::PerCpu {
             let words = tag_words(pool.end);

@@ -77,37 +77,34 @@ impl Design {
         }
     }
 
-    /// Panics where policy and machine do not fit each other or `cpus` CPUs.
-    pub(crate) const fn check(&self, cpus: usize) {
+    /// Whether policy and machine fit each other and `cpus` CPUs.
+    ///
+    /// # Errors
+    /// What does not, in words. [`Engine::new`](crate::Engine::new) panics with it.
+    pub const fn fits(&self, cpus: usize) -> Result<(), &'static str> {
         let Design { policy, machine } = self;
-        assert!(
-            policy.slots >= 1 && policy.slots as usize <= MAX_SLOTS,
-            "slots must be 1 to 16"
-        );
-        assert!(
-            machine.first_tag >= 1 || !machine.has_tags(),
-            "tag 0 is the kernel's root's"
-        );
-        assert!(machine.tag_limit <= 1 << 16, "tags have at most 16 bits");
         let TagRange { first, end } = self.pool();
-        if self.tags().promote_at().is_some() {
-            assert!(policy.consider_window_ns > 0, "a sampling window has a length");
-        }
-        assert!(policy.sample_one_in.is_power_of_two(), "sampling one in a power of two");
-        match self.tags() {
-            Tags::System => assert!(
-                end.saturating_sub(first) as usize > cpus,
-                "system-wide tags must outnumber the CPUs"
-            ),
-            _ => assert!(
-                first <= end || !machine.has_tags(),
-                "the slots' tags must lie below the end of tags"
-            ),
-        }
+        Err(if policy.slots < 1 || policy.slots as usize > MAX_SLOTS {
+            "slots must be 1 to 16"
+        } else if machine.first_tag == 0 && machine.has_tags() {
+            "tag 0 is the kernel's root's"
+        } else if machine.tag_limit > 1 << 16 {
+            "tags have at most 16 bits"
+        } else if self.tags().promote_at().is_some() && policy.consider_window_ns == 0 {
+            "a sampling window has a length"
+        } else if !policy.sample_one_in.is_power_of_two() {
+            "sampling one in a power of two"
+        } else if matches!(self.tags(), Tags::System) && end.saturating_sub(first) as usize <= cpus {
+            "system-wide tags must outnumber the CPUs"
+        } else if !matches!(self.tags(), Tags::System) && first > end && machine.has_tags() {
+            "the slots' tags must lie below the end of tags"
+        } else {
+            return Ok(());
+        })
     }
 }
 
-const _: () = assert!(MAX_SLOTS == 16, "the message in `check` says 16");
+const _: () = assert!(MAX_SLOTS == 16, "the message in `fits` says 16");
 
 #[cfg(test)]
 mod tests;

@@ -46,7 +46,7 @@ fn a_space_has_a_tag_for_all_cpus_only_where_the_machine_has_tags() {
 
 #[test]
 fn what_does_not_fit_is_refused_and_what_is_not_used_is_not_asked_for() {
-    let is_refused = |design: Design| catch_unwind(|| design.check(4)).is_err();
+    let is_refused = |design: Design| design.fits(4).is_err();
     let too_many = Machine {
         tag_limit: (1 << 16) + 1,
         ..Machine::PCID
