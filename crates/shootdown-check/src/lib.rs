@@ -34,6 +34,12 @@
 //! with a probability of about *n*²/2⁶⁵, one in a million for six million states, one in sixteen thousand for fifty
 //! million.
 
+/// The program in the README of the repository, compiled and run as a documentation test: here, because the packages
+/// that are published do not hold that file.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 mod architecture;
 mod barriers;
 mod counterexample;

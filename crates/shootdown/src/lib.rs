@@ -53,7 +53,7 @@
 
 /// The program in the README, compiled and run as a documentation test.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;
 
 mod adaptive;
