@@ -14,6 +14,7 @@ mod kernel;
 mod linux_baseline;
 mod needs;
 mod programs;
+mod publish;
 mod steps;
 mod suite;
 mod times;
@@ -34,6 +35,7 @@ const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only 
        cargo xtask bochs [all]      run it in Bochs, which has PCID and INVPCID; all: with every known bug
        cargo xtask workloads        build the programs of workloads/, static, for Linux and for kernel/
        cargo xtask programs [DESIGN...]  run them, and some that misbehave, on kernel/ in QEMU
+       cargo xtask publish          pack what a registry would be given; build, document and test that
        cargo xtask linux-baseline   run them on Debian's own kernel in QEMU and count (--help for more)
        cargo xtask fuzz TARGET [--seconds N]
                                     look for bytes that break a reader or an encoder (60 s)
@@ -76,6 +78,11 @@ fn main() -> ExitCode {
             };
             chore(programs::run(designs, Instant::now() + BUDGET))
         }
+        ["publish"] => chore(
+            needs::Need::Publish
+                .meet(Instant::now() + BUDGET)
+                .and_then(|()| publish::run(Instant::now() + BUDGET)),
+        ),
         ["linux-baseline", rest @ ..] => linux_baseline::main(rest),
         ["fuzz", rest @ ..] => match fuzz::Order::of(rest) {
             Ok(order) => chore(order.run()),

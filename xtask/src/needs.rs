@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use shootdown_qemu::{BARE_TARGET, BINARY, BOCHS_NEEDS, Emulator, ISO_NEEDS, PACKAGE};
 
+use super::publish::OLDEST;
 use super::{child, debian, iso, steps};
 
 const GET_RUSTUP: &str = "install rustup (curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh)";
@@ -25,6 +26,8 @@ pub enum Need {
     Programs,
     /// The targets of the minimal kernels, and the emulators that run them.
     Embed,
+    /// The targets of the minimal kernels, and the oldest Rust that is promised.
+    Publish,
 }
 
 /// The emulators of the minimal kernels, and firmware, each with its package.
@@ -58,34 +61,40 @@ impl Need {
             Need::Bochs => all.extend(BOCHS_NEEDS.iter().chain(&ISO_NEEDS)),
             Need::Programs => all.extend(COMPILER),
             Need::Embed => all.extend(EMULATORS),
-            Need::Subcommand(..) | Need::Target(_) => all.clear(),
+            Need::Subcommand(..) | Need::Target(_) | Need::Publish => all.clear(),
         }
         all
     }
 
     /// What rustup adds, of what is missing: its arguments, and what to do without rustup.
-    fn rustup(self) -> Vec<([&'static str; 3], String)> {
+    fn rustup(self) -> Vec<(Vec<&'static str>, String)> {
         let targets: &[&'static str] = match &self {
             Need::Subcommand(name, component, package) => {
                 let present = quiet(steps::cargo().args([*name, "--version"]));
                 let add = (
-                    ["component", "add", component],
+                    vec!["component", "add", component],
                     format!("or: sudo apt-get install {package}"),
                 );
                 return if present { Vec::new() } else { vec![add] };
             }
             Need::Target(target) => &[*target],
             Need::Kernel | Need::Bochs | Need::Programs => &[BARE_TARGET],
-            Need::Embed => &BARE_TARGETS,
+            Need::Embed | Need::Publish => &BARE_TARGETS,
         };
         let missing = targets.iter().filter(|target| !is_installed(target));
         let add = |target: &&'static str| {
             (
-                ["target", "add", *target],
+                vec!["target", "add", *target],
                 "distribution packages of Rust do not carry this target".to_string(),
             )
         };
-        missing.map(add).collect()
+        let mut all: Vec<_> = missing.map(add).collect();
+        let oldest = ["run", OLDEST, "cargo", "--version"];
+        if matches!(self, Need::Publish) && !quiet(Command::new("rustup").args(oldest)) {
+            let install = vec!["toolchain", "install", OLDEST, "--profile", "minimal"];
+            all.push((install, "without rustup the oldest Rust is not checked".into()));
+        }
+        all
     }
 
     /// The commands that install what is missing; none when all is there.
@@ -108,7 +117,7 @@ impl Need {
                 ));
             }
             eprintln!("== installing: {shown}");
-            child::patiently(end, || child::run(Command::new("rustup").args(arguments), end))
+            child::patiently(end, || child::run(Command::new("rustup").args(&arguments), end))
                 .map_err(|why| format!("`{shown}` failed ({why}); check the network and run it by hand"))?;
         }
         debian::programs(&self.packages(), end)

@@ -147,6 +147,10 @@ pub fn all() -> Vec<Step> {
             ..step("programs", &["xtask", "programs"])
         },
         Step {
+            need: Some(Need::Publish),
+            ..step("publish", &["xtask", "publish"])
+        },
+        Step {
             json: true,
             ..step(
                 "flagship",

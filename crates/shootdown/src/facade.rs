@@ -1,7 +1,7 @@
 //! The facade: atomics, barriers and waiting, as one world provides them.
 //!
 //! The engine never names `core::sync::atomic`, but for flags that nobody but their own CPU looks at
-//! (`cpu/local_flag.rs`). It runs on whatever a [`Facade`] supplies: the processor's own atomics ([`Native`]), the
+//! (`cpu/local_flag.rs`). It runs on whatever a [`Facade`] supplies: the processor's own atomics (`Native`), the
 //! simulated machine's (every operation is charged to a cache line), or a model checker's. Barriers carry the name of
 //! what they are for, because "full barrier" means something else on every instruction set; each use in the engine
 //! names the barrier it pairs with.

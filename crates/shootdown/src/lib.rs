@@ -11,7 +11,7 @@
 //! * A [`Policy`] is one setting per axis: how tags are given out, how invalidations reach other CPUs, which CPUs are
 //!   interrupted, how a request is handed over. Published designs are presets. A [`Machine`] states what the processor
 //!   can do: its tags and its errata. A [`Design`] is a policy on a machine.
-//! * The kernel implements [`Kernel`] (six required functions) and picks a [`Facade`] (atomics and barriers; [`Native`]
+//! * The kernel implements [`Kernel`] (six required functions) and picks a [`Facade`] (atomics and barriers; `Native`
 //!   on real processors).
 //!
 //! # The calls

@@ -3,7 +3,7 @@
 use core::sync::atomic::AtomicU64;
 use shootdown::{Facade, Native};
 
-/// [`Native`], which is complete on this instruction set, but for what `Controller::send` does itself.
+/// `Native`, which is complete on this instruction set, but for what `Controller::send` does itself.
 #[derive(Debug, Clone, Copy)]
 pub struct BareMetal;
 

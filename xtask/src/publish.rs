@@ -1,0 +1,169 @@
+//! What a registry would be given: every library that an embedder uses, packed, built from its package, its
+//! documentation built for the targets that it names, its examples run; and all of it on the oldest Rust that is
+//! promised.
+//!
+//! `cargo semver-checks` compares with a version in a registry. There is none, so it is not run.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
+
+use super::{child, steps};
+
+/// The libraries that are published, each after those that it needs.
+const LIBRARIES: [&str; 5] = [
+    "shootdown",
+    "shootdown-arch",
+    "shootdown-cpu",
+    "shootdown-host",
+    "shootdown-c",
+];
+
+/// Those whose examples run on a host.
+const WITH_EXAMPLES: [&str; 3] = ["shootdown", "shootdown-arch", "shootdown-host"];
+
+/// Those for kernels, and the targets that their `[package.metadata.docs.rs]` names.
+const FOR_KERNELS: [&str; 3] = ["shootdown", "shootdown-arch", "shootdown-cpu"];
+const DOCUMENTED: [&str; 3] = [
+    "x86_64-unknown-none",
+    "aarch64-unknown-none-softfloat",
+    "riscv64gc-unknown-none-elf",
+];
+
+/// Packing several packages that need each other, of which none is in the registry.
+const CARGO: u32 = 90;
+
+/// The oldest Rust, as `rust-version` of the workspace has it.
+pub const OLDEST: &str = "1.88";
+
+/// Runs everything.
+///
+/// # Errors
+/// The first thing that fails.
+pub fn run(end: Instant) -> Result<(), String> {
+    recent_enough(&child::output(steps::cargo().arg("--version"), end)?)?;
+    println!("packing and building {}", LIBRARIES.join(", "));
+    child::run(
+        steps::cargo()
+            .args(["publish", "--dry-run", "--allow-dirty"])
+            .args(packages(&LIBRARIES)),
+        end,
+    )?;
+    stand_alone()?;
+    for name in WITH_EXAMPLES {
+        println!("running the examples of the package {name}");
+        child::run(&mut examples(name), end)?;
+    }
+    println!("documentation for {}", DOCUMENTED.join(", "));
+    child::run(
+        steps::cargo()
+            .env("RUSTDOCFLAGS", "-D warnings")
+            .args(["doc", "--no-deps"])
+            .args(packages(&FOR_KERNELS))
+            .args(DOCUMENTED.iter().flat_map(|target| ["--target", target])),
+        end,
+    )?;
+    println!("checking with Rust {OLDEST}");
+    child::run(&mut oldest(), end)
+}
+
+fn packages(names: &[&'static str]) -> Vec<&'static str> {
+    names.iter().flat_map(|name| ["-p", name]).collect()
+}
+
+/// From "cargo 1.95.0 (...)".
+fn recent_enough(version: &str) -> Result<(), String> {
+    let minor = version.split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
+    match minor {
+        Some(minor) if minor >= CARGO => Ok(()),
+        _ => Err(format!(
+            "{}: packing crates that need each other takes cargo 1.{CARGO} or newer: rustup update stable",
+            version.trim()
+        )),
+    }
+}
+
+/// Makes each package a workspace of its own, where cargo has unpacked it to build it. (It lies below our root, and is no
+/// member of ours.)
+fn stand_alone() -> Result<(), String> {
+    for name in LIBRARIES {
+        let manifest = unpacked(name).join("Cargo.toml");
+        let failed = |error: std::io::Error| format!("{}: {error}", manifest.display());
+        let text = std::fs::read_to_string(&manifest).map_err(failed)?;
+        std::fs::write(&manifest, text + "\n[workspace]\n").map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Where cargo has unpacked a package. All have the version of the workspace, so of this chore.
+fn unpacked(name: &str) -> PathBuf {
+    built()
+        .join("package")
+        .join(format!("{name}-{}", env!("CARGO_PKG_VERSION")))
+}
+
+/// Runs the examples in the documentation of an unpacked package, with the engine's package in place of the registry's.
+fn examples(name: &str) -> Command {
+    let mut command = steps::cargo();
+    command.args(["test", "--doc", "--manifest-path"]);
+    command.arg(unpacked(name).join("Cargo.toml"));
+    command.arg("--target-dir").arg(built().join("published"));
+    // Of the three the last alone needs another.
+    if name == "shootdown-host" {
+        command.arg("--config");
+        command.arg(format!("patch.crates-io.shootdown.path={:?}", unpacked("shootdown")));
+    }
+    command
+}
+
+/// A check of the libraries with [`OLDEST`], in a folder of its own: another compiler rebuilds everything.
+fn oldest() -> Command {
+    let mut command = Command::new("rustup");
+    command
+        .current_dir(steps::root())
+        .args(["run", OLDEST, "cargo", "check"])
+        .args(packages(&LIBRARIES))
+        .arg("--target-dir")
+        .arg(built().join("oldest"));
+    // Cargo has set these for this program, and they would be taken for the compiler to use.
+    command.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN");
+    command
+}
+
+/// Where cargo builds.
+fn built() -> PathBuf {
+    let root = steps::root();
+    let root = root.canonicalize().unwrap_or(root);
+    std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), |folder| root.join(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_cargo_is_refused_with_the_remedy() {
+        assert!(recent_enough("cargo 1.90.0 (abc 2025-01-01)\n").is_ok());
+        assert!(recent_enough("cargo 1.95.0-nightly").is_ok());
+        let why = recent_enough("cargo 1.88.0 (873a06493 2025-05-10)\n").unwrap_err();
+        assert!(why.contains("cargo 1.88.0") && why.contains("rustup update"), "{why}");
+        assert!(recent_enough("what").is_err());
+    }
+
+    #[test]
+    fn the_oldest_rust_is_the_one_that_the_workspace_promises() {
+        let manifest = std::fs::read_to_string(steps::root().join("Cargo.toml")).unwrap();
+        assert!(manifest.contains(&format!("rust-version = \"{OLDEST}\"")));
+    }
+
+    #[test]
+    fn every_library_is_published_or_says_that_it_is_not() {
+        for entry in std::fs::read_dir(steps::root().join("crates")).unwrap() {
+            let manifest = entry.unwrap().path().join("Cargo.toml");
+            let text = std::fs::read_to_string(&manifest).unwrap();
+            let name = manifest.parent().unwrap().file_name().unwrap().to_str().unwrap();
+            let kept = text.contains("publish = false");
+            assert_ne!(kept, LIBRARIES.contains(&name), "{}", manifest.display());
+        }
+    }
+}
