@@ -113,6 +113,12 @@ pub(crate) fn edge(number: u32, moved: bool, value: bool) -> bool {
     if active == number { moved } else { value }
 }
 
+/// Whether a loop begins another iteration; `first` says whether it is the first.
+#[inline]
+pub(crate) fn again(number: u32, first: &mut bool) -> bool {
+    core::mem::take(first) || !on(number)
+}
+
 /// The words' operations with their mutations.
 pub(crate) trait Mutable: Word {
     fn mutable_load(&self, relaxed: u32, order: Ordering) -> u64 {

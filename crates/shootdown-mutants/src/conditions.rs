@@ -1,7 +1,6 @@
-//! Conditions: what they are made of, and what a switch that re-introduces a bug makes of them in the sound engine.
+//! Conditions: what they are made of.
 
-use std::collections::HashMap;
-use syn::{BinOp, Expr, UnOp};
+use syn::{BinOp, Expr};
 
 /// The constants that a condition is replaced by.
 #[derive(Debug, Clone, Copy)]
@@ -35,35 +34,6 @@ impl Wanted {
             always: self.never,
             never: self.always,
         }
-    }
-}
-
-/// Names of a function that stand for a switched bug, and what they are without it.
-pub type Constants = HashMap<String, bool>;
-
-/// What `expr` always is in the sound engine, because of switched bugs (`fault!`) in it.
-pub fn constant(expr: &Expr, known: &Constants) -> Option<bool> {
-    match expr {
-        Expr::Macro(call) if call.mac.path.segments.last().is_some_and(|last| last.ident == "fault") => Some(false),
-        Expr::Path(path) => path
-            .path
-            .get_ident()
-            .and_then(|name| known.get(&name.to_string()).copied()),
-        Expr::Paren(inner) => constant(&inner.expr, known),
-        Expr::Unary(not) if matches!(not.op, UnOp::Not(_)) => constant(&not.expr, known).map(|value| !value),
-        Expr::Binary(both) => {
-            let decides = match both.op {
-                BinOp::And(_) => false,
-                BinOp::Or(_) => true,
-                _ => return None,
-            };
-            match (constant(&both.left, known), constant(&both.right, known)) {
-                (Some(value), _) | (_, Some(value)) if value == decides => Some(decides),
-                (Some(value), Some(_)) => Some(value),
-                _ => None,
-            }
-        }
-        _ => None,
     }
 }
 

@@ -1,13 +1,14 @@
 //! Every mutation of one source file, found by its syntax alone, so that nobody chooses them.
 //!
-//! What is left out: code that only stands in other builds (tests, switched bugs, debug assertions), events (they
-//! report), arithmetic, and conditions that have no form of one (a call as the last expression of a closure).
+//! What is left out: code of other builds (tests, debug assertions), events (they report), arithmetic, and conditions
+//! that have no form of one (a call as the last expression of a closure).
 
 mod calls;
+mod loops;
 #[cfg(test)]
 mod tests;
 
-use crate::conditions::{self, Constants, Wanted};
+use crate::conditions::{self, Wanted};
 use crate::mutant::{Kind, Mutant, shortened};
 use crate::rewrite::{Part, Site};
 use crate::syntax::{attributes, call_statement, called, operation, range, stands};
@@ -61,7 +62,6 @@ pub fn enumerate(
         sites: Vec::new(),
         type_name: String::new(),
         function: String::new(),
-        constants: Constants::new(),
         seen: HashSet::new(),
         returns_bool: false,
         constant_functions: Vec::new(),
@@ -88,7 +88,6 @@ struct Finder<'a> {
     sites: Vec<Site>,
     type_name: String,
     function: String,
-    constants: Constants,
     /// Conditions, and calls, that have been dealt with.
     seen: HashSet<Range<usize>>,
     /// Whether what the innermost function or closure returns is a condition.
@@ -150,7 +149,7 @@ impl Finder<'_> {
     /// A condition, and those that it is made of.
     fn condition(&mut self, expr: &Expr, wanted: Wanted) {
         let place = range(expr);
-        if constant_or_let(expr, &self.constants) || !self.seen.insert(place.clone()) {
+        if matches!(expr, Expr::Let(_)) || !self.seen.insert(place.clone()) {
             return;
         }
         match expr {
@@ -170,16 +169,9 @@ impl Finder<'_> {
                     syn::BinOp::Or(_) => (Wanted { never: false, ..wanted }, Wanted::NEVER),
                     _ => return self.comparison(both, place, wanted),
                 };
-                let sides = [&both.left, &both.right];
-                let known = sides.map(|side| conditions::constant(side, &self.constants).is_some());
-                if known == [false, false] {
-                    self.truth(place, own);
-                    sides.into_iter().for_each(|side| self.condition(side, parts));
-                } else {
-                    // The other side decides alone.
-                    let side = sides[usize::from(known[0])];
-                    self.condition(side, wanted);
-                }
+                self.truth(place, own);
+                self.condition(&both.left, parts);
+                self.condition(&both.right, parts);
                 return;
             }
             Expr::Lit(_) => return,
@@ -254,7 +246,6 @@ impl Finder<'_> {
             of => format!("{of}::{}", signature.ident),
         };
         let outer = std::mem::replace(&mut self.function, name);
-        let constants = std::mem::take(&mut self.constants);
         let before = self.sites.len();
         self.returns_bool = matches!(&signature.output, ReturnType::Type(_, of)
             if matches!(&**of, syn::Type::Path(path) if path.path.is_ident("bool")));
@@ -271,7 +262,6 @@ impl Finder<'_> {
             });
         }
         self.function = outer;
-        self.constants = constants;
     }
 
     /// Statements that may change places with the next: calls, at least one of which others can see.
@@ -320,10 +310,6 @@ impl Finder<'_> {
             _ => called(expr).is_some_and(|name| self.without_result.contains(&name) && name != "store"),
         }
     }
-}
-
-fn constant_or_let(expr: &Expr, constants: &Constants) -> bool {
-    matches!(expr, Expr::Let(_)) || conditions::constant(expr, constants).is_some()
 }
 
 impl<'ast> Visit<'ast> for Finder<'_> {
@@ -401,28 +387,18 @@ impl<'ast> Visit<'ast> for Finder<'_> {
 
     fn visit_arm(&mut self, arm: &'ast syn::Arm) {
         if let Some((_, guard)) = &arm.guard {
-            match conditions::constant(guard, &self.constants) {
-                Some(false) => return,
-                _ => self.condition(guard, Wanted::BOTH),
-            }
+            self.condition(guard, Wanted::BOTH);
         }
         visit::visit_arm(self, arm);
     }
 
     fn visit_expr_if(&mut self, it: &'ast syn::ExprIf) {
-        let value = conditions::constant(&it.cond, &self.constants);
-        if value == Some(false) {
-            if let Some((_, otherwise)) = &it.else_branch {
-                self.visit_expr(otherwise);
-            }
-            return;
-        }
         if conditions::has_let(&it.cond) {
             let place = range(&*it.cond);
             let number = self.add(Kind::Never, &place);
             self.around(place, format!("!crate::mutation::on({number}) && "), "");
             self.chain(&it.cond);
-        } else if value.is_none() {
+        } else {
             self.condition(&it.cond, Wanted::BOTH);
         }
         visit::visit_expr_if(self, it);
@@ -436,7 +412,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 
     fn visit_expr(&mut self, expr: &'ast Expr) {
-        if !stands(attributes(expr)) || conditions::constant(expr, &self.constants).is_some() {
+        if !stands(attributes(expr)) {
             return;
         }
         match expr {
@@ -446,6 +422,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                 }
             }
             Expr::MethodCall(call) => self.method(call, range(expr)),
+            Expr::ForLoop(_) | Expr::While(_) | Expr::Loop(_) => self.repeats(expr),
             Expr::Call(call) => {
                 self.flags(&call.args);
                 if called(expr).is_some_and(|name| self.without_result.contains(&name)) {

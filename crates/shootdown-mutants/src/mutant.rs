@@ -24,6 +24,8 @@ pub enum Kind {
     Edge,
     /// The flag given to a call is the other.
     Flip,
+    /// The loop ends after its first iteration.
+    Once,
 }
 
 impl fmt::Display for Kind {
@@ -37,6 +39,7 @@ impl fmt::Display for Kind {
             Kind::Never => "never",
             Kind::Edge => "edge",
             Kind::Flip => "flip",
+            Kind::Once => "once",
         };
         f.pad(word)
     }

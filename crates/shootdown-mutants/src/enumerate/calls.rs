@@ -1,6 +1,6 @@
 //! Calls, statements and `let`: what is not done, and flags that are the other.
 
-use super::{Finder, NOT_DROPPED, constant_or_let, text};
+use super::{Finder, NOT_DROPPED, text};
 use crate::conditions::{self, Wanted};
 use crate::mutant::{Kind, shortened};
 use crate::rewrite::Part;
@@ -39,7 +39,7 @@ impl Finder<'_> {
         }
     }
 
-    /// `let`: names for bugs, results that nobody looks at, guards, and what is done otherwise.
+    /// `let`: results that nobody looks at, guards, and what is done otherwise.
     pub(super) fn local(&mut self, local: &syn::Local, place: Range<usize>) {
         let Some(init) = &local.init else { return };
         if let Some((_, otherwise)) = &init.diverge {
@@ -60,9 +60,7 @@ impl Finder<'_> {
             Pat::Wild(_) => "_".into(),
             _ => return,
         };
-        if let Some(value) = conditions::constant(&init.expr, &self.constants) {
-            self.constants.insert(name, value);
-        } else if name.starts_with('_') && called(&init.expr).is_some() {
+        if name.starts_with('_') && called(&init.expr).is_some() {
             let is_operation = matches!(&*init.expr, Expr::MethodCall(call) if operation(call).is_some());
             let place = range(&*init.expr);
             if !is_operation && self.seen.insert(place.clone()) {
@@ -91,10 +89,10 @@ impl Finder<'_> {
         } else if self.without_result.contains(&call.method.to_string()) {
             self.drop_call(place);
         }
-        if matches!(&*call.method.to_string(), "then" | "then_some")
-            && !constant_or_let(&call.receiver, &self.constants)
-        {
-            self.condition(&call.receiver, Wanted::BOTH);
+        match &*call.method.to_string() {
+            "then" | "then_some" => self.condition(&call.receiver, Wanted::BOTH),
+            "for_each" | "for_each_but" => self.visits(call, range(call)),
+            _ => {}
         }
     }
 

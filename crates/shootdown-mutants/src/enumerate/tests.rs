@@ -6,19 +6,26 @@ use crate::rewrite::rewrite;
 const SOURCE: &str = "
     impl Engine {
         fn go(&self) -> bool {
-            if self.a() && !fault!(self.kernel, Bug) {
+            if self.a() {
                 self.word.store(1, Ordering::Release);
                 F::full_barrier();
             }
-            #[cfg(feature = \"faults\")]
+            #[cfg(debug_assertions)]
             F::full_barrier();
+            for cpu in self.cpus {
+                self.set.for_each(|other| self.c(cpu, other));
+            }
+            while self.d() {}
+            let found = loop {
+                break 1;
+            };
             self.left(true) < 2 || self.b()
         }
         fn full_barrier() {}
     }";
 
 #[test]
-fn everything_that_can_be_changed_is_and_switched_bugs_are_not() {
+fn everything_that_can_be_changed_is_and_other_builds_are_not() {
     let syntax = syn::parse_file(SOURCE).expect("Rust");
     let mut mutants = Vec::new();
     let without_result = functions_without_result(std::slice::from_ref(&syntax));
@@ -32,14 +39,20 @@ fn everything_that_can_be_changed_is_and_switched_bugs_are_not() {
         found,
         [
             "always self.a()",
+            "always self.d()",
             "always self.left(true) < 2 || self.b()",
             "drop F::full_barrier()",
+            "drop self.set.for_each(|other| self.c(cpu, other))",
             "drop self.word.store(1, Ordering::Release)",
             "edge self.left(true) < 2",
             "flip self.left(true) < 2 || self.b()",
             "never self.a()",
             "never self.b()",
+            "never self.d()",
             "never self.left(true) < 2",
+            "once for cpu in self.cpus",
+            "once self.set.for_each(|other| self.c(cpu, other))",
+            "once while self.d()",
             "relax self.word.store(1, Ordering::Release)",
             "swap self.word.store(1, Ordering::Release);",
         ]
