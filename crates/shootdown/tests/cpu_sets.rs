@@ -72,6 +72,18 @@ proptest! {
     }
 }
 
+#[test]
+fn a_union_has_the_members_of_both_beyond_the_first_64_too() {
+    let of = |cpus: &[usize]| {
+        let mut mask = CpuMask::<3>::EMPTY;
+        cpus.iter().for_each(|&cpu| mask.insert(cpu));
+        mask
+    };
+    let mut union = of(&[1, 70]);
+    union.union_with(&of(&[2, 70, 191]));
+    assert_eq!(union, of(&[1, 2, 70, 191]));
+}
+
 /// The counts of the summary have eight bits: what is counted twice, or not taken back, runs into its neighbours.
 #[test]
 fn the_summary_counts_each_member_once_however_often_it_comes_and_goes() {

@@ -146,6 +146,14 @@ mod tests {
     }
 
     #[test]
+    fn a_roll_over_frees_every_tag() {
+        let pool = pool();
+        let all = take_all(pool);
+        pool.free_all();
+        assert_eq!(take_all(pool), all);
+    }
+
+    #[test]
     fn a_dirty_tag_is_free_after_a_flush_that_began_later() {
         let pool = pool();
         let all = take_all(pool);
@@ -192,6 +200,11 @@ mod tests {
             interleave::after(operations, move || theirs.set(pool.allocate()));
             let mine = pool.allocate();
             interleave::never();
+            let lowest = FIRST..=FIRST + 1;
+            assert!(
+                mine.is_some_and(|tag| lowest.contains(&tag.0)),
+                "the search goes on: {mine:?}"
+            );
             let mut all = take_all(pool);
             all.extend(mine.into_iter().chain(other.get()).map(|tag| tag.0));
             all.sort_unstable();

@@ -175,3 +175,6 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         range.is_walkable(self.policy().ceiling.max(most)).then_some(most)
     }
 }
+
+#[cfg(test)]
+mod tests;

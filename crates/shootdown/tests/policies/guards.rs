@@ -163,6 +163,17 @@ fn a_walk_from_nmi_context_is_found_in_every_mode_that_looks_for_walks() {
 }
 
 #[test]
+fn walks_from_nmi_context_on_two_cpus_are_both_found() {
+    let (world, engine, space) = world(Walkers::Precise, Policy::IPI);
+    let walks = [1, 3].map(|cpu| world.on(cpu, || engine.walk_from_nmi(&space)));
+    let _free = engine.flush_tables(&space, tables());
+    assert_eq!(world.interrupted(), [1, 3]);
+    for (cpu, walk) in [1, 3].into_iter().zip(walks) {
+        world.on(cpu, || drop(walk));
+    }
+}
+
+#[test]
 fn a_grace_period_ends_when_every_cpu_was_seen_outside_a_walk() {
     let (world, engine, space) = world(Walkers::GracePeriod, Policy::IPI);
     let Retired::Later(first) = engine.flush_tables_later(&space, tables()) else {

@@ -316,16 +316,44 @@ fn a_cpu_that_is_off_is_not_waited_for_and_answers_for_nothing_when_it_comes_bac
 
 #[test]
 fn what_the_microcode_refuses_is_asked_again_as_everything_and_waited_for() {
-    let machine = Machine::new(12, 64);
-    machine.rar.request(9, [1, 0, 0, 0], &mask(&[1, 2, 3]), &machine);
-    machine.refuses.set(1 << 2);
-    machine.works(1);
-    machine.rar.wait(9, &machine);
-    interleave::never();
-    let one = [1, 0, 0, 0];
-    assert_eq!(machine.done(), [(1, one), (2, one), (2, EVERYTHING), (3, one)]);
-    assert_eq!(machine.rar.cpus[2].action(9), 0);
-    assert_eq!(machine.user(9), 0);
+    for pace in [1, 7, 50] {
+        let machine = Machine::new(12, 64);
+        machine.rar.request(9, [1, 0, 0, 0], &mask(&[1, 2, 3]), &machine);
+        machine.refuses.set(1 << 2);
+        machine.works(pace);
+        machine.rar.wait(9, &machine);
+        interleave::never();
+        let one = [1, 0, 0, 0];
+        assert_eq!(machine.done(), [(1, one), (2, one), (2, EVERYTHING), (3, one)]);
+        assert_eq!(machine.rar.cpus[2].action(9), 0);
+        assert_eq!(machine.user(9), 0);
+    }
+}
+
+/// More than 64 CPUs, which are all off.
+struct Large;
+
+impl RarSignal<2> for Large {
+    fn signal(&self, _targets: &CpuMask<2>) {}
+    fn is_off(&self, _cpu: CpuId) -> bool {
+        true
+    }
+    fn everything(&self) -> [u64; 4] {
+        EVERYTHING
+    }
+    fn waits(&self, _waiter: CpuId, _target: CpuId, _looks: u64) {}
+}
+
+#[test]
+fn targets_beyond_the_first_64_are_remembered_for_the_wait() {
+    let cpus: Vec<RarCpu<Noted>> = (0..100).map(|_| RarCpu::new()).collect();
+    let rar: Rar<'_, Noted, 2> = Rar::new(Box::leak(Box::new(RarTable::new())), Vec::leak(cpus), 64);
+    let mut targets = CpuMask::EMPTY;
+    [1, 64, 99].into_iter().for_each(|cpu| targets.insert(cpu));
+    rar.request(0, [1, 0, 0, 0], &targets, &Large);
+    let asked = rar.table.users[0].targets.each_ref();
+    assert_eq!(asked.map(|word| word.load(Ordering::Relaxed)), targets.words());
+    rar.wait(0, &Large);
 }
 
 #[test]
