@@ -271,7 +271,7 @@ impl<F: Facade> Queue<F> {
     #[inline(always)]
     pub(crate) fn put(&self, me: CpuId, request: *const Request<F>) -> Option<(u32, bool)> {
         let slot = self.claim(me, request as usize as u64)?;
-        Some((slot, self.publish(slot)))
+        Some((slot, self.publish_slot(slot)))
     }
 
     /// Each CPU has a slot that it tries first, where it meets those only whose number is a multiple of [`QUEUE_SLOTS`]
@@ -305,7 +305,7 @@ impl<F: Facade> Queue<F> {
     /// The bit is clear: whoever takes it lets go of the slot only after that. To add it is one instruction where to
     /// set it, and learn of the others, takes a loop.
     #[inline(always)]
-    pub(crate) fn publish(&self, slot: u32) -> bool {
+    pub(crate) fn publish_slot(&self, slot: u32) -> bool {
         self.ready.fetch_add_full(1 << slot) == 0
     }
 

@@ -30,7 +30,7 @@ fn claim(engine: &Sys, cpu: usize) -> Option<u32> {
 /// It says so too. Whether the queue was empty.
 fn put_nothing(engine: &Sys, cpu: usize) -> bool {
     let slot = claim(engine, cpu).expect("it is empty");
-    engine.cpus[cpu].queue.publish(slot)
+    engine.cpus[cpu].queue.publish_slot(slot)
 }
 
 /// Others hold every slot of that CPU's queue and have not said so yet.
@@ -42,7 +42,7 @@ fn fill(engine: &Sys, cpu: usize) {
 fn empty(engine: &Sys, cpu: usize) {
     let queue = &engine.cpus[cpu].queue;
     (0..64).for_each(|slot| {
-        queue.publish(slot);
+        queue.publish_slot(slot);
     });
     queue.take(|_| {});
 }
