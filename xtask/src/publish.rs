@@ -11,12 +11,13 @@ use std::time::Instant;
 use super::{child, steps};
 
 /// The libraries that are published, each after those that it needs.
-const LIBRARIES: [&str; 5] = [
+const LIBRARIES: [&str; 6] = [
     "shootdown",
     "shootdown-arch",
     "shootdown-cpu",
     "shootdown-host",
     "shootdown-c",
+    "shootdown-x86_64",
 ];
 
 /// Those whose examples run on a host.
