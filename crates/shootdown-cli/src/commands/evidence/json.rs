@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::floor::Below;
 use super::text::errors;
 use super::{Line, distinct};
 use crate::commands::evidence::shape::Statement;
@@ -17,6 +18,8 @@ pub(super) struct Findings<'a> {
     pub(super) left: &'a [Published],
     /// None when a run for them failed, or none was made.
     pub(super) statements: Option<Vec<Statement>>,
+    /// Rows whose published rate `ideal` does not reach.
+    pub(super) floor: &'a [Below<'a>],
     pub(super) stale: u64,
     pub(super) accesses_checked: u64,
     pub(super) failures: &'a [String],
@@ -30,6 +33,7 @@ struct Document<'a> {
     rows: Vec<Row<'a>>,
     machines: Vec<Machine<'a>>,
     shape: Option<Vec<Shape>>,
+    floor: &'a [Below<'a>],
     stale: u64,
     accesses_checked: u64,
     failures: &'a [String],
@@ -115,6 +119,7 @@ pub(super) fn render(findings: Findings) -> String {
         rows: run.chain(left).collect(),
         machines: machines(findings.lines),
         shape: statements,
+        floor: findings.floor,
         stale: findings.stale,
         accesses_checked: findings.accesses_checked,
         failures: findings.failures,

@@ -4,6 +4,7 @@
 //! for nothing. A user's own rows take the place of the published ones; of these every row must be one that can be run,
 //! and the shape of curves, which is about the published ones, is left out.
 
+mod floor;
 mod interpolate;
 mod json;
 mod page;
@@ -67,7 +68,8 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
     let own = args.rows.as_deref();
     let Tables { rows, beside, notes } = own.map_or_else(|| Ok(Tables::embedded()), Tables::read)?;
     let (rows, left): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.not_run().is_none());
-    let plan = Runs::new(rows.iter().chain(&beside), &settings)?;
+    let ideals = floor::rows(&rows);
+    let plan = Runs::new(rows.iter().chain(&beside).chain(&ideals), &settings)?;
     let of_rows = plan.specs.len();
     let mut specs = plan.specs.clone();
     if own.is_none() {
@@ -86,6 +88,8 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
         lines.filter(ended).collect::<Vec<_>>()
     };
     let (lines, lines_beside) = (complete(&rows), complete(&beside));
+    let ideals = self::lines(&ideals, &plan, &outcomes);
+    let below = floor::below(&rows, &ideals);
     if lines.is_empty() && missing > 0 {
         return Err(Failure::Interrupted);
     }
@@ -106,6 +110,7 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
     } else {
         format!("stale translations: 0 in {checked} checked accesses\n")
     });
+    verdict.push_str(&floor::verdict(&below, floor::checked(&ideals)));
     verdict.extend(failures.iter().map(|failure| format!("FAILED: {failure}\n")));
     let failed = !failures.is_empty();
     let page = || {
@@ -119,7 +124,7 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
             curves: shape::curves(shape),
             statements: own.is_none().then(|| shape::statements(shape)),
             verdict: &verdict,
-            sound: stale == 0 && !failed,
+            sound: stale == 0 && !failed && below.is_empty(),
         })
     };
     let printed = if args.json {
@@ -128,6 +133,7 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
             lines: &lines,
             left: &left,
             statements: shape::statements(shape),
+            floor: &below,
             stale,
             accesses_checked,
             failures: &failures,
@@ -143,7 +149,8 @@ pub fn command(args: &EvidenceArgs, runner: &dyn Runner, stop: &AtomicBool) -> R
     }
     let label = (!args.json).then_some("report");
     output::results(&printed, destination.as_ref(), label, page, stop)?;
-    Ok(if stale > 0 || failed { BAD_RUN } else { SUCCESS })
+    let sound = stale == 0 && !failed && below.is_empty();
+    Ok(if sound { SUCCESS } else { BAD_RUN })
 }
 
 /// The runs that failed, and why.
@@ -406,6 +413,7 @@ mod tests {
             lines: &lines,
             left: &[unknown],
             statements: None,
+            floor: &[],
             stale: 0,
             accesses_checked: 7,
             failures: &["it hangs".to_string()],
