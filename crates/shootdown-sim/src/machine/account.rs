@@ -5,6 +5,7 @@
 use super::config::TICKS_PER_CYCLE;
 use super::cpu::{CATEGORIES, Cpu};
 use super::record::Core;
+use std::cell::Cell;
 
 /// What one CPU did since the last reset.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -17,6 +18,8 @@ pub struct CpuStatistics {
     pub interrupts_taken: u64,
     /// Cycles in each category.
     pub cycles: [f64; CATEGORIES],
+    /// Of these, cycles of entering and leaving interrupt handlers, by the category that was interrupted.
+    pub entry_cycles: [f64; CATEGORIES],
 }
 
 /// What the machine did since the last reset.
@@ -47,21 +50,23 @@ impl Core {
             ..Statistics::default()
         };
         for cpu in &self.cpus[..self.cpus.len() - 1] {
-            let mut cycles = cpu
-                .times
-                .each_ref()
-                .map(|time| time.get() as f64 / TICKS_PER_CYCLE as f64);
+            let in_cycles = |time: &Cell<u64>| time.get() as f64 / TICKS_PER_CYCLE as f64;
+            let mut cycles = cpu.times.each_ref().map(in_cycles);
             cycles[usize::from(cpu.category.get())] += Self::open(cpu, now) as f64 / TICKS_PER_CYCLE as f64;
             let one = CpuStatistics {
                 events: cpu.events.get() - cpu.events_base.get(),
                 ipis_sent: cpu.ipis_sent.get(),
                 interrupts_taken: cpu.interrupts.get(),
                 cycles,
+                entry_cycles: cpu.entries.each_ref().map(in_cycles),
             };
             statistics.total.events += one.events;
             statistics.total.ipis_sent += one.ipis_sent;
             statistics.total.interrupts_taken += one.interrupts_taken;
             for (sum, cycles) in statistics.total.cycles.iter_mut().zip(one.cycles) {
+                *sum += cycles;
+            }
+            for (sum, cycles) in statistics.total.entry_cycles.iter_mut().zip(one.entry_cycles) {
                 *sum += cycles;
             }
             statistics.cpus.push(one);
@@ -88,7 +93,7 @@ impl Core {
             cpu.ipis_sent.set(0);
             cpu.interrupts.set(0);
             cpu.since.set(cpu.since.get().max(now));
-            cpu.times.iter().for_each(|time| time.set(0));
+            cpu.times.iter().chain(&cpu.entries).for_each(|time| time.set(0));
         }
     }
 

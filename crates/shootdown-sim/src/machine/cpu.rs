@@ -155,6 +155,8 @@ pub(crate) struct Cpu {
     pub category: Cell<u8>,
     pub since: Cell<u64>,
     pub times: [Cell<u64>; CATEGORIES],
+    /// Of these, what entering and leaving interrupt handlers took from the category that was interrupted.
+    pub entries: [Cell<u64>; CATEGORIES],
     pub events_base: Cell<u64>,
     pub ipis_sent: Cell<u64>,
     pub interrupts: Cell<u64>,
@@ -194,6 +196,7 @@ impl Cpu {
             category: Cell::new(0),
             since: Cell::new(0),
             times: Default::default(),
+            entries: Default::default(),
             events_base: Cell::new(0),
             ipis_sent: Cell::new(0),
             interrupts: Cell::new(0),
@@ -217,6 +220,15 @@ impl Cpu {
     #[inline]
     pub(crate) fn pass(&self, ticks: u64) {
         self.clock.set(self.clock.get() + self.scaled(ticks));
+    }
+
+    /// As [`pass`](Self::pass), for entering or leaving an interrupt handler.
+    #[inline]
+    pub(crate) fn pass_entry(&self, ticks: u64) {
+        let begun = self.clock.get();
+        self.pass(ticks);
+        let entries = &self.entries[usize::from(self.category.get())];
+        entries.set(entries.get() + self.clock.get() - begun);
     }
 
     /// `ticks` slowed by the siblings.

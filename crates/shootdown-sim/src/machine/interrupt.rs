@@ -72,11 +72,11 @@ impl Core {
             self.refresh();
             cpu.count();
             note(|| What::HandlerEnters);
-            cpu.pass(self.costs.interrupt_entry);
+            cpu.pass_entry(self.costs.interrupt_entry);
             if let Some(handler) = self.handler.get() {
                 handler();
             }
-            cpu.pass(self.costs.interrupt_exit);
+            cpu.pass_entry(self.costs.interrupt_exit);
             note(|| What::HandlerLeaves);
             cpu.masked.set(false);
             cpu.set_slow(SLOW_RECORDING, recording);

@@ -88,9 +88,11 @@ impl<const W: usize> System<W> {
     /// through here: the diary would take the way of one that did not for that of the next.
     pub(super) fn timed<T>(&self, flush: impl FnOnce() -> T) -> T {
         let begun = machine::now();
+        let outer = category::enter(Category::FlushRequester);
         note(|| What::FlushBegins);
         let done = flush();
         note(|| What::FlushEnds);
+        category::leave(outer);
         let took = machine::now().saturating_sub(begun);
         self.preemption.latencies.flush.record(took);
         self.engine.kernel().flush_took(begun);

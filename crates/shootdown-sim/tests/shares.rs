@@ -1,0 +1,84 @@
+//! Shares of CPU time: every cycle of the window is counted once, and time that a flush takes is counted as such.
+
+use shootdown_sim::model::Model;
+use shootdown_sim::run::{RunResult, RunSpec, Workload, run};
+use std::sync::Arc;
+
+fn spec(workload: &str, machine: &str, design: &str, set: &[(&str, f64)]) -> RunSpec {
+    let model = Model::find(machine).unwrap();
+    let with = |model: Model, &(path, value): &(&str, f64)| model.with(path, value).unwrap();
+    RunSpec {
+        workload: workload.into(),
+        machine: Arc::new(set.iter().fold(model, with)),
+        design: design.into(),
+        threads: 6,
+        seed: 3,
+        virtual_ms: Some(2.0),
+        lru_drain: false,
+        parameters: Default::default(),
+    }
+}
+
+fn share(result: &RunResult, wanted: &str) -> f64 {
+    let of = |(name, share): &(&str, f64)| (*name == wanted).then_some(*share);
+    result.time_shares.iter().find_map(of).unwrap()
+}
+
+#[track_caller]
+fn add_up(spec: &RunSpec) {
+    let result = run(spec, &mut |_| true).unwrap();
+    let sum: f64 = result.time_shares.iter().map(|(_, share)| share).sum();
+    let (workload, design) = (&spec.workload, &spec.design);
+    assert!(
+        (sum - 1.0).abs() < 0.01,
+        "{workload} {design}: {sum}: {:?}",
+        result.time_shares
+    );
+    assert!(
+        result.time_shares.iter().all(|(_, share)| (0.0..=1.0).contains(share)),
+        "{workload} {design}"
+    );
+    let flush = share(&result, "invalidation, requester") + share(&result, "invalidation, interrupted");
+    assert!((flush - result.flush_share).abs() < 1e-9, "{workload} {design}");
+}
+
+#[test]
+fn shares_of_every_workload_add_up_to_one() {
+    for (workload, ..) in Workload::ALL {
+        for (machine, design) in [
+            ("milan-72", "ipi"),
+            ("milan-72", "broadcast"),
+            ("ampere-32", "arm-broadcast"),
+        ] {
+            add_up(&spec(workload, machine, design, &[]));
+        }
+    }
+}
+
+#[test]
+fn shares_of_a_virtual_machine_add_up_to_one() {
+    let set = [("vm.vcpus", 6.0), ("vm.host_cpus", 4.0), ("vm.slice", 1e5)];
+    for workload in ["tlb_flush2", "mmap_churn", "latency", "reclaim"] {
+        for posted in [0.0, 1.0] {
+            add_up(&spec(
+                workload,
+                "milan-72",
+                "ipi",
+                &[&set[..], &[("vm.posted", posted)]].concat(),
+            ));
+        }
+    }
+}
+
+/// Its flushes take microseconds each: with one reclaiming CPU of six that is a share that can be seen.
+#[test]
+fn flushes_of_reclaim_are_counted_where_nobody_is_interrupted() {
+    let result = run(&spec("reclaim", "ampere-32", "arm-broadcast", &[]), &mut |_| true).unwrap();
+    let flushes = result.latencies.iter().find(|latency| latency.name == "flush").unwrap();
+    let expected = flushes.count as f64 * flushes.p50_ns / (result.virtual_ns * 6.0);
+    assert!(
+        expected > 0.001 && (0.5..2.0).contains(&(result.flush_share / expected)),
+        "{} for {expected}",
+        result.flush_share
+    );
+}
