@@ -100,6 +100,8 @@ pub struct Latencies {
     /// From the moment at which an interrupt for a request is sent until its handler has done what was asked: of
     /// handlers that found something to do, and of several interrupts that were taken as one the first.
     pub answer: Recorder,
+    /// From the beginning to the end of a system call, of workloads that are about one.
+    pub call: Recorder,
     /// From the moment at which a sleeper with real-time priority was to wake until it runs.
     pub wake_up: Recorder,
 }
@@ -115,7 +117,7 @@ pub const BYSTANDERS: &str = "disturbance of bystanders";
 
 impl Latencies {
     /// Each, by name.
-    pub fn all(&self) -> [(&'static str, &Recorder); 8] {
+    pub fn all(&self) -> [(&'static str, &Recorder); 9] {
         [
             ("flush", &self.flush),
             ("shootdown", &self.shootdown),
@@ -124,6 +126,7 @@ impl Latencies {
             (DISTURBANCE, &self.disturbance),
             (BYSTANDERS, &self.bystanders),
             ("interrupt to answer", &self.answer),
+            ("call", &self.call),
             ("real-time wake-up", &self.wake_up),
         ]
     }

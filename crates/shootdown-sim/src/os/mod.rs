@@ -24,6 +24,7 @@ mod kernel_pages;
 mod latency;
 mod lock;
 mod mapping;
+mod migrate;
 mod nmi;
 mod preemption;
 mod process;
@@ -325,7 +326,7 @@ impl<const W: usize> System<W> {
         unsafe { &*self.machine }
     }
 
-    fn allocate<T>(&self, value: T) -> Shared<T> {
+    pub(crate) fn allocate<T>(&self, value: T) -> Shared<T> {
         self.machine().alloc(value)
     }
 

@@ -1,15 +1,31 @@
 //! Page reclaim: one page here, one there, from several processes, flushed together; and what must not overtake it.
 
 use super::System;
+use super::category::{self, Category};
 use super::process::{PAGE, Process};
 use crate::hw::{Entry, table_index};
 use crate::machine;
 use shootdown::Range;
 
+/// Pages that were taken out of page tables and flushed.
+pub(super) struct Taken {
+    /// Number of the process, and address.
+    pub pages: Vec<(u32, u64)>,
+    /// Their frames, without the zero page.
+    pub frames: Vec<u32>,
+}
+
 impl<const W: usize> System<W> {
     /// Takes the page at each address from its process, flushes all of them in one batch, and frees the frames.
     /// Returns how many pages were there to be taken.
     pub fn reclaim(&self, victims: &[(&Process<W>, u64)]) -> usize {
+        let taken = self.take_out(victims);
+        self.free_frames(taken.frames);
+        taken.pages.len()
+    }
+
+    /// Takes the page at each address out of its process's page table and flushes all of them in one batch.
+    pub(super) fn take_out(&self, victims: &[(&Process<W>, u64)]) -> Taken {
         let mut batch = self.engine.batch();
         let (mut frames, mut covered) = (Vec::new(), Vec::new());
         for &(process, va) in victims {
@@ -40,14 +56,14 @@ impl<const W: usize> System<W> {
                 hw.perfect_invalidate(machine::cpu(), number, va..va + PAGE);
             }
         }
-        let taken = covered.len();
+        let mut pages = Vec::with_capacity(covered.len());
         for (number, va, stamp) in covered {
             self.hw
                 .borrow_mut()
                 .completed(number, va..va + PAGE, stamp, machine::cpu(), machine::now());
+            pages.push((number, va));
         }
-        self.free_frames(frames);
-        taken
+        Taken { pages, frames }
     }
 
     /// What an `mprotect` or an unmap does that finds the page at `va` not mapped: before it relies on that, a batch
@@ -61,7 +77,9 @@ impl<const W: usize> System<W> {
                 return;
             }
             let stamp = self.hw.borrow_mut().request_begins(machine::cpu(), machine::now());
+            let outer = category::enter(Category::FlushRequester);
             self.engine.flush_pending(&process.space);
+            category::leave(outer);
             self.hw
                 .borrow_mut()
                 .completed(process.number, va..va + PAGE, stamp, machine::cpu(), machine::now());

@@ -8,6 +8,8 @@ mod gup;
 mod latency;
 mod madvise_spin;
 mod madvise_stress;
+mod malloc_churn;
+mod migrate;
 mod mmap_churn;
 mod mprotect_all;
 mod parameters;
@@ -16,6 +18,7 @@ mod tlb_flush2;
 mod tlb_flush_file;
 mod tlb_shared;
 pub mod trace;
+mod unmap_shared;
 
 pub use parameters::{PREFIX as PARAMETER_PREFIX, Parameter, Parameters, all as parameters};
 
@@ -31,6 +34,10 @@ pub(crate) enum Commons<const W: usize> {
     Nothing,
     /// Of `build`.
     Build(build::Commons<W>),
+    /// Of `unmap_shared`.
+    UnmapShared(unmap_shared::Commons),
+    /// Of `migrate`.
+    Migrate(migrate::Commons),
 }
 
 /// What a thread of a workload gets.
@@ -100,11 +107,17 @@ pub enum Workload {
     Latency,
     /// Small private regions, mapped, written and unmapped.
     MmapChurn,
+    /// Chunks of each thread's heap, written and given back.
+    MallocChurn,
+    /// Pages that all have read, unmapped by one.
+    UnmapShared,
+    /// Pages that move to other frames.
+    Migrate,
 }
 
 impl Workload {
     /// All, with their names and a line about each.
-    pub const ALL: [(&'static str, Workload, &'static str); 13] = [
+    pub const ALL: [(&'static str, Workload, &'static str); 16] = [
         (
             "tlb_flush2",
             Workload::TlbFlush2,
@@ -170,6 +183,21 @@ impl Workload {
             Workload::MmapChurn,
             "each thread maps 64 KiB wherever there is room, writes each page and unmaps it (one op: all of that)",
         ),
+        (
+            "malloc_churn",
+            Workload::MallocChurn,
+            "each thread, also more than CPUs, fills 512 KiB of its heap and gives most of it back in one call (ebizzy -M)",
+        ),
+        (
+            "unmap_shared",
+            Workload::UnmapShared,
+            "one thread unmaps or drops pages that all others have just read (one op: a call, whose times are \"call\")",
+        ),
+        (
+            "migrate",
+            Workload::Migrate,
+            "one thread moves pages to other frames in batches while the others read them (one op: a page)",
+        ),
     ];
 
     /// The workload of that name.
@@ -189,12 +217,16 @@ impl Workload {
     /// The numbers that `--set workload.NAME.PARAMETER=VALUE` can change.
     pub fn parameters(self) -> &'static [Parameter] {
         match self {
-            Workload::TlbFlush1 | Workload::TlbShared | Workload::Latency => &[],
+            Workload::TlbShared | Workload::Latency => &[],
+            Workload::TlbFlush1 => tlb_flush_file::PRIVATE,
+            Workload::UnmapShared => unmap_shared::PARAMETERS,
+            Workload::Migrate => migrate::PARAMETERS,
             Workload::TlbFlush2 => tlb_flush2::PARAMETERS,
             Workload::MmapChurn => mmap_churn::PARAMETERS,
+            Workload::MallocChurn => malloc_churn::PARAMETERS,
             Workload::MadviseSpin => madvise_spin::PARAMETERS,
             Workload::MadviseStress => madvise_stress::PARAMETERS,
-            Workload::TlbFlush3 => tlb_flush_file::PARAMETERS,
+            Workload::TlbFlush3 => tlb_flush_file::SHARED,
             Workload::MprotectAll => mprotect_all::PARAMETERS,
             Workload::Gup => gup::PARAMETERS,
             Workload::Build => build::PARAMETERS,
@@ -211,13 +243,16 @@ impl Workload {
     /// Processes that `threads` threads are spread over, thread after thread.
     pub(crate) fn processes(self, threads: usize, parameters: &Parameters) -> usize {
         match self {
-            Workload::TlbFlush1
-            | Workload::TlbFlush3
-            | Workload::TlbShared
+            Workload::TlbShared
             | Workload::Gup
             | Workload::MadviseSpin
             | Workload::Latency
-            | Workload::MmapChurn => 1,
+            | Workload::MmapChurn
+            | Workload::MallocChurn
+            | Workload::UnmapShared
+            | Workload::Migrate => 1,
+            Workload::TlbFlush1 => tlb_flush_file::processes(false, threads, parameters),
+            Workload::TlbFlush3 => tlb_flush_file::processes(true, threads, parameters),
             Workload::TlbFlush2 => tlb_flush2::processes(threads, parameters),
             Workload::MadviseStress => madvise_stress::processes(threads, parameters),
             Workload::MprotectAll | Workload::Reclaim => threads,
@@ -249,7 +284,9 @@ impl Workload {
             Workload::MprotectAll => mprotect_all::bytes(parameters),
             Workload::Gup => gup::bytes(threads, parameters),
             Workload::TlbFlush2 => tlb_flush2::bytes(threads, parameters),
-            Workload::TlbFlush1 | Workload::TlbFlush3 => threads as u64 * tlb_flush2::REGION,
+            Workload::TlbFlush1 | Workload::TlbFlush3 => {
+                threads.div_ceil(self.processes(threads, parameters)) as u64 * tlb_flush2::REGION
+            }
             Workload::Build => build::BYTES,
             Workload::Reclaim => reclaim::bytes(parameters),
             Workload::ContextSwitch => context_switch::bytes(parameters),
@@ -258,6 +295,9 @@ impl Workload {
             Workload::MadviseStress => madvise_stress::REGION,
             Workload::Latency => latency::bytes(threads),
             Workload::MmapChurn => threads as u64 * mmap_churn::span(parameters),
+            Workload::MallocChurn => malloc_churn::bytes(threads),
+            Workload::UnmapShared => unmap_shared::bytes(parameters),
+            Workload::Migrate => migrate::REGION,
         }
     }
 
@@ -265,6 +305,8 @@ impl Workload {
     pub(crate) fn commons<const W: usize>(self, system: &System<W>) -> Commons<W> {
         match self {
             Workload::Build => Commons::Build(build::Commons::new(system)),
+            Workload::UnmapShared => Commons::UnmapShared(unmap_shared::Commons::new(system)),
+            Workload::Migrate => Commons::Migrate(migrate::Commons::new(system)),
             _ => Commons::Nothing,
         }
     }
@@ -279,7 +321,10 @@ impl Workload {
 
     /// Whether there may be more threads than CPUs.
     pub fn oversubscribes(self) -> bool {
-        matches!(self, Workload::MadviseStress | Workload::Latency)
+        matches!(
+            self,
+            Workload::MadviseStress | Workload::Latency | Workload::MallocChurn
+        )
     }
 
     /// What a real-time thread on each CPU does besides, if the workload has them.
@@ -307,6 +352,17 @@ impl Workload {
             Workload::MadviseStress => madvise_stress::run(thread),
             Workload::Latency => latency::run(thread),
             Workload::MmapChurn => mmap_churn::run(thread),
+            Workload::MallocChurn => malloc_churn::run(thread),
+            Workload::UnmapShared => {
+                if let Commons::UnmapShared(commons) = &*thread.commons {
+                    unmap_shared::run(thread, commons);
+                }
+            }
+            Workload::Migrate => {
+                if let Commons::Migrate(commons) = &*thread.commons {
+                    migrate::run(thread, commons);
+                }
+            }
         }
     }
 }

@@ -7,10 +7,18 @@
 //! loops the page is already there, read-only, when it is written. Privately that write copies it, and the old
 //! translation must go everywhere before the copy is used. Shared, the first write is noticed so that the page can be
 //! marked dirty, and the write-protected entry is flushed when it becomes writable; x86 Linux leaves that flush out in
-//! its own code, and what made up for it in the measurement is not known: `workload.tlb_flush3.notify_flushes` turns it
-//! off. 15/16 + 1 = 1.94.
+//! its own code: `workload.tlb_flush3.notify_flushes` turns it off. 15/16 + 1 = 1.94.
+//!
+//! What may make up for it in the measurement: a dirty page of a file is flushed before its table's lock is released
+//! (`zap_pte_range`, `force_flush`), and again at the end of the call if another thread of the process is in one too
+//! (`tlb_finish_mmu`, `mm_tlb_flush_nested`), which interrupts make likely. One thread alone would then flush once.
+//!
+//! will-it-scale's file has 128 MiB, and its loop unmaps once in 32,768 pages, not once in 256; in its first pass over
+//! the file no page beyond the loop's own is cached yet, so that a loop flushes once. Neither changes the rate of many
+//! passes: an unmap is one flush more in 256 loops. In its process mode each process has a file of its own:
+//! `process_threads` 1.
 
-use super::{Parameter, Thread, tlb_flush2};
+use super::{Parameter, Parameters, Thread, processes_of, tlb_flush2};
 use crate::os::{Mapping, PAGE};
 
 /// Whether the write that dirties a page of a shared mapping flushes its write-protected entry.
@@ -23,7 +31,28 @@ const NOTIFY_FLUSHES: Parameter = Parameter {
     about: "1: the write that makes a page dirty flushes the write-protected entry; 0: a spurious fault is enough",
 };
 
-pub(super) const PARAMETERS: &[Parameter] = &[NOTIFY_FLUSHES];
+/// Threads of each process of `tlb_flush1`, and of `tlb_flush3`.
+const PRIVATE_THREADS: Parameter = Parameter {
+    path: "workload.tlb_flush1.process_threads",
+    default: 0.0,
+    least: 0.0,
+    most: 8192.0,
+    whole: true,
+    about: "threads of each process (0: one process for all; 1: will-it-scale's process mode)",
+};
+const SHARED_THREADS: Parameter = Parameter {
+    path: "workload.tlb_flush3.process_threads",
+    ..PRIVATE_THREADS
+};
+
+pub(super) const PRIVATE: &[Parameter] = &[PRIVATE_THREADS];
+pub(super) const SHARED: &[Parameter] = &[SHARED_THREADS, NOTIFY_FLUSHES];
+
+/// Processes of `threads` threads.
+pub(super) fn processes(shared: bool, threads: usize, parameters: &Parameters) -> usize {
+    let each = if shared { &SHARED_THREADS } else { &PRIVATE_THREADS };
+    processes_of(parameters.count(each), threads)
+}
 
 pub(super) fn run<const W: usize>(thread: &Thread<W>, shared: bool) {
     let notify_flushes = thread.parameters.count(&NOTIFY_FLUSHES) == 1;

@@ -1,0 +1,101 @@
+//! What one operation of a workload asks of translation coherence, in numbers.
+
+use shootdown_sim::model::Model;
+use shootdown_sim::run::{Parameters, RunResult, RunSpec, run};
+use std::sync::Arc;
+
+fn played(workload: &str, design: &str, threads: usize, set: &[(&str, f64)]) -> RunResult {
+    let parameters = set.iter().fold(Parameters::default(), |parameters, &(path, value)| {
+        parameters.with(path, value).unwrap()
+    });
+    let spec = RunSpec {
+        workload: workload.into(),
+        machine: Arc::new(Model::find("milan-72").unwrap()),
+        design: design.into(),
+        threads,
+        seed: 7,
+        virtual_ms: Some(4.0),
+        lru_drain: false,
+        parameters,
+    };
+    let result = run(&spec, &mut |_| true).unwrap();
+    assert_eq!(result.stale, 0, "{:?}", result.story);
+    result
+}
+
+fn call_us(result: &RunResult) -> f64 {
+    result
+        .latencies
+        .iter()
+        .find(|latency| latency.name == "call")
+        .unwrap()
+        .p50_ns
+        / 1e3
+}
+
+/// Each call interrupts every CPU that has read the pages, and takes the longer the more there are.
+#[test]
+fn an_unmap_of_shared_pages_interrupts_all_that_have_read_them() {
+    for unmap in [0.0, 1.0] {
+        let set = [
+            ("workload.unmap_shared.unmap", unmap),
+            ("workload.unmap_shared.pages", 4.0),
+        ];
+        let times = [1, 2, 9, 33].map(|threads| {
+            let result = played("unmap_shared", "ipi-per-cpu", threads, &set);
+            let readers = threads as f64 - 1.0;
+            assert!(
+                (result.interrupts_per_op - readers).abs() < 0.1 * readers + 0.01,
+                "{threads}: {result:?}"
+            );
+            call_us(&result)
+        });
+        assert!(times.is_sorted() && times[3] > 2.0 * times[1], "{times:?}");
+        let ideal = call_us(&played("unmap_shared", "ideal", 33, &set));
+        assert!(ideal < 0.5 * times[3], "{ideal} {times:?}");
+    }
+}
+
+/// A batch of 512 pages is flushed once, where one page at a time is flushed 512 times: 99.8 % fewer interrupts.
+#[test]
+fn batches_of_migration_share_a_flush() {
+    let per_page = |batch: f64| {
+        let result = played("migrate", "ipi-per-cpu", 8, &[("workload.migrate.batch", batch)]);
+        (result.interrupts_per_op, result.ops_per_s)
+    };
+    let ((alone, slow), (batched, fast)) = (per_page(1.0), per_page(512.0));
+    assert!((6.0..=7.5).contains(&alone), "seven readers: {alone}");
+    assert!(batched < 0.01 * alone && fast > 1.5 * slow, "{batched} {fast} {slow}");
+}
+
+/// will-it-scale's processes never interrupt each other; two threads of one process do, 1 + 15/16 times a loop.
+#[test]
+fn loops_on_files_flush_as_their_sources_say() {
+    for workload in ["tlb_flush1", "tlb_flush3"] {
+        let path = format!("workload.{workload}.process_threads");
+        let (threads, processes) = (
+            played(workload, "ipi-per-cpu", 2, &[]),
+            played(workload, "ipi-per-cpu", 2, &[(&path, 1.0)]),
+        );
+        assert!(
+            (threads.interrupts_per_op - 1.94).abs() < 0.04,
+            "{}",
+            threads.interrupts_per_op
+        );
+        assert!(processes.interrupts_per_op < 0.01, "{}", processes.interrupts_per_op);
+        assert!(processes.ops_per_s > 1.5 * threads.ops_per_s, "{processes:?}");
+    }
+    let anonymous = played("tlb_flush2", "ipi-per-cpu", 2, &[]).interrupts_per_op;
+    assert!((anonymous - 1.0).abs() < 0.02, "{anonymous}");
+}
+
+/// A chunk is dropped by one call, whatever its size.
+#[test]
+fn a_freed_chunk_is_flushed_once() {
+    let result = played("malloc_churn", "ipi-per-cpu", 8, &[]);
+    assert!(
+        (result.interrupts_per_op - 7.0).abs() < 0.5,
+        "{}",
+        result.interrupts_per_op
+    );
+}
