@@ -6,7 +6,7 @@
 use crate::hw::{Aarch64, ArmErrata, Costs, HwConfig, Isa, Riscv64};
 use crate::machine::{Config, CoreCosts, Topology};
 use crate::model::{Arch, Model};
-use crate::os::{HookCosts, HostConfig, OsCosts, RemoteCosts};
+use crate::os::{HookCosts, HostConfig, OsCosts, RemoteCosts, Spinning};
 use shootdown::{BroadcastLimits, Design, Errata, Machine, Policy, Reach, Requests};
 
 /// A design as it can be on a machine: without broadcast hardware nothing is broadcast; slots and tags as the model
@@ -108,10 +108,21 @@ pub(crate) fn host(model: &Model) -> Option<HostConfig> {
         cpus: vm.host_cpus,
         others: vm.others,
         slice: cycles(vm.slice),
+        latency: cycles(vm.latency),
+        wakeup: cycles(vm.wakeup),
         spread: vm.spread,
         switch: cycles(vm.switch),
         wake: cycles(vm.wake),
         pv_flush: vm.pv_flush,
+        spinning: Spinning {
+            window: cycles(vm.spin_window),
+            exit: cycles(vm.spin_exit),
+            boost: vm.boost as u32,
+            yield_on_send: vm.yield_on_send,
+            lock_threshold: cycles(vm.lock_spins as f64 * vm.pause),
+            lock_gives_up: vm.lock_gives_up,
+            lock_kick: cycles(vm.ipi_exit),
+        },
     })
 }
 

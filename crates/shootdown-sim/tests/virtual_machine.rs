@@ -2,7 +2,7 @@
 //! stale there.
 
 use shootdown_sim::model::Model;
-use shootdown_sim::run::{RunResult, RunSpec, run, validate};
+use shootdown_sim::run::{Latency, RunResult, RunSpec, run, validate};
 use std::sync::Arc;
 
 /// `tlb_flush2` on the first eight CPUs of a machine, changed by `set`.
@@ -102,8 +102,15 @@ fn work_takes_no_more_than_the_cpus_of_the_host() {
 #[test]
 fn whoever_does_not_wait_for_preempted_cpus_is_faster() {
     let with = |pv_flush: f64| {
-        let set = [overcommitted(4.0), vec![("vm.pv_flush", pv_flush)]].concat();
-        let result = played("ipi-trim", &set);
+        let set = [
+            overcommitted(4.0),
+            vec![
+                ("vm.pv_flush", pv_flush),
+                ("vm.spin_window", 0.0),
+                ("vm.yield_on_send", 0.0),
+            ],
+        ];
+        let result = played("ipi-trim", &set.concat());
         let longest = result
             .latencies
             .iter()
@@ -137,4 +144,143 @@ fn nothing_stale_is_used_by_virtual_cpus_that_were_out() {
     }
     let result = played("none", &overcommitted(4.0));
     assert!(result.stale > 0, "the oracle sees what is stale here too");
+}
+
+/// The median of a distribution, ns, where one thread drops a page again and again and another spins in user code.
+fn median(name: &str, set: &[(&str, f64)]) -> f64 {
+    let spec = RunSpec {
+        workload: "madvise_spin".into(),
+        threads: 2,
+        ..spec("ipi-per-cpu", &[&[("vm.vcpus", 2.0)], set].concat())
+    };
+    let result = run(&spec, &mut |_| true).unwrap();
+    assert_eq!(result.stale, 0, "{:?}", result.story);
+    let found = result.latencies.iter().find(|latency| latency.name == name);
+    found.unwrap_or_else(|| panic!("no samples of {name}")).p50_ns
+}
+
+/// What is added to the time from sending an interrupt to its answer is what the settings say.
+#[test]
+fn each_exit_of_an_interrupt_takes_as_long_as_its_setting_says() {
+    let answer = |set: &[(&str, f64)]| median("interrupt to answer", set);
+    let least = answer(&[("vm.ipi_virtualised", 1.0)]);
+    let sent = answer(&[]) - least;
+    assert!((1400.0..=1600.0).contains(&sent), "an exit of 1500 ns took {sent}");
+    let injected = answer(&[("vm.ipi_virtualised", 1.0), ("vm.posted", 0.0)]) - least;
+    assert!(
+        (2400.0..=2600.0).contains(&injected),
+        "kick 1000 ns and injection 1500 ns took {injected}"
+    );
+}
+
+/// Two virtual CPUs on one: whoever is asked is out, and is back when the other's slice is over.
+#[test]
+fn a_preempted_target_is_waited_for_until_it_runs_unless_it_is_flushed_at_entry() {
+    let flush = |set: &[(&str, f64)]| {
+        let one = [("vm.host_cpus", 1.0), ("vm.spread", 0.0), ("vm.slice", 1e6)];
+        median("flush", &[&one, set].concat())
+    };
+    let quick = flush(&[("vm.pv_flush", 1.0)]);
+    let waits = flush(&[("vm.pv_flush", 0.0), ("vm.spin_window", 0.0), ("vm.yield_on_send", 0.0)]);
+    assert!(quick < 2_000.0, "flush at entry took {quick}");
+    assert!(
+        waits > 5e5,
+        "a target that was out until the slice of 1 ms was over took {waits}"
+    );
+}
+
+/// Two other machines keep both CPUs of the host busy. A target that is out answers when its turn comes, after up to a
+/// slice or two of a millisecond; one that is yielded to answers some microseconds later: the window, the exit, the
+/// switch. It is out in user code, so that only a yield to whoever has an interrupt pending finds it.
+#[test]
+fn a_yield_brings_a_preempted_target_back() {
+    let answers = |boost: f64, on_send: f64| {
+        let set = [
+            ("vm.vcpus", 2.0),
+            ("vm.others", 2.0),
+            ("vm.pv_flush", 0.0),
+            ("vm.slice", 1e6),
+            // So that no yield is refused as unfair.
+            ("vm.wakeup", 5e7),
+            ("vm.boost", boost),
+            ("vm.yield_on_send", on_send),
+        ];
+        let spec = RunSpec {
+            workload: "madvise_spin".into(),
+            threads: 2,
+            virtual_ms: Some(60.0),
+            ..spec("ipi-per-cpu", &set)
+        };
+        let result = run(&spec, &mut |_| true).unwrap();
+        assert_eq!(result.stale, 0, "{:?}", result.story);
+        let found = result
+            .latencies
+            .into_iter()
+            .find(|latency| latency.name == "interrupt to answer");
+        found.unwrap()
+    };
+    let soon = |latency: &Latency| {
+        let after_a_switch = latency.buckets.iter().filter(|(edge, _)| (5e3..1e5).contains(edge));
+        after_a_switch.map(|&(_, count)| count).sum::<u64>()
+    };
+    for boost in [0.0, 1.0] {
+        let alone = answers(boost, 0.0);
+        // One whose turn came soon by chance.
+        assert!(alone.max_ns > 5e5 && soon(&alone) <= 1, "{alone:?}");
+    }
+    let spinning = answers(2.0, 0.0);
+    assert!(spinning.max_ns < 2e4 && soon(&spinning) > 5, "{spinning:?}");
+    let sending = answers(0.0, 1.0);
+    assert!(soon(&sending) > 5, "{sending:?}");
+}
+
+/// Locks whose waiters halt lose nothing: no hang, nothing stale, and the same work as locks that spin where nobody is
+/// preempted.
+#[test]
+fn locks_that_halt_are_woken() {
+    let with = |set: &[(&str, f64)]| {
+        let set = [&[("vm.vcpus", 8.0), ("vm.slice", 2e5)], set].concat();
+        let spec = RunSpec {
+            workload: "malloc_churn".into(),
+            threads: 16,
+            virtual_ms: Some(20.0),
+            ..spec("ipi", &set)
+        };
+        let result = run(&spec, &mut |_| true).unwrap();
+        assert_eq!(result.stale, 0, "{:?}", result.story);
+        result.ops_per_s
+    };
+    // A hundred turns: waiters halt often.
+    let (halting, spinning) = (with(&[("vm.lock_spins", 100.0)]), with(&[("vm.lock_spins", 0.0)]));
+    assert!((0.5..1.5).contains(&(halting / spinning)), "{halting} {spinning}");
+    for gives_up in [0.0, 1.0] {
+        let rate = with(&[
+            ("vm.lock_spins", 100.0),
+            ("vm.lock_gives_up", gives_up),
+            ("vm.others", 8.0),
+        ]);
+        assert!(rate > 0.1 * spinning, "{gives_up}: {rate} {spinning}");
+    }
+}
+
+/// `zen5-vm-2` is a virtual machine itself: what its exits cost is in its own numbers.
+#[test]
+fn the_measured_virtual_machine_runs_with_vm_and_changes_nothing_but_by_its_host() {
+    let on = |set: &[(&str, f64)]| {
+        let with = |model: Model, &(path, value): &(&str, f64)| model.with(path, value).unwrap();
+        let model = set.iter().fold(Model::find("zen5-vm-2").unwrap(), with);
+        let spec = RunSpec {
+            machine: Arc::new(model),
+            threads: 2,
+            ..spec("ipi-trim", &[])
+        };
+        let result = run(&spec, &mut |_| true).unwrap();
+        assert_eq!(result.stale, 0, "{:?}", result.story);
+        result.ops_per_s
+    };
+    let (bare, virtual_one) = (on(&[]), on(&[("vm.vcpus", 2.0)]));
+    assert!((virtual_one / bare - 1.0).abs() < 0.02, "{virtual_one} {bare}");
+    // On one CPU they do not interrupt each other: what is out is flushed at entry. One thread makes 304 thousand loops.
+    let half = on(&[("vm.vcpus", 2.0), ("vm.host_cpus", 1.0)]);
+    assert!((270e3..310e3).contains(&half), "{half}");
 }

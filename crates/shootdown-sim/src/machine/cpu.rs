@@ -130,6 +130,9 @@ pub(crate) struct Cpu {
 
     /// Earliest interrupt not yet taken.
     pub irq_at: Cell<u64>,
+    /// When it was asked to leave the guest, and whether it is outside.
+    pub exit_at: Cell<u64>,
+    pub outside: Cell<bool>,
     pub task: UnsafeCell<Option<Task>>,
     pub daemon: Cell<bool>,
     pub siblings: Box<[u16]>,
@@ -183,6 +186,8 @@ impl Cpu {
             daemon: Cell::new(false),
             siblings,
             irq_at: Cell::new(NEVER),
+            exit_at: Cell::new(NEVER),
+            outside: Cell::new(false),
             irqs: Arrivals::default(),
             irq_sent: Cell::new(NEVER),
             raised: Cell::new(0),

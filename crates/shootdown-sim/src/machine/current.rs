@@ -113,6 +113,22 @@ pub fn wait_until(condition: impl FnMut() -> bool) {
     core().wait_until(condition);
 }
 
+/// As [`wait_until`], but no longer than until `until`, cycles: whether the condition holds. Until then nothing but a
+/// change of what it read, an interrupt or an exit has it evaluated again.
+pub fn wait_until_or(until: u64, condition: impl FnMut() -> bool) -> bool {
+    core().wait(until.saturating_mul(TICKS_PER_CYCLE), condition)
+}
+
+/// `cpu` leaves the guest at `at` (cycles), at its first instruction from then on, and the hypervisor is called.
+pub fn request_exit(cpu: usize, at: u64) {
+    core().request_exit(cpu, at.saturating_mul(TICKS_PER_CYCLE));
+}
+
+/// Whether an interrupt has arrived at `cpu` that it has not taken, as the hypervisor sees it.
+pub fn interrupt_pending(cpu: usize) -> bool {
+    core().cpus[cpu].irq_at.get() <= now_ticks()
+}
+
 /// Idles until [`wake`] (one before the sleep counts), or once until the deadline passes. Interrupts are served.
 pub fn sleep() {
     core().sleep();

@@ -11,6 +11,7 @@ mod arena;
 mod config;
 mod cpu;
 mod current;
+mod exits;
 mod interrupt;
 mod lines;
 mod memory;
@@ -28,6 +29,7 @@ pub use arena::{LINE, Shared};
 pub use config::{Config, CoreCosts, Distance, MAX_CPUS, StoreBuffer, TICKS_PER_CYCLE, Topology};
 pub use cpu::CATEGORIES;
 pub use current::*;
+pub use exits::Hypervisor;
 pub use lines::LineId;
 pub use word::{SimWord, SimWorld};
 
@@ -179,6 +181,17 @@ impl Machine {
     /// When set before.
     pub fn set_send_hook(&self, hook: impl Fn(usize) + 'static) {
         assert!(self.core.send_hook.set(Box::new(hook)).is_ok(), "the send hook is set");
+    }
+
+    /// Puts a hypervisor under the machine. Once.
+    ///
+    /// # Panics
+    /// When there is one.
+    pub fn set_hypervisor(&self, hypervisor: impl Hypervisor + 'static) {
+        assert!(
+            self.core.hypervisor.set(Box::new(hypervisor)).is_ok(),
+            "there is a hypervisor"
+        );
     }
 
     /// What entering and leaving an interrupt's handler takes together, cycles.

@@ -5,6 +5,7 @@ use super::StoreBuffer;
 use super::arena::Mapping;
 use super::config::{Config, TickCosts, ticks};
 use super::cpu::{Cpu, Load, NEVER, SLOW_HOST, SLOW_RANDOM, State, TAGS};
+use super::exits::Hypervisor;
 use super::lines::Lines;
 use super::memory::Drains;
 use super::tasks::Tasks;
@@ -78,6 +79,7 @@ pub(crate) struct Core {
     pub barrier_hook: OnceCell<Box<dyn Fn(super::Barrier)>>,
     /// What notes each interrupt that a CPU sends, by its target.
     pub send_hook: OnceCell<Box<dyn Fn(usize)>>,
+    pub hypervisor: OnceCell<Box<dyn Hypervisor>>,
 }
 
 impl Core {
@@ -161,6 +163,7 @@ impl Core {
             store_hook: OnceCell::new(),
             barrier_hook: OnceCell::new(),
             send_hook: OnceCell::new(),
+            hypervisor: OnceCell::new(),
         };
         for cpu in &core.cpus {
             core.rescale(cpu);

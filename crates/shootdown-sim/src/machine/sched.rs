@@ -24,6 +24,7 @@ impl Core {
             return;
         }
         let irq = if cpu.masked.get() { NEVER } else { cpu.irq_at.get() };
+        let irq = irq.min(cpu.exit_due_at());
         let window = self.window.get();
         let calls = irq.min(self.timer_at.get()).saturating_sub(1).min(window);
         let cap = calls.min(self.drains.next.get().saturating_sub(1));
@@ -95,6 +96,8 @@ impl Core {
                 }
             } else if self.drains.next.get() <= clock {
                 self.drain_until(clock);
+            } else if cpu.exit_due() {
+                self.take_exit(cpu);
             } else if cpu.interrupt_due() {
                 self.take_interrupts(cpu);
             } else {
@@ -142,7 +145,13 @@ impl Core {
         loop {
             let clock = cpu.clock.get();
             let irq = cpu.irq_at.get();
-            if cpu.masked.get() {
+            if cpu.exit_due_at() <= clock + rest {
+                let at = cpu.exit_due_at().max(clock);
+                rest -= at - clock;
+                cpu.clock.set(at);
+                self.take_exit(cpu);
+                rest = until.map_or(rest, |at| at.saturating_sub(cpu.clock.get()));
+            } else if cpu.masked.get() {
                 cpu.clock.set(clock + rest);
                 break;
             } else if irq <= clock + rest {

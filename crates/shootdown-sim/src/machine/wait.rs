@@ -8,7 +8,14 @@ use super::record::Core;
 
 impl Core {
     /// Returns when `condition` holds.
-    pub(crate) fn wait_until(&self, mut condition: impl FnMut() -> bool) {
+    pub(crate) fn wait_until(&self, condition: impl FnMut() -> bool) {
+        self.wait(NEVER, condition);
+    }
+
+    /// Returns when `condition` holds, or when it does not at `until`, ticks: whether it holds.
+    pub(crate) fn wait(&self, until: u64, mut condition: impl FnMut() -> bool) -> bool {
+        let mut spins_until = None;
+        let mut holds = false;
         let from = self.cpu().recorded.borrow().len();
         let outer = self.cpu().slow.get() & SLOW_RECORDING != 0;
         while self.on_cpu() {
@@ -16,14 +23,21 @@ impl Core {
             let noticed = cpu.clock.get();
             let seen = (cpu.raised.get(), cpu.interrupts.get());
             cpu.set_slow(SLOW_RECORDING, true);
-            let holds = condition();
+            holds = condition();
             cpu.set_slow(SLOW_RECORDING, outer);
             if holds {
                 break;
             }
             let before = cpu.events.get();
-            if (cpu.raised.get(), cpu.interrupts.get()) == seen && self.enlist(cpu, from) {
-                self.block(cpu, noticed);
+            if cpu.clock.get() >= until {
+                break;
+            }
+            let exit = *spins_until.get_or_insert_with(|| self.spins_until(cpu));
+            if cpu.clock.get() >= exit {
+                self.take_spin_exit(cpu);
+                spins_until = None;
+            } else if (cpu.raised.get(), cpu.interrupts.get()) == seen && self.enlist(cpu, from) {
+                self.block(cpu, noticed, exit.min(until));
                 self.delist(cpu, from);
             }
             if cpu.events.get() == before {
@@ -35,10 +49,12 @@ impl Core {
             self.preemption_point();
         }
         self.cpu().recorded.borrow_mut().truncate(from);
+        holds
     }
 
-    /// Blocks `cpu` until a line it waits on changes or an interrupt arrives that it had not noticed at `noticed`.
-    fn block(&self, cpu: &Cpu, noticed: u64) {
+    /// Blocks `cpu` until a line it waits on changes, an interrupt arrives that it had not noticed at `noticed`, or it
+    /// is `until`.
+    fn block(&self, cpu: &Cpu, noticed: u64, until: u64) {
         let clock = cpu.clock.get();
         let interrupt = if cpu.masked.get() {
             cpu.irqs.after(noticed)
@@ -47,11 +63,15 @@ impl Core {
         };
         let recheck = if self.recheck == 0 { NEVER } else { clock + self.recheck };
         self.set_state(cpu, State::Waiting);
-        self.suspend(cpu, interrupt.max(clock).min(recheck));
+        let leaves = cpu.exit_due_at().min(until).max(clock);
+        self.suspend(cpu, interrupt.max(clock).min(recheck).min(leaves));
         if self.dying.get() {
             return;
         }
         self.set_state(cpu, State::Running);
+        if cpu.exit_due() {
+            self.take_exit(cpu);
+        }
         if cpu.interrupt_due() {
             self.take_interrupts(cpu);
         }

@@ -364,6 +364,28 @@ table! {
         wake: f64 = Rule::TimeOrZero,
         /// How long a virtual CPU runs before another that waits for a host CPU has its turn, on average.
         slice: f64 = Rule::Time,
+        /// In what time each virtual CPU of a host CPU runs once, where slices do not become shorter than `slice` for
+        /// that; 0: each slice is `slice`.
+        latency: f64 = Rule::TimeOrZero,
+        /// How much more than another a virtual CPU must have run for that to take its host CPU when it wakes up, or
+        /// when another yields to it.
+        wakeup: f64 = Rule::TimeOrZero,
+        /// How long a virtual CPU spins before it exits (pause-loop exit) the first time since its entry; doubled each
+        /// time. 0: it never does.
+        spin_window: f64 = Rule::TimeOrZero,
+        /// What such an exit takes, or a hypercall that yields.
+        spin_exit: f64 = Rule::TimeOrZero,
+        /// Whom it yields to: 0, virtual CPUs preempted in the kernel; 1, also those that wait for a host CPU since
+        /// they woke up; 2, also those with an interrupt pending.
+        boost: usize = Rule::Whole(0, 2),
+        /// Whether a sender of interrupts yields to the first target that is preempted.
+        yield_on_send: bool = Rule::Flag,
+        /// Turns that a guest's spinlock spins before the virtual CPU halts; 0: it never does.
+        lock_spins: usize = Rule::Whole(0, 1_000_000),
+        /// What one such turn takes: PAUSE.
+        pause: f64 = Rule::Time,
+        /// Whether a waiter halts at once if the one before it is preempted; else only if that has halted.
+        lock_gives_up: bool = Rule::Flag,
         /// By what share a slice is at most shorter or longer.
         spread: f64 = Rule::Probability,
         /// Factor on `costs.walk_step`: two-dimensional walks.

@@ -237,6 +237,9 @@ unsafe impl<const W: usize> Kernel<W> for SimKernel {
         note(|| What::Sends(targets.iter().collect()));
         machine::send_ipi(targets.iter());
         note(|| What::SendsEnd);
+        if let Some(host) = self.preemption.host() {
+            host.has_sent(targets.iter());
+        }
     }
 
     fn invalidate(&self, what: Local) {

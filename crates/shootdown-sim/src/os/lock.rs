@@ -16,7 +16,8 @@ use std::sync::atomic::Ordering;
 pub struct SpinLock {
     /// 1 while held.
     word: Shared<SimWord>,
-    queue: RefCell<VecDeque<Shared<SimWord>>>,
+    /// Who waits, and on which word.
+    queue: RefCell<VecDeque<(usize, Shared<SimWord>)>>,
     /// One word per CPU to spin on; shared by all locks, since a CPU waits for one at a time.
     nodes: Rc<[Shared<SimWord>]>,
     preemption: Rc<Preemption>,
@@ -42,7 +43,7 @@ impl SpinLock {
             self.wait();
         }
         let result = section();
-        self.word.store(0, Ordering::Release);
+        self.release();
         let outermost = self.preemption.on();
         if let Some(saved) = saved {
             machine::interrupts_restore(saved);
@@ -56,24 +57,45 @@ impl SpinLock {
         self.word.compare_exchange_full(0, 1).is_ok()
     }
 
+    /// A virtual machine's lock is released by a read-modify-write, and wakes the first waiter if that has halted.
+    fn release(&self) {
+        let host = self.preemption.host().filter(|host| host.locks_halt());
+        let Some(host) = host else {
+            return self.word.store(0, Ordering::Release);
+        };
+        self.word.swap_full(0);
+        let first = self.queue.borrow().front().map(|&(cpu, _)| cpu);
+        if let Some(first) = first {
+            host.kick(first);
+        }
+    }
+
+    fn wait_until(&self, previous: Option<usize>, condition: impl FnMut() -> bool) {
+        match self.preemption.host() {
+            Some(host) => host.wait_for_lock(previous, condition),
+            None => machine::wait_until(condition),
+        }
+    }
+
     /// Queues and takes the lock in its turn. Queueing follows a read-modify-write without anything in between that
     /// takes virtual time: that of the lock's word stands for that of the queue's end.
     fn wait(&self) {
         let node = &self.nodes[machine::cpu()];
         node.poke(0);
-        self.queue.borrow_mut().push_back(node.clone());
-        if self.queue.borrow().len() > 1 {
-            machine::wait_until(|| node.load(Ordering::Acquire) == 1);
+        let previous = self.queue.borrow().back().map(|&(cpu, _)| cpu);
+        self.queue.borrow_mut().push_back((machine::cpu(), node.clone()));
+        if previous.is_some() {
+            self.wait_until(previous, || node.load(Ordering::Acquire) == 1);
         }
         loop {
-            machine::wait_until(|| self.word.load(Ordering::Acquire) == 0);
+            self.wait_until(None, || self.word.load(Ordering::Acquire) == 0);
             if self.try_take() {
                 break;
             }
         }
         self.queue.borrow_mut().pop_front();
         let next = self.queue.borrow().front().cloned();
-        if let Some(next) = next {
+        if let Some((_, next)) = next {
             next.store(1, Ordering::Release);
         }
     }

@@ -46,7 +46,7 @@ pub use counts::{Answers, EngineCounts, Roots};
 pub use diary::{Diary, Note, Requests};
 pub use hook_costs::HookCosts;
 pub use hooks::SimKernel;
-pub use host::HostConfig;
+pub use host::{HostConfig, Spinning};
 pub use interrupted::{Hit, Interrupted};
 pub use kernel_pages::{KERNEL_BASE, KernelPages};
 pub use latency::{BYSTANDERS, DISTURBANCE, Distribution, Latencies, Recorder};

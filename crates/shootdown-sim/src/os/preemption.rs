@@ -3,10 +3,12 @@
 //! Owns each CPU's depth of sections without preemption, which pins of the engine and spinlocks enter. Knows nothing of
 //! threads: where preemption comes back on it asks the machine for a point at which to preempt.
 
+use super::host::Host;
 use super::interrupted::Interrupted;
 use super::latency::{Latencies, WINDOW_NS};
 use crate::machine;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
+use std::rc::Rc;
 
 /// One CPU.
 #[derive(Debug, Default)]
@@ -29,6 +31,8 @@ pub struct Preemption {
     pub latencies: Latencies,
     /// Whom interrupts hit.
     pub interrupted: Interrupted,
+    /// The host, on a virtual machine: where waiters for a spinlock halt.
+    host: OnceCell<Rc<Host>>,
 }
 
 impl Preemption {
@@ -41,7 +45,18 @@ impl Preemption {
             longest: Cell::new(0),
             latencies: Latencies::default(),
             interrupted: Interrupted::default(),
+            host: OnceCell::new(),
         }
+    }
+
+    /// Says that the machine is a virtual one, once.
+    pub(super) fn set_host(&self, host: Rc<Host>) {
+        assert!(self.host.set(host).is_ok(), "there is a host");
+    }
+
+    #[inline]
+    pub(super) fn host(&self) -> Option<&Rc<Host>> {
+        self.host.get()
     }
 
     /// Forbids preemption on this CPU until the matching [`on`](Self::on). Nests.

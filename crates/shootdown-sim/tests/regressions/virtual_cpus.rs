@@ -7,7 +7,7 @@ use shootdown::{Policy, Walkers};
 use shootdown_known_bugs::Bug;
 use shootdown_sim::hw::Rule;
 use shootdown_sim::machine;
-use shootdown_sim::os::{HostConfig, PAGE};
+use shootdown_sim::os::{HostConfig, PAGE, Spinning};
 use std::rc::Rc;
 
 /// CPU 0 flushes about when CPU 1 is descheduled or enters: in user code, in the middle of switches, in handlers.
@@ -133,10 +133,13 @@ fn a_request_to_flush_at_entry_is_not_lost_to_a_host_that_takes_turns() {
             cpus: 2,
             others: 1,
             slice: 3_000,
+            latency: 0,
+            wakeup: 3_000,
             spread: 1.0,
             switch: 100,
             wake: 100,
             pv_flush: true,
+            spinning: Spinning::default(),
         });
         stage.cpu(0, move |system| {
             system.load(&a);

@@ -1,0 +1,84 @@
+//! Exits: a hypervisor under the machine takes a CPU away at any instruction, also with interrupts off.
+//!
+//! Owns when a CPU is to leave and how long it may spin before it does. What happens outside the guest is the
+//! hypervisor's affair. Without a hypervisor nothing here is ever due.
+
+use super::cpu::{Cpu, NEVER, SLOW_RECORDING, State};
+use super::record::Core;
+
+/// What the machine asks of a hypervisor. Each is called on the CPU, interrupts masked, and returns when the CPU enters
+/// again; it may let time pass, and sleep. No exit happens within one.
+pub trait Hypervisor {
+    /// The CPU was asked to leave ([`request_exit`](super::request_exit)).
+    fn exits(&self);
+
+    /// How many cycles a CPU that waits may spin from now on before it leaves; none: for ever.
+    fn spin_window(&self) -> Option<u64>;
+
+    /// The CPU has spun for its window: a pause-loop exit.
+    fn spins(&self);
+}
+
+impl Cpu {
+    /// When this CPU is to leave the guest.
+    #[inline]
+    pub(crate) fn exit_due_at(&self) -> u64 {
+        if self.outside.get() { NEVER } else { self.exit_at.get() }
+    }
+
+    #[inline]
+    pub(crate) fn exit_due(&self) -> bool {
+        self.exit_due_at() <= self.clock.get()
+    }
+}
+
+impl Core {
+    /// `target` leaves the guest at `at`, ticks, or earlier if it was asked to.
+    pub(crate) fn request_exit(&self, target: usize, at: u64) {
+        let target = &self.cpus[target];
+        target.exit_at.set(target.exit_at.get().min(at));
+        if std::ptr::eq(target, self.current.get()) {
+            return self.refresh();
+        }
+        if matches!(target.state.get(), State::Charging | State::Waiting) && !target.outside.get() {
+            self.hasten(target, at.max(target.clock.get()));
+        }
+    }
+
+    /// The running CPU leaves as it was asked to.
+    #[inline(never)]
+    pub(crate) fn take_exit(&self, cpu: &Cpu) {
+        cpu.exit_at.set(NEVER);
+        self.outside(cpu, |hypervisor| hypervisor.exits());
+    }
+
+    /// When a CPU that begins to spin now leaves because of it, ticks.
+    pub(crate) fn spins_until(&self, cpu: &Cpu) -> u64 {
+        let window = self.hypervisor.get().and_then(|hypervisor| hypervisor.spin_window());
+        window.map_or(NEVER, |cycles| {
+            let ticks = cycles.max(1) * super::config::TICKS_PER_CYCLE;
+            cpu.clock.get().saturating_add(ticks)
+        })
+    }
+
+    /// The running CPU has spun for as long as it may.
+    #[inline(never)]
+    pub(crate) fn take_spin_exit(&self, cpu: &Cpu) {
+        self.outside(cpu, |hypervisor| hypervisor.spins());
+    }
+
+    fn outside(&self, cpu: &Cpu, call: impl FnOnce(&dyn Hypervisor)) {
+        let Some(hypervisor) = self.hypervisor.get() else {
+            return;
+        };
+        let recording = cpu.slow.get() & SLOW_RECORDING != 0;
+        cpu.set_slow(SLOW_RECORDING, false);
+        let (masked, outside) = (cpu.masked.replace(true), cpu.outside.replace(true));
+        self.refresh();
+        call(&**hypervisor);
+        cpu.outside.set(outside);
+        cpu.masked.set(masked);
+        cpu.set_slow(SLOW_RECORDING, recording);
+        self.refresh();
+    }
+}

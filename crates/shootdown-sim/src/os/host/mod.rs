@@ -1,0 +1,382 @@
+//! The host under a virtual machine: which virtual CPUs run, which wait for a CPU of the host, which are halted.
+//!
+//! Owns no cost but those of its settings. Distances between virtual CPUs are those of the guest, wherever they run. The
+//! host takes a CPU away at any instruction, also with interrupts off and with locks held. A halted virtual CPU counts
+//! as one that runs for a request to flush it, as Linux's hosts say since 5.19.
+//!
+//! `queues.rs` is the scheduler, `spin.rs` what it does about virtual CPUs that spin.
+
+mod queues;
+mod spin;
+
+use super::System;
+use super::category::{self, Category};
+use crate::hw::Hw;
+use crate::machine;
+use crate::timeline::{What, note};
+use queues::{Place, Queues, Rules, TaskId, Wish};
+use shootdown::Local;
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+/// A host.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HostConfig {
+    /// Its CPUs.
+    pub cpus: usize,
+    /// Virtual CPUs of other machines, which are always busy.
+    pub others: usize,
+    /// Mean length of the shortest slice, cycles.
+    pub slice: u64,
+    /// In how many cycles each task of a CPU runs once, where slices do not become too short for that.
+    pub latency: u64,
+    /// How many cycles more than another a task must have run for that to take its CPU when it wakes up.
+    pub wakeup: u64,
+    /// By what share a slice is at most shorter or longer.
+    pub spread: f64,
+    /// From one virtual CPU's leaving a host CPU to the next one's running, cycles.
+    pub switch: u64,
+    /// Until a halted virtual CPU runs on a host CPU that is free, cycles.
+    pub wake: u64,
+    /// Whether virtual CPUs that do not run are flushed at their entry.
+    pub pv_flush: bool,
+    /// What is done about virtual CPUs that spin.
+    pub spinning: Spinning,
+}
+
+/// What host and guest do about virtual CPUs that spin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Spinning {
+    /// How long a virtual CPU spins before it exits the first time since it began to run, cycles; 0: it never does.
+    pub window: u64,
+    /// What such an exit takes, cycles.
+    pub exit: u64,
+    /// Which virtual CPUs it yields to: 0, those that were taken off in the kernel; 1, also those that have woken up; 2,
+    /// also those with an interrupt to take.
+    pub boost: u32,
+    /// Whether a sender yields to a target that does not run.
+    pub yield_on_send: bool,
+    /// How long a spinlock is spun for before the virtual CPU halts, cycles; 0: it never does.
+    pub lock_threshold: u64,
+    /// Whether a waiter halts at once if the one before it does not run; else only if that has halted.
+    pub lock_gives_up: bool,
+    /// What waking a halted waiter takes its waker, cycles.
+    pub lock_kick: u64,
+}
+
+/// The host's scheduler.
+#[derive(Debug)]
+pub(crate) struct Host {
+    config: HostConfig,
+    vcpus: usize,
+    queues: RefCell<Queues>,
+    hw: Rc<RefCell<Hw>>,
+    /// Whether a virtual CPU has come online.
+    begun: Cell<bool>,
+    /// Whether each halted virtual CPU serves an interrupt.
+    serving: Vec<Cell<bool>>,
+    /// Time that the host has kept each virtual CPU waiting, cycles.
+    taken: Vec<Cell<u64>>,
+    spinners: Vec<spin::Spinner>,
+    last_boosted: Cell<usize>,
+    yields: Cell<u64>,
+}
+
+impl Host {
+    fn new(config: HostConfig, vcpus: usize, hw: Rc<RefCell<Hw>>) -> Rc<Self> {
+        let rules = Rules {
+            slice: config.slice,
+            latency: config.latency,
+            wakeup: config.wakeup,
+        };
+        Rc::new(Host {
+            queues: RefCell::new(Queues::new(rules, config.cpus, vcpus + config.others)),
+            hw,
+            begun: Cell::new(false),
+            serving: vec![Cell::new(false); vcpus],
+            taken: vec![Cell::new(0); vcpus],
+            spinners: (0..vcpus).map(|_| spin::Spinner::default()).collect(),
+            last_boosted: Cell::new(0),
+            yields: Cell::new(0),
+            config,
+            vcpus,
+        })
+    }
+
+    /// A slice, varied.
+    fn length(&self) -> impl Fn(u64) -> u64 + use<> {
+        let share = self.config.spread;
+        move |slice| {
+            let spread = (slice as f64 * share) as u64;
+            slice - spread + machine::random_below(2 * spread + 1)
+        }
+    }
+
+    fn place(&self, vcpu: usize) -> Place {
+        self.queues.borrow().place(vcpu)
+    }
+
+    /// Changes the queues, and does what they want done.
+    fn change<T>(self: &Rc<Self>, change: impl FnOnce(&mut Queues) -> T) -> T {
+        let result = change(&mut self.queues.borrow_mut());
+        loop {
+            let wish = self.queues.borrow_mut().wishes.pop_front();
+            match wish {
+                None => return result,
+                Some(Wish::Runs(vcpu)) if vcpu < self.vcpus => machine::wake(vcpu, self.config.switch),
+                Some(Wish::Runs(_)) => {}
+                Some(Wish::Leaves(vcpu, at)) if vcpu < self.vcpus => machine::request_exit(vcpu, at),
+                Some(Wish::Leaves(other, at)) => {
+                    let (host, at) = (self.clone(), at.max(machine::now() + 1));
+                    machine::at(at, move || host.other_leaves(other, at));
+                }
+            }
+        }
+    }
+
+    /// The slice of another machine's virtual CPU may be over.
+    fn other_leaves(self: &Rc<Self>, other: TaskId, now: u64) {
+        let length = self.length();
+        self.change(|queues| {
+            if queues.is_over(other, now) {
+                queues.reschedule(other, false, now, length);
+            }
+        });
+    }
+
+    /// The virtual CPUs of other machines have been there before the first of this one; those that run are somewhere in
+    /// their slices.
+    fn others_come(self: &Rc<Self>, now: u64) {
+        for other in self.vcpus..self.vcpus + self.config.others {
+            let length = self.length();
+            self.change(|queues| queues.join(other, now, length));
+        }
+        for other in self.vcpus..self.vcpus + self.config.others {
+            self.change(|queues| {
+                if let Some(until) = queues.until(other).filter(|&until| until > now)
+                    && queues.place(other) == Place::Running
+                {
+                    queues.shorten(other, now, machine::random_below(until - now));
+                }
+            });
+        }
+    }
+
+    /// Waits, interrupts off, until this virtual CPU runs.
+    fn wait(&self, cpu: usize) {
+        let (outer, since) = (category::enter(Category::Stolen), machine::now());
+        note(|| What::OutBegins);
+        let mut others = false;
+        while self.place(cpu) == Place::Queued && machine::on_cpu() {
+            machine::sleep();
+            others |= self.place(cpu) == Place::Queued;
+        }
+        if others {
+            // A wake-up that was for the guest.
+            machine::wake(cpu, 0);
+        }
+        let taken = &self.taken[cpu];
+        taken.set(taken.get() + machine::now().saturating_sub(since));
+        self.spinners[cpu].enters();
+        note(|| What::OutEnds);
+        category::leave(outer);
+    }
+
+    /// This virtual CPU, halted or off so far, runs again. Interrupts are off.
+    fn runs(self: &Rc<Self>) {
+        let (cpu, length) = (machine::cpu(), self.length());
+        machine::synchronise();
+        let now = machine::now();
+        if !self.change(|queues| queues.join(cpu, now, length)) {
+            self.wait(cpu);
+        }
+        self.spinners[cpu].enters();
+        self.flush_if_moved(cpu);
+    }
+
+    /// A virtual CPU that enters on another CPU of the host than before is flushed: what it had cached is there no
+    /// more, and what it once cached here may be stale.
+    fn flush_if_moved(&self, cpu: usize) {
+        if self.queues.borrow_mut().take_moved(cpu) {
+            machine::synchronise();
+            let flushed = self.hw.borrow_mut().local(cpu, Local::All, machine::now());
+            flushed.unwrap_or_else(|fault| panic!("a flush of everything has no operand: {fault:?}"));
+        }
+    }
+
+    /// This virtual CPU needs no CPU of the host from now on. Interrupts are off.
+    fn rests(self: &Rc<Self>, place: Place) {
+        let (cpu, length) = (machine::cpu(), self.length());
+        machine::synchronise();
+        let now = machine::now();
+        self.change(|queues| queues.leave(cpu, place, now, length));
+    }
+
+    /// Gives the CPU up if another is to have it; `skip`: if another can. Waits until this virtual CPU runs again.
+    fn gives_way(self: &Rc<Self>, cpu: usize, skip: bool) {
+        let (now, length) = (machine::now(), self.length());
+        if !self.change(|queues| queues.reschedule(cpu, skip, now, length)) {
+            self.wait(cpu);
+        }
+    }
+}
+
+/// Sleeps, as [`machine::sleep`] does; a virtual CPU leaves its CPU to others meanwhile.
+pub(super) fn halt(host: Option<&Rc<Host>>) {
+    let Some(host) = host.filter(|_| machine::on_cpu()) else {
+        return machine::sleep();
+    };
+    let saved = machine::interrupts_off();
+    host.rests(Place::Halted);
+    machine::interrupts_restore(saved);
+    machine::sleep();
+    let saved = machine::interrupts_off();
+    host.runs();
+    machine::charge(host.config.wake);
+    machine::interrupts_restore(saved);
+}
+
+/// What the machine asks.
+struct Hypervisor<const W: usize> {
+    system: Weak<System<W>>,
+    host: Rc<Host>,
+}
+
+impl<const W: usize> machine::Hypervisor for Hypervisor<W> {
+    fn exits(&self) {
+        let (cpu, now) = (machine::cpu(), machine::now());
+        let host = &self.host;
+        let (over, until) = {
+            let queues = host.queues.borrow();
+            (queues.is_over(cpu, now), queues.until(cpu))
+        };
+        if host.place(cpu) != Place::Running {
+            return;
+        }
+        if let Some(target) = host.take_wish(cpu) {
+            machine::charge(host.config.spinning.exit);
+            if let Some(until) = until {
+                machine::request_exit(cpu, until);
+            }
+            return self.outside(|| host.yields_to(cpu, target));
+        }
+        if !over {
+            if let Some(until) = until {
+                machine::request_exit(cpu, until);
+            }
+            return;
+        }
+        self.outside(|| {
+            host.note_where(cpu);
+            host.gives_way(cpu, false);
+        });
+    }
+
+    fn spin_window(&self) -> Option<u64> {
+        self.host.spin_window(machine::cpu())
+    }
+
+    fn spins(&self) {
+        let cpu = machine::cpu();
+        if self.host.place(cpu) != Place::Running {
+            return;
+        }
+        machine::charge(self.host.config.spinning.exit);
+        if let Some(target) = self.host.spins(cpu) {
+            self.outside(|| self.host.yields_to(cpu, target));
+        }
+    }
+}
+
+impl<const W: usize> Hypervisor<W> {
+    /// Out of the guest. In the middle of an access that the hardware is making, a little later.
+    fn outside(&self, stay: impl FnOnce()) {
+        let Some(system) = self.system.upgrade() else { return };
+        if self.host.hw.try_borrow_mut().is_err() {
+            return machine::request_exit(machine::cpu(), machine::now() + 1);
+        }
+        system.exit_for(stay);
+    }
+}
+
+impl<const W: usize> System<W> {
+    /// Makes the CPUs virtual ones of this host. Once, before any CPU is online and before a scheduler or ticks are
+    /// there.
+    ///
+    /// # Panics
+    /// When there is a hypervisor.
+    pub fn run_on_host(self: &Rc<Self>, config: HostConfig) {
+        if config.pv_flush {
+            self.virtualise();
+        }
+        let host = Host::new(config, self.hw.borrow().config().cpus, self.hw.clone());
+        self.machine().set_hypervisor(Hypervisor {
+            system: Rc::downgrade(self),
+            host: host.clone(),
+        });
+        self.preemption.set_host(host.clone());
+        assert!(self.host.set(host).is_ok(), "there is a host");
+        let (begins, ends) = (Rc::downgrade(self), Rc::downgrade(self));
+        self.on_interrupt(move || {
+            if let Some(system) = begins.upgrade() {
+                system.host_interrupt();
+            }
+        });
+        self.after_interrupt.borrow_mut().push(Box::new(move || {
+            if let Some(system) = ends.upgrade() {
+                system.host_interrupt_over();
+            }
+        }));
+    }
+
+    pub(crate) fn host(&self) -> Option<Rc<Host>> {
+        self.host.get().cloned()
+    }
+
+    /// This CPU has nothing to do until it is woken.
+    pub(crate) fn halt(&self) {
+        halt(self.host.get());
+    }
+
+    /// Cycles for which the host has kept this CPU waiting so far.
+    pub(crate) fn taken_by_host(&self) -> u64 {
+        self.host.get().map_or(0, |host| host.taken[machine::cpu()].get())
+    }
+
+    /// This virtual CPU comes online.
+    pub(super) fn host_comes(&self) {
+        if let Some(host) = self.host.get() {
+            if !host.begun.replace(true) {
+                host.others_come(machine::now());
+            }
+            host.runs();
+        }
+    }
+
+    /// It goes off.
+    pub(super) fn host_goes(&self) {
+        if let Some(host) = self.host.get() {
+            host.rests(Place::Off);
+        }
+    }
+
+    /// What every interrupt does first: a halted virtual CPU enters.
+    fn host_interrupt(&self) {
+        let Some(host) = self.host.get() else { return };
+        let cpu = machine::cpu();
+        // One that nobody sent is a timer's that costs a moment.
+        if host.place(cpu) == Place::Halted && machine::interrupt_sent().is_some() {
+            host.serving[cpu].set(true);
+            host.runs();
+            machine::charge(host.config.wake);
+        }
+    }
+
+    fn host_interrupt_over(&self) {
+        if let Some(host) = self.host.get()
+            && host.serving[machine::cpu()].replace(false)
+        {
+            host.rests(Place::Halted);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Virtual CPUs that spin: pause-loop exits and directed yield, and spinlocks that halt.
+//!
+//! After KVM's `kvm_vcpu_on_spin` and Linux's paravirtual queued spinlock (`kernel/locking/qspinlock_paravirt.h`); what
+//! differs between kernels is a setting. Owns each virtual CPU's window and what it was doing when it was taken off.
+
+use super::Host;
+use super::queues::Place;
+use crate::machine;
+use crate::os::category::Category;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// How often a waiter for a lock looks whether the one before it runs: 256 turns of its loop out of 32,768.
+const LOOKS: u64 = 128;
+
+/// One virtual CPU.
+#[derive(Debug, Default)]
+pub(super) struct Spinner {
+    /// How often it has spun for its window since it entered: each time the window is twice as long.
+    exits: Cell<u32>,
+    /// Whether it was taken off in the kernel.
+    in_kernel: Cell<bool>,
+    /// It has left because it spun, and has not run since; then it is yielded to every other time only.
+    gave_way: Cell<bool>,
+    eligible: Cell<bool>,
+    /// It has halted in wait for a lock.
+    lock_halted: Cell<bool>,
+    /// Whom it wants to yield to, at the next exit.
+    wish: Cell<Option<usize>>,
+}
+
+impl Spinner {
+    /// It runs from now on.
+    pub(super) fn enters(&self) {
+        self.exits.set(0);
+        self.gave_way.set(false);
+        self.eligible.set(false);
+    }
+}
+
+impl Host {
+    /// Notes what a virtual CPU was doing that is taken off.
+    pub(super) fn note_where(&self, cpu: usize) {
+        let in_kernel = machine::category() != Category::User as u8;
+        self.spinners[cpu].in_kernel.set(in_kernel);
+    }
+
+    pub(super) fn spin_window(&self, cpu: usize) -> Option<u64> {
+        let window = self.config.spinning.window;
+        let doubled = window.saturating_mul(1 << self.spinners[cpu].exits.get().min(20));
+        (window > 0).then_some(doubled)
+    }
+
+    /// A virtual CPU has spun for its window: which other one it yields to.
+    pub(super) fn spins(&self, cpu: usize) -> Option<usize> {
+        let own = &self.spinners[cpu];
+        own.exits.set(own.exits.get() + 1);
+        let from = self.last_boosted.get() + 1;
+        let mut others = (0..self.vcpus).map(|step| (from + step) % self.vcpus);
+        others.find(|&other| other != cpu && self.is_candidate(other))
+    }
+
+    fn is_candidate(&self, vcpu: usize) -> bool {
+        let (place, fresh) = {
+            let queues = self.queues.borrow();
+            (queues.place(vcpu), queues.is_fresh(vcpu))
+        };
+        if place != Place::Queued {
+            return false;
+        }
+        let (spinner, boost) = (&self.spinners[vcpu], self.config.spinning.boost);
+        let wanted = match fresh {
+            true => boost >= 1,
+            false => spinner.in_kernel.get() || boost >= 2 && machine::interrupt_pending(vcpu),
+        };
+        // One that gave way itself: every other time.
+        let eligible = !spinner.gave_way.get() || spinner.eligible.replace(!spinner.eligible.get());
+        wanted && eligible
+    }
+
+    /// Out of the guest: yields to `target`.
+    pub(super) fn yields_to(self: &Rc<Self>, cpu: usize, target: usize) {
+        let now = machine::now();
+        if !self.change(|queues| queues.yield_to(cpu, target, now)) {
+            return;
+        }
+        self.last_boosted.set(target);
+        self.yields.set(self.yields.get() + 1);
+        self.spinners[cpu].gave_way.set(true);
+        self.spinners[cpu].in_kernel.set(true);
+        self.gives_way(cpu, true);
+    }
+
+    /// This virtual CPU has sent an interrupt to `targets`: it yields to the first of them that does not run, if the
+    /// guest asks for that.
+    pub(crate) fn has_sent(&self, mut targets: impl Iterator<Item = usize>) {
+        if self.config.spinning.yield_on_send
+            && let Some(target) = targets.find(|&target| self.place(target) == Place::Queued)
+        {
+            let cpu = machine::cpu();
+            self.spinners[cpu].wish.set(Some(target));
+            machine::request_exit(cpu, machine::now());
+        }
+    }
+
+    /// Whom this virtual CPU, which exits, wants to yield to.
+    pub(super) fn take_wish(&self, cpu: usize) -> Option<usize> {
+        self.spinners[cpu].wish.take()
+    }
+
+    /// Whether spinlocks halt.
+    pub(crate) fn locks_halt(&self) -> bool {
+        self.config.spinning.lock_threshold > 0
+    }
+
+    fn is_out(&self, cpu: usize) -> bool {
+        self.spinners[cpu].lock_halted.get() || self.config.spinning.lock_gives_up && self.place(cpu) == Place::Queued
+    }
+
+    /// Waits for `condition` in the queue of a spinlock, behind `previous` unless first: spins for a while, then halts
+    /// until [`kick`](Self::kick).
+    pub(crate) fn wait_for_lock(self: &Rc<Self>, previous: Option<usize>, mut condition: impl FnMut() -> bool) {
+        if !self.locks_halt() {
+            return machine::wait_until(condition);
+        }
+        let cpu = machine::cpu();
+        let threshold = self.config.spinning.lock_threshold;
+        let (begun, taken) = (machine::now(), self.taken[cpu].get());
+        loop {
+            let now = machine::now();
+            // Turns of a loop: those that were not made while another ran do not count.
+            let end = begun + threshold + (self.taken[cpu].get() - taken);
+            if now >= end || previous.is_some_and(|previous| self.is_out(previous)) {
+                break;
+            }
+            let look = match previous {
+                Some(_) => now + (threshold / LOOKS).max(self.spin_window(cpu).unwrap_or(1)),
+                None => end,
+            };
+            if machine::wait_until_or(look.min(end), &mut condition) {
+                return;
+            }
+        }
+        let halted = &self.spinners[cpu].lock_halted;
+        halted.set(true);
+        while !condition() && machine::on_cpu() {
+            super::halt(Some(self));
+        }
+        halted.set(false);
+    }
+
+    /// The first in the queue of a lock that was let go of is woken if it has halted.
+    pub(crate) fn kick(&self, cpu: usize) {
+        if self.spinners[cpu].lock_halted.get() {
+            machine::charge(self.config.spinning.lock_kick);
+            machine::wake(cpu, 0);
+        }
+    }
+}
