@@ -6,7 +6,8 @@
  *                     --crate-type staticlib
  * Then the kernel supplies `shootdown_panic` besides the hooks.
  *
- * For kernels on x86-64, and threads of a host. Arm and RISC-V need other barriers: `shootdown-arch`, from Rust.
+ * For kernels on x86-64, AArch64 (aarch64-unknown-none-softfloat) and RISC-V (riscv64gc-unknown-none-elf), and threads of a
+ * host.
  *
  * Every call may be made on any CPU that is online, in any context but NMI, unless it says otherwise. None allocates. A kernel
  * must not unwind or jump out of a hook. */
@@ -14,9 +15,25 @@
 #ifndef SHOOTDOWN_H
 #define SHOOTDOWN_H
 
+
+#ifdef __KERNEL__ /* Linux */
+#include <linux/types.h>
+#else
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#endif
+
+/* Words of a set of CPUs: machines of up to 64 times as many CPUs. Build the library and what includes this with the same:
+ * SHOOTDOWN_CPU_WORDS=2 cargo rustc ..., cc -DSHOOTDOWN_CPU_WORDS=2 ... */
+#ifndef SHOOTDOWN_CPU_WORDS
+#define SHOOTDOWN_CPU_WORDS 1
+#endif
+
+/* Bytes for an engine of so many CPUs, in a static array of SHOOTDOWN_ALIGNMENT. tags: one past the last tag of the machine
+ * where the design has system-wide tags ("broadcast", "adaptive" and so on), 0 where each CPU gives out its own ("ipi"). */
+#define SHOOTDOWN_ENGINE_SIZE(cpus, tags) (SHOOTDOWN_ENGINE_FIXED + (cpus) * SHOOTDOWN_CPU_SIZE + ((tags) + 63) / 64 * 24)
+
 
 /**
  * The tag bit of the user half of a pair.
@@ -24,15 +41,29 @@
 #define SHOOTDOWN_USER_HALF (1 << 11)
 
 /**
- * Words of a set of CPUs: machines of up to 64 times as many CPUs. To have more, change it here and generate the
- * header again.
+ * To what the memory of an engine or a space is aligned, bytes: a cache line.
  */
-#define SHOOTDOWN_CPU_WORDS 8
+#define SHOOTDOWN_ALIGNMENT 64
+
+/**
+ * Bytes of a space.
+ */
+#define SHOOTDOWN_SPACE_SIZE (704 + (16 * SHOOTDOWN_CPU_WORDS))
+
+/**
+ * Bytes of an engine without its CPUs and tags.
+ */
+#define SHOOTDOWN_ENGINE_FIXED (1664 + (16 * SHOOTDOWN_CPU_WORDS))
+
+/**
+ * Bytes of each CPU of an engine.
+ */
+#define SHOOTDOWN_CPU_SIZE 1600
 
 /**
  * Words of a token.
  */
-#define SHOOTDOWN_TOKEN_WORDS 40
+#define SHOOTDOWN_TOKEN_WORDS (32 + SHOOTDOWN_CPU_WORDS)
 
 /**
  * Words of a gather.
@@ -42,7 +73,7 @@
 /**
  * Words of a batch.
  */
-#define SHOOTDOWN_BATCH_WORDS 64
+#define SHOOTDOWN_BATCH_WORDS (56 + SHOOTDOWN_CPU_WORDS)
 
 /**
  * Words of a walk.
@@ -53,37 +84,6 @@
  * Words of a deferral.
  */
 #define SHOOTDOWN_DEFERRAL_WORDS 4
-
-/**
- * Why there is no engine.
- */
-enum shootdown_status {
-    /**
-     * There is one.
-     */
-    SHOOTDOWN_OK = 0,
-    /**
-     * No design has that name, or the name is no UTF-8.
-     */
-    SHOOTDOWN_UNKNOWN_DESIGN,
-    /**
-     * No CPU, or more than 64 * SHOOTDOWN_CPU_WORDS.
-     */
-    SHOOTDOWN_BAD_CPUS,
-    /**
-     * One of the six required hooks is null; or the machine broadcasts, and broadcast or broadcast_sync is.
-     */
-    SHOOTDOWN_MISSING_HOOK,
-    /**
-     * A null pointer, or memory that is too small or not aligned.
-     */
-    SHOOTDOWN_BAD_MEMORY,
-    /**
-     * Policy and machine do not fit each other or the CPUs; each field says what it may be. Under designs that give
-     * tags out system-wide only, tags must outnumber the CPUs.
-     */
-    SHOOTDOWN_DOES_NOT_FIT,
-};
 
 /**
  * What one local invalidation takes away.
@@ -111,6 +111,38 @@ enum shootdown_what {
      * Everything, global entries included.
      */
     SHOOTDOWN_ALL,
+};
+
+/**
+ * Why there is no engine.
+ */
+enum shootdown_status {
+    /**
+     * There is one.
+     */
+    SHOOTDOWN_OK = 0,
+    /**
+     * No design has that name, or the name is no UTF-8.
+     */
+    SHOOTDOWN_UNKNOWN_DESIGN,
+    /**
+     * No CPU, or more than 64 * SHOOTDOWN_CPU_WORDS; or cpu_words is not what the library was built for.
+     */
+    SHOOTDOWN_BAD_CPUS,
+    /**
+     * One of the six required hooks is null; or the machine broadcasts, and broadcast or broadcast_sync is; or pin or
+     * unpin is, and the kernel does not say that it is not preemptible.
+     */
+    SHOOTDOWN_MISSING_HOOK,
+    /**
+     * A null pointer, or memory that is too small or not aligned.
+     */
+    SHOOTDOWN_BAD_MEMORY,
+    /**
+     * Policy and machine do not fit each other or the CPUs; each field says what it may be. Under designs that give
+     * tags out system-wide only, tags must outnumber the CPUs.
+     */
+    SHOOTDOWN_DOES_NOT_FIT,
 };
 
 /**
@@ -262,7 +294,8 @@ struct shootdown_stuck {
 
 /**
  * What the kernel does for the engine. Each gets the pointer that is given with them. None may allocate, take a lock,
- * or call the engine. The first six are required; the others may be null.
+ * or call the engine. The first six are required; so are pin and unpin, unless the settings say that the kernel is not
+ * preemptible. The others may be null.
  */
 struct shootdown_hooks {
     /**
@@ -372,9 +405,18 @@ struct shootdown_settings {
      */
     const struct shootdown_machine *machine;
     /**
+     * SHOOTDOWN_CPU_WORDS, so that a header that differs from the library is found out.
+     */
+    uint32_t cpu_words;
+    /**
      * CPUs of the machine, those that are off included.
      */
     uint32_t cpus;
+    /**
+     * The kernel is never preempted: no thread is taken off its CPU but where it asks for it. Then pin and unpin may be
+     * null.
+     */
+    bool not_preemptible;
     /**
      * Most 4 KiB pages in one broadcast instruction (CPUID 8000_0008, EDX bits 15 to 0, + 1); 0 where nothing can be
      * broadcast.
@@ -474,9 +516,13 @@ extern "C" {
 bool shootdown_design(const char *name, struct shootdown_policy *policy, struct shootdown_machine *machine);
 
 /**
- * Bytes that an engine needs for so many CPUs. Any context.
+ * Bytes that an engine of these settings needs: by its CPUs and, where its design has system-wide tags, by the tags of
+ * the machine. 0 for settings of which no engine is made. The hooks may be missing. Any context.
+ *
+ * # Safety
+ * The pointers are valid, or null.
  */
-size_t shootdown_engine_size(uint32_t cpus);
+size_t shootdown_engine_size(const struct shootdown_settings *settings);
 
 /**
  * To what the memory of engines and spaces must be aligned, bytes. Any context.

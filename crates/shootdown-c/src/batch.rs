@@ -1,17 +1,17 @@
 //! Batches of flushes, and what makes up for their delay.
 
 use crate::engine::{engine_of, shootdown_engine};
-use crate::hooks::SHOOTDOWN_CPU_WORDS;
 use crate::kernel::Hooks;
 use crate::range::shootdown_range;
 use crate::space::{shootdown_space, space_of};
+use crate::words::SHOOTDOWN_CPU_WORDS;
 use core::mem::MaybeUninit;
 use shootdown::Batch;
 
 type CBatch = Batch<'static, 'static, Hooks, SHOOTDOWN_CPU_WORDS>;
 
 /// Words of a batch.
-pub const SHOOTDOWN_BATCH_WORDS: usize = 64;
+pub const SHOOTDOWN_BATCH_WORDS: usize = 56 + SHOOTDOWN_CPU_WORDS;
 
 /// Flushes of many spaces that are waited for once.
 #[repr(C)]

@@ -10,10 +10,20 @@ pub struct shootdown_engine {
     _opaque: [u8; 0],
 }
 
-/// Bytes that an engine needs for so many CPUs. Any context.
+/// Bytes that an engine of these settings needs: by its CPUs and, where its design has system-wide tags, by the tags of
+/// the machine. 0 for settings of which no engine is made. The hooks may be missing. Any context.
+///
+/// # Safety
+/// The pointers are valid, or null.
 #[unsafe(no_mangle)]
-pub extern "C" fn shootdown_engine_size(cpus: u32) -> usize {
-    memory::Layouts::of(cpus as usize).map_or(0, |layouts| layouts.size)
+pub unsafe extern "C" fn shootdown_engine_size(settings: *const shootdown_settings) -> usize {
+    // SAFETY: the caller's.
+    unsafe {
+        settings
+            .as_ref()
+            .and_then(|settings| memory::size(settings))
+            .unwrap_or(0)
+    }
 }
 
 /// To what the memory of engines and spaces must be aligned, bytes. Any context.

@@ -1,10 +1,10 @@
 //! Flushes, waited for at once or by a token.
 
 use crate::engine::{engine_of, shootdown_engine};
-use crate::hooks::SHOOTDOWN_CPU_WORDS;
 use crate::kernel::Hooks;
 use crate::range::shootdown_range;
 use crate::space::{shootdown_space, space_of};
+use crate::words::SHOOTDOWN_CPU_WORDS;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use shootdown::Token;
@@ -12,7 +12,7 @@ use shootdown::Token;
 type CToken = Token<'static, 'static, Hooks, SHOOTDOWN_CPU_WORDS>;
 
 /// Words of a token.
-pub const SHOOTDOWN_TOKEN_WORDS: usize = 40;
+pub const SHOOTDOWN_TOKEN_WORDS: usize = 32 + SHOOTDOWN_CPU_WORDS;
 
 /// A flush that must be waited for before anything is freed, once. It may be waited for on another CPU.
 #[repr(C)]

@@ -3,10 +3,6 @@
 use crate::range::shootdown_range;
 use core::ffi::c_void;
 
-/// Words of a set of CPUs: machines of up to 64 times as many CPUs. To have more, change it here and generate the
-/// header again.
-pub const SHOOTDOWN_CPU_WORDS: usize = 8;
-
 /// What one local invalidation takes away.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +54,8 @@ pub struct shootdown_stuck {
 }
 
 /// What the kernel does for the engine. Each gets the pointer that is given with them. None may allocate, take a lock,
-/// or call the engine. The first six are required; the others may be null.
+/// or call the engine. The first six are required; so are pin and unpin, unless the settings say that the kernel is not
+/// preemptible. The others may be null.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct shootdown_hooks {

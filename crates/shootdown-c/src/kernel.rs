@@ -1,17 +1,23 @@
 //! The hooks of C as the engine calls them.
 
-use crate::hooks::{SHOOTDOWN_CPU_WORDS, shootdown_hooks, shootdown_invalidation, shootdown_stuck, shootdown_what};
+use crate::hooks::{shootdown_hooks, shootdown_invalidation, shootdown_stuck, shootdown_what};
 use crate::range::shootdown_range;
 use crate::settings::{shootdown_settings, shootdown_status};
+use crate::words::SHOOTDOWN_CPU_WORDS;
 use core::ffi::c_void;
 use shootdown::{
-    Broadcast, BroadcastLimits, CpuId, CpuMask, Engine, Kernel, Local, Native, Root, Secondary, Space, Stride, Stuck,
-    Tag,
+    Broadcast, BroadcastLimits, CpuId, CpuMask, Engine, Kernel, Local, Root, Secondary, Space, Stride, Stuck, Tag,
 };
+
+/// The barriers of a kernel, or those of threads of a host.
+#[cfg(target_os = "none")]
+pub type CFacade = shootdown_cpu::BareMetal;
+#[cfg(not(target_os = "none"))]
+pub type CFacade = shootdown::Native;
 
 /// The engine and a space as C has them.
 pub type CEngine = Engine<'static, Hooks, SHOOTDOWN_CPU_WORDS>;
-pub type CSpace = Space<Native, SHOOTDOWN_CPU_WORDS>;
+pub type CSpace = Space<CFacade, SHOOTDOWN_CPU_WORDS>;
 
 /// What C gave, the required ones known to be there.
 pub struct Hooks {
@@ -39,6 +45,9 @@ impl Hooks {
             max_large_pages: settings.broadcast_large_pages.max(1),
         });
         if limits.is_some() && (given.broadcast.is_none() || given.broadcast_sync.is_none()) {
+            return Err(missing);
+        }
+        if !settings.not_preemptible && (given.pin.is_none() || given.unpin.is_none()) {
             return Err(missing);
         }
         Ok(Hooks {
@@ -85,7 +94,7 @@ fn whole(what: shootdown_what, tag: Tag) -> shootdown_invalidation {
 // says, with that pointer, on every CPU.
 // SAFETY: what each hook does is the promise of whoever called `shootdown_init`.
 unsafe impl Kernel<SHOOTDOWN_CPU_WORDS> for Hooks {
-    type Facade = Native;
+    type Facade = CFacade;
 
     #[inline]
     fn cpu(&self) -> CpuId {

@@ -7,13 +7,6 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 #![allow(non_camel_case_types)] // the names of the header
 
-// The facade is the one whose full barriers order a page-table walker and stores of its own, as they do on x86, and
-// threads of a host anywhere. On Arm and RISC-V they would have to be those of `shootdown_arch`.
-#[cfg(all(not(feature = "std"), not(target_arch = "x86_64")))]
-compile_error!(
-    "the engine behind the header is for kernels on x86-64: on others use `shootdown` and `shootdown-arch` from Rust"
-);
-
 mod batch;
 mod cpu;
 mod engine;
@@ -27,8 +20,10 @@ mod memory;
 mod panic;
 mod range;
 mod settings;
+mod sizes;
 mod space;
 mod walk;
+mod words;
 
 pub use batch::*;
 pub use cpu::*;
@@ -39,5 +34,7 @@ pub use hooks::*;
 pub use later::*;
 pub use range::*;
 pub use settings::*;
+pub use sizes::*;
 pub use space::*;
 pub use walk::*;
+pub use words::*;

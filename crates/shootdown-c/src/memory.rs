@@ -1,20 +1,20 @@
 //! One block of memory for an engine, its CPUs and its tags.
 
-use crate::hooks::SHOOTDOWN_CPU_WORDS;
-use crate::kernel::{CEngine, CSpace, Hooks};
+use crate::kernel::{CEngine, CFacade, CSpace, Hooks};
 use crate::settings::{shootdown_settings, shootdown_status};
+use crate::words::SHOOTDOWN_CPU_WORDS;
 use core::alloc::Layout;
 use core::ffi::c_void;
-use shootdown::{Engine, Facade, Native, PerCpu, Root, Storage, tag_words};
+use shootdown::{Design, Engine, Facade, PerCpu, Root, Storage, Tags, tag_words};
 
-type TagWord = <Native as Facade>::U64;
+type TagWord = <CFacade as Facade>::U64;
 
 /// Bytes: that of the strictest part.
 pub const ALIGNMENT: usize = {
     let parts = [
         align_of::<CEngine>(),
         align_of::<CSpace>(),
-        align_of::<PerCpu<Native>>(),
+        align_of::<PerCpu<CFacade>>(),
         align_of::<TagWord>(),
     ];
     let (mut most, mut part) = (1, 0);
@@ -25,33 +25,52 @@ pub const ALIGNMENT: usize = {
     most
 };
 
-/// The tags of the processors that have most: words for these serve every design.
-const TAGS: usize = tag_words(1 << 16);
+/// Words for the tags of a design: none where each CPU gives out its own.
+fn tags_of(design: &Design) -> usize {
+    match design.policy.tags {
+        Tags::PerCpu => 0,
+        _ => tag_words(design.machine.tag_limit),
+    }
+}
 
 /// Where each part lies.
 pub struct Layouts {
     cpus: usize,
     tags: usize,
+    /// Words of tags.
+    tag_words: usize,
     /// Of all, bytes.
     pub size: usize,
 }
 
 impl Layouts {
-    /// For so many CPUs; `None` where they are none or too many.
-    pub fn of(cpus: usize) -> Option<Layouts> {
+    /// For so many CPUs under that design; `None` where they are none or too many.
+    pub fn of(cpus: usize, design: &Design) -> Option<Layouts> {
         if cpus == 0 || cpus > 64 * SHOOTDOWN_CPU_WORDS {
             return None;
         }
         let (all, first) = Layout::new::<CEngine>()
-            .extend(Layout::array::<PerCpu<Native>>(cpus).ok()?)
+            .extend(Layout::array::<PerCpu<CFacade>>(cpus).ok()?)
             .ok()?;
-        let (all, tags) = all.extend(Layout::array::<TagWord>(TAGS).ok()?).ok()?;
+        let tag_words = tags_of(design);
+        let (all, tags) = all.extend(Layout::array::<TagWord>(tag_words).ok()?).ok()?;
         Some(Layouts {
             cpus: first,
             tags,
+            tag_words,
             size: all.size(),
         })
     }
+}
+
+/// Bytes for these settings.
+///
+/// # Safety
+/// As `shootdown_engine_size`.
+pub unsafe fn size(settings: &shootdown_settings) -> Option<usize> {
+    // SAFETY: the caller's.
+    let design = unsafe { settings.design() }.ok()?;
+    Some(Layouts::of(settings.cpus as usize, &design)?.size)
 }
 
 /// # Safety
@@ -67,9 +86,9 @@ pub unsafe fn init(
     // SAFETY: not null, so the caller's.
     let settings = unsafe { &*settings };
     let count = settings.cpus as usize;
-    let layouts = Layouts::of(count).ok_or(shootdown_status::SHOOTDOWN_BAD_CPUS)?;
     // SAFETY: the caller's.
     let design = unsafe { settings.design() }?;
+    let layouts = Layouts::of(count, &design).ok_or(shootdown_status::SHOOTDOWN_BAD_CPUS)?;
     let hooks = Hooks::new(settings)?;
     let first = memory.cast::<u8>();
     if first.is_null() || size < layouts.size || first.align_offset(ALIGNMENT) != 0 {
@@ -78,13 +97,13 @@ pub unsafe fn init(
     // SAFETY: the block is large enough for what `Layouts` says lies there, aligned, and the caller's for ever. All of
     // it is written before it is referred to.
     unsafe {
-        let cpus = first.add(layouts.cpus).cast::<PerCpu<Native>>();
+        let cpus = first.add(layouts.cpus).cast::<PerCpu<CFacade>>();
         (0..count).for_each(|cpu| cpus.add(cpu).write(PerCpu::new()));
         let tags = first.add(layouts.tags).cast::<TagWord>();
-        (0..TAGS).for_each(|word| tags.add(word).write(TagWord::new(0)));
+        (0..layouts.tag_words).for_each(|word| tags.add(word).write(TagWord::new(0)));
         let storage = Storage {
             cpus: core::slice::from_raw_parts_mut(cpus, count),
-            tags: core::slice::from_raw_parts_mut(tags, TAGS),
+            tags: core::slice::from_raw_parts_mut(tags, layouts.tag_words),
         };
         let engine = memory.cast::<CEngine>();
         engine.write(Engine::new(hooks, design, Root(settings.kernel_root), storage));

@@ -1,6 +1,7 @@
 //! What an engine is made of: the design, by name and by what is changed of it, the machine and the hooks.
 
 use crate::hooks::shootdown_hooks;
+use crate::words::SHOOTDOWN_CPU_WORDS;
 use core::ffi::{CStr, c_char, c_void};
 use shootdown::{Design, Errata, Machine, Policy};
 
@@ -12,9 +13,10 @@ pub enum shootdown_status {
     SHOOTDOWN_OK = 0,
     /// No design has that name, or the name is no UTF-8.
     SHOOTDOWN_UNKNOWN_DESIGN,
-    /// No CPU, or more than 64 * SHOOTDOWN_CPU_WORDS.
+    /// No CPU, or more than 64 * SHOOTDOWN_CPU_WORDS; or cpu_words is not what the library was built for.
     SHOOTDOWN_BAD_CPUS,
-    /// One of the six required hooks is null; or the machine broadcasts, and broadcast or broadcast_sync is.
+    /// One of the six required hooks is null; or the machine broadcasts, and broadcast or broadcast_sync is; or pin or
+    /// unpin is, and the kernel does not say that it is not preemptible.
     SHOOTDOWN_MISSING_HOOK,
     /// A null pointer, or memory that is too small or not aligned.
     SHOOTDOWN_BAD_MEMORY,
@@ -169,8 +171,13 @@ pub struct shootdown_settings {
     pub policy: *const shootdown_policy,
     /// The machine; null for x86 with PCIDs, not split.
     pub machine: *const shootdown_machine,
+    /// SHOOTDOWN_CPU_WORDS, so that a header that differs from the library is found out.
+    pub cpu_words: u32,
     /// CPUs of the machine, those that are off included.
     pub cpus: u32,
+    /// The kernel is never preempted: no thread is taken off its CPU but where it asks for it. Then pin and unpin may be
+    /// null.
+    pub not_preemptible: bool,
     /// Most 4 KiB pages in one broadcast instruction (CPUID 8000_0008, EDX bits 15 to 0, + 1); 0 where nothing can be
     /// broadcast.
     pub broadcast_pages: u32,
@@ -188,6 +195,9 @@ impl shootdown_settings {
     /// # Safety
     /// The pointers are valid, or null.
     pub(crate) unsafe fn design(&self) -> Result<Design, shootdown_status> {
+        if self.cpu_words as usize != SHOOTDOWN_CPU_WORDS {
+            return Err(shootdown_status::SHOOTDOWN_BAD_CPUS);
+        }
         // SAFETY: the caller's.
         let named = unsafe { preset(self.design) };
         let Design { policy, machine } = named.ok_or(shootdown_status::SHOOTDOWN_UNKNOWN_DESIGN)?;

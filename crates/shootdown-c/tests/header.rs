@@ -12,8 +12,9 @@ fn header() -> PathBuf {
 }
 
 /// The files of which the header is made, in its order.
-const SOURCES: [&str; 12] = [
-    "settings", "hooks", "range", "engine", "space", "cpu", "flush", "gather", "batch", "walk", "later", "panic",
+const SOURCES: [&str; 13] = [
+    "settings", "hooks", "range", "sizes", "engine", "space", "cpu", "flush", "gather", "batch", "walk", "later",
+    "panic",
 ];
 
 #[test]

@@ -453,6 +453,7 @@ static struct shootdown_settings settings(const char *design)
                   .secondary_sync = secondary_sync},
         .kernel = &cpus,
         .design = design,
+        .cpu_words = SHOOTDOWN_CPU_WORDS,
         .cpus = CPUS,
         .broadcast_pages = 8,
         .kernel_root = KERNEL_ROOT,
@@ -462,23 +463,36 @@ static struct shootdown_settings settings(const char *design)
 
 static void what_is_wrong_is_refused(void)
 {
-    size_t size = shootdown_engine_size(CPUS);
-    void *memory = zeroed(size + 1);
     struct shootdown_engine *none = NULL;
-    struct shootdown_settings bad = settings("no such design");
+    struct shootdown_settings bad = settings("ipi");
+    size_t size = shootdown_engine_size(&bad);
+    void *memory = zeroed(size + 1);
+    bad = settings("no such design");
+    CHECK(shootdown_engine_size(&bad) == 0 && shootdown_engine_size(NULL) == 0);
     CHECK(shootdown_engine_init(memory, size, &bad, &none) == SHOOTDOWN_UNKNOWN_DESIGN);
     bad = settings(NULL);
     CHECK(shootdown_engine_init(memory, size, &bad, &none) == SHOOTDOWN_UNKNOWN_DESIGN);
     bad = settings("ipi");
     bad.cpus = 64 * SHOOTDOWN_CPU_WORDS + 1;
     CHECK(shootdown_engine_init(memory, size, &bad, &none) == SHOOTDOWN_BAD_CPUS);
-    CHECK(shootdown_engine_size(bad.cpus) == 0 && shootdown_engine_size(0) == 0);
+    CHECK(shootdown_engine_size(&bad) == 0);
+    bad.cpus = 0;
+    CHECK(shootdown_engine_init(memory, size, &bad, &none) == SHOOTDOWN_BAD_CPUS && shootdown_engine_size(&bad) == 0);
+    bad = settings("ipi");
+    bad.cpu_words = SHOOTDOWN_CPU_WORDS + 1;
+    CHECK(shootdown_engine_init(memory, size, &bad, &none) == SHOOTDOWN_BAD_CPUS);
     bad = settings("ipi");
     bad.hooks.send_ipi = NULL;
     CHECK(shootdown_engine_init(memory, size, &bad, &none) == SHOOTDOWN_MISSING_HOOK);
     bad = settings("ipi");
     bad.hooks.broadcast_sync = NULL;
     CHECK(shootdown_engine_init(memory, size, &bad, &none) == SHOOTDOWN_MISSING_HOOK);
+    bad = settings("ipi");
+    bad.hooks.pin = NULL;
+    CHECK(shootdown_engine_init(memory, size, &bad, &none) == SHOOTDOWN_MISSING_HOOK);
+    bad.not_preemptible = true;
+    CHECK(shootdown_engine_init(zeroed(size), size, &bad, &none) == SHOOTDOWN_OK);
+    none = NULL;
     bad = settings("ipi");
     CHECK(shootdown_engine_init(memory, size - 1, &bad, &none) == SHOOTDOWN_BAD_MEMORY);
     CHECK(shootdown_engine_init((char *)memory + 1, size, &bad, &none) == SHOOTDOWN_BAD_MEMORY);
@@ -500,12 +514,15 @@ static void what_is_wrong_is_refused(void)
     free(memory);
 }
 
+/* Reserved where this is built: enough for every design on a machine of 4096 tags. */
+static _Alignas(SHOOTDOWN_ALIGNMENT) char engine_memory[SHOOTDOWN_ENGINE_SIZE(CPUS, 4096)];
+static _Alignas(SHOOTDOWN_ALIGNMENT) char space_memory[SPACES + 1][(SHOOTDOWN_SPACE_SIZE + 63) / 64 * 64];
+
 int main(int argc, char **argv)
 {
     const char *design = argc > 1 ? argv[1] : "ipi";
     invalidates = strcmp(design, "none") != 0;
     what_is_wrong_is_refused();
-    size_t size = shootdown_engine_size(CPUS);
     struct shootdown_settings good = settings(design);
     struct shootdown_policy policy;
     CHECK(shootdown_design(design, &policy, &machine));
@@ -516,9 +533,12 @@ int main(int argc, char **argv)
     policy.stuck_ns = 0;
     good.policy = &policy;
     good.machine = &machine;
-    CHECK(shootdown_engine_init(zeroed(size), size, &good, &engine) == SHOOTDOWN_OK);
+    size_t size = shootdown_engine_size(&good);
+    CHECK(0 < size && size <= sizeof engine_memory);
+    CHECK(shootdown_alignment() <= SHOOTDOWN_ALIGNMENT && shootdown_space_size() <= SHOOTDOWN_SPACE_SIZE);
+    CHECK(shootdown_engine_init(engine_memory, size, &good, &engine) == SHOOTDOWN_OK);
     for (unsigned i = 0; i < SPACES; i++) {
-        char *memory = zeroed(shootdown_space_size());
+        char *memory = space_memory[i];
         CHECK(!shootdown_space_init(engine, memory + 1, i));
         spaces[i] = shootdown_space_init(engine, memory, i);
         CHECK(spaces[i]);
