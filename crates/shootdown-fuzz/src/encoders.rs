@@ -112,12 +112,12 @@ fn tlbi(input: &mut Input<'_>) {
 
 /// A sequence covers exactly what was asked, in order.
 fn tlbi_range(input: &mut Input<'_>) {
-    let (asid, level, granule, lpa2) = (asid(input), level(input), granule(input), input.byte() & 1 == 1);
+    let (asid, level, granule, tcr_ds) = (asid(input), level(input), granule(input), input.byte() & 1 == 1);
     let size = 1_u64 << granule.shift();
     // Within one half of 48 bits.
     let address = input.long() >> 17 & !(size - 1);
     let count = u64::from(input.word() >> (input.byte() % 32));
-    let Some(cover) = Cover::new(asid, address, count, granule, level, lpa2) else {
+    let Some(cover) = Cover::new(asid, address, count, granule, level, tcr_ds) else {
         assert!(count > aarch64::range::MOST_GRANULES);
         return;
     };
@@ -129,7 +129,7 @@ fn tlbi_range(input: &mut Input<'_>) {
                 1
             }
             Step::Range(bits) => {
-                let operand = RangeOperand::decode(bits, lpa2).expect("a granule");
+                let operand = RangeOperand::decode(bits, tcr_ds).expect("a granule");
                 assert_eq!((operand.asid, operand.address), (asid, next));
                 assert_eq!((operand.level, operand.granule), (level, granule));
                 operand.granules

@@ -90,7 +90,8 @@ pub enum Broadcast {
         /// How many pages, from 1.
         count: u32,
     },
-    /// Every non-global entry under every tag.
+    /// Every non-global entry under every tag. Arm and the firmware of RISC-V have no such form: global entries go too
+    /// (VMALLE1IS, a remote fence without ASID).
     NonGlobal,
     /// Everything, global entries included.
     All,
@@ -316,8 +317,10 @@ pub unsafe trait Kernel<const W: usize>: Sync {
     /// reserved TTBR0 with ISB, TLBI ASIDE1, DSB NSH, then the root with ISB).
     ///
     /// When it returns no walk by the root before is under way any more, and what is filled from now on is filled by
-    /// this one. On Arm that takes ISB and then DSB NSH: an ISB does not wait for walks. On RISC-V a write of satp
-    /// neither ends walks nor flushes: an SFENCE.VMA after it names the ASID that is left; without ASIDs, everything.
+    /// this one. Table pages of the old space are freed without asking this CPU from then on (C3), and a walk may read
+    /// them, or write accessed and dirty bits there. On Arm that takes ISB and then DSB NSH: an ISB does not wait for
+    /// walks (Arm ARM, R_LFHQG). On RISC-V a write of satp flushes nothing, and nothing says when walks that have begun
+    /// end: an SFENCE.VMA after it names the ASID that is left, unless harts end walks there.
     ///
     /// On a machine without tags ([`Machine::NO_TAGS`](crate::Machine::NO_TAGS)) `tag` is always 0 and `keep` always
     /// false: every non-global entry of this CPU goes. A MOV to CR3 with CR4.PCIDE clear does that by itself. A write
@@ -356,13 +359,18 @@ pub unsafe trait Kernel<const W: usize>: Sync {
         self.broadcast(what);
     }
 
-    /// Issues one broadcast invalidation. Asynchronous. Called pinned, only when limits were given.
+    /// Issues one broadcast invalidation. Asynchronous. Called pinned, only when limits were given. Where it can be
+    /// refused (SBI returns an error) a refusal has flushed nothing: the hook then has every CPU flush everything by the
+    /// kernel's own interrupt, and waits (`shootdown_cpu::FlushByIpi`).
     fn broadcast(&self, _what: Broadcast) {
         unreachable!("broadcast() called on a kernel that reports no broadcast limits")
     }
 
     /// Waits until every broadcast *issued by this CPU* is complete everywhere, and with it every access elsewhere
     /// under what was invalidated. Called pinned, on the issuing CPU.
+    ///
+    /// It is not told whether kernel addresses were among them: on Arm an ISB follows the DSB in any case, without which
+    /// this CPU may use what it has fetched by an old translation of them.
     ///
     /// A full barrier stands either here, as in Arm's `dsb ish`, or in [`publish_tables`](Facade::publish_tables).
     fn broadcast_sync(&self) {

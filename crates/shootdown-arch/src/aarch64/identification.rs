@@ -42,7 +42,7 @@ impl Midr {
     }
 }
 
-/// What must be done differently. The fields are those of the engine's errata settings.
+/// What must be done differently. The first three are those of the engine's errata settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Workarounds {
     /// Interrupt instead of broadcasting.
@@ -51,6 +51,9 @@ pub struct Workarounds {
     pub interrupt_too: bool,
     /// Invalidate and synchronise twice.
     pub repeat: bool,
+    /// Break before make where a user page loses the right to execute: clear the entry, flush, then store the new one.
+    /// The kernel's part; the engine changes no entries.
+    pub break_to_lose_execution: bool,
 }
 
 const ARM: u32 = 0x41;
@@ -65,6 +68,7 @@ impl Workarounds {
         never_broadcast: false,
         interrupt_too: false,
         repeat: false,
+        break_to_lose_execution: false,
     };
 
     /// What the processor needs. Part numbers: Linux `arch/arm64/include/asm/cputype.h`; which of them: the lists of
@@ -75,6 +79,8 @@ impl Workarounds {
     /// - repeat, for older errata: Falkor and Kryo 1009; Kryo 4xx Gold 1286807 (Cortex-A76 had it too); Cortex-A55
     ///   2441007; Cortex-A510 2441009, fixed in r1p2;
     /// - interrupt too: C1-Pro 4193714;
+    /// - break to lose execution, in all revisions: Cortex-A715 2645198. At the next permission fault of an instruction
+    ///   fetch ESR and FAR may be wrong;
     /// - never broadcast: ThunderX (CN88xx) pass 1, and 27456 up to pass 2.1, and on CN81xx pass 1.0. Kernels that
     ///   flush the instruction cache at each switch instead may broadcast on pass 2.
     pub const fn of(midr: Midr) -> Workarounds {
@@ -96,6 +102,10 @@ impl Workarounds {
             (QUALCOMM, 0x800 | 0xC00 | 0x200..=0x2FF | 0x804) => Workarounds::REPEAT,
             (ARM, 0xD05) => Workarounds::REPEAT,
             (ARM, 0xD46) if revision <= 0x11 => Workarounds::REPEAT,
+            (ARM, 0xD4D) => Workarounds {
+                break_to_lose_execution: true,
+                ..Workarounds::NONE
+            },
             (ARM, 0xD8B) => Workarounds {
                 interrupt_too: true,
                 ..Workarounds::NONE
@@ -117,6 +127,7 @@ impl Workarounds {
             never_broadcast: self.never_broadcast || other.never_broadcast,
             interrupt_too: self.interrupt_too || other.interrupt_too,
             repeat: self.repeat || other.repeat,
+            break_to_lose_execution: self.break_to_lose_execution || other.break_to_lose_execution,
         }
     }
 }
@@ -150,6 +161,12 @@ mod tests {
         assert!(repeat(midr(0x41, 0xD46, 1, 1)) && !repeat(midr(0x41, 0xD46, 1, 2)));
         assert!(repeat(midr(0x41, 0xD05, 2, 0)) && repeat(midr(0x51, 0x800, 0, 0)));
         assert!(Workarounds::of(midr(0x41, 0xD8B, 0, 0)).interrupt_too);
+        let a715 = Workarounds {
+            break_to_lose_execution: true,
+            ..Workarounds::NONE
+        };
+        assert_eq!(Workarounds::of(midr(0x41, 0xD4D, 1, 0)), a715);
+        assert_eq!(Workarounds::NONE.or(a715), a715);
         assert!(Workarounds::of(midr(0x43, 0x0A1, 0, 0)).never_broadcast);
         assert!(Workarounds::of(midr(0x43, 0x0A1, 1, 1)).never_broadcast);
         assert_eq!(Workarounds::of(midr(0x43, 0x0A1, 1, 2)), Workarounds::NONE);

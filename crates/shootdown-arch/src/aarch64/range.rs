@@ -3,7 +3,8 @@
 //! Layout: ASID \[63:48\], TG \[47:46\], SCALE \[45:44\], NUM \[43:39\], TTL \[38:37\], BaseADDR \[36:0\]. One
 //! operation covers (NUM + 1) * 2^(5 * SCALE + 1) granules: always an even number, so an odd last page takes the plain
 //! form. Scales go from 3 down to 0, each used once, which keeps the alignment that large pages need. With 52-bit
-//! addresses (LPA2) BaseADDR counts 64 KiB, so pages in front of the first such boundary take the plain form.
+//! addresses in use (TCR_ELx.DS set) BaseADDR counts 64 KiB, so pages in front of the first such boundary take the plain
+//! form. That the processor has FEAT_LPA2 does not say that it is in use.
 
 use super::asid::Asid;
 use super::tlbi::{Granule, Level};
@@ -16,8 +17,8 @@ pub const WHOLE_TAG_FROM: u64 = 512;
 
 const BASE_BITS: u64 = (1 << 37) - 1;
 
-/// BaseADDR is in units of this with LPA2.
-const LPA2_SHIFT: u32 = 16;
+/// BaseADDR is in units of this where TCR_ELx.DS is set; with granules of 64 KiB it always is.
+const DS_SHIFT: u32 = 16;
 
 /// Granules that an operation covers.
 const fn granules(num: u64, scale: u32) -> u64 {
@@ -40,12 +41,12 @@ pub struct RangeOperand {
 }
 
 impl RangeOperand {
-    /// From a register value; `None` when TG is reserved.
-    pub const fn decode(bits: u64, lpa2: bool) -> Option<RangeOperand> {
+    /// From a register value; `None` when TG is reserved. `tcr_ds`: see [`Cover::new`].
+    pub const fn decode(bits: u64, tcr_ds: bool) -> Option<RangeOperand> {
         let Some(granule) = Granule::from_bits(bits >> 46) else {
             return None;
         };
-        let shift = base_shift(granule, lpa2);
+        let shift = base_shift(granule, tcr_ds);
         // The highest bit of the base repeats upwards.
         let address = ((bits & BASE_BITS) << 27) as i64 >> (27 - shift as i64);
         Some(RangeOperand {
@@ -58,8 +59,8 @@ impl RangeOperand {
     }
 }
 
-const fn base_shift(granule: Granule, lpa2: bool) -> u32 {
-    if lpa2 { LPA2_SHIFT } else { granule.shift() }
+const fn base_shift(granule: Granule, tcr_ds: bool) -> u32 {
+    if tcr_ds { DS_SHIFT } else { granule.shift() }
 }
 
 /// One operation of a sequence.
@@ -77,7 +78,7 @@ pub struct Cover {
     asid: Asid,
     granule: Granule,
     level: Level,
-    lpa2: bool,
+    tcr_ds: bool,
     next: u64,
     left: u64,
     scale: u32,
@@ -86,13 +87,16 @@ pub struct Cover {
 impl Cover {
     /// Covers `count` granules from `address`. `None` when that is more than [`MOST_GRANULES`] or `address` is not on a
     /// granule: then the whole tag goes (C6). `level` is for the leaves in the range, all alike.
+    ///
+    /// `tcr_ds`: TCR_ELx.DS of the translation regime as it is set, not whether the processor could. A wrong value names
+    /// other addresses: what was to go stays.
     pub const fn new(
         asid: Asid,
         address: u64,
         count: u64,
         granule: Granule,
         level: Level,
-        lpa2: bool,
+        tcr_ds: bool,
     ) -> Option<Cover> {
         if count > MOST_GRANULES || address & ((1 << granule.shift()) - 1) != 0 {
             return None;
@@ -101,7 +105,7 @@ impl Cover {
             asid,
             granule,
             level,
-            lpa2,
+            tcr_ds,
             next: address,
             left: count,
             scale: 3,
@@ -109,7 +113,7 @@ impl Cover {
     }
 
     const fn encode(&self, num: u64) -> u64 {
-        let base = self.next >> base_shift(self.granule, self.lpa2) & BASE_BITS;
+        let base = self.next >> base_shift(self.granule, self.tcr_ds) & BASE_BITS;
         (self.asid.get() as u64) << 48
             | self.granule.bits() << 46
             | (self.scale as u64) << 44
@@ -131,7 +135,7 @@ impl Iterator for Cover {
         if self.left == 0 {
             return None;
         }
-        let misaligned = self.lpa2 && self.next & ((1 << LPA2_SHIFT) - 1) != 0;
+        let misaligned = self.tcr_ds && self.next & ((1 << DS_SHIFT) - 1) != 0;
         if self.left == 1 || misaligned {
             let step = Step::Page(self.next);
             self.advance(1);
@@ -160,20 +164,20 @@ mod tests {
     use proptest::prelude::*;
     use std::vec::Vec;
 
-    fn cover(address: u64, count: u64, granule: Granule, lpa2: bool) -> Vec<Step> {
+    fn cover(address: u64, count: u64, granule: Granule, tcr_ds: bool) -> Vec<Step> {
         let asid = Asid::new(0x1234, AsidWidth::Bits16).expect("16 bits");
-        let cover = Cover::new(asid, address, count, granule, Level::Unknown, lpa2);
+        let cover = Cover::new(asid, address, count, granule, Level::Unknown, tcr_ds);
         cover.expect("small enough").collect()
     }
 
     /// The granules that a sequence covers, in order.
-    fn covered(steps: &[Step], granule: Granule, lpa2: bool) -> Vec<u64> {
+    fn covered(steps: &[Step], granule: Granule, tcr_ds: bool) -> Vec<u64> {
         let mut found = Vec::new();
         for step in steps {
             match *step {
                 Step::Page(address) => found.push(address >> granule.shift()),
                 Step::Range(bits) => {
-                    let operand = RangeOperand::decode(bits, lpa2).expect("a granule");
+                    let operand = RangeOperand::decode(bits, tcr_ds).expect("a granule");
                     assert_eq!((operand.granule, operand.asid.get()), (granule, 0x1234));
                     let first = operand.address >> granule.shift();
                     found.extend(first..first + operand.granules);
@@ -235,13 +239,13 @@ mod tests {
             first in 0u64..1 << 30,
             count in 0u64..300_000,
             granule in 0u64..3,
-            lpa2: bool,
+            tcr_ds: bool,
         ) {
             let granule = Granule::from_bits(granule + 1).expect("one of three");
-            let steps = cover(first << granule.shift(), count, granule, lpa2);
-            prop_assert!(covered(&steps, granule, lpa2).into_iter().eq(first..first + count));
-            // Four scales, one odd page, and with LPA2 up to 15 pages before the first boundary.
-            prop_assert!(steps.len() <= 5 + if lpa2 { 30 } else { 0 }, "{} steps", steps.len());
+            let steps = cover(first << granule.shift(), count, granule, tcr_ds);
+            prop_assert!(covered(&steps, granule, tcr_ds).into_iter().eq(first..first + count));
+            // Four scales, one odd page, and with TCR_ELx.DS up to 15 pages before the first boundary.
+            prop_assert!(steps.len() <= 5 + if tcr_ds { 30 } else { 0 }, "{} steps", steps.len());
         }
 
         #[test]

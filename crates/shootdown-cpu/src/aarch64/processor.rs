@@ -28,9 +28,14 @@ impl Processor {
     /// and use what they have [in common](Self::common_with).
     ///
     /// # Panics
-    /// When ID_AA64MMFR0_EL1 announces a width of ASIDs that is reserved.
+    /// When ID_AA64MMFR0_EL1 announces a width of ASIDs that is reserved, or TCR_EL1.A1 says that the ASID of TTBR1_EL1 is
+    /// the one in use.
     pub fn discover(kernel_root: Root) -> Processor {
         let (tcr, mmfr0) = (read_tcr(), read_mmfr0());
+        assert!(
+            tcr & Ttbr::TCR_A1 == 0,
+            "TCR_EL1.A1 is set: the ASID would not be TTBR0_EL1's"
+        );
         let width = AsidWidth::from_id(mmfr0).expect("ASIDs have 8 or 16 bits");
         Processor {
             asids: width.in_use(tcr),
@@ -78,6 +83,12 @@ impl Processor {
             interrupt_too: self.workarounds.interrupt_too,
             repeat: self.workarounds.repeat,
         }
+    }
+
+    /// Whether a user page that loses the right to execute needs break before make (Cortex-A715 2645198): the kernel
+    /// clears the entry, flushes, and then stores the new one.
+    pub fn must_break_to_lose_execution(&self) -> bool {
+        self.workarounds.break_to_lose_execution
     }
 
     fn asid(&self, tag: Tag) -> Asid {

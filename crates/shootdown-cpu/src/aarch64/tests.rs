@@ -157,3 +157,17 @@ fn interrupts_are_restored_to_what_they_were() {
     set("mrs {}, daif", 0x80);
     assert!(interrupts_are_off());
 }
+
+#[test]
+#[should_panic = "TCR_EL1.A1 is set"]
+fn an_asid_in_the_other_root_register_is_refused() {
+    processor(RANGES, WIDE, AS | 1 << 22);
+}
+
+#[test]
+fn a_cortex_a715_is_known_to_need_a_break_where_execution_is_lost() {
+    for (midr, breaks) in [(0x410F_D4D0, true), (0x410F_D030, false)] {
+        set("mrs {}, midr_el1", midr);
+        assert_eq!(processor(RANGES, WIDE, AS).must_break_to_lose_execution(), breaks);
+    }
+}

@@ -40,6 +40,13 @@ impl Tags {
     pub const fn has_system_tags(self) -> bool {
         !matches!(self, Tags::PerCpu)
     }
+
+    /// Whether a tag names the same space on every CPU, always. Only then may CPUs use each other's entries: Arm's CnP
+    /// bit, which must be off where this is false.
+    #[inline]
+    pub const fn are_alike_on_all_cpus(self) -> bool {
+        matches!(self, Tags::System)
+    }
 }
 
 /// How an invalidation reaches other CPUs. Read in `flush`.

@@ -67,3 +67,10 @@ fn what_does_not_fit_is_refused_and_what_is_not_used_is_not_asked_for() {
         "nor here"
     );
 }
+
+#[test]
+fn cpus_may_share_entries_only_where_no_tag_is_a_slot_of_one_cpu() {
+    let alike = |policy: Policy| policy.tags.are_alike_on_all_cpus();
+    assert!(alike(Policy::ARM_BROADCAST) && alike(Policy::ARM_IPI));
+    assert!(!alike(Policy::IPI) && !alike(Policy::ADAPTIVE) && !alike(Policy::BROADCAST));
+}
