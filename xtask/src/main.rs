@@ -4,6 +4,7 @@
 //! status: 0 when everything passed, 1 when a step failed, 2 on bad usage.
 
 mod bochs;
+mod c_machine;
 mod cases;
 mod child;
 mod debian;
@@ -32,6 +33,7 @@ const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only 
        cargo xtask tsan             run the engine on real threads under ThreadSanitizer
        cargo xtask kernel           run the bare-metal kernel in QEMU: torture, determinism, known bugs
        cargo xtask embed            run the minimal kernels of examples/ in QEMU, with the engine and without
+       cargo xtask c-machine        run the machine written in C on AArch64 and RISC-V, by QEMU
        cargo xtask bochs [all]      run it in Bochs, which has PCID and INVPCID; all: with every known bug
        cargo xtask workloads        build the programs of workloads/, static, for Linux and for kernel/
        cargo xtask programs [DESIGN...]  run them, and some that misbehave, on kernel/ in QEMU
@@ -63,6 +65,11 @@ fn main() -> ExitCode {
             needs::Need::Embed
                 .meet(Instant::now() + BUDGET)
                 .and_then(|()| embed::run(Instant::now() + BUDGET)),
+        ),
+        ["c-machine"] => chore(
+            needs::Need::CMachine
+                .meet(Instant::now() + BUDGET)
+                .and_then(|()| c_machine::run(Instant::now() + BUDGET)),
         ),
         ["bochs"] => chore(bochs::run(false, Instant::now() + BUDGET)),
         ["bochs", "all"] => chore(bochs::run(true, Instant::now() + BUDGET)),

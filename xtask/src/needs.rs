@@ -7,7 +7,7 @@ use std::time::Instant;
 use shootdown_qemu::{BARE_TARGET, BINARY, BOCHS_NEEDS, Emulator, ISO_NEEDS, PACKAGE};
 
 use super::publish::OLDEST;
-use super::{child, debian, iso, steps};
+use super::{c_machine, child, debian, iso, steps};
 
 const GET_RUSTUP: &str = "install rustup (curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh)";
 
@@ -26,6 +26,8 @@ pub enum Need {
     Programs,
     /// The targets of the minimal kernels, and the emulators that run them.
     Embed,
+    /// Cross compilers, their Rust targets and QEMU for programs of other instruction sets.
+    CMachine,
     /// The targets of the minimal kernels, and the oldest Rust that is promised.
     Publish,
 }
@@ -61,6 +63,7 @@ impl Need {
             Need::Bochs => all.extend(BOCHS_NEEDS.iter().chain(&ISO_NEEDS)),
             Need::Programs => all.extend(COMPILER),
             Need::Embed => all.extend(EMULATORS),
+            Need::CMachine => all = c_machine::PACKAGES.into(),
             Need::Subcommand(..) | Need::Target(_) | Need::Publish => all.clear(),
         }
         all
@@ -80,6 +83,7 @@ impl Need {
             Need::Target(target) => &[*target],
             Need::Kernel | Need::Bochs | Need::Programs => &[BARE_TARGET],
             Need::Embed | Need::Publish => &BARE_TARGETS,
+            Need::CMachine => &c_machine::TARGETS,
         };
         let missing = targets.iter().filter(|target| !is_installed(target));
         let add = |target: &&'static str| {

@@ -146,6 +146,10 @@ pub fn all() -> Vec<Step> {
             ..step("embed", &["xtask", "embed"])
         },
         Step {
+            need: Some(Need::CMachine),
+            ..step("c", &["xtask", "c-machine"])
+        },
+        Step {
             need: Some(Need::Programs),
             ..step("programs", &["xtask", "programs"])
         },
