@@ -59,7 +59,7 @@ pub fn run(end: Instant) -> Result<(), String> {
     child::run(
         steps::cargo()
             .env("RUSTDOCFLAGS", "-D warnings")
-            .args(["doc", "--no-deps"])
+            .args(["doc", "--no-deps", "--all-features"])
             .args(packages(&FOR_KERNELS))
             .args(DOCUMENTED.iter().flat_map(|target| ["--target", target])),
         end,

@@ -20,6 +20,8 @@ pub struct Step {
     need: Option<Need>,
     env: &'static [(&'static str, &'static str)],
     arguments: &'static [&'static str],
+    /// Commands of cargo after that, each with what the first was given.
+    then: Vec<Vec<&'static str>>,
     /// Whether standard output must be one JSON document.
     json: bool,
 }
@@ -31,6 +33,7 @@ pub fn all() -> Vec<Step> {
         need: None,
         env: &[],
         arguments,
+        then: Vec::new(),
         json: false,
     };
     vec![
@@ -108,6 +111,7 @@ pub fn all() -> Vec<Step> {
                     BARE_TARGET,
                 ],
             )
+            .then(FEATURES.map(engine_with))
         },
         Step {
             need: Some(Need::Embed),
@@ -180,7 +184,37 @@ pub fn all() -> Vec<Step> {
     ]
 }
 
+/// Sets of features of the engine, each of which must build without a warning.
+const FEATURES: [&str; 5] = ["", "adaptive", "rar", "published", "adaptive,rar,published"];
+
+/// The build of the engine with these features and no others.
+fn engine_with(features: &'static str) -> Vec<&'static str> {
+    let flags = "build.rustflags=['-Dwarnings']";
+    let package = ["check", "-p", "shootdown", "--no-default-features", "--config", flags];
+    let place = [
+        "--target",
+        BARE_TARGET,
+        "--target-dir",
+        "target/features",
+        "--features",
+        features,
+    ];
+    package.into_iter().chain(place).collect()
+}
+
 impl Step {
+    fn then<const N: usize>(self, then: [Vec<&'static str>; N]) -> Step {
+        Step {
+            then: then.into(),
+            ..self
+        }
+    }
+
+    /// The commands, one after the other.
+    fn commands(&self) -> impl Iterator<Item = &[&'static str]> {
+        [self.arguments].into_iter().chain(self.then.iter().map(Vec::as_slice))
+    }
+
     fn fresh_log(&self) -> Result<File, String> {
         let path = root().join(self.log());
         let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
@@ -200,17 +234,22 @@ impl Step {
     /// The command, as one would type it.
     pub fn shown(&self) -> String {
         let quote = |word: &str| {
-            if word.contains(' ') {
+            if word.contains('\'') {
+                format!("\"{word}\"")
+            } else if word.contains(' ') || word.is_empty() {
                 format!("'{word}'")
             } else {
                 word.to_string()
             }
         };
-        let env = self.env.iter().map(|(key, value)| format!("{key}={}", quote(value)));
-        env.chain(["cargo".into()])
-            .chain(self.arguments.iter().map(|word| quote(word)))
-            .collect::<Vec<_>>()
-            .join(" ")
+        let command = |arguments: &[&str]| {
+            let env = self.env.iter().map(|(key, value)| format!("{key}={}", quote(value)));
+            env.chain(["cargo".into()])
+                .chain(arguments.iter().map(|word| quote(word)))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        self.commands().map(command).collect::<Vec<_>>().join(" && ")
     }
 
     /// Where what the command prints is kept.
@@ -239,11 +278,17 @@ impl Step {
         if let Some(need) = self.need {
             need.meet(end)?;
         }
-        let mut command = cargo();
-        command.args(self.arguments).envs(self.env.iter().copied());
+        let command = |arguments: &[&str]| {
+            let mut command = cargo();
+            command.args(arguments).envs(self.env.iter().copied());
+            command
+        };
         if !self.json {
-            return child::logged(&mut command, &log, end);
+            return self
+                .commands()
+                .try_for_each(|arguments| child::logged(&mut command(arguments), &log, end));
         }
+        let mut command = command(self.arguments);
         let text = child::output(command.stderr(log), end)?;
         match serde_json::from_str::<serde_json::Value>(&text) {
             Ok(value) if value.is_object() || value.is_array() => Ok(()),

@@ -130,8 +130,11 @@ fn every_preset_that_invalidates_is_claimed_for() {
     let page = page();
     let presets = fs::read_to_string(root().join("crates/shootdown/src/design/presets.rs")).expect("the presets");
     let list = presets.split("const PRESETS").nth(1).expect("a list of presets");
-    let names = list.split('"').skip(1).step_by(2).filter(|text| !text.contains(' '));
-    let names: Vec<&str> = names.filter(|name| *name != "none").collect();
+    let names = list.lines().filter_map(|line| {
+        let name = line.trim().strip_prefix('"')?.strip_suffix("\",")?;
+        (!name.contains(' ') && name != "none").then_some(name)
+    });
+    let names: Vec<&str> = names.collect();
     assert!(names.contains(&"ipi") && names.contains(&"adaptive"), "{names:?}");
     for name in names {
         let claimed = page.contains(&format!("`{name}`")) || name.starts_with("walk-") && page.contains("six modes");

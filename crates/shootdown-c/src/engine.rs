@@ -63,17 +63,17 @@ pub(crate) unsafe fn engine_of(engine: *const shootdown_engine) -> &'static CEng
     unsafe { &*engine.cast() }
 }
 
-/// Measures what each way of reaching other CPUs costs: once, when all CPUs are up, for the design "adaptive". Some
-/// microseconds. Context: as shootdown_flush.
+/// Measures what each way of reaching other CPUs costs: once, when all CPUs are up, for the design "adaptive". Does
+/// nothing in a library without it. Some microseconds. Context: as shootdown_flush.
 ///
 /// # Safety
 /// The pointers were made by this library's init functions, and what they point to still lives.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shootdown_calibrate(engine: *const shootdown_engine) {
     // SAFETY: the caller's.
-    unsafe {
-        engine_of(engine).calibrate();
-    }
+    let _engine = unsafe { engine_of(engine) };
+    #[cfg(feature = "adaptive")]
+    _engine.calibrate();
 }
 
 /// The shootdown interrupt has arrived. In its handler, interrupts off, on a CPU that does not change meanwhile, after

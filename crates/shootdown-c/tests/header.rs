@@ -73,7 +73,14 @@ mod machine {
     fn library() -> PathBuf {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("library");
         let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "-p", "shootdown-c", "--target-dir"])
+            .args([
+                "build",
+                "--quiet",
+                "-p",
+                "shootdown-c",
+                "--all-features",
+                "--target-dir",
+            ])
             .arg(&target)
             .current_dir(root())
             .status()

@@ -247,12 +247,14 @@ impl<const W: usize> CpuMask<W> {
 
     /// The set whose words these are: bit *b* of word *w* is CPU *64 w + b*.
     #[inline]
+    #[cfg(feature = "rar")]
     pub(crate) const fn from_words(words: [u64; W]) -> Self {
         CpuMask { words }
     }
 
     /// Its words.
     #[inline]
+    #[cfg(feature = "rar")]
     pub(crate) const fn words(&self) -> [u64; W] {
         self.words
     }

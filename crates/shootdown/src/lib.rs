@@ -93,5 +93,6 @@ pub use hooks::{
 pub use range::{Chunks, Range, Stride};
 pub use space::Space;
 pub use space::log::LOG_ENTRIES;
+#[cfg(feature = "rar")]
 pub use transport::rar::{RAR_ENTRIES, Rar, RarCpu, RarSignal, RarTable};
 pub use walk::{Grace, GracesOver, Retired, TablesFree, Walk};

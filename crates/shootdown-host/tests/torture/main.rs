@@ -13,7 +13,7 @@ use shootdown::{Design, Policy};
 
 #[test]
 fn no_preset_lets_a_frame_or_a_table_be_used_after_it_was_freed() {
-    for (name, design, _) in Design::PRESETS {
+    for &(name, design, _) in Design::PRESETS {
         if name == "none" {
             continue;
         }

@@ -68,7 +68,7 @@ fn runs(isa: Isa, design: impl Into<Design>, seeds: std::ops::Range<u64>) -> (Ta
 /// Every preset that invalidates holds on a machine of this kind.
 fn every_preset_holds(isa: Isa) {
     let mut all = Tally::default();
-    for (number, (name, design, _)) in (0..).zip(Design::PRESETS) {
+    for (number, &(name, design, _)) in (0..).zip(Design::PRESETS) {
         if design.policy.reach == Reach::None {
             continue;
         }
@@ -105,7 +105,7 @@ fn every_preset_holds_on_riscv_with_svinval() {
 #[test]
 fn every_preset_holds_on_machines_without_tags() {
     for isa in [Isa::X86_64, riscv(false), riscv(true)] {
-        for (number, (name, design, _)) in (30..).zip(Design::PRESETS) {
+        for (number, &(name, design, _)) in (30..).zip(Design::PRESETS) {
             let design = design.policy.on(Machine {
                 errata: design.machine.errata,
                 ..Machine::NO_TAGS

@@ -223,7 +223,7 @@ fn a_design_that_invalidates_nothing_does_not_get_away() {
 
 #[test]
 fn the_same_seed_does_not_give_two_histories() {
-    for (_, design, _) in Design::PRESETS {
+    for &(_, design, _) in Design::PRESETS {
         let traffic = Traffic {
             design,
             cpus: 6,

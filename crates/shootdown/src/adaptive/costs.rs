@@ -15,7 +15,6 @@
 //!    recover.
 
 use crate::cpuset::CpuMask;
-use crate::design::Reach;
 use crate::engine::Engine;
 use crate::facade::{Facade, Word};
 use crate::hooks::{Broadcast, Event, Kernel, Way};
@@ -293,7 +292,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// of both.
     #[inline]
     pub(crate) fn sample(&self, generation: u64) -> Option<u64> {
-        if self.policy().reach != Reach::Adaptive {
+        if !self.policy().reach.is_adaptive() {
             return None;
         }
         let within = u64::from(self.policy().sample_one_in) - 1;
@@ -314,7 +313,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
         range: &Range,
         sample: Option<u64>,
     ) -> bool {
-        if self.policy().reach != Reach::Adaptive || targets.is_empty() {
+        if !self.policy().reach.is_adaptive() || targets.is_empty() {
             return false;
         }
         let targets = targets.len() as u64;

@@ -1,5 +1,10 @@
 //! What requests cost, and the choices between ways that are each right.
+//!
+//! Without the feature `adaptive` no policy asks for any of this, so the compiler removes it. The words stay in the
+//! engine and in each space.
+#![cfg_attr(not(feature = "adaptive"), allow(dead_code))]
 
+#[cfg(feature = "adaptive")]
 pub(crate) mod calibration;
 pub(crate) mod costs;
 pub(crate) mod sampling;

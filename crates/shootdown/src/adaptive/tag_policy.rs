@@ -17,7 +17,6 @@
 
 use crate::adaptive::costs::{Costs, ewma_step};
 use crate::cpu::state::{PerCpu, Slot};
-use crate::design::{Reach, Tags};
 use crate::engine::Engine;
 use crate::facade::Word;
 use crate::hooks::{CpuId, Kernel};
@@ -201,7 +200,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Whether tags go by what requests cost.
     #[inline]
     pub(crate) fn weighs_tags(&self) -> bool {
-        self.policy().reach == Reach::Adaptive && matches!(self.tags(), Tags::HybridByCost { .. })
+        self.policy().reach.is_adaptive() && self.tags().are_by_cost()
     }
 
     /// `cpu`, this one, has caught up by itself, in the slot that it has loaded, from generation `seen` on. Interrupts

@@ -100,6 +100,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             || self.holds_tag_in_set(mode)
             || match self.departure() {
                 Departure::AtSwitch => false,
+                #[cfg(feature = "published")]
                 Departure::WhenAsked { .. } => true,
                 Departure::WhenShared { .. } => self.others_in(space, me),
             };

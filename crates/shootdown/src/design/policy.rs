@@ -1,4 +1,7 @@
 //! The axes of a policy. Each says where it is read.
+//!
+//! Settings that stand for a published kernel only are there with the feature `published`, those that measure costs with
+//! `adaptive`. Code that depends on one asks the predicates at the end; without the feature the answer is known.
 
 /// How address spaces get hardware tags. Read in `cpu/switch.rs`, `flush` and `tags/promotion.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +22,7 @@ pub enum Tags {
     /// gives the tag back when broadcasts have become more expensive than that. The engine tries it without the tag at
     /// intervals, because estimates go out of date. Served with [`Reach::Adaptive`], else as
     /// [`Hybrid`](Tags::Hybrid).
+    #[cfg(feature = "adaptive")]
     HybridByCost {
         /// CPUs that must be seen active at once, at least.
         promote_at: u32,
@@ -30,7 +34,9 @@ impl Tags {
     #[inline]
     pub const fn promote_at(self) -> Option<u32> {
         match self {
-            Tags::Hybrid { promote_at } | Tags::HybridByCost { promote_at } => Some(promote_at),
+            Tags::Hybrid { promote_at } => Some(promote_at),
+            #[cfg(feature = "adaptive")]
+            Tags::HybridByCost { promote_at } => Some(promote_at),
             Tags::PerCpu | Tags::System => None,
         }
     }
@@ -60,6 +66,7 @@ pub enum Reach {
     /// Locally when no other CPU was ever active in the space, else as [`Broadcast`](Reach::Broadcast).
     LocalFirst,
     /// Per request, whichever is expected to cost less, from costs that the engine measures for itself.
+    #[cfg(feature = "adaptive")]
     Adaptive,
     /// Not at all. Unsound: the negative control that an oracle must catch at once.
     None,
@@ -70,6 +77,7 @@ pub enum Reach {
 #[non_exhaustive]
 pub enum Targets {
     /// Every online CPU, whatever it runs.
+    #[cfg(feature = "published")]
     All,
     /// The space's CPU set.
     Space,
@@ -90,6 +98,7 @@ pub enum Departure {
     /// When a request finds it gone, as Linux does from 6.13 on: a switch writes nothing, and a CPU that comes back is
     /// still in. Requests that free table pages go to such CPUs too, and so does one request in `trim_ns`; all others
     /// skip them. Served with [`Requests::PerRequest`] and per-CPU tags, else as [`AtSwitch`](Departure::AtSwitch).
+    #[cfg(feature = "published")]
     WhenAsked {
         /// Least time, ns, between two requests of a space that look for CPUs that have left.
         trim_ns: u64,
@@ -114,6 +123,7 @@ pub enum Requests {
     PerRequest,
     /// The same, but the descriptor belongs to the requester's CPU and is made once. Kernels that have only that keep
     /// preemption off while it is in use; here a request that finds it in use takes the stack.
+    #[cfg(feature = "published")]
     PerCpu,
     /// The range goes to the space's log; an interrupt only says "catch up"; many requesters share one.
     Log,
@@ -187,6 +197,7 @@ pub enum Walkers {
     /// A walk publishes its space in a word of its CPU by a store and a full barrier, and clears it afterwards.
     Precise,
     /// The same with one atomic exchange in place of store and barrier.
+    #[cfg(feature = "published")]
     PreciseExchange,
     /// A walk registers its CPU once; it stays registered until a freeing side asks.
     Sticky,
@@ -273,3 +284,60 @@ pub const MAX_SLOTS: usize = 16;
 
 /// A CPU considers promoting the space that it has just flushed in one of this many windows.
 pub const CONSIDER_ONE_IN: u64 = 32;
+
+// Whether a setting is one that not every build has.
+
+impl Tags {
+    #[inline(always)]
+    pub(crate) const fn are_by_cost(self) -> bool {
+        match self {
+            #[cfg(feature = "adaptive")]
+            Tags::HybridByCost { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+impl Reach {
+    #[inline(always)]
+    pub(crate) const fn is_adaptive(self) -> bool {
+        match self {
+            #[cfg(feature = "adaptive")]
+            Reach::Adaptive => true,
+            _ => false,
+        }
+    }
+}
+
+impl Targets {
+    #[inline(always)]
+    pub(crate) const fn is_all(self) -> bool {
+        match self {
+            #[cfg(feature = "published")]
+            Targets::All => true,
+            _ => false,
+        }
+    }
+}
+
+impl Departure {
+    #[inline(always)]
+    pub(crate) const fn trim_ns(self) -> Option<u64> {
+        match self {
+            #[cfg(feature = "published")]
+            Departure::WhenAsked { trim_ns } => Some(trim_ns),
+            _ => None,
+        }
+    }
+}
+
+impl Requests {
+    #[inline(always)]
+    pub(crate) const fn is_per_cpu(self) -> bool {
+        match self {
+            #[cfg(feature = "published")]
+            Requests::PerCpu => true,
+            _ => false,
+        }
+    }
+}

@@ -1,4 +1,10 @@
 //! The presets: published designs, and ours, as settings on every axis.
+//!
+//! Which one on which machine:
+//! - x86 without INVLPGB, or a first port to any machine: [`IPI`](Policy::IPI).
+//! - AMD with INVLPGB: [`BROADCAST`](Policy::BROADCAST).
+//! - Arm, RISC-V with broadcast fences: [`ARM_BROADCAST`](Policy::ARM_BROADCAST).
+//! - Several kinds of machines with one kernel, or many CPUs without broadcast: `ADAPTIVE` (feature `adaptive`).
 
 use crate::design::*;
 
@@ -28,6 +34,7 @@ impl Policy {
 
     /// As [`IPI`](Self::IPI), but CPUs stay in a space's set until a request finds them gone: what Linux does since
     /// 6.13, whose second between trims this is.
+    #[cfg(feature = "published")]
     pub const IPI_TRIM: Policy = Policy {
         departure: Departure::WhenAsked { trim_ns: 1_000_000_000 },
         ..Policy::IPI
@@ -40,6 +47,7 @@ impl Policy {
     };
 
     /// As [`IPI`](Self::IPI), with one preallocated descriptor per CPU: Linux before its requests went to the stack.
+    #[cfg(feature = "published")]
     pub const IPI_PER_CPU: Policy = Policy {
         requests: Requests::PerCpu,
         ..Policy::IPI
@@ -79,6 +87,7 @@ impl Policy {
 
     /// Ours: hybrid tags with demotion, reach by measured cost, the flush log, local work while the targets answer.
     /// Whether a space is promoted follows from the costs too; `promote_at` is the least.
+    #[cfg(feature = "adaptive")]
     pub const ADAPTIVE: Policy = Policy {
         tags: Tags::HybridByCost { promote_at: 2 },
         reach: Reach::Adaptive,
@@ -152,12 +161,13 @@ impl Policy {
 
 impl Design {
     /// The presets: name, settings, one line about each.
-    pub const PRESETS: [(&'static str, Design, &'static str); 19] = [
+    pub const PRESETS: &'static [(&'static str, Design, &'static str)] = &[
         (
             "ipi",
             Policy::IPI.on(Machine::PCID),
             "per-CPU tags, interrupts to active CPUs: x86 before broadcast",
         ),
+        #[cfg(feature = "published")]
         (
             "ipi-trim",
             Policy::IPI_TRIM.on(Machine::PCID),
@@ -168,6 +178,7 @@ impl Design {
             Policy::IPI_CONCURRENT.on(Machine::PCID),
             "as ipi, but the requester does its own part while the targets do theirs",
         ),
+        #[cfg(feature = "published")]
         (
             "ipi-per-cpu",
             Policy::IPI_PER_CPU.on(Machine::PCID),
@@ -188,6 +199,7 @@ impl Design {
             Policy::PREEMPTIBLE.on(Machine::PCID),
             "as ipi, but waiting with preemption on: the waiter may be preempted and migrate",
         ),
+        #[cfg(feature = "adaptive")]
         (
             "adaptive",
             Policy::ADAPTIVE.on(Machine::PCID),

@@ -55,14 +55,14 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                 let generation = self.kernel_log.generation.fetch_add_full(1) + 1;
                 self.kernel_log.append(generation, &range);
             }
-            Requests::PerRequest | Requests::PerCpu => K::Facade::full_barrier(),
+            _ => K::Facade::full_barrier(),
         }
         token.secondary = self.notify_secondary_of_kernel(&range);
         let targets = self.all_targets(me);
         self.interrupt(token, targets, EncodedRequest::kernel(&range), pin, |engine| {
             engine.masked(|| match engine.policy().requests {
                 Requests::Log => engine.catch_up_kernel(&engine.cpus[me]),
-                Requests::PerRequest | Requests::PerCpu => engine.flush_kernel_range(&engine.cpus[me], &range),
+                _ => engine.flush_kernel_range(&engine.cpus[me], &range),
             });
         });
     }

@@ -54,10 +54,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
         // requests it was spared: neither those CPUs nor lazy ones can be skipped.
         let keep_departed = self.tags() == Tags::System;
         let keep_lazy = keep_lazy || keep_departed;
-        let set = match asks {
-            Targets::All => &self.online,
-            Targets::Space | Targets::Active | Targets::InUser => &space.cpus,
-        };
+        let set = if asks.is_all() { &self.online } else { &space.cpus };
         for (first, members) in set.words_but(me) {
             // Each has likely written its state since somebody last looked: have the lines travel together. (Where only
             // switches write them they are at hand.)
@@ -80,7 +77,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
                 // 5).
                 let state = self.cpus[cpu].state();
                 let concerned = match asks {
-                    Targets::All | Targets::Space => true,
+                    #[cfg(feature = "published")]
+                    Targets::All => true,
+                    Targets::Space => true,
                     Targets::Active | Targets::InUser if state.is_switching() => true,
                     Targets::Active | Targets::InUser if state.id() != space.id => {
                         departed += u64::from(!state.is_off());
@@ -129,7 +128,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     #[inline]
     pub(crate) fn runs_alone(&self, space: &Space<K::Facade, W>, me: CpuId) -> bool {
         self.policy().requests == Requests::Log
-            && self.policy().targets != Targets::All
+            && !self.policy().targets.is_all()
             && !self.others_in(space, me)
             && self.cpus[me].own_state().id() == space.id
     }
@@ -143,8 +142,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
             return Departure::AtSwitch;
         }
         match (self.policy().departure, self.policy().requests) {
-            (when @ Departure::WhenAsked { .. }, Requests::PerRequest)
-            | (when @ Departure::WhenShared { .. }, Requests::PerRequest | Requests::Log) => when,
+            #[cfg(feature = "published")]
+            (when @ Departure::WhenAsked { .. }, Requests::PerRequest) => when,
+            (when @ Departure::WhenShared { .. }, Requests::PerRequest | Requests::Log) => when,
             _ => Departure::AtSwitch,
         }
     }
@@ -159,7 +159,7 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// or because it is time to look for them. The first time comes one period after the first look. A race makes two
     /// requests look, which harms nobody: relaxed.
     fn asks_departed(&self, keep_lazy: bool, space: &Space<K::Facade, W>) -> bool {
-        let Departure::WhenAsked { trim_ns } = self.departure() else {
+        let Some(trim_ns) = self.departure().trim_ns() else {
             return false;
         };
         if keep_lazy {

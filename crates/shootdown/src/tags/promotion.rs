@@ -16,7 +16,7 @@
 //! an earlier era is never mistaken for one of this.
 
 use crate::cpuset::CpuMask;
-use crate::design::{CONSIDER_ONE_IN, Exit, Reach};
+use crate::design::{CONSIDER_ONE_IN, Exit};
 use crate::engine::{Engine, Pinned};
 use crate::facade::{Facade, Word};
 use crate::flush::token::{Flushed, Token};
@@ -39,7 +39,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// CPU's sampling window is open, and costs a clock read when it is closed.
     #[inline]
     pub(crate) fn consider(&self, space: &Space<K::Facade, W>, me: CpuId, timed: bool, targets: usize) {
-        if self.tags().promote_at().is_some() && (timed || self.policy().reach != Reach::Adaptive) {
+        if self.tags().promote_at().is_some() && (timed || !self.policy().reach.is_adaptive()) {
             self.consider_now(space, me, targets);
         }
     }
@@ -61,7 +61,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             if let Some(costs) = self.should_promote(space, me, (active, promote_at), targets) {
                 self.promote_since(space, active, Some(costs));
             }
-        } else if self.policy().reach == Reach::Adaptive || self.in_window(me) {
+        } else if self.policy().reach.is_adaptive() || self.in_window(me) {
             let active = self.active_on(space, promote_at);
             if active >= promote_at {
                 self.promote_since(space, active, None);

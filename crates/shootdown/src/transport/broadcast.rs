@@ -76,10 +76,9 @@ impl<K: Kernel<W>, const W: usize> Engine<'_, K, W> {
     /// Whether invalidations under a system-wide tag, and of the kernel, go out as broadcasts.
     #[inline]
     pub(crate) fn broadcasts(&self) -> bool {
-        matches!(
-            self.policy().reach,
-            Reach::Broadcast | Reach::LocalFirst | Reach::Adaptive
-        ) && !self.machine().errata.never_broadcast
+        let reach = self.policy().reach;
+        (matches!(reach, Reach::Broadcast | Reach::LocalFirst) || reach.is_adaptive())
+            && !self.machine().errata.never_broadcast
             && self.kernel.broadcast_limits().is_some()
     }
 

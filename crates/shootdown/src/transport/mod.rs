@@ -56,6 +56,7 @@ pub(crate) mod early_ack;
 pub(crate) mod handler;
 pub(crate) mod ipi;
 pub(crate) mod post;
+#[cfg(feature = "rar")]
 pub(crate) mod rar;
 pub(crate) mod request;
 pub(crate) mod secondary;

@@ -3,7 +3,6 @@
 use crate::cpu::local_flag::LocalFlagSet;
 use crate::cpu::state::PerCpu;
 use crate::cpuset::CpuMask;
-use crate::design::Requests;
 use crate::engine::{Engine, Pinned};
 use crate::facade::Facade;
 use crate::flush::token::Token;
@@ -131,7 +130,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
     /// while waiting may. Pinned on `me`, so that from here to its reopening nobody else on this CPU looks.
     #[inline]
     fn own_request(&self, me: CpuId) -> Option<&Request<K::Facade>> {
-        if self.policy().requests != Requests::PerCpu {
+        if !self.policy().requests.is_per_cpu() {
             return None;
         }
         let own = &self.cpus[me].request;

@@ -106,6 +106,7 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
             Walkers::InterruptAll | Walkers::GracePeriod => {}
             Walkers::Sticky | Walkers::Adaptive => self.walk_registered(cpu, me, space),
             Walkers::Precise => self.walk_published(cpu, space, false),
+            #[cfg(feature = "published")]
             Walkers::PreciseExchange => self.walk_published(cpu, space, true),
             Walkers::None => panic!("the design says that there are no lockless walks: set its walkers"),
         }

@@ -139,7 +139,9 @@ impl<'k, K: Kernel<W>, const W: usize> Engine<'k, K, W> {
                     registered: false,
                 };
             }
-            Walkers::Precise | Walkers::PreciseExchange => (true, false),
+            Walkers::Precise => (true, false),
+            #[cfg(feature = "published")]
+            Walkers::PreciseExchange => (true, false),
             Walkers::Sticky => (false, true),
             Walkers::Adaptive => {
                 // Relaxed: whoever reads an older mode than a walk did passed its barrier before the walk. That earlier

@@ -3,7 +3,7 @@
 use super::*;
 use crate::adaptive::costs::{Costs, Interrupts};
 use crate::cpu::state::{PerCpu, State};
-use crate::design::{Order, Requests, Tags};
+use crate::design::{Order, Reach, Requests, Tags};
 use crate::engine::Storage;
 use crate::hooks::{Root, Way};
 use crate::tag_words;
