@@ -12,7 +12,7 @@ mod sets;
 #[path = "models/tags.rs"]
 mod tags;
 
-use shootdown::{Exit, LOG_ENTRIES, Machine, Policy, Range, Requests, Tags, Walkers};
+use shootdown::{Exit, LOG_ENTRIES, Machine, Policy, Range, Requests, Walkers};
 use shootdown_known_bugs::{Bug, select};
 use shootdown_loom::{ACQUIRE, FENCES, Model, NOTHING, RELEASE, RMW_FENCES, World};
 
@@ -436,126 +436,6 @@ fn walker_registers_against_free() {
     finds("sticky walk", sticky, Bug::WalkWithoutFullBarrier, walk_and_free);
     finds("sticky walk", sticky, Bug::WalkersReadBeforeBarrier, walk_and_free);
     finds_weak::<RMW_FENCES>("sticky walk", sticky, walk_and_free);
-}
-
-const PROMOTION: Model = Model {
-    design: Policy {
-        tags: Tags::Hybrid { promote_at: 1 },
-        slots: 1,
-        consider_window_ns: 1,
-        walkers: Walkers::None,
-        stuck_ns: 0,
-        ..Policy::BROADCAST
-    }
-    .on(Machine {
-        tag_limit: 4,
-        ..Machine::PCID
-    }),
-    broadcast: true,
-    preemptions: 3,
-    ..TWO
-};
-
-/// A space is promoted by its first flush and broadcast to by its second, while a CPU switches in.
-fn promoted<const WEAK: u8>(world: &'static World<WEAK>) {
-    world.on(0, |world| world.switch_to(0));
-    world.run([
-        |world| {
-            world.unmap(0);
-            assert!(world.space(0).system_tag().is_some(), "CPU 0's window is open");
-            world.unmap(1);
-        },
-        |world| {
-            world.switch_to(0);
-            world.access(1);
-            world.poll();
-            world.access(1);
-        },
-    ]);
-}
-
-#[test]
-fn promotion() {
-    sound("promotion", PROMOTION, promoted);
-    // A broadcast is a message here, which orders more than an instruction does: mutants of barriers do not show.
-    finds("promotion", PROMOTION, Bug::GiveUpWaiting, promoted);
-}
-
-const ROLL_OVER: Model = Model {
-    design: Policy {
-        tags: Tags::System,
-        ..IPI
-    }
-    .on(Machine {
-        tag_limit: 4,
-        ..Machine::PCID
-    }),
-    ..TWO
-};
-
-/// The third of three tags is taken; CPU 0 needs a fourth while CPU 1, which has entries under two of them, goes on to
-/// the same space.
-fn rolled_over<const WEAK: u8>(world: &'static World<WEAK>) {
-    world.on(1, |world| {
-        world.switch_to(1);
-        world.access(0);
-        world.switch_to(0);
-        world.access(0);
-    });
-    world.on(0, |world| world.switch_to(2));
-    world.run([
-        |world| {
-            world.switch_to(3);
-            world.access(0);
-        },
-        |world| {
-            world.switch_to(3);
-            world.access(0);
-            world.switch_to(0);
-            world.access(0);
-        },
-    ]);
-}
-
-#[test]
-fn roll_over() {
-    sound("roll-over", ROLL_OVER, rolled_over);
-    finds("roll-over", ROLL_OVER, Bug::TagReusedWithoutFlush, rolled_over);
-}
-
-/// A CPU that was lazy comes back behind a roll-over, which another CPU made before it withdrew a page.
-fn rolled_over_lazy<const WEAK: u8>(world: &'static World<WEAK>) {
-    world.on(1, |world| {
-        world.switch_to(0);
-        world.access(0);
-        world.engine.enter_lazy();
-    });
-    world.on(0, |world| {
-        world.switch_to(1);
-        world.switch_to(2);
-    });
-    world.run([
-        |world| {
-            world.switch_to(3);
-            world.switch_to(0);
-            world.unmap(0);
-        },
-        |world| {
-            world.switch_to(0);
-            world.poll();
-            world.access(0);
-        },
-    ]);
-}
-
-#[test]
-fn roll_over_under_a_lazy_cpu() {
-    let model = Model {
-        preemptions: 2,
-        ..ROLL_OVER
-    };
-    sound("roll-over, lazy", model, rolled_over_lazy);
-    finds("roll-over, lazy", model, Bug::LazyKeepsOldTag, rolled_over_lazy);
 }
 
 /// Two CPUs withdraw a page each and wait for each other.

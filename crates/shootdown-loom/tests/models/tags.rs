@@ -1,8 +1,129 @@
-//! Tags of the whole system: a space gets a new one, or comes back to its own, at the wrong moment.
+//! Tags of the whole system: a space gets one, a new one, or comes back to its own, at the wrong moment.
 
-use super::{Model, ROLL_OVER, comes_back, finds, sound};
+use super::{IPI, Model, TWO, comes_back, finds, sound};
+use shootdown::{Machine, Policy, Tags, Walkers};
 use shootdown_known_bugs::Bug;
 use shootdown_loom::World;
+
+const PROMOTION: Model = Model {
+    design: Policy {
+        tags: Tags::Hybrid { promote_at: 1 },
+        slots: 1,
+        consider_window_ns: 1,
+        walkers: Walkers::None,
+        stuck_ns: 0,
+        ..Policy::BROADCAST
+    }
+    .on(Machine {
+        tag_limit: 4,
+        ..Machine::PCID
+    }),
+    broadcast: true,
+    preemptions: 3,
+    ..TWO
+};
+
+/// A space is promoted by its first flush and broadcast to by its second, while a CPU switches in.
+fn promoted<const WEAK: u8>(world: &'static World<WEAK>) {
+    world.on(0, |world| world.switch_to(0));
+    world.run([
+        |world| {
+            world.unmap(0);
+            assert!(world.space(0).system_tag().is_some(), "CPU 0's window is open");
+            world.unmap(1);
+        },
+        |world| {
+            world.switch_to(0);
+            world.access(1);
+            world.poll();
+            world.access(1);
+        },
+    ]);
+}
+
+#[test]
+fn promotion() {
+    sound("promotion", PROMOTION, promoted);
+    // A broadcast is a message here, which orders more than an instruction does: mutants of barriers do not show.
+    finds("promotion", PROMOTION, Bug::GiveUpWaiting, promoted);
+}
+
+const ROLL_OVER: Model = Model {
+    design: Policy {
+        tags: Tags::System,
+        ..IPI
+    }
+    .on(Machine {
+        tag_limit: 4,
+        ..Machine::PCID
+    }),
+    ..TWO
+};
+
+/// The third of three tags is taken; CPU 0 needs a fourth while CPU 1, which has entries under two of them, goes on to
+/// the same space.
+fn rolled_over<const WEAK: u8>(world: &'static World<WEAK>) {
+    world.on(1, |world| {
+        world.switch_to(1);
+        world.access(0);
+        world.switch_to(0);
+        world.access(0);
+    });
+    world.on(0, |world| world.switch_to(2));
+    world.run([
+        |world| {
+            world.switch_to(3);
+            world.access(0);
+        },
+        |world| {
+            world.switch_to(3);
+            world.access(0);
+            world.switch_to(0);
+            world.access(0);
+        },
+    ]);
+}
+
+#[test]
+fn roll_over() {
+    sound("roll-over", ROLL_OVER, rolled_over);
+    finds("roll-over", ROLL_OVER, Bug::TagReusedWithoutFlush, rolled_over);
+}
+
+/// A CPU that was lazy comes back behind a roll-over, which another CPU made before it withdrew a page.
+fn rolled_over_lazy<const WEAK: u8>(world: &'static World<WEAK>) {
+    world.on(1, |world| {
+        world.switch_to(0);
+        world.access(0);
+        world.engine.enter_lazy();
+    });
+    world.on(0, |world| {
+        world.switch_to(1);
+        world.switch_to(2);
+    });
+    world.run([
+        |world| {
+            world.switch_to(3);
+            world.switch_to(0);
+            world.unmap(0);
+        },
+        |world| {
+            world.switch_to(0);
+            world.poll();
+            world.access(0);
+        },
+    ]);
+}
+
+#[test]
+fn roll_over_under_a_lazy_cpu() {
+    let model = Model {
+        preemptions: 2,
+        ..ROLL_OVER
+    };
+    sound("roll-over, lazy", model, rolled_over_lazy);
+    finds("roll-over, lazy", model, Bug::LazyKeepsOldTag, rolled_over_lazy);
+}
 
 /// The tag of space 0 is no longer its own; while a page is withdrawn from it, CPU 1 gets it another.
 fn gets_a_tag<const WEAK: u8>(world: &'static World<WEAK>) {

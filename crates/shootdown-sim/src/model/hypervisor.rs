@@ -1,9 +1,9 @@
 //! A model as a virtual machine: where the numbers of `vm.*` come from, and what CPUs it may have.
 
+use super::Model;
 use super::costs::VmModel;
 use super::file::{self, ModelError, Table};
 use super::topology::Topology;
-use super::{Model, table_of};
 
 /// The table of what a hypervisor costs, and where it stands for models without one.
 pub(super) const VM: &str = "vm";
@@ -33,7 +33,7 @@ impl Model {
     /// # Errors
     /// None: the table is part of the library.
     pub fn with_hypervisor(&self) -> Result<Model, ModelError> {
-        if self.parameters.iter().any(|parameter| table_of(parameter) == VM) {
+        if self.parameters.iter().any(|parameter| parameter.table() == VM) {
             return Ok(self.clone());
         }
         let (file, text) = VM_FILE;

@@ -24,6 +24,7 @@ use file::Table;
 use hypervisor::VM;
 
 mod arch;
+mod build;
 mod costs;
 mod file;
 mod hypervisor;
@@ -407,138 +408,6 @@ impl Model {
             expected: format!("unknown parameter; expected one of {known}"),
         }
     }
-
-    fn build(texts: Vec<(String, String, usize)>, parameters: Vec<Parameter>, file: &str) -> Result<Model, ModelError> {
-        let fail = |path: &str, line: usize, expected: String| ModelError {
-            file: file.into(),
-            line: Some(line),
-            path: Some(path.into()),
-            expected,
-        };
-        let text = |path: &str| {
-            let found = texts.iter().find(|(known, ..)| known == path);
-            found.map_or(("", 1), |(_, text, line)| (text.as_str(), *line))
-        };
-        let find = |path: &str| parameters.iter().find(|parameter| parameter.path == path);
-        let ghz = find(CLOCK.path).map_or(1.0, |clock| clock.value);
-        let number = |path: &'static str| {
-            find(path).map_or(0.0, |parameter| match parameter.unit {
-                Unit::Ns => parameter.value * ghz,
-                Unit::Cycles | Unit::Value => parameter.value,
-            })
-        };
-        let line = |path: &str| find(path).map_or(1, |parameter| parameter.line);
-
-        let (arch, arch_line) = match text("machine.arch") {
-            ("x86_64", line) => (Arch::X86_64, line),
-            ("aarch64", line) => (Arch::Aarch64(Aarch64Model::build(&number)), line),
-            ("riscv64", line) => (Arch::Riscv64(Riscv64Model::build(&number)), line),
-            (_, line) => {
-                let expected = format!("expected \"{}\"", Arch::NAMES.join("\" or \""));
-                return Err(fail("machine.arch", line, expected));
-            }
-        };
-        let rar = parameters.iter().find(|parameter| table_of(parameter) == RAR);
-        if let Some(parameter) = rar {
-            if arch != Arch::X86_64 {
-                let expected = "expected on x86_64 only; remove [rar]";
-                return Err(fail(parameter.path, parameter.line, expected.into()));
-            }
-            if number("broadcast.available") != 0.0 {
-                let expected = "expected no broadcasts besides; set broadcast.available to false, or remove [rar]";
-                return Err(fail(parameter.path, parameter.line, expected.into()));
-            }
-        }
-        for table in OPTIONAL_TABLES.iter().filter(|table| ![RAR, VM].contains(&table.name)) {
-            let stray = parameters.iter().find(|parameter| table_of(parameter) == table.name);
-            match stray {
-                Some(parameter) if table.name != arch.name() => {
-                    let expected = format!("expected on {} only; remove [{}]", table.name, table.name);
-                    return Err(fail(parameter.path, parameter.line, expected));
-                }
-                None if table.name == arch.name() => {
-                    return Err(fail(
-                        table.name,
-                        arch_line,
-                        format!("missing table; add [{}]", table.name),
-                    ));
-                }
-                _ => {}
-            }
-        }
-        let (numbering, numbering_line) = text("topology.numbering");
-        let Some(numbering) = Numbering::parse(numbering) else {
-            let expected = format!("expected \"{}\"", Numbering::NAMES.join("\" or \""));
-            return Err(fail("topology.numbering", numbering_line, expected));
-        };
-        let vm = Some(VmModel::build(&number))
-            .filter(|vm| vm.vcpus > 0)
-            .map(|vm| VmModel {
-                host_cpus: if vm.host_cpus == 0 { vm.vcpus } else { vm.host_cpus },
-                ..vm
-            });
-        let topology = Topology {
-            most: vm.map_or(Topology::MAX_CPUS, |vm| vm.vcpus.min(Topology::MAX_CPUS)),
-            sockets: number("topology.sockets") as usize,
-            clusters_per_socket: number("topology.clusters_per_socket") as usize,
-            cores_per_cluster: number("topology.cores_per_cluster") as usize,
-            threads_per_core: number("topology.threads_per_core") as usize,
-            numbering,
-        };
-        // The last socket may be there in part, or a machine of odd sockets could not have the most CPUs.
-        let all = topology.hardware_threads();
-        if all - all / topology.sockets >= Topology::MAX_CPUS {
-            let expected = format!("expected at most {} CPUs in all, found {all}", Topology::MAX_CPUS);
-            return Err(fail("topology.sockets", line("topology.sockets"), expected));
-        }
-        let tlb = Tlb::build(&number);
-        if !tlb.entries.is_multiple_of(tlb.ways) {
-            let expected = format!("expected a divisor of tlb.entries ({})", tlb.entries);
-            return Err(fail("tlb.ways", line("tlb.ways"), expected));
-        }
-        let tags = Tags::build(&number);
-        if tags.bits > arch.tag_bits() {
-            let expected = format!("expected at most {} on {}", arch.tag_bits(), arch.name());
-            return Err(fail("tags.bits", line("tags.bits"), expected));
-        }
-        if tags.bits == 0 && matches!(arch, Arch::Aarch64(_)) {
-            let expected = "expected 8 or 16: every Arm processor has ASIDs".into();
-            return Err(fail("tags.bits", line("tags.bits"), expected));
-        }
-        if tags.bits > 0 && tags.slots >= 1 << tags.bits {
-            let expected = format!("expected fewer slots than {} tags", 1 << tags.bits);
-            return Err(fail("tags.slots", line("tags.slots"), expected));
-        }
-        let may_broadcast = vm.is_none_or(|vm| vm.broadcast || matches!(arch, Arch::Aarch64(_)));
-        Ok(Model {
-            name: text("machine.name").0.into(),
-            description: text("machine.description").0.into(),
-            arch,
-            ghz,
-            topology,
-            costs: Costs::build(&number),
-            kernel: KernelCosts::build(&number),
-            smt: Smt::build(&number),
-            tlb,
-            tags,
-            broadcast: BroadcastModel {
-                available: number("broadcast.available") != 0.0 && may_broadcast,
-                ..BroadcastModel::build(&number)
-            },
-            rar: rar
-                .map(|_| RarModel::build(&number))
-                .filter(|rar| rar.entries > 0 && may_broadcast),
-            vm,
-            simulation: Simulation::build(&number),
-            source_text_name: file.into(),
-            parameters,
-            texts,
-        })
-    }
-}
-
-fn table_of(parameter: &Parameter) -> &'static str {
-    parameter.path.split('.').next().unwrap_or_default()
 }
 
 fn fields() -> impl Iterator<Item = &'static Field> {

@@ -154,6 +154,13 @@ pub struct Parameter {
     pub line: usize,
 }
 
+impl Parameter {
+    /// The table that it stands in.
+    pub(super) fn table(&self) -> &'static str {
+        self.path.split('.').next().unwrap_or_default()
+    }
+}
+
 impl fmt::Display for Parameter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let space = if self.unit == Unit::Value { "" } else { " " };
