@@ -4,10 +4,10 @@
 //! interrupted by flushes; a CPU that spins on the lock is. Where there is no thread to put aside (the kernel's own
 //! workloads, torture), or interrupts are off, waiting is spinning.
 //!
-//! The lock may be taken by whoever comes, so that nobody waits for a thread that is not yet running again. Only when a
-//! thread has been woken in vain do new ones queue behind it.
+//! Any thread may take a free lock, so that none waits for a thread that was woken and does not run yet. Once a thread
+//! has been woken without need, new ones queue behind it.
 //!
-//! No spin lock is held by whoever takes this one: its holder would sleep.
+//! A thread that takes this lock holds no spin lock, because it may sleep.
 
 use crate::arch;
 use crate::arch::lock::Mutex;
@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 const WRITER: u32 = 1 << 31;
 /// Somebody is in the queue. Changed under the queue's lock.
 const QUEUED: u32 = 1 << 30;
-/// Somebody was woken in vain: who has not been woken queues.
+/// A thread was woken without need: those that have not been woken queue.
 const FIRST_COME: u32 = 1 << 29;
 /// How many hold it to read.
 const READERS: u32 = FIRST_COME - 1;
@@ -87,7 +87,7 @@ impl Raw {
             task::wait();
             was_woken = true;
         }
-        // Whoever comes first was woken in vain and waits for a CPU, perhaps for this one: it is not waited for.
+        // The first was woken without need and waits for a CPU, perhaps for this one: it is not waited for.
         while !self.try_take(writes, 0) {
             arch::relax();
         }

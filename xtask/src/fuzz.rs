@@ -1,7 +1,7 @@
 //! Looking for bytes that break a reader or an encoder, with libFuzzer.
 //!
 //! The targets are in `fuzz/`, outside the workspace; what they check is in `crates/shootdown-fuzz`. Coverage is
-//! measured by flags that every toolchain takes, so nothing but a C++ compiler is needed besides; AddressSanitizer is
+//! measured by flags that every toolchain takes, so only a C++ compiler is needed; AddressSanitizer is
 //! cargo-fuzz's (`RUSTC_BOOTSTRAP=1 cargo fuzz run TARGET`).
 
 use super::{child, steps};

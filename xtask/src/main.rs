@@ -4,6 +4,7 @@
 //! status: 0 when everything passed, 1 when a step failed, 2 on bad usage.
 
 mod bochs;
+mod book;
 mod c_machine;
 mod cases;
 mod child;
@@ -30,6 +31,7 @@ use suite::BUDGET;
 
 const USAGE: &str = "usage: cargo xtask test [STEP...]   run all steps, or only those named
        cargo xtask steps            list the steps and the command each one runs
+       cargo xtask book             build the book of docs/ and check its links
        cargo xtask tsan             run the engine on real threads under ThreadSanitizer
        cargo xtask kernel           run the bare-metal kernel in QEMU: torture, determinism, known bugs
        cargo xtask embed            run the minimal kernels of examples/ in QEMU, with the engine and without
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
             }
             ExitCode::SUCCESS
         }
+        ["book"] => chore(book::run(Instant::now() + BUDGET)),
         ["tsan"] => chore(tsan::run(Instant::now() + BUDGET)),
         ["kernel"] => chore(kernel::run(Instant::now() + BUDGET)),
         ["embed"] => chore(

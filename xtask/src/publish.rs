@@ -98,7 +98,7 @@ fn stand_alone() -> Result<(), String> {
 
 /// Where cargo has unpacked a package. All have the version of the workspace, so of this chore.
 fn unpacked(name: &str) -> PathBuf {
-    built()
+    steps::built()
         .join("package")
         .join(format!("{name}-{}", env!("CARGO_PKG_VERSION")))
 }
@@ -108,7 +108,7 @@ fn examples(name: &str) -> Command {
     let mut command = steps::cargo();
     command.args(["test", "--doc", "--manifest-path"]);
     command.arg(unpacked(name).join("Cargo.toml"));
-    command.arg("--target-dir").arg(built().join("published"));
+    command.arg("--target-dir").arg(steps::built().join("published"));
     // Of the three the last alone needs another.
     if name == "shootdown-host" {
         command.arg("--config");
@@ -125,17 +125,10 @@ fn oldest() -> Command {
         .args(["run", OLDEST, "cargo", "check"])
         .args(packages(&LIBRARIES))
         .arg("--target-dir")
-        .arg(built().join("oldest"));
+        .arg(steps::built().join("oldest"));
     // Cargo has set these for this program, and they would be taken for the compiler to use.
     command.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN");
     command
-}
-
-/// Where cargo builds.
-fn built() -> PathBuf {
-    let root = steps::root();
-    let root = root.canonicalize().unwrap_or(root);
-    std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), |folder| root.join(folder))
 }
 
 #[cfg(test)]

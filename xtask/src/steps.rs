@@ -73,7 +73,7 @@ pub fn all() -> Vec<Step> {
         ),
         Step {
             env: &[("RUSTDOCFLAGS", "-D warnings")],
-            ..step("docs", &["doc", "--workspace", "--no-deps"])
+            ..step("docs", &["doc", "--workspace", "--no-deps"]).then([vec!["xtask", "book"]])
         },
         Step {
             need: Some(Need::Target(OTHER_HOST)),
@@ -332,6 +332,13 @@ pub fn root() -> PathBuf {
         Some(package) => PathBuf::from(package).join(".."),
         None => PathBuf::from("."),
     }
+}
+
+/// Where cargo builds.
+pub fn built() -> PathBuf {
+    let root = root();
+    let root = root.canonicalize().unwrap_or(root);
+    std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), |folder| root.join(folder))
 }
 
 /// The triple of this host.

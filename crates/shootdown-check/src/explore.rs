@@ -162,7 +162,7 @@ fn search(
             });
             let key = match bounds.preemptions {
                 None => play.hash(),
-                // What can still be done depends on whose turn it is, and on how often one may be kept from going on.
+                // What can still be done depends on which CPU runs, and on how often a CPU may be held back.
                 Some(_) => crate::memory::mix(
                     play.hash(),
                     last.map_or(0, |step| step.cpu() as u64) << 8 | u64::from(preemptions),

@@ -11,7 +11,7 @@
 //! [`explore`] visits every state that any order of steps leads to, each once, and stops at the first that breaks a
 //! rule:
 //! C1 to C5 as [`Violation`] tells. What is too large for that is tried at random, by [`Priorities`]. A
-//! [`Counterexample`] is a list of steps; [`replay`] tells it as a story.
+//! [`Counterexample`] is a list of steps; [`replay`] describes each step.
 //!
 //! # Why it is small enough
 //! - **Caches cost no choices.** A CPU holds everything that it *may* have cached (`tlb.rs`): one set instead of one

@@ -1,5 +1,5 @@
-//! Running a scenario: its scripts as coroutines on the machine of a host thread, step by step, from the start as often
-//! as one likes.
+//! Running a scenario: its scripts as coroutines on the machine of a host thread, step by step, from the start any
+//! number of times.
 
 use crate::architecture::Architecture;
 use crate::kernel::CheckKernel;
@@ -27,7 +27,7 @@ fn handler() {
     unsafe { (*STAGE.get()).engine().on_ipi() };
 }
 
-/// A scenario on a machine, run step by step, from the start as often as one likes. One for each host thread.
+/// A scenario on a machine, run step by step, from the start any number of times. One for each host thread.
 pub struct Play {
     scenario: Scenario,
     stage: Box<Stage>,
@@ -79,7 +79,7 @@ impl Play {
 
     /// Back to the start: set up, and every CPU before its first operation. With `tell` the run is recorded.
     pub fn restart(&mut self, tell: bool) {
-        // What the engine is made of is words, and the words are set back. In debug builds each CPU has a mark besides.
+        // What the engine is made of is words, and the words are set back. In debug builds each CPU also has a mark.
         with(|machine| machine.go_back(&self.start, tell));
         self.stage.reset_cpus(&self.cpus);
         let stage: *const Stage = &raw const *self.stage;

@@ -33,7 +33,7 @@ struct Past {
     stored: Time,
     /// When it was replaced.
     at: Time,
-    /// By whom.
+    /// The CPU that stored it.
     writer: u8,
     /// Bit *c*: the walker of CPU *c* may still find it.
     walkers: u8,

@@ -85,7 +85,7 @@ pub struct RunResult {
     pub accesses_checked: u64,
     /// Accesses checked before the first violation.
     pub caught_after: Option<u64>,
-    /// The first violation, told as a story of several lines.
+    /// The first violation with its history, several lines.
     pub story: Option<String>,
     /// Table pages freed per virtual second by a workload that frees them for their own sake (`gup`).
     pub tables_freed_per_s: f64,
@@ -274,7 +274,7 @@ fn run_sized<const W: usize>(
     let extra_tasks = if shared { spec.threads + cpus } else { 0 };
     let mut design = entry.on(model, spec.parameters.design())?;
     if !workload.walks() {
-        // A kernel without lockless walks owes them nothing when it frees table pages.
+        // A kernel without lockless walks frees page-table pages without regard to them.
         design.policy.walkers = Walkers::None;
     }
     let mut machine = Machine::new(config::<W>(spec, workload, extra_tasks));

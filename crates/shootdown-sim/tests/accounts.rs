@@ -1,4 +1,4 @@
-//! What is counted of a run: whom interrupts hit, and which way requests went.
+//! What is counted of a run: what interrupts hit, and which way requests went.
 
 use shootdown::{Design, Policy, Targets, Walkers};
 use shootdown_sim::hw::{Access, Hw, HwConfig};

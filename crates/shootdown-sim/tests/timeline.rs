@@ -76,7 +76,7 @@ fn each_shootdown_ends_after_its_targets_have_answered() {
             let invalidated = own()
                 .filter(during)
                 .any(|event| matches!(event.what, What::InvalidateEnds | What::LoadsRoot { .. }));
-            // One that went lazy meanwhile owes it until it returns to user code.
+            // A CPU that went lazy meanwhile does it before it returns to user code.
             let mut lazy = own()
                 .filter(|event| event.ns <= flush.end)
                 .filter(|event| matches!(event.what, What::LazyEnters | What::LazyLeaves));

@@ -225,7 +225,7 @@ fn a_yield_brings_a_preempted_target_back() {
     };
     for boost in [0.0, 1.0] {
         let alone = answers(boost, 0.0);
-        // One whose turn came soon by chance.
+        // One that ran soon by chance.
         assert!(alone.max_ns > 5e5 && soon(&alone) <= 1, "{alone:?}");
     }
     let spinning = answers(2.0, 0.0);

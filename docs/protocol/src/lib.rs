@@ -107,9 +107,9 @@ pub trait Protocol: Mutated {
     type Program: Part;
     /// An operation of a program.
     type Op: Copy + Debug + PartialEq + 'static;
-    /// What a CPU has besides what every CPU has.
+    /// What a CPU has beyond what every CPU has.
     type Own: Part;
-    /// What there is besides CPUs and memory.
+    /// What there is apart from CPUs and memory.
     type Shared: Part;
 
     /// Programs that a CPU may begin on its own, by the number in [`Step::Begin`].

@@ -87,7 +87,7 @@ impl Tables {
 
     /// The stack that entries from user mode use from now on. By the CPU whose it is, interrupts off.
     pub fn set_kernel_stack(&self, top: u64) {
-        // SAFETY: an aligned-or-not field of a packed structure that the processor alone reads besides.
+        // SAFETY: an aligned-or-not field of a packed structure that only the processor reads.
         unsafe { (&raw mut (*self.tss.get()).privilege_stack_table[0]).write_unaligned(VirtAddr::new(top)) };
     }
 }

@@ -14,7 +14,7 @@ static HERTZ: AtomicU64 = AtomicU64::new(1_000_000_000);
 /// log2 of the ticks of one instruction, plus one; 0 when instructions cannot be counted.
 static SHIFT: AtomicU64 = AtomicU64::new(0);
 
-/// What a CPU has to do besides when it yields: one word, because whoever waits for a flush reads it.
+/// What else a CPU has to do when it yields: one word, because each wait for a flush reads it.
 static CHORES: AtomicU8 = AtomicU8::new(0);
 
 /// CPUs keep accounts of their time: see [`Own`]. It costs instructions at each yield and each interrupt.
@@ -25,7 +25,7 @@ pub const MAIL: u8 = 2;
 /// emulates CPUs in parallel. Whoever waits executes it once in [`LOOKS`] only.
 pub const DEAR_PAUSE: u8 = 4;
 
-/// Looks of a waiter for each PAUSE, where that is dear. 1 and 64 were compared, by `cargo xtask linux-baseline --only
+/// Looks of a waiter for each PAUSE, where PAUSE is expensive. 1 and 64 were compared, by `cargo xtask linux-baseline --only
 /// rates`: with 1 `tlb_flush2` makes two thirds of the operations.
 pub const LOOKS: u32 = 64;
 

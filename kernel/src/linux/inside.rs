@@ -2,8 +2,8 @@
 //! address for it, a design may leave this CPU alone ([`Targets::InUser`](shootdown::Targets::InUser)). It catches up
 //! before either.
 //!
-//! Each CPU remembers whether it owes that. Kernel code is not preempted; when it steps aside, whatever runs next loads
-//! its space, which is catching up, and clears the debt.
+//! Each CPU remembers whether it has to. Kernel code is not preempted; when it steps aside, the next thread loads
+//! its space, which is catching up, and clears the mark.
 
 use crate::arch;
 use crate::engine;

@@ -46,7 +46,7 @@ pub struct Boot<'a> {
     pub mode: Mode<'a>,
     /// Programs may fail: how each ended is reported, and no error.
     pub may_fail: bool,
-    /// What the kernel is told besides.
+    /// Further words of the kernel command line.
     pub words: &'a str,
 }
 

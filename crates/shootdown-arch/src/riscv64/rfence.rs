@@ -46,7 +46,7 @@ impl HartMask {
 /// One call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RemoteFence {
-    /// Whom to fence.
+    /// The harts to fence.
     pub harts: HartMask,
     /// What, from this address on; with [`Fence::All`] and [`Fence::Tag`] everything.
     pub fence: Fence,

@@ -20,7 +20,7 @@ pub(super) struct Slot {
     pub(super) idle_times: AtomicU64,
     /// The error that ended it, 0 for none.
     error: AtomicU32,
-    /// `context_switch`: whose turn it is on this CPU, 0 the thread of the first process.
+    /// `context_switch`: the thread that runs next on this CPU, 0 for that of the first process.
     pub(super) turn: AtomicU32,
     stop: AtomicBool,
 }

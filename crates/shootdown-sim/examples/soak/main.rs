@@ -1,4 +1,4 @@
-//! Random schedules, workloads, designs and machines under the oracle, for as long as one likes:
+//! Random schedules, workloads, designs and machines under the oracle, for any duration:
 //! `cargo xtask soak --minutes N`.
 //!
 //! Case *n* of a seed is always the same run. What is found is printed with the command that shows it again; exit

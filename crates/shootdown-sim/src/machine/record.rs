@@ -75,7 +75,7 @@ pub(crate) struct Core {
     pub rng: RefCell<Xoshiro256PlusPlus>,
     pub handler: OnceCell<Box<dyn Fn()>>,
     pub store_hook: OnceCell<Hook>,
-    /// What barriers do besides; unset where those of x86 are all there is.
+    /// What barriers do beyond those of x86; unset where they do no more.
     pub barrier_hook: OnceCell<Box<dyn Fn(super::Barrier)>>,
     /// What notes each interrupt that a CPU sends, by its target.
     pub send_hook: OnceCell<Box<dyn Fn(usize)>>,

@@ -1,4 +1,4 @@
-//! The scheduler: whose turn it is, how far a CPU may run ahead, and what a switch does.
+//! The scheduler: which CPU runs next, how far a CPU may run ahead, and what a switch does.
 //!
 //! The invariant that makes results exact: a CPU touches shared state at time T only when no other CPU, buffered store
 //! or timer is due before T (minus the slack).

@@ -76,7 +76,7 @@ impl Entries<'_> {
                 return self.fail(parameter.path, parameter.line, expected.into());
             }
             if self.number("broadcast.available") != 0.0 {
-                let expected = "expected no broadcasts besides; set broadcast.available to false, or remove [rar]";
+                let expected = "expected no broadcasts as well; set broadcast.available to false, or remove [rar]";
                 return self.fail(parameter.path, parameter.line, expected.into());
             }
         }

@@ -251,9 +251,9 @@ fn a_machine_with_remote_actions_says_so_and_can_do_without() {
 
 #[test]
 fn remote_actions_are_refused_where_they_cannot_be() {
-    let besides = Model::find("sapphire-224").unwrap().with("broadcast.available", 1.0);
-    let error = besides.unwrap_err().to_string();
-    assert!(error.contains("rar.entries: expected no broadcasts besides"), "{error}");
+    let both = Model::find("sapphire-224").unwrap().with("broadcast.available", 1.0);
+    let error = both.unwrap_err().to_string();
+    assert!(error.contains("rar.entries: expected no broadcasts as well"), "{error}");
     let table = "\n[rar]\nentries = { value = 64, source = \"x\" }\nmax_pages = { value = 63, source = \"x\" }\n\
                  action = { ns = 1, source = \"x\" }\n";
     let arm = include_str!("../../../../machines/ampere-32.toml").to_string() + table;

@@ -1,4 +1,4 @@
-//! Whom shootdown interrupts hit, and what they took from it.
+//! What shootdown interrupts hit, and the time that they took from it.
 //!
 //! Owns the sums of one run. Knows nothing of what was asked: whether the interrupted space was concerned is told.
 
@@ -37,7 +37,7 @@ impl Hit {
     }
 }
 
-/// Interrupts by whom they hit: how many, and how long they took together.
+/// Interrupts by what they hit: how many, and how long they took together.
 #[derive(Debug, Default)]
 pub struct Interrupted([Cell<(u64, u64)>; Hit::ALL.len()]);
 

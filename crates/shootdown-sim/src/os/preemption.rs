@@ -29,7 +29,7 @@ pub struct Preemption {
     longest: Cell<u64>,
     /// What the run measures.
     pub latencies: Latencies,
-    /// Whom interrupts hit.
+    /// What interrupts hit.
     pub interrupted: Interrupted,
     /// The host, on a virtual machine: where waiters for a spinlock halt.
     host: OnceCell<Rc<Host>>,

@@ -269,7 +269,7 @@ pub struct Shootdown {
     pub begin: f64,
     /// When it was told that the flush is complete, virtual ns.
     pub end: f64,
-    /// Interrupts it sent: when, and to whom.
+    /// Interrupts it sent: when, and the target CPU.
     pub sent: Vec<(f64, Vec<usize>)>,
     /// CPUs that it posted requests at, in the order in which it did, and when. Those to which an interrupt was under
     /// way already are not among those it sent one.

@@ -17,7 +17,7 @@ use crate::os::{PAGE, USER_BASE};
 const REGION: u64 = 2 << 20;
 
 /// Shares of spinning threads' time slots that begin with interrupts off, and with preemption off. Assumed (sweep a
-/// tenth to ten times): what E4's machine did besides is not known.
+/// tenth to ten times): what else E4's machine did is not known.
 const MASKED_ONE_IN: u64 = 200_000;
 const PREEMPTION_OFF_ONE_IN: u64 = 2_000;
 

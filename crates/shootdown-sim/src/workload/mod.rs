@@ -28,7 +28,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What the threads of a workload share besides processes.
+/// What the threads of a workload share, apart from processes.
 pub(crate) enum Commons<const W: usize> {
     /// Nothing.
     Nothing,
@@ -47,7 +47,7 @@ pub(crate) struct Thread<const W: usize> {
     pub process: Rc<Process<W>>,
     /// All processes that the run began with.
     pub processes: Rc<[Rc<Process<W>>]>,
-    /// What all threads share besides.
+    /// What else all threads share.
     pub commons: Rc<Commons<W>>,
     /// The machine.
     pub model: Arc<Model>,
@@ -327,7 +327,7 @@ impl Workload {
         )
     }
 
-    /// What a real-time thread on each CPU does besides, if the workload has them.
+    /// What a real-time thread on each CPU does, if the workload has them.
     pub(crate) fn bystander<const W: usize>(self) -> Option<fn(&Thread<W>)> {
         (self == Workload::Latency).then_some(latency::bystander)
     }

@@ -38,7 +38,7 @@ pub(super) fn bytes(parameters: &super::Parameters) -> u64 {
     (parameters.count(&PAGES) + 1) * PAGE
 }
 
-/// What tells the threads whose turn it is.
+/// Tells the threads which of them goes on.
 pub(crate) struct Commons {
     /// The round that the readers are in: its number, or the last.
     round: Shared<SimWord>,

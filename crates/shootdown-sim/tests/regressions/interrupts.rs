@@ -1,5 +1,5 @@
-//! Bugs of how kernels and firmware send interrupts and take them: to whom, how deep, in the middle of what, and not at
-//! all.
+//! Bugs of how kernels and firmware send interrupts and take them: the wrong CPU, too deep, in the middle of a
+//! critical step, or not at all.
 
 use super::roles::*;
 use super::scene::*;

@@ -1,4 +1,4 @@
-//! Requests: whom they reach, and when they count as answered.
+//! Requests: which CPUs they reach, and when they count as answered.
 
 use super::roles::*;
 use super::scene::*;

@@ -148,7 +148,7 @@ impl Ending {
     }
 }
 
-/// A machine before the curtain rises.
+/// A machine before its run.
 pub struct Stage {
     pub system: Sys,
     pub scheduler: Option<Rc<Scheduler<1>>>,

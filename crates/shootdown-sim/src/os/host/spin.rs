@@ -25,7 +25,7 @@ pub(super) struct Spinner {
     eligible: Cell<bool>,
     /// It has halted in wait for a lock.
     lock_halted: Cell<bool>,
-    /// Whom it wants to yield to, at the next exit.
+    /// The virtual CPU to yield to at the next exit.
     wish: Cell<Option<usize>>,
 }
 
@@ -103,7 +103,7 @@ impl Host {
         }
     }
 
-    /// Whom this virtual CPU, which exits, wants to yield to.
+    /// The virtual CPU that this one, which exits, yields to.
     pub(super) fn take_wish(&self, cpu: usize) -> Option<usize> {
         self.spinners[cpu].wish.take()
     }

@@ -86,7 +86,7 @@ pub struct ReplayResult {
     pub requester_ns: f64,
     /// CPU time that interrupts took from those that they hit, ns.
     pub victim_ns: f64,
-    /// Whom these interrupts hit.
+    /// What these interrupts hit.
     pub hits: [(Hit, Hits); Hit::ALL.len()],
     /// Interrupts sent, by CPU and thread that they hit, and by thread and system call that sent them.
     pub victims: Interruptions,
@@ -110,7 +110,7 @@ pub struct ReplayResult {
     pub stale: u64,
     /// Accesses that it checked.
     pub accesses_checked: u64,
-    /// The first violation, told as a story.
+    /// The first violation, with its history.
     pub story: Option<String>,
     /// Charged operations.
     pub events: u64,
