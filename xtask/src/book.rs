@@ -31,11 +31,8 @@ pub fn run(end: Instant) -> Result<(), String> {
     if !lost.is_empty() {
         return Err(format!("links that lead nowhere:\n  {}", lost.join("\n  ")));
     }
-    println!(
-        "{}: {} pages, {links} links",
-        root.join("index.html").display(),
-        pages.len()
-    );
+    let count = pages.values().filter(|text| !text.is_empty()).count();
+    println!("{}: {count} pages, {links} links", root.join("index.html").display());
     Ok(())
 }
 

@@ -542,8 +542,8 @@ enum shootdown_status shootdown_engine_init(void *memory,
                                             struct shootdown_engine **engine);
 
 /**
- * Measures what each way of reaching other CPUs costs: once, when all CPUs are up, for the design "adaptive". Some
- * microseconds. Context: as shootdown_flush.
+ * Measures what each way of reaching other CPUs costs: once, when all CPUs are up, for the design "adaptive". Does
+ * nothing in a library without it. Some microseconds. Context: as shootdown_flush.
  *
  * # Safety
  * The pointers were made by this library's init functions, and what they point to still lives.

@@ -4,31 +4,8 @@
 
 use crate::facade::Host;
 use crate::threads::{MAIL, Machine, Mmu};
-use crossbeam_queue::ArrayQueue;
 use shootdown::{Broadcast, CpuId, Facade};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-/// Broadcasts that wait at one CPU. When more come, it flushes everything instead (C6).
-const LETTERS: usize = 32;
-
-pub(crate) struct Mail {
-    letters: ArrayQueue<Broadcast>,
-    overflowed: AtomicBool,
-    posted: AtomicU64,
-    /// How many of those posted are carried out.
-    done: AtomicU64,
-}
-
-impl Mail {
-    pub(crate) fn new() -> Self {
-        Mail {
-            letters: ArrayQueue::new(LETTERS),
-            overflowed: AtomicBool::new(false),
-            posted: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-        }
-    }
-}
+use std::sync::atomic::Ordering;
 
 impl<M: Mmu> Machine<M> {
     /// Carries `what` out here and tells every other attached CPU. Who attaches later flushes everything first.

@@ -1,12 +1,32 @@
 //! The host's own atomics, and a wait that gives its processor away.
 
-use crate::threads::poll_current;
 use shootdown::{Facade, Native};
+use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 /// Spins before a wait yields: an answer takes about as long as one block of guest code, unless there are more threads
 /// than processors, and then the answer comes only after yielding.
 const SPINS: u32 = 64;
+
+thread_local! {
+    /// What carries out broadcasts for this thread while it waits.
+    pub(crate) static POLLED: RefCell<Option<Arc<dyn Poll>>> = const { RefCell::new(None) };
+}
+
+/// A machine, as a thread that waits needs it.
+pub(crate) trait Poll {
+    fn poll(&self);
+}
+
+/// Carries out broadcasts that have reached this thread, if it is a CPU.
+fn poll_current() {
+    POLLED.with_borrow(|polled| {
+        if let Some(polled) = polled {
+            polled.poll();
+        }
+    });
+}
 
 /// The facade of [`Threads`](crate::Threads): [`Native`], except that a wait yields to other threads, and carries out
 /// broadcasts that arrive meanwhile.

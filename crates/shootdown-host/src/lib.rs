@@ -43,6 +43,7 @@
 mod broadcast;
 mod cpu;
 mod facade;
+mod mail;
 mod threads;
 mod tlb;
 

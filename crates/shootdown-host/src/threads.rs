@@ -1,7 +1,7 @@
 //! [`Threads`]: the hooks of the engine where a CPU is a thread and an interrupt is a bit that it looks at.
 
-use crate::broadcast::Mail;
-use crate::facade::Host;
+use crate::facade::{Host, POLLED, Poll};
+use crate::mail::Mail;
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::{Parker, Unparker};
 use shootdown::{Broadcast, BroadcastLimits, CpuId, CpuMask, Kernel, Local, Root, Stuck, Tag};
@@ -102,27 +102,12 @@ unsafe impl<M: Send> Sync for Machine<M> {}
 thread_local! {
     /// The machine and the CPU that this thread is. Machines are numbered from 1.
     static CURRENT: Cell<(u64, CpuId)> = const { Cell::new((0, 0)) };
-    /// What carries out broadcasts for this thread while it waits.
-    static POLLED: RefCell<Option<Arc<dyn Poll>>> = const { RefCell::new(None) };
-}
-
-trait Poll {
-    fn poll(&self);
 }
 
 impl<M: Mmu> Poll for Machine<M> {
     fn poll(&self) {
         self.take_mail(self.cpu());
     }
-}
-
-/// Carries out broadcasts that have reached this thread, if it is a CPU.
-pub(crate) fn poll_current() {
-    POLLED.with_borrow(|polled| {
-        if let Some(polled) = polled {
-            polled.poll();
-        }
-    });
 }
 
 impl<M: Mmu> Machine<M> {

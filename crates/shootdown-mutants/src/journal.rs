@@ -1,7 +1,7 @@
 //! What is known already: one line of JSON for each mutation that was tried, appended as it becomes known, so that a
 //! run that was stopped goes on where it was.
 
-use crate::probe::Tool;
+use crate::tool::Tool;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::File;

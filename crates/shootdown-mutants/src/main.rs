@@ -22,6 +22,7 @@ mod process;
 mod rewrite;
 mod syntax;
 mod table;
+mod tool;
 mod trial;
 mod workspace;
 
@@ -30,9 +31,10 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use journal::{Entry, Journal};
 use mutant::Mutant;
-use probe::{Baselines, Probe, Program, Tool};
+use probe::{Baselines, Probe};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use tool::{Program, Tool};
 use trial::Trial;
 
 /// Tries every mutation of the engine on its tests, the races, the simulation and the models.

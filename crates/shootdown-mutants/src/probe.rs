@@ -3,67 +3,11 @@
 
 use crate::journal::Caught;
 use crate::process::{self, Ended};
+use crate::tool::{Program, Tool};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
-
-/// Which tool a probe belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Tool {
-    /// The engine's own tests.
-    Engine,
-    /// Exhaustive exploration of races.
-    Check,
-    /// Tests of the simulated machine, with its oracle.
-    Sim,
-    /// Models under loom.
-    Loom,
-}
-
-impl Tool {
-    /// All of them.
-    pub const ALL: [Tool; 4] = [Tool::Engine, Tool::Check, Tool::Sim, Tool::Loom];
-
-    /// By the package whose tests they are.
-    fn of_package(package: &str) -> Option<Tool> {
-        match package {
-            "shootdown" => Some(Tool::Engine),
-            "shootdown-check" => Some(Tool::Check),
-            "shootdown-sim" => Some(Tool::Sim),
-            "shootdown-loom" => Some(Tool::Loom),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Tool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Tool::Engine => "engine",
-            Tool::Check => "check",
-            Tool::Sim => "sim",
-            Tool::Loom => "loom",
-        })
-    }
-}
-
-/// A program that probes are part of.
-#[derive(Debug, Clone)]
-pub struct Program {
-    /// Whose.
-    pub tool: Tool,
-    /// Where.
-    pub path: PathBuf,
-    /// The folder of its package, where it runs.
-    pub folder: PathBuf,
-    /// The name of the test or the example.
-    pub name: String,
-    /// Changes when the program does.
-    pub fingerprint: u64,
-}
 
 /// A test, or a race under a design.
 #[derive(Debug, Clone)]

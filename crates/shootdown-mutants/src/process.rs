@@ -1,6 +1,6 @@
 //! Running a program until it ends or its time is up, with what it prints.
 
-use crate::probe::Program;
+use crate::tool::Program;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 use crate::arguments::{Arguments, Class};
 use crate::journal::Entry;
 use crate::mutant::Mutant;
-use crate::probe::Tool;
+use crate::tool::Tool;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde_json::json;
 use std::collections::BTreeMap;

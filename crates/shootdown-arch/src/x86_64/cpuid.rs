@@ -5,6 +5,7 @@
 //! announce what they must not use, see [`must_not_broadcast`] and [`must_not_tag`].
 
 use super::invlpgb::InvlpgbLimits;
+pub use super::invlpgb::NestedForm;
 
 const fn bit(register: u32, number: u32) -> bool {
     register >> number & 1 == 1
@@ -37,21 +38,6 @@ pub const fn has_pcid(ecx_1: u32) -> bool {
 /// INVPCID (EBX bit 10).
 pub const fn has_invpcid(ebx_7: u32) -> bool {
     bit(ebx_7, 10)
-}
-
-/// Proof that INVLPGB may include nested translations (8000_0008 EBX bit 21).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct NestedForm(());
-
-impl NestedForm {
-    /// `None` when the processor does not announce it.
-    pub const fn from_cpuid(ebx_8000_0008: u32) -> Option<NestedForm> {
-        if bit(ebx_8000_0008, 21) {
-            Some(NestedForm(()))
-        } else {
-            None
-        }
-    }
 }
 
 /// Who made the processor: the vendor string of leaf 0 (EBX, EDX, ECX).

@@ -18,7 +18,6 @@
 use core::num::NonZeroU32;
 
 use super::address::{AddressWidth, Canonical};
-use super::cpuid::NestedForm;
 use super::cr3::Pcid;
 
 /// The bytes of INVLPGB (operands implicit in RAX, ECX, EDX).
@@ -53,6 +52,21 @@ impl Stride {
         match self {
             Stride::Size4K => 1 << 12,
             Stride::Size2M => 1 << 21,
+        }
+    }
+}
+
+/// Proof that INVLPGB may include nested translations (8000_0008 EBX bit 21).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NestedForm(());
+
+impl NestedForm {
+    /// `None` when the processor does not announce it.
+    pub const fn from_cpuid(ebx_8000_0008: u32) -> Option<NestedForm> {
+        if ebx_8000_0008 >> 21 & 1 == 1 {
+            Some(NestedForm(()))
+        } else {
+            None
         }
     }
 }

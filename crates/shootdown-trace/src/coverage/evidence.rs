@@ -5,7 +5,7 @@
 //! the space. A flush on another CPU's request is noted as `remote` only where the target has the requester's space
 //! loaded. `task_newtask` has the flags of clone.
 
-use super::processes::{Incarnation, Lives};
+use super::lives::{Incarnation, Lives};
 use crate::{Event, Function, Reason, What};
 use std::collections::{HashMap, HashSet, VecDeque};
 

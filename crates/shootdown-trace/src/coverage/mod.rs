@@ -2,6 +2,7 @@
 
 mod evidence;
 mod functions;
+mod lives;
 mod processes;
 
 use crate::{Call, Event, Function, Loss, Metadata, What};

@@ -1,19 +1,10 @@
 //! Which process each task is of, where the recording does not say: put together from what the kernel was seen to do.
 
 use super::evidence::{Evidence, Pair, Seen};
+use super::lives::{Incarnation, Lives};
 use super::{Processes, Rebuilt};
-use crate::{Event, What};
+use crate::Event;
 use std::collections::{BTreeMap, HashMap, HashSet};
-
-/// A task between two programs that it ran; numbers of ended tasks are used again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Incarnation {
-    pub(super) task: u32,
-    /// Tasks of that number that ended before.
-    pub(super) life: u32,
-    /// Programs that the task ran before.
-    pub(super) program: u32,
-}
 
 /// Observations below this share of which the processes explain are no basis for a replay. Assumed; recordings with
 /// process numbers, which are checked against them in the tests, are above 0.99.
@@ -22,38 +13,6 @@ const LEAST_CONFIDENCE: f64 = 0.9;
 /// Share of switches that may not continue what is known of their CPU: above it the recording is of some tasks only,
 /// and switches say nothing about spaces. Assumed.
 const MOST_BROKEN: f64 = 0.1;
-
-/// How often the number of each task was used for another one before.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Lives {
-    ended: HashMap<u32, u32>,
-    /// Tasks that have left their CPU for the last time.
-    dead: HashSet<u32>,
-}
-
-impl Lives {
-    /// Takes an event into account; returns the task that begins with it, if one does.
-    pub(super) fn add(&mut self, event: &Event<'_>) -> Option<u32> {
-        if let What::Switch { from, state, .. } = event.what
-            && state.starts_with(['X', 'Z', 'x'])
-        {
-            self.dead.insert(from);
-        }
-        let new = match event.what {
-            What::NewTask { child, .. } => Some(child),
-            What::Switch { to, .. } => Some(to).filter(|to| self.dead.contains(to)),
-            What::Fork { child } => Some(child).filter(|child| self.dead.contains(child)),
-            _ => None,
-        }?;
-        self.dead.remove(&new);
-        *self.ended.entry(new).or_default() += 1;
-        Some(new)
-    }
-
-    pub(super) fn of(&self, task: u32) -> u32 {
-        self.ended.get(&task).copied().unwrap_or(0)
-    }
-}
 
 /// The process of each task in each of its lives.
 #[derive(Debug, Clone, Default)]

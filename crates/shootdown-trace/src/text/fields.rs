@@ -4,7 +4,7 @@
 //! Forms were taken from the print formats in the kernel's `include/trace/events`, and from libtraceevent's
 //! `plugin_tlb.c` and `plugin_sched_switch.c`.
 
-use super::line::Fault;
+use super::fault::Fault;
 use crate::{Call, Function, Reason, What};
 
 const BROKEN: Fault = Fault::Damaged("a field is missing or is no number");

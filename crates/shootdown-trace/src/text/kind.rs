@@ -1,6 +1,6 @@
 //! What a file is that is no trace text, and the command that makes it one.
 
-use super::line::Lack;
+use super::fault::Lack;
 
 /// The events that a recording needs, as a sentence lists them.
 pub const NEEDED_EVENTS: &str = "sched:sched_switch, tlb:tlb_flush and csd:csd_queue_cpu";

@@ -4,14 +4,16 @@
 //! in `fields.rs`, headers and losses in `header.rs`; `kind.rs` names what is no trace text, and the command that makes
 //! it one. Damaged and unknown lines are counted and skipped.
 
+mod fault;
 mod fields;
 mod header;
 mod kind;
 mod line;
 
 use crate::{Damage, Event, FirstDamage, Metadata, What};
+use fault::{Fault, Lack};
 pub use kind::{Kind, NEEDED_EVENTS};
-use line::{Fault, Lack, Parts};
+use line::Parts;
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
 
